@@ -258,6 +258,36 @@ class Search(ProgramCase):
         self.assertLessEqual(first["reported_bytes"], memory)
         self.assertLessEqual(first["step_seconds"], 1.04 * fastest["step_seconds"])
 
+    def shown(self, *keys):
+        text = SEARCH.replace("mw.search {", "print(mw.search {").replace("\n}\n", "\n})\n") % ", ".join(keys)
+        done = subprocess.run([BIN, "run", "-", "--quiet"], input=text, capture_output=True, text=True, timeout=300)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_a_limit_that_no_device_has_is_told(self):
+        keys = [B1, H100 % 1, 'strategies = { "dp", "zero" }, schedules = {}']
+        above = self.found(*keys, 'memory = "100GiB"')
+        self.assertIn("memory: 100 GiB is more than a device's 80 GiB, by which plans are judged", above["why"])
+        self.assertEqual(above["rank_memory_limit"], 80 * 2 ** 30)
+        self.assertNotIn("more than a device's", self.found(*keys, 'memory = "60GiB"')["why"])
+
+    def test_what_is_recommended_though_another_is_faster_and_smaller(self):
+        found = self.found(B1, H100 % 1, FEW)
+        own, other = (one["predicted"] for one in found["best"][:2])
+        self.assertLess(other["step_seconds"], own["step_seconds"])
+        self.assertEqual("faster and smaller, but not as plain" in found["why"], other["peak_bytes"] < own["peak_bytes"], found["why"])
+
+    def test_what_a_driver_reports_above_the_device_is_marked(self):
+        keys = [B1, 'strategies = { "dp" }, schedules = {}, microbatch = 4, recompute = "none"']
+        peak = self.found(*keys, H100 % 1)["best"][0]["predicted"]["peak_bytes"]
+        own = 'cluster = mw.cluster("dgx-h100", { nodes = 1, device = { memory = "%dB" } })'
+        shown = self.shown(*keys, own % int(1.001 * peak))
+        self.assertRegex(shown, r"(?m)^  1 .* \* [\d.]+ GiB *$")
+        self.assertRegex(shown, r"(?m)^  \*: more than the device's [\d.]+ GiB$")
+        shown = self.shown(*keys, own % (2 * peak))
+        self.assertNotIn("*", shown)
+        self.assertNotRegex(shown, r"\de[+-]\d")  # seconds as people write them
+
     def test_a_key_that_is_taken_back_is_missing(self):
         done = subprocess.run([BIN, "search", "-", "--json", "--set", "sequence=nil"], capture_output=True, text=True, timeout=300,
                               input=SEARCH % ", ".join([B30, H100 % 1]))

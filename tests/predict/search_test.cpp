@@ -1,6 +1,7 @@
 // The search for a mix: what it chooses among, how far its closed form is from the simulation of
 // all stages, how many plans that takes, and what it recommends.
 #include "predict/search.h"
+#include "predict/search_why.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -9,87 +10,12 @@
 #include <set>
 
 #include "base/interrupt.h"
-#include "clusters.h"
-#include "support/setup.h"
+#include "search_setups.h"
 
 using namespace mw;
 using namespace mw::test;
 
 namespace {
-
-// Two nodes of four devices, a slower link between them and one to each host.
-ClusterMachine two_nodes(double node_link = 0) {
-  Cluster c = round_cluster(4);
-  c.nodes = 2;
-  c.device.memory = 1LL << 50;
-  c.device.peak16 = 1e13;
-  c.device.bandwidth = 1e12;
-  c.node.bandwidth = 1e11;
-  c.network.nic = 1e10;
-  c.network.latency = 1e-5;
-  c.network.hop = 1e-6;
-  c.host_link = c.host_bandwidth = 1e11;
-  c.host_node_link = node_link;
-  return {c, round_stack()};
-}
-
-Setup small() {
-  Setup setup;
-  setup.options = {{"layers", 8},   {"hidden", 512}, {"heads", 8},
-                   {"kv_heads", 8}, {"ffn", 1408},   {"vocab", 1024}};
-  setup.batch = 32;
-  setup.sequence = 256;
-  setup.precision = Precision::bf16;
-  return setup;
-}
-
-struct Asked {
-  ClusterMachine machine = two_nodes();
-  SearchRequest request;
-
-  explicit Asked(const Setup& setup) {
-    request.base = experiment(setup);
-    request.base.make_strategy = [](const Json& entry) {
-      return strategy(entry.at("plugin"), entry);
-    };
-    request.base.strategy_names = [] {
-      return std::vector<std::string>{"dp", "ep", "pp", "sp", "tp", "zero"};
-    };
-    request.machine = &machine;
-    request.ranks = 8;
-    request.memory = machine.memory();
-    request.strategies = request.base.strategy_names();
-    request.schedules = {"1f1b", "gpipe", "interleaved", "zb-h1", "zbv"};
-    for (const char* name : {"none", "full"}) {
-      RecomputePolicy policy;
-      policy.kind =
-          std::string(name) == "none" ? RecomputePolicy::Kind::none : RecomputePolicy::Kind::full;
-      request.recompute.push_back({name, policy});
-    }
-    request.offload.push_back({"none", {}});
-    request.best = 3;
-    request.checked = 6;
-    request.with_layers = [setup](std::int64_t layers) {
-      Json options = setup.options;
-      options["layers"] = layers;
-      return made<Model>("model", setup.model, options);
-    };
-    request.options_of = [](const std::string& name) -> const Options& {
-      return registry().find(Kind::strategy, name).options();
-    };
-    request.schedule = [](const std::string& name, const ScheduleRequest& order) {
-      return scheduler(name)->make(order);
-    };
-    request.chunks_of = [](const std::string& name) { return scheduler(name)->fixed_chunks(); };
-  }
-
-  static std::unique_ptr<Scheduler> scheduler(const std::string& name) {
-    const Registration& found = registry().find(Kind::scheduler, name);
-    Problems problems;
-    const Values values = found.options().read(Json::object(), "", problems);
-    return make<Scheduler>(found, values);
-  }
-};
 
 bool has(const FoundPlan& found, const std::string& plugin, const char* option = nullptr) {
   return std::any_of(found.entries.begin(), found.entries.end(), [&](const Json& entry) {
@@ -333,6 +259,27 @@ TEST_CASE("Of plans that are as fast the simplest is recommended, and why says s
     if (!one.fits || one.predicted.step_seconds > 1.04 * fastest) continue;
     CHECK(found.best[0].entries.size() <= one.entries.size());
   }
+}
+
+TEST_CASE("Of microbatches the next smaller and the next larger are neighbours") {
+  std::vector<SearchCandidate> all;
+  for (const std::int64_t size : {8, 1, 4, 2, 16}) {  // the fastest first
+    SearchCandidate one;
+    one.microbatch = size;
+    one.seconds = static_cast<double>(all.size() + 1);
+    all.push_back(one);
+  }
+  SearchCandidate other = all[0];  // and another, which recomputes
+  other.policy = 1;
+  all.push_back(other);
+  const auto sizes = [&](const SearchCandidate& of) {
+    std::set<std::int64_t> found;
+    for (const SearchCandidate& one : neighbours(of, all)) found.insert(one.microbatch);
+    return found;
+  };
+  CHECK(sizes(all[3]) == std::set<std::int64_t>{1, 4});
+  CHECK(sizes(all[2]) == std::set<std::int64_t>{2, 8});
+  CHECK(sizes(all[0]) == std::set<std::int64_t>{4, 8, 16});
 }
 
 TEST_CASE("A stopped search has the best of what was priced") {

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <sstream>
 
@@ -47,6 +48,18 @@ struct Columns {
   }
 };
 
+// In so many digits as people read.
+std::string seconds_text(double seconds) {
+  return seconds < 1e-3   ? fmt::format("{:.0f} us", 1e6 * seconds)
+         : seconds < 0.01 ? fmt::format("{:.1f} ms", 1e3 * seconds)
+         : seconds < 1    ? fmt::format("{:.0f} ms", 1e3 * seconds)
+         : seconds < 10   ? fmt::format("{:.1f} s", seconds)
+                          : fmt::format("{:.0f} s", seconds);
+}
+std::string step_text(double seconds) {
+  return seconds < 1000 ? fmt::format("{:.4g} s", seconds) : fmt::format("{:.0f} s", seconds);
+}
+
 std::string table_text(const std::vector<FoundPlan>& plans) {
   const Columns columns(plans);
   std::vector<std::string> header = {"", "plan", "microbatch", "recompute"};
@@ -62,20 +75,26 @@ std::string table_text(const std::vector<FoundPlan>& plans) {
   TextTable table(header, right);
   const auto bytes = [](std::int64_t count) { return format_bytes(static_cast<double>(count)); };
   int number = 0;
+  std::int64_t above = 0;
   for (const FoundPlan& one : plans) {
     const Prediction& p = one.predicted;
     std::vector<std::string> row = {std::to_string(++number), one.plan,
                                     std::to_string(one.microbatch), json_text(one.recompute)};
     if (columns.offload) row.push_back(json_text(one.offload));
-    row.push_back(fmt::format("{:.4g} s", p.step_seconds));
-    row.push_back(fmt::format("{:.4g} s", one.closed_form_seconds));
+    row.push_back(step_text(p.step_seconds));
+    row.push_back(step_text(one.closed_form_seconds));
     row.push_back(fmt::format("{:.1f} %", 100 * p.mfu));
     row.push_back(bytes(p.fullest().memory.peak));
-    if (columns.reported) row.push_back(bytes(p.most_reported().reported()));
+    if (columns.reported) {
+      row.push_back((p.reported_above() ? "* " : "") + bytes(p.most_reported().reported()));
+      above = std::max(above, p.reported_above() ? p.memory_limit : 0);
+    }
     if (columns.host) row.push_back(bytes(p.host_needed));
     table.add(row);
   }
-  return table.text("  ");
+  const std::string mark =
+      above > 0 ? fmt::format("\n  *: more than the device's {}\n", bytes(above)) : "";
+  return table.text("  ") + mark;
 }
 
 // What `plan` says of their memory: all of the first one's, of the others what is nearly too much.
@@ -96,12 +115,12 @@ std::string search_text(const SearchRequest& request, const SearchOutcome& found
                                  request.ranks, format_bytes(static_cast<double>(request.memory)),
                                  found.interrupted ? ": interrupted" : "");
   text += fmt::format(
-      "  {} candidates priced, {} refused; {} fit; {} a second of a core: {:.2g} s for {} plans of "
-      "few layers and orders of works, {:.2g} s for the sums\n"
-      "  {} planned whole in {:.2g} s; all in {:.2g} s\n\n",
+      "  {} candidates priced, {} refused; {} fit; {} a second of a core: {} for {} plans of "
+      "few layers and orders of works, {} for the sums\n"
+      "  {} planned whole in {}; all in {}\n\n",
       found.candidates, found.refused, found.fitting, std::llround(found.rate()),
-      found.probing_seconds, found.probes, found.pricing_seconds, found.checked.size(),
-      found.checking_seconds, found.seconds);
+      seconds_text(found.probing_seconds), found.probes, seconds_text(found.pricing_seconds),
+      found.checked.size(), seconds_text(found.checking_seconds), seconds_text(found.seconds));
   text += table_text(found.best) + notes_text(found.best);
   if (found.edge.size() > 1) text += "\n  less memory, more time\n\n" + table_text(found.edge);
   text += "\n";

@@ -18,10 +18,11 @@
 namespace mw {
 namespace {
 
-// The closed form's memory is seldom too high by more (docs/search.md has means, and the V-shaped
-// schedules of small models that are): what is above the limit by less is planned all the same, and
-// returned if it fits.
+// The closed form's memory is seldom too high by more (docs/search.md has means): what is above the
+// limit by less is planned whole as what is below. What is above by more and yet may fit, as it is
+// not known to need more, is planned after these, the least first, up to so many times `checked`.
 constexpr double doubted = 1.1;
+constexpr int confirmed = 4;
 // Predictions err by so much on average (docs/prediction.md): plans whose times differ by less are
 // equally fast, and the simplest of them is recommended.
 constexpr double tied = 1.04;
@@ -101,6 +102,11 @@ class MixSearch {
     return std::max(c.bytes / limit_, host_limit_ > 0 ? c.host / host_limit_ : 0);
   }
 
+  // Not known to need more than there is.
+  bool may_fit(const SearchCandidate& c) const {
+    return c.least <= limit_ && (host_limit_ <= 0 || c.host <= doubted * host_limit_);
+  }
+
   void report() {
     if (!request_.progress || seconds_now() - told_ < 1) return;
     told_ = seconds_now();
@@ -120,13 +126,25 @@ class MixSearch {
 
   void check_best() {
     int tried = 0;
+    std::vector<const SearchCandidate*> may;
     for (const SearchCandidate& candidate : all_) {
       const bool enough = static_cast<int>(whole_.fitting().size()) >= request_.best;
       if (tried >= request_.checked && (enough || tried >= 8 * request_.checked)) break;
-      if (filled(candidate) > doubted) continue;
+      if (!may_fit(candidate)) continue;
+      if (filled(candidate) > doubted) {
+        may.push_back(&candidate);
+        continue;
+      }
       whole_.plan(candidate);
       ++tried;
     }
+    std::sort(may.begin(), may.end(), [&](const SearchCandidate* a, const SearchCandidate* b) {
+      return filled(*a) < filled(*b);
+    });
+    const auto some = static_cast<std::size_t>(confirmed * request_.checked);
+    for (std::size_t k = 0; k < std::min(may.size(), some); ++k) whole_.plan(*may[k]);
+    out_.unconfirmed = static_cast<std::int64_t>(may.size()) -
+                       static_cast<std::int64_t>(std::min(may.size(), some));
     if (!whole_.fitting().empty()) return;
     plan_least([&](const SearchCandidate& c) { return filled(c); });
     // Of these the host memory may keep some out, which is then said.
@@ -256,7 +274,34 @@ class MixSearch {
         "one "
         "has the fewest forms, options and collectives; the fastest: {}",
         100 * (tied - 1), passed_tight_ ? " that leave a device some memory" : "",
-        what_loses(out_.best.front(), *fastest_, request_.memory));
+        what_loses(out_.best.front(), *fastest_, request_.memory) + smaller_too());
+  }
+
+  // Where what is recommended takes more time and more memory than another.
+  std::string smaller_too() const {
+    const std::int64_t own = out_.best.front().predicted.fullest().memory.peak;
+    const std::int64_t other = fastest_->predicted.fullest().memory.peak;
+    if (other >= own) return "";
+    return fmt::format(", and {} a rank instead of {}: faster and smaller, but not as plain",
+                       format_bytes(static_cast<double>(other)),
+                       format_bytes(static_cast<double>(own)));
+  }
+
+  // What a reader would miss: a limit that is none, and what was not looked at.
+  std::string notes() const {
+    std::string text;
+    const std::int64_t asked = request_.base.memory, has = request_.machine->memory();
+    if (asked > has && has > 0)
+      text += fmt::format("\nmemory: {} is more than a device's {}, by which plans are judged",
+                          format_bytes(static_cast<double>(asked)),
+                          format_bytes(static_cast<double>(has)));
+    if (out_.unconfirmed > 0)
+      text += fmt::format(
+          "\n{} as fast by the closed form {} most likely too large and not planned whole: a "
+          "larger "
+          "checked looks at more",
+          plural(out_.unconfirmed, "other candidate"), out_.unconfirmed == 1 ? "is" : "are");
+    return text;
   }
 
   // What limits the best one, and what its neighbours lose.
@@ -272,7 +317,8 @@ class MixSearch {
       if (place >= 0) others += "\n" + what_loses(best, whole_.all()[place], request_.memory);
     }
     finish();  // a neighbour may be faster than all that were checked
-    return same_settings(out_.best.front(), best) ? what_limits(best) + tie() + others : why();
+    return same_settings(out_.best.front(), best) ? what_limits(best) + tie() + others + notes()
+                                                  : why();
   }
 
   const SearchRequest& request_;

@@ -62,15 +62,18 @@ struct FoundPlan {
   Json recompute, offload;
   double closed_form_seconds = 0;  // of a step, as all candidates were priced
   double closed_form_bytes = 0;
+  double closed_form_least = 0;       // bytes of a rank that it needs at least
   double closed_form_host_bytes = 0;  // of the node that holds most in host memory
   Prediction predicted;
   bool fits = false;
 };
 
 struct SearchOutcome {
-  std::int64_t candidates = 0;     // that were priced
-  std::int64_t refused = 0;        // that the strategies or the model do not allow
-  std::int64_t fitting = 0;        // of the candidates, by the closed form
+  std::int64_t candidates = 0;  // that were priced
+  std::int64_t refused = 0;     // that the strategies or the model do not allow
+  std::int64_t fitting = 0;     // of the candidates, by the closed form
+  // As fast as the fastest that were planned whole, most likely too large, and not looked at.
+  std::int64_t unconfirmed = 0;
   std::int64_t probes = 0;         // plans of few layers, of which the closed form has its terms
   std::vector<FoundPlan> best;     // that fit, the fastest first
   std::vector<FoundPlan> edge;     // of those planned: none has less memory and is as fast

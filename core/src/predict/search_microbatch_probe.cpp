@@ -150,13 +150,14 @@ void measure_time(const RankView& rank, const Machine& machine, int ranks, Micro
   }
 }
 
-// The first instruction of the layer that a backward comes to last.
-std::size_t last_layer(const Program& program, const Segment& backward) {
-  const auto begins =
-      std::find_if(backward.code.begin(), backward.code.end(), [&](const Instruction& i) {
-        return i.code == Code::compute && i.op >= 0 && program.graph->ops()[i.op].layer == 0;
+// The first instruction that computes in a layer that `takes` takes; behind all: none does.
+template <class Takes>
+std::size_t first_in(const Program& program, const Segment& segment, const Takes& takes) {
+  const auto found =
+      std::find_if(segment.code.begin(), segment.code.end(), [&](const Instruction& i) {
+        return i.code == Code::compute && i.op >= 0 && takes(program.graph->ops()[i.op].layer);
       });
-  return static_cast<std::size_t>(begins - backward.code.begin());
+  return static_cast<std::size_t>(found - segment.code.begin());
 }
 
 Segment part_of(const Segment& segment, std::size_t begin, std::size_t end) {
@@ -169,36 +170,40 @@ Segment part_of(const Segment& segment, std::size_t begin, std::size_t end) {
   return part;
 }
 
-// Of the first microbatch, and of what ends the step.
+// Of the first microbatch.
 MicrobatchProbe memory_of(const RankView& rank) {
   const Program& program = rank.program();
   MicrobatchProbe found;
   LiveSet live;
   double level = 0, host = 0;
+  const int layers = program.graph->layers;
   // The highest of a segment, and then what it leaves.
   const auto play = [&](const Segment& segment) {
     const Effect effect = walk(rank, live, segment);
     const double highest = level + static_cast<double>(effect.highest_sum);
     level += static_cast<double>(effect.after.activations + effect.after.buffers);
     host += static_cast<double>(effect.after.host);
-    found.working = std::max(found.working, highest);
     return highest;
   };
   for (const SegmentRun& run : program.timeline) {
     const Segment& segment = program.segments[run.segment];
-    if (run.microbatch < 0) {
-      LiveSet step;
-      found.working = std::max(found.working,
-                               level + static_cast<double>(walk(rank, step, segment).highest_sum));
-    } else if (run.microbatch > 0) {
+    if (run.microbatch != 0) {
       continue;
     } else if (segment.kind == SegmentKind::forward) {
-      play(segment);
+      const std::size_t loss = first_in(program, segment, [&](int l) { return l >= layers; });
+      const double highest = play(part_of(segment, 0, loss));
+      found.before_loss = level;
+      found.in_forward = highest - level;
+      const double in_loss = play(part_of(segment, loss, segment.code.size()));
+      found.in_loss = in_loss - level;
       found.held = level;
       found.host = host;
     } else {
-      const std::size_t last = last_layer(program, segment);
-      play(part_of(segment, 0, last));
+      const auto inside = [&](int l) { return l >= 0 && l < layers; };
+      const std::size_t any = first_in(program, segment, inside);
+      const std::size_t last = first_in(program, segment, [](int l) { return l == 0; });
+      found.in_loss_back = play(part_of(segment, 0, any)) - found.held;
+      play(part_of(segment, any, last));
       found.layer = play(part_of(segment, last, segment.code.size()));
       const Waiting waits = waiting(rank, segment);
       found.waiting = waits.device;
@@ -206,13 +211,13 @@ MicrobatchProbe memory_of(const RankView& rank) {
       found.host_dgrad = waits.dgrad;
     }
   }
-  found.working += static_cast<double>(rank.bytes(program.loss));
   return found;
 }
 
 constexpr double MicrobatchProbe::*byte_counts[] = {
-    &MicrobatchProbe::working,   &MicrobatchProbe::layer, &MicrobatchProbe::held,
-    &MicrobatchProbe::waiting,   &MicrobatchProbe::host,  &MicrobatchProbe::host_waiting,
+    &MicrobatchProbe::in_forward, &MicrobatchProbe::in_loss,     &MicrobatchProbe::in_loss_back,
+    &MicrobatchProbe::layer,      &MicrobatchProbe::before_loss, &MicrobatchProbe::held,
+    &MicrobatchProbe::waiting,    &MicrobatchProbe::host,        &MicrobatchProbe::host_waiting,
     &MicrobatchProbe::host_dgrad};
 
 }  // namespace

@@ -106,11 +106,6 @@ int turns_of(const std::vector<Action>& actions) {
   return turns;
 }
 
-// Layers of a virtual stage, as a plan gives them: as even as can be, the first ones more.
-int layers_of(std::int64_t layers, int vstages, int v) {
-  return static_cast<int>(layers / vstages + (v < layers % vstages ? 1 : 0));
-}
-
 // Of each virtual stage.
 std::vector<WorkTimes> times_of(const LayerTimes& times, std::int64_t layers, int vstages) {
   std::vector<WorkTimes> all;
@@ -159,7 +154,18 @@ std::optional<OrderTerms> SearchOrders::made(int stages_side, int ways, int micr
     terms.most = {{std::min(microbatches, ways) * layers_of(layers, ways, 0) / mean, 0}};
     terms.last = {{layers_of(layers, ways, ways - 1) / mean, 0}};
     terms.first = {static_cast<double>(std::min(microbatches, ways)), 0};
-    terms.loss = {1, 0};
+    Schedule plain;
+    plain.microbatches = std::min(microbatches, ways + 1);
+    for (int s = 0; s < ways; ++s) {
+      plain.stage_of.push_back(s);
+      std::vector<Action>& actions = plain.order.emplace_back();
+      const int ahead = std::min(plain.microbatches, ways - s);
+      for (int m = 0; m < plain.microbatches + ahead; ++m) {
+        if (m < plain.microbatches) actions.push_back({s, Work::forward, m});
+        if (m >= ahead) actions.push_back({s, Work::backward, m - ahead});
+      }
+    }
+    terms.moments = moments_of(plain, layers);
     return terms;
   }
   ScheduleRequest order;
@@ -217,7 +223,7 @@ std::optional<OrderTerms> SearchOrders::made(int stages_side, int ways, int micr
       }
     };
     of_chunk(0, terms.first);
-    of_chunk(static_cast<std::size_t>(vstages) - 1, terms.loss);
+    terms.moments = moments_of(schedule, layers);
     terms.folded = ways > 1 && last == schedule.stage_of.front();
     return terms;
   } catch (const Stopped&) {

@@ -9,6 +9,7 @@
 #include <tuple>
 #include <vector>
 
+#include "predict/search_moments.h"
 #include "predict/search_space.h"
 
 namespace mw {
@@ -31,7 +32,8 @@ struct OrderTerms {
     friend bool operator==(const Held&, const Held&) = default;
   };
   std::vector<Held> most, last;  // of any stage, of the last: none of them is less in both
-  Held first, loss;              // of the first chunk alone, and of the last one, at most
+  Held first;                    // of the first chunk alone, at most
+  Moments moments;               // what stages hold while works run
   double turns = 1;              // how often gradients of another chunk than before come, at most
   bool holds_all = false;        // as many as there are: so many times more of more
   bool folded = false;           // the first and the last layer lie on one stage

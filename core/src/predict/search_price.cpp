@@ -13,9 +13,6 @@ namespace {
 // Of a layer's last backward, the share beside which its reductions run: a guess, as each bucket
 // waits for its last gradient, and buckets are small against a layer's parameters.
 constexpr double beside_backward = 0.9;
-// A stage that has so many of all microbatches under way has all of them: stages have a layer more
-// or less than others.
-constexpr double mostly = 0.8;
 
 }  // namespace
 
@@ -24,7 +21,9 @@ ClosedForm::ClosedForm(const SearchRequest& request)
       layers_(static_cast<double>(request.base.plan->graph->layers)),
       stragglers_(request.machine->stragglers(request.ranks)),
       kept_(static_cast<double>(request.machine->kept_by_libraries())),
-      batch_(request.base.plan->request.batch) {}
+      batch_(request.base.plan->request.batch),
+      one_stage_{moments_of_one(request.base.plan->graph->layers, 1),
+                 moments_of_one(request.base.plan->graph->layers, 2)} {}
 
 double ClosedForm::send(const SentProbe& sent, const SearchCandidate& candidate) const {
   const Cluster& cluster = request_.machine->cluster();
@@ -127,43 +126,85 @@ ClosedForm::Works ClosedForm::works(const WorkTerms& work, const DataTerms& data
 }
 
 ClosedForm::Bytes ClosedForm::bytes(const WorkTerms& work, const DataTerms& data, double sent,
-                                    double stages, double layers, Ends ends) const {
-  const double share = (ends.first ? 0.5 : 0) + (ends.last ? 0.5 : 0);
+                                    bool staged) const {
+  // One stage has what both ends share (a tied embedding) once.
+  const double on_last = staged ? data.on_last : 1 - data.on_first;
   Bytes found;
-  found.lasting = kept_ + data.lasting.layer * layers +
-                  (data.lasting.ends + data.held_ends) * share + data.working.at(layers) +
-                  (ends.last ? std::max(0.0, work.working.ends - work.held.ends) : work.beside) +
-                  std::max(0.0, work.working.layer - work.held.layer) * layers;
-  found.pending = data.pending.layer * layers + data.pending.ends * share;
-  found.kept = work.held.layer * layers_ / stages;
-  found.waiting = work.waiting.layer * layers_ / stages;
-  found.sent = sent;
-  if (ends.last) {
-    found.loss_kept = work.held.ends;
-    found.loss_waiting = work.waiting.ends;
+  found.set(Counted::layers, data.lasting.layer + data.held_layer);
+  found.set(Counted::first_end, (data.lasting.ends + data.held_ends) * data.on_first);
+  found.set(Counted::last_end, (data.lasting.ends + data.held_ends) * data.on_last);
+  found.set(Counted::both_ends, data.lasting.ends + data.held_ends);
+  found.set(Counted::arriving, data.arriving.layer);
+  found.set(Counted::arriving_first, data.arriving.ends * data.on_first);
+  found.set(Counted::arriving_last, data.arriving.ends * on_last);
+  // What the loss reads is what a chunk without it sends.
+  const double first = std::max(0.0, work.before_loss - sent);
+  found.set(Counted::kept, work.held.layer);
+  found.set(Counted::kept_first, first);
+  found.set(Counted::kept_last, std::max(0.0, work.held.ends - first));
+  found.set(Counted::waiting, work.waiting.layer);
+  found.set(Counted::waiting_last, work.waiting.ends);
+  found.set(Counted::sent, sent);
+  found.set(Counted::pending, data.pending.layer);
+  found.set(Counted::pending_first, data.pending.ends * data.on_first);
+  found.set(Counted::pending_last, data.pending.ends * on_last);
+  const auto turns = [&](Work one, double comes, double arrives, double goes) {
+    for (const bool last : {false, true}) {
+      found.turning[kind_of(one, last)] = std::max(0.0, comes - goes);
+      found.reducing[kind_of(one, last)] = std::max(0.0, arrives - goes);
+    }
+  };
+  turns(Work::backward, data.pending.layer, data.arriving.layer, work.held.layer);
+  turns(Work::dgrad, work.waiting.layer, 0, work.held.layer);
+  turns(Work::wgrad, data.pending.layer, data.arriving.layer, work.waiting.layer);
+  // The gradient that it received is among what a stage holds, and among what the probe found.
+  const double back = std::max(0.0, work.in_backward - first - sent);
+  const double loss = found[Counted::kept_last];
+  const double loss_back = std::max(work.in_loss_back, work.in_backward - first - loss);
+  found.works[kind_of(Work::forward, false)] = work.in_forward + data.in_forward;
+  found.works[kind_of(Work::forward, true)] =
+      std::max(work.in_loss, work.in_forward + work.before_loss - work.held.ends) + data.in_forward;
+  for (const Work one : {Work::backward, Work::dgrad}) {
+    found.works[kind_of(one, false)] = back + data.in_backward;
+    found.works[kind_of(one, true)] = std::max(0.0, loss_back) + data.in_backward;
   }
+  for (const bool last : {false, true}) found.works[kind_of(Work::wgrad, last)] = data.in_backward;
+  found.works[work_of_end] = data.in_end;
   return found;
 }
 
-// A chunk sends what it made, and keeps that until the stage that takes it is known to have it:
-// with one chunk until its gradient comes, else until word of it comes round the stages.
-double ClosedForm::Bytes::at(const OrderTerms& order, const std::vector<OrderTerms::Held>& held,
-                             double more, double all, int stages, int chunks) const {
-  double most = 0, highest = 0;
-  for (const OrderTerms::Held& one : held) {
-    const double microbatches = one.kept * more;
-    highest = std::max(highest, microbatches);
-    const double sends = chunks == 1 ? microbatches : std::min(microbatches * chunks, stages + 1.0);
-    most = std::max(most, microbatches * kept + sends * sent + one.waiting * waiting);
+// `more`: times the microbatches that the order was timed with, where it holds all of them.
+void ClosedForm::fill(const Moments& moments, bool all_held, double more, bool sends_all,
+                      bool timed, SearchCandidate& c) const {
+  Bytes of = bytes_;
+  const auto level_of = [&](const Moment& moment) {
+    std::array<float, 4> sums{};  // side by side
+    for (std::size_t k = 0; k < counted_padded; k += sums.size()) {
+      for (std::size_t lane = 0; lane < sums.size(); ++lane)
+        sums[lane] += moment.counts[k + lane] * of.each[k + lane];
+    }
+    return sums[0] + sums[1] + (sums[2] + sums[3]);
+  };
+  float most = 0, least = 0, sure = 0;
+  if (timed) {  // the plan's own times may lead to another order
+    for (const Moment& moment : moments.sure) sure = std::max(sure, level_of(moment));
   }
-  // Gradients of a chunk are reduced while those of the next are added up. Where all microbatches
-  // are under way before the first backward, some are done by then.
-  const double one = pending / chunks;
-  const double done = highest > mostly * all ? 1.0 / chunks : 0;
-  const double first = most * (1 - done / all) + one;  // after the first backward of a chunk
-  const double second = chunks > 1 ? most * (1 - done) + 2 * one : 0;
-  most = std::max({most, first, second});
-  return lasting + most + order.loss.kept * more * loss_kept + order.loss.waiting * loss_waiting;
+  if (all_held) {
+    for (const Counted what : {Counted::kept, Counted::kept_first, Counted::kept_last,
+                               Counted::waiting, Counted::waiting_last})
+      of.set(what, of[what] * more);
+    if (sends_all) of.set(Counted::sent, of[Counted::sent] * more);
+  }
+  for (const Moment& moment : by_chunk_ ? moments.by_chunk : moments.usual) {
+    const float level = level_of(moment);
+    const std::size_t w = moment.work;
+    least = std::max(least, level);
+    most = std::max(most, level + of.works[w] + moment[Counted::turning] * of.turning[w] +
+                              moment[Counted::reducing] * of.reducing[w]);
+  }
+  c.bytes = kept_ + most;
+  // Shards are rounded, and so are these sums.
+  c.least = (kept_ + (timed ? sure : least)) * (1 - 1e-5);
 }
 
 // Adjacent ranks share a node: those of one stage, or of several, of which the first holds most and
@@ -184,8 +225,10 @@ double ClosedForm::host(const OrderTerms* order, const SearchCandidate& c) const
   const double stages =
       std::clamp(on_node * c.stages / request_.ranks, 1.0, static_cast<double>(c.stages));
   const double beyond = (stages - 1) / 2 / (c.stages - 1);  // of the way, their mean
-  const double ends = host_.ends * (stages < c.stages && !order->folded ? 0.5 : 1) / stages +
-                      order->first.kept * more * host_.made / stages;
+  const double some = order->folded       ? 1
+                      : stages < c.stages ? std::max(on_first_, on_last_)
+                                          : on_first_ + on_last_;
+  const double ends = host_.ends * some / stages + order->first.kept * more * host_.made / stages;
   return on_node * (std::max(first, last) - beyond * std::abs(first - last) + ends);
 }
 
@@ -209,24 +252,20 @@ void ClosedForm::take(const WorkTerms& work, const DataTerms& data, const SentPr
   } else {
     end_ += reduce.own + reduce.each + data.own_last.at(most);
   }
+  on_first_ = data.on_first;
+  on_last_ = data.on_last;
   host_ = {data.host.layer * most,
            data.host.layer * least,
            data.host.ends,
            work.host.layer * layers_ / c.stages,
            work.host_waiting.layer * layers_ / c.stages,
            work.host.ends};
-  if (!staged) {
-    whole_bytes_ = kept_ + data.lasting.at(layers_) + work.working.at(layers_) +
-                   data.working.at(layers_) + data.held_ends + data.pending.at(layers_);
-    return;
-  }
+  by_chunk_ = data.by_chunk;
+  bytes_ = bytes(work, data, staged ? sent->bytes * static_cast<double>(c.microbatch) : 0, staged);
+  if (!staged) return;
   last_ = works(work, data, least, {false, true});
   usual_ = works(work, data, mean, {});
   sent_ = send(*sent, c);
-  const double bytes_sent = sent->bytes * static_cast<double>(c.microbatch);
-  most_bytes_ = bytes(work, data, bytes_sent, c.stages, most, {true, false});
-  last_bytes_ = bytes(work, data, 0, c.stages, least, {false, true});
-  folded_bytes_ = bytes(work, data, bytes_sent, c.stages, most, {true, true});
 }
 
 // Those of the last chunk are waited for; of each one before, what the works of a turn do not hide,
@@ -244,7 +283,7 @@ void ClosedForm::price(const OrderTerms* order, int chunks, SearchCandidate& c) 
   if (order == nullptr) {
     const double one = most_.forward.at(1) + most_.backward.at(1);
     c.seconds = (microbatches_ * one + end_) * stragglers_;
-    c.bytes = whole_bytes_;
+    fill(one_stage_[microbatches_ > 1 ? 1 : 0], false, 1, false, false, c);
     return;
   }
   const double parted = order->parted;
@@ -269,13 +308,8 @@ void ClosedForm::price(const OrderTerms* order, int chunks, SearchCandidate& c) 
   if (turns_.any) step += turning(*order, chunks, most);
   if (request_.machine->stages_wait()) step += 2 * microbatches_ * chunks * sent_;
   c.seconds = step * stragglers_;
-  const double more = order->holds_all ? microbatches_ / order->microbatches : 1;
-  const auto bytes = [&](const Bytes& of, const std::vector<OrderTerms::Held>& held) {
-    return of.at(*order, held, more, microbatches_, c.stages, chunks);
-  };
-  c.bytes = order->folded
-                ? bytes(folded_bytes_, order->most)
-                : std::max(bytes(most_bytes_, order->most), bytes(last_bytes_, order->last));
+  fill(order->moments, order->holds_all, microbatches_ / order->microbatches, chunks == 1,
+       order->parted > 0, c);
 }
 
 }  // namespace mw

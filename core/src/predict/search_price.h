@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <set>
 #include <string>
@@ -16,6 +17,7 @@ namespace mw {
 struct SearchCandidate {
   std::int64_t microbatch = 1;
   double seconds = 0, bytes = 0;  // of a step; of the rank that holds most
+  double least = 0;               // bytes that it holds at least, as a work may take none beside
   double host = 0;                // bytes in host memory of the node that holds most
   std::int32_t inner = 0, stages = 1;
   DataWays split;
@@ -53,16 +55,18 @@ class ClosedForm {
   struct Ends {
     bool first = false, last = false;
   };
-  // Bytes of a stage that last, and of each microbatch under way.
+  // Bytes of each that is counted of a stage, and beside these of each kind of work; what each of
+  // its layers adds that are `turning` or `reducing`, where more comes than goes.
   struct Bytes {
-    double lasting = 0, pending = 0, kept = 0, sent = 0, waiting = 0;
-    double loss_kept = 0, loss_waiting = 0;  // of the last chunk beside its layers
-    // `held`: of the order; `more`: times the microbatches that are; `all`: there are so many.
-    double at(const OrderTerms& order, const std::vector<OrderTerms::Held>& held, double more,
-              double all, int stages, int chunks) const;
+    std::array<float, counted_padded> each{};
+    std::array<float, work_kinds> works{}, turning{}, reducing{};
+    void set(Counted what, double count) {
+      each[static_cast<std::size_t>(what)] = static_cast<float>(count);
+    }
+    double operator[](Counted what) const { return each[static_cast<std::size_t>(what)]; }
   };
   // In host memory of a rank: of the layers, what lasts on the stage with most and on the last one;
-  // what lasts of the model's ends, half of it on the first stage and half on the last; of each
+  // what lasts of the model's ends, on the first stage and on the last; of each
   // microbatch under way on a stage, between F and B or I, and between I and W; and of one beside
   // its layers, which the first chunk makes.
   struct Host {
@@ -79,8 +83,9 @@ class ClosedForm {
   double turning(const OrderTerms& order, int chunks, double busy) const;
   double send(const SentProbe& sent, const SearchCandidate& candidate) const;
   Works works(const WorkTerms& work, const DataTerms& data, double layers, Ends ends) const;
-  Bytes bytes(const WorkTerms& work, const DataTerms& data, double sent, double stages,
-              double layers, Ends ends) const;
+  Bytes bytes(const WorkTerms& work, const DataTerms& data, double sent, bool staged) const;
+  void fill(const Moments& moments, bool all_held, double more, bool sends_all, bool timed,
+            SearchCandidate& candidate) const;
 
   const SearchRequest& request_;
   double layers_ = 1, stragglers_ = 1, kept_ = 0;
@@ -88,9 +93,12 @@ class ClosedForm {
 
   // Of what was taken: microbatches; works of the stage with most layers, of the last one and of a
   // usual one; seconds of the step's end, and of a send; bytes with one stage, and of stages.
-  double microbatches_ = 1, end_ = 0, sent_ = 0, whole_bytes_ = 0;
+  double microbatches_ = 1, end_ = 0, sent_ = 0;
   Works most_, last_, usual_;
-  Bytes most_bytes_, last_bytes_, folded_bytes_;
+  Bytes bytes_;
+  bool by_chunk_ = false;
+  double on_first_ = 0.5, on_last_ = 0.5;  // shares of what the ends keep, by stages
+  std::array<Moments, 2> one_stage_;       // of one microbatch, of several
   Host host_;
   Turns turns_;
   double slows_ = 0;

@@ -109,8 +109,10 @@ const OffloadChoice& SearchProbes::offload_of(int policy) const {
 bool SearchProbes::same_for_all_sizes(int policy) const {
   using Of = RecomputePolicy::Kind;
   const Of kind = recompute_of(policy).policy.kind;
+  const OffloadPolicy& away = offload_of(policy).policy;
   return (kind == Of::none || kind == Of::selective || kind == Of::full || kind == Of::ops) &&
-         offload_of(policy).policy.kind == OffloadPolicy::Kind::none;
+         (away.kind == OffloadPolicy::Kind::none || away.kind == OffloadPolicy::Kind::full) &&
+         away.least <= 1;
 }
 
 std::shared_ptr<const Plan> SearchProbes::make(const PlanRequest& request) {
@@ -184,15 +186,15 @@ Both<Measured> SearchProbes::both(Asked asked, const Measure& measure) {
   return found;
 }
 
-const std::optional<StepProbe>& SearchProbes::step(int inner, int data, bool grouped) {
-  const auto [known, missing] = steps_.try_emplace({inner, data, grouped});
+const std::optional<StepProbe>& SearchProbes::step(int inner, int data, Copies copies) {
+  const auto [known, missing] = steps_.try_emplace({inner, data, copies});
   if (!missing) return known->second;
   Asked asked = plain(inner);
   asked.layers = layers_[1];
   if (data >= 0) {
     asked.data = data;
-    asked.ways *= grouped ? 4 : 2;
-    asked.groups = grouped ? 2 : 1;
+    asked.ways *= copies == Copies::one ? 1 : copies == Copies::two ? 2 : 4;
+    asked.groups = copies == Copies::groups ? 2 : 1;
   }
   if (const auto made = plan(asked)) known->second = measure_step(*made);
   return known->second;

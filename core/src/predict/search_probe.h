@@ -51,13 +51,19 @@ using CarriedCounts = std::map<Carried, PerLayer>;
 
 // A step, apart from the work of its microbatches.
 struct StepProbe {
-  std::vector<int> ways;      // of each atom of the mesh, the outermost first
-  InParts lasting;            // bytes of parameters, gradients and optimizer state on the device
-  InParts host;               // ... in host memory
-  double working = 0;         // ... of what comes and goes, at its highest
-  PerLayer held;              // ... of that between forward and backward
+  double layers = 0;
+  std::vector<int> ways;  // of each atom of the mesh, the outermost first
+  InParts lasting;        // bytes of parameters, gradients and optimizer state on the device
+  InParts host;           // ... in host memory
+  // Bytes of what comes and goes at its highest: in a forward beyond what it leaves, in a backward
+  // beyond what it finds, at the step's end.
+  double in_forward = 0, in_backward = 0, in_end = 0;
+  double on_first = 0.5,
+         on_last = 0.5;       // shares of the ends' parameters by stages; tied: all of both
+  PerLayer held;              // bytes between forward and backward, of what comes and goes
   PerLayer pending;           // ... between microbatches: whole gradients that are not reduced yet
   bool by_chunk = false;      // ... as they are when a stage turns to another chunk
+  InParts arriving;           // ... shards of their sums, of all of them
   InParts update;             // seconds of the rank's own work at the step's end
   InParts forward, backward;  // ... for buckets, in each microbatch
   // Seconds of copies from host memory that gathers wait for: in each microbatch, at the end.
@@ -78,8 +84,10 @@ struct MicrobatchProbe {
   double hidden = 0;  // ... of transfers that run beside these, less what they slow
   // Seconds from a layer's first work to its first transfer; infinite: it has none there.
   ByLink forward_free{}, backward_free{};
-  double working = 0;       // bytes that come and go, at their highest
-  double layer = 0;         // ... in the backward of the first layer, which is the last one there
+  // Bytes that come and go, at their highest: in a forward's layers beyond what these leave, and in
+  // its loss; in a backward's loss beyond what that finds, and in the first layer, which comes last.
+  double in_forward = 0, in_loss = 0, in_loss_back = 0, layer = 0;
+  double before_loss = 0;   // ... there before the loss
   double held = 0;          // ... between forward and backward
   double waiting = 0;       // ... that gradients of weights are made of
   double host = 0;          // ... in host memory between forward and backward
@@ -104,9 +112,10 @@ class SearchProbes {
   SearchProbes(const SearchRequest& request, const SearchSpace& space);
 
   // `data`: an index of the space's, or -1 for none but what `inner` borrows; of twice the ranks
-  // that it borrows, or with `grouped` of twice as many in each of two groups.
+  // that it borrows, of twice as many in each of two groups, or of no others.
   // Of the more layers alone: a bucket's parameters say of which layers it is. Empty: refused.
-  const std::optional<StepProbe>& step(int inner, int data, bool grouped);
+  enum class Copies : std::uint8_t { two, groups, one };
+  const std::optional<StepProbe>& step(int inner, int data, Copies copies);
   const Both<MicrobatchProbe>& microbatch(int inner, int policy, std::int64_t sequences);
   const std::optional<SentProbe>& sent(int inner);
   // What a schedule is told of works; of this inner side where none has told before.
@@ -151,7 +160,7 @@ class SearchProbes {
   std::map<Json, StrategyChoice> choices_;
   std::map<Asked, std::shared_ptr<const Plan>> kept_;
   int kept_of_ = -1;
-  std::map<std::tuple<int, int, bool>, std::optional<StepProbe>> steps_;
+  std::map<std::tuple<int, int, Copies>, std::optional<StepProbe>> steps_;
   std::map<std::tuple<int, int, std::int64_t>, Both<MicrobatchProbe>> microbatches_;
   std::map<int, std::optional<SentProbe>> sent_;
   std::map<int, Both<WorkTimes>> times_;

@@ -38,6 +38,7 @@ class Reader {
         device_(machine.of_rank(rank_, plan.ranks(), 1)),
         gathers_hidden_(machine.stack().update_gathers_hidden) {
     for (const Atom& atom : plan.mesh.atoms()) found_.ways.push_back(atom.ways);
+    found_.layers = program_.graph->layers;
     share_buckets();
   }
 
@@ -59,7 +60,7 @@ class Reader {
   }
 
  private:
-  // By elements of parameters: of layers, and of the ends.
+  // By bytes of a rank's parameters: of layers, and of the ends.
   void share_buckets() {
     const Graph& graph = *program_.graph;
     std::vector<int> layer(graph.values().size(), -1);  // of a value's last use
@@ -68,21 +69,23 @@ class Reader {
     }
     const auto layers = static_cast<double>(std::max(1, graph.layers));
     PerLayer whole;
-    const auto share = [](const PerLayer& elements) {
-      const double sum = elements.ends + elements.layer;
-      return sum > 0 ? elements * (1 / sum) : PerLayer{1, 0};
+    const auto share = [](const PerLayer& bytes) {
+      const double sum = bytes.ends + bytes.layer;
+      return sum > 0 ? bytes * (1 / sum) : PerLayer{1, 0};
     };
     const auto each = [&](PerLayer one) { return PerLayer{one.ends, one.layer / layers}; };
     for (const Bucket& bucket : program_.buckets) {
       found_.by_chunk = found_.by_chunk || bucket.by_chunk;
-      PerLayer elements;
+      PerLayer bytes;
       for (const int p : bucket.parameters) {
-        const int value = program_.parameters[p].value;
+        const ProgramParameter& parameter = program_.parameters[p];
+        const int value = parameter.value;
         const bool inside = layer[value] >= 0 && layer[value] < graph.layers;
-        (inside ? elements.layer : elements.ends) += static_cast<double>(graph.count(value));
+        (inside ? bytes.layer : bytes.ends) +=
+            static_cast<double>(program_.local_bytes(program_.slots[parameter.slot], rank_.at()));
       }
-      whole += elements;
-      shares_.push_back(each(share(elements)));
+      whole += bytes;
+      shares_.push_back(each(share(bytes)));
     }
     all_ = each(share(whole));
   }
@@ -99,19 +102,59 @@ class Reader {
       bytes[parts_of(slot)] +=
           shares_[slot.bucket] * static_cast<double>(rank_.bytes(static_cast<int>(k)));
     }
+    for (std::size_t b = 0; b < program_.buckets.size(); ++b) {
+      const int slot = program_.buckets[b].flat.arriving;
+      if (slot < 0) continue;
+      found_.arriving[parts_of(program_.slots[slot])] +=
+          shares_[b] * static_cast<double>(rank_.bytes(slot));
+    }
     const MemoryTimeline line = memory_timeline(rank_);
+    double before = 0;
     for (std::size_t k = 0; k < line.moments.size(); ++k) {
       const MemoryOfRun& moment = line.moments[k];
-      found_.working = std::max(found_.working, static_cast<double>(moment.sum));
       const SegmentRun& run = program_.timeline[k];
-      if (run.microbatch == 0 && program_.segments[run.segment].kind == SegmentKind::forward)
-        found_.held = all_ * static_cast<double>(moment.activations_after + moment.buffers_after);
-      // What microbatches leave to the next one, in which forward comes first.
-      if (run.microbatch == 0 && program_.segments[run.segment].kind == SegmentKind::backward &&
-          found_.by_chunk)
-        found_.pending =
-            all_ * static_cast<double>(moment.activations_after + moment.buffers_after);
+      const SegmentKind kind = program_.segments[run.segment].kind;
+      const auto highest = static_cast<double>(moment.sum);
+      const auto after = static_cast<double>(moment.activations_after + moment.buffers_after);
+      if (kind == SegmentKind::forward) {
+        found_.in_forward = std::max(found_.in_forward, highest - after);
+        if (run.microbatch == 0) found_.held = all_ * after;
+      } else if (kind == SegmentKind::backward) {
+        // What microbatches leave to the next one, in which forward comes first.
+        // What it leaves, whole gradients or shards of sums, is counted apart.
+        if (found_.by_chunk && run.microbatch == 0) found_.pending = all_ * after;
+        const double left = found_.by_chunk ? std::max(0.0, after - before) : 0;
+        found_.in_backward = std::max(found_.in_backward, highest - before - left);
+      } else {
+        found_.in_end = std::max(found_.in_end, highest);
+      }
+      before = after;
     }
+    share_ends();
+  }
+
+  // By bytes of the ends' parameters on a rank.
+  void share_ends() {
+    const Graph& graph = *program_.graph;
+    enum : unsigned { before = 1, inside = 2, behind = 4 };
+    std::vector<unsigned> used(graph.values().size(), 0);
+    for (const Op& op : graph.ops()) {
+      for (const Use& use : op.inputs)
+        used[use.value] |= op.layer < 0 ? before : op.layer < graph.layers ? inside : behind;
+    }
+    double first = 0, last = 0, all = 0;
+    for (const ProgramParameter& parameter : program_.parameters) {
+      const unsigned where = used[parameter.value];
+      if ((where & inside) != 0) continue;
+      const auto bytes =
+          static_cast<double>(program_.local_bytes(program_.slots[parameter.slot], rank_.at()));
+      all += bytes;
+      first += (where & before) != 0 ? bytes : 0;
+      last += (where & behind) != 0 ? bytes : 0;
+    }
+    if (all <= 0) return;
+    found_.on_first = first / all;
+    found_.on_last = last / all;
   }
 
   void of_end(const Instruction& i) {

@@ -65,9 +65,12 @@ const WorkTerms* SearchTerms::work(int inner, std::int64_t microbatch, int polic
     terms.hidden = of(&MicrobatchProbe::hidden);
     terms.forward_free = many.forward_free;
     terms.backward_free = many.backward_free;
-    terms.working = of(&MicrobatchProbe::working);
     terms.held = of(&MicrobatchProbe::held);
-    terms.beside = std::max(0.0, many.layer - terms.held.layer);
+    terms.before_loss = of(&MicrobatchProbe::before_loss).ends;
+    terms.in_forward = many.in_forward;
+    terms.in_loss = many.in_loss;
+    terms.in_loss_back = many.in_loss_back;
+    terms.in_backward = std::max(0.0, many.layer - terms.held.layer);
     terms.waiting = of(&MicrobatchProbe::waiting);
     terms.host = of(&MicrobatchProbe::host);
     terms.host_waiting = of(&MicrobatchProbe::host_waiting);
@@ -178,6 +181,35 @@ class Scaled {
   std::map<std::uint32_t, Placed> placed_;
 };
 
+// Bytes that the data side has come and go, beside those of a plan without it.
+template <class Amount>
+void comes_and_goes(const StepProbe& probe, const StepProbe& plain, const Amount& amount,
+                    DataTerms& terms) {
+  const PerLayer held = probe.held.less(plain.held);
+  terms.held_layer = held.layer;
+  terms.held_ends = held.ends;
+  terms.pending = probe.pending;
+  terms.by_chunk = probe.by_chunk;
+  // Shards of sums: of one layer, unless they are reduced by chunk.
+  const PerLayer arriving = amount(probe.arriving);
+  double less = -arriving.layer;
+  for (const auto& [atoms, shard] : probe.arriving) less += shard.layer;
+  if (probe.by_chunk) {
+    terms.arriving = arriving;
+    less = 0;
+  }
+  terms.in_forward = std::max(0.0, probe.in_forward - plain.in_forward);
+  terms.in_backward = std::max(0.0, probe.in_backward - plain.in_backward - less);
+  double there = held.at(probe.layers);
+  if (probe.by_chunk) {
+    there += probe.pending.at(probe.layers);
+    for (const auto& [atoms, shard] : probe.arriving) there += shard.at(probe.layers);
+  }
+  terms.in_end = std::max(0.0, probe.in_end - there);
+  terms.on_first = probe.on_first;
+  terms.on_last = probe.on_last;
+}
+
 // The ways of the mesh's atoms where the data's ranks, which are outermost, are split otherwise.
 // None: the plan's mesh is not made like that.
 std::vector<int> scaled_ways(const StepProbe& probe, DataWays split, int lent, bool grouped) {
@@ -207,12 +239,14 @@ std::optional<DataTerms> SearchTerms::made(int inner, int data, DataWays split) 
     const DataTerms* same = this->data(like, data, split);
     return same == nullptr ? std::nullopt : std::optional(*same);
   }
-  const auto& plain = probes_.step(inner, -1, false);
+  using Copies = SearchProbes::Copies;
+  const auto& plain = probes_.step(inner, -1, Copies::two);
   if (!plain) return std::nullopt;
   // One whose ranks may be in groups is one group too.
   const bool grouped = data >= 0 && !space_.data.at(data).groups.empty() &&
-                       probes_.step(inner, data, true).has_value();
-  const auto& probe = data < 0 ? plain : probes_.step(inner, data, grouped);
+                       probes_.step(inner, data, Copies::groups).has_value();
+  const auto& probe =
+      data < 0 ? plain : probes_.step(inner, data, grouped ? Copies::groups : Copies::two);
   if (!probe || (split.groups > 1 && !grouped)) return std::nullopt;
   const auto ways =
       data < 0 ? probe->ways : scaled_ways(*probe, split, space_.inner.at(inner).lent, grouped);
@@ -241,8 +275,6 @@ std::optional<DataTerms> SearchTerms::made(int inner, int data, DataWays split) 
   }
   terms.lasting = scaled.amount(probe->lasting);
   terms.host = scaled.amount(probe->host);
-  terms.pending = probe->pending;
-  terms.by_chunk = probe->by_chunk;
   terms.own_forward = more(probe->forward, plain->forward);
   terms.own_backward = more(probe->backward, plain->backward);
   terms.own_last = scaled.amount(probe->last).less(scaled.amount(probe->backward));
@@ -253,13 +285,18 @@ std::optional<DataTerms> SearchTerms::made(int inner, int data, DataWays split) 
   for (const PerLayer& link : seconds(probe->end_moves, all)) moved += link;
   terms.after += moved;
   terms.after += scaled.amount(probe->copies_end).less(moved);  // one beside the other
-  const auto within = [&](const StepProbe& one) {
-    const auto layers = static_cast<double>(probes_.layers()[1]);
-    return one.working - one.held.at(layers) - one.pending.at(layers);
-  };
-  const PerLayer held = probe->held.less(plain->held);
-  terms.working = {std::max(0.0, within(*probe) - within(*plain)), held.layer};
-  terms.held_ends = held.ends;
+  // Where experts have no copies, nothing of them comes and goes: then as it is without any.
+  const int lent = space_.inner.at(inner).lent;
+  if (data >= 0 && lent > 1 && split.ways == lent) {
+    if (const auto& one = probes_.step(inner, data, Copies::one)) {
+      Scaled as_it_is(*one, one->ways, *request_.machine);
+      comes_and_goes(
+          *one, *plain, [&](const InParts& parts) { return as_it_is.amount(parts); }, terms);
+      return terms;
+    }
+  }
+  comes_and_goes(
+      *probe, *plain, [&](const InParts& parts) { return scaled.amount(parts); }, terms);
   return terms;
 }
 

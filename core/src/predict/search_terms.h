@@ -25,9 +25,11 @@ struct WorkTerms {
   PerLayer hidden;                            // ... of transfers that run beside those
   // Seconds of a layer before its first transfer on each link.
   ByLink forward_free{}, backward_free{};
-  PerLayer working;             // bytes that come and go while a microbatch is worked on
-  double beside = 0;            // ... beside what is held, while one of its layers is
+  // Bytes that come and go: in a forward beyond what it leaves, in a backward beyond what it finds;
+  // where the loss is there.
+  double in_forward = 0, in_backward = 0, in_loss = 0, in_loss_back = 0;
   PerLayer held, waiting;       // ... of one between forward and backward; between dgrad and wgrad
+  double before_loss = 0;       // ... of the first's ends, what the loss reads among it
   PerLayer host, host_waiting;  // ... of these in host memory
 };
 
@@ -36,10 +38,12 @@ using PerLink = std::array<PerLayer, 2>;
 
 // Of an inner side and a data side of so many ways.
 struct DataTerms {
-  PerLayer lasting;                         // bytes of parameters, gradients and optimizer state
-  PerLayer host;                            // ... in host memory
-  PerLayer working;                         // ... of what the data side needs beside them; ends:
-                                            // ... of what of that comes and goes within a layer
+  PerLayer lasting;                      // bytes of parameters, gradients and optimizer state
+  PerLayer host;                         // ... in host memory
+  double on_first = 0.5, on_last = 0.5;  // shares of the ends' by stages; tied: all of both
+  // Bytes that the data side has come and go, as those of works.
+  double in_forward = 0, in_backward = 0, in_end = 0;
+  double held_layer = 0;                    // ... of a layer's parameters, held through a step
   PerLink gather_forward, gather_backward;  // parameters, in each microbatch
   PerLayer copy_forward, copy_backward;     // ... from host memory before that
   PerLink scatter;                          // gradients, in each microbatch
@@ -47,6 +51,7 @@ struct DataTerms {
   double held_ends = 0;                     // ... of the ends' parameters, held through a step
   PerLayer pending;                         // ... of whole gradients, until they are reduced
   bool by_chunk = false;                    // ... which is when a stage turns to another chunk
+  PerLayer arriving;                        // ... of their sums, a shard until it is added
   PerLink reduce;                           // beside the last backward, or that of each turn
   PerLayer own_last;                        // seconds of the rank's own work in it
   PerLayer after;                           // ... of the step's end, with its transfers

@@ -24,6 +24,7 @@ int WholePlans::plan(const SearchCandidate& candidate) {
   found.offload = probes_.offload_of(candidate.policy).written;
   found.closed_form_seconds = candidate.seconds;
   found.closed_form_bytes = candidate.bytes;
+  found.closed_form_least = candidate.least;
   found.closed_form_host_bytes = candidate.host;
   PlanRequest request = request_.base.plan->request;
   request.microbatch = candidate.microbatch;

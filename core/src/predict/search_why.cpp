@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 
 #include "base/json_text.h"
@@ -96,7 +97,14 @@ std::vector<SearchCandidate> neighbours(const SearchCandidate& of,
                                         const std::vector<SearchCandidate>& all) {
   std::map<int, SearchCandidate> found;  // `all` has the fastest first
   for (const SearchCandidate& other : all) {
-    if (const int what = change(of, other); what != 0) found.try_emplace(what, other);
+    const int what = change(of, other);
+    if (what == 0) continue;
+    const auto [known, missing] = found.try_emplace(what, other);
+    const bool sized = other.microbatch != of.microbatch;
+    const auto far = [&](const SearchCandidate& one) {
+      return std::abs(one.microbatch - of.microbatch);
+    };
+    if (!missing && sized && far(other) < far(known->second)) known->second = other;
   }
   std::vector<SearchCandidate> list;
   for (const auto& [what, candidate] : found) list.push_back(candidate);

@@ -19,7 +19,7 @@ std::string what_loses(const FoundPlan& best, const FoundPlan& other, std::int64
 
 // Candidates that differ from it in one thing: the ways inside a layer, the stages, what splits the
 // batch, the microbatch, what is computed again, the schedule. Of each such change the fastest by
-// the closed form, whether it fits or not.
+// the closed form, whether it fits or not; of microbatches the next smaller and the next larger.
 std::vector<SearchCandidate> neighbours(const SearchCandidate& of,
                                         const std::vector<SearchCandidate>& all);
 
