@@ -11,7 +11,7 @@ local mw = {}
 ---@field hardware_flops_per_step number with what is computed again
 ---@field memory table[] bytes by category and peak, of each stage's fullest rank
 ---@field peak_bytes integer of the rank with the most, as a training's
----@field communication table[] axis, op, phase, calls, bytes, seconds, exposed_seconds of a rank and step; with stages: seconds of the stage that spends most, exposed_seconds the stages' mean
+---@field communication table[] axis, op, phase, calls, bytes, seconds, exposed_seconds of a rank and step; with stages seconds and exposed_seconds of the stage that spends most, and mean_exposed_seconds of all
 ---@field priced_for? string the machine of the times; without one there are no times
 ---@field step_seconds number
 ---@field step_error? number by how much steps of the calibration's own mixes were mispredicted on average, as a share
@@ -147,7 +147,7 @@ local mw = {}
 ---@field hardware_flops_per_step number with what is computed again
 ---@field memory table[] bytes by category and peak, of each stage's fullest rank
 ---@field peak_bytes integer of the rank with the most, as a training's
----@field communication table[] axis, op, phase, calls, bytes, seconds, exposed_seconds of a rank and step; with stages: seconds of the stage that spends most, exposed_seconds the stages' mean
+---@field communication table[] axis, op, phase, calls, bytes, seconds, exposed_seconds of a rank and step; with stages seconds and exposed_seconds of the stage that spends most, and mean_exposed_seconds of all
 ---@field priced_for? string the machine of the times; without one there are no times
 ---@field step_seconds number
 ---@field step_error? number by how much steps of the calibration's own mixes were mispredicted on average, as a share
@@ -680,7 +680,7 @@ function mw.microbatch.ramp(options) end
 ---@field ways integer stages that the layers are split into (1 .. 65536)
 ---@field [1]? integer the same as ways
 ---@field schedule? any gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zbv, dualpipev, or a scheduler of another plugin; a CSV file of compute actions (2F0, 1I3, ...); or a function that returns a list of actions for each stage (default "1f1b")
----@field chunks? integer virtual stages of each stage; 1, or what the schedule needs (1 .. 1024)
+---@field chunks? integer virtual stages of each stage; left out: what the schedule needs, or 1, which interleaved and looped-bfs do not take unsaid (1 .. 1024)
 ---@field layout? any[] layers of each stage (of each virtual stage, in model order, if chunked)
 ---@field times? any { F, I, W } of a microbatch, one such triple for each virtual stage, or a run file whose measured times are taken: by what zero-bubble schedules place W; predicted if left out
 ---@field memory? integer|string limit of a rank's activations that the schedule must keep (1 B .. 1 EiB)

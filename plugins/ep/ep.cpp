@@ -110,7 +110,7 @@ class ExpertParallel : public mw::Strategy {
             "seq", "ep", [=](const mw::Op& op) { return routes(op) || moves_tokens(op); }, common);
       }
     }
-    draft.expect_imbalance(imbalance_);
+    draft.expect_imbalance(imbalance_, "imbalance", ways_);
     if (overlap_) draft.add_pass(ep::overlap_exchanges());
   }
 
@@ -140,14 +140,17 @@ class ExpertParallel : public mw::Strategy {
   }
 
   // What is gathered and reduced over all ranks of an axis bears its name, whoever asked for it.
+  // The model's ranks have all tokens already.
   void note_names(mw::Draft& draft) const {
     const std::vector<int>& atoms = draft.mesh().axis("ep").atoms;
     std::vector<std::string> whole;
-    for (const mw::Axis& axis : draft.mesh().axes()) {
-      const bool all = std::all_of(axis.atoms.begin(), axis.atoms.end(), [&](int atom) {
-        return std::find(atoms.begin(), atoms.end(), atom) != atoms.end();
-      });
-      if (!axis.borrowed && axis.ways > 1 && all) whole.push_back(axis.name);
+    for (const mw::Role role : {mw::Role::data, mw::Role::sequence}) {
+      for (const mw::Axis& axis : draft.mesh().with_role(role)) {
+        const bool all = std::all_of(axis.atoms.begin(), axis.atoms.end(), [&](int atom) {
+          return std::find(atoms.begin(), atoms.end(), atom) != atoms.end();
+        });
+        if (!axis.borrowed && axis.ways > 1 && all) whole.push_back(axis.name);
+      }
     }
     if (whole.empty()) return;
     draft.note(

@@ -106,7 +106,9 @@ class PipelineParallel : public mw::Strategy {
                         "1I3, ...); or a function that returns a list of actions for each stage",
                         scheduler_names()))
         .fallback("1f1b")
-        .integer("chunks", "virtual stages of each stage; 1, or what the schedule needs")
+        .integer("chunks",
+                 "virtual stages of each stage; left out: what the schedule needs, or 1, which "
+                 "interleaved and looped-bfs do not take unsaid")
         .range(1, 1024)
         .optional()
         .list("layout", "layers of each stage (of each virtual stage, in model order, if chunked)")
@@ -208,12 +210,12 @@ class PipelineParallel : public mw::Strategy {
                       "number",
                       fixed));
     }
-    if (const std::string plain = pp::of_one_chunk(name); !plain.empty()) {
+    if (const std::string plain = scheduler->of_one_chunk(); !plain.empty()) {
       if (chunks_ == 0) {
         throw Error(
             mw::Stage::plan, "schedule.chunks", "chunks",
             fmt::format("pp({}): schedule {} without chunks would be {}", ways_, name, plain),
-            fmt::format("nearest: chunks = 2, or as many more as the layers of a stage; or "
+            fmt::format("nearest: chunks = 2, or more, up to the layers of a stage; or "
                         "schedule = \"{}\"",
                         plain));
       }

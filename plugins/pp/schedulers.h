@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <string>
 #include <vector>
 
 #include "make.h"
@@ -20,6 +21,18 @@ template <FixedScheduler::Fill fill, int chunks, bool v_shaped = false>
 class Fixed final : public FixedScheduler {
  public:
   Fixed() : FixedScheduler(fill, chunks, v_shaped) {}
+};
+
+// For several chunks of each stage.
+class Interleaved final : public FixedScheduler {
+ public:
+  Interleaved() : FixedScheduler(fill_interleaved, 0, false) {}
+  std::string of_one_chunk() const override { return "1f1b"; }
+};
+class LoopedBreadthFirst final : public FixedScheduler {
+ public:
+  LoopedBreadthFirst() : FixedScheduler(fill_looped_bfs, 0, false) {}
+  std::string of_one_chunk() const override { return "gpipe"; }
 };
 
 // Those that place W's by the request's times and keep to its memory limit, or without one zb-h1 to
@@ -55,10 +68,10 @@ inline constexpr std::array<Registration, 8> schedulers = {
     scheduler<Fixed<fill_1f1b, 1>>("1f1b",
                                    "one forward, one backward, at most p - i microbatches held "
                                    "(Narayanan et al. 2021)"),
-    scheduler<Fixed<fill_interleaved, 0>>(
+    scheduler<Interleaved>(
         "interleaved", "1F1B over several chunks a stage, bubble / chunks (Narayanan et al. 2021)"),
-    scheduler<Fixed<fill_looped_bfs, 0>>(
-        "looped-bfs", "all microbatches through chunk after chunk (Lamy-Poirier 2022)"),
+    scheduler<LoopedBreadthFirst>("looped-bfs",
+                                  "all microbatches through chunk after chunk (Lamy-Poirier 2022)"),
     scheduler<ZeroBubbleH1>(
         "zb-h1", "1F1B with W's that fill a third of its bubble, in its memory (Qi et al. 2023)"),
     scheduler<ZeroBubbleH2>(
@@ -68,10 +81,5 @@ inline constexpr std::array<Registration, 8> schedulers = {
     scheduler<Fixed<fill_dualpipev, 2, true>>(
         "dualpipev", "DualPipe cut in half: forwards and backwards cross in a V (DeepSeek 2025)"),
 };
-
-// What a scheduler for several chunks does with one; empty: it is none.
-inline std::string of_one_chunk(const std::string& name) {
-  return name == "interleaved" ? "1f1b" : name == "looped-bfs" ? "gpipe" : "";
-}
 
 }  // namespace pp

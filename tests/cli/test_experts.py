@@ -1,6 +1,7 @@
 """Experts: every mix equals one rank, whatever is chosen; books of what was chosen, sent and
 dropped; refusals."""
 
+import re
 import unittest
 
 import pandas
@@ -150,7 +151,19 @@ local function f(verb, entry, memory, log) return verb {{ model = moe {{ layers 
         limit = (run["predicted"]["peak_bytes"] + run["peak_bytes"]) // 2
         line = self.refused(1, "memory.exceeded memory", "run", self.write(script + f"f(mw.train, ep(4), {limit})"))
         self.assertRegex(line["hint"], r"were predicted, which supposes that experts are chosen evenly; this rank had [\d.]+ times the "
-                         r"rows of that, and ep \{ 4, imbalance = [\d.]+ \} predicts for it")
+                         r"rows of that so far, and ep \{ 4, imbalance = [\d.]+ \} predicts for as many in all layers \(more may come\)")
+        # Tokens differ, in several layers: what a broken step tells is said to be of its part, and no more than there can be.
+        uneven = script.replace("layers = 1", "layers = 3").replace(f'mw.text {{ "{text}" }}', "mw.synthetic {}")
+        whole = self.only("run", self.write(uneven + "f(mw.train, ep(4))"))
+        limit = (whole["predicted"]["peak_bytes"] + whole["peak_bytes"]) // 2
+        self.assertGreater(whole["peak_bytes"], whole["predicted"]["peak_bytes"])
+        hint = self.refused(1, "memory.exceeded memory", "run", self.write(uneven + f"f(mw.train, ep(4), {limit})"))["hint"]
+        said_so_far = re.search(r"had ([\d.]+) times the rows of that so far, and ep \{ 4, imbalance = ([\d.]+) \}", hint)
+        self.assertIsNotNone(said_so_far, hint)
+        self.assertTrue(1 < float(said_so_far[1]) <= float(said_so_far[2]) + 0.005 <= 4.005, hint)
+        # A limited capacity that is not filled makes no rank the fullest.
+        filled = self.only("run", self.write(MODELS + "e(2, { dp(4), ep(4) }, mw.train)"))
+        self.assertGreaterEqual(filled["experts"].get("rank_imbalance", 1), 1)
 
     def run_and_log(self, *cases, table="experts"):
         """For each model and plan its result and a table of its run file."""

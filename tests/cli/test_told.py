@@ -42,7 +42,7 @@ class Told(ProgramCase):
                     self.assertAlmostEqual((result["compute_seconds"] + result["exposed_seconds"] + copies) / step +
                                            result["bubble_fraction"], 1, places=6)
                     # Rows of transfers add up to what is exposed, and none waits longer than it takes.
-                    exposed = sum(row["exposed_seconds"] for row in result["communication"])
+                    exposed = sum(row.get("mean_exposed_seconds", row["exposed_seconds"]) for row in result["communication"])
                     self.assertAlmostEqual(exposed, result["exposed_seconds"], delta=1e-6 * step)
                     for row in result["communication"]:
                         self.assertLessEqual(row["exposed_seconds"], row["seconds"] * (1 + 1e-9), row)
@@ -54,6 +54,14 @@ class Told(ProgramCase):
                     if stages:
                         self.assertAlmostEqual(mean("compute_seconds"), result["compute_seconds"], delta=1e-9 * step)
                         self.assertAlmostEqual(mean("bubble_seconds") / step, result["bubble_fraction"], places=6)
+
+    def test_a_transfer_of_two_stages_of_eight_is_not_shown_as_hidden(self):
+        result, = self.plan('{ plan = { pp { 8, schedule = "1f1b" }, dp(4) }, cluster = h100, batch = 64, sequence = 64, '
+                            "model = mw.llama { layers = 8, hidden = 64, heads = 4, ffn = 128, vocab = 4096, tied = true } }")
+        ends, = (row for row in result["communication"] if row["axis"] == "pp[0,7]*dp")
+        self.assertGreater(ends["exposed_seconds"], 0.8 * ends["seconds"])
+        self.assertLessEqual(ends["mean_exposed_seconds"], 2 / 8 * ends["exposed_seconds"] * (1 + 1e-9))
+        self.assertGreater(ends["mean_exposed_seconds"], 1 / 8 * ends["exposed_seconds"] * (1 - 1e-9))
 
     def test_printed_parts_add_up_too(self):
         text = self.text('{ plan = { pp { 4, schedule = "1f1b" }, dp(2) }, batch = 8, cluster = h100 }')
@@ -81,6 +89,8 @@ class Told(ProgramCase):
 
     def test_gathers_that_stand_under_another_axis_are_said(self):
         moe = """model = mw.moe { layers = 2, hidden = 64, heads = 4, ffn = 128, vocab = 64, experts = 8, top_k = 2 }"""
+        both = self.text(f'{{ plan = {{ dp(4), tp(2), ep {{ 8, dispatch = "allgather" }} }}, {moe} }}')
+        self.assertIn("it has all ranks of dp, under which", both)  # and all of tp's, where nothing is gathered
         for ways, said in ((4, True), (2, False)):
             plan, = self.plan(f'{{ plan = {{ dp(4), ep {{ {ways}, dispatch = "allgather" }} }}, {moe} }}')
             text = self.text(f'{{ plan = {{ dp(4), ep {{ {ways}, dispatch = "allgather" }} }}, {moe} }}')
@@ -94,6 +104,8 @@ class Told(ProgramCase):
         self.assertFalse(told(1))
         self.assertTrue(told(8))
         self.assertTrue(told(20))
+        self.assertIn("brings back all of a chunk's 2 layers", self.text(
+            '{ plan = { pp { 2, schedule = "interleaved", chunks = 2 } }, offload = { prefetch = 2 }, cluster = h100 }'))
         kept, few, many = self.plan(*(f"{{ plan = {{ dp(2) }}, offload = {offload}, cluster = h100, batch = 2 }}"
                                       for offload in ('"none"', "{ prefetch = 1 }", "{ prefetch = 8 }")))
         self.assertLess(few["peak_bytes"], 0.9 * kept["peak_bytes"])
@@ -145,6 +157,9 @@ class Told(ProgramCase):
         self.assertEqual(told(), "as it was")
         self.assertEqual(told("--set", "batch=32"), "as it was")
         self.assertEqual(told("--set", "batch=16", "--set", "microbatch=2"), "batch microbatch")
+        self.assertEqual(told("--set", "batch=16", "--set", "batch=32"), "as it was")
+        self.assertEqual(told("--set", "batch=64", "--set", "batch=16", "--set", "plan[1].ways=2"), "batch")
+        self.assertEqual(told("--set", "plan[1].ways=4"), "plan.1.ways")
         self.assertEqual(self.only("plan", script, "--cluster", "selene", "--stack", "fsdp2")["changed"], ["cluster", "stack"])
 
     def test_rates_of_zero_get_an_example_that_somebody_means(self):
@@ -174,7 +189,10 @@ class Told(ProgramCase):
                 self.assertEqual(self.call("plan", script, *words).returncode, code)
         unknown = self.write_as("unknown.lua", HEAD + 'e { plan = { dp(2) }, device = "cuda" }')
         self.assertEqual(self.call("plan", unknown).returncode, 0)
-        self.assertEqual(self.call("plan", unknown, "--must-fit").returncode, 3)
+        for script, words in ((unknown, "nobody knows"), (large, "does not fit")):
+            line = self.refused(3, "plan.fit", "plan", script, "--must-fit")
+            self.assertIn(words, line["message"])
+            self.assertIn(words, self.call("plan", "--quiet", script, "--must-fit").stderr)
 
     def write_as(self, name, text):
         path = self.folder / name

@@ -205,6 +205,7 @@ MESSAGES = {
     "plan.ranks": [r"plan: .* = \d+ ranks; a mesh has 16777216 at most \[use fewer ways\]",
                    r"plan: .*; ranks are threads of this process here, 512 at most \[predict it without running it "
                      r"\(meshwright plan, mw\.plan\), use fewer ways, or start more processes\]"],
+    "plan.fit": [r"--must-fit: (.* does not fit|nobody knows whether .* fits) \[.+\]"],
     "plan.size": [r"(model: its parameters|batch: the tensors of a step) would have \S+ elements, more than a plan "
                      r"can hold .* \[make \w+ smaller .*",
                   r"microbatch: .* (works|microbatches) .*more than a plan can hold.* \[.*", r"\d+ stages x \d+ "

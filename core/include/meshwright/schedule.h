@@ -71,6 +71,9 @@ class Scheduler : public Registered {
  public:
   // Chunks of each stage: the only number that will do, or 0 if any will.
   virtual int fixed_chunks() const { return 0; }
+  // Of one whose order is for several chunks: the name of what it is with one chunk of each stage,
+  // "1f1b", so that nobody gets that for want of a number of chunks. Empty: it needs no chunks.
+  virtual std::string of_one_chunk() const { return ""; }
   // The stage of each virtual stage.
   virtual std::vector<int> placement(int stages, int chunks) const;  // round-robin
   // The schedule's name is the scheduler's; any number of microbatches will do. Throws Error (plan)

@@ -94,6 +94,12 @@ struct Pipeline {
   std::string strategy = {}, place = {};  // of who says so: "plan[2]"; set by the planner
 };
 
+// Draft::expect_imbalance, and who said it: "plan[2]".
+struct ExpectedImbalance {
+  double factor = 1, most = 0;
+  std::string place, option;
+};
+
 // The plan while strategies edit it. What matches nothing makes the planner refuse the plan, with
 // what there is: a dim that the model lacks, an axis that the mesh lacks, a `where` that takes no
 // op with the dim, a rule that another entry has said already for the same ops. So is an axis of
@@ -133,9 +139,13 @@ class Draft {
   // The elements of `dim` lie in this order, in data and all that is made of it, and are cut as
   // they lie. The ranges are those of the whole dim, each once.
   void permute_tokens(Dim dim, std::vector<Range> order);
-  // For predictions: rows of sparse tensors on the rank that has most, over the average.
-  void expect_imbalance(double factor) { imbalance_ = factor; }
-  double imbalance() const { return imbalance_; }
+  // For predictions: rows of sparse tensors on the rank that has most, over the average. `option`:
+  // which of the strategy's says so, for advice after a run; `most`: more no rank can have (0: not
+  // known).
+  void expect_imbalance(double factor, std::string option = "", double most = 0) {
+    imbalance_ = {factor, most, place_, std::move(option)};
+  }
+  const ExpectedImbalance& imbalance() const { return imbalance_; }
   // True if `axis` cuts `dim` into equal parts.
   bool divides(const std::string& axis, Dim dim) const;
 
@@ -171,7 +181,7 @@ class Draft {
   std::vector<StorageRule> storage_;
   std::vector<RotationRule> rotations_;
   std::map<Dim, std::vector<Range>> order_;
-  double imbalance_ = 1;
+  ExpectedImbalance imbalance_;
   std::vector<Pass> passes_;
   std::vector<std::string> notes_;
   std::optional<Pipeline> pipeline_;

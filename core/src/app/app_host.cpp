@@ -117,12 +117,23 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
   const bool equal = !result.contains("verdict") || result["verdict"] == "equal";
   if ((status == "failed" || !equal) && exit_code_ == 0) exit_code_ = 1;
   if (status == "interrupted") exit_code_ = 130;
-  // Within a limit of the experiment's own where nothing else is known.
-  const bool fits = result.value("fits", result.contains("rank_memory_limit"));
-  if (must_fit_ && verb == "plan" && !fits && exit_code_ == 0)
-    exit_code_ = exit_code_of(Stage::plan);
   output_.result(result);
+  if (must_fit_ && verb == "plan") look_whether_it_fits(result);
   return result;
+}
+
+void AppHost::look_whether_it_fits(const Json& plan) {
+  const bool known = plan.contains("fits") || plan.contains("rank_memory_limit");
+  if (known && plan.value("fits", true)) return;
+  const std::string mix = plan.value("plan", "");
+  const std::string hint = plan.value("hint", "");
+  output_.error(Error(Stage::plan, "plan.fit", "",
+                      known ? fmt::format("--must-fit: {} does not fit", mix)
+                            : fmt::format("--must-fit: nobody knows whether {} fits", mix),
+                      !known ? "name a cluster: --cluster NAME; or a limit: memory = \"80GiB\""
+                      : !hint.empty() ? hint
+                                      : "meshwright search finds mixes that fit a cluster"));
+  if (exit_code_ == 0) exit_code_ = exit_code_of(Stage::plan);
 }
 
 Json AppHost::search(const Json& table, const ReadContext& context) {

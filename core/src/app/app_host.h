@@ -93,6 +93,8 @@ class AppHost : public Host {
  private:
   Json compare(const std::vector<Experiment>& given);
   Json search(const Json& table, const ReadContext& context);
+  // Of --must-fit: says so where it does not, or nobody knows.
+  void look_whether_it_fits(const Json& plan);
   Json train_beside(Experiment experiment);
   ReadContext context_with(const CallFunction& function);
   Json done(const std::string& verb, const Experiment& experiment);

@@ -355,8 +355,9 @@ Json Measurements::result(RunStatus status) const {
   add_checkpoints(result);
   if (!loads_.empty()) {
     result["experts"] = loads_.to_json();
-    result["experts"]["rank_imbalance"] =
-        loads_.most_rows_share() * plan.programs.front().imbalance;
+    // Below the mean where a limited capacity is not filled: no rank is the fullest by that.
+    const double imbalance = loads_.most_rows_share() * plan.imbalance.factor;
+    if (imbalance >= 1) result["experts"]["rank_imbalance"] = imbalance;
     const std::string note = rows_note(plan, loads_.most_rows_share());
     if (!note.empty()) result["experts"]["note"] = note;
   }

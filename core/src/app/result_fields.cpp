@@ -25,8 +25,8 @@ const Fields prediction_fields = {
     {"memory", "table[]", "bytes by category and peak, of each stage's fullest rank"},
     {"peak_bytes", "integer", "of the rank with the most, as a training's"},
     {"communication", "table[]",
-     "axis, op, phase, calls, bytes, seconds, exposed_seconds of a rank and step; with stages: "
-     "seconds of the stage that spends most, exposed_seconds the stages' mean"},
+     "axis, op, phase, calls, bytes, seconds, exposed_seconds of a rank and step; with stages "
+     "seconds and exposed_seconds of the stage that spends most, and mean_exposed_seconds of all"},
     {"priced_for", "string?", "the machine of the times; without one there are no times"},
     {"step_seconds", "number", ""},
     {"step_error", "number?",

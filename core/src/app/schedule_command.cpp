@@ -24,7 +24,7 @@ constexpr std::int64_t most_works = std::int64_t{1} << 21;  // some seconds
 struct Made {
   Schedule schedule;
   ScheduleRequest request;
-  bool any_chunks = false;  // of a scheduler that takes any number of them
+  std::string of_one_chunk;  // Scheduler::of_one_chunk
 };
 
 // Times and memory are given for a whole stage: a chunk has its share.
@@ -79,7 +79,7 @@ Made make_schedule(const ScheduleArguments& arguments, Catalog& catalog) {
   made.request.stages = arguments.stages;
   made.request.microbatches = arguments.microbatches;
   const int fixed = std::max(1, scheduler->fixed_chunks());
-  made.any_chunks = scheduler->fixed_chunks() == 0;
+  made.of_one_chunk = scheduler->of_one_chunk();
   made.request.chunks = arguments.chunks > 0 ? arguments.chunks : fixed;
   const std::int64_t works =
       std::int64_t{made.request.stages} * made.request.chunks * made.request.microbatches;
@@ -140,11 +140,10 @@ std::string text_of(const Made& made, const ScheduleTimeline& timeline) {
     table.add({std::to_string(s), percent(idle), percent(timeline.inner_idle[s]),
                fmt::format("{:.4g}", high_water(made, timeline, s))});
   }
-  // Only of one that takes any number is this not what it is for.
   const std::string one =
-      made.any_chunks && made.request.chunks == 1
-          ? fmt::format("\n  one chunk a stage; {} takes any number: --chunks 2\n",
-                        made.schedule.name)
+      !made.of_one_chunk.empty() && made.request.chunks == 1
+          ? fmt::format("\n  of one chunk a stage, this is {}: --chunks 2, or more\n",
+                        made.of_one_chunk)
           : "";
   return text + table.text("  ") + one +
          "\n  idle: of the makespan; inside: between a stage's first work and its last;\n"

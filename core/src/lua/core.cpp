@@ -83,13 +83,15 @@ int core_call(lua_State* lua) {
     }
     if (!experiment.is_object()) fail("takes a table with names; got a list", "");
     if (!experiment.contains(place_key) && !here.empty()) experiment[place_key] = here;
+    const Json as_written = state.settings.empty() ? Json() : experiment;
     for (const Setting& setting : state.settings) {
       applied.push_back(apply_setting(setting, experiment));
-      if (applied.back().changes) experiment[changed_key].push_back(applied.back().path);
       if (count > 1) applied.back().made = key_in(i == 2 ? "a" : "b", applied.back().made);
       if (!state.settings_said && state.options.say && !setting.given.starts_with("--"))
         state.options.say("--set " + applied.back().text);
     }
+    if (const auto keys = changed_keys(state.settings, as_written, experiment); !keys.empty())
+      experiment[changed_key] = keys;
     experiments.push_back(std::move(experiment));
   }
   state.settings_said = true;

@@ -185,11 +185,37 @@ AppliedSetting apply_setting(const Setting& setting, Json& experiment) {
   std::string text =
       fmt::format("{} = {} ({}{})", path, given_text(setting),
                   at->is_null() ? "it was not set" : "was " + short_text(*at), stays);
-  const bool changes = without_hidden(*at) != without_hidden(setting.value);
   *at = setting.value;
   if (made.empty()) made = path;
-  return {std::move(path), std::move(made), std::move(text), place_of_setting(setting.given),
-          changes};
+  return {std::move(path), std::move(made), std::move(text), place_of_setting(setting.given)};
+}
+
+std::vector<std::string> changed_keys(const std::vector<Setting>& settings, const Json& before,
+                                      const Json& after) {
+  // Null where there is nothing; a value without a name stands at [1].
+  const auto value_at = [](const Json& root, const std::string& key) {
+    const Json* at = &root;
+    for (const std::string& step : steps_of(key)) {
+      if (at->is_object() && at->contains(step)) {
+        at = &(*at)[step];
+      } else if (at->is_object() && step == "1" && at->contains(unnamed_key)) {
+        at = &(*at)[unnamed_key];
+      } else if (at->is_array() && all_digits(step) && step.size() < 10 && std::stoul(step) >= 1 &&
+                 std::stoul(step) <= at->size()) {
+        at = &(*at)[std::stoul(step) - 1];
+      } else {
+        return Json();
+      }
+    }
+    return without_hidden(*at);
+  };
+  std::vector<std::string> keys;
+  for (const Setting& setting : settings) {
+    const std::string key = join(steps_of(setting.key), ".");
+    if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
+    if (value_at(before, setting.key) != value_at(after, setting.key)) keys.push_back(key);
+  }
+  return keys;
 }
 
 std::string place_of_setting(const std::string& given) {

@@ -24,15 +24,18 @@ Setting parse_setting(const std::string& given);
 bool read_plainly(const std::string& text, Json& value);
 
 struct AppliedSetting {
-  std::string path;      // as problems name it: "plan[2].ways"
-  std::string made;      // the same, or the outermost table that was made for it: "optimzer"
-  std::string text;      // "plan[2].ways = 4 (was 2)"
-  std::string place;     // place_of_setting
-  bool changes = false;  // the key had another value
+  std::string path;   // as problems name it: "plan[2].ways"
+  std::string made;   // the same, or the outermost table that was made for it: "optimzer"
+  std::string text;   // "plan[2].ways = 4 (was 2)"
+  std::string place;  // place_of_setting
 };
 
 // "--set model.layers=2", where a setting was given.
 std::string place_of_setting(const std::string& given);
+
+// The keys of these settings whose values in two experiments differ, each once.
+std::vector<std::string> changed_keys(const std::vector<Setting>& settings, const Json& before,
+                                      const Json& after);
 
 // Sets the key in `experiment`. Throws Error (options) if the path
 // leads through something that is no table or past the end of a list. Whether the key exists and

@@ -89,7 +89,8 @@ class ProgramMaker {
     options.reduce_dtype = plan_.request.fp32_sums ? wide : options.dtype;
     options.optimizer = plan_.request.optimizer;
     options.order = draft_.order();
-    options.imbalance = draft_.imbalance();
+    plan_.imbalance = draft_.imbalance();
+    options.imbalance = plan_.imbalance.factor;
     options.split = draft_.pipeline().has_value();
     plan_.programs = build(plan_.graph, plan_.mesh, derived, partition, options);
     if (std::count(plan_.sizes.begin(), plan_.sizes.end(), plan_.microbatch) < plan_.microbatches) {
@@ -146,11 +147,12 @@ class ProgramMaker {
     plan_.notes.push_back(note);
     const int layers = most_layers();
     if (most.tensors == 0 || set.prefetch < layers) return;
+    const bool chunked = static_cast<int>(plan_.programs.front().stage_of.size()) > plan_.stages();
     plan_.notes.push_back(fmt::format(
         "offload: prefetch = {} brings back all of {} as backward begins: copies are made, and a "
         "backward holds what it would without them; a prefetch of fewer layers holds less",
         set.prefetch,
-        layers == 1 ? "a stage's 1 layer" : fmt::format("a stage's {} layers", layers)));
+        fmt::format("a {}'s {}", chunked ? "chunk" : "stage", plural(layers, "layer"))));
   }
 
   // Of a virtual stage.

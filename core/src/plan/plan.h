@@ -102,6 +102,7 @@ struct Plan {
   std::int64_t microbatches = 1;
   std::vector<std::string> notes;  // from the strategies
   std::vector<Rule> rules;
+  ExpectedImbalance imbalance;
   double work = 0;  // that making it took, about (plan/limits.h)
   HashMemo hashed;  // a plan that was asked for its hash is not changed any more
 

@@ -12,31 +12,32 @@
 namespace mw {
 namespace {
 
-constexpr const char* option = "imbalance";
 constexpr double alike = 0.005;  // of a share: not worth a word
 
-const StrategyChoice* splits_experts(const Plan& plan) {
+// Whose option says it; null: nobody's.
+const StrategyChoice* said_by(const Plan& plan) {
+  if (plan.imbalance.option.empty()) return nullptr;
   const auto& all = plan.request.strategies;
-  const auto found = std::find_if(all.begin(), all.end(), [](const StrategyChoice& choice) {
-    return choice.options.is_object() && choice.options.contains(option);
+  const auto found = std::find_if(all.begin(), all.end(), [&](const StrategyChoice& choice) {
+    return choice.path == plan.imbalance.place;
   });
   return found == all.end() ? nullptr : &*found;
 }
 
 double supposed(const Plan& plan) {
-  return plan.programs.front().imbalance;
+  return plan.imbalance.factor;
 }
 
 }  // namespace
 
 std::string entry_for_rows(const Plan& plan, double rows_share) {
-  const StrategyChoice* choice = splits_experts(plan);
+  const StrategyChoice* choice = said_by(plan);
   if (choice == nullptr || rows_share <= 1 + alike) return "";
   Json entry = choice->written.is_object() ? choice->written : choice->options;
   entry["plugin"] = choice->name;
-  const double most = choice->options.value("ways", rows_share * supposed(plan));
-  const double needed = std::min(most, std::ceil(100 * rows_share * supposed(plan) - 1e-9) / 100);
-  entry[option] =
+  double needed = std::ceil(100 * rows_share * supposed(plan) - 1e-9) / 100;
+  if (plan.imbalance.most > 0) needed = std::min(needed, plan.imbalance.most);
+  entry[plan.imbalance.option] =
       needed == std::floor(needed) ? Json(static_cast<std::int64_t>(needed)) : Json(needed);
   return entry_text(entry);
 }

@@ -81,10 +81,12 @@ Ledger::LimitHint check_memory_limit(const Experiment& experiment) {
     const std::string entry = entry_for_rows(plan, rows_share);
     return fmt::format(
         "{} were predicted{}; a smaller microbatch, or more recompute, holds less", text_of(peak),
-        entry.empty() ? ", and the run needs more"
-                      : fmt::format(", which supposes {}; this rank had {:.2f} times the rows of "
-                                    "that, and {} predicts for it",
-                                    supposed_choices(plan), rows_share, entry));
+        entry.empty()
+            ? ", and the run needs more"
+            : fmt::format(
+                  ", which supposes {}; this rank had {:.2f} times the rows of that so far, "
+                  "and {} predicts for as many in all layers (more may come)",
+                  supposed_choices(plan), rows_share, entry));
   };
 }
 

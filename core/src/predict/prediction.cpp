@@ -23,8 +23,8 @@ void add_communication(Prediction& p, const StepTime& time, const Traffic& traff
     const auto known = std::find_if(p.communication.begin(), p.communication.end(),
                                     [&, k = key](const auto& c) { return c.key == k; });
     const TransferTime& transfer = time.transfers.at(key);
-    const CommunicationForecast forecast{key, use.calls, use.bytes, transfer.seconds,
-                                         transfer.exposed / stages};
+    const CommunicationForecast forecast{
+        key, use.calls, use.bytes, transfer.seconds, transfer.exposed, transfer.exposed / stages};
     if (known == p.communication.end()) {
       p.communication.push_back(forecast);
       continue;
@@ -33,8 +33,13 @@ void add_communication(Prediction& p, const StepTime& time, const Traffic& traff
       known->calls = use.calls;
       known->bytes = use.bytes;
     }
-    known->seconds = std::max(known->seconds, transfer.seconds);
-    known->exposed_seconds += transfer.exposed / stages;
+    known->mean_exposed_seconds += forecast.mean_exposed_seconds;
+    // Of stages that spend alike, the one that hides least.
+    const bool longer = transfer.seconds > known->seconds * (1 + 1e-9);
+    const bool alike = !longer && transfer.seconds > known->seconds * (1 - 1e-9);
+    if (!longer && !(alike && transfer.exposed > known->exposed_seconds)) continue;
+    known->seconds = transfer.seconds;
+    known->exposed_seconds = transfer.exposed;
   }
 }
 
@@ -91,6 +96,7 @@ void scale_times(Prediction& p, double share) {
   for (CommunicationForecast& c : p.communication) {
     c.seconds *= share;
     c.exposed_seconds *= share;
+    c.mean_exposed_seconds *= share;
   }
   for (auto& stage : p.actions) {
     for (TimedAction& action : stage) {
@@ -291,7 +297,8 @@ void Prediction::forget_machine(std::string why) {
   parts.clear();
   cpu_seconds = step_error = 0;
   held_out_seconds.reset();
-  for (CommunicationForecast& c : communication) c.seconds = c.exposed_seconds = unknown;
+  for (CommunicationForecast& c : communication)
+    c.seconds = c.exposed_seconds = c.mean_exposed_seconds = unknown;
   for (auto& stage : actions) stage.clear();
   for (auto& stage : instructions) stage.clear();
   // Of each rank, as ranks on devices of their own need it.
@@ -333,6 +340,8 @@ Json Prediction::to_json() const {
     if (!timed()) continue;
     json["communication"].back()["seconds"] = c.seconds;
     json["communication"].back()["exposed_seconds"] = c.exposed_seconds;
+    if (parts.size() > 1)
+      json["communication"].back()["mean_exposed_seconds"] = c.mean_exposed_seconds;
   }
   json["bubble_fraction"] = bubble_fraction;
   if (timed()) {

@@ -19,9 +19,9 @@ namespace mw {
 struct CommunicationForecast {
   CommunicationKey key;
   std::int64_t calls = 0, bytes = 0;  // of one rank and step
-  // With several stages: of the one that spends most on it; and the stages' mean, so that these add
-  // up to Prediction::exposed_seconds.
+  // With several stages: of the one that spends most on it, and what of that nothing hides.
   double seconds = 0, exposed_seconds = 0;
+  double mean_exposed_seconds = 0;  // over all stages: these add up to Prediction::exposed_seconds
 };
 
 struct StageForecast {

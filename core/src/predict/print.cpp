@@ -150,18 +150,21 @@ std::string abridged(const std::string& mix) {
 std::string communication(const Prediction& prediction) {
   if (prediction.communication.empty()) return "  no communication\n";
   std::vector<std::string> header{"axis", "op", "phase", "calls", "bytes a rank"};
+  const bool stages = prediction.timed() && prediction.parts.size() > 1;
   if (prediction.timed()) header.insert(header.end(), {"time", "exposed"});
-  TextTable table(header, {3, 4, 5, 6});
+  if (stages) header.emplace_back("mean exposed");
+  TextTable table(header, {3, 4, 5, 6, 7});
   for (const CommunicationForecast& c : prediction.communication) {
     std::vector<std::string> row{c.key.axis, c.key.op, c.key.phase, std::to_string(c.calls),
                                  format_bytes(static_cast<double>(c.bytes))};
     if (prediction.timed()) row.insert(row.end(), {seconds(c.seconds), seconds(c.exposed_seconds)});
+    if (stages) row.push_back(seconds(c.mean_exposed_seconds));
     table.add(std::move(row));
   }
-  return table.text("  ") +
-         (prediction.timed() && prediction.parts.size() > 1
-              ? "  (time: of the stage that spends most; exposed: the stages' mean)\n"
-              : "");
+  return table.text("  ") + (stages ? "  (time, exposed: of the stage that spends most; mean "
+                                      "exposed: of all stages, in which a "
+                                      "stage without it exposes none)\n"
+                                    : "");
 }
 
 // Behind a step's parts, where they are means: of what, and those of the stage that waits least.

@@ -116,7 +116,7 @@ function showMemoryOver(plan, id) {
 }
 
 function showCommunication(plan, id) {
-  const into = section("communication" + id, "Communication", "Predicted, of one rank and step. Exposed: time in which the rank does nothing else, of stages the mean.");
+  const into = section("communication" + id, "Communication", "Predicted, of one rank and step. Exposed: time in which the rank does nothing else. With stages, both of the one that spends most.");
   if (plan.communication.length === 0) { into.append(make("p", {}, "No communication.")); return; }
   const rows = plan.communication, name = (c) => `${c.axis} ${c.op}, ${c.phase}`;
   const most = Math.max(...rows.map((c) => c.ms)), unit = most >= 2000 ? [1e-3, "s"] : most < 1 ? [1e3, "µs"] : [1, "ms"];
