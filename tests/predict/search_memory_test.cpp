@@ -1,11 +1,11 @@
-// What a search holds a candidate to need: near what its plan does, and at least never more, so that
-// no plan is passed over that fits.
+// What a search holds a candidate to need: near what its plan does, and at least never more, so
+// that no plan is passed over that fits.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <string>
 
-#include "predict/search_moments.h"
+#include "predict/search_orders.h"
 #include "program/memory_timeline.h"
 #include "search_setups.h"
 
@@ -34,7 +34,10 @@ Off memory_of(const std::vector<FoundPlan>& plans) {
                   << one.offload << ": " << one.closed_form_bytes << " bytes, at least "
                   << one.closed_form_least << "; by footprints " << peak);
     CHECK(one.closed_form_least <= peak);
-    CHECK(one.closed_form_least > 0.02 * peak);
+    // Of orders that follow the times of works one microbatch is sure, of others what they hold.
+    const bool follows = one.plan.find("\"zb") != std::string::npos ||
+                         one.plan.find("dualpipev") != std::string::npos;
+    CHECK(one.closed_form_least > (follows ? 0.02 : 0.15) * peak);
     const double error = one.closed_form_bytes / peak - 1;
     off.mean += std::abs(error);
     off.lowest = std::min(off.lowest, error);
@@ -140,6 +143,23 @@ TEST_CASE("What stages hold between works is counted as plans lay it down") {
   CHECK(looked > 3);
 }
 
+TEST_CASE("What a strategy with an order of its own holds is no bound") {
+  Asked asked(small());
+  SearchSpace space;
+  space.stages = {{"own", "", 1}};
+  SearchOrders orders(asked.request, space);
+  const auto times = [] { return LayerTimes{{1, 1, 1, 0}, {0, 0, 0, 0}}; };
+  const OrderTerms* own = orders.find(0, 4, 8, 0, times);
+  REQUIRE(own != nullptr);
+  CHECK(own->assumed);
+  float most = 0;
+  for (const Moment& moment : own->moments.usual) most = std::max(most, moment[Counted::kept]);
+  CHECK(most == 4 * 2);  // four microbatches of two layers, as 1F1B
+  float sure = 0;
+  for (const Moment& moment : own->moments.sure) sure = std::max(sure, moment[Counted::kept]);
+  CHECK(sure == 2);
+}
+
 TEST_CASE("A plan that fits is found where all but a few are too large") {
   Asked asked(small());
   asked.request.sampled = 100;
@@ -148,9 +168,13 @@ TEST_CASE("A plan that fits is found where all but a few are too large") {
     peaks.push_back(static_cast<double>(one.predicted.fullest().memory.peak));
   std::sort(peaks.begin(), peaks.end());
   asked.request.memory = static_cast<std::int64_t>(peaks.at(peaks.size() / 20));
+  asked.request.checked = GENERATE(6, 1);
   asked.request.sampled = 100;
   const SearchOutcome found = search(asked.request);
   REQUIRE(!found.best.empty());
+  // What is most likely too large and was left is said.
+  const bool told = found.why.find("not planned whole: a larger checked") != std::string::npos;
+  CHECK(told == (found.unconfirmed > 0));
   double slowest = 0;
   for (const FoundPlan& one : found.best) slowest = std::max(slowest, one.predicted.step_seconds);
   CHECK(static_cast<int>(found.best.size()) == asked.request.best);

@@ -102,7 +102,7 @@ class MixSearch {
     return std::max(c.bytes / limit_, host_limit_ > 0 ? c.host / host_limit_ : 0);
   }
 
-  // Not known to need more than there is.
+  // Not known to need more than a device has; nor, by an estimate that is no bound, than a host.
   bool may_fit(const SearchCandidate& c) const {
     return c.least <= limit_ && (host_limit_ <= 0 || c.host <= doubted * host_limit_);
   }

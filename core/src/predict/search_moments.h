@@ -11,12 +11,12 @@
 namespace mw {
 
 // What is counted. Of the stage: its layers, and which of the model's ends (embedding, loss) is on
-// it, or both. Of microbatches between F and B or I: layers, and how often an end. Of those
-// between I and W the same. Of the tensors between chunks: those received and not yet used, and
-// those made and not yet known to be there. Of whole gradients that are reduced when the stage turns
-// to another chunk: layers, and ends; of the shards of their sums that arrive the same. Of
-// the work: layers in whose course it lets go of one thing and makes another: of an I all but the
-// first, of a B or W those whose whole gradients come, and those whose sums begin.
+// it, or both. Of microbatches between F and B or I: layers, and how often an end. Of those between
+// I and W the same. Of the tensors between chunks: those received and not yet used, and those made
+// and not yet known to be there. Of whole gradients that are reduced when the stage turns to
+// another chunk: layers, and ends; of the shards of their sums that arrive the same. Of the work:
+// layers in whose course it lets go of one thing and makes another: of an I all but the first, of a
+// B or W those whose whole gradients come, and those whose sums begin.
 enum class Counted : std::uint8_t {
   layers,
   first_end,

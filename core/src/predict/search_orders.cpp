@@ -159,13 +159,14 @@ std::optional<OrderTerms> SearchOrders::made(int stages_side, int ways, int micr
     for (int s = 0; s < ways; ++s) {
       plain.stage_of.push_back(s);
       std::vector<Action>& actions = plain.order.emplace_back();
-      const int ahead = std::min(plain.microbatches, ways - s);
+      const int ahead = std::min(plain.microbatches, ways - s) - 1;
       for (int m = 0; m < plain.microbatches + ahead; ++m) {
         if (m < plain.microbatches) actions.push_back({s, Work::forward, m});
         if (m >= ahead) actions.push_back({s, Work::backward, m - ahead});
       }
     }
     terms.moments = moments_of(plain, layers);
+    terms.assumed = true;
     return terms;
   }
   ScheduleRequest order;
@@ -189,6 +190,7 @@ std::optional<OrderTerms> SearchOrders::made(int stages_side, int ways, int micr
     };
     const double whole = count(own, Work::backward), apart = count(own, Work::dgrad);
     terms.parted = apart / std::max(1.0, whole + apart);
+    terms.assumed = terms.parted > 0;  // a plan's own times may lead to another
     // Where forward and dgrad wait for transfers and wgrad does not, another way may be longest.
     const double f = times.layer.forward, i = times.layer.dgrad, w = times.layer.wgrad;
     // By how much is not known where an order is timed, as that is done once for all mixes: 1.6, of

@@ -36,6 +36,7 @@ struct OrderTerms {
   Moments moments;               // what stages hold while works run
   double turns = 1;              // how often gradients of another chunk than before come, at most
   bool holds_all = false;        // as many as there are: so many times more of more
+  bool assumed = false;          // a plan's order may be another one
   bool folded = false;           // the first and the last layer lie on one stage
   double microbatches = 1;       // that it was timed with
 };

@@ -51,9 +51,9 @@ struct Beside {
   // `layer`: seconds of a layer's work; `free`: ... before its first transfer on each link; `copy`:
   // ... from host memory, of what it gathers, and `fetched`: ... of activations.
   void add(const PerLink& moves, const PerLink* more, double layer, const ByLink& free,
-           double layers, double slows, double copy = 0, double fetched = 0) {
+           double layers, const ByLink& slows, double copy = 0, double fetched = 0) {
     const double there = copy > 0 ? copy + fetched : 0;  // one after the other
-    double late = 0, longest = there, all = 0;
+    double late = 0, longest = there, all = 0, slowed = 0;
     for (std::size_t link = 0; link < free.size(); ++link) {
       const double gather = moves[link].layer;
       const double seconds = gather + (more == nullptr ? 0 : (*more)[link].layer);
@@ -61,8 +61,10 @@ struct Beside {
       late = std::max(late, std::min(seconds, there + seconds - free[link]));
       longest = std::max({longest, there + gather, seconds});  // sums go while copies come
       all += seconds;
+      slowed += slows[link] * seconds;
     }
-    const double longer = std::max(late + slows * std::min(all, layer), longest - layer);
+    if (all > layer) slowed *= layer / all;
+    const double longer = std::max(late + slowed, longest - layer);
     own += layers * longer;
     each += copy + all - longer;
   }
@@ -175,7 +177,7 @@ ClosedForm::Bytes ClosedForm::bytes(const WorkTerms& work, const DataTerms& data
 
 // `more`: times the microbatches that the order was timed with, where it holds all of them.
 void ClosedForm::fill(const Moments& moments, bool all_held, double more, bool sends_all,
-                      bool timed, SearchCandidate& c) const {
+                      bool assumed, SearchCandidate& c) const {
   Bytes of = bytes_;
   const auto level_of = [&](const Moment& moment) {
     std::array<float, 4> sums{};  // side by side
@@ -186,7 +188,7 @@ void ClosedForm::fill(const Moments& moments, bool all_held, double more, bool s
     return sums[0] + sums[1] + (sums[2] + sums[3]);
   };
   float most = 0, least = 0, sure = 0;
-  if (timed) {  // the plan's own times may lead to another order
+  if (assumed) {
     for (const Moment& moment : moments.sure) sure = std::max(sure, level_of(moment));
   }
   if (all_held) {
@@ -204,7 +206,7 @@ void ClosedForm::fill(const Moments& moments, bool all_held, double more, bool s
   }
   c.bytes = kept_ + most;
   // Shards are rounded, and so are these sums.
-  c.least = (kept_ + (timed ? sure : least)) * (1 - 1e-5);
+  c.least = (kept_ + (assumed ? sure : least)) * (1 - 1e-5);
 }
 
 // Adjacent ranks share a node: those of one stage, or of several, of which the first holds most and
@@ -244,11 +246,15 @@ void ClosedForm::take(const WorkTerms& work, const DataTerms& data, const SentPr
              data.slows);
   reduce.add_end(data.reduce, work.backward.layer);
   end_ = data.after.layer * most + data.after.ends;
-  slows_ = data.slows;
+  slows_ = 0;
   turns_ = {};
   if (data.by_chunk && staged) {
     turns_ = {true, 0, reduce.own + reduce.each, data.own_last.at(most)};
-    for (const PerLayer& link : data.reduce) turns_.all += link.layer * most;
+    for (std::size_t link = 0; link < data.reduce.size(); ++link) {
+      turns_.all += data.reduce[link].layer * most;
+      slows_ += data.slows[link] * data.reduce[link].layer * most;
+    }
+    if (turns_.all > 0) slows_ /= turns_.all;
   } else {
     end_ += reduce.own + reduce.each + data.own_last.at(most);
   }
@@ -309,7 +315,7 @@ void ClosedForm::price(const OrderTerms* order, int chunks, SearchCandidate& c) 
   if (request_.machine->stages_wait()) step += 2 * microbatches_ * chunks * sent_;
   c.seconds = step * stragglers_;
   fill(order->moments, order->holds_all, microbatches_ / order->microbatches, chunks == 1,
-       order->parted > 0, c);
+       order->assumed, c);
 }
 
 }  // namespace mw

@@ -84,7 +84,7 @@ class ClosedForm {
   double send(const SentProbe& sent, const SearchCandidate& candidate) const;
   Works works(const WorkTerms& work, const DataTerms& data, double layers, Ends ends) const;
   Bytes bytes(const WorkTerms& work, const DataTerms& data, double sent, bool staged) const;
-  void fill(const Moments& moments, bool all_held, double more, bool sends_all, bool timed,
+  void fill(const Moments& moments, bool all_held, double more, bool sends_all, bool assumed,
             SearchCandidate& candidate) const;
 
   const SearchRequest& request_;
@@ -101,7 +101,7 @@ class ClosedForm {
   std::array<Moments, 2> one_stage_;       // of one microbatch, of several
   Host host_;
   Turns turns_;
-  double slows_ = 0;
+  double slows_ = 0;  // of reductions by chunk, on the mean
 };
 
 // All that are possible, priced, in no order. `refused` counts those that are not; `interrupted`:

@@ -85,7 +85,7 @@ struct MicrobatchProbe {
   // Seconds from a layer's first work to its first transfer; infinite: it has none there.
   ByLink forward_free{}, backward_free{};
   // Bytes that come and go, at their highest: in a forward's layers beyond what these leave, and in
-  // its loss; in a backward's loss beyond what that finds, and in the first layer, which comes last.
+  // its loss; in a backward's loss beyond what that finds, and in the first layer, which is last.
   double in_forward = 0, in_loss = 0, in_loss_back = 0, layer = 0;
   double before_loss = 0;   // ... there before the loss
   double held = 0;          // ... between forward and backward

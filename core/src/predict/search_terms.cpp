@@ -123,9 +123,9 @@ class Scaled {
     return sum;
   }
 
-  // Of those that `takes` takes, by link.
+  // Of those that `takes` takes, by link; `slowed`: what compute loses beside those of layers.
   template <class Takes>
-  PerLink seconds(const CarriedCounts& moves, double& slows, const Takes& takes) {
+  PerLink seconds(const CarriedCounts& moves, ByLink& slowed, const Takes& takes) {
     PerLink sums;
     for (const auto& [one, count] : moves) {
       if (!takes(one)) continue;
@@ -139,10 +139,11 @@ class Scaled {
       const double slow = stack_.data_slowed >= 0
                               ? stack_.data_slowed
                               : cluster_.device.slowed * traffic_share(cluster_, placed, library);
-      slows = std::max(slows, slow);
       if (one.backward_gather) seconds *= stack_.backward_gathers;
       if (one.hidden) seconds *= slow;
-      sums[placed.nodes > 1 ? 1 : 0] += count * seconds;
+      const std::size_t link = placed.nodes > 1 ? 1 : 0;
+      sums[link] += count * seconds;
+      slowed[link] += slow * seconds * count.layer;
     }
     return sums;
   }
@@ -262,13 +263,19 @@ std::optional<DataTerms> SearchTerms::made(int inner, int data, DataWays split) 
   const auto all = [](const Carried&) { return true; };
   const auto gather = [](const Carried& move) { return move.gather; };
   const auto sum = [](const Carried& move) { return !move.gather; };
+  ByLink slowed{}, beside{};
   const auto seconds = [&](const CarriedCounts& moves, const auto& takes) {
-    return scaled.seconds(moves, terms.slows, takes);
+    const PerLink found = scaled.seconds(moves, slowed, takes);
+    for (std::size_t link = 0; link < found.size(); ++link) beside[link] += found[link].layer;
+    return found;
   };
   terms.gather_forward = seconds(probe->forward_moves, all);
   terms.gather_backward = seconds(probe->backward_moves, gather);
   terms.scatter = seconds(probe->backward_moves, sum);
   terms.reduce = seconds(probe->last_moves, all);
+  // A link's transfers slow compute by what they share of a node's, each as long as it goes.
+  for (std::size_t link = 0; link < slowed.size(); ++link)
+    terms.slows[link] = beside[link] > 0 ? slowed[link] / beside[link] : 0;
   for (std::size_t link = 0; link < terms.reduce.size(); ++link) {
     terms.reduce[link] =
         terms.reduce[link].less(terms.gather_backward[link]).less(terms.scatter[link]);

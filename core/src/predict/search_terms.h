@@ -55,7 +55,7 @@ struct DataTerms {
   PerLink reduce;                           // beside the last backward, or that of each turn
   PerLayer own_last;                        // seconds of the rank's own work in it
   PerLayer after;                           // ... of the step's end, with its transfers
-  double slows = 0;                         // compute loses so much of each second beside them
+  ByLink slows{};                           // compute loses so much of each second beside them
 };
 
 // Each is made once. Null: the strategies or the model refuse it.
