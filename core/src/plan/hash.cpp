@@ -116,6 +116,7 @@ void Digest::add(const Move& move) {
   add(move.to);
   add(move.reduction);
   add(move.lands);
+  add(move.brings_counts);
   add(move.stages);
   add(move.peer);
   add(move.tag);
