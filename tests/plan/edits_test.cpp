@@ -58,6 +58,21 @@ TEST_CASE("Insertions stand before what was at their place, in the order given")
   CHECK(labels(segment) == "0a123bcz");
 }
 
+TEST_CASE("Insertions into a copy leave the segment as it is") {
+  const Segment segment = letters();
+  Insertions list;
+  list.before(3, named("z"));
+  list.before(1, named("1"));
+  Segment copy;
+  copy.code = list.into_copy(segment);
+  CHECK(labels(copy) == "a1bcz");
+  CHECK(labels(segment) == "abc");
+  copy.code = list.into_copy(segment);
+  CHECK(labels(copy) == "abc");
+  list.before(4, named("x"));
+  CHECK_THROWS_AS(list.into_copy(segment), std::out_of_range);
+}
+
 TEST_CASE("Insertions at no place of the segment throw, and change nothing") {
   const int place = GENERATE(-1, 4);
   Segment segment = letters();

@@ -3,6 +3,7 @@
 
 #include <set>
 
+#include "meshwright/passes.h"
 #include "program/footprint.h"
 #include "support/setup.h"
 
@@ -64,5 +65,31 @@ TEST_CASE("The first exchange of a layer brings the counts, and no other one") {
     CHECK(backward.marked + backward.elsewhere + recompute.marked + recompute.elsewhere == 0);
     CHECK(backward.out == layers);
     CHECK(recompute.out == (again ? 2 * layers : 0));
+  }
+}
+
+TEST_CASE("A plan whose exchanges bring no counts has another hash, and does not run") {
+  Setup setup;
+  setup.make_moe();
+  const auto plan = [&](bool clears) {
+    const auto edit = [clears](Draft& draft) {
+      draft.add_pass({"marks", [clears](Program& program) {
+                        for (Segment& segment : program.segments) {
+                          for (Instruction& i : segment.code)
+                            i.move.brings_counts = i.move.brings_counts && !clears;
+                        }
+                      }});
+    };
+    setup.plan = {dp(2), ep(2), does("marks", {}, edit)};
+    return experiment(setup);
+  };
+  const Experiment cleared = plan(true);
+  CHECK(cleared.plan->hash() != plan(false).plan->hash());
+  try {
+    verify(cleared);
+    FAIL_CHECK("it ran");
+  } catch (const Error& error) {
+    CHECK(error.problems().front().message.find("before the exchange that brings their counts") !=
+          std::string::npos);
   }
 }

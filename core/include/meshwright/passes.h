@@ -96,9 +96,12 @@ class Insertions {
   // Puts all of it in, and has nothing more to put. Throws std::out_of_range, and changes nothing,
   // if the segment has no such place.
   void into(Segment& segment);
+  // The same in a copy of the segment's code, which stays as it is.
+  std::vector<Instruction> into_copy(const Segment& segment);
 
  private:
-  std::multimap<int, Instruction> list_;
+  void check(const Segment& segment) const;
+  std::multimap<int, std::vector<Instruction>> list_;
 };
 
 // Appends a slot; its index. References into Program::slots do not outlive the call.

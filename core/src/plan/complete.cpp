@@ -2,9 +2,7 @@
 // loss and gradient norm, the optimizer's update.
 #include <algorithm>
 #include <functional>
-#include <iterator>
 #include <map>
-#include <numeric>
 #include <set>
 #include <utility>
 
@@ -110,30 +108,13 @@ class Finish {
   std::vector<int> kept_;  // what ends with the step
 };
 
-// Code with the starts of reductions after these instructions;
-// of several after one, the last bucket first.
-std::vector<Instruction> started_after(const Program& program, const std::vector<Instruction>& code,
-                                       const std::vector<std::pair<int, int>>& starts) {
-  std::vector<std::vector<Instruction>> begun(starts.size());
-  std::size_t length = code.size();
-  for (std::size_t k = 0; k < starts.size(); ++k) {
-    begun[k] = begin_reduction(program, starts[k].second);
-    length += begun[k].size();
-  }
-  std::vector<std::size_t> order(starts.size());
-  std::iota(order.rbegin(), order.rend(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return starts[a].first < starts[b].first; });
-  std::vector<Instruction> made;
-  made.reserve(length);
-  std::size_t done = 0;
-  for (const std::size_t k : order) {
-    const auto end = static_cast<std::size_t>(starts[k].first + 1);
-    for (; done < end; ++done) made.push_back(code[done]);
-    std::move(begun[k].begin(), begun[k].end(), std::back_inserter(made));
-  }
-  for (; done < code.size(); ++done) made.push_back(code[done]);
-  return made;
+// The starts of reductions after these instructions of a segment: each the instruction's index and
+// the bucket; of several after one, the last bucket first.
+Insertions started_after(const Program& program, const std::vector<std::pair<int, int>>& starts) {
+  Insertions begun;
+  for (auto start = starts.rbegin(); start != starts.rend(); ++start)
+    begun.before(start->first + 1, begin_reduction(program, start->second));
+  return begun;
 }
 
 // Puts the starts of overlapped reductions into the timeline's runs that make their gradients
@@ -157,7 +138,7 @@ void place_reductions(Program& program) {
     const Segment& all = program.segments[of];
     Segment last;
     last.name = fresh_name(program, all.name + ".last");
-    last.code = started_after(program, all.code, list);
+    last.code = started_after(program, list).into_copy(all);
     last.kind = all.kind;
     last.vstage = all.vstage;
     last.gradient = all.gradient;
@@ -181,7 +162,7 @@ void place_each(Program& program) {
     for (const Span& span : written) {
       starts.emplace_back(program.buckets[span.group].overlap ? span.last : end - 1, span.group);
     }
-    segment.code = started_after(program, segment.code, starts);
+    started_after(program, starts).into(segment);
     for (const Span& span : written) {
       for (Instruction& ends : end_reduction(program, span.group))
         segment.code.push_back(std::move(ends));

@@ -1,4 +1,6 @@
 // The verbs that edit any program: who uses which slots, what is put in where, slots added.
+#include <algorithm>
+#include <iterator>
 #include <stdexcept>
 #include <utility>
 
@@ -23,29 +25,55 @@ std::vector<Span> spans(const Segment& segment, const std::map<int, int>& group_
 }
 
 void Insertions::before(int place, Instruction instruction) {
-  list_.emplace(place, std::move(instruction));
+  list_.emplace(place, std::vector<Instruction>{})->second.push_back(std::move(instruction));
 }
 
 void Insertions::before(int place, std::vector<Instruction> code) {
-  for (Instruction& i : code) before(place, std::move(i));
+  list_.emplace(place, std::move(code));
 }
 
-void Insertions::into(Segment& segment) {
+namespace {
+
+// `from`, whose instructions are moved or copied, with those of the list before their places.
+template <class Iterator>
+std::vector<Instruction> merged(Iterator from, std::size_t size,
+                                std::multimap<int, std::vector<Instruction>>& list) {
+  std::vector<Instruction> code;
+  std::size_t all = size;
+  for (const auto& [place, some] : list) all += some.size();
+  code.reserve(all);
+  std::ptrdiff_t done = 0;
+  const auto until = [&](std::ptrdiff_t place) {
+    code.insert(code.end(), from + done, from + place);
+    done = place;
+  };
+  for (auto& [place, some] : list) {
+    until(place);
+    std::move(some.begin(), some.end(), std::back_inserter(code));
+  }
+  until(static_cast<std::ptrdiff_t>(size));
+  list.clear();
+  return code;
+}
+
+}  // namespace
+
+void Insertions::check(const Segment& segment) const {
   const int end = static_cast<int>(segment.code.size());
   if (!list_.empty() && (list_.begin()->first < 0 || list_.rbegin()->first > end)) {
     throw std::out_of_range("no place for an instruction in " + segment.name);
   }
-  std::vector<Instruction> code;
-  code.reserve(segment.code.size() + list_.size());
-  auto next = list_.begin();
-  for (int i = 0; i <= end; ++i) {
-    for (; next != list_.end() && next->first == i; ++next) {
-      code.push_back(std::move(next->second));
-    }
-    if (i < end) code.push_back(std::move(segment.code[static_cast<std::size_t>(i)]));
-  }
-  segment.code = std::move(code);
-  list_.clear();
+}
+
+void Insertions::into(Segment& segment) {
+  check(segment);
+  if (list_.empty()) return;
+  segment.code = merged(std::make_move_iterator(segment.code.begin()), segment.code.size(), list_);
+}
+
+std::vector<Instruction> Insertions::into_copy(const Segment& segment) {
+  check(segment);
+  return merged(segment.code.begin(), segment.code.size(), list_);
 }
 
 int add_slot(Program& program, Slot slot) {

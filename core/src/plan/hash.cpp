@@ -116,6 +116,7 @@ void Digest::add(const Move& move) {
   add(move.to);
   add(move.reduction);
   add(move.lands);
+  if (move.brings_counts) add(true);  // plans without experts keep their hashes
   add(move.stages);
   add(move.peer);
   add(move.tag);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
+#include <stdexcept>
 
 #include "base/host_wait.h"
 #include "program/sparse_rows.h"
@@ -176,7 +177,12 @@ Underway Executor::start_exchange(const Instruction& i, Microbatch& m) {
       }
     }
   }
-  const Rows& target = m.rows.at(going);
+  const auto known = m.rows.find(going);
+  if (known == m.rows.end()) {  // a pass's mistake
+    throw std::logic_error(i.label +
+                           ": rows are exchanged before the exchange that brings their counts");
+  }
+  const Rows& target = known->second;
   std::vector<std::int64_t> out_splits;
   for (const auto& from : target.from) out_splits.push_back(sum(from));
   const at::Tensor in = input.contiguous();
