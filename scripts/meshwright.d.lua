@@ -272,7 +272,7 @@ local mw = {}
 ---@field resume? any true: the run goes on from the newest checkpoint of checkpoint.path, whatever mix wrote it, or begins anew where there is none; { from = "…", changed = true } (default false)
 ---@field evaluate? table a held-out loss: { data = mw.text { … }, every = 100, batches = 8 }, forward alone by the run's own plan, after so many steps and after the last
 ---@field cluster? table what a plan is priced for: mw.cluster("selene", { nodes = 8 }), or a table of one's own; this machine if left out. A run does not look at it
----@field stack? table the software that a plan on a cluster is priced for: mw.stack("megatron-core"); this project's own if left out
+---@field stack? table the software that a plan on a cluster is priced for: mw.stack("meshwright"), mw.stack("megatron-core"); left out it is plain, without flash attention
 ---@field threads? integer threads of one rank; 0: the cores over the ranks (default 0) (0 .. 4096)
 ---@field memory? integer|string what a rank may hold; a plan predicted above it is refused, an allocation over it ends the run (1 B .. 1 EiB)
 ---@field force? boolean start although the ranks are predicted to need more memory than this machine has (default false)
@@ -315,7 +315,7 @@ local mw = {}
 ---@field resume? any a training's: the search does not look at it
 ---@field evaluate? table a training's: the search does not look at it
 ---@field cluster table what a plan is priced for: mw.cluster("selene", { nodes = 8 }), or a table of one's own; this machine if left out. A run does not look at it
----@field stack? table the software that a plan on a cluster is priced for: mw.stack("megatron-core"); this project's own if left out
+---@field stack? table the software that a plan on a cluster is priced for: mw.stack("meshwright"), mw.stack("megatron-core"); left out it is plain, without flash attention
 ---@field threads? integer a training's: the search does not look at it
 ---@field memory? integer|string what a rank may hold; a plan predicted above it is refused, an allocation over it ends the run
 ---@field force? boolean a training's: the search does not look at it

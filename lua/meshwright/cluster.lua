@@ -57,8 +57,9 @@ end
 
 local function refuse_unknown(what, name, names)
   table.sort(names)
-  core.refuse(("there is no %s %s"):format(what, name), core.near(name, names) or
-    ("there are %s; or the path of a file of your own, ./%s.lua"):format(table.concat(names, ", "), what))
+  local all = ("there are %s; or the path of a file of your own, ./%s.lua"):format(table.concat(names, ", "), what)
+  local near = core.near(name, names)
+  core.refuse(("there is no %s %s"):format(what, name), near and near .. " " .. all or all)
 end
 
 -- A copy of the table with the changes in it, tables within likewise.

@@ -145,14 +145,16 @@ local function f(verb, entry, memory, log) return verb {{ model = moe {{ layers 
         self.assertEqual(run["experts"]["rank_imbalance"], 4)
         self.assertGreater(run["peak_bytes"], 1.1 * run["predicted"]["peak_bytes"])
         self.assertAlmostEqual(told["peak_bytes"] / run["peak_bytes"], 1, delta=0.02)
-        # A run of a plan that says it has nothing to add; and one out of its memory says what would have.
+        # A run of a plan that says it has nothing to add; and one out of its memory says what
+        # would have.
         for entry in ("ep { 4, imbalance = 4 }", "ep { 1 }"):
             self.assertNotIn("predictions suppose", said(entry))
         limit = (run["predicted"]["peak_bytes"] + run["peak_bytes"]) // 2
         line = self.refused(1, "memory.exceeded memory", "run", self.write(script + f"f(mw.train, ep(4), {limit})"))
         self.assertRegex(line["hint"], r"were predicted, which supposes that experts are chosen evenly; this rank had [\d.]+ times the "
                          r"rows of that so far, and ep \{ 4, imbalance = [\d.]+ \} predicts for as many in all layers \(more may come\)")
-        # Tokens differ, in several layers: what a broken step tells is said to be of its part, and no more than there can be.
+        # Tokens differ, in several layers: what a broken step tells is said to be of its part, and
+        # no more than there can be.
         uneven = script.replace("layers = 1", "layers = 3").replace(f'mw.text {{ "{text}" }}', "mw.synthetic {}")
         whole = self.only("run", self.write(uneven + "f(mw.train, ep(4))"))
         limit = (whole["predicted"]["peak_bytes"] + whole["peak_bytes"]) // 2

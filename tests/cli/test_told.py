@@ -1,5 +1,5 @@
-"""What a plan or a run prints is not misread: parts add up to their step, rules that are shown hold, figures
-suppose what is said, and long tables are abridged."""
+"""What a plan or a run prints is not misread: parts add up to their step, rules that are shown
+hold, figures suppose what is said, and long tables are abridged."""
 
 import re
 import unittest
@@ -41,7 +41,8 @@ class Told(ProgramCase):
                     step, copies = result["step_seconds"], result.get("exposed_host_copy_seconds", 0)
                     self.assertAlmostEqual((result["compute_seconds"] + result["exposed_seconds"] + copies) / step +
                                            result["bubble_fraction"], 1, places=6)
-                    # Rows of transfers add up to what is exposed, and none waits longer than it takes.
+                    # Rows of transfers add up to what is exposed, and none waits longer than it
+                    # takes.
                     exposed = sum(row.get("mean_exposed_seconds", row["exposed_seconds"]) for row in result["communication"])
                     self.assertAlmostEqual(exposed, result["exposed_seconds"], delta=1e-6 * step)
                     for row in result["communication"]:
@@ -62,6 +63,24 @@ class Told(ProgramCase):
         self.assertGreater(ends["exposed_seconds"], 0.8 * ends["seconds"])
         self.assertLessEqual(ends["mean_exposed_seconds"], 2 / 8 * ends["exposed_seconds"] * (1 + 1e-9))
         self.assertGreater(ends["mean_exposed_seconds"], 1 / 8 * ends["exposed_seconds"] * (1 - 1e-9))
+
+    def test_software_that_would_run_out_of_a_device_is_told(self):
+        size = """model = mw.llama { layers = 4, hidden = 1024, heads = 8, ffn = 2816, vocab = 32000 }, sequence = 1024, batch = 64,
+            microbatch = 8, precision = "bf16", plan = { zero(8) }, stack = mw.stack "megatron-core" """
+        call = lambda bytes_: f'{{ {size}, cluster = mw.cluster("dgx-h100", {{ device = {{ memory = {bytes_} }} }}) }}'
+        known, = self.plan(call(80 << 30))
+        whole, reserve = known["reported_bytes"], known["beside_program"]["reserve"]
+        idle, out = "gives back there what it holds idle", "that software would run out of"
+        for bytes_, above, beyond in ((whole, False, False), (whole - reserve // 2, True, False), (whole - reserve - 1, False, True)):
+            found = self.text(call(bytes_))
+            self.assertEqual((idle in found, out in found), (above, beyond), bytes_)
+
+    def test_keys_of_a_cluster_are_set_after_it_is_named(self):
+        named = lambda *more: self.only("plan", self.write(HEAD + "e { plan = { dp(2) } }"), "--cluster", "dgx-h100", *more)
+        self.assertIn("stack plain", named()["priced_for"])
+        self.assertEqual(named("--set", "cluster.device.memory=20GiB")["memory_limit"], 20 << 30)
+        self.assertGreater(named("--stack", "megatron-core", "--set", "stack.host=40")["step_seconds"],
+                           2 * named("--stack", "megatron-core")["step_seconds"])
 
     def test_printed_parts_add_up_too(self):
         text = self.text('{ plan = { pp { 4, schedule = "1f1b" }, dp(2) }, batch = 8, cluster = h100 }')

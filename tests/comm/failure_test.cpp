@@ -162,6 +162,8 @@ TEST_CASE("What a failed run throws has the place of each rank") {
           comm->barrier({"set-up"}).wait();
           if (context.rank == 1) {
             while (!over) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+            // Places are noted after the others' handlers, which say that it is over.
+            std::this_thread::sleep_for(std::chrono::milliseconds(700));
             return;
           }
           Pending second = comm->barrier({"forward"});

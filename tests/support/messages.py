@@ -296,7 +296,7 @@ MESSAGES = {
                     r"whole.*|((\d+ (was|were) refused(, the first as .*)?|\d+ ha(s|ve) more chunks, .*|.* not tried|\d+ layers make .*)(; )?)+) "
                     r"\[(allow more .*|((nearest: ranks = \d+( or \d+)?|schedules of fewer chunks, .*|of the first that was refused: .*)(; )?)+)\]"],
     "set.form": [r"--set steps is not of the form key=value \[for example --set steps=20 .*"],
-    "set.value": [r"there is no (cluster|stack) \S+ \[(did you mean \".*\"\?|there are .*)\]", r".*unexpected symbol .* \[the value is .*",
+    "set.value": [r"there is no (cluster|stack) \S+ \[(did you mean \".*\"\? )?there are .*\]", r".*unexpected symbol .* \[the value is .*",
                   r".*these are 2 values, of which a key takes one; .* \[the value is a number, a word, or a Lua "
                   r"expression\]"],
     "sort.field": [r"--sort \w+: a run has no field \"\w+\" \[(did you mean|there are: ).*"],

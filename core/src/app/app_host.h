@@ -63,7 +63,8 @@ class AppHost : public Host {
   void show_programs() { programs_ = true; }
   // ... and which rank holds what of each parameter.
   void show_placements() { placements_ = true; }
-  // Plans that do not fit, or of which nobody knows whether they do, end the command as refused ones.
+  // Plans that do not fit, or of which nobody knows whether they do, end the command as those that
+  // are refused.
   void must_fit() { must_fit_ = true; }
   // ... and what its page shows is kept (pages()).
   void keep_pages() { keep_pages_ = true; }

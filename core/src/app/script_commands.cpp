@@ -32,7 +32,6 @@ namespace {
 ScriptOptions script_options(const ScriptArguments& arguments, const std::string& train_as,
                              Output& output) {
   ScriptOptions options;
-  options.settings = arguments.settings;
   const auto quoted = [](const std::string& text) { return json_text(Json(text)); };
   const auto add = [&](const std::string& setting, const std::string& given) {
     options.settings.push_back(setting);
@@ -47,6 +46,9 @@ ScriptOptions script_options(const ScriptArguments& arguments, const std::string
   }
   if (!arguments.stack.empty())
     add(fmt::format("stack=mw.stack({})", quoted(arguments.stack)), "--stack " + arguments.stack);
+  // After what they may change a key of.
+  options.settings.insert(options.settings.end(), arguments.settings.begin(),
+                          arguments.settings.end());
   options.words = arguments.words;
   options.train_as = train_as;
   options.library = lua_library();

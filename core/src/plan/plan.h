@@ -118,8 +118,8 @@ struct Plan {
   // machine. What a run begins with and how long it lasts is no part of a plan:
   // seed, weights, tokens, steps.
   std::string hash() const;
-  // Whether any op is cut as the rule says. Where another rule outweighs it in all of them, none is:
-  // of experts' ffn -> tp, where ep borrows tp's ranks.
+  // Whether any op is cut as the rule says. Where another rule outweighs it in all of them, none
+  // is: of experts' ffn -> tp, where ep borrows tp's ranks.
   bool holds(const Rule& rule) const;
   // "dp(2) x tp(4)", "zero{8, stage=3} x pp{4, schedule=zb-h1}", "one rank": every option that is
   // not the default shows, so that mixes of one name differ in nothing that a plan's entry says.

@@ -72,7 +72,7 @@ std::vector<NamedBytes> ClusterMachine::beside_program(const RankView& rank,
       static_cast<double>(memory[Category::parameters]) / bytes_of(program.dtype);
   allocated += add("gradients", stack_.second_gradients * parameters);
   allocated += add("loss", stack_.logit_memory * logits(rank));
-  add("reserve", allocated * stack_.reserve / (1 - stack_.reserve));
+  add(reserve_name, allocated * stack_.reserve / (1 - stack_.reserve));
   add("communicators", static_cast<double>(cluster_.device.communicator) * groups(program.mesh));
   add("context", static_cast<double>(cluster_.device.context));
   return all;
@@ -88,7 +88,7 @@ std::unique_ptr<ClusterMachine> read_machine(const Json& cluster, const Json& st
   Problems found;
   Cluster hardware = read_cluster(cluster, "cluster", found);
   Stack software;
-  software.name = "meshwright";
+  software.name = "plain";
   software.whole_rows = true;
   if (!stack.is_null()) software = read_stack(stack, "stack", found);
   if (found.empty() && software.flash > 0 &&

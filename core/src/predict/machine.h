@@ -45,6 +45,9 @@ class RankMachine {
   virtual double run_seconds(double device, double /*host*/) const { return device; }
 };
 
+// The name of what an allocator holds idle, and gives back where there is no other room.
+inline constexpr const char* reserve_name = "reserve";
+
 struct NamedBytes {
   std::string name;
   std::int64_t bytes = 0;

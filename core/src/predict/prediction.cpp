@@ -241,7 +241,7 @@ Prediction predict(const Plan& plan, const Machine& machine, int threads, bool t
   p.fits = p.memory_needed <= p.memory_limit && p.host_fits();
   // Ranks that share what does not hold them would never run there.
   if ((machine.room() > 0 && p.ranks > machine.room()) || (!p.fits && machine.memory_together()))
-    p.untimed = fmt::format("these ranks are more than {} holds", p.priced_for);
+    p.untimed = "these ranks are more than this machine holds";
 
   p.step_error = machine.error();
 
@@ -277,6 +277,12 @@ const StageForecast& Prediction::fullest() const {
 std::int64_t StageForecast::reported() const {
   std::int64_t bytes = memory.peak;
   for (const NamedBytes& each : beside) bytes += each.bytes;
+  return bytes;
+}
+
+std::int64_t StageForecast::in_use() const {
+  std::int64_t bytes = reported();
+  for (const NamedBytes& each : beside) bytes -= each.name == reserve_name ? each.bytes : 0;
   return bytes;
 }
 

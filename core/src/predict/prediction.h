@@ -30,6 +30,8 @@ struct StageForecast {
   std::vector<NamedBytes> beside;  // Machine::beside_program of that rank
   // What a device's driver would report: the peak and those.
   std::int64_t reported() const;
+  // ... where its allocator has given back all that it holds idle: without the reserve.
+  std::int64_t in_use() const;
 };
 
 // What a stage's slowest rank spends a step on; together they are the step.

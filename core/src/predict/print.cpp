@@ -218,7 +218,12 @@ std::string reported_text(const Prediction& prediction) {
     parts.push_back(fmt::format("{} {}", each.name, bytes(each.bytes)));
   std::string text = fmt::format("  a driver would report {}: {} of the program, {}\n",
                                  bytes(most.reported()), bytes(most.memory.peak), join(parts));
-  if (prediction.reported_above()) {
+  if (most.in_use() > prediction.memory_limit && prediction.reported_above()) {
+    text += fmt::format(
+        "  that software would run out of the device's {}: {} are in use where its allocator "
+        "gives back all that it holds idle\n",
+        bytes(prediction.memory_limit), bytes(most.in_use()));
+  } else if (prediction.reported_above()) {
     text += fmt::format(
         "  that is above the device's {}: an allocator gives back there what it holds idle, and "
         "steps can be slower than priced\n",

@@ -98,10 +98,9 @@ const Options& experiment_options() {
                  "what a plan is priced for: mw.cluster(\"selene\", { nodes = 8 }), or a table of "
                  "one's own; this machine if left out. A run does not look at it")
           .optional()
-          .table(
-              "stack",
-              "the software that a plan on a cluster is priced for: mw.stack(\"megatron-core\"); "
-              "this project's own if left out")
+          .table("stack",
+                 "the software that a plan on a cluster is priced for: mw.stack(\"meshwright\"), "
+                 "mw.stack(\"megatron-core\"); left out it is plain, without flash attention")
           .optional()
           .integer("threads", "threads of one rank; 0: the cores over the ranks")
           .fallback(0)
