@@ -136,7 +136,7 @@ local function f(verb, entry, memory, log) return verb {{ model = moe {{ layers 
         run, told = self.all("run", self.write(script + "f(mw.train, ep(4)) f(mw.plan, ep { 4, imbalance = 4 })"))
         said = lambda entry, log="nil": self.call("run", self.write(script + f"f(mw.train, {entry}, nil, {log})")).stdout
         self.assertRegex(said("ep(4)", '"e.h5"'), r"suppose that experts are chosen evenly; the fullest rank had 4\.00 times the rows of that: "
-                         r"ep \{ 4, imbalance = 4 \} predicts its memory and bytes\n")
+                         r"ep \{ 4, imbalance = 4 \} predicts about its memory, and bytes as if every rank had as many\n")
         # ... and where the run is looked at later.
         note = run["experts"]["note"]
         self.assertIn(f"  {note}\n", self.call("runs", "show", "e.h5").stdout)

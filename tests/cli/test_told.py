@@ -106,6 +106,13 @@ class Told(ProgramCase):
             self.assertIn(rule, own)
             self.assertIn(rule, borrowed)
 
+    def test_what_is_supposed_of_experts_is_told(self):
+        moe = """model = mw.moe { layers = 2, hidden = 64, heads = 4, ffn = 128, vocab = 64, experts = 8, top_k = 2 }"""
+        text = lambda plan: self.text(f"{{ plan = {plan}, {moe} }}")
+        self.assertIn("supposes that experts are chosen evenly (ep: imbalance = N, the fullest", text("{ dp(4), ep(4) }"))
+        self.assertIn("supposes an imbalance of 1.5 between experts' ranks (ep", text("{ dp(4), ep { 4, imbalance = 1.5 } }"))
+        self.assertNotIn("supposes", text("{ dp(4) }"))
+
     def test_gathers_that_stand_under_another_axis_are_said(self):
         moe = """model = mw.moe { layers = 2, hidden = 64, heads = 4, ffn = 128, vocab = 64, experts = 8, top_k = 2 }"""
         both = self.text(f'{{ plan = {{ dp(4), tp(2), ep {{ 8, dispatch = "allgather" }} }}, {moe} }}')

@@ -7,6 +7,8 @@ import shutil
 import subprocess
 import unittest
 
+import mpi_folder
+
 BUILD = os.environ["MESHWRIGHT_BUILD"]
 TEST = os.path.join(BUILD, "bin", "test_mpi")
 TEST = TEST if os.path.exists(TEST) else os.path.join(BUILD, "test_mpi")

@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 import unittest
 
+import mpi_folder
 from problems import problems
 
 BIN = os.environ["MESHWRIGHT_BIN"]

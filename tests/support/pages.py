@@ -13,6 +13,8 @@ import subprocess
 import tempfile
 import unittest
 
+import mpi_folder
+
 BIN = os.environ["MESHWRIGHT_BIN"]
 SOURCE = pathlib.Path(os.environ["MESHWRIGHT_SOURCE"])
 FEW = 2  # steps of a run

@@ -47,13 +47,20 @@ std::string supposed_choices(const Plan& plan) {
   return fmt::format("an imbalance of {} between experts' ranks", supposed(plan));
 }
 
+std::string supposed_rows(const Plan& plan) {
+  const StrategyChoice* choice = said_by(plan);
+  if (choice == nullptr) return "";
+  return fmt::format("{} ({}: {} = N, the fullest rank's rows over the mean)",
+                     supposed_choices(plan), choice->name, plan.imbalance.option);
+}
+
 std::string rows_note(const Plan& plan, double most_rows_share) {
   if (most_rows_share <= 0) return "";
   const std::string entry = entry_for_rows(plan, most_rows_share);
   if (!entry.empty()) {
     return fmt::format(
         "predictions suppose {}; the fullest rank had {:.2f} times the rows of that: {} predicts "
-        "its memory and bytes",
+        "about its memory, and bytes as if every rank had as many",
         supposed_choices(plan), most_rows_share, entry);
   }
   if (most_rows_share >= 1 - alike) return "";

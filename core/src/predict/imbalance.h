@@ -21,6 +21,9 @@ std::string entry_for_rows(const Plan& plan, double rows_share);
 // "that experts are chosen evenly", or "an imbalance of 1.3 between experts' ranks".
 std::string supposed_choices(const Plan& plan);
 
+// The same of a plan, with what would say otherwise; empty: no strategy of it splits experts.
+std::string supposed_rows(const Plan& plan);
+
 // What is said beside figures of a run and predicted ones; empty: the fullest rank's rows in any
 // step are as many as supposed.
 std::string rows_note(const Plan& plan, double most_rows_share);

@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "meshwright/options.h"
+#include "predict/imbalance.h"
 #include "predict/prediction.h"
 
 namespace mw {
@@ -300,6 +301,8 @@ std::string print(const Plan& plan, const Prediction& p) {
   text += reported_text(p);
   text += "\n" + communication(p) + "\n";
   text += step(p);
+  if (const std::string supposed = supposed_rows(plan); !supposed.empty())
+    text += fmt::format("  supposes {}\n", supposed);
   return text + room_text(p);
 }
 
