@@ -43,7 +43,7 @@ constexpr std::size_t longest = 160;  // of a value's text, in bytes
 // A cluster's or a stack's table by its name; of others so much as fits a line.
 std::string short_text(const Json& value) {
   if (!value.is_structured() || is_function(value)) return describe(value);
-  const std::string text = json_text(without_hidden(value));
+  std::string text = json_text(without_hidden(value));
   if (text.size() <= longest) return text;
   if (value.is_object() && value.contains("kind") && value.contains("name"))
     return fmt::format("{} {}", describe(value["kind"]), describe(value["name"]));
@@ -55,7 +55,7 @@ std::string short_text(const Json& value) {
 // What was given, as it was typed where that is the shorter text.
 std::string given_text(const Setting& setting) {
   if (!setting.value.is_structured() || is_function(setting.value)) return describe(setting.value);
-  const std::string text = json_text(without_hidden(setting.value));
+  std::string text = json_text(without_hidden(setting.value));
   if (text.size() <= longest) return text;
   return setting.text.size() <= longest && setting.text.find('\n') == std::string::npos
              ? setting.text
