@@ -90,12 +90,7 @@ TEST_CASE(
 }
 
 TEST_CASE("No candidate is held to need more than it does: experts") {
-  Setup setup = small();
-  setup.model = "moe";
-  setup.options["layers"] = 6;
-  setup.options["experts"] = 8;
-  setup.options["top_k"] = 2;
-  Asked asked(setup);
+  Asked asked(small_experts());
   const Off off = memory_of(sampled(asked, 200).sample);
   CHECK(off.count > 180);
   CHECK(off.mean < 0.04);

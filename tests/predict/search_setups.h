@@ -37,6 +37,15 @@ inline Setup small() {
   setup.precision = Precision::bf16;
   return setup;
 }
+// ... of 6 layers with 8 experts each, of which a token chooses 2.
+inline Setup small_experts() {
+  Setup setup = small();
+  setup.model = "moe";
+  setup.options["layers"] = 6;
+  setup.options["experts"] = 8;
+  setup.options["top_k"] = 2;
+  return setup;
+}
 
 struct Asked {
   ClusterMachine machine = two_nodes();

@@ -196,12 +196,7 @@ TEST_CASE("Gradients that are reduced when a stage turns to another chunk are pr
 }
 
 TEST_CASE("Experts are split over the data's ranks, and priced so") {
-  Setup setup = small();
-  setup.model = "moe";
-  setup.options["layers"] = 6;
-  setup.options["experts"] = 8;
-  setup.options["top_k"] = 2;
-  Asked asked(setup);
+  Asked asked(small_experts());
   asked.request.schedules = {"1f1b"};
   asked.request.sampled = 60;
   const SearchOutcome found = search(asked.request);
