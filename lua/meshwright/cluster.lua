@@ -73,6 +73,27 @@ local function changed(table_, changes)
   return result
 end
 
+-- The keys, as a text, in which a description is other than that of its name. How many nodes there
+-- are is part of no name, and a description with a name of its own is another one.
+local function keys_changed(table_, changes)
+  local keys = {}
+  if changes.name ~= nil and changes.name ~= table_.name then return nil end
+  local function look(before, now, path)
+    for key, value in pairs(now) do
+      local old = before[key]
+      local within = type(value) == "table" and type(old) == "table" and #value == 0 and #old == 0
+      if within then
+        look(old, value, path .. key .. ".")
+      elseif (type(value) == "table" or value ~= old) and path .. key ~= "nodes" and type(key) == "string" then
+        keys[#keys + 1] = path .. key
+      end
+    end
+  end
+  look(table_, changes, "")
+  table.sort(keys)
+  return #keys > 0 and table.concat(keys, ", ") or nil
+end
+
 local made = {}
 
 local function has(list, name)
@@ -98,7 +119,9 @@ function made.cluster(name, changes)
     end
     cluster, changes = core.cluster(name, changes)
   end
+  local other = keys_changed(cluster, changes)
   cluster = changed(cluster, changes)
+  cluster.changed = other
   cluster["$at"], cluster.kind = core.place(), "cluster"
   return cluster
 end
@@ -107,7 +130,9 @@ function made.stack(name, changes)
   check_arguments("stack", 'mw.stack("megatron-core")', name, changes)
   local stack, names = described("stack", "stacks/", name, {})
   if not stack then refuse_unknown("stack", name, names) end
+  local other = keys_changed(stack, changes or {})
   stack = changed(stack, changes or {})
+  stack.changed = other
   stack["$at"], stack.kind = core.place(), "stack"
   return stack
 end

@@ -40,6 +40,29 @@ class Recompute(ProgramCase):
         results = self.verify_all(MIXES)
         self.assertGreater(len(results), 150)
 
+    def test_what_frees_nothing_is_told_with_its_numbers(self):
+        """Where W keeps what is made again for I, full recompute costs time and frees nothing."""
+        call = """mw.%s { model = mw.llama { layers = 4, hidden = 64, heads = 4, ffn = 128, vocab = 64 }, data = mw.synthetic {},
+            sequence = 64, plan = { pp { 2, schedule = "%s" } }, batch = 8, microbatch = 1, recompute = "%s", threads = 1,
+            optimizer = mw.adamw { lr = 1e-3 }, steps = 1 }\n"""
+        results = self.all("plan", self.write('local mw = require "meshwright"\nlocal pp = mw.plugins "pp"\n' + "".join(
+            call % ("plan", schedule, mode) for schedule in ("1f1b", "zb-h1") for mode in ("none", "full"))))
+        for kept, again in (results[:2], results[2:]):
+            self.assertNotIn("recompute_frees_bytes", kept)
+            self.assertEqual(again["recompute_frees_bytes"], kept["peak_bytes"] - again["peak_bytes"])
+            self.assertAlmostEqual(again["recompute_costs_seconds"], again["step_seconds"] - kept["step_seconds"], delta=1e-9)
+        self.assertGreater(results[1]["recompute_frees_bytes"], 0.2 * results[0]["peak_bytes"])
+        self.assertLess(results[3]["recompute_frees_bytes"], 0.01 * results[2]["peak_bytes"])
+        said = {}
+        for verb in ("plan", "train"):
+            for schedule in ("1f1b", "zb-h1"):
+                done = self.call("run", self.write('local mw = require "meshwright"\nlocal pp = mw.plugins "pp"\n' +
+                                                   call % (verb, schedule, "full")))
+                self.assertEqual(done.returncode, 0, done.stderr)
+                said[verb, schedule] = "note    recompute frees" in done.stdout + done.stderr
+        self.assertEqual(said, {("plan", "1f1b"): False, ("train", "1f1b"): False,
+                                ("plan", "zb-h1"): True, ("train", "zb-h1"): True})
+
     def ran(self, plan, *modes, models=("llama",)):
         """Of each model and mode the result, which is as predicted."""
         script = "".join(f'e("{model}", {plan}, {mode}, mw.train)\n' for model in models for mode in modes)

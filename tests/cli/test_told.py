@@ -82,6 +82,49 @@ class Told(ProgramCase):
         self.assertGreater(named("--stack", "megatron-core", "--set", "stack.host=40")["step_seconds"],
                            2 * named("--stack", "megatron-core")["step_seconds"])
 
+    def test_a_changed_cluster_does_not_pass_for_its_name(self):
+        named = lambda *more: self.only("plan", self.write(HEAD + "e { plan = { dp(2) } }"), *more)["priced_for"]
+        cluster = ("--cluster", "dgx-h100", "--nodes", "2", "--stack", "megatron-core")
+        self.assertNotIn("changed", named(*cluster, "--set", "cluster.nodes=3"))
+        self.assertNotIn("changed", named(*cluster, "--set", "cluster.device.memory=80GiB"))  # as it was
+        found = named(*cluster, "--set", "cluster.device.memory=20GiB", "--set", "stack.host=40", "--set", "cluster.network.nic=1e9")
+        self.assertRegex(found, r"^dgx-h100 \(changed: device\.memory, network\.nic\): .*, stack megatron-core \(changed: host\)$")
+        inside = lambda keys: self.plan('{ plan = { dp(2) }, cluster = mw.cluster("dgx-h100", { nodes = 2, %s }) }' % keys)[0]["priced_for"]
+        self.assertIn("dgx-h100 (changed: device.memory, network.nic): 2 nodes", inside("device = { memory = '20GiB' }, network = { nic = 1e9 }"))
+        self.assertNotIn("changed", inside(""))
+        self.assertTrue(inside("name = 'mine', device = { memory = '20GiB' }").startswith("mine: "))
+
+    def test_of_many_plans_each_but_the_first_has_a_line(self):
+        calls = ["{ plan = { dp(%d) }, batch = %d }" % (ways, batch) for ways in (2, 4) for batch in (32, 64)]
+        script = self.write(HEAD + "".join(f"e {call}\n" for call in calls))
+        text, whole = (self.call("plan", script, *more).stdout for more in ((), ("--full",)))
+        self.assertEqual((text.count("  rules "), whole.count("  rules ")), (1, 4))
+        self.assertEqual(whole.count("\nplan ") + whole.startswith("plan "), 4)
+        hashes = [result["plan_hash"] for result in self.all("plan", script)]
+        for hash_, mix, differs in zip(hashes[1:], ("dp(2)", "dp(4)", "dp(4)"), ("batch = 64", "", "batch = 64")):
+            self.assertRegex(text, rf"(?m)^  {hash_}  {re.escape(mix)} +{differs} +[\d.]+ (ms|s) +\S+.* [KMG]iB$")
+        self.assertIn("3 plans more, a line each", text)
+        # What the script prints is whole, and two plans are.
+        printed = self.write(HEAD + "".join(f"print(e {call})\n" for call in calls))
+        self.assertEqual(self.call("plan", printed).stdout.count("  rules "), 4)
+        two = self.write(HEAD + "".join(f"e {call}\n" for call in calls[:2]))
+        self.assertEqual(self.call("plan", two).stdout.count("  rules "), 2)
+
+    def test_idle_devices_are_told(self):
+        two = '{ plan = { dp(2) }, cluster = mw.cluster("dgx-h100", { nodes = 2 }) }'
+        self.assertEqual(self.plan(two)[0]["idle_devices"], 14)
+        self.assertIn("; 14 of its 16 devices are idle", self.text(two))
+        all_, = self.plan('{ plan = { dp(8) }, batch = 8, cluster = mw.cluster "dgx-h100" }')
+        self.assertNotIn("idle_devices", all_)
+        here = "{ plan = { dp(2) } }"
+        self.assertNotIn("idle_devices", self.plan(here)[0])
+
+    def test_keys_of_no_cluster_are_one_error(self):
+        done = self.call("plan", self.write(HEAD + "e { plan = { dp(2) } }"), "--set", "cluster.nodes=8", "--json")
+        error, = self.lines(done)
+        self.assertEqual((done.returncode, error["code"], error["key"]), (2, "cluster.missing", "cluster"), done.stderr)
+        self.assertIn("error: --set cluster.nodes=8: ", done.stderr)
+
     def test_printed_parts_add_up_too(self):
         text = self.text('{ plan = { pp { 4, schedule = "1f1b" }, dp(2) }, batch = 8, cluster = h100 }')
         number = r"([\d.]+) (us|ms|s)"

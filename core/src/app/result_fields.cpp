@@ -28,6 +28,7 @@ const Fields prediction_fields = {
      "axis, op, phase, calls, bytes, seconds, exposed_seconds of a rank and step; with stages "
      "seconds and exposed_seconds of the stage that spends most, and mean_exposed_seconds of all"},
     {"priced_for", "string?", "the machine of the times; without one there are no times"},
+    {"idle_devices", "integer?", "of the cluster: those that the plan has no rank for"},
     {"step_seconds", "number", ""},
     {"step_error", "number?",
      "by how much steps of the calibration's own mixes were mispredicted on average, as a share"},
@@ -53,6 +54,10 @@ const Fields prediction_fields = {
      "that a driver would report of the fullest rank's device, where a stack or cluster says so"},
     {"beside_program", "table<string, integer>?",
      "what of those are no bytes of the program: gradients, loss, reserve, communicators, context"},
+    {"recompute_frees_bytes", "integer?",
+     "where anything is recomputed: bytes that the fullest rank would hold more without"},
+    {"recompute_costs_seconds", "number?",
+     "where anything is recomputed: by how much a step takes longer for it"},
     {"memory_needed", "integer", "bytes of all ranks that share a memory"},
     {"memory_limit", "integer?", "bytes that devices have, where that is known"},
     {"host_needed", "integer?", "bytes in host memory of the node that needs most, on a cluster"},

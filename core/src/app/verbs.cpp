@@ -25,6 +25,7 @@
 #include "predict/machine.h"
 #include "predict/memory_limit.h"
 #include "predict/prediction.h"
+#include "predict/recompute_gain.h"
 #include "predict/shared_cores.h"
 #include "record/log_claim.h"
 #include "report/plan_page.h"
@@ -117,6 +118,7 @@ Prediction prediction_of(const Experiment& experiment, const Machine& machine,
   const auto of = [&](const Plan& plan) { return predict(plan, machine, experiment.threads); };
   traced = traced || (!experiment.log.empty() && !experiment.trace.empty());
   Prediction prediction = predict(*experiment.plan, machine, experiment.threads, traced);
+  weigh_recompute(*experiment.plan, machine, experiment.threads, prediction);
   if (experiment.evaluation.data) {
     prediction.held_out_seconds = static_cast<double>(experiment.evaluation.batches) *
                                   of(*experiment.evaluation.plan).step_seconds;

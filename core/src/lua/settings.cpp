@@ -62,6 +62,21 @@ std::string given_text(const Setting& setting) {
              : short_text(setting.value);
 }
 
+// A named cluster or stack is another one then, and says so. The number of a cluster's nodes is no
+// part of its name.
+void note_changed(const std::string& path, Json& experiment) {
+  for (const std::string root : {"cluster", "stack"}) {
+    if (!path.starts_with(root + ".")) continue;
+    Json& table = experiment[root];
+    const std::string key = path.substr(root.size() + 1);
+    if (!table.contains("kind") || key == "nodes" || key == "name" || key == "changed") return;
+    Json& changed = table["changed"];
+    const std::string before = changed.is_string() ? changed.get<std::string>() : "";
+    if ((", " + before + ",").find(", " + key + ",") != std::string::npos) return;
+    changed = before.empty() ? key : before + ", " + key;
+  }
+}
+
 }  // namespace
 
 Setting parse_setting(const std::string& given) {
@@ -185,8 +200,10 @@ AppliedSetting apply_setting(const Setting& setting, Json& experiment) {
   std::string text =
       fmt::format("{} = {} ({}{})", path, given_text(setting),
                   at->is_null() ? "it was not set" : "was " + short_text(*at), stays);
+  const bool other = *at != setting.value;
   *at = setting.value;
   if (made.empty()) made = path;
+  if (other) note_changed(path, experiment);
   return {std::move(path), std::move(made), std::move(text), place_of_setting(setting.given)};
 }
 

@@ -37,7 +37,8 @@ std::string place_of_setting(const std::string& given);
 std::vector<std::string> changed_keys(const std::vector<Setting>& settings, const Json& before,
                                       const Json& after);
 
-// Sets the key in `experiment`. Throws Error (options) if the path
+// Sets the key in `experiment`; a cluster or stack that it makes another than its name says has the
+// key in its list `changed`. Throws Error (options) if the path
 // leads through something that is no table or past the end of a list. Whether the key exists and
 // the value will do is for the options' own check to say.
 AppliedSetting apply_setting(const Setting& setting, Json& experiment);

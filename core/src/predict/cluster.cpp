@@ -31,6 +31,11 @@ const Fields<Cluster>& cluster_fields() {
     Fields<Cluster> f;
     f.options().text("kind", "that it is one").fallback("cluster");
     f.add("name", "what it is called", &Cluster::name);
+    f.add("changed",
+          "keys that are other than in the description of that name, as mw.cluster and --set note "
+          "them",
+          &Cluster::changed)
+        .optional();
     f.add("nodes", "how many there are", &Cluster::nodes).at_least(1).fallback(1);
     f.options()
         .table("device", "of which type the devices are")

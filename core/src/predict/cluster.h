@@ -87,6 +87,7 @@ struct Torus {
 
 struct Cluster {
   std::string name;
+  std::string changed;  // keys that are other than in the description of that name
   int nodes = 1;
   DeviceType device;
   NodeLinks node;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "base/json_text.h"
 #include "base/text.h"
 #include "predict/on_cluster.h"
 
@@ -40,8 +41,12 @@ int groups(const Mesh& mesh) {
 }  // namespace
 
 std::string ClusterMachine::name() const {
-  return fmt::format("{}: {} of {} {}, stack {}", cluster_.name, plural(cluster_.nodes, "node"),
-                     cluster_.node.devices, cluster_.device.name, stack_.name);
+  const auto named = [](const std::string& name, const std::string& changed) {
+    return changed.empty() ? name : fmt::format("{} (changed: {})", name, changed);
+  };
+  return fmt::format("{}: {} of {} {}, stack {}", named(cluster_.name, cluster_.changed),
+                     plural(cluster_.nodes, "node"), cluster_.node.devices, cluster_.device.name,
+                     named(stack_.name, stack_.changed));
 }
 
 std::int64_t FlashScratch::of(const LibraryCall& call, int element) const {
@@ -86,6 +91,14 @@ double ClusterMachine::stragglers(int ranks) const {
 std::unique_ptr<ClusterMachine> read_machine(const Json& cluster, const Json& stack,
                                              Problems& problems) {
   Problems found;
+  // Keys alone, as --set cluster.nodes=8 makes them where the script names no cluster.
+  if (cluster.is_object() && !cluster.contains("device") && !cluster.contains("node")) {
+    problems.add(Stage::options, "cluster.missing", "cluster",
+                 fmt::format("cluster: {} describes no hardware", lua_text(cluster)),
+                 "name the cluster that this changes: cluster = mw.cluster(\"selene\", { nodes = 8 "
+                 "}), or --cluster selene");
+    return nullptr;
+  }
   Cluster hardware = read_cluster(cluster, "cluster", found);
   Stack software;
   software.name = "plain";

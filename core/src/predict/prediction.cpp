@@ -10,6 +10,7 @@
 
 #include "predict/node_memory.h"
 #include "predict/pipeline.h"
+#include "predict/recompute_gain.h"
 #include "predict/total_memory.h"
 #include "program/flops.h"
 #include "program/rank_view.h"
@@ -179,6 +180,7 @@ Prediction predict(const Plan& plan, const Machine& machine, int threads, bool t
   Prediction p;
   p.priced_for = machine.name();
   p.ranks = plan.ranks();
+  if (!machine.memory_together()) p.devices = machine.room();
   p.parameters = plan.graph->parameter_count();
   const Flops flops = count_flops(plan.programs);
   p.flops_per_step = flops.model;
@@ -242,7 +244,6 @@ Prediction predict(const Plan& plan, const Machine& machine, int threads, bool t
   // Ranks that share what does not hold them would never run there.
   if ((machine.room() > 0 && p.ranks > machine.room()) || (!p.fits && machine.memory_together()))
     p.untimed = "these ranks are more than this machine holds";
-
   p.step_error = machine.error();
 
   const double tokens = static_cast<double>(plan.tokens_per_step());
@@ -391,6 +392,7 @@ Json Prediction::to_json() const {
     json["host_needed"] = host_needed;
     if (host_limit > 0) json["host_limit"] = host_limit;
   }
+  add_waste(*this, json);
   if (held_out_seconds && timed()) json["held_out_seconds"] = *held_out_seconds;
   return json;
 }

@@ -47,6 +47,12 @@ struct StepShares {
   std::map<std::string, double> exposed;  // by axis: waiting for its transfers
 };
 
+// What the same plan without recompute is predicted to hold and take.
+struct RecomputeGain {
+  std::int64_t peak_without = 0;  // bytes, of the fullest rank
+  double seconds_without = 0;     // a step
+};
+
 struct Prediction {
   std::string priced_for;  // Machine::name
   // Why no seconds are told, nor what follows from them: that machine could not run it, or nothing
@@ -54,6 +60,8 @@ struct Prediction {
   std::string untimed;
   bool timed() const { return untimed.empty(); }
   int ranks = 1;
+  std::int64_t devices = 0;  // of the cluster that it is priced for; 0: it is for no cluster
+  std::int64_t idle_devices() const { return devices > ranks ? devices - ranks : 0; }
   std::int64_t parameters = 0;  // of the model
   double flops_per_step = 0;    // see Flops
   double hardware_flops_per_step = 0;
@@ -99,6 +107,7 @@ struct Prediction {
   bool reported_above() const;
   // Memory so full that steps can take longer than is priced.
   bool tight() const { return nearly_full() || reported_above(); }
+  std::optional<RecomputeGain> recompute = {};  // where it was weighed (predict/recompute_gain.h)
   std::optional<double> held_out_seconds = {};  // of one evaluation, where the run has some
 
   // The stage that waits least for others, by its place in `parts`.

@@ -7,6 +7,7 @@
 #include "meshwright/options.h"
 #include "predict/imbalance.h"
 #include "predict/prediction.h"
+#include "predict/recompute_gain.h"
 
 namespace mw {
 namespace {
@@ -199,12 +200,15 @@ std::string step(const Prediction& p) {
   return fmt::format(
       "  step    {}{} predicted: {} compute, {} exposed communication, {}bubble {:.1f} %{}\n"
       "  speed   {} tokens/s, {}, MFU {:.1f} %, HFU {:.1f} %, 6N {:.1f} %\n"
-      "  on      {}\n",
+      "  on      {}{}\n",
       seconds(p.step_seconds),
       p.step_error > 0 ? fmt::format(" ± {:.0f} %", std::max(1.0, 100 * p.step_error)) : "",
       seconds(p.compute_seconds), seconds(p.exposed_seconds), copies, 100 * p.bubble_fraction,
       stages(p), scaled(p.tokens_per_second), work, 100 * p.mfu, 100 * p.hfu, 100 * p.mfu_6n,
-      p.priced_for);
+      p.priced_for,
+      p.idle_devices() > 0
+          ? fmt::format("; {} of its {} devices are idle", p.idle_devices(), p.devices)
+          : "");
 }
 
 }  // namespace
@@ -291,6 +295,8 @@ std::string print(const Plan& plan, const Prediction& p) {
                         chunks > 1 ? fmt::format(" of {} chunks", chunks) : "", plan.schedule.name);
   }
   for (const std::string& note : plan.notes) text += fmt::format("  note    {}\n", note);
+  if (const std::string note = recompute_note(plan, p); !note.empty())
+    text += fmt::format("  note    {}\n", note);
   text += "\n" + memory(p);
   const auto estimated = [](const StageForecast& s) { return !s.memory.measured; };
   if (std::any_of(p.stages.begin(), p.stages.end(), estimated)) {

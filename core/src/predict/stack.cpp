@@ -21,6 +21,11 @@ const Fields<Stack>& stack_fields() {
     };
     f.options().text("kind", "that it is one").fallback("stack");
     f.add("name", "what it is called", &S::name);
+    f.add("changed",
+          "keys that are other than in the description of that name, as mw.stack and --set note "
+          "them",
+          &S::changed)
+        .optional();
     f.add("flash", "generation of attention's kernel; 0: products and softmax apart", &S::flash)
         .range(0, 3);
     bytes("scores_forward", "of a score, where attention is in parts", &S::scores_forward);

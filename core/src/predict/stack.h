@@ -22,7 +22,8 @@ struct StreamedOp {
 
 struct Stack {
   std::string name;
-  int flash = 0;  // generation of attention's kernel; 0: products and softmax apart
+  std::string changed;  // keys that are other than in the description of that name
+  int flash = 0;        // generation of attention's kernel; 0: products and softmax apart
   // Of attention in parts: bytes of a score, and what is added where heads of a rank times
   // sequences are no multiple of `fused_heads` (0: always fused).
   double scores_forward = 4, scores_backward = 6;
