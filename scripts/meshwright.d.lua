@@ -13,6 +13,7 @@ local mw = {}
 ---@field peak_bytes integer of the rank with the most, as a training's
 ---@field communication table[] axis, op, phase, calls, bytes, seconds, exposed_seconds of a rank and step; with stages seconds and exposed_seconds of the stage that spends most, and mean_exposed_seconds of all
 ---@field priced_for? string the machine of the times; without one there are no times
+---@field idle_devices? integer of the cluster: those that the plan has no rank for
 ---@field step_seconds number
 ---@field step_error? number by how much steps of the calibration's own mixes were mispredicted on average, as a share
 ---@field cpu_seconds? number of all ranks' threads in a step, where they share cores
@@ -30,6 +31,8 @@ local mw = {}
 ---@field hfu number
 ---@field reported_bytes? integer that a driver would report of the fullest rank's device, where a stack or cluster says so
 ---@field beside_program? table<string, integer> what of those are no bytes of the program: gradients, loss, reserve, communicators, context
+---@field recompute_frees_bytes? integer where anything is recomputed: bytes that the fullest rank would hold more without
+---@field recompute_costs_seconds? number where anything is recomputed: by how much a step takes longer for it
 ---@field memory_needed integer bytes of all ranks that share a memory
 ---@field memory_limit? integer bytes that devices have, where that is known
 ---@field host_needed? integer bytes in host memory of the node that needs most, on a cluster
@@ -149,6 +152,7 @@ local mw = {}
 ---@field peak_bytes integer of the rank with the most, as a training's
 ---@field communication table[] axis, op, phase, calls, bytes, seconds, exposed_seconds of a rank and step; with stages seconds and exposed_seconds of the stage that spends most, and mean_exposed_seconds of all
 ---@field priced_for? string the machine of the times; without one there are no times
+---@field idle_devices? integer of the cluster: those that the plan has no rank for
 ---@field step_seconds number
 ---@field step_error? number by how much steps of the calibration's own mixes were mispredicted on average, as a share
 ---@field cpu_seconds? number of all ranks' threads in a step, where they share cores
@@ -166,6 +170,8 @@ local mw = {}
 ---@field hfu number
 ---@field reported_bytes? integer that a driver would report of the fullest rank's device, where a stack or cluster says so
 ---@field beside_program? table<string, integer> what of those are no bytes of the program: gradients, loss, reserve, communicators, context
+---@field recompute_frees_bytes? integer where anything is recomputed: bytes that the fullest rank would hold more without
+---@field recompute_costs_seconds? number where anything is recomputed: by how much a step takes longer for it
 ---@field memory_needed integer bytes of all ranks that share a memory
 ---@field memory_limit? integer bytes that devices have, where that is known
 ---@field host_needed? integer bytes in host memory of the node that needs most, on a cluster
@@ -250,6 +256,7 @@ local mw = {}
 ---@field data meshwright.Data tokens: mw.text { "file", sequence = 128 }, mw.synthetic { … }
 ---@field sequence? integer tokens of one sample; may stand in data instead (1 .. 2147483647)
 ---@field plan? meshwright.Strategy[] strategies, in mesh order: the ranks of the last one are adjacent (default [])
+---@field ranks? integer how many the plan is to have; a plan of another number is refused. Left out: whatever the product of its ways is (1 .. 2147483647)
 ---@field batch integer sequences of one step, over all ranks (1 .. 2147483647)
 ---@field microbatch? integer|integer[]|meshwright.Microbatch|fun(step: integer): integer|integer[]|table sequences that a rank computes at a time (all that it has if left out), a list of each microbatch's, mw.microbatch.fit { … }, mw.microbatch.ramp { … }, or a function of the step that returns one of these, or { batch = …, microbatch = … }
 ---@field precision? "fp64"|"fp32"|"bf16"|"fp16" of parameters and computation; with bf16 and fp16 the optimizer keeps fp32 masters (default "fp32")

@@ -78,6 +78,52 @@ class ScriptErrors(ProgramCase):
         done = self.call("run", self.write(script), "--st", "x=1")
         self.assertIn("nothing here takes --st x=1", done.stderr)
         self.assertIn('did you mean "--set"?', done.stderr)
+        for given, meant in ((["--steps", "5"], "--set steps=…"), (["--batch=4"], "--set batch=4"), (["--jsn"], '"--json"')):
+            self.assertIn(meant, self.call("run", self.write(script), *given).stderr)
+        self.assertNotIn("--set", self.call("report", "--steps", "5").stderr)
+        (self.folder / "scripts").mkdir()
+        (self.folder / "scripts/mine.lua").write_text(script)
+        self.assertIn("did you mean scripts/mine.lua?", self.call("run", "mine.lua").stderr)
+
+    def test_all_errors_of_a_table_at_once(self):
+        """A number that is wrong hides none that would be looked at with it."""
+        for keys, codes in (("batch = 0, microbatch = -1", {"option.range batch", "option.value microbatch"}),
+                            ("batch = 0, microbatch = mw.microbatch.ramp { from = 0 }",
+                             {"option.range batch", "option.range microbatch.from"}),
+                            ("steps = 0, trace = { -1 }, name = ' ', recompute = 'ful'",
+                             {"option.range steps", "option.value trace", "option.value name", "option.choice recompute"}),
+                            ("steps = 0, loss_scale = 'x', seed = -1",
+                             {"option.range steps", "option.value loss_scale", "option.range seed"})):
+            with self.subTest(keys):
+                errors, = self.tried(HEAD, ["mw.plan(e({ dp(2) }, { %s }))" % keys])
+                self.assertEqual({f'{error["code"]} {error["key"]}' for error in errors}, codes, errors)
+
+    def test_ranks_that_a_plan_has_not(self):
+        good = self.only("plan", self.write(HEAD + "mw.train(e({ dp(2), tp(4) }, { ranks = 8 }))"))
+        plain = self.only("plan", self.write(HEAD + "mw.train(e({ dp(2), tp(4) }))"))
+        self.assertEqual((good["ranks"], good["hash"]), (8, plain["hash"]))
+        script = self.write(HEAD + "\nmw.train(e({ dp(2), tp(4) }))")
+        done = self.call("run", script, "--set", "ranks=16", "--json")
+        error, = self.lines(done)
+        self.assertEqual((done.returncode, error["code"], error["key"], error["stage"]), (3, "ranks.differ", "ranks", "plan"))
+        self.assertEqual(error["message"], "ranks: 16 are asked for, and the plan has 8: dp 2 x tp 4 = 8 ranks")
+        self.assertEqual(error["hint"], "nearest: dp(4) x tp(4), or ranks = 8")
+        self.assertIn("--set ranks=16", done.stderr)
+        said = self.said(["mw.plan(e({ tp(4) }, { ranks = 2 }))",          # another than data
+                          "mw.plan(e({ dp(4) }, { ranks = 3 }))",          # 8 sequences: no dp(3)
+                          "mw.plan(e({}, { ranks = 8 }))",
+                          "mw.plan(e({ dp(2), zero { 2, stage = 3 } }, { ranks = 8, batch = 16 }))"])
+        self.assertEqual([one.split("[")[1] for one in said],
+                         ["nearest: tp(2), or ranks = 4]", "nearest: ranks = 4]", "nearest: ranks = 1]",
+                          "nearest: dp(4) x zero{2, stage=3}, or ranks = 4]"])
+        self.assertEqual(self.error(HEAD + "mw.train(e({ dp(2) }, { ranks = 0 }))")["code"], "option.range")
+
+    def test_a_tail_call_has_a_line(self):
+        """Lua keeps none of `return mw.train { … }`: the last thing that was made for it has one."""
+        line = self.error(HEAD + "\nreturn mw.train {\n  model = mw.llama { layers = 2, hidden = 16, heads = 4, ffn = 32, vocab = 32 },\n"
+                          "  data = mw.synthetic {}, sequence = 8, plan = {}, batch = 8, steps = 0,\n  optimizer = mw.sgd { lr = 1e-2 },\n}\n")
+        self.assertTrue(line["file"].endswith("script.lua"), line)
+        self.assertEqual((line["code"], line["key"], line["line"]), ("option.range", "steps", 13))
 
     def test_other_options_are_named_as_they_were_given(self):
         script = self.write(HEAD + "mw.train(e { dp(2) })\n")

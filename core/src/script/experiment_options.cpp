@@ -17,6 +17,11 @@ const Options& experiment_options() {
           .unit("tokens")
           .any("plan", "strategies, in mesh order: the ranks of the last one are adjacent")
           .fallback(Json::array())
+          .integer("ranks",
+                   "how many the plan is to have; a plan of another number is refused. Left out: "
+                   "whatever the product of its ways is")
+          .at_least(1)
+          .optional()
           .integer("batch", "sequences of one step, over all ranks")
           .at_least(1)
           .unit("sequences")

@@ -15,8 +15,9 @@ namespace {
 
 // What runs of one experiment may differ in. Model and plan are in the plans' hashes, which know
 // more of them: where a schedule's file lies decides nothing.
-constexpr const char* of_the_run[] = {"name",  "log",  "overwrite",  "timeout", "force", "trace",
-                                      "model", "plan", "checkpoint", "resume",  "export"};
+constexpr const char* of_the_run[] = {"name",  "log",        "overwrite", "timeout",
+                                      "force", "trace",      "model",     "plan",
+                                      "ranks", "checkpoint", "resume",    "export"};
 
 constexpr const char* alike_to_resume[] = {"model",   "data",      "sequence", "batch",
                                            "seed",    "precision", "schedule", "optimizer",

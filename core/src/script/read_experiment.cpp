@@ -18,6 +18,7 @@
 #include "script/in_run.h"
 #include "script/microbatch.h"
 #include "script/plan_memo.h"
+#include "script/plan_ranks.h"
 #include "script/priced_for.h"
 #include "script/read_data.h"
 #include "script/read_weights.h"
@@ -29,8 +30,8 @@ namespace {
 
 // Keys that decide nothing of a plan. Where steps differ, `steps` does.
 constexpr const char* beside_the_plan[] = {
-    "model", "name", "log",   "overwrite", "timeout",  "trace",    "observe",
-    "seed",  "data", "check", "weights",   "evaluate", "sequence", "steps"};
+    "model", "name",  "log",     "overwrite", "timeout",  "trace", "observe", "seed",
+    "data",  "check", "weights", "evaluate",  "sequence", "steps", "ranks"};
 
 // Adds what a table says to a key, without where it was written; false if a function is in it.
 bool add_key(const Json& value, std::string& key) {
@@ -228,8 +229,8 @@ class Reader {
   }
 
   void read_scalars() {
-    if (!values_.has("steps")) return;
-    experiment_.steps = values_.integer("steps");
+    // Where there is no such number, what depends on it is read all the same, for its own problems.
+    experiment_.steps = values_.has("steps") ? values_.integer("steps") : 1;
     experiment_.seed = values_.integer("seed");
     request_.threads = experiment_.threads = values_.int32("threads");
     if (experiment_.threads > thread_limit()) {
@@ -292,7 +293,10 @@ class Reader {
   }
 
   void make(std::int64_t sequence) {
-    if (request_.model == nullptr || sequence < 1 || plan_broken_ || !values_.has("batch")) return;
+    if (request_.model == nullptr || sequence < 1 || plan_broken_ || !values_.has("batch")) {
+      check_microbatch();
+      return;
+    }
     request_.batch = values_.integer("batch");
     request_.sequence = sequence;
     request_.optimizer = experiment_.optimizer;
@@ -313,6 +317,18 @@ class Reader {
       experiment_.plan = key.empty() ? make_plans() : context_.memo->plan(key, make_plans);
     }
     problems_.add(found);
+    if (has("ranks") && experiment_.plan)
+      check_ranks(values_.integer("ranks"), *experiment_.plan, problems_);
+  }
+
+  // Where no plan is made, the microbatch is read for its own problems. A batch that is not known
+  // is taken as large enough for it.
+  void check_microbatch() {
+    if (!has("microbatch")) return;
+    read_microbatch(
+        values_.at("microbatch"),
+        {values_.has("batch") ? values_.integer("batch") : INT32_MAX, experiment_.memory}, reach_,
+        problems_);
   }
 
   // Of all that the plan may depend on: each key but those that are known to have no part in it.
