@@ -1,5 +1,7 @@
 """README.md is true and short: its output is what is printed, its script is that of the
-repository. Its commands, like those of all pages, are given in test_page_*.py."""
+repository, and what reads a run file runs where its line of installation has been given. Its other
+commands, like those of all pages, are given in test_page_*.py."""
+import os
 import subprocess
 import sys
 import unittest
@@ -41,6 +43,19 @@ class Readme(pages.PageCase):
                                       text=True, timeout=300)
                 self.assertEqual(read.returncode, 0, read.stderr)
                 self.assertTrue(read.stdout.strip(), "it prints nothing")
+
+    def test_what_is_to_be_installed_suffices(self):
+        """The line as it stands, in an empty folder, then the README's first snippet in what it made."""
+        line, = [block for block in blocks("sh") if "pip install" in block]
+        self.assertIn(line.strip(), " ".join(pages.pages()["docs/reading_runs.md"].split()))
+        self.assertEqual(self.call(["run", "scripts/quickstart.lua"], steps=2, whole=True).returncode, 0)
+        snippet = blocks("python")[0]
+        done = subprocess.run(["bash", "-ec", f"{line}\npython -c \"$SNIPPET\""], cwd=self.folder, capture_output=True,
+                              text=True, timeout=900, env={**os.environ, "SNIPPET": snippet, "PYTHONPATH": "", "PIP_RETRIES": "1"})
+        if "No matching distribution found" in done.stderr and "CI" not in os.environ:
+            self.skipTest("no packages can be downloaded here")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("tokens_per_second", done.stdout)
 
     def test_script(self):
         script, = blocks("lua")

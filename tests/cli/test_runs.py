@@ -224,6 +224,14 @@ class Runs(ProgramCase):
         self.assertEqual(set(sent["axis"]), {c["axis"] for c in self.trained["dp"]["communication"]})
         self.assertEqual((sent["bytes"].dtype, sent["seconds"].dtype), (np.int64, np.float64))
 
+    def test_each_table_has_what_the_sweep_set(self):
+        for table in ("steps", "memory", "communication", "summary"):
+            with self.subTest(table):
+                rows = pd.read_csv(io.StringIO(self.exported("runs/mixes", "runs/dp.h5", "--table", table).stdout))
+                self.assertEqual(rows.columns[0], "run")
+                self.assertEqual(set(rows[rows.run == "mix-aaaa"]["values.plan"]), {"dp(2)"})
+                self.assertTrue(rows[rows.run == "dp"]["values.plan"].isna().all())
+
     def test_summary(self):
         rows = pd.read_csv(io.StringIO(self.exported("runs", "--table", "summary").stdout),
                            dtype={"run": str, "hash": str}).set_index("run")

@@ -94,8 +94,18 @@ Json value_at(const TableColumn& column, std::uint64_t row) {
   return std::visit([row](const auto& values) { return Json(values[row]); }, column.values);
 }
 
+// What a sweep set of the run, by the column of its key.
+std::vector<std::pair<std::size_t, Json>> values_of(Sheet& sheet, const RunRow& run) {
+  std::vector<std::pair<std::size_t, Json>> values;
+  if (!run.fields["values"].is_object()) return values;
+  for (const auto& [key, value] : leaves(run.fields["values"]))
+    if (!value.is_structured()) values.emplace_back(sheet.column("values." + key), value);
+  return values;
+}
+
 void add_table(Sheet& sheet, RunReader& reader, const RunRow& run, const char* name) {
   const std::size_t of_name = sheet.column("run"), of_hash = sheet.column("hash");
+  const auto values = values_of(sheet, run);
   const Table table = reader.table(name);
   std::vector<std::size_t> columns;
   for (const TableColumn& column : table.columns) columns.push_back(sheet.column(column.name));
@@ -114,6 +124,7 @@ void add_table(Sheet& sheet, RunReader& reader, const RunRow& run, const char* n
     sheet.begin_row();
     sheet.put(of_name, run.entry.name);
     if (!run.entry.hash.empty()) sheet.put(of_hash, run.entry.hash);
+    for (const auto& [column, value] : values) sheet.put(column, value);
     for (std::size_t c = 0; c < table.columns.size(); ++c)
       sheet.put(columns[c], value_at(table.columns[c], r));
     const auto at = place.find(steps[r]);
@@ -130,11 +141,10 @@ void add_summary(Sheet& sheet, const RunRow& run) {
     const std::size_t column = sheet.column(field == "name" ? "run" : field);
     sheet.put(column, run.fields[field]);
   }
-  for (const char* table : {"values", "experiment"}) {
-    if (!run.fields[table].is_object()) continue;
-    for (const auto& [key, value] : leaves(run.fields[table]))
-      if (!value.is_structured()) sheet.put(sheet.column(std::string(table) + "." + key), value);
-  }
+  for (const auto& [column, value] : values_of(sheet, run)) sheet.put(column, value);
+  if (!run.fields["experiment"].is_object()) return;
+  for (const auto& [key, value] : leaves(run.fields["experiment"]))
+    if (!value.is_structured()) sheet.put(sheet.column("experiment." + key), value);
 }
 
 }  // namespace
