@@ -73,9 +73,20 @@ local function make(tag, name, positional, ...)
   return setmetatable(result, made)
 end
 
+-- Refuses a name that a plugin does not register; `names` are those that it does.
+local function lacks(plugin, key, names)
+  table.sort(names)
+  local near = core.near(tostring(key), names)
+  core.refuse(
+    ("the plugin %s registers %s, and nothing named %s"):format(plugin, table.concat(names, ", "), tostring(key)),
+    near or #names > 1 and ("write %s.NAME { … } with one of these names"):format(plugin)
+      or ("write %s { … }; its options stand in the braces, and meshwright plugins show %s lists them"):format(plugin, plugin))
+end
+
 -- What a plugin registers, by name: a table that may stand where it is wanted as it is, or be
 -- called with options. `fields`: what else its plugin registers. `entry.own`: the table of
--- mw.strategy, where a script makes the strategy itself.
+-- mw.strategy, where a script makes the strategy itself. `entry.plugin`: the plugin's name, if a
+-- plugin registers it.
 local function registered(entry, fields)
   local own = entry.own
   return setmetatable({ [entry.tag] = entry.name, ["$strategy"] = own, ["$at"] = own and own["$at"] }, {
@@ -86,10 +97,8 @@ local function registered(entry, fields)
       if fields and fields[key] ~= nil then return fields[key] end
       if type(key) ~= "string" or key == "kind" or key == "plugin" or key:sub(1, 1) == "$" then return nil end
       local names = {}
-      for name in pairs(fields or {}) do names[#names + 1] = name end
-      table.sort(names)
-      core.refuse(("the plugin %s has no %s"):format(entry.name, key),
-        #names > 0 and "it has " .. table.concat(names, ", ") or "its options stand in braces: plugins show has them")
+      for name in pairs(fields or { [entry.name] = true }) do names[#names + 1] = name end
+      lacks(entry.plugin or entry.name, key, names)
     end,
     __call = function(_, ...)
       local called = make(entry.tag, entry.name, entry.positional, ...)
@@ -104,6 +113,7 @@ local function plugin(name, entries)
   local own = #entries == 1 and entries[1] or nil
   local fields, names = {}, {}
   for _, entry in ipairs(entries) do
+    entry.plugin = name
     if not own and entry.name == name then own = entry end
   end
   for _, entry in ipairs(entries) do
@@ -112,7 +122,12 @@ local function plugin(name, entries)
       names[#names + 1] = entry.name
     end
   end
-  if own then return registered(own, fields) end
+  if own then
+    -- By its own name too, as the others: early.early where the plugin early registers it.
+    local result = registered(own, fields)
+    fields[own.name] = result
+    return result
+  end
   table.sort(names)
   local all = table.concat(names, ", ")
   return setmetatable({}, {
@@ -120,7 +135,7 @@ local function plugin(name, entries)
     __tostring = function() return ("the plugin %s: %s"):format(name, all) end,
     __index = function(_, key)
       if fields[key] ~= nil then return fields[key] end
-      core.refuse(("the plugin %s has no %s"):format(name, tostring(key)), "it has " .. all)
+      lacks(name, key, names)
     end,
     __call = function()
       core.refuse(("the plugin %s is several things: %s"):format(name, all),

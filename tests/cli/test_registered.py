@@ -46,6 +46,10 @@ class Registered(ProgramCase):
         hashes = [result["plan_hash"] for result in self.all("plan", self.folder / "script.lua", *PATH)]
         self.assertEqual(len(set(hashes)), len(changes), hashes)
 
+    def test_what_a_plugin_calls_as_itself_is_found_by_its_name_too(self):
+        result = self.only("plan", self.write(HEAD + "mw.train(with { plan = { dp.dp(2) } })"), *PATH)
+        self.assertEqual(result["plan"], "dp(2)")
+
     def test_set_finds_them(self):
         result = self.good("plan", "", "--set", "optimizer=kit.lion(0.5)", "--set", "model=kit.tiny { layers = 2 }")
         self.assertIn("plan", result)
@@ -63,6 +67,8 @@ class Registered(ProgramCase):
             ("data.vocab model.vocab", "data = kit.counting { ids = 33, sequence = 8 }"),
             ("option.choice plan[1].schedule", 'plan = { pp { 2, schedule = "backward" } }'),
             ("option.choice recompute", 'recompute = "half"'),
+            # There is a file of that name, which registers a scheduler of another one.
+            ("plugin.lacks plan[1].schedule", 'plan = { pp { 2, schedule = "kit" } }'),
             ("hook.dtype plan[1].hook", "plan = { dp { 2, hook = kit.plain { refuse = true } } }"),
             ("script.argument", "optimizer = kit.loin(1)"),
             # Of a plugin that is called itself: what is misspelt is not left out in silence.

@@ -104,6 +104,17 @@ class Words(ProgramCase):
             done = self.call(verb, nothing, "--json")
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertEqual(problems([json.loads(done.stdout)]), ["script.no-verb"])
+        # A verb that failed in a pcall of the script's own was called.
+        caught = self.script((SCRIPT % "e.steps = 0").replace("mw.train(e)", "pcall(mw.train, e)\npcall(mw.train, e)"), "caught.lua")
+        done = self.call("run", caught)
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("mw.train was called 2 times and failed", done.stderr)
+        for verb in ("plan", "verify"):
+            done = self.call(verb, caught, "--json")
+            self.assertEqual((done.returncode, problems([json.loads(done.stdout)])), (2, ["script.caught"]))
+        swept = self.script("pcall(require('meshwright').sweep, {})", "swept.lua")
+        done = self.call("sweep", swept, "--json")
+        self.assertEqual((done.returncode, problems([json.loads(done.stdout)])), (2, ["script.caught"]))
         planned = self.script((SCRIPT % "").replace("mw.train", "mw.plan"), "planned.lua")
         for verb, code in (("run", 0), ("plan", 0), ("verify", 2)):
             done = self.call(verb, planned)

@@ -52,6 +52,7 @@ MESSAGES = {
                      r"cluster\.device\.peak\d+: is missing, and the plan computes in \w+ \[give its .*"],
     "cluster.room": [r"cluster\.nodes: \d+ ranks, and \d+ devices in \d+ nodes? \[nodes = \d+ or more, .*"],
     "cluster.value": [r"(cluster|stack)(\.\w+|\[\d+\])+: .* \[.*"],
+    "cluster.missing": [r"cluster: \{ .* \} describes no hardware \[name the cluster that this changes: .*"],
     "compare.count": [r"runs compare takes two runs or more; found 1 run \[name two run files, .*",
                       r"compare takes two experiments; found \d+ mw\.train \[give two scripts .*"],
     "compare.differs": [r"\w+: a has .*, b has .*; a comparison needs the same .*"],
@@ -215,6 +216,8 @@ MESSAGES = {
     "plugin.abi": [r"plugin \"wrong_abi\": .* is unusable: built for plugin ABI 999; this program has plugin ABI "
                      r"\d+ \[rebuild it .*"],
     "plugin.fault": [r"(On rank \d+: )?(plan\[1\]|optimizer|data): the plugin \"\w+\" threw while it .*: .* \[mend the plugin\]"],
+    "ranks.differ": [r"ranks: \d+ are asked for, and the plan has \d+: .* \[nearest: (.*, or )?ranks = \d+\]"],
+    "plugin.lacks": [r".*/\w+\.so registers the \w+ \"\w+\"(, the \w+ \"\w+\")*, and no \w+ \"\w+\" \[write a name that it registers, .*"],
     "plugin.misnamed": [r"plugin \"\w+\" is in a file of another name: .*/\w+\.so \[rename the file to \w+\.so\]",
                         r".*/\w+\.so holds the plugin \"\w+\", not \"\w+\" \[rename the file to \w+\.so\]"],
     "plugin.no-file": [r"\./none\.so: there is no such file \[\]"],
@@ -274,8 +277,11 @@ MESSAGES = {
     "script.argument": [r"mw\.bar_chart: .* \[for example mw\.bar_chart \{ file = .*", r"mw\.load takes the path of a run file or of a folder of runs; got [\w ]+ \[for example .*",
                         r"\w+ takes \w+(, \w+)*; got \d+ values? \[.*", r"a value is added to a value; got a \w+ \[x \+ y\]",
                         r"\w+: a value of another layer.* \[a block computes .*", r"mw\.schedule takes a function, or a name and a function.* \[.*",
-                        r"the plugin kit has no loin \[it has backwards, .*, tiny\]",
-                        r"the plugin dp has no powersdg \[it has bf16, powersgd\]", r"the plugin tp has no way \[.*"],
+                        r"the plugin kit registers backwards, .*, tiny, and nothing named loin \[did you mean \"lion\"\?\]",
+                        r"the plugin dp registers bf16, dp, powersgd, and nothing named powersdg \[did you mean \"powersgd\"\?\]",
+                        r"the plugin tp registers tp, and nothing named way \[write tp \{ … \}; .*"],
+    "script.caught": [r".*: nothing was (planned|verified|swept): mw\.\w+ was called( \d+ times)? and failed, and the script caught the "
+                      r"error \[print what pcall returned .*"],
     "script.error": [r"attempt to .* \(\w+ '\w+'\) \[.*", r"stack overflow.* \[.*", r"(On rank \d+: )?no( \w+)* "
                      r"\[.*", r"unexpected symbol near <eof> \[\]",
                      r"(On rank \d+: )?attempt to .*", r"not enough memory \[.*"],

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "app/agreement.h"
 #include "app/commands.h"
 #include "app/compare.h"
@@ -61,6 +63,17 @@ std::vector<Verb> AppHost::verbs() const {
            "parameter at which they part, and whether rounding explains it.",
            2},
           {"search", "Recommends a plan for a model on a cluster, and says why.", 1}};
+}
+
+std::string AppHost::failure_of(const std::string& verb) const {
+  const auto times = std::count(tried_.begin(), tried_.end(), verb);
+  return fmt::format("mw.{} was called{} and failed, and the script caught the error", verb,
+                     times > 1 ? fmt::format(" {} times", times) : "");
+}
+
+void AppHost::refuse_caught(const std::string& nothing, const std::string& verb) const {
+  throw Error(Stage::script, "script.caught", "", nothing + failure_of(verb),
+              what_to_do_with_caught);
 }
 
 std::vector<std::string> AppHost::result_fields(const std::string& kind) const {

@@ -9,6 +9,7 @@
 
 #include "app/chrome_trace.h"
 #include "app/output.h"
+#include "app/plan_lines.h"
 #include "app/restarts.h"
 #include "comm/processes.h"
 #include "lua/host.h"
@@ -20,6 +21,9 @@ namespace mw {
 
 // Every function of `mw` that makes a table: what is built in and has options.
 std::vector<Constructor> all_constructors();
+
+inline constexpr const char* what_to_do_with_caught =
+    "print what pcall returned beside false, or call it without pcall";
 
 class AppHost : public Host {
  public:
@@ -40,7 +44,10 @@ class AppHost : public Host {
                  const CallFunction& function) override;
   std::string report_sweep(const Json& table, const std::string& file,
                            const Json& options) override;
+  Json row_of(const Json& result) const override { return full_ ? Json() : plan_row(result); }
+  std::string list_of(const std::vector<Json>& rows) const override { return plan_lines(rows); }
   void show(const std::string& text) override;
+  void tries(const std::string& verb) override { tried_.push_back(verb); }
   void did(const std::string& function) override { called_.insert(function); }
 
   // How sweeps go: what the command line says of it (keys of sweep:go), and what runs the script in
@@ -63,6 +70,8 @@ class AppHost : public Host {
   void show_programs() { programs_ = true; }
   // ... and which rank holds what of each parameter.
   void show_placements() { placements_ = true; }
+  // Each plan of a script that makes many is shown whole.
+  void show_plans_whole() { full_ = true; }
   // Plans that do not fit, or of which nobody knows whether they do, end the command as those that
   // are refused.
   void must_fit() { must_fit_ = true; }
@@ -88,6 +97,13 @@ class AppHost : public Host {
   // Whether a verb has given a result so far.
   bool called(const std::string& verb) const { return called_.count(verb) > 0; }
   bool called_any() const { return !called_.empty(); }
+  // The verbs that the script called, those that failed too, in their order.
+  const std::vector<std::string>& tried() const { return tried_; }
+  // "mw.train was called 3 times and failed, …", for a verb that the script called in a pcall of
+  // its own.
+  std::string failure_of(const std::string& verb) const;
+  // Throws Error (script) that nothing came of it; `nothing`: "script.lua: nothing was planned: ".
+  [[noreturn]] void refuse_caught(const std::string& nothing, const std::string& verb) const;
   // After scripts whose mw.train calls were to be compared: throws Error unless there were two.
   void check_compared() const;
 
@@ -113,11 +129,13 @@ class AppHost : public Host {
   bool keep_pages_ = false, keep_traces_ = false;
   std::vector<Json> pages_;
   std::vector<TraceProcess> traces_;
-  bool programs_ = false, placements_ = false, models_ = false, force_ = false, must_fit_ = false;
+  bool programs_ = false, placements_ = false, models_ = false, force_ = false, must_fit_ = false,
+       full_ = false;
   std::string logits_;
   int compared_ = 0;                   // experiments of `meshwright compare` so far
   std::optional<Experiment> waiting_;  // the first of them
   std::set<std::string> called_;       // verbs, and functions that make something
+  std::vector<std::string> tried_;     // verbs that were called, whatever came of it
   int exit_code_ = 0;
 };
 

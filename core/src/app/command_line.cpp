@@ -234,6 +234,10 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
                    "write a Chrome trace too: the predicted step, with ops, transfers and memory")
       ->type_name("FILE");
   app.get_subcommand("plan")->add_flag(
+      "--full", arguments.full,
+      "show each plan whole; without it a script's plans behind the first have a line each where "
+      "there are more than two");
+  app.get_subcommand("plan")->add_flag(
       "--must-fit", arguments.must_fit,
       "end with 3, as where a plan is refused, if one does not fit its memory or nobody knows");
   add_priced_for(app.get_subcommand("plan"), arguments);

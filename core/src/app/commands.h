@@ -24,6 +24,7 @@ struct ScriptArguments {
   std::vector<std::string> settings, plugin_path;
   bool program = false;            // list each program too
   bool placements = false;         // ... and who holds what
+  bool full = false;               // of plan: each of many plans is shown whole
   bool must_fit = false;           // of plan: what does not fit ends it as what is refused does
   bool model = false;              // show each experiment's model instead of planning it
   std::vector<std::string> words;  // what stands after "--": the script's `arg`

@@ -16,6 +16,7 @@
 #include "base/leave.h"
 #include "base/text.h"
 #include "base/version.h"
+#include "script/read_experiment.h"
 
 namespace mw {
 namespace {
@@ -45,6 +46,22 @@ std::optional<Error> misspelt(const CLI::App& app, const std::vector<std::string
   return std::nullopt;
 }
 
+// "--steps 5" is meant as --set steps=5, if no option of the command is nearer.
+std::string hint_for_option(const std::string& given, std::vector<std::string> names) {
+  const bool sets = std::find(names.begin(), names.end(), "--set") != names.end();
+  std::vector<std::string> keys;
+  for (const Option& option : experiment_options().list())
+    if (sets) keys.push_back("--" + option.name);
+  names.insert(names.end(), keys.begin(), keys.end());
+  const std::string found = nearest(given.substr(0, given.find('=')), names);
+  if (found.empty()) return "";
+  if (std::find(keys.begin(), keys.end(), found) == keys.end())
+    return fmt::format("did you mean {}?", quote(found));
+  const std::size_t equals = given.find('=');
+  return fmt::format("a key of the experiment is set by --set {}={}", found.substr(2),
+                     equals == std::string::npos ? "…" : given.substr(equals + 1));
+}
+
 // The nearest option where the parser found one that it does not know.
 std::string hint_for(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App* at = &app;
@@ -60,7 +77,7 @@ std::string hint_for(const CLI::App& app, const CLI::ParseError& error) {
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
     for (const std::string& given : app.remaining(/*recurse=*/true)) {
       if (!given.starts_with("--")) continue;
-      std::string near = did_you_mean(given.substr(0, given.find('=')), names);
+      std::string near = hint_for_option(given, names);
       if (!near.empty()) return near;
     }
   }

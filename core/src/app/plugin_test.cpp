@@ -349,8 +349,10 @@ class TestHost : public AppHost {
 
   int finish(const std::string& script) {
     if (tested_ == 0) {
+      const std::string nothing = script + ": nothing was tested: ";
+      if (!tried().empty()) refuse_caught(nothing, tried().front());
       throw Error(Stage::script, "script.no-verb", "",
-                  script + ": nothing was tested: the script calls no verb, such as mw.train",
+                  nothing + "the script calls no verb, such as mw.train",
                   "give a script that calls mw.train { … }");
     }
     report_.end();

@@ -73,19 +73,37 @@ bool did_what_was_asked(const AppHost& host, const std::string& train_as) {
 void look_for_results(const AppHost& host, const std::string& script, const std::string& train_as,
                       Output& output) {
   if (train_as == "train") {
-    if (!host.called_any())
-      output.note(script + ": nothing was trained: the script calls no verb, such as mw.train");
+    if (host.called_any()) return;
+    output.note(fmt::format("{}: nothing was trained: {}", script,
+                            host.tried().empty() ? "the script calls no verb, such as mw.train"
+                                                 : host.failure_of(host.tried().front()) + "; " +
+                                                       what_to_do_with_caught));
     return;
   }
   if (did_what_was_asked(host, train_as)) return;
+  const std::string nothing = script + ": nothing was " +
+                              (train_as == "plan"     ? "planned"
+                               : train_as == "verify" ? "verified"
+                               : train_as == "search" ? "searched"
+                                                      : "computed") +
+                              ": ";
+  for (const std::string& verb : host.tried()) {
+    if (!host.called(verb) && (verb == "train" || verb == train_as))
+      host.refuse_caught(nothing, verb);
+  }
   throw Error(Stage::script, "script.no-verb", "",
-              script + ": nothing was " +
-                  (train_as == "plan"     ? "planned"
-                   : train_as == "verify" ? "verified"
-                   : train_as == "search" ? "searched"
-                                          : "computed") +
-                  ": the script calls neither mw.train nor mw." + train_as,
+              nothing + "the script calls neither mw.train nor mw." + train_as,
               "give a script that calls mw.train { … }");
+}
+
+// The command `sweep` is for scripts that make one.
+void look_for_sweeps(const AppHost& host, const std::string& script, std::size_t made) {
+  if (made > 0) return;
+  const std::string nothing = script + ": nothing was swept: ";
+  if (std::count(host.tried().begin(), host.tried().end(), "sweep") > 0)
+    host.refuse_caught(nothing, "sweep");
+  throw Error(Stage::script, "script.no-verb", "", nothing + "the script does not call mw.sweep",
+              "give a script that calls mw.sweep { … }");
 }
 
 // The command line of a job's script, behind its own script.
@@ -151,6 +169,7 @@ int run_script(const ScriptArguments& arguments, const std::string& train_as, Ou
   if (arguments.program) host.show_programs();
   if (arguments.placements) host.show_placements();
   if (arguments.must_fit) host.must_fit();
+  if (arguments.full) host.show_plans_whole();
   if (arguments.model) host.show_models();
   if (!arguments.html.empty()) host.keep_pages();
   if (!arguments.plan_trace.empty()) host.keep_traces();
@@ -164,11 +183,7 @@ int run_script(const ScriptArguments& arguments, const std::string& train_as, Ou
       const ScriptText text = of_first(joined.processes(), arguments.script, text_of);
       host.set_script(text);
       script.run(text);
-      if (sweeps && script.run_sweeps() == 0) {
-        throw Error(Stage::script, "script.no-verb", "",
-                    arguments.script + ": nothing was swept: the script does not call mw.sweep",
-                    "give a script that calls mw.sweep { … }");
-      }
+      if (sweeps) look_for_sweeps(host, arguments.script, script.run_sweeps());
     } catch (...) {
       show_rest();
       throw;

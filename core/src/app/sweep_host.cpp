@@ -94,7 +94,9 @@ Json AppHost::run_sweep(const Json& table, const Json& options, const std::strin
   if (!go.print.empty()) output_.document(outcome.text);
   const bool shows = go.print.empty() && !go.quiet && !cell_;
   if (outcome.failed && exit_code_ == 0) exit_code_ = exit_cells_failed;
-  return {{"cells", outcome.cells}, {"text", outcome.text}, {"shows", shows}};
+  const Json& command = sweeping_.command;
+  const bool ends = command.value("dry", false) || command.contains("print");
+  return {{"cells", outcome.cells}, {"text", outcome.text}, {"shows", shows}, {"ends", ends}};
 }
 
 void AppHost::show(const std::string& text) {

@@ -28,6 +28,10 @@ std::string nearest_file(const fs::path& file) {
        entry.increment(error)) {
     if (entry->path().extension() == ".lua") names.push_back(entry->path().filename().string());
   }
+  // Those that ship lie in scripts/.
+  const fs::path shipped = fs::path("scripts") / file.filename();
+  if (!file.has_parent_path() && fs::is_regular_file(shipped, error))
+    return fmt::format("did you mean {}?", shipped.string());
   const std::string near = nearest(file.filename().string(), names);
   return near.empty() ? "" : fmt::format("did you mean {}?", (file.parent_path() / near).string());
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "base/interrupt.h"
 #include "base/json_text.h"
@@ -42,12 +43,36 @@ Json root_of(const std::vector<Json>& experiments) {
   return both;
 }
 
+// Lua forgets the line of a tail call, return mw.train { … }. This is the last line on which
+// something in its table was made, mw.llama { … } or a plan's entry; empty if nothing was.
+std::string place_inside(const Json& table) {
+  std::string last;
+  int last_line = 0;
+  const auto look = [&](const Json& item) {
+    if (!item.is_object() || !item.contains(place_key) || !item[place_key].is_string()) return;
+    const auto place = item[place_key].get<std::string>();
+    const std::size_t colon = place.rfind(':');
+    const int line = colon == std::string::npos ? 0 : std::atoi(place.c_str() + colon + 1);
+    if (line > last_line) {
+      last = place;
+      last_line = line;
+    }
+  };
+  for (const auto& [key, value] : table.items()) {
+    look(value);
+    if (!value.is_array()) continue;
+    for (const Json& item : value) look(item);
+  }
+  return last;
+}
+
 // call(verb, experiment…)
 int core_call(lua_State* lua) {
   State& state = State::of(lua);
   std::string verb = lua_tostring(lua, 1);
   const std::string name = "mw." + verb;
   std::string here = user_place(lua);
+  state.host.tries(verb);
   const auto fail = [&](const std::string& why, std::string hint) {
     throw Error(Problem{Stage::script, "script.call", "", name + " " + why, std::move(hint), here});
   };
@@ -82,7 +107,8 @@ int core_call(lua_State* lua) {
       throw with_places(error, [&](const Problem&) { return here; });
     }
     if (!experiment.is_object()) fail("takes a table with names; got a list", "");
-    if (!experiment.contains(place_key) && !here.empty()) experiment[place_key] = here;
+    const std::string place = here.empty() ? place_inside(experiment) : here;
+    if (!experiment.contains(place_key) && !place.empty()) experiment[place_key] = place;
     const Json as_written = state.settings.empty() ? Json() : experiment;
     for (const Setting& setting : state.settings) {
       applied.push_back(apply_setting(setting, experiment));

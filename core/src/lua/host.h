@@ -54,14 +54,21 @@ class Host {
   // is called. `applied`: the settings that changed its base.
   virtual void check_sweep(const Json& table, const std::vector<AppliedSetting>& applied);
   // sweep:go { … }: under "cells" the list of its cells, under "text" what print shows of them;
-  // "shows": it is shown once though the script does not print it.
+  // "shows": it is shown once though the script does not print it; "ends": the script ends here, as
+  // there are no results for what stands behind.
   // `train_as`: what mw.train does under this command.
   virtual Json run_sweep(const Json& table, const Json& options, const std::string& train_as,
                          const CallFunction& function);
   // sweep:report(file, { … }): the file's name.
   virtual std::string report_sweep(const Json& table, const std::string& file, const Json& options);
+  // The script has called this verb, or mw.sweep, whatever comes of it.
+  virtual void tries(const std::string& verb);
   // The script has made something of its own, by a function that is no verb.
   virtual void did(const std::string& function);
+  // What stands for a result in a list of many; null: it is shown whole.
+  virtual Json row_of(const Json& result) const;
+  // Such a list, whose first result is shown whole above it.
+  virtual std::string list_of(const std::vector<Json>& rows) const;
   // Text for people, where a script's own goes.
   virtual void show(const std::string& text);
 };

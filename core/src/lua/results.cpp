@@ -65,7 +65,7 @@ void check_fields(lua_State* lua, const std::string& called, const Json& result,
 void push_text(lua_State* lua, std::string text, bool soon) {
   State& state = State::of(lua);
   text.erase(text.find_last_not_of('\n') + 1);  // print adds one
-  state.results.push_back({std::move(text), false, soon});
+  state.results.push_back({std::move(text), false, soon, Json()});
   lua_pushinteger(lua, static_cast<lua_Integer>(state.results.size()) - 1);
   lua_pushcclosure(lua, result_text, 1);
 }
@@ -135,6 +135,7 @@ void push_result(lua_State* lua, const Json& result) {
     lua_setfield(lua, -2, "__tostring");
   } else if (result["text"].is_string()) {
     push_text(lua, result["text"].get<std::string>(), /*soon=*/false);
+    state.results.back().row = state.host.row_of(result);
     lua_setfield(lua, -2, "__tostring");
   }
   lua_setmetatable(lua, -2);

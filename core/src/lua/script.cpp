@@ -120,7 +120,11 @@ void Script::run(const ScriptText& script) {
   lua_setglobal(lua, "arg");
   load_script(lua, script);
   for (const std::string& word : words) lua_pushlstring(lua, word.data(), word.size());
-  protected_call(lua, static_cast<int>(words.size()), 0);  // as `...` too
+  try {
+    protected_call(lua, static_cast<int>(words.size()), 0);  // as `...` too
+  } catch (const Error& error) {
+    if (error.problems().front().code != script_ends) throw;
+  }
 }
 
 void Script::run_text(const std::string& text, const std::string& name) {
@@ -132,10 +136,20 @@ void Script::run_text(const std::string& text, const std::string& name) {
 }
 
 std::vector<std::string> Script::unprinted() const {
+  constexpr std::size_t most_whole = 2;
   std::vector<std::string> texts;
+  std::vector<Json> rows;
+  for (const State::Result& result : state_->results)
+    if (!result.printed && !result.row.is_null()) rows.push_back(result.row);
+  const bool lists = rows.size() > most_whole;
+  bool first = true;
   for (const State::Result& result : state_->results) {
-    if (!result.printed) texts.push_back(result.text);
+    if (result.printed) continue;
+    const bool listed = lists && !result.row.is_null() && !first;
+    if (!listed) texts.push_back(result.text);
+    first = first && result.row.is_null();
   }
+  if (lists) texts.push_back(state_->host.list_of(rows));
   return texts;
 }
 

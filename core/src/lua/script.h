@@ -64,6 +64,7 @@ class Script {
   Script& operator=(const Script&) = delete;
 
   void run_file(const std::filesystem::path& file) { run(read_script(file)); }
+  // Returns too where a sweep was only listed, which ends the script (Host::run_sweep).
   void run(const ScriptText& script);
   // `name` stands for the file in messages.
   void run_text(const std::string& text, const std::string& name);
@@ -76,7 +77,8 @@ class Script {
   // Runs those sweeps that the script made and did not run itself; how many it made.
   std::size_t run_sweeps();
 
-  // The texts of results that the script did not print itself, in order.
+  // The texts of results that the script did not print itself, in order. Of more than two that can
+  // stand in a list (Host::row_of), the first whole and a list of the others, at the end.
   std::vector<std::string> unprinted() const;
 
   struct State;

@@ -34,6 +34,7 @@ struct Script::State {
     std::string text;
     bool printed = false;
     bool soon = false;  // shown before what the script says next, not at its end
+    Json row;           // Host::row_of
   };
   std::deque<Result> results;
   // Shows what is to be seen soon.
@@ -51,6 +52,9 @@ struct Script::State {
 
   static State& of(lua_State* lua) { return **static_cast<State**>(lua_getextraspace(lua)); }
 };
+
+// The code of the error by which a script ends that has no more to do.
+inline constexpr const char* script_ends = "script.ends";
 
 // "script.lua:12": the innermost line that is the user's and not the library's; empty if none is.
 std::string user_place(lua_State* lua);

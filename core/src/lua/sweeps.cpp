@@ -55,7 +55,14 @@ Json go(lua_State* lua, Script::State& state, Script::State::Sweep& sweep, const
 
 }  // namespace
 
+Json Host::row_of(const Json&) const {
+  return nullptr;
+}
+std::string Host::list_of(const std::vector<Json>&) const {
+  return "";
+}
 void Host::show(const std::string&) {}
+void Host::tries(const std::string&) {}
 void Host::did(const std::string&) {}
 void Host::check_sweep(const Json&, const std::vector<AppliedSetting>&) {
   not_here("mw.sweep");
@@ -69,6 +76,7 @@ std::string Host::report_sweep(const Json&, const std::string&, const Json&) {
 
 int core_sweep(lua_State* lua) {
   Script::State& state = Script::State::of(lua);
+  state.host.tries("sweep");
   const std::string here = user_place(lua);
   const auto fail = [&](const std::string& why) {
     throw Error(
@@ -123,6 +131,8 @@ int core_sweep_go(lua_State* lua) {
   const Json result = go(lua, state, sweep_at(lua, 1), options, user_place(lua));
   push_json(lua, result.at("cells"));
   give_text(lua, result.value("text", ""), result.value("shows", false));
+  if (result.value("ends", false))
+    throw Error(Stage::script, "script.ends", "", "sweep:go was to list its cells, and has");
   return 1;
 }
 

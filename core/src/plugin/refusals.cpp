@@ -1,6 +1,7 @@
 // What the registry says of a name that nothing has: what is near it, and where it may be.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string_view>
 #include <system_error>
 
@@ -98,6 +99,23 @@ void PluginRegistry::refuse_unknown(Kind kind, const std::string& name, const st
               fmt::format("{} is {}, not {}", name, with_article(noun_of(static_cast<Kind>(other))),
                           with_article(noun_of(kind))),
               fmt::format("{}: {}", several(noun_of(kind)), names_of(*this, kind)));
+  }
+  // The plugin of that name has been looked into, and registers other names.
+  if (const auto used = by_name_.find(name); used != by_name_.end()) {
+    const auto all = registrations_of(*used->second->descriptor);
+    const bool some = std::any_of(all.begin(), all.end(),
+                                  [&](const Registration& one) { return one.kind == kind; });
+    std::vector<std::string> registered;
+    for (const Registration& one : all) {
+      if (!some || one.kind == kind)
+        registered.push_back(fmt::format("the {} {}", noun_of(one.kind), quote(one.name)));
+    }
+    throw Error(Stage::options, "plugin.lacks", key,
+                fmt::format("{} registers {}, and no {} {}", used->second->file.string(),
+                            join(registered), noun_of(kind), quote(name)),
+                fmt::format("write a name that it registers, or register the {} as {} in its "
+                            "MESHWRIGHT_PLUGIN(…)",
+                            noun_of(kind), quote(name)));
   }
   // In a plugin that nobody has named yet?
   for (const PluginFile& plugin : files()) {
