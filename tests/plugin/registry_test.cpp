@@ -191,7 +191,7 @@ TEST_CASE("what plugins register is found by kind and name, once they are named"
 TEST_CASE("a file of its name is loaded for whatever kind is asked for") {
   PluginRegistry registry({test_plugins()});
   CHECK(std::string(registry.find(Kind::strategy, "good").name) == "good");
-  CHECK(thrown([&] { registry.find(Kind::model, "kit"); }) == "option.choice");
+  CHECK(thrown([&] { registry.find(Kind::model, "kit"); }) == "plugin.lacks");
   CHECK(std::string(registry.find(Kind::model, "tiny").name) == "tiny");  // it has loaded the file
 }
 
