@@ -8,6 +8,8 @@
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <catch2/catch.hpp>
 #include <limits>
 #include <numeric>
@@ -339,7 +341,11 @@ Seen watch_backward(const OpCase& c, Piece piece, OpCall call, const std::vector
 
 void check_memory_on(OpCase c, at::ScalarType type, int threads) {
   at::set_num_threads(threads);
-  INFO(c.op.name << " in " << at::toString(type) << " on " << threads << " threads");
+  std::string shapes;
+  for (const at::Tensor& input : c.inputs)
+    shapes += fmt::format(" [{}]", fmt::join(input.sizes().vec(), ", "));
+  INFO(c.op.name << " of" << shapes << " in " << at::toString(type) << " on " << threads
+                 << " threads");
   // What cross-entropy's last op reads is the one before it's output, in fp32.
   if (c.op.kind() == "ce_loss") c.wide[0] = true;
   c = in_type(std::move(c), type);

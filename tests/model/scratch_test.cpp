@@ -122,6 +122,51 @@ TEST_CASE("A call that is too large is not made", "[kernels]") {
   CHECK(attended.bytes > 0);
 }
 
+// As kernels of oneDNN on AVX-512 do: what is left of n beyond whole blocks has it copied, into a
+// buffer for each thread.
+LibraryCall copies_what_is_left(std::int64_t m, std::int64_t n, std::int64_t k) {
+  LibraryCall product = product_call(mw::Into::fresh, Turned::right, m, n, k);
+  product.prepare = [](const std::vector<std::int64_t>& sizes, at::ScalarType) {
+    return std::function<void()>(
+        [=] { at::empty({sizes[1] % 64 == 0 ? 0 : std::int64_t{66560}}, at::kByte); });
+  };
+  return product;
+}
+
+TEST_CASE("A product's scratch is not that of a rounder one", "[kernels]") {
+  ScratchBook book{{}};
+  const Scratch tried = book.of(copies_what_is_left(300, 288, 96), at::kFloat, 1);
+  CHECK(tried.bytes == 66560);
+  CHECK(tried.measured);
+  // Too large to be tried: cut down by whole blocks, and what does not grow is taken once.
+  for (const std::int64_t n : {4096, 4096 + 32}) {
+    const Scratch large = book.of(copies_what_is_left(8192, n, 4096), at::kFloat, 1);
+    CHECK(large.bytes == (n % 64 == 0 ? 0 : 66560));
+    CHECK_FALSE(large.measured);
+  }
+}
+
+TEST_CASE("Products of a plan's sizes take what is said of them, on this CPU", "[kernels]") {
+  ScratchBook book{{}};
+  const at::ScalarType type = GENERATE(at::kFloat, at::kDouble);
+  const auto [m, n, k] = GENERATE(table<std::int64_t, std::int64_t, std::int64_t>(
+      {{300, 288, 96}, {512, 768, 256}, {257, 1000, 100}, {768, 344, 128}, {1024, 100, 65}}));
+  const int threads = GENERATE(1, 2);
+  for (const mw::Into into :
+       {mw::Into::fresh, mw::Into::biased, mw::Into::given, mw::Into::added}) {
+    for (const Turned turned : {Turned::none, Turned::left, Turned::right}) {
+      if (into == mw::Into::fresh && turned != Turned::right) continue;  // linear's alone
+      const LibraryCall call = product_call(into, turned, m, n, k);
+      INFO(m << " x " << n << " x " << k << " in " << at::toString(type) << " on " << threads
+             << " threads, into " << static_cast<int>(into) << ", turned "
+             << static_cast<int>(turned));
+      const Scratch said = book.of(call, type, threads);
+      CHECK(said.measured);
+      CHECK(said.bytes == try_scratch(call, type, threads));
+    }
+  }
+}
+
 TEST_CASE("What keeps libraries to an instruction set has measurements of its own", "[kernels]") {
   const std::string own = kernels_key();
   const char* before = std::getenv("ONEDNN_MAX_CPU_ISA");

@@ -124,8 +124,8 @@ struct LibraryCall {
   std::function<void()> (*prepare)(const std::vector<std::int64_t>& sizes,
                                    at::ScalarType type) = nullptr;
   double flops = 0;  // what a trial costs, memory traffic included
-  // Estimates the bytes of a call that is too large to be tried. Null for matrix products: a
-  // smaller one is tried instead, and its scratch taken in proportion to m n.
+  // Estimates the bytes of a call that is too large to be tried. Null for matrix products: two
+  // smaller ones are tried instead, whose difference says what grows with m n.
   std::int64_t (*estimate)(const std::vector<std::int64_t>& sizes, int element,
                            int threads) = nullptr;
   std::int64_t beside = 0;  // bytes of the piece's own that are alive meanwhile

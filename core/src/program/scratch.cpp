@@ -26,27 +26,56 @@ std::string name_of(const LibraryCall& call, at::ScalarType type, int threads) {
                      threads);
 }
 
-// Calls up to this are tried as they are, whatever a smaller one takes.
-constexpr double always_tried_flops = 1 << 24;
 // Of calls for whose larger sizes there is an estimate.
 constexpr double most_tried_beside_estimate = 1 << 26;
 
-// A product of which the largest size is halved until it is soon done; of powers of two, so that
-// one trial serves all products that are about as large.
+// Products of 2-byte numbers run at a hundredth of the others' speed on a CPU that has no
+// instructions for them.
+double most_tried(at::ScalarType type) {
+#if defined(__x86_64__)
+  static const bool fast = __builtin_cpu_supports("avx512bf16");
+#else
+  constexpr bool fast = false;
+#endif
+  return c10::elementSize(type) > 2 || fast ? most_tried_flops : most_tried_flops / 16;
+}
+
+// Kernels treat sizes in blocks, and copy what is left over: which sizes are whole blocks decides
+// over their scratch. A size is cut down by whole blocks, therefore; to a power of two of them, so
+// that one trial serves all products that are about as large.
+constexpr std::int64_t block = 64;
+
+std::int64_t cut(std::int64_t size, std::int64_t blocks) {
+  const auto whole = static_cast<std::uint64_t>(std::max<std::int64_t>(blocks, 1));
+  return size < block ? size
+                      : block * static_cast<std::int64_t>(std::bit_floor(whole)) + size % block;
+}
+
+// A product whose largest size of the first `sizes` ones has half as many blocks; false if all have
+// but one.
+bool halve(LibraryCall& call, std::ptrdiff_t sizes) {
+  std::int64_t& largest = *std::max_element(call.sizes.begin(), call.sizes.begin() + sizes);
+  if (largest < 2 * block) return false;
+  const double before = static_cast<double>(largest);
+  largest = cut(largest, largest / block / 2);
+  call.flops *= static_cast<double>(largest) / before;
+  return true;
+}
+
+// A product like this one that is soon done.
 LibraryCall smaller(LibraryCall call) {
   for (std::size_t i = 0; i < 3; ++i) {
-    const auto size = static_cast<std::uint64_t>(std::max<std::int64_t>(call.sizes[i], 1));
-    const auto power = static_cast<std::int64_t>(std::bit_floor(size));
-    call.flops *= static_cast<double>(power) / static_cast<double>(size);
-    call.sizes[i] = power;
+    const auto before = static_cast<double>(std::max<std::int64_t>(call.sizes[i], 1));
+    call.sizes[i] = cut(call.sizes[i], call.sizes[i] / block);
+    call.flops *= static_cast<double>(call.sizes[i]) / before;
   }
-  while (call.flops > cut_down_flops) {
-    std::int64_t& largest = *std::max_element(call.sizes.begin(), call.sizes.begin() + 3);
-    if (largest < 2) break;
-    call.flops /= 2;
-    largest /= 2;
+  while (call.flops > cut_down_flops && halve(call, 3)) {
   }
   return call;
+}
+
+double result_of(const LibraryCall& call) {
+  return static_cast<double>(call.sizes[0]) * static_cast<double>(call.sizes[1]);
 }
 
 }  // namespace
@@ -118,24 +147,28 @@ Scratch ScratchBook::of(const LibraryCall& call, at::ScalarType type, int thread
     }
     return {call.estimate(call.sizes, static_cast<int>(c10::elementSize(type)), threads), false};
   }
-  if (call.flops <= always_tried_flops) {
+  if (call.sizes.size() < 3) {  // no product
+    if (const auto scratch = tried()) return *scratch;
+    return {0, false};
+  }
+  if (call.flops <= most_tried(type)) {
     if (const auto scratch = tried()) return *scratch;
   }
-  if (call.sizes.size() < 3) return {0, false};  // no product
+  return {estimate(call, type, threads), false};
+}
+
+std::int64_t ScratchBook::estimate(const LibraryCall& call, at::ScalarType type, int threads) {
   const LibraryCall less = smaller(call);
-  const auto part = measured(less, type, threads);
-  // A kernel that takes nothing for a smaller one is not tried again and again by a search
-  // over sizes.
-  if (part && *part == 0) return {0, true};
-  if (call.flops <= most_tried_flops) {
-    if (const auto scratch = tried()) return *scratch;
-  }
-  const auto result = [](const LibraryCall& c) {
-    return static_cast<double>(c.sizes[0]) * static_cast<double>(c.sizes[1]);
+  LibraryCall least = less;
+  const bool two = halve(least, 2);
+  const auto taken = [&](const LibraryCall& one) {
+    return static_cast<double>(measured(one, type, threads).value_or(0));
   };
-  const double times = result(call) / std::max(result(less), 1.0);
-  return {static_cast<std::int64_t>(std::min(static_cast<double>(part.value_or(0)) * times, 9e18)),
-          false};
+  const double bytes = taken(less);
+  double of_result = bytes / std::max(result_of(less), 1.0);
+  if (two) of_result = (bytes - taken(least)) / (result_of(less) - result_of(least));
+  const double all = bytes + std::max(of_result, 0.0) * (result_of(call) - result_of(less));
+  return static_cast<std::int64_t>(std::min(all, 9e18));
 }
 
 ScratchBook& scratch_book() {

@@ -20,8 +20,8 @@ struct Scratch {
   bool measured = true;  // else an estimate
 };
 
-// A call of more operations is not tried: no plan should wait for it.
-// A product is then cut down to less.
+// A product of more operations is not tried as it is: no plan should wait for it. It is then cut
+// down to less.
 constexpr double most_tried_flops = 1 << 28, cut_down_flops = 1 << 24;
 
 // Makes the call with operands of its sizes and returns the bytes that it allocated and let go, at
@@ -43,6 +43,9 @@ class ScratchBook {
 
  private:
   std::optional<std::int64_t> measured(const LibraryCall& call, at::ScalarType type, int threads);
+  // Of a product: what two smaller ones take, and in proportion to m n what the larger of them
+  // takes more. What a kernel takes for each thread is thus taken once.
+  std::int64_t estimate(const LibraryCall& call, at::ScalarType type, int threads);
 
   const std::filesystem::path file_;
   const std::string key_;
