@@ -30,6 +30,8 @@ mw.train(e)
 """
 FOREVER = "e.steps = 1000000"
 LOOP = "while true do end"
+# Does not come back either, from inside a function of C, where no hook of Lua's runs.
+STUCK = "local _ = (('a'):rep(1000)):find(('a?'):rep(40) .. ('a'):rep(40) .. 'b')"
 
 
 class Ends(ProgramCase):
@@ -305,6 +307,60 @@ class Ends(ProgramCase):
         code, lines = self.end(process)
         run, _ = self.ended(code, lines, "interrupted", "interrupted", "script.lua:10: interrupted in this function", 130)
         self.assertEqual(run["steps"], 3)
+
+    # --- Functions that are stuck inside C: the process ends without them ---
+
+    def test_functions_that_are_stuck_in_c(self):
+        for change in ("e.observe = function(step) if step == 1 then WAIT end end",
+                       "e.schedule = function(step) if step == 1 then WAIT end return 1e-3 end",
+                       "e.precision = 'fp16' e.loss_scale = function(step) if step == 1 then WAIT end return 8 end",
+                       "e.observe = function(step) while step == 1 do pcall(function() WAIT end) end end",
+                       "e.plan = { dp(1) } e.observe = function(step) if step == 1 then WAIT end end"):
+            with self.subTest(change=change):
+                code, lines = self.call("e.timeout = 1 " + change.replace("WAIT", STUCK))
+                self.ended(code, lines, "failed", "failed", "script.lua:10: ", 1)
+                self.assertEqual(lines[-1]["code"], "function.timeout")
+
+    def test_functions_of_the_plan_that_are_stuck_in_c(self):
+        for change in ("e.microbatch = function(step) WAIT end", "e.recompute = function(op) WAIT end",
+                       "e.schedule = function(step) WAIT end",
+                       "e.plan = { mw.strategy { name = 'mine', axis = { role = 'model' }, rules = { { dim = 'ffn', "
+                       "where = function(op) WAIT end } } } (2) }",
+                       "e.plan = { mw.plugin('pp') { 2, schedule = function(s) WAIT end } } e.model.layers = 2"):
+            with self.subTest(change=change):
+                code, (error,) = self.call("e.timeout = 1 " + change.replace("WAIT", STUCK))
+                self.assertEqual(code, 2, self.stderr)
+                self.assertEqual(error["code"], "function.timeout")
+                self.assertIn("script.lua:10", error["file"] + f":{error['line']}")
+                self.assertFalse((self.folder / "runs").exists())
+
+    def test_signals_end_what_is_stuck_in_c(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(signal=number):
+                process = self.start(f"e.observe = function(step) at(step) if step == 2 then {STUCK} end end")
+                self.wait_for(process, 2)
+                process.send_signal(number)
+                code, lines = self.end(process)
+                run, _ = self.ended(code, lines, "interrupted", "interrupted", "interrupted in this function", 130)
+                self.assertEqual(run["steps"], 3)
+
+    def test_a_signal_ends_a_script_that_is_stuck_in_c(self):
+        process = self.start(f"at(0) {STUCK}")
+        self.wait_for(process, 0)
+        process.send_signal(signal.SIGTERM)
+        code, (error,) = self.end(process)
+        self.assertEqual((code, error["code"]), (130, "run.stopped"), self.stderr)
+
+    def test_a_second_signal_ends_what_is_stuck_in_c_at_once(self):
+        process = self.start(f"e.observe = function(step) at(step) if step == 2 then {STUCK} end end")
+        self.wait_for(process, 2)
+        process.send_signal(signal.SIGINT)
+        for line in process.stderr:
+            if "stopping" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+        self.assertEqual(process.returncode, -signal.SIGINT)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@
 #include "app/chrome_trace.h"
 #include "app/commands.h"
 #include "app/line_editor.h"
+#include "app/stuck_end.h"
 #include "base/interrupt.h"
 #include "base/json_file.h"
 #include "base/json_text.h"
@@ -156,6 +157,7 @@ int run_script(const ScriptArguments& arguments, const std::string& train_as, Ou
                const std::optional<CellOrder>& cell, const std::function<ScriptText()>& text_of,
                bool sweeps) {
   stop_on_signals();
+  const IfStuck if_stuck([&output](const Error& error) { end_stuck(error, output); });
   if (arguments.go.contains("print")) output.keep_stdout();  // for the job script
   PluginRegistry plugins(PluginRegistry::search_path(arguments.plugin_path));
   AppHost host(output, plugins);
@@ -257,6 +259,7 @@ int run_sweep_cell(const std::string& file, Output& output) {
 // Each mw.train is one of the two experiments: of two scripts, or of one.
 int run_compared(const ScriptArguments& arguments, Output& output) {
   stop_on_signals();
+  const IfStuck if_stuck([&output](const Error& error) { end_stuck(error, output); });
   PluginRegistry plugins(PluginRegistry::search_path(arguments.plugin_path));
   AppHost host(output, plugins);
   if (arguments.force) host.force();
@@ -288,6 +291,7 @@ int bench_prediction(const ScriptArguments& arguments, Output&) {
 
 int run_repl(const ScriptArguments& arguments, Output& output) {
   stop_on_signals();
+  const IfStuck if_stuck([&output](const Error& error) { end_stuck(error, output); });
   PluginRegistry plugins(PluginRegistry::search_path(arguments.plugin_path));
   AppHost host(output, plugins);
   Script script(host, script_options(arguments, "train", output));

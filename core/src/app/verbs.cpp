@@ -8,13 +8,16 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "app/checkpoint_start.h"
+#include "app/commands.h"
 #include "app/export.h"
 #include "app/machine_facts.h"
 #include "app/measurements.h"
 #include "app/run_folder.h"
+#include "app/stuck_end.h"
 #include "app/trace_process.h"
 #include "base/clock.h"
 #include "base/interrupt.h"
@@ -228,6 +231,8 @@ Json carry_ranks(Experiment experiment) {
   const CheckpointStart start = begin_checkpoints(experiment);
   Checkpoints* checkpoints = start.checkpoints.get();
   const IfRanksHang if_ranks_hang([](const RankFailed&) { ::_exit(exit_code_of(Stage::run)); });
+  const IfStuck if_stuck(
+      [](const Error& error) { ::_exit(exit_code_if_stuck(stuck_in_run(error))); });
   try {
     try {
       train(experiment, stop_flag(), nullptr, nullptr, checkpoints);
@@ -309,13 +314,25 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
     measured.keep_places(error.places());
     broke_off(RunStatus::failed, error.rank(), error.what());
   };
+  std::mutex last_words;  // of whoever comes first; the process ends while it holds them
   const IfRanksHang if_ranks_hang([&](const RankFailed& error) {
+    last_words.lock();
     ::alarm(seconds_for_last_words);  // what hangs may hold what is needed for them
     ranks_failed(error);
     claim.let_go();
     output.error(error);
     std::fflush(nullptr);
     ::_exit(exit_code_of(Stage::run));
+  });
+  const IfStuck if_stuck([&](const Error& error) {
+    last_words.lock();
+    ::alarm(seconds_for_last_words);
+    const Error told = stuck_in_run(error);
+    const bool stopped = exit_code_if_stuck(told) == exit_interrupted;
+    if (!stopped) attempt.failed(told.problems().front(), measured.steps());
+    broke_off(stopped ? RunStatus::interrupted : RunStatus::failed, -1, told.what());
+    claim.let_go();
+    end_stuck(told, output);
   });
   try {
     std::vector<std::unique_ptr<Progress>> shown;

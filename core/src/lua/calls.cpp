@@ -75,6 +75,7 @@ Json call_function(Script::State& state, std::int64_t number, const std::vector<
       throw Error(Stage::run, "run.internal", "",
                   fmt::format("there is no script function number {}", number));
     }
+    state.watch.calls(lua);
     luaL_checkstack(lua, static_cast<int>(arguments.size()) + 4, "too many arguments");
     for (const Json& argument : arguments) push_argument(lua, argument);
     protected_call(lua, static_cast<int>(arguments.size()), 1);

@@ -188,7 +188,10 @@ void Script::repl(const Prompt& prompt) {
     const int base = lua_gettop(lua) - 1;
     try {
       if (status != LUA_OK) throw load_error(lua, "repl");
-      protected_call(lua, 0, LUA_MULTRET);
+      {
+        const InScript running(state_->watch.stuck());
+        protected_call(lua, 0, LUA_MULTRET);
+      }
       std::string values;
       for (int i = base + 1; i <= lua_gettop(lua); ++i) {
         values += i > base + 1 ? "\t" : "";

@@ -120,6 +120,7 @@ void Script::run(const ScriptText& script) {
   lua_setglobal(lua, "arg");
   load_script(lua, script);
   for (const std::string& word : words) lua_pushlstring(lua, word.data(), word.size());
+  const InScript running(state_->watch.stuck());
   try {
     protected_call(lua, static_cast<int>(words.size()), 0);  // as `...` too
   } catch (const Error& error) {
@@ -132,6 +133,7 @@ void Script::run_text(const std::string& text, const std::string& name) {
   if (luaL_loadbufferx(lua, text.data(), text.size(), ("=" + name).c_str(), "t") != LUA_OK) {
     throw load_error(lua, name);
   }
+  const InScript running(state_->watch.stuck());
   protected_call(lua, 0, 0);
 }
 

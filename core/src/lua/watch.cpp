@@ -1,5 +1,5 @@
 // Ends scripts that run on after the user wished to stop, or whose functions take longer than
-// their timeout: a hook looks every million instructions.
+// their timeout: a hook looks every million instructions. What no hook reaches is lua/stuck.h's.
 #include "lua/watch.h"
 
 #include <fmt/format.h>
@@ -38,9 +38,11 @@ void ScriptWatch::verb(const std::vector<Json>& experiments) {
   verb_ended();
   seconds_ = 0;
   for (const Json& experiment : experiments) seconds_ = std::max(seconds_, timeout_of(experiment));
+  stuck_.verb_begins();
 }
 
 void ScriptWatch::verb_ended() {
+  stuck_.verb_ends();
   given_up_.reset();
   stop_seen_.reset();
   stopped_ = false;
@@ -55,7 +57,16 @@ void ScriptWatch::enter() {
   stop_seen_.reset();
 }
 
+void ScriptWatch::calls(lua_State* lua) {
+  lua_Debug info;
+  lua_pushvalue(lua, -1);
+  lua_getinfo(lua, ">S", &info);
+  stuck_.function_begins(
+      seconds_, info.linedefined < 0 ? "" : fmt::format("{}:{}", info.short_src, info.linedefined));
+}
+
 void ScriptWatch::leave(lua_State* lua) {
+  stuck_.function_ends();
   inside_ = false;
   if (given_up_) every(lua, look_after);
 }

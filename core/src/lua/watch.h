@@ -6,6 +6,7 @@
 #include <lua.hpp>
 #include <optional>
 
+#include "lua/stuck.h"
 #include "meshwright/error.h"
 #include "meshwright/json.h"
 
@@ -25,9 +26,13 @@ class ScriptWatch {
   // Around a function that a verb calls. enter() throws at once if one of this verb was given up
   // before: each rank calls the same.
   void enter();
+  // The function on top of the stack is the one that is called now.
+  void calls(lua_State* lua);
   void leave(lua_State* lua);
   // Throws what the function was given up for, if it was.
   void throw_if_given_up() const;
+  // What no hook can end.
+  StuckWatch& stuck() { return stuck_; }
 
  private:
   static void look(lua_State* lua, lua_Debug*);
@@ -41,6 +46,7 @@ class ScriptWatch {
   Clock::time_point deadline_;
   std::optional<Clock::time_point> stop_seen_;
   std::optional<Error> given_up_;
+  StuckWatch stuck_;
   bool stopped_ = false;  // given up because of the wish to stop
 };
 

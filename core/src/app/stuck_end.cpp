@@ -1,0 +1,29 @@
+// Says why the process ends, and ends it: the threads that it has are left as they are.
+#include "app/stuck_end.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <vector>
+
+#include "app/commands.h"
+
+namespace mw {
+
+int exit_code_if_stuck(const Error& error) {
+  return error.problems().front().code == "run.stopped" ? exit_interrupted : error.exit_code();
+}
+
+void end_stuck(const Error& error, Output& output) {
+  output.error(error);
+  std::fflush(nullptr);
+  ::_exit(exit_code_if_stuck(error));
+}
+
+Error stuck_in_run(const Error& error) {
+  std::vector<Problem> problems = error.problems();
+  for (Problem& problem : problems) problem.stage = Stage::run;
+  return Error(std::move(problems));
+}
+
+}  // namespace mw

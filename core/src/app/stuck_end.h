@@ -1,0 +1,30 @@
+// How the process ends where a script's code does not come back from a C function (lua/stuck.h).
+#pragma once
+
+#include <utility>
+
+#include "app/output.h"
+#include "lua/stuck.h"
+
+namespace mw {
+
+// Until the end of the scope, what is done then.
+class IfStuck {
+ public:
+  explicit IfStuck(OnStuck handler) : before_(on_stuck(std::move(handler))) {}
+  ~IfStuck() { on_stuck(std::move(before_)); }
+  IfStuck(const IfStuck&) = delete;
+  IfStuck& operator=(const IfStuck&) = delete;
+
+ private:
+  OnStuck before_;
+};
+
+// 130 where the user wished the end, else what the error stands for.
+int exit_code_if_stuck(const Error& error);
+// Says it and ends the process. What a process of several says is the first one's.
+[[noreturn]] void end_stuck(const Error& error, Output& output);
+// The same error of a run: what a script's function does wrong in one is the run's failure.
+Error stuck_in_run(const Error& error);
+
+}  // namespace mw
