@@ -23,6 +23,7 @@ set_target_properties(meshwright_library PROPERTIES EXPORT_NAME library)
 install(TARGETS meshwright_sdk meshwright_core meshwright_library EXPORT MeshwrightTargets
         LIBRARY DESTINATION lib)
 install(TARGETS meshwright RUNTIME DESTINATION bin)
+install(TARGETS meshwright_loopback LIBRARY DESTINATION lib)
 # Not as files: their search path would be the build folder's. The program has loaded what they
 # need, but for CUDA's side.
 if(MESHWRIGHT_CUDA)

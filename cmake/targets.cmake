@@ -1,6 +1,7 @@
 # The targets of this repository, found by folder. A folder may be empty or missing.
 #   meshwright_core       libmeshwright.so: every floor of core/src but app
 #   meshwright            build/bin/meshwright
+#   meshwright_loopback   build/lib/libmeshwright_loopback.so, from core/loopback
 #   plugin_<name>         build/lib/meshwright/plugins/<name>.so, from plugins/<name>/*.cpp
 #   bench_<name>          build/bin/bench_<name>, from bench/<name>.cpp
 #   programs              what `./meshwright run` needs: the program and all plugins
@@ -72,6 +73,13 @@ target_link_libraries(meshwright_library INTERFACE "$<LINK_ONLY:meshwright_core>
 add_executable(meshwright ${app_sources})
 target_link_libraries(meshwright PRIVATE meshwright_core CLI11::CLI11 PkgConfig::edit meshwright_warnings)
 target_precompile_headers(meshwright REUSE_FROM meshwright_pch)
+
+# What `--processes` loads into mpirun. Without sanitizers, which mpirun is not built with.
+add_library(meshwright_loopback SHARED "${PROJECT_SOURCE_DIR}/core/loopback/loopback.cpp")
+target_compile_options(meshwright_loopback PRIVATE -fno-sanitize=all)
+target_link_options(meshwright_loopback PRIVATE -fno-sanitize=all)
+target_link_libraries(meshwright_loopback PRIVATE ${CMAKE_DL_LIBS})
+add_dependencies(meshwright meshwright_loopback)
 
 add_custom_target(programs DEPENDS meshwright)
 

@@ -1,10 +1,15 @@
 """run --processes: what signals to it, or to what starts it again, come to, and what becomes of a
 run one of whose processes is killed."""
+import contextlib
 import json
+import os
+import pathlib
 import shutil
 import signal
 import subprocess
+import time
 import unittest
+import unittest.mock
 
 import h5py
 
@@ -44,6 +49,69 @@ class ProcessesOption(ProgramCase):
                 code, run = self.end(process)
                 self.assertEqual((code, run["status"]), (130, "interrupted"))
                 self.assertIn(number.name, run["reason"])
+
+    def processes_of(self, root):
+        """It and all that it has started."""
+        children = {}
+        for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):
+                children.setdefault(int(stat.read_text().rsplit(")", 1)[1].split()[1]), []).append(int(stat.parent.name))
+        found = [root]
+        for one in found:
+            found += children.get(one, [])
+        return found
+
+    def listening(self, processes):
+        """Local addresses, as the system writes them, of the sockets of these processes that listen."""
+        sockets = set()
+        for process in processes:
+            for file in pathlib.Path(f"/proc/{process}/fd").glob("*"):
+                with contextlib.suppress(OSError):
+                    sockets.add(os.readlink(file))
+        found = []
+        for kind in ("tcp", "tcp6"):
+            for line in pathlib.Path(f"/proc/net/{kind}").read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:
+                    found.append(fields[1].split(":")[0])
+        return found
+
+    def test_it_listens_for_this_machine_alone(self):
+        process = self.start(FOREVER)
+        self.wait_for_steps(process)
+        addresses = self.listening(self.processes_of(process.pid))
+        self.assertTrue(addresses)  # mpirun does
+        loopback = {"0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F"}
+        self.assertLessEqual(set(addresses), loopback)
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(self.end(process)[0], 130)
+
+    def test_a_killed_launchers_folder_is_swept(self):
+        temporary = self.folder / "tmp"
+        temporary.mkdir()
+        with unittest.mock.patch.dict(os.environ, TMPDIR=str(temporary)):
+            process = self.start(FOREVER)
+            self.wait_for_steps(process)
+            started = self.processes_of(process.pid)
+            (left,) = temporary.glob("meshwright-mpirun-*")
+            # While they live, nobody takes it from them, though it is old.
+            os.utime(left / ".in-use", (1e9, 1e9))
+            self.end_of_another()
+            self.assertTrue(left.exists())
+            process.kill()
+            process.wait()
+            while any(pathlib.Path(f"/proc/{one}").exists() for one in started):
+                time.sleep(0.05)
+            self.assertTrue(left.exists())
+            self.end_of_another()
+            self.assertEqual(list(temporary.glob("meshwright-mpirun-*")), [])
+
+    def end_of_another(self):
+        other = self.folder / "other.lua"
+        other.write_text(restart_script("dp(2)", "e.steps = 1"))
+        done = subprocess.run([BIN, "run", "other.lua", "--processes", "2"], cwd=self.folder, capture_output=True,
+                              text=True, timeout=300)
+        self.assertEqual(done.returncode, 0, done.stderr[-3000:])
 
     def under_mpirun(self, *command):
         return subprocess.Popen(["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", BIN, *command], cwd=self.folder,

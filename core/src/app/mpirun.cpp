@@ -4,7 +4,9 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -37,6 +39,10 @@ std::vector<std::string> command_of(int processes, const std::string& folder,
   std::vector<std::string> all = {
       "mpirun",          "-n",    std::to_string(processes),   "--quiet",    "--bind-to", "none",
       "--oversubscribe", "--mca", "odls_base_sigkill_timeout", kill_patience};
+  // On one machine nothing goes over the network: messages go through shared memory, and the
+  // address at which mpirun says that it is to be found is the loopback one.
+  all.insert(all.end(), {"--mca", "pml", "ob1", "--mca", "btl", "self,vader", "--mca",
+                         "oob_tcp_if_include", "lo"});
   if (!folder.empty()) all.insert(all.end(), {"--mca", "orte_tmpdir_base", folder});
   if (::geteuid() == 0) all.emplace_back("--allow-run-as-root");
   all.push_back(program_path().string());
@@ -81,17 +87,53 @@ class Copies {
   bool left_ = true;
 };
 
-// A folder for what mpirun leaves if it is killed, some MiB.
+constexpr const char* leavings_name = "meshwright-mpirun-";
+constexpr const char* leavings_lock = ".in-use";
+
+// Removes the folders that launchers of this user left which were killed: those whose lock nobody
+// holds. One that is being made has no lock yet, or one that is not held yet, for a moment.
+void sweep_leavings(const fs::path& temporary) {
+  constexpr std::time_t moment = 10;
+  std::error_code error;
+  std::vector<fs::path> left;
+  for (fs::directory_iterator at(temporary, error), end; !error && at != end; at.increment(error)) {
+    if (!at->path().filename().string().starts_with(leavings_name)) continue;
+    struct stat folder {};
+    if (::lstat(at->path().c_str(), &folder) != 0 || !S_ISDIR(folder.st_mode) ||
+        folder.st_uid != ::geteuid())
+      continue;
+    const int lock = ::open((at->path() / leavings_lock).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    struct stat info {};
+    const bool unused = lock >= 0 && ::fstat(lock, &info) == 0 &&
+                        info.st_mtime + moment < std::time(nullptr) &&
+                        ::flock(lock, LOCK_EX | LOCK_NB) == 0;
+    if (unused) left.push_back(at->path());
+    if (lock >= 0) ::close(lock);
+  }
+  for (const fs::path& each : left) fs::remove_all(each, error);
+}
+
+// A folder for what mpirun leaves if it is killed, some MiB. This process and mpirun hold its lock:
+// while one of the two lives, nobody sweeps it.
 class Leavings {
  public:
   Leavings() {
     std::error_code error;
-    std::string name = (fs::temp_directory_path(error) / "meshwright-mpirun-XXXXXX").string();
-    if (!error && ::mkdtemp(name.data()) != nullptr) folder_ = name;
+    const fs::path temporary = fs::temp_directory_path(error);
+    if (error) return;
+    sweep_leavings(temporary);
+    std::string name = (temporary / (std::string(leavings_name) + "XXXXXX")).string();
+    if (::mkdtemp(name.data()) == nullptr) return;
+    folder_ = name;
+    // Not closed on exec: mpirun inherits it.
+    lock_ =
+        ::open((fs::path(folder_) / leavings_lock).c_str(), O_RDWR | O_CREAT | O_NOFOLLOW, 0600);
+    if (lock_ >= 0) ::flock(lock_, LOCK_EX | LOCK_NB);
   }
   ~Leavings() {
     std::error_code error;
     if (!folder_.empty()) fs::remove_all(folder_, error);
+    if (lock_ >= 0) ::close(lock_);
   }
   Leavings(const Leavings&) = delete;
   Leavings& operator=(const Leavings&) = delete;
@@ -99,7 +141,18 @@ class Leavings {
 
  private:
   std::string folder_;
+  int lock_ = -1;
 };
+
+// LD_PRELOAD for mpirun: core/loopback, before what the user has there. Empty where it is missing.
+std::string preloaded() {
+  const fs::path library =
+      program_path().parent_path().parent_path() / "lib/libmeshwright_loopback.so";
+  std::error_code error;
+  if (!fs::exists(library, error)) return "";
+  const char* const before = std::getenv("LD_PRELOAD");
+  return library.string() + (before == nullptr || *before == '\0' ? "" : std::string(":") + before);
+}
 
 // After a copy that ended in failure or by a signal mpirun waits for the others, though none is
 // left. It has half a second to see by itself that all ended well.
@@ -121,6 +174,7 @@ pid_t start(std::vector<std::string> command, const sigset_t& before) {
   std::vector<char*> raw;
   for (std::string& word : command) raw.push_back(word.data());
   raw.push_back(nullptr);
+  const std::string preload = preloaded();
   int failed[2] = {-1, -1};
   int reason = ::pipe2(failed, O_CLOEXEC) == 0 ? 0 : errno;
   const pid_t parent = ::getpid();
@@ -130,6 +184,7 @@ pid_t start(std::vector<std::string> command, const sigset_t& before) {
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (::getppid() != parent) ::_exit(127);
     sigprocmask(SIG_SETMASK, &before, nullptr);
+    if (!preload.empty()) ::setenv("LD_PRELOAD", preload.c_str(), 1);
     ::execvp(raw.front(), raw.data());
     const int why = errno;
     [[maybe_unused]] const auto written = ::write(failed[1], &why, sizeof why);

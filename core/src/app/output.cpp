@@ -10,6 +10,7 @@
 #include <cstdlib>
 
 #include "base/json_text.h"
+#include "base/text.h"
 
 namespace mw {
 namespace {
@@ -27,6 +28,11 @@ void write_all(int file, const std::string& text) {
 
 std::string with_newline(const std::string& text) {
   return text.empty() || text.back() == '\n' ? text : text + '\n';
+}
+
+// Names in run files, scripts and plugins are foreign text: none of it commands a terminal.
+std::string for_people(const std::string& text) {
+  return with_newline(readable(text));
 }
 
 }  // namespace
@@ -75,18 +81,19 @@ void Output::result(const Json& object) {
 void Output::text(const std::string& text) {
   if (quiet_) return;
   std::fflush(stdout);
-  write_all(STDOUT_FILENO, with_newline(text));
+  write_all(STDOUT_FILENO, for_people(text));
 }
 
 void Output::document(const std::string& text) {
   if (muted_) return;
   std::fflush(stdout);
-  write_all(json_ ? STDERR_FILENO : lines_, with_newline(text));
+  const int file = json_ ? STDERR_FILENO : lines_;
+  write_all(file, ::isatty(file) != 0 ? for_people(text) : with_newline(text));
 }
 
 void Output::note(const std::string& text) {
   if (quiet_) return;
-  write_all(STDERR_FILENO, with_newline(text));
+  write_all(STDERR_FILENO, for_people(text));
 }
 
 void Output::error(const Error& error) {
@@ -94,8 +101,8 @@ void Output::error(const Error& error) {
   std::string text;
   for (const Problem& problem : error.problems()) {
     text += colour_ ? "\033[1;31merror:\033[0m " : "error: ";
-    text += problem.text() + '\n';
-    if (!problem.hint.empty()) text += "       " + problem.hint + '\n';
+    text += readable(problem.text()) + '\n';
+    if (!problem.hint.empty()) text += "       " + readable(problem.hint) + '\n';
     Json line = json_of(problem);
     line["kind"] = "error";
     result(line);

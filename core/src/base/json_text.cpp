@@ -12,7 +12,23 @@
 namespace mw {
 
 std::string json_text(const Json& value, int indent) {
-  return value.dump(indent, ' ', false, Json::error_handler_t::replace);
+  std::string text = value.dump(indent, ' ', false, Json::error_handler_t::replace);
+  // JSON lets DEL and the control characters U+0080 to U+009F stand as they are; terminals obey
+  // them.
+  std::string out;
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const bool high =
+        byte == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0;
+    if (byte != 0x7f && !high) continue;
+    out.append(text, kept, i - kept);
+    i += high ? 1 : 0;
+    out += fmt::format("\\u00{:02x}", static_cast<unsigned char>(text[i]));
+    kept = i + 1;
+  }
+  if (kept == 0) return text;
+  return out.append(text, kept);
 }
 
 bool is_function(const Json& value) {

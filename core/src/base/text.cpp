@@ -62,20 +62,47 @@ std::size_t character_bytes(std::string_view text) {
 
 }  // namespace
 
-std::string readable(std::string_view text) {
+namespace {
+
+// Control characters beyond ASCII, which some terminals obey as they do ESC: U+0080 to U+009F, and
+// those that turn the direction of what follows: U+202A to U+202E, U+2066 to U+2069.
+bool controls_terminal(std::string_view character) {
+  const auto at = [&](std::size_t i) { return static_cast<unsigned char>(character[i]); };
+  if (character.size() == 2) return at(0) == 0xc2 && at(1) < 0xa0;
+  if (character.size() != 3 || at(0) != 0xe2) return false;
+  return (at(1) == 0x80 && at(2) >= 0xaa && at(2) <= 0xae) ||
+         (at(1) == 0x81 && at(2) >= 0xa6 && at(2) <= 0xa9);
+}
+
+std::string without_controls(std::string_view text, bool lines) {
   std::string out;
   while (!text.empty()) {
     const std::size_t bytes = character_bytes(text);
     const auto first = static_cast<unsigned char>(text[0]);
-    const bool control = (first < 0x20 && first != '\n' && first != '\t') || first == 0x7f;
-    if (bytes == 0 || control) {
+    const bool layout = first == '\n' || first == '\t';
+    if (layout && !lines) {
+      out += first == '\n' ? "\\n" : "\\t";
+    } else if (bytes == 0 || (first < 0x20 && !layout) || first == 0x7f) {
       out += fmt::format("\\x{:02x}", first);
+    } else if (controls_terminal(text.substr(0, bytes))) {
+      for (const char c : text.substr(0, bytes))
+        out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
     } else {
       out += text.substr(0, bytes);
     }
     text.remove_prefix(std::max<std::size_t>(bytes, 1));
   }
   return out;
+}
+
+}  // namespace
+
+std::string readable(std::string_view text) {
+  return without_controls(text, /*lines=*/true);
+}
+
+std::string readable_line(std::string_view text) {
+  return without_controls(text, /*lines=*/false);
 }
 
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates) {
@@ -112,10 +139,13 @@ std::string wrapped(std::string_view text, std::size_t width, std::size_t indent
 }
 
 TextTable::TextTable(std::vector<std::string> header, std::vector<std::size_t> right)
-    : header_(std::move(header)), right_(std::move(right)) {}
+    : header_(std::move(header)), right_(std::move(right)) {
+  for (std::string& cell : header_) cell = readable_line(cell);
+}
 
 void TextTable::add(std::vector<std::string> row) {
   row.resize(std::max(row.size(), header_.size()));
+  for (std::string& cell : row) cell = readable_line(cell);
   rows_.push_back(std::move(row));
 }
 

@@ -17,6 +17,8 @@ std::string quote(std::string_view text);
 // The text with every byte that is no part of a UTF-8 character, and every control character but
 // "\n" and "\t", as "\xff": what others wrote, fit for a terminal and for JSON.
 std::string readable(std::string_view text);
+// The same with "\n" and "\t" too, so that it stays on its line: a name, a cell of a table.
+std::string readable_line(std::string_view text);
 // "did you mean \"ways\"?"; empty if no candidate is near.
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates);
 // The shortest text that reads back as `value`: 0.1, 3, 1e-08.

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/text.h"
 #include "meshwright/options.h"
 
 namespace mw {
@@ -130,7 +131,8 @@ void Progress::show(const ProgressLine& line) {
   std::fflush(out_);
 }
 
-void Progress::note(const std::string& text) {
+void Progress::note(const std::string& given) {
+  const std::string text = readable(given);
   if (shown_.empty())
     fmt::print(out_, "{}\n", text);
   else

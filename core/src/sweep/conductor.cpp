@@ -15,6 +15,7 @@
 #include "base/cpu.h"
 #include "base/interrupt.h"
 #include "base/json_text.h"
+#include "base/text.h"
 #include "predict/device.h"
 #include "run/progress.h"
 #include "sweep/summary.h"
@@ -269,7 +270,7 @@ void Conductor::show() {
   if (running_.size() > 1) line += fmt::format(" and {} more", running_.size() - 1);
   if (const double left = seconds_left(); left >= 0)
     line += fmt::format(", {} left", format_duration(left));
-  std::fprintf(stderr, "\r\033[K%.100s", line.c_str());
+  std::fprintf(stderr, "\r\033[K%.100s", readable_line(line).c_str());
   std::fflush(stderr);
   line_open_ = true;
 }
