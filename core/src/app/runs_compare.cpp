@@ -80,12 +80,12 @@ Measured measured_of(const RunRow& row) {
   if (!row.entry.readable()) return measured;
   RunReader reader(row.entry.path);
   const Json result = run_result(reader, row.entry);
-  for (const Json& step : result["per_step"]["step"])
-    measured.steps.push_back(step.get<std::int64_t>());
-  for (const Json& loss : result["losses"]) measured.losses.push_back(loss.get<double>());
-  for (const Json& use : result["communication"])
-    measured.bytes[use["axis"].get<std::string>()] += use["bytes"].get<double>();
-  measured.memory = result["memory"];
+  const Table steps = reader.table("steps");
+  measured.steps = steps.integers("step");
+  measured.losses = steps.numbers("loss");
+  for (const Json& use : result.at("communication"))
+    measured.bytes[use.at("axis").get<std::string>()] += use.at("bytes").get<double>();
+  measured.memory = result.at("memory");
   return measured;
 }
 
@@ -300,7 +300,7 @@ int compare_runs(const RunsArguments& arguments, Output& output) {
                            ? "the experiments do not differ\n"
                            : "differ in\n" + text_of(rows, differing, baseline, false);
     text += "\nresults\n" + text_of(rows, results, baseline, true);
-    for (const std::string& note : notes) text += "\n  " + note;
+    for (const std::string& note : notes) text += "\n  " + readable_line(note);
     output.text(text);
   }
   output.result(json);

@@ -92,7 +92,9 @@ std::string table_of(const std::vector<RunRow>& rows) {
                text("loss"), text("tokens_per_second"), text("peak_bytes"),
                local_time(row.fields["created"]), text("path")});
     if (row.fields["reason"].is_string())
-      reasons += fmt::format("{}: {}: {}\n", text("name"), text("status"), text("reason"));
+      reasons +=
+          readable_line(fmt::format("{}: {}: {}", text("name"), text("status"), text("reason"))) +
+          '\n';
   }
   return table.text() + (reasons.empty() ? "" : "\n" + reasons);
 }

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "base/interrupt.h"
 #include "base/json_text.h"
 #include "base/text.h"
 #include "meshwright/options.h"
@@ -86,6 +87,28 @@ std::vector<RunRow> rows_of(RunSet set) {
 RunSet runs_of(const std::vector<std::string>& files) {
   if (files.empty()) return find_runs({default_runs()});
   return find_runs({files.begin(), files.end()});
+}
+
+void reading(const std::filesystem::path& file, const std::function<void()>& read) {
+  constexpr const char* hint = "is it whole, and a run file of this version?";
+  try {
+    read();
+  } catch (const Stopped&) {
+    throw;
+  } catch (const Error& error) {
+    std::vector<Problem> problems = error.problems();
+    for (Problem& problem : problems) {
+      const bool of_file =
+          problem.code.starts_with("run-file.") || problem.code.starts_with("schedule.");
+      if (of_file && problem.message.find(file.string()) == std::string::npos)
+        problem.message = fmt::format("run file {}: {}", file.string(), problem.message);
+    }
+    throw Error(std::move(problems));
+  } catch (const std::exception& error) {  // of another shape than any that is written
+    throw Error(
+        Stage::run, "run-file.damaged", "",
+        fmt::format("run file {}: cannot make sense of it: {}", file.string(), error.what()), hint);
+  }
 }
 
 Json field_at(const Json& fields, const std::string& key) {

@@ -1,6 +1,8 @@
 // Runs as rows of fields: what lists show, conditions ask for and exports write.
 #pragma once
 
+#include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,10 @@ std::vector<RunRow> rows_of(RunSet set);
 
 // The runs that the files of a command line mean.
 RunSet runs_of(const std::vector<std::string>& files);
+
+// Calls `read`, which reads this run file and may find anything in it: what it throws names the
+// file.
+void reading(const std::filesystem::path& file, const std::function<void()>& read);
 
 // What a dotted key leads to; null if it leads nowhere.
 Json field_at(const Json& fields, const std::string& key);

@@ -91,12 +91,13 @@ std::string events_text(RunReader& reader) {
 }
 
 std::string head_text(const RunEntry& entry, const RunHead& head) {
-  std::string text = fmt::format("{}: {}", entry.name, entry.status);
-  if (!entry.reason.empty()) text += ": " + entry.reason;
-  text += fmt::format("\n  file      {}\n", entry.path.string());
+  std::string text = readable_line(fmt::format("{}: {}", entry.name, entry.status));
+  if (!entry.reason.empty()) text += ": " + readable_line(entry.reason);
+  text += '\n';
   const auto line = [&](const char* what, const std::string& value) {
-    if (!value.empty()) text += fmt::format("  {:10}{}\n", what, value);
+    if (!value.empty()) text += fmt::format("  {:10}{}\n", what, readable_line(value));
   };
+  line("file", entry.path.string());
   line("mix", head.mix());
   line("hash", head.hash);
   line("plan hash", head.plan_hash);
@@ -136,8 +137,7 @@ std::string result_text(const Json& numbers) {
 
 }  // namespace
 
-int show_run(const RunsArguments& arguments, Output& output) {
-  const RunEntry entry = find_run(arguments.files.front());
+static void show(const RunEntry& entry, Output& output) {
   RunReader reader(entry.path);
   const RunHead head = reader.head();
   const Json numbers = run_numbers(reader);
@@ -181,6 +181,11 @@ int show_run(const RunsArguments& arguments, Output& output) {
     output.text(text);
   }
   output.result(json);
+}
+
+int show_run(const RunsArguments& arguments, Output& output) {
+  const RunEntry entry = find_run(arguments.files.front());
+  reading(entry.path, [&] { show(entry, output); });
   return 0;
 }
 

@@ -6,6 +6,7 @@
 
 #include "app/commands.h"
 #include "app/runs_rows.h"
+#include "base/text.h"
 #include "record/run_reader.h"
 #include "record/run_set.h"
 
@@ -87,7 +88,8 @@ class Follower {
 int tail_run(const RunsArguments& arguments, Output& output) {
   const RunEntry first = find_run(arguments.files.front());
   Follower follower(first.path, output);
-  RunEntry entry = follower.look(static_cast<std::uint64_t>(arguments.last));
+  RunEntry entry;
+  reading(first.path, [&] { entry = follower.look(static_cast<std::uint64_t>(arguments.last)); });
   for (int failures = 0; arguments.follow && !entry.ended();) {
     std::this_thread::sleep_for(between_looks);
     try {
@@ -97,8 +99,8 @@ int tail_run(const RunsArguments& arguments, Output& output) {
       if (++failures > most_failures) throw;
     }
   }
-  std::string end = fmt::format("{}: {}", entry.name, entry.status);
-  if (!entry.reason.empty()) end += ": " + entry.reason;
+  std::string end = readable_line(fmt::format("{}: {}", entry.name, entry.status));
+  if (!entry.reason.empty()) end += ": " + readable_line(entry.reason);
   if (follower.shown() == 0) end += "; no step is written yet";
   output.note(end);
   return 0;

@@ -2,11 +2,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <limits>
 #include <map>
 
 #include "app/chrome_trace.h"
 #include "app/commands.h"
+#include "app/runs_rows.h"
 #include "app/trace_process.h"
 #include "base/output_file.h"
 #include "base/text.h"
@@ -36,8 +39,12 @@ const StepRow& median_of(const std::vector<StepRow>& steps) {
   kept.reserve(steps.size());
   for (std::size_t i = warm_up(steps.size()); i < steps.size(); ++i) kept.push_back(&steps[i]);
   const auto middle = kept.begin() + static_cast<std::ptrdiff_t>((kept.size() - 1) / 2);
-  std::nth_element(kept.begin(), middle, kept.end(), [](const StepRow* a, const StepRow* b) {
-    return std::pair(a->seconds, a->step) < std::pair(b->seconds, b->step);
+  // NaN, which a damaged file may hold, has no order: it counts as the longest.
+  const auto seconds = [](const StepRow* step) {
+    return std::isnan(step->seconds) ? std::numeric_limits<double>::infinity() : step->seconds;
+  };
+  std::nth_element(kept.begin(), middle, kept.end(), [&](const StepRow* a, const StepRow* b) {
+    return std::pair(seconds(a), a->step) < std::pair(seconds(b), b->step);
   });
   return **middle;
 }
@@ -119,7 +126,7 @@ std::string drawing(const std::vector<TraceProcess>& processes, const std::strin
 
 }  // namespace
 
-int show_trace(const TraceArguments& arguments, Output& output) {
+static void write_trace(const TraceArguments& arguments, Output& output) {
   RunReader reader(arguments.run);
   refuse_to_overwrite(arguments);
   if (arguments.trace.empty() && arguments.svg.empty()) {
@@ -185,6 +192,10 @@ int show_trace(const TraceArguments& arguments, Output& output) {
     output.text(text);
   }
   output.result(result);
+}
+
+int show_trace(const TraceArguments& arguments, Output& output) {
+  reading(arguments.run, [&] { write_trace(arguments, output); });
   return 0;
 }
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <system_error>
 
+#include "record/probe.h"
 #include "record/run_writer.h"
 
 namespace mw {
@@ -49,6 +50,7 @@ EarlierRows read_earlier(const fs::path& path, std::int64_t step,
   EarlierRows earlier;
   std::error_code error;
   if (step == 0 || !fs::exists(path, error)) return earlier;
+  probe_run_file(path);
   {
     Hdf5File file(path, Hdf5File::Mode::read);
     const std::string hash = file.attribute("/", "hash");

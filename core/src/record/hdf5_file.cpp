@@ -99,6 +99,34 @@ bool write_at(hid_t file, const char* name, hid_t type, hsize_t at, hsize_t coun
 
 constexpr hsize_t series_chunk = 1024;
 
+// How many series a scale lists that lie along it, in an attribute of 24 bytes for each. This file
+// format has attributes of less than 64 KiB.
+constexpr hsize_t most_listed = 2000;
+
+hsize_t listed_by(hid_t scale) {
+  if (H5Aexists(scale, "REFERENCE_LIST") <= 0) return 0;
+  const Handle list(H5Aopen(scale, "REFERENCE_LIST", H5P_DEFAULT), H5Aclose);
+  const Handle space(H5Aget_space(list), H5Sclose);
+  return static_cast<hsize_t>(std::max<hssize_t>(H5Sget_simple_extent_npoints(space), 0));
+}
+
+// A series says which scale it lies along, and so do those that the scale does not list: readers
+// find a scale by the series (H5DSiterate_scales, h5py, xarray).
+bool attach(hid_t file, hid_t set, hid_t scale) {
+  if (listed_by(scale) < most_listed) return H5DSattach_scale(set, scale, 0) >= 0;
+  std::string name(static_cast<std::size_t>(H5Iget_name(scale, nullptr, 0)) + 1, '\0');
+  H5Iget_name(scale, name.data(), name.size());
+  hobj_ref_t reference = 0;
+  if (H5Rcreate(&reference, file, name.c_str(), H5R_OBJECT, -1) < 0) return false;
+  hvl_t along{1, &reference};
+  const hsize_t dims = 1;
+  const Handle type(H5Tvlen_create(H5T_STD_REF_OBJ), H5Tclose);
+  const Handle space(H5Screate_simple(1, &dims, nullptr), H5Sclose);
+  const Handle list(H5Acreate2(set, "DIMENSION_LIST", type, space, H5P_DEFAULT, H5P_DEFAULT),
+                    H5Aclose);
+  return list.valid() && H5Awrite(list, type, &along) >= 0;
+}
+
 }  // namespace
 
 Hdf5File::Hdf5File(const std::filesystem::path& path, Mode mode)
@@ -185,8 +213,11 @@ std::string Hdf5File::attribute(const char* object, const char* name) {
   if (!target.valid() || H5Aexists(target, name) <= 0) return "";
   const Handle attribute(H5Aopen(target, name, H5P_DEFAULT), H5Aclose);
   const Handle type(H5Aget_type(attribute), H5Tclose);
-  if (H5Tget_class(type) != H5T_STRING || H5Tis_variable_str(type) > 0) return "";
-  std::string text(H5Tget_size(type), '\0');
+  const Handle space(H5Aget_space(attribute), H5Sclose);
+  if (H5Tget_class(type) != H5T_STRING || H5Tis_variable_str(type) > 0 ||
+      H5Sget_simple_extent_npoints(space) != 1)
+    return "";
+  std::string text(in_file(H5Tget_size(type), "read an attribute"), '\0');
   if (H5Aread(attribute, type, text.data()) < 0) fail(path_, "read an attribute", reading_hint);
   return text.c_str();  // without the padding
 }
@@ -195,8 +226,10 @@ std::string Hdf5File::read_text(const char* name) {
   const Handle set(H5Dopen2(file_, name, H5P_DEFAULT), H5Dclose);
   if (!set.valid()) fail(path_, fmt::format("read /{}", name), reading_hint);
   const Handle type(H5Dget_type(set), H5Tclose);
-  std::string text(H5Tget_size(type), '\0');
+  const Handle space(H5Dget_space(set), H5Sclose);
+  std::string text(in_file(H5Tget_size(type), fmt::format("read /{}", name)), '\0');
   if (H5Tget_class(type) != H5T_STRING || H5Tis_variable_str(type) > 0 ||
+      H5Sget_simple_extent_npoints(space) != 1 ||
       H5Dread(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, text.data()) < 0)
     fail(path_, fmt::format("read /{}", name), reading_hint);
   return text.c_str();
@@ -229,21 +262,25 @@ bool Hdf5File::has(const char* name) {
 }
 
 std::uint64_t Hdf5File::count_rows(const TableLayout& layout) {
-  const Handle set(H5Dopen2(file_, layout.name, H5P_DEFAULT), H5Dclose);
-  const Handle space(H5Dget_space(set), H5Sclose);
-  const hssize_t rows = H5Sget_simple_extent_npoints(space);
-  if (rows < 0) fail(path_, fmt::format("read /{}", layout.name), reading_hint);
-  return static_cast<std::uint64_t>(rows);
+  return length(layout.name);
+}
+
+std::size_t Hdf5File::in_file(std::size_t bytes, const std::string& what) {
+  hsize_t all = 0;
+  if (H5Fget_filesize(file_, &all) < 0 || bytes > all) fail(path_, what, reading_hint);
+  return bytes;
 }
 
 std::vector<char> Hdf5File::read_rows(const TableLayout& layout, std::uint64_t at,
                                       std::uint64_t rows) {
-  std::vector<char> packed(rows * layout.row_bytes());
-  if (rows == 0) return packed;
+  if (rows == 0) return {};
   const auto refuse = [&] { fail(path_, fmt::format("read /{}", layout.name), reading_hint); };
   const Handle set(H5Dopen2(file_, layout.name, H5P_DEFAULT), H5Dclose);
   if (!set.valid()) refuse();
   const Handle kept(H5Dget_type(set), H5Tclose);
+  if (H5Tget_class(kept) != H5T_COMPOUND || at > length(layout.name) ||
+      rows > length(layout.name) - at)
+    refuse();
   for (const Column& column : layout.columns) {
     // HDF5 would leave a missing column as it is in memory.
     if (H5Tget_member_index(kept, column.name) < 0) {
@@ -253,6 +290,7 @@ std::vector<char> Hdf5File::read_rows(const TableLayout& layout, std::uint64_t a
                   reading_hint);
     }
   }
+  std::vector<char> packed(rows * layout.row_bytes());
   const hsize_t from = at, count = rows;
   const Handle memory(H5Screate_simple(1, &count, nullptr), H5Sclose);
   const Handle space(H5Dget_space(set), H5Sclose);
@@ -273,7 +311,7 @@ void Hdf5File::create_series(const std::string& name, const char* scale, const c
     if (!set.valid()) fail(path_, fmt::format("create /{}", name));
     if (scale) {
       const Handle along(H5Dopen2(file_, scale, H5P_DEFAULT), H5Dclose);
-      if (H5DSattach_scale(set, along, 0) < 0) fail(path_, fmt::format("create /{}", name));
+      if (!attach(file_, set, along)) fail(path_, fmt::format("create /{}", name));
     }
   }
   if (*unit) set_attribute(name.c_str(), "units", unit);

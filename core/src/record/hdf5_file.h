@@ -59,6 +59,7 @@ class Hdf5File {
   Table read_table(const char* name, std::uint64_t at = 0,
                    std::uint64_t rows = std::numeric_limits<std::uint64_t>::max());
   std::uint64_t length(const std::string& name);         // of a table or series
+  std::int64_t id() const { return file_; }              // HDF5's own
   std::vector<std::string> datasets(const char* group);  // paths below it, at any depth, sorted
   std::vector<double> read_numbers(const std::string& name);  // a 1-D dataset of numbers
 
@@ -72,6 +73,8 @@ class Hdf5File {
 
  private:
   [[noreturn]] void fail_writing(const std::string& what);
+  // So many bytes, of a text that the file claims to hold; throws if it is shorter than that.
+  std::size_t in_file(std::size_t bytes, const std::string& what);
 
   std::filesystem::path path_;
   std::unique_ptr<int> write_error_;  // errno; 0: none

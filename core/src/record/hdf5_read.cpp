@@ -91,11 +91,18 @@ std::vector<std::string> texts_of(const std::vector<char>& packed, const Member&
 
 }  // namespace
 
+// A damaged file may claim any number of rows. Compressed by a factor of 1000 at most, they would
+// not fit into the file.
 std::uint64_t Hdf5File::length(const std::string& name) {
   const Handle set(H5Dopen2(file_, name.c_str(), H5P_DEFAULT), H5Dclose);
   const Handle space(H5Dget_space(set), H5Sclose);
+  const Handle type(H5Dget_type(set), H5Tclose);
   const hssize_t rows = H5Sget_simple_extent_npoints(space);
-  if (rows < 0) refuse_to_read(path_, name);
+  hsize_t bytes = 0;
+  if (rows < 0 || H5Sget_simple_extent_ndims(space) != 1 || H5Fget_filesize(file_, &bytes) < 0 ||
+      static_cast<double>(rows) * static_cast<double>(H5Tget_size(type)) >
+          1000.0 * static_cast<double>(bytes) + 1e6)
+    refuse_to_read(path_, name);
   return static_cast<std::uint64_t>(rows);
 }
 
@@ -145,8 +152,10 @@ std::int64_t Hdf5File::integer(const char* object, const char* name, std::int64_
   if (!target.valid() || H5Aexists(target, name) <= 0) return otherwise;
   const Handle attribute(H5Aopen(target, name, H5P_DEFAULT), H5Aclose);
   const Handle type(H5Aget_type(attribute), H5Tclose);
+  const Handle space(H5Aget_space(attribute), H5Sclose);
   std::int64_t value = otherwise;
-  if (H5Tget_class(type) != H5T_INTEGER || H5Aread(attribute, H5T_NATIVE_INT64, &value) < 0)
+  if (H5Tget_class(type) != H5T_INTEGER || H5Sget_simple_extent_npoints(space) != 1 ||
+      H5Aread(attribute, H5T_NATIVE_INT64, &value) < 0)
     return otherwise;
   return value;
 }
@@ -168,8 +177,6 @@ std::vector<std::string> Hdf5File::datasets(const char* group) {
 
 std::vector<double> Hdf5File::read_numbers(const std::string& name) {
   const Handle set(H5Dopen2(file_, name.c_str(), H5P_DEFAULT), H5Dclose);
-  const Handle space(H5Dget_space(set), H5Sclose);
-  if (H5Sget_simple_extent_ndims(space) != 1) refuse_to_read(path_, name);
   std::vector<double> values(length(name));
   if (!values.empty() &&
       H5Dread(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) < 0)

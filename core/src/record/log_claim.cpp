@@ -18,6 +18,7 @@
 #include "base/text.h"
 #include "meshwright/error.h"
 #include "record/hdf5_file.h"
+#include "record/probe.h"
 
 namespace mw {
 
@@ -52,6 +53,7 @@ struct Found {
 Found read_owner(const fs::path& path) {
   Found found;
   try {
+    probe_run_file(path);
     Hdf5File file(path, Hdf5File::Mode::read);
     found.name = file.attribute("/", "name");
     found.hash = file.attribute("/", "hash");

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <system_error>
 
+#include "record/probe.h"
 #include "record/run_writer.h"
 
 namespace mw {
@@ -27,6 +28,7 @@ const fs::path& checked(const fs::path& path) {
   if (!fs::is_regular_file(path, error)) throw refused("file.missing", path, "it is no file", hint);
   if (H5Fis_hdf5(path.c_str()) <= 0)
     throw refused("run-file.foreign", path, "it is no run file (not HDF5)", hint);
+  probe_run_file(path);
   return path;
 }
 
@@ -110,7 +112,7 @@ Table RunReader::table_of_step(const char* name, std::int64_t step) {
     return low;
   };
   const std::uint64_t first = first_from(step);
-  return file_.read_table(name, first, first_from(step + 1) - first);
+  return file_.read_table(name, first, std::max(first_from(step + 1), first) - first);
 }
 
 std::vector<std::int64_t> RunReader::traced_steps() {
@@ -166,7 +168,8 @@ std::uint64_t RunReader::first_of(std::int64_t step) {
 
 std::vector<ActionRow> RunReader::actions(std::int64_t step) {
   const TableLayout& layout = action_table();
-  const std::uint64_t first = first_of(step), end = first_of(step + 1);
+  // Of a damaged file the steps may be in any order.
+  const std::uint64_t first = first_of(step), end = std::max(first_of(step + 1), first);
   return unpack(file_.read_rows(layout, first, end - first), layout, unpack_action);
 }
 

@@ -1,0 +1,166 @@
+// Reads a whole run file in a copy of this process, to see whether HDF5 comes through.
+#include "record/probe.h"
+
+#include <fmt/format.h>
+#include <hdf5.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "meshwright/error.h"
+#include "record/hdf5_file.h"
+#include "record/hdf5_handle.h"
+
+namespace mw {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// Seconds of computing: for any file, and for each byte.
+constexpr double seconds_at_least = 10, seconds_of_byte = 1e-7;
+constexpr hsize_t most_bytes_at_once = hsize_t{64} << 20;
+
+// Reads an attribute's bytes as they are.
+herr_t read_attribute(hid_t object, const char* name, const H5A_info_t*, void*) {
+  const Handle attribute(H5Aopen(object, name, H5P_DEFAULT), H5Aclose);
+  if (!attribute.valid()) return 0;
+  const Handle type(H5Aget_type(attribute), H5Tclose);
+  const Handle space(H5Aget_space(attribute), H5Sclose);
+  const hssize_t count = H5Sget_simple_extent_npoints(space);
+  const std::size_t size = H5Tget_size(type);
+  if (H5Tdetect_class(type, H5T_VLEN) > 0 || H5Tis_variable_str(type) > 0) return 0;
+  if (count <= 0 || size == 0 || size > most_bytes_at_once / static_cast<hsize_t>(count)) return 0;
+  std::vector<char> bytes(size * static_cast<std::size_t>(count));
+  H5Aread(attribute, type, bytes.data());
+  return 0;
+}
+
+// Reads a dataset's bytes as they are, some rows at a time.
+void read_dataset(hid_t set) {
+  const Handle type(H5Dget_type(set), H5Tclose);
+  const Handle space(H5Dget_space(set), H5Sclose);
+  const int dims = H5Sget_simple_extent_ndims(space);
+  const std::size_t size = H5Tget_size(type);
+  if (dims < 0 || dims > 1 || size == 0 || size > most_bytes_at_once) return;
+  if (H5Tdetect_class(type, H5T_VLEN) > 0 || H5Tis_variable_str(type) > 0) return;
+  if (dims == 0) {
+    std::vector<char> bytes(size);
+    H5Dread(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes.data());
+    return;
+  }
+  hsize_t rows = 0;
+  H5Sget_simple_extent_dims(space, &rows, nullptr);
+  const hsize_t at_once = std::max<hsize_t>(1, most_bytes_at_once / size);
+  std::vector<char> bytes(std::min(rows, at_once) * size);
+  for (hsize_t from = 0; from < rows; from += at_once) {
+    const hsize_t count = std::min(at_once, rows - from);
+    const Handle memory(H5Screate_simple(1, &count, nullptr), H5Sclose);
+    if (H5Sselect_hyperslab(space, H5S_SELECT_SET, &from, nullptr, &count, nullptr) < 0 ||
+        H5Dread(set, type, memory, space, H5P_DEFAULT, bytes.data()) < 0)
+      return;
+  }
+}
+
+herr_t read_object(hid_t from, const char* name, const H5O_info_t* info, void*) {
+  const Handle object(H5Oopen(from, name, H5P_DEFAULT), H5Oclose);
+  if (!object.valid()) return 0;
+  hsize_t at = 0;
+  H5Aiterate2(object, H5_INDEX_NAME, H5_ITER_NATIVE, &at, read_attribute, nullptr);
+  if (info->type == H5O_TYPE_DATASET) read_dataset(object);
+  return 0;
+}
+
+// All that the file holds, and then the same by the calls that readers make: those convert what
+// they read.
+void read_all(const fs::path& path) {
+  Hdf5File file(path, Hdf5File::Mode::read);
+  H5Ovisit2(file.id(), H5_INDEX_NAME, H5_ITER_NATIVE, read_object, nullptr, H5O_INFO_BASIC);
+  const auto tried = [](auto&& read) {
+    try {
+      read();
+    } catch (const std::exception&) {  // which whoever reads it is told
+    }
+  };
+  std::vector<std::string> sets;
+  tried([&] { sets = file.datasets("/"); });
+  for (const std::string& name : sets) {
+    tried([&] { file.read_table(name.c_str()); });
+    tried([&] { file.read_numbers(name); });
+    tried([&] { file.read_text(name.c_str()); });
+  }
+  for (const TableLayout* layout :
+       {&step_table(), &action_table(), &predicted_action_table(), &event_table()})
+    tried([&] { file.read_rows(*layout, 0, file.count_rows(*layout)); });
+}
+
+[[noreturn]] void try_in_copy(const fs::path& path, double seconds) {
+  const rlimit none{0, 0}, time{static_cast<rlim_t>(seconds), static_cast<rlim_t>(seconds) + 1};
+  ::setrlimit(RLIMIT_CORE, &none);
+  ::setrlimit(RLIMIT_CPU, &time);
+  for (const int signal : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGXCPU})
+    ::signal(signal, SIG_DFL);
+  try {
+    read_all(path);
+  } catch (const std::exception&) {
+  }
+  ::_exit(0);
+}
+
+// The signal that a copy died of; 0: it came through, or there is no copy to be had.
+int died_of(const fs::path& path, double seconds) {
+  const pid_t parent = ::getpid(), copy = ::fork();
+  if (copy == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) ::_exit(0);
+    try_in_copy(path, seconds);
+  }
+  if (copy < 0) return 0;
+  int status = 0;
+  while (::waitpid(copy, &status, 0) < 0) {
+    if (errno != EINTR) return 0;
+  }
+  if (WIFSIGNALED(status)) return WTERMSIG(status);
+  return WEXITSTATUS(status) == 0 ? 0 : SIGABRT;  // a sanitizer ends its process by a code
+}
+
+}  // namespace
+
+void probe_run_file(const fs::path& path) {
+  using Key = std::tuple<dev_t, ino_t, off_t, std::int64_t, std::int64_t>;
+  static std::mutex lock;
+  static std::map<Key, int> tried;
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return;
+  const Key key{info.st_dev, info.st_ino, info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec};
+  const std::lock_guard guard(lock);
+  auto known = tried.find(key);
+  if (known == tried.end()) {
+    const double seconds = seconds_at_least + seconds_of_byte * static_cast<double>(info.st_size);
+    if (tried.size() > 10'000) tried.clear();
+    known = tried.emplace(key, died_of(path, seconds)).first;
+  }
+  const int signal = known->second;
+  if (signal == 0) return;
+  throw Error(
+      Stage::options, "run-file.damaged", "",
+      fmt::format("{}: the file is damaged: {}", path.string(),
+                  signal == SIGXCPU || signal == SIGKILL
+                      ? "HDF5 does not come to an end with it"
+                      : fmt::format("HDF5 crashes when it reads it ({})", ::strsignal(signal))),
+      "take another copy of the file; a run that was killed leaves a whole one");
+}
+
+}  // namespace mw

@@ -1,0 +1,15 @@
+// Finds out whether a file can be read at all: HDF5's own code crashes on some damaged files and
+// never ends on others, and then no error of ours can follow.
+#pragma once
+
+#include <filesystem>
+
+namespace mw {
+
+// Has a copy of this process read all that the file holds, and throws Error (options,
+// "run-file.damaged") with the file's name where the copy dies of it. A file that was tried and has
+// not changed since is not tried again. What merely cannot be read is no matter here: the one who
+// then reads it gets an error that says what.
+void probe_run_file(const std::filesystem::path& path);
+
+}  // namespace mw

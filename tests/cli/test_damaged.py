@@ -1,0 +1,137 @@
+"""Run files that are damaged in any way: flipped bytes, cut off, parts missing. Whatever reads them
+gives what it can or an error that names the file, and never dies of it."""
+import pathlib
+import random
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+import h5py
+import numpy as np
+
+import made_runs
+from cases import BIN, ProgramCase
+
+SEEDS = 200
+EACH = 12  # of these, each by the commands that take one file
+CODES = (0, 1, 2, 3)
+
+
+def flip(data, chance):
+    """Bytes here and there; most of them where HDF5 keeps what it knows of the objects."""
+    for _ in range(chance.choice((1, 1, 4, 32))):
+        at = chance.randrange(len(data) if chance.random() < 0.5 else min(len(data), 20000))
+        data[at] ^= 1 << chance.randrange(8) if chance.random() < 0.5 else chance.randrange(1, 256)
+    return data
+
+
+def cut(data, chance):
+    return data[:chance.randrange(len(data))]
+
+
+def blank(data, chance):
+    at, size = chance.randrange(len(data)), chance.choice((1, 8, 64, 512, 4096))
+    data[at:at + size] = bytes([chance.choice((0, 255))]) * min(size, len(data) - at)
+    return data
+
+
+def without_a_part(path, chance):
+    with h5py.File(path, "r+", locking=False) as f:
+        names = []
+        f.visit(names.append)
+        for name in chance.sample(names, chance.choice((1, 2, 5))):
+            if name in f:
+                del f[name]
+
+
+def with_other_shapes(path, chance):
+    """A part of another type or shape than the program writes."""
+    with h5py.File(path, "r+", locking=False) as f:
+        names = []
+        f.visititems(lambda name, thing: names.append(name) if isinstance(thing, h5py.Dataset) else None)
+        name = chance.choice(names)
+        del f[name]
+        f.create_dataset(name, data=chance.choice(([[1, 2], [3, 4]], 7, "text", [1.5, float("nan")], np.bytes_(b"\xff\x00\xfe"))))
+        for attribute in ("seed", "schema", "status"):
+            if chance.random() < 0.2:
+                f.attrs[attribute] = chance.choice(([1, 2, 3], "x" * 3000, -1))
+
+
+def damaged(good, target, seed):
+    chance = random.Random(seed)
+    how = chance.choice((flip, flip, flip, flip, cut, blank, without_a_part, with_other_shapes))
+    if how in (flip, cut, blank):
+        target.write_bytes(how(bytearray(good.read_bytes()), chance))
+    else:
+        shutil.copy(good, target)
+        how(target, chance)
+    return target
+
+
+class Damaged(ProgramCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.made = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.made.cleanup)
+        folder = pathlib.Path(cls.made.name)
+        made_runs.make(folder)
+        goods = [folder / "runs/dp.h5", folder / "runs/stages.h5"]
+        (folder / "bad").mkdir()
+        cls.bad = [damaged(goods[seed % 2], folder / f"bad/{seed:03}.h5", seed) for seed in range(SEEDS)]
+
+    def setUp(self):
+        super().setUp()
+        self.folder = pathlib.Path(self.made.name)
+
+    def survives(self, *arguments, codes=CODES):
+        done = subprocess.run([BIN, *map(str, arguments)], cwd=self.folder, capture_output=True, timeout=600)
+        self.assertIn(done.returncode, codes, (arguments, done.stderr[-2000:]))
+        self.assertNotIn(b"error inside the program", done.stderr, arguments)
+        return done
+
+    def test_all_at_once(self):
+        self.survives("runs", "list", "bad", codes=(0,))
+        self.survives("runs", "compare", "runs/dp.h5", "bad", codes=(0,))
+        for table in ("steps", "memory", "communication", "summary"):
+            self.survives("runs", "export", "bad", "--table", table, "-o", "out.csv")
+        self.survives("report", "bad", "runs/dp.h5", "-o", "report.html", codes=(0,))
+
+    def test_load(self):
+        (self.folder / "load.lua").write_text("""\
+local mw = require "meshwright"
+for seed = 0, tonumber(arg[1]) - 1 do
+  local file = ("bad/%03d.h5"):format(seed)
+  local ok, why = pcall(mw.load, file)
+  if not ok and not tostring(why):find(file, 1, true) then error(file .. ": " .. tostring(why)) end
+end
+print("came through")
+""")
+        done = self.survives("run", "load.lua", "--", SEEDS, codes=(0,))
+        self.assertIn(b"came through", done.stdout)
+
+    def test_each(self):
+        chance = random.Random(1)
+        for path in chance.sample(self.bad, EACH):
+            name = path.relative_to(self.folder)
+            for command in (("runs", "show", name), ("runs", "tail", name), ("runs", "compare", "runs/dp.h5", name),
+                            ("runs", "export", name), ("report", name, "-o", "one.html"),
+                            ("trace", name, "-o", "trace.json"), ("trace", name, "--predicted", "--svg", "trace.svg")):
+                with self.subTest(command=command):
+                    done = self.survives(*command)
+                    if done.returncode != 0:
+                        self.assertIn(str(name).encode(), done.stderr)
+
+    def test_without_steps(self):
+        """A run file that lost /steps: comparing with it died by a segmentation fault."""
+        broken = self.folder / "broken.h5"
+        shutil.copy(self.folder / "runs/dp.h5", broken)
+        with h5py.File(broken, "r+", locking=False) as f:
+            del f["steps"]
+        self.survives("runs", "compare", "runs/dp.h5", "broken.h5", codes=(0,))
+        for command in (("runs", "show"), ("runs", "tail"), ("runs", "export"), ("trace",)):
+            self.survives(*command, "broken.h5", *(("-o", "t.json") if command == ("trace",) else ()))
+
+
+if __name__ == "__main__":
+    unittest.main()
