@@ -159,6 +159,7 @@ void Measurements::add_metrics(const StepReport& report) {
     metrics.emplace_back("skipped", report.left_out ? 1 : 0);
   }
   if (report.held_out) metrics.emplace_back("held_out_loss", report.held_out->loss);
+  const auto own = static_cast<std::ptrdiff_t>(metrics.size());
   if (given.is_object()) {
     for (const auto& [name, value] : given.items()) {
       if (name.starts_with('$')) continue;
@@ -172,8 +173,8 @@ void Measurements::add_metrics(const StepReport& report) {
                                 json_text(value)),
                     "return { name = number }");
       }
-      if (std::any_of(metrics.begin(), metrics.end(),
-                      [&, name = name](const auto& own) { return own.first == name; })) {
+      if (std::any_of(metrics.begin(), metrics.begin() + own,
+                      [&, name = name](const auto& metric) { return metric.first == name; })) {
         throw Error(
             Stage::run, "function.result", "observe",
             fmt::format("observe({}) returned {}, which the run records itself", step, name),

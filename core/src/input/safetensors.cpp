@@ -8,7 +8,8 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
+#include <string>
+#include <unordered_set>
 
 #include "input/mapped_file.h"
 
@@ -77,6 +78,49 @@ bool read_entry(const SortedJson& json, SafetensorsEntry& entry) {
   return read_count(offsets[0], entry.begin) && read_count(offsets[1], entry.end);
 }
 
+// Looks at a header's text before it is read, in one pass: whether a name is there twice, of which
+// the reader would keep the last, and whether something is nested deeper than a tensor's shape. The
+// reader's own callback could tell both, but takes a time that grows with the square of the names.
+class HeaderWatch : public nlohmann::json_sax<SortedJson> {
+ public:
+  std::string twice;
+  bool too_deep = false;
+
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(std::size_t) override { return begin(); }
+  bool start_array(std::size_t) override { return begin(); }
+  bool end_object() override { return end(); }
+  bool end_array() override { return end(); }
+  bool key(string_t& name) override {
+    if (open_ == 1 && !names_.insert(name).second && twice.empty()) twice = name;
+    return true;
+  }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override {
+    return false;
+  }
+
+ private:
+  static constexpr int deepest = 3;  // the table, a tensor, its shape
+
+  bool begin() {
+    too_deep = too_deep || ++open_ > deepest;
+    return !too_deep;
+  }
+  bool end() {
+    --open_;
+    return true;
+  }
+
+  int open_ = 0;
+  std::unordered_set<std::string> names_;
+};
+
 }  // namespace
 
 SafetensorsFile::SafetensorsFile(const fs::path& path)
@@ -109,23 +153,14 @@ void SafetensorsFile::read_header() {
            fmt::format("its header claims {} bytes, {} are possible", length, room));
   const auto* text = reinterpret_cast<const char*>(file_->data() + length_bytes);
 
-  // nlohmann keeps the last of two equal names; names of tensors are keys at depth 1.
-  std::set<std::string> names;
-  std::string twice;
-  bool too_deep = false;
-  const auto watch = [&](int depth, SortedJson::parse_event_t event, SortedJson& parsed) {
-    too_deep |= depth > 3;
-    if (event == SortedJson::parse_event_t::key && depth == 1 &&
-        !names.insert(parsed.get<std::string>()).second)
-      twice = parsed.get<std::string>();
-    return !too_deep;
-  };
-  const SortedJson header =
-      SortedJson::parse(text, text + length, watch, /*allow_exceptions=*/false);
-  if (too_deep || !header.is_object())
-    refuse("safetensors.header", "its header is no JSON table of tensors");
-  if (!twice.empty())
-    refuse("safetensors.twice", fmt::format("the name \"{}\" is there twice", twice));
+  HeaderWatch watch;
+  const bool sound = SortedJson::sax_parse(text, text + length, &watch);
+  const SortedJson header = sound ? SortedJson::parse(text, text + length, nullptr,
+                                                      /*allow_exceptions=*/false)
+                                  : SortedJson();
+  if (!header.is_object()) refuse("safetensors.header", "its header is no JSON table of tensors");
+  if (!watch.twice.empty())
+    refuse("safetensors.twice", fmt::format("the name \"{}\" is there twice", watch.twice));
 
   const std::int64_t data_begin = length_bytes + static_cast<std::int64_t>(length);
   const std::int64_t data_size = file_->size() - data_begin;

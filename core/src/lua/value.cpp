@@ -193,7 +193,13 @@ class Reader {
         last = std::max(last, key);
         ++entries;
       } else if (lua_type(lua_, -2) == LUA_TSTRING) {
-        names.emplace_back(lua_tostring(lua_, -2));
+        std::size_t size = 0;
+        const char* name = lua_tolstring(lua_, -2, &size);
+        names.emplace_back(name, size);
+        if (names.back().find('\0') != std::string::npos) {
+          refuse(path, fmt::format("has the key {}, which holds the byte 0", quote(names.back())),
+                 "keys are names, or 1, 2, 3, …");
+        }
       } else {
         refuse(path, fmt::format("has a key that is a {}", luaL_typename(lua_, -2)),
                "keys are names, or 1, 2, 3, …");
@@ -212,11 +218,15 @@ class Reader {
       lua_pop(lua_, 1);
     }
     Json table = Json::object();
+    // Each name is there once: added behind the others without a look at them.
+    auto& entries_by_name = table.get_ref<Json::object_t&>();
+    entries_by_name.reserve(names.size());
     for (const std::string& name : names) {
       lua_pushlstring(lua_, name.data(), name.size());
       lua_rawget(lua_, index);
       const std::string step = is_name(name) ? "." + name : fmt::format("[{}]", quote(name));
-      table[name] = read(-1, path.empty() && step[0] == '.' ? name : path + step);
+      entries_by_name.push_back(
+          {name, read(-1, path.empty() && step[0] == '.' ? name : path + step)});
       lua_pop(lua_, 1);
     }
     inside_.pop_back();

@@ -99,7 +99,7 @@ bool write_at(hid_t file, const char* name, hid_t type, hsize_t at, hsize_t coun
 
 constexpr hsize_t series_chunk = 1024;
 
-// How many series a scale lists that lie along it, in an attribute of 24 bytes for each. This file
+// How many series a scale lists that lie along it, in an attribute of 16 bytes for each. This file
 // format has attributes of less than 64 KiB.
 constexpr hsize_t most_listed = 2000;
 

@@ -125,6 +125,7 @@ class RunWriter {
   void drop_written();
   void drop_rows();  // of all tables but the events
   void set_end(Hdf5File& out) const;
+  void end_unbegun(const std::string& why) noexcept;
   int open_hidden();  // makes it; a descriptor
   void copy_to_hidden();
   void publish();

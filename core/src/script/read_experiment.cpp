@@ -28,6 +28,9 @@
 namespace mw {
 namespace {
 
+// More entries than that are a script's mistake: each strategy stands in a plan once.
+constexpr std::size_t most_strategies = 64;
+
 // Keys that decide nothing of a plan. Where steps differ, `steps` does.
 constexpr const char* beside_the_plan[] = {
     "model", "name",  "log",     "overwrite", "timeout",  "trace", "observe", "seed",
@@ -154,6 +157,14 @@ class Reader {
     if (!has("plan")) return;
     const Json& list = values_.at("plan");
     if (list.is_object() && list.empty()) return;  // Lua's {} may be either
+    if (list.is_array() && list.size() > most_strategies) {
+      problems_.add(Stage::plan, "plan.entries", "plan",
+                    fmt::format("plan: it has {} entries; a plan has {} at most", list.size(),
+                                most_strategies),
+                    "name each strategy once; its ways are a number");
+      plan_broken_ = true;
+      return;
+    }
     refuse_namesakes(list, problems_);
     std::int64_t position = 0;
     for (const Json& entry : list.is_array() ? list : Json::array({list})) {
