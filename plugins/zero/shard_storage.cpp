@@ -137,8 +137,9 @@ class ShardStorage {
       for (const mw::Instruction& i : program_.segments[run.segment].code) {
         const bool gathers = i.code == mw::Code::wait && i.bucket >= 0 &&
                              i.pending == program_.buckets[i.bucket].flat.gather;
-        if (gathers && seen.insert(i.bucket).second)
-          all.code.push_back(mw::begin_gather(program_, i.bucket, "forward"));
+        if (!gathers || !seen.insert(i.bucket).second) continue;
+        for (mw::Instruction& begins : mw::begin_gather(program_, i.bucket, "forward"))
+          all.code.push_back(std::move(begins));
       }
     }
     program_.timeline.insert(program_.timeline.begin(),

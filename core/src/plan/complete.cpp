@@ -64,7 +64,8 @@ class Finish {
       const int bucket = static_cast<int>(b);
       add_updates(program_, bucket, code_);
       if (gathers(program_.buckets[b])) {
-        code_.push_back(begin_gather(program_, bucket, "parameters"));
+        for (Instruction& i : begin_gather(program_, bucket, "parameters"))
+          code_.push_back(std::move(i));
       }
     }
     for (std::size_t b = 0; b < program_.buckets.size(); ++b) {

@@ -212,14 +212,22 @@ std::vector<Instruction> end_shard_reduction(const Program& program, int bucket)
   return ended(program, shard_reduction(program, bucket), -1, false);
 }
 
-Instruction begin_gather(const Program& program, int bucket, const char* phase) {
+namespace {
+
+Instruction gather(const Program& program, int bucket, const char* phase) {
   const Bucket& b = program.buckets[bucket];
   return flat_move(program, bucket, Move::Kind::all_gather, {b.shard_atoms, {}}, b.flat.gather,
                    b.flat.stored, b.flat.parameters, phase);
 }
 
+}  // namespace
+
+std::vector<Instruction> begin_gather(const Program& program, int bucket, const char* phase) {
+  return {gather(program, bucket, phase)};
+}
+
 Instruction end_gather(const Program& program, int bucket, const char* phase) {
-  return awaited(begin_gather(program, bucket, phase));
+  return awaited(gather(program, bucket, phase));
 }
 
 std::vector<Instruction> gather_directions(const Program& program, int bucket) {

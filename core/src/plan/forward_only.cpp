@@ -19,6 +19,7 @@ bool is_totals(const Segment& segment) {
 bool stays(const Segment& segment) {
   switch (segment.kind) {
     case SegmentKind::forward:
+    case SegmentKind::begin:
     case SegmentKind::gather:
       return true;
     case SegmentKind::post:

@@ -322,6 +322,8 @@ std::string action_name(const Segment& segment) {
       return "receive" + of;
     case SegmentKind::sent:
       return "sent" + of;
+    case SegmentKind::begin:
+      return "begin";
     case SegmentKind::gather:
       return "gather";
     case SegmentKind::finish:

@@ -11,8 +11,9 @@
 namespace mw {
 
 const char* name_of(Code code) {
-  static constexpr std::array names{"load", "compute", "move", "start", "wait",
-                                    "seed", "alias",   "add",  "copy",  "totals"};
+  static constexpr std::array names{"load",   "compute",    "move",        "start", "wait",
+                                    "seed",   "alias",      "add",         "copy",  "begin_sum",
+                                    "settle", "hook_start", "hook_finish", "totals"};
   static_assert(names.size() == static_cast<std::size_t>(Code::totals) + 1);
   return names.at(static_cast<std::size_t>(code));
 }
@@ -67,6 +68,19 @@ void CodeFootprint::run() {
       break;
     case Code::copy:
       copy();
+      break;
+    case Code::begin_sum:
+      break;
+    case Code::settle:
+      open(i_.outputs[0]);
+      break;
+    case Code::hook_start:
+      made_.begins = i_.pending;
+      hooked(true);
+      break;
+    case Code::hook_finish:
+      made_.awaits = i_.pending;
+      hooked(false);
       break;
     case Code::totals:
       totals();
@@ -291,6 +305,8 @@ bool sends_nothing(const Instruction& instruction) {
   switch (instruction.code) {
     case Code::start:
     case Code::wait:  // a hook's second half
+    case Code::hook_start:
+    case Code::hook_finish:
     case Code::totals:
       return false;
     case Code::load:
@@ -300,6 +316,8 @@ bool sends_nothing(const Instruction& instruction) {
     case Code::alias:
     case Code::add:
     case Code::copy:
+    case Code::begin_sum:
+    case Code::settle:
       break;
   }
   return true;

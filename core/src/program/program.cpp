@@ -114,6 +114,13 @@ std::int64_t Program::flat_elements(const Slot& slot, std::int64_t shard) const 
   return atoms.empty() || slot.layout[atoms.front()].is_shard() ? shard : shard * mesh.ways(atoms);
 }
 
+bool between_lasting(const Program& program, const Instruction& transfer) {
+  const auto last = [&](const Slots& slots) {
+    return !slots.empty() && program.slots[slots[0]].persistent;
+  };
+  return last(transfer.inputs) && last(transfer.outputs);
+}
+
 int Program::root(int slot) const {
   while (slots[slot].alias_of >= 0) slot = slots[slot].alias_of;
   return slot;

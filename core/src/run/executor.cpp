@@ -217,6 +217,19 @@ struct Executor::Codes {
         return add();
       case Code::copy:
         return copy();
+      case Code::begin_sum:
+        if (i.contributing.empty() || i.contributing[0].empty() ||
+            !e.sizes_.of_kind(0).contributes(i.contributing[0])) {
+          for (int slot : i.outputs) e.storage_.begin_sum(slot);
+        }
+        return;
+      case Code::settle:
+        e.storage_.settle(i.outputs[0]);
+        return;
+      case Code::hook_start:
+        return e.start_hook(i);
+      case Code::hook_finish:
+        return e.finish_hook(i);
       case Code::totals:
         return e.totals(i);
     }

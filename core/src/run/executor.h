@@ -172,6 +172,8 @@ class Executor {
   Underway start_shift(const Instruction& i, Microbatch& m, int microbatch);
   Underway start_transfer(const Instruction& i, Microbatch& m, int microbatch);
   void make_hooks();
+  void start_hook(const Instruction& i);
+  void finish_hook(const Instruction& i);
   void start(const Instruction& i, Microbatch& m, int microbatch);
   Underway start_flat(const Instruction& i);  // between flat slots of a bucket
   void wait(const Instruction& i, Microbatch& m, int microbatch);

@@ -50,6 +50,17 @@ Underway Executor::start_flat(const Instruction& i) {
           nothing};
 }
 
+void Executor::start_hook(const Instruction& i) {
+  const Ledger::Scope scope(ledger_, Category::buffers);
+  hooked_[i.bucket]->start(storage_[i.inputs[0]], group({i.move.atoms, i.move.stages}),
+                           {i.phase, &i.label});
+}
+
+void Executor::finish_hook(const Instruction& i) {
+  const Ledger::Scope scope(ledger_, Category::buffers);
+  hooked_[i.bucket]->finish();
+}
+
 at::Tensor Executor::whole(int bucket, bool gradients) {
   const Bucket& b = program_.buckets[bucket];
   const at::Tensor& parameters = storage_[b.flat.parameters];

@@ -40,7 +40,8 @@ void Executor::wait(const Instruction& i, Microbatch& m, int microbatch) {
   if (i.bucket < 0) return;
   // The next reduction counts the sum so far once.
   const Bucket& bucket = program_.buckets[i.bucket];
-  if (bucket.each && !sizes_.of_kind(0).contributes(bucket.reduce)) storage_.begin_sum(i.bucket);
+  if (bucket.each && !sizes_.of_kind(0).contributes(bucket.reduce))
+    storage_.begin_sum(bucket.flat.gradients);
 }
 
 Underway Executor::start_transfer(const Instruction& i, Microbatch& m, int microbatch) {

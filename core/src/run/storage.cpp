@@ -164,9 +164,9 @@ const at::Tensor& Storage::settle(int slot) {
   return whole;
 }
 
-void Storage::begin_sum(int bucket) {
-  for (int p : program_.buckets[bucket].parameters)
-    written_[program_.parameters[p].gradient_slot] = false;
+void Storage::begin_sum(int slot) {
+  for (int v : views_[slot]) written_[v] = false;
+  written_[slot] = false;
 }
 
 const Bucket& Storage::bucket_of(int parameter) const {

@@ -33,8 +33,8 @@ class Storage {
   void write(int slot) { written_[slot] = true; }
   void add(int slot, const at::Tensor& tensor);
   const at::Tensor& settle(int slot);
-  // What is added to the bucket next stands alone: another rank keeps the sum so far.
-  void begin_sum(int bucket);
+  // What is added next to the slot, or to any view of it, overwrites.
+  void begin_sum(int slot);
 
   // A parameter's view into a whole flat tensor of its bucket.
   at::Tensor slice(int parameter, const at::Tensor& whole) const {
