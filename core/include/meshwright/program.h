@@ -182,9 +182,10 @@ struct Instruction {
 };
 
 struct Program;
-// Whether a transfer is between slots that last, and so of the step: begun once for all microbatches,
-// and awaited by any. Else it is of the microbatch for which it runs.
-bool between_lasting(const Program& program, const Instruction& transfer);
+// Whether an instruction other than an op's writes slots that last, and reads no others. Such a
+// transfer is of the step: begun once for all microbatches, and awaited by any. Else it is of the
+// microbatch for which it runs.
+bool between_lasting(const Program& program, const Instruction& instruction);
 
 // Calls `visit` with every slot that the instruction reads or writes (a slot may come twice), but
 // for those inside a ring, which nobody else uses.

@@ -240,7 +240,7 @@ class Simulation {
       }
     }
     const Segment& segment = clock.segment();
-    if (segment.kind != SegmentKind::post && segment.kind != SegmentKind::sent) {
+    if (is_shown(segment)) {
       TimedAction action;
       action.rank = static_cast<int>(s);
       action.stage = static_cast<int>(s);
@@ -303,6 +303,11 @@ class Simulation {
 PipelineTime price_pipeline(const std::vector<RankView>& stages, const Machine& machine,
                             int threads, bool traced) {
   return Simulation(stages, machine, threads, traced).run();
+}
+
+bool is_shown(const Segment& segment) {
+  return segment.kind != SegmentKind::post && segment.kind != SegmentKind::sent &&
+         segment.kind != SegmentKind::begin;
 }
 
 std::string action_name(const Segment& segment) {

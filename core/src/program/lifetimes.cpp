@@ -242,9 +242,9 @@ void grant_in_place(Program& program) {
     const auto& from = program.segments[copy.copy_of].code;
     std::size_t next = 0;
     for (Instruction& i : copy.code) {
-      const bool extra =
-          i.bucket >= 0 && (next == from.size() || from[next].code != i.code ||
-                            from[next].bucket != i.bucket || from[next].pending != i.pending);
+      const bool extra = between_lasting(program, i) &&
+                         (next == from.size() || from[next].code != i.code ||
+                          from[next].bucket != i.bucket || from[next].pending != i.pending);
       if (!extra) i.in_place = from[next++].in_place;
     }
   }
