@@ -37,7 +37,7 @@ void delay_wgrads(const mw::Program& program, mw::Segment& segment) {
   std::vector<mw::Instruction>& code = segment.code;
   for (std::size_t n = 0; n < code.size(); ++n) {
     // A bucket's reduction reads what the wgrads before it write: they stay before it.
-    if (code[n].bucket >= 0) continue;
+    if (mw::between_lasting(program, code[n])) continue;
     const bool casts = code[n].code == mw::Code::copy && !code[n].move.atoms.empty();
     if (code[n].code != mw::Code::start && !casts) continue;
     std::size_t first = n;

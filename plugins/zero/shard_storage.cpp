@@ -127,18 +127,22 @@ class ShardStorage {
     inserts.into(segment);
   }
 
-  // All gathers at the start of the step, in the order of use; nothing lets go before its end.
+  // All gathers at the start of the step, in the order of use; nothing lets go before its end. Each
+  // is awaited by all runs that use it.
   void gather_once() {
     mw::Segment all;
     all.name = "gather";
     all.kind = mw::SegmentKind::gather;
     std::set<int> seen;
     for (const mw::SegmentRun& run : program_.timeline) {
-      for (const mw::Instruction& i : program_.segments[run.segment].code) {
-        const bool gathers = i.code == mw::Code::wait && i.bucket >= 0 &&
+      for (mw::Instruction& i : program_.segments[run.segment].code) {
+        const bool gathers = i.code == mw::Code::wait && mw::between_lasting(program_, i) &&
                              i.pending == program_.buckets[i.bucket].flat.gather;
-        if (gathers && seen.insert(i.bucket).second)
-          all.code.push_back(mw::begin_gather(program_, i.bucket, "forward"));
+        if (!gathers) continue;
+        i.again = true;
+        if (!seen.insert(i.bucket).second) continue;
+        for (mw::Instruction& begins : mw::begin_gather(program_, i.bucket, "forward"))
+          all.code.push_back(std::move(begins));
       }
     }
     program_.timeline.insert(program_.timeline.begin(),

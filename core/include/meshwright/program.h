@@ -89,22 +89,47 @@ struct Slot {
   int alias_of = -1;  // shares the storage of that slot
 };
 
+// What an instruction does. No reader knows more of it than this and the program say: above all,
+// when a sum begins, what is zero where nobody wrote, and what a transfer brings are instructions.
 enum class Code : std::uint8_t {
   load,     // data of the microbatch into outputs
   compute,  // a piece of an op
   move,     // a local move (slice, keep): inputs[0] -> outputs[0]
-  start,  // a move that communicates, begun: inputs[0] -> outputs[0]; send has no output, recv no input
-  wait,   // ... and awaited: `pending`
+  // A move that communicates is begun: inputs[0] -> outputs[0]; a send has no output, a recv no
+  // input. It is of the step where its slots are persistent, else of the microbatch
+  // (between_lasting).
+  start,
+  // What was begun under `pending` is awaited, and does nothing beside. It is an error where nothing
+  // was, unless `again` says that an earlier wait may have had it.
+  wait,
   seed,   // outputs[0] = 1, the gradient of the loss
   alias,  // outputs[0] is inputs[0] itself, under a name that is released on its own
   add,    // outputs[0] += inputs[0]
   copy,   // outputs[0] = a copy of inputs[0], in the dtype and memory of outputs[0]
-  totals,  // the step's loss in inputs[0], squared gradient norm and stop request summed over the world
+  // A new sum begins in each of `outputs`, persistent slots that are sums over a step: what is added
+  // next to such a slot, or to any view of it, overwrites. With contributing[0], only ranks that are
+  // not at the start of these atoms begin anew; those that are keep the sum so far, so that it
+  // counts once. A transient slot begins a sum whenever it is made.
+  begin_sum,
+  // What nobody added to outputs[0] since its sum began becomes zeros: each parameter's part, and
+  // the padding at the end. It makes a transient slot that is not there. It stands before whatever
+  // reads such a slot as a whole.
+  settle,
+  // The hook of `bucket` (reduction_hook.h) begins, and ends, to reduce inputs[0] = outputs[0], the
+  // bucket's flat gradients, under `pending`.
+  hook_start,
+  hook_finish,
+  // The step's loss, inputs[0], the squared norm of the gradients in the other inputs, and the stop
+  // request are summed over the world. contributing[k]: only ranks at the start of these atoms count
+  // inputs[k], which all ranks along them hold alike.
+  totals,
 };
 const char* name_of(Code code);
 
 // The op of a bucket's rule (UpdateRule) that a compute runs,
-// for the whole bucket or one of its parameters.
+// for the whole bucket or one of its parameters. Where states or what is updated lie in host memory,
+// gradients and parameters are brought there and back piece by piece inside of it, and no slot holds
+// such a piece.
 enum class Update : std::uint8_t {
   none,       // an op of the graph
   direction,  // outputs[0]: of the gradients in inputs[0], which it may share
@@ -136,12 +161,15 @@ struct Instruction {
   Few<bool, 8> accumulate;  // for each grad_input: add to what is there
   bool in_place = false;    // forward overwrites an input; a move its source
   Move move;                // of a copy too that casts for one
-  int pending = -1;         // of start and wait: which
+  int pending = -1;         // of start, wait and a hook's: which
+  bool again = false;  // of a wait: the transfer may be over since an earlier wait of this step
+  // What it serves: an operand of hooks and updates; to all others it says what they are priced and
+  // printed as.
   int bucket = -1;
   int parameter = -1;  // of an update of one: index into Program::parameters
   // For gradients of parameters, one list for each grad_input (of an add: for outputs[0]): only
   // ranks at the start of these atoms contribute, as every rank there has the whole contribution
-  // while the accumulated gradient is a sum over ranks.
+  // while the accumulated gradient is a sum over ranks. Of begin_sum and totals see there.
   std::vector<std::vector<int>> contributing;
   // Of compute, where the op runs in ring steps (Rotation): one instruction stands for all of them,
   // and for what they send. program/ring.h writes it out, as executor and footprint read it: then
@@ -152,6 +180,12 @@ struct Instruction {
   std::string label;  // what it serves: an op, a value, a bucket
   Slots release;      // slots that nobody reads after this instruction
 };
+
+struct Program;
+// Whether an instruction other than an op's writes slots that last, and reads no others. Such a
+// transfer is of the step: begun once for all microbatches, and awaited by any. Else it is of the
+// microbatch for which it runs.
+bool between_lasting(const Program& program, const Instruction& instruction);
 
 // Calls `visit` with every slot that the instruction reads or writes (a slot may come twice), but
 // for those inside a ring, which nobody else uses.
@@ -165,14 +199,15 @@ enum class SegmentKind : std::uint8_t {
   post,     // begins the receives of what another stage sends
   receive,  // waits for them
   sent,     // waits for this stage's own sends and lets go of what they read
-  gather,   // once in a step, first: the parameters that are then kept until its end
+  begin,    // once in a step, before all others: its sums begin
+  gather,   // once in a step, before what computes: the parameters that are then kept until its end
   finish,   // once in a step, last: reductions, totals, optimizer
 };
 
 struct Segment {
   // "forward", "backward", "dgrad", "wgrad"; where a model is split into virtual stages
-  // "forward.2" and so on, and "post forward.2", "receive forward.2", "sent forward.2"; "gather",
-  // "reduce", "totals", "update"; "X.last": a copy of X with reductions in it.
+  // "forward.2" and so on, and "post forward.2", "receive forward.2", "sent forward.2"; "begin",
+  // "gather", "reduce", "totals", "update"; "X.last": a copy of X with reductions in it.
   std::string name;
   std::vector<Instruction> code;
   SegmentKind kind = SegmentKind::forward;
@@ -211,6 +246,9 @@ struct FlatSlots {
   int stored = -1;      // what the rank keeps of them: these, or its shard
   int gradients = -1;   // whole, as backward adds to them
   int reduced = -1;     // what the rank keeps of their sum
+  // What the rank keeps of the parameters, on the device, while that is gathered from host memory.
+  // -1: it lies on the device.
+  int on_device = -1;
   // Where they are summed in another dtype, the gradients in that; where the shard of a sum is not
   // `reduced` itself, what arrives, and that in the gradients' dtype. -1: there is none.
   int cast = -1, arriving = -1, cast_back = -1;

@@ -172,7 +172,7 @@ void RunLog::write_actions(const StepReport& report) {
     const Program& program = experiment_.plan_at(report.step).program_of(rank.rank);
     for (const RunTime& run : rank.runs) {
       const Segment& segment = program.segments.at(static_cast<std::size_t>(run.segment));
-      if (segment.kind == SegmentKind::post || segment.kind == SegmentKind::sent) continue;
+      if (!is_shown(segment)) continue;
       ActionRow row;
       row.step = report.step;
       row.rank = rank.rank;

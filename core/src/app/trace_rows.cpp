@@ -18,7 +18,10 @@ namespace {
 constexpr double shortest_own = 2e-7;
 
 bool waits(const Instruction& i) {
-  return i.code == Code::wait;
+  return i.code == Code::wait || i.code == Code::hook_finish;
+}
+bool starts(const Instruction& i) {
+  return i.code == Code::start || i.code == Code::hook_start;
 }
 
 }  // namespace
@@ -30,7 +33,7 @@ TraceRows::TraceRows(const Plan& plan, int rank, const DeviceScratch* scratch)
       views_(program_, program_.mesh.coordinates(rank)) {
   for (const Segment& segment : program_.segments) {
     for (const Instruction& i : segment.code) {
-      if (i.code == Code::start) starts_.emplace(i.pending, &i);
+      if (starts(i)) starts_.emplace(i.pending, &i);
       if (!i.ring) continue;
       for (Instruction& inner : ring_kinds(program_, i)) {
         if (inner.code != Code::start || starts_.contains(inner.pending)) continue;
@@ -86,7 +89,7 @@ std::vector<SpanRow> TraceRows::measured(std::int64_t step,
                                          const std::vector<InstructionTime>& times,
                                          double offset) const {
   std::vector<SpanRow> rows;
-  // Begun and not awaited, by pending and microbatch; -1 between flat slots, as in the executor.
+  // Begun and not awaited, by pending and microbatch; -1 between slots that last, as in the executor.
   struct Begun {
     double start;
     std::string phase;
@@ -98,8 +101,8 @@ std::vector<SpanRow> TraceRows::measured(std::int64_t step,
     const Instruction& i = at(time);
     SpanRow own = row(time);
     own.step = step;
-    const std::pair key(i.pending, i.bucket >= 0 ? -1 : time.microbatch);
-    if (i.code == Code::start) {
+    const std::pair key(i.pending, between_lasting(program_, i) ? -1 : time.microbatch);
+    if (starts(i)) {
       underway[key] = {time.start, i.phase};
       own.name = "start";
       SpanRow sent = own;

@@ -34,6 +34,12 @@ std::vector<Program> build(const std::shared_ptr<const Graph>& graph, const Mesh
 void name_buckets(Program& program);
 Instruction of_bucket(Code code, int bucket, const Program& program, const char* phase);
 
+// The flat slots in which a bucket's gradients are summed over a step: the whole gradients, and what
+// is kept of their sum where that is no view of them.
+std::vector<int> sums_of(const Program& program, int bucket);
+// Settles one of these (Code::settle).
+Instruction settled(const Program& program, int bucket, int slot);
+
 // What begins, and what awaits, the sum of what remains to be summed of a bucket's shards.
 std::vector<Instruction> begin_shard_reduction(const Program& program, int bucket);
 std::vector<Instruction> end_shard_reduction(const Program& program, int bucket);
@@ -59,7 +65,7 @@ std::vector<int> place_by_chunk(Program& program);
 std::string fresh_name(const Program& program, const std::string& name);
 
 // Adds the segments that end the step ("reduce", "totals", "update"), places overlapped reductions,
-// grants in-place work where nobody reads the old value later,
+// adds the segment that begins it ("begin"), grants in-place work where nobody reads the old value later,
 // and notes for each instruction which slots it releases.
 void complete(Program& program);
 

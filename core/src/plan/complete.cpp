@@ -47,10 +47,21 @@ class Finish {
     }
     end("reduce");
 
+    Instruction loss;
+    loss.code = Code::settle;
+    loss.phase = "report";
+    loss.outputs = {program_.loss};
+    loss.label = program_.slots[program_.loss].name;
+    code_.push_back(std::move(loss));
+    for (std::size_t b = 0; b < program_.buckets.size(); ++b) settle_sums(static_cast<int>(b));
     Instruction totals;
     totals.code = Code::totals;
     totals.phase = "report";
-    totals.inputs = {program_.loss};
+    count(totals, program_.loss, losses());
+    for (const Bucket& bucket : program_.buckets) {
+      const bool here = bucket.stages.empty() || bucket.stages.front() == program_.stage;
+      if (here && !bucket.expert_load) count(totals, bucket.flat.reduced, parts(bucket));
+    }
     totals.label = "loss, gradient norm";
     code_.push_back(totals);
     end("totals");
@@ -64,7 +75,8 @@ class Finish {
       const int bucket = static_cast<int>(b);
       add_updates(program_, bucket, code_);
       if (gathers(program_.buckets[b])) {
-        code_.push_back(begin_gather(program_, bucket, "parameters"));
+        for (Instruction& i : begin_gather(program_, bucket, "parameters"))
+          code_.push_back(std::move(i));
       }
     }
     for (std::size_t b = 0; b < program_.buckets.size(); ++b) {
@@ -75,12 +87,50 @@ class Finish {
   }
 
  private:
+  // One more quantity of the totals, of which ranks along these atoms hold parts, or parts of a sum:
+  // along all others they hold it alike.
+  void count(Instruction& totals, int slot, const std::vector<int>& atoms) const {
+    totals.inputs.push_back(slot);
+    std::vector<int>& alike = totals.contributing.emplace_back();
+    for (int a = 0; a < static_cast<int>(program_.mesh.atoms().size()); ++a) {
+      if (a != program_.stage_atom && std::find(atoms.begin(), atoms.end(), a) == atoms.end())
+        alike.push_back(a);
+    }
+  }
+  static std::vector<int> parts(const Bucket& bucket) {
+    std::vector<int> atoms = bucket.sharded;
+    atoms.insert(atoms.end(), bucket.shard_atoms.begin(), bucket.shard_atoms.end());
+    return atoms;
+  }
+  // Where any of the stage's losses is a sum over ranks.
+  std::vector<int> losses() const {
+    std::vector<int> atoms;
+    for (const Segment& segment : program_.segments) {
+      for (const Instruction& i : segment.code) {
+        if (i.code != Code::add || i.outputs[0] != program_.loss) continue;
+        const Layout& layout = program_.slots[i.inputs[0]].layout;
+        for (std::size_t a = 0; a < layout.size(); ++a) {
+          if (layout[a].is_partial()) atoms.push_back(static_cast<int>(a));
+        }
+      }
+    }
+    return atoms;
+  }
+
+  // What no reduction has settled, as it is not reduced or is kept apart.
+  void settle_sums(int bucket) {
+    const Bucket& b = program_.buckets[bucket];
+    if (b.flat.shard_reduction >= 0) return;
+    const std::vector<int> sums = sums_of(program_, bucket);
+    if (sums.back() == b.flat.reduced) code_.push_back(settled(program_, bucket, b.flat.reduced));
+  }
+
   // Parameters that were gathered and that no instruction lets go of stay until the step ends.
   void keep_gathered() {
     std::set<int> gathered, released;
     for (const Segment& segment : program_.segments) {
       for (const Instruction& i : segment.code) {
-        if (i.code == Code::start && i.bucket >= 0) gathered.insert(i.outputs[0]);
+        if (i.code == Code::start && between_lasting(program_, i)) gathered.insert(i.outputs[0]);
         released.insert(i.release.begin(), i.release.end());
       }
     }
@@ -170,6 +220,28 @@ void place_each(Program& program) {
   }
 }
 
+// The sums of a step begin in a segment before all others. Those that come and go begin when they
+// are made.
+void begin_sums(Program& program) {
+  Instruction begin;
+  begin.code = Code::begin_sum;
+  begin.phase = "report";
+  begin.outputs = {program.loss};
+  for (std::size_t b = 0; b < program.buckets.size(); ++b) {
+    for (const int slot : sums_of(program, static_cast<int>(b))) {
+      if (!program.slots[slot].transient) begin.outputs.push_back(slot);
+    }
+  }
+  begin.label = "sums of the step";
+  Segment segment;
+  segment.name = "begin";
+  segment.kind = SegmentKind::begin;
+  segment.code = {std::move(begin)};
+  program.timeline.insert(program.timeline.begin(),
+                          {static_cast<int>(program.segments.size()), -1});
+  program.segments.push_back(std::move(segment));
+}
+
 }  // namespace
 
 void complete(Program& program) {
@@ -179,6 +251,7 @@ void complete(Program& program) {
   std::vector<int> underway = place_by_chunk(program);
   place_reductions(program);
   Finish(program, std::move(underway)).run();
+  begin_sums(program);
   throw_if_stopped();
   grant_in_place(program);
   note_releases(program);

@@ -1,4 +1,5 @@
 // What communicates a bucket: its flat slots, and the moves between them.
+#include <algorithm>
 #include <utility>
 
 #include "meshwright/optimizer.h"
@@ -49,6 +50,10 @@ class Flattener {
                              shard, Category::buffers, true);
     }
     if (shards) flat.gather = program_.pendings++;
+    if (program_.slots[flat.stored].memory == Memory::host) {
+      flat.on_device =
+          add("shard of parameters on the device", program_.dtype, shard, Category::buffers, true);
+    }
     optimizer(shard);
     for (int p : b_.parameters) {
       program_.slots[program_.parameters[p].slot].alias_of = flat.parameters;
@@ -129,6 +134,12 @@ constexpr const char* reducing = "gradients";
 Instruction reduction(const Program& program, int bucket) {
   const Bucket& b = program.buckets[bucket];
   const FlatSlots& flat = b.flat;
+  if (b.hook) {
+    Instruction i = flat_move(program, bucket, Move::Kind::all_reduce, program.reduction(b),
+                              flat.reduction, flat.gradients, flat.gradients, reducing);
+    i.code = Code::hook_start;
+    return i;
+  }
   const int from = flat.cast >= 0 ? flat.cast : flat.gradients;
   if (b.shard_atoms.empty())
     return flat_move(program, bucket, Move::Kind::all_reduce, program.reduction(b), flat.reduction,
@@ -146,7 +157,7 @@ Instruction shard_reduction(const Program& program, int bucket) {
 }
 
 Instruction awaited(Instruction start) {
-  start.code = Code::wait;
+  start.code = start.code == Code::hook_start ? Code::hook_finish : Code::wait;
   return start;
 }
 
@@ -161,13 +172,25 @@ Instruction emptied(const Program& program, int bucket, Code code, int from, int
   return i;
 }
 
-// Casts what is to be summed, where it is summed in another dtype, and begins.
+// Settles what is to be summed, casts it where it is summed in another dtype, and begins.
 std::vector<Instruction> begun(const Program& program, int from, const Instruction& start) {
   std::vector<Instruction> code;
+  const std::vector<int> sums = sums_of(program, start.bucket);
+  if (std::find(sums.begin(), sums.end(), from) != sums.end())
+    code.push_back(settled(program, start.bucket, from));
   if (start.inputs[0] != from)
     code.push_back(emptied(program, start.bucket, Code::copy, from, start.inputs[0]));
   code.push_back(start);
   return code;
+}
+
+// Where a bucket is reduced again and again, all ranks hold the sum so far: one keeps it, so that
+// the next reduction counts it once.
+Instruction begun_anew(const Program& program, int bucket) {
+  Instruction i = of_bucket(Code::begin_sum, bucket, program, reducing);
+  i.outputs = {program.buckets[bucket].flat.gradients};
+  i.contributing = {program.buckets[bucket].reduce};
+  return i;
 }
 
 // Awaits the sum and brings it to where it is kept: cast back first, or while it is copied.
@@ -177,16 +200,31 @@ std::vector<Instruction> ended(const Program& program, const Instruction& start,
   int sum = start.outputs[0];
   if (sum != start.inputs[0]) let_go(program, code[0], start.inputs[0]);
   const auto bring = [&](Code how, int to) {
-    if (to < 0 || sum == to) return;
+    if (to < 0 || sum == to || start.code == Code::hook_start) return;
     code.push_back(emptied(program, start.bucket, how, sum, to));
     sum = to;
   };
   bring(Code::copy, cast_back);
   bring(adds ? Code::add : Code::copy, program.buckets[start.bucket].flat.reduced);
+  if (program.buckets[start.bucket].each) code.push_back(begun_anew(program, start.bucket));
   return code;
 }
 
 }  // namespace
+
+std::vector<int> sums_of(const Program& program, int bucket) {
+  const FlatSlots& flat = program.buckets[bucket].flat;
+  std::vector<int> sums{flat.gradients};
+  if (flat.reduced != flat.gradients && program.slots[flat.reduced].alias_of < 0)
+    sums.push_back(flat.reduced);
+  return sums;
+}
+
+Instruction settled(const Program& program, int bucket, int slot) {
+  Instruction i = of_bucket(Code::settle, bucket, program, reducing);
+  i.outputs = {slot};
+  return i;
+}
 
 void make_flat_slots(Program& program) {
   for (std::size_t b = 0; b < program.buckets.size(); ++b) {
@@ -212,14 +250,30 @@ std::vector<Instruction> end_shard_reduction(const Program& program, int bucket)
   return ended(program, shard_reduction(program, bucket), -1, false);
 }
 
-Instruction begin_gather(const Program& program, int bucket, const char* phase) {
+namespace {
+
+Instruction gather(const Program& program, int bucket, const char* phase) {
   const Bucket& b = program.buckets[bucket];
+  const int from = b.flat.on_device >= 0 ? b.flat.on_device : b.flat.stored;
   return flat_move(program, bucket, Move::Kind::all_gather, {b.shard_atoms, {}}, b.flat.gather,
-                   b.flat.stored, b.flat.parameters, phase);
+                   from, b.flat.parameters, phase);
+}
+
+}  // namespace
+
+std::vector<Instruction> begin_gather(const Program& program, int bucket, const char* phase) {
+  const FlatSlots& flat = program.buckets[bucket].flat;
+  std::vector<Instruction> code;
+  if (flat.on_device >= 0)
+    code.push_back(between(program, bucket, Code::copy, flat.stored, flat.on_device, phase));
+  code.push_back(gather(program, bucket, phase));
+  return code;
 }
 
 Instruction end_gather(const Program& program, int bucket, const char* phase) {
-  return awaited(begin_gather(program, bucket, phase));
+  Instruction wait = awaited(gather(program, bucket, phase));
+  if (program.buckets[bucket].flat.on_device >= 0) let_go(program, wait, wait.inputs[0]);
+  return wait;
 }
 
 std::vector<Instruction> gather_directions(const Program& program, int bucket) {

@@ -11,7 +11,7 @@ namespace {
 
 bool is_totals(const Segment& segment) {
   return segment.kind == SegmentKind::finish && !segment.code.empty() &&
-         segment.code.front().code == Code::totals;
+         segment.code.back().code == Code::totals;
 }
 
 // An order in which every forward waits for none that comes after it is one without the backwards
@@ -19,6 +19,7 @@ bool is_totals(const Segment& segment) {
 bool stays(const Segment& segment) {
   switch (segment.kind) {
     case SegmentKind::forward:
+    case SegmentKind::begin:
     case SegmentKind::gather:
       return true;
     case SegmentKind::post:
@@ -40,9 +41,22 @@ void drop_idle_copies(Program& program) {
   }
   for (Segment& segment : program.segments) {
     std::erase_if(segment.code, [&](const Instruction& i) {
-      return i.code == Code::copy && i.bucket < 0 && i.release.empty() &&
-             !program.slots[i.outputs[0]].persistent && read.count(i.outputs[0]) == 0;
+      return i.code == Code::copy && i.release.empty() && !program.slots[i.outputs[0]].persistent &&
+             read.count(i.outputs[0]) == 0;
     });
+  }
+}
+
+// Of the step's sums, the loss alone.
+void keep_loss(const Program& program, Segment& segment) {
+  std::erase_if(segment.code, [&](const Instruction& i) {
+    return i.code == Code::settle && i.outputs[0] != program.loss;
+  });
+  for (Instruction& i : segment.code) {
+    if (i.code == Code::begin_sum) i.outputs = {program.loss};
+    if (i.code != Code::totals) continue;
+    i.inputs = {program.loss};
+    i.contributing.resize(1);
   }
 }
 
@@ -64,7 +78,8 @@ void keep_forward(Program& program) {
                 [&](const SegmentRun& run) { return !stays(program.segments[run.segment]); });
   drop_unused(program);
   for (Segment& segment : program.segments) {
-    if (is_totals(segment)) segment.code.front().release.assign(ending.begin(), ending.end());
+    if (is_totals(segment)) segment.code.back().release.assign(ending.begin(), ending.end());
+    keep_loss(program, segment);
     for (Instruction& i : segment.code) {
       erase_if(i.release, [&](int slot) { return !program.slots[slot].persistent; });
     }

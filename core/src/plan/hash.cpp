@@ -141,8 +141,9 @@ void Digest::add(const Instruction& i) {
     add(*slots);
   add(i.accumulate);
   add(i.in_place);
-  if (i.code == Code::move || i.code == Code::start || i.code == Code::wait) add(i.move);
+  if (!i.move.atoms.empty()) add(i.move);
   add(i.pending);
+  add(i.again);
   add(i.bucket);
   add(i.parameter);
   add(i.contributing);

@@ -26,7 +26,9 @@ class OnCalibratedCores final : public RankMachine {
 
   WorkTime work(const RankView& view, const Instruction& instruction,
                 const Footprint& made) override {
-    if (instruction.code == Code::compute && made.work.empty()) return {};  // left to other ranks
+    // What is left to other ranks, and what is there without a copy.
+    const bool may_do_nothing = instruction.code == Code::compute || instruction.code == Code::copy;
+    if (may_do_nothing && made.work.empty()) return {};
     const SizedWork sized = sized_work(view, instruction, made);
     double seconds = sized.beside / calibration_->device.bandwidth;
     if (sized.moves) {

@@ -11,6 +11,8 @@
 namespace mw {
 
 std::string work_kind(const Program& program, const Instruction& instruction) {
+  if (instruction.code == Code::hook_start) return name_of(Code::start);  // as other reductions
+  if (instruction.code == Code::hook_finish) return name_of(Code::wait);
   if (instruction.code != Code::compute) return name_of(instruction.code);
   switch (instruction.update) {
     case Update::none:
@@ -34,7 +36,9 @@ SizedWork sized_work(const RankView& view, const Instruction& i, const Footprint
     sized.product = sized.product || work.gemms > 0;
     sized.beside += work.host + work.one_memory;
   }
-  sized.moves = sized.size.flops <= 0 && (i.code == Code::start || i.code == Code::wait);
+  const bool transfers = i.code == Code::start || i.code == Code::wait ||
+                         i.code == Code::hook_start || i.code == Code::hook_finish;
+  sized.moves = sized.size.flops <= 0 && transfers;
   if (i.code != Code::compute || i.update != Update::none || sized.size.flops <= 0) return sized;
   const Op& op = view.program().graph->ops()[i.op];
   if (op.inputs.empty() || op.inputs[0].dims.empty()) return sized;

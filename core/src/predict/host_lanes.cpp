@@ -35,14 +35,24 @@ int HostLanes::storage(int slot) const {
 std::vector<int> HostLanes::awaits(const Instruction& instruction) const {
   std::vector<int> found;
   if (copied_.empty()) return found;
+  const int followed = follows(instruction);
   const auto look = [&](int slot) {
     const int root = storage(slot);
-    if (copied_[root] && std::find(found.begin(), found.end(), root) == found.end())
+    if (copied_[root] && root != followed &&
+        std::find(found.begin(), found.end(), root) == found.end())
       found.push_back(root);
   };
   for_each_slot(instruction, look);
   for (const int slot : instruction.release) look(slot);
   return found;
+}
+
+int HostLanes::follows(const Instruction& instruction) const {
+  if (copied_.empty() || (instruction.code != Code::start && instruction.code != Code::wait) ||
+      !between_lasting(program_, instruction))
+    return -1;
+  const int root = storage(instruction.inputs[0]);
+  return copied_[root] ? root : -1;
 }
 
 double HostLanes::there(const std::vector<int>& storages, int microbatch) const {

@@ -17,6 +17,9 @@ class HostLanes {
   // Storages that copies leave or come to, of those that the instruction comes to: it awaits
   // copies of them that are under way.
   std::vector<int> awaits(const Instruction& instruction) const;
+  // The storage that a transfer between slots that last reads, if copies come to it: the transfer
+  // follows them, and the rank awaits none. -1: there is none.
+  int follows(const Instruction& instruction) const;
   // When all of these are there, of a microbatch.
   double there(const std::vector<int>& storages, int microbatch) const;
   // When what left before is there, which the next one to leave awaits.

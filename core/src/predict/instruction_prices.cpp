@@ -62,6 +62,7 @@ PricedSegment InstructionPrices::price(const Segment& segment, int kind) {
       priced.host += priced.code.back().host;
     }
     priced.code.back().copied = lanes_.awaits(i);
+    priced.code.back().follows = lanes_.follows(i);
     if (same) ++next;
   }
   priced.beside = machine_->beside(*rank_, segment);

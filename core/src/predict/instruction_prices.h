@@ -27,6 +27,7 @@ struct PricedCopy {
 struct PricedInstruction {
   int awaits = -1, begins = -1;
   std::vector<int> copied;  // storages of which it awaits copies
+  int follows = -1;         // the storage of which its transfer awaits copies
   double before = 0;        // compute seconds, between what it awaits and what it begins
   PricedCopy copy;          // ... before the transfers
   std::vector<TimedTransfer> transfers;  // that the instruction begins

@@ -53,7 +53,8 @@ OnCluster::OnCluster(const RankView& view, const Cluster& cluster, const Stack& 
           if (gathered.contains(slot)) narrowed_by_[{i.op, i.piece}] = gathered[slot];
         }
       }
-      if (i.code == Code::start && i.bucket >= 0 && segment.kind != SegmentKind::forward &&
+      if (i.code == Code::start && between_lasting(program_, i) &&
+          segment.kind != SegmentKind::forward &&
           i.pending == program_.buckets[i.bucket].flat.gather &&
           program_.buckets[i.bucket].sharded_state == ShardedState::parameters) {
         backward_gathers_.insert(&i);
@@ -62,7 +63,7 @@ OnCluster::OnCluster(const RankView& view, const Cluster& cluster, const Stack& 
           i.update == Update::none && i.piece == Piece::forward) {
         for (const int slot : i.outputs) made_by[slot] = i.op;
       }
-      if (i.code != Code::start || i.inputs.empty() || i.bucket >= 0) continue;
+      if (i.code != Code::start || i.inputs.empty() || between_lasting(program_, i)) continue;
       if (i.move.kind == Move::Kind::all_reduce) {
         for (const int slot : i.outputs) summed_[slot] = true;
       }
@@ -81,8 +82,8 @@ OnCluster::OnCluster(const RankView& view, const Cluster& cluster, const Stack& 
 }
 
 bool OnCluster::narrows(const Instruction& i) const {
-  return stack_.product_bits == 8 && i.code == Code::start && i.bucket < 0 &&
-         i.move.kind == Move::Kind::all_gather &&
+  return stack_.product_bits == 8 && i.code == Code::start &&
+         i.move.kind == Move::Kind::all_gather && !between_lasting(program_, i) &&
          std::all_of(i.move.atoms.begin(), i.move.atoms.end(), [&](int atom) {
            return std::find(model_.atoms.begin(), model_.atoms.end(), atom) != model_.atoms.end();
          });
@@ -132,11 +133,11 @@ WorkTime OnCluster::work(const RankView& view, const Instruction& i, const Footp
             0};
   }
   if (i.code == Code::totals) return {device_.optimizer + (own_update ? local(made) : 0), 0};
-  if (i.code == Code::copy && i.bucket >= 0 && !own_update) return {};
+  if (i.code == Code::copy && between_lasting(program_, i) && !own_update) return {};
   WorkTime time{local(made), 0};
-  if (i.code == Code::start && !made.between_stages)
-    time.host =
-        launches(i.bucket >= 0 ? stack_.bucket_host : 1, i.phase != std::string_view("forward"));
+  if ((i.code == Code::start && !made.between_stages) || i.code == Code::hook_start)
+    time.host = launches(between_lasting(program_, i) ? stack_.bucket_host : 1,
+                         i.phase != std::string_view("forward"));
   return time;
 }
 

@@ -103,7 +103,7 @@ double OnCluster::shift(const RankSet& set, double bytes) {
 
 double OnCluster::more(const Instruction& i, const Transfer& transfer) {
   const std::string_view phase = transfer.phase;
-  if (i.bucket >= 0 || !where(transfer.set).sequence) return 1;
+  if (between_lasting(program_, i) || !where(transfer.set).sequence) return 1;
   return phase == "backward"                          ? stack_.sequence_backward
          : phase == "forward" || phase == "recompute" ? stack_.sequence_forward
                                                       : 1;
@@ -136,12 +136,13 @@ TransferCost OnCluster::transfer(const RankView&, const Instruction& i, const Tr
   if (group.model && (phase == "forward" || phase == "backward" || phase == "recompute"))
     seconds *= 1 - stack_.hidden_model;
   // A reduce-scatter is half an all-reduce.
-  if (stack_.reduced_whole && i.bucket >= 0 && transfer.op == Collective::reduce_scatter &&
+  if (stack_.reduced_whole && between_lasting(program_, i) &&
+      transfer.op == Collective::reduce_scatter &&
       program_.buckets[i.bucket].sharded_state == ShardedState::optimizer) {
     seconds *= 2;
   }
   // Beside the next step's forward they cost what they slow.
-  if (stack_.update_gathers_hidden && i.bucket >= 0 && phase == "parameters" &&
+  if (stack_.update_gathers_hidden && between_lasting(program_, i) && phase == "parameters" &&
       program_.buckets[i.bucket].sharded_state != ShardedState::parameters) {
     seconds *= slows;
   }

@@ -240,7 +240,7 @@ class Simulation {
       }
     }
     const Segment& segment = clock.segment();
-    if (segment.kind != SegmentKind::post && segment.kind != SegmentKind::sent) {
+    if (is_shown(segment)) {
       TimedAction action;
       action.rank = static_cast<int>(s);
       action.stage = static_cast<int>(s);
@@ -305,6 +305,11 @@ PipelineTime price_pipeline(const std::vector<RankView>& stages, const Machine& 
   return Simulation(stages, machine, threads, traced).run();
 }
 
+bool is_shown(const Segment& segment) {
+  return segment.kind != SegmentKind::post && segment.kind != SegmentKind::sent &&
+         segment.kind != SegmentKind::begin;
+}
+
 std::string action_name(const Segment& segment) {
   const std::string of = segment.gradient ? " B" : " F";
   switch (segment.kind) {
@@ -322,6 +327,8 @@ std::string action_name(const Segment& segment) {
       return "receive" + of;
     case SegmentKind::sent:
       return "sent" + of;
+    case SegmentKind::begin:
+      return "begin";
     case SegmentKind::gather:
       return "gather";
     case SegmentKind::finish:

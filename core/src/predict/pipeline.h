@@ -28,5 +28,7 @@ PipelineTime price_pipeline(const std::vector<RankView>& stages, const Machine& 
 // "F", "B", "I", "W", "receive F", "receive B", "reduce", "totals", "update": what /actions and the
 // drawings call a segment.
 std::string action_name(const Segment& segment);
+// Whether timelines show its runs: not of what only begins something or waits for what is over.
+bool is_shown(const Segment& segment);
 
 }  // namespace mw

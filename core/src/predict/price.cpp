@@ -166,7 +166,8 @@ class Pricer::State {
     await_copies(p.copied);
     if (p.awaits >= 0) await(p.awaits);
     work(p.before);
-    const double brought = p.copy.seconds > 0 ? copy(p.copy) : 0;
+    if (p.copy.seconds > 0) copy(p.copy);
+    const double brought = p.follows >= 0 ? lanes_.there({p.follows}, now_.microbatch) : 0;
     for (const TimedTransfer& transfer : p.transfers) {
       if (p.between_stages) {
         run_.transfers[transfer.key].seconds += transfer.cost.seconds;
@@ -194,14 +195,13 @@ class Pricer::State {
     if (quiet && settled()) known_rings_[number] = difference(run_, before);
   }
 
-  // To or from host memory. When it is there.
-  double copy(const PricedCopy& priced) {
+  // To or from host memory.
+  void copy(const PricedCopy& priced) {
     if (priced.copy.leaves) await_until(lanes_.left());
     const HostLanes::Copy made =
         lanes_.begin(priced.copy, priced.seconds, now_.microbatch, run_.clock);
     run_.host_copies.seconds += priced.seconds;
     keep(InstructionTime::Kind::copy, made.begin, made.end);
-    return made.end;
   }
   void await_copies(const std::vector<int>& storages) {
     if (!storages.empty()) await_until(lanes_.there(storages, now_.microbatch));

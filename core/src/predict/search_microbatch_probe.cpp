@@ -49,7 +49,7 @@ class Run {
     const double begin = layers[n].second;
     const double end = n + 1 < layers.size() ? layers[n + 1].second : none;
     each([&](const Pricer::Kept& one, const Instruction& i) {
-      if (one.time.kind != InstructionTime::Kind::transfer || i.bucket >= 0) return;
+      if (one.time.kind != InstructionTime::Kind::transfer || between_lasting(program_, i)) return;
       if (one.link < 0 || one.link > 1 || one.time.start < begin || one.time.start >= end) return;
       free[one.link] = std::min(free[one.link], one.time.start - begin);
     });
@@ -101,7 +101,7 @@ Waiting waiting(const RankView& rank, const Segment& backward) {
   }
   Footprint made;
   for (const Instruction& i : backward.code) {
-    if (i.code != Code::copy || i.bucket >= 0) continue;
+    if (i.code != Code::copy || between_lasting(program, i)) continue;
     footprint(rank, i, Asks::work, made);
     const HostCopy& copy = made.host_copy;
     if (copy.bytes <= 0 || copy.device < 0) continue;
@@ -137,12 +137,12 @@ void measure_time(const RankView& rank, const Machine& machine, int ranks, Micro
     }
     found.backward += seconds;
     found.backward_copies += copies;
-    found.fetched += run.seconds(Kind::copy, [](const Instruction& i) { return i.bucket < 0; });
+    const auto own = [&](const Instruction& i) { return !between_lasting(program, i); };
+    found.fetched += run.seconds(Kind::copy, own);
     found.backward_free = run.free();
     found.weights += run.seconds(Kind::own, [](const Instruction& i) {
       return i.code == Code::compute && i.op >= 0 && i.piece == Piece::wgrad;
     });
-    const auto own = [](const Instruction& i) { return i.bucket < 0; };
     const double beside = run.seconds(Kind::transfer, own) - run.seconds(Kind::wait, own);
     const double slowed =
         run.seconds(Kind::own, [](const Instruction& i) { return i.code == Code::wait; });

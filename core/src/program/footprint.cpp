@@ -11,8 +11,9 @@
 namespace mw {
 
 const char* name_of(Code code) {
-  static constexpr std::array names{"load", "compute", "move", "start", "wait",
-                                    "seed", "alias",   "add",  "copy",  "totals"};
+  static constexpr std::array names{"load",   "compute",    "move",        "start", "wait",
+                                    "seed",   "alias",      "add",         "copy",  "begin_sum",
+                                    "settle", "hook_start", "hook_finish", "totals"};
   static_assert(names.size() == static_cast<std::size_t>(Code::totals) + 1);
   return names.at(static_cast<std::size_t>(code));
 }
@@ -68,6 +69,19 @@ void CodeFootprint::run() {
     case Code::copy:
       copy();
       break;
+    case Code::begin_sum:
+      break;
+    case Code::settle:
+      open(i_.outputs[0]);
+      break;
+    case Code::hook_start:
+      made_.begins = i_.pending;
+      hooked(true);
+      break;
+    case Code::hook_finish:
+      made_.awaits = i_.pending;
+      hooked(false);
+      break;
     case Code::totals:
       totals();
       break;
@@ -109,9 +123,11 @@ void CodeFootprint::load() {
 void CodeFootprint::copy() {
   const Slot &from = program_.slots[i_.inputs[0]], &to = program_.slots[i_.outputs[0]];
   const double bytes = touched(i_.outputs[0]);
-  const int source = program_.root(i_.inputs[0]);
-  if (program_.slots[source].transient && on_demand(source))
-    open(source);  // where nobody wrote it, it holds zeros
+  if (to.transient && to.memory != from.memory) {
+    // A shard of parameters, for a gather. Where the host's memory is the rank's, it is there.
+    host_copy(false, i_.outputs[0], i_.inputs[0]);
+    return;
+  }
   if (to.persistent) {
     open(i_.outputs[0]);
   } else {
@@ -175,8 +191,8 @@ void CodeFootprint::compute_memory() {
 
 void CodeFootprint::start() {
   made_.begins = i_.pending;
-  if (i_.bucket >= 0) {
-    start_flat();
+  if (between_lasting(program_, i_)) {
+    start_lasting();
     return;
   }
   const MoveSize size = rank_.size_of(i_);
@@ -202,9 +218,8 @@ bool CodeFootprint::between_stages() const {
 }
 
 void CodeFootprint::wait() {
-  if (i_.bucket >= 0) {
+  if (between_lasting(program_, i_)) {
     made_.awaits = i_.pending;
-    if (bucket().hook && i_.pending == bucket().flat.reduction) hooked(false);
     return;
   }
   const MoveSize size = rank_.size_of(i_);
@@ -290,7 +305,8 @@ bool sends_nothing(const Instruction& instruction) {
   if (instruction.ring) return false;
   switch (instruction.code) {
     case Code::start:
-    case Code::wait:  // a hook's second half
+    case Code::hook_start:
+    case Code::hook_finish:
     case Code::totals:
       return false;
     case Code::load:
@@ -300,6 +316,9 @@ bool sends_nothing(const Instruction& instruction) {
     case Code::alias:
     case Code::add:
     case Code::copy:
+    case Code::wait:
+    case Code::begin_sum:
+    case Code::settle:
       break;
   }
   return true;

@@ -90,7 +90,8 @@ struct LocalWork {
 struct HostCopy {
   std::int64_t bytes = 0;  // 0: there is none
   bool leaves = false;     // to host memory: once the copy that left before is awaited
-  // On the device, awaited by whoever comes to its storage; -1: by what the instruction begins.
+  // On the device, awaited by whoever comes to its storage; but a transfer between slots that last
+  // follows a copy of what it reads, and no one else waits.
   int device = -1;
   int host = -1;  // slot: what leaves is there before it comes back
 };

@@ -75,7 +75,8 @@ class FootprintMaker {
   // Of slots that come and go.
   bool on_demand(int slot) const {
     const FlatSlots& flat = program_.buckets[program_.slots[slot].bucket].flat;
-    return slot == flat.parameters || slot == flat.gradients || slot == flat.directions;
+    return slot == flat.parameters || slot == flat.gradients || slot == flat.directions ||
+           slot == flat.on_device;
   }
   // A persistent slot, or a view of one, is about to be written: it is made if it comes and goes.
   void open(int view) {
@@ -116,7 +117,7 @@ class FootprintMaker {
 
   // --- Buckets and the optimizer (footprint_step.cpp) ---
 
-  void start_flat();
+  void start_lasting();
   void hooked(bool begins);
   void totals();
   void update();

@@ -8,17 +8,10 @@
 
 namespace mw {
 
-// A collective from one flat slot into another.
-void FootprintMaker::start_flat() {
+// A collective from one slot that lasts into another.
+void FootprintMaker::start_lasting() {
   const int from = i_.inputs[0], to = i_.outputs[0];
-  const bool reduces = i_.pending == bucket().flat.reduction;
-  if (bucket().hook && reduces) {
-    hooked(true);
-    return;
-  }
-  if (from == bucket().flat.gradients) open(from);  // where nobody wrote it, it holds zeros
   if (to != from) open(to);
-  if (program_.slots[from].memory == Memory::host) host_copy(false, -1, from);
   transfer(collective_of(i_.move.kind), {i_.move.atoms, i_.move.stages},
            std::max(rank_.bytes(from), rank_.bytes(to)));
 }
@@ -37,16 +30,19 @@ void FootprintMaker::hooked(bool begins) {
     transfer(call.op, program_.reduction(bucket()), call.bytes);
 }
 
-// The gradients are read for their norm, in pieces where they are widened for it.
+// The gradients are read for their norm, in pieces where they are widened for it: by every rank
+// here, though some leave it to others that hold the same.
 void FootprintMaker::totals() {
   pass(64);  // a handful of scalars
   double bytes = 0;
-  for (std::size_t b = 0; b < program_.buckets.size(); ++b) {
-    if (bytes_of(program_.gradient_dtype) < 4)
-      pass(4 * std::min(rank_.shard(static_cast<int>(b)).size, cast_at_a_time));
-    bytes += touched(program_.buckets[b].flat.reduced);
+  const int gradients = static_cast<int>(i_.inputs.size()) - 1;
+  for (int k = 1; k <= gradients; ++k) {
+    const int slot = i_.inputs[k];
+    const int item = bytes_of(program_.slots[slot].dtype);
+    if (item < 4) pass(4 * std::min(rank_.bytes(slot) / item, cast_at_a_time));
+    bytes += touched(slot);
   }
-  works({.calls = static_cast<int>(program_.buckets.size()), .bytes = bytes});
+  works({.calls = gradients, .bytes = bytes});
   if (program_.mesh.size() > 1) {
     transfer(Collective::all_reduce, {world_atoms(program_.mesh), {}},
              3 * static_cast<std::int64_t>(sizeof(double)));

@@ -27,8 +27,10 @@ Order order_of(const Segment& a, const Segment& b) {
   const auto reversed = [](Order o) {
     return o == Order::before ? Order::after : o == Order::after ? Order::before : o;
   };
-  if (b.kind == SegmentKind::finish || a.kind == SegmentKind::gather) return Order::before;
-  if (a.kind == SegmentKind::finish || b.kind == SegmentKind::gather) return Order::after;
+  if (a.kind == SegmentKind::begin || b.kind == SegmentKind::finish) return Order::before;
+  if (b.kind == SegmentKind::begin || a.kind == SegmentKind::finish) return Order::after;
+  if (a.kind == SegmentKind::gather) return Order::before;
+  if (b.kind == SegmentKind::gather) return Order::after;
   if (a.kind == SegmentKind::sent || b.kind == SegmentKind::sent) {
     // After the segment that sends, and nothing else is certain.
     const Segment& other = a.kind == SegmentKind::sent ? b : a;
@@ -240,9 +242,9 @@ void grant_in_place(Program& program) {
     const auto& from = program.segments[copy.copy_of].code;
     std::size_t next = 0;
     for (Instruction& i : copy.code) {
-      const bool extra =
-          i.bucket >= 0 && (next == from.size() || from[next].code != i.code ||
-                            from[next].bucket != i.bucket || from[next].pending != i.pending);
+      const bool extra = between_lasting(program, i) &&
+                         (next == from.size() || from[next].code != i.code ||
+                          from[next].bucket != i.bucket || from[next].pending != i.pending);
       if (!extra) i.in_place = from[next++].in_place;
     }
   }

@@ -32,7 +32,7 @@ std::string describe(const RankView& rank, const Instruction& i) {
     const Bucket& bucket = program.buckets[i.bucket];
     if (made.begins >= 0) text += std::string(name_of(i.move.kind)) + " ";
     text += fmt::format("{} ({} parameters){}", bucket.name, bucket.parameters.size(), over);
-    if (bucket.hook && i.pending == bucket.flat.reduction && i.pending >= 0)
+    if (i.code == Code::hook_start || i.code == Code::hook_finish)
       text += " by " + bucket.hook->name();
   } else if (!i.move.atoms.empty() && !waits && i.code != Code::copy) {
     text += fmt::format("{} {} ", name_of(i.move.kind), i.label);
@@ -43,6 +43,10 @@ std::string describe(const RankView& rank, const Instruction& i) {
                 : "over " + program.mesh.name_of(i.move.atoms);
   } else if (i.op < 0 && !waits && i.inputs.size() == 1 && i.outputs.size() == 1) {
     text += program.slots[i.outputs[0]].name + " <- " + program.slots[i.inputs[0]].name;
+  } else if (i.code == Code::settle || (i.code == Code::begin_sum && i.outputs.size() == 1)) {
+    text += program.slots[i.outputs[0]].name;
+    if (!i.contributing.empty())
+      text += ", but on the first of " + program.mesh.name_of(i.contributing[0]);
   } else {
     text += i.label;
   }

@@ -114,6 +114,13 @@ std::int64_t Program::flat_elements(const Slot& slot, std::int64_t shard) const 
   return atoms.empty() || slot.layout[atoms.front()].is_shard() ? shard : shard * mesh.ways(atoms);
 }
 
+bool between_lasting(const Program& program, const Instruction& instruction) {
+  if (instruction.op >= 0 || instruction.outputs.empty()) return false;
+  const auto lasts = [&](int slot) { return slot < 0 || program.slots[slot].persistent; };
+  return std::all_of(instruction.outputs.begin(), instruction.outputs.end(), lasts) &&
+         std::all_of(instruction.inputs.begin(), instruction.inputs.end(), lasts);
+}
+
 int Program::root(int slot) const {
   while (slots[slot].alias_of >= 0) slot = slots[slot].alias_of;
   return slot;

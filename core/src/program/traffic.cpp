@@ -20,8 +20,6 @@ Traffic forecast_traffic(const RankView& rank) {
   for (const auto& [what, times] : runs) {
     for (const Instruction& i : program.segments[what.first].code) {
       if (sends_nothing(i)) continue;
-      // Only a hook sends anything in its second half.
-      if (i.code == Code::wait && (i.bucket < 0 || !program.buckets[i.bucket].hook)) continue;
       footprint(ranks.of_kind(what.second), i, Asks::work, made);
       for (const Transfer& transfer : made.transfers) {
         const std::size_t number = keys.number(transfer);

@@ -86,10 +86,6 @@ Json timeline_of(const Prediction& prediction) {
   return timeline_json(rows, 64);
 }
 
-bool timed(const Segment& segment) {
-  return segment.kind != SegmentKind::post && segment.kind != SegmentKind::sent;
-}
-
 // A stretch of time in which a rank holds so much at most.
 struct Held {
   double start = 0, end = 0;
@@ -107,7 +103,7 @@ std::vector<Held> held_over_time(const Program& program, const MemoryTimeline& m
     const MemoryOfRun& moment = memory.moments[i];
     const Segment& segment =
         program.segments[static_cast<std::size_t>(program.timeline[i].segment)];
-    if (!timed(segment) || next >= actions.size()) {
+    if (!is_shown(segment) || next >= actions.size()) {
       held.push_back({now, now, moment.activations, moment.sum});
     } else {
       const TimedAction& action = actions[next++];

@@ -104,7 +104,6 @@ StepOutcome Executor::own_step(std::int64_t index, double lr) {
   outcome_ = {};
   outcome_.lr = lr;
   if (!input_.forward_only && scaler_->begin(index)) make_hooks();
-  storage_.begin_step();
   if (watcher_ != nullptr) watcher_->begin(*this, index);
   const bool traced =
       std::find(input_.traced.begin(), input_.traced.end(), index) != input_.traced.end();
@@ -183,7 +182,11 @@ void Executor::run_traced(const Instruction& i, InstructionTime time) {
 }
 
 void Executor::touch(const Instruction& i, const Microbatch& m) {
-  for_each_slot(i, [&](int slot) { copies_.touch(tensor(m, slot)); });
+  // A transfer follows what it reads (start_lasting), and the rank waits for neither.
+  const bool follows = i.code == Code::start && between_lasting(program_, i);
+  for_each_slot(i, [&](int slot) {
+    if (!follows || slot != i.inputs[0]) copies_.touch(tensor(m, slot));
+  });
   for (int slot : i.release) copies_.touch(tensor(m, slot));
 }
 
@@ -202,8 +205,10 @@ struct Executor::Codes {
         return i.update == Update::none ? compute() : e.update(i, m);
       case Code::move:
       case Code::start:
+      case Code::hook_start:
         return e.start(i, m, microbatch);
       case Code::wait:
+      case Code::hook_finish:
         return e.wait(i, m, microbatch);
       case Code::seed:
         m.slots[i.outputs[0]] = at::full({}, e.scaler_->scale(), e.options(i.outputs[0]));
@@ -217,6 +222,15 @@ struct Executor::Codes {
         return add();
       case Code::copy:
         return copy();
+      case Code::begin_sum:
+        if (i.contributing.empty() || i.contributing[0].empty() ||
+            !e.sizes_.of_kind(0).contributes(i.contributing[0])) {
+          for (int slot : i.outputs) e.storage_.begin_sum(slot);
+        }
+        return;
+      case Code::settle:
+        e.storage_.settle(i.outputs[0]);
+        return;
       case Code::totals:
         return e.totals(i);
     }
@@ -246,9 +260,11 @@ struct Executor::Codes {
 
   void copy() {
     const Slot &from = e.program_.slots[i.inputs[0]], &to = e.program_.slots[i.outputs[0]];
-    const at::Tensor& source =
-        i.bucket >= 0 ? e.storage_.settle(i.inputs[0]) : e.tensor(m, i.inputs[0]);
-    if (to.persistent) {
+    const at::Tensor& source = e.tensor(m, i.inputs[0]);
+    if (to.transient && to.memory != from.memory) {  // beside what the rank computes
+      e.storage_.put(i.outputs[0],
+                     e.device_.is_cpu() ? source : e.copies_.to_device(source, i.label));
+    } else if (to.persistent) {
       e.storage_.open(i.outputs[0]).copy_(source, /*non_blocking=*/to.memory == Memory::device);
     } else if (from.memory == to.memory) {
       m.slots[i.outputs[0]] =
@@ -326,8 +342,8 @@ void Executor::run(const Instruction& i, int microbatch) {
                 ledger_.limit_hint());
   }
   if (watcher_ != nullptr &&
-      (i.code == Code::move || i.code == Code::wait || i.code == Code::copy) && i.bucket < 0 &&
-      !i.outputs.empty()) {
+      (i.code == Code::move || i.code == Code::wait || i.code == Code::copy) &&
+      !i.outputs.empty() && !lasts(i.outputs[0])) {
     if (i.code == Code::copy) {  // it may read what is on its way to host memory
       const HostWait waits("check = true");
       copies_.land();

@@ -172,8 +172,13 @@ class Executor {
   Underway start_shift(const Instruction& i, Microbatch& m, int microbatch);
   Underway start_transfer(const Instruction& i, Microbatch& m, int microbatch);
   void make_hooks();
+  Underway start_hook(const Instruction& i);
+  // A move or a hook under way, by its pending and, unless it is of the step, its microbatch.
+  std::pair<int, int> underway(const Instruction& i, int microbatch) const {
+    return {i.pending, between_lasting(program_, i) ? -1 : microbatch};
+  }
   void start(const Instruction& i, Microbatch& m, int microbatch);
-  Underway start_flat(const Instruction& i);  // between flat slots of a bucket
+  Underway start_lasting(const Instruction& i);  // between slots that last
   void wait(const Instruction& i, Microbatch& m, int microbatch);
   void totals(const Instruction& i);
   void update(const Instruction& i, Microbatch& m);
@@ -235,7 +240,7 @@ class Executor {
   std::map<int, Microbatch> microbatches_;
   std::map<std::pair<const Instruction*, const RankView*>, MoveSteps> steps_;  // of moves that ran
   std::map<const Instruction*, std::vector<Instruction>> rings_;  // of those that ran, written out
-  // Moves begun and not awaited, by pending and microbatch; -1: between flat slots.
+  // Moves begun and not awaited, by pending and microbatch; -1: between slots that last.
   std::map<std::pair<int, int>, Underway> underway_;
   std::vector<std::unique_ptr<BucketReduction>>& hooked_;
   std::vector<std::unique_ptr<Executor>> others_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "base/host_wait.h"
 #include "program/bucket_shape.h"
@@ -22,32 +23,32 @@ void Executor::make_hooks() {
   }
 }
 
-Underway Executor::start_flat(const Instruction& i) {
-  const Bucket& bucket = program_.buckets[i.bucket];
-  const at::Tensor& source = storage_.settle(i.inputs[0]);
+Underway Executor::start_lasting(const Instruction& i) {
+  const at::Tensor& source = storage_[i.inputs[0]];
   Communicator& ranks = group({i.move.atoms, i.move.stages});
   const Purpose purpose{i.phase, &i.label};
-  if (bucket.hook && i.pending == bucket.flat.reduction) {
-    const Ledger::Scope scope(ledger_, Category::buffers);
-    hooked_[i.bucket]->start(source, ranks, purpose);
-    return {{}, [this, &i] {
-              const Ledger::Scope again(ledger_, Category::buffers);
-              hooked_[i.bucket]->finish();
-              return at::Tensor();
-            }};
-  }
   const at::Tensor& target = storage_.open(i.outputs[0]);
   const auto nothing = [] { return at::Tensor(); };
-  if (source.device() != device_) {  // what the rank computes goes on beside the copy, too
-    const at::Tensor from = copies_.to_device(source, i.label);
-    const c10::StreamGuard guard(copies_.stream_of(from));
-    return {ranks.all_gather(target, from, purpose), nothing};
-  }
+  // Where the source is still on its way from host memory, the transfer follows it there, and what
+  // the rank computes goes on beside both.
+  std::optional<c10::StreamGuard> guard;
+  if (copies_.brings(source)) guard.emplace(copies_.stream_of(source));
   return {i.move.kind == Move::Kind::all_reduce ? ranks.all_reduce(target, Reduction::sum, purpose)
           : i.move.kind == Move::Kind::reduce_scatter
               ? ranks.reduce_scatter(target, source, Reduction::sum, purpose)
               : ranks.all_gather(target, source, purpose),
           nothing};
+}
+
+Underway Executor::start_hook(const Instruction& i) {
+  const Ledger::Scope scope(ledger_, Category::buffers);
+  hooked_[i.bucket]->start(storage_[i.inputs[0]], group({i.move.atoms, i.move.stages}),
+                           {i.phase, &i.label});
+  return {{}, [this, &i] {
+            const Ledger::Scope again(ledger_, Category::buffers);
+            hooked_[i.bucket]->finish();
+            return at::Tensor();
+          }};
 }
 
 at::Tensor Executor::whole(int bucket, bool gradients) {
@@ -75,26 +76,23 @@ constexpr std::int64_t few_squares = 1 << 14;
 // so that it counts once.
 void Executor::totals(const Instruction& i) {
   at::Tensor sums = at::zeros({3}, at::kDouble);
-  const at::Tensor& loss = storage_.settle(i.inputs[0]);
+  const auto counts = [&](std::size_t k) {
+    return sizes_.of_kind(0).contributes(i.contributing[k]);
+  };
+  const at::Tensor& loss = storage_[i.inputs[0]];
   double squares = 0;
   at::Tensor on_device;  // the loss and the squares, where reading each would wait for the device
-  if (device_.is_cpu()) {
-    sums[0] = loss.item<double>();
-  } else {
-    on_device = at::zeros({3}, sums.options().device(device_));
+  if (!device_.is_cpu()) on_device = at::zeros({3}, sums.options().device(device_));
+  if (!counts(0)) {
+    // Others hold the same.
+  } else if (on_device.defined()) {
     on_device[0].copy_(loss.squeeze());
+  } else {
+    sums[0] = loss.item<double>();
   }
-  for (const Bucket& bucket : program_.buckets) {
-    if (input_.forward_only) break;  // there are no gradients
-    const at::Tensor& own = storage_.settle(bucket.flat.reduced);
-    if (bucket.expert_load) continue;
-    if (!bucket.stages.empty() && bucket.stages.front() != program_.stage) continue;
-    const auto among = [](const std::vector<int>& atoms, int a) {
-      return std::find(atoms.begin(), atoms.end(), a) != atoms.end();
-    };
-    if (!contributes(
-            [&](int a) { return !among(bucket.sharded, a) && !among(bucket.shard_atoms, a); }))
-      continue;
+  for (std::size_t k = 1; k < i.inputs.size(); ++k) {
+    if (!counts(k)) continue;
+    const at::Tensor& own = storage_[i.inputs[k]];
     // In pieces, as what is in bf16 is widened first. The CPU's kernel adds up in few lanes of
     // fp32: over millions of squares that tells 4e-5 less or more, by how they are sharded.
     const at::ScalarType wide = scalar_type(wider(program_.gradient_dtype, Dtype::fp32));

@@ -1,5 +1,9 @@
 // What an executor does with moves: posts collectives, sends and receives, waits for them, and
 // writes what arrived into its slot.
+#include <fmt/format.h>
+
+#include <stdexcept>
+
 #include "run/executor.h"
 
 namespace mw {
@@ -11,11 +15,10 @@ const MoveSteps& Executor::steps(const Instruction& i, const Microbatch& m) {
 }
 
 void Executor::start(const Instruction& i, Microbatch& m, int microbatch) {
-  const auto begun = [&](Underway move) {
-    underway_[{i.pending, i.bucket >= 0 ? -1 : microbatch}] = std::move(move);
-  };
+  const auto begun = [&](Underway move) { underway_[underway(i, microbatch)] = std::move(move); };
   using MoveKind = Move::Kind;
-  if (i.bucket >= 0) return begun(start_flat(i));
+  if (i.code == Code::hook_start) return begun(start_hook(i));
+  if (between_lasting(program_, i)) return begun(start_lasting(i));
   if (i.move.kind == MoveKind::send || i.move.kind == MoveKind::recv)
     return begun(start_transfer(i, m, microbatch));
   if (i.move.kind == MoveKind::shift) return begun(start_shift(i, m, microbatch));
@@ -29,18 +32,18 @@ void Executor::start(const Instruction& i, Microbatch& m, int microbatch) {
   }
 }
 
-// A gather that is awaited by several is there for all after the first.
 void Executor::wait(const Instruction& i, Microbatch& m, int microbatch) {
-  const auto move = underway_.find({i.pending, i.bucket >= 0 ? -1 : microbatch});
-  if (move != underway_.end()) {
-    const at::Tensor done = move->second.finish();
-    if (done.defined()) m.slots[i.outputs[0]] = done;
-    underway_.erase(move);
+  const auto move = underway_.find(underway(i, microbatch));
+  if (move == underway_.end()) {
+    if (i.again && !i.outputs.empty() && tensor(m, i.outputs[0]).defined()) return;
+    const Slots& slots = i.outputs.empty() ? i.inputs : i.outputs;
+    throw std::logic_error(
+        fmt::format("{} of {} waits for transfer {} of {}, which was never begun", name_of(i.code),
+                    i.label, i.pending, slots.empty() ? "no slot" : program_.slots[slots[0]].name));
   }
-  if (i.bucket < 0) return;
-  // The next reduction counts the sum so far once.
-  const Bucket& bucket = program_.buckets[i.bucket];
-  if (bucket.each && !sizes_.of_kind(0).contributes(bucket.reduce)) storage_.begin_sum(i.bucket);
+  const at::Tensor done = move->second.finish();
+  if (done.defined()) m.slots[i.outputs[0]] = done;
+  underway_.erase(move);
 }
 
 Underway Executor::start_transfer(const Instruction& i, Microbatch& m, int microbatch) {

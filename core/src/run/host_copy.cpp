@@ -4,6 +4,8 @@
 
 #include <c10/core/StreamGuard.h>
 
+#include <algorithm>
+
 #include "comm/streams.h"
 
 namespace mw {
@@ -78,6 +80,11 @@ void HostCopies::land() {
   finish();
   for (const auto& stream : {out_, in_})
     if (stream) stream->synchronize();
+}
+
+bool HostCopies::brings(const at::Tensor& tensor) const {
+  return std::any_of(underway_.begin(), underway_.end(),
+                     [&](const Copy& copy) { return !copy.leaves && copy.tensor.is_same(tensor); });
 }
 
 c10::Stream HostCopies::stream_of(const at::Tensor& tensor) {

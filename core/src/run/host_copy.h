@@ -37,6 +37,8 @@ class HostCopies {
   void finish();  // all of them
   void land();    // the host waits until all are there
 
+  // Whether it is a tensor of to_device() that is on its way.
+  bool brings(const at::Tensor& tensor) const;
   // The stream on which a tensor of to_device() arrives, for whoever queues there what reads it,
   // and keeps it until the rank's own stream has waited for that; touch() will not wait for it.
   c10::Stream stream_of(const at::Tensor& tensor);

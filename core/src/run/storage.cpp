@@ -140,11 +140,7 @@ void Storage::add(int slot, const at::Tensor& tensor) {
   written_[slot] = true;
 }
 
-const at::Tensor& Storage::settle(int slot) {
-  const Slot& s = program_.slots[slot];
-  const bool sums = s.bucket < 0 || slot == program_.buckets[s.bucket].flat.gradients ||
-                    slot == program_.buckets[s.bucket].flat.reduced;
-  if (!sums || s.alias_of >= 0) return tensors_[slot];
+void Storage::settle(int slot) {
   const at::Tensor& whole = open(slot);
   std::int64_t end = 0;  // of what parameters sum on their own
   const auto clear = [&](int part, const at::Tensor& tensor) {
@@ -161,12 +157,11 @@ const at::Tensor& Storage::settle(int slot) {
   } else if (end < whole.numel()) {
     whole.narrow(0, end, whole.numel() - end).zero_();
   }
-  return whole;
 }
 
-void Storage::begin_sum(int bucket) {
-  for (int p : program_.buckets[bucket].parameters)
-    written_[program_.parameters[p].gradient_slot] = false;
+void Storage::begin_sum(int slot) {
+  for (int v : views_[slot]) written_[v] = false;
+  written_[slot] = false;
 }
 
 const Bucket& Storage::bucket_of(int parameter) const {

@@ -25,16 +25,17 @@ class Storage {
   // Makes it, or what it is a view of, if it is not there; lets it go with all its views.
   const at::Tensor& open(int slot);
   void drop(int slot) { set(slot, {}); }
+  // One that comes and goes is there as this.
+  void put(int slot, const at::Tensor& tensor) { set(slot, tensor); }
 
-  // Sums of a step: gradients of parameters, what is kept of reduced ones, the loss. Until the
-  // step's first is written they hold the last step's. settle() brings zeros to where nobody wrote.
-  void begin_step() { written_.assign(written_.size(), false); }
+  // Sums: what is added next to the slot, or to any view of it, after begin_sum() overwrites what it
+  // held; settle() brings zeros to where nobody has added anything since. Whatever is made anew
+  // begins.
+  void begin_sum(int slot);
+  void settle(int slot);
   bool written(int slot) const { return written_[slot]; }
   void write(int slot) { written_[slot] = true; }
   void add(int slot, const at::Tensor& tensor);
-  const at::Tensor& settle(int slot);
-  // What is added to the bucket next stands alone: another rank keeps the sum so far.
-  void begin_sum(int bucket);
 
   // A parameter's view into a whole flat tensor of its bucket.
   at::Tensor slice(int parameter, const at::Tensor& whole) const {

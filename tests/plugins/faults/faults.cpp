@@ -128,10 +128,9 @@ class Faults : public mw::Strategy {
   }
   static Instruction doubled_seed(const Instruction& i) { return doubled(i.outputs[0]); }
   static Instruction again(const Instruction& i) { return i; }
-  static Instruction nothing(const Instruction&) {  // a wait for what was not begun
+  static Instruction nothing(const Instruction&) {  // no sum begins
     Instruction i;
-    i.code = Code::wait;
-    i.bucket = 0;
+    i.code = Code::begin_sum;
     i.phase = "backward";
     return i;
   }
