@@ -1,8 +1,9 @@
 # label: parity
-"""Random mixes of strategies, a script's own among them, each verified: equal to one rank, or refused before ranks start.
+"""Random mixes of strategies, a script's own among them. Each is verified: it equals one rank, or is
+refused before ranks start.
 
-A failure prints its seed, number and script. MESHWRIGHT_MIXES="SEED COUNT" tries others, with `--label matrix`; one of
-them alone is `MESHWRIGHT_MIXES="SEED 1 NUMBER"`."""
+A failure prints its seed, number and script. MESHWRIGHT_MIXES="SEED COUNT" tries others, with
+`--label matrix`; one of them alone is `MESHWRIGHT_MIXES="SEED 1 NUMBER"`."""
 
 import concurrent.futures
 import os
@@ -18,7 +19,7 @@ from random_mixes import HEAD, mix
 
 BOUND = 1e-10
 AT_ONCE = 25  # cases of a process
-# Words of torch, of the standard library and of a failed assertion: none of them tells a user what to do.
+# Words of torch, of the standard library and of a failed assertion do not tell a user what to do.
 FOREIGN = re.compile(r"sizes? (of|mismatch|don)|\btensor [ab]\b|INTERNAL|ASSERT|c10|aten|std::|vector::|map::at|Expected|"
                      r"out of range|exception", re.IGNORECASE)
 

@@ -1,4 +1,5 @@
-"""Random mixes of strategies that ship and of a script's own, as Lua: for a seed and a number always the same."""
+"""Random mixes of strategies that ship and of a script's own, as Lua. For a seed and a number they are
+always the same."""
 
 import random
 
