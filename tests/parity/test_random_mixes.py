@@ -1,6 +1,6 @@
 # label: parity
-"""Random mixes of strategies, a script's own among them. Each is verified: it equals one rank, or is
-refused before ranks start.
+"""Random mixes of strategies, a script's own among them. Each is verified: it equals one rank, or
+is refused before ranks start.
 
 A failure prints its seed, number and script. MESHWRIGHT_MIXES="SEED COUNT" tries others, with
 `--label matrix`; one of them alone is `MESHWRIGHT_MIXES="SEED 1 NUMBER"`."""

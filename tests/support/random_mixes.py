@@ -1,5 +1,5 @@
-"""Random mixes of strategies that ship and of a script's own, as Lua. For a seed and a number they are
-always the same."""
+"""Random mixes of strategies that ship and of a script's own, as Lua. For a seed and a number they
+are always the same."""
 
 import random
 
