@@ -199,9 +199,8 @@ class OwnStrategies(ProgramCase):
                 self.assertIn(hint, said)
 
     def test_a_dim_that_an_op_needs_whole_is_said_to_be_so(self):
-        text = ('mw.plan { model = e.model, data = e.data, sequence = 8, batch = 4, optimizer = e.optimizer, plan = {\n'
-                'mw.strategy { name = "mine", axis = { ways = 2 }, rules = { "ffn", { "hidden", where = function(op)\n'
-                'return op.kind == "rms_norm" end } } } } }')
+        text = ('plan { mw.strategy { name = "mine", axis = { ways = 2 }, rules = { "ffn",\n'
+                '{ "hidden", where = function(op) return op.kind == "rms_norm" end } } } }')
         (_, _, message, _), = self.first_problems(text)
         self.assertIn("those that compute over hidden need it whole: rms_norm", message)
 
