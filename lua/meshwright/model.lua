@@ -55,6 +55,11 @@ local function append(name, first, ...)
   if own ~= nil and (type(own) ~= "string" or not own:find("^[%a][%w_.]*$")) then
     core.refuse(("%s: its name must be a word; got %s"):format(name, tostring(own)), 'for example name = "q"')
   end
+  local first_word = own and own:match("^(%w+)%.")
+  if first_word == "shared" or first_word == "layers" then
+    core.refuse(("%s: the name %s says that layers share its parameters, and each layer has its own")
+      :format(name, own), ('name it otherwise, for example name = "%s"'):format(own:match("([^.]*)$")))
+  end
   local outputs = core.op(name, #inputs, options)
   local ops = tape.ops
   ops[#ops + 1] = { op = name, name = own, inputs = inputs, options = options, ["$at"] = core.place() }

@@ -1,9 +1,8 @@
 // A pass that moves weight gradients behind the collectives that do not need them.
 #include "overlap_wgrad.h"
 
-#include <algorithm>
 #include <cstddef>
-#include <set>
+#include <string>
 #include <vector>
 
 namespace tp {
@@ -13,26 +12,6 @@ bool is_piece(const mw::Instruction& i, mw::Piece piece) {
   return i.code == mw::Code::compute && i.piece == piece;
 }
 
-// Whether a later dgrad of [first, last) adds into what an earlier wgrad still has to read.
-bool overwritten(const mw::Program& program, const std::vector<mw::Instruction>& code,
-                 std::size_t first, std::size_t last) {
-  std::set<int> read;
-  for (std::size_t i = first; i < last; ++i) {
-    if (is_piece(code[i], mw::Piece::wgrad)) {
-      for (const auto* list : {&code[i].grad_outputs, &code[i].inputs}) {
-        for (int slot : *list) {
-          if (slot >= 0) read.insert(program.root(slot));
-        }
-      }
-    } else {
-      for (int slot : code[i].grad_inputs) {
-        if (slot >= 0 && read.count(program.root(slot)) > 0) return true;
-      }
-    }
-  }
-  return false;
-}
-
 void delay_wgrads(const mw::Program& program, mw::Segment& segment) {
   std::vector<mw::Instruction>& code = segment.code;
   for (std::size_t n = 0; n < code.size(); ++n) {
@@ -40,26 +19,45 @@ void delay_wgrads(const mw::Program& program, mw::Segment& segment) {
     if (mw::between_lasting(program, code[n])) continue;
     const bool casts = code[n].code == mw::Code::copy && !code[n].move.atoms.empty();
     if (code[n].code != mw::Code::start && !casts) continue;
-    std::size_t first = n;
-    while (first > 0 && (is_piece(code[first - 1], mw::Piece::dgrad) ||
-                         is_piece(code[first - 1], mw::Piece::wgrad))) {
-      --first;
+    std::size_t begins = n;  // where the collective stands
+    for (std::size_t i = n; i-- > 0;) {
+      if (is_piece(code[i], mw::Piece::wgrad)) {
+        if (mw::latest(program, code, i, begins) == begins) mw::move_to(code, i, begins--);
+      } else if (!is_piece(code[i], mw::Piece::dgrad)) {
+        break;
+      }
     }
-    if (overwritten(program, code, first, n)) continue;
-    std::stable_partition(code.begin() + static_cast<std::ptrdiff_t>(first),
-                          code.begin() + static_cast<std::ptrdiff_t>(n) + 1,
-                          [](const mw::Instruction& i) { return !is_piece(i, mw::Piece::wgrad); });
   }
+}
+
+// Where no backward is whole, its weight gradients are works of their own.
+std::string idle(const std::vector<mw::Program>& programs) {
+  bool whole = false, parted = false;
+  for (const mw::Program& program : programs) {
+    for (const mw::SegmentRun& run : program.timeline) {
+      const mw::SegmentKind kind = program.segments[static_cast<std::size_t>(run.segment)].kind;
+      whole = whole || kind == mw::SegmentKind::backward;
+      parted = parted || kind == mw::SegmentKind::dgrad;
+    }
+  }
+  if (whole || !parted) return "";
+  return "tp: overlap = true does nothing here: the schedule parts every backward into I and W, "
+         "and "
+         "an I has no weight gradient to compute beside its all-reduces";
 }
 
 }  // namespace
 
 mw::Pass overlap_wgrad() {
-  return {"overlap wgrad", [](mw::Program& program) {
-            for (mw::Segment& segment : program.segments) {
-              if (segment.kind == mw::SegmentKind::backward) delay_wgrads(program, segment);
-            }
-          }};
+  mw::Pass pass;
+  pass.name = "overlap wgrad";
+  pass.run = [](mw::Program& program) {
+    for (mw::Segment& segment : program.segments) {
+      if (segment.kind == mw::SegmentKind::backward) delay_wgrads(program, segment);
+    }
+  };
+  pass.note = idle;
+  return pass;
 }
 
 }  // namespace tp

@@ -119,6 +119,8 @@ end
             ("plan(whole, {}, { layers = 0 })", 2, "option.range model.layers"),
             ("plan(function(x) return x + x:attention { name = 'a' } + x:rms_norm { name = 'a' } end)", 2,
              "model.twice model.block"),
+            ("plan(function(x) return x + x:attention { name = 'shared.a' } end)", 2, "script.argument"),
+            ("plan(function(x) return x + x:attention { name = 'layers.0.a' } end)", 2, "script.argument"),
             ("plan(function(x) return x + x:swiglu() end)", 2, "script.argument"),
             ("plan(function(x) return x + 1 end)", 2, "script.argument"),
             ("local kept; plan(function(x) kept = kept or x:rms_norm() return x + kept end)", 2, "script.argument"),

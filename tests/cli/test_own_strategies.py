@@ -65,7 +65,7 @@ MIXES = [
 
 SMALL = """\
 local mw = require "meshwright"
-local tp = mw.plugin "tp"
+local tp, pp = mw.plugins("tp", "pp")
 local e = { model = mw.llama { layers = 2, hidden = 16, heads = 4, ffn = 24, vocab = 32 }, data = mw.synthetic {},
             sequence = 8, batch = 4, optimizer = mw.sgd { lr = 1 }, steps = 2 }
 local function plan(list) e.plan = list return mw.plan(e) end
@@ -187,7 +187,9 @@ class OwnStrategies(ProgramCase):
             ('"ffn", "ffn"', "", "rule.twice plan[1].rules[2]", "say it once"),
             ('"ffn", { "heads", axis = "tp" }', ", tp(2)", "rule.twice plan[2]", "leave one of them out"),
             ('"ffn", { "seq", axis = "tp" }', ", tp(2)", "rule.clash plan[2]", "axis of its own"),
-            ('{ "ffn", where = function(op) return 3 end }', "", "function.result plan[1].rules[1].where", "true or false"),
+            ('"ffn", { "hidden", where = function(op) return op.kind == "rms_norm" end }', "",
+             "rule.matches-nothing plan[1].rules[2]", "linear"),
+            ('"ffn", { "vocab", axis = "pp" }', ", pp(2)", "rule.stages plan[1].rules[2]", "name another axis, mine"),
         ]
         problems = self.first_problems(*(head % (rules, more) for rules, more, *_ in cases))
         for (rules, _, problem, hint), (found, at, message, said) in zip(cases, problems):
@@ -195,6 +197,23 @@ class OwnStrategies(ProgramCase):
                 self.assertEqual(found, problem, message)
                 self.assertEqual(at, 0 if "rules" in problem else 2, message)
                 self.assertIn(hint, said)
+
+    def test_a_dim_that_an_op_needs_whole_is_said_to_be_so(self):
+        text = ('plan { mw.strategy { name = "mine", axis = { ways = 2 }, rules = { "ffn",\n'
+                '{ "hidden", where = function(op) return op.kind == "rms_norm" end } } } }')
+        (_, _, message, _), = self.first_problems(text)
+        self.assertIn("those that compute over hidden need it whole: rms_norm", message)
+
+    def test_a_where_is_taken_as_if_takes_it(self):
+        rules = ['function(op) return op.name:find("mlp") end', 'function(op) return op.name:find("mlp") ~= nil end',
+                 'function(op) return op.name:match("mlp") end', 'function(op) return op.name:find("mlp") and {} end',
+                 'function(op) if op.name:find("mlp") then return 0 end end']
+        text = SMALL + "".join(
+            f'plan {{ mw.strategy {{ name = "mine", axis = {{ ways = 2 }}, rules = {{ {{ "ffn", where = {where} }} }} }} }}\n'
+            for where in rules)
+        plans = [line["plan_hash"] for line in self.all("run", self.write(text)) if line["kind"] == "plan"]
+        self.assertEqual(len(plans), len(rules))
+        self.assertEqual(len(set(plans)), 1)
 
     def test_a_function_that_throws_names_its_own_line(self):
         text = ('local mine = mw.strategy { name = "mine", axis = {}, rules = { { "ffn", where = function(op)\n'

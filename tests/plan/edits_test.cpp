@@ -83,4 +83,74 @@ TEST_CASE("Insertions at no place of the segment throw, and change nothing") {
   CHECK(labels(segment) == "abc");
 }
 
+TEST_CASE("Neighbours may change places where neither writes what the other uses") {
+  Program program;
+  program.slots.resize(12);
+  program.slots[5].alias_of = 4;
+  const auto both = [&](const Instruction& a, const Instruction& b) {
+    CHECK(may_swap(program, a, b) == may_swap(program, b, a));
+    return may_swap(program, a, b);
+  };
+  CHECK(both(named("a", {1}, {2}), named("b", {1}, {3})));        // both read
+  CHECK_FALSE(both(named("a", {1}, {2}), named("b", {2}, {3})));  // one reads what is written
+  CHECK_FALSE(both(named("a", {1}, {2}), named("b", {3}, {1})));  // one writes what is read
+  CHECK_FALSE(both(named("a", {1}, {2}), named("b", {3}, {2})));  // both write
+  CHECK_FALSE(both(named("a", {4}, {2}), named("b", {3}, {5})));  // under another name
+  Instruction lets_go = named("a", {1}, {2});
+  lets_go.release = {6};
+  CHECK(both(lets_go, named("b", {3}, {7})));
+  CHECK_FALSE(both(lets_go, named("b", {6}, {7})));
+
+  Instruction wgrad;
+  wgrad.piece = Piece::wgrad;
+  wgrad.inputs = {1};
+  wgrad.grad_outputs = {2};
+  wgrad.grad_inputs = {3};
+  CHECK(both(wgrad, named("b", {2}, {7})));
+  CHECK_FALSE(both(wgrad, named("b", {3}, {7})));  // a gradient's reduction
+  CHECK_FALSE(both(wgrad, named("b", {7}, {2})));
+  CHECK_FALSE(both(wgrad, named("b", {7}, {1})));
+}
+
+TEST_CASE("What is begun stays before its wait, and transfers over the same ranks in order") {
+  Program program;
+  program.slots.resize(12);
+  const auto transfer = [](Code code, int pending, int from, int to, std::vector<int> atoms) {
+    Instruction i = named("t", {from}, {to});
+    i.code = code;
+    i.pending = pending;
+    i.move.atoms = std::move(atoms);
+    return i;
+  };
+  const Instruction start = transfer(Code::start, 0, 1, 2, {0}),
+                    wait = transfer(Code::wait, 0, 1, 2, {0});
+  CHECK_FALSE(may_swap(program, start, wait));
+  CHECK_FALSE(may_swap(program, start, transfer(Code::start, 1, 3, 4, {0})));
+  CHECK(may_swap(program, start, transfer(Code::start, 1, 3, 4, {1})));
+  CHECK(may_swap(program, wait, transfer(Code::start, 1, 3, 4, {0})));
+  CHECK_FALSE(may_swap(program, wait, named("w", {5}, {1})));  // what is still being sent
+  CHECK(may_swap(program, wait, named("r", {1}, {5})));
+}
+
+TEST_CASE("An instruction goes as far as its neighbours let it, and no further than asked") {
+  Program program;
+  program.slots.resize(12);
+  std::vector<Instruction> code = {named("a", {1}, {2}), named("b", {3}, {4}), named("c", {5}, {6}),
+                                   named("d", {2}, {7}), named("e", {8}, {9})};
+  CHECK(latest(program, code, 0, code.size()) == 2);
+  CHECK(latest(program, code, 0, 1) == 1);
+  CHECK(latest(program, code, 4, code.size()) == 4);
+  CHECK(earliest(program, code, 3, 0) == 1);
+  CHECK(earliest(program, code, 4, 2) == 2);
+  CHECK(earliest(program, code, 0, 0) == 0);
+  Segment segment;
+  segment.code = code;
+  move_to(segment.code, 0, 2);
+  CHECK(labels(segment) == "bcade");
+  move_to(segment.code, 4, 0);
+  CHECK(labels(segment) == "ebcad");
+  move_to(segment.code, 1, 1);
+  CHECK(labels(segment) == "ebcad");
+}
+
 }  // namespace mw::test

@@ -15,6 +15,7 @@
 // (shard_storage.cpp) uses most of the verbs.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -54,6 +55,9 @@ struct Pass {
   // for reductions or storage is refused where no gradient is a sum over that axis.
   std::string axis = {};
   std::string strategy = {}, place = {};  // of who brings it, for messages; set by Draft::add_pass
+  // A sentence for the printed plan about what came of the pass, or "". Asked once all passes have
+  // run, for the programs of all stages; empty: there is nothing to say.
+  std::function<std::string(const std::vector<Program>&)> note = {};
 };
 
 // ---- The core's own passes, which several forms use.
@@ -103,6 +107,21 @@ class Insertions {
   void check(const Segment& segment) const;
   std::multimap<int, std::vector<Instruction>> list_;
 };
+
+// Whether two neighbours of a segment's code may change places: neither writes, begins to fill or
+// lets go of what the other one uses, and what both send over the same ranks stays in order. The
+// numbers are then the same bit for bit, whoever made the two. Two parameters' slots are two
+// storages, though they are views of one flat slot.
+bool may_swap(const Program& program, const Instruction& first, const Instruction& second);
+// The place to which the instruction at `at` may go, one neighbour after the other (may_swap): the
+// last one, at most `limit`, or the first one, at least `limit`. It is `at` where it may not move.
+std::size_t latest(const Program& program, const std::vector<Instruction>& code, std::size_t at,
+                   std::size_t limit);
+std::size_t earliest(const Program& program, const std::vector<Instruction>& code, std::size_t at,
+                     std::size_t limit);
+// Takes the instruction at `from` out and puts it in so that it stands at `to`. A pass that asks
+// latest() or earliest() for the place changes no result.
+void move_to(std::vector<Instruction>& code, std::size_t from, std::size_t to);
 
 // Appends a slot; its index. References into Program::slots do not outlive the call.
 int add_slot(Program& program, Slot slot);

@@ -76,6 +76,79 @@ std::vector<Instruction> Insertions::into_copy(const Segment& segment) {
   return merged(segment.code.begin(), segment.code.size(), list_);
 }
 
+namespace {
+
+// Calls `visit` with each slot that the instruction uses, and whether it writes it. What is sent or
+// on its way is used from the start to the wait, which both have its slots.
+template <class Visit>
+void visit_uses(const Instruction& i, const Visit& visit) {
+  const bool backward = i.code == Code::compute && i.piece != Piece::forward;
+  const auto all = [&](const Slots& slots, bool writes) {
+    for (const int slot : slots) {
+      if (slot >= 0) visit(slot, writes);
+    }
+  };
+  all(i.inputs, i.in_place);
+  all(i.outputs, !backward);
+  all(i.saved, !backward);
+  all(i.grad_outputs, false);
+  all(i.grad_inputs, true);
+  all(i.release, true);
+}
+
+bool overlap(const Program& program, int a, int b) {
+  if (a == b) return true;
+  const auto of_parameter = [&](int slot) {
+    return program.slots[slot].persistent && program.slots[slot].bucket < 0;
+  };
+  return !(of_parameter(a) && of_parameter(b)) && program.root(a) == program.root(b);
+}
+
+// The atoms whose ranks the instruction exchanges something with; null: it begins no transfer.
+const std::vector<int>* ranks_of(const Program& program, const Instruction& i) {
+  if (i.ring) return &program.rotations.at(i.op).atoms;
+  return i.code == Code::start ? &i.move.atoms : nullptr;
+}
+
+}  // namespace
+
+bool may_swap(const Program& program, const Instruction& first, const Instruction& second) {
+  for (const Instruction* i : {&first, &second}) {
+    if (i->code == Code::totals || i->update != Update::none) return false;
+  }
+  if (first.pending >= 0 && first.pending == second.pending) return false;
+  const std::vector<int>*a = ranks_of(program, first), *b = ranks_of(program, second);
+  if (a != nullptr && b != nullptr && *a == *b && first.move.stages == second.move.stages)
+    return false;
+  bool apart = true;
+  visit_uses(first, [&](int one, bool writes_one) {
+    visit_uses(second, [&](int other, bool writes_other) {
+      if (writes_one || writes_other) apart = apart && !overlap(program, one, other);
+    });
+  });
+  return apart;
+}
+
+std::size_t latest(const Program& program, const std::vector<Instruction>& code, std::size_t at,
+                   std::size_t limit) {
+  std::size_t to = at;
+  while (to < limit && to + 1 < code.size() && may_swap(program, code[at], code[to + 1])) ++to;
+  return to;
+}
+
+std::size_t earliest(const Program& program, const std::vector<Instruction>& code, std::size_t at,
+                     std::size_t limit) {
+  std::size_t to = at;
+  while (to > limit && may_swap(program, code[to - 1], code[at])) --to;
+  return to;
+}
+
+void move_to(std::vector<Instruction>& code, std::size_t from, std::size_t to) {
+  const auto at = [&](std::size_t i) { return code.begin() + static_cast<std::ptrdiff_t>(i); };
+  if (from < to) std::rotate(at(from), at(from + 1), at(to + 1));
+  if (to < from) std::rotate(at(to), at(from), at(from + 1));
+}
+
 int add_slot(Program& program, Slot slot) {
   program.slots.push_back(std::move(slot));
   return static_cast<int>(program.slots.size()) - 1;

@@ -57,6 +57,7 @@ class ProgramMaker {
   }
 
   void run(std::vector<WrongWays>& wrong) {
+    refuse_on_stages(draft_, problems_);
     const Derived derived = derive(*plan_.graph, plan_.mesh, draft_.rules(), draft_.storage(),
                                    problems_, draft_.rotations());
     wrong.insert(wrong.end(), derived.wrong_ways.begin(), derived.wrong_ways.end());
@@ -236,7 +237,23 @@ class ProgramMaker {
       drop_unused(program);
       complete(program);
     }
+    note_passes(passes);
     check_shared_hooks();
+  }
+
+  // Programs may be finished several times, for one schedule after the other.
+  void note_passes(const std::vector<Pass>& passes) {
+    for (const Pass& pass : passes) {
+      if (!pass.note) continue;
+      try {
+        const std::string note = call_plugin({pass.strategy, pass.place}, "described a pass",
+                                             [&] { return pass.note(plan_.programs); });
+        if (!note.empty() && std::count(plan_.notes.begin(), plan_.notes.end(), note) == 0)
+          plan_.notes.push_back(note);
+      } catch (const Error& error) {
+        problems_.add(error);
+      }
+    }
   }
 
   // A pass for the sums of gradients over an axis, where there are none.

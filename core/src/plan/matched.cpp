@@ -22,6 +22,24 @@ Problem refused(const Rule& rule, const char* code, std::string message, std::st
                     {Stage::plan, code, std::move(option), std::move(message), std::move(hint)});
 }
 
+// Why a rule's `where` takes no op that an axis could cut along the dim. `taken`: kinds that it
+// takes.
+std::string why_none(const Graph& graph, const Rule& rule, const std::string& text,
+                     const std::string& taken) {
+  if (taken.empty())
+    return fmt::format("{} is for particular ops, and its `where` takes none", text);
+  const std::string whole = kinds_of(graph, [&](const Op& op) {
+    return contains(op.space(), rule.dim) && (!rule.where || rule.where(op));
+  });
+  if (!whole.empty()) {
+    return fmt::format(
+        "{} is for particular ops ({}), and those that compute over {} need it whole: {}", text,
+        taken, rule.dim.name(), whole);
+  }
+  return fmt::format("{} is for particular ops ({}), none of which computes over {}", text, taken,
+                     rule.dim.name());
+}
+
 // Why a rule takes no op, and what it could take; nothing to say if the model declares the
 // dim and has no op of it.
 // `takers`: who else cuts ops with the dim on the axis, each with what.
@@ -42,14 +60,11 @@ void refuse_rule(const Graph& graph, const Rule& rule, const std::string& takers
     return;
   }
   const std::string here = fmt::format("{}; of these, {}", kinds, takers);
-  problems.add(refused(
-      rule, "rule.matches-nothing",
-      taken.empty() ? fmt::format("{} is for particular ops, and its `where` takes none", text)
-                    : fmt::format("{} is for particular ops ({}), none of which computes over {}",
-                                  text, taken, rule.dim.name()),
-      kinds.empty() ? dims_there_are(graph, rule.dim)
-                    : fmt::format("kinds of ops with {}: {}", rule.dim.name(),
-                                  taken.empty() && !takers.empty() ? here : kinds)));
+  problems.add(refused(rule, "rule.matches-nothing", why_none(graph, rule, text, taken),
+                       kinds.empty()
+                           ? dims_there_are(graph, rule.dim)
+                           : fmt::format("kinds of ops with {}: {}", rule.dim.name(),
+                                         taken.empty() && !takers.empty() ? here : kinds)));
 }
 
 bool same_claim(const Rule& a, const Rule& b) {
@@ -98,6 +113,12 @@ std::vector<bool> atoms_in_use(const Draft& draft, const Derived& derived) {
   if (draft.pipeline()) use(draft.pipeline()->axis);
   for (const Pass& pass : draft.passes()) use(pass.axis);
   return used;
+}
+
+bool meet(const std::vector<int>& some, const std::vector<int>& others) {
+  return std::any_of(some.begin(), some.end(), [&](int atom) {
+    return std::find(others.begin(), others.end(), atom) != others.end();
+  });
 }
 
 // Whether something speaks of the axis by its name.
@@ -160,6 +181,32 @@ void Matched::refuse(const Graph& graph, const std::vector<RotationRule>& rotati
                     rule.dim.name(), rule.axis),
         fmt::format("parameters with {}: {}", rule.dim.name(), parameters_with(graph, rule.dim))));
   }
+}
+
+void refuse_on_stages(const Draft& draft, Problems& problems) {
+  if (!draft.pipeline() || draft.pipeline()->axis.empty()) return;
+  const Mesh& mesh = draft.mesh();
+  const Axis& stages = mesh.axis(draft.pipeline()->axis);
+  std::vector<std::string> others;
+  for (const Axis& axis : mesh.axes()) {
+    if (axis.ways > 1 && !meet(axis.atoms, stages.atoms)) others.push_back(axis.name);
+  }
+  const auto refuse = [&](const auto& rule, const std::vector<int>& atoms, const char* what) {
+    if (stages.ways == 1 || !meet(atoms, stages.atoms)) return;
+    problems.add(refused(
+        rule, "rule.stages",
+        fmt::format(
+            "{}{} cannot hold: the ranks of {} are {} stages of the pipeline, each of which "
+            "has other layers, so no tensor can be cut over them",
+            what, rule_text(rule.dim, rule.axis), stages.name, stages.ways),
+        others.empty() ? "give the strategy an axis of its own"
+                       : "name another axis, " + join(others) + ", or give the strategy its own"));
+  };
+  for (const Rule& rule : draft.rules()) refuse(rule, rule.atoms(mesh), "");
+  for (const StorageRule& rule : draft.storage())
+    refuse(rule, mesh.axis(rule.axis).atoms, "stored ");
+  for (const RotationRule& rule : draft.rotations())
+    refuse(rule, mesh.axis(rule.axis).atoms, "rotating ");
 }
 
 void refuse_idle_axes(const Draft& draft, const Derived& derived,

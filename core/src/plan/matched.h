@@ -39,6 +39,10 @@ class Matched {
   std::set<const StorageRule*> storage_;
 };
 
+// Adds a problem for each rule that would cut, store or rotate a dim over ranks that are stages of
+// the pipeline: these run different layers, so that no tensor lies on all of them.
+void refuse_on_stages(const Draft& draft, Problems& problems);
+
 // Adds a problem for each axis of several ranks on which nothing lives, and so all of them would do
 // the same work: no op is computed, no parameter stored in parts there, no pass works on it, and it
 // has no stages. `asked`: who asked for each axis.

@@ -17,6 +17,8 @@ View::Moves ViewMoves::of(int value, const Layout& from, const Layout& to) {
   const Value& moved = graph_.value(value);
   if (graph_.sparse.has(moved.dims)) {
     try {
+      // Such an index tells which of the tokens that its maker has a row is of; others have others.
+      if (moved.scalar == Scalar::index) throw std::invalid_argument("no exchange of indices");
       return std::make_shared<const std::vector<Move>>(
           sparse_moves(from, to, graph_.sparse.dims.front()));
     } catch (const std::invalid_argument&) {

@@ -94,10 +94,11 @@ void CodeFootprint::run() {
   }
 }
 
-// Tokens and labels are read together, then cut to the rank's columns: a copy, but of one row.
+// Tokens and labels of the same rows are read together, then cut to the rank's columns: a copy,
+// but of one row.
 void CodeFootprint::load() {
   const std::int64_t sequence = program_.graph->size("seq");
-  bool read = false;
+  Few<Range, 2> read;
   double bytes = 0;
   for (int slot : i_.outputs) {
     const Slot& s = program_.slots[slot];
@@ -108,13 +109,18 @@ void CodeFootprint::load() {
       fresh(slot, Category::buffers);
       continue;
     }
-    for (int k = 0; !read && k < 2; ++k)
-      make(scratch_holder(k), cut.rows.size * sequence * 8, Category::buffers);
-    read = true;
+    const auto same = [&](const Range& rows) { return cut.of_rows(rows); };
+    const auto known =
+        static_cast<int>(std::find_if(read.begin(), read.end(), same) - read.begin());
+    if (known == static_cast<int>(read.size())) {
+      for (int k = 0; k < 2; ++k)
+        make(scratch_holder(2 * known + k), cut.rows.size * sequence * 8, Category::buffers);
+      read.push_back(cut.rows);
+    }
     if (cut.copies) {
       fresh(slot, Category::buffers);
     } else {
-      share(slot, scratch_holder(s.name == "labels" ? 1 : 0), 0);
+      share(slot, scratch_holder(2 * known + (s.name == "labels" ? 1 : 0)), 0);
     }
   }
   copies(2 * bytes);

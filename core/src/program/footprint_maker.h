@@ -30,8 +30,9 @@ class FootprintMaker {
   static bool has(Asks asks, Asks part) {
     return (static_cast<int>(asks) & static_cast<int>(part)) != 0;
   }
-  // A load's own scratches have the numbers before this.
-  static constexpr int pass_scratch = 2;
+  // A load's own scratches have the numbers before this: of tokens and labels, which it may have to
+  // read in two ranges of rows.
+  static constexpr int pass_scratch = 4;
   static Holder slot_holder(int slot) { return {Holder::Kind::slot, slot}; }
   static Holder scratch_holder(int number) { return {Holder::Kind::scratch, number}; }
   double touched(int slot) const { return static_cast<double>(rank_.bytes(slot)); }

@@ -196,6 +196,19 @@ Layout after(const Layout& layout, const Move& move) {
   return next;
 }
 
+namespace {
+
+// Whether an atom inside `outer` cuts the groups before and after: it holds other groups than those
+// that an exchange over `outer` brings to its ranks.
+bool cut_inside(const Layout& from, const Layout& to, std::size_t outer, Dim group) {
+  for (std::size_t a = outer + 1; a < from.size(); ++a) {
+    if (on(from[a], group) && on(to[a], group)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 std::vector<Move> sparse_moves(const Layout& from, const Layout& to, Dim group) {
   Move sum, keep, exchange;
   sum.kind = Move::Kind::all_reduce;
@@ -210,7 +223,7 @@ std::vector<Move> sparse_moves(const Layout& from, const Layout& to, Dim group) 
     } else if (from[a].is_replicate() && to[a].is_partial()) {
       keep.atoms.push_back(atom);
     } else if (from[a].is_shard() && to[a].is_shard() &&
-               (from[a].dim == group) != (to[a].dim == group)) {
+               (from[a].dim == group) != (to[a].dim == group) && !cut_inside(from, to, a, group)) {
       exchange.atoms.push_back(atom);
       ++(to[a].dim == group ? out : back);
       exchange.from = from[a].dim;

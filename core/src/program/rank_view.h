@@ -37,6 +37,9 @@ struct DataCut {
   Range rows;                  // of the microbatch's
   std::vector<Range> columns;  // of all, as they lie
   bool copies = false;         // else it is a view of the rows that are read
+  bool of_rows(const Range& other) const {
+    return rows.offset == other.offset && rows.size == other.size;
+  }
 };
 
 class RankView {

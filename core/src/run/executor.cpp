@@ -281,11 +281,17 @@ struct Executor::Codes {
     }
   }
 
+  // Rows of the microbatch's data. An op may take tokens in other rows than another op the labels.
+  struct SampledRows {
+    Range range;
+    at::Tensor tokens, labels;
+  };
+
   void load() {
     Ledger::Scope scope(e.ledger_, Category::buffers);
     const std::int64_t sequence = e.graph_.size("seq");
     const auto cpu = at::TensorOptions().dtype(at::kLong);
-    at::Tensor tokens, labels;
+    std::vector<SampledRows> sampled;
     for (int slot : i.outputs) {
       const Slot& s = e.program_.slots[slot];
       const DataCut cut = m.sizes->data_cut(slot);
@@ -297,14 +303,16 @@ struct Executor::Codes {
         }
         data = runs.size() == 1 ? runs[0] : at::cat(runs);
       } else if (s.name == "tokens" || s.name == "labels") {
-        if (!tokens.defined()) {
-          tokens = at::empty({cut.rows.size, sequence}, cpu);
-          labels = at::empty({cut.rows.size, sequence}, cpu);
+        auto rows = std::find_if(sampled.begin(), sampled.end(),
+                                 [&](const SampledRows& of) { return cut.of_rows(of.range); });
+        if (rows == sampled.end()) {
+          rows = sampled.insert(rows, {cut.rows, at::empty({cut.rows.size, sequence}, cpu),
+                                       at::empty({cut.rows.size, sequence}, cpu)});
           e.input_.data->sample_rows(
               e.input_.first_sample(e.step_) + e.program_.first_row(microbatch) + cut.rows.offset,
-              tokens, labels);
+              rows->tokens, rows->labels);
         }
-        data = in_runs(s.name == "labels" ? labels : tokens, 1, cut.columns);
+        data = in_runs(s.name == "labels" ? rows->labels : rows->tokens, 1, cut.columns);
         if (cut.copies) data = data.contiguous();
       } else {  // a model file's mistake
         throw std::logic_error("the model asks for the data value \"" + s.name +

@@ -50,12 +50,9 @@ Json describe_op(const Op& op, const std::set<std::string>& claimed) {
           {"claimed", claimed}};
 }
 
-bool read_answer(const Json& answer, const std::string& key, const std::string& about) {
-  if (answer.is_boolean()) return answer.get<bool>();
-  if (answer.is_null()) return false;
-  throw Error(Stage::plan, "function.result", key,
-              fmt::format("the function returned {} for {}", json_text(answer), about),
-              "return true or false");
+// What a script's function answers holds as Lua has it: all but nil and false.
+bool holds(const Json& answer) {
+  return answer.is_boolean() ? answer.get<bool>() : !answer.is_null();
 }
 
 bool shares_atoms(const std::vector<int>& a, const std::vector<int>& b) {
@@ -66,11 +63,10 @@ bool shares_atoms(const std::vector<int>& a, const std::vector<int>& b) {
 // One `where` in one draft: whether its rule holds in an op. Each op is asked about once.
 class Where {
  public:
-  Where(const Draft& draft, std::string strategy, std::string axis, std::string key, Ask ask)
+  Where(const Draft& draft, std::string strategy, std::string axis, Ask ask)
       : draft_(draft),
         strategy_(std::move(strategy)),
         axis_(std::move(axis)),
-        key_(std::move(key)),
         ask_(std::move(ask)) {}
 
   bool operator()(const Op& op) {
@@ -89,9 +85,9 @@ class Where {
         if (first) anyone_asking = false;
       }
     } asked{asking_, first};
-    const bool holds = read_answer(ask_({describe_op(op, claimed(op))}), key_, op.name);
-    if (first) known_.emplace(op.name, holds);
-    return holds;
+    const bool answer = holds(ask_({describe_op(op, claimed(op))}));
+    if (first) known_.emplace(op.name, answer);
+    return answer;
   }
 
  private:
@@ -111,7 +107,7 @@ class Where {
 
   static inline thread_local bool anyone_asking = false;
   const Draft& draft_;
-  std::string strategy_, axis_, key_;
+  std::string strategy_, axis_;
   Ask ask_;
   std::map<std::string, bool> known_;  // by op
   bool asking_ = false;
@@ -128,16 +124,15 @@ class ScriptStrategy : public Strategy {
     int number = 0;
     for (const Values& rule : rules(draft)) {
       draft.about(fmt::format("rules[{}]", ++number));
-      for (const std::string& axis : axes_of(draft, rule)) add_rule(draft, rule, axis, number);
+      for (const std::string& axis : axes_of(draft, rule)) add_rule(draft, rule, axis);
     }
     number = 0;
     Problems none;
     const Json& stored = table_.has("store") ? table_.at("store") : Json::array();
     for (const Values& rule : read_store(stored, "store", none)) {
-      const std::string option = fmt::format("store[{}]", ++number);
-      draft.about(option);
+      draft.about(fmt::format("store[{}]", ++number));
       for (const std::string& axis : axes_of(draft, rule))
-        draft.store(rule.text("dim"), axis, stored_where(rule, option));
+        draft.store(rule.text("dim"), axis, stored_where(rule));
     }
     draft.about("");
     if (table_.has("bucket")) draft.add_pass(bucket_gradients(table_.integer("bucket")));
@@ -192,7 +187,7 @@ class ScriptStrategy : public Strategy {
     return names;
   }
 
-  void add_rule(Draft& draft, const Values& rule, const std::string& axis, int number) const {
+  void add_rule(Draft& draft, const Values& rule, const std::string& axis) const {
     const Dim dim(rule.text("dim"));
     if (rule.flag("optional") && !can_cut(draft, dim, axis)) return;
     std::vector<int> atoms;
@@ -202,8 +197,7 @@ class ScriptStrategy : public Strategy {
     }
     std::function<bool(const Op&)> where;
     if (rule.has("where")) {
-      const auto asked = std::make_shared<Where>(
-          draft, name_, axis, fmt::format("rules[{}].where", number), function_of(rule));
+      const auto asked = std::make_shared<Where>(draft, name_, axis, function_of(rule));
       where = [asked](const Op& op) { return (*asked)(op); };
     }
     if (where || !atoms.empty()) {
@@ -243,12 +237,10 @@ class ScriptStrategy : public Strategy {
     return own.function("where");
   }
 
-  std::function<bool(const Value&)> stored_where(const Values& rule,
-                                                 const std::string& option) const {
+  std::function<bool(const Value&)> stored_where(const Values& rule) const {
     if (!rule.has("where")) return {};
-    return [ask = function_of(rule), key = option + ".where"](const Value& value) {
-      return read_answer(ask({Json{{"name", value.name}, {"dims", names_of(value.dims)}}}), key,
-                         value.name);
+    return [ask = function_of(rule)](const Value& value) {
+      return holds(ask({Json{{"name", value.name}, {"dims", names_of(value.dims)}}}));
     };
   }
 

@@ -1,5 +1,7 @@
 // Attention as an op: causal or over a window, with grouped keys, whole or with keys that arrive
 // in ring steps from other ranks.
+#include <limits>
+
 #include "meshwright/ops.h"
 #include "model/ops/attend.h"
 #include "model/ops/blocks.h"
@@ -90,10 +92,22 @@ struct Shape {
   std::int64_t batch = 0, queries = 0, heads = 0;
   std::int64_t head_dim = 0, value_dim = 0;
   std::int64_t keys = 0, read = 0;  // that are here; up to the last that some query sees
+  std::int64_t all_keys = 0;
 
   // The kernel's results are the op's own.
   bool one() const {
     return blocks.size() == 1 && blocks[0].queries.size == queries && blocks[0].keys.size == read;
+  }
+  // Every query's own token is among the keys that are here.
+  bool own() const {
+    std::int64_t seen = 0;
+    for (const Block& block : blocks) seen += block.sight.causal() ? block.queries.size : 0;
+    return seen == queries;
+  }
+  // What a query sees of its own token's shard may have to be merged with what it saw of shards
+  // that came before: in a ring beside another axis that cuts the queries.
+  bool comes_later(const Block& block) const {
+    return !block.sight.causal() || (keys < all_keys && keys != queries);
   }
   AttendSizes sizes(const Block& block) const {
     return {batch,    heads,     block.queries.size, block.keys.size,
@@ -113,6 +127,7 @@ Shape shape_of(const Op& op, const LocalDims& dims, std::int64_t window) {
   shape.head_dim = dims.at(q[3]).size;
   shape.value_dim = dims.at(op.inputs[2].dims[3]).size;
   shape.keys = dims.at(k[1]).size;
+  shape.all_keys = dims.at(k[1]).global;
   for (const Block& block : shape.blocks) {
     shape.read = std::max(shape.read, block.keys.offset + block.keys.size);
   }
@@ -169,12 +184,16 @@ class Attention final : public OpType {
       set_outputs(call, {at::empty(call.dims.shape(op.output_dims[0]), q.options())});
       call.saved = {
           at::empty({shape.batch, shape.heads, shape.queries}, q.options().dtype(wide(q)))};
+      if (!shape.own()) {  // some query's own token comes in a later ring step
+        call.outputs[0].zero_();
+        call.saved[0].fill_(-std::numeric_limits<double>::infinity());
+      }
     }
     for (const Block& block : shape.blocks) {
       const Attended made =
           attend(part(q, block.queries), part(k, block.keys), part(v, block.keys), block.sight);
       const Attended sum = part({call.outputs[0], call.saved[0]}, block.queries);
-      if (block.sight.causal()) {
+      if (block.sight.causal() && call.ring_step == 0) {
         sum.out.copy_(made.out);
         sum.lse.copy_(made.lse);
       } else {
@@ -189,6 +208,8 @@ class Attention final : public OpType {
       for (const std::size_t i : {1, 2}) {
         if (wanted(call, i)) deliver(call, i, at::zeros_like(call.inputs[i]));
       }
+      // Later ring steps add to the queries' gradient.
+      if (call.ring_step == 0 && wanted(call, 0)) deliver(call, 0, at::zeros_like(call.inputs[0]));
       return;
     }
     AttendGradients made = gradients(call, shape);
@@ -231,16 +252,16 @@ class Attention final : public OpType {
       cost.executed += attend_executed(sizes, backward);
       cost.bytes += static_cast<double>((backward ? 2 : 1) * (queries + made + keys) + lse);
       std::int64_t results = 0;  // that are not the op's own
-      if (shape.one() && (backward || sizes.sight == Sight::Kind::same)) {
+      const bool merges = shape.comes_later(block);
+      if (shape.one() && (backward || !merges)) {
         // A later ring step's share of q's gradient is added to those before.
-        results = backward && sizes.sight != Sight::Kind::same ? queries : 0;
+        results = backward && merges ? queries : 0;
       } else if (backward) {
         results = queries + keys;
       } else {
         results = made + lse;
         // A half type's output is weighted in fp32: a copy, and its product.
         const std::int64_t weighted = element < 4 ? 2 * made * wide_element(element) / element : 0;
-        const bool merges = sizes.sight != Sight::Kind::same;
         merging = std::max(merging, results + (merges ? 2 * lse + weighted : 0));
       }
       add_call(cost.calls, attend_call(sizes, backward, around + results));
