@@ -16,7 +16,6 @@ find_package(Boost 1.74 REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(fmt REQUIRED)
-find_package(spdlog REQUIRED)
 find_package(Threads REQUIRED)
 
 # What a plugin author compiles against: the SDK's folder, torch, fmt and Boost.DLL's switch.
@@ -55,9 +54,9 @@ add_library(meshwright_core SHARED ${core_sources})
 set_target_properties(meshwright_core PROPERTIES OUTPUT_NAME meshwright DEFINE_SYMBOL "")
 target_include_directories(meshwright_core PUBLIC "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/core/src>")
 target_compile_definitions(meshwright_core PUBLIC
-  "$<BUILD_INTERFACE:MESHWRIGHT_VERSION=\"${PROJECT_VERSION}\">" SPDLOG_FMT_EXTERNAL)
+  "$<BUILD_INTERFACE:MESHWRIGHT_VERSION=\"${PROJECT_VERSION}\">")
 # The tests reach inside and so need what the core uses; whoever links the installed one does not.
-foreach(library IN ITEMS PkgConfig::lua PkgConfig::hdf5 ${MESHWRIGHT_HDF5_HL} spdlog::spdlog Threads::Threads)
+foreach(library IN ITEMS PkgConfig::lua PkgConfig::hdf5 ${MESHWRIGHT_HDF5_HL} Threads::Threads)
   target_link_libraries(meshwright_core PUBLIC "$<BUILD_INTERFACE:${library}>")
 endforeach()
 target_link_libraries(meshwright_core

@@ -1,4 +1,5 @@
 // Numbers of options at the ends of what they may be, and beyond.
+#include <c10/util/Exception.h>
 #include <catch2/catch.hpp>
 
 #include <cmath>
@@ -89,9 +90,14 @@ TEST_CASE("divisors next to a value, of large primes too") {
   CHECK(mw::divisors_near(2147483647, 7) == List{1, 2147483647});
 }
 
-TEST_CASE("the standard library's exceptions are given words") {
+TEST_CASE("exceptions of libraries are given words and codes") {
   CHECK(mw::problem_of(std::bad_alloc()).code == "run.memory");
   CHECK(mw::problem_of(std::length_error("vector::_M_fill_insert")).code == "run.memory");
   CHECK(mw::problem_of(std::out_of_range("map::at")).code == "run.internal");
   CHECK(mw::problem_of(std::runtime_error("a plugin's own")).code == "run.exception");
+  const c10::SourceLocation here{"function", "file.cpp", 1};
+  CHECK(mw::problem_of(c10::OutOfMemoryError(here, "an accelerator's")).code == "run.memory");
+  const mw::Problem of_torch = mw::problem_of(c10::Error(here, "bad_alloc is no code"));
+  CHECK(of_torch.code == "run.exception");
+  CHECK(of_torch.message == "bad_alloc is no code");  // without the backtrace
 }

@@ -150,6 +150,49 @@ end
                     worst = max(worst, error)
         print(f"{len(pairs)} moves, largest relative error of a tensor {worst:.1e}")
 
+    def test_a_batch_that_grows_later_goes_on(self):
+        """Up to the checkpoint all steps were alike: only a longer run's differ."""
+        policies = {"ramp": "mw.microbatch.ramp { from = 4, by = 4, steps = 4, size = 1 }",
+                    "function": "function(step) return { batch = step < 4 and 4 or 8, microbatch = 1 } end"}
+        calls = ""
+        for name, policy in policies.items():
+            def train(steps, path, more="", plan="dp(2)"):
+                return (f'mw.train(base {{ precision = "fp64", plan = {{ {plan} }}, schedule = mw.constant {{}}, steps = {steps}, '
+                        f'microbatch = {policy}, checkpoint = {{ path = "{name}-{path}" }}, {more} }})\n')
+
+            calls += train(6, "whole") + train(2, "part")
+            for steps, plan in ((4, "dp(2)"), (6, "tp(2)")):
+                calls += train(steps, "part", "resume = true", plan)
+            calls += train(7, "part", "resume = true") + train(7, "longer")
+        results = self.all("run", self.write(HEAD + calls))
+        for n, name in enumerate(policies):
+            with self.subTest(name):
+                whole, first, second, third, last, longer = results[6 * n:6 * n + 6]
+                self.assertEqual(whole["batches"], [4, 4, 4, 4, 8, 8])
+                self.assertEqual([part["resumed"]["step"] for part in (second, third, last)], [2, 4, 6])
+                self.assertEqual(first["losses"] + second["losses"][2:], whole["losses"][:4])
+                np.testing.assert_allclose(third["losses"], whole["losses"], rtol=1e-12)
+                np.testing.assert_allclose(last["losses"], longer["losses"], rtol=1e-12)
+                before, after = (state(self.step(f"{name}-{path}", 7)) for path in ("longer", "part"))
+                self.assertEqual(set(before), set(after))
+                for tensor in before:
+                    np.testing.assert_allclose(after[tensor], before[tensor], rtol=1e-10, atol=1e-15, err_msg=tensor)
+
+    def test_another_growth_of_the_batch_is_another_experiment(self):
+        for name, (one, other) in {"ramps": ("mw.microbatch.ramp { from = 4, by = 4, steps = 4 }",
+                                             "mw.microbatch.ramp { from = 4, by = 4, steps = 5 }"),
+                                   "none before": ("2", "mw.microbatch.ramp { from = 8, steps = 4 }")}.items():
+            with self.subTest(name):
+                def train(policy, steps, more=""):
+                    return self.write(HEAD + f'mw.train(base {{ plan = {{}}, schedule = mw.constant {{}}, steps = {steps}, '
+                                             f'microbatch = {policy}, checkpoint = {{ path = "{name}" }}, {more} }})\n')
+
+                self.all("run", train(one, 2))
+                self.refused(2, "checkpoint.differs checkpoint.path", "run", train(other, 6, "resume = true"))
+                # How a batch of one size is cut is the mix's.
+                if name == "none before":
+                    self.all("run", train("4", 3, "resume = true"))
+
     def test_the_page(self):
         text = (SOURCE / "docs/checkpoints.md").read_text()
         blocks = dict(pages.blocks(text))

@@ -115,6 +115,14 @@ TEST_CASE("An allocation over the limit throws out of its op, is not booked and 
   }
 }
 
+TEST_CASE("Where the machine has no memory left, the error has a code of its own") {
+  Ledger ledger;
+  const MemoryWatch watch(ledger);
+  const auto before = ledger.bytes();
+  CHECK(test::thrown([] { at::empty({std::int64_t{1} << 50}, at::kFloat); }) == "run.memory");
+  CHECK(ledger.bytes() == before);
+}
+
 TEST_CASE("Collectives are booked by axis, op and phase, with the bytes of the optimal algorithm") {
   std::atomic<int> wrong{0};
   run_ranks(4, [&](RankContext& context) {

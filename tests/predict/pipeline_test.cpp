@@ -120,3 +120,35 @@ TEST_CASE("A memory limit holds for all that a stage has, in passing too") {
   }
   CHECK(kept > 0);
 }
+
+TEST_CASE("A send leaves where it stands in its run, not where the run ends") {
+  // After it a backward of ZeRO-2 still waits for the sum of its gradients.
+  Setup setup = llama({pp(2, "1f1b", {2, 1}), zero(2, 2, 1, 1, false, 1 << 12)}, 1);
+  setup.batch = 8;
+  const Experiment e = experiment(setup);
+  const Prediction p = predict(*e.plan, round_machine(), 0, /*traced=*/true);
+  REQUIRE(p.instructions.size() == 2);
+  using Kind = InstructionTime::Kind;
+  int sends = 0, before_the_end = 0;
+  for (std::size_t stage = 0; stage < 2; ++stage) {
+    const Program& program = e.plan->programs[stage];
+    const auto& times = p.instructions[stage];
+    for (const InstructionTime& sent : times) {
+      const Instruction& i = program.segments[sent.segment].code[sent.index];
+      if (sent.kind != Kind::transfer || i.move.kind != Move::Kind::send) continue;
+      double reached = 0, end = 0;  // what comes before it, and the whole run
+      for (const InstructionTime& own : times) {
+        if (own.segment != sent.segment || own.microbatch != sent.microbatch) continue;
+        if (own.kind != Kind::own && own.kind != Kind::wait) continue;
+        end = std::max(end, own.end);
+        if (own.index < sent.index) reached = std::max(reached, own.end);
+      }
+      INFO("stage " << stage << " microbatch " << sent.microbatch);
+      CHECK(sent.start == Approx(reached).epsilon(1e-9));
+      ++sends;
+      before_the_end += sent.start < end;
+    }
+  }
+  CHECK(sends == 8);  // four microbatches, forward and back
+  CHECK(before_the_end >= 4);
+}

@@ -91,3 +91,44 @@ TEST_CASE("One rank sends nothing") {
   CHECK(traffic(llama({})).empty());
   CHECK(traffic(gpt({})).empty());
 }
+
+TEST_CASE("What a plan tells of a row is the most that any of its ranks sends") {
+  const auto [name, plan, sequence, classes] =
+      GENERATE(table<std::string, std::vector<StrategyChoice>, int, int>({
+          {"stages of sequence parts", {pp(2, "1f1b", {2, 1}), tp(4), sp()}, 13, 3},
+          {"shards of uneven parts", {zero(3, 3), tp(4)}, 16, 3},
+          {"Ulysses", {dp(3), sp(4, "ulysses")}, 14, 2},
+          // All parts but the last are of two tokens: the rank before that one sends on most.
+          {"a ring with one smaller part", {sp(16, "ring"), dp(2)}, 31, 8},
+          {"a ring with few larger parts", {sp(16, "ring")}, 19, 8},
+      }));
+  Setup setup = llama(plan);
+  setup.options["ffn"] = 97;
+  setup.options["vocab"] = 127;
+  setup.sequence = sequence;
+  setup.batch = 6;
+  const Experiment e = experiment(setup);
+  DYNAMIC_SECTION(name) {
+    Traffic most, least;
+    for (int rank = 0; rank < e.plan->ranks(); ++rank) {
+      const Traffic sent = predict_rank(*e.plan, rank).communication;
+      take_most(most, sent);
+      for (const auto& [key, use] : sent) {
+        const auto known = least.try_emplace(key, use).first;
+        known->second.bytes = std::min(known->second.bytes, use.bytes);
+      }
+    }
+    bool uneven = false;
+    for (const auto& [key, use] : most) uneven = uneven || least.at(key).bytes < use.bytes;
+    CHECK(uneven);
+    const Prediction p = predict(*e.plan, SharedCores(round_device(2)));
+    REQUIRE(p.communication.size() == most.size());
+    for (const CommunicationForecast& row : p.communication) {
+      INFO(row.key.axis << " " << row.key.op << " " << row.key.phase);
+      CHECK(row.bytes == most.at(row.key).bytes);
+      CHECK(row.calls == most.at(row.key).calls);
+    }
+    for (const Program& program : e.plan->programs)
+      CHECK(rank_classes(program).size() <= static_cast<std::size_t>(classes));
+  }
+}

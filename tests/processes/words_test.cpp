@@ -78,6 +78,35 @@ TEST_CASE("words come to all processes") {
   CHECK(ends == Texts{"none", "none", "none"});
 }
 
+TEST_CASE("machines are told apart by their boot ids, and called by their hosts' names") {
+  const auto counted = [](const std::vector<HostId>& hosts) {
+    Texts found(hosts.size());
+    const auto ends = in_processes(
+        static_cast<int>(hosts.size()),
+        [&](Processes& all) {
+          found[static_cast<std::size_t>(all.index())] =
+              fmt::format("{} of {}, {}", all.before_on_this_host(), all.on_this_host(),
+                          all.name_of(all.index()));
+          all.barrier("the end");
+        },
+        std::chrono::seconds(60), nullptr, hosts);
+    CHECK(ends == Texts(hosts.size(), "none"));
+    return found;
+  };
+  // Containers of one name on two machines.
+  CHECK(counted({{"box", "b00t-1"}, {"box", "b00t-2"}, {"box", "b00t-1"}, {"box", "b00t-2"}}) ==
+        Texts{"0 of 2, process 0 on box", "0 of 2, process 1 on box", "1 of 2, process 2 on box",
+              "1 of 2, process 3 on box"});
+  // Containers of two names on one machine.
+  CHECK(
+      counted({{"left", "b00t-1"}, {"right", "b00t-1"}, {"far", "b00t-2"}}) ==
+      Texts{"0 of 2, process 0 on left", "1 of 2, process 1 on right", "0 of 1, process 2 on far"});
+  // A name is all that is known of a host.
+  CHECK(counted({{"a", ""}, {"b", ""}, {"a", ""}}) ==
+        Texts{"0 of 2, process 0 on a", "0 of 1, process 1 on b", "1 of 2, process 2 on a"});
+  CHECK_FALSE(own_host().boot.empty());
+}
+
 TEST_CASE("a message longer than a carrier takes goes in parts") {
   const auto ends = in_processes(2, [](Processes& all) {
     std::string bytes(Carrier::most_bytes + 12345, 'a');

@@ -120,11 +120,12 @@ inline void demand(bool holds, const char* what) {
   if (!holds) throw std::runtime_error(what);
 }
 
-// Runs `body` as each of so many processes; what each throws, as codes ("none").
+// Runs `body` as each of so many processes; what each throws, as codes ("none"). `hosts` are where
+// they run; empty: all here.
 inline std::vector<std::string> in_processes(
     int count, const std::function<void(Processes&)>& body,
     std::chrono::milliseconds timeout = std::chrono::seconds(60),
-    std::shared_ptr<Post> post = nullptr) {
+    std::shared_ptr<Post> post = nullptr, const std::vector<HostId>& hosts = {}) {
   if (!post) post = std::make_shared<Post>(count);
   std::vector<std::string> ends(static_cast<std::size_t>(count), "none");
   std::vector<std::thread> threads;
@@ -132,7 +133,8 @@ inline std::vector<std::string> in_processes(
     threads.emplace_back([&, p] {
       std::string& end = ends[static_cast<std::size_t>(p)];
       try {
-        Processes processes(std::make_unique<MemoryCarrier>(post, p), timeout);
+        Processes processes(std::make_unique<MemoryCarrier>(post, p), timeout,
+                            hosts.empty() ? own_host() : hosts.at(static_cast<std::size_t>(p)));
         body(processes);
       } catch (const Error& error) {
         end = codes(error.problems());

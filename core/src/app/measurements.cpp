@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "comm/rank_calls.h"
 #include "predict/imbalance.h"
+#include "program/traffic.h"
 #include "record/warm_up.h"
 #include "script/identity.h"
 
@@ -248,13 +249,8 @@ double Measurements::flops_of_token() const {
 }
 
 std::map<CommunicationKey, CommunicationUse> Measurements::communication_use() const {
-  std::map<CommunicationKey, CommunicationUse> most;
-  for (const RankReport& rank : ranks_) {
-    for (const auto& [key, use] : rank.communication) {
-      CommunicationUse& known = most[key];
-      if (std::pair(use.bytes, use.calls) > std::pair(known.bytes, known.calls)) known = use;
-    }
-  }
+  Traffic most;
+  for (const RankReport& rank : ranks_) take_most(most, rank.communication);
   return most;
 }
 

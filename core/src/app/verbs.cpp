@@ -68,8 +68,7 @@ std::string comparison(const Measurements& measured, const Prediction& predicted
     const auto category = static_cast<Category>(c);
     if (category == Category::host && measured.memory_peak(category) == 0) continue;
     std::int64_t most = 0;  // as measured: of the rank that has most of it
-    for (const StageForecast& stage : predicted.stages)
-      most = std::max(most, stage.memory[category]);
+    for (const StageForecast& stage : predicted.stages) most = std::max(most, stage.most[category]);
     table.add({fmt::format("  {}", name_of(category)), bytes_text(measured.memory_peak(category)),
                bytes_text(most)});
   }
@@ -136,7 +135,9 @@ Prediction prediction_of(const Experiment& experiment, const Machine& machine,
   for (std::size_t p = 1; p < experiment.step_plans->plans.size(); ++p) {
     const Prediction other = of(*experiment.step_plans->plans[p]);
     for (std::size_t s = 0; s < prediction.stages.size(); ++s) {
-      prediction.stages[s].memory = highest_of(prediction.stages[s].memory, other.stages[s].memory);
+      StageForecast& stage = prediction.stages[s];
+      stage.memory = highest_of(stage.memory, other.stages[s].memory);
+      stage.most = highest_of(stage.most, other.stages[s].most);
     }
     prediction.memory_needed = std::max(prediction.memory_needed, other.memory_needed);
     prediction.host_needed = std::max(prediction.host_needed, other.host_needed);

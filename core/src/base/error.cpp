@@ -1,6 +1,8 @@
 // Errors that carry several problems, and the exit code that the gravest of them decides.
 #include "meshwright/error.h"
 
+#include <c10/util/Exception.h>
+
 #include <algorithm>
 #include <array>
 #include <new>
@@ -77,12 +79,22 @@ int Error::exit_code() const {
   return gravest == problems_.end() ? exit_code_of(Stage::run) : exit_code_of(gravest->stage);
 }
 
+namespace {
+constexpr const char* no_memory_hint =
+    "make the model, the batch or the number of ranks smaller; meshwright plan says what a rank "
+    "needs";
+}  // namespace
+
 Problem problem_of(const std::exception& thrown) {
   if (dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr ||
       dynamic_cast<const std::length_error*>(&thrown) != nullptr) {
     return {Stage::run, "run.memory", "", "there is not enough memory for what was asked",
-            "make the model, the batch or the number of ranks smaller; meshwright plan says what a "
-            "rank needs"};
+            no_memory_hint};
+  }
+  if (const auto* of_torch = dynamic_cast<const c10::Error*>(&thrown)) {
+    const bool memory = dynamic_cast<const c10::OutOfMemoryError*>(&thrown) != nullptr;
+    return {Stage::run, memory ? "run.memory" : "run.exception", "",
+            of_torch->what_without_backtrace(), memory ? no_memory_hint : ""};
   }
   if (dynamic_cast<const std::logic_error*>(&thrown) != nullptr) {
     return {Stage::run, "run.internal", "",

@@ -1,11 +1,16 @@
-// Hears of each allocation and free of a rank's thread from libtorch's allocators and books it
-// in the ledger.
+// Hears of each allocation and free of a rank's thread from libtorch's allocators, books it in the
+// ledger, and says by a code of its own when there is no memory for one.
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
+#include <fmt/format.h>
+
+#include <new>
+#include <utility>
 
 #include "comm/streams.h"
+#include "meshwright/error.h"
 #include "meshwright/ledger.h"
 
 namespace mw {
@@ -32,6 +37,16 @@ class Reporter final : public c10::MemoryReportingInfoBase {
         throw;
       }
     }
+  }
+
+  // The CPU's allocator asks for this before it throws an error that only its words tell from
+  // others. Those of accelerators throw c10::OutOfMemoryError, which problem_of() knows.
+  void reportOutOfMemory(std::int64_t bytes, std::size_t, std::size_t,
+                         c10::Device device) override {
+    if (!device.is_cpu()) return;
+    Problem problem = problem_of(std::bad_alloc());
+    problem.message += fmt::format(": {} bytes more", bytes);
+    throw Error(std::move(problem));
   }
 
   bool memoryProfilingEnabled() const override { return true; }

@@ -35,20 +35,12 @@ void members(Pack& pack, Refusal& refusal) {
 }
 
 struct Greeting {
-  std::string version, host, machine;
+  std::string version;
+  HostId host;
 };
 template <class Pack>
 void members(Pack& pack, Greeting& greeting) {
-  pack(greeting.version, greeting.host, greeting.machine);
-}
-
-Greeting own_greeting() {
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
-  Greeting greeting{version_line(), host.data(), ""};
-  // Hosts of one name are one machine only if they were started together.
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> greeting.machine;
-  return greeting;
+  pack(greeting.version, greeting.host.name, greeting.host.boot);
 }
 
 Refusal refusal_of(std::exception_ptr error) {
@@ -69,16 +61,29 @@ std::string seconds_text(Processes::Milliseconds time) {
 
 }  // namespace
 
-Processes::Processes(std::unique_ptr<Carrier> carrier, Milliseconds timeout)
+HostId own_host() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  HostId host{name.data(), ""};
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> host.boot;
+  return host;
+}
+
+bool same_machine(const HostId& one, const HostId& other) {
+  if (!one.boot.empty() && !other.boot.empty()) return one.boot == other.boot;
+  return one.name == other.name;
+}
+
+Processes::Processes(std::unique_ptr<Carrier> carrier, Milliseconds timeout, HostId own)
     : carrier_(std::move(carrier)),
       count_(carrier_->processes()),
       index_(carrier_->process()),
       timeout_(timeout),
-      hosts_(static_cast<std::size_t>(count_), "?"),
+      hosts_(static_cast<std::size_t>(count_)),
       kept_(static_cast<std::size_t>(count_)),
       left_(static_cast<std::size_t>(count_), false) {
   try {
-    greet();
+    greet(own);
     measure_clock();
   } catch (...) {
     carrier_->end(false);
@@ -92,14 +97,21 @@ Processes::~Processes() {
 }
 
 std::string Processes::name_of(int process) const {
-  const std::string& host = hosts_[static_cast<std::size_t>(process)];
-  return fmt::format("process {}{}", process,
-                     host == "?" ? "" : " on " + host.substr(0, host.find('\n')));
+  const std::string& host = hosts_[static_cast<std::size_t>(process)].name;
+  return fmt::format("process {}{}", process, host.empty() ? "" : " on " + host);
 }
 
 int Processes::on_this_host() const {
+  const HostId& own = hosts_[static_cast<std::size_t>(index_)];
+  return static_cast<int>(std::count_if(
+      hosts_.begin(), hosts_.end(), [&](const HostId& host) { return same_machine(host, own); }));
+}
+
+int Processes::before_on_this_host() const {
+  const HostId& own = hosts_[static_cast<std::size_t>(index_)];
   return static_cast<int>(
-      std::count(hosts_.begin(), hosts_.end(), hosts_[static_cast<std::size_t>(index_)]));
+      std::count_if(hosts_.begin(), hosts_.begin() + index_,
+                    [&](const HostId& host) { return same_machine(host, own); }));
 }
 
 void Processes::send(int to, const Word& word) {
@@ -242,12 +254,12 @@ std::string Processes::broadcast(const std::string& what, const std::string& byt
   });
 }
 
-void Processes::greet() {
-  const std::vector<std::string> all = all_gather("the greeting", pack(own_greeting()));
+void Processes::greet(const HostId& own) {
+  const std::vector<std::string> all =
+      all_gather("the greeting", pack(Greeting{version_line(), own}));
   std::vector<Greeting> greetings;
   for (const std::string& each : all) greetings.push_back(unpack<Greeting>(each));
-  for (std::size_t p = 0; p < greetings.size(); ++p)
-    hosts_[p] = greetings[p].host + "\n" + greetings[p].machine;
+  for (std::size_t p = 0; p < greetings.size(); ++p) hosts_[p] = greetings[p].host;
   for (std::size_t p = 1; p < greetings.size(); ++p) {
     const Greeting &one = greetings[p], &other = greetings[0];
     if (one.version == other.version) continue;

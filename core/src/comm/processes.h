@@ -29,15 +29,25 @@ class ProcessFailed : public Error {
   bool stopped_;
 };
 
+// Where a process runs: the host's name, which is for people, and the boot id of the machine's
+// kernel, empty where it cannot be read.
+struct HostId {
+  std::string name, boot;
+};
+HostId own_host();
+// Whether these are one machine. Names say nothing of it, as containers of many machines have the
+// same one, and those of one machine several; they decide only where a boot id is not known.
+bool same_machine(const HostId& one, const HostId& other);
+
 // All calls are made by one thread of a process at a time.
 class Processes {
  public:
   using Milliseconds = std::chrono::milliseconds;
 
   // Greets the others: all are of one version, their hosts are known, their clocks measured. Throws
-  // Error if they are not alike.
+  // Error if they are not alike. `own`: where this process runs.
   explicit Processes(std::unique_ptr<Carrier> carrier,
-                     Milliseconds timeout = std::chrono::seconds(300));
+                     Milliseconds timeout = std::chrono::seconds(300), HostId own = own_host());
   ~Processes();
   Processes(const Processes&) = delete;
   Processes& operator=(const Processes&) = delete;
@@ -45,7 +55,8 @@ class Processes {
   int count() const { return count_; }
   int index() const { return index_; }
   bool first() const { return index_ == 0; }  // which prints, records and observes
-  int on_this_host() const;                   // processes, this one among them
+  int on_this_host() const;                   // processes on this one's machine, itself among them
+  int before_on_this_host() const;            // those of them with a lower index
   std::string name_of(int process) const;     // "process 3 on node7"
   Carrier& carrier() { return *carrier_; }
 
@@ -104,7 +115,7 @@ class Processes {
   // Calls it; whatever is thrown by it ends all processes.
   template <class Call>
   auto agreed(Call&& call);
-  void greet();
+  void greet(const HostId& own);
   void measure_clock();
   int leave_first(std::exception_ptr own, int code,
                   const std::function<int(std::exception_ptr)>& print);
@@ -114,7 +125,7 @@ class Processes {
   std::unique_ptr<Carrier> carrier_;
   const int count_, index_;
   Milliseconds timeout_;
-  std::vector<std::string> hosts_;
+  std::vector<HostId> hosts_;           // by process; all unknown until they have greeted
   std::vector<std::deque<Word>> kept_;  // by process: came, and not yet asked for
   std::vector<bool> left_;              // on the first process: who has said its last word
   bool over_ = false;                   // there are no more words

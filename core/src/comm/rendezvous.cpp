@@ -1,7 +1,6 @@
 // Runs a function on each rank in a thread of its own, and of the errors that follow one rank's
 // failure keeps the one nearest to the cause.
 #include <ATen/Parallel.h>
-#include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <pthread.h>
 
@@ -159,8 +158,6 @@ RanksEnd end_by_exception(int rank) {
     end.problems = error.problems();
   } catch (const Error& error) {
     end.problems = error.problems();
-  } catch (const c10::Error& error) {
-    end.problems = {{Stage::run, "run.exception", "", error.what_without_backtrace()}};
   } catch (const std::exception& error) {
     end.problems = {problem_of(error)};
   } catch (...) {

@@ -50,6 +50,9 @@ struct Experiment {
   // Of the steps with the largest batch; of all, unless there are `step_plans`.
   std::shared_ptr<const Plan> plan;
   std::shared_ptr<const StepPlans> step_plans;  // null: every step has the same plan
+  // The microbatch policy looks at each step's number, so that steps may differ: those of this run,
+  // or only later ones of a longer run.
+  bool shapes_steps = false;
   std::shared_ptr<const TokenSource> data;
   Json data_settings;  // what it was made of, with its defaults
   std::shared_ptr<const Optimizer> optimizer;

@@ -22,8 +22,9 @@ struct StepPlans {
 struct MicrobatchPolicy {
   std::int64_t size = 0;  // sequences of a microbatch; 0: all that a rank has
   std::int64_t fit = 0;   // bytes that a rank may hold; 0: no limit decides
-  // The shape of a step, if not all are alike; `sample`: its first.
+  // The shape of a step, if sizes do not follow from `size`; `sample`: its first.
   std::function<StepShape(std::int64_t step, std::int64_t sample)> shape;
+  bool by_step = false;  // it looks at the step, so that not all steps need be alike
 };
 
 // The request's plan with the policy; of steps that differ, that of the largest batch, and all of

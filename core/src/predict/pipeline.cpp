@@ -3,7 +3,9 @@
 #include "predict/pipeline.h"
 
 #include <algorithm>
+#include <compare>
 #include <functional>
+#include <limits>
 #include <map>
 #include <queue>
 #include <stdexcept>
@@ -17,6 +19,7 @@ namespace {
 struct StageTransfer {
   int tag = 0;
   const Instruction* start = nullptr;
+  std::size_t number = 0;  // of a send: among its segment's transfers between stages
 };
 
 // One stage, and where it is in its timeline.
@@ -37,10 +40,12 @@ class StageClock {
       }
     }
     for (std::size_t s = 0; s < program_.segments.size(); ++s) {
+      std::size_t number = 0;
       for (const Instruction& i : program_.segments[s].code) {
         if (i.code == Code::totals) totals_[s] = true;
+        if (i.code == Code::start && i.move.kind == Move::Kind::recv) ++number;
         if (i.code == Code::start && i.move.kind == Move::Kind::send) {
-          sends_[s].push_back({i.move.tag, &i});
+          sends_[s].push_back({i.move.tag, &i, number++});
         } else if (i.code == Code::wait && i.move.kind == Move::Kind::recv) {
           awaits_[s].push_back({i.move.tag, recv.at(i.pending)});
         }
@@ -73,6 +78,11 @@ class StageClock {
   bool meets() const { return !done() && totals_[run().segment]; }
   bool met() const { return met_; }
 
+  // How long after its begin the run that has begun last begins this one, in seconds by itself.
+  double sent_after(const StageTransfer& send) const {
+    return waited_ + pricer_.between_stages().at(send.number);
+  }
+
   // The work of the next run, in seconds by itself. `arrived`: when all that it waits for is there.
   double begin(double arrived, double now) {
     if (overlaps_) pricer_.idle_until(now);  // what is under way goes on meanwhile
@@ -87,6 +97,7 @@ class StageClock {
     // Links carry it while the receiver computes.
     if (overlaps_ && arrived > now + spent)
       pricer_.transferred(*awaits().front().start, arrived - now - spent);
+    waited_ = pricer_.clock() - before;
     pricer_.play(run());
     own_.emplace_back(before, pricer_.clock());
     return pricer_.clock() - before;
@@ -117,6 +128,7 @@ class StageClock {
   Pricer pricer_;
   std::vector<std::pair<double, double>> own_;  // of each run: when it began and ended
   std::size_t next_ = 0;
+  double waited_ = 0;  // of the last run, before its own instructions
   std::vector<std::vector<StageTransfer>> sends_, awaits_;  // by segment
   std::vector<bool> totals_;                                // by segment
   bool met_ = false;
@@ -188,26 +200,34 @@ class Simulation {
     for (const StageTransfer& t : clock.awaits()) messages_.erase(message(t, microbatch));
     started_[s] = now_;
     busy_[s] = true;
-    running_.emplace(done_ + clock.begin(arrived, now_), s);
+    ++computing_;
+    const double began = done_, end = began + clock.begin(arrived, now_);
+    const std::vector<StageTransfer>& sends = clock.sends();
+    for (std::size_t k = 0; k < sends.size(); ++k)
+      coming_.push({std::min(began + clock.sent_after(sends[k]), end), s, static_cast<int>(k)});
+    coming_.push({end, s, ends_run});
   }
 
-  // To the next end of a run; false if nothing runs.
+  // To the next moment at which a run ends or sends; false if nothing runs.
   bool advance() {
     throw_if_stopped();
-    if (running_.empty()) return false;
-    const double slow = machine_.slowdown(ranks_, threads_, static_cast<int>(running_.size()));
-    now_ += (running_.top().first - done_) * slow;
-    done_ = running_.top().first;
+    if (coming_.empty()) return false;
+    const double slow = machine_.slowdown(ranks_, threads_, computing_);
+    now_ += (coming_.top().done - done_) * slow;
+    done_ = coming_.top().done;
     std::vector<std::size_t> next;
-    while (!running_.empty() && running_.top().first <= done_ + 1e-15) {
-      next.push_back(running_.top().second);
-      running_.pop();
-    }
-    const std::size_t ended = next.size();
     bool meets = false;
-    for (std::size_t k = 0; k < ended; ++k) {
-      end(next[k], next);
-      meets = meets || clocks_[next[k]].done() || clocks_[next[k]].meets();
+    while (!coming_.empty() && coming_.top().done <= done_ + 1e-15) {
+      const Moment moment = coming_.top();
+      coming_.pop();
+      if (moment.send != ends_run) {
+        send(moment.stage, clocks_[moment.stage].sends()[static_cast<std::size_t>(moment.send)],
+             next);
+        continue;
+      }
+      end(moment.stage);
+      next.push_back(moment.stage);
+      meets = meets || clocks_[moment.stage].done() || clocks_[moment.stage].meets();
     }
     if (meets) {  // perhaps the last that others wait for
       for (std::size_t s = 0; s < clocks_.size(); ++s)
@@ -219,26 +239,29 @@ class Simulation {
     return true;
   }
 
-  // `next`: those that may go on; whoever waited for what is sent now is added.
-  void end(std::size_t s, std::vector<std::size_t>& next) {
+  // `next`: stages that may go on; whoever waited for it is added.
+  void send(std::size_t s, const StageTransfer& t, std::vector<std::size_t>& next) {
+    const StageClock& clock = clocks_[s];
+    const double seconds = clock.seconds(t);
+    if (traced_) {
+      const auto& code = clock.segment().code;
+      sent_[s].push_back({InstructionTime::Kind::transfer, clock.run().segment,
+                          static_cast<int>(t.start - code.data()), clock.run().microbatch, now_,
+                          now_ + seconds});
+    }
+    const std::int64_t key = message(t, clock.run().microbatch);
+    messages_[key] = now_ + seconds;
+    if (const auto waits = waiting_.find(key); waits != waiting_.end()) {
+      next.push_back(waits->second);
+      waiting_.erase(waits);
+    }
+  }
+
+  void end(std::size_t s) {
     StageClock& clock = clocks_[s];
     busy_[s] = false;
+    --computing_;
     runs_[s].emplace_back(started_[s], now_);
-    for (const StageTransfer& t : clock.sends()) {
-      const double seconds = clock.seconds(t);
-      if (traced_) {
-        const auto& code = clock.segment().code;
-        sent_[s].push_back({InstructionTime::Kind::transfer, clock.run().segment,
-                            static_cast<int>(t.start - code.data()), clock.run().microbatch, now_,
-                            now_ + seconds});
-      }
-      const std::int64_t key = message(t, clock.run().microbatch);
-      messages_[key] = now_ + seconds;
-      if (const auto waits = waiting_.find(key); waits != waiting_.end()) {
-        next.push_back(waits->second);
-        waiting_.erase(waits);
-      }
-    }
     const Segment& segment = clock.segment();
     if (is_shown(segment)) {
       TimedAction action;
@@ -289,8 +312,16 @@ class Simulation {
   std::vector<bool> busy_;
   // Work that a stage has done which never waited, in seconds by itself: all that run go on alike.
   double done_ = 0;
-  using Ending = std::pair<double, std::size_t>;  // when `done_` is so much, that stage's run ends
-  std::priority_queue<Ending, std::vector<Ending>, std::greater<>> running_;
+  // When `done_` is so much, the stage's run ends, or begins one of its sends.
+  static constexpr int ends_run = std::numeric_limits<int>::max();
+  struct Moment {
+    double done = 0;
+    std::size_t stage = 0;
+    int send = ends_run;  // of a run, its sends before its end
+    friend auto operator<=>(const Moment&, const Moment&) = default;
+  };
+  std::priority_queue<Moment, std::vector<Moment>, std::greater<>> coming_;
+  int computing_ = 0;                                      // stages whose run goes on
   std::vector<double> started_;                            // of each stage's run
   std::unordered_map<std::int64_t, double> messages_;      // when they are there
   std::unordered_map<std::int64_t, std::size_t> waiting_;  // the stage that waits for a message

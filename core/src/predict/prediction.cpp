@@ -19,28 +19,23 @@
 namespace mw {
 namespace {
 
-void add_communication(Prediction& p, const StepTime& time, const Traffic& traffic, double stages) {
+// `traffic` has in each row the most that any rank sends.
+void add_communication(Prediction& p, const std::vector<StepTime>& stages, const Traffic& traffic) {
   for (const auto& [key, use] : traffic) {
-    const auto known = std::find_if(p.communication.begin(), p.communication.end(),
-                                    [&, k = key](const auto& c) { return c.key == k; });
-    const TransferTime& transfer = time.transfers.at(key);
-    const CommunicationForecast forecast{
-        key, use.calls, use.bytes, transfer.seconds, transfer.exposed, transfer.exposed / stages};
-    if (known == p.communication.end()) {
-      p.communication.push_back(forecast);
-      continue;
+    CommunicationForecast row{key, use.calls, use.bytes};
+    for (const StepTime& stage : stages) {
+      const auto found = stage.transfers.find(key);
+      if (found == stage.transfers.end()) continue;
+      const auto [seconds, exposed] = found->second;
+      row.mean_exposed_seconds += exposed / static_cast<double>(stages.size());
+      // Of stages that spend alike, the one that hides least.
+      const bool longer = seconds > row.seconds * (1 + 1e-9);
+      const bool alike = !longer && seconds >= row.seconds * (1 - 1e-9);
+      if (!longer && !(alike && exposed > row.exposed_seconds)) continue;
+      row.seconds = seconds;
+      row.exposed_seconds = exposed;
     }
-    if (std::pair(use.bytes, use.calls) > std::pair(known->bytes, known->calls)) {
-      known->calls = use.calls;
-      known->bytes = use.bytes;
-    }
-    known->mean_exposed_seconds += forecast.mean_exposed_seconds;
-    // Of stages that spend alike, the one that hides least.
-    const bool longer = transfer.seconds > known->seconds * (1 + 1e-9);
-    const bool alike = !longer && transfer.seconds > known->seconds * (1 - 1e-9);
-    if (!longer && !(alike && transfer.exposed > known->exposed_seconds)) continue;
-    known->seconds = transfer.seconds;
-    known->exposed_seconds = transfer.exposed;
+    p.communication.push_back(row);
   }
 }
 
@@ -70,6 +65,7 @@ StepShares shares_of(const std::vector<StepTime>& stages) {
 struct StageRanks {
   StageForecast forecast;
   std::unique_ptr<RankView> slowest;
+  Traffic traffic;            // of each row, the most that one of its ranks sends
   double cpu = 0;             // core seconds of a step, of all its ranks together
   double mean = 0, most = 0;  // seconds of a step, if every rank had that rank's work; 0: all alike
 };
@@ -121,7 +117,7 @@ void share_cores(Prediction& p, const StageRanks& ranks, double turns) {
 }
 
 StageRanks look_at(const Program& program, const Machine& machine, int threads,
-                   TotalMemory& together, NodeMemory& hosts) {
+                   TotalMemory& together, NodeMemory& hosts, Traffic& traffic) {
   StageRanks found;
   found.forecast.stage = program.stage;
   double slowest = -1;
@@ -134,6 +130,7 @@ StageRanks look_at(const Program& program, const Machine& machine, int threads,
     memory.peak += machine.kept_by_libraries();
     together.add(kind, memory);
     hosts.add(program, kind, memory);
+    found.forecast.most = highest_of(found.forecast.most, memory);
     if (memory.peak > found.forecast.memory.peak) {
       found.forecast.memory = memory;
       found.forecast.beside = machine.beside_program(rank, memory);
@@ -144,6 +141,7 @@ StageRanks look_at(const Program& program, const Machine& machine, int threads,
       for (const auto& [key, transfer] : alone.transfers) own += transfer.seconds;
       found.cpu += own * static_cast<double>(kind.ranks);
     }
+    take_most(traffic, forecast_traffic(rank));
     const double seconds = kinds.size() == 1 ? 0 : price_step(rank, machine, threads).step;
     found.mean += seconds * static_cast<double>(kind.ranks) / program.mesh.size();
     if (!found.slowest || seconds > slowest) {
@@ -192,9 +190,10 @@ Prediction predict(const Plan& plan, const Machine& machine, int threads, bool t
   std::vector<RankView> slowest;
   slowest.reserve(plan.programs.size());
   std::vector<Coordinates> ranks;  // theirs
+  Traffic traffic;
   StageRanks last;
   for (const Program& program : plan.programs) {
-    last = look_at(program, machine, threads, together, hosts);
+    last = look_at(program, machine, threads, together, hosts, traffic);
     p.stages.push_back(last.forecast);
     p.cpu_seconds += last.cpu;
     peak = std::max(peak, last.forecast.memory.peak);
@@ -225,14 +224,12 @@ Prediction predict(const Plan& plan, const Machine& machine, int threads, bool t
     p.exposed_seconds += stage.exposed / stages;
     p.host_copies.seconds += stage.host_copies.seconds / stages;
     p.host_copies.exposed += stage.host_copies.exposed / stages;
-    add_communication(p, stage, forecast_traffic(slowest[s]), stages);
   }
+  add_communication(p, time.stages, traffic);
   if (const double turns = machine.turns(p.ranks, threads); turns > 1 && ranks.size() == 1)
     share_cores(p, last, turns);
   if (const double stragglers = machine.stragglers(p.ranks); stragglers > 1)
     scale_times(p, stragglers);
-  std::sort(p.communication.begin(), p.communication.end(),
-            [](const auto& a, const auto& b) { return a.key < b.key; });
   p.memory_limit = machine.memory();
   p.memory_needed = machine.memory_together() ? together.bytes() : peak;
   if (const HostMemory host = machine.host(); host.ranks > 0) {

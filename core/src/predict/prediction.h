@@ -18,7 +18,7 @@ namespace mw {
 
 struct CommunicationForecast {
   CommunicationKey key;
-  std::int64_t calls = 0, bytes = 0;  // of one rank and step
+  std::int64_t calls = 0, bytes = 0;  // of the rank that sends most of it in a step
   // With several stages: of the one that spends most on it, and what of that nothing hides.
   double seconds = 0, exposed_seconds = 0;
   double mean_exposed_seconds = 0;  // over all stages: these add up to Prediction::exposed_seconds
@@ -27,6 +27,7 @@ struct CommunicationForecast {
 struct StageForecast {
   int stage = 0;
   MemoryForecast memory;           // of the rank with the highest peak
+  MemoryForecast most;             // of each category what the rank with most of it has
   std::vector<NamedBytes> beside;  // Machine::beside_program of that rank
   // What a device's driver would report: the peak and those.
   std::int64_t reported() const;
@@ -66,8 +67,8 @@ struct Prediction {
   double flops_per_step = 0;    // see Flops
   double hardware_flops_per_step = 0;
   std::vector<StageForecast> stages;
-  // What the slowest rank sends; with several stages, the most of any stage's slowest rank in
-  // bytes, and in seconds.
+  // Each row has the bytes of the rank that sends most of it, as a run's table has them, and the
+  // seconds of the stage whose slowest rank spends most on it.
   std::vector<CommunicationForecast> communication;
   std::vector<std::vector<TimedAction>> actions;           // of each stage's slowest rank
   std::vector<std::vector<InstructionTime>> instructions;  // ... too, where they were asked for

@@ -31,6 +31,7 @@ class Pricer::State {
                                      [&](const Known& one) { return one.before.like(copies); });
       if (same != known.end()) {
         repeat(same->run);
+        sent_ = same->sent;
         lanes_.resume(same->after, run_.clock, what.microbatch);
         return;
       }
@@ -38,6 +39,7 @@ class Pricer::State {
     const PricedSegment& priced = prices_.segment(what.segment, kind);
     run_.transfers.resize(prices_.keys().size());
     const Run before = run_;
+    sent_.clear();
     auto ring = priced.rings.begin();
     for (const PricedInstruction& p : priced.code) {
       ++now_.index;
@@ -48,13 +50,18 @@ class Pricer::State {
         play(p);
       }
     }
+    const double played = run_.clock - before.clock;
     work(priced.beside.seconds);
     const double own = run_.clock - before.clock;
     work(prices_.run_seconds(own, priced.host + priced.beside.host) - own);
+    // What is beside the instructions, and what the host takes longer, goes on all through the run.
+    const double whole = run_.clock - before.clock;
+    for (double& time : sent_) time = played > 0 ? (time - before.clock) * (whole / played) : whole;
     if (quiet && settled() && known.size() < most_known)
       known.push_back(
-          {copies, lanes_.state(run_.clock, what.microbatch), difference(run_, before)});
+          {copies, lanes_.state(run_.clock, what.microbatch), difference(run_, before), sent_});
   }
+  const std::vector<double>& between_stages() const { return sent_; }
 
   double clock() const { return run_.clock; }
   void keep_times() { keeps_ = true; }
@@ -103,6 +110,7 @@ class Pricer::State {
   struct Known {
     HostLanes::State before, after;
     Run run;
+    std::vector<double> sent;
   };
   struct Underway {
     double end = 0;
@@ -168,6 +176,7 @@ class Pricer::State {
     work(p.before);
     if (p.copy.seconds > 0) copy(p.copy);
     const double brought = p.follows >= 0 ? lanes_.there({p.follows}, now_.microbatch) : 0;
+    if (p.between_stages && !p.transfers.empty()) sent_.push_back(run_.clock);
     for (const TimedTransfer& transfer : p.transfers) {
       if (p.between_stages) {
         run_.transfers[transfer.key].seconds += transfer.cost.seconds;
@@ -284,6 +293,7 @@ class Pricer::State {
   InstructionPrices prices_;
   const bool overlaps_;
   Run run_;
+  std::vector<double> sent_;  // when sends and receives between stages were begun in this run
   // By segment and kind of microbatch; begun with no transfer under way.
   std::map<std::pair<int, int>, std::vector<Known>> known_;
   // Of sends and receives between stages: by kind of microbatch, and what they are booked under.
@@ -308,6 +318,9 @@ void Pricer::play(const SegmentRun& run) {
 }
 double Pricer::clock() const {
   return state_->clock();
+}
+const std::vector<double>& Pricer::between_stages() const {
+  return state_->between_stages();
 }
 void Pricer::idle_until(double time) {
   state_->idle_until(time);

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <vector>
 
 #include "predict/machine.h"
 #include "program/footprint.h"
@@ -40,6 +41,9 @@ class Pricer {
   // Runs a segment. Transfers between stages take no time here: whoever knows both clocks adds it.
   void play(const SegmentRun& run);
   double clock() const;
+  // How long after its begin the run that was played last begins each of its sends and receives
+  // between stages, in the order of its code.
+  const std::vector<double>& between_stages() const;
   void idle_until(double time);
   // Time that the rank spends on a transfer from another stage; `start` is that of a recv.
   void transferred(const Instruction& start, double seconds);

@@ -129,6 +129,13 @@ std::vector<RankClass> rank_classes(const Program& program) {
     std::set<int> starts{0};
     add_steps(program, a, cuts, starts);
     if (firsts[a] && ways > 1) starts.insert(1);
+    if (uneven_round(program, a)) {
+      // A rank of a ring sends on all parts but its successor's. So the last rank before the parts
+      // become smaller sends most, and is in a class of its own.
+      for (const int start : std::set<int>(starts)) {
+        if (start > 0) starts.insert(start - 1);
+      }
+    }
     bool differ = false;
     for (auto start = starts.begin(); start != starts.end() && !differ; ++start) {
       const auto next = std::next(start);

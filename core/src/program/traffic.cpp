@@ -35,4 +35,11 @@ Traffic forecast_traffic(const RankView& rank) {
   return traffic;
 }
 
+void take_most(Traffic& most, const Traffic& other) {
+  for (const auto& [key, use] : other) {
+    CommunicationUse& known = most[key];
+    if (std::pair(use.bytes, use.calls) > std::pair(known.bytes, known.calls)) known = use;
+  }
+}
+
 }  // namespace mw

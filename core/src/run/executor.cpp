@@ -241,9 +241,6 @@ struct Executor::Codes {
       e.compute(i, m, microbatch);
     } catch (const Error& error) {
       throw failed(i, microbatch, error.problems().front());
-    } catch (const c10::Error& error) {
-      throw failed(i, microbatch,
-                   {Stage::run, "run.exception", "", error.what_without_backtrace()});
     } catch (const std::exception& error) {
       throw failed(i, microbatch, problem_of(error));
     }

@@ -22,13 +22,7 @@ constexpr std::int64_t filled_at_a_time = 1 << 16;  // elements
 int ranks_before_here(RankRuntime& runtime) {
   const Processes* processes = runtime.processes();
   if (processes == nullptr) return 0;
-  const auto host = [&](int process) {
-    const std::string name = processes->name_of(process);
-    return name.substr(std::min(name.find(" on "), name.size()));
-  };
-  int before = 0;
-  for (int p = 0; p < processes->index(); ++p) before += host(p) == host(processes->index());
-  return before * static_cast<int>(runtime.here().size());
+  return processes->before_on_this_host() * static_cast<int>(runtime.here().size());
 }
 
 }  // namespace

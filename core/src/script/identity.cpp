@@ -123,8 +123,9 @@ Json settings_to_resume(const Experiment& experiment) {
   Json settings = Json::object();
   for (const char* key : alike_to_resume)
     if (all.contains(key)) settings[key] = all[key];
-  // How a batch is cut is the mix's; where it makes the batches of steps differ it is not.
-  if (experiment.step_plans) settings["microbatch"] = all.value("microbatch", Json());
+  // How a batch is cut is the mix's; where it may make the batches of steps differ it is not. It
+  // counts also where all steps of this run are alike, as a longer run's may not be.
+  if (experiment.shapes_steps) settings["microbatch"] = all.value("microbatch", Json());
   if (experiment.data) settings["data"]["tokens"] = experiment.data->tokens();
   // A schedule that ends with the run is another one where the run is longer.
   const Json schedule = settings.value("schedule", Json::object());

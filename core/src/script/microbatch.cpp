@@ -152,6 +152,7 @@ MicrobatchPolicy policy_of(const std::shared_ptr<const Microbatching>& made,
   MicrobatchPolicy policy;
   policy.fit = call_plugin(speaker, "was asked for a limit", [&] { return made->fit(); });
   if (policy.fit > 0) return policy;
+  policy.by_step = true;
   policy.shape = [made, speaker](std::int64_t step, std::int64_t sample) {
     return call_plugin(speaker, "shaped a step", [&] { return made->shape(step, sample); });
   };
@@ -177,6 +178,7 @@ MicrobatchPolicy read_microbatch(const Json& given, const MicrobatchContext& con
   StepShape every;
   every.batch = batch;
   if (is_function(given)) {
+    policy.by_step = true;
     policy.shape = [reach, batch, number = given.at(function_key).get<std::int64_t>()](
                        std::int64_t step, std::int64_t) {
       return read_shape(reach->call(number, {Json(step)}), batch, step);

@@ -320,6 +320,7 @@ class Reader {
     const MicrobatchPolicy policy =
         read_microbatch(has("microbatch") ? values_.at("microbatch") : Json(),
                         {request_.batch, experiment_.memory}, reach_, found);
+    experiment_.shapes_steps = policy.by_step;
     if (found.empty()) {
       const auto make_plans = [&] {
         return make_step_plans(request_, policy, experiment_.steps, experiment_.step_plans, found);

@@ -66,9 +66,7 @@ void run_cell(const SweepTable& sweep, const CellOrder& order, const SweepProgra
     const auto* error = dynamic_cast<const Error*>(&thrown);
     const Problem problem = error != nullptr ? error->problems().front() : problem_of(thrown);
     program.say("error: " + problem.text());
-    const bool memory = problem.code == "run.memory" || problem.code == "memory.exceeded" ||
-                        problem.message.find("can't allocate memory") != std::string::npos ||
-                        problem.message.find("bad_alloc") != std::string::npos;
+    const bool memory = problem.code == "run.memory" || problem.code == "memory.exceeded";
     result["status"] = problem.stage == Stage::plan ? "refused" : "failed";
     result["reason"] = (memory ? "out of memory: " : "") + problem.text();
     if (!problem.hint.empty()) result["hint"] = problem.hint;

@@ -194,6 +194,8 @@ std::int64_t estimate_attend(const AttendSizes& sizes, int element, int threads,
   if (backward) kernel = (2 * rows * keys + rows) * sum + 2 * rows * keys * half;
   kernel *= threads;
   if (sizes.sight == Sight::Kind::band) kernel += sizes.queries * sizes.keys * element;  // mask
+  if (sizes.apart && sizes.value_dim == width)  // a narrower one is copied to be filled up
+    kernel += sizes.batch * sizes.heads * sizes.queries * width * element;
   if (sizes.head_dim == sizes.value_dim) return kernel;
   // Bytes of the copies that are filled up to `width`: operands,
   // and results before and after the cut.
@@ -213,7 +215,7 @@ std::int64_t estimate_attend(const AttendSizes& sizes, int element, int threads,
 }
 
 AttendSizes sizes_of(const std::vector<std::int64_t>& s) {
-  return {s[0], s[1], s[2], s[3], s[4], s[5], static_cast<Sight::Kind>(s[6])};
+  return {s[0], s[1], s[2], s[3], s[4], s[5], static_cast<Sight::Kind>(s[6]), s[7] != 0};
 }
 
 template <bool backward>
@@ -233,8 +235,9 @@ std::function<void()> prepare(const std::vector<std::int64_t>& list, at::ScalarT
   if (!backward) return [=, made = Attended()]() mutable { made = attend(q, k, v, sight); };
   const Attended whole{tensor(s.queries, s.value_dim),
                        at::zeros({s.batch, s.heads, s.queries}, wide(q))};
-  return [=, dout = at::zeros_like(whole.out), made = AttendGradients()]() mutable {
-    made = attend_backward(dout, q, k, v, whole, sight);
+  const at::Tensor dout = tensor(s.queries + (s.apart ? 1 : 0), s.value_dim);
+  return [=, made = AttendGradients()]() mutable {
+    made = attend_backward(dout.narrow(1, 0, s.queries), q, k, v, whole, sight);
   };
 }
 
@@ -249,7 +252,8 @@ LibraryCall attend_call(const AttendSizes& sizes, bool backward, std::int64_t be
                 sizes.keys,
                 sizes.head_dim,
                 sizes.value_dim,
-                static_cast<std::int64_t>(sizes.sight)};
+                static_cast<std::int64_t>(sizes.sight),
+                backward && sizes.apart ? 1 : 0};
   call.prepare = backward ? prepare<true> : prepare<false>;
   call.estimate = backward ? estimate<true> : estimate<false>;
   const double elements = static_cast<double>(sizes.batch * sizes.heads) *

@@ -44,6 +44,9 @@ struct AttendSizes {
   std::int64_t batch = 0, heads = 0, queries = 0, keys = 0;
   std::int64_t head_dim = 0, value_dim = 0;
   Sight::Kind sight = Sight::Kind::same;
+  // The output's gradient does not lie in one piece: these queries are some of several sequences'.
+  // The CPU's kernel makes a copy of it.
+  bool apart = false;
 };
 double attend_executed(const AttendSizes& sizes, bool backward);
 // attend() or attend_backward() of these sizes, with so many bytes of the op's own `beside`.

@@ -111,7 +111,7 @@ struct Shape {
   }
   AttendSizes sizes(const Block& block) const {
     return {batch,    heads,     block.queries.size, block.keys.size,
-            head_dim, value_dim, block.sight.kind};
+            head_dim, value_dim, block.sight.kind,   batch > 1 && block.queries.size < queries};
   }
 };
 

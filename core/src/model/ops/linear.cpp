@@ -78,12 +78,9 @@ class Linear final : public OpType {
     }
     if (biased(op) && wanted(call, 2)) {
       Target to = target(call, 2, call.dims.shape(op.inputs[2].dims), dy.options());
-      at::Tensor db = to.tensor.view({n});
-      if (to.add) {
-        db.add_(dy.sum(0));
-      } else {
-        at::sum_out(db, dy, 0);
-      }
+      // Apart even where nothing is there to be added to: so it takes as much in each microbatch,
+      // which no prediction can tell from the one that writes.
+      put({to.tensor.view({n}), to.add}, dy.sum(0));
     }
   }
 
@@ -96,7 +93,7 @@ class Linear final : public OpType {
     if (biased(op) && piece != Piece::dgrad) {
       cost.executed += static_cast<double>(m * n);
       elements += static_cast<double>(n);
-      // Only where the bias gradient is added to what is there.
+      // The bias gradient, before it is added to what is there.
       if (piece == Piece::wgrad) cost.workspace = n * element;
     }
     cost.bytes = elements * element;
