@@ -1,6 +1,6 @@
-// Instructions say what is done: a reader of the program alone sees when sums begin, what is settled
-// before it is read, which transfers are under way and what the totals count; and the executor knows
-// nothing more.
+// Instructions say what is done: a reader of the program alone sees when sums begin, what is
+// settled before it is read, which transfers are under way and what the totals count; and the
+// executor knows nothing more.
 #include <catch2/catch.hpp>
 
 #include <algorithm>

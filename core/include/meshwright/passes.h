@@ -139,16 +139,16 @@ void make_flat_slots(Program& program);
 // The next four make instructions, of a bucket that has its flat slots, for the pass to put where
 // it wants them. `bucket`: an index into Program::buckets.
 //
-// Begins the sum of a bucket's gradients, which are whole by then (what nobody wrote is settled
-// here), over the ranks of Bucket::reduce: where shards are kept, over those of Bucket::shard_atoms; the planner adds the
-// rest once, at the end of the step. Nothing may write the gradients until it is awaited.
+// Begins the sum of a bucket's gradients, which are whole by then and are settled here, over the
+// ranks of Bucket::reduce: where shards are kept, over those of Bucket::shard_atoms; the planner
+// adds the rest once, at the end of the step. Nothing may write the gradients until it is awaited.
 std::vector<Instruction> begin_reduction(const Program& program, int bucket);
 // Awaits it, and brings the sum to where it is kept. Where gradients are kept as shards it is added
 // to what is there and the whole gradients are released; so there is one pair in each segment that
 // writes any, after its last write, or, with Bucket::by_chunk, in each last one before a turn.
 std::vector<Instruction> end_reduction(const Program& program, int bucket);
-// Begins, and awaits, the all-gather of parameters that are kept as shards; a shard in host memory is
-// copied to the device first. Between the wait and the release of Bucket::flat.parameters
+// Begins, and awaits, the all-gather of parameters that are kept as shards; a shard in host memory
+// is copied to the device first. Between the wait and the release of Bucket::flat.parameters
 // (Instruction::release) they may be read. What is gathered and never released stays until the end
 // of the step; where several runs await such a gather, mark the waits with Instruction::again.
 // `phase`: under which the ledger counts it, "forward" or "backward"; a literal.

@@ -99,17 +99,17 @@ enum class Code : std::uint8_t {
   // input. It is of the step where its slots are persistent, else of the microbatch
   // (between_lasting).
   start,
-  // What was begun under `pending` is awaited, and does nothing beside. It is an error where nothing
-  // was, unless `again` says that an earlier wait may have had it.
+  // Waits for what was begun under `pending`, and does nothing beside. It is an error where nothing
+  // was begun, unless `again` says that an earlier wait may have had it.
   wait,
   seed,   // outputs[0] = 1, the gradient of the loss
   alias,  // outputs[0] is inputs[0] itself, under a name that is released on its own
   add,    // outputs[0] += inputs[0]
   copy,   // outputs[0] = a copy of inputs[0], in the dtype and memory of outputs[0]
-  // A new sum begins in each of `outputs`, persistent slots that are sums over a step: what is added
-  // next to such a slot, or to any view of it, overwrites. With contributing[0], only ranks that are
-  // not at the start of these atoms begin anew; those that are keep the sum so far, so that it
-  // counts once. A transient slot begins a sum whenever it is made.
+  // A new sum begins in each of `outputs`, persistent slots that are sums over a step: what is
+  // added next to such a slot, or to any view of it, overwrites. With contributing[0], only ranks
+  // that are not at the start of these atoms begin anew; those that are keep the sum so far, so
+  // that it counts once. A transient slot begins a sum whenever it is made.
   begin_sum,
   // What nobody added to outputs[0] since its sum began becomes zeros: each parameter's part, and
   // the padding at the end. It makes a transient slot that is not there. It stands before whatever
@@ -120,16 +120,16 @@ enum class Code : std::uint8_t {
   hook_start,
   hook_finish,
   // The step's loss, inputs[0], the squared norm of the gradients in the other inputs, and the stop
-  // request are summed over the world. contributing[k]: only ranks at the start of these atoms count
-  // inputs[k], which all ranks along them hold alike.
+  // request are summed over the world. contributing[k]: only ranks at the start of these atoms
+  // count inputs[k], which all ranks along them hold alike.
   totals,
 };
 const char* name_of(Code code);
 
 // The op of a bucket's rule (UpdateRule) that a compute runs,
-// for the whole bucket or one of its parameters. Where states or what is updated lie in host memory,
-// gradients and parameters are brought there and back piece by piece inside of it, and no slot holds
-// such a piece.
+// for the whole bucket or one of its parameters. Where states or what is updated lie in host
+// memory, gradients and parameters are brought there and back piece by piece inside of it, and no
+// slot holds such a piece.
 enum class Update : std::uint8_t {
   none,       // an op of the graph
   direction,  // outputs[0]: of the gradients in inputs[0], which it may share
@@ -169,7 +169,8 @@ struct Instruction {
   int parameter = -1;  // of an update of one: index into Program::parameters
   // For gradients of parameters, one list for each grad_input (of an add: for outputs[0]): only
   // ranks at the start of these atoms contribute, as every rank there has the whole contribution
-  // while the accumulated gradient is a sum over ranks. Of begin_sum and totals see there.
+  // while the accumulated gradient is a sum over ranks. What begin_sum and totals have here is said
+  // with them (Code).
   std::vector<std::vector<int>> contributing;
   // Of compute, where the op runs in ring steps (Rotation): one instruction stands for all of them,
   // and for what they send. program/ring.h writes it out, as executor and footprint read it: then

@@ -89,7 +89,8 @@ std::vector<SpanRow> TraceRows::measured(std::int64_t step,
                                          const std::vector<InstructionTime>& times,
                                          double offset) const {
   std::vector<SpanRow> rows;
-  // Begun and not awaited, by pending and microbatch; -1 between slots that last, as in the executor.
+  // Begun and not awaited, by pending and microbatch; -1 between slots that last, as the executor
+  // has it.
   struct Begun {
     double start;
     std::string phase;

@@ -34,8 +34,8 @@ std::vector<Program> build(const std::shared_ptr<const Graph>& graph, const Mesh
 void name_buckets(Program& program);
 Instruction of_bucket(Code code, int bucket, const Program& program, const char* phase);
 
-// The flat slots in which a bucket's gradients are summed over a step: the whole gradients, and what
-// is kept of their sum where that is no view of them.
+// The flat slots in which a bucket's gradients are summed over a step: the whole gradients, and
+// what is kept of their sum where that is no view of them.
 std::vector<int> sums_of(const Program& program, int bucket);
 // Settles one of these (Code::settle).
 Instruction settled(const Program& program, int bucket, int slot);
@@ -64,9 +64,9 @@ std::vector<int> place_by_chunk(Program& program);
 // A name for a segment that no other has: this one, or "name.2", "name.3", ...
 std::string fresh_name(const Program& program, const std::string& name);
 
-// Adds the segments that end the step ("reduce", "totals", "update"), places overlapped reductions,
-// adds the segment that begins it ("begin"), grants in-place work where nobody reads the old value later,
-// and notes for each instruction which slots it releases.
+// Adds the segments that begin and end the step ("begin"; "reduce", "totals", "update"), places
+// overlapped reductions, grants in-place work where nobody reads the old value later, and notes for
+// each instruction which slots it releases.
 void complete(Program& program);
 
 }  // namespace mw

@@ -87,8 +87,8 @@ class Finish {
   }
 
  private:
-  // One more quantity of the totals, of which ranks along these atoms hold parts, or parts of a sum:
-  // along all others they hold it alike.
+  // One more quantity of the totals, of which ranks along these atoms hold parts, or parts of a
+  // sum: along all others they hold it alike.
   void count(Instruction& totals, int slot, const std::vector<int>& atoms) const {
     totals.inputs.push_back(slot);
     std::vector<int>& alike = totals.contributing.emplace_back();

@@ -28,9 +28,9 @@ class Storage {
   // One that comes and goes is there as this.
   void put(int slot, const at::Tensor& tensor) { set(slot, tensor); }
 
-  // Sums: what is added next to the slot, or to any view of it, after begin_sum() overwrites what it
-  // held; settle() brings zeros to where nobody has added anything since. Whatever is made anew
-  // begins.
+  // What is added to the slot, or to any view of it, next after begin_sum() overwrites what it
+  // held; settle() brings zeros to where nobody has added anything since. What is made anew begins
+  // a sum.
   void begin_sum(int slot);
   void settle(int slot);
   bool written(int slot) const { return written_[slot]; }
