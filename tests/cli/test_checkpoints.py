@@ -181,7 +181,7 @@ end
     def test_another_growth_of_the_batch_is_another_experiment(self):
         for name, (one, other) in {"ramps": ("mw.microbatch.ramp { from = 4, by = 4, steps = 4 }",
                                              "mw.microbatch.ramp { from = 4, by = 4, steps = 5 }"),
-                                   "none before": ("2", "mw.microbatch.ramp { from = 8, steps = 4 }")}.items():
+                                   "none-before": ("2", "mw.microbatch.ramp { from = 8, steps = 4 }")}.items():
             with self.subTest(name):
                 def train(policy, steps, more=""):
                     return self.write(HEAD + f'mw.train(base {{ plan = {{}}, schedule = mw.constant {{}}, steps = {steps}, '
@@ -190,7 +190,7 @@ end
                 self.all("run", train(one, 2))
                 self.refused(2, "checkpoint.differs checkpoint.path", "run", train(other, 6, "resume = true"))
                 # How a batch of one size is cut is the mix's.
-                if name == "none before":
+                if name == "none-before":
                     self.all("run", train("4", 3, "resume = true"))
 
     def test_the_page(self):
