@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include <mutex>
+#include <stdexcept>
 
 #include "meshwright/ledger.h"
 #include "meshwright/world.h"
@@ -149,4 +150,18 @@ TEST_CASE("Every change of layout on two atoms") {
 
 TEST_CASE("Every change of layout on three atoms") {
   check_all(Mesh({{"a", 2}, {"b", 2}, {"c", 2}}));
+}
+
+TEST_CASE("Rows go to the ranks of their groups, but not past another axis that cuts the groups") {
+  const Placement groups = Placement::shard("experts"), rows = Placement::shard("batch"),
+                  tokens = Placement::shard("seq");
+  const auto exchanges = [](const Layout& from, const Layout& to) {
+    return sparse_moves(from, to, "experts").size();
+  };
+  CHECK(exchanges({rows}, {groups}) == 1);
+  CHECK(exchanges({groups}, {rows}) == 1);
+  CHECK(exchanges({rows, tokens}, {groups, groups}) == 1);
+  CHECK(exchanges({groups, rows}, {groups, groups}) == 1);  // the axis inside is exchanged over
+  CHECK_THROWS_AS(exchanges({rows, groups}, {groups, groups}), std::invalid_argument);
+  CHECK_THROWS_AS(exchanges({groups, groups}, {rows, groups}), std::invalid_argument);
 }
