@@ -113,9 +113,12 @@ const std::vector<int>* ranks_of(const Program& program, const Instruction& i) {
 }  // namespace
 
 bool may_swap(const Program& program, const Instruction& first, const Instruction& second) {
-  for (const Instruction* i : {&first, &second}) {
-    if (i->code == Code::totals || i->update != Update::none) return false;
-  }
+  // These work with more than their slots: a hook, an optimizer's state, all ranks.
+  const auto stays = [](const Instruction& i) {
+    return i.code == Code::totals || i.code == Code::hook_start || i.code == Code::hook_finish ||
+           i.update != Update::none;
+  };
+  if (stays(first) || stays(second)) return false;
   if (first.pending >= 0 && first.pending == second.pending) return false;
   const std::vector<int>*a = ranks_of(program, first), *b = ranks_of(program, second);
   if (a != nullptr && b != nullptr && *a == *b && first.move.stages == second.move.stages)
