@@ -32,7 +32,7 @@ class Deriver {
         matched_(rules),
         kinds_(graph, rules, rotations),
         checks_(graph, mesh, problems, result_.wrong_ways),
-        moves_(graph, mesh, problems),
+        moves_(graph, mesh, result_.layout, problems),
         replicated_(mesh.atoms().size()) {}
 
   Derived run() {

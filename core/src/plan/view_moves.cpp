@@ -12,15 +12,50 @@ const View::Moves& View::none() {
   return none;
 }
 
+Layout ViewMoves::cells(const Layout& layout) const {
+  Layout cells = layout;
+  for (Placement& p : cells) {
+    if (!p.is_shard() || !contains(graph_.sparse.dims, p.dim)) p = Placement::replicate();
+  }
+  return cells;
+}
+
+const Layout& ViewMoves::home(int value) {
+  const int layer = graph_.ops()[graph_.value(value).producer].layer;
+  const auto [known, missing] = homes_.try_emplace(layer);
+  if (!missing) return known->second;
+  for (const Op& op : graph_.ops()) {
+    if (op.layer != layer) continue;
+    for (const int output : op.outputs) {
+      if (!graph_.sparse.has(graph_.value(output).dims)) continue;
+      return known->second = cells(layouts_[output]);  // ops come in order: it makes the rows
+    }
+  }
+  return known->second;
+}
+
+// Rows go out from where they are made, and home again: how many go where else, no rank knows.
+std::vector<Move> ViewMoves::exchange(int value, const Layout& from, const Layout& to) {
+  // Such an index tells which of the tokens that its maker has a row is of; others have others.
+  if (graph_.value(value).scalar == Scalar::index)
+    throw std::invalid_argument("no exchange of indices");
+  const Layout before = cells(from), after = cells(to);
+  const Dim group = graph_.sparse.dims.front();
+  std::vector<Move> list = sparse_moves(from, to, group);
+  for (const Move& move : list) {
+    if (!move.exchanges_rows()) continue;
+    if ((move.to == group ? before : after) != home(value))
+      throw std::invalid_argument("no exchange but from where rows are made, and back");
+  }
+  return list;
+}
+
 View::Moves ViewMoves::of(int value, const Layout& from, const Layout& to) {
   if (from == to) return View::none();
   const Value& moved = graph_.value(value);
   if (graph_.sparse.has(moved.dims)) {
     try {
-      // Such an index tells which of the tokens that its maker has a row is of; others have others.
-      if (moved.scalar == Scalar::index) throw std::invalid_argument("no exchange of indices");
-      return std::make_shared<const std::vector<Move>>(
-          sparse_moves(from, to, graph_.sparse.dims.front()));
+      return std::make_shared<const std::vector<Move>>(exchange(value, from, to));
     } catch (const std::invalid_argument&) {
       if (said_.insert(value).second) {
         problems_.add(Stage::plan, "rule.rows", "",
