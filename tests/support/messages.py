@@ -323,6 +323,7 @@ MESSAGES = {
     "usage.missing": [r"report: no file to write is named \[-o report\.html\]", r"plugins show: NAME is missing \[see meshwright plugins show --help; .*", r"--microbatches is missing \[for example: meshwright schedule .*", r"trace: no file to "
                      r"write is named \[-o trace\.json .*"],
     "usage.option": [r".* \[(did you mean \"--\w+\"\?|see meshwright (\w+ )*--help)\]",
+                     r".* \[a key of the experiment is set by --set \w+=…\]",
                      r"--launcher \".*\" starts the run's processes, and --processes \d+ would too \[leave one of the two out\]"],
     "where.error": [r"--where .*: .* \[for example 'loss < 2\.5 .*"],
     "where.field": [r"--where .*: a run has no field \"\w+\" \[(did you mean|there are: ).*"],
