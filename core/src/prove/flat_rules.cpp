@@ -163,6 +163,17 @@ Flat& StageProof::there(int index, bool all) {
   return f;
 }
 
+// Ranks at the start of some atoms, none of which may be the stages': other stages have no such rank.
+void StageProof::check_contributing(const std::vector<int>& atoms) const {
+  for (const int atom : atoms) {
+    if (atom < 0 || atom >= static_cast<int>(program_.mesh.atoms().size()))
+      refuse("prove.operands", fmt::format("the mesh has no atom {}", atom));
+    if (atom == program_.stage_atom && program_.stages > 1)
+      refuse("prove.contributing", fmt::format("only the first rank over {} contributes, which is of stage 0",
+                                               program_.mesh.atoms()[static_cast<std::size_t>(atom)].name));
+  }
+}
+
 // Adds to a sum what all ranks, or the first of those that have it alike, give.
 void StageProof::contribute(Flat& f, Region& region, const Layout& place,
                        const std::vector<int>& contributing,
@@ -175,8 +186,8 @@ void StageProof::contribute(Flat& f, Region& region, const Layout& place,
   if (region.rest_differs && !region.sums.empty() && !f.shard && view(f.slot).part == FlatView::Part::whole)
     refuse("prove.add", name(f.slot) + " holds a sum of which the rank's own shard is reduced already", f.slot, f.by);
   Layout mine = place;
+  check_contributing(contributing);
   for (const int atom : contributing) {
-    if (atom < 0 || atom >= static_cast<int>(mine.size())) refuse("prove.operands", "no such atom");
     if (!tables_.lives(atom)) continue;
     if (!mine[atom].is_replicate())
       refuse("prove.contributing", fmt::format("only the first rank over {} adds to {}, and each has {} of it",
@@ -242,8 +253,9 @@ void StageProof::add_gradient(int index, const Content& content, const std::vect
 void StageProof::begin_sum(const Instruction& i) {
   Atoms beside = 0;
   if (!i.contributing.empty()) {
+    check_contributing(i.contributing[0]);
     for (const int atom : i.contributing[0]) {
-      if (atom >= 0 && tables_.lives(atom)) beside |= Atoms{1} << atom;
+      if (tables_.lives(atom)) beside |= Atoms{1} << atom;
     }
     if (beside == 0 && !i.contributing[0].empty()) return;  // the one rank keeps its sum
   }

@@ -158,17 +158,24 @@ Layout StageProof::exchanged(const Instruction& i, const Operand& from) {
   return next;
 }
 
+// Whether a transfer is of the step, as it is from one slot that lasts to another.
+bool StageProof::between_flats(const Instruction& i) const {
+  return !i.inputs.empty() && !i.outputs.empty() && i.inputs[0] >= 0 && i.outputs[0] >= 0 &&
+         lasting(i.inputs[0]) && lasting(i.outputs[0]);
+}
+
 bool StageProof::start(const Instruction& i) {
   if (!communicates(i.move.kind))
     refuse("prove.operands", fmt::format("a {} is a local move, and is not begun", name_of(i.move.kind)));
   const bool receives = i.move.kind == Move::Kind::recv;
   const int first = receives ? one(i.outputs, "output") : one(i.inputs, "input");
-  const std::pair<int, int> key{i.pending, lasting(first) ? -1 : microbatch_};
+  const bool of_step = between_flats(i);
+  const std::pair<int, int> key{i.pending, of_step ? -1 : microbatch_};
   if (i.pending < 0) refuse("prove.operands", "it has no number to be awaited by");
   if (underway_.count(key) > 0)
     refuse("prove.unawaited", "it begins what is under way already, begun by " +
                                   proving::text_of(program_, underway_.at(key).by));
-  if (lasting(first)) {
+  if (of_step) {
     start_flat(i);
     return true;
   }
@@ -216,8 +223,10 @@ bool StageProof::start(const Instruction& i) {
     }
   } else if (slot(to).alias_of >= 0 && i.move.kind == Move::Kind::all_reduce) {
     refuse("prove.in-place", name(first) + " lasts, and is overwritten", first);
+  } else {
+    under.reads = view(first).flat;
+    ++flats_[static_cast<std::size_t>(under.reads)].readers;
   }
-  over_.erase(key);
   underway_.emplace(key, std::move(under));
   return true;
 }
@@ -225,7 +234,7 @@ bool StageProof::start(const Instruction& i) {
 // Begins to send to another stage, or to receive from one.
 void StageProof::post(const Instruction& i) {
   const bool sends = i.move.kind == Move::Kind::send;
-  if (i.move.atoms != std::vector<int>{program_.stage_atom} || i.move.peer < 0 ||
+  if (i.move.atoms.size() != 1 || i.move.atoms[0] != program_.stage_atom || i.move.peer < 0 ||
       i.move.peer >= program_.stages || i.move.peer == program_.stage)
     refuse("prove.stages", fmt::format("it is for stage {} over {}", i.move.peer,
                                        list_of(program_.mesh, i.move.atoms)));
@@ -236,7 +245,7 @@ void StageProof::post(const Instruction& i) {
   under.by = where_;
   under.kind = i.move.kind;
   if (sends) {
-    if (!sent_.insert(mail).second)
+    if (letter.sent)
       refuse("prove.message", fmt::format("message {} to stage {} is sent twice for microbatch {}",
                                           i.move.tag, to, microbatch_));
     const int slot = i.inputs[0];
@@ -256,7 +265,7 @@ void StageProof::post(const Instruction& i) {
     ++tensor(found.tensor).holders;
     ++tensor(found.tensor).readers;
   } else {
-    if (!received_.insert(mail).second)
+    if (letter.expected)
       refuse("prove.message", fmt::format("message {} of stage {} is received twice for microbatch {}",
                                           i.move.tag, from, microbatch_));
     letter.expected = where_;
@@ -293,7 +302,7 @@ bool StageProof::arrived(const Instruction& i, Underway& under) {
 
 bool StageProof::wait(const Instruction& i) {
   const int first = i.outputs.empty() ? one(i.inputs, "input") : one(i.outputs, "output");
-  const std::pair<int, int> key{i.pending, lasting(first) ? -1 : microbatch_};
+  const std::pair<int, int> key{i.pending, between_flats(i) ? -1 : microbatch_};
   const auto found = underway_.find(key);
   if (found == underway_.end() || found->second.hook) {
     if (i.again && over_.count(key) > 0) return true;
@@ -305,6 +314,7 @@ bool StageProof::wait(const Instruction& i) {
     if (!end_flat(under)) return false;
   } else {
     if ((under.kind == Move::Kind::send || under.kind == Move::Kind::recv) && !arrived(i, under)) return false;
+    if (under.reads >= 0) --flats_[static_cast<std::size_t>(under.reads)].readers;
     if (under.from >= 0) {
       Tensor& t = tensor(under.from);
       if (under.to == under.from) {
@@ -327,8 +337,8 @@ bool StageProof::wait(const Instruction& i) {
     }
     if (under.from >= 0) let_go(under.from);
   }
+  if (under.flat) over_.insert(key);
   underway_.erase(found);
-  over_.insert(key);
   return true;
 }
 

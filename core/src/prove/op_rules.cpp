@@ -65,11 +65,22 @@ void StageProof::check_cut(int op) {
   if (!fault.code.empty()) refuse(fault.code, fault.message);
 }
 
+// The pieces of an op that are done for the microbatch.
+std::uint8_t& StageProof::done(int op) {
+  int& number = numbers_[static_cast<std::size_t>(op)];
+  if (number < 0) number = ops_++;
+  std::vector<std::uint8_t>& list = now().done;
+  if (static_cast<int>(list.size()) <= number) list.resize(static_cast<std::size_t>(ops_), 0);
+  return list[static_cast<std::size_t>(number)];
+}
+
 void StageProof::note_lemma(const Instruction& i, Atoms carried) {
-  const int kind = graph_.kind(i.op);
-  if (!noted_.insert({i.op, static_cast<int>(i.piece), carried, in_ring(i)}).second) return;
+  std::uint8_t& noted = noted_[static_cast<std::size_t>(i.op)];
+  const auto bit = static_cast<std::uint8_t>(bit_of(i.piece) << (carried != 0 ? 4 : 0));
+  if ((noted & bit) != 0) return;
+  noted |= bit;
   Lemma lemma;
-  lemma.op = kind;
+  lemma.op = graph_.kind(i.op);
   lemma.kind = graph_.ops()[static_cast<std::size_t>(i.op)].kind();
   lemma.piece = i.piece;
   for (std::size_t a = 0; a < program_.cut[i.op].size(); ++a) {
@@ -169,8 +180,8 @@ void StageProof::forward(const Instruction& i) {
                                        name(i.inputs[k]), shift, i.ring_step), i.inputs[k]);
   }
   note_lemma(i, carried);
-  now().carried[static_cast<std::size_t>(i.op)] = carried;
-  now().done[static_cast<std::size_t>(i.op)] |= bit_of(Piece::forward);
+  if (carried != 0) now().carried[i.op] = carried;
+  done(i.op) |= bit_of(Piece::forward);
   const int j = traits.forward_in_place;
   int shared = -1;
   if (i.in_place) {
@@ -332,7 +343,7 @@ void StageProof::need_gradients(const Instruction& i, const OpTable& table) {
 void StageProof::backward(const Instruction& i) {
   const Op& op = graph_.ops()[static_cast<std::size_t>(i.op)];
   const OpTraits& traits = graph_.traits(i.op);
-  std::uint8_t& done = now().done[static_cast<std::size_t>(i.op)];
+  std::uint8_t& done = this->done(i.op);
   if ((done & bit_of(Piece::forward)) == 0)
     refuse("prove.order", fmt::format("{} goes back before it was computed", op.name));
   if (!traits.differentiable || (i.piece == Piece::backward) == traits.splits)
@@ -341,7 +352,8 @@ void StageProof::backward(const Instruction& i) {
     refuse("prove.twice", fmt::format("the {} of {} is computed twice for microbatch {}",
                                       name_of(i.piece), op.name, microbatch_));
   done |= bit_of(i.piece);
-  const Atoms carried = now().carried[static_cast<std::size_t>(i.op)];
+  const auto sums = now().carried.find(i.op);
+  const Atoms carried = sums == now().carried.end() ? 0 : sums->second;
   const OpTable& table = tables_.of(i.op, carried);
   need_saved(i, table);
   need_gradients(i, table);

@@ -47,10 +47,13 @@ StageProof::StageProof(const Program& program, Gradients& gradients, Mail& mail,
       strict_(strict),
       tables_(program),
       checked_(program.graph->ops().size(), 0),
+      seen_(program.segments.size(), false),
       bucket_of_(program.parameters.size(), -1),
       views_(program.slots.size()),
       released_(program.slots.size()),
-      microbatches_(static_cast<std::size_t>(program.microbatches) + 1) {
+      microbatches_(static_cast<std::size_t>(program.microbatches) + 1),
+      noted_(program.graph->ops().size(), 0),
+      numbers_(program.graph->ops().size(), -1) {
   where_.stage = program.stage;
 }
 
@@ -113,10 +116,6 @@ OfMicrobatch& StageProof::of(int microbatch) {
   OfMicrobatch& m = microbatches_[static_cast<std::size_t>(microbatch + 1)];
   if (m.slots.empty()) {
     m.slots.assign(program_.slots.size(), -1);
-    if (m.done.empty()) {
-      m.done.assign(graph_.ops().size(), 0);
-      m.carried.assign(graph_.ops().size(), 0);
-    }
   }
   return m;
 }
@@ -340,17 +339,17 @@ StageProof::Step StageProof::step() {
   }
   if (ended()) return Step::ended;
   const SegmentRun& run = program_.timeline[run_];
-  const Instruction& i =
-      program_.segments[static_cast<std::size_t>(run.segment)].code[next_];
+  const auto segment = static_cast<std::size_t>(run.segment);
+  const Instruction& i = program_.segments[segment].code[next_];
   microbatch_ = run.microbatch;
   where_ = {program_.stage, static_cast<int>(run_), static_cast<int>(next_), -1};
   at_ = &i;
-  check_slots(i);
+  if (!seen_[segment]) check_slots(i);
   if (!apply(i)) return Step::blocked;
   waits_for_.clear();
   release(i);
   ++rules_;
-  ++next_;
+  if (++next_ == program_.segments[segment].code.size()) seen_[segment] = true;
   return Step::moved;
 }
 
@@ -402,7 +401,10 @@ void StageProof::check_end() {
            tensor(*left).by);
   }
   for (const auto& [key, under] : underway_) {
-    if (!under.flat || under.round >= 0)
+    const bool numbers = std::all_of(under.regions.begin(), under.regions.end(), [](const Region& r) {
+      return r.kind == Region::Kind::parameter && r.version == 1;
+    });
+    if (!under.flat || under.round >= 0 || !numbers)
       refuse("prove.unawaited",
              "what was begun by " + proving::text_of(program_, under.by) + " is never awaited");
   }
@@ -428,8 +430,6 @@ bool StageProof::turn() {
   for (OfMicrobatch& m : microbatches_) m = {};
   over_.clear();
   released_.assign(program_.slots.size(), {});
-  sent_.clear();
-  received_.clear();
   run_ = next_ = 0;
   totalled_ = false;
   round_ = -1;

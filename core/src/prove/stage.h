@@ -88,6 +88,7 @@ class StageProof {
   void forward(const Instruction& i);
   void backward(const Instruction& i);
   void check_cut(int op);
+  std::uint8_t& done(int op);
   void note_lemma(const Instruction& i, Atoms carried);
   Atoms carried(const Instruction& i);
   void need_value(int slot, int value, const Layout& place, int steps, const std::string& what);
@@ -105,6 +106,7 @@ class StageProof {
   // move_rules.cpp
   bool start(const Instruction& i);
   bool wait(const Instruction& i);
+  bool between_flats(const Instruction& i) const;
   void local_move(const Instruction& i);
   Layout moved(const Move& move, const Operand& from, int slot) const;
   void check_group(const Move& move) const;
@@ -127,6 +129,7 @@ class StageProof {
   Flat& there(int slot, bool whole);
   void contribute(Flat& to, Region& region, const Layout& place, const std::vector<int>& contributing,
                   const std::map<int, Microbatches>& sums, int twice);
+  void check_contributing(const std::vector<int>& atoms) const;
   void add_gradient(int slot, const Content& content, const std::vector<int>& contributing);
   void begin_sum(const Instruction& i);
   void settle(const Instruction& i);
@@ -162,6 +165,7 @@ class StageProof {
   const bool strict_;
   OpTables tables_;
   std::vector<std::uint8_t> checked_;  // of each op: its cut
+  std::vector<bool> seen_;             // of each segment: its operands
   std::vector<Content> parameters_;    // what each parameter is, before the update
   std::vector<int> bucket_of_;         // of each parameter
   std::vector<FlatView> views_;        // of each slot
@@ -172,7 +176,6 @@ class StageProof {
   std::vector<OfMicrobatch> microbatches_;  // the first is of the step
   std::map<std::pair<int, int>, Underway> underway_;
   std::set<std::pair<int, int>> over_;
-  std::set<Mail::Key> sent_, received_;
 
   std::size_t run_ = 0, next_ = 0;
   Where where_;
@@ -183,7 +186,9 @@ class StageProof {
   std::int64_t rules_ = 0;
   std::string waits_for_;
   std::set<Lemma> lemmas_;
-  std::set<std::tuple<int, int, Atoms, bool>> noted_;
+  std::vector<std::uint8_t> noted_;  // of each op: pieces of which there is a lemma
+  std::vector<int> numbers_;  // of each op among the stage's; -1: none of it was followed yet
+  int ops_ = 0;
   std::set<std::string> notes_;
   std::map<int, bool> counted_;
   std::map<int, Microbatches> reported_;

@@ -131,6 +131,7 @@ struct Underway {
   Move::Kind kind = Move::Kind::all_reduce;
   bool flat = false, hook = false;
   int from = -1, to = -1;  // tensors of the pool, or flats; -1: none
+  int reads = -1;  // a flat of which it reads a parameter
   Content result;
   Dims dims;
   Dtype dtype = Dtype::fp32;
@@ -143,8 +144,8 @@ struct Underway {
 struct OfMicrobatch {
   std::vector<int> slots;  // tensors of the pool; -1: none
   int held = 0;
-  std::vector<std::uint8_t> done;  // of each op: pieces
-  std::vector<Atoms> carried;      // of each op that ran forward
+  std::vector<std::uint8_t> done;  // of each of the stage's ops: pieces
+  std::map<int, Atoms> carried;    // of the ops that carried a sum on
   std::set<std::pair<int, std::vector<std::pair<int, Dim>>>> rows;  // of sparse values: known counts
 };
 

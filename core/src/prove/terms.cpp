@@ -24,10 +24,6 @@ TermSet TermSets::number(std::vector<int> terms) {
   return made;
 }
 
-TermSet TermSets::single(int term) {
-  return number({term});
-}
-
 TermSet TermSets::join(TermSet a, TermSet b) {
   if (a == 0 || b == 0) return a + b;
   if (a > b) std::swap(a, b);

@@ -17,7 +17,12 @@ using TermSet = int;
 class TermSets {
  public:
   TermSets();
-  TermSet single(int term);
+  TermSet single(int term) {
+    const auto at = static_cast<std::size_t>(term);
+    if (at >= singles_.size()) singles_.resize(at + 1, 0);
+    if (singles_[at] == 0) singles_[at] = number({term});
+    return singles_[at];
+  }
   TermSet join(TermSet a, TermSet b);
   const std::vector<int>& terms(TermSet set) const { return sets_[set]; }  // ascending
 
@@ -25,6 +30,7 @@ class TermSets {
   TermSet number(std::vector<int> terms);
 
   std::vector<std::vector<int>> sets_;
+  std::vector<TermSet> singles_;  // by term; 0: not asked for yet
   std::unordered_multimap<std::size_t, int> by_digest_;
   std::unordered_map<std::uint64_t, TermSet> joined_;
 };

@@ -36,6 +36,7 @@ bool StageProof::totals(const Instruction& i) {
     if (i.inputs.empty() || i.inputs[0] < 0 || i.inputs[0] != program_.loss ||
         i.contributing.size() != i.inputs.size())
       refuse("prove.totals", "the totals do not say how the loss and each gradient are counted");
+    for (const std::vector<int>& atoms : i.contributing) check_contributing(atoms);
     const Flat& f = there(i.inputs[0], true);
     const Region& region = f.regions[0];
     for (std::size_t a = 0; !region.sums.empty() && a < region.place.size(); ++a) {
@@ -101,6 +102,12 @@ void StageProof::need_complete(const Region& region, int parameter, int index) c
   const Flat& f = flats_[static_cast<std::size_t>(view(index).flat)];
   const std::vector<int>& terms =
       gradients_.sets.terms(gradients_.complete(program_.parameters[static_cast<std::size_t>(parameter)].value));
+  const Layout& stored = parameters_[static_cast<std::size_t>(parameter)].place;
+  const bool counted = region.twice < 0 && std::all_of(terms.begin(), terms.end(), [&](int term) {
+    const auto found = region.sums.find(term);
+    return found != region.sums.end() && found->second.all(program_.microbatches);
+  });
+  if (counted && (region.sums.empty() || region.place == stored)) return;
   Refusal made = refusal("prove.gradient", fmt::format("the gradient of {} in {} is not complete", what, name(index)));
   made.slot = index;
   if (f.by.known()) made.written = proving::text_of(program_, f.by);
@@ -113,10 +120,7 @@ void StageProof::need_complete(const Region& region, int parameter, int index) c
     }
     if (!lacks.empty()) made.missing.push_back(fmt::format("{}, microbatch {}", gradients_.text(term), lacks));
   }
-  if (!made.missing.empty() || !made.twice.empty()) throw Refused{std::move(made)};
-  if (region.sums.empty()) return;
-  const Layout& stored = parameters_[static_cast<std::size_t>(parameter)].place;
-  if (region.place == stored) return;
+  if (!counted) throw Refused{std::move(made)};
   made.code = "prove.place";
   made.axes = differences(program_.mesh, stored, region.place);
   made.message = fmt::format("the gradient of {} in {} is not summed over its ranks", what, name(index));
@@ -128,6 +132,7 @@ void StageProof::update(const Instruction& i) {
   if (!totalled_) refuse("prove.order", "parameters are updated before the step's totals, which say how gradients are clipped");
   if (i.bucket < 0) refuse("prove.operands", "it updates no bucket");
   const Bucket& bucket = program_.buckets[static_cast<std::size_t>(i.bucket)];
+  if (i.parameter >= 0) bucket_region(bucket, i.parameter);
   if (!bucket.rule && !bucket.expert_load)
     refuse("prove.update", "there is no rule to update " + bucket.name + " by");
   switch (i.update) {
