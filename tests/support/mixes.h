@@ -23,7 +23,7 @@ inline StrategyChoice hooked(const std::string& hook, int ways) {
 }
 
 inline NamedMix mix(const std::string& name, std::vector<StrategyChoice> plan,
-              std::int64_t microbatch = 0) {
+                    std::int64_t microbatch = 0) {
   NamedMix made{name, {}};
   made.setup.plan = std::move(plan);
   made.setup.options = {{"layers", 2},   {"hidden", 16}, {"heads", 4},

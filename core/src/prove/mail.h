@@ -36,8 +36,9 @@ class Mail {
   int arrive(const RankSet& ranks, int stage, Post post) {
     Rounds& all = rounds[ranks];
     const int round = all.begun[stage]++;
-    if (round >= static_cast<int>(all.list.size())) all.list.resize(static_cast<std::size_t>(round) + 1);
-    all.list[static_cast<std::size_t>(round)].posts.emplace(stage, std::move(post));
+    if (round >= static_cast<int>(all.list.size()))
+      all.list.resize(static_cast<std::size_t>(round) + 1);
+    all.list[round].posts.emplace(stage, std::move(post));
     return round;
   }
 };

@@ -18,8 +18,8 @@ void StageProof::check_group(const Move& move) const {
   const bool stages = std::count(move.atoms.begin(), move.atoms.end(), program_.stage_atom) > 0;
   if (stages && move.stages.empty() && program_.stages > 1)
     refuse("prove.stages", fmt::format("a {} over {} is of ranks of other stages too, which do not "
-                                       "come to it", name_of(move.kind),
-                                       list_of(program_.mesh, move.atoms)));
+                                       "come to it",
+                                       name_of(move.kind), list_of(program_.mesh, move.atoms)));
 }
 
 // An atom may begin or cease to cut a dim only while no atom inside it cuts that dim.
@@ -76,19 +76,22 @@ Layout StageProof::moved(const Move& move, const Operand& from, int slot) const 
     next[atom] = made;
   }
   if (place != wanted)
-    misplaced(slot, from, wanted, fmt::format("what a {} over {} takes", name_of(move.kind),
-                                              list_of(program_.mesh, move.atoms)));
+    misplaced(slot, from, wanted,
+              fmt::format("what a {} over {} takes", name_of(move.kind),
+                          list_of(program_.mesh, move.atoms)));
   for (const Dim dim : {needed.dim, made.dim}) {
     if (!dim.valid()) continue;
     if (!contains(*from.dims, dim))
       refuse("prove.layout", fmt::format("{} has no dim {}", name(slot), dim.name()), slot);
     if (graph_.sparse.has(*from.dims) && contains(graph_.sparse.dims, dim))
-      refuse("prove.rows", fmt::format("{} is kept as rows, which only an exchange moves", name(slot)), slot);
+      refuse("prove.rows",
+             fmt::format("{} is kept as rows, which only an exchange moves", name(slot)), slot);
     check_nesting(move, place, dim, slot);
   }
   if (from.content->what == What::saved || from.content->what == What::nothing)
-    refuse("prove.value", fmt::format("{} is {}, which lies as its op has it", name(slot),
-                                      text_of(*from.content)), slot, from.by);
+    refuse("prove.value",
+           fmt::format("{} is {}, which lies as its op has it", name(slot), text_of(*from.content)),
+           slot, from.by);
   return next;
 }
 
@@ -109,7 +112,7 @@ std::pair<int, std::vector<std::pair<int, Dim>>> StageProof::rows_of(int index) 
   const Slot& s = slot(index);
   const int producer = graph_.value(s.value).producer;
   std::pair<int, std::vector<std::pair<int, Dim>>> rows;
-  rows.first = producer < 0 ? -1 : graph_.ops()[static_cast<std::size_t>(producer)].layer;
+  rows.first = producer < 0 ? -1 : graph_.ops()[producer].layer;
   for (std::size_t a = 0; a < s.layout.size(); ++a) {
     if (tables_.lives(static_cast<int>(a)) && s.layout[a].is_shard() &&
         contains(graph_.sparse.dims, s.layout[a].dim))
@@ -130,31 +133,37 @@ Layout StageProof::exchanged(const Instruction& i, const Operand& from) {
   Layout next = from.content->place;
   for (const int atom : move.atoms) {
     if (!tables_.lives(atom)) continue;
-    const Placement &now = from.content->place[atom], &then = move.lands.at(static_cast<std::size_t>(atom));
+    const Placement &now = from.content->place[atom], &then = move.lands.at(atom);
     const Placement& tokens = out ? now : then;
     const bool right = now.is_shard() && then.is_shard() && (out ? then : now).dim == group &&
                        tokens.dim != group && contains(graph_.sparse.dims, tokens.dim);
     if (!right)
-      refuse("prove.rows", fmt::format("rows of {} cannot go from {} to {} over {}", name(source),
-                                       to_string(now), to_string(then), program_.mesh.atoms()[atom].name),
+      refuse("prove.rows",
+             fmt::format("rows of {} cannot go from {} to {} over {}", name(source), to_string(now),
+                         to_string(then), program_.mesh.atoms()[atom].name),
              source, from.by);
     next[atom] = then;
   }
   for (std::size_t a = 0; a < next.size(); ++a) {
     if (tables_.lives(static_cast<int>(a)) && next[a] != move.lands.at(a))
-      refuse("prove.rows", fmt::format("rows of {} are to land {}, and go {}", name(source),
-                                       to_string(move.lands, program_.mesh),
-                                       to_string(next, program_.mesh)), source, from.by);
+      refuse("prove.rows",
+             fmt::format("rows of {} are to land {}, and go {}", name(source),
+                         to_string(move.lands, program_.mesh), to_string(next, program_.mesh)),
+             source, from.by);
   }
   check_nesting(move, out ? next : from.content->place, group, source);
   auto& known = now().rows;
   const auto before = rows_of(source), after = rows_of(target);
   if (known.count(before) == 0)
-    refuse("prove.rows", "how many rows " + name(source) + " has is not known here", source, from.by);
+    refuse("prove.rows", "how many rows " + name(source) + " has is not known here", source,
+           from.by);
   if (out && move.brings_counts) known.insert(after);
   if (known.count(after) == 0)
-    refuse("prove.rows", fmt::format("rows of {} are exchanged before the exchange that brings "
-                                     "their counts", name(source)), source, from.by);
+    refuse("prove.rows",
+           fmt::format("rows of {} are exchanged before the exchange that brings "
+                       "their counts",
+                       name(source)),
+           source, from.by);
   return next;
 }
 
@@ -166,7 +175,8 @@ bool StageProof::between_flats(const Instruction& i) const {
 
 bool StageProof::start(const Instruction& i) {
   if (!communicates(i.move.kind))
-    refuse("prove.operands", fmt::format("a {} is a local move, and is not begun", name_of(i.move.kind)));
+    refuse("prove.operands",
+           fmt::format("a {} is a local move, and is not begun", name_of(i.move.kind)));
   const bool receives = i.move.kind == Move::Kind::recv;
   const int first = receives ? one(i.outputs, "output") : one(i.inputs, "input");
   const bool of_step = between_flats(i);
@@ -188,8 +198,7 @@ bool StageProof::start(const Instruction& i) {
   if (lasting(to)) refuse("prove.slot", name(to) + " lasts, and a microbatch is moved there", to);
   if (found.memory != Memory::device)
     refuse("prove.memory", name(first) + " lies in host memory", first, found.by);
-  if (!i.move.stages.empty())
-    refuse("prove.stages", "stages share no tensor of a microbatch");
+  if (!i.move.stages.empty()) refuse("prove.stages", "stages share no tensor of a microbatch");
   Underway under;
   under.by = where_;
   under.kind = i.move.kind;
@@ -202,33 +211,39 @@ bool StageProof::start(const Instruction& i) {
     under.result.shift = (under.result.shift + 1) % ways;
     if (under.result.shift == 0 && under.result.steps == ways) under.result.steps = 0;
   } else if (i.move.exchanges_rows()) {
-    if (i.move.kind != Move::Kind::all_to_all) refuse("prove.rows", "rows are exchanged by an all-to-all");
+    if (i.move.kind != Move::Kind::all_to_all)
+      refuse("prove.rows", "rows are exchanged by an all-to-all");
     under.result.place = exchanged(i, found);
   } else {
     under.result.place = moved(i.move, found, first);
   }
   claim(to, under.result, under.dims, under.dtype);
-  // An all-reduce overwrites what it sums where the result shares its storage.
-  if (found.tensor >= 0) {
-    const bool in_place = i.move.kind == Move::Kind::all_reduce && slot(to).alias_of >= 0;
-    Tensor& t = in_place ? overwrite(first) : tensor(found.tensor);
-    under.from = found.tensor;
-    ++t.holders;
-    if (in_place) {
-      t.writing = true;
-      t.by = where_;
-      under.to = found.tensor;
-    } else {
-      ++t.readers;
-    }
-  } else if (slot(to).alias_of >= 0 && i.move.kind == Move::Kind::all_reduce) {
-    refuse("prove.in-place", name(first) + " lasts, and is overwritten", first);
-  } else {
-    under.reads = view(first).flat;
-    ++flats_[static_cast<std::size_t>(under.reads)].readers;
-  }
+  take(i, found, under);
   underway_.emplace(key, std::move(under));
   return true;
+}
+
+// What a transfer does with the tensor that it takes: it reads it, or, an all-reduce whose result
+// shares the storage, overwrites it.
+void StageProof::take(const Instruction& i, const Operand& found, Underway& under) {
+  const int from = i.inputs[0];
+  const bool in_place = i.move.kind == Move::Kind::all_reduce && slot(i.outputs[0]).alias_of >= 0;
+  if (found.tensor < 0) {
+    if (in_place) refuse("prove.in-place", name(from) + " lasts, and is overwritten", from);
+    under.reads = view(from).flat;
+    ++flats_[under.reads].readers;
+    return;
+  }
+  Tensor& t = in_place ? overwrite(from) : tensor(found.tensor);
+  under.from = found.tensor;
+  ++t.holders;
+  if (!in_place) {
+    ++t.readers;
+    return;
+  }
+  t.writing = true;
+  t.by = where_;
+  under.to = found.tensor;
 }
 
 // Begins to send to another stage, or to receive from one.
@@ -266,8 +281,9 @@ void StageProof::post(const Instruction& i) {
     ++tensor(found.tensor).readers;
   } else {
     if (letter.expected)
-      refuse("prove.message", fmt::format("message {} of stage {} is received twice for microbatch {}",
-                                          i.move.tag, from, microbatch_));
+      refuse("prove.message",
+             fmt::format("message {} of stage {} is received twice for microbatch {}", i.move.tag,
+                         from, microbatch_));
     letter.expected = where_;
   }
   underway_.emplace(std::pair{i.pending, microbatch_}, std::move(under));
@@ -306,15 +322,18 @@ bool StageProof::wait(const Instruction& i) {
   const auto found = underway_.find(key);
   if (found == underway_.end() || found->second.hook) {
     if (i.again && over_.count(key) > 0) return true;
-    refuse("prove.wait", fmt::format("it waits for transfer {} of {}, which was not begun", i.pending,
-                                     name(first)), first);
+    refuse(
+        "prove.wait",
+        fmt::format("it waits for transfer {} of {}, which was not begun", i.pending, name(first)),
+        first);
   }
   Underway& under = found->second;
   if (under.flat) {
     if (!end_flat(under)) return false;
   } else {
-    if ((under.kind == Move::Kind::send || under.kind == Move::Kind::recv) && !arrived(i, under)) return false;
-    if (under.reads >= 0) --flats_[static_cast<std::size_t>(under.reads)].readers;
+    if ((under.kind == Move::Kind::send || under.kind == Move::Kind::recv) && !arrived(i, under))
+      return false;
+    if (under.reads >= 0) --flats_[under.reads].readers;
     if (under.from >= 0) {
       Tensor& t = tensor(under.from);
       if (under.to == under.from) {
@@ -362,14 +381,14 @@ void StageProof::alias(const Instruction& i) {
     return hold(to, found.tensor);
   }
   const Flat& f = there(from, true);
-  const int region = bucket_region(program_.buckets[static_cast<std::size_t>(f.bucket)], i.parameter);
-  if (f.regions[static_cast<std::size_t>(region)].kind != Region::Kind::direction)
+  const int region = bucket_region(program_.buckets[f.bucket], i.parameter);
+  if (f.regions[region].kind != Region::Kind::direction)
     refuse("prove.value", fmt::format("{} holds no directions", name(from)), from, f.by);
-  const ProgramParameter& parameter = program_.parameters[static_cast<std::size_t>(i.parameter)];
+  const ProgramParameter& parameter = program_.parameters[i.parameter];
   Content made;
   made.what = What::direction;
   made.id = parameter.value;
-  made.place = parameters_[static_cast<std::size_t>(i.parameter)].place;
+  made.place = parameters_[i.parameter].place;
   make(to, std::move(made), graph_.value(parameter.value).dims, slot(from).dtype);
 }
 
@@ -384,20 +403,22 @@ void StageProof::add(const Instruction& i) {
     refuse("prove.memory", name(from) + " lies in host memory", from, found.by);
   if (to == program_.loss) return count_loss(i);
   if (more.what != What::gradient)
-    refuse("prove.add", fmt::format("{} is {}, which is no gradient to be added", name(from),
-                                    text_of(more)), from, found.by);
+    refuse("prove.add",
+           fmt::format("{} is {}, which is no gradient to be added", name(from), text_of(more)),
+           from, found.by);
   if (lasting(to)) return add_gradient(to, more, contributing);
   if (!contributing.empty())
     refuse("prove.add", "only some ranks add to " + name(to) + ", which is of a microbatch", to);
   Tensor& t = overwrite(to);
   const Content& sum = t.content;
   // Shares of one gradient, of the ranks of a ring.
-  const bool shares = sum.steps > 0 && more.steps > 0 && sum.shift == more.shift &&
-                      sum.terms == more.terms;
+  const bool shares =
+      sum.steps > 0 && more.steps > 0 && sum.shift == more.shift && sum.terms == more.terms;
   if (sum.what != What::gradient || sum.microbatch != more.microbatch || t.dims != *found.dims ||
       (!shares && (sum.steps != 0 || more.steps != 0 || sum.shift != more.shift)))
-    refuse("prove.add", fmt::format("{} is {}, to which {} is added", name(to), text_of(sum),
-                                    text_of(more)), to, t.by);
+    refuse("prove.add",
+           fmt::format("{} is {}, to which {} is added", name(to), text_of(sum), text_of(more)), to,
+           t.by);
   if (sum.place != more.place) misplaced(from, found, sum.place, "what is added to " + name(to));
   if (shares) {
     t.content.steps += more.steps;
@@ -410,19 +431,23 @@ void StageProof::add(const Instruction& i) {
 void StageProof::copy(const Instruction& i) {
   const int from = one(i.inputs, "input"), to = one(i.outputs, "output");
   if (lasting(to)) {
-    if (!lasting(from)) refuse("prove.slot", name(to) + " lasts, and a microbatch is copied there", to);
+    if (!lasting(from))
+      refuse("prove.slot", name(to) + " lasts, and a microbatch is copied there", to);
     return copy_flat(i);
   }
   const Operand found = read(from);
   const Dtype dtype = slot(to).dtype;
-  if (dtype != found.dtype && (dtype == Dtype::int64 || found.dtype == Dtype::int64 ||
-                               slot(to).memory != found.memory))
-    refuse("prove.dtype", fmt::format("{} in {} cannot be copied to {} in {}", name(from),
-                                      name_of(found.dtype), name(to), name_of(dtype)), to, found.by);
+  if (dtype != found.dtype &&
+      (dtype == Dtype::int64 || found.dtype == Dtype::int64 || slot(to).memory != found.memory))
+    refuse("prove.dtype",
+           fmt::format("{} in {} cannot be copied to {} in {}", name(from), name_of(found.dtype),
+                       name(to), name_of(dtype)),
+           to, found.by);
   const Content content = *found.content;
   const Dims dims = *found.dims;
   const std::int64_t extra = slot(from).extra;
-  if (slot(to).extra != extra) refuse("prove.layout", name(to) + " has another size at its end", to);
+  if (slot(to).extra != extra)
+    refuse("prove.layout", name(to) + " has another size at its end", to);
   make(to, content, dims, dtype);
 }
 

@@ -35,8 +35,8 @@ void StageProof::load(const Instruction& i) {
       Placement& place = content.place[a];
       if (place.is_partial() || (place.is_shard() && !contains(s.dims, place.dim)) ||
           (place.is_shard() && static_cast<int>(a) == program_.stage_atom))
-        refuse("prove.layout", fmt::format("{} cannot lie {}", s.name,
-                                           to_string(s.layout, program_.mesh)), index);
+        refuse("prove.layout",
+               fmt::format("{} cannot lie {}", s.name, to_string(s.layout, program_.mesh)), index);
       if (!tables_.lives(static_cast<int>(a))) place = {};
     }
     if (contains(s.dims, batch)) {
@@ -44,9 +44,11 @@ void StageProof::load(const Instruction& i) {
         const auto cuts = [&](const Placement& p) { return p.is_shard() && p.dim == batch; };
         if (tables_.lives(static_cast<int>(a)) && cuts((*rows)[a]) != cuts(s.layout[a]))
           refuse("prove.load",
-                 fmt::format("{} is loaded with other rows than what is loaded with it: it lies {}, "
-                             "and they {}", s.name, to_string(s.layout, program_.mesh),
-                             to_string(*rows, program_.mesh)), index);
+                 fmt::format(
+                     "{} is loaded with other rows than what is loaded with it: it lies {}, "
+                     "and they {}",
+                     s.name, to_string(s.layout, program_.mesh), to_string(*rows, program_.mesh)),
+                 index);
       }
       if (rows == nullptr) rows = &s.layout;
     }
@@ -59,29 +61,29 @@ void StageProof::load(const Instruction& i) {
 void StageProof::check_cut(int op) {
   if (op < 0 || op >= static_cast<int>(graph_.ops().size()))
     refuse("prove.operands", fmt::format("the graph has no op {}", op));
-  if (checked_[static_cast<std::size_t>(op)] != 0) return;
-  checked_[static_cast<std::size_t>(op)] = 1;
+  if (checked_[op] != 0) return;
+  checked_[op] = 1;
   const CutFault fault = tables_.fault(op);
   if (!fault.code.empty()) refuse(fault.code, fault.message);
 }
 
 // The pieces of an op that are done for the microbatch.
 std::uint8_t& StageProof::done(int op) {
-  int& number = numbers_[static_cast<std::size_t>(op)];
+  int& number = numbers_[op];
   if (number < 0) number = ops_++;
   std::vector<std::uint8_t>& list = now().done;
   if (static_cast<int>(list.size()) <= number) list.resize(static_cast<std::size_t>(ops_), 0);
-  return list[static_cast<std::size_t>(number)];
+  return list[number];
 }
 
 void StageProof::note_lemma(const Instruction& i, Atoms carried) {
-  std::uint8_t& noted = noted_[static_cast<std::size_t>(i.op)];
+  std::uint8_t& noted = noted_[i.op];
   const auto bit = static_cast<std::uint8_t>(bit_of(i.piece) << (carried != 0 ? 4 : 0));
   if ((noted & bit) != 0) return;
   noted |= bit;
   Lemma lemma;
   lemma.op = graph_.kind(i.op);
-  lemma.kind = graph_.ops()[static_cast<std::size_t>(i.op)].kind();
+  lemma.kind = graph_.ops()[i.op].kind();
   lemma.piece = i.piece;
   for (std::size_t a = 0; a < program_.cut[i.op].size(); ++a) {
     if (!tables_.lives(static_cast<int>(a))) continue;
@@ -96,13 +98,13 @@ void StageProof::note_lemma(const Instruction& i, Atoms carried) {
 
 bool StageProof::rotates(const Instruction& i, std::size_t input) const {
   if (!in_ring(i)) return false;
-  const Op& op = graph_.ops()[static_cast<std::size_t>(i.op)];
+  const Op& op = graph_.ops()[i.op];
   return contains(op.inputs[input].dims, program_.rotations.at(i.op).dim);
 }
 
 void StageProof::compute(const Instruction& i) {
   check_cut(i.op);
-  const Op& op = graph_.ops()[static_cast<std::size_t>(i.op)];
+  const Op& op = graph_.ops()[i.op];
   if (microbatch_ < 0) refuse("prove.microbatch", op.name + " is computed for no microbatch");
   if (i.inputs.size() != op.inputs.size())
     refuse("prove.operands", fmt::format("{} takes {} inputs and has {}", op.name, op.inputs.size(),
@@ -126,7 +128,7 @@ bool StageProof::matches(const Content& content, int value) const {
 
 // An operand that must be a value of the graph, placed as needed.
 void StageProof::need_value(int index, int value, const Layout& place, int steps,
-                       const std::string& what) {
+                            const std::string& what) {
   if (index < 0) refuse("prove.missing", what + " is read, and the instruction names no slot");
   const Operand found = read(index);
   const Content& content = *found.content;
@@ -140,15 +142,17 @@ void StageProof::need_value(int index, int value, const Layout& place, int steps
   if (content.place != place) misplaced(index, found, place, what);
   const Dtype dtype = program_.dtype_of(needed.scalar, needed.fp32_at_least);
   if (found.dtype != dtype)
-    refuse("prove.dtype", fmt::format("{} must be {}, and is {}", what, name_of(dtype),
-                                      name_of(found.dtype)), index, found.by);
+    refuse("prove.dtype",
+           fmt::format("{} must be {}, and is {}", what, name_of(dtype), name_of(found.dtype)),
+           index, found.by);
   if (found.memory != Memory::device)
-    refuse("prove.memory", fmt::format("{} is read from host memory", name(index)), index, found.by);
+    refuse("prove.memory", fmt::format("{} is read from host memory", name(index)), index,
+           found.by);
 }
 
 // Atoms on which an operand that the op is linear in is a sum over the ranks.
 Atoms StageProof::carried(const Instruction& i) {
-  const Op& op = graph_.ops()[static_cast<std::size_t>(i.op)];
+  const Op& op = graph_.ops()[i.op];
   Atoms all = 0;
   for (std::size_t k = 0; k < op.inputs.size(); ++k) {
     if (!op.inputs[k].linear || i.inputs[k] < 0) continue;
@@ -156,8 +160,10 @@ Atoms StageProof::carried(const Instruction& i) {
     for (std::size_t a = 0; a < place.size(); ++a) {
       if (!place[a].is_partial() || program_.cut[i.op][a].is_shard()) continue;
       if ((all >> a & 1) != 0)
-        refuse("prove.product", fmt::format("{} has two operands that are sums over {}", op.name,
-                                            program_.mesh.atoms()[a].name), i.inputs[k]);
+        refuse("prove.product",
+               fmt::format("{} has two operands that are sums over {}", op.name,
+                           program_.mesh.atoms()[a].name),
+               i.inputs[k]);
       all |= Atoms{1} << a;
     }
   }
@@ -165,7 +171,7 @@ Atoms StageProof::carried(const Instruction& i) {
 }
 
 void StageProof::forward(const Instruction& i) {
-  const Op& op = graph_.ops()[static_cast<std::size_t>(i.op)];
+  const Op& op = graph_.ops()[i.op];
   const OpTraits& traits = graph_.traits(i.op);
   if (i.outputs.size() != op.outputs.size() || i.saved.size() != traits.saved.size())
     refuse("prove.operands", op.name + " has another number of results than its op");
@@ -176,8 +182,10 @@ void StageProof::forward(const Instruction& i) {
     need_value(i.inputs[k], op.inputs[k].value, table.need[k], 0, what);
     const int shift = read(i.inputs[k]).content->shift;
     if (shift != (rotates(i, k) ? i.ring_step : 0))
-      refuse("prove.ring", fmt::format("{} is the shard of the rank {} before, in ring step {}",
-                                       name(i.inputs[k]), shift, i.ring_step), i.inputs[k]);
+      refuse("prove.ring",
+             fmt::format("{} is the shard of the rank {} before, in ring step {}",
+                         name(i.inputs[k]), shift, i.ring_step),
+             i.inputs[k]);
   }
   note_lemma(i, carried);
   if (carried != 0) now().carried[i.op] = carried;
@@ -186,15 +194,17 @@ void StageProof::forward(const Instruction& i) {
   int shared = -1;
   if (i.in_place) {
     if (j < 0 || in_ring(i)) refuse("prove.in-place", op.name + " cannot work in place");
-    const int from = i.inputs[static_cast<std::size_t>(j)];
+    const int from = i.inputs[j];
     if (lasting(from)) refuse("prove.in-place", name(from) + " lasts, and is overwritten", from);
     overwrite(from);
     shared = held(from);
     for (std::size_t k = 0; k < i.inputs.size(); ++k) {
       const int other = i.inputs[k];
       if (static_cast<int>(k) != j && !lasting(other) && held(other) == shared)
-        refuse("prove.in-place", fmt::format("{} is overwritten by an op that reads it as {} too",
-                                             name(from), name(other)), from);
+        refuse("prove.in-place",
+               fmt::format("{} is overwritten by an op that reads it as {} too", name(from),
+                           name(other)),
+               from);
     }
   }
   for (std::size_t k = 0; k < i.outputs.size(); ++k) {
@@ -208,8 +218,9 @@ void StageProof::forward(const Instruction& i) {
     const Value& value = graph_.value(op.outputs[0]);
     const Dtype dtype = program_.dtype_of(value.scalar, value.fp32_at_least);
     if (t.dtype != dtype)
-      refuse("prove.in-place", fmt::format("{} in {} would lie in {}", value.name, name_of(dtype),
-                                           name_of(t.dtype)), i.outputs[0]);
+      refuse("prove.in-place",
+             fmt::format("{} in {} would lie in {}", value.name, name_of(dtype), name_of(t.dtype)),
+             i.outputs[0]);
     claim(i.outputs[0], made, value.dims, dtype);
     t.content = std::move(made);
     t.dims = value.dims;
@@ -220,7 +231,7 @@ void StageProof::forward(const Instruction& i) {
 }
 
 void StageProof::write_output(const Instruction& i, std::size_t k, const OpTable& table) {
-  const int id = graph_.ops()[static_cast<std::size_t>(i.op)].outputs[k];
+  const int id = graph_.ops()[i.op].outputs[k];
   const Value& value = graph_.value(id);
   const int index = i.outputs[k];
   const int steps = in_ring(i) && i.ring_step + 1 < i.ring_steps ? i.ring_step + 1 : 0;
@@ -250,16 +261,17 @@ void StageProof::write_saved(const Instruction& i, std::size_t k, const OpTable&
     return;
   }
   if (slot(index).extra != saved.extra)
-    refuse("prove.layout", fmt::format("{} has {} at its end, and {} is needed", name(index),
-                                       slot(index).extra, saved.extra), index);
-  make(index,
-       {What::saved, i.op, static_cast<int>(k), microbatch_, 0, 0, table.saved[k], 0, steps},
+    refuse("prove.layout",
+           fmt::format("{} has {} at its end, and {} is needed", name(index), slot(index).extra,
+                       saved.extra),
+           index);
+  make(index, {What::saved, i.op, static_cast<int>(k), microbatch_, 0, 0, table.saved[k], 0, steps},
        saved.dims, program_.dtype_of(Scalar::real, saved.fp32_at_least));
 }
 
 // What backward reads of forward: operands, results and what was kept.
 void StageProof::need_saved(const Instruction& i, const OpTable& table) {
-  const Op& op = graph_.ops()[static_cast<std::size_t>(i.op)];
+  const Op& op = graph_.ops()[i.op];
   const OpTraits& traits = graph_.traits(i.op);
   for (std::size_t k = 0; k < op.inputs.size(); ++k) {
     const Value& value = graph_.value(op.inputs[k].value);
@@ -270,8 +282,10 @@ void StageProof::need_saved(const Instruction& i, const OpTable& table) {
     need_value(i.inputs[k], op.inputs[k].value, table.need[k], 0, value.name);
     const int shift = read(i.inputs[k]).content->shift;
     if (shift != (rotates(i, k) ? i.ring_step : 0))
-      refuse("prove.ring", fmt::format("{} is the shard of the rank {} before, in ring step {}",
-                                       name(i.inputs[k]), shift, i.ring_step), i.inputs[k]);
+      refuse("prove.ring",
+             fmt::format("{} is the shard of the rank {} before, in ring step {}",
+                         name(i.inputs[k]), shift, i.ring_step),
+             i.inputs[k]);
   }
   if (i.outputs.size() != op.outputs.size() || i.saved.size() != traits.saved.size())
     refuse("prove.operands", op.name + " has another number of results than its op");
@@ -285,8 +299,9 @@ void StageProof::need_saved(const Instruction& i, const OpTable& table) {
     const Content& c = *found.content;
     if (c.what != What::saved || c.id != i.op || c.output != static_cast<int>(k) ||
         c.microbatch != microbatch_ || c.steps != 0)
-      refuse("prove.value", fmt::format("{} must be what {} keeps of microbatch {}, and is {}",
-                                        name(i.saved[k]), op.name, microbatch_, text_of(c)),
+      refuse("prove.value",
+             fmt::format("{} must be what {} keeps of microbatch {}, and is {}", name(i.saved[k]),
+                         op.name, microbatch_, text_of(c)),
              i.saved[k], found.by);
     if (found.memory != Memory::device)
       refuse("prove.memory", fmt::format("{} is read from host memory", name(i.saved[k])),
@@ -310,7 +325,7 @@ std::vector<std::string> beyond(const Gradients& gradients, const std::vector<in
 
 // The gradients of its results, each complete.
 void StageProof::need_gradients(const Instruction& i, const OpTable& table) {
-  const Op& op = graph_.ops()[static_cast<std::size_t>(i.op)];
+  const Op& op = graph_.ops()[i.op];
   if (i.grad_outputs.size() != op.outputs.size())
     refuse("prove.operands", op.name + " has another number of gradients than results");
   for (std::size_t k = 0; k < op.outputs.size(); ++k) {
@@ -322,26 +337,31 @@ void StageProof::need_gradients(const Instruction& i, const OpTable& table) {
     const Operand found = read(index);
     const Content& c = *found.content;
     if (c.what != What::gradient || c.microbatch != microbatch_ || c.shift != 0 || c.steps != 0)
-      refuse("prove.value", fmt::format("{} must be the gradient of {} of microbatch {}, and is {}",
-                                        name(index), value.name, microbatch_, text_of(c)),
+      refuse("prove.value",
+             fmt::format("{} must be the gradient of {} of microbatch {}, and is {}", name(index),
+                         value.name, microbatch_, text_of(c)),
              index, found.by);
     if (c.terms != needed) {
       Refusal made = refusal("prove.gradient", "");
       made.slot = index;
-      made.missing = beyond(gradients_, gradients_.sets.terms(needed), gradients_.sets.terms(c.terms));
-      made.twice = beyond(gradients_, gradients_.sets.terms(c.terms), gradients_.sets.terms(needed));
+      made.missing =
+          beyond(gradients_, gradients_.sets.terms(needed), gradients_.sets.terms(c.terms));
+      made.twice =
+          beyond(gradients_, gradients_.sets.terms(c.terms), gradients_.sets.terms(needed));
       made.message = fmt::format("{} is not the gradient of {}", name(index), value.name);
       if (found.by.known()) made.written = proving::text_of(program_, found.by);
       throw Refused{std::move(made)};
     }
-    if (c.place != table.arrives[k]) misplaced(index, found, table.arrives[k], "the gradient of " + value.name);
+    if (c.place != table.arrives[k])
+      misplaced(index, found, table.arrives[k], "the gradient of " + value.name);
     if (found.dtype != program_.dtype_of(Scalar::real, value.fp32_at_least))
-      refuse("prove.dtype", fmt::format("{} is {}", name(index), name_of(found.dtype)), index, found.by);
+      refuse("prove.dtype", fmt::format("{} is {}", name(index), name_of(found.dtype)), index,
+             found.by);
   }
 }
 
 void StageProof::backward(const Instruction& i) {
-  const Op& op = graph_.ops()[static_cast<std::size_t>(i.op)];
+  const Op& op = graph_.ops()[i.op];
   const OpTraits& traits = graph_.traits(i.op);
   std::uint8_t& done = this->done(i.op);
   if ((done & bit_of(Piece::forward)) == 0)
@@ -361,8 +381,8 @@ void StageProof::backward(const Instruction& i) {
   if (i.grad_inputs.size() != op.inputs.size())
     refuse("prove.operands", op.name + " has another number of gradients than operands");
   if (i.in_place && !traits.backward_may_overwrite_saved)
-    refuse("prove.in-place", fmt::format("the {} of {} may not overwrite what it reads",
-                                         name_of(i.piece), op.name));
+    refuse("prove.in-place",
+           fmt::format("the {} of {} may not overwrite what it reads", name_of(i.piece), op.name));
   for (std::size_t k = 0; k < op.inputs.size(); ++k) {
     if (i.grad_inputs[k] >= 0) write_gradient(i, k, table);
   }
@@ -370,15 +390,17 @@ void StageProof::backward(const Instruction& i) {
 
 // The gradient of one operand, written or added to what is there.
 void StageProof::write_gradient(const Instruction& i, std::size_t k, const OpTable& table) {
-  const Op& op = graph_.ops()[static_cast<std::size_t>(i.op)];
+  const Op& op = graph_.ops()[i.op];
   const OpTraits& traits = graph_.traits(i.op);
   const Value& value = graph_.value(op.inputs[k].value);
   const int index = i.grad_inputs[k];
   const bool passes = k < traits.gradient_passes.size() && traits.gradient_passes[k];
   const bool mine = i.piece == Piece::backward || (k == 0) == (i.piece == Piece::dgrad);
   if (passes || !mine || !value.needs_grad)
-    refuse("prove.piece", fmt::format("the {} of {} makes no gradient of {}", name_of(i.piece),
-                                      op.name, value.name), index);
+    refuse(
+        "prove.piece",
+        fmt::format("the {} of {} makes no gradient of {}", name_of(i.piece), op.name, value.name),
+        index);
   Content made;
   made.what = What::gradient;
   made.microbatch = microbatch_;
@@ -403,27 +425,32 @@ void StageProof::write_gradient(const Instruction& i, std::size_t k, const OpTab
   } else if (in_ring(i)) {
     made.steps = last ? 0 : i.ring_step + 1;
   }
-  const bool adds = k < i.accumulate.size() && i.accumulate[k];
-  if (!adds) {
-    if (i.in_place && i.inputs[k] < 0)
-      refuse("prove.in-place", "there is no operand that " + name(index) + " could overwrite", index);
-    if (!i.in_place) return make(index, std::move(made), value.dims, dtype);
-    const int from = i.inputs[k];
-    if (lasting(from)) refuse("prove.in-place", name(from) + " lasts, and is overwritten", from);
-    Tensor& t = overwrite(from);
-    claim(index, made, value.dims, dtype);
-    t.content = std::move(made);
-    t.dims = value.dims;
-    t.by = where_;
-    return hold(index, held(from));
-  }
+  if (k < i.accumulate.size() && i.accumulate[k]) return add_share(i, k, made);
+  if (i.in_place && i.inputs[k] < 0)
+    refuse("prove.in-place", "there is no operand that " + name(index) + " could overwrite", index);
+  if (!i.in_place) return make(index, std::move(made), value.dims, dtype);
+  const int from = i.inputs[k];
+  if (lasting(from)) refuse("prove.in-place", name(from) + " lasts, and is overwritten", from);
+  Tensor& t = overwrite(from);
+  claim(index, made, value.dims, dtype);
+  t.content = std::move(made);
+  t.dims = value.dims;
+  t.by = where_;
+  return hold(index, held(from));
+}
+
+// Adds to the gradient of an operand that is there.
+void StageProof::add_share(const Instruction& i, std::size_t k, const Content& made) {
+  const int index = i.grad_inputs[k];
+  const bool goes_round = rotates(i, k);
   Tensor& t = overwrite(index);
   const Content& there = t.content;
   const bool goes_on = in_ring(i) && i.ring_step > 0 && !goes_round;
   if (there.what != What::gradient || there.microbatch != microbatch_ || there.shift != 0 ||
       there.steps != (goes_on ? i.ring_step : 0) || goes_round)
-    refuse("prove.value", fmt::format("{} is {}, to which no gradient can be added", name(index),
-                                      text_of(there)), index, t.by);
+    refuse("prove.value",
+           fmt::format("{} is {}, to which no gradient can be added", name(index), text_of(there)),
+           index, t.by);
   if (there.place != made.place)
     misplaced(index, read(index), made.place, "what the gradient is added to");
   if (!goes_on) t.content.terms = gradients_.sets.join(there.terms, made.terms);
@@ -434,10 +461,9 @@ void StageProof::write_gradient(const Instruction& i, std::size_t k, const OpTab
 // Rows of sparse values: how many there are must be known, but where the op makes them.
 void StageProof::know_rows(const Instruction& i) {
   if (graph_.sparse.dims.empty()) return;
-  const Op& op = graph_.ops()[static_cast<std::size_t>(i.op)];
-  const bool makes = std::none_of(op.inputs.begin(), op.inputs.end(), [&](const Use& use) {
-    return graph_.sparse.has(use.dims);
-  });
+  const Op& op = graph_.ops()[i.op];
+  const bool makes = std::none_of(op.inputs.begin(), op.inputs.end(),
+                                  [&](const Use& use) { return graph_.sparse.has(use.dims); });
   for (const auto* list : {&i.inputs, &i.grad_outputs, &i.outputs, &i.grad_inputs}) {
     for (const int index : *list) {
       if (index < 0 || slot(index).value < 0 || !graph_.sparse.has(slot(index).dims)) continue;
@@ -445,7 +471,8 @@ void StageProof::know_rows(const Instruction& i) {
       if (makes && i.piece == Piece::forward) {
         now().rows.insert(std::move(rows));
       } else if (now().rows.count(rows) == 0) {
-        refuse("prove.rows", fmt::format("how many rows {} has is not known here", name(index)), index);
+        refuse("prove.rows", fmt::format("how many rows {} has is not known here", name(index)),
+               index);
       }
       return;
     }

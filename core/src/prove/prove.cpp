@@ -100,8 +100,9 @@ class Prover {
         made.microbatch = here.microbatch;
         made.instruction = here.instruction;
       }
-      made.message += fmt::format("\n    stage {} waits in {} for {}", stage.program().stage,
-                                  proving::text_of(stage.program(), stage.here()), stage.waits_for());
+      made.message +=
+          fmt::format("\n    stage {} waits in {} for {}", stage.program().stage,
+                      proving::text_of(stage.program(), stage.here()), stage.waits_for());
     }
     throw Refused{std::move(made)};
   }
@@ -112,16 +113,19 @@ class Prover {
     for (const auto& [key, letter] : mail_.letters) {
       const auto& [from, to, tag, microbatch] = key;
       if (letter.sent && letter.expected) continue;
-      throw_refused("prove.message", letter.sent ? from : to,
-                    fmt::format("message {} of stage {} to stage {} for microbatch {} is {}", tag, from, to,
-                                microbatch, letter.sent ? "sent, and never received" : "expected, and never sent"));
+      throw_refused(
+          "prove.message", letter.sent ? from : to,
+          fmt::format("message {} of stage {} to stage {} for microbatch {} is {}", tag, from, to,
+                      microbatch,
+                      letter.sent ? "sent, and never received" : "expected, and never sent"));
     }
     for (const auto& [ranks, rounds] : mail_.rounds) {
       for (const auto& round : rounds.list) {
         const std::size_t all = ranks.stages.empty() ? programs_.size() : ranks.stages.size();
         if (round.posts.size() != all)
-          throw_refused("prove.collective", round.posts.begin()->first,
-                        fmt::format("{} of {} stages come to a collective", round.posts.size(), all));
+          throw_refused(
+              "prove.collective", round.posts.begin()->first,
+              fmt::format("{} of {} stages come to a collective", round.posts.size(), all));
       }
     }
     count();
@@ -134,7 +138,8 @@ class Prover {
     std::map<int, Microbatches> losses;
     for (const StageProof& stage : stages_) {
       for (const auto& [value, counts] : stage.counted()) counted[value] += counts ? 1 : 0;
-      for (const ProgramParameter& parameter : stage.program().parameters) held.insert(parameter.value);
+      for (const ProgramParameter& parameter : stage.program().parameters)
+        held.insert(parameter.value);
       for (const auto& [loss, microbatches] : stage.losses()) {
         if (!losses[loss].add(microbatches))
           throw_refused("prove.loss", stage.program().stage, "a loss is counted by two stages");
@@ -144,14 +149,16 @@ class Prover {
       const Value& parameter = graph.value(value);
       const int expected = parameter.expert_load ? 0 : 1;
       if (counted[value] != expected)
-        throw_refused("prove.totals", -1, fmt::format("the gradient of {} is counted {} times in the norm",
-                                                      parameter.name, counted[value]));
+        throw_refused("prove.totals", -1,
+                      fmt::format("the gradient of {} is counted {} times in the norm",
+                                  parameter.name, counted[value]));
     }
     const std::size_t all = graph.losses().size();
     bool whole = losses.size() == all;
     for (const auto& [loss, microbatches] : losses)
       whole = whole && microbatches.all(programs_.front().microbatches);
-    if (!whole) throw_refused("prove.loss", -1, "the losses of some microbatches are in no stage's totals");
+    if (!whole)
+      throw_refused("prove.loss", -1, "the losses of some microbatches are in no stage's totals");
     proof_.parameters = static_cast<int>(held.size());
   }
 

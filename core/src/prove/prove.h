@@ -28,11 +28,11 @@ struct AxisDifference {
 // Why a plan is refused: the first instruction that could not be followed. Where a number is -1 or
 // a text is empty, it does not apply.
 struct Refusal {
-  std::string code;    // "prove.place", ...; docs/errors.md has all of them
-  std::string key;     // what of the experiment is at fault: "plan[2]"; empty: nothing is known
-  int stage = -1;      // of the pipeline
-  int segment = -1;    // index into Program::segments
-  int run = -1;        // index into Program::timeline
+  std::string code;  // "prove.place", ...; docs/errors.md has all of them
+  std::string key;   // what of the experiment is at fault: "plan[2]"; empty: nothing is known
+  int stage = -1;    // of the pipeline
+  int segment = -1;  // index into Program::segments
+  int run = -1;      // index into Program::timeline
   int microbatch = -1;
   int instruction = -1;  // index into the segment's code
   int ring_step = -1;    // of an instruction that stands for a ring
@@ -42,7 +42,7 @@ struct Refusal {
   std::string message;   // what is wrong, a sentence without the place
   std::vector<AxisDifference> axes;  // where places differ
   std::string written;               // by which instruction the slot was written last
-  std::string by;                    // the pass that wrote the instruction, and where it was asked for
+  std::string by;                    // the pass without which it could be followed, and whose it is
   // Of a gradient: contributions that are not in it, and such as are in it twice.
   std::vector<std::string> missing, twice;
   std::string mend;  // the nearest single move that would make it right
@@ -70,10 +70,10 @@ struct Proof {
   std::vector<Refusal> refusals;  // empty: proved
   // Bounds of the claim: what a hook's inexact sum loses ("powersgd of bucket 2").
   std::vector<std::string> notes;
-  std::vector<Lemma> lemmas;        // each once, in order
-  std::int64_t instructions = 0;    // of all segments of all stages
-  std::int64_t rules = 0;           // applied: instructions of all runs
-  std::int64_t runs = 0;            // of segments, of all stages
+  std::vector<Lemma> lemmas;      // each once, in order
+  std::int64_t instructions = 0;  // of all segments of all stages
+  std::int64_t rules = 0;         // applied: instructions of all runs
+  std::int64_t runs = 0;          // of segments, of all stages
   int stages = 0, parameters = 0, microbatches = 0;
   double seconds = 0;
   bool proved() const { return refusals.empty(); }

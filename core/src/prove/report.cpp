@@ -13,7 +13,8 @@ std::string list_of(const Mesh& mesh, const std::vector<int>& atoms) {
   return atoms.empty() ? "no axis" : mesh.name_of(atoms);
 }
 
-std::vector<AxisDifference> differences(const Mesh& mesh, const Layout& needed, const Layout& found) {
+std::vector<AxisDifference> differences(const Mesh& mesh, const Layout& needed,
+                                        const Layout& found) {
   std::vector<AxisDifference> list;
   for (std::size_t a = 0; a < needed.size() && a < found.size(); ++a) {
     if (mesh.atoms()[a].ways == 1 || needed[a] == found[a]) continue;
@@ -35,10 +36,11 @@ std::string mend_of(const Mesh& mesh, const Layout& needed, const Layout& found)
   if (atoms.empty()) return "";
   if (from.is_partial() && to.is_partial()) return "";
   if (to.is_partial() && !from.is_replicate()) return "";
-  const Move::Kind kind = from.is_partial()   ? (to.is_shard() ? Move::Kind::reduce_scatter : Move::Kind::all_reduce)
-                    : from.is_shard()   ? (to.is_shard() ? Move::Kind::all_to_all : Move::Kind::all_gather)
-                    : to.is_shard()     ? Move::Kind::slice
-                                        : Move::Kind::keep;
+  const Move::Kind kind =
+      from.is_partial() ? (to.is_shard() ? Move::Kind::reduce_scatter : Move::Kind::all_reduce)
+      : from.is_shard() ? (to.is_shard() ? Move::Kind::all_to_all : Move::Kind::all_gather)
+      : to.is_shard()   ? Move::Kind::slice
+                        : Move::Kind::keep;
   return fmt::format("{} over {}", name_of(kind), list_of(mesh, atoms));
 }
 
@@ -47,7 +49,9 @@ std::string listed(const Program& program, const Instruction& i) {
   if (i.code == Code::compute && i.update == Update::none) {
     text = name_of(i.piece);
   } else if (i.code == Code::compute) {
-    text = i.update == Update::direction ? "direction" : i.update == Update::whole ? "whole" : "apply";
+    text = i.update == Update::direction ? "direction"
+           : i.update == Update::whole   ? "whole"
+                                         : "apply";
   } else {
     text = name_of(i.code);
   }
@@ -56,8 +60,10 @@ std::string listed(const Program& program, const Instruction& i) {
     text += fmt::format(" {}", name_of(i.move.kind));
   }
   if (!i.label.empty()) text += " " + i.label;
-  if (i.code == Code::start && (i.move.kind == Move::Kind::send || i.move.kind == Move::Kind::recv)) {
-    text += fmt::format(" {} stage {}", i.move.kind == Move::Kind::send ? "to" : "from", i.move.peer);
+  if (i.code == Code::start &&
+      (i.move.kind == Move::Kind::send || i.move.kind == Move::Kind::recv)) {
+    text +=
+        fmt::format(" {} stage {}", i.move.kind == Move::Kind::send ? "to" : "from", i.move.peer);
   } else if ((i.code == Code::start || i.code == Code::move) && !i.move.atoms.empty()) {
     text += " over " + list_of(program.mesh, i.move.atoms);
   }
@@ -66,12 +72,13 @@ std::string listed(const Program& program, const Instruction& i) {
 }
 
 std::string text_of(const Program& program, const Where& where) {
-  if (where.run < 0 || where.run >= static_cast<int>(program.timeline.size())) return "the step's begin";
-  const SegmentRun& run = program.timeline[static_cast<std::size_t>(where.run)];
-  const Segment& segment = program.segments[static_cast<std::size_t>(run.segment)];
+  if (where.run < 0 || where.run >= static_cast<int>(program.timeline.size()))
+    return "the step's begin";
+  const SegmentRun& run = program.timeline[where.run];
+  const Segment& segment = program.segments[run.segment];
   std::string text;
   if (where.instruction >= 0 && where.instruction < static_cast<int>(segment.code.size()))
-    text = listed(program, segment.code[static_cast<std::size_t>(where.instruction)]);
+    text = listed(program, segment.code[where.instruction]);
   text += fmt::format(" ({}, run {}", segment.name, where.run);
   if (run.microbatch >= 0) text += fmt::format(" of microbatch {}", run.microbatch);
   text += fmt::format(", instruction {}", where.instruction);
@@ -85,14 +92,15 @@ Refusal StageProof::refusal(std::string code, std::string message) const {
   made.message = std::move(message);
   made.stage = program_.stage;
   made.where = fmt::format("stage {}", program_.stage);
-  if (at_ == nullptr || where_.run < 0 || where_.run >= static_cast<int>(program_.timeline.size())) return made;
-  const SegmentRun& run = program_.timeline[static_cast<std::size_t>(where_.run)];
+  if (at_ == nullptr || where_.run < 0 || where_.run >= static_cast<int>(program_.timeline.size()))
+    return made;
+  const SegmentRun& run = program_.timeline[where_.run];
   made.run = where_.run;
   made.segment = run.segment;
   made.microbatch = run.microbatch;
   made.instruction = where_.instruction;
   made.ring_step = where_.ring_step;
-  made.where += fmt::format(", {}, run {}", program_.segments[static_cast<std::size_t>(run.segment)].name, where_.run);
+  made.where += fmt::format(", {}, run {}", program_.segments[run.segment].name, where_.run);
   if (run.microbatch >= 0) made.where += fmt::format(" (microbatch {})", run.microbatch);
   made.where += fmt::format(", instruction {}", where_.instruction);
   if (where_.ring_step >= 0) made.where += fmt::format(", ring step {}", where_.ring_step);
@@ -140,7 +148,8 @@ std::string Proof::text() const {
     return text;
   }
   std::string text = fmt::format(
-      "proved: {} stage{}, {} instructions, {} runs, {} parameters x {} microbatch{} counted once; no "
+      "proved: {} stage{}, {} instructions, {} runs, {} parameters x {} microbatch{} counted once; "
+      "no "
       "deadlock; {:.2f} s; {} lemmas",
       stages, stages == 1 ? "" : "s", instructions, runs, parameters, microbatches,
       microbatches == 1 ? "" : "es", seconds, lemmas.size());

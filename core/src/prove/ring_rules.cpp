@@ -10,7 +10,7 @@ namespace mw::proving {
 namespace {
 
 int in_turn(const std::vector<int>& slots, int step) {
-  return slots[static_cast<std::size_t>(step) % slots.size()];
+  return slots[step % slots.size()];
 }
 
 // The instructions of one step, without releases.
@@ -22,7 +22,7 @@ class RingStep {
   bool is_last() const { return step_ == last_; }
   // In which the operand is in this step.
   int shard(const Rotating& r) const {
-    return step_ == 0 ? ring_.inputs[static_cast<std::size_t>(r.input)] : in_turn(r.shards, step_ - 1);
+    return step_ == 0 ? ring_.inputs[r.input] : in_turn(r.shards, step_ - 1);
   }
   // The sum of the shares up to this step, and where it goes.
   int sum(const Rotating& r) const {
@@ -30,7 +30,8 @@ class RingStep {
   }
   int goes_to(const Rotating& r) const {
     const auto input = static_cast<std::size_t>(r.input);
-    return is_last() && !ring_.accumulate[input] ? ring_.grad_inputs[input] : in_turn(r.sums, step_);
+    return is_last() && !ring_.accumulate[input] ? ring_.grad_inputs[input]
+                                                 : in_turn(r.sums, step_);
   }
   Instruction shift(Code code, int from, int to, int pending) const {
     Instruction i;
@@ -85,7 +86,8 @@ void StageProof::ring(const Instruction& i) {
   const std::vector<int>& atoms = rotation->second.atoms;
   const int steps = program_.mesh.ways(atoms);
   if (i.ring_steps != steps || steps < 2)
-    refuse("prove.ring", fmt::format("{} has {} ring steps over {} ranks", i.label, i.ring_steps, steps));
+    refuse("prove.ring",
+           fmt::format("{} has {} ring steps over {} ranks", i.label, i.ring_steps, steps));
   check_rotating(i);
   const auto run = [&](const Instruction& inner) {
     check_slots(inner);
@@ -122,8 +124,8 @@ void StageProof::ring(const Instruction& i) {
       if (r.shares.empty()) continue;
       run(step.shift(Code::wait, step.sum(r), step.goes_to(r), r.sum_pending));
       release(step.sum(r));
-      if (!i.accumulate[static_cast<std::size_t>(r.input)]) continue;
-      run(step.addition(step.goes_to(r), i.grad_inputs[static_cast<std::size_t>(r.input)]));
+      if (!i.accumulate[r.input]) continue;
+      run(step.addition(step.goes_to(r), i.grad_inputs[r.input]));
       release(step.goes_to(r));
     }
   }
@@ -134,7 +136,7 @@ void StageProof::ring(const Instruction& i) {
 // What goes round is just the operands that have the dim, each with the slots that it needs; and
 // where shards differ in size, each slot is of the shard that comes to it.
 void StageProof::check_rotating(const Instruction& i) {
-  const Op& op = graph_.ops()[static_cast<std::size_t>(i.op)];
+  const Op& op = graph_.ops()[i.op];
   const Rotation& rotation = program_.rotations.at(i.op);
   const auto fits = [&](const std::vector<int>& slots, int first, int count) {
     for (int t = 0; t < count; ++t) {
@@ -145,20 +147,25 @@ void StageProof::check_rotating(const Instruction& i) {
       std::int64_t parts = 1, size = 1;
       for (std::size_t a = 0; a < s.layout.size(); ++a) {
         const Placement& place = s.layout[a];
-        const bool of_ring = std::count(rotation.atoms.begin(), rotation.atoms.end(), static_cast<int>(a)) > 0;
+        const bool of_ring =
+            std::count(rotation.atoms.begin(), rotation.atoms.end(), static_cast<int>(a)) > 0;
         if (of_ring && place.is_shard()) size = graph_.size(place.dim);
         if (of_ring) parts *= program_.mesh.atoms()[a].ways;
       }
       for (std::size_t a = 0; a < s.layout.size(); ++a) {
-        const bool of_ring = std::count(rotation.atoms.begin(), rotation.atoms.end(), static_cast<int>(a)) > 0;
+        const bool of_ring =
+            std::count(rotation.atoms.begin(), rotation.atoms.end(), static_cast<int>(a)) > 0;
         if (!of_ring && tables_.lives(static_cast<int>(a)) && s.layout[a].is_shard() &&
             graph_.size(s.layout[a].dim) == size)
           parts *= program_.mesh.atoms()[a].ways;
       }
       const int steps = i.ring_steps;
       if (size % parts != 0 && (s.ring != rotation.atoms || (s.ring_step - first - t) % steps != 0))
-        refuse("prove.ring", fmt::format("{} has room for the shard of ring step {}, and that of step "
-                                         "{} comes there", s.name, s.ring_step, first + t), index);
+        refuse("prove.ring",
+               fmt::format("{} has room for the shard of ring step {}, and that of step "
+                           "{} comes there",
+                           s.name, s.ring_step, first + t),
+               index);
     }
   };
   for (std::size_t k = 0; k < op.inputs.size(); ++k) {
@@ -167,7 +174,8 @@ void StageProof::check_rotating(const Instruction& i) {
     const auto r = std::find_if(i.ring->begin(), i.ring->end(), of_it);
     const bool goes = r != i.ring->end() && !r->shards.empty();
     const bool returns = r != i.ring->end() && !r->shares.empty();
-    const bool back = i.piece != Piece::forward && k < i.grad_inputs.size() && i.grad_inputs[k] >= 0;
+    const bool back =
+        i.piece != Piece::forward && k < i.grad_inputs.size() && i.grad_inputs[k] >= 0;
     if (goes != (has && i.inputs[k] >= 0) || returns != (has && back))
       refuse("prove.ring", fmt::format("{} does not go round as {} has it",
                                        graph_.value(op.inputs[k].value).name, op.name));

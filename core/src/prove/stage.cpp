@@ -73,7 +73,7 @@ std::string StageProof::text_of(const Content& content) const {
       text = graph_.value(content.id).name;
       break;
     case What::saved:
-      text = "what " + graph_.ops()[static_cast<std::size_t>(content.id)].name + " keeps";
+      text = "what " + graph_.ops()[content.id].name + " keeps";
       break;
     case What::gradient: {
       const std::vector<int>& terms = gradients_.sets.terms(content.terms);
@@ -96,7 +96,7 @@ std::string StageProof::text_of(const Content& content) const {
 }
 
 void StageProof::misplaced(int slot, const Operand& found, const Layout& needed,
-                      const std::string& what) const {
+                           const std::string& what) const {
   const Layout& place = found.content->place;
   Refusal made = refusal("prove.place", "");
   made.slot = slot;
@@ -106,14 +106,15 @@ void StageProof::misplaced(int slot, const Operand& found, const Layout& needed,
     is += (is.empty() ? "" : ", ") + axis.found + " on " + axis.axis;
     wants += (wants.empty() ? "" : ", ") + axis.needed + " on " + axis.axis;
   }
-  made.message = fmt::format("{} is {}, {}; needed is {}", what, text_of(*found.content), is, wants);
+  made.message =
+      fmt::format("{} is {}, {}; needed is {}", what, text_of(*found.content), is, wants);
   made.mend = mend_of(program_.mesh, needed, place);
   if (found.by.known()) made.written = proving::text_of(program_, found.by);
   throw Refused{std::move(made)};
 }
 
 OfMicrobatch& StageProof::of(int microbatch) {
-  OfMicrobatch& m = microbatches_[static_cast<std::size_t>(microbatch + 1)];
+  OfMicrobatch& m = microbatches_[microbatch + 1];
   if (m.slots.empty()) {
     m.slots.assign(program_.slots.size(), -1);
   }
@@ -122,16 +123,17 @@ OfMicrobatch& StageProof::of(int microbatch) {
 
 // The tensor that a slot of the microbatch holds.
 int StageProof::held(int slot) {
-  const int tensor = now().slots[static_cast<std::size_t>(slot)];
+  const int tensor = now().slots[slot];
   if (tensor >= 0) return tensor;
-  const auto& [microbatch, gone] = released_[static_cast<std::size_t>(slot)];
+  const auto& [microbatch, gone] = released_[slot];
   if (gone.known() && microbatch == microbatch_) {
     refuse("prove.released",
            fmt::format("{} is read, and was let go of by {}", name(slot),
                        proving::text_of(program_, gone)),
            slot, gone);
   }
-  refuse("prove.missing", fmt::format("{} is read, and nothing was written there", name(slot)), slot);
+  refuse("prove.missing", fmt::format("{} is read, and nothing was written there", name(slot)),
+         slot);
 }
 
 StageProof::Operand StageProof::read(int slot) {
@@ -139,8 +141,8 @@ StageProof::Operand StageProof::read(int slot) {
   const int index = held(slot);
   const Tensor& t = tensor(index);
   if (t.writing)
-    refuse("prove.underway",
-           fmt::format("{} is read while a transfer writes it", name(slot)), slot, t.by);
+    refuse("prove.underway", fmt::format("{} is read while a transfer writes it", name(slot)), slot,
+           t.by);
   return {&t.content, &t.dims, t.dtype, t.memory, t.by, index};
 }
 
@@ -168,9 +170,10 @@ void StageProof::make(int slot, Content content, const Dims& dims, Dtype dtype) 
 
 void StageProof::hold(int slot, int index) {
   if (lasting(slot))
-    refuse("prove.slot", fmt::format("{} lasts, and a result of a microbatch cannot be put there",
-                                     name(slot)), slot);
-  int& place = now().slots[static_cast<std::size_t>(slot)];
+    refuse("prove.slot",
+           fmt::format("{} lasts, and a result of a microbatch cannot be put there", name(slot)),
+           slot);
+  int& place = now().slots[slot];
   ++tensor(index).holders;
   if (place >= 0) {
     let_go(place);
@@ -203,8 +206,9 @@ void StageProof::claim(int index, const Content& content, const Dims& dims, Dtyp
            index);
   }
   if (s.dtype != dtype) {
-    refuse("prove.dtype", fmt::format("{} gets {} in {}, and says that it is {}", s.name,
-                                      text_of(content), name_of(dtype), name_of(s.dtype)),
+    refuse("prove.dtype",
+           fmt::format("{} gets {} in {}, and says that it is {}", s.name, text_of(content),
+                       name_of(dtype), name_of(s.dtype)),
            index);
   }
 }
@@ -225,34 +229,35 @@ void StageProof::release(int slot) {
   if (slot < 0 || slot >= static_cast<int>(program_.slots.size()))
     refuse("prove.operands", fmt::format("there is no slot {}", slot));
   if (!lasting(slot)) {
-    int& place = now().slots[static_cast<std::size_t>(slot)];
+    int& place = now().slots[slot];
     if (place < 0)
       refuse("prove.released", fmt::format("{} is let go of, and is not there", name(slot)), slot);
     const Tensor& t = tensor(place);
     if (t.holders == 1 && (t.readers > 0 || t.writing))
-      refuse("prove.underway",
-             fmt::format("{} is let go of while a transfer needs it", name(slot)), slot, t.by);
+      refuse("prove.underway", fmt::format("{} is let go of while a transfer needs it", name(slot)),
+             slot, t.by);
     let_go(place);
     place = -1;
-    released_[static_cast<std::size_t>(slot)] = {microbatch_, where_};
+    released_[slot] = {microbatch_, where_};
     if (--now().held == 0) std::vector<int>().swap(now().slots);
     return;
   }
   const FlatView v = view(slot);
   if (v.part == FlatView::Part::none || v.part == FlatView::Part::parameter ||
       this->slot(slot).alias_of >= 0 || !this->slot(slot).transient) {
-    refuse("prove.released", fmt::format("{} is let go of, and lasts from step to step", name(slot)),
-           slot);
+    refuse("prove.released",
+           fmt::format("{} is let go of, and lasts from step to step", name(slot)), slot);
   }
   Flat& f = flat(v);
   if (!f.there)
-    refuse("prove.released", fmt::format("{} is let go of, and is not there", name(slot)), slot, f.by);
+    refuse("prove.released", fmt::format("{} is let go of, and is not there", name(slot)), slot,
+           f.by);
   if (f.readers > 0 || f.writing)
     refuse("prove.underway", fmt::format("{} is let go of while a transfer needs it", name(slot)),
            slot, f.by);
   f.there = f.settled = false;
   f.regions.assign(f.regions.size(), {});
-  released_[static_cast<std::size_t>(slot)] = {-1, where_};
+  released_[slot] = {-1, where_};
 }
 
 void StageProof::release(const Instruction& i) {
@@ -333,7 +338,7 @@ bool StageProof::apply(const Instruction& i) {
 
 StageProof::Step StageProof::step() {
   while (run_ < program_.timeline.size() &&
-         next_ >= program_.segments[static_cast<std::size_t>(program_.timeline[run_].segment)].code.size()) {
+         next_ >= program_.segments[program_.timeline[run_].segment].code.size()) {
     ++run_;
     next_ = 0;
   }
@@ -357,13 +362,14 @@ void StageProof::check_program() {
   for (const SegmentRun& run : program_.timeline) {
     if (run.segment < 0 || run.segment >= static_cast<int>(program_.segments.size()) ||
         run.microbatch < -1 || run.microbatch >= program_.microbatches)
-      refuse("prove.operands", "the timeline has a run of a segment or microbatch that is not there");
+      refuse("prove.operands",
+             "the timeline has a run of a segment or microbatch that is not there");
   }
   for (std::size_t b = 0; b < program_.buckets.size(); ++b) {
     for (const int p : program_.buckets[b].parameters) {
-      if (bucket_of_.at(static_cast<std::size_t>(p)) >= 0)
+      if (bucket_of_.at(p) >= 0)
         refuse("prove.bucket", program_.name_of_parameter(p) + " is in two buckets");
-      bucket_of_[static_cast<std::size_t>(p)] = static_cast<int>(b);
+      bucket_of_[p] = static_cast<int>(b);
     }
   }
   for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
@@ -379,8 +385,9 @@ void StageProof::check_program() {
       Placement& place = content.place[a];
       if (!tables_.lives(static_cast<int>(a))) place = {};
       if (place.is_partial() || (place.is_shard() && !contains(value.dims, place.dim)))
-        refuse("prove.layout", value.name + " cannot be stored " +
-                                   to_string(parameter.stored, program_.mesh), parameter.slot);
+        refuse("prove.layout",
+               value.name + " cannot be stored " + to_string(parameter.stored, program_.mesh),
+               parameter.slot);
     }
     parameters_.push_back(content);
     claim(parameter.slot, content, value.dims, program_.dtype_of(Scalar::real, false));
@@ -393,17 +400,18 @@ void StageProof::check_program() {
 void StageProof::check_end() {
   at_ = nullptr;
   for (int m = -1; m < program_.microbatches; ++m) {
-    OfMicrobatch& all = microbatches_[static_cast<std::size_t>(m + 1)];
+    OfMicrobatch& all = microbatches_[m + 1];
     if (all.held == 0) continue;
-    const auto left = std::find_if(all.slots.begin(), all.slots.end(), [](int t) { return t >= 0; });
+    const auto left =
+        std::find_if(all.slots.begin(), all.slots.end(), [](int t) { return t >= 0; });
     const int slot = static_cast<int>(left - all.slots.begin());
     refuse("prove.leak", fmt::format("{} of microbatch {} is never let go of", name(slot), m), slot,
            tensor(*left).by);
   }
   for (const auto& [key, under] : underway_) {
-    const bool numbers = std::all_of(under.regions.begin(), under.regions.end(), [](const Region& r) {
-      return r.kind == Region::Kind::parameter && r.version == 1;
-    });
+    const bool numbers = std::all_of(
+        under.regions.begin(), under.regions.end(),
+        [](const Region& r) { return r.kind == Region::Kind::parameter && r.version == 1; });
     if (!under.flat || under.round >= 0 || !numbers)
       refuse("prove.unawaited",
              "what was begun by " + proving::text_of(program_, under.by) + " is never awaited");

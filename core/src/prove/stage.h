@@ -12,6 +12,9 @@
 #include "prove/mail.h"
 #include "prove/state.h"
 
+// A code, a kind of move or an update that has no rule here must not compile.
+#pragma GCC diagnostic error "-Wswitch"
+
 namespace mw::proving {
 
 class StageProof {
@@ -61,14 +64,14 @@ class StageProof {
   [[noreturn]] void misplaced(int slot, const Operand& found, const Layout& needed,
                               const std::string& what) const;
   std::string text_of(const Content& content) const;
-  const Slot& slot(int index) const { return program_.slots[static_cast<std::size_t>(index)]; }
+  const Slot& slot(int index) const { return program_.slots[index]; }
   std::string name(int index) const { return slot(index).name; }
   bool lasting(int index) const { return slot(index).persistent; }
   int one(const Slots& slots, const char* which) const;
   void check_slots(const Instruction& i) const;
   OfMicrobatch& now() { return of(microbatch_); }
   OfMicrobatch& of(int microbatch);
-  Tensor& tensor(int index) { return pool_[static_cast<std::size_t>(index)]; }
+  Tensor& tensor(int index) { return pool_[index]; }
   int held(int slot);
   Operand read(int slot);
   Operand parameter(int slot);
@@ -97,6 +100,7 @@ class StageProof {
   void write_output(const Instruction& i, std::size_t k, const OpTable& table);
   void write_saved(const Instruction& i, std::size_t k, const OpTable& table);
   void write_gradient(const Instruction& i, std::size_t k, const OpTable& table);
+  void add_share(const Instruction& i, std::size_t k, const Content& made);
   bool in_ring(const Instruction& i) const { return i.ring_steps > 1; }
   bool rotates(const Instruction& i, std::size_t input) const;
   void ring(const Instruction& i);
@@ -107,6 +111,7 @@ class StageProof {
   bool start(const Instruction& i);
   bool wait(const Instruction& i);
   bool between_flats(const Instruction& i) const;
+  void take(const Instruction& i, const Operand& found, Underway& under);
   void local_move(const Instruction& i);
   Layout moved(const Move& move, const Operand& from, int slot) const;
   void check_group(const Move& move) const;
@@ -122,21 +127,27 @@ class StageProof {
 
   // flat_rules.cpp
   void make_flats();
-  FlatView view(int slot) const { return views_[static_cast<std::size_t>(slot)]; }
-  Flat& flat(const FlatView& v) { return flats_[static_cast<std::size_t>(v.flat)]; }
+  void place_view(int slot);
+  FlatView view(int slot) const { return views_[slot]; }
+  Flat& flat(const FlatView& v) { return flats_[v.flat]; }
   bool sharded(const Flat& f) const;
   Flat& open(int slot);
   Flat& there(int slot, bool whole);
-  void contribute(Flat& to, Region& region, const Layout& place, const std::vector<int>& contributing,
-                  const std::map<int, Microbatches>& sums, int twice);
+  void contribute(Flat& to, Region& region, const Layout& place,
+                  const std::vector<int>& contributing, const std::map<int, Microbatches>& sums,
+                  int twice);
   void check_contributing(const std::vector<int>& atoms) const;
   void add_gradient(int slot, const Content& content, const std::vector<int>& contributing);
   void begin_sum(const Instruction& i);
   void settle(const Instruction& i);
+
+  // flat_moves.cpp
+  void check_flat(const Move& move, int from, int to) const;
+  void share(const Instruction& i, Underway& under, int bucket);
   void start_flat(const Instruction& i);
   bool end_flat(Underway& under);
   void finish_flat(Underway& under);
-  Region reduced(const Region& region, const Move& move, bool scatters, int slot) const;
+  Region reduced(const Region& region, const Move& move, int slot) const;
   void check_same_part(int from, int to) const;
   void copy_flat(const Instruction& i);
   void add_flat(const Instruction& i);
@@ -164,11 +175,11 @@ class StageProof {
   Mail& mail_;
   const bool strict_;
   OpTables tables_;
-  std::vector<std::uint8_t> checked_;  // of each op: its cut
-  std::vector<bool> seen_;             // of each segment: its operands
-  std::vector<Content> parameters_;    // what each parameter is, before the update
-  std::vector<int> bucket_of_;         // of each parameter
-  std::vector<FlatView> views_;        // of each slot
+  std::vector<std::uint8_t> checked_;            // of each op: its cut
+  std::vector<bool> seen_;                       // of each segment: its operands
+  std::vector<Content> parameters_;              // what each parameter is, before the update
+  std::vector<int> bucket_of_;                   // of each parameter
+  std::vector<FlatView> views_;                  // of each slot
   std::vector<std::pair<int, Where>> released_;  // of each slot the last time: microbatch, by what
   std::vector<Flat> flats_;
   std::deque<Tensor> pool_;
@@ -197,7 +208,8 @@ class StageProof {
 // "dp*tp": the axis that is exactly these atoms, or theirs.
 std::string list_of(const Mesh& mesh, const std::vector<int>& atoms);
 // Where two layouts differ, on atoms of more than one rank.
-std::vector<AxisDifference> differences(const Mesh& mesh, const Layout& needed, const Layout& found);
+std::vector<AxisDifference> differences(const Mesh& mesh, const Layout& needed,
+                                        const Layout& found);
 // The single move from one to the other; empty: there is none.
 std::string mend_of(const Mesh& mesh, const Layout& needed, const Layout& found);
 // As a listing has it.

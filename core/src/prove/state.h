@@ -20,6 +20,9 @@ inline bool among(const std::vector<int>& list, int one) {
   return std::find(list.begin(), list.end(), one) != list.end();
 }
 
+// The one dim of flat tensors.
+inline const Dim flat_dim("flat");
+
 // An instruction of a run, on its stage.
 struct Where {
   int stage = -1, run = -1, instruction = -1, ring_step = -1;
@@ -33,9 +36,9 @@ struct Refused {
 
 enum class What : std::uint8_t {
   nothing,
-  value,     // of the graph
-  saved,     // what an op's forward keeps for its backward
-  gradient,  // a sum of terms
+  value,      // of the graph
+  saved,      // what an op's forward keeps for its backward
+  gradient,   // a sum of terms
   direction,  // of a parameter's update: made of its gradient
   update,     // of matrices: made of directions
 };
@@ -73,7 +76,9 @@ class Microbatches {
   bool add(int microbatch);
   bool add(const Microbatches& others);
   bool all(int count) const;
-  friend bool operator==(const Microbatches& a, const Microbatches& b) { return a.words_ == b.words_; }
+  friend bool operator==(const Microbatches& a, const Microbatches& b) {
+    return a.words_ == b.words_;
+  }
 
  private:
   std::vector<std::uint64_t> words_;
@@ -83,11 +88,11 @@ class Microbatches {
 struct Region {
   enum class Kind : std::uint8_t { nothing, parameter, state, gradient, direction };
   Kind kind = Kind::nothing;
-  int version = 0;                      // of a parameter's or a state's numbers
-  std::map<int, Microbatches> sums;     // of a gradient: which microbatches of which term
-  int twice = -1;                       // a term that came again for a microbatch; -1: none
-  Layout place;                         // of a gradient; where there are no sums it says nothing
-  bool stale = false;                   // of a gradient: of the step before
+  int version = 0;                   // of a parameter's or a state's numbers
+  std::map<int, Microbatches> sums;  // of a gradient: which microbatches of which term
+  int twice = -1;                    // a term that came again for a microbatch; -1: none
+  Layout place;                      // of a gradient; where there are no sums it says nothing
+  bool stale = false;                // of a gradient: of the step before
   Atoms begins_beside = 0;  // what is added next leaves the sum so far to the first rank of these
   // Of a flat tensor of which ranks keep shards: outside of the rank's shard it holds something
   // else.
@@ -99,7 +104,7 @@ struct Flat {
   int slot = -1, bucket = -1;
   bool shard = false;  // it is a rank's shard itself
   bool there = false;
-  bool settled = false;  // nothing in it is unwritten
+  bool settled = false;         // nothing in it is unwritten
   std::vector<Region> regions;  // as Bucket::parameters
   int readers = 0;
   bool writing = false;
@@ -131,7 +136,7 @@ struct Underway {
   Move::Kind kind = Move::Kind::all_reduce;
   bool flat = false, hook = false;
   int from = -1, to = -1;  // tensors of the pool, or flats; -1: none
-  int reads = -1;  // a flat of which it reads a parameter
+  int reads = -1;          // a flat of which it reads a parameter
   Content result;
   Dims dims;
   Dtype dtype = Dtype::fp32;
@@ -146,7 +151,8 @@ struct OfMicrobatch {
   int held = 0;
   std::vector<std::uint8_t> done;  // of each of the stage's ops: pieces
   std::map<int, Atoms> carried;    // of the ops that carried a sum on
-  std::set<std::pair<int, std::vector<std::pair<int, Dim>>>> rows;  // of sparse values: known counts
+  std::set<std::pair<int, std::vector<std::pair<int, Dim>>>>
+      rows;  // of sparse values: known counts
 };
 
 }  // namespace mw::proving

@@ -51,16 +51,16 @@ Gradients::Gradients(const Graph& graph)
   for (int o = static_cast<int>(graph.ops().size()) - 1; o >= 0; --o) {
     const Op& op = graph.ops()[o];
     const OpTraits& traits = graph.traits(o);
-    goes_back_[o] = traits.differentiable &&
-                    std::any_of(op.outputs.begin(), op.outputs.end(),
-                                [&](int value) { return complete_[value] != 0; });
+    goes_back_[o] =
+        traits.differentiable && std::any_of(op.outputs.begin(), op.outputs.end(),
+                                             [&](int value) { return complete_[value] != 0; });
     if (!goes_back_[o]) continue;
     for (std::size_t i = 0; i < op.inputs.size(); ++i) {
       const int value = op.inputs[i].value;
       if (!graph.value(value).needs_grad) continue;
       const bool passes = i < traits.gradient_passes.size() && traits.gradient_passes[i];
-      const TermSet more = passes ? complete_[op.outputs[0]]
-                                  : sets.single(term(o, static_cast<int>(i)));
+      const TermSet more =
+          passes ? complete_[op.outputs[0]] : sets.single(term(o, static_cast<int>(i)));
       complete_[value] = sets.join(complete_[value], more);
     }
   }
@@ -70,9 +70,9 @@ std::string Gradients::text(int term) const {
   if (term == seed()) return "the seed of the loss";
   if (term > seed()) return graph_.value(term - seed() - 1).name;
   const auto op = std::upper_bound(first_.begin(), first_.end(), term) - first_.begin() - 1;
-  const Op& of = graph_.ops()[static_cast<std::size_t>(op)];
-  const int input = term - first_[static_cast<std::size_t>(op)];
-  return "what " + of.name + " gives " + graph_.value(of.inputs[static_cast<std::size_t>(input)].value).name;
+  const Op& of = graph_.ops()[op];
+  const int input = term - first_[op];
+  return "what " + of.name + " gives " + graph_.value(of.inputs[input].value).name;
 }
 
 }  // namespace mw::proving

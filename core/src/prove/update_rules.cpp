@@ -15,8 +15,10 @@ void StageProof::count_loss(const Instruction& i) {
   const std::vector<int> losses = graph_.losses();
   if (content.what != What::value || !among(losses, content.id) || !matches(content, content.id) ||
       content.steps != 0)
-    refuse("prove.loss", fmt::format("{} is {}, which is no loss of microbatch {}", name(i.inputs[0]),
-                                     text_of(content), microbatch_), i.inputs[0], found.by);
+    refuse("prove.loss",
+           fmt::format("{} is {}, which is no loss of microbatch {}", name(i.inputs[0]),
+                       text_of(content), microbatch_),
+           i.inputs[0], found.by);
   static const std::vector<int> all;
   std::map<int, Microbatches> sums;
   sums[gradients_.loss(content.id)].add(microbatch_);
@@ -24,8 +26,10 @@ void StageProof::count_loss(const Instruction& i) {
   Region& region = f.regions[0];
   contribute(f, region, content.place, i.contributing.empty() ? all : i.contributing[0], sums, -1);
   if (region.twice >= 0)
-    refuse("prove.loss", fmt::format("{} of microbatch {} is counted twice", graph_.value(content.id).name,
-                                     microbatch_), i.inputs[0]);
+    refuse("prove.loss",
+           fmt::format("{} of microbatch {} is counted twice", graph_.value(content.id).name,
+                       microbatch_),
+           i.inputs[0]);
 }
 
 bool StageProof::totals(const Instruction& i) {
@@ -41,10 +45,13 @@ bool StageProof::totals(const Instruction& i) {
     const Region& region = f.regions[0];
     for (std::size_t a = 0; !region.sums.empty() && a < region.place.size(); ++a) {
       const int atom = static_cast<int>(a);
-      if (!tables_.lives(atom) || among(i.contributing[0], atom) == region.place[a].is_replicate()) continue;
-      refuse("prove.totals", fmt::format("the loss is {} on {}, and counted {}", to_string(region.place[a]),
-                                         program_.mesh.atoms()[a].name,
-                                         among(i.contributing[0], atom) ? "on its first rank alone" : "on each of its ranks"),
+      if (!tables_.lives(atom) || among(i.contributing[0], atom) == region.place[a].is_replicate())
+        continue;
+      refuse("prove.totals",
+             fmt::format("the loss is {} on {}, and counted {}", to_string(region.place[a]),
+                         program_.mesh.atoms()[a].name,
+                         among(i.contributing[0], atom) ? "on its first rank alone"
+                                                        : "on each of its ranks"),
              i.inputs[0], f.by);
     }
     reported_ = region.sums;
@@ -53,7 +60,7 @@ bool StageProof::totals(const Instruction& i) {
     post.by = where_;
     round_ = mail_.arrive(world, program_.stage, std::move(post));
   }
-  const auto& posts = mail_.rounds.at(world).list.at(static_cast<std::size_t>(round_)).posts;
+  const auto& posts = mail_.rounds.at(world).list.at(round_).posts;
   if (static_cast<int>(posts.size()) < program_.stages) {
     waits_for_ = "all stages to come to the totals";
     return false;
@@ -69,17 +76,19 @@ void StageProof::count_bucket(const Instruction& i, std::size_t k) {
   if (index < 0) refuse("prove.operands", "the totals read no slot");
   const Flat& f = there(index, false);
   if (f.bucket < 0) refuse("prove.totals", name(index) + " is counted twice", index);
-  const Bucket& bucket = program_.buckets[static_cast<std::size_t>(f.bucket)];
+  const Bucket& bucket = program_.buckets[f.bucket];
   if (bucket.expert_load)
-    refuse("prove.totals", bucket.name + " counts tokens, and is no part of the gradient's norm", index);
+    refuse("prove.totals", bucket.name + " counts tokens, and is no part of the gradient's norm",
+           index);
   const bool own = view(index).part == FlatView::Part::own;
   for (std::size_t n = 0; n < f.regions.size(); ++n) {
     const int p = bucket.parameters[n];
-    const int value = program_.parameters[static_cast<std::size_t>(p)].value;
+    const int value = program_.parameters[p].value;
     need_complete(f.regions[n], p, index);
-    if (counted_[value]) refuse("prove.totals", graph_.value(value).name + " is counted twice", index);
+    if (counted_[value])
+      refuse("prove.totals", graph_.value(value).name + " is counted twice", index);
     counted_[value] = true;
-    const Layout& stored = parameters_[static_cast<std::size_t>(p)].place;
+    const Layout& stored = parameters_[p].place;
     for (std::size_t a = 0; a < stored.size(); ++a) {
       const int atom = static_cast<int>(a);
       if (!tables_.lives(atom)) continue;
@@ -88,7 +97,8 @@ void StageProof::count_bucket(const Instruction& i, std::size_t k) {
       refuse("prove.totals",
              fmt::format("the gradient of {} is {} on {}, and counted {}", graph_.value(value).name,
                          apart ? "in shards" : "whole", program_.mesh.atoms()[a].name,
-                         apart ? "on its first rank alone" : "on each of its ranks"), index);
+                         apart ? "on its first rank alone" : "on each of its ranks"),
+             index);
     }
   }
 }
@@ -98,17 +108,20 @@ void StageProof::count_bucket(const Instruction& i, std::size_t k) {
 void StageProof::need_complete(const Region& region, int parameter, int index) const {
   const std::string& what = program_.name_of_parameter(parameter);
   if (region.kind != Region::Kind::gradient || region.stale)
-    refuse("prove.gradient", fmt::format("{} does not hold the gradient of {}", name(index), what), index);
-  const Flat& f = flats_[static_cast<std::size_t>(view(index).flat)];
+    refuse("prove.gradient", fmt::format("{} does not hold the gradient of {}", name(index), what),
+           index);
+  const Flat& f = flats_[view(index).flat];
   const std::vector<int>& terms =
-      gradients_.sets.terms(gradients_.complete(program_.parameters[static_cast<std::size_t>(parameter)].value));
-  const Layout& stored = parameters_[static_cast<std::size_t>(parameter)].place;
-  const bool counted = region.twice < 0 && std::all_of(terms.begin(), terms.end(), [&](int term) {
-    const auto found = region.sums.find(term);
-    return found != region.sums.end() && found->second.all(program_.microbatches);
-  });
+      gradients_.sets.terms(gradients_.complete(program_.parameters[parameter].value));
+  const Layout& stored = parameters_[parameter].place;
+  const bool counted =
+      region.twice < 0 && std::all_of(terms.begin(), terms.end(), [&](int term) {
+        const auto found = region.sums.find(term);
+        return found != region.sums.end() && found->second.all(program_.microbatches);
+      });
   if (counted && (region.sums.empty() || region.place == stored)) return;
-  Refusal made = refusal("prove.gradient", fmt::format("the gradient of {} in {} is not complete", what, name(index)));
+  Refusal made = refusal(
+      "prove.gradient", fmt::format("the gradient of {} in {} is not complete", what, name(index)));
   made.slot = index;
   if (f.by.known()) made.written = proving::text_of(program_, f.by);
   if (region.twice >= 0) made.twice.push_back(gradients_.text(region.twice));
@@ -116,22 +129,27 @@ void StageProof::need_complete(const Region& region, int parameter, int index) c
     const auto found = region.sums.find(term);
     std::string lacks;
     for (int m = 0; m < program_.microbatches; ++m) {
-      if (found == region.sums.end() || !found->second.has(m)) lacks += fmt::format("{}{}", lacks.empty() ? "" : ", ", m);
+      if (found == region.sums.end() || !found->second.has(m))
+        lacks += fmt::format("{}{}", lacks.empty() ? "" : ", ", m);
     }
-    if (!lacks.empty()) made.missing.push_back(fmt::format("{}, microbatch {}", gradients_.text(term), lacks));
+    if (!lacks.empty())
+      made.missing.push_back(fmt::format("{}, microbatch {}", gradients_.text(term), lacks));
   }
   if (!counted) throw Refused{std::move(made)};
   made.code = "prove.place";
   made.axes = differences(program_.mesh, stored, region.place);
-  made.message = fmt::format("the gradient of {} in {} is not summed over its ranks", what, name(index));
+  made.message =
+      fmt::format("the gradient of {} in {} is not summed over its ranks", what, name(index));
   made.mend = mend_of(program_.mesh, stored, region.place);
   throw Refused{std::move(made)};
 }
 
 void StageProof::update(const Instruction& i) {
-  if (!totalled_) refuse("prove.order", "parameters are updated before the step's totals, which say how gradients are clipped");
+  if (!totalled_)
+    refuse("prove.order",
+           "parameters are updated before the step's totals, which say how gradients are clipped");
   if (i.bucket < 0) refuse("prove.operands", "it updates no bucket");
-  const Bucket& bucket = program_.buckets[static_cast<std::size_t>(i.bucket)];
+  const Bucket& bucket = program_.buckets[i.bucket];
   if (i.parameter >= 0) bucket_region(bucket, i.parameter);
   if (!bucket.rule && !bucket.expert_load)
     refuse("prove.update", "there is no rule to update " + bucket.name + " by");
@@ -150,17 +168,21 @@ void StageProof::update(const Instruction& i) {
 // The numbers of a bucket's parameters, or of one, go from before the update to after it.
 void StageProof::advance(int index, int parameter, Region::Kind kind) {
   const FlatView v = view(index);
-  if (v.part != FlatView::Part::whole && v.part != FlatView::Part::own) refuse("prove.slot", name(index) + " is no flat tensor", index);
+  if (v.part != FlatView::Part::whole && v.part != FlatView::Part::own)
+    refuse("prove.slot", name(index) + " is no flat tensor", index);
   if (!flat(v).there) refuse("prove.missing", name(index) + " is not there", index, flat(v).by);
   Flat& f = open(index);
-  const Bucket& bucket = program_.buckets[static_cast<std::size_t>(f.bucket)];
+  const Bucket& bucket = program_.buckets[f.bucket];
   for (std::size_t n = 0; n < f.regions.size(); ++n) {
     if (parameter >= 0 && bucket.parameters[n] != parameter) continue;
     Region& region = f.regions[n];
-    if (region.kind != kind) refuse("prove.update", name(index) + " does not hold what is updated", index, f.by);
+    if (region.kind != kind)
+      refuse("prove.update", name(index) + " does not hold what is updated", index, f.by);
     if (region.version != 0)
-      refuse("prove.update", fmt::format("{} is updated twice in {}", program_.name_of_parameter(bucket.parameters[n]),
-                                         name(index)), index, f.by);
+      refuse("prove.update",
+             fmt::format("{} is updated twice in {}",
+                         program_.name_of_parameter(bucket.parameters[n]), name(index)),
+             index, f.by);
     if (v.part == FlatView::Part::whole && region.rest_differs)
       refuse("prove.update", name(index) + " is updated, and differs between ranks", index, f.by);
     region.version = 1;
@@ -181,16 +203,18 @@ void StageProof::direction(const Instruction& i, const Bucket& bucket) {
   if (!bucket.rule || bucket.rule->direction == nullptr)
     refuse("prove.update", bucket.name + " has no rule that makes directions");
   if (i.parameter >= 0) {
-    const ProgramParameter& parameter = program_.parameters[static_cast<std::size_t>(i.parameter)];
+    const ProgramParameter& parameter = program_.parameters[i.parameter];
     if (parameter.gradient_slot != from)
-      refuse("prove.update", name(from) + " is not the gradient of " + program_.name_of_parameter(i.parameter), from);
+      refuse("prove.update",
+             name(from) + " is not the gradient of " + program_.name_of_parameter(i.parameter),
+             from);
     const Flat& f = there(flat(view(from)).slot, true);
-    need_complete(f.regions[static_cast<std::size_t>(view(from).region)], i.parameter, f.slot);
+    need_complete(f.regions[view(from).region], i.parameter, f.slot);
     advance_states(bucket, i.parameter);
     Content made;
     made.what = What::direction;
     made.id = parameter.value;
-    made.place = parameters_[static_cast<std::size_t>(i.parameter)].place;
+    made.place = parameters_[i.parameter].place;
     return make(to, std::move(made), graph_.value(parameter.value).dims, program_.optimizer_dtype);
   }
   std::vector<Region> regions = there(from, false).regions;
@@ -210,17 +234,19 @@ void StageProof::direction(const Instruction& i, const Bucket& bucket) {
 void StageProof::whole(const Instruction& i) {
   const int from = one(i.inputs, "input"), to = one(i.outputs, "output");
   if (i.parameter < 0) refuse("prove.operands", "it is of no parameter");
-  const ProgramParameter& parameter = program_.parameters[static_cast<std::size_t>(i.parameter)];
+  const ProgramParameter& parameter = program_.parameters[i.parameter];
   const Operand found = read(from);
   if (found.content->what != What::direction || found.content->id != parameter.value)
-    refuse("prove.value", fmt::format("{} is {}", name(from), text_of(*found.content)), from, found.by);
+    refuse("prove.value", fmt::format("{} is {}", name(from), text_of(*found.content)), from,
+           found.by);
   const Dims& dims = graph_.value(parameter.value).dims;
   Layout needed = found.content->place;
   for (Placement& place : needed) {
     const auto at = std::find(dims.begin(), dims.end(), place.dim) - dims.begin();
     if (!place.is_replicate() && (place.is_partial() || at >= parameter.stacked)) place = {};
   }
-  if (needed != found.content->place) misplaced(from, found, needed, "what whole matrices are made of");
+  if (needed != found.content->place)
+    misplaced(from, found, needed, "what whole matrices are made of");
   Content made = *found.content;
   made.what = What::update;
   make(to, std::move(made), Dims(*found.dims), found.dtype);
@@ -234,25 +260,29 @@ void StageProof::apply_update(const Instruction& i, const Bucket& bucket) {
     if (bucket.rule && bucket.rule->whole != nullptr)
       refuse("prove.update", bucket.name + " is updated by matrices, one after the other");
     const Flat& f = there(from, false);
-    if (f.bucket != i.bucket) refuse("prove.update", name(from) + " is none of " + bucket.name, from);
+    if (f.bucket != i.bucket)
+      refuse("prove.update", name(from) + " is none of " + bucket.name, from);
     check_same_part(from, to);
-    for (std::size_t n = 0; n < f.regions.size(); ++n) need_complete(f.regions[n], bucket.parameters[n], from);
+    for (std::size_t n = 0; n < f.regions.size(); ++n)
+      need_complete(f.regions[n], bucket.parameters[n], from);
     if (bucket.rule) {
       for (const int state : bucket.flat.states) check_same_part(from, state);
       advance_states(bucket, -1);
     }
     return advance(to, -1, Region::Kind::parameter);
   }
-  const ProgramParameter& parameter = program_.parameters[static_cast<std::size_t>(i.parameter)];
+  const ProgramParameter& parameter = program_.parameters[i.parameter];
   const Operand found = read(from);
   if (!bucket.rule || bucket.rule->whole == nullptr || found.content->what != What::update ||
       found.content->id != parameter.value)
-    refuse("prove.value", fmt::format("{} is {}", name(from), text_of(*found.content)), from, found.by);
+    refuse("prove.value", fmt::format("{} is {}", name(from), text_of(*found.content)), from,
+           found.by);
   // What is stored must lie within what was made.
-  const Layout &place = found.content->place, &stored = parameters_[static_cast<std::size_t>(i.parameter)].place;
+  const Layout &place = found.content->place, &stored = parameters_[i.parameter].place;
   for (std::size_t a = 0; a < stored.size(); ++a) {
     bool within = place[a] == stored[a] || place[a].is_replicate();
-    for (std::size_t inner = a + 1; within && place[a] != stored[a] && inner < stored.size(); ++inner)
+    for (std::size_t inner = a + 1; within && place[a] != stored[a] && inner < stored.size();
+         ++inner)
       within = place[inner] != stored[a];
     if (!within) misplaced(from, found, stored, "what is added to the parameter");
   }
@@ -264,22 +294,27 @@ void StageProof::check_versions() const {
   if (!totalled_) refuse("prove.totals", "the step's totals are never made");
   for (const Bucket& bucket : program_.buckets) {
     const bool updates = bucket.rule || bucket.expert_load;
-    if (program_.optimizer && !updates) refuse("prove.update", bucket.name + " has no rule to be updated by");
+    if (program_.optimizer && !updates)
+      refuse("prove.update", bucket.name + " has no rule to be updated by");
     const int expected = updates ? 1 : 0;
     std::vector<int> slots = bucket.flat.states;
     slots.insert(slots.end(), {bucket.flat.parameters, bucket.flat.stored, bucket.flat.master});
     for (const int index : slots) {
-      if (index < 0 || flats_[static_cast<std::size_t>(view(index).flat)].writing) continue;
-      const Flat& f = flats_[static_cast<std::size_t>(view(index).flat)];
+      if (index < 0 || flats_[view(index).flat].writing) continue;
+      const Flat& f = flats_[view(index).flat];
       if (!f.there) continue;
       for (std::size_t n = 0; n < f.regions.size(); ++n) {
         const std::string& what = program_.name_of_parameter(bucket.parameters[n]);
         const Region& region = f.regions[n];
         if (region.version != expected)
-          refuse("prove.update", fmt::format("{} is not updated in {}", what, name(index)), index, f.by);
+          refuse("prove.update", fmt::format("{} is not updated in {}", what, name(index)), index,
+                 f.by);
         if (view(index).part == FlatView::Part::whole && region.rest_differs)
-          refuse("prove.gather", fmt::format("{} ends the step with each rank's own shard of {} updated alone: "
-                                             "a gather is missing", name(index), what), index, f.by);
+          refuse("prove.gather",
+                 fmt::format("{} ends the step with each rank's own shard of {} updated alone: "
+                             "a gather is missing",
+                             name(index), what),
+                 index, f.by);
       }
     }
   }
