@@ -102,9 +102,7 @@ void StageProof::start_flat(const Instruction& i) {
   target.writing = true;
   target.by = where_;
   if (!i.move.stages.empty()) share(i, under, source.bucket);
-  const std::pair<int, int> key{i.pending, -1};
-  over_.erase(key);
-  underway_.emplace(key, std::move(under));
+  underway_.emplace(std::pair{i.pending, -1}, std::move(under));
 }
 
 // Comes to a collective that several stages take part in.
@@ -123,6 +121,11 @@ void StageProof::share(const Instruction& i, Underway& under, int bucket) {
 // Whether it is over: where stages share it, once all have come.
 bool StageProof::end_flat(Underway& under) {
   if (under.round >= 0) {
+    if (!mail_.is_over({{-1, -1, -1, -1}, under.ranks, under.round})) {
+      waits_for_ = fmt::format("transfers before the sum of {} to be over",
+                               name(flats_[under.view.flat].slot));
+      return false;
+    }
     const auto& posts = mail_.rounds.at(under.ranks).list.at(under.round).posts;
     for (const int stage : under.ranks.stages) {
       const auto found = posts.find(stage);

@@ -2,8 +2,11 @@
 // several stages take part in.
 #pragma once
 
+#include <compare>
+#include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <vector>
 
@@ -20,8 +23,6 @@ class Mail {
     std::optional<Where> expected;  // the receive
     bool taken = false;
   };
-  std::map<Key, Letter> letters;
-
   // A round of a collective: what each stage brings.
   struct Round {
     std::map<int, Post> posts;  // by stage
@@ -30,17 +31,35 @@ class Mail {
     std::vector<Round> list;
     std::map<int, int> begun;  // by stage: rounds that it has come to
   };
+  // A message, or the round of a collective.
+  struct Transfer {
+    Key key = {-1, -1, -1, -1};
+    RankSet ranks;
+    int round = -1;
+    friend auto operator<=>(const Transfer&, const Transfer&) = default;
+    friend bool operator==(const Transfer&, const Transfer&) = default;
+  };
+
+  // `strict`: a stage's transfers are made one after the other, in the order in which it begins
+  // them (ProveOptions::strict).
+  Mail(int stages, bool strict) : strict_(strict), lines_(stages) {}
+
+  std::map<Key, Letter> letters;
   std::map<RankSet, Rounds> rounds;
 
   // The stage comes to its next round of these ranks; the round's number.
-  int arrive(const RankSet& ranks, int stage, Post post) {
-    Rounds& all = rounds[ranks];
-    const int round = all.begun[stage]++;
-    if (round >= static_cast<int>(all.list.size()))
-      all.list.resize(static_cast<std::size_t>(round) + 1);
-    all.list[round].posts.emplace(stage, std::move(post));
-    return round;
-  }
+  int arrive(const RankSet& ranks, int stage, Post post);
+  // The stage begins a transfer; whether one is over, as far as the order of others goes.
+  void begin(int stage, const Transfer& transfer);
+  bool is_over(const Transfer& transfer) const { return !strict_ || over_.count(transfer) > 0; }
+
+ private:
+  std::vector<int> stages_of(const Transfer& transfer) const;
+  void advance();
+
+  const bool strict_;
+  std::vector<std::deque<Transfer>> lines_;  // of each stage
+  std::set<Transfer> over_;
 };
 
 }  // namespace mw::proving

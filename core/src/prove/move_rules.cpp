@@ -286,6 +286,7 @@ void StageProof::post(const Instruction& i) {
                          from, microbatch_));
     letter.expected = where_;
   }
+  mail_.begin(program_.stage, {mail, {}, -1});
   underway_.emplace(std::pair{i.pending, microbatch_}, std::move(under));
 }
 
@@ -297,7 +298,7 @@ bool StageProof::arrived(const Instruction& i, Underway& under) {
   if (found == mail_.letters.end())
     refuse("prove.wait", "it waits for another message than was begun under its number");
   Mail::Letter& letter = found->second;
-  if (sends ? !letter.expected : !letter.sent) {
+  if ((sends ? !letter.expected : !letter.sent) || !mail_.is_over({found->first, {}, -1})) {
     waits_for_ = sends ? fmt::format("stage {} to receive it", to)
                        : fmt::format("stage {}'s send of message {} for microbatch {}", from,
                                      i.move.tag, microbatch_);
@@ -321,7 +322,7 @@ bool StageProof::wait(const Instruction& i) {
   const std::pair<int, int> key{i.pending, between_flats(i) ? -1 : microbatch_};
   const auto found = underway_.find(key);
   if (found == underway_.end() || found->second.hook) {
-    if (i.again && over_.count(key) > 0) return true;
+    if (i.again && lasting(first) && view(first).flat >= 0 && flat(view(first)).there) return true;
     refuse(
         "prove.wait",
         fmt::format("it waits for transfer {} of {}, which was not begun", i.pending, name(first)),
@@ -356,7 +357,6 @@ bool StageProof::wait(const Instruction& i) {
     }
     if (under.from >= 0) let_go(under.from);
   }
-  if (under.flat) over_.insert(key);
   underway_.erase(found);
   return true;
 }

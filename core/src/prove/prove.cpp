@@ -17,13 +17,16 @@ namespace proving {
 class Prover {
  public:
   Prover(const std::vector<Program>& programs, const ProveOptions& options, Proof& proof)
-      : programs_(programs), options_(options), proof_(proof) {}
+      : programs_(programs),
+        proof_(proof),
+        strict_(options.strict),
+        mail_(static_cast<int>(programs.size()), strict_) {}
 
   void run() {
     Gradients gradients(*programs_.front().graph);
     check_stages();
     for (const Program& program : programs_) {
-      stages_.emplace_back(program, gradients, mail_, options_.strict);
+      stages_.emplace_back(program, gradients, mail_);
       stages_.back().check_program();
     }
     step();
@@ -31,7 +34,8 @@ class Prover {
     bool more = false;
     for (StageProof& stage : stages_) more = stage.turn() || more;
     if (more) {
-      mail_ = {};
+      mail_.letters.clear();
+      mail_.rounds.clear();
       step();
     }
     for (const StageProof& stage : stages_) collect(stage);
@@ -179,8 +183,8 @@ class Prover {
   }
 
   const std::vector<Program>& programs_;
-  const ProveOptions options_;
   Proof& proof_;
+  const bool strict_;
   Mail mail_;
   std::deque<StageProof> stages_;
   std::set<Lemma> lemmas_;

@@ -39,12 +39,11 @@ bool Microbatches::all(int count) const {
   return true;
 }
 
-StageProof::StageProof(const Program& program, Gradients& gradients, Mail& mail, bool strict)
+StageProof::StageProof(const Program& program, Gradients& gradients, Mail& mail)
     : program_(program),
       graph_(*program.graph),
       gradients_(gradients),
       mail_(mail),
-      strict_(strict),
       tables_(program),
       checked_(program.graph->ops().size(), 0),
       seen_(program.segments.size(), false),
@@ -95,6 +94,14 @@ std::string StageProof::text_of(const Content& content) const {
   return text;
 }
 
+// A place on an axis, as it is or as it should be.
+static std::string in_words(const std::string& place, const std::string& axis, bool needed) {
+  if (place == "R") return fmt::format("whole on each rank of {} (R)", axis);
+  if (place[0] == 'S') return fmt::format("cut over {} ({})", axis, place);
+  return needed ? fmt::format("a share of a sum over {} ({})", axis, place)
+                : fmt::format("a sum over {} that nobody has made ({})", axis, place);
+}
+
 void StageProof::misplaced(int slot, const Operand& found, const Layout& needed,
                            const std::string& what) const {
   const Layout& place = found.content->place;
@@ -103,11 +110,12 @@ void StageProof::misplaced(int slot, const Operand& found, const Layout& needed,
   made.axes = differences(program_.mesh, needed, place);
   std::string is, wants;
   for (const AxisDifference& axis : made.axes) {
-    is += (is.empty() ? "" : ", ") + axis.found + " on " + axis.axis;
-    wants += (wants.empty() ? "" : ", ") + axis.needed + " on " + axis.axis;
+    is += (is.empty() ? "" : ", ") + in_words(axis.found, axis.axis, false);
+    wants += (wants.empty() ? "" : ", ") + in_words(axis.needed, axis.axis, true);
   }
+  const bool named = found.content->what == What::value;
   made.message =
-      fmt::format("{} is {}, {}; needed is {}", what, text_of(*found.content), is, wants);
+      fmt::format("{} is {}; it must be {}", named ? text_of(*found.content) : what, is, wants);
   made.mend = mend_of(program_.mesh, needed, place);
   if (found.by.known()) made.written = proving::text_of(program_, found.by);
   throw Refused{std::move(made)};
@@ -436,7 +444,6 @@ bool StageProof::turn() {
     for (Region& region : under.regions) region.version = 0;
   }
   for (OfMicrobatch& m : microbatches_) m = {};
-  over_.clear();
   released_.assign(program_.slots.size(), {});
   run_ = next_ = 0;
   totalled_ = false;

@@ -21,7 +21,7 @@ class StageProof {
  public:
   enum class Step : std::uint8_t { moved, blocked, ended };
 
-  StageProof(const Program& program, Gradients& gradients, Mail& mail, bool strict);
+  StageProof(const Program& program, Gradients& gradients, Mail& mail);
 
   // Looks at what is no instruction: parameters, buckets, slots. Throws Refused, as all below do.
   void check_program();
@@ -173,7 +173,6 @@ class StageProof {
   const Graph& graph_;
   Gradients& gradients_;
   Mail& mail_;
-  const bool strict_;
   OpTables tables_;
   std::vector<std::uint8_t> checked_;            // of each op: its cut
   std::vector<bool> seen_;                       // of each segment: its operands
@@ -186,7 +185,6 @@ class StageProof {
   std::vector<int> free_;
   std::vector<OfMicrobatch> microbatches_;  // the first is of the step
   std::map<std::pair<int, int>, Underway> underway_;
-  std::set<std::pair<int, int>> over_;
 
   std::size_t run_ = 0, next_ = 0;
   Where where_;

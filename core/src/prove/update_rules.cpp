@@ -61,7 +61,8 @@ bool StageProof::totals(const Instruction& i) {
     round_ = mail_.arrive(world, program_.stage, std::move(post));
   }
   const auto& posts = mail_.rounds.at(world).list.at(round_).posts;
-  if (static_cast<int>(posts.size()) < program_.stages) {
+  const bool over = mail_.is_over({{-1, -1, -1, -1}, world, round_});
+  if (static_cast<int>(posts.size()) < program_.stages || !over) {
     waits_for_ = "all stages to come to the totals";
     return false;
   }
