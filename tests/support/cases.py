@@ -64,7 +64,7 @@ end
 EXIT_CODES = {"script": 2, "options": 2, "plan": 3, "run": 1}
 
 
-# For calls with plans that are wrong on purpose, so that what judges running ones has something to find.
+# For calls with plans that are wrong on purpose: what judges running ones has something to find.
 UNPROVED = {"MESHWRIGHT_UNPROVED": "1"}
 
 

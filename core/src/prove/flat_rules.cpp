@@ -184,7 +184,8 @@ Flat& StageProof::there(int index, bool all) {
   return f;
 }
 
-// Ranks at the start of some atoms, none of which may be the stages': other stages have no such rank.
+// Ranks at the start of some atoms, none of which may be the stages': other stages have no such
+// rank.
 void StageProof::check_contributing(const std::vector<int>& atoms) const {
   for (const int atom : atoms) {
     if (atom < 0 || atom >= static_cast<int>(program_.mesh.atoms().size()))

@@ -128,6 +128,11 @@ Layout StageProof::exchanged(const Instruction& i, const Operand& from) {
   check_group(move);
   if (!graph_.sparse.has(*from.dims) || slot(source).value < 0 || slot(target).value < 0)
     refuse("prove.rows", name(source) + " is not kept as rows", source, from.by);
+  // An index of a row tells which of the rank's own tokens it is of: another rank has others.
+  const Content& rows = *from.content;
+  if (rows.what == What::value && graph_.value(rows.id).scalar == Scalar::index)
+    refuse("prove.rows", name(source) + " holds indices, which mean nothing on another rank",
+           source, from.by);
   const Dim group = graph_.sparse.dims.front();
   const bool out = move.to == group;
   Layout next = from.content->place;

@@ -15,12 +15,9 @@ constexpr std::uint8_t bit_of(Piece piece) {
 
 }  // namespace
 
-// Data lies as its slot says, so far as it can be cut at all. Tokens and labels of one load are
-// rows of the same samples.
+// Data lies as its slot says, so far as it can be cut at all.
 void StageProof::load(const Instruction& i) {
-  static const Dim batch("batch");
   if (microbatch_ < 0) refuse("prove.microbatch", "data is loaded for no microbatch");
-  const Layout* rows = nullptr;
   for (const int index : i.outputs) {
     if (index < 0) refuse("prove.operands", "it loads into no slot");
     const Slot& s = slot(index);
@@ -39,19 +36,6 @@ void StageProof::load(const Instruction& i) {
                fmt::format("{} cannot lie {}", s.name, to_string(s.layout, program_.mesh)), index);
       if (!tables_.lives(static_cast<int>(a))) place = {};
     }
-    if (contains(s.dims, batch)) {
-      for (std::size_t a = 0; rows != nullptr && a < s.layout.size(); ++a) {
-        const auto cuts = [&](const Placement& p) { return p.is_shard() && p.dim == batch; };
-        if (tables_.lives(static_cast<int>(a)) && cuts((*rows)[a]) != cuts(s.layout[a]))
-          refuse("prove.load",
-                 fmt::format(
-                     "{} is loaded with other rows than what is loaded with it: it lies {}, "
-                     "and they {}",
-                     s.name, to_string(s.layout, program_.mesh), to_string(*rows, program_.mesh)),
-                 index);
-      }
-      if (rows == nullptr) rows = &s.layout;
-    }
     const Value& value = graph_.value(s.value);
     make(index, std::move(content), value.dims,
          program_.dtype_of(value.scalar, value.fp32_at_least));
@@ -64,7 +48,7 @@ void StageProof::check_cut(int op) {
   if (checked_[op] != 0) return;
   checked_[op] = 1;
   const CutFault fault = tables_.fault(op);
-  if (!fault.code.empty()) refuse(fault.code, fault.message);
+  if (!fault.message.empty()) refuse(fault.stages ? "prove.stages" : "prove.cut", fault.message);
 }
 
 // The pieces of an op that are done for the microbatch.

@@ -106,27 +106,26 @@ CutFault OpTables::fault(int op) const {
   std::map<Dim, std::int64_t> ways;
   for (int a = 0; a < static_cast<int>(cut.size()); ++a) {
     if (a == program_.stage_atom && program_.mesh.atoms()[a].ways > 1 && cut[a].is_shard()) {
-      return {"prove.stages", fmt::format("{} is cut by {} over {}, whose ranks hold other ops",
-                                          node.name, cut[a].dim.name(), axis(a))};
+      return {true, fmt::format("{} is cut by {} over {}, whose ranks hold other ops", node.name,
+                                cut[a].dim.name(), axis(a))};
     }
     if (!lives(a) || !cut[a].is_shard()) continue;
     const Dim dim = cut[a].dim, follower = follow[a].is_shard() ? follow[a].dim : Dim();
     if (contains(node.whole, dim) || !node.has(dim)) {
-      return {"prove.cut", fmt::format("{} is cut by {} over {}, which it needs whole", node.name,
-                                       dim.name(), axis(a))};
+      return {false, fmt::format("{} is cut by {} over {}, which it needs whole", node.name,
+                                 dim.name(), axis(a))};
     }
     if (follower.valid() && contains(node.whole, follower) &&
         !(rotates(a) && rotation->second.dim == follower)) {
-      return {"prove.cut", fmt::format("{} has {} cut over {}, which it needs whole", node.name,
-                                       follower.name(), axis(a))};
+      return {false, fmt::format("{} has {} cut over {}, which it needs whole", node.name,
+                                 follower.name(), axis(a))};
     }
     for (const auto& [of, leader] : node.follows) {
       if (leader != dim) continue;
       if (follower != of) left.insert({dim, of});
       if (follower == of && left.count({dim, of}) > 0) {
-        return {"prove.cut",
-                fmt::format("{} has {} cut over {}, though ranks outside of it cut {} alone",
-                            node.name, of.name(), axis(a), dim.name())};
+        return {false, fmt::format("{} has {} cut over {}, though ranks outside of it cut {} alone",
+                                   node.name, of.name(), axis(a), dim.name())};
       }
     }
     const std::int64_t parts = program_.mesh.atoms()[a].ways;
@@ -138,42 +137,16 @@ CutFault OpTables::fault(int op) const {
   }
   for (const Dim dim : follows) {
     if (cuts.count(dim) > 0) {
-      return {"prove.cut", fmt::format("{} has {} cut by itself and as what follows another dim",
-                                       node.name, dim.name())};
+      return {false, fmt::format("{} has {} cut by itself and as what follows another dim",
+                                 node.name, dim.name())};
     }
   }
   for (const auto& [dim, parts] : ways) {
     const auto info = graph_.dims().find(dim);
     if (info == graph_.dims().end() || !info->second.even || info->second.size % parts == 0)
       continue;
-    return {"prove.cut", fmt::format("{} is cut by {} = {} over {} ranks, which do not divide it",
-                                     node.name, dim.name(), info->second.size, parts)};
-  }
-  return ring_fault(op);
-}
-
-// In its first step a rank computes with its own shard, which must hold the elements that are the
-// rank's own under the dim's other name (attention's queries, of the seq that keys are of).
-CutFault OpTables::ring_fault(int op) const {
-  const auto rotation = program_.rotations.find(op);
-  if (rotation == program_.rotations.end() || rotation->second.atoms.empty()) return {};
-  const Op& node = graph_.ops()[op];
-  const std::vector<int>& ring = rotation->second.atoms;
-  Dim own;
-  for (const Use& use : node.inputs) {
-    for (std::size_t k = 0; k < use.dims.size(); ++k) {
-      if (use.dims[k] == rotation->second.dim) own = graph_.value(use.value).dims[k];
-    }
-  }
-  const int last = *std::max_element(ring.begin(), ring.end());
-  for (int a = 0; a < last; ++a) {
-    const bool of_ring = std::find(ring.begin(), ring.end(), a) != ring.end();
-    if (!lives(a) || of_ring || program_.cut[op][a] != Placement::shard(own)) continue;
-    return {"prove.ring",
-            fmt::format("{} has {} go round {}, and {} cuts {} outside of that: the shard that a "
-                        "rank begins with lacks its own part",
-                        node.name, rotation->second.dim.name(), program_.mesh.name_of(ring),
-                        program_.mesh.atoms()[a].name, own.name())};
+    return {false, fmt::format("{} is cut by {} = {} over {} ranks, which do not divide it",
+                               node.name, dim.name(), info->second.size, parts)};
   }
   return {};
 }

@@ -27,7 +27,8 @@ struct OpTable {
 
 // What is wrong with the cut of an op; empty: nothing.
 struct CutFault {
-  std::string code, message;
+  bool stages = false;  // it is cut over the stages' own ranks
+  std::string message;
 };
 
 class OpTables {
@@ -43,7 +44,6 @@ class OpTables {
 
  private:
   OpTable make(int op, Atoms carried) const;
-  CutFault ring_fault(int op) const;
   Placement need(int op, std::size_t input, int atom, bool carried) const;
   Placement out(int op, std::size_t output, int atom, bool carried) const;
   // Of the dims by which the op is cut on that atom the first that `called` has, as `own` calls it.
