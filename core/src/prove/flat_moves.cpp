@@ -187,7 +187,12 @@ void StageProof::copy_flat(const Instruction& i) {
     refuse("prove.slot", name(to) + " is no flat tensor", to);
   check_same_part(from, to);
   for (Region& region : regions) region.begins_beside = 0;
-  write(open(to), v, std::move(regions));
+  Flat& target = open(to);
+  write(target, v, std::move(regions));
+  // Where the device's memory is the host's, nothing is copied into what comes and goes.
+  if (!slot(to).transient || slot(to).memory == slot(from).memory) return;
+  target.lent_from = view(from).flat;
+  lent_.insert(v.flat);
 }
 
 void StageProof::add_flat(const Instruction& i) {

@@ -141,6 +141,13 @@ Flat& StageProof::open(int index) {
            fmt::format("{} is written while a transfer {} {}", name(index),
                        f.writing ? "writes" : "reads", name(f.slot)),
            index, f.by);
+  for (const int other : lent_) {
+    if (flats_[other].lent_from == v.flat)
+      refuse("prove.underway",
+             fmt::format("{} is written while {} may share its memory", name(index),
+                         name(flats_[other].slot)),
+             index, flats_[other].by);
+  }
   if (f.there) return f;
   f.there = true;
   f.settled = false;

@@ -61,6 +61,9 @@ Layout StageProof::moved(const Move& move, const Operand& from, int slot) const 
       made = Placement::shard(move.to);
       break;
     case Move::Kind::keep:
+      if (move.reduction != Reduction::sum)
+        refuse("prove.place",
+               "the zeros that a keep leaves on other ranks are no part of a maximum");
       made = Placement::partial(move.reduction);
       break;
     case Move::Kind::send:

@@ -53,7 +53,11 @@ class Prover {
                         program.microbatches == first.microbatches &&
                         program.batches == first.batches && program.graph->ops().size() == ops &&
                         program.graph->values().size() == first.graph->values().size() &&
-                        program.cut.size() == ops && program.follow.size() == ops;
+                        program.cut.size() == ops && program.follow.size() == ops &&
+                        program.mesh.describe() == first.mesh.describe() &&
+                        (program.stage_atom < 0
+                             ? program.stages == 1
+                             : program.mesh.atoms()[program.stage_atom].ways == program.stages);
       if (same) continue;
       Refusal made;
       made.code = "prove.stages";

@@ -181,6 +181,7 @@ class StageProof {
   std::vector<FlatView> views_;                  // of each slot
   std::vector<std::pair<int, Where>> released_;  // of each slot the last time: microbatch, by what
   std::vector<Flat> flats_;
+  std::set<int> lent_;  // flats that may share the memory of another (Flat::lent_from)
   std::deque<Tensor> pool_;
   std::vector<int> free_;
   std::vector<OfMicrobatch> microbatches_;  // the first is of the step
