@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "check/proved.h"
+#include "meshwright/passes.h"
 #include "support/mixes.h"
 
 using namespace mw;        // NOLINT

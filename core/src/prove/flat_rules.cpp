@@ -221,6 +221,7 @@ void StageProof::contribute(Flat& f, Region& region, const Layout& place,
            f.by);
   Layout mine = place;
   check_contributing(contributing);
+  Atoms firsts = 0;
   for (const int atom : contributing) {
     if (!tables_.lives(atom)) continue;
     if (!mine[atom].is_replicate())
@@ -230,7 +231,9 @@ void StageProof::contribute(Flat& f, Region& region, const Layout& place,
                          mine[atom].is_partial() ? "a share" : "a shard"),
              f.slot);
     mine[atom] = Placement::partial();
+    firsts |= Atoms{1} << atom;
   }
+  region.first = region.sums.empty() ? firsts : region.first & firsts;
   if (!region.sums.empty()) {
     for (std::size_t a = 0; a < region.place.size(); ++a) {
       if ((region.begins_beside >> a & 1) == 0) continue;

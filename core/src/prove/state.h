@@ -93,6 +93,7 @@ struct Region {
   int twice = -1;                    // a term that came again for a microbatch; -1: none
   Layout place;                      // of a gradient; where there are no sums it says nothing
   bool stale = false;                // of a gradient: of the step before
+  Atoms first = 0;          // of a sum: ranks of these that are not the first gave nothing to it
   Atoms begins_beside = 0;  // what is added next leaves the sum so far to the first rank of these
   // Of a flat tensor of which ranks keep shards: outside of the rank's shard it holds something
   // else.

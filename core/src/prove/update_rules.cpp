@@ -43,15 +43,14 @@ bool StageProof::totals(const Instruction& i) {
     for (const std::vector<int>& atoms : i.contributing) check_contributing(atoms);
     const Flat& f = there(i.inputs[0], true);
     const Region& region = f.regions[0];
-    for (std::size_t a = 0; !region.sums.empty() && a < region.place.size(); ++a) {
-      const int atom = static_cast<int>(a);
-      if (!tables_.lives(atom) || among(i.contributing[0], atom) == region.place[a].is_replicate())
-        continue;
+    for (int a = 0; !region.sums.empty() && a < static_cast<int>(region.place.size()); ++a) {
+      const bool first = among(i.contributing[0], a), sum = region.place[a].is_partial();
+      const bool right = first ? !sum || (region.first >> a & 1) != 0 : sum;
+      if (!tables_.lives(a) || right) continue;
       refuse("prove.totals",
              fmt::format("the loss is {} on {}, and counted {}", to_string(region.place[a]),
                          program_.mesh.atoms()[a].name,
-                         among(i.contributing[0], atom) ? "on its first rank alone"
-                                                        : "on each of its ranks"),
+                         first ? "on its first rank alone" : "on each of its ranks"),
              i.inputs[0], f.by);
     }
     reported_ = region.sums;
