@@ -210,8 +210,12 @@ TEST_CASE("The totals count every loss and every element of every gradient once"
         }) == "prove.totals");
   CHECK(code_after(setup, totals, [](const Place& place) { place->contributing.back().clear(); }) ==
         "prove.totals");
-  CHECK(code_after(setup, code(Code::add),
-                   [](const Place& place) { place->contributing[0].clear(); }) == "prove.totals");
+  // The loss is whole on tp: its first rank gives it, or counts it.
+  Programs programs = programs_of(setup);
+  first(programs, code(Code::add))->contributing[0].clear();
+  CHECK(prove(programs).proved());
+  first(programs, totals)->contributing[0].clear();
+  CHECK(refused(programs).code == "prove.totals");
   CHECK(code_after(setup, code(Code::add), drop) == "prove.loss");
 }
 
