@@ -3,7 +3,7 @@ with rank, op and axis."""
 
 import unittest
 
-from cases import MODELS, TEST_PLUGINS, ProgramCase, matrix
+from cases import MODELS, TEST_PLUGINS, UNPROVED, ProgramCase, matrix
 
 HEAD = MODELS + """local function e(model, plan, more)
   local t = { model = models[model], data = mw.synthetic {}, sequence = 16, plan = plan, batch = 8, microbatch = 2,
@@ -64,7 +64,7 @@ local broken = mw.plugin "broken_adjoint"
 e("llama", {{ dp {{ {dp}, bucket = "1B" }}, broken {{ ways = {2 if dp == 1 else 1}, fault = "{fault}", at = "{at}" }} }})""")
 
     def ends(self, code, script, *at):
-        done = self.call("run", script, "--json", "--plugin-path", TEST_PLUGINS)
+        done = self.call("run", script, "--json", "--plugin-path", TEST_PLUGINS, **UNPROVED)
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         failed, error = self.lines(done)
         self.assertEqual((failed["status"], error["kind"]), ("failed", "error"))

@@ -3,7 +3,7 @@ test-only plugin is caught, with the op and the parameter named."""
 
 import unittest
 
-from cases import TEST_PLUGINS, ProgramCase, matrix
+from cases import TEST_PLUGINS, UNPROVED, ProgramCase, matrix
 
 BOUND = 1e-10
 
@@ -45,7 +45,7 @@ check("llama", { dp { 2, bucket = "1B" }, broken { %s } }, 12, 3)
 
 class Verify(ProgramCase):
     def verify(self, text):
-        done = self.call("verify", self.write(text), "--json", "--plugin-path", TEST_PLUGINS)
+        done = self.call("verify", self.write(text), "--json", "--plugin-path", TEST_PLUGINS, **UNPROVED)
         return done, self.lines(done)
 
     @matrix
@@ -73,6 +73,18 @@ class Verify(ProgramCase):
     def test_the_same_plugin_without_a_fault(self):
         done, (result,) = self.verify(BROKEN % "2")
         self.assertEqual((done.returncode, result["verdict"]), (0, "equal"), done.stderr[-2000:])
+
+    def test_what_cannot_be_proved_is_refused(self):
+        for fault, at in (("drop_forward", "layers.1.attention.o"), ("drop_backward", "d layers.0.attention_norm"),
+                          ("double_backward", "d layers.1.mlp_norm"), ("drop_gradient", "layers.0.mlp.up.weight")):
+            with self.subTest(fault):
+                script = self.write(BROKEN % f'2, fault = "{fault}", at = "{at}"')
+                for command in ("verify", "plan"):
+                    done = self.call(command, script, "--json", "--plugin-path", TEST_PLUGINS)
+                    self.assertEqual(done.returncode, 3, done.stderr[-2000:])
+                    error, = self.lines(done)
+                    self.assertTrue(error["code"].startswith("prove."), error)
+                    self.assertEqual((error["stage"], error["key"]), ("plan", "plan[2]"))
 
     def test_a_backward_reduction_left_out(self):
         result = self.broken("drop_backward", "d layers.0.attention_norm")

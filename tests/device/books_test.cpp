@@ -9,10 +9,10 @@ using namespace mw::test;  // NOLINT
 
 namespace {
 
-const DeviceMix& mix_named(const std::string& name) {
-  static const std::vector<DeviceMix> mixes = device_mixes();
+const NamedMix& mix_named(const std::string& name) {
+  static const std::vector<NamedMix> mixes = all_mixes();
   const auto found =
-      std::find_if(mixes.begin(), mixes.end(), [&](const DeviceMix& m) { return m.name == name; });
+      std::find_if(mixes.begin(), mixes.end(), [&](const NamedMix& m) { return m.name == name; });
   REQUIRE(found != mixes.end());
   return *found;
 }

@@ -16,11 +16,11 @@ bool is_lossy(const Experiment& e) {
 
 TEST_CASE("Mixes on accelerators equal one rank on the CPU, and no access is out of order",
           "[sampled]") {
-  const std::vector<DeviceMix> mixes = device_mixes();
+  const std::vector<NamedMix> mixes = all_mixes();
   const int which = GENERATE_COPY(range(0, static_cast<int>(mixes.size())));
   const Ranks where = GENERATE(Ranks::apart, Ranks::together);
   if (left_out({which, where == Ranks::apart}, 2)) return;
-  const DeviceMix& mix = mixes[static_cast<std::size_t>(which)];
+  const NamedMix& mix = mixes[static_cast<std::size_t>(which)];
   DYNAMIC_SECTION(mix.name << (where == Ranks::apart ? ", apart" : ", together")) {
     const Experiment e = experiment(mix.setup);
     const bool lossy = is_lossy(e);
@@ -41,10 +41,10 @@ TEST_CASE("Mixes on accelerators equal one rank on the CPU, and no access is out
 }
 
 TEST_CASE("Inside a step nothing waits for the device but what is declared", "[sampled]") {
-  const std::vector<DeviceMix> mixes = device_mixes();
+  const std::vector<NamedMix> mixes = all_mixes();
   const int which = GENERATE_COPY(range(0, static_cast<int>(mixes.size())));
   if (left_out({which}, 3)) return;
-  const DeviceMix& mix = mixes[static_cast<std::size_t>(which)];
+  const NamedMix& mix = mixes[static_cast<std::size_t>(which)];
   DYNAMIC_SECTION(mix.name) {
     const Experiment e = experiment(mix.setup);
     const OnDevices devices(Ranks::together);

@@ -11,7 +11,7 @@
 #include "run/device.h"
 #include "run/ranks.h"
 #include "simulated.h"
-#include "support/setup.h"
+#include "support/mixes.h"
 
 namespace mw::test {
 
@@ -90,12 +90,5 @@ inline void must_be_alike(const Outcome& a, const Outcome& b) {
     CHECK(relative(tensor, b.parameters.at(name), 1e-3) <= 1e-10);
   }
 }
-
-// A mix of forms, in float64 unless it says otherwise.
-struct DeviceMix {
-  std::string name;
-  Setup setup;
-};
-std::vector<DeviceMix> device_mixes();
 
 }  // namespace mw::test

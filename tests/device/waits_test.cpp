@@ -58,12 +58,12 @@ Fate without(const Experiment& e, Ranks where, const std::string& name, int whic
 }  // namespace
 
 TEST_CASE("A run without one of its waits is out of order, and found to be", "[sampled]") {
-  const std::vector<DeviceMix> mixes = device_mixes();
+  const std::vector<NamedMix> mixes = all_mixes();
   const int which = GENERATE_COPY(range(0, static_cast<int>(mixes.size())));
   const Ranks where = GENERATE(Ranks::apart, Ranks::together);
   if (left_out({which, 3 * (where == Ranks::apart)}, 6)) return;
   const bool all = !left_out({1}, 2);
-  const DeviceMix& mix = mixes[static_cast<std::size_t>(which)];
+  const NamedMix& mix = mixes[static_cast<std::size_t>(which)];
   DYNAMIC_SECTION(mix.name << (where == Ranks::apart ? ", apart" : ", together")) {
     const Experiment e = experiment(mix.setup);
     std::array<int, 4> fates{};

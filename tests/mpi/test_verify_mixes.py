@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import unittest
 
-from cases import BIN, MODELS, TEST_PLUGINS, ProgramCase
+from cases import BIN, MODELS, TEST_PLUGINS, UNPROVED, ProgramCase
 
 BOUND = 1e-10
 
@@ -50,7 +50,7 @@ class VerifyMixes(ProgramCase):
         return subprocess.run(["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(processes),
                                BIN, "verify", self.write(script), "--json", "--quiet", "--plugin-path", TEST_PLUGINS],
                               cwd=self.folder, capture_output=True, text=True, timeout=600,
-                              env={**os.environ, "OMP_NUM_THREADS": "1"})
+                              env={**os.environ, **UNPROVED, "OMP_NUM_THREADS": "1"})
 
     def equal_over(self, processes, script, mixes):
         done = self.verify(processes, script)

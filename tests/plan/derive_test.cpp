@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "plan/derive.h"
 #include "support/setup.h"
 
 using namespace mw;
@@ -117,6 +118,57 @@ TEST_CASE("Keys that tp cannot cut stay whole, and so do their weights") {
       CHECK(p.stored[0] == Placement::shard("heads"));
   }
   CHECK(verify(e).equal);
+}
+
+namespace {
+
+// An op for placements alone, which nobody runs.
+class Placed final : public OpType {
+ public:
+  std::string kind() const override { return "placed"; }
+  OpTraits traits(const Op& op) const override {
+    OpTraits traits;
+    traits.backward_reads_input.assign(op.inputs.size(), false);
+    traits.backward_reads_output.assign(op.outputs.size(), false);
+    return traits;
+  }
+  void forward(const Op&, OpCall&) const override {}
+  Cost cost(const Op&, Piece, const LocalDims&, int) const override { return {}; }
+};
+
+}  // namespace
+
+TEST_CASE("What is added to a sum that an op carries on counts once") {
+  Graph graph;
+  graph.set_dim("batch", 4);
+  graph.set_dim("ffn", 8);
+  graph.set_dim("hidden", 8);
+  const int x = graph.add_parameter("x", {"batch", "ffn"}, {}, {});
+  const int bias = graph.add_parameter("bias", {"hidden"}, {}, {});
+  Op contracts;
+  contracts.type = std::make_shared<Placed>();
+  contracts.name = "contracts";
+  contracts.inputs = {{x, {"batch", "ffn"}}};
+  const int sum = graph.add(contracts, {{"", {"batch", "hidden"}}})[0];
+  Op carries = contracts;
+  carries.name = "carries";
+  carries.inputs = {{sum, {"batch", "hidden"}}, {bias, {"hidden"}}};
+  carries.inputs[0].linear = true;
+  carries.inputs[1].additive = true;
+  const int out = graph.add(carries, {{"", {"batch", "hidden"}}})[0];
+  const Mesh mesh({{"tp", 2}});
+  Rule rule;
+  rule.dim = "ffn";
+  rule.axis = "tp";
+  Problems problems;
+  const Derived derived = derive(graph, mesh, {rule}, {}, problems);
+  CHECK(problems.empty());
+  CHECK(derived.layout[sum][0].is_partial());
+  CHECK(derived.layout[out][0].is_partial());
+  const View& view = derived.views[derived.view_of[1][1]];
+  CHECK(view.need[0].is_partial());
+  CHECK(view.gradient[0].is_replicate());
+  CHECK(text(*view.forward, mesh) == "keep@tp");
 }
 
 TEST_CASE("Slots are released: nothing is left of a microbatch but what is persistent") {

@@ -64,6 +64,10 @@ end
 EXIT_CODES = {"script": 2, "options": 2, "plan": 3, "run": 1}
 
 
+# For calls with plans that are wrong on purpose: what judges running ones has something to find.
+UNPROVED = {"MESHWRIGHT_UNPROVED": "1"}
+
+
 class ProgramCase(unittest.TestCase):
     def setUp(self):
         if hasattr(getattr(self, self._testMethodName), "of_the_matrix") != MATRIX:

@@ -14,6 +14,7 @@
 #include "base/json_text.h"
 #include "check/verify.h"
 #include "input/experiment.h"
+#include "prove/prove.h"
 #include "script/strategy_choice.h"
 #include "support/registered.h"
 
@@ -191,9 +192,12 @@ inline Experiment experiment(const Setup& setup) {
   return e;
 }
 
-// Loss, gradients and parameters are one rank's.
+// Loss, gradients and parameters are one rank's, and the programs are proved to make them.
 inline void must_equal_one_rank(const Setup& setup) {
   const Experiment e = experiment(setup);
+  const Proof proof = prove(e.plan->programs);
+  INFO(proof.text());
+  CHECK(proof.proved());
   const VerifyOutcome outcome = verify(e);
   INFO(describe(outcome, e.plan->mix()));
   CHECK(outcome.equal);

@@ -4,7 +4,7 @@ in, which losses alone may hide."""
 import json
 import unittest
 
-from cases import TEST_PLUGINS, ProgramCase
+from cases import TEST_PLUGINS, UNPROVED, ProgramCase
 
 SCRIPT = """\
 local mw = require "meshwright"
@@ -30,7 +30,7 @@ WRONG = """scaled = { dp(2), misbehaving("scale") }, doubled = { dp(2), faults("
 class Judged(ProgramCase):
     def rows(self, *values):
         self.write(SCRIPT % values)
-        done = self.call("sweep", "script.lua", "--json", "--plugin-path", TEST_PLUGINS)
+        done = self.call("sweep", "script.lua", "--json", "--plugin-path", TEST_PLUGINS, **UNPROVED)
         rows = {row["name"]: row for row in self.lines(done) if row["kind"] == "cell"}
         self.assertEqual(len(rows), 1 + values[-1].count("= {"), done.stderr)
         return rows

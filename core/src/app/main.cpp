@@ -16,6 +16,8 @@
 #include "base/leave.h"
 #include "base/text.h"
 #include "base/version.h"
+#include "check/proved.h"
+#include "plan/plan_checks.h"
 #include "script/read_experiment.h"
 
 namespace mw {
@@ -112,7 +114,18 @@ std::optional<int> divide(const std::string& command, const Arguments& arguments
   return start_processes(arguments.processes, output);
 }
 
+// Every plan is proved before it is run or shown. The variable is for tests of what judges wrong
+// plans as they run.
+void prove_plans() {
+  if (std::getenv("MESHWRIGHT_UNPROVED") == nullptr) {
+    add_plan_check(check_proved);
+  } else {
+    std::cerr << "warning: MESHWRIGHT_UNPROVED is set: plans are not proved\n";
+  }
+}
+
 int run_main(int argc, char** argv) {
+  prove_plans();
   CLI::App app{
       "Meshwright composes the parallelism forms of transformer training from a Lua script.",
       "meshwright"};

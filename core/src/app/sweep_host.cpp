@@ -72,6 +72,7 @@ Json AppHost::run_sweep(const Json& table, const Json& options, const std::strin
   go.quiet = go.quiet || output_.quiet();
   SweepProgram program;
   program.context = context_with(function);
+  program.context.unchecked = go.predict;
   program.script = script_name_;
   program.text = script_;
   program.force = force_;

@@ -244,7 +244,8 @@ class Deriver {
     const Use& use = node.inputs[input];
     const Placement& cut = result_.cut[op][atom];
     if (!cut.is_shard()) {
-      return use.linear && carries(op, atom) ? Placement::partial() : Placement::replicate();
+      const bool summed = (use.linear || use.additive) && carries(op, atom);
+      return summed ? Placement::partial() : Placement::replicate();
     }
     for (Dim dim : {cut.dim, result_.follow[op][atom].dim}) {
       if (!dim.valid()) continue;

@@ -225,6 +225,11 @@ class ProgramMaker {
     std::vector<Pass> passes = draft_.passes();
     std::stable_sort(passes.begin(), passes.end(),
                      [](const Pass& a, const Pass& b) { return a.order < b.order; });
+    if (plan_.request.first_passes >= 0 &&
+        plan_.request.first_passes < static_cast<int>(passes.size()))
+      passes.resize(plan_.request.first_passes);
+    plan_.passes.clear();
+    for (const Pass& pass : passes) plan_.passes.push_back({pass.name, pass.strategy, pass.place});
     if (!check_passes(passes)) return;
     for (Program& program : plan_.programs) {
       try {

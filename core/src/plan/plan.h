@@ -75,6 +75,14 @@ struct PlanRequest {
   // For the hash alone.
   Json step_settings;
   bool placements_only = false;  // no schedule and no programs: to see whether it is refused
+  // So many of the strategies' passes are run, the first ones (Plan::passes); -1: all. To see which
+  // of them made a program what it is.
+  int first_passes = -1;
+};
+
+// A pass that was run, and whose it is: "plan[2]".
+struct PassRun {
+  std::string name, strategy, place;
 };
 
 // A hash that was asked for once. A copy asks anew: it may become another plan.
@@ -101,6 +109,7 @@ struct Plan {
   std::int64_t microbatch = 0;         // the largest of them
   std::int64_t microbatches = 1;
   std::vector<std::string> notes;  // from the strategies
+  std::vector<PassRun> passes;     // in the order in which they were run
   std::vector<Rule> rules;
   ExpectedImbalance imbalance;
   double work = 0;  // that making it took, about (plan/limits.h)

@@ -2,6 +2,7 @@
 #include "predict/search_whole.h"
 
 #include "base/interrupt.h"
+#include "plan/plan_checks.h"
 
 namespace mw {
 
@@ -55,6 +56,11 @@ int WholePlans::plan(const SearchCandidate& candidate) {
   }
   found.predicted.limit_memory(request_.memory);
   found.fits = found.predicted.fits;
+  if (found.fits) check_plan(*plan, problems);  // it may be recommended
+  if (!problems.empty()) {
+    if (!refusal_) refusal_ = problems.list().front();
+    return place;
+  }
   place = static_cast<int>(all_.size());
   candidates_.push_back(candidate);
   all_.push_back(std::move(found));

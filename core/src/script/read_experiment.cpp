@@ -13,6 +13,7 @@
 #include "base/json_text.h"
 #include "base/text.h"
 #include "plan/forward_only.h"
+#include "plan/plan_checks.h"
 #include "script/guarded.h"
 #include "script/identity.h"
 #include "script/in_run.h"
@@ -96,6 +97,7 @@ class Reader {
       for (const Registration* one : catalog->all(Kind::strategy)) names.emplace_back(one->name);
       return names;
     };
+    if (!context_.unchecked) check_plans();
     return std::move(experiment_);
   }
 
@@ -341,6 +343,17 @@ class Reader {
         values_.at("microbatch"),
         {values_.has("batch") ? values_.integer("batch") : INT32_MAX, experiment_.memory}, reach_,
         problems_);
+  }
+
+  // By whatever checks of plans there are: each plan that a step has.
+  void check_plans() const {
+    Problems found;
+    if (!experiment_.step_plans) check_plan(*experiment_.plan, found);
+    if (experiment_.step_plans) {
+      for (const std::shared_ptr<const Plan>& plan : experiment_.step_plans->plans)
+        check_plan(*plan, found);
+    }
+    found.throw_if_any();
   }
 
   // Of all that the plan may depend on: each key but those that are known to have no part in it.

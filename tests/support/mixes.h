@@ -1,18 +1,30 @@
-// The mixes that run on simulated devices.
-#include "on_devices.h"
+// Mixes of all forms, small and in float64 unless they say otherwise: they run on simulated devices
+// and are proved.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "support/setup.h"
 
 namespace mw::test {
-namespace {
 
-StrategyChoice hooked(const std::string& hook, int ways) {
+struct NamedMix {
+  std::string name;
+  Setup setup;
+};
+
+namespace mixes {
+
+inline StrategyChoice hooked(const std::string& hook, int ways) {
   Json with = {{"kind", hook}};
   if (hook == "powersgd") with["rank"] = 2;
   return strategy("dp", {{"ways", ways}, {"bucket", 1 << 13}, {"hook", with}});
 }
 
-DeviceMix mix(const std::string& name, std::vector<StrategyChoice> plan,
-              std::int64_t microbatch = 0) {
-  DeviceMix made{name, {}};
+inline NamedMix mix(const std::string& name, std::vector<StrategyChoice> plan,
+                    std::int64_t microbatch = 0) {
+  NamedMix made{name, {}};
   made.setup.plan = std::move(plan);
   made.setup.options = {{"layers", 2},   {"hidden", 16}, {"heads", 4},
                         {"kv_heads", 4}, {"ffn", 24},    {"vocab", 31}};
@@ -21,26 +33,27 @@ DeviceMix mix(const std::string& name, std::vector<StrategyChoice> plan,
   return made;
 }
 
-DeviceMix deep(DeviceMix made) {
+inline NamedMix deep(NamedMix made) {
   made.setup.options["layers"] = 4;
   return made;
 }
 
-DeviceMix experts(DeviceMix made) {
+inline NamedMix experts(NamedMix made) {
   made.setup.make_moe();
   return made;
 }
 
-DeviceMix offloaded(DeviceMix made) {
+inline NamedMix offloaded(NamedMix made) {
   made.setup.offload.kind = OffloadPolicy::Kind::full;
   return made;
 }
 
-}  // namespace
+}  // namespace mixes
 
-std::vector<DeviceMix> device_mixes() {
+inline std::vector<NamedMix> all_mixes() {
+  using namespace mixes;  // NOLINT: short names
   const std::int64_t small = 1 << 12;
-  std::vector<DeviceMix> mixes = {
+  std::vector<NamedMix> mixes = {
       mix("dp 2, overlapped", {dp(2, small)}, 2),
       mix("dp 4, not overlapped", {dp(4, small, false)}),
       mix("tp 2", {tp(2)}),
@@ -71,11 +84,11 @@ std::vector<DeviceMix> device_mixes() {
       offloaded(mix("offload, zero 3, parameters in host memory, ring 2",
                     {zero(2, 3, 1, 1, false, small, "parameters"), sp(2, "ring")})),
   };
-  DeviceMix muon = mix("muon, zero 2", {zero(2, 2)});
+  NamedMix muon = mix("muon, zero 2", {zero(2, 2)});
   muon.setup.optimizer = "muon";
   muon.setup.optimizer_options = Json{{"lr", 1e-3}};
   mixes.push_back(muon);
-  DeviceMix recompute = mix("recompute, zero 3, tp 2", {zero(2, 3), tp(2)}, 2);
+  NamedMix recompute = mix("recompute, zero 3, tp 2", {zero(2, 3), tp(2)}, 2);
   recompute.setup.recompute.kind = RecomputePolicy::Kind::full;
   mixes.push_back(recompute);
   return mixes;

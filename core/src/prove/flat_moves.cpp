@@ -1,0 +1,270 @@
+// The rules for what goes from one flat tensor of a bucket to another: reductions and gathers, by
+// stages that share a bucket too, copies, sums, hooks.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "meshwright/reduction_hook.h"
+#include "prove/stage.h"
+
+namespace mw::proving {
+// A region after a sum over the ranks of a move.
+Region StageProof::reduced(const Region& region, const Move& move, int index) const {
+  Region made = region;
+  if (region.kind != Region::Kind::gradient)
+    refuse("prove.value", name(index) + " holds no gradients to be summed", index);
+  made.begins_beside = 0;
+  if (region.sums.empty()) return made;
+  for (const int atom : move.atoms) {
+    if (!tables_.lives(atom)) continue;
+    if (region.place[atom] != Placement::partial()) {
+      Refusal refused =
+          refusal("prove.place",
+                  fmt::format("{} is summed over {}, on which it is {}", name(index),
+                              program_.mesh.atoms()[atom].name, to_string(region.place[atom])));
+      refused.slot = index;
+      refused.axes = {{program_.mesh.atoms()[atom].name, "P", to_string(region.place[atom])}};
+      throw Refused{std::move(refused)};
+    }
+    made.place[atom] = Placement::replicate();
+  }
+  return made;
+}
+
+void StageProof::check_same_part(int from, int to) const {
+  const FlatView a = view(from), b = view(to);
+  const Flat &x = flats_[a.flat], &y = flats_[b.flat];
+  if (a.part != b.part || x.bucket != y.bucket)
+    refuse("prove.layout",
+           fmt::format("{} and {} are not of the same elements", name(from), name(to)), to);
+}
+
+// Whether the move leads from the one slot to the other: a sum stays where it lies, a gather and a
+// scatter are over just the ranks that keep shards.
+void StageProof::check_flat(const Move& move, int from, int to) const {
+  const FlatView a = view(from), b = view(to);
+  const bool gathers = move.kind == Move::Kind::all_gather,
+             scatters = move.kind == Move::Kind::reduce_scatter;
+  if (move.kind == Move::Kind::all_reduce) {
+    if (a.flat == b.flat && a.part == b.part) return;
+    refuse("prove.layout",
+           fmt::format("an all-reduce sums {} where it lies, and is to leave it in {}", name(from),
+                       name(to)),
+           to);
+  }
+  if (!gathers && !scatters)
+    refuse("prove.operands", fmt::format("a {} is none of flat tensors", name_of(move.kind)));
+  std::vector<int> shards = program_.buckets[flats_[a.flat].bucket].shard_atoms, over = move.atoms;
+  const auto dead = [&](int atom) { return !tables_.lives(atom); };
+  std::erase_if(shards, dead);
+  std::erase_if(over, dead);
+  const FlatView::Part first = gathers ? FlatView::Part::own : FlatView::Part::whole,
+                       second = gathers ? FlatView::Part::whole : FlatView::Part::own;
+  if (shards == over && (gathers ? move.from : move.to) == flat_dim &&
+      (shards.empty() || (a.part == first && b.part == second)))
+    return;
+  refuse("prove.group",
+         fmt::format("a {} over {} does not bring {} to {}", name_of(move.kind),
+                     list_of(program_.mesh, move.atoms), name(from), name(to)),
+         to);
+}
+
+void StageProof::start_flat(const Instruction& i) {
+  const int from = one(i.inputs, "input"), to = one(i.outputs, "output");
+  check_group(i.move);
+  if (!i.move.stages.empty() && !among(i.move.stages, program_.stage))
+    refuse("prove.stages",
+           fmt::format("stage {} is none of those that come to it", program_.stage));
+  Flat& source = there(from, false);
+  const FlatView a = view(from), b = view(to);
+  if (b.part != FlatView::Part::whole && b.part != FlatView::Part::own)
+    refuse("prove.slot", name(to) + " is no flat tensor", to);
+  for (const int index : {from, to}) {
+    if (slot(index).memory != Memory::device)
+      refuse("prove.memory", name(index) + " lies in host memory", index);
+  }
+  if (slot(from).dtype != slot(to).dtype || source.bucket != flat(b).bucket || source.bucket < 0)
+    refuse("prove.dtype", fmt::format("{} cannot be moved to {}", name(from), name(to)), to);
+  check_flat(i.move, from, to);
+  Underway under;
+  under.by = where_;
+  under.kind = i.move.kind;
+  under.flat = true;
+  under.view = b;
+  const bool gathers = i.move.kind == Move::Kind::all_gather;
+  for (const Region& region : source.regions) {
+    under.regions.push_back(gathers ? region : reduced(region, i.move, from));
+    if (i.move.kind != Move::Kind::all_reduce) under.regions.back().rest_differs = false;
+  }
+  under.from = a.flat == b.flat ? -1 : a.flat;
+  Flat& target = open(to);
+  if (under.from >= 0) ++flats_[under.from].readers;
+  target.writing = true;
+  target.by = where_;
+  if (!i.move.stages.empty()) share(i, under, source.bucket);
+  underway_.emplace(std::pair{i.pending, -1}, std::move(under));
+}
+
+// Comes to a collective that several stages take part in.
+void StageProof::share(const Instruction& i, Underway& under, int bucket) {
+  Post post;
+  post.by = where_;
+  post.kind = i.move.kind;
+  post.dtype = slot(i.inputs[0]).dtype;
+  post.regions = under.regions;
+  for (const int p : program_.buckets[bucket].parameters)
+    post.values.push_back(program_.parameters[p].value);
+  under.ranks = {i.move.atoms, i.move.stages};
+  under.round = mail_.arrive(under.ranks, program_.stage, std::move(post));
+}
+
+// Whether it is over: where stages share it, once all have come.
+bool StageProof::end_flat(Underway& under) {
+  if (under.round >= 0) {
+    if (!mail_.is_over({{-1, -1, -1, -1}, under.ranks, under.round})) {
+      waits_for_ = fmt::format("transfers before the sum of {} to be over",
+                               name(flats_[under.view.flat].slot));
+      return false;
+    }
+    const auto& posts = mail_.rounds.at(under.ranks).list.at(under.round).posts;
+    for (const int stage : under.ranks.stages) {
+      const auto found = posts.find(stage);
+      if (found == posts.end()) {
+        waits_for_ = fmt::format("stage {} to come to the sum of {}", stage,
+                                 name(flats_[under.view.flat].slot));
+        return false;
+      }
+      if (stage == program_.stage) continue;
+      const Post &other = found->second, &own = posts.at(program_.stage);
+      if (other.kind != own.kind || other.dtype != own.dtype || other.values != own.values)
+        refuse("prove.collective",
+               fmt::format("stages {} and {} come to one collective with different tensors",
+                           program_.stage, stage));
+      for (std::size_t k = 0; k < under.regions.size(); ++k) {
+        Region& sum = under.regions[k];
+        const Region& more = other.regions[k];
+        if (more.sums.empty()) continue;
+        if (!sum.sums.empty() && sum.place != more.place)
+          refuse("prove.collective",
+                 fmt::format("stages {} and {} sum gradients that lie differently", program_.stage,
+                             stage));
+        sum.place = more.place;
+        if (more.twice >= 0) sum.twice = more.twice;
+        for (const auto& [term, microbatches] : more.sums) {
+          if (!sum.sums[term].add(microbatches)) sum.twice = term;
+        }
+      }
+    }
+  }
+  finish_flat(under);
+  return true;
+}
+
+void StageProof::finish_flat(Underway& under) {
+  Flat& target = flat(under.view);
+  if (under.from >= 0) --flats_[under.from].readers;
+  target.writing = false;
+  write(target, under.view, std::move(under.regions));
+  target.by = under.by;
+}
+
+// What a flat tensor, or the rank's shard of it, holds from now on.
+void StageProof::write(Flat& f, const FlatView& v, std::vector<Region> regions) {
+  const bool rest = v.part == FlatView::Part::own && sharded(f);
+  for (std::size_t k = 0; k < regions.size(); ++k) {
+    f.regions[k] = std::move(regions[k]);
+    f.regions[k].rest_differs = rest;
+  }
+  f.settled = true;
+  f.by = where_;
+}
+
+void StageProof::copy_flat(const Instruction& i) {
+  const int from = i.inputs[0], to = i.outputs[0];
+  std::vector<Region> regions = there(from, false).regions;
+  const FlatView v = view(to);
+  if (v.part != FlatView::Part::whole && v.part != FlatView::Part::own)
+    refuse("prove.slot", name(to) + " is no flat tensor", to);
+  check_same_part(from, to);
+  for (Region& region : regions) region.begins_beside = 0;
+  Flat& target = open(to);
+  write(target, v, std::move(regions));
+  // Where the device's memory is the host's, nothing is copied into what comes and goes.
+  if (!slot(to).transient || slot(to).memory == slot(from).memory) return;
+  target.lent_from = view(from).flat;
+  lent_.insert(v.flat);
+}
+
+void StageProof::add_flat(const Instruction& i) {
+  const int from = i.inputs[0], to = i.outputs[0];
+  static const std::vector<int> all;
+  const std::vector<int>& contributing = i.contributing.empty() ? all : i.contributing[0];
+  const std::vector<Region> more = there(from, false).regions;
+  const FlatView v = view(to);
+  if (v.part != FlatView::Part::whole && v.part != FlatView::Part::own)
+    refuse("prove.slot", name(to) + " is no flat tensor", to);
+  check_same_part(from, to);
+  Flat& f = open(to);
+  for (std::size_t k = 0; k < more.size(); ++k) {
+    Region& region = f.regions[k];
+    if (more[k].kind != Region::Kind::gradient)
+      refuse("prove.add", name(from) + " holds no gradients to be added", from, f.by);
+    if (more[k].sums.empty() && !region.stale) continue;
+    contribute(f, region, more[k].place, contributing, more[k].sums, more[k].twice);
+    region.rest_differs = v.part == FlatView::Part::own && sharded(f);
+  }
+  for (Region& region : f.regions) {
+    if (region.kind == Region::Kind::nothing) region.kind = Region::Kind::gradient;
+  }
+  if (contributing.empty()) f.settled = true;
+  f.by = where_;
+}
+
+namespace {
+
+BucketShape shape_of(const Program& program, const Bucket& bucket) {
+  BucketShape shape;
+  shape.name = bucket.name;
+  for (const int p : bucket.parameters) {
+    shape.parameters.push_back(program.name_of_parameter(p));
+    shape.shapes.push_back(
+        program.local_shape(program.slots[program.parameters[p].slot], program.first()));
+  }
+  shape.elements = program.elements(bucket, program.first());
+  shape.element = bytes_of(program.gradient_dtype);
+  shape.ways = program.ways(program.reduction(bucket));
+  return shape;
+}
+
+}  // namespace
+
+void StageProof::hook_start(const Instruction& i) {
+  if (i.bucket < 0 || !program_.buckets[i.bucket].hook)
+    refuse("prove.hook", "there is no hook to reduce by");
+  const Bucket& bucket = program_.buckets[i.bucket];
+  const int from = one(i.inputs, "input"), to = one(i.outputs, "output");
+  if (from != to || from != bucket.flat.gradients || view(from).part != FlatView::Part::whole)
+    refuse("prove.hook",
+           fmt::format("a hook reduces the gradients of {} where they lie", bucket.name), from);
+  if (!bucket.hook->exact(shape_of(program_, bucket)))
+    notes_.insert(fmt::format("{} loses some of {}", bucket.hook->name(), bucket.name));
+  Instruction plain = i;
+  plain.code = Code::start;
+  if (i.move.kind != Move::Kind::all_reduce)
+    refuse("prove.hook", "a hook stands for an all-reduce");
+  if (underway_.count({i.pending, -1}) > 0)
+    refuse("prove.unawaited", "it begins what is under way already");
+  start_flat(plain);
+  underway_.at({i.pending, -1}).hook = true;
+}
+
+bool StageProof::hook_finish(const Instruction& i) {
+  const auto found = underway_.find({i.pending, -1});
+  if (found == underway_.end() || !found->second.hook)
+    refuse("prove.wait", "it ends what no hook has begun");
+  if (!end_flat(found->second)) return false;
+  underway_.erase(found);
+  return true;
+}
+
+}  // namespace mw::proving

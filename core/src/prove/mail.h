@@ -1,0 +1,65 @@
+// What goes between stages: messages from one to another, and the rounds of collectives that
+// several stages take part in.
+#pragma once
+
+#include <compare>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "prove/state.h"
+
+namespace mw::proving {
+
+class Mail {
+ public:
+  // From, to, tag, microbatch.
+  using Key = std::tuple<int, int, int, int>;
+  struct Letter {
+    std::optional<Post> sent;
+    std::optional<Where> expected;  // the receive
+    bool taken = false;
+  };
+  // A round of a collective: what each stage brings.
+  struct Round {
+    std::map<int, Post> posts;  // by stage
+  };
+  struct Rounds {
+    std::vector<Round> list;
+    std::map<int, int> begun;  // by stage: rounds that it has come to
+  };
+  // A message, or the round of a collective.
+  struct Transfer {
+    Key key = {-1, -1, -1, -1};
+    RankSet ranks;
+    int round = -1;
+    friend auto operator<=>(const Transfer&, const Transfer&) = default;
+    friend bool operator==(const Transfer&, const Transfer&) = default;
+  };
+
+  // `strict`: a stage's transfers are made one after the other, in the order in which it begins
+  // them (ProveOptions::strict).
+  Mail(int stages, bool strict) : strict_(strict), lines_(stages) {}
+
+  std::map<Key, Letter> letters;
+  std::map<RankSet, Rounds> rounds;
+
+  // The stage comes to its next round of these ranks; the round's number.
+  int arrive(const RankSet& ranks, int stage, Post post);
+  // The stage begins a transfer; whether one is over, as far as the order of others goes.
+  void begin(int stage, const Transfer& transfer);
+  bool is_over(const Transfer& transfer) const { return !strict_ || over_.count(transfer) > 0; }
+
+ private:
+  std::vector<int> stages_of(const Transfer& transfer) const;
+  void advance();
+
+  const bool strict_;
+  std::vector<std::deque<Transfer>> lines_;  // of each stage
+  std::set<Transfer> over_;
+};
+
+}  // namespace mw::proving

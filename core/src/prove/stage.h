@@ -1,0 +1,218 @@
+// Follows the program of one stage, instruction by instruction, for the one abstract rank that
+// stands for all: a rule for each code says what must hold before and what holds after.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "prove/mail.h"
+#include "prove/state.h"
+
+// A code, a kind of move or an update that has no rule here must not compile.
+#pragma GCC diagnostic error "-Wswitch"
+
+namespace mw::proving {
+
+class StageProof {
+ public:
+  enum class Step : std::uint8_t { moved, blocked, ended };
+
+  StageProof(const Program& program, Gradients& gradients, Mail& mail);
+
+  // Looks at what is no instruction: parameters, buckets, slots. Throws Refused, as all below do.
+  void check_program();
+  // Follows the next instruction, unless it waits for another stage.
+  Step step();
+  // After the last instruction: what must be there and what must not.
+  void check_end();
+  // What is there becomes what a next step begins with. Whether anything is that a first step does
+  // not begin with.
+  bool turn();
+  bool ended() const { return run_ >= program_.timeline.size(); }
+
+  const Program& program() const { return program_; }
+  Where here() const { return where_; }
+  std::int64_t rules() const { return rules_; }
+  // What a blocked instruction waits for, in words.
+  const std::string& waits_for() const { return waits_for_; }
+  const std::set<Lemma>& lemmas() const { return lemmas_; }
+  const std::set<std::string>& notes() const { return notes_; }
+  // Of each parameter's value, whether the stage's totals count it.
+  const std::map<int, bool>& counted() const { return counted_; }
+  // Of the losses that totals report: microbatches by term.
+  const std::map<int, Microbatches>& losses() const { return reported_; }
+  Refusal refusal(std::string code, std::string message) const;
+
+ private:
+  // What an instruction reads.
+  struct Operand {
+    const Content* content = nullptr;
+    const Dims* dims = nullptr;
+    Dtype dtype = Dtype::fp32;
+    Memory memory = Memory::device;
+    Where by;
+    int tensor = -1;  // of the pool; -1: a parameter
+  };
+
+  // stage.cpp: what there is, read and written.
+  [[noreturn]] void refuse(std::string code, std::string message, int slot = -1,
+                           const Where& by = {}) const;
+  [[noreturn]] void misplaced(int slot, const Operand& found, const Layout& needed,
+                              const std::string& what) const;
+  std::string text_of(const Content& content) const;
+  const Slot& slot(int index) const { return program_.slots[index]; }
+  std::string name(int index) const { return slot(index).name; }
+  bool lasting(int index) const { return slot(index).persistent; }
+  int one(const Slots& slots, const char* which) const;
+  void check_slots(const Instruction& i) const;
+  OfMicrobatch& now() { return of(microbatch_); }
+  OfMicrobatch& of(int microbatch);
+  Tensor& tensor(int index) { return pool_[index]; }
+  int held(int slot);
+  Operand read(int slot);
+  Operand parameter(int slot);
+  void make(int slot, Content content, const Dims& dims, Dtype dtype);
+  void hold(int slot, int tensor);
+  void let_go(int tensor);
+  void claim(int slot, const Content& content, const Dims& dims, Dtype dtype) const;
+  bool matches(const Content& content, int value) const;
+  Tensor& overwrite(int slot);
+  void release(const Instruction& i);
+  void release(int slot);
+  bool apply(const Instruction& i);
+
+  // op_rules.cpp
+  void load(const Instruction& i);
+  void compute(const Instruction& i);
+  void forward(const Instruction& i);
+  void backward(const Instruction& i);
+  void check_cut(int op);
+  std::uint8_t& done(int op);
+  void note_lemma(const Instruction& i, Atoms carried);
+  Atoms carried(const Instruction& i);
+  void need_value(int slot, int value, const Layout& place, int steps, const std::string& what);
+  void need_saved(const Instruction& i, const OpTable& table);
+  void need_gradients(const Instruction& i, const OpTable& table);
+  void write_output(const Instruction& i, std::size_t k, const OpTable& table);
+  void write_saved(const Instruction& i, std::size_t k, const OpTable& table);
+  void write_gradient(const Instruction& i, std::size_t k, const OpTable& table);
+  void add_share(const Instruction& i, std::size_t k, const Content& made);
+  bool in_ring(const Instruction& i) const { return i.ring_steps > 1; }
+  bool rotates(const Instruction& i, std::size_t input) const;
+  void ring(const Instruction& i);
+  void check_rotating(const Instruction& i);
+  void know_rows(const Instruction& i);
+
+  // move_rules.cpp
+  bool start(const Instruction& i);
+  bool wait(const Instruction& i);
+  bool between_flats(const Instruction& i) const;
+  void take(const Instruction& i, const Operand& found, Underway& under);
+  void local_move(const Instruction& i);
+  Layout moved(const Move& move, const Operand& from, int slot) const;
+  void check_group(const Move& move) const;
+  void check_nesting(const Move& move, const Layout& place, Dim dim, int slot) const;
+  Layout exchanged(const Instruction& i, const Operand& from);
+  std::pair<int, std::vector<std::pair<int, Dim>>> rows_of(int slot) const;
+  void post(const Instruction& i);
+  bool arrived(const Instruction& i, Underway& under);
+  void seed(const Instruction& i);
+  void alias(const Instruction& i);
+  void add(const Instruction& i);
+  void copy(const Instruction& i);
+
+  // flat_rules.cpp
+  void make_flats();
+  void place_view(int slot);
+  FlatView view(int slot) const { return views_[slot]; }
+  Flat& flat(const FlatView& v) { return flats_[v.flat]; }
+  bool sharded(const Flat& f) const;
+  Flat& open(int slot);
+  Flat& there(int slot, bool whole);
+  void contribute(Flat& to, Region& region, const Layout& place,
+                  const std::vector<int>& contributing, const std::map<int, Microbatches>& sums,
+                  int twice);
+  void check_contributing(const std::vector<int>& atoms) const;
+  void add_gradient(int slot, const Content& content, const std::vector<int>& contributing);
+  void begin_sum(const Instruction& i);
+  void settle(const Instruction& i);
+
+  // flat_moves.cpp
+  void check_flat(const Move& move, int from, int to) const;
+  void share(const Instruction& i, Underway& under, int bucket);
+  void start_flat(const Instruction& i);
+  bool end_flat(Underway& under);
+  void finish_flat(Underway& under);
+  Region reduced(const Region& region, const Move& move, int slot) const;
+  void check_same_part(int from, int to) const;
+  void copy_flat(const Instruction& i);
+  void add_flat(const Instruction& i);
+  void hook_start(const Instruction& i);
+  bool hook_finish(const Instruction& i);
+  void write(Flat& f, const FlatView& v, std::vector<Region> regions);
+
+  // update_rules.cpp
+  bool totals(const Instruction& i);
+  void count_loss(const Instruction& i);
+  void count_bucket(const Instruction& i, std::size_t k);
+  void need_complete(const Region& region, int parameter, int slot) const;
+  void update(const Instruction& i);
+  void direction(const Instruction& i, const Bucket& bucket);
+  void whole(const Instruction& i);
+  void apply_update(const Instruction& i, const Bucket& bucket);
+  void advance(int slot, int parameter, Region::Kind kind);
+  void advance_states(const Bucket& bucket, int parameter);
+  void check_versions() const;
+  int bucket_region(const Bucket& bucket, int parameter) const;
+
+  const Program& program_;
+  const Graph& graph_;
+  Gradients& gradients_;
+  Mail& mail_;
+  OpTables tables_;
+  std::vector<std::uint8_t> checked_;            // of each op: its cut
+  std::vector<bool> seen_;                       // of each segment: its operands
+  std::vector<Content> parameters_;              // what each parameter is, before the update
+  std::vector<int> bucket_of_;                   // of each parameter
+  std::vector<FlatView> views_;                  // of each slot
+  std::vector<std::pair<int, Where>> released_;  // of each slot the last time: microbatch, by what
+  std::vector<Flat> flats_;
+  std::set<int> lent_;  // flats that may share the memory of another (Flat::lent_from)
+  std::deque<Tensor> pool_;
+  std::vector<int> free_;
+  std::vector<OfMicrobatch> microbatches_;  // the first is of the step
+  std::map<std::pair<int, int>, Underway> underway_;
+
+  std::size_t run_ = 0, next_ = 0;
+  Where where_;
+  int microbatch_ = -1;
+  const Instruction* at_ = nullptr;
+  bool totalled_ = false;
+  int round_ = -1;  // of the totals
+  std::int64_t rules_ = 0;
+  std::string waits_for_;
+  std::set<Lemma> lemmas_;
+  std::vector<std::uint8_t> noted_;  // of each op: pieces of which there is a lemma
+  std::vector<int> numbers_;  // of each op among the stage's; -1: none of it was followed yet
+  int ops_ = 0;
+  std::set<std::string> notes_;
+  std::map<int, bool> counted_;
+  std::map<int, Microbatches> reported_;
+};
+
+// "dp*tp": the axis that is exactly these atoms, or theirs.
+std::string list_of(const Mesh& mesh, const std::vector<int>& atoms);
+// Where two layouts differ, on atoms of more than one rank.
+std::vector<AxisDifference> differences(const Mesh& mesh, const Layout& needed,
+                                        const Layout& found);
+// The single move from one to the other; empty: there is none.
+std::string mend_of(const Mesh& mesh, const Layout& needed, const Layout& found);
+// As a listing has it.
+std::string listed(const Program& program, const Instruction& i);
+std::string text_of(const Program& program, const Where& where);
+
+}  // namespace mw::proving

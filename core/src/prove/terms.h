@@ -1,0 +1,64 @@
+// The terms that gradients are sums of, and of which terms the gradient of each value consists.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "meshwright/graph.h"
+
+namespace mw::proving {
+
+// A multiset of terms, by its number in TermSets. 0: none.
+using TermSet = int;
+
+// All multisets that a proof meets, each kept once, so that to compare two is to compare numbers.
+class TermSets {
+ public:
+  TermSets();
+  TermSet single(int term) {
+    const auto at = static_cast<std::size_t>(term);
+    if (at >= singles_.size()) singles_.resize(at + 1, 0);
+    if (singles_[at] == 0) singles_[at] = number({term});
+    return singles_[at];
+  }
+  TermSet join(TermSet a, TermSet b);
+  const std::vector<int>& terms(TermSet set) const { return sets_[set]; }  // ascending
+
+ private:
+  TermSet number(std::vector<int> terms);
+
+  std::vector<std::vector<int>> sets_;
+  std::vector<TermSet> singles_;  // by term; 0: not asked for yet
+  std::unordered_multimap<std::size_t, int> by_digest_;
+  std::unordered_map<std::uint64_t, TermSet> joined_;
+};
+
+// Of a graph: what each op's backward gives each of its operands is a term; so is the seed of the
+// losses. The complete gradient of a value is the sum of the terms of all its uses that lie on a
+// way to a loss; an operand to which the gradient of the output passes unchanged has that one's.
+class Gradients {
+ public:
+  explicit Gradients(const Graph& graph);
+
+  int term(int op, int input) const { return first_[op] + input; }
+  int seed() const { return first_.back(); }
+  // Stands for a loss in the step's sum of them.
+  int loss(int value) const { return first_.back() + 1 + value; }
+  TermSet complete(int value) const { return complete_[value]; }
+  // Whether the gradient of one of its outputs is needed.
+  bool goes_back(int op) const { return goes_back_[op]; }
+  // "layers.31.mlp.down, input 1".
+  std::string text(int term) const;
+
+  TermSets sets;
+
+ private:
+  const Graph& graph_;
+  std::vector<int> first_;  // of each op, the number of its first term; last: of all
+  std::vector<TermSet> complete_;
+  std::vector<bool> goes_back_;
+};
+
+}  // namespace mw::proving

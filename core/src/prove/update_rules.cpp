@@ -1,0 +1,323 @@
+// The rules for a step's end: the totals, which count each loss and each element of each gradient
+// once, and the optimizer's update, which changes each copy of each parameter once.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "meshwright/optimizer.h"
+#include "prove/stage.h"
+
+namespace mw::proving {
+// A loss joins the step's sum of them.
+void StageProof::count_loss(const Instruction& i) {
+  const Operand found = read(i.inputs[0]);
+  const Content& content = *found.content;
+  const std::vector<int> losses = graph_.losses();
+  if (content.what != What::value || !among(losses, content.id) || !matches(content, content.id) ||
+      content.steps != 0)
+    refuse("prove.loss",
+           fmt::format("{} is {}, which is no loss of microbatch {}", name(i.inputs[0]),
+                       text_of(content), microbatch_),
+           i.inputs[0], found.by);
+  static const std::vector<int> all;
+  std::map<int, Microbatches> sums;
+  sums[gradients_.loss(content.id)].add(microbatch_);
+  Flat& f = open(i.outputs[0]);
+  Region& region = f.regions[0];
+  contribute(f, region, content.place, i.contributing.empty() ? all : i.contributing[0], sums, -1);
+  if (region.twice >= 0)
+    refuse("prove.loss",
+           fmt::format("{} of microbatch {} is counted twice", graph_.value(content.id).name,
+                       microbatch_),
+           i.inputs[0]);
+}
+
+bool StageProof::totals(const Instruction& i) {
+  RankSet world;
+  for (int a = 0; a < static_cast<int>(program_.mesh.atoms().size()); ++a) world.atoms.push_back(a);
+  if (round_ < 0) {
+    if (totalled_) refuse("prove.totals", "the step's totals are made twice");
+    if (i.inputs.empty() || i.inputs[0] < 0 || i.inputs[0] != program_.loss ||
+        i.contributing.size() != i.inputs.size())
+      refuse("prove.totals", "the totals do not say how the loss and each gradient are counted");
+    for (const std::vector<int>& atoms : i.contributing) check_contributing(atoms);
+    const Flat& f = there(i.inputs[0], true);
+    const Region& region = f.regions[0];
+    for (int a = 0; !region.sums.empty() && a < static_cast<int>(region.place.size()); ++a) {
+      const bool first = among(i.contributing[0], a), sum = region.place[a].is_partial();
+      const bool right = first ? !sum || (region.first >> a & 1) != 0 : sum;
+      if (!tables_.lives(a) || right) continue;
+      refuse("prove.totals",
+             fmt::format("the loss is {} on {}, and counted {}", to_string(region.place[a]),
+                         program_.mesh.atoms()[a].name,
+                         first ? "on its first rank alone" : "on each of its ranks"),
+             i.inputs[0], f.by);
+    }
+    reported_ = region.sums;
+    for (std::size_t k = 1; k < i.inputs.size(); ++k) count_bucket(i, k);
+    Post post;
+    post.by = where_;
+    round_ = mail_.arrive(world, program_.stage, std::move(post));
+  }
+  const auto& posts = mail_.rounds.at(world).list.at(round_).posts;
+  const bool over = mail_.is_over({{-1, -1, -1, -1}, world, round_});
+  if (static_cast<int>(posts.size()) < program_.stages || !over) {
+    waits_for_ = "all stages to come to the totals";
+    return false;
+  }
+  totalled_ = true;
+  round_ = -1;
+  return true;
+}
+
+// The squares of a bucket's gradients: each element of each parameter once.
+void StageProof::count_bucket(const Instruction& i, std::size_t k) {
+  const int index = i.inputs[k];
+  if (index < 0) refuse("prove.operands", "the totals read no slot");
+  const Flat& f = there(index, false);
+  if (f.bucket < 0) refuse("prove.totals", name(index) + " is counted twice", index);
+  const Bucket& bucket = program_.buckets[f.bucket];
+  if (bucket.expert_load)
+    refuse("prove.totals", bucket.name + " counts tokens, and is no part of the gradient's norm",
+           index);
+  const bool own = view(index).part == FlatView::Part::own;
+  for (std::size_t n = 0; n < f.regions.size(); ++n) {
+    const int p = bucket.parameters[n];
+    const int value = program_.parameters[p].value;
+    need_complete(f.regions[n], p, index);
+    if (counted_[value])
+      refuse("prove.totals", graph_.value(value).name + " is counted twice", index);
+    counted_[value] = true;
+    const Layout& stored = parameters_[p].place;
+    for (std::size_t a = 0; a < stored.size(); ++a) {
+      const int atom = static_cast<int>(a);
+      if (!tables_.lives(atom)) continue;
+      const bool apart = stored[a].is_shard() || (own && among(bucket.shard_atoms, atom));
+      if (apart != among(i.contributing[k], atom)) continue;
+      refuse("prove.totals",
+             fmt::format("the gradient of {} is {} on {}, and counted {}", graph_.value(value).name,
+                         apart ? "in shards" : "whole", program_.mesh.atoms()[a].name,
+                         apart ? "on its first rank alone" : "on each of its ranks"),
+             index);
+    }
+  }
+}
+
+// A parameter's gradient is the sum of all its terms over all microbatches, each once, and no sum
+// over ranks is left to be made.
+void StageProof::need_complete(const Region& region, int parameter, int index) const {
+  const std::string& what = program_.name_of_parameter(parameter);
+  if (region.kind != Region::Kind::gradient || region.stale)
+    refuse("prove.gradient", fmt::format("{} does not hold the gradient of {}", name(index), what),
+           index);
+  const Flat& f = flats_[view(index).flat];
+  const std::vector<int>& terms =
+      gradients_.sets.terms(gradients_.complete(program_.parameters[parameter].value));
+  const Layout& stored = parameters_[parameter].place;
+  const bool counted =
+      region.twice < 0 && std::all_of(terms.begin(), terms.end(), [&](int term) {
+        const auto found = region.sums.find(term);
+        return found != region.sums.end() && found->second.all(program_.microbatches);
+      });
+  if (counted && (region.sums.empty() || region.place == stored)) return;
+  Refusal made = refusal(
+      "prove.gradient", fmt::format("the gradient of {} in {} is not complete", what, name(index)));
+  made.slot = index;
+  if (f.by.known()) made.written = proving::text_of(program_, f.by);
+  if (region.twice >= 0) made.twice.push_back(gradients_.text(region.twice));
+  for (const int term : terms) {
+    const auto found = region.sums.find(term);
+    std::string lacks;
+    for (int m = 0; m < program_.microbatches; ++m) {
+      if (found == region.sums.end() || !found->second.has(m))
+        lacks += fmt::format("{}{}", lacks.empty() ? "" : ", ", m);
+    }
+    if (!lacks.empty())
+      made.missing.push_back(fmt::format("{}, microbatch {}", gradients_.text(term), lacks));
+  }
+  if (!counted) throw Refused{std::move(made)};
+  made.code = "prove.place";
+  made.axes = differences(program_.mesh, stored, region.place);
+  made.message =
+      fmt::format("the gradient of {} in {} is not summed over its ranks", what, name(index));
+  made.mend = mend_of(program_.mesh, stored, region.place);
+  throw Refused{std::move(made)};
+}
+
+void StageProof::update(const Instruction& i) {
+  if (!totalled_)
+    refuse("prove.order",
+           "parameters are updated before the step's totals, which say how gradients are clipped");
+  if (i.bucket < 0) refuse("prove.operands", "it updates no bucket");
+  const Bucket& bucket = program_.buckets[i.bucket];
+  if (i.parameter >= 0) bucket_region(bucket, i.parameter);
+  if (!bucket.rule && !bucket.expert_load)
+    refuse("prove.update", "there is no rule to update " + bucket.name + " by");
+  switch (i.update) {
+    case Update::none:
+      return;
+    case Update::direction:
+      return direction(i, bucket);
+    case Update::whole:
+      return whole(i);
+    case Update::apply:
+      return apply_update(i, bucket);
+  }
+}
+
+// The numbers of a bucket's parameters, or of one, go from before the update to after it.
+void StageProof::advance(int index, int parameter, Region::Kind kind) {
+  const FlatView v = view(index);
+  if (v.part != FlatView::Part::whole && v.part != FlatView::Part::own)
+    refuse("prove.slot", name(index) + " is no flat tensor", index);
+  if (!flat(v).there) refuse("prove.missing", name(index) + " is not there", index, flat(v).by);
+  Flat& f = open(index);
+  const Bucket& bucket = program_.buckets[f.bucket];
+  for (std::size_t n = 0; n < f.regions.size(); ++n) {
+    if (parameter >= 0 && bucket.parameters[n] != parameter) continue;
+    Region& region = f.regions[n];
+    if (region.kind != kind)
+      refuse("prove.update", name(index) + " does not hold what is updated", index, f.by);
+    if (region.version != 0)
+      refuse("prove.update",
+             fmt::format("{} is updated twice in {}",
+                         program_.name_of_parameter(bucket.parameters[n]), name(index)),
+             index, f.by);
+    if (v.part == FlatView::Part::whole && region.rest_differs)
+      refuse("prove.update", name(index) + " is updated, and differs between ranks", index, f.by);
+    region.version = 1;
+    region.rest_differs = v.part == FlatView::Part::own && sharded(f);
+  }
+  f.by = where_;
+}
+
+void StageProof::advance_states(const Bucket& bucket, int parameter) {
+  if (bucket.rule && bucket.flat.states.size() != bucket.rule->states.size())
+    refuse("prove.update", bucket.name + " has other states than its rule");
+  for (const int state : bucket.flat.states) advance(state, parameter, Region::Kind::state);
+}
+
+// What an elementwise op makes of gradients for matrices to be made of.
+void StageProof::direction(const Instruction& i, const Bucket& bucket) {
+  const int from = one(i.inputs, "input"), to = one(i.outputs, "output");
+  if (!bucket.rule || bucket.rule->direction == nullptr)
+    refuse("prove.update", bucket.name + " has no rule that makes directions");
+  if (i.parameter >= 0) {
+    const ProgramParameter& parameter = program_.parameters[i.parameter];
+    if (parameter.gradient_slot != from)
+      refuse("prove.update",
+             name(from) + " is not the gradient of " + program_.name_of_parameter(i.parameter),
+             from);
+    const Flat& f = there(flat(view(from)).slot, true);
+    need_complete(f.regions[view(from).region], i.parameter, f.slot);
+    advance_states(bucket, i.parameter);
+    Content made;
+    made.what = What::direction;
+    made.id = parameter.value;
+    made.place = parameters_[i.parameter].place;
+    return make(to, std::move(made), graph_.value(parameter.value).dims, program_.optimizer_dtype);
+  }
+  std::vector<Region> regions = there(from, false).regions;
+  check_same_part(from, to);
+  if (flat(view(from)).bucket != i.bucket || view(from).part == FlatView::Part::parameter)
+    refuse("prove.update", name(from) + " is none of " + bucket.name, from);
+  for (std::size_t n = 0; n < regions.size(); ++n) {
+    need_complete(regions[n], bucket.parameters[n], from);
+    regions[n] = {};
+    regions[n].kind = Region::Kind::direction;
+  }
+  advance_states(bucket, -1);
+  write(open(to), view(to), std::move(regions));
+}
+
+// What is made of whole matrices.
+void StageProof::whole(const Instruction& i) {
+  const int from = one(i.inputs, "input"), to = one(i.outputs, "output");
+  if (i.parameter < 0) refuse("prove.operands", "it is of no parameter");
+  const ProgramParameter& parameter = program_.parameters[i.parameter];
+  const Operand found = read(from);
+  if (found.content->what != What::direction || found.content->id != parameter.value)
+    refuse("prove.value", fmt::format("{} is {}", name(from), text_of(*found.content)), from,
+           found.by);
+  const Dims& dims = graph_.value(parameter.value).dims;
+  Layout needed = found.content->place;
+  for (Placement& place : needed) {
+    const auto at = std::find(dims.begin(), dims.end(), place.dim) - dims.begin();
+    if (!place.is_replicate() && (place.is_partial() || at >= parameter.stacked)) place = {};
+  }
+  if (needed != found.content->place)
+    misplaced(from, found, needed, "what whole matrices are made of");
+  Content made = *found.content;
+  made.what = What::update;
+  make(to, std::move(made), Dims(*found.dims), found.dtype);
+}
+
+void StageProof::apply_update(const Instruction& i, const Bucket& bucket) {
+  const int from = one(i.inputs, "input"), to = one(i.outputs, "output");
+  if (!lasting(to) || view(to).flat < 0 || flat(view(to)).bucket != i.bucket)
+    refuse("prove.update", name(to) + " is none of " + bucket.name, to);
+  if (i.parameter < 0) {
+    if (bucket.rule && bucket.rule->whole != nullptr)
+      refuse("prove.update", bucket.name + " is updated by matrices, one after the other");
+    const Flat& f = there(from, false);
+    if (f.bucket != i.bucket)
+      refuse("prove.update", name(from) + " is none of " + bucket.name, from);
+    check_same_part(from, to);
+    for (std::size_t n = 0; n < f.regions.size(); ++n)
+      need_complete(f.regions[n], bucket.parameters[n], from);
+    if (bucket.rule) {
+      for (const int state : bucket.flat.states) check_same_part(from, state);
+      advance_states(bucket, -1);
+    }
+    return advance(to, -1, Region::Kind::parameter);
+  }
+  const ProgramParameter& parameter = program_.parameters[i.parameter];
+  const Operand found = read(from);
+  if (!bucket.rule || bucket.rule->whole == nullptr || found.content->what != What::update ||
+      found.content->id != parameter.value)
+    refuse("prove.value", fmt::format("{} is {}", name(from), text_of(*found.content)), from,
+           found.by);
+  // What is stored must lie within what was made.
+  const Layout &place = found.content->place, &stored = parameters_[i.parameter].place;
+  for (std::size_t a = 0; a < stored.size(); ++a) {
+    bool within = place[a] == stored[a] || place[a].is_replicate();
+    for (std::size_t inner = a + 1; within && place[a] != stored[a] && inner < stored.size();
+         ++inner)
+      within = place[inner] != stored[a];
+    if (!within) misplaced(from, found, stored, "what is added to the parameter");
+  }
+  advance(to, i.parameter, Region::Kind::parameter);
+}
+
+// Each copy of each parameter, and each state, was updated once.
+void StageProof::check_versions() const {
+  if (!totalled_) refuse("prove.totals", "the step's totals are never made");
+  for (const Bucket& bucket : program_.buckets) {
+    const bool updates = bucket.rule || bucket.expert_load;
+    if (program_.optimizer && !updates)
+      refuse("prove.update", bucket.name + " has no rule to be updated by");
+    const int expected = updates ? 1 : 0;
+    std::vector<int> slots = bucket.flat.states;
+    slots.insert(slots.end(), {bucket.flat.parameters, bucket.flat.stored, bucket.flat.master});
+    for (const int index : slots) {
+      if (index < 0 || flats_[view(index).flat].writing) continue;
+      const Flat& f = flats_[view(index).flat];
+      if (!f.there) continue;
+      for (std::size_t n = 0; n < f.regions.size(); ++n) {
+        const std::string& what = program_.name_of_parameter(bucket.parameters[n]);
+        const Region& region = f.regions[n];
+        if (region.version != expected)
+          refuse("prove.update", fmt::format("{} is not updated in {}", what, name(index)), index,
+                 f.by);
+        if (view(index).part == FlatView::Part::whole && region.rest_differs)
+          refuse("prove.gather",
+                 fmt::format("{} ends the step with each rank's own shard of {} updated alone: "
+                             "a gather is missing",
+                             name(index), what),
+                 index, f.by);
+      }
+    }
+  }
+}
+
+}  // namespace mw::proving
