@@ -132,6 +132,17 @@ TEST_CASE("A gradient that is no derivative is refused, unless the op says so") 
   CHECK(report.not_checked[0].find("meant to be no derivative") != std::string::npos);
 }
 
+TEST_CASE("A rounding whose gradient passes straight through is refused, unless it says so") {
+  struct Rounded : Written {
+    void forward(const Op&, OpCall& call) const override {
+      call.outputs[0] = call.inputs[0].mul(8).round().div(8);
+    }
+    void backward(const Op&, OpCall& call) const override { put(call, 0, call.grad_outputs[0]); }
+  };
+  const WithOp made = graph_with(std::make_shared<Rounded>(), false);
+  CHECK(says(refusal(made, cut_by(made, {})), "is not the derivative of forward"));
+}
+
 TEST_CASE("Of plans that are resolved ops of plugins alone are tried") {
   const WithOp made = graph_with(std::make_shared<Halved>(), false);
   std::vector<Lemma> lemmas = cut_by(made, {});
