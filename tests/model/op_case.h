@@ -8,21 +8,19 @@
 #include <string>
 #include <vector>
 
+#include "check/op_case.h"
 #include "meshwright/op.h"
 
 namespace mw::test {
 
-using Tensors = std::vector<at::Tensor>;
+using lemmas::Into;
+using lemmas::Tensors;
+using Gradients = lemmas::Made;
 using Reference = std::function<Tensors(const Tensors&)>;
 
-struct OpCase {
-  Op op;
-  LocalDims dims;
-  Tensors inputs;                  // float64 or int64
-  std::vector<bool> wants;         // inputs that get a gradient
-  std::vector<bool> wide;          // inputs that are in fp32 where check_memory computes in bf16
-  Tensors expert_loads;            // input i's gradient where it is no derivative (a ExpertLoad)
-  std::vector<std::int64_t> rows;  // OpCall::rows
+struct OpCase : lemmas::OpCase {
+  std::vector<bool> wide;  // inputs that are in fp32 where check_memory computes in bf16
+  Tensors expert_loads;    // input i's gradient where it is no derivative (a ExpertLoad)
 
   OpCase(std::shared_ptr<const OpType> type, std::vector<Dims> inputs, std::vector<Dims> outputs,
          const std::map<std::string, std::int64_t>& sizes);
@@ -46,15 +44,8 @@ struct OpCase {
 // and what is zero but for their rounding has no relative error.
 double error(const at::Tensor& a, const at::Tensor& b);
 
-struct Gradients {
-  Tensors outputs, saved, inputs;
-  std::vector<std::int64_t> rows;  // OpCall::rows after forward
-};
-Gradients forward(const OpCase& c);
-enum class Into { fresh, given, added, saved };
-// Runs forward, then backward (or dgrad and wgrad). `into`: fresh tensors, given ones that hold
-// nonsense, given ones that hold `before`, or the saved inputs themselves, as the executor does
-// where OpTraits::backward_may_overwrite_saved lets it.
+// Runs forward, then backward (or dgrad and wgrad), and requires that gradients lie in the tensors
+// that were given for them (check/op_case.h).
 Gradients run(const OpCase& c, const Tensors& grad_outputs, Into into, const Tensors& before = {});
 
 // Forward and every gradient against the reference and its autograd, to 1e-12, in each of the three

@@ -11,7 +11,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <catch2/catch.hpp>
-#include <limits>
 #include <numeric>
 
 #include "base/cpu.h"
@@ -19,6 +18,9 @@
 #include "program/scratch.h"
 
 namespace mw::test {
+
+using lemmas::call_of;
+using lemmas::keep_for_backward;
 
 OpCase::OpCase(std::shared_ptr<const OpType> type, std::vector<Dims> in, std::vector<Dims> out,
                const std::map<std::string, std::int64_t>& sizes) {
@@ -88,78 +90,9 @@ double error(const at::Tensor& a, const at::Tensor& b) {
   return (a - b).abs().max().item<double>() / std::max(largest, 1.0);
 }
 
-namespace {
-
-OpCall call_of(const OpCase& c, const Tensors& inputs) {
-  OpCall call{c.dims, inputs, {}, {}, {}, {}, c.wants, {}, false, at::kDouble};
-  for (const at::Tensor& input : inputs) {
-    if (input.is_floating_point()) call.real = input.scalar_type();
-  }
-  call.accumulate.assign(inputs.size(), false);
-  call.rows = c.rows;
-  return call;
-}
-
-// What the program keeps for backward: anything else is missing.
-void keep_for_backward(const OpTraits& traits, OpCall& call) {
-  for (std::size_t i = 0; i < call.inputs.size(); ++i) {
-    if (!traits.backward_reads_input.at(i)) call.inputs[i] = at::Tensor();
-  }
-  for (std::size_t o = 0; o < call.outputs.size(); ++o) {
-    if (!traits.backward_reads_output.at(o)) call.outputs[o] = at::Tensor();
-  }
-}
-
-void run_backward(const OpCase& c, const OpTraits& traits, OpCall& call) {
-  if (!traits.splits) return c.op.type->backward(c.op, call);
-  const std::vector<bool> wants = call.wants;
-  std::fill(call.wants.begin() + 1, call.wants.end(), false);
-  if (wants[0]) c.op.type->dgrad(c.op, call);
-  call.wants = wants;
-  call.wants[0] = false;
-  c.op.type->wgrad(c.op, call);
-  call.wants = wants;
-}
-
-}  // namespace
-
-Gradients forward(const OpCase& c) {
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;  // as a rank calls it
-  OpCall call = call_of(c, c.inputs);
-  c.op.type->forward(c.op, call);
-  return {call.outputs, call.saved, {}, call.rows};
-}
-
 Gradients run(const OpCase& c, const Tensors& seeds, Into into, const Tensors& before) {
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;  // as a rank calls it
-  const OpTraits traits = c.op.type->traits(c.op);
-  OpCall call = call_of(c, c.inputs);
-  c.op.type->forward(c.op, call);
-  Gradients made{call.outputs, call.saved, {}, call.rows};
-  if (!traits.differentiable) return made;
-  keep_for_backward(traits, call);
-  call.grad_outputs = seeds;
-  call.grad_inputs.resize(c.inputs.size());
-  if (into != Into::fresh) {
-    for (std::size_t i = 0; i < c.inputs.size(); ++i) {
-      if (!c.wants[i]) continue;
-      if (into == Into::saved) {
-        if (call.inputs[i].defined()) call.grad_inputs[i] = call.inputs[i] = c.inputs[i].clone();
-        continue;
-      }
-      call.grad_inputs[i] =
-          into == Into::added
-              ? before[i].clone()
-              : at::full_like(c.inputs[i], std::numeric_limits<double>::quiet_NaN());
-      call.accumulate[i] = into == Into::added;
-    }
-  }
-  const Tensors given = call.grad_inputs;
-  run_backward(c, traits, call);
-  for (std::size_t i = 0; i < given.size(); ++i) {
-    if (given[i].defined()) REQUIRE(call.grad_inputs[i].data_ptr() == given[i].data_ptr());
-  }
-  made.inputs = call.grad_inputs;
+  Gradients made = lemmas::run(c, seeds, into, before);
+  REQUIRE(made.replaced.empty());
   return made;
 }
 

@@ -1,0 +1,262 @@
+// Finds small sizes by trying: dims that have to be equal make a class, and each class takes the
+// first of its candidates with which everything holds that has to.
+#include "check/lemma_sizes.h"
+
+#include <algorithm>
+#include <set>
+
+namespace mw::lemmas {
+namespace {
+
+constexpr std::int64_t small_enough = 8;    // stays as it is
+constexpr std::int64_t small_whole = 16;    // ... where it must be whole
+constexpr std::int64_t most_cells = 1 << 20;  // of one value
+
+struct Class {
+  std::vector<Dim> dims;
+  std::int64_t actual = 0;
+  std::int64_t unit = 1;  // into so many equal parts it is cut
+  bool uneven = false, whole = false, rows = false, follows = false;
+  std::vector<std::int64_t> candidates;
+};
+
+class Search {
+ public:
+  Search(const Graph& graph, const std::vector<int>& ops, const std::vector<SmallAxis>& axes,
+         Shrink shrink)
+      : graph_(graph), ops_(ops), axes_(axes), shrink_(shrink) {
+    for (const int op : ops) add(graph.ops()[static_cast<std::size_t>(op)]);
+    join_equal();
+    for (const auto& [dim, number] : class_of_) describe(dim, classes_[number]);
+    std::erase_if(order_, [&](std::size_t c) { return classes_[c].dims.empty(); });
+    std::sort(order_.begin(), order_.end(), [&](std::size_t a, std::size_t b) {
+      return std::pair(classes_[a].actual, a) < std::pair(classes_[b].actual, b);
+    });
+    for (const std::size_t c : order_) propose(classes_[c]);
+    for (const int op : ops) relate(graph.ops()[static_cast<std::size_t>(op)]);
+  }
+
+  std::optional<std::map<Dim, std::int64_t>> find() {
+    for (const bool ordered : {true, false}) {
+      ordered_ = ordered;
+      chosen_.assign(classes_.size(), 0);
+      tried_ = 0;
+      if (!choose(0)) continue;
+      std::map<Dim, std::int64_t> sizes;
+      for (const auto& [dim, number] : class_of_) sizes[dim] = chosen_[number];
+      return sizes;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  std::size_t of(Dim dim) {
+    const auto [known, fresh] = class_of_.try_emplace(dim, classes_.size());
+    if (fresh) {
+      order_.push_back(classes_.size());
+      classes_.push_back({{dim}, graph_.size(dim)});
+    }
+    return known->second;
+  }
+  void join(Dim a, Dim b) {
+    const std::size_t to = of(a), from = of(b);
+    if (to == from) return;
+    for (const Dim dim : classes_[from].dims) {
+      class_of_[dim] = to;
+      classes_[to].dims.push_back(dim);
+    }
+    classes_[from].dims.clear();
+  }
+
+  // A value's dims, and what the op calls them.
+  void add(const Op& op) {
+    const auto both = [&](const Dims& called, const Dims& own) {
+      for (std::size_t k = 0; k < called.size(); ++k) join(called[k], own[k]);
+    };
+    for (const Use& use : op.inputs) both(use.dims, graph_.value(use.value).dims);
+    for (std::size_t k = 0; k < op.outputs.size(); ++k)
+      both(op.output_dims[k], graph_.value(op.outputs[k]).dims);
+  }
+
+  bool has_rows(const Class& c) const {
+    return std::any_of(c.dims.begin(), c.dims.end(), [](Dim dim) {
+      static const Dim batch("batch"), seq("seq");
+      return dim == batch || dim == seq;
+    });
+  }
+
+  void join_equal() {
+    std::map<std::int64_t, Dim> first;
+    std::vector<Dim> dims;
+    for (const auto& [dim, c] : class_of_) dims.push_back(dim);
+    for (const Dim dim : dims) {
+      const Class& c = classes_[of(dim)];
+      if (has_rows(c)) continue;
+      const auto [known, fresh] = first.try_emplace(c.actual, dim);
+      if (!fresh) join(known->second, dim);
+    }
+  }
+
+  void describe(Dim dim, Class& c) {
+    const auto info = graph_.dims().find(dim);
+    const bool even = info == graph_.dims().end() || info->second.even;
+    c.rows = has_rows(c);
+    std::int64_t ways = 1;
+    for (const SmallAxis& axis : axes_) {
+      if (axis.cut == dim || (axis.follow == dim && !axis.ring)) ways *= axis.ways;
+    }
+    if (ways > 1 && even) c.unit = std::max(c.unit, ways);
+    if (ways > 1 && !even) c.uneven = true;
+    for (const int index : ops_) {
+      const Op& op = graph_.ops()[static_cast<std::size_t>(index)];
+      c.whole = c.whole || contains(op.whole, dim);
+      for (const auto& [follower, leader] : op.follows)
+        c.follows = c.follows || follower == dim || leader == dim;
+    }
+  }
+
+  void propose(Class& c) const {
+    const bool fits = c.actual % c.unit == 0;
+    const bool stays = shrink_ == Shrink::none || (shrink_ == Shrink::cut && c.whole) ||
+                       (!c.rows && !c.follows && !c.uneven &&
+                        c.actual <= (c.whole ? small_whole : small_enough));
+    if (stays && fits) {
+      c.candidates = {c.actual};
+      return;
+    }
+    std::vector<std::int64_t> list;
+    if (c.uneven) {
+      list = {7, 5, 10, 11, 13, 17, 19};
+    } else if (c.unit > 1) {
+      for (const std::int64_t k : {2, 1, 3, 4, 5, 6}) list.push_back(k * c.unit);
+    } else if (c.rows || c.follows || c.actual % 2 != 0) {
+      list = {3, 5, 2, 4, 7, 6, 9, 11, 13, 17};
+    } else {
+      list = {4, 6, 2, 8, 10, 12, 14, 16, 18, 20};
+    }
+    const bool odd = !c.rows && !c.follows && !c.uneven && c.unit == 1 && c.actual % 2 != 0;
+    std::erase_if(list, [&](std::int64_t n) { return odd && n % 2 == 0; });
+    if (c.actual == 1 && !c.rows) list = {1};
+    c.candidates = std::move(list);
+  }
+
+  // What has to hold between classes of one op.
+  struct Sum {
+    std::vector<std::size_t> left, right;
+  };
+
+  void relate(const Op& op) {
+    std::set<std::size_t> here;
+    const auto take = [&](const Dims& dims) {
+      for (const Dim dim : dims) here.insert(of(dim));
+    };
+    for (const Use& use : op.inputs) take(use.dims);
+    for (const Dims& dims : op.output_dims) take(dims);
+    const std::vector<std::size_t> list(here.begin(), here.end());
+    const auto actual = [&](std::size_t c) { return classes_[c].actual; };
+    for (const std::size_t a : list) {
+      for (const std::size_t b : list) {
+        if (a == b || classes_[b].rows) continue;
+        // Of seq: as many positions are learned, at least.
+        const bool beside = !classes_[a].rows || classes_[b].whole;
+        if (beside && actual(a) <= actual(b)) smaller_.insert({a, b});
+      }
+    }
+    for (const auto& [follower, leader] : op.follows) divides_.insert({of(follower), of(leader)});
+    if (op.whole.empty()) return;
+    std::vector<std::size_t> widths;
+    for (const std::size_t c : list) {
+      if (!classes_[c].rows) widths.push_back(c);
+    }
+    for (const std::size_t a : widths) {
+      for (const std::size_t b : widths) {
+        if (b < a) continue;
+        for (const std::size_t c : widths) {
+          if (c == a || c == b) continue;
+          if (actual(a) + actual(b) == actual(c)) sums_.push_back({{a, b}, {c}});
+          for (const std::size_t d : widths) {
+            if (d < c || d == a || d == b) continue;
+            if (actual(a) + actual(b) == actual(c) + actual(d)) sums_.push_back({{a, b}, {c, d}});
+          }
+        }
+      }
+    }
+  }
+
+  bool holds() const {
+    const auto known = [&](std::size_t c) { return chosen_[c] > 0; };
+    for (const auto& [a, b] : smaller_) {
+      if (ordered_ && known(a) && known(b) && chosen_[a] > chosen_[b]) return false;
+    }
+    for (const auto& [a, b] : divides_) {
+      if (!known(a) || !known(b) || a == b) continue;
+      if (chosen_[b] % chosen_[a] != 0) return false;
+      if (classes_[a].actual < classes_[b].actual && chosen_[a] == chosen_[b]) return false;
+    }
+    for (const Sum& sum : sums_) {
+      std::int64_t left = 0;
+      bool all = true;
+      for (const std::size_t c : sum.left) left += chosen_[c], all = all && known(c);
+      for (const std::size_t c : sum.right) left -= chosen_[c], all = all && known(c);
+      if (all && left != 0) return false;
+    }
+    return true;
+  }
+
+  bool choose(std::size_t next) {
+    constexpr int most_tries = 20000;
+    if (next == order_.size()) return true;
+    Class& c = classes_[order_[next]];
+    for (const std::int64_t size : c.candidates) {
+      if (++tried_ > most_tries) return false;
+      chosen_[order_[next]] = size;
+      if (holds() && choose(next + 1)) return true;
+    }
+    chosen_[order_[next]] = 0;
+    return false;
+  }
+
+  const Graph& graph_;
+  const std::vector<int>& ops_;
+  const std::vector<SmallAxis>& axes_;
+  const Shrink shrink_;
+  std::map<Dim, std::size_t> class_of_;
+  std::vector<Class> classes_;
+  std::vector<std::size_t> order_;
+  std::set<std::pair<std::size_t, std::size_t>> smaller_, divides_;
+  std::vector<Sum> sums_;
+  std::vector<std::int64_t> chosen_;
+  bool ordered_ = true;
+  int tried_ = 0;
+};
+
+}  // namespace
+
+std::optional<std::map<Dim, std::int64_t>> small_sizes(const Graph& graph,
+                                                       const std::vector<int>& ops,
+                                                       const std::vector<SmallAxis>& axes,
+                                                       Shrink shrink) {
+  auto sizes = Search(graph, ops, axes, shrink).find();
+  if (!sizes) return std::nullopt;
+  const auto large = [&](const Dims& dims) {
+    std::int64_t cells = 1;
+    for (const Dim dim : dims) {
+      const std::int64_t size = sizes->at(dim);
+      if (size > most_cells / std::max<std::int64_t>(cells, 1)) return true;
+      cells *= size;
+    }
+    return false;
+  };
+  for (const int index : ops) {
+    const Op& op = graph.ops()[static_cast<std::size_t>(index)];
+    for (const Use& use : op.inputs) {
+      if (large(use.dims)) return std::nullopt;
+    }
+    for (const Dims& dims : op.output_dims) {
+      if (large(dims)) return std::nullopt;
+    }
+  }
+  return sizes;
+}
+
+}  // namespace mw::lemmas

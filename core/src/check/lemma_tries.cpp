@@ -1,0 +1,191 @@
+// The order in which operands are tried, and the memory of what held.
+#include "check/lemma_tries.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <mutex>
+#include <new>
+#include <set>
+
+namespace mw::lemmas {
+namespace {
+
+// What held before, by op types, which are kept so that their addresses stay theirs, and a text of
+// everything else that the outcome depends on. Never destroyed: plugins may be gone by then.
+struct Memory {
+  std::mutex mutex;
+  std::map<std::string, std::shared_ptr<const Outcome>> known;
+  std::set<std::shared_ptr<const OpType>> types;
+};
+Memory& memory() {
+  static auto* all = new Memory;
+  return *all;
+}
+constexpr std::size_t most_known = 4096;
+
+std::string text_of(const Dims& dims) {
+  std::string text = "(";
+  for (const Dim dim : dims) text += dim.name() + ",";
+  return text + ")";
+}
+
+// All of an op that its lemmas depend on, but for sizes and names.
+std::string text_of(const Graph& graph, const Op& op) {
+  std::string text = fmt::format("{} {}", static_cast<const void*>(op.type.get()),
+                                 static_cast<int>(op.contraction));
+  const auto value_text = [&](int index) {
+    const Value& value = graph.value(index);
+    return fmt::format("{}{}{}{}{}", text_of(value.dims), static_cast<int>(value.scalar),
+                       static_cast<int>(value.source), value.needs_grad ? 1 : 0,
+                       value.expert_load ? 1 : 0);
+  };
+  for (const Use& use : op.inputs) {
+    text += fmt::format(" in {}{}{}{}", text_of(use.dims), use.additive ? 1 : 0,
+                        use.linear ? 1 : 0, value_text(use.value));
+  }
+  for (std::size_t k = 0; k < op.outputs.size(); ++k)
+    text += fmt::format(" out {}{}", text_of(op.output_dims[k]), value_text(op.outputs[k]));
+  text += " whole " + text_of(op.whole);
+  for (const auto& [follower, leader] : op.follows)
+    text += " " + follower.name() + "<" + leader.name();
+  return text;
+}
+
+// Whether what the op makes of operands in fp64 depends on their digits beyond fp32.
+bool computes_in_less(const WholeOp& whole) {
+  OpCase c = whole.whole();
+  for (at::Tensor& input : c.inputs) {
+    if (input.is_floating_point()) input = input.to(at::kFloat).to(input.scalar_type());
+  }
+  const Made made = forward(c);
+  for (std::size_t k = 0; k < made.outputs.size(); ++k) {
+    if (!at::equal(made.outputs[k], whole.made().outputs[k])) return false;
+  }
+  return true;
+}
+
+class Attempts {
+ public:
+  Attempts(const Graph& graph, int op, const std::vector<SmallAxis>& axes)
+      : graph_(graph), op_(op), axes_(axes) {}
+
+  // Tries it with the first operands that the op takes.
+  Outcome run(const Try& body) {
+    for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
+      for (const Shrink shrink : {Shrink::all, Shrink::cut, Shrink::none}) {
+        for (const Draw draw : {Draw::random, Draw::made}) {
+          Outcome outcome;
+          if (once(type, shrink, draw, body, outcome)) return outcome;
+        }
+      }
+    }
+    Outcome outcome;
+    const Op& op = graph_.ops()[static_cast<std::size_t>(op_)];
+    if (fails_) {
+      outcome.tried = true;
+      outcome.failures.push_back({Stage::plan, "prove.lemma", "",
+                                  fmt::format("{} ({}) fails at the sizes that it has in the "
+                                              "model: {}",
+                                              op.name, op.kind(), why_),
+                                  "mend the op's kernel"});
+    } else {
+      outcome.not_checked.push_back(
+          fmt::format("{}: no small operands were found that it takes ({})", op.kind(), why_));
+    }
+    return outcome;
+  }
+
+ private:
+  bool once(at::ScalarType type, Shrink shrink, Draw draw, const Try& body, Outcome& outcome) {
+    const auto sizes = small_sizes(graph_, with_makers(graph_, op_, draw), axes_, shrink);
+    if (!sizes) {
+      if (why_.empty()) why_ = "none hold what holds for its sizes";
+      return false;
+    }
+    std::unique_ptr<WholeOp> whole;
+    try {
+      whole = std::make_unique<WholeOp>(graph_, op_, *sizes, draw, type);
+      const Bound bound = bound_of(type);
+      body(*whole, bound, outcome);
+    } catch (const NotChecked& why) {
+      why_ = why.what();
+      return false;
+    } catch (const std::bad_alloc&) {
+      throw;
+    } catch (...) {
+      why_ = words_of_thrown();
+      fails_ = fails_ || (shrink == Shrink::none && type == at::kDouble);
+      return false;
+    }
+    outcome.tried = true;
+    outcome.keeps = shrink == Shrink::all && type == at::kDouble;
+    const Op& op = whole->op();
+    if (type != at::kDouble) {
+      outcome.not_checked.push_back(
+          fmt::format("{}: it does not work in fp64; it was held to 1e-4 in fp32", op.kind()));
+    } else if (!outcome.failures.empty() && computes_in_less(*whole)) {
+      outcome.failures.clear();
+      outcome.not_checked.push_back(
+          fmt::format("{}: it computes in less than fp64; it was held to 1e-4", op.kind()));
+      body(*whole, bound_of(at::kFloat), outcome);
+    }
+    return true;
+  }
+
+  const Graph& graph_;
+  const int op_;
+  const std::vector<SmallAxis>& axes_;
+  std::string why_;
+  bool fails_ = false;
+};
+
+}  // namespace
+
+Outcome try_op(const Graph& graph, int op, const std::vector<SmallAxis>& axes, const Try& body) {
+  return Attempts(graph, op, axes).run(body);
+}
+
+TryKey key_of(const Graph& graph, int op, const std::vector<SmallAxis>& axes,
+              const std::string& about) {
+  TryKey key;
+  const std::vector<int> ops = with_makers(graph, op, Draw::made);
+  const auto sizes = small_sizes(graph, ops, axes, Shrink::all);
+  if (!sizes) return key;
+  key.text = about + text_of(graph.sparse.dims);
+  for (const int index : ops) {
+    const Op& what = graph.ops()[static_cast<std::size_t>(index)];
+    key.text += "; " + text_of(graph, what);
+    key.types.push_back(what.type);
+  }
+  for (const auto& [dim, size] : *sizes) key.text += fmt::format(" {}={}", dim.name(), size);
+  return key;
+}
+
+std::shared_ptr<const Outcome> remembered(const TryKey& key) {
+  Memory& all = memory();
+  const std::lock_guard lock(all.mutex);
+  const auto known = all.known.find(key.text);
+  return known == all.known.end() ? nullptr : known->second;
+}
+
+void remember(const TryKey& key, const Outcome& outcome) {
+  if (!outcome.keeps || !outcome.failures.empty() || key.text.empty()) return;
+  Memory& all = memory();
+  const std::lock_guard lock(all.mutex);
+  if (all.known.size() >= most_known) {
+    all.known.clear();
+    all.types.clear();
+  }
+  all.known.emplace(key.text, std::make_shared<const Outcome>(outcome));
+  all.types.insert(key.types.begin(), key.types.end());
+}
+
+void forget() {
+  Memory& all = memory();
+  const std::lock_guard lock(all.mutex);
+  all.known.clear();
+  all.types.clear();
+}
+
+}  // namespace mw::lemmas

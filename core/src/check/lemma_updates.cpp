@@ -1,0 +1,133 @@
+// Runs an optimizer's ops on elements in another order, on parts of them, and on matrices alone.
+#include "check/lemma_updates.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include "check/lemma_parts.h"
+
+namespace mw::lemmas {
+namespace {
+
+constexpr std::int64_t some_step = 3;
+constexpr Bound rounding{1e-12, 1e-15};  // vectors' ends are rounded otherwise
+
+at::Tensor drawn(at::IntArrayRef shape, std::uint64_t seed) {
+  return at::randn(shape, at::detail::createCPUGenerator(seed), at::TensorOptions(at::kDouble));
+}
+
+void run(const ElementOp& op, const UpdateOperands& operands, const MatrixSize& size,
+         std::int64_t from = 0, std::int64_t to = -1) {
+  UpdateCall call = operands.call(some_step, from, to);
+  call.rows = size.rows;
+  call.columns = size.columns;
+  op.run(call);
+}
+
+const char* const names[] = {"the parameter", "the gradient", "a state"};
+
+std::string unlike(const UpdateOperands& found, const UpdateOperands& needed, bool direction) {
+  for (std::size_t i = 0; i < needed.tensors.size(); ++i) {
+    if (i == 1 && !direction) continue;
+    double error = 0;
+    const std::string text =
+        difference(found.tensors[i], needed.tensors[i], 0, rounding, error);
+    if (!text.empty()) return fmt::format("{}: {}", names[std::min<std::size_t>(i, 2)], text);
+  }
+  return "";
+}
+
+}  // namespace
+
+UpdateOperands::UpdateOperands(std::int64_t count, std::size_t states, std::uint64_t seed) {
+  auto generator = at::detail::createCPUGenerator(seed);
+  for (std::size_t i = 0; i < 2 + states; ++i)
+    tensors.push_back(at::randn({count}, generator, at::kDouble).mul_(i < 2 ? 1.0 : 1e-2));
+  for (std::size_t i = 2; i < tensors.size(); ++i) tensors[i].abs_();
+}
+
+UpdateOperands::UpdateOperands(const UpdateOperands& other) {
+  for (const at::Tensor& tensor : other.tensors) tensors.push_back(tensor.clone());
+}
+
+UpdateCall UpdateOperands::call(std::int64_t step, std::int64_t from, std::int64_t to) const {
+  const auto part = [&](const at::Tensor& tensor) {
+    return to < 0 ? tensor : tensor.narrow(0, from, to - from);
+  };
+  UpdateCall call{part(tensors[0]), part(tensors[1])};
+  for (std::size_t i = 2; i < tensors.size(); ++i) call.state.tensors.push_back(part(tensors[i]));
+  call.lr = 1e-2;
+  call.step = step;
+  return call;
+}
+
+std::string crosses_elements(const ElementOp& op, std::size_t states, std::int64_t elements,
+                             bool direction, const MatrixSize& size) {
+  const at::NoGradGuard no_grad;
+  const UpdateOperands begin(elements, states, 1);
+  UpdateOperands once(begin), parts(begin), moved(begin);
+  run(op, once, size);
+  const std::int64_t cut = elements / 2;
+  run(op, parts, size, 0, cut);
+  run(op, parts, size, cut, elements);
+  std::string text = unlike(parts, once, direction);
+  if (!text.empty())
+    return "two halves give other numbers than the whole, so another shard would; " + text;
+  const at::Tensor order =
+      at::randperm(elements, at::detail::createCPUGenerator(2), at::TensorOptions(at::kLong));
+  for (at::Tensor& tensor : moved.tensors) tensor = tensor.index_select(0, order);
+  run(op, moved, size);
+  for (at::Tensor& tensor : once.tensors) tensor = tensor.index_select(0, order);
+  text = unlike(moved, once, direction);
+  if (!text.empty())
+    return "elements in another order give other numbers, so their places would matter; " + text;
+  return "";
+}
+
+std::string crosses_matrices(const MatrixOp& op, std::int64_t matrices, const MatrixSize& size) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor begin = drawn({matrices, size.rows, size.columns}, 1);
+  const at::Tensor together = op.run(begin.clone());
+  for (std::int64_t m = 0; m < matrices; ++m) {
+    const at::Tensor alone = op.run(begin.narrow(0, m, 1).clone());
+    double error = 0;
+    const std::string text =
+        difference(together.narrow(0, m, 1), alone, 0, Bound{1e-9, 1e-14}, error);
+    if (!text.empty()) {
+      return fmt::format("matrix {} of {} is another one in their stack than alone: {}", m,
+                         matrices, text);
+    }
+  }
+  return "";
+}
+
+std::vector<std::string> update_faults(const UpdateRule& rule) {
+  constexpr std::int64_t elements = 30;
+  const std::size_t states = rule.states.size();
+  const MatrixSize none, matrix{6, 5};
+  const MatrixSize& size = rule.whole != nullptr ? matrix : none;
+  std::vector<std::string> faults;
+  const auto look = [&](const UpdateOp& op, const auto& crosses) {
+    std::string text;
+    try {
+      text = crosses();
+    } catch (...) {
+      text = "it fails at a small size: " + words_of_thrown();
+    }
+    if (!text.empty()) faults.push_back(fmt::format("the update {}: {}", op.name(), text));
+  };
+  if (rule.direction != nullptr) {
+    look(*rule.direction,
+         [&] { return crosses_elements(*rule.direction, states, elements, true, size); });
+  }
+  if (rule.whole != nullptr)
+    look(*rule.whole, [&] { return crosses_matrices(*rule.whole, 3, matrix); });
+  if (rule.apply != nullptr) {
+    const std::size_t kept = rule.whole != nullptr ? 0 : states;
+    look(*rule.apply, [&] { return crosses_elements(*rule.apply, kept, elements, false, size); });
+  }
+  return faults;
+}
+
+}  // namespace mw::lemmas

@@ -1,0 +1,138 @@
+// Operands for an op at small sizes: whole ones that its kernels can take, and the parts of them
+// that the ranks of a small mesh hold.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <ATen/core/Generator.h>
+
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "check/lemma_sizes.h"
+#include "check/op_case.h"
+#include "meshwright/program.h"
+#include "prove/tables.h"
+
+namespace mw::lemmas {
+
+// Why an op is not looked at; nothing is wrong with it.
+struct NotChecked : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// How whole operands are drawn: all reals at random, or those that ops make by these ops, of
+// operands that are drawn (the statistics of a loss are positive).
+enum class Draw : std::uint8_t { random, made };
+
+// An op whose operands are drawn, and the ops that make what cannot be drawn: indices, the rows of
+// experts.
+std::vector<int> with_makers(const Graph& graph, int op, Draw draw);
+
+// The op on one rank, over small sizes.
+class WholeOp {
+ public:
+  // Draws from a generator of its own: the same numbers for the same op and sizes.
+  // `type`: of reals.
+  WholeOp(const Graph& graph, int op, const std::map<Dim, std::int64_t>& sizes, Draw draw,
+          at::ScalarType type);
+
+  const Graph& graph() const { return graph_; }
+  int index() const { return op_; }
+  const Op& op() const { return graph_.ops()[static_cast<std::size_t>(op_)]; }
+  const OpTraits& traits() const { return graph_.traits(op_); }
+  const OpCase& whole() const { return whole_; }  // its operands
+  const Made& made() const { return made_; }      // forward, and backward in fresh tensors
+  const Tensors& seeds() const { return seeds_; }  // gradients of the outputs
+  at::Generator& generator() { return generator_; }
+  at::Tensor normal(at::IntArrayRef shape);
+
+  // Whether input `i` is to get a gradient by backward, or gets the output's.
+  bool wants(std::size_t i) const { return whole_.wants[i]; }
+  bool passes(std::size_t i) const;
+  // "input 1 (layers.0.mlp.up.weight)".
+  std::string input_name(std::size_t i) const;
+
+  // Of rows of experts: where each row's choice stands among those of all tokens, and its group.
+  // Both are empty where there are no rows.
+  struct Rows {
+    int maker = -1;                     // the op that makes them
+    int places = -1;                    // the value that says which choices they are
+    std::int64_t top = 1;               // choices of a token
+    std::vector<std::int64_t> counts;   // of each group
+    std::vector<std::int64_t> choices;  // of each row
+    std::vector<std::int64_t> groups;   // of each row
+  };
+  const Rows& rows() const { return rows_; }
+  // A value that was drawn or made.
+  const at::Tensor& value(int index) const { return values_.at(index); }
+  OpCase case_of(int op);
+
+ private:
+  const at::Tensor& draw(int value, int depth);
+  at::Tensor draw_index(const Value& value);
+  void make(int op, int depth);
+  void find_rows(int value);
+  std::vector<std::int64_t> shape_of(const Dims& dims) const;
+
+  Graph graph_;
+  int op_;
+  Draw how_;
+  at::ScalarType type_;
+  at::Generator generator_;
+  std::map<int, at::Tensor> values_;
+  Rows rows_;
+  Program one_;  // of one rank
+  OpCase whole_;
+  Made made_;
+  Tensors seeds_;
+};
+
+// Where a rank's rows come from: their places among all rows, how many each group has here, and
+// each row's place among the choices that are here.
+struct LocalRows {
+  std::vector<std::int64_t> from, counts, choices;
+};
+
+// The same op on the ranks of a small mesh.
+class CutOp {
+ public:
+  // `permuted`: dims whose tokens lie in another order.
+  CutOp(WholeOp& whole, const std::vector<SmallAxis>& axes, bool carried,
+        const std::vector<Dim>& permuted);
+
+  const Program& program() const { return program_; }
+  const proving::OpTable& table() const { return *table_; }
+  std::vector<Coordinates> ranks() const;
+  // The part of a value, as the rank holds it under a layout, where no atom is Partial.
+  at::Tensor part(int value, const at::Tensor& whole, const Layout& layout,
+                  const Coordinates& at) const;
+  LocalRows rows(const Layout& layout, const Coordinates& at) const;
+  // The op's operands there; in a ring step those of that step.
+  OpCase at(const Coordinates& at, int ring_step = 0);
+  Coordinates before(const Coordinates& at, int ring_step) const;
+  bool rotates(std::size_t input) const;
+  int ring_ways() const { return ring_ways_; }
+  // "seq over 3 ranks (3 + 2 + 2)".
+  std::string text() const;
+
+ private:
+  OpCase case_of(int op, const proving::OpTable& table, const Coordinates& at, int ring_step);
+  at::Tensor operand(int op, std::size_t input, const Layout& need, const Coordinates& at);
+  at::Tensor made_there(int value, const Layout& layout, const Coordinates& at);
+  const at::Tensor& share(int value, const Layout& need, const Coordinates& at);
+  std::vector<Range> ranges(Dim dim, const Layout& layout, const Coordinates& at) const;
+
+  WholeOp& whole_;
+  const std::vector<SmallAxis> axes_;
+  Program program_;
+  std::unique_ptr<proving::OpTables> tables_;
+  const proving::OpTable* table_ = nullptr;
+  proving::Atoms carried_ = 0;
+  std::map<std::pair<int, int>, at::Tensor> shares_;  // of a value, by the rank on Partial atoms
+  int ring_ways_ = 1;
+};
+
+}  // namespace mw::lemmas

@@ -1,0 +1,268 @@
+// Sorts the lemmas of a proof into what is tried at once, tries it, and remembers what held.
+#include "check/lemmas.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+
+#include "check/lemma_contract.h"
+#include "check/lemma_parts.h"
+#include "check/lemma_tries.h"
+#include "check/lemma_updates.h"
+#include "meshwright/optimizer.h"
+
+namespace mw {
+namespace lemmas {
+namespace {
+
+// Lemmas that differ in the piece alone are tried together.
+struct Group {
+  int op = -1;
+  std::vector<std::string> cut, follow;
+  bool carried = false, ring = false;
+  friend auto operator<=>(const Group&, const Group&) = default;
+  friend bool operator==(const Group&, const Group&) = default;
+};
+
+Dim own_name(const Graph& graph, const Op& op, Dim called) {
+  for (const Use& use : op.inputs) {
+    for (std::size_t k = 0; k < use.dims.size(); ++k) {
+      if (use.dims[k] == called) return graph.value(use.value).dims[k];
+    }
+  }
+  return called;
+}
+
+// An axis for each way in which the lemma's axes cut the op. Several that cut it alike are one.
+std::vector<SmallAxis> axes_of(const Graph& graph, const Group& group) {
+  const Op& op = graph.ops()[static_cast<std::size_t>(group.op)];
+  const Dim rotates = graph.traits(group.op).rotates;
+  std::vector<SmallAxis> axes;
+  std::size_t next = 0;
+  for (const std::string& name : group.cut) {
+    SmallAxis axis{Dim(name), {}, 2, false};
+    if (next < group.follow.size()) {
+      const Dim follower(group.follow[next]);
+      const bool round = group.ring && follower == rotates &&
+                         own_name(graph, op, follower) == axis.cut;
+      const bool follows =
+          std::any_of(op.follows.begin(), op.follows.end(), [&](const auto& pair) {
+            return pair.first == follower && pair.second == axis.cut;
+          });
+      if (round || follows) {
+        axis.follow = follower;
+        axis.ring = round;
+        ++next;
+      }
+    }
+    const auto alike = [&](const SmallAxis& other) {
+      return other.cut == axis.cut && other.follow == axis.follow;
+    };
+    if (std::none_of(axes.begin(), axes.end(), alike)) axes.push_back(axis);
+  }
+  for (SmallAxis& axis : axes) {
+    const auto info = graph.dims().find(axis.cut);
+    const bool uneven = info != graph.dims().end() && !info->second.even;
+    if (axis.ring || (uneven && axes.size() == 1)) axis.ways = 3;
+  }
+  return axes;
+}
+
+constexpr std::size_t most_faults = 3;  // of one op that are said
+
+void say(const Op& op, const std::string& cut, std::vector<Fault> faults, const char* hint,
+         Outcome& outcome) {
+  std::stable_sort(faults.begin(), faults.end(), [](const Fault& a, const Fault& b) {
+    return (a.piece == Piece::forward) > (b.piece == Piece::forward);
+  });
+  if (faults.size() > most_faults) faults.resize(most_faults);
+  for (const Fault& fault : faults) {
+    outcome.failures.push_back(
+        {Stage::plan, "prove.lemma", "",
+         fmt::format("{} ({}), {}{}{}: {}", op.name, op.kind(), name_of(fault.piece),
+                     cut.empty() ? "" : ", cut by ", cut, fault.text),
+         hint});
+  }
+}
+
+class Checker {
+ public:
+  Checker(const Graph& graph, const LemmaOptions& options, LemmaReport& report)
+      : graph_(graph), options_(options), report_(report) {}
+
+  void parts(const Group& group, bool backward, int count) {
+    const std::vector<SmallAxis> axes = axes_of(graph_, group);
+    const std::vector<Dim> permuted = permuted_of(group.op);
+    if (axes.empty() && !group.carried && permuted.empty()) {
+      report_.checked += count;  // the op is whole
+      return;
+    }
+    std::string about = fmt::format("parts {} {} {}", group.carried, group.ring, backward);
+    for (const SmallAxis& axis : axes)
+      about += fmt::format(" {}/{}", axis.cut.name(), axis.follow.valid() ? axis.follow.name() : "");
+    for (const Dim dim : permuted) about += " permuted " + dim.name();
+    take(group.op, axes, about, count, [&](WholeOp& whole, const Bound& bound, Outcome& outcome) {
+      for (const bool in_order : {true, false}) {
+        if (!in_order && permuted.empty()) continue;
+        CutOp cut(whole, axes, group.carried, in_order ? std::vector<Dim>{} : permuted);
+        say(whole.op(), cut.text(), check_parts(whole, cut, backward, bound),
+            "a kernel computes the part that OpCall::dims says, and leaves a sum's share where a "
+            "dim is contracted (meshwright/op.h); a dim that it needs whole is declared whole",
+            outcome);
+      }
+    });
+  }
+
+  void alone(int op, bool backward) {
+    const std::vector<SmallAxis> axes;
+    take(op, axes, "contract", 1, [&](WholeOp& whole, const Bound& bound, Outcome& outcome) {
+      say(whole.op(), "", check_contract(whole, bound),
+          "OpCall in meshwright/op.h says where gradients go and what may be overwritten",
+          outcome);
+    });
+    if (!backward || !graph_.traits(op).differentiable) return;
+    const Op& what = graph_.ops()[static_cast<std::size_t>(op)];
+    if (is_straight_through(what)) {
+      leave_out(fmt::format("{}: it says that its gradient is meant to be no derivative",
+                            what.kind()));
+      return;
+    }
+    take(op, axes, "adjoint", 1, [&](WholeOp& whole, const Bound& bound, Outcome& outcome) {
+      if (whole.whole().inputs.empty()) return;
+      if (bound.relative > Bound{}.relative) {
+        outcome.not_checked.push_back(
+            fmt::format("{}: its derivative, which needs fp64", whole.op().kind()));
+        return;
+      }
+      say(whole.op(), "", check_adjoint(whole),
+          "mend its backward; an op whose gradient is meant to be no derivative says so "
+          "(meshwright/straight_through.h)",
+          outcome);
+    });
+  }
+
+  void loss(int op, bool backward) {
+    static const Dim batch("batch");
+    const Op& what = graph_.ops()[static_cast<std::size_t>(op)];
+    const std::vector<int> losses = graph_.losses();
+    const bool is_loss = std::any_of(what.outputs.begin(), what.outputs.end(), [&](int value) {
+      return std::find(losses.begin(), losses.end(), value) != losses.end();
+    });
+    if (!is_loss) return;
+    if (!what.has(batch) || contains(what.whole, batch)) {
+      leave_out(fmt::format("{}: a loss that is made of a whole batch, so that microbatches have "
+                            "losses of their own",
+                            what.kind()));
+      return;
+    }
+    parts({op, {"batch"}, {}, false, false}, backward, 1);
+  }
+
+  void leave_out(const std::string& what) {
+    std::vector<std::string>& list = report_.not_checked;
+    if (std::find(list.begin(), list.end(), what) == list.end()) list.push_back(what);
+  }
+
+ private:
+  std::vector<Dim> permuted_of(int op) const {
+    const Op& what = graph_.ops()[static_cast<std::size_t>(op)];
+    std::vector<Dim> dims;
+    for (const Dim dim : options_.permuted) {
+      if (what.has(dim)) dims.push_back(dim);
+    }
+    return dims;
+  }
+
+  void take(int op, const std::vector<SmallAxis>& axes, const std::string& about, int count,
+            const Try& body) {
+    const TryKey key = key_of(graph_, op, axes, about);
+    if (const auto known = remembered(key)) {
+      for (const std::string& what : known->not_checked) leave_out(what);
+      report_.checked += count;
+      return;
+    }
+    const Outcome outcome = try_op(graph_, op, axes, body);
+    if (outcome.tried) report_.checked += count;
+    for (const std::string& what : outcome.not_checked) leave_out(what);
+    report_.failures.insert(report_.failures.end(), outcome.failures.begin(),
+                            outcome.failures.end());
+    remember(key, outcome);
+  }
+
+  const Graph& graph_;
+  const LemmaOptions& options_;
+  LemmaReport& report_;
+};
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+void check_rules(const std::vector<Program>& stages, LemmaReport& report) {
+  std::set<std::tuple<const void*, const void*, const void*>> seen;
+  for (const Program& program : stages) {
+    for (const Bucket& bucket : program.buckets) {
+      if (!bucket.rule) continue;
+      const UpdateRule& rule = *bucket.rule;
+      if (!seen.insert({rule.direction, rule.whole, rule.apply}).second) continue;
+      ++report.checked;
+      for (const std::string& fault : update_faults(rule)) {
+        report.failures.push_back(
+            {Stage::plan, "prove.lemma", "optimizer", fault,
+             "an ElementOp may not look across elements, nor a MatrixOp across matrices "
+             "(meshwright/optimizer.h): which of them a rank holds depends on the plan"});
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lemmas
+
+LemmaReport check_lemmas(const Graph& graph, const std::vector<Lemma>& list,
+                         const LemmaOptions& options) {
+  const auto begin = std::chrono::steady_clock::now();
+  LemmaReport report;
+  std::map<lemmas::Group, std::vector<Piece>> groups;
+  std::map<int, bool> ops;  // whether they go back
+  for (const Lemma& lemma : list) {
+    groups[{lemma.op, lemma.cut, lemma.follow, lemma.carried, lemma.ring}].push_back(lemma.piece);
+    bool& backward = ops[lemma.op];
+    backward = backward || lemma.piece != Piece::forward;
+  }
+  lemmas::Checker checker(graph, options, report);
+  for (const auto& [op, backward] : ops) checker.alone(op, backward);
+  for (const auto& [group, pieces] : groups) {
+    const bool backward = std::any_of(pieces.begin(), pieces.end(),
+                                      [](Piece piece) { return piece != Piece::forward; });
+    checker.parts(group, backward, static_cast<int>(pieces.size()));
+  }
+  for (const auto& [op, backward] : ops) checker.loss(op, backward);
+  report.seconds = lemmas::seconds_since(begin);
+  return report;
+}
+
+LemmaReport check_lemmas(const std::vector<Program>& stages, const std::vector<Lemma>& list) {
+  const auto begin = std::chrono::steady_clock::now();
+  LemmaReport report;
+  if (stages.empty()) return report;
+  LemmaOptions options;
+  for (const auto& [dim, order] : stages.front().token_permutation) options.permuted.push_back(dim);
+  report = check_lemmas(*stages.front().graph, list, options);
+  lemmas::check_rules(stages, report);
+  report.seconds = lemmas::seconds_since(begin);
+  return report;
+}
+
+void forget_lemmas() {
+  lemmas::forget();
+}
+
+}  // namespace mw

@@ -1,0 +1,52 @@
+// The lemmas of a proof, tried: what `prove` takes for granted of ops and optimizers, since it
+// knows no kernel, is run on the spot, at small sizes, in float64.
+//
+// What is tried of an op, by itself (sizes 2 to 20, operands at random):
+// - cut: on parts as the prover's tables say (prove/tables.h), each output and each gradient is the
+//   part of the whole's, or what adds up to it; dims that need not be even are cut unevenly; a dim
+//   that follows another one is cut with it or whole, as in the plan; tokens permuted, where the
+//   plan permutes them; rows of experts; operands that are sums over ranks (additive, linear);
+// - ring: after all steps, on each rank, with the gradient of what goes round;
+// - adjoint: backward is the derivative of forward, by differences;
+// - contract: gradients written, added, in place, over saved inputs, one alone, one missing;
+// - additivity: a loss is the sum of those of parts of the batch;
+// and of an optimizer, that elements and matrices are treated each by itself.
+//
+// What this cannot see: a kernel that is wrong at large sizes alone, or in other types; an error
+// below 1e-9 of the largest number (1e-6 of a gradient's norm in its derivative); a window or a
+// capacity that small sizes never reach.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "meshwright/error.h"
+#include "meshwright/program.h"
+#include "prove/prove.h"
+
+namespace mw {
+
+struct LemmaReport {
+  int checked = 0;  // lemmas that were tried, those that failed among them
+  double seconds = 0;
+  std::vector<Problem> failures;         // of Stage::plan, code "prove.lemma"
+  std::vector<std::string> not_checked;  // what was left out and why, a sentence each
+};
+
+struct LemmaOptions {
+  std::vector<Dim> permuted;  // dims whose tokens lie in another order than their own
+};
+
+// Tries these lemmas of the graph's ops, and what holds for each op that they name. Results are
+// remembered in this process: a lemma of the same op type over the same small sizes is tried once.
+// Throws nothing but what memory and interrupts do. Any thread may call it.
+LemmaReport check_lemmas(const Graph& graph, const std::vector<Lemma>& lemmas,
+                         const LemmaOptions& options = {});
+
+// The same for the programs of a plan, and the rules of their optimizer.
+LemmaReport check_lemmas(const std::vector<Program>& stages, const std::vector<Lemma>& lemmas);
+
+// Forgets what is remembered; for tests.
+void forget_lemmas();
+
+}  // namespace mw

@@ -1,0 +1,102 @@
+// Lemmas of the ops that there are: each op of each model, cut by every dim and pair of dims that
+// it can be cut by, holds what a proof takes for granted of it.
+#include "check/lemmas.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <set>
+
+#include "lemma_graphs.h"
+#include "support/setup.h"
+
+using namespace mw;
+using namespace mw::test;
+
+namespace {
+
+Graph graph_of(const std::string& kind, const Json& options, std::int64_t batch = 8,
+               std::int64_t sequence = 24) {
+  const auto model = made<Model>("model", kind, options);
+  return model->build(batch, sequence, 4 * batch * sequence);
+}
+
+Json llama_options() {
+  return {{"layers", 2},   {"hidden", 48}, {"heads", 12},
+          {"kv_heads", 4}, {"ffn", 40},    {"vocab", 50}};
+}
+Json latent_options() {
+  return {{"layers", 2},          {"hidden", 48},          {"heads", 12},
+          {"ffn", 40},            {"vocab", 50},           {"kv_lora_rank", 32},
+          {"qk_nope_head_dim", 16}, {"qk_rope_head_dim", 10}, {"v_head_dim", 14},
+          {"q_lora_rank", 22}};
+}
+Json gpt_options() {
+  return {{"layers", 2}, {"hidden", 48}, {"heads", 12}, {"vocab", 50}, {"tied", true}};
+}
+Json moe_options(const std::string& score, double capacity, double z_weight) {
+  Json options = llama_options();
+  options["experts"] = 16;
+  options["top_k"] = 3;
+  options["score"] = score;
+  options["z_weight"] = z_weight;
+  if (capacity > 0) options["capacity"] = capacity;
+  return options;
+}
+
+void must_hold(const Graph& graph, const std::vector<Lemma>& lemmas,
+               const LemmaOptions& options = {}) {
+  const LemmaReport report = check_lemmas(graph, lemmas, options);
+  for (const Problem& failure : report.failures) FAIL_CHECK(failure.message);
+  for (const std::string& what : report.not_checked) FAIL_CHECK(what);
+  CHECK(report.checked >= static_cast<int>(lemmas.size()));
+}
+
+}  // namespace
+
+TEST_CASE("Every op of every model holds its lemmas, however it is cut") {
+  const std::vector<std::pair<std::string, Json>> models{
+      {"llama", llama_options()},
+      {"llama", latent_options()},
+      {"gpt", gpt_options()},
+      {"moe", moe_options("softmax", 0, 0.001)},
+      {"moe", moe_options("sigmoid", 1.25, 0)}};
+  const auto& [kind, options] = models[GENERATE(0, 1, 2, 3, 4)];
+  const Graph graph = graph_of(kind, options);
+  const std::vector<Lemma> lemmas = every_lemma(graph);
+  INFO(kind << " " << options.dump() << ": " << lemmas.size() << " lemmas");
+  CHECK(lemmas.size() > 100);
+  forget_lemmas();
+  must_hold(graph, lemmas);
+  must_hold(graph, lemmas, {{"seq"}});
+}
+
+TEST_CASE("Grouped heads are cut where groups are, or every rank holds all keys") {
+  Json options = llama_options();
+  const std::int64_t kv_heads = GENERATE(1, 2, 3, 4, 6, 12);
+  options["kv_heads"] = kv_heads;
+  const Graph graph = graph_of("llama", options);
+  INFO(kv_heads);
+  std::vector<Lemma> lemmas;
+  for (const Lemma& lemma : every_lemma(graph)) {
+    if (lemma.kind == "attention") lemmas.push_back(lemma);
+  }
+  CHECK(lemmas.size() > 10);
+  must_hold(graph, lemmas);
+}
+
+TEST_CASE("What was tried before is remembered, and forgotten") {
+  const Graph graph = graph_of("llama", llama_options());
+  const std::vector<Lemma> lemmas = every_lemma(graph);
+  forget_lemmas();
+  const LemmaReport first = check_lemmas(graph, lemmas), again = check_lemmas(graph, lemmas);
+  CHECK(first.checked == again.checked);
+  CHECK(again.failures.empty());
+  // Other sizes of the same ops have the same small ones.
+  Json wider = llama_options();
+  wider["layers"] = 3;
+  CHECK(check_lemmas(graph_of("llama", wider), lemmas).checked == first.checked);
+  WARN(fmt::format("{} lemmas in {:.3f} s, then in {:.3f} s", first.checked, first.seconds,
+                   again.seconds));
+}
