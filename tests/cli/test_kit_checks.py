@@ -63,15 +63,19 @@ class KitChecks(ProgramCase):
         script = self.write(MODEL % "half_square {}")
         failed, lines = self.checks(script)
         check = "gradients are the loss's derivative"
-        self.assertEqual(list(failed["experiment 1"]), [check], failed)
+        lemma = "ops keep what is taken for granted of them, alone"
+        self.assertEqual(list(failed["experiment 1"]), [lemma, check], failed)
+        self.assertIn("is not the derivative of forward", failed["experiment 1"][lemma])
+        self.assertIn(", 0.5 times that", failed["experiment 1"][lemma])
         self.assertRegex(failed["experiment 1"][check], r"the last: layers\.1\.\S+: \S+ by backward, \S+ by differences")
         # The rest of it is the same everywhere, so one rank has the same.
         self.assertIn("ok", {line["status"] for line in lines if line["check"].startswith("equals one rank")})
 
     def test_a_gradient_that_is_meant_to_be_none_says_so(self):
         check = "gradients are the loss's derivative"
+        lemma = "ops keep what is taken for granted of them, alone"
         failed, _ = self.checks(self.write(MODEL % "rounded {}"))
-        self.assertEqual(list(failed["experiment 1"]), [check])
+        self.assertEqual(list(failed["experiment 1"]), [lemma, check])
         failed, lines = self.checks(self.write(MODEL % "straight {}"))
         self.assertEqual(failed, {})
         # Behind the last one: the second linear, the last norm, the head.

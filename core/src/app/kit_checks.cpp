@@ -13,10 +13,12 @@
 #include "app/kit_sample.h"
 #include "base/interrupt.h"
 #include "base/text.h"
+#include "check/lemmas.h"
 #include "check/observe.h"
 #include "check/slopes.h"
 #include "check/verify.h"
 #include "predict/prediction.h"
+#include "prove/prove.h"
 #include "run/ranks.h"
 #include "run/trainer.h"
 #include "script/priced_for.h"
@@ -226,6 +228,21 @@ void check_derivative(const std::string& check, const Experiment& experiment, Ki
       "op says so (meshwright/straight_through.h)");
 }
 
+void check_ops(const std::string& check, const Experiment& experiment, KitReport& report) {
+  const std::vector<Program>& programs = experiment.plan->programs;
+  const LemmaReport lemmas = check_lemmas(programs, prove(programs).lemmas);
+  if (!lemmas.failures.empty()) {
+    const Problem& first = lemmas.failures.front();
+    const std::size_t more = lemmas.failures.size() - 1;
+    report.failed(check, first.message + (more > 0 ? fmt::format("; and {} more", more) : ""),
+                  first.hint);
+    return;
+  }
+  std::string left;
+  for (const std::string& what : lemmas.not_checked) left += "; left out: " + what;
+  report.ok(check, fmt::format("{} tried at small sizes{}", plural(lemmas.checked, "lemma"), left));
+}
+
 void check_lossy(const std::string& check, const Experiment& experiment, KitReport& report) {
   constexpr int steps = 16;
   constexpr double much = 0.1;
@@ -279,13 +296,20 @@ void check_all_books(const std::string& mix, const Json& table, const ReadContex
 void check_mixes(const Json& experiment, const ReadContext& context, bool computes,
                  KitReport& report) {
   int books = 0;
-  bool derived = !computes;
+  bool derived = !computes, sound = computes;
   for (const KitMix& mix : kit_mixes()) {
     const auto table = beside(experiment, mix);
     if (!table) continue;
     const std::string equals = "equals one rank, " + mix.name;
     const bool done = try_experiment(equals, *table, context, report,
                                      [&](const Experiment& e) { check_equal(equals, e, report); });
+    if (done && sound) {
+      const std::string check = "ops keep what is taken for granted of them, " + mix.name;
+      const int before = report.failures();
+      try_experiment(check, *table, context, report,
+                     [&](const Experiment& e) { check_ops(check, e, report); });
+      sound = report.failures() == before;
+    }
     if (done && !derived) {
       derived = true;
       const std::string check = "gradients are the loss's derivative";

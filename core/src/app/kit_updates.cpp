@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/plugin_call.h"
+#include "check/lemma_updates.h"
 #include "meshwright/ledger.h"
 
 namespace mw {
@@ -19,33 +20,7 @@ constexpr std::int64_t kit_matrices = 2, kit_rows = 96, kit_columns = 64;
 constexpr std::int64_t kit_slack =
     4096;  // bytes: scalars, and what kernels keep for a vector or two
 
-// What an update works on; copies are deep.
-struct Operands {
-  std::vector<at::Tensor> tensors;  // parameter, gradient, states
-
-  Operands(std::int64_t count, std::size_t states, std::uint64_t seed) {
-    auto generator = at::detail::createCPUGenerator(seed);
-    for (std::size_t i = 0; i < 2 + states; ++i)
-      tensors.push_back(at::randn({count}, generator, at::kDouble).mul_(i < 2 ? 1.0 : 1e-2));
-    for (std::size_t i = 2; i < tensors.size(); ++i)
-      tensors[i].abs_();  // may be averages of squares
-  }
-  Operands(const Operands& other) {
-    for (const at::Tensor& tensor : other.tensors) tensors.push_back(tensor.clone());
-  }
-  Operands& operator=(const Operands&) = delete;
-
-  UpdateCall call(std::int64_t step, std::int64_t from = 0, std::int64_t to = -1) const {
-    const auto part = [&](const at::Tensor& tensor) {
-      return to < 0 ? tensor : tensor.narrow(0, from, to - from);
-    };
-    UpdateCall call{part(tensors[0]), part(tensors[1])};
-    for (std::size_t i = 2; i < tensors.size(); ++i) call.state.tensors.push_back(part(tensors[i]));
-    call.lr = 1e-2;
-    call.step = step;
-    return call;
-  }
-};
+using Operands = lemmas::UpdateOperands;
 
 bool same_bits(const Operands& a, const Operands& b, bool gradient) {
   for (std::size_t i = 0; i < a.tensors.size(); ++i) {
@@ -92,23 +67,19 @@ class UpdateChecker {
 
   // `direction`: what it leaves in the gradient is read by the next op.
   void element(const ElementOp& op, std::size_t states, const std::string& what, bool direction) {
-    const auto run = [&](const Operands& operands, std::int64_t step, std::int64_t from = 0,
-                         std::int64_t to = -1) {
-      UpdateCall call = operands.call(step, from, to);
+    const auto run = [&](const Operands& operands, std::int64_t step) {
+      UpdateCall call = operands.call(step);
       call.rows = kit_rows;
       call.columns = kit_columns;
       call_plugin(
           {op.name(), ""}, "made an update", [&] { op.run(call); }, Stage::options);
     };
     const Operands begin(kit_elements, states, 1), between(kit_elements, states, 2);
-    Operands once(begin), again(begin), parts(begin), warm(begin);
+    Operands once(begin), again(begin), warm(begin);
     run(warm, 3);  // what kernels set up at their first call
     const Allocated used = allocated([&] { run(once, 3); });
     run(between, 4);
     run(again, 3);
-    const std::int64_t cut = kit_elements / 2;  // a multiple of any vector
-    run(parts, 3, 0, cut);
-    run(parts, 3, cut, kit_elements);
 
     if (used.most > kit_slack) {
       report_.failed(
@@ -121,9 +92,14 @@ class UpdateChecker {
       report_.ok("memory of the " + what, "nothing of the parameters' size");
     }
     twice(what, same_bits(once, again, direction), used.kept);
-    const bool alone = same_bits(once, parts, direction);
-    verdict(alone, what + " element by element",
-            "two halves give other numbers than the whole, so another shard would",
+    const std::string crosses = call_plugin(
+        {op.name(), ""}, "made an update",
+        [&] {
+          return lemmas::crosses_elements(op, states, kit_elements, direction,
+                                          {kit_rows, kit_columns});
+        },
+        Stage::options);
+    verdict(crosses.empty(), what + " element by element", crosses,
             "an ElementOp may not look across elements: norms and means of a tensor differ with "
             "the shard that a rank holds");
   }
@@ -152,6 +128,13 @@ class UpdateChecker {
             "MatrixOp::Cost::workspace is what it allocates beside operand and result, at most at "
             "a time; `in_place` says that the result lies in the operand");
     twice("matrix op" + of, at::equal(once, again), 0);
+    const std::string crosses = call_plugin(
+        {op.name(), ""}, "made a matrix",
+        [&] { return lemmas::crosses_matrices(op, kit_matrices, {kit_rows, kit_columns}); },
+        Stage::options);
+    verdict(crosses.empty(), "matrix by matrix" + of, crosses,
+            "a MatrixOp may not look across matrices: which of them a rank holds depends on the "
+            "plan");
   }
 
   void twice(const std::string& what, bool equal, std::int64_t kept) {
