@@ -157,8 +157,7 @@ TEST_CASE("An op that is wrong for uneven parts alone is refused") {
     void forward(const Op& op, OpCall& call) const override {
       const LocalDim& seq = call.dims.at(op.inputs[0].dims[1]);
       const std::int64_t before = seq.size > 0 ? (seq.offset + seq.size - 1) / seq.size : 0;
-      const at::Tensor places =
-          at::arange(before * seq.size, (before + 1) * seq.size, at::kDouble);
+      const at::Tensor places = at::arange(before * seq.size, (before + 1) * seq.size, at::kDouble);
       call.outputs[0] = call.inputs[0] + places.view({1, -1, 1}).to(call.inputs[0].scalar_type());
     }
     void backward(const Op&, OpCall& call) const override { put(call, 0, call.grad_outputs[0]); }
@@ -192,8 +191,9 @@ TEST_CASE("A gradient that is scaled by the ways is refused, with the factor") {
       const LocalDim& batch = call.dims.at(op.inputs[0].dims[0]);
       const at::Tensor& dy = call.grad_outputs[0];
       put(call, 0, dy * call.inputs[1]);
-      put(call, 1, (dy * call.inputs[0]).sum(at::IntArrayRef{0, 1}) *
-                       (double(batch.global) / double(batch.size)));
+      put(call, 1,
+          (dy * call.inputs[0]).sum(at::IntArrayRef{0, 1}) *
+              (double(batch.global) / double(batch.size)));
     }
   };
   const Written1 made = graph_with(std::make_shared<ByWays>());
@@ -325,8 +325,7 @@ class RingSum : public Written {
     const at::Tensor& dy = call.grad_outputs[0];
     put(call, 0, dy * call.inputs[1].sum(1, true));
     const bool forgets = fault_ == Fault::forgets_own_share && call.ring_steps > 1;
-    const at::Tensor share =
-        (dy * call.inputs[0]).sum(1, true).expand_as(call.inputs[1]);
+    const at::Tensor share = (dy * call.inputs[0]).sum(1, true).expand_as(call.inputs[1]);
     put(call, 1, forgets && call.ring_step == 0 ? at::zeros_like(share) : share);
   }
 
@@ -340,9 +339,9 @@ Written1 ring_graph(RingSum::Fault fault) {
   const int x = b.embed(), keys = b.rms_norm("norm", x);
   Use renamed = b.use(keys);
   renamed.dims[1] = Dim("keys");
-  const int y = b.append(
-      b.op("ring", std::make_shared<RingSum>(fault), {b.use(x), renamed}, {"keys"}),
-      {{"", b.dims(x)}})[0];
+  const int y =
+      b.append(b.op("ring", std::make_shared<RingSum>(fault), {b.use(x), renamed}, {"keys"}),
+               {{"", b.dims(x)}})[0];
   b.head_and_loss(y);
   return {std::move(b.graph), b.graph.value(y).producer};
 }
@@ -354,9 +353,11 @@ TEST_CASE("A wrong ring is refused") {
   const auto in_ring = [](const Written1& made) { return cut_by(made, {"seq"}, {"keys"}, true); };
   const Written1 right = ring_graph(Fault::none);
   must_hold(right, in_ring(right));
-  const Written1 overwrites = ring_graph(Fault::overwrites), twice = ring_graph(Fault::last_counts_twice),
+  const Written1 overwrites = ring_graph(Fault::overwrites),
+                 twice = ring_graph(Fault::last_counts_twice),
                  forgets = ring_graph(Fault::forgets_own_share);
-  CHECK(says(refusal(overwrites, in_ring(overwrites)), "ring (ring_sum), forward, cut by seq over 3"));
+  CHECK(says(refusal(overwrites, in_ring(overwrites)),
+             "ring (ring_sum), forward, cut by seq over 3"));
   CHECK(says(refusal(twice, in_ring(twice)), "keys going round"));
   CHECK(says(refusal(forgets, in_ring(forgets)), "the gradient of input 1 (norm)"));
   // With all keys at once nothing of it is wrong.
@@ -394,9 +395,7 @@ TEST_CASE("An op in fp32 alone is held to what fp32 has, and the report says so"
     void backward(const Op&, OpCall& call) const override {
       const at::Tensor dy = call.grad_outputs[0].to(at::kFloat);
       put(call, 0, (dy * call.inputs[1].to(at::kFloat)).to(at::kDouble));
-      put(call, 1, (dy * call.inputs[0].to(at::kFloat))
-                       .sum(at::IntArrayRef{0, 1})
-                       .to(at::kDouble));
+      put(call, 1, (dy * call.inputs[0].to(at::kFloat)).sum(at::IntArrayRef{0, 1}).to(at::kDouble));
     }
   };
   const Written1 made = graph_with(std::make_shared<Single>());

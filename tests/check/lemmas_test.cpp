@@ -27,9 +27,15 @@ Json llama_options() {
           {"kv_heads", 4}, {"ffn", 40},    {"vocab", 50}};
 }
 Json latent_options() {
-  return {{"layers", 2},          {"hidden", 48},          {"heads", 12},
-          {"ffn", 40},            {"vocab", 50},           {"kv_lora_rank", 32},
-          {"qk_nope_head_dim", 16}, {"qk_rope_head_dim", 10}, {"v_head_dim", 14},
+  return {{"layers", 2},
+          {"hidden", 48},
+          {"heads", 12},
+          {"ffn", 40},
+          {"vocab", 50},
+          {"kv_lora_rank", 32},
+          {"qk_nope_head_dim", 16},
+          {"qk_rope_head_dim", 10},
+          {"v_head_dim", 14},
           {"q_lora_rank", 22}};
 }
 Json gpt_options() {
@@ -56,12 +62,11 @@ void must_hold(const Graph& graph, const std::vector<Lemma>& lemmas,
 }  // namespace
 
 TEST_CASE("Every op of every model holds its lemmas, however it is cut") {
-  const std::vector<std::pair<std::string, Json>> models{
-      {"llama", llama_options()},
-      {"llama", latent_options()},
-      {"gpt", gpt_options()},
-      {"moe", moe_options("softmax", 0, 0.001)},
-      {"moe", moe_options("sigmoid", 1.25, 0)}};
+  const std::vector<std::pair<std::string, Json>> models{{"llama", llama_options()},
+                                                         {"llama", latent_options()},
+                                                         {"gpt", gpt_options()},
+                                                         {"moe", moe_options("softmax", 0, 0.001)},
+                                                         {"moe", moe_options("sigmoid", 1.25, 0)}};
   const auto& [kind, options] = models[GENERATE(0, 1, 2, 3, 4)];
   const Graph graph = graph_of(kind, options);
   const std::vector<Lemma> lemmas = every_lemma(graph);

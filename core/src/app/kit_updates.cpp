@@ -130,7 +130,9 @@ class UpdateChecker {
     twice("matrix op" + of, at::equal(once, again), 0);
     const std::string crosses = call_plugin(
         {op.name(), ""}, "made a matrix",
-        [&] { return lemmas::crosses_matrices(op, kit_matrices, {kit_rows, kit_columns}); },
+        [&] {
+          return lemmas::crosses_matrices(op, kit_matrices, {kit_rows, kit_columns});
+        },
         Stage::options);
     verdict(crosses.empty(), "matrix by matrix" + of, crosses,
             "a MatrixOp may not look across matrices: which of them a rank holds depends on the "

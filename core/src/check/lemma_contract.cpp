@@ -15,7 +15,8 @@ namespace mw::lemmas {
 namespace {
 
 constexpr double slope_tolerance = 1e-6;  // of the gradient's norm
-constexpr double noise = 1e-13;  // of the sum that is differenced; differences divide it by the step
+constexpr double noise =
+    1e-13;  // of the sum that is differenced; differences divide it by the step
 
 // The slope of sum(seed * output) along a direction in which one input is moved.
 class Slopes {
@@ -80,16 +81,16 @@ std::vector<Fault> check_adjoint(WholeOp& whole) {
     if (whole.graph().value(op.inputs[i].value).expert_load) continue;
     const at::Tensor& gradient = whole.passes(i) ? whole.seeds()[0] : whole.made().inputs[i];
     const Piece piece = piece_of(whole.traits(), i);
+    if (whole.passes(i) && !gradient.defined()) continue;  // nothing goes back
     if (!gradient.defined()) {
       faults.push_back({piece, "it makes no gradient of " + whole.input_name(i)});
       continue;
     }
     if (gradient.sizes() != whole.whole().inputs[i].sizes()) {
       double error = 0;
-      faults.push_back({piece, fmt::format("the gradient of {} is of another shape: {}",
-                                           whole.input_name(i),
-                                           difference(gradient, whole.whole().inputs[i], 0, Bound{},
-                                                      error))});
+      faults.push_back(
+          {piece, fmt::format("the gradient of {} is of another shape: {}", whole.input_name(i),
+                              difference(gradient, whole.whole().inputs[i], 0, Bound{}, error))});
       continue;
     }
     at::Tensor direction = whole.normal(gradient.sizes());
@@ -101,8 +102,8 @@ std::vector<Fault> check_adjoint(WholeOp& whole) {
     for (const double step : {1e-3, 1e-4, 1e-5}) {
       const double differences = slopes.by(step);
       if (step == 1e-3) first = differences;
-      agrees = std::abs(differences - backward) <=
-               slope_tolerance * norm + noise * slopes.size() / step;
+      agrees =
+          std::abs(differences - backward) <= slope_tolerance * norm + noise * slopes.size() / step;
       if (agrees) break;
     }
     if (agrees) continue;
@@ -179,8 +180,8 @@ class Contract {
                  const char* by) {
     for (std::size_t i = 0; i < now.size(); ++i) {
       if (!now[i].defined() || at::equal(now[i], then[i])) continue;
-      faults_.push_back({piece, fmt::format("{} overwrites {} {}, which it may only read", by, what,
-                                            i)});
+      faults_.push_back(
+          {piece, fmt::format("{} overwrites {} {}, which it may only read", by, what, i)});
     }
   }
 
@@ -248,15 +249,14 @@ class Contract {
       if (was_replaced(made, i)) continue;  // said of given ones
       const at::Tensor sum = before[i] + whole_.made().inputs[i];
       double error = 0;
-      const std::string text =
-          difference(made.inputs[i], sum, largest(before[i]), bound_, error);
+      const std::string text = difference(made.inputs[i], sum, largest(before[i]), bound_, error);
       if (text.empty()) continue;
       const bool ignores = at::allclose(made.inputs[i], whole_.made().inputs[i], 1e-9, 1e-14);
-      faults_.push_back({piece_of(whole_.traits(), i),
-                         fmt::format("the gradient of {} is not added to what is there{}: {}",
-                                     whole_.input_name(i),
-                                     ignores ? ", but overwrites it" : "", text),
-                         error});
+      faults_.push_back(
+          {piece_of(whole_.traits(), i),
+           fmt::format("the gradient of {} is not added to what is there{}: {}",
+                       whole_.input_name(i), ignores ? ", but overwrites it" : "", text),
+           error});
     }
   }
 

@@ -58,8 +58,8 @@ std::string difference(const at::Tensor& found, const at::Tensor& needed, double
   if (!found.defined()) return "nothing is there";
   if (found.sizes() != needed.sizes()) {
     error = 1;
-    return fmt::format("it has the shape [{}] where [{}] is needed",
-                       fmt::join(found.sizes(), ", "), fmt::join(needed.sizes(), ", "));
+    return fmt::format("it has the shape [{}] where [{}] is needed", fmt::join(found.sizes(), ", "),
+                       fmt::join(needed.sizes(), ", "));
   }
   if (needed.numel() == 0) return "";
   const at::Tensor f = found.to(at::kDouble).contiguous().flatten(),
@@ -74,8 +74,8 @@ std::string difference(const at::Tensor& found, const at::Tensor& needed, double
   if (most <= std::max(bound.relative * of, bound.floor)) return "";
   error = most / of;
   const std::int64_t k = at.item<std::int64_t>();
-  std::string text = fmt::format("found {:.6g} where {:.6g} is needed", f[k].item<double>(),
-                                 n[k].item<double>());
+  std::string text =
+      fmt::format("found {:.6g} where {:.6g} is needed", f[k].item<double>(), n[k].item<double>());
   if (needed.dim() > 0) text += " at " + place_of(needed, k);
   const double square = n.dot(n).item<double>();
   if (square > 0 && std::isfinite(most)) {
@@ -132,7 +132,8 @@ class Parts {
     } catch (const NotChecked&) {
       throw;
     } catch (...) {
-      faults_.push_back({piece_, "it fails on a part of what it takes whole: " + words_of_thrown()});
+      faults_.push_back(
+          {piece_, "it fails on a part of what it takes whole: " + words_of_thrown()});
       return false;
     }
   }
@@ -141,9 +142,9 @@ class Parts {
     Tensors seeds;
     for (std::size_t k = 0; k < whole_.op().outputs.size(); ++k) {
       const at::Tensor& seed = whole_.seeds()[k];
-      seeds.push_back(seed.defined() ? cut_.part(whole_.op().outputs[k], seed,
-                                                 cut_.table().arrives[k], rank.at)
-                                     : at::Tensor());
+      seeds.push_back(
+          seed.defined() ? cut_.part(whole_.op().outputs[k], seed, cut_.table().arrives[k], rank.at)
+                         : at::Tensor());
     }
     return seeds;
   }
@@ -173,10 +174,12 @@ class Parts {
     for (int t = 0; t < ways; ++t) steps.push_back(cut_.at(rank.at, t));
     Tensors outputs, saved;
     for (int t = 0; t < ways; ++t) {
-      OpCall call = call_of(steps[static_cast<std::size_t>(t)],
-                            steps[static_cast<std::size_t>(t)].inputs);
-      call.outputs = outputs;
-      call.saved = saved;
+      OpCall call =
+          call_of(steps[static_cast<std::size_t>(t)], steps[static_cast<std::size_t>(t)].inputs);
+      if (t > 0) {
+        call.outputs = outputs;
+        call.saved = saved;
+      }
       call.ring_step = t;
       call.ring_steps = ways;
       whole_.op().type->forward(whole_.op(), call);
@@ -249,8 +252,8 @@ class Parts {
       const std::string text = difference(found, needed, scale, bound_, error);
       if (text.empty() || (!worst.text.empty() && error <= worst.error)) continue;
       worst.error = error;
-      const bool part = std::any_of(lies.begin(), lies.end(),
-                                    [](const Placement& p) { return p.is_shard(); });
+      const bool part =
+          std::any_of(lies.begin(), lies.end(), [](const Placement& p) { return p.is_shard(); });
       worst.text = fmt::format("what {} of {} {} {}: {}", sum ? "the ranks make" : "a rank makes",
                                name, sum ? "does not add up to" : "is not",
                                part ? "the part of the whole's" : "what one rank makes", text);
@@ -304,8 +307,7 @@ class Parts {
     const Piece piece = piece_of(whole_.traits(), i);
     if (!whole.defined()) return;
     compare(value, whole, cut_.table().gradient[i], piece,
-            "the gradient of " + whole_.input_name(i),
-            [&](const Rank& rank) -> const at::Tensor& {
+            "the gradient of " + whole_.input_name(i), [&](const Rank& rank) -> const at::Tensor& {
               if (!cut_.rotates(i)) return rank.made.inputs.at(i);
               return home_.at({&rank - ranks_.data(), i});
             });

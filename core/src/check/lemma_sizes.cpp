@@ -8,8 +8,8 @@
 namespace mw::lemmas {
 namespace {
 
-constexpr std::int64_t small_enough = 8;    // stays as it is
-constexpr std::int64_t small_whole = 16;    // ... where it must be whole
+constexpr std::int64_t small_enough = 8;      // stays as it is
+constexpr std::int64_t small_whole = 16;      // ... where it must be whole
 constexpr std::int64_t most_cells = 1 << 20;  // of one value
 
 struct Class {
@@ -117,9 +117,9 @@ class Search {
 
   void propose(Class& c) const {
     const bool fits = c.actual % c.unit == 0;
-    const bool stays = shrink_ == Shrink::none || (shrink_ == Shrink::cut && c.whole) ||
-                       (!c.rows && !c.follows && !c.uneven &&
-                        c.actual <= (c.whole ? small_whole : small_enough));
+    const bool stays =
+        shrink_ == Shrink::none || (shrink_ == Shrink::cut && c.whole) ||
+        (!c.rows && !c.follows && !c.uneven && c.actual <= (c.whole ? small_whole : small_enough));
     if (stays && fits) {
       c.candidates = {c.actual};
       return;
@@ -173,20 +173,35 @@ class Search {
         if (b < a) continue;
         for (const std::size_t c : widths) {
           if (c == a || c == b) continue;
-          if (actual(a) + actual(b) == actual(c)) sums_.push_back({{a, b}, {c}});
+          if (actual(a) + actual(b) == actual(c)) add_up({{a, b}, {c}});
           for (const std::size_t d : widths) {
             if (d < c || d == a || d == b) continue;
-            if (actual(a) + actual(b) == actual(c) + actual(d)) sums_.push_back({{a, b}, {c, d}});
+            if (actual(a) + actual(b) == actual(c) + actual(d)) add_up({{a, b}, {c, d}});
           }
         }
       }
     }
   }
 
+  // What is larger in a sum stays larger, so that no part of it vanishes.
+  void add_up(const Sum& sum) {
+    std::vector<std::size_t> all = sum.left;
+    all.insert(all.end(), sum.right.begin(), sum.right.end());
+    for (const std::size_t a : all) {
+      for (const std::size_t b : all) {
+        if (classes_[a].actual < classes_[b].actual) strictly_.insert({a, b});
+      }
+    }
+    sums_.push_back(sum);
+  }
+
   bool holds() const {
     const auto known = [&](std::size_t c) { return chosen_[c] > 0; };
     for (const auto& [a, b] : smaller_) {
       if (ordered_ && known(a) && known(b) && chosen_[a] > chosen_[b]) return false;
+    }
+    for (const auto& [a, b] : strictly_) {
+      if (known(a) && known(b) && chosen_[a] >= chosen_[b]) return false;
     }
     for (const auto& [a, b] : divides_) {
       if (!known(a) || !known(b) || a == b) continue;
@@ -223,7 +238,7 @@ class Search {
   std::map<Dim, std::size_t> class_of_;
   std::vector<Class> classes_;
   std::vector<std::size_t> order_;
-  std::set<std::pair<std::size_t, std::size_t>> smaller_, divides_;
+  std::set<std::pair<std::size_t, std::size_t>> smaller_, strictly_, divides_;
   std::vector<Sum> sums_;
   std::vector<std::int64_t> chosen_;
   bool ordered_ = true;

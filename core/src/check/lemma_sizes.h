@@ -21,9 +21,9 @@ struct SmallAxis {
 // How far sizes are changed. An op's own numbers (how many choices a token has) have to fit its
 // dims, and nobody but its author knows which; so what refuses one way is tried in the next.
 enum class Shrink : std::uint8_t {
-  all,    // all but those that are small already
-  cut,    // dims that must be whole stay as they are
-  none,   // only what cannot be cut as it is
+  all,   // all but those that are small already
+  cut,   // dims that must be whole stay as they are
+  none,  // only what cannot be cut as it is
 };
 
 // Of each dim of these ops, or nothing where there are none or they would be large. What holds for

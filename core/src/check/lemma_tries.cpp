@@ -41,8 +41,8 @@ std::string text_of(const Graph& graph, const Op& op) {
                        value.expert_load ? 1 : 0);
   };
   for (const Use& use : op.inputs) {
-    text += fmt::format(" in {}{}{}{}", text_of(use.dims), use.additive ? 1 : 0,
-                        use.linear ? 1 : 0, value_text(use.value));
+    text += fmt::format(" in {}{}{}{}", text_of(use.dims), use.additive ? 1 : 0, use.linear ? 1 : 0,
+                        value_text(use.value));
   }
   for (std::size_t k = 0; k < op.outputs.size(); ++k)
     text += fmt::format(" out {}{}", text_of(op.output_dims[k]), value_text(op.outputs[k]));

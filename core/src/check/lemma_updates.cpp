@@ -31,8 +31,7 @@ std::string unlike(const UpdateOperands& found, const UpdateOperands& needed, bo
   for (std::size_t i = 0; i < needed.tensors.size(); ++i) {
     if (i == 1 && !direction) continue;
     double error = 0;
-    const std::string text =
-        difference(found.tensors[i], needed.tensors[i], 0, rounding, error);
+    const std::string text = difference(found.tensors[i], needed.tensors[i], 0, rounding, error);
     if (!text.empty()) return fmt::format("{}: {}", names[std::min<std::size_t>(i, 2)], text);
   }
   return "";

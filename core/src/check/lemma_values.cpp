@@ -122,8 +122,8 @@ WholeOp::WholeOp(const Graph& graph, int op, const std::map<Dim, std::int64_t>& 
     const double largest = output.numel() > 0 ? output.abs().max().item<double>() : 0;
     seeds_.emplace_back();
     if (value.needs_grad && traits().differentiable)
-      seeds_.back() = normal(output.sizes()).to(output.scalar_type()) /
-                      (largest > 0 ? largest : 1.0);
+      seeds_.back() =
+          normal(output.sizes()).to(output.scalar_type()) / (largest > 0 ? largest : 1.0);
   }
   const bool goes_back = std::any_of(seeds_.begin(), seeds_.end(),
                                      [](const at::Tensor& seed) { return seed.defined(); });
@@ -149,8 +149,7 @@ std::vector<std::int64_t> WholeOp::shape_of(const Dims& dims) const {
   std::vector<std::int64_t> shape;
   const bool rows = graph_.sparse.has(dims);
   if (rows) {
-    shape.push_back(
-        std::accumulate(rows_.counts.begin(), rows_.counts.end(), std::int64_t{0}));
+    shape.push_back(std::accumulate(rows_.counts.begin(), rows_.counts.end(), std::int64_t{0}));
   }
   for (const Dim dim : dims) {
     if (!rows || !contains(graph_.sparse.dims, dim)) shape.push_back(graph_.size(dim));
@@ -206,9 +205,8 @@ OpCase WholeOp::case_of(int index) {
     c.wants.push_back(value.needs_grad && value.scalar == Scalar::real &&
                       graph_.traits(index).differentiable && !(i < passes.size() && passes[i]));
   }
-  const bool has_rows = std::any_of(op.inputs.begin(), op.inputs.end(), [&](const Use& use) {
-    return is_sparse(graph_, use.value);
-  });
+  const bool has_rows = std::any_of(op.inputs.begin(), op.inputs.end(),
+                                    [&](const Use& use) { return is_sparse(graph_, use.value); });
   if (has_rows) c.rows = rows_.counts;
   return c;
 }

@@ -43,8 +43,8 @@ class WholeOp {
   int index() const { return op_; }
   const Op& op() const { return graph_.ops()[static_cast<std::size_t>(op_)]; }
   const OpTraits& traits() const { return graph_.traits(op_); }
-  const OpCase& whole() const { return whole_; }  // its operands
-  const Made& made() const { return made_; }      // forward, and backward in fresh tensors
+  const OpCase& whole() const { return whole_; }   // its operands
+  const Made& made() const { return made_; }       // forward, and backward in fresh tensors
   const Tensors& seeds() const { return seeds_; }  // gradients of the outputs
   at::Generator& generator() { return generator_; }
   at::Tensor normal(at::IntArrayRef shape);

@@ -153,7 +153,8 @@ LocalRows CutOp::rows(const Layout& layout, const Coordinates& at) const {
 Coordinates CutOp::before(const Coordinates& at, int ring_step) const {
   Coordinates there = at;
   for (std::size_t a = 0; a < axes_.size(); ++a) {
-    if (axes_[a].ring) there[a] = ((at[a] - ring_step) % axes_[a].ways + axes_[a].ways) % axes_[a].ways;
+    if (axes_[a].ring)
+      there[a] = ((at[a] - ring_step) % axes_[a].ways + axes_[a].ways) % axes_[a].ways;
   }
   return there;
 }
@@ -221,8 +222,7 @@ at::Tensor CutOp::operand(int op, std::size_t input, const Layout& need, const C
   return part(use.value, share, lies, at);
 }
 
-OpCase CutOp::case_of(int op, const proving::OpTable& table, const Coordinates& at,
-                      int ring_step) {
+OpCase CutOp::case_of(int op, const proving::OpTable& table, const Coordinates& at, int ring_step) {
   const Graph& graph = whole_.graph();
   const Op& what = graph.ops()[static_cast<std::size_t>(op)];
   OpCase c{what, program_.local_dims(op, at, ring_step), {}, {}, {}, {}};

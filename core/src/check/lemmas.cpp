@@ -50,12 +50,11 @@ std::vector<SmallAxis> axes_of(const Graph& graph, const Group& group) {
     SmallAxis axis{Dim(name), {}, 2, false};
     if (next < group.follow.size()) {
       const Dim follower(group.follow[next]);
-      const bool round = group.ring && follower == rotates &&
-                         own_name(graph, op, follower) == axis.cut;
-      const bool follows =
-          std::any_of(op.follows.begin(), op.follows.end(), [&](const auto& pair) {
-            return pair.first == follower && pair.second == axis.cut;
-          });
+      const bool round =
+          group.ring && follower == rotates && own_name(graph, op, follower) == axis.cut;
+      const bool follows = std::any_of(op.follows.begin(), op.follows.end(), [&](const auto& pair) {
+        return pair.first == follower && pair.second == axis.cut;
+      });
       if (round || follows) {
         axis.follow = follower;
         axis.ring = round;
@@ -106,7 +105,8 @@ class Checker {
     }
     std::string about = fmt::format("parts {} {} {}", group.carried, group.ring, backward);
     for (const SmallAxis& axis : axes)
-      about += fmt::format(" {}/{}", axis.cut.name(), axis.follow.valid() ? axis.follow.name() : "");
+      about +=
+          fmt::format(" {}/{}", axis.cut.name(), axis.follow.valid() ? axis.follow.name() : "");
     for (const Dim dim : permuted) about += " permuted " + dim.name();
     take(group.op, axes, about, count, [&](WholeOp& whole, const Bound& bound, Outcome& outcome) {
       for (const bool in_order : {true, false}) {
@@ -121,19 +121,23 @@ class Checker {
   }
 
   void alone(int op, bool backward) {
+    adjoint(op, backward);
     const std::vector<SmallAxis> axes;
     take(op, axes, "contract", 1, [&](WholeOp& whole, const Bound& bound, Outcome& outcome) {
       say(whole.op(), "", check_contract(whole, bound),
-          "OpCall in meshwright/op.h says where gradients go and what may be overwritten",
-          outcome);
+          "OpCall in meshwright/op.h says where gradients go and what may be overwritten", outcome);
     });
+  }
+
+  void adjoint(int op, bool backward) {
     if (!backward || !graph_.traits(op).differentiable) return;
     const Op& what = graph_.ops()[static_cast<std::size_t>(op)];
     if (is_straight_through(what)) {
-      leave_out(fmt::format("{}: it says that its gradient is meant to be no derivative",
-                            what.kind()));
+      leave_out(
+          fmt::format("{}: it says that its gradient is meant to be no derivative", what.kind()));
       return;
     }
+    const std::vector<SmallAxis> axes;
     take(op, axes, "adjoint", 1, [&](WholeOp& whole, const Bound& bound, Outcome& outcome) {
       if (whole.whole().inputs.empty()) return;
       if (bound.relative > Bound{}.relative) {
@@ -157,9 +161,10 @@ class Checker {
     });
     if (!is_loss) return;
     if (!what.has(batch) || contains(what.whole, batch)) {
-      leave_out(fmt::format("{}: a loss that is made of a whole batch, so that microbatches have "
-                            "losses of their own",
-                            what.kind()));
+      leave_out(
+          fmt::format("{}: a loss that is made of a whole batch, so that microbatches have "
+                      "losses of their own",
+                      what.kind()));
       return;
     }
     parts({op, {"batch"}, {}, false, false}, backward, 1);

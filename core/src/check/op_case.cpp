@@ -13,6 +13,8 @@ OpCall call_of(const OpCase& c, const Tensors& inputs) {
   for (const at::Tensor& input : inputs) {
     if (input.defined() && input.is_floating_point()) call.real = input.scalar_type();
   }
+  call.outputs.resize(c.op.output_dims.size());
+  call.saved.resize(c.op.type->traits(c.op).saved.size());
   call.accumulate.assign(inputs.size(), false);
   call.rows = c.rows;
   return call;
