@@ -1,0 +1,185 @@
+// Derivatives and rings that are wrong, ops in fp32, and optimizers that look across elements.
+#include <catch2/catch.hpp>
+
+#include "check/lemma_updates.h"
+#include "meshwright/straight_through.h"
+#include "support/setup.h"
+#include "written_op.h"
+
+using namespace mw;
+using namespace mw::test;
+
+TEST_CASE("Gradients of two operands that are swapped are refused (TrainVerify 11)") {
+  // Turns two vectors, as a rotary embedding does queries and keys.
+  struct Turns : Written {
+    void forward(const Op&, OpCall& call) const override {
+      call.outputs[0] = call.inputs[0] * 2;
+      call.outputs[1] = call.inputs[1] * 3;
+    }
+    void backward(const Op&, OpCall& call) const override {
+      put(call, 0, call.grad_outputs[1] * 3);
+      put(call, 1, call.grad_outputs[0] * 2);
+    }
+  };
+  Builder b("test", 4, 10, 160);
+  b.decoder_dims(50, 16, 4, 2, 24);
+  const int x = b.embed(), other = b.rms_norm("norm", x);
+  const std::vector<int> both =
+      b.append(b.op("turns", std::make_shared<Turns>(), {b.use(x), b.use(other)}),
+               {{"turns.q", b.dims(x)}, {"turns.k", b.dims(x)}});
+  b.head_and_loss(b.add("sum", both[0], both[1]));
+  const int op = b.graph.value(both[0]).producer;
+  const WithOp made{std::move(b.graph), op};
+  const LemmaReport report = check_lemmas(made.graph, cut_by(made, {}));
+  REQUIRE(report.failures.size() >= 2);
+  CHECK(says(report.failures[0], "the gradient of input 0 (embedding) is not the derivative"));
+}
+
+namespace {
+
+// y (batch, seq, hidden) = x times the sum over all keys: each step of a ring adds its shard's.
+class RingSum : public Written {
+ public:
+  enum class Fault { none, overwrites, last_counts_twice, forgets_own_share };
+  explicit RingSum(Fault fault) : fault_(fault) {}
+  std::string kind() const override { return "ring_sum"; }
+  OpTraits traits(const Op& op) const override {
+    OpTraits traits = Written::traits(op);
+    traits.rotates = Dim("keys");
+    return traits;
+  }
+  void forward(const Op&, OpCall& call) const override {
+    at::Tensor sum = call.inputs[1].sum(1, true) * call.inputs[0];
+    if (fault_ == Fault::last_counts_twice && call.ring_steps > 1 &&
+        call.ring_step + 1 == call.ring_steps)
+      sum = sum * 2;
+    if (call.ring_step > 0 && fault_ != Fault::overwrites) {
+      call.outputs[0].add_(sum);
+    } else {
+      call.outputs[0] = sum;
+    }
+  }
+  void backward(const Op&, OpCall& call) const override {
+    const at::Tensor& dy = call.grad_outputs[0];
+    put(call, 0, dy * call.inputs[1].sum(1, true));
+    const bool forgets = fault_ == Fault::forgets_own_share && call.ring_steps > 1;
+    const at::Tensor share = (dy * call.inputs[0]).sum(1, true).expand_as(call.inputs[1]);
+    put(call, 1, forgets && call.ring_step == 0 ? at::zeros_like(share) : share);
+  }
+
+ private:
+  const Fault fault_;
+};
+
+WithOp ring_graph(RingSum::Fault fault) {
+  Builder b("test", 4, 10, 160);
+  b.decoder_dims(50, 16, 4, 2, 24);
+  const int x = b.embed(), keys = b.rms_norm("norm", x);
+  Use renamed = b.use(keys);
+  renamed.dims[1] = Dim("keys");
+  const int y =
+      b.append(b.op("ring", std::make_shared<RingSum>(fault), {b.use(x), renamed}, {"keys"}),
+               {{"", b.dims(x)}})[0];
+  b.head_and_loss(y);
+  return {std::move(b.graph), b.graph.value(y).producer};
+}
+
+}  // namespace
+
+TEST_CASE("A wrong ring is refused") {
+  using Fault = RingSum::Fault;
+  const auto in_ring = [](const WithOp& made) { return cut_by(made, {"seq"}, {"keys"}, true); };
+  const WithOp right = ring_graph(Fault::none);
+  must_hold(right, in_ring(right));
+  const WithOp overwrites = ring_graph(Fault::overwrites),
+               twice = ring_graph(Fault::last_counts_twice),
+               forgets = ring_graph(Fault::forgets_own_share);
+  CHECK(says(refusal(overwrites, in_ring(overwrites)),
+             "ring (ring_sum), forward, cut by seq over 3"));
+  CHECK(says(refusal(twice, in_ring(twice)), "keys going round"));
+  CHECK(says(refusal(forgets, in_ring(forgets)), "the gradient of input 1 (norm)"));
+  // With all keys at once nothing of it is wrong.
+  must_hold(forgets, cut_by(forgets, {"seq"}));
+}
+
+TEST_CASE("A gradient that is no derivative is refused, unless the op says so") {
+  struct Half : Written {
+    void forward(const Op&, OpCall& call) const override {
+      call.outputs[0] = call.inputs[0].square();
+    }
+    void backward(const Op&, OpCall& call) const override {
+      put(call, 0, call.grad_outputs[0] * call.inputs[0]);
+    }
+  };
+  struct SaysSo final : Half, StraightThrough {};
+  const WithOp half = graph_with(std::make_shared<Half>(), false),
+               says_so = graph_with(std::make_shared<SaysSo>(), false);
+  const Problem problem = refusal(half, cut_by(half, {}));
+  CHECK(says(problem, "the gradient of input 0 (embedding) is not the derivative of forward"));
+  CHECK(says(problem, ", 0.5 times that"));
+  CHECK(problem.hint.find("meshwright/straight_through.h") != std::string::npos);
+  const LemmaReport report = check_lemmas(says_so.graph, cut_by(says_so, {"batch"}));
+  CHECK(report.failures.empty());
+  REQUIRE(report.not_checked.size() == 1);
+  CHECK(report.not_checked[0].find("meant to be no derivative") != std::string::npos);
+}
+
+TEST_CASE("An op in fp32 alone is held to what fp32 has, and the report says so") {
+  struct Single : Scaled {
+    void forward(const Op&, OpCall& call) const override {
+      call.outputs[0] =
+          (call.inputs[0].to(at::kFloat) * call.inputs[1].to(at::kFloat)).to(at::kDouble);
+    }
+    void backward(const Op&, OpCall& call) const override {
+      const at::Tensor dy = call.grad_outputs[0].to(at::kFloat);
+      put(call, 0, (dy * call.inputs[1].to(at::kFloat)).to(at::kDouble));
+      put(call, 1, (dy * call.inputs[0].to(at::kFloat)).sum(at::IntArrayRef{0, 1}).to(at::kDouble));
+    }
+  };
+  const WithOp made = graph_with(std::make_shared<Single>());
+  const LemmaReport report = check_lemmas(made.graph, cut_by(made, {"batch"}));
+  for (const Problem& failure : report.failures) FAIL_CHECK(failure.message);
+  CHECK(!report.not_checked.empty());
+}
+
+TEST_CASE("Optimizers that look across elements or matrices are refused") {
+  struct Crosses : ElementOp {
+    std::string name() const override { return "crosses"; }
+    void run(const UpdateCall& call) const override {
+      call.parameter.add_(call.gradient, -call.lr / (1 + call.gradient.norm().item<double>()));
+    }
+  };
+  struct ByPlace : ElementOp {
+    std::string name() const override { return "by_place"; }
+    void run(const UpdateCall& call) const override {
+      call.parameter.addcmul_(call.gradient,
+                              at::arange(call.gradient.numel(), call.gradient.options()));
+    }
+  };
+  struct AcrossStack : MatrixOp {
+    std::string name() const override { return "across"; }
+    at::Tensor run(const at::Tensor& stack) const override { return stack / stack.norm(); }
+    Cost cost(std::int64_t, std::int64_t, std::int64_t, int) const override { return {}; }
+  };
+  const Crosses crosses;
+  const ByPlace by_place;
+  const AcrossStack across;
+  const auto one = [](const UpdateRule& rule) {
+    const std::vector<std::string> faults = lemmas::update_faults(rule);
+    REQUIRE(faults.size() == 1);
+    return faults.front();
+  };
+  CHECK(one({.states = {}, .apply = &crosses}).find("two halves give other numbers") !=
+        std::string::npos);
+  CHECK(one({.states = {}, .apply = &by_place}).find("the update by_place") != std::string::npos);
+  CHECK(one({.states = {}, .whole = &across}).find("another one in their stack than alone") !=
+        std::string::npos);
+  for (const char* name : {"adamw", "sgd", "muon"}) {
+    const auto optimizer = made<Optimizer>("optimizer", name, {{"lr", 1e-3}});
+    for (const bool matrices : {false, true}) {
+      if (matrices && !optimizer->takes_matrices()) continue;
+      for (const std::string& fault : lemmas::update_faults(optimizer->rule(matrices)))
+        FAIL_CHECK(fault);
+    }
+  }
+}
