@@ -130,7 +130,8 @@ TEST_CASE("A loss over the tokens of its own part is refused (TrainVerify 13)") 
   const int x = b.embed();
   const int loss = b.append(b.op("mean", std::make_shared<Mean>(), {b.use(x)}), {{"", {}}})[0];
   b.graph.loss = loss;
-  const WithOp made{std::move(b.graph), b.graph.value(loss).producer};
+  const int op = b.graph.value(loss).producer;
+  const WithOp made{std::move(b.graph), op};
   // Not cut at all, it is a sum over microbatches all the same.
   const Problem problem = refusal(made, cut_by(made, {}));
   CHECK(says(problem, "cut by batch over 2 ranks"));

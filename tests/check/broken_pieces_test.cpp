@@ -81,7 +81,8 @@ WithOp ring_graph(RingSum::Fault fault) {
       b.append(b.op("ring", std::make_shared<RingSum>(fault), {b.use(x), renamed}, {"keys"}),
                {{"", b.dims(x)}})[0];
   b.head_and_loss(y);
-  return {std::move(b.graph), b.graph.value(y).producer};
+  const int op = b.graph.value(y).producer;
+  return {std::move(b.graph), op};
 }
 
 }  // namespace

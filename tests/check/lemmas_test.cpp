@@ -27,16 +27,16 @@ Json llama_options() {
           {"kv_heads", 4}, {"ffn", 40},    {"vocab", 50}};
 }
 Json latent_options() {
-  return {{"layers", 2},
-          {"hidden", 48},
-          {"heads", 12},
-          {"ffn", 40},
-          {"vocab", 50},
-          {"kv_lora_rank", 32},
-          {"qk_nope_head_dim", 16},
-          {"qk_rope_head_dim", 10},
-          {"v_head_dim", 14},
-          {"q_lora_rank", 22}};
+  Json options = llama_options();
+  options.erase("kv_heads");
+  options.update({{"kv_lora_rank", 32},
+                  {"q_lora_rank", 22},
+                  {"qk_nope_head_dim", 16},
+                  {"qk_rope_head_dim", 10},
+                  {"v_head_dim", 14},
+                  {"experts", 16},
+                  {"top_k", 3}});
+  return options;
 }
 Json gpt_options() {
   return {{"layers", 2}, {"hidden", 48}, {"heads", 12}, {"vocab", 50}, {"tied", true}};
@@ -63,7 +63,7 @@ void must_hold(const Graph& graph, const std::vector<Lemma>& lemmas,
 
 TEST_CASE("Every op of every model holds its lemmas, however it is cut") {
   const std::vector<std::pair<std::string, Json>> models{{"llama", llama_options()},
-                                                         {"llama", latent_options()},
+                                                         {"moe", latent_options()},
                                                          {"gpt", gpt_options()},
                                                          {"moe", moe_options("softmax", 0, 0.001)},
                                                          {"moe", moe_options("sigmoid", 1.25, 0)}};

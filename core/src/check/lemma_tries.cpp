@@ -74,10 +74,12 @@ class Attempts {
   Outcome run(const Try& body) {
     for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
       for (const Shrink shrink : {Shrink::all, Shrink::cut, Shrink::none}) {
-        for (const Draw draw : {Draw::random, Draw::made}) {
-          Outcome outcome;
-          if (once(type, shrink, draw, body, outcome)) return outcome;
-        }
+        Outcome drawn, made;
+        const bool takes_drawn = once(type, shrink, Draw::random, body, drawn);
+        if (takes_drawn && drawn.failures.empty()) return drawn;
+        // What no op before it makes, an op need not take.
+        if (once(type, shrink, Draw::made, body, made)) return made;
+        if (takes_drawn) return drawn;
       }
     }
     Outcome outcome;

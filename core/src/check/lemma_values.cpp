@@ -27,6 +27,12 @@ int maker_of_rows(const Graph& graph, int value) {
   return -1;
 }
 
+// Whether a value that an op makes is made: indices always, and what has no gradient, as those are
+// tables, whose numbers hang together (of a rotation).
+bool is_made(const Value& value, Draw draw, int depth) {
+  return value.scalar == Scalar::index || !value.needs_grad || (draw == Draw::made && depth == 0);
+}
+
 class Makers {
  public:
   Makers(const Graph& graph, Draw draw) : graph_(graph), draw_(draw) {}
@@ -41,9 +47,8 @@ class Makers {
         const int maker = maker_of_rows(graph_, use.value);
         if (maker >= 0) add(maker, depth + 1);
       }
-      if (value.source != Value::Source::op) continue;
-      const bool made = value.scalar == Scalar::index || (draw_ == Draw::made && depth == 0);
-      if (made) add(value.producer, depth + 1);
+      if (value.source == Value::Source::op && is_made(value, draw_, depth))
+        add(value.producer, depth + 1);
     }
   }
   std::vector<int> take() { return std::move(list_); }
@@ -184,8 +189,7 @@ const at::Tensor& WholeOp::draw(int index, int depth) {
     find_rows(index);
     if (values_.count(index) > 0) return values_.at(index);
   }
-  const bool made = value.scalar == Scalar::index || (how_ == Draw::made && depth == 0);
-  if (made && value.source == Value::Source::op) {
+  if (value.source == Value::Source::op && is_made(value, how_, depth)) {
     make(value.producer, depth + 1);
     return values_.at(index);
   }

@@ -23,8 +23,9 @@ struct NotChecked : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// How whole operands are drawn: all reals at random, or those that ops make by these ops, of
-// operands that are drawn (the statistics of a loss are positive).
+// How whole operands are drawn: reals at random, or those that ops make by these ops, of operands
+// that are drawn (the statistics of a loss are positive). Indices and what has no gradient are made
+// in any case.
 enum class Draw : std::uint8_t { random, made };
 
 // An op whose operands are drawn, and the ops that make what cannot be drawn: indices, the rows of
