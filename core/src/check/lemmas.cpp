@@ -40,26 +40,27 @@ Dim own_name(const Graph& graph, const Op& op, Dim called) {
   return called;
 }
 
-// An axis for each way in which the lemma's axes cut the op. Several that cut it alike are one.
-std::vector<SmallAxis> axes_of(const Graph& graph, const Group& group) {
+// An axis for each way in which the lemma's axes cut the op, where the dim that goes round (if one
+// does) goes with the cuts that `round` has. Several that cut it alike are one.
+std::vector<SmallAxis> axes_of(const Graph& graph, const Group& group,
+                               const std::vector<bool>& round) {
   const Op& op = graph.ops()[static_cast<std::size_t>(group.op)];
+  std::vector<std::string> followers = group.follow;
   const Dim rotates = graph.traits(group.op).rotates;
+  if (group.ring) std::erase(followers, rotates.name());
   std::vector<SmallAxis> axes;
   std::size_t next = 0;
-  for (const std::string& name : group.cut) {
-    SmallAxis axis{Dim(name), {}, 2, false};
-    if (next < group.follow.size()) {
-      const Dim follower(group.follow[next]);
-      const bool round =
-          group.ring && follower == rotates && own_name(graph, op, follower) == axis.cut;
-      const bool follows = std::any_of(op.follows.begin(), op.follows.end(), [&](const auto& pair) {
-        return pair.first == follower && pair.second == axis.cut;
-      });
-      if (round || follows) {
-        axis.follow = follower;
-        axis.ring = round;
-        ++next;
-      }
+  for (std::size_t c = 0; c < group.cut.size(); ++c) {
+    SmallAxis axis{Dim(group.cut[c]), {}, 2, false};
+    const auto follows = [&](const auto& pair) {
+      return pair.first.name() == followers[next] && pair.second == axis.cut;
+    };
+    if (round[c]) {
+      axis.follow = rotates;
+      axis.ring = true;
+    } else if (next < followers.size() &&
+               std::any_of(op.follows.begin(), op.follows.end(), follows)) {
+      axis.follow = Dim(followers[next++]);
     }
     const auto alike = [&](const SmallAxis& other) {
       return other.cut == axis.cut && other.follow == axis.follow;
@@ -72,6 +73,30 @@ std::vector<SmallAxis> axes_of(const Graph& graph, const Group& group) {
     if (axis.ring || (uneven && axes.size() == 1)) axis.ways = 3;
   }
   return axes;
+}
+
+// The same for each of the cuts with which the dim may go round: a lemma does not say whether an
+// axis that cuts the tokens stands inside or outside of the ring.
+std::vector<std::vector<SmallAxis>> all_axes_of(const Graph& graph, const Group& group) {
+  const Op& op = graph.ops()[static_cast<std::size_t>(group.op)];
+  const Dim rotates = graph.traits(group.op).rotates;
+  const std::string own = rotates.valid() ? own_name(graph, op, rotates).name() : "";
+  std::vector<std::size_t> places;
+  for (std::size_t c = 0; group.ring && c < group.cut.size(); ++c) {
+    if (group.cut[c] == own) places.push_back(c);
+  }
+  const auto count = std::min<std::ptrdiff_t>(
+      std::count(group.follow.begin(), group.follow.end(), rotates.valid() ? rotates.name() : ""),
+      static_cast<std::ptrdiff_t>(places.size()));
+  std::vector<bool> chosen(places.size(), false);
+  std::fill(chosen.end() - (group.ring ? count : 0), chosen.end(), true);
+  std::vector<std::vector<SmallAxis>> all;
+  do {
+    std::vector<bool> round(group.cut.size(), false);
+    for (std::size_t p = 0; p < places.size(); ++p) round[places[p]] = chosen[p];
+    all.push_back(axes_of(graph, group, round));
+  } while (std::next_permutation(chosen.begin(), chosen.end()));
+  return all;
 }
 
 constexpr std::size_t most_faults = 3;  // of one op that are said
@@ -97,27 +122,10 @@ class Checker {
       : graph_(graph), options_(options), report_(report) {}
 
   void parts(const Group& group, bool backward, int count) {
-    const std::vector<SmallAxis> axes = axes_of(graph_, group);
-    const std::vector<Dim> permuted = permuted_of(group.op);
-    if (axes.empty() && !group.carried && permuted.empty()) {
-      report_.checked += count;  // the op is whole
-      return;
+    for (const std::vector<SmallAxis>& axes : all_axes_of(graph_, group)) {
+      parts(group, axes, backward, count);
+      count = 0;  // of the lemma each axis is one more case
     }
-    std::string about = fmt::format("parts {} {} {}", group.carried, group.ring, backward);
-    for (const SmallAxis& axis : axes)
-      about +=
-          fmt::format(" {}/{}", axis.cut.name(), axis.follow.valid() ? axis.follow.name() : "");
-    for (const Dim dim : permuted) about += " permuted " + dim.name();
-    take(group.op, axes, about, count, [&](WholeOp& whole, const Bound& bound, Outcome& outcome) {
-      for (const bool in_order : {true, false}) {
-        if (!in_order && permuted.empty()) continue;
-        CutOp cut(whole, axes, group.carried, in_order ? std::vector<Dim>{} : permuted);
-        say(whole.op(), cut.text(), check_parts(whole, cut, backward, bound),
-            "a kernel computes the part that OpCall::dims says, and leaves a sum's share where a "
-            "dim is contracted (meshwright/op.h); a dim that it needs whole is declared whole",
-            outcome);
-      }
-    });
   }
 
   void alone(int op, bool backward) {
@@ -176,6 +184,29 @@ class Checker {
   }
 
  private:
+  void parts(const Group& group, const std::vector<SmallAxis>& axes, bool backward, int count) {
+    const std::vector<Dim> permuted = permuted_of(group.op);
+    if (axes.empty() && !group.carried && permuted.empty()) {
+      report_.checked += count;  // the op is whole
+      return;
+    }
+    std::string about = fmt::format("parts {} {} {}", group.carried, group.ring, backward);
+    for (const SmallAxis& axis : axes)
+      about +=
+          fmt::format(" {}/{}", axis.cut.name(), axis.follow.valid() ? axis.follow.name() : "");
+    for (const Dim dim : permuted) about += " permuted " + dim.name();
+    take(group.op, axes, about, count, [&](WholeOp& whole, const Bound& bound, Outcome& outcome) {
+      for (const bool in_order : {true, false}) {
+        if (!in_order && permuted.empty()) continue;
+        CutOp cut(whole, axes, group.carried, in_order ? std::vector<Dim>{} : permuted);
+        say(whole.op(), cut.text(), check_parts(whole, cut, backward, bound),
+            "a kernel computes the part that OpCall::dims says, and leaves a sum's share where a "
+            "dim is contracted (meshwright/op.h); a dim that it needs whole is declared whole",
+            outcome);
+      }
+    });
+  }
+
   std::vector<Dim> permuted_of(int op) const {
     const Op& what = graph_.ops()[static_cast<std::size_t>(op)];
     std::vector<Dim> dims;
