@@ -45,7 +45,7 @@ TEST_CASE("An op that overwrites what it may only read is refused") {
     }
   };
   const WithOp made = graph_with(std::make_shared<Spoils>());
-  CHECK(says(refusal(made, cut_by(made, {})), "forward overwrites input 0"));
+  CHECK(one_says(made, cut_by(made, {}), "forward overwrites input 0"));
 }
 
 TEST_CASE("An op that is wrong for uneven parts alone is refused") {

@@ -1,6 +1,7 @@
 // An op whose forward and backward a test writes, in a graph around it, and what its lemmas say.
 #pragma once
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <memory>
 #include <string>
@@ -89,6 +90,15 @@ inline Problem refusal(const WithOp& made, const std::vector<Lemma>& lemmas) {
   }
   REQUIRE(!report.failures.empty());
   return report.failures.front();
+}
+// Whether one of the failures says this.
+inline bool one_says(const WithOp& made, const std::vector<Lemma>& lemmas,
+                     const std::string& text) {
+  const LemmaReport report = check_lemmas(made.graph, lemmas);
+  for (const Problem& failure : report.failures) UNSCOPED_INFO(failure.message);
+  return std::any_of(report.failures.begin(), report.failures.end(), [&](const Problem& failure) {
+    return failure.message.find(text) != std::string::npos;
+  });
 }
 inline bool says(const Problem& problem, const std::string& text) {
   return problem.message.find(text) != std::string::npos;
