@@ -9,7 +9,7 @@
 #include <set>
 
 #include "lemma_graphs.h"
-#include "support/setup.h"
+#include "support/mixes.h"
 
 using namespace mw;
 using namespace mw::test;
@@ -102,6 +102,35 @@ TEST_CASE("What was tried before is remembered, and forgotten") {
   Json wider = llama_options();
   wider["layers"] = 3;
   CHECK(check_lemmas(graph_of("llama", wider), lemmas).checked == first.checked);
-  WARN(fmt::format("{} lemmas in {:.3f} s, then in {:.3f} s", first.checked, first.seconds,
-                   again.seconds));
+}
+
+TEST_CASE("The lemmas of every mix hold, and none is left out") {
+  forget_lemmas();
+  std::set<std::string> kinds;
+  for (const NamedMix& mix : all_mixes()) {
+    INFO(mix.name);
+    const std::vector<Program> programs = experiment(mix.setup).plan->programs;
+    const Proof proof = prove(programs);
+    CHECK(proof.lemmas.size() > 10);
+    const LemmaReport report = check_lemmas(programs, proof.lemmas);
+    for (const Problem& failure : report.failures) FAIL_CHECK(failure.message);
+    for (const std::string& what : report.not_checked) FAIL_CHECK(what);
+    CHECK(report.checked > static_cast<int>(proof.lemmas.size()));
+    for (const Lemma& lemma : proof.lemmas) kinds.insert(lemma.kind);
+  }
+  for (const char* kind :
+       {"attention", "linear", "rms_norm", "ce_loss", "expert_linear", "combine"})
+    CHECK(kinds.count(kind) == 1);
+}
+
+TEST_CASE("Lemmas of a large model are tried at the sizes of a small one") {
+  const Json options = {{"layers", 4},   {"hidden", 4096}, {"heads", 32},
+                        {"kv_heads", 8}, {"ffn", 14336},   {"vocab", 128256}};
+  const Graph graph = graph_of("llama", options, 2, 8192);
+  std::vector<Lemma> lemmas;
+  for (const Lemma& lemma : every_lemma(graph)) {
+    if (lemma.cut.size() < 2) lemmas.push_back(lemma);
+  }
+  forget_lemmas();
+  must_hold(graph, lemmas);
 }
