@@ -103,17 +103,24 @@ TEST_CASE("A wrong ring is refused") {
   must_hold(forgets, cut_by(forgets, {"seq"}));
 }
 
+namespace {
+
+// A square with half its derivative.
+class Halved : public Written {
+ public:
+  void forward(const Op&, OpCall& call) const override {
+    call.outputs[0] = call.inputs[0].square();
+  }
+  void backward(const Op&, OpCall& call) const override {
+    put(call, 0, call.grad_outputs[0] * call.inputs[0]);
+  }
+};
+
+}  // namespace
+
 TEST_CASE("A gradient that is no derivative is refused, unless the op says so") {
-  struct Half : Written {
-    void forward(const Op&, OpCall& call) const override {
-      call.outputs[0] = call.inputs[0].square();
-    }
-    void backward(const Op&, OpCall& call) const override {
-      put(call, 0, call.grad_outputs[0] * call.inputs[0]);
-    }
-  };
-  struct SaysSo final : Half, StraightThrough {};
-  const WithOp half = graph_with(std::make_shared<Half>(), false),
+  struct SaysSo final : Halved, StraightThrough {};
+  const WithOp half = graph_with(std::make_shared<Halved>(), false),
                says_so = graph_with(std::make_shared<SaysSo>(), false);
   const Problem problem = refusal(half, cut_by(half, {}));
   CHECK(says(problem, "the gradient of input 0 (embedding) is not the derivative of forward"));
@@ -123,6 +130,19 @@ TEST_CASE("A gradient that is no derivative is refused, unless the op says so") 
   CHECK(report.failures.empty());
   REQUIRE(report.not_checked.size() == 1);
   CHECK(report.not_checked[0].find("meant to be no derivative") != std::string::npos);
+}
+
+TEST_CASE("Of plans that are resolved ops of plugins alone are tried") {
+  const WithOp made = graph_with(std::make_shared<Halved>(), false);
+  std::vector<Lemma> lemmas = cut_by(made, {});
+  const int linear = made.graph.value(made.graph.find("head")).producer;
+  lemmas.push_back({linear, "linear", Piece::forward, {"hidden"}, {}, false, false});
+  LemmaOptions options;
+  const int all = check_lemmas(made.graph, lemmas, options).checked;
+  options.of_plugins_alone = true;
+  const LemmaReport report = check_lemmas(made.graph, lemmas, options);
+  CHECK(report.failures.size() == 1);
+  CHECK(report.checked < all);
 }
 
 TEST_CASE("An op in fp32 alone is held to what fp32 has, and the report says so") {

@@ -1,6 +1,7 @@
 // Sorts the lemmas of a proof into what is tried at once, tries it, and remembers what held.
 #include "check/lemmas.h"
 
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -11,6 +12,8 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <tuple>
+#include <typeinfo>
 
 #include "check/lemma_contract.h"
 #include "check/lemma_parts.h"
@@ -237,16 +240,31 @@ class Checker {
   LemmaReport& report_;
 };
 
+// Whether a class is of the library that this code is in.
+bool is_own(const std::type_info& type) {
+  Dl_info there{}, here{};
+  return dladdr(&type, &there) != 0 &&
+         dladdr(reinterpret_cast<const void*>(&forget_lemmas), &here) != 0 &&
+         there.dli_fbase == here.dli_fbase;
+}
+
+bool is_own(const UpdateRule& rule) {
+  const auto own = [](const UpdateOp* op) { return op == nullptr || is_own(typeid(*op)); };
+  return own(rule.direction) && own(rule.whole) && own(rule.apply);
+}
+
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-void check_rules(const std::vector<Program>& stages, LemmaReport& report) {
+void check_rules(const std::vector<Program>& stages, const LemmaOptions& options,
+                 LemmaReport& report) {
   std::set<std::tuple<const void*, const void*, const void*>> seen;
   for (const Program& program : stages) {
     for (const Bucket& bucket : program.buckets) {
       if (!bucket.rule) continue;
       const UpdateRule& rule = *bucket.rule;
+      if (options.of_plugins_alone && is_own(rule)) continue;
       if (!seen.insert({rule.direction, rule.whole, rule.apply}).second) continue;
       ++report.checked;
       for (const std::string& fault : update_faults(rule)) {
@@ -269,6 +287,8 @@ LemmaReport check_lemmas(const Graph& graph, const std::vector<Lemma>& list,
   std::map<lemmas::Group, std::vector<Piece>> groups;
   std::map<int, bool> ops;  // whether they go back
   for (const Lemma& lemma : list) {
+    const OpType& type = *graph.ops().at(static_cast<std::size_t>(lemma.op)).type;
+    if (options.of_plugins_alone && lemmas::is_own(typeid(type))) continue;
     groups[{lemma.op, lemma.cut, lemma.follow, lemma.carried, lemma.ring}].push_back(lemma.piece);
     bool& backward = ops[lemma.op];
     backward = backward || lemma.piece != Piece::forward;
@@ -285,14 +305,15 @@ LemmaReport check_lemmas(const Graph& graph, const std::vector<Lemma>& list,
   return report;
 }
 
-LemmaReport check_lemmas(const std::vector<Program>& stages, const std::vector<Lemma>& list) {
+LemmaReport check_lemmas(const std::vector<Program>& stages, const std::vector<Lemma>& list,
+                         LemmaOptions options) {
   const auto begin = std::chrono::steady_clock::now();
   LemmaReport report;
   if (stages.empty()) return report;
-  LemmaOptions options;
+  options.permuted.clear();
   for (const auto& [dim, order] : stages.front().token_permutation) options.permuted.push_back(dim);
   report = check_lemmas(*stages.front().graph, list, options);
-  lemmas::check_rules(stages, report);
+  lemmas::check_rules(stages, options, report);
   report.seconds = lemmas::seconds_since(begin);
   return report;
 }

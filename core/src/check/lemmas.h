@@ -35,6 +35,9 @@ struct LemmaReport {
 
 struct LemmaOptions {
   std::vector<Dim> permuted;  // dims whose tokens lie in another order than their own
+  // Passes over ops and optimizers of this library, which its tests have tried in every cut
+  // (tests/check): for plans that are looked at each time they are resolved.
+  bool of_plugins_alone = false;
 };
 
 // Tries these lemmas of the graph's ops, and what holds for each op that they name. Results are
@@ -43,8 +46,9 @@ struct LemmaOptions {
 LemmaReport check_lemmas(const Graph& graph, const std::vector<Lemma>& lemmas,
                          const LemmaOptions& options = {});
 
-// The same for the programs of a plan, and the rules of their optimizer.
-LemmaReport check_lemmas(const std::vector<Program>& stages, const std::vector<Lemma>& lemmas);
+// The same for the programs of a plan, and the rules of their optimizer; `permuted` is theirs.
+LemmaReport check_lemmas(const std::vector<Program>& stages, const std::vector<Lemma>& lemmas,
+                         LemmaOptions options = {});
 
 // Forgets what is remembered; for tests.
 void forget_lemmas();
