@@ -136,7 +136,8 @@ class Search {
     }
     const bool odd = !c.rows && !c.follows && !c.uneven && c.unit == 1 && c.actual % 2 != 0;
     std::erase_if(list, [&](std::int64_t n) { return odd && n % 2 == 0; });
-    if (c.actual == 1 && !c.rows) list = {1};
+    if (c.actual == 1 && !c.rows) std::erase_if(list, [&](std::int64_t) { return c.unit > 1; });
+    if (c.actual == 1 && !c.rows && c.unit == 1) list = {1};
     c.candidates = std::move(list);
   }
 
