@@ -147,6 +147,13 @@ struct Cost {
   std::vector<LibraryCall> calls;
 };
 
+// A number that is built into an op and must be the step's own: "tokens", those of a step over all
+// of its microbatches, by which a loss divides; "sequences", likewise.
+struct Constant {
+  std::string name;
+  double value = 0;
+};
+
 class Op;
 
 class OpType {
@@ -164,6 +171,9 @@ class OpType {
                      OpCall& call) const;  // gradient of input 0, which it does not read
   // Gradients of the other inputs; it reads no parameter.
   virtual void wgrad(const Op& op, OpCall& call) const;
+  // What of the step is built into the op, so that a plan with another step is refused before it
+  // runs (prove/constants.h). An op with none is not looked at.
+  virtual std::vector<Constant> constants(const Op&) const { return {}; }
   // `element` is the bytes of one real.
   virtual Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const = 0;
 };

@@ -100,11 +100,12 @@ OpTypePtr admit(std::int64_t capacity, std::int64_t experts);
 // and sums of normalised affinities, of each sequence.
 OpTypePtr balance_stats(RouterScore score);
 // inputs: stats -> (): the sum over sequences and experts of choices x affinities, times `factor`
-// [Fedus et al. 2022, "Switch Transformer", equation 4, of each sequence].
-OpTypePtr balance_loss(double factor);
+// [Fedus et al. 2022, "Switch Transformer", equation 4, of each sequence]; divided by `sequences`,
+// those of a step, unless that is 0: then `factor` says all.
+OpTypePtr balance_loss(double factor, std::int64_t sequences = 0);
 // inputs: logits -> (): the sum over tokens of logsumexp(logits)^2, times `factor` [Zoph et al.
-// 2022, "ST-MoE", equation 5].
-OpTypePtr z_loss(double factor);
+// 2022, "ST-MoE", equation 5]; divided by `tokens`, those of a step, unless that is 0.
+OpTypePtr z_loss(double factor, std::int64_t tokens = 0);
 // inputs: x (batch, seq, hidden), picks -> rows (experts, batch, seq; hidden), in the order of
 // experts, then tokens; their choices' places in picks (index; experts, batch, seq).
 OpTypePtr dispatch();

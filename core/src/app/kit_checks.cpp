@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "check/lemmas.h"
 #include "check/observe.h"
+#include "check/proved.h"
 #include "check/slopes.h"
 #include "check/verify.h"
 #include "predict/prediction.h"
@@ -113,6 +114,7 @@ std::string kept(const StepReport& before, const StepReport& after) {
 bool try_experiment(const std::string& check, const Json& table, const ReadContext& context,
                     KitReport& report, const std::function<void(const Experiment&)>& body) {
   try {
+    const WithoutLemmas tried_apart;  // check_ops
     const Experiment experiment = read_experiment(table, context);
     check_thread_ranks(*experiment.plan);
     body(experiment);

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "check/lemmas.h"
+
 namespace mw {
 namespace {
 
@@ -45,8 +47,24 @@ Proof prove_plan(const Plan& plan, const ProveOptions& options) {
   return proof;
 }
 
+namespace {
+thread_local bool tries_ops = true;
+}  // namespace
+
+WithoutLemmas::WithoutLemmas() : before_(tries_ops) {
+  tries_ops = false;
+}
+WithoutLemmas::~WithoutLemmas() {
+  tries_ops = before_;
+}
+
 void check_proved(const Plan& plan, Problems& problems) {
-  for (const Refusal& refusal : prove_plan(plan).refusals) problems.add(refusal.problem());
+  const Proof proof = prove_plan(plan);
+  for (const Refusal& refusal : proof.refusals) problems.add(refusal.problem());
+  if (!proof.proved() || !tries_ops) return;
+  const LemmaOptions options{{}, true};
+  for (const Problem& failure : check_lemmas(plan.programs, proof.lemmas, options).failures)
+    problems.add(failure);
 }
 
 }  // namespace mw

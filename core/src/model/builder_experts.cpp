@@ -54,22 +54,24 @@ void Builder::balance(const std::string& prefix, int logits, int picks,
                       const ExpertOptions& options) {
   const auto experts = static_cast<double>(graph.size("experts")),
              top = static_cast<double>(options.top),
-             length = static_cast<double>(graph.size("seq")),
-             all = static_cast<double>(tokens_per_step_);
+             length = static_cast<double>(graph.size("seq"));
   if (options.balance == ExpertOptions::Balance::aux && options.aux_weight > 0) {
     // alpha E / (k S) sum_i f_i sum_t P_i / S of a sequence, over the step's sequences.
-    const double factor = options.aux_weight * experts / (top * length * length) / (all / length);
+    const double factor = options.aux_weight * experts / (top * length * length);
+    const std::int64_t sequences = tokens_per_step_ / graph.size("seq");
     const std::string name = prefix + ".balance";
     const int stats = append(op(name + ".stats", balance_stats(options.router.score),
                                 {use(logits), use(picks)}, {"scores", "top", "load"}),
                              {{"", {"load", "batch", "scores"}}})[0];
-    graph.other_losses.push_back(append(
-        op(name, mw::balance_loss(factor), {use(stats)}, {"scores", "load"}), {{"", {}}})[0]);
+    graph.other_losses.push_back(
+        append(op(name, mw::balance_loss(factor, sequences), {use(stats)}, {"scores", "load"}),
+               {{"", {}}})[0]);
   }
   if (options.z_weight > 0) {
-    graph.other_losses.push_back(append(
-        op(prefix + ".z_loss", mw::z_loss(options.z_weight / all), {use(logits)}, {"scores"}),
-        {{"", {}}})[0]);
+    graph.other_losses.push_back(
+        append(op(prefix + ".z_loss", mw::z_loss(options.z_weight, tokens_per_step_), {use(logits)},
+                  {"scores"}),
+               {{"", {}}})[0]);
   }
 }
 

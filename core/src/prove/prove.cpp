@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/interrupt.h"
+#include "prove/constants.h"
 #include "prove/stage.h"
 
 namespace mw {
@@ -207,7 +208,10 @@ Proof prove(const std::vector<Program>& stages, const ProveOptions& options) {
     proof.microbatches = program.microbatches;
   }
   try {
-    if (!stages.empty()) proving::Prover(stages, options, proof).run();
+    if (!stages.empty()) {
+      proving::check_constants(stages.front(), proof);
+      proving::Prover(stages, options, proof).run();
+    }
   } catch (proving::Refused& refused) {
     proof.refusals.push_back(std::move(refused.refusal));
   }

@@ -165,8 +165,10 @@ class CeStats final : public OpType {
 
 class CeLoss final : public OpType {
  public:
-  explicit CeLoss(std::int64_t tokens) : scale_(1.0 / static_cast<double>(tokens)) {}
+  explicit CeLoss(std::int64_t tokens)
+      : tokens_(static_cast<double>(tokens)), scale_(1.0 / tokens_) {}
   std::string kind() const override { return "ce_loss"; }
+  std::vector<Constant> constants(const Op&) const override { return {{"tokens", tokens_}}; }
 
   OpTraits traits(const Op&) const override {
     OpTraits traits;
@@ -208,7 +210,7 @@ class CeLoss final : public OpType {
   }
 
  private:
-  double scale_;
+  const double tokens_, scale_;
 };
 
 }  // namespace

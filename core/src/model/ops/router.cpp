@@ -201,27 +201,41 @@ class BalanceStats final : public InFp32 {
   const RouterScore score_;
 };
 
+// A loss's factor, and of what a step has that it is divided by; 0: the factor says all.
+struct OfStep {
+  double factor = 0;
+  std::int64_t count = 0;
+  double scale() const { return count > 0 ? factor / static_cast<double>(count) : factor; }
+  std::vector<Constant> declared(const char* name) const {
+    if (count == 0) return {};
+    return {{name, static_cast<double>(count)}};
+  }
+  friend bool operator==(const OfStep&, const OfStep&) = default;
+};
+
 class BalanceLoss final : public InFp32 {
  public:
-  explicit BalanceLoss(double factor) : factor_(factor) {}
+  explicit BalanceLoss(const OfStep& of) : of_(of) {}
   std::string kind() const override { return "balance_loss"; }
+  std::vector<Constant> constants(const Op&) const override { return of_.declared("sequences"); }
   std::vector<at::Tensor> compute(const Op&, const LocalDims&,
                                   const std::vector<at::Tensor>& inputs) const override {
-    return {(inputs[0][0] * inputs[0][1]).sum() * factor_};
+    return {(inputs[0][0] * inputs[0][1]).sum() * of_.scale()};
   }
 
  private:
-  const double factor_;
+  const OfStep of_;
 };
 
 class ZLoss final : public InFp32 {
  public:
-  explicit ZLoss(double factor) : factor_(factor) {}
+  explicit ZLoss(const OfStep& of) : of_(of) {}
   std::string kind() const override { return "z_loss"; }
+  std::vector<Constant> constants(const Op&) const override { return of_.declared("tokens"); }
   std::vector<at::Tensor> compute(const Op&, const LocalDims&,
                                   const std::vector<at::Tensor>& inputs) const override {
     const at::Tensor logits = inputs[0].to(wide(inputs[0]));
-    return {logits.logsumexp(-1).square().sum() * factor_};
+    return {logits.logsumexp(-1).square().sum() * of_.scale()};
   }
 
   Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
@@ -238,7 +252,7 @@ class ZLoss final : public InFp32 {
   }
 
  private:
-  const double factor_;
+  const OfStep of_;
 };
 
 }  // namespace
@@ -252,11 +266,11 @@ OpTypePtr admit(std::int64_t capacity, std::int64_t) {
 OpTypePtr balance_stats(RouterScore score) {
   return only_of<BalanceStats>(score);
 }
-OpTypePtr balance_loss(double factor) {
-  return only_of<BalanceLoss>(factor);
+OpTypePtr balance_loss(double factor, std::int64_t sequences) {
+  return only_of<BalanceLoss>(OfStep{factor, sequences});
 }
-OpTypePtr z_loss(double factor) {
-  return only_of<ZLoss>(factor);
+OpTypePtr z_loss(double factor, std::int64_t tokens) {
+  return only_of<ZLoss>(OfStep{factor, tokens});
 }
 
 }  // namespace mw
