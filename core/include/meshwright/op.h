@@ -149,7 +149,7 @@ struct Cost {
 
 // A number that is built into an op and must be the step's own: "tokens", those of a step over all
 // of its microbatches, by which a loss divides; "sequences", likewise.
-struct Constant {
+struct StepConstant {
   std::string name;
   double value = 0;
 };
@@ -173,7 +173,7 @@ class OpType {
   virtual void wgrad(const Op& op, OpCall& call) const;
   // What of the step is built into the op, so that a plan with another step is refused before it
   // runs (prove/constants.h). An op with none is not looked at.
-  virtual std::vector<Constant> constants(const Op&) const { return {}; }
+  virtual std::vector<StepConstant> constants(const Op&) const { return {}; }
   // `element` is the bytes of one real.
   virtual Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const = 0;
 };

@@ -285,7 +285,7 @@ class Contract {
         if (!whole_.wants(i)) continue;
         same(made.inputs[i], needed.inputs[i], piece_of(whole_.traits(), i),
              fmt::format("the gradient of {} is another one where that of output {} did not come "
-                         "than where it is zero",
+                         "than where it is 0",
                          whole_.input_name(i), k));
       }
     }

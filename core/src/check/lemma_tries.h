@@ -20,8 +20,8 @@ struct Outcome {
 
 using Try = std::function<void(WholeOp&, const Bound&, Outcome&)>;
 
-// Sizes are changed as little as the op wants (Shrink), operands are drawn or made (Draw), and reals
-// are fp64, or fp32 where the op takes nothing else.
+// Sizes are changed as little as the op wants (Shrink), operands are drawn or made (Draw), and
+// reals are fp64, or fp32 where the op takes nothing else.
 Outcome try_op(const Graph& graph, int op, const std::vector<SmallAxis>& axes, const Try& body);
 
 // Under what an outcome is remembered: what is tried (`about`), the small sizes, and all of the op

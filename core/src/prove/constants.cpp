@@ -28,7 +28,7 @@ struct Step {
   }
 };
 
-Refusal refusal(const Program& program, const Op& op, const Constant& constant, double needed) {
+Refusal refusal(const Program& program, const Op& op, const StepConstant& constant, double needed) {
   static const Dim batch("batch"), seq("seq");
   Refusal refusal;
   refusal.code = "prove.constant";
@@ -55,7 +55,7 @@ void check_constants(const Program& program, Proof& proof) {
   const Step step(program);
   const std::vector<int> losses = graph.losses();
   for (const Op& op : graph.ops()) {
-    const std::vector<Constant> constants = op.type->constants(op);
+    const std::vector<StepConstant> constants = op.type->constants(op);
     const bool is_loss = std::any_of(op.outputs.begin(), op.outputs.end(), [&](int value) {
       return std::find(losses.begin(), losses.end(), value) != losses.end();
     });
@@ -63,7 +63,7 @@ void check_constants(const Program& program, Proof& proof) {
       note(proof, op.kind() +
                       " declares no constants, so that the scale of that loss is taken for "
                       "granted");
-    for (const Constant& constant : constants) {
+    for (const StepConstant& constant : constants) {
       const std::optional<double> needed = step.of(constant.name);
       if (!needed) {
         note(proof, fmt::format("{} declares the constant {}, which is none of a step's: tokens, "

@@ -168,7 +168,7 @@ class CeLoss final : public OpType {
   explicit CeLoss(std::int64_t tokens)
       : tokens_(static_cast<double>(tokens)), scale_(1.0 / tokens_) {}
   std::string kind() const override { return "ce_loss"; }
-  std::vector<Constant> constants(const Op&) const override { return {{"tokens", tokens_}}; }
+  std::vector<StepConstant> constants(const Op&) const override { return {{"tokens", tokens_}}; }
 
   OpTraits traits(const Op&) const override {
     OpTraits traits;

@@ -206,7 +206,7 @@ struct OfStep {
   double factor = 0;
   std::int64_t count = 0;
   double scale() const { return count > 0 ? factor / static_cast<double>(count) : factor; }
-  std::vector<Constant> declared(const char* name) const {
+  std::vector<StepConstant> declared(const char* name) const {
     if (count == 0) return {};
     return {{name, static_cast<double>(count)}};
   }
@@ -217,7 +217,9 @@ class BalanceLoss final : public InFp32 {
  public:
   explicit BalanceLoss(const OfStep& of) : of_(of) {}
   std::string kind() const override { return "balance_loss"; }
-  std::vector<Constant> constants(const Op&) const override { return of_.declared("sequences"); }
+  std::vector<StepConstant> constants(const Op&) const override {
+    return of_.declared("sequences");
+  }
   std::vector<at::Tensor> compute(const Op&, const LocalDims&,
                                   const std::vector<at::Tensor>& inputs) const override {
     return {(inputs[0][0] * inputs[0][1]).sum() * of_.scale()};
@@ -231,7 +233,7 @@ class ZLoss final : public InFp32 {
  public:
   explicit ZLoss(const OfStep& of) : of_(of) {}
   std::string kind() const override { return "z_loss"; }
-  std::vector<Constant> constants(const Op&) const override { return of_.declared("tokens"); }
+  std::vector<StepConstant> constants(const Op&) const override { return of_.declared("tokens"); }
   std::vector<at::Tensor> compute(const Op&, const LocalDims&,
                                   const std::vector<at::Tensor>& inputs) const override {
     const at::Tensor logits = inputs[0].to(wide(inputs[0]));
