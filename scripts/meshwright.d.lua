@@ -202,6 +202,33 @@ local mw = {}
 ---@field changed? string[] keys to which --set, --cluster and --stack gave other values than the script
 ---@field text string what print shows
 
+---@class meshwright.ProveResult: meshwright.Result
+---@field kind "prove"
+---@field status "done"
+---@field verdict "proved"|"refused"
+---@field plan string the mix
+---@field plan_hash string
+---@field ranks integer
+---@field stages integer of the pipeline
+---@field parameters integer of all stages
+---@field microbatches integer
+---@field instructions integer of all segments of all stages
+---@field runs integer of segments, of all stages
+---@field rules integer applied: instructions of all runs
+---@field seconds number
+---@field strict boolean under --strict: collectives block until all have come
+---@field lemmas integer kinds of ops that the proof takes for right
+---@field lemma_kinds table[] kind, op, piece, cut, follow, carried, ring of each
+---@field notes string[] bounds of the claim: hooks that lose bits
+---@field refusals table[] code, key, stage, segment, run, microbatch, instruction, ring_step, slot, where, listed, message, axes (axis, needed, found), written, by, missing, twice, mend
+---@field plans? integer of steps that differ, each proved
+---@field name string the experiment's: given, or the plan's mix
+---@field hash string of all that decides its numbers, 16 hex digits
+---@field seed integer
+---@field experiment table every key with its default, --set applied
+---@field changed? string[] keys to which --set, --cluster and --stack gave other values than the script
+---@field text string what print shows
+
 ---@class meshwright.CompareResult: meshwright.Result
 ---@field kind "compare"
 ---@field status string
@@ -346,6 +373,11 @@ function mw.plan(experiment) end
 ---@param experiment meshwright.Experiment
 ---@return meshwright.VerifyResult
 function mw.verify(experiment) end
+
+---Proves that the plan's programs compute what one rank would, at any size, without running them; or says at which instruction that fails.
+---@param experiment meshwright.Experiment
+---@return meshwright.ProveResult
+function mw.prove(experiment) end
 
 ---Compares two plans of one model on the same weights and tokens: the first op and parameter at which they part, and whether rounding explains it.
 ---@param a meshwright.Experiment

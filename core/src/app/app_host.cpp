@@ -1,5 +1,5 @@
 // What a script may name and call when the program runs it: constructors of models, data and
-// optimizers, plugins, and the verbs (train, plan, verify, compare).
+// optimizers, plugins, and the verbs (train, plan, verify, prove, compare).
 #include "app/app_host.h"
 
 #include <fmt/format.h>
@@ -58,6 +58,10 @@ std::vector<Verb> AppHost::verbs() const {
   return {{"train", "Trains, and returns what was measured beside what was predicted.", 1},
           {"plan", "Resolves the experiment and predicts it without training.", 1},
           {"verify", "Compares the plan with one rank in float64, gradient by gradient.", 1},
+          {"prove",
+           "Proves that the plan's programs compute what one rank would, at any size, without "
+           "running them; or says at which instruction that fails.",
+           1},
           {"compare",
            "Compares two plans of one model on the same weights and tokens: the first op and "
            "parameter at which they part, and whether rounding explains it.",
@@ -104,8 +108,10 @@ ReadContext AppHost::context_with(const CallFunction& function) {
 Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments,
                    const CallFunction& function) {
   ReadContext context = context_with(function);
-  context.for_cluster = verb == "plan" || verb == "search";
-  context.unchecked = verb == "compare" || verb == "search";  // it looks for faults; it has no plan
+  const bool runs = verb != "plan" && verb != "prove" && verb != "search";
+  context.for_cluster = !runs;
+  // `compare` looks for faults, `prove` tells of them itself, and `search` has no plan yet.
+  context.unchecked = verb == "compare" || verb == "prove" || verb == "search";
   if (verb == "search") return search(experiments.front(), context);
   std::vector<Json> tables = experiments;
   for (Json& table : tables) {  // started again: it goes on where it can
@@ -120,7 +126,7 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
   if (verb == "compare") {
     result = compare(read);
     if (result["status"] == "waiting") return result;
-  } else if (verb != "plan" || processes_ == nullptr || processes_->first()) {
+  } else if (runs || processes_ == nullptr || processes_->first()) {
     result = done(verb, read.front());
   }
   if (tables.size() == 1 && tables.front().contains(changed_key))
@@ -128,8 +134,10 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
   if (processes_ != nullptr) result = result_of_first(*processes_, verb, result);
   called_.insert(verb);
   const std::string status = result.value("status", "");
-  const bool equal = !result.contains("verdict") || result["verdict"] == "equal";
-  if ((status == "failed" || !equal) && exit_code_ == 0) exit_code_ = 1;
+  const Json verdict = result.value("verdict", Json("equal"));
+  if (verdict == "refused" && exit_code_ == 0) exit_code_ = exit_code_of(Stage::plan);
+  const bool right = verdict == "equal" || verdict == "proved";
+  if ((status == "failed" || !right) && exit_code_ == 0) exit_code_ = 1;
   if (status == "interrupted") exit_code_ = 130;
   output_.result(result);
   if (must_fit_ && verb == "plan") look_whether_it_fits(result);
@@ -172,6 +180,7 @@ Json AppHost::done(const std::string& verb, const Experiment& experiment) {
     }
     return run_logits(experiment, logits_);
   }
+  if (verb == "prove") return run_prove(experiment, strict_);
   if (verb != "plan") return run_verify(experiment, output_);
   Json result;
   if (models_) {

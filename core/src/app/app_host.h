@@ -75,6 +75,8 @@ class AppHost : public Host {
   // Plans that do not fit, or of which nobody knows whether they do, end the command as those that
   // are refused.
   void must_fit() { must_fit_ = true; }
+  // `prove` supposes collectives that block until all have come.
+  void strict() { strict_ = true; }
   // ... and what its page shows is kept (pages()).
   void keep_pages() { keep_pages_ = true; }
   // Of each plan, in their order.
@@ -92,7 +94,7 @@ class AppHost : public Host {
   void force() { force_ = true; }
 
   // 0, or the exit code of the gravest result so far: 1 after a verdict that is not "equal" and a
-  // run that failed, 130 after a run or verification that was interrupted.
+  // run that failed, 3 after a proof that refuses, 130 after a run or verification that was interrupted.
   int exit_code() const { return exit_code_; }
   // Whether a verb has given a result so far.
   bool called(const std::string& verb) const { return called_.count(verb) > 0; }
@@ -130,7 +132,7 @@ class AppHost : public Host {
   std::vector<Json> pages_;
   std::vector<TraceProcess> traces_;
   bool programs_ = false, placements_ = false, models_ = false, force_ = false, must_fit_ = false,
-       full_ = false;
+       full_ = false, strict_ = false;
   std::string logits_;
   int compared_ = 0;                   // experiments of `meshwright compare` so far
   std::optional<Experiment> waiting_;  // the first of them

@@ -25,6 +25,7 @@ struct ScriptArguments {
   bool program = false;            // list each program too
   bool placements = false;         // ... and who holds what
   bool full = false;               // of plan: each of many plans is shown whole
+  bool strict = false;             // of prove: collectives block until all have come
   bool must_fit = false;           // of plan: what does not fit ends it as what is refused does
   bool model = false;              // show each experiment's model instead of planning it
   std::vector<std::string> words;  // what stands after "--": the script's `arg`

@@ -137,8 +137,8 @@ int run_main(int argc, char** argv) {
   std::vector<std::string> words(argv + 1, argv + argc);
   arguments.processes.words = words;
   // What stands after "--" is the script's.
-  static constexpr const char* scripted[] = {"run",    "plan",  "verify", "compare",
-                                             "logits", "sweep", "search"};
+  static constexpr const char* scripted[] = {"run",     "plan",   "verify", "prove",
+                                             "compare", "logits", "sweep",  "search"};
   const auto own = std::find(words.begin(), words.end(), "--");
   if (own != words.end() &&
       std::find(std::begin(scripted), std::end(scripted), words.front()) != std::end(scripted)) {

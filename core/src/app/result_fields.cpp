@@ -145,6 +145,30 @@ const Fields verify_fields = {
     {"plans", "integer?", "of steps that differ, each verified"},
 };
 
+const Fields prove_fields = {
+    {"kind", "\"prove\"", ""},
+    {"status", "\"done\"", ""},
+    {"verdict", "\"proved\"|\"refused\"", ""},
+    {"plan", "string", "the mix"},
+    {"plan_hash", "string", ""},
+    {"ranks", "integer", ""},
+    {"stages", "integer", "of the pipeline"},
+    {"parameters", "integer", "of all stages"},
+    {"microbatches", "integer", ""},
+    {"instructions", "integer", "of all segments of all stages"},
+    {"runs", "integer", "of segments, of all stages"},
+    {"rules", "integer", "applied: instructions of all runs"},
+    {"seconds", "number", ""},
+    {"strict", "boolean", "under --strict: collectives block until all have come"},
+    {"lemmas", "integer", "kinds of ops that the proof takes for right"},
+    {"lemma_kinds", "table[]", "kind, op, piece, cut, follow, carried, ring of each"},
+    {"notes", "string[]", "bounds of the claim: hooks that lose bits"},
+    {"refusals", "table[]",
+     "code, key, stage, segment, run, microbatch, instruction, ring_step, slot, where, listed, "
+     "message, axes (axis, needed, found), written, by, missing, twice, mend"},
+    {"plans", "integer?", "of steps that differ, each proved"},
+};
+
 const Fields compare_fields = {
     {"kind", "\"compare\"", ""},
     {"status", "string", ""},
@@ -223,6 +247,7 @@ const std::vector<ResultField>& result_fields(const std::string& kind) {
       {"plan", joined({&plan_fields, &identity_fields, &prediction_fields, &text_fields})},
       {"predicted", prediction_fields},
       {"verify", joined({&verify_fields, &identity_fields, &text_fields})},
+      {"prove", joined({&prove_fields, &identity_fields, &text_fields})},
       {"logits", joined({&logits_fields, &identity_fields, &text_fields})},
       {"search", joined({&search_fields, &text_fields})},
       {"compare", joined({&compare_fields, &text_fields})}};

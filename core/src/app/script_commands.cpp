@@ -1,4 +1,4 @@
-// The commands that run scripts: run, plan, verify, compare and the prompt.
+// The commands that run scripts: run, plan, verify, prove, compare and the prompt.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -69,7 +69,7 @@ bool did_what_was_asked(const AppHost& host, const std::string& train_as) {
                      [&](const std::string& verb) { return host.called(verb); });
 }
 
-// Under `plan` and `verify` that is what was asked for; a script that is run may do as it likes,
+// Under `plan`, `verify` and `prove` that is what was asked for; a script that is run may do as it likes,
 // but silence would leave people wondering.
 void look_for_results(const AppHost& host, const std::string& script, const std::string& train_as,
                       Output& output) {
@@ -85,6 +85,7 @@ void look_for_results(const AppHost& host, const std::string& script, const std:
   const std::string nothing = script + ": nothing was " +
                               (train_as == "plan"     ? "planned"
                                : train_as == "verify" ? "verified"
+                               : train_as == "prove"  ? "proved"
                                : train_as == "search" ? "searched"
                                                       : "computed") +
                               ": ";
@@ -161,7 +162,8 @@ int run_script(const ScriptArguments& arguments, const std::string& train_as, Ou
   if (arguments.go.contains("print")) output.keep_stdout();  // for the job script
   PluginRegistry plugins(PluginRegistry::search_path(arguments.plugin_path));
   AppHost host(output, plugins);
-  const bool joins = train_as != "plan" && train_as != "search" && !sweeps;
+  const bool joins =
+      train_as != "plan" && train_as != "prove" && train_as != "search" && !sweeps;
   Joined joined(joins ? arguments.processes : ProcessArguments{0, "threads", {}}, plugins, output);
   host.set_processes(joined.processes());
   Script script(host, script_options(arguments, train_as, output));
@@ -172,6 +174,7 @@ int run_script(const ScriptArguments& arguments, const std::string& train_as, Ou
   if (arguments.placements) host.show_placements();
   if (arguments.must_fit) host.must_fit();
   if (arguments.full) host.show_plans_whole();
+  if (arguments.strict) host.strict();
   if (arguments.model) host.show_models();
   if (!arguments.html.empty()) host.keep_pages();
   if (!arguments.plan_trace.empty()) host.keep_traces();

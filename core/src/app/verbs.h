@@ -27,5 +27,7 @@ Json run_plan_verb(const Experiment& experiment, const PlanPictures& pictures = 
 Json run_logits(const Experiment& experiment, const std::string& file);
 // Status "interrupted" and no verdict if the user stopped it.
 Json run_verify(const Experiment& experiment, Output& output);
+// Verdict "proved" or "refused" (prove/prove.h). `strict`: collectives block until all have come.
+Json run_prove(const Experiment& experiment, bool strict);
 
 }  // namespace mw

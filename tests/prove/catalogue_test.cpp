@@ -1,0 +1,389 @@
+// Bugs that were found in the field, put into programs: each is refused, and by a message that names
+// the fault. docs/prove.md lists them, and those that cannot be written here.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+
+#include "prove/mutants.h"
+#include "prove/prove.h"
+
+using namespace mw;        // NOLINT
+using namespace mw::test;  // NOLINT
+using namespace mw::test::mixes;  // NOLINT
+using Catch::Contains;
+
+namespace {
+
+using Code_ = std::vector<Instruction>;
+using Which = std::function<bool(const Program&, const Instruction&)>;
+
+// The first instruction of a stage that is one of these: where it stands.
+struct Found {
+  Code_* code = nullptr;
+  std::size_t index = 0;
+  Instruction& operator*() const { return (*code)[index]; }
+  Instruction* operator->() const { return &(*code)[index]; }
+};
+std::vector<Found> all(Program& program, const Which& which) {
+  std::vector<Found> found;
+  for (Segment& segment : program.segments) {
+    for (std::size_t n = 0; n < segment.code.size(); ++n)
+      if (which(program, segment.code[n])) found.push_back({&segment.code, n});
+  }
+  return found;
+}
+Found first(Program& program, const Which& which) {
+  const std::vector<Found> found = all(program, which);
+  REQUIRE(!found.empty());
+  return found.front();
+}
+void erase(const Found& at) {
+  at.code->erase(at.code->begin() + static_cast<std::ptrdiff_t>(at.index));
+}
+
+Which start(Move::Kind kind, bool lasting) {
+  return [=](const Program& program, const Instruction& i) {
+    return i.code == Code::start && i.move.kind == kind && between_lasting(program, i) == lasting;
+  };
+}
+Which coded(Code code) {
+  return [=](const Program&, const Instruction& i) { return i.code == code; };
+}
+Which piece(Piece piece, const std::string& label) {
+  return [=](const Program& program, const Instruction& i) {
+    return i.code == Code::compute && i.update == Update::none && i.piece == piece &&
+           program.graph->ops()[static_cast<std::size_t>(i.op)].name == label;
+  };
+}
+Which update(Update update) {
+  return [=](const Program&, const Instruction& i) {
+    return i.code == Code::compute && i.update == update;
+  };
+}
+// The wait for what an instruction begins, in the same segment.
+Found wait_of(const Found& begun) {
+  for (std::size_t n = begun.index + 1; n < begun.code->size(); ++n) {
+    if ((*begun.code)[n].code == Code::wait && (*begun.code)[n].pending == begun->pending)
+      return {begun.code, n};
+  }
+  FAIL("nobody waits for it");
+  return {};
+}
+int atom(const Program& program, const std::string& axis) {
+  return program.mesh.axis(axis).atoms.front();
+}
+// What each loss is added to the step's sum by.
+Which adds_loss() {
+  return [](const Program& program, const Instruction& i) {
+    return i.code == Code::add && i.outputs[0] == program.loss;
+  };
+}
+
+struct Bug {
+  std::string name;
+  NamedMix mix;
+  std::function<void(Stages&)> put;
+  std::string code;
+  std::vector<std::string> says;
+};
+
+NamedMix tied(NamedMix made) {
+  made.setup.options["tied"] = true;
+  return made;
+}
+NamedMix with_muon(NamedMix made) {
+  made.setup.optimizer = "muon";
+  made.setup.optimizer_options = Json{{"lr", 1e-3}};
+  return made;
+}
+StrategyChoice each(int ways) {
+  return strategy("dp",
+                  {{"ways", ways}, {"bucket", 1 << 16}, {"overlap", false}, {"reduce", "each"}});
+}
+
+const Move::Kind all_reduce = Move::Kind::all_reduce, all_gather = Move::Kind::all_gather;
+
+// TrainVerify (arXiv 2506.15961), by their numbers.
+std::vector<Bug> of_trainverify() {
+  std::vector<Bug> bugs;
+  bugs.push_back({"1: an all-reduce is missing, what follows reads its operand",
+                  mix("", {tp(2)}),
+                  [](Stages& s) {
+                    const Found begun = first(s[0], start(all_reduce, false));
+                    erase(wait_of(begun));
+                    begun->code = Code::copy;
+                  },
+                  "prove.layout",
+                  {"P on tp"}});
+  bugs.push_back({"2: an all-reduce is missing, what follows reads its result",
+                  mix("", {tp(2)}),
+                  [](Stages& s) {
+                    const Found begun = first(s[0], start(all_reduce, false));
+                    erase(wait_of(begun));
+                    erase(begun);
+                  },
+                  "prove.missing",
+                  {"nothing was written there"}});
+  bugs.push_back({"3: an all-gather instead of an all-reduce", mix("", {tp(2)}),
+                  [](Stages& s) {
+                    first(s[0], start(all_reduce, false))->move.kind = all_gather;
+                  },
+                  "prove.place",
+                  {"tp"}});
+  bugs.push_back({"4: an all-reduce instead of an all-gather", mix("", {tp(2), sp()}),
+                  [](Stages& s) {
+                    first(s[0], start(all_gather, false))->move.kind = all_reduce;
+                  },
+                  "prove.place",
+                  {"S(seq) on tp", "P on tp"}});
+  bugs.push_back({"6: a move between stages from the wrong rank",
+                  mix("", {pp(3, "1f1b", {0, 2, 0})}, 2),
+                  [](Stages& s) {
+                    first(s[1], start(Move::Kind::recv, false))->move.peer = 2;
+                  },
+                  "prove.wait",
+                  {"another message"}});
+  bugs.push_back({"10: backward reads the operands of another op", mix("", {dp(2)}),
+                  [](Stages& s) {
+                    const Found one = first(s[0], piece(Piece::backward, "layers.0.mlp.gate"));
+                    const Found other = first(s[0], piece(Piece::backward, "layers.1.mlp.gate"));
+                    std::swap(one->inputs, other->inputs);
+                  },
+                  "prove.value",
+                  {"must be"}});
+  bugs.push_back({"11: the gradients that backward writes are swapped", mix("", {dp(2)}),
+                  [](Stages& s) {
+                    const Found one = first(s[0], [](const Program& p, const Instruction& i) {
+                      return i.code == Code::compute && i.update == Update::none &&
+                             i.piece == Piece::backward && i.grad_inputs.size() == 2 &&
+                             i.grad_inputs[0] >= 0 && i.grad_inputs[1] >= 0 &&
+                             !p.slots[static_cast<std::size_t>(i.grad_inputs[1])].persistent;
+                    });
+                    std::swap(one->grad_inputs[0], one->grad_inputs[1]);
+                  },
+                  "prove.gradient",
+                  {}});
+  bugs.push_back({"12, 13: the loss's gradient is scaled", mix("", {dp(2)}, 2),
+                  [](Stages& s) {
+                    const Found seed = first(s[0], coded(Code::seed));
+                    Instruction twice;
+                    twice.code = Code::add;
+                    twice.inputs = twice.outputs = {seed->outputs[0]};
+                    seed.code->insert(seed.code->begin() + static_cast<std::ptrdiff_t>(seed.index) + 1,
+                                      twice);
+                  },
+                  "prove.gradient",
+                  {"the seed of the loss", "twice"}});
+  bugs.push_back({"14: a reduction begins before the last gradient of the last microbatch",
+                  mix("", {dp(2, 1 << 30)}, 2),
+                  [](Stages& s) {
+                    const Found begun = first(s[0], start(all_reduce, true));
+                    const std::size_t at = begun.index;
+                    Code_& code = *begun.code;
+                    std::size_t before = at;
+                    while (before > 0 && !(code[before].code == Code::compute &&
+                                           code[before].piece != Piece::forward))
+                      --before;
+                    REQUIRE(before > 0);
+                    std::rotate(code.begin() + static_cast<std::ptrdiff_t>(before),
+                                code.begin() + static_cast<std::ptrdiff_t>(at),
+                                code.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+                  },
+                  "prove.underway",
+                  {"while a transfer"}});
+  return bugs;
+}
+
+// What Megatron-LM, DeepSpeed, PyTorch and others had, by their issues.
+std::vector<Bug> of_the_field() {
+  std::vector<Bug> bugs;
+  bugs.push_back({"the norm counts what ranks hold alike on each (Megatron-LM 5916)",
+                  mix("", {tp(2)}),
+                  [](Stages& s) {
+                    const Found totals = first(s[0], coded(Code::totals));
+                    for (auto& list : totals->contributing) list.clear();
+                  },
+                  "prove.totals",
+                  {"tp"}});
+  bugs.push_back({"the norm leaves out shards (Megatron-LM 7452 F8, Transformer Engine 715)",
+                  mix("", {tp(2)}),
+                  [](Stages& s) {
+                    const Found totals = first(s[0], coded(Code::totals));
+                    for (auto& list : totals->contributing) list = {atom(s[0], "tp")};
+                  },
+                  "prove.totals",
+                  {"tp"}});
+  bugs.push_back({"a tied weight counts twice in the norm (Megatron-LM 7227)",
+                  tied(mix("", {pp(2, "1f1b", {1, 1})}, 2)),
+                  [](Stages& s) {
+                    const Found totals = first(s[1], coded(Code::totals));
+                    for (const Bucket& bucket : s[1].buckets) {
+                      if (bucket.stages.empty()) continue;
+                      totals->inputs.push_back(bucket.flat.reduced);
+                      totals->contributing.emplace_back();
+                    }
+                  },
+                  "prove.totals",
+                  {}});
+  bugs.push_back({"a stage sums its tied weight's gradient once less (Megatron-LM 3401)",
+                  tied(mix("", {pp(2, "1f1b", {1, 1})}, 2)),
+                  [](Stages& s) {
+                    const Found begun = first(s[1], [](const Program&, const Instruction& i) {
+                      return i.code == Code::start && !i.move.stages.empty();
+                    });
+                    for (Segment& segment : s[1].segments)
+                      std::erase_if(segment.code, [pending = begun->pending](const Instruction& i) {
+                        return (i.code == Code::start || i.code == Code::wait) &&
+                               i.pending == pending;
+                      });
+                  },
+                  "prove.deadlock",
+                  {"the stages wait for each other"}});
+  bugs.push_back({"a replicated weight's gradient stays a sum over ranks (bigcode-megatron 35, "
+                  "DeepSpeed 1801, Megatron-LM 7452 F4)",
+                  mix("", {tp(2), sp()}),
+                  [](Stages& s) {
+                    const Found begun = first(s[0], start(all_reduce, true));
+                    erase(wait_of(begun));
+                    erase(begun);
+                  },
+                  "prove.totals",
+                  {"P"}});
+  bugs.push_back({"a sum over the wrong group (Megatron-LM 7452 F4)", mix("", {dp(2), tp(2)}),
+                  [](Stages& s) {
+                    first(s[0], start(all_reduce, false))->move.atoms = {atom(s[0], "dp")};
+                  },
+                  "prove.place",
+                  {"dp"}});
+  bugs.push_back({"gradients are reduced again with what was reduced (Megatron-LM 6660)",
+                  mix("", {each(2)}, 2),
+                  [](Stages& s) {
+                    const Found begun = first(s[0], [](const Program&, const Instruction& i) {
+                      return i.code == Code::begin_sum && !i.contributing.empty();
+                    });
+                    erase(begun);
+                  },
+                  "prove.contributing",
+                  {"dp"}});
+  bugs.push_back({"the loss counts on every rank that has it alike (Megatron-LM 673, 906)",
+                  mix("", {tp(2)}),
+                  [](Stages& s) {
+                    const Found add = first(s[0], adds_loss());
+                    for (auto& list : add->contributing) list.clear();
+                    const Found totals = first(s[0], coded(Code::totals));
+                    if (!totals->contributing.empty()) totals->contributing[0].clear();
+                  },
+                  "prove.loss",
+                  {"tp"}});
+  bugs.push_back({"Muon gathers other ranks than those that have shards (Megatron-LM 7395)",
+                  with_muon(mix("", {zero(4, 2, 2)})),
+                  [](Stages& s) {
+                    const Found begun = first(s[0], [](const Program& p, const Instruction& i) {
+                      return i.code == Code::start && i.move.kind == all_gather &&
+                             between_lasting(p, i) &&
+                             p.slots[static_cast<std::size_t>(i.outputs[0])].name.find("direction") !=
+                                 std::string::npos;
+                    });
+                    for (int& a : begun->move.atoms) a = a == 0 ? 1 : 0;
+                  },
+                  "prove.group",
+                  {}});
+  bugs.push_back({"keys do not go on round the ring (Megatron-LM 1464)", mix("", {sp(2, "ring")}),
+                  [](Stages& s) {
+                    const Found ring = first(s[0], [](const Program&, const Instruction& i) {
+                      return i.ring != nullptr && i.piece == Piece::forward;
+                    });
+                    auto own = std::make_shared<std::vector<Rotating>>(*ring->ring);
+                    own->pop_back();
+                    ring->ring = own;
+                  },
+                  "prove.ring",
+                  {"does not go round"}});
+  bugs.push_back({"experts' gradients are summed over the ranks that hold other experts "
+                  "(pytorch 160285)",
+                  experts(mix("", {dp(2), ep(2)})),
+                  [](Stages& s) {
+                    const Found begun = first(s[0], [](const Program& p, const Instruction& i) {
+                      return i.code == Code::start && i.move.kind == all_reduce &&
+                             between_lasting(p, i);
+                    });
+                    Instruction sum = *begun, wait = *wait_of(begun);
+                    for (std::size_t b = 0; b < s[0].buckets.size(); ++b) {
+                      const Bucket& bucket = s[0].buckets[b];
+                      if (!bucket.reduce.empty()) continue;
+                      sum.inputs = sum.outputs = wait.outputs = {bucket.flat.gradients};
+                      sum.bucket = wait.bucket = static_cast<int>(b);
+                    }
+                    sum.pending = wait.pending = s[0].pendings++;
+                    Code_& code = *begun.code;
+                    code.push_back(sum);
+                    code.push_back(wait);
+                  },
+                  "prove.place",
+                  {"S(experts)"}});
+  bugs.push_back({"gradients are not begun anew (TrainCheck: zero_grad is missing)",
+                  mix("", {dp(2)}, 2),
+                  [](Stages& s) { erase(first(s[0], coded(Code::begin_sum))); },
+                  "prove.begin",
+                  {"the step before"}});
+  bugs.push_back({"the optimizer has none of a bucket's parameters (TrainCheck)",
+                  mix("", {dp(2)}, 2),
+                  [](Stages& s) { erase(first(s[0], update(Update::apply))); },
+                  "prove.update",
+                  {"is not updated"}});
+  bugs.push_back({"weight gradients of a split backward come after their reduction (DDP under "
+                  "zero-bubble schedules)",
+                  mix("", {pp(2, "zb-h1", {1, 1}), dp(2)}, 1),
+                  [](Stages& s) {
+                    // The last runs of wgrad change places with what reduces.
+                    auto& runs = s[0].timeline;
+                    const auto reduces = [&](const SegmentRun& run) {
+                      const auto& code = s[0].segments[static_cast<std::size_t>(run.segment)].code;
+                      return std::any_of(code.begin(), code.end(), [&](const Instruction& i) {
+                        return start(all_reduce, true)(s[0], i);
+                      });
+                    };
+                    const auto at = std::find_if(runs.begin(), runs.end(), reduces);
+                    REQUIRE(at != runs.end());
+                    REQUIRE(at != runs.begin());
+                    std::iter_swap(at, at - 1);
+                  },
+                  "",
+                  {}});
+  bugs.push_back({"parameters are not gathered after the update", mix("", {zero(2, 1)}, 2),
+                  [](Stages& s) {
+                    const Found begun = first(s[0], start(all_gather, true));
+                    erase(wait_of(begun));
+                    erase(begun);
+                  },
+                  "prove.gather",
+                  {"a gather is missing"}});
+  return bugs;
+}
+
+void must_be_refused(const std::vector<Bug>& bugs) {
+  for (const Bug& bug : bugs) {
+    INFO(bug.name);
+    Stages stages = experiment(bug.mix.setup).plan->programs;
+    CHECK(prove(stages).text().substr(0, 6) == "proved");
+    bug.put(stages);
+    const Proof proof = prove(stages);
+    CHECK_FALSE(proof.proved());
+    if (proof.proved()) continue;
+    const std::string text = proof.text();
+    INFO(text);
+    CHECK(proof.refusals.front().code == bug.code);
+    for (const std::string& said : bug.says) CHECK_THAT(text, Contains(said));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("TrainVerify's bugs are refused, each by its name") {
+  must_be_refused(of_trainverify());
+}
+
+TEST_CASE("Bugs of Megatron-LM, DeepSpeed, PyTorch and others are refused, each by its name") {
+  must_be_refused(of_the_field());
+}

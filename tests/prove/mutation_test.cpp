@@ -1,0 +1,82 @@
+// Mutants of finished programs: what the prover accepts computes what one rank does.
+#include <fmt/format.h>
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <iostream>
+#include <random>
+
+#include "prove/mutants.h"
+#include "prove/runs.h"
+
+using namespace mw;        // NOLINT
+using namespace mw::test;  // NOLINT
+
+namespace {
+
+// A sample of a mix's mutations, the same on every machine. One in `try_one_of` of those that are
+// refused is run, too.
+std::vector<Order> sample(std::size_t mutations, std::size_t count, std::uint32_t seed,
+                          int try_one_of) {
+  std::mt19937 random(seed);
+  std::vector<Order> orders;
+  for (std::size_t n = 0; n < std::min(count, mutations); ++n)
+    orders.push_back({static_cast<int>(random() % mutations), n % try_one_of == 0});
+  return orders;
+}
+
+void tell(const NamedMix& mix, const Mutation& mutation, const Fate& fate) {
+  std::cout << fmt::format("{} | {} | {} | {} | {} | {}\n", mix.name, mutation.kind, mutation.what,
+                           fate.refused ? fate.code : "accepted",
+                           !fate.ran ? "not run" : fate.equal ? "equal" : fate.why,
+                           fate.refused ? fate.said.substr(0, fate.said.find('\n', 100)) : "");
+}
+
+// `all`: every fate is told, not only what is missed.
+Table table_of(std::size_t each, std::uint32_t seed, int try_one_of, bool all,
+               const std::string& only) {
+  Table table;
+  for (const NamedMix& mix : mutation_mixes()) {
+    if (!only.empty() && mix.name != only) continue;
+    INFO(mix.name);
+    const Subject subject(mix.setup);
+    const std::vector<Mutation> mutations = mutations_of(subject.stages());
+    const std::vector<Order> orders = sample(mutations.size(), each, seed++, try_one_of);
+    const std::vector<Fate> done = fates(subject, mutations, orders);
+    for (std::size_t n = 0; n < orders.size(); ++n) {
+      const Mutation& mutation = mutations[static_cast<std::size_t>(orders[n].mutation)];
+      add(table, mutation, done[n]);
+      const bool missed = !done[n].refused && !done[n].equal;
+      if (missed || done[n].died || all) tell(mix, mutation, done[n]);
+      INFO(mutation.what);
+      CHECK_FALSE(missed);
+    }
+  }
+  std::cout << text_of(table);
+  return table;
+}
+
+std::string setting(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+}  // namespace
+
+TEST_CASE("Programs as they are made compute what one rank does") {
+  for (const NamedMix& mix : mutation_mixes()) {
+    INFO(mix.name);
+    const Subject subject(mix.setup);
+    CHECK(subject.differs(subject.stages(), 60) == "");
+  }
+}
+
+TEST_CASE("Of a few hundred mutants none that is accepted computes something else") {
+  table_of(6, 1, 3, false, "");
+}
+
+TEST_CASE("Of ten thousand mutants none that is accepted computes something else", "[matrix]") {
+  const std::string each = setting("MESHWRIGHT_MUTANTS");
+  table_of(each.empty() ? 150 : std::stoul(each), 1000, 3, !setting("MESHWRIGHT_TELL").empty(),
+           setting("MESHWRIGHT_MIX"));
+}
