@@ -47,7 +47,7 @@ void try_one(const Subject& subject, const Mutation& mutation, const Order& orde
     word["said"] = proof.text();
   }
   say(to, word);
-  if (!refused || order.run_refused)
+  if (refused ? order.run_refused : order.run_accepted)
     say(to, {{"n", n}, {"differs", subject.differs(stages, patience.rank)}});
 }
 
@@ -81,7 +81,7 @@ class Batch {
     for (std::size_t n = 0; n < orders_.size();) n = some(n, orders_.size(), usual);
     // A loaded machine may have been too slow for one that is said to be right.
     for (std::size_t n = 0; n < orders_.size(); ++n) {
-      if (fates_[n].refused || fates_[n].equal) continue;
+      if (fates_[n].refused || fates_[n].equal || !orders_[n].run_accepted) continue;
       fates_[n] = {};
       some(n, n + 1, long_patience);
     }
@@ -99,10 +99,15 @@ class Batch {
       close(ends[0]);
       for (const int signal : {SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL})
         std::signal(signal, SIG_DFL);  // not the test program's, which tells of it
-      for (std::size_t k = n; k < end; ++k)
-        try_one(subject_, mutations_[orders_[k].mutation], orders_[k], overlooked_, patience,
-                ends[1], k);
-      _exit(0);
+      try {
+        for (std::size_t k = n; k < end; ++k)
+          try_one(subject_, mutations_[orders_[k].mutation], orders_[k], overlooked_, patience,
+                  ends[1], k);
+        _exit(0);
+      } catch (const std::exception& error) {
+        std::fprintf(stderr, "the prover threw: %s\n", error.what());
+        _exit(4);
+      }
     }
     close(ends[1]);
     std::size_t at = n;

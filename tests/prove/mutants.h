@@ -39,10 +39,10 @@ struct Fate {
   double prove_seconds = 0;
 };
 
-// Whether a mutant is to be run: one that is accepted always is.
 struct Order {
-  int mutation = 0;  // index into the mutations
-  bool run_refused = false;
+  int mutation = 0;          // index into the mutations
+  bool run_refused = false;  // it is run even where it is refused
+  bool run_accepted = true;
 };
 
 // Proves and runs mutants of a mix, in a process of its own, which is begun anew where a mutant

@@ -7,7 +7,7 @@
 
 #include "app/verbs.h"
 #include "base/text.h"
-#include "prove/prove.h"
+#include "check/proved.h"
 #include "script/identity.h"
 
 namespace mw {
@@ -52,10 +52,10 @@ Json json_of(const Refusal& refusal) {
 // Of an experiment whose steps differ: the first proof that refuses, else that of most instructions.
 std::pair<Proof, const Plan*> proof_of(const Experiment& experiment, bool strict) {
   if (!experiment.step_plans)
-    return {prove(experiment.plan->programs, {strict}), experiment.plan.get()};
+    return {prove_plan(*experiment.plan, {strict}), experiment.plan.get()};
   std::pair<Proof, const Plan*> most;
   for (const auto& plan : experiment.step_plans->plans) {
-    Proof proof = prove(plan->programs, {strict});
+    Proof proof = prove_plan(*plan, {strict});
     const bool proved = proof.proved();
     if (!proved || most.second == nullptr || proof.rules > most.first.rules)
       most = {std::move(proof), plan.get()};
