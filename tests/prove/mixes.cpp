@@ -32,10 +32,10 @@ NamedMix with(NamedMix made, const std::string& key, const Json& value) {
   return made;
 }
 
-// Sizes that two and three ways do not divide.
+// Sizes that two and three ways do not divide, but for heads.
 NamedMix odd(NamedMix made) {
   made.setup.options.update(
-      {{"hidden", 20}, {"heads", 5}, {"kv_heads", 5}, {"ffn", 23}, {"vocab", 29}});
+      {{"hidden", 12}, {"heads", 6}, {"kv_heads", 6}, {"ffn", 23}, {"vocab", 29}});
   made.setup.sequence = 9;
   return made;
 }

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "prove/mutants.h"
+#include "prove/prove.h"
 #include "prove/runs.h"
 
 using namespace mw;        // NOLINT
@@ -89,10 +90,13 @@ std::string setting(const char* name) {
 
 }  // namespace
 
-TEST_CASE("Programs as they are made compute what one rank does") {
+TEST_CASE("Programs as they are made are proved, and compute what one rank does") {
   for (const NamedMix& mix : mutation_mixes()) {
     INFO(mix.name);
     const Subject subject(mix.setup);
+    const Proof proof = prove(subject.stages());
+    INFO(proof.text());
+    CHECK(proof.proved());
     CHECK(subject.differs(subject.stages(), 60) == "");
   }
 }
