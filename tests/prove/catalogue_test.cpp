@@ -28,7 +28,12 @@ struct Found {
 };
 std::vector<Found> all(Program& program, const Which& which) {
   std::vector<Found> found;
-  for (Segment& segment : program.segments) {
+  for (std::size_t s = 0; s < program.segments.size(); ++s) {
+    Segment& segment = program.segments[s];
+    const auto& runs = program.timeline;
+    if (std::none_of(runs.begin(), runs.end(),
+                     [&](const SegmentRun& run) { return run.segment == static_cast<int>(s); }))
+      continue;
     for (std::size_t n = 0; n < segment.code.size(); ++n)
       if (which(program, segment.code[n])) found.push_back({&segment.code, n});
   }
@@ -165,24 +170,22 @@ std::vector<Bug> of_trainverify() {
                                       twice);
                   },
                   "prove.gradient",
-                  {"the seed of the loss", "twice"}});
+                  {"too often    the seed of the loss"}});
   bugs.push_back({"14: a reduction begins before the last gradient of the last microbatch",
                   mix("", {dp(2, 1 << 30)}, 2),
                   [](Stages& s) {
                     const Found begun = first(s[0], start(all_reduce, true));
-                    const std::size_t at = begun.index;
                     List& code = *begun.code;
-                    std::size_t before = at;
-                    while (before > 0 && !(code[before].code == Code::compute &&
-                                           code[before].piece != Piece::forward))
-                      --before;
-                    REQUIRE(before > 0);
-                    std::rotate(code.begin() + static_cast<std::ptrdiff_t>(before),
-                                code.begin() + static_cast<std::ptrdiff_t>(at),
-                                code.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+                    REQUIRE(code[begun.index - 1].code == Code::settle);
+                    const auto from = code.begin() + static_cast<std::ptrdiff_t>(begun.index) - 1;
+                    const auto before =
+                        std::find_if(std::make_reverse_iterator(from), code.rend(),
+                                     [](const Instruction& i) { return i.piece == Piece::wgrad; });
+                    REQUIRE(before != code.rend());
+                    std::rotate(before.base() - 1, from, from + 2);
                   },
                   "prove.underway",
-                  {"while a transfer"}});
+                  {"is written while a transfer writes bucket 0 gradients"}});
   return bugs;
 }
 
@@ -239,8 +242,8 @@ std::vector<Bug> of_the_field() {
                     erase(wait_of(s[0], begun));
                     erase(begun);
                   },
-                  "prove.totals",
-                  {"P"}});
+                  "prove.place",
+                  {"is not summed over its ranks", "all-reduce over tp"}});
   bugs.push_back({"a sum over the wrong group (Megatron-LM 7452 F4)", mix("", {dp(2), tp(2)}),
                   [](Stages& s) {
                     first(s[0], start(all_reduce, false))->move.atoms = {atom(s[0], "dp")};
@@ -260,6 +263,10 @@ std::vector<Bug> of_the_field() {
   bugs.push_back({"the loss counts on every rank that has it alike (Megatron-LM 673, 906)",
                   mix("", {tp(2)}),
                   [](Stages& s) {
+                    const Found add = first(s[0], [](const Program& p, const Instruction& i) {
+                      return i.code == Code::add && i.outputs[0] == p.loss;
+                    });
+                    for (auto& list : add->contributing) list.clear();
                     const Found totals = first(s[0], coded(Code::totals));
                     if (!totals->contributing.empty()) totals->contributing[0].clear();
                   },
@@ -306,6 +313,10 @@ std::vector<Bug> of_the_field() {
                     }
                     sum.pending = wait.pending = s[0].pendings++;
                     List& code = *begun.code;
+                    Instruction settle;
+                    settle.code = Code::settle;
+                    settle.outputs = sum.inputs;
+                    code.push_back(settle);
                     code.push_back(sum);
                     code.push_back(wait);
                   },
@@ -323,23 +334,22 @@ std::vector<Bug> of_the_field() {
                   {"is not updated"}});
   bugs.push_back({"weight gradients of a split backward come after their reduction (DDP under "
                   "zero-bubble schedules)",
-                  mix("", {pp(2, "zb-h1", {1, 1}), dp(2)}, 1),
+                  mix("", {pp(2, "zb-h1", {1, 1}), dp(2, 1 << 16, false)}, 1),
                   [](Stages& s) {
-                    // The last runs of wgrad change places with what reduces.
                     auto& runs = s[0].timeline;
-                    const auto reduces = [&](const SegmentRun& run) {
-                      const auto& code = s[0].segments[static_cast<std::size_t>(run.segment)].code;
-                      return std::any_of(code.begin(), code.end(), [&](const Instruction& i) {
-                        return start(all_reduce, true)(s[0], i);
-                      });
+                    const auto segment = [&](const SegmentRun& run) -> const Segment& {
+                      return s[0].segments[static_cast<std::size_t>(run.segment)];
                     };
-                    const auto at = std::find_if(runs.begin(), runs.end(), reduces);
-                    REQUIRE(at != runs.end());
-                    REQUIRE(at != runs.begin());
-                    std::iter_swap(at, at - 1);
+                    const auto reduce = std::find_if(
+                        runs.begin(), runs.end(),
+                        [&](const SegmentRun& run) { return segment(run).name == "reduce"; });
+                    REQUIRE(reduce != runs.end());
+                    auto last = reduce;
+                    while (segment(*last).kind != SegmentKind::wgrad) --last;
+                    std::rotate(last, last + 1, reduce + 1);
                   },
-                  "",
-                  {}});
+                  "prove.contributing",
+                  {"does not lie as what is there"}});
   bugs.push_back({"parameters are not gathered after the update", mix("", {zero(2, 1)}, 2),
                   [](Stages& s) {
                     const Found begun = first(s[0], start(all_gather, true));

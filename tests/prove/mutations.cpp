@@ -22,6 +22,12 @@ Instruction& at(Stages& stages, const Site& site) {
   return code_of(stages, site)[site.index];
 }
 
+// Whether the timeline has the segment: what never runs is not mutated.
+bool runs(const Program& program, int segment) {
+  return std::any_of(program.timeline.begin(), program.timeline.end(),
+                     [&](const SegmentRun& run) { return run.segment == segment; });
+}
+
 bool has(const std::vector<int>& list, int value) {
   return std::find(list.begin(), list.end(), value) != list.end();
 }
@@ -34,6 +40,7 @@ class Maker {
     for (std::size_t s = 0; s < stages_.size(); ++s) {
       const Program& program = stages_[s];
       for (std::size_t g = 0; g < program.segments.size(); ++g) {
+        if (!runs(program, static_cast<int>(g))) continue;
         const auto& code = program.segments[g].code;
         for (std::size_t n = 0; n < code.size(); ++n) {
           site_ = {static_cast<int>(s), static_cast<int>(g), static_cast<int>(n)};

@@ -90,6 +90,7 @@ void StageProof::start_flat(const Instruction& i) {
   under.by = where_;
   under.kind = i.move.kind;
   under.flat = true;
+  under.slot = to;
   under.view = b;
   const bool gathers = i.move.kind == Move::Kind::all_gather;
   for (const Region& region : source.regions) {

@@ -162,6 +162,11 @@ Layout StageProof::exchanged(const Instruction& i, const Operand& from) {
   check_nesting(move, out ? next : from.content->place, group, source);
   auto& known = now().rows;
   const auto before = rows_of(source), after = rows_of(target);
+  if (before.first != after.first)
+    refuse("prove.rows",
+           fmt::format("rows of {} go to {}, whose rows are another layer's", name(source),
+                       name(target)),
+           source, from.by);
   if (known.count(before) == 0)
     refuse("prove.rows", "how many rows " + name(source) + " has is not known here", source,
            from.by);
@@ -226,6 +231,7 @@ bool StageProof::start(const Instruction& i) {
     under.result.place = moved(i.move, found, first);
   }
   claim(to, under.result, under.dims, under.dtype);
+  under.slot = to;
   take(i, found, under);
   underway_.emplace(key, std::move(under));
   return true;
@@ -267,6 +273,7 @@ void StageProof::post(const Instruction& i) {
   Underway under;
   under.by = where_;
   under.kind = i.move.kind;
+  under.slot = sends ? i.inputs[0] : i.outputs[0];
   if (sends) {
     if (letter.sent)
       refuse("prove.message", fmt::format("message {} to stage {} is sent twice for microbatch {}",
@@ -337,6 +344,12 @@ bool StageProof::wait(const Instruction& i) {
         first);
   }
   Underway& under = found->second;
+  // Sizes of what arrives are those of the slot that it was begun for.
+  if (under.slot != first)
+    refuse("prove.wait",
+           fmt::format("it waits for {} in {}, and the transfer was begun for {}", i.pending,
+                       name(first), name(under.slot)),
+           first, under.by);
   if (under.flat) {
     if (!end_flat(under)) return false;
   } else {

@@ -139,6 +139,7 @@ struct Underway {
   bool flat = false, hook = false;
   int from = -1, to = -1;  // tensors of the pool, or flats; -1: none
   int reads = -1;          // a flat of which it reads a parameter
+  int slot = -1;           // that it was begun for: its target, of a send its source
   Content result;
   Dims dims;
   Dtype dtype = Dtype::fp32;

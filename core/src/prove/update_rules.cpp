@@ -247,9 +247,15 @@ void StageProof::whole(const Instruction& i) {
   }
   if (needed != found.content->place)
     misplaced(from, found, needed, "what whole matrices are made of");
+  if (found.tensor < 0) refuse("prove.slot", name(from) + " lasts, and is overwritten", from);
   Content made = *found.content;
   made.what = What::update;
-  make(to, std::move(made), Dims(*found.dims), found.dtype);
+  const Dims dims_made = *found.dims;
+  const Dtype dtype = found.dtype;
+  Tensor& operand = overwrite(from);  // MatrixOp::run works in it
+  operand.content.what = What::nothing;
+  operand.by = where_;
+  make(to, std::move(made), dims_made, dtype);
 }
 
 void StageProof::apply_update(const Instruction& i, const Bucket& bucket) {
