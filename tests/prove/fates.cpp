@@ -79,6 +79,7 @@ class Batch {
 
   std::vector<Fate> all() {
     for (std::size_t n = 0; n < orders_.size();) n = some(n, orders_.size(), usual);
+    if (!overlooked_.empty()) return std::move(fates_);
     // A loaded machine may have been too slow for one that is said to be right.
     for (std::size_t n = 0; n < orders_.size(); ++n) {
       if (fates_[n].refused || fates_[n].equal || !orders_[n].run_accepted) continue;

@@ -48,6 +48,8 @@ class Maker {
         }
       }
       timeline(static_cast<int>(s));
+      for (std::size_t k = 0; k < program.slots.size(); ++k)
+        slot(static_cast<int>(s), static_cast<int>(k));
     }
     return std::move(made_);
   }
@@ -403,6 +405,39 @@ class Maker {
       }
     }
     change("ring", "not in ring steps", [](Instruction& changed) { changed.ring = nullptr; });
+  }
+
+  // What a slot says of itself.
+  void slot(int stage, int index) {
+    const Slot& own = stages_[stage].slots[index];
+    const auto set = [&](const std::string& how, std::function<void(Slot&)> apply) {
+      made_.push_back({"slot", fmt::format("stage {}, slot {}: {}", stage, own.name, how),
+                       [stage, index, apply = std::move(apply)](Stages& stages) {
+                         apply(stages[stage].slots[index]);
+                       }});
+    };
+    for (std::size_t a = 0; a < own.layout.size(); ++a) {
+      const std::string axis = stages_[stage].mesh.atoms()[a].name;
+      if (own.layout[a].is_shard())
+        set("whole on " + axis, [a](Slot& s) { s.layout[a] = {}; });
+      for (const Dim dim : own.dims) {
+        if (own.layout[a] == Placement::shard(dim)) continue;
+        set(fmt::format("cut by {} over {}", dim.name(), axis),
+            [a, dim](Slot& s) { s.layout[a] = Placement::shard(dim); });
+      }
+    }
+    if (own.alias_of >= 0) set("no alias", [](Slot& s) { s.alias_of = -1; });
+    if (own.extra > 0) set("longer at its end", [](Slot& s) { ++s.extra; });
+    if (own.dtype != Dtype::int64)
+      set("in another precision",
+          [](Slot& s) { s.dtype = s.dtype == Dtype::fp32 ? Dtype::fp64 : Dtype::fp32; });
+    set("in another memory", [](Slot& s) {
+      s.memory = s.memory == Memory::host ? Memory::device : Memory::host;
+    });
+    if (own.persistent)
+      set(own.transient ? "not transient" : "transient",
+          [](Slot& s) { s.transient = !s.transient; });
+    if (!own.ring.empty()) set("of the next ring step", [](Slot& s) { ++s.ring_step; });
   }
 
   void timeline(int stage) {
