@@ -8,8 +8,8 @@
 #include "prove/mutants.h"
 #include "prove/prove.h"
 
-using namespace mw;        // NOLINT
-using namespace mw::test;  // NOLINT
+using namespace mw;               // NOLINT
+using namespace mw::test;         // NOLINT
 using namespace mw::test::mixes;  // NOLINT
 using Catch::Contains;
 
@@ -121,26 +121,23 @@ std::vector<Bug> of_trainverify() {
                   },
                   "prove.missing",
                   {"nothing was written there"}});
-  bugs.push_back({"3: an all-gather instead of an all-reduce", mix("", {tp(2)}),
-                  [](Stages& s) {
-                    first(s[0], start(all_reduce, false))->move.kind = all_gather;
-                  },
+  bugs.push_back({"3: an all-gather instead of an all-reduce",
+                  mix("", {tp(2)}),
+                  [](Stages& s) { first(s[0], start(all_reduce, false))->move.kind = all_gather; },
                   "prove.place",
                   {"tp"}});
-  bugs.push_back({"4: an all-reduce instead of an all-gather", mix("", {tp(2), sp()}),
-                  [](Stages& s) {
-                    first(s[0], start(all_gather, false))->move.kind = all_reduce;
-                  },
+  bugs.push_back({"4: an all-reduce instead of an all-gather",
+                  mix("", {tp(2), sp()}),
+                  [](Stages& s) { first(s[0], start(all_gather, false))->move.kind = all_reduce; },
                   "prove.place",
                   {"cut over tp (S(seq))", "a share of a sum over tp (P)"}});
   bugs.push_back({"6: a move between stages from the wrong rank",
                   mix("", {pp(3, "1f1b", {0, 2, 0})}, 2),
-                  [](Stages& s) {
-                    first(s[1], start(Move::Kind::recv, false))->move.peer = 2;
-                  },
+                  [](Stages& s) { first(s[1], start(Move::Kind::recv, false))->move.peer = 2; },
                   "prove.wait",
                   {"another message"}});
-  bugs.push_back({"10: backward reads the operands of another op", mix("", {dp(2)}),
+  bugs.push_back({"10: backward reads the operands of another op",
+                  mix("", {dp(2)}),
                   [](Stages& s) {
                     const Found one = first(s[0], piece(Piece::wgrad, "layers.0.mlp.gate"));
                     const Found other = first(s[0], piece(Piece::wgrad, "layers.1.mlp.gate"));
@@ -148,7 +145,8 @@ std::vector<Bug> of_trainverify() {
                   },
                   "prove.value",
                   {"must be"}});
-  bugs.push_back({"11: the gradients that backward writes are swapped", mix("", {dp(2)}),
+  bugs.push_back({"11: the gradients that backward writes are swapped",
+                  mix("", {dp(2)}),
                   [](Stages& s) {
                     const Found one = first(s[0], [](const Program& p, const Instruction& i) {
                       return i.code == Code::compute && i.update == Update::none &&
@@ -160,14 +158,15 @@ std::vector<Bug> of_trainverify() {
                   },
                   "prove.gradient",
                   {}});
-  bugs.push_back({"12, 13: the loss's gradient is scaled", mix("", {dp(2)}, 2),
+  bugs.push_back({"12, 13: the loss's gradient is scaled",
+                  mix("", {dp(2)}, 2),
                   [](Stages& s) {
                     const Found seed = first(s[0], coded(Code::seed));
                     Instruction twice;
                     twice.code = Code::add;
                     twice.inputs = twice.outputs = {seed->outputs[0]};
-                    seed.code->insert(seed.code->begin() + static_cast<std::ptrdiff_t>(seed.index) + 1,
-                                      twice);
+                    seed.code->insert(
+                        seed.code->begin() + static_cast<std::ptrdiff_t>(seed.index) + 1, twice);
                   },
                   "prove.gradient",
                   {"too often    the seed of the loss"}});
@@ -234,22 +233,23 @@ std::vector<Bug> of_the_field() {
                   },
                   "prove.deadlock",
                   {"the stages wait for each other"}});
-  bugs.push_back({"a replicated weight's gradient stays a sum over ranks (bigcode-megatron 35, "
-                  "DeepSpeed 1801, Megatron-LM 7452 F4)",
-                  mix("", {tp(2), sp()}),
-                  [](Stages& s) {
-                    const Found begun = first(s[0], start(all_reduce, true));
-                    erase(wait_of(s[0], begun));
-                    erase(begun);
-                  },
-                  "prove.place",
-                  {"is not summed over its ranks", "all-reduce over tp"}});
-  bugs.push_back({"a sum over the wrong group (Megatron-LM 7452 F4)", mix("", {dp(2), tp(2)}),
-                  [](Stages& s) {
-                    first(s[0], start(all_reduce, false))->move.atoms = {atom(s[0], "dp")};
-                  },
-                  "prove.place",
-                  {"dp"}});
+  bugs.push_back(
+      {"a replicated weight's gradient stays a sum over ranks (bigcode-megatron 35, "
+       "DeepSpeed 1801, Megatron-LM 7452 F4)",
+       mix("", {tp(2), sp()}),
+       [](Stages& s) {
+         const Found begun = first(s[0], start(all_reduce, true));
+         erase(wait_of(s[0], begun));
+         erase(begun);
+       },
+       "prove.place",
+       {"is not summed over its ranks", "all-reduce over tp"}});
+  bugs.push_back(
+      {"a sum over the wrong group (Megatron-LM 7452 F4)",
+       mix("", {dp(2), tp(2)}),
+       [](Stages& s) { first(s[0], start(all_reduce, false))->move.atoms = {atom(s[0], "dp")}; },
+       "prove.place",
+       {"dp"}});
   bugs.push_back({"gradients are reduced again with what was reduced (Megatron-LM 6660)",
                   mix("", {each(2)}, 2),
                   [](Stages& s) {
@@ -278,14 +278,15 @@ std::vector<Bug> of_the_field() {
                     const Found begun = first(s[0], [](const Program& p, const Instruction& i) {
                       return i.code == Code::start && i.move.kind == all_gather &&
                              between_lasting(p, i) &&
-                             p.slots[static_cast<std::size_t>(i.outputs[0])].name.find("direction") !=
-                                 std::string::npos;
+                             p.slots[static_cast<std::size_t>(i.outputs[0])].name.find(
+                                 "direction") != std::string::npos;
                     });
                     for (int& a : begun->move.atoms) a = a == 0 ? 1 : 0;
                   },
                   "prove.group",
                   {}});
-  bugs.push_back({"keys do not go on round the ring (Megatron-LM 1464)", mix("", {sp(2, "ring")}),
+  bugs.push_back({"keys do not go on round the ring (Megatron-LM 1464)",
+                  mix("", {sp(2, "ring")}),
                   [](Stages& s) {
                     const Found ring = first(s[0], [](const Program&, const Instruction& i) {
                       return i.ring != nullptr && i.piece == Piece::forward;
@@ -296,32 +297,32 @@ std::vector<Bug> of_the_field() {
                   },
                   "prove.ring",
                   {"does not go round"}});
-  bugs.push_back({"experts' gradients are summed over the ranks that hold other experts "
-                  "(pytorch 160285)",
-                  experts(mix("", {dp(2), ep(2)})),
-                  [](Stages& s) {
-                    const Found begun = first(s[0], [](const Program& p, const Instruction& i) {
-                      return i.code == Code::start && i.move.kind == all_reduce &&
-                             between_lasting(p, i);
-                    });
-                    Instruction sum = *begun, wait = *wait_of(s[0], begun);
-                    for (std::size_t b = 0; b < s[0].buckets.size(); ++b) {
-                      const Bucket& bucket = s[0].buckets[b];
-                      if (!bucket.reduce.empty()) continue;
-                      sum.inputs = sum.outputs = wait.outputs = {bucket.flat.gradients};
-                      sum.bucket = wait.bucket = static_cast<int>(b);
-                    }
-                    sum.pending = wait.pending = s[0].pendings++;
-                    List& code = *begun.code;
-                    Instruction settle;
-                    settle.code = Code::settle;
-                    settle.outputs = sum.inputs;
-                    code.push_back(settle);
-                    code.push_back(sum);
-                    code.push_back(wait);
-                  },
-                  "prove.place",
-                  {"S(experts)"}});
+  bugs.push_back(
+      {"experts' gradients are summed over the ranks that hold other experts "
+       "(pytorch 160285)",
+       experts(mix("", {dp(2), ep(2)})),
+       [](Stages& s) {
+         const Found begun = first(s[0], [](const Program& p, const Instruction& i) {
+           return i.code == Code::start && i.move.kind == all_reduce && between_lasting(p, i);
+         });
+         Instruction sum = *begun, wait = *wait_of(s[0], begun);
+         for (std::size_t b = 0; b < s[0].buckets.size(); ++b) {
+           const Bucket& bucket = s[0].buckets[b];
+           if (!bucket.reduce.empty()) continue;
+           sum.inputs = sum.outputs = wait.outputs = {bucket.flat.gradients};
+           sum.bucket = wait.bucket = static_cast<int>(b);
+         }
+         sum.pending = wait.pending = s[0].pendings++;
+         List& code = *begun.code;
+         Instruction settle;
+         settle.code = Code::settle;
+         settle.outputs = sum.inputs;
+         code.push_back(settle);
+         code.push_back(sum);
+         code.push_back(wait);
+       },
+       "prove.place",
+       {"S(experts)"}});
   bugs.push_back({"gradients are not begun anew (TrainCheck: zero_grad is missing)",
                   mix("", {dp(2)}, 2),
                   [](Stages& s) { erase(first(s[0], coded(Code::begin_sum))); },
@@ -332,25 +333,27 @@ std::vector<Bug> of_the_field() {
                   [](Stages& s) { erase(first(s[0], update(Update::apply))); },
                   "prove.update",
                   {"is not updated"}});
-  bugs.push_back({"weight gradients of a split backward come after their reduction (DDP under "
-                  "zero-bubble schedules)",
-                  mix("", {pp(2, "zb-h1", {1, 1}), dp(2, 1 << 16, false)}, 1),
-                  [](Stages& s) {
-                    auto& runs = s[0].timeline;
-                    const auto segment = [&](const SegmentRun& run) -> const Segment& {
-                      return s[0].segments[static_cast<std::size_t>(run.segment)];
-                    };
-                    const auto reduce = std::find_if(
-                        runs.begin(), runs.end(),
-                        [&](const SegmentRun& run) { return segment(run).name == "reduce"; });
-                    REQUIRE(reduce != runs.end());
-                    auto last = reduce;
-                    while (segment(*last).kind != SegmentKind::wgrad) --last;
-                    std::rotate(last, last + 1, reduce + 1);
-                  },
-                  "prove.contributing",
-                  {"does not lie as what is there"}});
-  bugs.push_back({"parameters are not gathered after the update", mix("", {zero(2, 1)}, 2),
+  bugs.push_back(
+      {"weight gradients of a split backward come after their reduction (DDP under "
+       "zero-bubble schedules)",
+       mix("", {pp(2, "zb-h1", {1, 1}), dp(2, 1 << 16, false)}, 1),
+       [](Stages& s) {
+         auto& runs = s[0].timeline;
+         const auto segment = [&](const SegmentRun& run) -> const Segment& {
+           return s[0].segments[static_cast<std::size_t>(run.segment)];
+         };
+         const auto reduce = std::find_if(runs.begin(), runs.end(), [&](const SegmentRun& run) {
+           return segment(run).name == "reduce";
+         });
+         REQUIRE(reduce != runs.end());
+         auto last = reduce;
+         while (segment(*last).kind != SegmentKind::wgrad) --last;
+         std::rotate(last, last + 1, reduce + 1);
+       },
+       "prove.contributing",
+       {"does not lie as what is there"}});
+  bugs.push_back({"parameters are not gathered after the update",
+                  mix("", {zero(2, 1)}, 2),
                   [](Stages& s) {
                     const Found begun = first(s[0], start(all_gather, true));
                     erase(wait_of(s[0], begun));

@@ -59,17 +59,16 @@ void add_pipelines(std::vector<NamedMix>& all) {
   all.push_back(deep(mix("pp 2, dualpipev", {pp(2, "dualpipev", {1, 1, 1, 1})}, 1)));
   all.push_back(mix("pp 3, 1f1b, uneven", {pp(3, "1f1b", {0, 2, 0})}, 2));
   all.push_back(tied(gpt(mix("gpt, tied, pp 2, 1f1b", {pp(2, "1f1b", {1, 1})}, 2))));
-  all.push_back(
-      tied(gpt(mix("gpt, tied, pp 2, zb-h1, dp 2", {pp(2, "zb-h1", {1, 1}), dp(2)}, 1))));
+  all.push_back(tied(gpt(mix("gpt, tied, pp 2, zb-h1, dp 2", {pp(2, "zb-h1", {1, 1}), dp(2)}, 1))));
   all.push_back(tied(mix("tied, pp 2, 1f1b, zero 2", {pp(2, "1f1b", {1, 1}), zero(2, 2)}, 1)));
   all.push_back(tied(mix("tied, pp 2, tp 2", {pp(2, "1f1b", {1, 1}), tp(2)}, 4)));
   all.push_back(mix("pp 2, tp 2 with sp", {pp(2, "1f1b", {1, 1}), tp(2), sp()}, 4));
   all.push_back(mix("pp 2, ring 2", {pp(2, "1f1b", {1, 1}), sp(2, "ring")}, 4));
   all.push_back(deep(mix("pp 2, interleaved, zero 2 by chunk",
-                           {pp(2, "interleaved", {1, 1, 1, 1}), zero_by_chunk(2, 2)}, 1)));
+                         {pp(2, "interleaved", {1, 1, 1, 1}), zero_by_chunk(2, 2)}, 1)));
   all.push_back(deep(mix("pp 2, zbv, zero 3", {pp(2, "zbv", {1, 1, 1, 1}), zero(2, 3)}, 1)));
   all.push_back(recomputed(mix("pp 2, 1f1b, recompute", {pp(2, "1f1b", {1, 1})}, 2),
-                             RecomputePolicy::Kind::full));
+                           RecomputePolicy::Kind::full));
   all.push_back(mix("delayed wgrads", {delayed_wgrads(), tp(2)}, 4));
 }
 
@@ -102,15 +101,14 @@ void add_rest(std::vector<NamedMix>& all) {
   all.push_back(experts(mix("ep 2 in zero 2", {zero(2, 2), ep(2)}, 2)));
   all.push_back(experts(mix("ep 2 in zero 3", {zero(4, 3), ep(2)})));
   all.push_back(experts(mix("experts, pp 2, ep 2", {pp(2, "1f1b", {1, 1}), dp(2), ep(2)}, 2)));
-  all.push_back(with(experts(mix("ep 2, balanced by a bias", {dp(2), ep(2)}, 2)), "balance",
-                       "bias"));
-  all.push_back(experts(mix("ep 2, gathered tokens",
-                              {dp(2), strategy("ep", {{"ways", 2}, {"dispatch", "allgather"}})})));
-  all.push_back(recomputed(experts(mix("ep 2, recompute", {dp(2), ep(2)}, 2)),
-                             RecomputePolicy::Kind::full));
-  all.push_back(recomputed(mix("dp 2, recompute", {dp(2)}, 2), RecomputePolicy::Kind::full));
   all.push_back(
-      recomputed(mix("tp 2, recompute", {tp(2)}, 4), RecomputePolicy::Kind::selective));
+      with(experts(mix("ep 2, balanced by a bias", {dp(2), ep(2)}, 2)), "balance", "bias"));
+  all.push_back(experts(mix("ep 2, gathered tokens",
+                            {dp(2), strategy("ep", {{"ways", 2}, {"dispatch", "allgather"}})})));
+  all.push_back(
+      recomputed(experts(mix("ep 2, recompute", {dp(2), ep(2)}, 2)), RecomputePolicy::Kind::full));
+  all.push_back(recomputed(mix("dp 2, recompute", {dp(2)}, 2), RecomputePolicy::Kind::full));
+  all.push_back(recomputed(mix("tp 2, recompute", {tp(2)}, 4), RecomputePolicy::Kind::selective));
   all.push_back(with_muon(mix("muon, dp 2", {dp(2)}, 2)));
   all.push_back(with_muon(mix("muon, zero 3, tp 2", {zero(2, 3), tp(2)}, 2)));
   all.push_back(narrow(mix("bf16, dp 2", {dp(2)}, 2), true));

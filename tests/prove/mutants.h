@@ -30,12 +30,12 @@ std::vector<Mutation> mutations_of(const Stages& stages);
 // What became of a mutant. Unless `ran`, the rest is empty.
 struct Fate {
   bool refused = false;
-  std::string code;     // of the refusal
-  std::string said;     // the refusal's message
+  std::string code;  // of the refusal
+  std::string said;  // the refusal's message
   bool ran = false;
-  bool equal = false;   // loss, norm, gradients and parameters are one rank's on every rank
-  std::string why;      // if they are not
-  bool died = false;    // its process did, in the prover or (if `ran`) in the run
+  bool equal = false;  // loss, norm, gradients and parameters are one rank's on every rank
+  std::string why;     // if they are not
+  bool died = false;   // its process did, in the prover or (if `ran`) in the run
   double prove_seconds = 0;
 };
 

@@ -29,7 +29,9 @@ std::vector<Order> sample(std::size_t mutations, std::size_t count, std::uint32_
 void tell(const NamedMix& mix, const Mutation& mutation, const Fate& fate) {
   std::cout << fmt::format("{} | {} | {} | {} | {} | {}\n", mix.name, mutation.kind, mutation.what,
                            fate.refused ? fate.code : "accepted",
-                           !fate.ran ? "not run" : fate.equal ? "equal" : fate.why,
+                           !fate.ran    ? "not run"
+                           : fate.equal ? "equal"
+                                        : fate.why,
                            fate.refused ? fate.said.substr(0, fate.said.find('\n', 100)) : "");
 }
 

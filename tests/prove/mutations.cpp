@@ -67,9 +67,8 @@ class Maker {
                      std::move(apply)});
   }
   void change(const std::string& kind, const std::string& how, Change change) {
-    add(kind, how, [site = site_, change = std::move(change)](Stages& stages) {
-      change(at(stages, site));
-    });
+    add(kind, how,
+        [site = site_, change = std::move(change)](Stages& stages) { change(at(stages, site)); });
   }
 
   void instruction(const Program& program, const Instruction& i) {
@@ -105,8 +104,7 @@ class Maker {
     add("swapped", "swapped with the next", [site = site_](Stages& stages) {
       auto& list = code_of(stages, site);
       std::swap(list[site.index], list[site.index + 1]);
-      for (const int slot : list[site.index].release)
-        list[site.index + 1].release.push_back(slot);
+      for (const int slot : list[site.index].release) list[site.index + 1].release.push_back(slot);
       list[site.index].release.clear();
     });
   }
@@ -176,7 +174,8 @@ class Maker {
       if (i.code == Code::start)
         change("move", "a copy instead", [](Instruction& changed) { changed.code = Code::copy; });
       if (i.code == Code::move)
-        change("move", "an alias instead", [](Instruction& changed) { changed.code = Code::alias; });
+        change("move", "an alias instead",
+               [](Instruction& changed) { changed.code = Code::alias; });
     }
     atoms(program, i);
     dims(program, i);
@@ -188,8 +187,9 @@ class Maker {
              [](Instruction& changed) { changed.move.reduction = Reduction::sum; });
     }
     if (i.move.exchanges_rows())
-      change("rows", "says how many rows where it did not, and not where it did",
-             [](Instruction& changed) { changed.move.brings_counts = !changed.move.brings_counts; });
+      change(
+          "rows", "says how many rows where it did not, and not where it did",
+          [](Instruction& changed) { changed.move.brings_counts = !changed.move.brings_counts; });
     for (std::size_t a = 0; a < i.move.lands.size(); ++a) {
       if (!i.move.lands[a].is_shard()) continue;
       change("rows", "lands whole", [a](Instruction& changed) { changed.move.lands[a] = {}; });
@@ -292,8 +292,7 @@ class Maker {
   void sums(const Program& program, const Instruction& i) {
     for (std::size_t k = 0; k < i.accumulate.size() && k < i.grad_inputs.size(); ++k) {
       if (i.grad_inputs[k] < 0) continue;
-      change("accumulate",
-             fmt::format("{} gradient {}", i.accumulate[k] ? "writes" : "adds to", k),
+      change("accumulate", fmt::format("{} gradient {}", i.accumulate[k] ? "writes" : "adds to", k),
              [k](Instruction& changed) { changed.accumulate[k] = !changed.accumulate[k]; });
     }
     if (i.code == Code::compute || i.code == Code::add || i.code == Code::begin_sum ||
@@ -306,30 +305,28 @@ class Maker {
     if (i.contributing.empty() && (i.code == Code::add || i.code == Code::begin_sum)) {
       for (std::size_t a = 0; a < program.mesh.atoms().size(); ++a)
         change("contributing", "only the first on " + program.mesh.atoms()[a].name,
-               [a](Instruction& changed) {
-                 changed.contributing = {{static_cast<int>(a)}};
-               });
+               [a](Instruction& changed) { changed.contributing = {{static_cast<int>(a)}}; });
     }
     for (std::size_t k = 0; k < i.contributing.size(); ++k) {
-      const bool persistent = i.code != Code::compute ||
-                              (k < i.grad_inputs.size() && i.grad_inputs[k] >= 0 &&
-                               program.slots[i.grad_inputs[k]].persistent);
+      const bool persistent =
+          i.code != Code::compute || (k < i.grad_inputs.size() && i.grad_inputs[k] >= 0 &&
+                                      program.slots[i.grad_inputs[k]].persistent);
       if (!persistent) continue;
       for (std::size_t a = 0; a < program.mesh.atoms().size(); ++a) {
         const int atom = static_cast<int>(a);
         const bool there = has(i.contributing[k], atom);
-        change("contributing",
-               fmt::format("{} on {}", there ? "all" : "only the first",
-                           program.mesh.atoms()[a].name),
-               [k, atom, there](Instruction& changed) {
-                 std::vector<int>& list = changed.contributing[k];
-                 if (there) {
-                   list.erase(std::find(list.begin(), list.end(), atom));
-                 } else {
-                   list.push_back(atom);
-                   std::sort(list.begin(), list.end());
-                 }
-               });
+        change(
+            "contributing",
+            fmt::format("{} on {}", there ? "all" : "only the first", program.mesh.atoms()[a].name),
+            [k, atom, there](Instruction& changed) {
+              std::vector<int>& list = changed.contributing[k];
+              if (there) {
+                list.erase(std::find(list.begin(), list.end(), atom));
+              } else {
+                list.push_back(atom);
+                std::sort(list.begin(), list.end());
+              }
+            });
       }
     }
   }
@@ -356,10 +353,10 @@ class Maker {
         const int slot = (i.*list)[k];
         if (slot < 0) continue;
         if (const auto other = like(program, slot))
-          change(kind,
-                 fmt::format("{} instead of {}", program.slots[*other].name,
-                             program.slots[slot].name),
-                 [list, k, to = *other](Instruction& changed) { (changed.*list)[k] = to; });
+          change(
+              kind,
+              fmt::format("{} instead of {}", program.slots[*other].name, program.slots[slot].name),
+              [list, k, to = *other](Instruction& changed) { (changed.*list)[k] = to; });
         if (i.code == Code::begin_sum || i.code == Code::totals)
           change(kind, "without " + program.slots[slot].name, [list, k](Instruction& changed) {
             (changed.*list).erase((changed.*list).begin() + static_cast<std::ptrdiff_t>(k));
@@ -388,13 +385,11 @@ class Maker {
     for (std::size_t r = 0; r < i.ring->size(); ++r) {
       const Rotating& one = (*i.ring)[r];
       rotating("another operand goes round", [r](auto& all) { ++all[r].input; });
-      rotating("an operand does not go round", [r](auto& all) {
-        all.erase(all.begin() + static_cast<std::ptrdiff_t>(r));
-      });
+      rotating("an operand does not go round",
+               [r](auto& all) { all.erase(all.begin() + static_cast<std::ptrdiff_t>(r)); });
       if (i.ring->size() > 1)
-        rotating("the shards of another", [r](auto& all) {
-          std::swap(all[r].shards, all[(r + 1) % all.size()].shards);
-        });
+        rotating("the shards of another",
+                 [r](auto& all) { std::swap(all[r].shards, all[(r + 1) % all.size()].shards); });
       if (!one.sums.empty()) {
         rotating("shares and sums exchanged",
                  [r](auto& all) { std::swap(all[r].shares, all[r].sums); });
@@ -418,8 +413,7 @@ class Maker {
     };
     for (std::size_t a = 0; a < own.layout.size(); ++a) {
       const std::string axis = stages_[stage].mesh.atoms()[a].name;
-      if (own.layout[a].is_shard())
-        set("whole on " + axis, [a](Slot& s) { s.layout[a] = {}; });
+      if (own.layout[a].is_shard()) set("whole on " + axis, [a](Slot& s) { s.layout[a] = {}; });
       for (const Dim dim : own.dims) {
         if (own.layout[a] == Placement::shard(dim)) continue;
         set(fmt::format("cut by {} over {}", dim.name(), axis),
@@ -431,9 +425,8 @@ class Maker {
     if (own.dtype != Dtype::int64)
       set("in another precision",
           [](Slot& s) { s.dtype = s.dtype == Dtype::fp32 ? Dtype::fp64 : Dtype::fp32; });
-    set("in another memory", [](Slot& s) {
-      s.memory = s.memory == Memory::host ? Memory::device : Memory::host;
-    });
+    set("in another memory",
+        [](Slot& s) { s.memory = s.memory == Memory::host ? Memory::device : Memory::host; });
     if (own.persistent)
       set(own.transient ? "not transient" : "transient",
           [](Slot& s) { s.transient = !s.transient; });
@@ -445,12 +438,11 @@ class Maker {
     const auto run = [&](std::size_t r, const std::string& how,
                          std::function<void(std::vector<SegmentRun>&)> apply) {
       const SegmentRun& part = program.timeline[r];
-      made_.push_back({"timeline",
-                       fmt::format("stage {}, run {} ({}, microbatch {}): {}", stage, r,
-                                   program.segments[part.segment].name, part.microbatch, how),
-                       [stage, apply = std::move(apply)](Stages& stages) {
-                         apply(stages[stage].timeline);
-                       }});
+      made_.push_back(
+          {"timeline",
+           fmt::format("stage {}, run {} ({}, microbatch {}): {}", stage, r,
+                       program.segments[part.segment].name, part.microbatch, how),
+           [stage, apply = std::move(apply)](Stages& stages) { apply(stages[stage].timeline); }});
     };
     for (std::size_t r = 0; r < program.timeline.size(); ++r) {
       const auto place = static_cast<std::ptrdiff_t>(r);

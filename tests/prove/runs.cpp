@@ -24,8 +24,8 @@ void widen(Program& program) {
     if (slot.dtype == Dtype::int64) continue;
     slot.dtype = slot.persistent ? wide(slot.dtype) : Dtype::fp32;
   }
-  for (Dtype* dtype : {&program.dtype, &program.gradient_dtype, &program.optimizer_dtype,
-                       &program.reduce_dtype})
+  for (Dtype* dtype :
+       {&program.dtype, &program.gradient_dtype, &program.optimizer_dtype, &program.reduce_dtype})
     *dtype = wide(*dtype);
 }
 
@@ -129,9 +129,8 @@ std::string Subject::run(const Plan& plan, double timeout, Steps* keep) const {
   std::mutex mutex;
   Experiment e = experiment_;
   e.timeout = timeout;
-  run_steps(e, plan, steps_run, nullptr, [&](Executor&) {
-    return std::make_unique<Look>(*this, keep, differs, mutex);
-  });
+  run_steps(e, plan, steps_run, nullptr,
+            [&](Executor&) { return std::make_unique<Look>(*this, keep, differs, mutex); });
   return differs;
 }
 

@@ -251,11 +251,10 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
       "verify", "verify",
       "run a script with every mw.train turned into mw.verify: compare with one rank in float64",
       "scripts/quickstart.lua");
-  scripted(
-      "prove", "prove",
-      "run a script with every mw.train turned into mw.prove: follow each instruction of its "
-      "programs, at full size, and refuse (exit 3) what one rank would not compute",
-      "scripts/quickstart.lua");
+  scripted("prove", "prove",
+           "run a script with every mw.train turned into mw.prove: follow each instruction of its "
+           "programs, at full size, and refuse (exit 3) what one rank would not compute",
+           "scripts/quickstart.lua");
   app.get_subcommand("prove")->add_flag(
       "--strict", arguments.strict,
       "suppose a backend of one stream, whose collectives begin when all ranks have come to them");

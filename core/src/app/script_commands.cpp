@@ -162,8 +162,7 @@ int run_script(const ScriptArguments& arguments, const std::string& train_as, Ou
   if (arguments.go.contains("print")) output.keep_stdout();  // for the job script
   PluginRegistry plugins(PluginRegistry::search_path(arguments.plugin_path));
   AppHost host(output, plugins);
-  const bool joins =
-      train_as != "plan" && train_as != "prove" && train_as != "search" && !sweeps;
+  const bool joins = train_as != "plan" && train_as != "prove" && train_as != "search" && !sweeps;
   Joined joined(joins ? arguments.processes : ProcessArguments{0, "threads", {}}, plugins, output);
   host.set_processes(joined.processes());
   Script script(host, script_options(arguments, train_as, output));

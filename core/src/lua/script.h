@@ -17,8 +17,8 @@ struct ScriptOptions {
   std::vector<std::string> settings;            // of --set, "key=value" each
   std::map<std::string, std::string> given_as;  // settings that other options stand for, with these
   std::vector<std::string> words;               // the script's arguments: arg[1], arg[2], …
-  std::string train_as = "train";               // what mw.train does: "train", "plan", "verify" or "prove"
-  std::filesystem::path library;                // folder that holds meshwright/init.lua
+  std::string train_as = "train";  // what mw.train does: "train", "plan", "verify" or "prove"
+  std::filesystem::path library;   // folder that holds meshwright/init.lua
   std::function<void(const std::string&)> say;  // tells the user which settings were applied
 };
 

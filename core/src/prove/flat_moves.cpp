@@ -94,6 +94,8 @@ void StageProof::start_flat(const Instruction& i) {
   under.view = b;
   const bool gathers = i.move.kind == Move::Kind::all_gather;
   for (const Region& region : source.regions) {
+    if (region.kind == Region::Kind::state)
+      refuse("prove.value", name(from) + " is the optimizer's state, and is moved", from);
     under.regions.push_back(gathers ? region : reduced(region, i.move, from));
     if (i.move.kind != Move::Kind::all_reduce) under.regions.back().rest_differs = false;
   }
@@ -187,7 +189,11 @@ void StageProof::copy_flat(const Instruction& i) {
   if (v.part != FlatView::Part::whole && v.part != FlatView::Part::own)
     refuse("prove.slot", name(to) + " is no flat tensor", to);
   check_same_part(from, to);
-  for (Region& region : regions) region.begins_beside = 0;
+  for (Region& region : regions) {
+    if (region.kind == Region::Kind::state)
+      refuse("prove.value", name(from) + " is the optimizer's state, and is copied", from);
+    region.begins_beside = 0;
+  }
   Flat& target = open(to);
   write(target, v, std::move(regions));
   // Where the device's memory is the host's, nothing is copied into what comes and goes.

@@ -38,12 +38,21 @@ void StageProof::make_flats() {
     }
   }
   for (const Bucket& bucket : program_.buckets) {
+    check_precisions(bucket.flat);
     std::vector<int> numbers = bucket.flat.states;
     const std::size_t states = numbers.size();
     numbers.insert(numbers.end(), {bucket.flat.parameters, bucket.flat.stored, bucket.flat.master});
+    const bool whole = bucket.flat.parameters >= 0 && flat(view(bucket.flat.parameters)).there;
     for (std::size_t n = 0; n < numbers.size(); ++n) {
       if (numbers[n] < 0) continue;
       Flat& f = flat(view(numbers[n]));
+      // A run fills the parameters that are whole, or else the shards, and the optimizer's copy.
+      if (whole && numbers[n] == bucket.flat.stored &&
+          view(bucket.flat.stored).flat != view(bucket.flat.parameters).flat)
+        refuse("prove.slot",
+               fmt::format("{} is kept beside {}, and nothing fills it before the first step",
+                           name(numbers[n]), name(bucket.flat.parameters)),
+               numbers[n]);
       for (Region& region : f.regions) {
         if (f.there) region.kind = n < states ? Region::Kind::state : Region::Kind::parameter;
       }
@@ -56,6 +65,28 @@ void StageProof::make_flats() {
       region.stale = true;
     }
   }
+}
+
+// In which precision a bucket's flat tensors are, which kernels and collectives go by.
+void StageProof::check_precisions(const FlatSlots& slots) const {
+  const auto must_be = [&](int index, Dtype dtype) {
+    if (index >= 0 && slot(index).dtype != dtype)
+      refuse("prove.dtype",
+             fmt::format("{} must be {}, and is {}", name(index), name_of(dtype),
+                         name_of(slot(index).dtype)),
+             index);
+  };
+  const Dtype gradient = program_.gradient_dtype, sum = wider(gradient, program_.reduce_dtype);
+  for (const int index : {slots.parameters, slots.stored, slots.on_device})
+    must_be(index, program_.dtype);
+  for (const int index : {slots.gradients, slots.reduced, slots.cast_back})
+    must_be(index, gradient);
+  must_be(slots.cast, sum);
+  must_be(slots.arriving, sum);
+  must_be(slots.master, program_.optimizer_dtype);
+  for (const int state : slots.states) must_be(state, program_.optimizer_dtype);
+  must_be(slots.direction, program_.optimizer_dtype);
+  must_be(slots.directions, program_.optimizer_dtype);
 }
 
 // A slot of a bucket is a flat tensor, or a view of one: of all of it, or of the rank's shard.

@@ -368,6 +368,19 @@ StageProof::Step StageProof::step() {
 }
 
 void StageProof::check_program() {
+  for (std::size_t s = 0; s < program_.slots.size(); ++s) {
+    const Slot& what = program_.slots[s];
+    const int atom = program_.stage_atom;
+    if (what.layout.size() != program_.mesh.atoms().size())
+      refuse("prove.layout", what.name + " does not say how it lies", static_cast<int>(s));
+    if (atom >= 0 && program_.mesh.atoms()[atom].ways > 1 && what.layout[atom].is_shard())
+      refuse("prove.layout",
+             fmt::format("{} is cut over {}, whose ranks hold other layers", what.name,
+                         program_.mesh.atoms()[atom].name),
+             static_cast<int>(s));
+  }
+  if (program_.loss >= 0 && slot(program_.loss).dtype != Dtype::fp64)
+    refuse("prove.dtype", name(program_.loss) + " is not summed in fp64", program_.loss);
   for (const SegmentRun& run : program_.timeline) {
     if (run.segment < 0 || run.segment >= static_cast<int>(program_.segments.size()) ||
         run.microbatch < -1 || run.microbatch >= program_.microbatches)

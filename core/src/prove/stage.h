@@ -127,6 +127,7 @@ class StageProof {
 
   // flat_rules.cpp
   void make_flats();
+  void check_precisions(const FlatSlots& slots) const;
   void place_view(int slot);
   FlatView view(int slot) const { return views_[slot]; }
   Flat& flat(const FlatView& v) { return flats_[v.flat]; }

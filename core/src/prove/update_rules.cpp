@@ -210,6 +210,7 @@ void StageProof::direction(const Instruction& i, const Bucket& bucket) {
              from);
     const Flat& f = there(flat(view(from)).slot, true);
     need_complete(f.regions[view(from).region], i.parameter, f.slot);
+    for (const int state : bucket.flat.states) check_same_part(f.slot, state);
     advance_states(bucket, i.parameter);
     Content made;
     made.what = What::direction;
@@ -221,6 +222,7 @@ void StageProof::direction(const Instruction& i, const Bucket& bucket) {
   check_same_part(from, to);
   if (flat(view(from)).bucket != i.bucket || view(from).part == FlatView::Part::parameter)
     refuse("prove.update", name(from) + " is none of " + bucket.name, from);
+  for (const int state : bucket.flat.states) check_same_part(from, state);
   for (std::size_t n = 0; n < regions.size(); ++n) {
     need_complete(regions[n], bucket.parameters[n], from);
     regions[n] = {};
@@ -304,14 +306,21 @@ void StageProof::check_versions() const {
       refuse("prove.update", bucket.name + " has no rule to be updated by");
     const int expected = updates ? 1 : 0;
     std::vector<int> slots = bucket.flat.states;
+    const std::size_t states = slots.size();
     slots.insert(slots.end(), {bucket.flat.parameters, bucket.flat.stored, bucket.flat.master});
-    for (const int index : slots) {
+    for (const int& index : slots) {
       if (index < 0 || flats_[view(index).flat].writing) continue;
       const Flat& f = flats_[view(index).flat];
       if (!f.there) continue;
       for (std::size_t n = 0; n < f.regions.size(); ++n) {
         const std::string& what = program_.name_of_parameter(bucket.parameters[n]);
         const Region& region = f.regions[n];
+        const bool state = &index - slots.data() < static_cast<std::ptrdiff_t>(states);
+        if (region.kind != (state ? Region::Kind::state : Region::Kind::parameter))
+          refuse("prove.update",
+                 fmt::format("{} ends the step with something else than {} of {}", name(index),
+                             state ? "a state" : "the numbers", what),
+                 index, f.by);
         if (region.version != expected)
           refuse("prove.update", fmt::format("{} is not updated in {}", what, name(index)), index,
                  f.by);
