@@ -218,8 +218,10 @@ local mw = {}
 ---@field seconds number
 ---@field strict boolean under --strict: collectives block until all have come
 ---@field lemmas integer kinds of ops that the proof takes for right
+---@field lemmas_tried integer of those, at small sizes; optimizers' among them
+---@field lemma_seconds number
 ---@field lemma_kinds table[] kind, op, piece, cut, follow, carried, ring of each
----@field notes string[] bounds of the claim: hooks that lose bits
+---@field notes string[] bounds of the claim: hooks that lose bits, lemmas that were not tried
 ---@field refusals table[] code, key, stage, segment, run, microbatch, instruction, ring_step, slot, where, listed, message, axes (axis, needed, found), written, by, missing, twice, mend
 ---@field plans? integer of steps that differ, each proved
 ---@field name string the experiment's: given, or the plan's mix

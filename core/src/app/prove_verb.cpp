@@ -7,6 +7,7 @@
 
 #include "app/verbs.h"
 #include "base/text.h"
+#include "check/lemmas.h"
 #include "check/proved.h"
 #include "script/identity.h"
 
@@ -49,31 +50,74 @@ Json json_of(const Refusal& refusal) {
           {"mend", refusal.mend}};
 }
 
-// Of an experiment whose steps differ: the first proof that refuses, else that of most instructions.
-std::pair<Proof, const Plan*> proof_of(const Experiment& experiment, bool strict) {
-  if (!experiment.step_plans)
-    return {prove_plan(*experiment.plan, {strict}), experiment.plan.get()};
-  std::pair<Proof, const Plan*> most;
+// A lemma that does not hold, as what the plan is refused for.
+Refusal refusal_of(const Problem& failure) {
+  Refusal refusal;
+  refusal.code = failure.code;
+  refusal.key = failure.key;
+  refusal.message = failure.message;
+  refusal.mend = failure.hint;
+  return refusal;
+}
+
+struct Found {
+  Proof proof;
+  LemmaReport lemmas;
+  const Plan* plan = nullptr;
+  bool right() const { return proof.proved() && lemmas.failures.empty(); }
+};
+
+Found found_of(const Plan& plan, bool strict) {
+  Found found{prove_plan(plan, {strict}), {}, &plan};
+  if (found.proof.proved()) found.lemmas = check_lemmas(plan.programs, found.proof.lemmas);
+  return found;
+}
+
+// Of an experiment whose steps differ: the first plan that is refused, else that of most
+// instructions.
+Found found_of(const Experiment& experiment, bool strict) {
+  if (!experiment.step_plans) return found_of(*experiment.plan, strict);
+  Found most;
   for (const auto& plan : experiment.step_plans->plans) {
-    Proof proof = prove_plan(*plan, {strict});
-    const bool proved = proof.proved();
-    if (!proved || most.second == nullptr || proof.rules > most.first.rules)
-      most = {std::move(proof), plan.get()};
-    if (!proved) break;
+    Found found = found_of(*plan, strict);
+    const bool right = found.right();
+    if (!right || most.plan == nullptr || found.proof.rules > most.proof.rules)
+      most = std::move(found);
+    if (!right) break;
   }
   return most;
+}
+
+// The proof, the lemmas, and which plan it is about.
+std::string text_of(const Found& found, const Experiment& experiment) {
+  const LemmaReport& lemmas = found.lemmas;
+  std::string text;
+  for (const Problem& failure : lemmas.failures)
+    text += fmt::format("refused: {}\n", failure.text());
+  text += (text.empty() ? "" : "  but for this ") + found.proof.text();
+  if (text.back() != '\n') text += '\n';
+  if (lemmas.checked > 0)
+    text += fmt::format("  {} of its ops tried at small sizes in {:.2f} s\n",
+                        plural(lemmas.checked, "lemma"), lemmas.seconds);
+  for (const std::string& left : lemmas.not_checked) text += fmt::format("  not tried: {}\n", left);
+  if (!experiment.step_plans) return text;
+  const auto count = static_cast<std::int64_t>(experiment.step_plans->plans.size());
+  return text + fmt::format("  of its steps' {}, {}\n", plural(count, "plan"),
+                            found.right() ? "each by itself; this is the one of most instructions"
+                                          : "this is the first that is refused");
 }
 
 }  // namespace
 
 Json run_prove(const Experiment& experiment, bool strict) {
-  const auto [proof, plan] = proof_of(experiment, strict);
+  const Found found = found_of(experiment, strict);
+  const Proof& proof = found.proof;
   Json result = {{"kind", "prove"}, {"status", "done"}};
-  result["verdict"] = proof.proved() ? "proved" : "refused";
-  result["plan"] = plan->mix();
-  result["plan_hash"] = plan->hash();
+  result["verdict"] = found.right() ? "proved" : "refused";
+  result["plan"] = found.plan->mix();
+  result["plan_hash"] = found.plan->hash();
   result.update(identity_of(experiment));
-  result["ranks"] = plan->ranks();
+  result["ranks"] = found.plan->ranks();
   result["stages"] = proof.stages;
   result["parameters"] = proof.parameters;
   result["microbatches"] = proof.microbatches;
@@ -83,22 +127,20 @@ Json run_prove(const Experiment& experiment, bool strict) {
   result["seconds"] = proof.seconds;
   result["strict"] = strict;
   result["lemmas"] = proof.lemmas.size();
+  result["lemmas_tried"] = found.lemmas.checked;
+  result["lemma_seconds"] = found.lemmas.seconds;
   result["lemma_kinds"] = Json::array();
   for (const Lemma& lemma : proof.lemmas)
-    result["lemma_kinds"].push_back(json_of(lemma, *plan->graph));
-  result["notes"] = proof.notes;
+    result["lemma_kinds"].push_back(json_of(lemma, *found.plan->graph));
+  std::vector<std::string> notes = proof.notes;
+  notes.insert(notes.end(), found.lemmas.not_checked.begin(), found.lemmas.not_checked.end());
+  result["notes"] = notes;
   result["refusals"] = Json::array();
   for (const Refusal& refusal : proof.refusals) result["refusals"].push_back(json_of(refusal));
-  std::string text = proof.text();
-  if (text.empty() || text.back() != '\n') text += '\n';
-  if (experiment.step_plans) {
-    const auto count = static_cast<std::int64_t>(experiment.step_plans->plans.size());
-    result["plans"] = count;
-    text += fmt::format("  of its steps' {}, {}\n", plural(count, "plan"),
-                        proof.proved() ? "each by itself; this is the one of most instructions"
-                                       : "this is the first that is refused");
-  }
-  result["text"] = text;
+  for (const Problem& failure : found.lemmas.failures)
+    result["refusals"].push_back(json_of(refusal_of(failure)));
+  if (experiment.step_plans) result["plans"] = experiment.step_plans->plans.size();
+  result["text"] = text_of(found, experiment);
   return result;
 }
 

@@ -161,8 +161,10 @@ const Fields prove_fields = {
     {"seconds", "number", ""},
     {"strict", "boolean", "under --strict: collectives block until all have come"},
     {"lemmas", "integer", "kinds of ops that the proof takes for right"},
+    {"lemmas_tried", "integer", "of those, at small sizes; optimizers' among them"},
+    {"lemma_seconds", "number", ""},
     {"lemma_kinds", "table[]", "kind, op, piece, cut, follow, carried, ring of each"},
-    {"notes", "string[]", "bounds of the claim: hooks that lose bits"},
+    {"notes", "string[]", "bounds of the claim: hooks that lose bits, lemmas that were not tried"},
     {"refusals", "table[]",
      "code, key, stage, segment, run, microbatch, instruction, ring_step, slot, where, listed, "
      "message, axes (axis, needed, found), written, by, missing, twice, mend"},
