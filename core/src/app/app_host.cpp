@@ -111,7 +111,8 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
   const bool runs = verb != "plan" && verb != "prove" && verb != "search";
   context.for_cluster = !runs;
   // `compare` looks for faults, `prove` tells of them itself, and `search` has no plan yet.
-  context.unchecked = verb == "compare" || verb == "prove" || verb == "search";
+  const bool proves = verb == "prove" || (proves_plans_ && verb == "plan");
+  context.unchecked = verb == "compare" || proves || verb == "search";
   if (verb == "search") return search(experiments.front(), context);
   std::vector<Json> tables = experiments;
   for (Json& table : tables) {  // started again: it goes on where it can
@@ -133,6 +134,7 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
     result["changed"] = tables.front()[changed_key];
   if (processes_ != nullptr) result = result_of_first(*processes_, verb, result);
   called_.insert(verb);
+  if (verb != "prove" && proves) return proved_beside(read.front(), std::move(result));
   const std::string status = result.value("status", "");
   const Json verdict = result.value("verdict", Json("equal"));
   if (verdict == "refused" && exit_code_ == 0) exit_code_ = exit_code_of(Stage::plan);
@@ -142,6 +144,16 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
   output_.result(result);
   if (must_fit_ && verb == "plan") look_whether_it_fits(result);
   return result;
+}
+
+// Under `prove` a script goes on with what it planned, and shows the proof instead.
+Json AppHost::proved_beside(const Experiment& experiment, Json plan) {
+  const Json proof = run_prove(experiment, strict_);
+  called_.insert("prove");
+  if (proof["verdict"] == "refused" && exit_code_ == 0) exit_code_ = exit_code_of(Stage::plan);
+  output_.result(proof);
+  plan["text"] = proof["text"];
+  return plan;
 }
 
 void AppHost::look_whether_it_fits(const Json& plan) {

@@ -75,6 +75,8 @@ class AppHost : public Host {
   // Plans that do not fit, or of which nobody knows whether they do, end the command as those that
   // are refused.
   void must_fit() { must_fit_ = true; }
+  // What is planned is proved too.
+  void prove_plans() { proves_plans_ = true; }
   // `prove` supposes collectives that block until all have come.
   void strict() { strict_ = true; }
   // ... and what its page shows is kept (pages()).
@@ -115,6 +117,7 @@ class AppHost : public Host {
   // Of --must-fit: says so where it does not, or nobody knows.
   void look_whether_it_fits(const Json& plan);
   Json train_beside(Experiment experiment);
+  Json proved_beside(const Experiment& experiment, Json plan);
   ReadContext context_with(const CallFunction& function);
   Json done(const std::string& verb, const Experiment& experiment);
 
@@ -132,7 +135,7 @@ class AppHost : public Host {
   std::vector<Json> pages_;
   std::vector<TraceProcess> traces_;
   bool programs_ = false, placements_ = false, models_ = false, force_ = false, must_fit_ = false,
-       full_ = false, strict_ = false;
+       full_ = false, strict_ = false, proves_plans_ = false;
   std::string logits_;
   int compared_ = 0;                   // experiments of `meshwright compare` so far
   std::optional<Experiment> waiting_;  // the first of them

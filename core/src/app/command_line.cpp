@@ -252,7 +252,8 @@ std::map<std::string, Command> add_commands(CLI::App& app, Arguments& arguments)
       "run a script with every mw.train turned into mw.verify: compare with one rank in float64",
       "scripts/quickstart.lua");
   scripted("prove", "prove",
-           "run a script with every mw.train turned into mw.prove: follow each instruction of its "
+           "run a script with every mw.train turned into mw.prove, and what it plans proved: "
+           "follow each instruction of its "
            "programs, at full size, and refuse (exit 3) what one rank would not compute",
            "scripts/quickstart.lua");
   app.get_subcommand("prove")->add_flag(

@@ -97,8 +97,8 @@ std::string text_of(const Found& found, const Experiment& experiment) {
   text += (text.empty() ? "" : "  but for this ") + found.proof.text();
   if (text.back() != '\n') text += '\n';
   if (lemmas.checked > 0)
-    text += fmt::format("  {} of its ops tried at small sizes in {:.2f} s\n",
-                        plural(lemmas.checked, "lemma"), lemmas.seconds);
+    text += fmt::format("  {} at small sizes in {:.2f} s of what that takes for granted of ops\n",
+                        plural(lemmas.checked, "check"), lemmas.seconds);
   for (const std::string& left : lemmas.not_checked) text += fmt::format("  not tried: {}\n", left);
   if (!experiment.step_plans) return text;
   const auto count = static_cast<std::int64_t>(experiment.step_plans->plans.size());

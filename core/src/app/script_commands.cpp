@@ -174,6 +174,7 @@ int run_script(const ScriptArguments& arguments, const std::string& train_as, Ou
   if (arguments.must_fit) host.must_fit();
   if (arguments.full) host.show_plans_whole();
   if (arguments.strict) host.strict();
+  if (train_as == "prove") host.prove_plans();
   if (arguments.model) host.show_models();
   if (!arguments.html.empty()) host.keep_pages();
   if (!arguments.plan_trace.empty()) host.keep_traces();
