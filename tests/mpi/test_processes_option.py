@@ -61,6 +61,13 @@ class ProcessesOption(ProgramCase):
             found += children.get(one, [])
         return found
 
+    def lives(self, process):
+        """A process that has ended, but that nobody has waited for (state Z), does not live."""
+        try:
+            return pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+        except OSError:
+            return False
+
     def listening(self, processes):
         """Local addresses, as the system writes them, of the sockets of these processes that listen."""
         sockets = set()
@@ -100,11 +107,30 @@ class ProcessesOption(ProgramCase):
             self.assertTrue(left.exists())
             process.kill()
             process.wait()
-            while any(pathlib.Path(f"/proc/{one}").exists() for one in started):
+            deadline = time.monotonic() + 60
+            while living := [one for one in started if self.lives(one)]:
+                if time.monotonic() > deadline:
+                    self.fail(f"60 s after the launcher was killed these processes still live: {living}")
                 time.sleep(0.05)
             self.assertTrue(left.exists())
             self.end_of_another()
             self.assertEqual(list(temporary.glob("meshwright-mpirun-*")), [])
+
+    def test_a_folder_without_a_lock_is_swept_after_a_day(self):
+        temporary = self.folder / "tmp"
+        old, young = temporary / "meshwright-mpirun-old", temporary / "meshwright-mpirun-young"
+        for each in (old, young):
+            each.mkdir(parents=True)
+        os.utime(old, (1e9, 1e9))
+        with unittest.mock.patch.dict(os.environ, TMPDIR=str(temporary)):
+            self.end_of_another()
+        self.assertEqual(list(temporary.glob("meshwright-mpirun-*")), [young])
+
+    def test_it_stays_on_this_machine_in_a_batch_system(self):
+        nodes = {"SLURM_NODELIST": "node-a,node-b", "SLURM_JOB_NODELIST": "node-a,node-b", "SLURM_JOB_NUM_NODES": "2",
+                 "SLURM_JOBID": "7", "SLURM_JOB_ID": "7", "SLURM_NNODES": "2", "SLURM_TASKS_PER_NODE": "1(x2)"}
+        with unittest.mock.patch.dict(os.environ, nodes):
+            self.end_of_another()
 
     def end_of_another(self):
         other = self.folder / "other.lua"

@@ -43,6 +43,8 @@ std::vector<std::string> command_of(int processes, const std::string& folder,
   // address at which mpirun says that it is to be found is the loopback one.
   all.insert(all.end(), {"--mca", "pml", "ob1", "--mca", "btl", "self,vader", "--mca",
                          "oob_tcp_if_include", "lo"});
+  // Nor does mpirun ask a batch system for other machines, which could not reach that address.
+  all.insert(all.end(), {"--mca", "ras", "^slurm,tm,lsf,gridengine", "--mca", "plm", "isolated"});
   if (!folder.empty()) all.insert(all.end(), {"--mca", "orte_tmpdir_base", folder});
   if (::geteuid() == 0) all.emplace_back("--allow-run-as-root");
   all.push_back(program_path().string());
@@ -90,10 +92,15 @@ class Copies {
 constexpr const char* leavings_name = "meshwright-mpirun-";
 constexpr const char* leavings_lock = ".in-use";
 
-// Removes the folders that launchers of this user left which were killed: those whose lock nobody
-// holds. One that is being made has no lock yet, or one that is not held yet, for a moment.
+bool older_than(const struct stat& info, std::time_t seconds) {
+  return info.st_mtime + seconds < std::time(nullptr);
+}
+
+// Removes the folders of this user's launchers that were killed: those whose lock nobody holds. A
+// folder younger than 10 s is left alone, as its launcher may not hold the lock yet. A folder
+// without a lock is removed when it is older than a day.
 void sweep_leavings(const fs::path& temporary) {
-  constexpr std::time_t moment = 10;
+  constexpr std::time_t moment = 10, day = 24 * 60 * 60;
   std::error_code error;
   std::vector<fs::path> left;
   for (fs::directory_iterator at(temporary, error), end; !error && at != end; at.increment(error)) {
@@ -103,11 +110,11 @@ void sweep_leavings(const fs::path& temporary) {
         folder.st_uid != ::geteuid())
       continue;
     const int lock = ::open((at->path() / leavings_lock).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    const bool unlocked = lock < 0 && errno == ENOENT && older_than(folder, day);
     struct stat info {};
-    const bool unused = lock >= 0 && ::fstat(lock, &info) == 0 &&
-                        info.st_mtime + moment < std::time(nullptr) &&
+    const bool unused = lock >= 0 && ::fstat(lock, &info) == 0 && older_than(info, moment) &&
                         ::flock(lock, LOCK_EX | LOCK_NB) == 0;
-    if (unused) left.push_back(at->path());
+    if (unused || unlocked) left.push_back(at->path());
     if (lock >= 0) ::close(lock);
   }
   for (const fs::path& each : left) fs::remove_all(each, error);
@@ -144,12 +151,24 @@ class Leavings {
   int lock_ = -1;
 };
 
-// LD_PRELOAD for mpirun: core/loopback, before what the user has there. Empty where it is missing.
-std::string preloaded() {
-  const fs::path library =
-      program_path().parent_path().parent_path() / "lib/libmeshwright_loopback.so";
+bool stands_in_preload(const fs::path& library) {
+  return library.string().find_first_of(" :") == std::string::npos;
+}
+
+// LD_PRELOAD for mpirun: core/loopback, before what the user has there. Spaces and colons separate
+// the names in it: where the library's path has one, a link in `folder` stands for the library.
+// Empty where the library is missing, or where no such link can be made.
+std::string preloaded(const std::string& folder) {
+  fs::path library = program_path().parent_path().parent_path() / "lib/libmeshwright_loopback.so";
   std::error_code error;
   if (!fs::exists(library, error)) return "";
+  if (!stands_in_preload(library)) {
+    const fs::path link = fs::path(folder) / library.filename();
+    if (folder.empty() || !stands_in_preload(link)) return "";
+    fs::create_symlink(library, link, error);
+    if (error) return "";
+    library = link;
+  }
   const char* const before = std::getenv("LD_PRELOAD");
   return library.string() + (before == nullptr || *before == '\0' ? "" : std::string(":") + before);
 }
@@ -170,11 +189,10 @@ class Farewell {
 };
 
 // errno of a program that could not be started comes through the pipe.
-pid_t start(std::vector<std::string> command, const sigset_t& before) {
+pid_t start(std::vector<std::string> command, const std::string& preload, const sigset_t& before) {
   std::vector<char*> raw;
   for (std::string& word : command) raw.push_back(word.data());
   raw.push_back(nullptr);
-  const std::string preload = preloaded();
   int failed[2] = {-1, -1};
   int reason = ::pipe2(failed, O_CLOEXEC) == 0 ? 0 : errno;
   const pid_t parent = ::getpid();
@@ -216,7 +234,8 @@ int run_by_mpirun(int processes, const std::vector<std::string>& words) {
   sigprocmask(SIG_BLOCK, &awaited, &before);
   ::signal(SIGCHLD, SIG_DFL);  // where whoever started this ignores it, no exit code would be left
   const Leavings leavings;
-  const pid_t mpirun = start(command_of(processes, leavings.folder(), words), before);
+  const pid_t mpirun =
+      start(command_of(processes, leavings.folder(), words), preloaded(leavings.folder()), before);
   Copies copies(mpirun, processes);
   Farewell farewell(mpirun);
   bool stopped = false, ended_early = false;  // somebody wants an end; before a copy was there
