@@ -73,10 +73,12 @@ add_executable(meshwright ${app_sources})
 target_link_libraries(meshwright PRIVATE meshwright_core CLI11::CLI11 PkgConfig::edit meshwright_warnings)
 target_precompile_headers(meshwright REUSE_FROM meshwright_pch)
 
-# What `--processes` loads into mpirun. Without sanitizers, which mpirun is not built with.
+# What `--processes` loads into mpirun. Without sanitizers, which mpirun is not built with, and
+# without the C++ library (tests/layout/test_links.py).
 add_library(meshwright_loopback SHARED "${PROJECT_SOURCE_DIR}/core/loopback/loopback.cpp")
-target_compile_options(meshwright_loopback PRIVATE -fno-sanitize=all)
-target_link_options(meshwright_loopback PRIVATE -fno-sanitize=all)
+target_compile_options(meshwright_loopback PRIVATE
+  -fno-sanitize=all -fno-exceptions -fno-rtti -fno-threadsafe-statics)
+target_link_options(meshwright_loopback PRIVATE -fno-sanitize=all -Wl,--as-needed)
 target_link_libraries(meshwright_loopback PRIVATE ${CMAKE_DL_LIBS})
 add_dependencies(meshwright meshwright_loopback)
 

@@ -45,7 +45,12 @@ int bind_to_loopback6(Bind* bind, int socket, sockaddr_in6 address) {
 
 extern "C" __attribute__((visibility("default"))) int bind(int socket, const sockaddr* address,
                                                            socklen_t length) noexcept {
-  static Bind* const real = reinterpret_cast<Bind*>(::dlsym(RTLD_NEXT, "bind"));
+  static Bind* real = nullptr;  // every thread finds the same one
+  if (real == nullptr) real = reinterpret_cast<Bind*>(::dlsym(RTLD_NEXT, "bind"));
+  if (real == nullptr) {
+    errno = ENOSYS;
+    return -1;
+  }
   if (address != nullptr && address->sa_family == AF_INET && length >= sizeof(sockaddr_in)) {
     sockaddr_in own{};
     std::memcpy(&own, address, sizeof own);

@@ -38,6 +38,13 @@ def symbols(path):
     return defined, lacking, functions
 
 
+def needed(library):
+    """The names of the libraries that it names itself."""
+    listing = subprocess.run(["readelf", "-dW", str(library)], capture_output=True, text=True, check=True,
+                             env={**os.environ, "LC_ALL": "C"}).stdout
+    return re.findall(r"\(NEEDED\).*\[(.+)\]", listing)
+
+
 def findings(objects):
     """objects: (floor, defined, lacking)."""
     home = collections.defaultdict(set)
@@ -148,6 +155,15 @@ class Links(unittest.TestCase):
         self.assertEqual(upward, [])
         every = len({named(name) for names in functions.values() for name in names})
         self.assertGreater(matched, every * 0.95, "declarations and symbols do not meet: is a header read wrongly?")
+
+    def test_what_is_loaded_into_mpirun_links_the_c_library_alone(self):
+        # Older C libraries have dlsym in libdl.
+        library = pathlib.Path(os.environ["MESHWRIGHT_BUILD"]) / "lib/libmeshwright_loopback.so"
+        self.assertEqual([name for name in needed(library) if not re.match(r"lib(c|dl)\.so|ld-", name)], [])
+
+    def test_the_libraries_that_one_needs_are_found(self):
+        library = pathlib.Path(os.environ["MESHWRIGHT_BUILD"]) / "lib/libmeshwright.so"
+        self.assertTrue(any(name.startswith("libstdc++") for name in needed(library)), needed(library))
 
     def test_a_declaration_of_what_stands_above_is_found(self):
         text = """namespace mw {
