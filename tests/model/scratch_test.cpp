@@ -167,6 +167,31 @@ TEST_CASE("Products of a plan's sizes take what is said of them, on this CPU", "
   }
 }
 
+TEST_CASE("A product just too large to be tried takes about what is said of it", "[kernels]") {
+  ScratchBook book{{}};
+  const at::ScalarType type = GENERATE(at::kFloat, at::kDouble);
+  const auto [m, n, k] = GENERATE(table<std::int64_t, std::int64_t, std::int64_t>(
+      {{700, 600, 400}, {1024, 768, 256}, {515, 1000, 300}, {2048, 344, 256}}));
+  const int threads = GENERATE(1, 2);
+  constexpr std::int64_t slack = 256 << 10;  // where there is hardly any; every result takes more
+  for (const mw::Into into :
+       {mw::Into::fresh, mw::Into::biased, mw::Into::given, mw::Into::added}) {
+    for (const Turned turned : {Turned::none, Turned::left, Turned::right}) {
+      if (into == mw::Into::fresh && turned != Turned::right) continue;  // linear's alone
+      const LibraryCall call = product_call(into, turned, m, n, k);
+      INFO(m << " x " << n << " x " << k << " in " << at::toString(type) << " on " << threads
+             << " threads, into " << static_cast<int>(into) << ", turned "
+             << static_cast<int>(turned));
+      const Scratch said = book.of(call, type, threads);
+      CHECK_FALSE(said.measured);
+      const auto takes = try_scratch(call, type, threads);
+      REQUIRE(takes.has_value());
+      CHECK(said.bytes <= 2 * *takes + slack);
+      CHECK(*takes <= 2 * said.bytes + slack);
+    }
+  }
+}
+
 TEST_CASE("What keeps libraries to an instruction set has measurements of its own", "[kernels]") {
   const std::string own = kernels_key();
   const char* before = std::getenv("ONEDNN_MAX_CPU_ISA");

@@ -8,7 +8,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 #include <exception>
+#include <string_view>
 #include <thread>
 
 #include "base/cache.h"
@@ -29,15 +31,33 @@ std::string name_of(const LibraryCall& call, at::ScalarType type, int threads) {
 // Of calls for whose larger sizes there is an estimate.
 constexpr double most_tried_beside_estimate = 1 << 26;
 
-// Products of 2-byte numbers run at a hundredth of the others' speed on a CPU that has no
-// instructions for them.
-double most_tried(at::ScalarType type) {
+// Whether the environment keeps oneDNN from some of this CPU's instructions.
+bool restricted() {
+  for (const char* name : {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"}) {
+    const char* const value = std::getenv(name);
+    const std::string_view isa = value == nullptr ? "" : value;
+    if (!isa.empty() && isa != "DEFAULT" && isa != "ALL") return true;
+  }
+  return false;
+}
+
+// Whether this CPU has instructions for products of such 2-byte numbers.
+bool has_products_of(at::ScalarType type) {
 #if defined(__x86_64__)
-  static const bool fast = __builtin_cpu_supports("avx512bf16");
-#else
-  constexpr bool fast = false;
+  if (type == at::kBFloat16) return __builtin_cpu_supports("avx512bf16");
+#if (defined(__clang__) && __clang_major__ >= 14) || (!defined(__clang__) && __GNUC__ >= 12)
+  if (type == at::kHalf) return __builtin_cpu_supports("avx512fp16");
 #endif
-  return c10::elementSize(type) > 2 || fast ? most_tried_flops : most_tried_flops / 16;
+#endif
+  static_cast<void>(type);
+  return false;
+}
+
+// Products of 2-byte numbers run at a hundredth of the others' speed where no instructions serve
+// them.
+double most_tried(at::ScalarType type) {
+  const bool fast = c10::elementSize(type) > 2 || (has_products_of(type) && !restricted());
+  return fast ? most_tried_flops : most_tried_flops / 16;
 }
 
 // Kernels treat sizes in blocks, and copy what is left over: which sizes are whole blocks decides
