@@ -141,7 +141,9 @@ void Digest::add(const Instruction& i) {
     add(*slots);
   add(i.accumulate);
   add(i.in_place);
-  if (!i.move.atoms.empty()) add(i.move);
+  const bool moves = !i.move.atoms.empty() || !i.move.stages.empty();
+  add(moves);
+  if (moves) add(i.move);
   add(i.pending);
   add(i.again);
   add(i.bucket);
