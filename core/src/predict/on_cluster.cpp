@@ -54,7 +54,7 @@ OnCluster::OnCluster(const RankView& view, const Cluster& cluster, const Stack& 
         }
       }
       if (i.code == Code::start && between_lasting(program_, i) &&
-          segment.kind != SegmentKind::forward &&
+          segment.kind != SegmentKind::forward && i.bucket >= 0 &&
           i.pending == program_.buckets[i.bucket].flat.gather &&
           program_.buckets[i.bucket].sharded_state == ShardedState::parameters) {
         backward_gathers_.insert(&i);

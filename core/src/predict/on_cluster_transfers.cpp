@@ -136,13 +136,14 @@ TransferCost OnCluster::transfer(const RankView&, const Instruction& i, const Tr
   if (group.model && (phase == "forward" || phase == "backward" || phase == "recompute"))
     seconds *= 1 - stack_.hidden_model;
   // A reduce-scatter is half an all-reduce.
-  if (stack_.reduced_whole && between_lasting(program_, i) &&
+  if (stack_.reduced_whole && between_lasting(program_, i) && i.bucket >= 0 &&
       transfer.op == Collective::reduce_scatter &&
       program_.buckets[i.bucket].sharded_state == ShardedState::optimizer) {
     seconds *= 2;
   }
   // Beside the next step's forward they cost what they slow.
-  if (stack_.update_gathers_hidden && between_lasting(program_, i) && phase == "parameters" &&
+  if (stack_.update_gathers_hidden && between_lasting(program_, i) && i.bucket >= 0 &&
+      phase == "parameters" &&
       program_.buckets[i.bucket].sharded_state != ShardedState::parameters) {
     seconds *= slows;
   }
