@@ -7,22 +7,19 @@
 namespace ep {
 namespace {
 
-bool is_exchange(const mw::Instruction& i) {
-  return (i.code == mw::Code::start || i.code == mw::Code::wait) && i.move.exchanges_rows();
-}
-
-bool begins(const mw::Instruction& i) {
-  return i.code == mw::Code::start && is_exchange(i);
+// Whether it is the start or the wait, as `code` says, of an exchange of rows.
+bool exchange(const mw::Instruction& i, mw::Code code) {
+  return i.code == code && i.move.exchanges_rows();
 }
 
 void spread_exchanges(const mw::Program& program, std::vector<mw::Instruction>& code) {
   for (std::size_t n = code.size(); n-- > 0;) {
-    if (code[n].code == mw::Code::wait && is_exchange(code[n]))
+    if (exchange(code[n], mw::Code::wait))
       mw::move_to(code, n, mw::latest(program, code, n, code.size()));
   }
   std::size_t before = 0;  // exchanges go in their order, behind the one that brings their counts
   for (std::size_t n = 0; n < code.size(); ++n) {
-    if (!begins(code[n])) continue;
+    if (!exchange(code[n], mw::Code::start)) continue;
     const std::size_t to = mw::earliest(program, code, n, before);
     mw::move_to(code, n, to);
     before = to + 1;
