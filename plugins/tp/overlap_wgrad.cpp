@@ -41,9 +41,8 @@ std::string idle(const std::vector<mw::Program>& programs) {
     }
   }
   if (whole || !parted) return "";
-  return "tp: overlap = true does nothing here: the schedule parts every backward into I and W, "
-         "and "
-         "an I has no weight gradient to compute beside its all-reduces";
+  return "tp: overlap = true has no effect: this schedule splits every backward into I and W, "
+         "and I has no weight gradients to compute beside its all-reduces";
 }
 
 }  // namespace

@@ -183,9 +183,10 @@ struct Instruction {
 };
 
 struct Program;
-// Whether an instruction other than an op's writes slots that last, and reads no others. Such a
-// transfer is of the step: begun once for all microbatches, and awaited by any. Else it is of the
-// microbatch for which it runs.
+// Whether all slots that the instruction reads and writes are persistent; false for an op's, and
+// for one that writes none. Such a transfer belongs to the step: it begins once for all
+// microbatches, and any of them may wait for it. Any other one belongs to the microbatch for which
+// it runs.
 bool between_lasting(const Program& program, const Instruction& instruction);
 
 // Calls `visit` with every slot that the instruction reads or writes (a slot may come twice), but

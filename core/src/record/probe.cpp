@@ -160,7 +160,7 @@ void probe_run_file(const fs::path& path) {
                   signal == SIGXCPU || signal == SIGKILL
                       ? "HDF5 does not come to an end with it"
                       : fmt::format("HDF5 crashes when it reads it ({})", ::strsignal(signal))),
-      "take another copy of the file; a run that was killed leaves a whole one");
+      "read another copy of the file; a killed run is not the cause, as it leaves a whole file");
 }
 
 }  // namespace mw
