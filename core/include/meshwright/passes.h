@@ -113,8 +113,8 @@ class Insertions {
 // numbers are then the same bit for bit, whoever made the two. Two parameters' slots are two
 // storages, though they are views of one flat slot.
 bool may_swap(const Program& program, const Instruction& first, const Instruction& second);
-// How far the instruction at `at` may move by swapping with neighbours (may_swap): latest() looks up
-// to `limit`, earliest() down to it. `at` itself where it may not move.
+// How far the instruction at `at` may move by swapping with neighbours (may_swap): latest() looks
+// up to `limit`, earliest() down to it. `at` itself where it may not move.
 std::size_t latest(const Program& program, const std::vector<Instruction>& code, std::size_t at,
                    std::size_t limit);
 std::size_t earliest(const Program& program, const std::vector<Instruction>& code, std::size_t at,
