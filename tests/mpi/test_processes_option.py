@@ -134,7 +134,7 @@ class ProcessesOption(ProgramCase):
 
     def end_of_another(self):
         other = self.folder / "other.lua"
-        other.write_text(restart_script("dp(2)", "e.steps = 1"))
+        other.write_text(restart_script("dp(2)", "e.steps = 1 e.log = 'other.h5' e.overwrite = true"))
         done = subprocess.run([BIN, "run", "other.lua", "--processes", "2"], cwd=self.folder, capture_output=True,
                               text=True, timeout=300)
         self.assertEqual(done.returncode, 0, done.stderr[-3000:])
