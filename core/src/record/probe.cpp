@@ -10,11 +10,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <mutex>
+#include <optional>
+#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -31,7 +34,14 @@ namespace {
 
 // Seconds of computing: for any file, and for each byte.
 constexpr double seconds_at_least = 10, seconds_of_byte = 1e-7;
+// By the clock a copy may take this many times as long, as other processes may compute too.
+constexpr double patience = 3;
+constexpr std::chrono::milliseconds between_looks{2};
 constexpr hsize_t most_bytes_at_once = hsize_t{64} << 20;
+constexpr std::uint64_t most_rows_at_once = std::uint64_t{1} << 16;
+// What damage makes HDF5 die of. Other signals come from outside and say nothing of the file: the
+// kernel's SIGKILL where memory runs out, a SIGTERM to all processes of a job.
+constexpr int signs_of_damage[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGXCPU};
 
 // Reads an attribute's bytes as they are.
 herr_t read_attribute(hid_t object, const char* name, const H5A_info_t*, void*) {
@@ -48,13 +58,15 @@ herr_t read_attribute(hid_t object, const char* name, const H5A_info_t*, void*) 
   return 0;
 }
 
-// Reads a dataset's bytes as they are, some rows at a time.
+// Reads a dataset's bytes as they are, some rows at a time. Tables are left out: read_all() reads
+// those by the calls that readers make.
 void read_dataset(hid_t set) {
   const Handle type(H5Dget_type(set), H5Tclose);
   const Handle space(H5Dget_space(set), H5Sclose);
   const int dims = H5Sget_simple_extent_ndims(space);
   const std::size_t size = H5Tget_size(type);
   if (dims < 0 || dims > 1 || size == 0 || size > most_bytes_at_once) return;
+  if (dims == 1 && H5Tget_class(type) == H5T_COMPOUND) return;
   if (H5Tdetect_class(type, H5T_VLEN) > 0 || H5Tis_variable_str(type) > 0) return;
   if (dims == 0) {
     std::vector<char> bytes(size);
@@ -83,8 +95,8 @@ herr_t read_object(hid_t from, const char* name, const H5O_info_t* info, void*) 
   return 0;
 }
 
-// All that the file holds, and then the same by the calls that readers make: those convert what
-// they read.
+// All that the file holds but tables, and then all of it by the calls that readers make: those
+// convert what they read.
 void read_all(const fs::path& path) {
   Hdf5File file(path, Hdf5File::Mode::read);
   H5Ovisit2(file.id(), H5_INDEX_NAME, H5_ITER_NATIVE, read_object, nullptr, H5O_INFO_BASIC);
@@ -94,24 +106,37 @@ void read_all(const fs::path& path) {
     } catch (const std::exception&) {  // which whoever reads it is told
     }
   };
+  // A slice that cannot be read does not keep the later ones from being tried.
+  const auto in_slices = [&](std::uint64_t rows, auto&& read) {
+    for (std::uint64_t from = 0; from < rows; from += most_rows_at_once)
+      tried([&] { read(from, std::min(most_rows_at_once, rows - from)); });
+  };
   std::vector<std::string> sets;
   tried([&] { sets = file.datasets("/"); });
   for (const std::string& name : sets) {
-    tried([&] { file.read_table(name.c_str()); });
+    tried([&] {
+      file.read_table(name.c_str(), 0, 0);  // throws where it is no table
+      in_slices(file.length(name), [&](std::uint64_t from, std::uint64_t count) {
+        file.read_table(name.c_str(), from, count);
+      });
+    });
     tried([&] { file.read_numbers(name); });
     tried([&] { file.read_text(name.c_str()); });
   }
   for (const TableLayout* layout :
        {&step_table(), &action_table(), &predicted_action_table(), &event_table()})
-    tried([&] { file.read_rows(*layout, 0, file.count_rows(*layout)); });
+    tried([&] {
+      in_slices(file.count_rows(*layout), [&](std::uint64_t from, std::uint64_t count) {
+        file.read_rows(*layout, from, count);
+      });
+    });
 }
 
 [[noreturn]] void try_in_copy(const fs::path& path, double seconds) {
   const rlimit none{0, 0}, time{static_cast<rlim_t>(seconds), static_cast<rlim_t>(seconds) + 1};
   ::setrlimit(RLIMIT_CORE, &none);
   ::setrlimit(RLIMIT_CPU, &time);
-  for (const int signal : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGXCPU})
-    ::signal(signal, SIG_DFL);
+  for (const int signal : signs_of_damage) ::signal(signal, SIG_DFL);
   try {
     read_all(path);
   } catch (const std::exception&) {
@@ -119,7 +144,27 @@ void read_all(const fs::path& path) {
   ::_exit(0);
 }
 
-// The signal that a copy died of; 0: it came through, or there is no copy to be had.
+// The state of the copy when it has ended. Nothing where it has not after so many seconds by the
+// clock: it may have inherited a lock that another thread of this process held, and wait for it
+// without computing. It is killed then.
+std::optional<int> awaited(pid_t copy, double seconds) {
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  int status = 0;
+  pid_t ended = 0;
+  while ((ended = ::waitpid(copy, &status, WNOHANG)) == 0) {
+    if (std::chrono::steady_clock::now() > give_up) {
+      ::kill(copy, SIGKILL);
+      ::waitpid(copy, &status, 0);
+      return std::nullopt;
+    }
+    std::this_thread::sleep_for(between_looks);
+  }
+  if (ended < 0) return std::nullopt;
+  return status;
+}
+
+// The signal that the file made a copy die of. 0: the copy came through, or was ended from outside,
+// or there is none to be had; then nothing is known against the file.
 int died_of(const fs::path& path, double seconds) {
   const pid_t parent = ::getpid(), copy = ::fork();
   if (copy == 0) {
@@ -128,12 +173,14 @@ int died_of(const fs::path& path, double seconds) {
     try_in_copy(path, seconds);
   }
   if (copy < 0) return 0;
-  int status = 0;
-  while (::waitpid(copy, &status, 0) < 0) {
-    if (errno != EINTR) return 0;
+  const std::optional<int> status = awaited(copy, patience * seconds);
+  if (!status) return 0;
+  if (WIFSIGNALED(*status)) {
+    const int signal = WTERMSIG(*status);
+    return std::count(std::begin(signs_of_damage), std::end(signs_of_damage), signal) > 0 ? signal
+                                                                                          : 0;
   }
-  if (WIFSIGNALED(status)) return WTERMSIG(status);
-  return WEXITSTATUS(status) == 0 ? 0 : SIGABRT;  // a sanitizer ends its process by a code
+  return WEXITSTATUS(*status) == 0 ? 0 : SIGABRT;  // a sanitizer ends its process by a code
 }
 
 }  // namespace
@@ -154,13 +201,12 @@ void probe_run_file(const fs::path& path) {
   }
   const int signal = known->second;
   if (signal == 0) return;
-  throw Error(
-      Stage::options, "run-file.damaged", "",
-      fmt::format("{}: the file is damaged: {}", path.string(),
-                  signal == SIGXCPU || signal == SIGKILL
-                      ? "HDF5 does not come to an end with it"
-                      : fmt::format("HDF5 crashes when it reads it ({})", ::strsignal(signal))),
-      "read another copy of the file; a killed run is not the cause, as it leaves a whole file");
+  throw Error(Stage::options, "run-file.damaged", "",
+              fmt::format("{}: the file is damaged: {}", path.string(),
+                          signal == SIGXCPU ? "HDF5 does not come to an end with it"
+                                            : fmt::format("HDF5 crashes when it reads it ({})",
+                                                          ::strsignal(signal))),
+              "read another copy of the file; a killed run is not the cause, as it leaves a whole file");
 }
 
 }  // namespace mw
