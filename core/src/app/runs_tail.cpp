@@ -57,10 +57,10 @@ class Follower {
 
   // Shows the steps that are new; of the first look the last `most` alone. Returns what has become
   // of the run.
-  RunEntry look(std::uint64_t most) {
-    // First: what is written between the two is shown in the next look.
-    RunEntry entry = read_entry(path_);
-    RunReader reader(path_);
+  RunEntry look(std::uint64_t most, Probe probe) {
+    // The entry is read first: what is written between the two is shown in the next look.
+    RunEntry entry = read_entry(path_, probe);
+    RunReader reader(path_, probe);
     const std::uint64_t rows = reader.rows("steps");
     if (created_ != entry.created || rows < shown_) {
       if (!created_.empty()) output_.note("another run has taken this file; from its first step:");
@@ -89,11 +89,13 @@ int tail_run(const RunsArguments& arguments, Output& output) {
   const RunEntry first = find_run(arguments.files.front());
   Follower follower(first.path, output);
   RunEntry entry;
-  reading(first.path, [&] { entry = follower.look(static_cast<std::uint64_t>(arguments.last)); });
+  reading(first.path,
+          [&] { entry = follower.look(static_cast<std::uint64_t>(arguments.last), Probe::yes); });
   for (int failures = 0; arguments.follow && !entry.ended();) {
     std::this_thread::sleep_for(between_looks);
     try {
-      entry = follower.look(0);
+      // After a look that failed the file may be another than the one that was tried.
+      entry = follower.look(0, failures == 0 ? Probe::no : Probe::yes);
       failures = 0;
     } catch (const Error&) {
       if (++failures > most_failures) throw;

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <system_error>
 
-#include "record/probe.h"
 #include "record/run_writer.h"
 
 namespace mw {
@@ -21,14 +20,14 @@ Error refused(const char* code, const fs::path& path, const std::string& why, st
 }
 
 // Before HDF5 opens it: its own errors speak of addresses and signatures.
-const fs::path& checked(const fs::path& path) {
+const fs::path& checked(const fs::path& path, Probe probe) {
   std::error_code error;
   const char* hint = "name a run file: what a script's `log` names";
   if (!fs::exists(path, error)) throw refused("file.missing", path, "there is no such file", hint);
   if (!fs::is_regular_file(path, error)) throw refused("file.missing", path, "it is no file", hint);
   if (H5Fis_hdf5(path.c_str()) <= 0)
     throw refused("run-file.foreign", path, "it is no run file (not HDF5)", hint);
-  probe_run_file(path);
+  if (probe == Probe::yes) probe_run_file(path);
   return path;
 }
 
@@ -45,8 +44,8 @@ std::vector<Row> unpack(const std::vector<char>& packed, const TableLayout& layo
 
 }  // namespace
 
-RunReader::RunReader(const fs::path& path)
-    : path_(path), file_(checked(path), Hdf5File::Mode::read) {
+RunReader::RunReader(const fs::path& path, Probe probe)
+    : path_(path), file_(checked(path, probe), Hdf5File::Mode::read) {
   const std::string schema = file_.attribute("/", "schema");
   if (schema == run_schema) return;
   throw refused("run-file.schema", path,

@@ -12,6 +12,7 @@
 #include "meshwright/error.h"
 #include "meshwright/json.h"
 #include "record/hdf5_file.h"
+#include "record/probe.h"
 #include "record/rows.h"
 
 namespace mw {
@@ -35,7 +36,7 @@ struct Series {
 class RunReader {
  public:
   // Throws Error (options) if there is no such file or it is no run file.
-  explicit RunReader(const std::filesystem::path& path);
+  explicit RunReader(const std::filesystem::path& path, Probe probe = Probe::yes);
 
   std::string plan();  // JSON
   RunHead head();

@@ -177,7 +177,7 @@ Problem missing(const fs::path& given) {
 
 }  // namespace
 
-RunEntry read_entry(const fs::path& file) {
+RunEntry read_entry(const fs::path& file, Probe probe) {
   RunEntry entry;
   entry.path = file;
   // "run.h5" in a folder of its own says nothing.
@@ -185,7 +185,7 @@ RunEntry read_entry(const fs::path& file) {
   entry.name = own_folder ? file.parent_path().filename().string() : file.stem().string();
   if (entry.name.empty()) entry.name = file.string();
   try {
-    RunReader reader(file);
+    RunReader reader(file, probe);
     const RunHead head = reader.head();
     if (!head.name.empty()) entry.name = head.name;
     entry.hash = head.hash;
@@ -195,7 +195,7 @@ RunEntry read_entry(const fs::path& file) {
     entry.seed = head.seed;
     if (entry.status == "running" && head.host == this_host() &&
         !writer_lives(file, head.process)) {
-      const RunHead later = RunReader(file).head();  // it may have ended just now
+      const RunHead later = RunReader(file, probe).head();  // it may have ended just now
       entry.status = later.status == "running" ? "killed" : later.status;
       entry.reason =
           later.status == "running" ? "it says running, and its process is gone" : later.reason;

@@ -43,6 +43,6 @@ RunEntry find_run(const std::filesystem::path& given);
 std::filesystem::path default_runs();
 
 // As find_runs has it, of one file. Never throws for what the file holds.
-RunEntry read_entry(const std::filesystem::path& file);
+RunEntry read_entry(const std::filesystem::path& file, Probe probe = Probe::yes);
 
 }  // namespace mw
