@@ -9,13 +9,13 @@
 #include "app/joined.h"
 #include "app/output.h"
 #include "app/restarts.h"
+#include "base/interrupt.h"
 #include "meshwright/json.h"
 #include "plugin/registry.h"
 
 namespace mw {
 
 constexpr int exit_cells_failed = 4;
-constexpr int exit_interrupted = 130;
 
 // What commands that run scripts are given.
 struct ScriptArguments {

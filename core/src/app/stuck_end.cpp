@@ -6,18 +6,14 @@
 #include <cstdio>
 #include <vector>
 
-#include "app/commands.h"
+#include "base/interrupt.h"
 
 namespace mw {
-
-int exit_code_if_stuck(const Error& error) {
-  return error.problems().front().code == "run.stopped" ? exit_interrupted : error.exit_code();
-}
 
 void end_stuck(const Error& error, Output& output) {
   output.error(error);
   std::fflush(nullptr);
-  ::_exit(exit_code_if_stuck(error));
+  ::_exit(exit_code_ending_by(error));
 }
 
 Error stuck_in_run(const Error& error) {

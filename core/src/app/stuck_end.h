@@ -20,8 +20,6 @@ class IfStuck {
   OnStuck before_;
 };
 
-// 130 where the user wished the end, else what the error stands for.
-int exit_code_if_stuck(const Error& error);
 // Says it and ends the process. What a process of several says is the first one's.
 [[noreturn]] void end_stuck(const Error& error, Output& output);
 // The same error of a run: what a script's function does wrong in one is the run's failure.

@@ -233,7 +233,7 @@ Json carry_ranks(Experiment experiment) {
   Checkpoints* checkpoints = start.checkpoints.get();
   const IfRanksHang if_ranks_hang([](const RankFailed&) { ::_exit(exit_code_of(Stage::run)); });
   const IfStuck if_stuck(
-      [](const Error& error) { ::_exit(exit_code_if_stuck(stuck_in_run(error))); });
+      [](const Error& error) { ::_exit(exit_code_ending_by(stuck_in_run(error))); });
   try {
     try {
       train(experiment, stop_flag(), nullptr, nullptr, checkpoints);
@@ -329,7 +329,7 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
     last_words.lock();
     ::alarm(seconds_for_last_words);
     const Error told = stuck_in_run(error);
-    const bool stopped = exit_code_if_stuck(told) == exit_interrupted;
+    const bool stopped = exit_code_ending_by(told) == exit_interrupted;
     if (!stopped) attempt.failed(told.problems().front(), measured.steps());
     broke_off(stopped ? RunStatus::interrupted : RunStatus::failed, -1, told.what());
     claim.let_go();

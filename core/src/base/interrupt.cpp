@@ -75,6 +75,9 @@ bool stop_requested() {
 void throw_if_stopped() {
   if (stop_requested()) throw Stopped("interrupted");
 }
+int exit_code_ending_by(const Error& error) {
+  return error.problems().front().code == "run.stopped" ? exit_interrupted : error.exit_code();
+}
 const std::atomic<bool>* stop_flag() {
   return &stop;
 }

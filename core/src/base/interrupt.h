@@ -36,6 +36,11 @@ inline constexpr const char* stop_after_step = "stopping after this step; once m
 // and a run goes on without a reader.
 void stop_on_signals();
 
+constexpr int exit_interrupted = 130;
+// Of a process that ends by the error: exit_interrupted where the user wished the end
+// ("run.stopped"), else what the error stands for.
+int exit_code_ending_by(const Error& error);
+
 // Thrown by what gave up because of the wish to stop, where no step will come to an end.
 class Stopped : public Error {
  public:

@@ -20,7 +20,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds between_looks{100};
-constexpr int exit_code_of_a_stop = 130;
 
 // Never taken down: the thread that asks for it may outlive all statics.
 struct Handler {
@@ -32,10 +31,6 @@ Handler& handler() {
   return one;
 }
 
-int code_of(const Error& error) {
-  return error.problems().front().code == "run.stopped" ? exit_code_of_a_stop : error.exit_code();
-}
-
 void tell(const Error& error) {
   OnStuck call;
   {
@@ -44,7 +39,7 @@ void tell(const Error& error) {
   }
   if (call) return call(error);
   std::fprintf(stderr, "error: %s\n", error.problems().front().text().c_str());
-  ::_exit(code_of(error));
+  ::_exit(exit_code_ending_by(error));
 }
 
 }  // namespace
