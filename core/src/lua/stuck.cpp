@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <cstdio>
 #include <mutex>
 #include <optional>
@@ -59,10 +60,21 @@ struct StuckWatch::Shared {
   const pid_t process = ::getpid();
   std::mutex lock;
   bool gone = false, verb = false;
+  // The handler runs. Code that returns meanwhile after all waits until it is over: the handler
+  // writes the run file, and uses what the thread that is stuck holds.
+  bool ending = false;
+  std::condition_variable over;
   int scripts = 0;
   std::optional<Call> call;
   Clock::time_point since = Clock::now();  // when the code that runs now began
   std::optional<Clock::time_point> stop_seen;
+
+  // Holds the lock, and no handler runs.
+  std::unique_lock<std::mutex> after_handler() {
+    std::unique_lock guard(lock);
+    over.wait(guard, [this] { return !ending; });
+    return guard;
+  }
 
   // Nothing; or what the code that runs is stuck for.
   std::optional<Error> look(Clock::time_point now) {
@@ -82,10 +94,11 @@ struct StuckWatch::Shared {
     if (!call || now <= call->deadline) return std::nullopt;
     return Error(
         Problem{Stage::script, "function.timeout", "",
-                fmt::format("this function has not returned after {} s, and is in a function that "
-                            "nothing interrupts, so that this process ends now",
-                            format_number(call->seconds)),
-                "mend it (string.find with many repeats?), or give the experiment a longer timeout",
+                fmt::format("this function has not returned {} s after its timeout of {} s: it is "
+                            "inside a C function, which nothing can interrupt, so the process ends",
+                            after_timeout.count(), format_number(call->seconds)),
+                "mend it (string.find with many repeats backtracks for ever), or set a longer "
+                "timeout",
                 place});
   }
 };
@@ -102,9 +115,13 @@ void watch(const std::shared_ptr<Shared>& shared) {
       const std::lock_guard guard(shared->lock);
       if (shared->gone) return;
       stuck = shared->look(Clock::now());
+      shared->ending = stuck.has_value();
     }
     if (!stuck) continue;
     tell(*stuck);
+    const std::lock_guard guard(shared->lock);
+    shared->ending = false;
+    shared->over.notify_all();
     return;
   }
 }
@@ -138,19 +155,19 @@ void StuckWatch::script_begins() {
 
 void StuckWatch::script_ends() {
   Shared& shared = watched();
-  const std::lock_guard guard(shared.lock);
+  const auto guard = shared.after_handler();
   --shared.scripts;
 }
 
 void StuckWatch::verb_begins() {
   Shared& shared = watched();
-  const std::lock_guard guard(shared.lock);
+  const auto guard = shared.after_handler();
   shared.verb = true;
 }
 
 void StuckWatch::verb_ends() {
   Shared& shared = watched();
-  const std::lock_guard guard(shared.lock);
+  const auto guard = shared.after_handler();
   shared.verb = false;
   shared.since = Clock::now();
 }
@@ -168,7 +185,7 @@ void StuckWatch::function_begins(double seconds, std::string place) {
 
 void StuckWatch::function_ends() {
   Shared& shared = watched();
-  const std::lock_guard guard(shared.lock);
+  const auto guard = shared.after_handler();
   shared.call.reset();
   shared.since = Clock::now();
 }

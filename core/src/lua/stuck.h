@@ -31,6 +31,9 @@ class StuckWatch {
   StuckWatch(const StuckWatch&) = delete;
   StuckWatch& operator=(const StuckWatch&) = delete;
 
+  // Code that returns after all while the handler is being called waits in script_ends(),
+  // verb_begins(), verb_ends() or function_ends() until the handler returns.
+
   // The script itself runs, outside of the functions that a verb calls, until it ends. They nest.
   void script_begins();
   void script_ends();
