@@ -233,12 +233,12 @@ Json AppHost::train_beside(Experiment experiment) {
 // The second experiment stands in the call, or, where every mw.train is one of two,
 // in the call after it.
 Json AppHost::compare(const std::vector<Experiment>& given) {
-  if (given.size() == 2) return run_compare(given[0], given[1]);
+  if (given.size() == 2) return run_compare(given[0], given[1], output_);
   if (compared_++ == 0) {
     waiting_ = given[0];
     return {{"kind", "compare"}, {"status", "waiting"}, {"text", "a: " + waiting_->plan->mix()}};
   }
-  if (compared_ == 2) return run_compare(*waiting_, given[0]);
+  if (compared_ == 2) return run_compare(*waiting_, given[0], output_);
   throw Error(Stage::script, "compare.count", "",
               "compare takes two experiments; this is the third mw.train",
               "give two scripts with one mw.train each, or one script with two");

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "app/stuck_end.h"
 #include "base/interrupt.h"
 #include "check/compare.h"
 #include "comm/processes.h"
@@ -43,7 +44,7 @@ Json parameter_of(const CompareOutcome& o) {
 
 }  // namespace
 
-Json run_compare(const Experiment& a, const Experiment& b) {
+Json run_compare(const Experiment& a, const Experiment& b, Output& output) {
   const std::int64_t steps = std::min({most_steps, a.steps, b.steps});
   Problems problems;
   check_comparable(a, b, steps, problems);
@@ -53,7 +54,10 @@ Json run_compare(const Experiment& a, const Experiment& b) {
     const std::string note = check_machine_memory(*each, this_device().memory);
     if (!note.empty()) forced += note + "\n";
   }
-  const CompareOutcome o = compare(a, b, steps, stop_flag());
+  const CompareOutcome o = [&] {
+    const IfStuck if_stuck([&](const Error& error) { end_stuck(stuck_in_run(error), output); });
+    return compare(a, b, steps, stop_flag());
+  }();
   if (a.processes != nullptr && !a.processes->first()) return Json::object();
   Json result = {{"kind", "compare"}, {"status", o.interrupted ? "interrupted" : "done"}};
   result["verdict"] = nullptr;

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "app/stuck_end.h"
 #include "app/verbs.h"
 #include "base/interrupt.h"
 #include "base/text.h"
@@ -37,7 +38,10 @@ Json run_verify(const Experiment& experiment, Output& output) {
   check_thread_ranks(*experiment.plan, experiment.processes);
   const std::string forced = check_verify_memory(experiment, this_device().memory);
   if (!forced.empty()) output.note(forced);
-  const VerifyOutcome outcome = verify_all(experiment);
+  const VerifyOutcome outcome = [&] {
+    const IfStuck if_stuck([&](const Error& error) { end_stuck(stuck_in_run(error), output); });
+    return verify_all(experiment);
+  }();
   Json result;
   result["kind"] = "verify";
   result["status"] = name_of(outcome.interrupted ? RunStatus::interrupted : RunStatus::done);
