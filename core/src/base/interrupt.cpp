@@ -78,6 +78,10 @@ void throw_if_stopped() {
 int exit_code_ending_by(const Error& error) {
   return error.problems().front().code == "run.stopped" ? exit_interrupted : error.exit_code();
 }
+bool ends_all(const Error& error) {
+  const std::string& code = error.problems().front().code;
+  return code == "run.stopped" || code == "function.timeout";
+}
 const std::atomic<bool>* stop_flag() {
   return &stop;
 }

@@ -40,6 +40,10 @@ constexpr int exit_interrupted = 130;
 // Of a process that ends by the error: exit_interrupted where the user wished the end
 // ("run.stopped"), else what the error stands for.
 int exit_code_ending_by(const Error& error);
+// Whether it is the wish to stop, or says that a script's function did not return in time. Whoever
+// tries something and does without what fails throws such an error on: it is not about what was
+// tried.
+bool ends_all(const Error& error);
 
 // Thrown by what gave up because of the wish to stop, where no step will come to an end.
 class Stopped : public Error {

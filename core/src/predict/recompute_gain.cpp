@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/interrupt.h"
 #include "base/text.h"
 
 namespace mw {
@@ -37,7 +38,8 @@ void weigh_recompute(const Plan& plan, const Machine& machine, int threads,
   std::shared_ptr<const Plan> without;
   try {
     without = make_plan(request, problems);
-  } catch (const Error&) {  // a strategy's own: then there is nothing to compare with
+  } catch (const Error& error) {  // a strategy's own: then there is nothing to compare with
+    if (ends_all(error)) throw;
   }
   if (!without) return;
   const Prediction other = predict(*without, machine, threads);

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/interrupt.h"
+
 namespace mw {
 namespace {
 
@@ -33,7 +35,8 @@ std::string mix_with(const Plan& plan, std::size_t place, std::int64_t ways) {
     Problems problems;
     const auto made = make_plan(request, problems);
     return made ? made->mix() : "";
-  } catch (const Error&) {  // a strategy's own, or an option's
+  } catch (const Error& error) {  // a strategy's own, or an option's
+    if (ends_all(error)) throw;
     return "";
   }
 }
