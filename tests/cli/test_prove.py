@@ -1,4 +1,4 @@
-"""`meshwright prove` and mw.prove from outside: what is proved, what a refusal tells, as text and as JSON."""
+"""`meshwright prove` and mw.prove from outside: what is proved and what a refusal tells."""
 import unittest
 
 from cases import MODELS, TEST_PLUGINS, ProgramCase

@@ -96,7 +96,8 @@ class AppHost : public Host {
   void force() { force_ = true; }
 
   // 0, or the exit code of the gravest result so far: 1 after a verdict that is not "equal" and a
-  // run that failed, 3 after a proof that refuses, 130 after a run or verification that was interrupted.
+  // run that failed, 3 after a proof that refuses, 130 after a run or verification that was
+  // interrupted.
   int exit_code() const { return exit_code_; }
   // Whether a verb has given a result so far.
   bool called(const std::string& verb) const { return called_.count(verb) > 0; }

@@ -11,7 +11,8 @@ struct ResultField {
   const char *name, *type, *doc;
 };
 
-// Of a verb's result, or of what lies in one: "train", "plan", "verify", "prove", "compare", "model";
+// Of a verb's result, or of what lies in one: "train", "plan", "verify", "prove", "compare",
+// "model";
 // "loaded": of mw.load. Empty: not known, and not checked.
 const std::vector<ResultField>& result_fields(const std::string& kind);
 

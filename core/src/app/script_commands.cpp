@@ -69,8 +69,8 @@ bool did_what_was_asked(const AppHost& host, const std::string& train_as) {
                      [&](const std::string& verb) { return host.called(verb); });
 }
 
-// Under `plan`, `verify` and `prove` that is what was asked for; a script that is run may do as it likes,
-// but silence would leave people wondering.
+// Under `plan`, `verify` and `prove` that is what was asked for; a script that is run may do as it
+// likes, but silence would leave people wondering.
 void look_for_results(const AppHost& host, const std::string& script, const std::string& train_as,
                       Output& output) {
   if (train_as == "train") {

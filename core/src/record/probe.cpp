@@ -201,12 +201,13 @@ void probe_run_file(const fs::path& path) {
   }
   const int signal = known->second;
   if (signal == 0) return;
-  throw Error(Stage::options, "run-file.damaged", "",
-              fmt::format("{}: the file is damaged: {}", path.string(),
-                          signal == SIGXCPU ? "HDF5 does not come to an end with it"
-                                            : fmt::format("HDF5 crashes when it reads it ({})",
-                                                          ::strsignal(signal))),
-              "read another copy of the file; a killed run is not the cause, as it leaves a whole file");
+  throw Error(
+      Stage::options, "run-file.damaged", "",
+      fmt::format("{}: the file is damaged: {}", path.string(),
+                  signal == SIGXCPU
+                      ? "HDF5 does not come to an end with it"
+                      : fmt::format("HDF5 crashes when it reads it ({})", ::strsignal(signal))),
+      "read another copy of the file; a killed run is not the cause, as it leaves a whole file");
 }
 
 }  // namespace mw
