@@ -124,6 +124,13 @@ class ScriptErrors(ProgramCase):
                           "  data = mw.synthetic {}, sequence = 8, plan = {}, batch = 8, steps = 0,\n  optimizer = mw.sgd { lr = 1e-2 },\n}\n")
         self.assertTrue(line["file"].endswith("script.lua"), line)
         self.assertEqual((line["code"], line["key"], line["line"]), ("option.range", "steps", 13))
+        # A line of another file, however far down, is none of the script's.
+        (self.folder / "models.lua").write_text("local mw = require 'meshwright'\n" + "\n" * 100 +
+                                                "local m = mw.llama { layers = 2, hidden = 16, heads = 4, ffn = 32, vocab = 32 }\nreturn m\n")
+        line = self.error(HEAD + "\nreturn mw.train {\n  model = require 'models',\n"
+                          "  data = mw.synthetic {}, sequence = 8, plan = {}, batch = 8, steps = 0,\n  optimizer = mw.sgd { lr = 1e-2 },\n}\n")
+        self.assertTrue(line["file"].endswith("script.lua"), line)
+        self.assertEqual((line["code"], line["key"]), ("option.range", "steps"))
 
     def test_other_options_are_named_as_they_were_given(self):
         script = self.write(HEAD + "mw.train(e { dp(2) })\n")

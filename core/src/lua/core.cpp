@@ -43,27 +43,36 @@ Json root_of(const std::vector<Json>& experiments) {
   return both;
 }
 
-// Lua forgets the line of a tail call, return mw.train { … }. This is the last line on which
-// something in its table was made, mw.llama { … } or a plan's entry; empty if nothing was.
-std::string place_inside(const Json& table) {
-  std::string last;
-  int last_line = 0;
+// Lua forgets the line of a tail call, return mw.train { … }. This is the last line of the script on
+// which something in its table was made, mw.llama { … } or a plan's entry. Where the script made
+// nothing of it, lines of the first place's file are compared; empty if there are no places.
+std::string place_inside(const Json& table, const std::string& script) {
+  struct Place {
+    std::string text, file;
+    int line = 0;
+  };
+  std::vector<Place> places;
   const auto look = [&](const Json& item) {
     if (!item.is_object() || !item.contains(place_key) || !item[place_key].is_string()) return;
-    const auto place = item[place_key].get<std::string>();
-    const std::size_t colon = place.rfind(':');
-    const int line = colon == std::string::npos ? 0 : std::atoi(place.c_str() + colon + 1);
-    if (line > last_line) {
-      last = place;
-      last_line = line;
-    }
+    const auto text = item[place_key].get<std::string>();
+    const std::size_t colon = text.rfind(':');
+    if (colon == std::string::npos) return;
+    places.push_back({text, text.substr(0, colon), std::atoi(text.c_str() + colon + 1)});
   };
   for (const auto& [key, value] : table.items()) {
     look(value);
     if (!value.is_array()) continue;
     for (const Json& item : value) look(item);
   }
-  return last;
+  if (places.empty()) return "";
+  const bool of_script = std::any_of(places.begin(), places.end(),
+                                     [&](const Place& place) { return place.file == script; });
+  const std::string file = of_script ? script : places.front().file;
+  const Place* last = nullptr;
+  for (const Place& place : places) {
+    if (place.file == file && (last == nullptr || place.line > last->line)) last = &place;
+  }
+  return last->text;
 }
 
 // call(verb, experiment…)
@@ -107,7 +116,7 @@ int core_call(lua_State* lua) {
       throw with_places(error, [&](const Problem&) { return here; });
     }
     if (!experiment.is_object()) fail("takes a table with names; got a list", "");
-    const std::string place = here.empty() ? place_inside(experiment) : here;
+    const std::string place = here.empty() ? place_inside(experiment, state.file) : here;
     if (!experiment.contains(place_key) && !place.empty()) experiment[place_key] = place;
     const Json as_written = state.settings.empty() ? Json() : experiment;
     for (const Setting& setting : state.settings) {

@@ -106,6 +106,7 @@ Script::~Script() {
 void Script::run(const ScriptText& script) {
   lua_State* lua = state_->lua;
   state_->folder = script.folder;
+  state_->file = script.name;
   set_package_path(lua, module_folders(*state_));
   const std::vector<std::string>& words = state_->options.words;
   luaL_checkstack(lua, static_cast<int>(words.size()) + 8, "too many arguments");

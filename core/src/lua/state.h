@@ -20,6 +20,7 @@ struct Script::State {
   Host& host;
   ScriptOptions options;
   std::filesystem::path folder;  // the script's
+  std::string file;              // the script's, as places name it
   lua_State* lua = nullptr;
 
   std::vector<Setting> settings;
