@@ -43,9 +43,9 @@ Json root_of(const std::vector<Json>& experiments) {
   return both;
 }
 
-// Lua forgets the line of a tail call, return mw.train { … }. This is the last line of the script on
-// which something in its table was made, mw.llama { … } or a plan's entry. Where the script made
-// nothing of it, lines of the first place's file are compared; empty if there are no places.
+// Lua forgets the line of a tail call, return mw.train { … }. This is the last line of the script
+// on which something in its table was made, mw.llama { … } or a plan's entry. Where the script
+// made nothing of it, lines of the first place's file are compared; empty if there are no places.
 std::string place_inside(const Json& table, const std::string& script) {
   struct Place {
     std::string text, file;
