@@ -82,8 +82,8 @@ class Maker {
     if (i.ring) ring(i);
   }
 
-  // Dropped, doubled, swapped with the next. What is released stays right where that can be, so that
-  // a leak or an early release is not what gives the mutant away.
+  // Dropped, doubled, swapped with the next. What is released stays right where that can be, so
+  // that a leak or an early release is not what gives the mutant away.
   void order(const Program& program) {
     const auto& code = program.segments[site_.segment].code;
     const bool last = site_.index + 1 == static_cast<int>(code.size());
