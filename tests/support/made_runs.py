@@ -42,7 +42,7 @@ def mark_of(pid):
 def set_text(file, name, value):
     """An attribute as the program writes it: of fixed length."""
     del file.attrs[name]
-    file.attrs.create(name, value.encode(), dtype=f"S{max(len(value), 1)}")
+    file.attrs.create(name, value.encode(), dtype=f"S{max(len(value.encode()), 1)}")
 
 
 def changed(source, target, **texts):

@@ -290,6 +290,7 @@ MESSAGES = {
     "script.no-verb": [r".*: nothing was swept: the script does not call mw\.sweep \[give a script .*",
                        r".*: nothing was (planned|verified): the script calls neither mw\.train nor "
                      r"mw\.(plan|verify) \[give a script that calls mw\.train .*"],
+    "script.table": [r"(this table|[\w.]+) has the key \".*\\x00.*\", which holds the byte 0 \[keys are names, or 1, 2, 3, …\]"],
     "script.unknown": [r"(the result of mw\.\w+|predicted) has no field \w+ \[(did you mean \"\w+\"\?|it has .*)\]",
                        r"there is no mw\.\w+ \[.*"],
     "script.unreadable": [r".*: (there is no such script|this is a folder, not a script|this is compiled Lua, and "

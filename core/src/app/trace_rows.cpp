@@ -97,6 +97,9 @@ std::vector<SpanRow> TraceRows::measured(std::int64_t step,
   };
   std::map<std::pair<int, int>, Begun> underway;
   for (InstructionTime time : times) {
+    // The segment in which sums begin is no action of the step (is_shown), and takes no time.
+    if (program_.segments.at(static_cast<std::size_t>(time.segment)).kind == SegmentKind::begin)
+      continue;
     time.start += offset;
     time.end += offset;
     const Instruction& i = at(time);
