@@ -13,19 +13,32 @@ namespace mw {
 
 std::string json_text(const Json& value, int indent) {
   std::string text = value.dump(indent, ' ', false, Json::error_handler_t::replace);
-  // JSON lets DEL and the control characters U+0080 to U+009F stand as they are; terminals obey
-  // them.
+  // JSON lets DEL, the control characters U+0080 to U+009F, and those that turn the direction of
+  // what follows (U+202A to U+202E, U+2066 to U+2069) stand as they are; terminals obey them.
   std::string out;
   std::size_t kept = 0;
+  const auto byte = [&text](std::size_t at) {
+    return at < text.size() ? static_cast<unsigned char>(text[at]) : 0u;
+  };
   for (std::size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    const bool high =
-        byte == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0;
-    if (byte != 0x7f && !high) continue;
+    unsigned code = 0;
+    std::size_t length = 1;
+    if (byte(i) == 0x7f) {
+      code = 0x7f;
+    } else if (byte(i) == 0xc2 && byte(i + 1) < 0xa0) {
+      code = byte(i + 1);
+      length = 2;
+    } else if (byte(i) == 0xe2 &&
+               ((byte(i + 1) == 0x80 && byte(i + 2) >= 0xaa && byte(i + 2) <= 0xae) ||
+                (byte(i + 1) == 0x81 && byte(i + 2) >= 0xa6 && byte(i + 2) <= 0xa9))) {
+      code = 0x2000 + (byte(i + 1) - 0x80) * 0x40 + (byte(i + 2) - 0x80);
+      length = 3;
+    }
+    if (code == 0) continue;
     out.append(text, kept, i - kept);
-    i += high ? 1 : 0;
-    out += fmt::format("\\u00{:02x}", static_cast<unsigned char>(text[i]));
-    kept = i + 1;
+    out += fmt::format("\\u{:04x}", code);
+    kept = i + length;
+    i = kept - 1;
   }
   if (kept == 0) return text;
   return out.append(text, kept);
