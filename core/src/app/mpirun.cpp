@@ -43,7 +43,7 @@ std::vector<std::string> command_of(int processes, const std::string& folder,
   // address at which mpirun says that it is to be found is the loopback one.
   all.insert(all.end(), {"--mca", "pml", "ob1", "--mca", "btl", "self,vader", "--mca",
                          "oob_tcp_if_include", "lo"});
-  // Nor does mpirun ask a batch system for other machines, which could not reach that address.
+  // mpirun must not ask a batch system for other machines: they could not reach that address.
   all.insert(all.end(), {"--mca", "ras", "^slurm,tm,lsf,gridengine", "--mca", "plm", "isolated"});
   if (!folder.empty()) all.insert(all.end(), {"--mca", "orte_tmpdir_base", folder});
   if (::geteuid() == 0) all.emplace_back("--allow-run-as-root");

@@ -73,8 +73,8 @@ Found found_of(const Plan& plan, bool strict) {
   return found;
 }
 
-// Of an experiment whose steps differ: the first plan that is refused, else that of most
-// instructions.
+// Where the steps of an experiment have different plans, this is the proof of the first one that is
+// refused, or else of the one with the most instructions.
 Found found_of(const Experiment& experiment, bool strict) {
   if (!experiment.step_plans) return found_of(*experiment.plan, strict);
   Found most;

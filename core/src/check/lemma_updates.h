@@ -33,7 +33,7 @@ struct MatrixSize {
 std::string crosses_elements(const ElementOp& op, std::size_t states, std::int64_t elements,
                              bool direction, const MatrixSize& size);
 
-// ... and with one that treats matrices: each matrix alone must give what it gives in a stack.
+// The same for an op that treats matrices: each matrix alone must give what it gives in a stack.
 std::string crosses_matrices(const MatrixOp& op, std::int64_t matrices, const MatrixSize& size);
 
 // A sentence for each fault of the rule's ops.

@@ -110,7 +110,7 @@ void StageProof::local_move(const Instruction& i) {
   make(to, std::move(made), Dims(*found.dims), found.dtype);
 }
 
-// Of a sparse slot: which rows it has, by the layer that makes them and how their cells lie.
+// Says which rows a sparse slot has, by the layer that makes them and how their cells lie.
 std::pair<int, std::vector<std::pair<int, Dim>>> StageProof::rows_of(int index) const {
   const Slot& s = slot(index);
   const int producer = graph_.value(s.value).producer;

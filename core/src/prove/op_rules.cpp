@@ -86,6 +86,16 @@ bool StageProof::rotates(const Instruction& i, std::size_t input) const {
   return contains(op.inputs[input].dims, program_.rotations.at(i.op).dim);
 }
 
+void StageProof::check_ring_shard(const Instruction& i, std::size_t input) {
+  const int slot = i.inputs[input];
+  const int shift = read(slot).content->shift;
+  if (shift == (rotates(i, input) ? i.ring_step : 0)) return;
+  refuse("prove.ring",
+         fmt::format("{} is the shard of the rank {} before, in ring step {}", name(slot), shift,
+                     i.ring_step),
+         slot);
+}
+
 void StageProof::compute(const Instruction& i) {
   check_cut(i.op);
   const Op& op = graph_.ops()[i.op];
@@ -164,12 +174,7 @@ void StageProof::forward(const Instruction& i) {
   for (std::size_t k = 0; k < op.inputs.size(); ++k) {
     const std::string& what = graph_.value(op.inputs[k].value).name;
     need_value(i.inputs[k], op.inputs[k].value, table.need[k], 0, what);
-    const int shift = read(i.inputs[k]).content->shift;
-    if (shift != (rotates(i, k) ? i.ring_step : 0))
-      refuse("prove.ring",
-             fmt::format("{} is the shard of the rank {} before, in ring step {}",
-                         name(i.inputs[k]), shift, i.ring_step),
-             i.inputs[k]);
+    check_ring_shard(i, k);
   }
   note_lemma(i, carried);
   if (carried != 0) now().carried[i.op] = carried;
@@ -264,12 +269,7 @@ void StageProof::need_saved(const Instruction& i, const OpTable& table) {
     const bool reads = traits.backward_reads_input.at(k) && !spared;
     if (!reads && i.inputs[k] < 0) continue;
     need_value(i.inputs[k], op.inputs[k].value, table.need[k], 0, value.name);
-    const int shift = read(i.inputs[k]).content->shift;
-    if (shift != (rotates(i, k) ? i.ring_step : 0))
-      refuse("prove.ring",
-             fmt::format("{} is the shard of the rank {} before, in ring step {}",
-                         name(i.inputs[k]), shift, i.ring_step),
-             i.inputs[k]);
+    check_ring_shard(i, k);
   }
   if (i.outputs.size() != op.outputs.size() || i.saved.size() != traits.saved.size())
     refuse("prove.operands", op.name + " has another number of results than its op");

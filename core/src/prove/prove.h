@@ -43,7 +43,7 @@ struct Refusal {
   std::vector<AxisDifference> axes;  // where places differ
   std::string written;               // by which instruction the slot was written last
   std::string by;                    // the pass without which it could be followed, and whose it is
-  // Of a gradient: contributions that are not in it, and such as are in it twice.
+  // The contributions that a gradient lacks, and those that are in it twice.
   std::vector<std::string> missing, twice;
   std::string mend;  // the nearest single move that would make it right
 

@@ -103,6 +103,8 @@ class StageProof {
   void add_share(const Instruction& i, std::size_t k, const Content& made);
   bool in_ring(const Instruction& i) const { return i.ring_steps > 1; }
   bool rotates(const Instruction& i, std::size_t input) const;
+  // Refuses an operand that is another rank's shard than the ring step computes with.
+  void check_ring_shard(const Instruction& i, std::size_t input);
   void ring(const Instruction& i);
   void check_rotating(const Instruction& i);
   void know_rows(const Instruction& i);

@@ -95,8 +95,7 @@ struct Region {
   bool stale = false;                // of a gradient: of the step before
   Atoms first = 0;          // of a sum: ranks of these that are not the first gave nothing to it
   Atoms begins_beside = 0;  // what is added next leaves the sum so far to the first rank of these
-  // Of a flat tensor of which ranks keep shards: outside of the rank's shard it holds something
-  // else.
+  // A flat tensor of which ranks keep shards holds something else outside of the rank's own shard.
   bool rest_differs = false;
 };
 

@@ -16,7 +16,8 @@ namespace mw::proving {
 // Atoms of a mesh, a bit for each.
 using Atoms = std::uint64_t;
 
-// Of an op, where the operands that it is linear in are sums over the ranks of some atoms.
+// The places of an op's operands and results, where the operands that it is linear in are sums over
+// the ranks of some atoms.
 struct OpTable {
   std::vector<Layout> need;      // of each input
   std::vector<Layout> gradient;  // that backward leaves for each input

@@ -35,9 +35,10 @@ class TermSets {
   std::unordered_map<std::uint64_t, TermSet> joined_;
 };
 
-// Of a graph: what each op's backward gives each of its operands is a term; so is the seed of the
-// losses. The complete gradient of a value is the sum of the terms of all its uses that lie on a
-// way to a loss; an operand to which the gradient of the output passes unchanged has that one's.
+// The terms of a graph's gradients. What each op's backward gives each of its operands is a term,
+// and so is the seed of the losses. The complete gradient of a value is the sum of the terms of all
+// its uses that lie on a way to a loss; an operand to which the gradient of the output passes
+// unchanged has that one's.
 class Gradients {
  public:
   explicit Gradients(const Graph& graph);

@@ -167,7 +167,7 @@ std::uint64_t RunReader::first_of(std::int64_t step) {
 
 std::vector<ActionRow> RunReader::actions(std::int64_t step) {
   const TableLayout& layout = action_table();
-  // Of a damaged file the steps may be in any order.
+  // The steps of a damaged file may be in any order.
   const std::uint64_t first = first_of(step), end = std::max(first_of(step + 1), first);
   return unpack(file_.read_rows(layout, first, end - first), layout, unpack_action);
 }
