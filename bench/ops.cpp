@@ -14,8 +14,8 @@
 #include <functional>
 #include <map>
 
+#include "graph/init.h"
 #include "meshwright/ops.h"
-#include "model/init.h"
 
 using namespace mw;
 

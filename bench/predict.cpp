@@ -8,18 +8,18 @@
 #include <string>
 #include <vector>
 
-#include "base/chosen.h"
-#include "base/clock.h"
-#include "base/heap.h"
+#include "common/heap.h"
 #include "lua/script.h"
-#include "plugin/built_in.h"
+#include "meshwright/engine/built_in.h"
+#include "meshwright/engine/chosen.h"
+#include "meshwright/engine/clock.h"
 #include "predict/pipeline.h"
 #include "predict/prediction.h"
-#include "predict/search.h"
 #include "predict/shared_cores.h"
 #include "script/priced_for.h"
 #include "script/read_experiment.h"
 #include "script/read_search.h"
+#include "search/search.h"
 
 namespace {
 

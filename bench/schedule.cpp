@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "meshwright/engine/registry.h"
 #include "meshwright/schedule.h"
-#include "plugin/registry.h"
 
 namespace {
 

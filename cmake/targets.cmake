@@ -43,16 +43,21 @@ add_custom_command(OUTPUT "${pch}.sum" DEPFILE "${pch}.sum.d" VERBATIM
 add_custom_target(meshwright_pch_sum DEPENDS "${pch}.sum")
 add_dependencies(meshwright_pch meshwright_pch_sum)
 
-file(GLOB_RECURSE core_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/core/src/*.cpp")
-set(app_sources ${core_sources})
-list(FILTER core_sources EXCLUDE REGEX "/core/src/app/")
-list(FILTER app_sources INCLUDE REGEX "/core/src/app/")
+set(linked_plugins models optimizers data policies)
+file(GLOB_RECURSE core_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/core/src/*.cpp"
+     "${PROJECT_SOURCE_DIR}/libs/*.cpp")
+foreach(name IN LISTS linked_plugins)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/plugins/${name}/*.cpp")
+  list(APPEND core_sources ${sources})
+endforeach()
+file(GLOB_RECURSE app_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/app/*.cpp")
+list(FILTER app_sources EXCLUDE REGEX "/app/main.cpp$")
 
 meshwright_together(core_sources ${core_sources})
 meshwright_together(app_sources ${app_sources})
 add_library(meshwright_core SHARED ${core_sources})
 set_target_properties(meshwright_core PROPERTIES OUTPUT_NAME meshwright DEFINE_SYMBOL "")
-target_include_directories(meshwright_core PUBLIC "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/core/src>")
+target_include_directories(meshwright_core PUBLIC "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/core/src;${PROJECT_SOURCE_DIR}/libs;${PROJECT_SOURCE_DIR}/libs/frontend;${PROJECT_SOURCE_DIR}>")
 target_compile_definitions(meshwright_core PUBLIC
   "$<BUILD_INTERFACE:MESHWRIGHT_VERSION=\"${PROJECT_VERSION}\">")
 # The tests reach inside and so need what the core uses; whoever links the installed one does not.
@@ -69,8 +74,13 @@ add_library(meshwright_library INTERFACE)
 add_library(Meshwright::library ALIAS meshwright_library)
 target_link_libraries(meshwright_library INTERFACE "$<LINK_ONLY:meshwright_core>")
 
-add_executable(meshwright ${app_sources})
-target_link_libraries(meshwright PRIVATE meshwright_core CLI11::CLI11 PkgConfig::edit meshwright_warnings)
+# The command line, all but its main(), which tests of it lack.
+add_library(meshwright_app OBJECT ${app_sources})
+target_link_libraries(meshwright_app
+  PUBLIC meshwright_core CLI11::CLI11 PkgConfig::edit PRIVATE meshwright_warnings)
+target_precompile_headers(meshwright_app REUSE_FROM meshwright_pch)
+add_executable(meshwright "${PROJECT_SOURCE_DIR}/app/main.cpp")
+target_link_libraries(meshwright PRIVATE meshwright_app meshwright_warnings)
 target_precompile_headers(meshwright REUSE_FROM meshwright_pch)
 
 # What `--processes` loads into mpirun. Without sanitizers, which mpirun is not built with, and
@@ -89,7 +99,7 @@ function(meshwright_add_own_plugins folder output)
   foreach(path IN LISTS folders)
     get_filename_component(name "${path}" NAME)
     file(GLOB files CONFIGURE_DEPENDS "${path}/*.cpp")
-    if(NOT files)
+    if(NOT files OR name IN_LIST linked_plugins)
       continue()
     endif()
     # What a plugin alone needs, it finds itself: plugin.cmake sets MESHWRIGHT_PLUGIN_LINK to what
@@ -142,7 +152,7 @@ find_file(MESHWRIGHT_CHART_JS chart.min.js PATHS /usr/share/javascript/chart.js 
 # ../share/meshwright, installed or not.
 file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/share/meshwright")
 foreach(path IN ITEMS lua clusters tests/reference kit/templates kit/mixes.json
-                      kit/calibration.json kit/communicator.lua core/src/report/page)
+                      kit/calibration.json kit/communicator.lua libs/report/page)
   get_filename_component(name "${path}" NAME)
   file(CREATE_LINK "${PROJECT_SOURCE_DIR}/${path}"
        "${PROJECT_BINARY_DIR}/share/meshwright/${name}" SYMBOLIC)

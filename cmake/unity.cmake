@@ -10,8 +10,7 @@ set(meshwright_files_together 20)
 # Folders of code that runs once a command or waits for files, and tests, whose time is libtorch's:
 # a third of the compile time would go into optimising it, which no run shows.
 set(meshwright_lightly_optimised
-    core/src/app core/src/check core/src/lua core/src/plugin core/src/record core/src/report
-    core/src/script core/src/sweep tests)
+    app core/src/registry libs/check libs/frontend libs/record libs/report libs/common tests)
 
 # meshwright_together(OUT FILE…): what to compile for these files (absolute paths): files that
 # include some of one folder each. Not CMake's own UNITY_BUILD, whose files name absolute paths:

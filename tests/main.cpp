@@ -2,9 +2,9 @@
 #define CATCH_CONFIG_RUNNER
 #include <catch2/catch.hpp>
 
-#include "base/cpu.h"
-#include "base/leave.h"
 #include "base/vector_math.h"
+#include "common/leave.h"
+#include "meshwright/engine/cpu.h"
 
 int main(int argc, char** argv) {
   mw::leave_libraries_standing();

@@ -1,10 +1,10 @@
 // What a plugin throws, as people read it.
-#include "base/plugin_call.h"
+#include "meshwright/engine/plugin_call.h"
 
 #include <catch2/catch.hpp>
 #include <stdexcept>
 
-#include "base/text.h"
+#include "meshwright/engine/text.h"
 #include "support/problems.h"
 
 using namespace mw;

@@ -3,9 +3,9 @@
 #include <catch2/catch.hpp>
 #include <mutex>
 
+#include "checkpoint/run_checkpoints.h"
 #include "meshwright/passes.h"
 #include "meshwright/strategy.h"
-#include "run/checkpoints.h"
 #include "run/trainer.h"
 #include "support/hooks.h"
 #include "support/problems.h"

@@ -6,8 +6,8 @@
 #include <chrono>
 #include <thread>
 
-#include "comm/rank_calls.h"
 #include "comm_testing.h"
+#include "meshwright/engine/rank_calls.h"
 
 using namespace mw;           // NOLINT
 using namespace mw::testing;  // NOLINT

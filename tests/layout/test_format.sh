@@ -7,7 +7,7 @@ cd "${MESHWRIGHT_SOURCE:?}"
 # Without a .git folder (an unpacked archive) the same files are found by folder.
 mapfile -t files < <(git ls-files -co --exclude-standard -- '*.cpp' '*.h' 2>/dev/null |
   while read -r file; do [[ -f $file ]] && echo "$file"; done)
-((${#files[@]})) || mapfile -t files < <(find core plugins tests bench cmake -name '*.cpp' -o -name '*.h')
+((${#files[@]})) || mapfile -t files < <(find core libs app plugins tests bench cmake -name '*.cpp' -o -name '*.h')
 ((${#files[@]})) || {
   echo "found no C++ file in $PWD"
   exit 1

@@ -7,8 +7,8 @@
 #include <sstream>
 #include <thread>
 
-#include "base/interrupt.h"
-#include "base/json_text.h"
+#include "meshwright/engine/interrupt.h"
+#include "meshwright/engine/json_text.h"
 #include "support/problems.h"
 
 namespace fs = std::filesystem;

@@ -1,6 +1,6 @@
 // Blocks of causal attention over parts of a sequence: each query meets each key that it
 // may see once, and no other.
-#include "model/ops/blocks.h"
+#include "plugins/models/ops/blocks.h"
 
 #include <catch2/catch.hpp>
 

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <cmath>
 
-#include "model/init.h"
+#include "graph/init.h"
 
 using namespace mw;
 

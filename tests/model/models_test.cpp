@@ -9,9 +9,9 @@
 #include <cmath>
 #include <set>
 
+#include "graph/init.h"
 #include "interpreter.h"
 #include "meshwright/model.h"
-#include "model/init.h"
 #include "support/problems.h"
 #include "support/registered.h"
 

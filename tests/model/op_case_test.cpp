@@ -13,9 +13,9 @@
 #include <catch2/catch.hpp>
 #include <numeric>
 
-#include "base/cpu.h"
+#include "meshwright/engine/cpu.h"
+#include "meshwright/engine/scratch.h"
 #include "meshwright/ops.h"
-#include "program/scratch.h"
 
 namespace mw::test {
 

@@ -1,16 +1,16 @@
 // Scratch of libraries' kernels, as this CPU takes it: measured, kept,
 // and estimated where a call is too large.
-#include "program/scratch.h"
+#include "meshwright/engine/scratch.h"
 #include "support/temporary_folder.h"
 
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <limits>
 
-#include "base/cache.h"
-#include "base/cpu.h"
-#include "model/ops/attend.h"
-#include "model/ops/gemm.h"
+#include "meshwright/engine/cache.h"
+#include "meshwright/engine/cpu.h"
+#include "plugins/models/ops/attend.h"
+#include "plugins/models/ops/gemm.h"
 
 using namespace mw;
 namespace fs = std::filesystem;

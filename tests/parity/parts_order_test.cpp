@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "program/traffic.h"
+#include "meshwright/engine/traffic.h"
 #include "run/trainer.h"
 #include "support/setup.h"
 

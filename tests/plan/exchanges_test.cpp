@@ -3,8 +3,8 @@
 
 #include <set>
 
+#include "meshwright/engine/footprint.h"
 #include "meshwright/passes.h"
-#include "program/footprint.h"
 #include "support/setup.h"
 
 using namespace mw;

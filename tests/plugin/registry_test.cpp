@@ -1,5 +1,5 @@
 // Plugins: how they are found and loaded, and each way in which that fails.
-#include "plugin/registry.h"
+#include "meshwright/engine/registry.h"
 #include "support/temporary_folder.h"
 
 #include <catch2/catch.hpp>
@@ -9,9 +9,9 @@
 #include <sstream>
 #include <string>
 
+#include "meshwright/engine/module.h"
 #include "meshwright/model.h"
 #include "meshwright/strategy.h"
-#include "plugin/module.h"
 #include "support/problems.h"
 
 namespace fs = std::filesystem;

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <fstream>
 
-#include "base/cpu.h"
-#include "base/version.h"
+#include "meshwright/engine/cpu.h"
+#include "meshwright/engine/version.h"
 #include "predict/calibration.h"
 #include "predict/prediction.h"
 #include "predict/shared_cores.h"

@@ -3,8 +3,8 @@
 #include <catch2/catch.hpp>
 
 #include "clusters.h"
+#include "meshwright/engine/rank_view.h"
 #include "predict/prediction.h"
-#include "program/rank_view.h"
 #include "setups.h"
 
 using namespace mw;

@@ -1,8 +1,8 @@
 // Predicted memory of programs that are small enough to count by hand.
 #include <catch2/catch.hpp>
 
+#include "meshwright/engine/memory.h"
 #include "predict/prediction.h"
-#include "program/memory.h"
 #include "setups.h"
 
 using namespace mw;

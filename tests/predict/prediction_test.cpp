@@ -4,7 +4,7 @@
 #include <ctime>
 
 #include "clusters.h"
-#include "model/ops/attend.h"
+#include "plugins/models/ops/attend.h"
 #include "predict/prediction.h"
 #include "predict/price.h"
 #include "setups.h"

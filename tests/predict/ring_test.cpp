@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "clusters.h"
+#include "meshwright/engine/flops.h"
+#include "meshwright/engine/memory.h"
+#include "meshwright/engine/ring.h"
+#include "meshwright/engine/traffic.h"
 #include "predict/price.h"
-#include "program/flops.h"
-#include "program/memory.h"
-#include "program/ring.h"
-#include "program/traffic.h"
 #include "setups.h"
 
 using namespace mw;

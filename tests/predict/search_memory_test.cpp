@@ -5,8 +5,8 @@
 #include <cmath>
 #include <string>
 
-#include "predict/search_orders.h"
-#include "program/memory_timeline.h"
+#include "meshwright/engine/memory_timeline.h"
+#include "search/orders.h"
 #include "search_setups.h"
 
 using namespace mw;

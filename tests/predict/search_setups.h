@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "clusters.h"
-#include "predict/search.h"
+#include "search/search.h"
 #include "support/setup.h"
 
 namespace mw::test {

@@ -1,7 +1,7 @@
 // The search for a mix: what it chooses among, how far its closed form is from the simulation of
 // all stages, how many plans that takes, and what it recommends.
-#include "predict/search.h"
-#include "predict/search_why.h"
+#include "search/search.h"
+#include "search/why.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -9,7 +9,7 @@
 #include <map>
 #include <set>
 
-#include "base/interrupt.h"
+#include "meshwright/engine/interrupt.h"
 #include "search_setups.h"
 
 using namespace mw;

@@ -6,9 +6,9 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "base/interrupt.h"
-#include "base/launch.h"
-#include "base/pack.h"
+#include "meshwright/engine/interrupt.h"
+#include "meshwright/engine/launch.h"
+#include "meshwright/engine/pack.h"
 #include "support/memory_carrier.h"
 
 using namespace mw;

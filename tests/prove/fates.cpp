@@ -7,8 +7,8 @@
 #include <csignal>
 #include <cstdio>
 
-#include "base/clock.h"
-#include "base/json_text.h"
+#include "meshwright/engine/clock.h"
+#include "meshwright/engine/json_text.h"
 #include "prove/mutants.h"
 #include "prove/prove.h"
 #include "prove/runs.h"

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "input/experiment.h"
 #include "prove/mutants.h"
+#include "script/experiment.h"
 
 namespace mw::test {
 

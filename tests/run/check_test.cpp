@@ -3,8 +3,8 @@
 
 #include <limits>
 
+#include "check/run_check.h"
 #include "meshwright/passes.h"
-#include "run/check.h"
 #include "run/trainer.h"
 #include "support/setup.h"
 

@@ -8,9 +8,9 @@
 #include <numeric>
 #include <set>
 
-#include "input/permutation.h"
-#include "input/synthetic_data.h"
-#include "input/text_data.h"
+#include "plugins/data/permutation.h"
+#include "plugins/data/synthetic_data.h"
+#include "plugins/data/text_data.h"
 #include "support/problems.h"
 #include "support/registered.h"
 #include "support/temporary_folder.h"

@@ -1,5 +1,5 @@
 // Learning-rate schedules: values at every part of a run, and what is refused.
-#include "input/lr_schedule.h"
+#include "plugins/policies/lr_schedule.h"
 
 #include <catch2/catch.hpp>
 

@@ -4,10 +4,10 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "input/mapped_file.h"
-#include "input/safetensors.h"
-#include "input/text_data.h"
+#include "checkpoint/mapped_file.h"
+#include "checkpoint/safetensors.h"
 #include "meshwright/error.h"
+#include "plugins/data/text_data.h"
 #include "support/problems.h"
 #include "support/temporary_folder.h"
 

@@ -2,9 +2,9 @@
 // what the numbers of a run are with them.
 #include <catch2/catch.hpp>
 
-#include "program/memory.h"
+#include "meshwright/engine/memory.h"
+#include "plugins/policies/microbatch.h"
 #include "run/trainer.h"
-#include "script/microbatch.h"
 #include "support/problems.h"
 #include "support/sample.h"
 #include "support/setup.h"

@@ -1,5 +1,5 @@
 // AdamW and SGD beside ATen's kernel and the papers' formulas, whole and cut anywhere.
-#include "optimizer/optimizer.h"
+#include "plugins/optimizers/optimizer.h"
 
 #include <catch2/catch.hpp>
 

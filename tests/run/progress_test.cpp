@@ -1,5 +1,5 @@
 // The progress line: what it says, and how it is rewritten on a terminal.
-#include "run/progress.h"
+#include "app/progress.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>

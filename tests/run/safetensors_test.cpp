@@ -1,5 +1,5 @@
 // Files of the safetensors format: every dtype, hostile files, files that cannot be written.
-#include "input/safetensors.h"
+#include "checkpoint/safetensors.h"
 
 #include <catch2/catch.hpp>
 #include <cstdlib>

@@ -1,9 +1,9 @@
 // Weights from checkpoints: slices, fused and transposed tensors, names, and what does not fit.
-#include "input/weights.h"
+#include "checkpoint/weights.h"
 
 #include <catch2/catch.hpp>
 
-#include "input/hf_export.h"
+#include "checkpoint/hf_export.h"
 #include "support/problems.h"
 #include "support/temporary_folder.h"
 

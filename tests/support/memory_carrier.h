@@ -19,8 +19,8 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "comm/local_world.h"
-#include "comm/processes.h"
 #include "meshwright/carrier.h"
+#include "meshwright/engine/processes.h"
 #include "support/problems.h"
 
 namespace mw::test {

@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "base/chosen.h"
-#include "plugin/registry.h"
+#include "meshwright/engine/chosen.h"
+#include "meshwright/engine/registry.h"
 
 namespace mw::test {
 

@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "base/json_text.h"
 #include "check/verify.h"
-#include "input/experiment.h"
+#include "meshwright/engine/json_text.h"
 #include "prove/prove.h"
+#include "script/experiment.h"
 #include "script/strategy_choice.h"
 #include "support/registered.h"
 

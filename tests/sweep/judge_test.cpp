@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "sweep/judge.h"
+#include "app/sweep/judge.h"
 
 using namespace mw;
 

@@ -1,13 +1,13 @@
 // Reads and writes small JSON files in the user's cache folder, so that a machine is measured
 // once and not in each process.
-#include "base/cache.h"
+#include "meshwright/engine/cache.h"
 
 #include <unistd.h>
 
 #include <cstdlib>
 #include <fstream>
 
-#include "base/new_file.h"
+#include "meshwright/engine/new_file.h"
 
 namespace mw {
 

@@ -1,7 +1,7 @@
 // Finds what a table names in the catalog, and reads its options.
-#include "base/chosen.h"
+#include "meshwright/engine/chosen.h"
 
-#include "base/json_text.h"
+#include "meshwright/engine/json_text.h"
 
 namespace mw {
 

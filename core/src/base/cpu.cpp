@@ -1,5 +1,5 @@
 // Asks the system for the CPU's model, features and cores.
-#include "base/cpu.h"
+#include "meshwright/engine/cpu.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
@@ -13,7 +13,7 @@
 #include <limits>
 #include <thread>
 
-#include "base/hash.h"
+#include "meshwright/engine/hash.h"
 
 namespace mw {
 namespace {

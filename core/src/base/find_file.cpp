@@ -1,5 +1,5 @@
 // Looks for what a script names in the folders that it may mean.
-#include "base/find_file.h"
+#include "meshwright/engine/find_file.h"
 
 #include <system_error>
 

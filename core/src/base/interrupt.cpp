@@ -1,6 +1,6 @@
 // Turns the first SIGINT, SIGTERM, SIGHUP or SIGUSR1 into a wish to stop that long work polls; a
 // second one ends the process at once, unless it is but the first one once more.
-#include "base/interrupt.h"
+#include "meshwright/engine/interrupt.h"
 
 #include <sys/uio.h>
 #include <unistd.h>

@@ -1,13 +1,13 @@
 // Writes JSON as text, as JSON and as the Lua that a script's author would write, and looks up
 // where in a script a table was written.
-#include "base/json_text.h"
+#include "meshwright/engine/json_text.h"
 
 #include <fmt/format.h>
 
 #include <cctype>
 #include <charconv>
 
-#include "base/text.h"
+#include "meshwright/engine/text.h"
 
 namespace mw {
 

@@ -1,5 +1,5 @@
 // Reads the variables by which mpirun, srun and torchrun number the processes they start.
-#include "base/launch.h"
+#include "meshwright/engine/launch.h"
 
 #include <array>
 #include <cstdlib>

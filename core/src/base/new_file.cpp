@@ -1,6 +1,6 @@
 // Makes files under names that nobody can guess or have made before, for writing beside a file
 // and renaming.
-#include "base/new_file.h"
+#include "meshwright/engine/new_file.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

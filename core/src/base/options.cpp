@@ -11,9 +11,9 @@
 #include <limits>
 #include <stdexcept>
 
-#include "base/find_file.h"
-#include "base/json_text.h"
-#include "base/text.h"
+#include "meshwright/engine/find_file.h"
+#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/text.h"
 
 namespace mw {
 namespace {

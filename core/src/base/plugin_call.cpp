@@ -1,5 +1,5 @@
 // Turns whatever a plugin throws into an Error that names the plugin.
-#include "base/plugin_call.h"
+#include "meshwright/engine/plugin_call.h"
 
 #include <cxxabi.h>
 #include <fmt/format.h>
@@ -9,9 +9,9 @@
 #include <memory>
 #include <typeinfo>
 
-#include "base/interrupt.h"
-#include "base/json_text.h"
-#include "base/text.h"
+#include "meshwright/engine/interrupt.h"
+#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/text.h"
 
 namespace mw {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "base/text.h"
+#include "meshwright/engine/text.h"
 
 namespace mw {
 namespace {

@@ -1,5 +1,5 @@
 // Finds the folder of what belongs to the program by where the program lies.
-#include "base/share.h"
+#include "meshwright/engine/share.h"
 
 #include <system_error>
 

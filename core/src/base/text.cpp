@@ -1,6 +1,6 @@
 // Text for people: joined lists, quotes, plurals, numbers of a few digits, aligned tables, and
 // names made fit to print.
-#include "base/text.h"
+#include "meshwright/engine/text.h"
 
 #include <fmt/format.h>
 

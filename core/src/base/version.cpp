@@ -1,5 +1,5 @@
 // The version line: Meshwright's own version, the compiler, and the torch that was built with.
-#include "base/version.h"
+#include "meshwright/engine/version.h"
 
 #include <fmt/format.h>
 #include <torch/version.h>

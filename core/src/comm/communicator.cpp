@@ -10,9 +10,9 @@
 
 #include "comm/futex.h"
 #include "comm/purpose.h"
-#include "comm/rank_calls.h"
 #include "comm/step_clock.h"
 #include "meshwright/carrier.h"
+#include "meshwright/engine/rank_calls.h"
 #include "meshwright/error.h"
 #include "meshwright/world.h"
 

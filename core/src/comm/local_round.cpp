@@ -11,9 +11,9 @@
 #include <cstring>
 #include <thread>
 
-#include "base/cpu.h"
 #include "comm/local_device.h"
 #include "comm/streams.h"
+#include "meshwright/engine/cpu.h"
 #include "meshwright/world.h"
 
 namespace mw::comm {

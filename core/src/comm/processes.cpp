@@ -1,6 +1,6 @@
 // Keeps the processes of a run together: every word is collected and judged by the first process,
 // whose verdict all others take.
-#include "comm/processes.h"
+#include "meshwright/engine/processes.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -11,9 +11,9 @@
 #include <fstream>
 #include <limits>
 
-#include "base/clock.h"
-#include "base/pack.h"
-#include "base/version.h"
+#include "meshwright/engine/clock.h"
+#include "meshwright/engine/pack.h"
+#include "meshwright/engine/version.h"
 
 namespace mw {
 namespace {

@@ -1,11 +1,11 @@
 // Keeps of each rank what it has done and what it waits for, cheaply while it runs, in words once a
 // run has failed.
-#include "comm/rank_calls.h"
+#include "meshwright/engine/rank_calls.h"
 
 #include <fmt/format.h>
 
-#include "base/clock.h"
-#include "base/text.h"
+#include "meshwright/engine/clock.h"
+#include "meshwright/engine/text.h"
 
 namespace mw {
 

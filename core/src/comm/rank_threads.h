@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/rank_calls.h"
+#include "meshwright/engine/rank_calls.h"
 #include "meshwright/error.h"
 #include "meshwright/world.h"
 

@@ -14,12 +14,12 @@
 #include <thread>
 #include <utility>
 
-#include "base/clock.h"
-#include "base/cpu.h"
-#include "base/interrupt.h"
 #include "base/vector_math.h"
 #include "comm/local_world.h"
 #include "comm/rank_threads.h"
+#include "meshwright/engine/clock.h"
+#include "meshwright/engine/cpu.h"
+#include "meshwright/engine/interrupt.h"
 #include "meshwright/world.h"
 
 namespace mw::comm {

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <exception>
 
-#include "base/pack.h"
 #include "comm/transport_state.h"
+#include "meshwright/engine/pack.h"
 #include "meshwright/error.h"
 
 namespace mw::comm {

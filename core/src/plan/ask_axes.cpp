@@ -8,8 +8,8 @@
 #include <cctype>
 #include <map>
 
-#include "base/plugin_call.h"
-#include "base/text.h"
+#include "meshwright/engine/plugin_call.h"
+#include "meshwright/engine/text.h"
 
 namespace mw {
 namespace {

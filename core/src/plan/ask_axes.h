@@ -3,10 +3,10 @@
 
 #include <vector>
 
+#include "meshwright/engine/plan.h"
 #include "meshwright/error.h"
 #include "meshwright/mesh.h"
 #include "plan/derive.h"
-#include "plan/plan.h"
 
 namespace mw {
 

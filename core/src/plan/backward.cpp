@@ -2,7 +2,7 @@
 // owns each gradient's storage, and what is redistributed.
 #include <unordered_set>
 
-#include "base/interrupt.h"
+#include "meshwright/engine/interrupt.h"
 #include "plan/assembly.h"
 #include "program/slot_steps.h"
 

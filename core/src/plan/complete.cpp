@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "base/interrupt.h"
+#include "meshwright/engine/interrupt.h"
 #include "plan/build.h"
 #include "plan/matrices.h"
 #include "program/lifetimes.h"

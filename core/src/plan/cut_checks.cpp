@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "base/json_text.h"
+#include "meshwright/engine/json_text.h"
 #include "plan/nearest.h"
 
 namespace mw {

@@ -8,8 +8,8 @@
 #include <map>
 #include <set>
 
-#include "base/interrupt.h"
-#include "base/json_text.h"
+#include "meshwright/engine/interrupt.h"
+#include "meshwright/engine/json_text.h"
 #include "plan/cut_checks.h"
 #include "plan/matched.h"
 #include "plan/ruled_kinds.h"

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <numeric>
 
-#include "base/plugin_call.h"
-#include "base/text.h"
+#include "meshwright/engine/plugin_call.h"
+#include "meshwright/engine/text.h"
 #include "meshwright/passes.h"
 #include "meshwright/strategy.h"
 #include "plan/guarded_hook.h"

@@ -2,7 +2,7 @@
 // operands, what leaves.
 #include <algorithm>
 
-#include "base/interrupt.h"
+#include "meshwright/engine/interrupt.h"
 #include "plan/assembly.h"
 #include "program/slot_steps.h"
 #include "program/sparse_rows.h"

@@ -1,5 +1,5 @@
 // Takes backward, reductions and the update out of a plan's programs, and what was kept for them.
-#include "plan/forward_only.h"
+#include "meshwright/engine/forward_only.h"
 
 #include <set>
 

@@ -1,7 +1,7 @@
 // Wraps a plugin's reduction hook, so that whatever it throws names the plugin.
 #pragma once
 
-#include "base/plugin_call.h"
+#include "meshwright/engine/plugin_call.h"
 #include "meshwright/program.h"
 
 namespace mw {

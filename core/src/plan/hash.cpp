@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "meshwright/engine/plan.h"
 #include "meshwright/reduction_hook.h"
-#include "plan/plan.h"
 
 namespace mw {
 namespace {

@@ -2,10 +2,10 @@
 // microbatch.
 #include <algorithm>
 
+#include "meshwright/engine/bucket_shape.h"
 #include "meshwright/passes.h"
 #include "meshwright/reduction_hook.h"
 #include "plan/build.h"
-#include "program/bucket_shape.h"
 
 namespace mw {
 namespace {

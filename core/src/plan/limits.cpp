@@ -1,6 +1,6 @@
 // Refuses plans whose tensors or whose own size are beyond what the program can count or make in
 // seconds.
-#include "plan/limits.h"
+#include "meshwright/engine/limits.h"
 
 #include <fmt/format.h>
 

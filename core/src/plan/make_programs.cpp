@@ -9,17 +9,17 @@
 #include <map>
 #include <set>
 
-#include "base/cpu.h"
-#include "base/json_text.h"
-#include "base/plugin_call.h"
-#include "base/text.h"
+#include "meshwright/engine/cpu.h"
+#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/memory.h"
+#include "meshwright/engine/plugin_call.h"
+#include "meshwright/engine/text.h"
+#include "meshwright/engine/work.h"
 #include "meshwright/reduction_hook.h"
 #include "plan/build.h"
 #include "plan/derive.h"
 #include "plan/matched.h"
 #include "plan/stages.h"
-#include "plan/work.h"
-#include "program/memory.h"
 
 namespace mw {
 namespace {

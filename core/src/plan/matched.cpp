@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "base/text.h"
+#include "meshwright/engine/text.h"
 #include "meshwright/passes.h"
 #include "plan/what_there_is.h"
 

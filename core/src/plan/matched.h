@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/plugin_call.h"
+#include "meshwright/engine/plugin_call.h"
 #include "meshwright/error.h"
 #include "meshwright/strategy.h"
 #include "plan/derive.h"

@@ -3,8 +3,8 @@
 
 #include <fmt/format.h>
 
-#include "plan/limits.h"
-#include "program/memory.h"
+#include "meshwright/engine/limits.h"
+#include "meshwright/engine/memory.h"
 
 namespace mw {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "plan/plan.h"
+#include "meshwright/engine/plan.h"
 
 namespace mw {
 

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <string>
 
+#include "meshwright/engine/plan.h"
 #include "meshwright/error.h"
 #include "plan/derive.h"
-#include "plan/plan.h"
 
 namespace mw {
 

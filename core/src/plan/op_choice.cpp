@@ -6,8 +6,8 @@
 #include <set>
 #include <utility>
 
-#include "base/json_text.h"
-#include "base/text.h"
+#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/text.h"
 
 namespace mw {
 

@@ -1,6 +1,6 @@
 // Makes a plan from a script's request: batch split, mesh, graph, draft and programs; and
 // describes it as JSON.
-#include "plan/plan.h"
+#include "meshwright/engine/plan.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,11 +11,11 @@
 #include <numeric>
 #include <set>
 
-#include "base/interrupt.h"
-#include "base/json_text.h"
-#include "base/plugin_call.h"
+#include "meshwright/engine/interrupt.h"
+#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/limits.h"
+#include "meshwright/engine/plugin_call.h"
 #include "plan/ask_axes.h"
-#include "plan/limits.h"
 #include "plan/make_programs.h"
 #include "plan/nearest.h"
 #include "plan/recompute_fit.h"

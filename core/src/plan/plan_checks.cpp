@@ -1,5 +1,5 @@
 // Keeps the checks of plans, and which plans they have found right.
-#include "plan/plan_checks.h"
+#include "meshwright/engine/plan_checks.h"
 
 #include <mutex>
 #include <set>

@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "base/interrupt.h"
+#include "meshwright/engine/interrupt.h"
 
 namespace mw {
 namespace {

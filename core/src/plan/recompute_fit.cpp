@@ -8,8 +8,8 @@
 #include <map>
 #include <set>
 
-#include "plan/limits.h"
-#include "program/memory.h"
+#include "meshwright/engine/limits.h"
+#include "meshwright/engine/memory.h"
 
 namespace mw {
 namespace {

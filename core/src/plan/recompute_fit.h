@@ -1,7 +1,7 @@
 // The cheapest recomputation with which a plan's ranks keep a limit of memory.
 #pragma once
 
-#include "plan/plan.h"
+#include "meshwright/engine/plan.h"
 
 namespace mw {
 

@@ -9,9 +9,9 @@
 #include <string>
 #include <utility>
 
-#include "base/chosen.h"
-#include "base/json_text.h"
-#include "base/text.h"
+#include "meshwright/engine/chosen.h"
+#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/text.h"
 
 namespace mw {
 namespace {

@@ -1,5 +1,5 @@
 // Makes a plan for each kind of step that a microbatch policy leads to.
-#include "plan/step_plans.h"
+#include "meshwright/engine/step_plans.h"
 
 #include <fmt/format.h>
 
@@ -7,9 +7,9 @@
 #include <set>
 #include <tuple>
 
-#include "base/interrupt.h"
+#include "meshwright/engine/interrupt.h"
+#include "meshwright/engine/limits.h"
 #include "meshwright/reduction_hook.h"
-#include "plan/limits.h"
 #include "plan/microbatch_fit.h"
 
 namespace mw {

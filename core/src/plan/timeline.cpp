@@ -4,7 +4,7 @@
 #include <map>
 #include <stdexcept>
 
-#include "base/interrupt.h"
+#include "meshwright/engine/interrupt.h"
 #include "plan/build.h"
 
 namespace mw {

@@ -7,7 +7,7 @@
 #include <set>
 #include <vector>
 
-#include "base/text.h"
+#include "meshwright/engine/text.h"
 
 namespace mw {
 namespace {

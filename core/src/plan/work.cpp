@@ -1,13 +1,13 @@
 // Weighs each virtual stage's works for the scheduler: relative times on a typical device, and
 // bytes of activations.
-#include "plan/work.h"
+#include "meshwright/engine/work.h"
 
 #include <algorithm>
 #include <map>
 #include <utility>
 
+#include "meshwright/engine/memory.h"
 #include "program/lifetimes.h"
-#include "program/memory.h"
 
 namespace mw {
 namespace {

@@ -1,5 +1,5 @@
 // Collects what a reduction hook is told of a bucket: names, local shapes, elements and ranks.
-#include "program/bucket_shape.h"
+#include "meshwright/engine/bucket_shape.h"
 
 namespace mw {
 

@@ -8,8 +8,8 @@
 #include <set>
 #include <vector>
 
-#include "program/like_ops.h"
-#include "program/rank_view.h"
+#include "meshwright/engine/like_ops.h"
+#include "meshwright/engine/rank_view.h"
 
 namespace mw {
 namespace {

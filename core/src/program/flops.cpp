@@ -1,13 +1,13 @@
 // Counts the floating-point operations of a step: the model's own, and with what ranks repeat or
 // recompute.
-#include "program/flops.h"
+#include "meshwright/engine/flops.h"
 
 #include <algorithm>
 #include <array>
 #include <optional>
 #include <vector>
 
-#include "program/like_ops.h"
+#include "meshwright/engine/like_ops.h"
 
 namespace mw {
 namespace {

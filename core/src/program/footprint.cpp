@@ -1,12 +1,12 @@
 // Says what an instruction of a microbatch allocates, frees, sends and computes on one rank.
-#include "program/footprint.h"
+#include "meshwright/engine/footprint.h"
 
 #include <algorithm>
 #include <array>
 #include <utility>
 
+#include "meshwright/engine/ring.h"
 #include "program/footprint_maker.h"
-#include "program/ring.h"
 
 namespace mw {
 

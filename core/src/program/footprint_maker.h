@@ -2,7 +2,7 @@
 // What each code does is written with it in footprint.cpp.
 #pragma once
 
-#include "program/footprint.h"
+#include "meshwright/engine/footprint.h"
 
 namespace mw {
 

@@ -1,5 +1,5 @@
 // Finds ops of one kind with the same cut, so that each is priced once.
-#include "program/like_ops.h"
+#include "meshwright/engine/like_ops.h"
 
 namespace mw {
 

@@ -1,11 +1,11 @@
 // Prints a program for people, one instruction a line.
 #include <fmt/format.h>
 
+#include "meshwright/engine/footprint.h"
+#include "meshwright/engine/ring.h"
 #include "meshwright/optimizer.h"
 #include "meshwright/program.h"
 #include "meshwright/reduction_hook.h"
-#include "program/footprint.h"
-#include "program/ring.h"
 
 namespace mw {
 

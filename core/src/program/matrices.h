@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "meshwright/engine/rank_view.h"
 #include "meshwright/program.h"
-#include "program/rank_view.h"
 
 namespace mw {
 

@@ -1,15 +1,15 @@
 // Predicts a rank's memory over a whole step by walking its timeline; runs with the same past
 // are walked once.
-#include "program/memory.h"
+#include "meshwright/engine/memory.h"
 
 #include <algorithm>
 #include <map>
 #include <tuple>
 #include <utility>
 
-#include "base/interrupt.h"
-#include "program/memory_timeline.h"
-#include "program/memory_walk.h"
+#include "meshwright/engine/interrupt.h"
+#include "meshwright/engine/memory_timeline.h"
+#include "meshwright/engine/memory_walk.h"
 
 namespace mw {
 namespace {

@@ -1,6 +1,6 @@
 // Plays the allocations and releases of one segment and notes the highest level of each
 // category.
-#include "program/memory_walk.h"
+#include "meshwright/engine/memory_walk.h"
 
 #include <algorithm>
 

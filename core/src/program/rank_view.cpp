@@ -1,14 +1,14 @@
 // A program's sizes on one rank: bytes of slots, costs of ops, and what each move allocates and
 // sends.
-#include "program/rank_view.h"
+#include "meshwright/engine/rank_view.h"
 
 #include <algorithm>
 #include <numeric>
 #include <unordered_map>
 
 #include "meshwright/communicator.h"
-#include "program/bucket_shape.h"
-#include "program/scalar_type.h"
+#include "meshwright/engine/bucket_shape.h"
+#include "meshwright/engine/scalar_type.h"
 
 namespace mw {
 namespace {

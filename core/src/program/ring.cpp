@@ -1,7 +1,7 @@
 // Writes out the steps of a ring. The shards of an operand go from each rank to the next; the
 // gradient of one follows it round, each step adds its share while the next shard is on its way,
 // and after the last step it comes home.
-#include "program/ring.h"
+#include "meshwright/engine/ring.h"
 
 #include <algorithm>
 

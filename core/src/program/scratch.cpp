@@ -1,6 +1,6 @@
 // Tries once what a library's kernel allocates for itself on this machine, keeps it in a cache,
 // and estimates calls that are too large to try.
-#include "program/scratch.h"
+#include "meshwright/engine/scratch.h"
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
@@ -13,8 +13,8 @@
 #include <string_view>
 #include <thread>
 
-#include "base/cache.h"
-#include "base/cpu.h"
+#include "meshwright/engine/cache.h"
+#include "meshwright/engine/cpu.h"
 #include "meshwright/ledger.h"
 
 namespace mw {

@@ -1,10 +1,10 @@
 // Adds up what a rank sends in a step, from the footprints of its instructions.
-#include "program/traffic.h"
+#include "meshwright/engine/traffic.h"
 
 #include <utility>
 #include <vector>
 
-#include "program/footprint.h"
+#include "meshwright/engine/footprint.h"
 
 namespace mw {
 

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
+#include "meshwright/engine/rank_view.h"
 #include "meshwright/program.h"
-#include "program/rank_view.h"
 
 namespace mw {
 

@@ -7,11 +7,11 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "base/clock.h"
 #include "base/host_wait.h"
+#include "meshwright/engine/clock.h"
+#include "meshwright/engine/ring.h"
+#include "meshwright/engine/scalar_type.h"
 #include "meshwright/error.h"
-#include "program/ring.h"
-#include "program/scalar_type.h"
 #include "run/token_permutation.h"
 
 namespace mw {

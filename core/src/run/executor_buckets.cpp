@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "base/host_wait.h"
-#include "program/bucket_shape.h"
-#include "program/scalar_type.h"
+#include "meshwright/engine/bucket_shape.h"
+#include "meshwright/engine/scalar_type.h"
 #include "run/executor.h"
 
 namespace mw {

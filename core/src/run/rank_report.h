@@ -1,7 +1,7 @@
 // A rank's report of a step as bytes, for the process of rank 0 (base/pack.h).
 #pragma once
 
-#include "base/pack.h"
+#include "meshwright/engine/pack.h"
 #include "run/trainer.h"
 
 namespace mw {

@@ -8,10 +8,10 @@
 #include <chrono>
 
 #include "comm/streams.h"
+#include "graph/init.h"
+#include "meshwright/engine/limits.h"
+#include "meshwright/engine/scalar_type.h"
 #include "meshwright/error.h"
-#include "model/init.h"
-#include "plan/limits.h"
-#include "program/scalar_type.h"
 #include "run/device.h"
 
 namespace mw {

@@ -5,10 +5,10 @@
 #include <atomic>
 #include <functional>
 
-#include "input/experiment.h"
 #include "meshwright/ledger.h"
 #include "run/executor.h"
 #include "run/runtime.h"
+#include "script/experiment.h"
 
 namespace mw {
 

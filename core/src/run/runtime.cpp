@@ -11,12 +11,12 @@
 #include <numeric>
 #include <optional>
 
-#include "base/clock.h"
-#include "base/cpu.h"
-#include "base/interrupt.h"
-#include "base/pack.h"
-#include "base/text.h"
 #include "comm/rank_threads.h"
+#include "meshwright/engine/clock.h"
+#include "meshwright/engine/cpu.h"
+#include "meshwright/engine/interrupt.h"
+#include "meshwright/engine/pack.h"
+#include "meshwright/engine/text.h"
 
 namespace mw {
 namespace {

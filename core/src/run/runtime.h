@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "comm/processes.h"
 #include "comm/rank_threads.h"
+#include "meshwright/engine/processes.h"
 #include "meshwright/world.h"
 
 namespace mw {

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <array>
 
-#include "program/scalar_type.h"
+#include "meshwright/engine/scalar_type.h"
 #include "run/host_copy.h"
 
 namespace mw {

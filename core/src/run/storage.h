@@ -6,9 +6,9 @@
 
 #include <vector>
 
+#include "meshwright/engine/rank_view.h"
 #include "meshwright/ledger.h"
 #include "meshwright/program.h"
-#include "program/rank_view.h"
 
 namespace mw {
 

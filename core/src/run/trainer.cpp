@@ -6,9 +6,9 @@
 #include <condition_variable>
 #include <mutex>
 
-#include "base/clock.h"
-#include "base/pack.h"
-#include "run/export_parameters.h"
+#include "checkpoint/export_parameters.h"
+#include "meshwright/engine/clock.h"
+#include "meshwright/engine/pack.h"
 #include "run/not_finite.h"
 #include "run/rank_report.h"
 #include "run/ranks.h"

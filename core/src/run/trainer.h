@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "input/experiment.h"
+#include "check/run_check.h"
+#include "checkpoint/run_checkpoints.h"
 #include "meshwright/ledger.h"
-#include "run/check.h"
-#include "run/checkpoints.h"
 #include "run/executor.h"
+#include "script/experiment.h"
 
 namespace mw {
 

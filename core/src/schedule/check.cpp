@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/text.h"
+#include "meshwright/engine/text.h"
 #include "meshwright/replay.h"
 
 namespace mw {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-#include "base/text.h"
+#include "meshwright/engine/text.h"
 #include "meshwright/schedule.h"
 
 namespace mw {

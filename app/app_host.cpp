@@ -1,0 +1,255 @@
+// What a script may name and call when the program runs it: constructors of models, data and
+// optimizers, plugins, and the verbs (train, plan, verify, prove, compare).
+#include "app/app_host.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "app/agreement.h"
+#include "app/commands.h"
+#include "app/compare.h"
+#include "app/model_text.h"
+#include "app/result_fields.h"
+#include "app/search.h"
+#include "app/verbs.h"
+#include "meshwright/engine/built_in.h"
+#include "meshwright/engine/chosen.h"
+#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/text.h"
+#include "report/placements.h"
+
+namespace mw {
+namespace {
+
+// Every problem of all of them at once; keys of two begin with "a." and "b.", and the second's
+// messages say so.
+std::vector<Experiment> read_all(const std::vector<Json>& tables, const ReadContext& context) {
+  std::vector<Experiment> read;
+  Problems problems;
+  for (std::size_t i = 0; i < tables.size(); ++i) {
+    try {
+      read.push_back(read_experiment(tables[i], context));
+    } catch (const Error& error) {
+      for (Problem p : error.problems()) {
+        if (tables.size() > 1) p.key = key_in(i == 0 ? "a" : "b", p.key);
+        if (i > 0) p.message = "b: " + p.message;
+        problems.add(std::move(p));
+      }
+    }
+  }
+  problems.throw_if_any();
+  return read;
+}
+
+}  // namespace
+
+std::vector<Constructor> all_constructors() {
+  std::vector<Constructor> all;
+  for (std::size_t i = 0; i < built_in().count; ++i) {
+    const Registration& one = built_in().registrations[i];
+    if (std::string name = constructor_of(one.kind, one.name); !name.empty())
+      all.push_back({std::move(name), &one});
+  }
+  return all;
+}
+
+std::vector<Verb> AppHost::verbs() const {
+  return {{"train", "Trains, and returns what was measured beside what was predicted.", 1},
+          {"plan", "Resolves the experiment and predicts it without training.", 1},
+          {"verify", "Compares the plan with one rank in float64, gradient by gradient.", 1},
+          {"prove",
+           "Proves that the plan's programs compute what one rank would, at any size, without "
+           "running them; or says at which instruction that fails.",
+           1},
+          {"compare",
+           "Compares two plans of one model on the same weights and tokens: the first op and "
+           "parameter at which they part, and whether rounding explains it.",
+           2},
+          {"search", "Recommends a plan for a model on a cluster, and says why.", 1}};
+}
+
+std::string AppHost::failure_of(const std::string& verb) const {
+  const auto times = std::count(tried_.begin(), tried_.end(), verb);
+  return fmt::format("mw.{} was called{} and failed, and the script caught the error", verb,
+                     times > 1 ? fmt::format(" {} times", times) : "");
+}
+
+void AppHost::refuse_caught(const std::string& nothing, const std::string& verb) const {
+  throw Error(Stage::script, "script.caught", "", nothing + failure_of(verb),
+              what_to_do_with_caught);
+}
+
+std::vector<std::string> AppHost::result_fields(const std::string& kind) const {
+  std::vector<std::string> names;
+  for (const ResultField& field : mw::result_fields(kind)) names.emplace_back(field.name);
+  return names;
+}
+
+void AppHost::set_script(const ScriptText& script) {
+  folder_ = script.folder;
+  script_ = script.text;
+  script_name_ = script.name;
+}
+
+ReadContext AppHost::context_with(const CallFunction& function) {
+  ReadContext context;
+  context.catalog = &plugins_;
+  // Where a person who reads the script would look: here, beside the script, one folder up.
+  context.roots = {"."};
+  if (!folder_.empty()) {
+    context.roots.push_back(folder_);
+    context.roots.push_back(folder_ / "..");
+  }
+  context.call = function;
+  return context;
+}
+
+Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments,
+                   const CallFunction& function) {
+  ReadContext context = context_with(function);
+  const bool runs = verb != "plan" && verb != "prove" && verb != "search";
+  context.for_cluster = !runs;
+  // `compare` looks for faults, `prove` tells of them itself, and `search` has no plan yet.
+  const bool proves = verb == "prove" || (proves_plans_ && verb == "plan");
+  context.unchecked = verb == "compare" || proves || verb == "search";
+  if (verb == "search") return search(experiments.front(), context);
+  std::vector<Json> tables = experiments;
+  for (Json& table : tables) {  // started again: it goes on where it can
+    if (attempt_.restart() > 0 && verb == "train" && table.is_object() &&
+        table.contains("checkpoint") && table.value("resume", Json(false)) == false)
+      table["resume"] = true;
+  }
+  std::vector<Experiment> read = read_all(tables, context);
+  for (Experiment& each : read) each.force = each.force || force_;
+  if (processes_ != nullptr) agree_on(*processes_, verb, read);
+  Json result;
+  if (verb == "compare") {
+    result = compare(read);
+    if (result["status"] == "waiting") return result;
+  } else if (runs || processes_ == nullptr || processes_->first()) {
+    result = done(verb, read.front());
+  }
+  if (tables.size() == 1 && tables.front().contains(changed_key))
+    result["changed"] = tables.front()[changed_key];
+  if (processes_ != nullptr) result = result_of_first(*processes_, verb, result);
+  called_.insert(verb);
+  if (verb != "prove" && proves) return proved_beside(read.front(), std::move(result));
+  const std::string status = result.value("status", "");
+  const Json verdict = result.value("verdict", Json("equal"));
+  if (verdict == "refused" && exit_code_ == 0) exit_code_ = exit_code_of(Stage::plan);
+  const bool right = verdict == "equal" || verdict == "proved";
+  if ((status == "failed" || !right) && exit_code_ == 0) exit_code_ = 1;
+  if (status == "interrupted") exit_code_ = 130;
+  output_.result(result);
+  if (must_fit_ && verb == "plan") look_whether_it_fits(result);
+  return result;
+}
+
+// Under `prove` a script goes on with what it planned, and shows the proof instead.
+Json AppHost::proved_beside(const Experiment& experiment, Json plan) {
+  const Json proof = run_prove(experiment, strict_);
+  called_.insert("prove");
+  if (proof["verdict"] == "refused" && exit_code_ == 0) exit_code_ = exit_code_of(Stage::plan);
+  output_.result(proof);
+  plan["text"] = proof["text"];
+  return plan;
+}
+
+void AppHost::look_whether_it_fits(const Json& plan) {
+  const bool known = plan.contains("fits") || plan.contains("rank_memory_limit");
+  if (known && plan.value("fits", true)) return;
+  const std::string mix = plan.value("plan", "");
+  const std::string hint = plan.value("hint", "");
+  output_.error(Error(Stage::plan, "plan.fit", "",
+                      known ? fmt::format("--must-fit: {} does not fit", mix)
+                            : fmt::format("--must-fit: nobody knows whether {} fits", mix),
+                      !known ? "name a cluster: --cluster NAME; or a limit: memory = \"80GiB\""
+                      : !hint.empty() ? hint
+                                      : "meshwright search finds mixes that fit a cluster"));
+  if (exit_code_ == 0) exit_code_ = exit_code_of(Stage::plan);
+}
+
+Json AppHost::search(const Json& table, const ReadContext& context) {
+  Json result = run_search(table, context, output_);
+  called_.insert("search");
+  if (result["status"] == "interrupted") exit_code_ = exit_interrupted;
+  output_.result(result);
+  return result;
+}
+
+// Any verb but compare and search.
+Json AppHost::done(const std::string& verb, const Experiment& experiment) {
+  if (verb == "train") {
+    return cell_ ? train_beside(experiment)
+                 : run_train(experiment, script_, output_, plugins_, attempt_);
+  }
+  if (verb == "logits") {
+    if (called("logits")) {
+      throw Error(Stage::script, "logits.count", "",
+                  "logits: this is the second mw.train, and -o names one file",
+                  "give a script with one mw.train, or choose one by --set");
+    }
+    return run_logits(experiment, logits_);
+  }
+  if (verb == "prove") return run_prove(experiment, strict_);
+  if (verb != "plan") return run_verify(experiment, output_);
+  Json result;
+  if (models_) {
+    const std::string name = experiment.plan->request.model->name();
+    result = model_json(*experiment.plan->graph, name);
+    result["text"] = model_text(*experiment.plan->graph, name);
+    return result;
+  }
+  result = run_plan_verb(experiment,
+                         {keep_pages_ ? &pages_ : nullptr, keep_traces_ ? &traces_ : nullptr});
+  if (placements_) {
+    result["placements"] = placements_json(*experiment.plan);
+    result["text"] = result["text"].get<std::string>() + "\n" + placements_text(*experiment.plan);
+  }
+  if (programs_) {
+    std::string program;
+    for (const Program& stage : experiment.plan->programs) {
+      program += (program.empty() ? "" : "\n") + stage.print();
+    }
+    result["program"] = program;
+    result["text"] = result["text"].get<std::string>() + "\n" + program;
+  }
+  return result;
+}
+
+// In a cell's process: a training of the script that is not the cell's own. Its run file is there,
+// and is that of the process which started this one.
+Json AppHost::train_beside(Experiment experiment) {
+  const std::string log = experiment.log;
+  experiment.log.clear();
+  experiment.folder.clear();
+  experiment.trace.clear();
+  Json result = run_train(experiment, script_, output_, plugins_, attempt_);
+  if (!log.empty()) result["log"] = log;
+  return result;
+}
+
+// The second experiment stands in the call, or, where every mw.train is one of two,
+// in the call after it.
+Json AppHost::compare(const std::vector<Experiment>& given) {
+  if (given.size() == 2) return run_compare(given[0], given[1], output_);
+  if (compared_++ == 0) {
+    waiting_ = given[0];
+    return {{"kind", "compare"}, {"status", "waiting"}, {"text", "a: " + waiting_->plan->mix()}};
+  }
+  if (compared_ == 2) return run_compare(*waiting_, given[0], output_);
+  throw Error(Stage::script, "compare.count", "",
+              "compare takes two experiments; this is the third mw.train",
+              "give two scripts with one mw.train each, or one script with two");
+}
+
+void AppHost::check_compared() const {
+  if (compared_ == 2 || (compared_ == 0 && called("compare"))) return;
+  throw Error(
+      Stage::script, "compare.count", "",
+      fmt::format("compare takes two experiments; found {}", plural(compared_, "mw.train")),
+      "give two scripts with one mw.train each, or one script with two, or with mw.compare");
+}
+
+}  // namespace mw

@@ -1,0 +1,148 @@
+// The program's side of a script: what it can name, and what its verbs do.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "app/chrome_trace.h"
+#include "app/output.h"
+#include "app/plan_lines.h"
+#include "app/restarts.h"
+#include "app/sweep/sweep.h"
+#include "lua/host.h"
+#include "lua/script.h"
+#include "meshwright/engine/processes.h"
+#include "script/read_experiment.h"
+
+namespace mw {
+
+// Every function of `mw` that makes a table: what is built in and has options.
+std::vector<Constructor> all_constructors();
+
+inline constexpr const char* what_to_do_with_caught =
+    "print what pcall returned beside false, or call it without pcall";
+
+class AppHost : public Host {
+ public:
+  AppHost(Output& output, PluginRegistry& plugins) : output_(output), plugins_(plugins) {}
+  // Its text goes into run files, its folder is where data is looked for.
+  void set_script(const ScriptText& script);
+
+  std::vector<Constructor> constructors() const override { return all_constructors(); }
+  std::vector<Verb> verbs() const override;
+  const Options& experiment() const override { return experiment_options(); }
+  PluginRegistry& plugins() override { return plugins_; }
+  std::vector<std::string> result_fields(const std::string& kind) const override;
+  Json call(const std::string& verb, const std::vector<Json>& experiments,
+            const CallFunction& function) override;
+  Json load(const std::string& path, const std::string& folder) override;
+  void check_sweep(const Json& table, const std::vector<AppliedSetting>& applied) override;
+  Json run_sweep(const Json& table, const Json& options, const std::string& train_as,
+                 const CallFunction& function) override;
+  std::string report_sweep(const Json& table, const std::string& file,
+                           const Json& options) override;
+  Json row_of(const Json& result) const override { return full_ ? Json() : plan_row(result); }
+  std::string list_of(const std::vector<Json>& rows) const override { return plan_lines(rows); }
+  void show(const std::string& text) override;
+  void tries(const std::string& verb) override { tried_.push_back(verb); }
+  void did(const std::string& function) override { called_.insert(function); }
+
+  // How sweeps go: what the command line says of it (keys of sweep:go), and what runs the script in
+  // the same way again, in a cell's process and in a job's script.
+  struct Sweeping {
+    Json command = Json::object(), again = Json::object();
+    std::vector<std::string> words;
+  };
+  void set_sweeping(Sweeping sweeping) { sweeping_ = std::move(sweeping); }
+  // This process is that of a cell.
+  void set_cell(CellOrder order) { cell_ = std::move(order); }
+
+  // Which start of the script this is.
+  void set_attempt(Attempt attempt) { attempt_ = std::move(attempt); }
+
+  // Those that run this script together; null: this one alone.
+  void set_processes(Processes* processes) { processes_ = processes; }
+
+  // `plan` lists each program too.
+  void show_programs() { programs_ = true; }
+  // ... and which rank holds what of each parameter.
+  void show_placements() { placements_ = true; }
+  // Each plan of a script that makes many is shown whole.
+  void show_plans_whole() { full_ = true; }
+  // Plans that do not fit, or of which nobody knows whether they do, end the command as those that
+  // are refused.
+  void must_fit() { must_fit_ = true; }
+  // What is planned is proved too.
+  void prove_plans() { proves_plans_ = true; }
+  // `prove` supposes collectives that block until all have come.
+  void strict() { strict_ = true; }
+  // ... and what its page shows is kept (pages()).
+  void keep_pages() { keep_pages_ = true; }
+  // Of each plan, in their order.
+  const std::vector<Json>& pages() const { return pages_; }
+  // ... and its step, for viewers of traces.
+  void keep_traces() { keep_traces_ = true; }
+  const std::vector<TraceProcess>& traces() const { return traces_; }
+  // `plan` shows the experiment's model and nothing else.
+  void show_models() { models_ = true; }
+
+  // Where the verb "logits" writes.
+  void write_logits(std::string file) { logits_ = std::move(file); }
+
+  // Runs start although they are predicted not to fit this machine's memory.
+  void force() { force_ = true; }
+
+  // 0, or the exit code of the gravest result so far: 1 after a verdict that is not "equal" and a
+  // run that failed, 3 after a proof that refuses, 130 after a run or verification that was
+  // interrupted.
+  int exit_code() const { return exit_code_; }
+  // Whether a verb has given a result so far.
+  bool called(const std::string& verb) const { return called_.count(verb) > 0; }
+  bool called_any() const { return !called_.empty(); }
+  // The verbs that the script called, those that failed too, in their order.
+  const std::vector<std::string>& tried() const { return tried_; }
+  // "mw.train was called 3 times and failed, …", for a verb that the script called in a pcall of
+  // its own.
+  std::string failure_of(const std::string& verb) const;
+  // Throws Error (script) that nothing came of it; `nothing`: "script.lua: nothing was planned: ".
+  [[noreturn]] void refuse_caught(const std::string& nothing, const std::string& verb) const;
+  // After scripts whose mw.train calls were to be compared: throws Error unless there were two.
+  void check_compared() const;
+
+ private:
+  Json compare(const std::vector<Experiment>& given);
+  Json search(const Json& table, const ReadContext& context);
+  // Of --must-fit: says so where it does not, or nobody knows.
+  void look_whether_it_fits(const Json& plan);
+  Json train_beside(Experiment experiment);
+  Json proved_beside(const Experiment& experiment, Json plan);
+  ReadContext context_with(const CallFunction& function);
+  Json done(const std::string& verb, const Experiment& experiment);
+
+  Output& output_;
+  PluginRegistry& plugins_;
+  std::filesystem::path folder_;
+  std::string script_, script_name_;
+  Sweeping sweeping_;
+  std::optional<CellOrder> cell_;
+  Attempt attempt_;
+  Processes* processes_ = nullptr;
+  std::set<std::string> sweeps_;   // names
+  std::set<std::string> not_run_;  // ... of those that were only listed or printed
+  bool keep_pages_ = false, keep_traces_ = false;
+  std::vector<Json> pages_;
+  std::vector<TraceProcess> traces_;
+  bool programs_ = false, placements_ = false, models_ = false, force_ = false, must_fit_ = false,
+       full_ = false, strict_ = false, proves_plans_ = false;
+  std::string logits_;
+  int compared_ = 0;                   // experiments of `meshwright compare` so far
+  std::optional<Experiment> waiting_;  // the first of them
+  std::set<std::string> called_;       // verbs, and functions that make something
+  std::vector<std::string> tried_;     // verbs that were called, whatever came of it
+  int exit_code_ = 0;
+};
+
+}  // namespace mw

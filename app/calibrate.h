@@ -1,0 +1,79 @@
+// `meshwright calibrate`: measures this machine and writes its cluster file.
+#pragma once
+
+#include <functional>
+#include <limits>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "predict/calibration.h"
+#include "script/experiment.h"
+#include "script/read_experiment.h"
+
+namespace mw {
+
+// How much is measured; `quick` for tests: a few small sizes, for a moment each.
+struct CalibrationSizes {
+  bool quick = false;
+  int rounds() const { return quick ? 1 : 2; }
+  double seconds_of_run() const { return quick ? 0.05 : 0.4; }  // in a round
+};
+
+// What is run: tables of experiments, with a name for people.
+struct CalibrationRun {
+  std::string name;
+  Json table;
+};
+// Models of one rank, whose every instruction is timed; and mixes of several ranks.
+std::vector<CalibrationRun> calibration_models(const CalibrationSizes& sizes);
+std::vector<CalibrationRun> calibration_mixes(const CalibrationSizes& sizes);
+
+// Seconds of instructions: by the bytes of a real and work_kind.
+struct WorkSamples {
+  std::map<int, std::map<std::string, std::vector<WorkSample>>> by_kind, pooled;
+  // Of each run of one rank: what its instructions take together, and its core seconds.
+  std::vector<std::pair<double, double>> steps;
+};
+
+struct MeasuredStep {
+  double seconds = 0, cpu = 0;  // medians, core seconds of the process
+};
+
+// An experiment of one rank whose instructions are timed, in one round or several: what counts is
+// the round in which it was quickest, as other programs only make it slower.
+class OneRank {
+ public:
+  explicit OneRank(Experiment experiment) : experiment_(std::move(experiment)) {}
+  // Runs it for so many seconds. Throws Stopped.
+  void measure(double budget);
+  void add_to(WorkSamples& samples) const;
+
+ private:
+  using Where = std::tuple<int, int, int>;  // segment, index, microbatch
+  Experiment experiment_;
+  std::map<Where, double> seconds_;
+  double cpu_ = std::numeric_limits<double>::infinity();
+};
+
+// Runs the experiment for so many seconds, if it takes what is predicted of it.
+MeasuredStep measure_step(Experiment experiment, double budget, double predicted);
+
+// Core seconds of each rank by collective, ways and bytes. Throws Stopped.
+using TransferCurves = std::map<std::string, std::map<int, LogCurve>>;
+TransferCurves measure_transfers(const CalibrationSizes& sizes);
+// Of each point, where both have it, the lesser.
+void least(TransferCurves& of, const TransferCurves& more);
+
+// Fits `calibration.work` and `step`, which need no ranks.
+void fit_instructions(const WorkSamples& samples, Calibration& calibration);
+// Fits what several ranks add, from the mixes' plans and what was measured of them, and says what
+// the calibration would have predicted of each.
+struct MeasuredMix {
+  Experiment experiment;
+  MeasuredStep measured;
+};
+void fit_mixes(const std::vector<MeasuredMix>& mixes, Calibration& calibration);
+
+}  // namespace mw

@@ -1,0 +1,96 @@
+// Runs experiments for a calibration, and takes from their traces what instructions took.
+#include <algorithm>
+#include <cmath>
+
+#include "app/calibrate.h"
+#include "common/spread.h"
+#include "meshwright/engine/clock.h"
+#include "meshwright/engine/footprint.h"
+#include "meshwright/engine/interrupt.h"
+#include "meshwright/engine/rank_view.h"
+#include "run/trainer.h"
+
+namespace mw {
+namespace {
+
+// Steps at first in which memory is touched for the first time.
+constexpr std::int64_t warm_up = 2;
+
+TrainOutcome run(const Experiment& experiment, const OnStep& on_step,
+                 const std::atomic<bool>* end = nullptr) {
+  TrainOutcome outcome = train(experiment, stop_flag(), on_step, end);
+  throw_if_stopped();
+  return outcome;
+}
+
+}  // namespace
+
+void OneRank::measure(double budget) {
+  constexpr std::int64_t most = 400, least = 8;
+  Experiment experiment = experiment_;
+  experiment.steps = most;
+  for (std::int64_t step = warm_up + 1; step < most; step += 2) experiment.trace.push_back(step);
+  std::map<Where, std::vector<double>> seconds;
+  std::vector<double> cpu;
+  std::atomic<bool> end{false};
+  const double until = seconds_now() + budget;
+  run(
+      experiment,
+      [&](const StepReport& report) {
+        if (report.step < warm_up) return;
+        const std::vector<InstructionTime>& times = report.ranks.front().instructions;
+        if (times.empty()) cpu.push_back(report.cpu_seconds);
+        for (const InstructionTime& t : times)
+          seconds[{t.segment, t.index, t.microbatch}].push_back(t.end - t.start);
+        if (report.step >= least && seconds_now() > until) end = true;
+      },
+      &end);
+  // Beside other programs a thread loses its core now and then: what is slow is not the work.
+  for (const auto& [where, all] : seconds) {
+    const double taken = quantile(all, 0.3);
+    const auto [known, first] = seconds_.try_emplace(where, taken);
+    if (!first) known->second = std::min(known->second, taken);
+  }
+  cpu_ = std::min(cpu_, quantile(cpu, 0.4));
+}
+
+void OneRank::add_to(WorkSamples& samples) const {
+  const Program& program = experiment_.plan->programs.front();
+  const RankViews views(program, experiment_.plan->mesh.coordinates(0));
+  using Alike = std::tuple<std::string, bool, double, double, double>;
+  std::map<Alike, std::vector<double>> alike;
+  double together = 0;
+  for (const auto& [where, taken] : seconds_) {
+    const auto& [segment, index, microbatch] = where;
+    const Instruction& i = program.segments[segment].code[index];
+    const RankView& view = views.of(microbatch);
+    const SizedWork sized = sized_work(view, i, footprint(view, i, Asks::work));
+    const WorkSize& size = sized.size;
+    together += taken;
+    alike[{work_kind(program, i), sized.product, size.flops, size.bytes, size.dots}].push_back(
+        taken);
+  }
+  samples.steps.emplace_back(together, cpu_);
+  const int element = bytes_of(program.dtype);
+  for (const auto& [of, all] : alike) {
+    const auto& [kind, product, flops, bytes, dots] = of;
+    const WorkSample sample{{flops, bytes, dots}, std::max(1e-9, median(all))};
+    samples.by_kind[element][kind].push_back(sample);
+    if (flops > 0 || bytes > 0)
+      samples.pooled[element][product ? "product" : "other"].push_back(sample);
+  }
+}
+
+MeasuredStep measure_step(Experiment experiment, double budget, double predicted) {
+  constexpr double least = 7, most = 400;
+  experiment.steps = static_cast<std::int64_t>(std::clamp(budget / predicted, least, most));
+  std::vector<double> seconds, cpu;
+  run(experiment, [&](const StepReport& report) {
+    if (report.step < warm_up) return;
+    seconds.push_back(report.seconds);
+    cpu.push_back(report.cpu_seconds);
+  });
+  return {median(seconds), median(cpu)};
+}
+
+}  // namespace mw

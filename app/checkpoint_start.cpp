@@ -1,0 +1,267 @@
+// Chooses the checkpoint that a run goes on from, and refuses what would mix two experiments.
+#include "app/checkpoint_start.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <system_error>
+
+#include "app/run_folder.h"
+#include "checkpoint/settings.h"
+#include "meshwright/engine/text.h"
+#include "meshwright/error.h"
+#include "meshwright/options.h"
+#include "record/run_path.h"
+#include "run/ranks.h"
+#include "script/identity.h"
+
+namespace mw {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// What is chosen, before any checkpoint is read or written.
+struct Choice {
+  Checkpoints::Setup setup;
+  std::vector<std::string> notes;
+};
+
+class Chooser {
+ public:
+  explicit Chooser(const Experiment& experiment)
+      : experiment_(experiment),
+        wanted_(experiment.checkpoint),
+        settings_(settings_to_resume(experiment)) {}
+
+  Choice run() {
+    if (!wanted_.path.empty()) {
+      start_.setup.folder = std::make_shared<CheckpointFolder>(wanted_.path);
+      look_at_room();
+    }
+    wanted_.resume ? resume() : begin_anew();
+    return std::move(start_);
+  }
+
+ private:
+  void look_at_room() {
+    std::error_code error;
+    const fs::space_info space = fs::space(wanted_.path, error);
+    const std::int64_t bytes = Checkpoints::bytes_of(experiment_);
+    if (error || space.available >= static_cast<std::uintmax_t>(bytes)) return;
+    start_.notes.push_back(
+        fmt::format("checkpoint.path: {} has {} left, and one checkpoint takes {}", wanted_.path,
+                    format_bytes(static_cast<double>(space.available)),
+                    format_bytes(static_cast<double>(bytes))));
+  }
+
+  // What is there already stays there, or is this experiment's own, or may be overwritten.
+  void begin_anew() {
+    const std::vector<CheckpointEntry> there = checkpoints_in(wanted_.path);
+    if (there.empty()) return;
+    const CheckpointEntry& newest = there.back();
+    std::vector<std::string> differs = {"its newest cannot be read"};
+    try {
+      differs = differences(Checkpoint(newest.folder).index().settings, settings_);
+    } catch (const Error&) {
+    }
+    if (differs.empty()) {
+      start_.notes.push_back(
+          fmt::format("{} has checkpoints of this experiment, up to step {}; this run begins anew "
+                      "(resume = true goes on from there)",
+                      wanted_.path, newest.step));
+      return;
+    }
+    if (!experiment_.overwrite) {
+      throw Error(
+          Stage::options, "checkpoint.taken", "checkpoint.path",
+          fmt::format("checkpoint.path: {} has checkpoints of another experiment, up to step "
+                      "{}: {}",
+                      wanted_.path, newest.step, join(differs, "; ")),
+          "name a folder of its own, path = \"checkpoints/{name}-{seed}\", or write "
+          "overwrite = true");
+    }
+    for (const CheckpointEntry& entry : there) start_.setup.stale.push_back(entry.step);
+    start_.notes.push_back(
+        fmt::format("{} has checkpoints of another experiment, up to step {}: they go once this "
+                    "run's first is complete (overwrite)",
+                    wanted_.path, newest.step));
+  }
+
+  void resume() {
+    if (!wanted_.path.empty() && !names_one_of_path()) {
+      if (take_newest(wanted_.path, "checkpoint.path")) return;
+    }
+    if (wanted_.from.empty()) {
+      start_.notes.push_back(
+          fmt::format("there is no checkpoint in {} yet: the run begins anew", wanted_.path));
+      return;
+    }
+    if (!take_newest(wanted_.from, "resume.from")) {
+      throw Error(Stage::options, "checkpoint.missing", "resume.from",
+                  fmt::format("resume.from: there is no checkpoint in {}", wanted_.from),
+                  "name a checkpoint, or a folder of them, as meshwright checkpoints lists it");
+    }
+  }
+
+  // `from` is a checkpoint in `path` itself: what follows it there would be of another past.
+  bool names_one_of_path() {
+    if (wanted_.from.empty()) return false;
+    const std::vector<CheckpointEntry> there = checkpoints_in(wanted_.path);
+    std::error_code error;
+    const auto one = std::find_if(there.begin(), there.end(), [&](const CheckpointEntry& entry) {
+      return fs::equivalent(entry.folder, wanted_.from, error);
+    });
+    if (one == there.end()) return false;
+    for (auto later = one + 1; later != there.end(); ++later)
+      start_.setup.stale.push_back(later->step);
+    if (start_.setup.stale.empty() || experiment_.overwrite) return true;
+    throw Error(Stage::options, "checkpoint.taken", "resume.from",
+                fmt::format("resume.from: {} has later checkpoints than step {}, up to step {}",
+                            wanted_.path, one->step, there.back().step),
+                "give the run another checkpoint.path, or write overwrite = true: then they go");
+  }
+
+  bool take_newest(const std::string& folder, const std::string& key) {
+    std::vector<CheckpointEntry> there = checkpoints_in(folder);
+    std::reverse(there.begin(), there.end());
+    std::vector<std::string> broken;
+    for (const CheckpointEntry& entry : there) {
+      try {
+        auto checkpoint = std::make_shared<Checkpoint>(entry.folder);
+        check(*checkpoint, key);
+        check_length(*checkpoint, folder);
+        checkpoint->verify();
+        for (const std::string& what : broken)
+          start_.notes.push_back(fmt::format("{}; the one before it is taken", what));
+        take(std::move(checkpoint));
+        return true;
+      } catch (const Error& error) {
+        const Problem& problem = error.problems().front();
+        if (problem.code != "checkpoint.broken") throw;
+        broken.push_back(
+            fmt::format("the checkpoint {} is broken: {}", entry.folder.string(), problem.message));
+        if (folder == wanted_.path) start_.setup.stale.push_back(entry.step);
+      }
+    }
+    if (broken.empty()) return false;
+    throw Error(
+        Stage::options, "checkpoint.broken", key,
+        fmt::format("{}: no checkpoint in {} is whole: {}", key, folder, join(broken, "; ")),
+        "take them away to begin anew, or name another folder");
+  }
+
+  void check(const Checkpoint& checkpoint, const std::string& key) const {
+    const auto refuse = [&](const std::vector<std::string>& differs, const std::string& hint) {
+      throw Error(Stage::options, "checkpoint.differs", key,
+                  fmt::format("{}: the checkpoint {} is of another experiment: {}", key,
+                              checkpoint.folder().string(), join(differs, "; ")),
+                  hint);
+    };
+    const Json& there = checkpoint.index().settings;
+    const std::vector<std::string> hard = hard_differences(there, settings_);
+    if (!hard.empty())
+      refuse(hard,
+             "no run can go on from it; name a folder of its own, path = "
+             "\"checkpoints/{name}-{seed}\"");
+    const std::vector<std::string> differs = differences(there, settings_);
+    if (!differs.empty() && !wanted_.changed)
+      refuse(differs,
+             "a folder of its own, path = \"checkpoints/{name}-{seed}\"; or, where the "
+             "change is meant, resume = { changed = true }");
+  }
+
+  // What was trained for longer cannot end earlier.
+  void check_length(const Checkpoint& checkpoint, const std::string& folder) const {
+    const std::int64_t there = checkpoint.index().step, steps = experiment_.steps;
+    if (there <= steps) return;
+    std::string earlier;
+    for (const CheckpointEntry& entry : checkpoints_in(folder)) {
+      if (entry.step <= steps)
+        earlier = fmt::format(
+            ", or resume = {{ from = \"{}\" }}, after step {}, and another checkpoint.path",
+            entry.folder.string(), entry.step);
+    }
+    throw Error(
+        Stage::options, "checkpoint.past", "steps",
+        fmt::format("steps: the run is of {}, and the checkpoint {} was written after {}",
+                    plural(steps, "step"), checkpoint.folder().string(), there),
+        fmt::format("nearest: steps = {}, with which nothing is left to do{}", there, earlier));
+  }
+
+  void take(std::shared_ptr<const Checkpoint> checkpoint) {
+    const CheckpointIndex& index = checkpoint->index();
+    const std::string mix = experiment_.plan->mix();
+    start_.notes.push_back(fmt::format("goes on from step {}: {}, written {}{}", index.step,
+                                       checkpoint->folder().string(), index.created,
+                                       index.mix == mix ? "" : fmt::format(" by {}", index.mix)));
+    const std::vector<std::string> differs = differences(index.settings, settings_);
+    if (!differs.empty())
+      start_.notes.push_back(fmt::format("changed since then: {}", join(differs, "; ")));
+    if (index.step >= experiment_.steps)
+      start_.notes.push_back(
+          fmt::format("its {} are done: nothing is left to do", plural(experiment_.steps, "step")));
+    start_.setup.from = std::move(checkpoint);
+  }
+
+  const Experiment& experiment_;
+  const Checkpointing& wanted_;
+  const Json settings_;
+  Choice start_;
+};
+
+// Tells the experiment that its ranks begin with that checkpoint.
+void go_on_from(const Checkpoint& checkpoint, Experiment& experiment) {
+  experiment.goes_on = true;
+  const std::int64_t step = checkpoint.index().step;
+  if (step < experiment.steps)
+    experiment.sample_offset = checkpoint.index().sample - experiment.first_sample(step);
+}
+
+}  // namespace
+
+// The first process looks and chooses; what it refuses ends all of them.
+CheckpointStart begin_checkpoints(Experiment& experiment) {
+  if (experiment.checkpoint.path.empty() && !experiment.checkpoint.resume) return {};
+  const Plan& plan = *experiment.plan;
+  Processes* processes = experiment.processes;
+  Choice start;
+  if (processes == nullptr || processes->first()) {
+    try {
+      start = Chooser(experiment).run();
+    } catch (const Error& error) {
+      if (processes != nullptr) processes->refuse(error.problems());
+      throw;
+    }
+  }
+  start.setup.settings = settings_to_resume(experiment);
+  start.setup.here = runtime_of(experiment, plan).here();
+  // One rank is run by each process; the first one alone writes.
+  start.setup.writes = !experiment.checkpoint.path.empty() &&
+                       (processes == nullptr || processes->first() || plan.ranks() > 1);
+  if (processes != nullptr) {
+    const std::string chosen = processes->broadcast(
+        "the checkpoint that the run begins with",
+        start.setup.from ? fs::absolute(start.setup.from->folder()).string() : "");
+    if (!processes->first() && !chosen.empty())
+      start.setup.from = std::make_shared<Checkpoint>(chosen);
+  }
+  if (start.setup.from) go_on_from(*start.setup.from, experiment);
+  return {std::make_unique<Checkpoints>(experiment, std::move(start.setup)),
+          std::move(start.notes)};
+}
+
+LogClaim claim_log(const Experiment& experiment, const Checkpoint* from) {
+  if (experiment.log.empty()) return {};
+  check_writable(experiment.log);
+  RunFolder::check(experiment);
+  LogOwner owner{experiment.name, experiment.hash,
+                 experiment.folder.empty() ? experiment.log : experiment.folder};
+  if (from != nullptr) {
+    owner.continues = from->index().hash;
+    owner.continued = fmt::format("goes on after step {}", from->index().step - 1);
+  }
+  return {experiment.log, owner, experiment.overwrite};
+}
+
+}  // namespace mw

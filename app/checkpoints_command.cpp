@@ -1,0 +1,87 @@
+// `meshwright checkpoints`: what lies in a folder of checkpoints, and whether it is whole.
+#include <fmt/format.h>
+
+#include "app/command_line.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/folder.h"
+#include "meshwright/engine/text.h"
+
+namespace mw {
+namespace {
+
+// Everything of a checkpoint that can be said; `broken` says why nothing else may be there.
+Json about_checkpoint(const CheckpointEntry& entry, bool quick) {
+  Json about = {{"kind", "checkpoint"}, {"path", entry.folder.string()}, {"step", entry.step}};
+  try {
+    const Checkpoint checkpoint(entry.folder);
+    const CheckpointIndex& index = checkpoint.index();
+    about["step"] = index.step;
+    about["tokens"] = index.tokens;
+    about["created"] = index.created;
+    about["name"] = index.name;
+    about["hash"] = index.hash;
+    about["mix"] = index.mix;
+    about["ranks"] = index.ranks;
+    about["bytes"] = index.bytes();
+    about["tensors"] = index.tensors.size();
+    about["version"] = index.version;
+    about["settings"] = index.settings;
+    if (!quick) checkpoint.verify();
+    about["whole"] = quick ? Json() : Json(true);
+    about["broken"] = nullptr;
+  } catch (const Error& error) {
+    about["whole"] = false;
+    about["broken"] = error.problems().front().message;
+  }
+  return about;
+}
+
+}  // namespace
+
+void add_checkpoints_command(CLI::App& app, Arguments& arguments,
+                             std::map<std::string, Command>& commands) {
+  CLI::App* command = app.add_subcommand(
+      "checkpoints", "what lies in a folder of checkpoints: steps, mixes, sizes, whole or broken");
+  command->add_option("PATH", arguments.checkpoints.path, "a folder of checkpoints, or one of them")
+      ->required();
+  command->add_flag("--quick", arguments.checkpoints.quick,
+                    "without reading the files: their checksums are not compared");
+  command->add_flag("--json", arguments.json,
+                    "one JSON object a line on stdout; people's text on stderr");
+  command->footer("Example: meshwright checkpoints checkpoints/run");
+  commands["checkpoints"] = [](const Arguments& a, Output& o) {
+    return list_checkpoints(a.checkpoints, o);
+  };
+}
+
+int list_checkpoints(const CheckpointsArguments& arguments, Output& output) {
+  const std::vector<CheckpointEntry> there = checkpoints_in(arguments.path);
+  if (there.empty())
+    throw Error(Stage::options, "checkpoint.missing", "",
+                fmt::format("there is no checkpoint in {}", arguments.path),
+                "name the path of an experiment's checkpoint = { path = … }, or one of them");
+  TextTable table({"step", "name", "mix", "ranks", "bytes", "when", ""}, {0, 3, 4});
+  bool whole = true;
+  for (const CheckpointEntry& entry : there) {
+    const Json about = about_checkpoint(entry, arguments.quick);
+    output.result(about);
+    const auto text = [&](const char* key) {
+      return about.contains(key) ? about[key].get<std::string>() : std::string("-");
+    };
+    const bool broken = !about["broken"].is_null();
+    whole = whole && !broken;
+    table.add({std::to_string(about["step"].get<std::int64_t>()), text("name"), text("mix"),
+               about.contains("ranks") ? std::to_string(about["ranks"].get<int>()) : "-",
+               about.contains("bytes")
+                   ? format_bytes(static_cast<double>(about["bytes"].get<std::int64_t>()))
+                   : "-",
+               text("created"),
+               broken            ? "broken: " + about["broken"].get<std::string>()
+               : arguments.quick ? "not checked"
+                                 : "whole"});
+  }
+  output.text(table.text());
+  return whole ? 0 : 1;
+}
+
+}  // namespace mw

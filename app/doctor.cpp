@@ -1,0 +1,130 @@
+// `meshwright doctor`: looks at what this machine has (CPU, libraries, plugins, devices, folders
+// that can be written) and says what to mend.
+#include <ATen/Version.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "app/commands.h"
+#include "lua/script.h"
+#include "meshwright/engine/cache.h"
+#include "meshwright/engine/cpu.h"
+#include "meshwright/engine/text.h"
+#include "meshwright/engine/version.h"
+#include "record/hdf5_version.h"
+#include "run/device.h"
+
+namespace mw {
+namespace fs = std::filesystem;
+namespace {
+
+enum class Verdict { ok, warning, failed };
+
+struct Finding {
+  std::string name;
+  Verdict verdict = Verdict::ok;
+  std::string found, hint;
+};
+
+Finding check_hdf5() {
+  const Hdf5Version version = hdf5_version();
+  if (version.compatible) return {"HDF5", Verdict::ok, version.running, ""};
+  return {"HDF5", Verdict::failed, version.running,
+          fmt::format("built with {}: rebuild with ./meshwright build", version.built)};
+}
+
+Finding check_lua() {
+  const fs::path init = lua_library() / "meshwright/init.lua";
+  const bool there = fs::exists(init);
+  return {"Lua", there ? Verdict::ok : Verdict::failed,
+          fmt::format("{}, library {}", lua_release(), init.string()),
+          there ? "" : "the file is missing: build or install again"};
+}
+
+std::vector<Finding> check_plugins(PluginRegistry& plugins) {
+  std::vector<Finding> checks;
+  std::vector<std::string> good;
+  for (const PluginFile& plugin : plugins.files()) {
+    if (plugin.problem.empty()) {
+      good.push_back(plugin.name());
+    } else {
+      checks.push_back({"plugin " + plugin.name(), Verdict::warning,
+                        plugin.file.string() + ": " + plugin.problem, plugin.hint});
+    }
+  }
+  checks.insert(checks.begin(), {"plugins", good.empty() ? Verdict::failed : Verdict::ok,
+                                 good.empty() ? "none" : join(good),
+                                 good.empty() ? "name their folder with --plugin-path" : ""});
+  return checks;
+}
+
+// After plugins are loaded: one of them has what accelerators need.
+Finding check_devices() {
+  const DeviceState gpus = state_of(at::kCUDA);
+  if (!gpus.built)
+    return {"devices", Verdict::ok, "cpu; for GPUs: ./meshwright build --preset cuda", ""};
+  if (gpus.count > 0)
+    return {"devices", Verdict::ok, fmt::format("cpu, {} of cuda", gpus.count), ""};
+  return {"devices", Verdict::warning,
+          "cpu; 0 of cuda that can be used" + (gpus.why.empty() ? "" : ": " + gpus.why),
+          cuda_needs};
+}
+
+Finding check_writable_folder(const std::string& name, const fs::path& folder) {
+  // The nearest folder that exists decides whether the rest can be made.
+  fs::path there = folder;
+  while (!fs::exists(there) && there.has_parent_path() && there != there.parent_path())
+    there = there.parent_path();
+  const bool ok = ::access(there.c_str(), W_OK | X_OK) == 0;
+  return {name, ok ? Verdict::ok : Verdict::warning, folder.string(),
+          ok ? "" : there.string() + " is not writable"};
+}
+
+Finding check_openmp() {
+  const char* policy = std::getenv("OMP_WAIT_POLICY");
+  const bool passive =
+      policy != nullptr && (std::string(policy) == "PASSIVE" || std::string(policy) == "passive");
+  return {
+      "OpenMP waits", passive ? Verdict::ok : Verdict::warning,
+      policy == nullptr ? "default (spinning)" : policy,
+      passive
+          ? ""
+          : "set OMP_WAIT_POLICY=PASSIVE: threads that spin slow ranks down (./meshwright does)"};
+}
+
+}  // namespace
+
+int doctor(PluginRegistry& plugins, Output& output) {
+  std::vector<Finding> checks = {
+      {"program", Verdict::ok, version_line() + ", " + toolchain, ""},
+      {"machine", Verdict::ok, fmt::format("{}, {} cores", cpu_model(), core_count()), ""},
+      {"CPU kernels", Verdict::ok, at::get_cpu_capability(), ""},
+      check_hdf5(),
+      check_lua(),
+      check_openmp()};
+  for (Finding& check : check_plugins(plugins)) checks.push_back(std::move(check));
+  checks.push_back(check_devices());
+  checks.push_back(check_writable_folder("run files", fs::current_path() / "runs"));
+  checks.push_back(check_writable_folder("cache", cache_folder()));
+
+  static constexpr const char* words[] = {"ok", "warning", "failed"};
+  TextTable table({"", "", ""});
+  bool failed = false;
+  for (const Finding& check : checks) {
+    const auto verdict = static_cast<int>(check.verdict);
+    failed = failed || check.verdict == Verdict::failed;
+    output.result({{"kind", "check"},
+                   {"name", check.name},
+                   {"status", words[verdict]},
+                   {"found", check.found},
+                   {"hint", check.hint}});
+    table.add({words[verdict], check.name, check.found});
+    if (!check.hint.empty()) table.add({"", "", "-> " + check.hint});
+  }
+  if (!output.json()) output.text(table.text());
+  return failed ? exit_code_of(Stage::environment) : 0;
+}
+
+}  // namespace mw

@@ -1,0 +1,55 @@
+// Begins and completes a run's export of weights, and the file of a batch's logits.
+#include "app/export.h"
+
+#include <fmt/format.h>
+
+#include "app/verbs.h"
+#include "check/logits.h"
+#include "checkpoint/hf_export.h"
+#include "checkpoint/safetensors.h"
+#include "run/ranks.h"
+#include "script/identity.h"
+
+namespace mw {
+
+std::string begin_export(const Experiment& experiment) {
+  if (!experiment.exporter) return "";
+  experiment.exporter->begin();
+  const std::string lacks = experiment.exporter->lacks();
+  if (lacks.empty()) return "";
+  return fmt::format("export: {} will have no config.json: {}",
+                     experiment.exporter->folder().string(), lacks);
+}
+
+bool finish_export(const Experiment& experiment) {
+  if (!experiment.exporter) return false;
+  experiment.exporter->finish();
+  return true;
+}
+
+void add_export(const Experiment& experiment, Json& result) {
+  const std::string folder = experiment.exporter->folder().string();
+  result["export"] = folder;
+  result["text"] = result["text"].get<std::string>() + fmt::format("\n  weights: {}\n", folder);
+}
+
+Json run_logits(const Experiment& experiment, const std::string& file) {
+  check_thread_ranks(*experiment.plan, experiment.processes);
+  const Logits found = logits_of(experiment);
+  Json result = {
+      {"kind", "logits"}, {"plan", experiment.plan->mix()}, {"plan_hash", experiment.plan->hash()}};
+  result.update(identity_of(experiment));
+  if (!found.logits.defined()) return result;  // not the process of rank 0
+  write_safetensors(file,
+                    {{"tokens", found.tokens}, {"labels", found.labels}, {"logits", found.logits}},
+                    {{"hash", experiment.hash}, {"plan", experiment.plan->mix()}});
+  result["loss"] = found.loss;
+  result["file"] = file;
+  result["shape"] = found.logits.sizes().vec();
+  result["text"] = fmt::format("{}: logits of {} sequences of {} tokens, {} ids, loss {:.6f}: {}\n",
+                               experiment.plan->mix(), found.logits.size(0), found.logits.size(1),
+                               found.logits.size(2), found.loss, file);
+  return result;
+}
+
+}  // namespace mw

@@ -1,0 +1,113 @@
+// `meshwright export`: the weights of a checkpoint, whatever mix wrote it, as a folder that
+// transformers loads.
+#include <fmt/format.h>
+
+#include "app/command_line.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/hf_export.h"
+#include "meshwright/engine/chosen.h"
+#include "meshwright/engine/text.h"
+#include "script/read_weights.h"
+
+namespace mw {
+namespace {
+
+// The model that a checkpoint is of, made anew.
+std::shared_ptr<const Model> model_of(const Checkpoint& checkpoint, PluginRegistry& plugins) {
+  const Json settings = checkpoint.index().settings;
+  const auto reach = std::make_shared<ScriptReach>(ScriptReach{{}, {}, &plugins});
+  Problems problems;
+  std::shared_ptr<const Model> model;
+  try {
+    const auto chosen =
+        choose(Kind::model, settings.value("model", Json()), "model", reach, "", problems);
+    if (chosen) model = make_chosen<Model>(*chosen, problems);
+  } catch (const Error& error) {
+    problems.add(error);
+  }
+  if (model != nullptr) return model;
+  problems.add(Stage::options, "export.model", "",
+               fmt::format("export: the model of {} cannot be made from what the checkpoint says",
+                           checkpoint.folder().string()),
+               "one whose layers a script's function makes is exported by its experiment: "
+               "resume = true and export = \"FOLDER\"");
+  problems.throw_if_any();
+  return nullptr;
+}
+
+}  // namespace
+
+int export_checkpoint(const ExportArguments& arguments, PluginRegistry& plugins, Output& output) {
+  const std::vector<CheckpointEntry> there = checkpoints_in(arguments.checkpoint);
+  if (there.empty())
+    throw Error(Stage::options, "checkpoint.missing", "",
+                fmt::format("there is no checkpoint in {}", arguments.checkpoint),
+                "name the path of an experiment's checkpoint = { path = … }, or one of them");
+  const Checkpoint checkpoint(there.back().folder);
+  checkpoint.verify();
+  const std::shared_ptr<const Model> model = model_of(checkpoint, plugins);
+  const Json& settings = checkpoint.index().settings;
+  const std::int64_t sequence = settings.value("sequence", std::int64_t{1});
+  const Graph graph = model->build(1, sequence, sequence);
+
+  ExportSettings to;
+  to.folder = export_folder(arguments.folder);
+  to.dtype =
+      export_dtype(arguments.dtype.empty() ? settings.value("precision", "fp32") : arguments.dtype);
+  to.most_bytes = *parse_bytes(arguments.shard);
+  to.overwrite = arguments.overwrite;
+  to.hash = checkpoint.index().hash;
+  std::error_code error;
+  const std::string weights = settings.value("weights", "");
+  if (!weights.empty() && std::filesystem::exists(weights, error)) to.started_from = weights;
+  std::vector<WeightSpec> specs = weight_specs(graph);
+  std::vector<int> owners(specs.size(), 0);
+  HfExport all(std::move(to), specs, std::move(owners), hf_config_of(*model, sequence));
+  all.begin();
+  if (!all.lacks().empty()) output.note(fmt::format("no config.json: {}", all.lacks()));
+  HfExport::Part part(all, 0);
+  for (const WeightSpec& spec : specs) {
+    if (part.wants(spec.name))
+      part.write(spec.name, checkpoint.read_whole(parameter_tensor(spec.name)));
+  }
+  part.finish();
+  all.finish();
+  output.result({{"kind", "export"},
+                 {"checkpoint", checkpoint.folder().string()},
+                 {"step", checkpoint.index().step},
+                 {"export", all.folder().string()}});
+  output.text(fmt::format("{}, after {}: {}", checkpoint.folder().string(),
+                          plural(checkpoint.index().step, "step"), all.folder().string()));
+  return 0;
+}
+
+void add_export_command(CLI::App& app, Arguments& arguments,
+                        std::map<std::string, Command>& commands) {
+  ExportArguments& a = arguments.exported;
+  CLI::App* command = app.add_subcommand(
+      "export", "a checkpoint's weights as a folder that Hugging Face's transformers load");
+  command->add_option("CHECKPOINT", a.checkpoint, "a checkpoint, or a folder of them: the newest")
+      ->required();
+  command->add_option("-o", a.folder, "the folder to write")->type_name("FOLDER")->required();
+  command->add_option("--dtype", a.dtype, "of the tensors; left out: the experiment's precision")
+      ->check(CLI::IsMember({"fp64", "fp32", "bf16", "fp16"}));
+  command->add_option("--shard", a.shard, "bytes of a file at most")
+      ->check([](const std::string& text) {
+        const auto bytes = parse_bytes(text);
+        return bytes && *bytes > 0 ? std::string() : "is no size such as 5GB: " + text;
+      })
+      ->type_name("BYTES");
+  command->add_flag("--overwrite", a.overwrite, "the folder may hold something else");
+  command->add_option("--plugin-path", arguments.plugin_path, "a folder of plugins, searched first")
+      ->allow_extra_args(false)
+      ->type_name("FOLDER");
+  command->add_flag("--json", arguments.json, "one JSON object a line on stdout");
+  command->footer("Example: meshwright export checkpoints/run -o runs/weights");
+  commands["export"] = [](const Arguments& given, Output& output) {
+    PluginRegistry plugins(PluginRegistry::search_path(given.plugin_path));
+    return export_checkpoint(given.exported, plugins, output);
+  };
+}
+
+}  // namespace mw

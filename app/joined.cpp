@@ -1,0 +1,193 @@
+// Starts, joins and ends the processes of a command.
+#include "app/joined.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <optional>
+#include <utility>
+
+#include "app/commands.h"
+#include "app/communicators.h"
+#include "app/mpirun.h"
+#include "meshwright/carrier.h"
+#include "meshwright/engine/interrupt.h"
+#include "meshwright/engine/launch.h"
+#include "meshwright/engine/text.h"
+
+namespace mw {
+namespace {
+
+std::optional<Launch> launch_of(const ProcessArguments& arguments) {
+  if (arguments.communicator == by_itself) return std::nullopt;
+  auto launch = launched();
+  if (launch && !arguments.communicator.empty()) launch->communicator = arguments.communicator;
+  return launch;
+}
+
+// What to do about a name that none of them has.
+std::string other_than(const std::string& name, PluginRegistry& plugins) {
+  for (const ShippedCommunicator& one : shipped_communicators()) {
+    if (one.name == name && one.how != nullptr) return one.how;
+  }
+  std::vector<std::string> known;
+  for (const Registration* one : plugins.all(Kind::communicator)) known.emplace_back(one->name);
+  known.emplace_back(by_itself);
+  const std::string near = did_you_mean(name, known);
+  return near.empty() ? fmt::format("there are {}; others by --plugin-path", join(known)) : near;
+}
+
+// Of a name that somebody gave.
+const Registration& communicator_given(const std::string& name, PluginRegistry& plugins) {
+  try {
+    return plugins.find(Kind::communicator, name);
+  } catch (const Error& error) {
+    throw Error(Stage::script, "usage.value", "",
+                fmt::format("--communicator {}: {}", name, error.problems().front().message),
+                other_than(name, plugins));
+  }
+}
+
+// Of the name that goes with the launcher.
+const Registration& communicator_of(const Launch& launch, PluginRegistry& plugins) {
+  try {
+    return plugins.find(Kind::communicator, launch.communicator);
+  } catch (const Error& error) {
+    const std::string how = other_than(launch.communicator, plugins);
+    throw Error(Stage::environment, "launch.communicator", "",
+                fmt::format("{} started {}, and there is nothing that connects them: {}", launch.by,
+                            plural(launch.processes, "process"), error.problems().front().message),
+                fmt::format("{}; --communicator names another one, --communicator {} means a run "
+                            "in each process by itself",
+                            how, by_itself));
+  }
+}
+
+std::unique_ptr<Carrier> carrier_of(const Launch& launch, bool given, PluginRegistry& plugins) {
+  const Registration* found =
+      given ? &communicator_given(launch.communicator, plugins) : &communicator_of(launch, plugins);
+  Problems problems;
+  const Values values = found->options().read(Json::object(), "communicator", problems);
+  problems.throw_if_any();
+  auto carrier = make<Carrier>(*found, values);
+  if (carrier->processes() != launch.processes) {
+    const int there = carrier->processes();
+    carrier->end(false);
+    throw Error(Stage::environment, "launch.apart", "",
+                fmt::format("{} started {}, and {} finds {}", launch.by,
+                            plural(launch.processes, "process"), found->name, there),
+                launch.by == "srun"
+                    ? "srun --mpi=pmix, or --mpi=pmi2: srun --mpi=list says what it has"
+                    : "start them with the mpirun of the MPI that it was built with");
+  }
+  return carrier;
+}
+
+// Which exit code an error stands for, and its problems.
+int tell(std::exception_ptr error, Output& output) {
+  try {
+    std::rethrow_exception(std::move(error));
+  } catch (const Error& known) {
+    output.error(known);
+    const bool stopped = stop_requested() || known.problems().front().code == "run.stopped";
+    return stopped ? exit_interrupted : known.exit_code();
+  } catch (const std::exception& other) {
+    output.error(Error(problem_of(other)));
+    return exit_code_of(Stage::run);
+  }
+}
+
+// The words without --processes; what stands after "--" is the script's.
+std::vector<std::string> without_processes(const std::vector<std::string>& words) {
+  std::vector<std::string> rest;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == "--") {
+      rest.insert(rest.end(), words.begin() + static_cast<std::ptrdiff_t>(i), words.end());
+      break;
+    }
+    if (words[i] == "--processes") {
+      ++i;
+    } else if (!words[i].starts_with("--processes=")) {
+      rest.push_back(words[i]);
+    }
+  }
+  return rest;
+}
+
+}  // namespace
+
+bool is_silent_process(const ProcessArguments& arguments) {
+  const auto launch = launch_of(arguments);
+  return launch && launch->process > 0;
+}
+
+bool left_to_first(const std::string& command, const ProcessArguments& arguments) {
+  const auto launch = launch_of(arguments);
+  if (!launch) return false;
+  std::string hint;
+  if (command == "sweep") hint = "start it by itself: it starts a process for each of its cells";
+  if (command == "repl") hint = "start it by itself";
+  if (command == "--max-restarts")
+    hint = "meshwright run SCRIPT --max-restarts N --launcher \"mpirun -n 8\"";
+  if (!hint.empty()) {
+    throw Error(Stage::script, "launch.command", "",
+                fmt::format("{} is for one process, and {} started {}", command, launch->by,
+                            launch->processes),
+                hint);
+  }
+  return launch->process > 0;
+}
+
+std::optional<int> start_processes(const ProcessArguments& arguments, Output& output) {
+  if (arguments.processes == 0) return std::nullopt;
+  if (arguments.processes > 1 && arguments.communicator == by_itself) {
+    throw Error(Stage::script, "usage.value", "",
+                fmt::format("--communicator {}: {} processes that nothing connects would each run "
+                            "all of the script, beside each other",
+                            by_itself, arguments.processes),
+                fmt::format("leave --communicator out, so that --processes {} share the ranks; or "
+                            "leave --processes out: ranks are threads of one process",
+                            arguments.processes));
+  }
+  if (const auto launch = launched()) {
+    if (launch->processes == arguments.processes) return std::nullopt;
+    throw Error(Stage::plan, "launch.processes", "",
+                fmt::format("--processes {}, and {} started {}", arguments.processes, launch->by,
+                            launch->processes),
+                "leave --processes out: it starts processes itself");
+  }
+  if (arguments.processes == 1) return std::nullopt;
+  output.give_stdout_back();  // --json keeps it apart, and those that are started do so themselves
+  return run_by_mpirun(arguments.processes, without_processes(arguments.words));
+}
+
+Joined::Joined(const ProcessArguments& arguments, PluginRegistry& plugins, Output& output)
+    : output_(output) {
+  const auto launch = launch_of(arguments);
+  if (!launch) {
+    if (arguments.communicator.empty() || arguments.communicator == by_itself) return;
+    communicator_given(arguments.communicator, plugins);
+    throw Error(Stage::environment, "launch.none", "",
+                fmt::format("--communicator {}: no launcher has started this process",
+                            arguments.communicator),
+                fmt::format("mpirun -n 8 meshwright run …, or --processes 8"));
+  }
+  processes_ =
+      std::make_unique<Processes>(carrier_of(*launch, !arguments.communicator.empty(), plugins));
+}
+
+int Joined::run(const std::function<int()>& command) {
+  if (processes_ == nullptr) return command();
+  std::exception_ptr own;
+  int code = 0;
+  try {
+    code = command();
+  } catch (...) {
+    own = std::current_exception();
+  }
+  return processes_->leave(std::move(own), code, [this](std::exception_ptr error) {
+    return tell(std::move(error), output_);
+  });
+}
+
+}  // namespace mw

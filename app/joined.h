@@ -1,0 +1,51 @@
+// A command that runs in several processes: joins those that a launcher has started, keeps all but
+// the first one silent, and ends them together.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/output.h"
+#include "meshwright/engine/processes.h"
+#include "meshwright/engine/registry.h"
+
+namespace mw {
+
+// What the command line says of processes.
+struct ProcessArguments {
+  int processes = 0;               // to start on this machine; 0: not said
+  std::string communicator;        // that connects processes; empty: the launcher's own
+  std::vector<std::string> words;  // of the command line, for the processes to start
+};
+
+// This process is one of several, and not the first one; what is printed is another's.
+bool is_silent_process(const ProcessArguments& arguments);
+
+// Starts as many copies of this program as were asked for, waits for them, and returns their exit
+// code; nothing if none were asked for, or if this is one of them. Throws Error if they cannot be
+// started, or if a launcher has started another number.
+std::optional<int> start_processes(const ProcessArguments& arguments, Output& output);
+
+// For commands that are for one process: true if this one has nothing to do, as the first one does
+// it. Throws Error (script, "launch.command") for those that would start processes of their own.
+bool left_to_first(const std::string& command, const ProcessArguments& arguments);
+
+class Joined {
+ public:
+  // Without a launcher there is nothing to join. Throws Error (environment) if that fails.
+  Joined(const ProcessArguments& arguments, PluginRegistry& plugins, Output& output);
+
+  Processes* processes() const { return processes_.get(); }  // null: this one alone
+  // Runs the command, which returns its exit code or throws, and ends all processes with that of
+  // the first. What failed is printed once.
+  int run(const std::function<int()>& command);
+
+ private:
+  Output& output_;
+  std::unique_ptr<Processes> processes_;
+};
+
+}  // namespace mw

@@ -1,0 +1,335 @@
+// Runs small experiments in this process and holds each to one rank, to its prediction and to
+// itself.
+#include "app/kit_checks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <memory>
+#include <set>
+
+#include "app/kit_sample.h"
+#include "check/lemmas.h"
+#include "check/observe.h"
+#include "check/proved.h"
+#include "check/slopes.h"
+#include "check/verify.h"
+#include "meshwright/engine/interrupt.h"
+#include "meshwright/engine/text.h"
+#include "predict/prediction.h"
+#include "prove/prove.h"
+#include "run/ranks.h"
+#include "run/trainer.h"
+#include "script/priced_for.h"
+
+namespace mw {
+namespace {
+
+using Reports = std::vector<StepReport>;
+
+constexpr double slack = 0.02;  // of a peak: an allocator's rounding within kernels
+constexpr std::array<Category, 3> lasting = {Category::parameters, Category::gradients,
+                                             Category::optimizer};
+// Of a model with ops that estimate their gradients: what was not compared.
+std::string left_out(const Graph& graph) {
+  const std::set<int> before = before_straight_through(graph);
+  std::int64_t parameters = 0;
+  for (const int value : graph.parameters()) parameters += before.contains(value) ? 1 : 0;
+  if (parameters == 0) return "";
+  return fmt::format("; left out: {} before an op whose gradient is meant to be no derivative",
+                     plural(parameters, "parameter"));
+}
+
+constexpr std::array<Category, 3> passing = {Category::activations, Category::buffers,
+                                             Category::host};
+
+Reports train_once(const Experiment& experiment) {
+  Reports reports;
+  const TrainOutcome outcome =
+      train(experiment, stop_flag(), [&](const StepReport& report) { reports.push_back(report); });
+  if (outcome.interrupted) throw_if_stopped();
+  return reports;
+}
+
+const RankReport& rank_of(const StepReport& report, int rank) {
+  return *std::find_if(report.ranks.begin(), report.ranks.end(),
+                       [&](const RankReport& one) { return one.rank == rank; });
+}
+
+// What differs from the prediction, first thing first; empty if nothing does.
+std::string unlike_predicted(const Experiment& experiment, const StepReport& last) {
+  for (const RankReport& measured : last.ranks) {
+    const RankPrediction predicted = predict_rank(experiment.plan_at(last.step), measured.rank);
+    const auto differs = [&](const std::string& what, std::int64_t bytes, std::int64_t forecast) {
+      return fmt::format("rank {}: {}: {} bytes measured, {} predicted", measured.rank, what, bytes,
+                         forecast);
+    };
+    for (const auto& [key, use] : measured.communication) {
+      const std::string what = fmt::format("{} {}, {}", key.axis, key.op, key.phase);
+      const auto found = predicted.communication.find(key);
+      if (found == predicted.communication.end()) return differs(what, use.bytes, 0);
+      if (found->second.bytes != use.bytes) return differs(what, use.bytes, found->second.bytes);
+      if (found->second.calls != use.calls) {
+        return fmt::format("rank {}: {}: {} measured, {} predicted", measured.rank, what,
+                           plural(use.calls, "call"), found->second.calls);
+      }
+    }
+    for (const auto& [key, use] : predicted.communication) {
+      if (!measured.communication.contains(key))
+        return differs(fmt::format("{} {}, {}", key.axis, key.op, key.phase), 0, use.bytes);
+    }
+    for (const Category c : lasting) {
+      const std::int64_t bytes = measured.memory[static_cast<std::size_t>(c)].bytes;
+      if (bytes != predicted.memory[c]) return differs(name_of(c), bytes, predicted.memory[c]);
+    }
+    for (const Category c : passing) {
+      const std::int64_t bytes = measured.memory[static_cast<std::size_t>(c)].peak;
+      if (std::abs(static_cast<double>(bytes - predicted.memory[c])) >
+          slack * static_cast<double>(bytes))
+        return differs(fmt::format("peak of {}", name_of(c)), bytes, predicted.memory[c]);
+    }
+  }
+  return "";
+}
+
+// What a rank holds after one step and not after another; empty: the same.
+std::string kept(const StepReport& before, const StepReport& after) {
+  for (const RankReport& rank : after.ranks) {
+    const RankReport& then = rank_of(before, rank.rank);
+    for (int c = 0; c < category_count; ++c) {
+      const std::int64_t now = rank.memory[static_cast<std::size_t>(c)].bytes;
+      const std::int64_t was = then.memory[static_cast<std::size_t>(c)].bytes;
+      if (now == was) continue;
+      return fmt::format("rank {} holds {} bytes of {}, and held {}", rank.rank, now,
+                         name_of(static_cast<Category>(c)), was);
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+bool try_experiment(const std::string& check, const Json& table, const ReadContext& context,
+                    KitReport& report, const std::function<void(const Experiment&)>& body) {
+  try {
+    const WithoutLemmas tried_apart;  // check_ops
+    const Experiment experiment = read_experiment(table, context);
+    check_thread_ranks(*experiment.plan);
+    body(experiment);
+    return true;
+  } catch (const Stopped&) {
+    throw;
+  } catch (const Error& error) {
+    if (stop_requested()) throw;
+    const Problem& first = error.problems().front();
+    if (first.stage == Stage::run || first.code == "plugin.fault") {
+      report.failed(check, error);
+    } else {
+      report.refused(check, error);
+    }
+  }
+  return false;
+}
+
+void check_equal(const std::string& check, const Experiment& experiment, KitReport& report) {
+  const VerifyOutcome outcome = verify(experiment, 3, 1e-10, stop_flag());
+  if (outcome.interrupted) throw_if_stopped();
+  if (outcome.equal) {
+    report.ok(check, fmt::format("gradients {:.1e}, parameters {:.1e} apart", outcome.gradients,
+                                 outcome.parameters));
+    return;
+  }
+  if (!outcome.lossy.empty() && !outcome.diverged) {
+    report.ok(check, fmt::format("all but what {} reduces: it says that it loses bits, so there is "
+                                 "nothing that its gradients could be compared with",
+                                 join(outcome.lossy)));
+    return;
+  }
+  const std::string where = outcome.diverged ? describe(outcome.first) : note_of(outcome);
+  report.failed(
+      check, fmt::format("{}; {}", verdict_of(outcome), where),
+      "meshwright plan --program lists what runs; meshwright verify says more of a script "
+      "with this plan");
+}
+
+void check_books(const std::string& check, Experiment experiment, KitReport& report) {
+  experiment.log.clear();
+  const Reports first = train_once(experiment), second = train_once(experiment);
+  const std::string predicted = unlike_predicted(experiment, first.back());
+  if (predicted.empty()) {
+    report.ok("bytes and memory as predicted, " + check);
+  } else {
+    report.failed("bytes and memory as predicted, " + check, predicted,
+                  "what is sent and allocated must be what is declared: cost() of a hook or an op, "
+                  "the states of an optimizer");
+  }
+  const auto unlike = std::find_if(first.begin(), first.end(), [&](const StepReport& step) {
+    const double again = second.at(static_cast<std::size_t>(step.step)).loss;
+    return again != step.loss && !(std::isnan(again) && std::isnan(step.loss));
+  });
+  if (unlike == first.end()) {
+    report.ok("a second run has the same losses, " + check);
+  } else {
+    report.failed(
+        "a second run has the same losses, " + check,
+        fmt::format("step {}: {}, then {}", unlike->step, unlike->loss,
+                    second.at(static_cast<std::size_t>(unlike->step)).loss),
+        "numbers that stay in members or static variables, a generator without a seed of its own, "
+        "memory that is read before it is written");
+  }
+  std::string leak;
+  for (std::size_t s = 1; s + 1 < first.size() && leak.empty(); ++s)
+    leak = kept(first[s], first[s + 1]);
+  if (leak.empty()) leak = kept(first.back(), second.back());
+  if (leak.empty()) {
+    report.ok("nothing is kept from step to step and from run to run, " + check);
+  } else {
+    report.failed("nothing is kept from step to step and from run to run, " + check, leak,
+                  "what a rank keeps longer than it must: tensors in members, static variables, "
+                  "captured by functions");
+  }
+}
+
+void check_replicas(const std::string& check, Experiment experiment, KitReport& report) {
+  experiment.log.clear();
+  experiment.check = true;
+  for (const StepReport& step : train_once(experiment)) {
+    if (std::isfinite(step.loss)) continue;
+    report.failed(check, fmt::format("the loss of step {} is {}", step.step, step.loss),
+                  "a sum that is scaled wrongly, or memory that is read before it is written");
+    return;
+  }
+  report.ok(check);
+}
+
+void check_derivative(const std::string& check, const Experiment& experiment, KitReport& report) {
+  const std::vector<Slope> found = slopes(experiment, stop_flag());
+  std::vector<const Slope*> wrong;
+  for (const Slope& slope : found) {
+    if (!slope.agrees()) wrong.push_back(&slope);
+  }
+  if (wrong.empty()) {
+    report.ok(check,
+              fmt::format("along {}{}",
+                          plural(static_cast<std::int64_t>(found.size()), "random direction"),
+                          left_out(*experiment.plan->graph)));
+    return;
+  }
+  // Backward goes from the last to the first: what is wrong last in the graph is nearest to why.
+  const Slope& last = *wrong.back();
+  report.failed(
+      check,
+      fmt::format("{} of {} slopes; the last: {}: {:.6e} by backward, {:.6e} by differences of the "
+                  "loss",
+                  wrong.size(), found.size(), join(last.parameters), last.backward,
+                  last.differences),
+      "a backward, dgrad or wgrad of the op that has this parameter, or of one between it and the "
+      "next parameter; where a gradient is meant to be no derivative, as through a rounding, the "
+      "op says so (meshwright/straight_through.h)");
+}
+
+void check_ops(const std::string& check, const Experiment& experiment, KitReport& report) {
+  const std::vector<Program>& programs = experiment.plan->programs;
+  const LemmaReport lemmas = check_lemmas(programs, prove(programs).lemmas);
+  if (!lemmas.failures.empty()) {
+    const Problem& first = lemmas.failures.front();
+    const std::size_t more = lemmas.failures.size() - 1;
+    report.failed(check, first.message + (more > 0 ? fmt::format("; and {} more", more) : ""),
+                  first.hint);
+    return;
+  }
+  std::string left;
+  for (const std::string& what : lemmas.not_checked) left += "; left out: " + what;
+  report.ok(check, fmt::format("{} tried at small sizes{}", plural(lemmas.checked, "lemma"), left));
+}
+
+void check_lossy(const std::string& check, const Experiment& experiment, KitReport& report) {
+  constexpr int steps = 16;
+  constexpr double much = 0.1;
+  if (lossy_hooks(*experiment.plan).names.empty()) return;
+  const LossyGradients lost = lossy_gradients(experiment, steps, stop_flag());
+  const std::string found = fmt::format(
+      "{:.2g} % of the sum is off after one step, {:.2g} % of the mean of {} equal steps; whether "
+      "training bears that, no check can say: compare the losses of real runs",
+      100 * lost.first, 100 * lost.mean, steps);
+  if (std::isfinite(lost.mean) && (lost.first <= much || lost.mean <= 0.98 * lost.first)) {
+    report.ok(check, found);
+    return;
+  }
+  report.failed(
+      check, found,
+      "what is left out must come later (error feedback: keep it, and add it to the next "
+      "step's gradient), or the mean of the steps is wrong too; a sum over the ranks, not "
+      "a mean, is to be left");
+}
+
+void check_priced(const Experiment& experiment, KitReport& report) {
+  const std::unique_ptr<Machine> machine = machine_of(experiment);
+  if (!machine) return;
+  const char* check = "a plan is priced for the cluster";
+  const Prediction priced = predict(*experiment.plan, *machine, experiment.threads);
+  if (priced.timed() && std::isfinite(priced.step_seconds) && priced.step_seconds > 0) {
+    report.ok(check, fmt::format("{:.3g} ms a step on {}, {} of {} needed",
+                                 1e3 * priced.step_seconds, priced.priced_for,
+                                 format_bytes(static_cast<double>(priced.memory_needed)),
+                                 format_bytes(static_cast<double>(priced.memory_limit))));
+    return;
+  }
+  report.failed(check,
+                fmt::format("a step takes {} s on {}", priced.step_seconds, priced.priced_for),
+                "rates that are 0 or missing: see docs/prediction.md and the files of clusters/");
+}
+
+void check_all_books(const std::string& mix, const Json& table, const ReadContext& context,
+                     KitReport& report) {
+  const auto each = [&](const std::string& check, const auto& body) {
+    try_experiment(check, table, context, report, body);
+  };
+  each("bytes and memory as predicted, " + mix,
+       [&](const Experiment& e) { check_books(mix, e, report); });
+  const std::string agree = "all ranks agree, " + mix;
+  each(agree, [&](const Experiment& e) { check_replicas(agree, e, report); });
+  const std::string loses = "what it loses, " + mix;
+  each(loses, [&](const Experiment& e) { check_lossy(loses, e, report); });
+}
+
+void check_mixes(const Json& experiment, const ReadContext& context, bool computes,
+                 KitReport& report) {
+  int books = 0;
+  bool derived = !computes, sound = computes;
+  for (const KitMix& mix : kit_mixes()) {
+    const auto table = beside(experiment, mix);
+    if (!table) continue;
+    const std::string equals = "equals one rank, " + mix.name;
+    const bool done = try_experiment(equals, *table, context, report,
+                                     [&](const Experiment& e) { check_equal(equals, e, report); });
+    if (done && sound) {
+      const std::string check = "ops keep what is taken for granted of them, " + mix.name;
+      const int before = report.failures();
+      try_experiment(check, *table, context, report,
+                     [&](const Experiment& e) { check_ops(check, e, report); });
+      sound = report.failures() == before;
+    }
+    if (done && !derived) {
+      derived = true;
+      const std::string check = "gradients are the loss's derivative";
+      try_experiment(check, *table, context, report,
+                     [&](const Experiment& e) { check_derivative(check, e, report); });
+    }
+    if (!done || books == 2 || (books == 1 && mix.plugin.empty())) continue;
+    ++books;
+    check_all_books(mix.name, *table, context, report);
+  }
+  if (books > 0) return;
+  const Problem* why = report.first_refusal();
+  report.failed(
+      "runs somewhere",
+      "every plan with it was refused" +
+          (why ? fmt::format(", the first with: {}", why->message) : std::string()),
+      fmt::format("{}or give a plan that it goes with: meshwright plugins test SCRIPT.lua",
+                  why && !why->hint.empty() ? why->hint + "; " : ""));
+}
+
+}  // namespace mw

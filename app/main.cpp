@@ -1,0 +1,217 @@
+// The program's entry: reads the arguments and calls the command that they name.
+// Exit codes: 0 ok, 1 run failed or verdict different, 2 usage or script error,
+// 3 plan refused, 4 some cells failed, 5 environment, 130 interrupted.
+#include <fmt/format.h>
+
+#include <unistd.h>
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <iostream>
+#include <optional>
+
+#include "app/command_line.h"
+#include "check/proved.h"
+#include "common/heap.h"
+#include "common/leave.h"
+#include "meshwright/engine/cpu.h"
+#include "meshwright/engine/interrupt.h"
+#include "meshwright/engine/plan_checks.h"
+#include "meshwright/engine/text.h"
+#include "meshwright/engine/version.h"
+#include "script/read_experiment.h"
+
+namespace mw {
+namespace {
+
+constexpr int exit_usage = 2;
+constexpr int seconds_for_first = 5;  // to say what all processes have to say
+
+// The nearest command where a word is none; empty if the words are in order.
+std::optional<Error> misspelt(const CLI::App& app, const std::vector<std::string>& words) {
+  const CLI::App* at = &app;
+  std::string path;
+  for (const std::string& word : words) {
+    std::vector<std::string> names;
+    for (const CLI::App* command : at->get_subcommands([](const CLI::App*) { return true; })) {
+      names.push_back(command->get_name());
+    }
+    if (names.empty() || word.starts_with('-')) return std::nullopt;
+    if (std::find(names.begin(), names.end(), word) == names.end()) {
+      const std::string near = did_you_mean(word, names);
+      return Error(Stage::script, "usage.command", "",
+                   fmt::format("there is no command {}", quote(path + word)),
+                   near.empty() ? "commands: " + join(names) : near);
+    }
+    at = at->get_subcommand(word);
+    path += word + " ";
+  }
+  return std::nullopt;
+}
+
+// "--steps 5" is meant as --set steps=5, if no option of the command is nearer.
+std::string hint_for_option(const std::string& given, std::vector<std::string> names) {
+  const bool sets = std::find(names.begin(), names.end(), "--set") != names.end();
+  std::vector<std::string> keys;
+  for (const Option& option : experiment_options().list())
+    if (sets) keys.push_back("--" + option.name);
+  names.insert(names.end(), keys.begin(), keys.end());
+  const std::string found = nearest(given.substr(0, given.find('=')), names);
+  if (found.empty()) return "";
+  if (std::find(keys.begin(), keys.end(), found) == keys.end())
+    return fmt::format("did you mean {}?", quote(found));
+  const std::size_t equals = given.find('=');
+  return fmt::format("a key of the experiment is set by --set {}={}", found.substr(2),
+                     equals == std::string::npos ? "…" : given.substr(equals + 1));
+}
+
+// The nearest option where the parser found one that it does not know.
+std::string hint_for(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App* at = &app;
+  std::string path;
+  while (!at->get_subcommands().empty()) {
+    at = at->get_subcommands().front();
+    path += at->get_name() + " ";
+  }
+  std::vector<std::string> names;
+  for (const CLI::Option* option : at->get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+    for (const std::string& given : app.remaining(/*recurse=*/true)) {
+      if (!given.starts_with("--")) continue;
+      std::string near = hint_for_option(given, names);
+      if (!near.empty()) return near;
+    }
+  }
+  return fmt::format("see meshwright {}--help", path);
+}
+
+// What the parser says; what it does not know as it was typed, in that order.
+std::string text_of(const CLI::App& app, const CLI::ParseError& error,
+                    const std::vector<std::string>& words) {
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr) return error.what();
+  std::vector<std::string> extra = app.remaining(/*recurse=*/true), typed;
+  for (const std::string& word : words) {
+    const auto found = std::find(extra.begin(), extra.end(), word);
+    if (found == extra.end()) continue;
+    extra.erase(found);
+    typed.push_back(word);
+  }
+  typed.insert(typed.end(), extra.begin(), extra.end());
+  return fmt::format("nothing here takes {}", join(typed, " "));
+}
+
+// Where a launcher started several processes, or several were asked for: whether this one has to do
+// with the command; if not, the exit code.
+std::optional<int> divide(const std::string& command, const Arguments& arguments, Output& output) {
+  static constexpr const char* joined[] = {"run", "verify", "compare"};
+  if (std::find(std::begin(joined), std::end(joined), command) == std::end(joined))
+    return left_to_first(command, arguments.processes) ? std::optional(0) : std::nullopt;
+  if (arguments.restarts.wanted()) {  // which are processes of their own, each time
+    left_to_first("--max-restarts", arguments.processes);
+    return std::nullopt;
+  }
+  return start_processes(arguments.processes, output);
+}
+
+// Every plan is proved before it is run or shown. The variable is for tests of what judges wrong
+// plans as they run.
+void prove_plans() {
+  if (std::getenv("MESHWRIGHT_UNPROVED") == nullptr) {
+    add_plan_check(check_proved);
+  } else {
+    std::cerr << "warning: MESHWRIGHT_UNPROVED is set: plans are not proved\n";
+  }
+}
+
+int run_main(int argc, char** argv) {
+  prove_plans();
+  CLI::App app{
+      "Meshwright composes the parallelism forms of transformer training from a Lua script.",
+      "meshwright"};
+  app.require_subcommand(1);
+  app.set_version_flag("--version", version_line());
+  Arguments arguments;
+  const auto commands = add_commands(app, arguments);
+
+  std::vector<std::string> words(argv + 1, argv + argc);
+  arguments.processes.words = words;
+  // What stands after "--" is the script's.
+  static constexpr const char* scripted[] = {"run",     "plan",   "verify", "prove",
+                                             "compare", "logits", "sweep",  "search"};
+  const auto own = std::find(words.begin(), words.end(), "--");
+  if (own != words.end() &&
+      std::find(std::begin(scripted), std::end(scripted), words.front()) != std::end(scripted)) {
+    arguments.words.assign(own + 1, words.end());
+    words.erase(own, words.end());
+  }
+  if (words.empty()) {
+    std::cerr << app.help();
+    return exit_usage;
+  }
+  if (const auto error = misspelt(app, words)) {
+    Output(std::find(words.begin(), words.end(), "--json") != words.end()).error(*error);
+    return exit_usage;
+  }
+  try {
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
+  } catch (const CLI::ParseError& error) {
+    if (is_silent_process(arguments.processes)) return error.get_exit_code() == 0 ? 0 : exit_usage;
+    if (error.get_exit_code() == 0) return app.exit(error);
+    Output(std::find(words.begin(), words.end(), "--json") != words.end())
+        .error(Error(Stage::script, "usage.option", "", text_of(app, error, words),
+                     hint_for(app, error)));
+    return exit_usage;
+  }
+
+  std::string path;
+  for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
+    at = at->get_subcommands().front();
+    path += (path.empty() ? "" : " ") + at->get_name();
+  }
+  std::optional<Output> output;
+  const bool silent = is_silent_process(arguments.processes);
+  const OnStopSay on_stop(silent ? "" : stop_words);
+  try {
+    output.emplace(arguments.json, arguments.quiet);
+    if (silent) output->mute();
+    if (const auto code = divide(path, arguments, *output)) return *code;
+    return commands.at(path)(arguments, *output);
+  } catch (const Error& error) {
+    if (!output) output.emplace(false);
+    // Where the first process fails alike it says so, and the launcher ends this one.
+    const bool alone = silent && error.exit_code() == exit_code_of(Stage::environment);
+    for (int second = 0; alone && second < seconds_for_first && !stop_requested(); ++second)
+      ::sleep(1);
+    if ((alone && !stop_requested()) || !silent) output->error(error);
+    return stop_requested() ? exit_interrupted : error.exit_code();
+  } catch (const std::exception& error) {
+    if (!output) output.emplace(false);
+    if (!silent) output->error(Error(problem_of(error)));
+    return exit_code_of(Stage::run);
+  }
+}
+
+}  // namespace
+}  // namespace mw
+
+// Threads of OpenMP that spin between their regions take cores from other ranks and programs: with
+// one busy program beside, steps of 0.13 s took 3 s on two cores. Threads that never spin are late:
+// 151 ms for 92 with nothing beside; a thousand turns give 109 and lose 8 % beside a program. The
+// library reads this once, when it is loaded: so where nobody has said how threads wait, the
+// program begins anew.
+static void wait_passively(char** argv) {
+  if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr) return;
+  if (argv[0] == nullptr || argv[1] == nullptr || argv[1][0] == '-') return;
+  ::setenv("OMP_WAIT_POLICY", "PASSIVE", 1);
+  ::setenv("GOMP_SPINCOUNT", "1000", 1);
+  ::execv("/proc/self/exe", argv);
+}
+
+int main(int argc, char** argv) {
+  wait_passively(argv);
+  mw::leave_libraries_standing();
+  mw::keep_freed_memory();
+  mw::keep_thread_limit();
+  return mw::run_main(argc, argv);
+}

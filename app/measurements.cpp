@@ -1,0 +1,375 @@
+// Collects each training step's reports from all ranks: speed, MFU, bubble, memory and bytes,
+// the rows of the run file, and whether the loss diverged.
+#include "app/measurements.h"
+
+#include <fmt/format.h>
+
+#include <unistd.h>
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+
+#include "common/process_start.h"
+#include "meshwright/engine/interrupt.h"
+#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/rank_calls.h"
+#include "meshwright/engine/text.h"
+#include "meshwright/engine/traffic.h"
+#include "predict/imbalance.h"
+#include "record/warm_up.h"
+#include "script/identity.h"
+
+namespace mw {
+double seconds_since_start() {
+  timespec now{};
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  const auto ticks = static_cast<double>(process_start(::getpid()).value_or(0));
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec) -
+         ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
+Measurements::Measurements(const Experiment& experiment, const Prediction& prediction,
+                           const RunOrigin& origin, Checkpoints* checkpoints)
+    : experiment_(experiment),
+      prediction_(prediction),
+      checkpoints_(checkpoints),
+      log_(experiment, prediction, origin, checkpoints) {
+  if (checkpoints != nullptr) take_past();
+}
+
+void Measurements::add_held_out(std::int64_t step, const HeldOut& held_out) {
+  held_out_.push_back(
+      {{"step", step},
+       {"loss", held_out.loss},
+       {"tokens", experiment_.evaluation.batches * experiment_.plan->tokens_per_step()},
+       {"seconds", held_out.seconds}});
+}
+
+double Measurements::rate_of(const StepReport& report) const {
+  return static_cast<double>(experiment_.plan_at(report.step).tokens_per_step()) / report.seconds;
+}
+
+std::string Measurements::add(const StepReport& report) {
+  at_step_ = report.step;
+  if (seconds_.empty()) startup_seconds_ = seconds_since_start() - report.seconds;
+  losses_.push_back(report.loss);
+  bubbles_.push_back(bubble_of(report));
+  norms_.push_back(report.grad_norm);
+  seconds_.push_back(report.seconds);
+  rates_.push_back(rate_of(report));
+  if (experiment_.step_plans) batches_.push_back(experiment_.plan_at(report.step).request.batch);
+  cpu_seconds_.push_back(report.cpu_seconds);
+  loads_.take(report.ranks);
+  ranks_ = report.ranks;
+  loss_scale_ = report.loss_scale;
+  if (report.left_out) skipped_.push_back(report.step);
+  log_.write(report, row_of(report), loads_);
+  std::string news = look_for_divergence(report);
+  if (report.held_out) {
+    const HeldOut& held_out = *report.held_out;
+    add_held_out(report.step, held_out);
+    news += fmt::format("{}step {}: held-out loss {:.4f}", news.empty() ? "" : "\n", report.step,
+                        held_out.loss);
+  }
+  add_metrics(report);
+  // A checkpoint is no more than what the file has.
+  report.checkpoint ? log_.flush() : log_.flush_if_due();
+  at_step_ = report.step + 1;
+  return news;
+}
+
+StepRow Measurements::row_of(const StepReport& report) const {
+  StepRow row;
+  row.step = report.step;
+  row.seconds = report.seconds;
+  row.loss = report.loss;
+  row.grad_norm = report.grad_norm;
+  row.lr = report.lr;
+  row.tokens = experiment_.plan_at(report.step).tokens_per_step();
+  row.tokens_per_second = rate_of(report);
+  row.mfu = flops_of_token() * row.tokens_per_second / prediction_.peak_flops;
+  row.bubble = bubble_of(report);
+  return row;
+}
+
+// A step that is left out for its overflow has done nothing. Where NaN ends the run, what ends it
+// has more to say.
+std::string Measurements::look_for_divergence(const StepReport& report) {
+  if (experiment_.stops_on_nan) return "";
+  const bool loss = std::isfinite(report.loss), norm = std::isfinite(report.grad_norm);
+  if (report.left_out || (loss && norm) == diverged_.empty()) return "";
+  if (loss && norm) {
+    diverged_.clear();
+    std::string news =
+        fmt::format("the loss and the gradient norm are finite again from step {} on", report.step);
+    log_.event(report.step, -1, "recovered", news);
+    return news;
+  }
+  diverged_ =
+      fmt::format("diverged: the {} is {} from step {} on", loss ? "gradient norm" : "loss",
+                  std::isnan(loss ? report.grad_norm : report.loss) ? "NaN" : "Inf", report.step);
+  log_.event(report.step, -1, "diverged", diverged_);
+  return diverged_ + "; Ctrl-C ends the run, check = true says where it begins";
+}
+
+void Measurements::started_again(const Attempt& attempt) {
+  restarts_ = attempt.restart();
+  if (restarts_ > 0) log_.event(at_step_, -1, "restarted", attempt.text());
+}
+
+void Measurements::keep_places(const std::vector<RankPlace>& places) {
+  places_ = Json::array();
+  const auto call = [](const RankPlace::Call& c) {
+    return c.axis.empty()
+               ? Json()
+               : Json{{"axis", c.axis}, {"op", c.op}, {"label", c.label}, {"phase", c.phase}};
+  };
+  for (const RankPlace& place : places) {
+    log_.event(at_step_, place.rank, "rank", comm::text_of(place));
+    places_.push_back({{"rank", place.rank},
+                       {"state", name_of(place.state)},
+                       {"done", place.done},
+                       {"last", call(place.last)},
+                       {"in", call(place.waits)},
+                       {"seconds", place.seconds}});
+  }
+}
+
+void Measurements::stopped_diverging(const RankFailed& why) {
+  diverged_ = "diverged: " + why.problems().front().message;
+  log_.event(at_step_ - 1, why.rank(), "diverged", diverged_);
+}
+
+// What `observe` is told.
+Json Measurements::facts_of(const StepReport& report) const {
+  Json facts = {{"loss", report.loss},
+                {"grad_norm", report.grad_norm},
+                {"lr", report.lr},
+                {"tokens", experiment_.plan_at(report.step).tokens_per_step()},
+                {"seconds", report.seconds}};
+  if (report.held_out) facts["held_out_loss"] = report.held_out->loss;
+  return facts;
+}
+
+void Measurements::add_metrics(const StepReport& report) {
+  const std::int64_t step = report.step;
+  const Json given = experiment_.observe ? experiment_.observe(step, facts_of(report)) : Json();
+  std::vector<std::pair<std::string, double>> metrics;
+  if (experiment_.loss_scale) {
+    metrics.emplace_back("loss_scale", report.loss_scale);
+    metrics.emplace_back("skipped", report.left_out ? 1 : 0);
+  }
+  if (report.held_out) metrics.emplace_back("held_out_loss", report.held_out->loss);
+  const auto own = static_cast<std::ptrdiff_t>(metrics.size());
+  if (given.is_object()) {
+    for (const auto& [name, value] : given.items()) {
+      if (name.starts_with('$')) continue;
+      if (name == "stop" && value.is_boolean()) {
+        end_ = value.get<bool>();
+        continue;
+      }
+      if (!value.is_number()) {
+        throw Error(Stage::run, "function.result", "observe",
+                    fmt::format("observe({}) returned {} = {}, which is no number", step, name,
+                                json_text(value)),
+                    "return { name = number }");
+      }
+      if (std::any_of(metrics.begin(), metrics.begin() + own,
+                      [&, name = name](const auto& metric) { return metric.first == name; })) {
+        throw Error(
+            Stage::run, "function.result", "observe",
+            fmt::format("observe({}) returned {}, which the run records itself", step, name),
+            "give it another name");
+      }
+      metrics.emplace_back(name, value.get<double>());
+    }
+  } else if (!given.is_null()) {
+    throw Error(Stage::run, "function.result", "observe",
+                fmt::format("observe({}) returned {}", step, json_text(given)),
+                "return { name = number }, or nothing");
+  }
+  if (!metrics.empty()) log_.add_series(step, metrics);
+}
+
+RunStatus Measurements::conclude(bool interrupted) {
+  if (interrupted) {
+    const std::string by = stop_signal();
+    reason_ = fmt::format("interrupted{} after {} of {}", by.empty() ? "" : " by " + by,
+                          losses_.size(), plural(experiment_.steps, "step"));
+    log_.event(at_step_ - 1, -1, "interrupted", reason_);
+  } else {
+    if (end_ && at_step_ < experiment_.steps) {
+      reason_ = fmt::format("stopped by observe after step {}", at_step_ - 1);
+      log_.event(at_step_ - 1, -1, "stopped", reason_);
+    }
+    if (!diverged_.empty()) reason_ = diverged_;
+  }
+  if (interrupted) return RunStatus::interrupted;
+  if (!diverged_.empty()) return RunStatus::failed;
+  if (written_.empty() || written_.back().news.failed.empty()) return RunStatus::done;
+  reason_ = fmt::format("the checkpoint at its end is missing: {}", written_.back().news.failed);
+  log_.event(at_step_ - 1, -1, "failed", reason_);
+  return RunStatus::failed;
+}
+
+void Measurements::close(RunStatus status, const Json& result) {
+  log_.set_result(result);
+  log_.finish(status, reason_);
+}
+
+std::string Measurements::fail(RunStatus status, int rank, const std::string& why,
+                               const std::function<Json()>& result) {
+  reason_ = why;
+  log_.set_result(result());
+  log_.event(at_step_, rank, name_of(status), why);
+  return log_.end_badly(status, why);
+}
+
+double Measurements::step_seconds() const {
+  return median_after_warm_up(seconds_);
+}
+
+double Measurements::tokens_per_second() const {
+  return median_after_warm_up(rates_);
+}
+
+std::int64_t Measurements::peak_bytes() const {
+  std::int64_t peak = 0;
+  for (const RankReport& rank : ranks_) peak = std::max(peak, rank.peak_bytes);
+  return peak;
+}
+
+double Measurements::mfu() const {
+  return flops_of_token() * tokens_per_second() / prediction_.peak_flops;
+}
+
+// Model flops of one token; they are the same in steps of smaller batches.
+double Measurements::flops_of_token() const {
+  return prediction_.flops_per_step / static_cast<double>(experiment_.plan->tokens_per_step());
+}
+
+std::map<CommunicationKey, CommunicationUse> Measurements::communication_use() const {
+  Traffic most;
+  for (const RankReport& rank : ranks_) take_most(most, rank.communication);
+  return most;
+}
+
+// The part of all ranks' time in the step in which they waited for another stage's work: in
+// receives, and before the totals, at which all meet.
+double Measurements::bubble_of(const StepReport& report) const {
+  if (experiment_.plan->stages() == 1) return 0;  // no other stage to wait for
+  double idle = 0, all = 0;
+  for (const RankReport& rank : report.ranks) {
+    const Program& program = experiment_.plan_at(report.step).program_of(rank.rank);
+    for (const RunTime& run : rank.runs) {
+      const Segment& segment = program.segments.at(static_cast<std::size_t>(run.segment));
+      const bool totals = !segment.code.empty() && segment.code.back().code == Code::totals;
+      if (segment.kind == SegmentKind::receive || totals) idle += run.end - run.start;
+    }
+    if (!rank.runs.empty()) all += rank.runs.back().end - rank.runs.front().start;
+  }
+  return all > 0 ? idle / all : 0;
+}
+
+double Measurements::bubble_fraction() const {
+  return median_after_warm_up(bubbles_);
+}
+
+std::int64_t Measurements::memory_peak(Category category) const {
+  std::int64_t peak = 0;
+  for (const RankReport& rank : ranks_) {
+    peak = std::max(peak, rank.memory[static_cast<int>(category)].peak);
+  }
+  return peak;
+}
+
+std::string Measurements::check_text() const {
+  if (check_.steps == 0) return "";
+  const double own = check_.seconds / static_cast<double>(check_.steps);
+  std::string text = fmt::format(
+      "  check: of {} tensors a step all lie as the plan says and are finite, {} are equal on "
+      "their "
+      "replicas; {:.1f} ms of a rank's step ({:.0f} %)\n",
+      check_.tensors / check_.steps, check_.replicas / check_.steps, 1e3 * own,
+      100 * own / step_seconds());
+  if (!check_.unused.empty())
+    text += fmt::format("  without a gradient in any step: {}\n", join(check_.unused));
+  return text;
+}
+
+Json Measurements::memory() const {
+  Json memory = Json::object();
+  for (int c = 0; c < category_count; ++c) {
+    const auto category = static_cast<Category>(c);
+    memory[name_of(category)] = memory_peak(category);
+  }
+  return memory;
+}
+
+Json Measurements::communication() const {
+  Json list = Json::array();
+  for (const auto& [key, use] : communication_use()) {
+    list.push_back({{"axis", key.axis},
+                    {"op", key.op},
+                    {"phase", key.phase},
+                    {"calls", use.calls},
+                    {"bytes", use.bytes},
+                    {"seconds", use.seconds}});
+  }
+  return list;
+}
+
+Json Measurements::result(RunStatus status) const {
+  const Plan& plan = *experiment_.plan;
+  Json result;
+  result["status"] = name_of(status);
+  result["reason"] = reason_.empty() ? Json() : Json(reason_);
+  result["plan"] = plan.mix();
+  result["plan_hash"] = plan.hash();
+  result.update(identity_of(experiment_));
+  result["ranks"] = plan.ranks();
+  result["steps"] = losses_.size();
+  result["losses"] = losses_;
+  if (!batches_.empty()) result["batches"] = batches_;
+  result["grad_norms"] = norms_;
+  result["step_seconds"] = step_seconds();
+  result["tokens_per_second"] = tokens_per_second();
+  result["cpu_seconds_per_step"] = median_after_warm_up(cpu_seconds_);
+  result["mfu"] = mfu();
+  result["bubble_fraction"] = bubble_fraction();
+  result["startup_seconds"] = startup_seconds_;
+  result["peak_bytes"] = peak_bytes();
+  result["memory"] = memory();
+  result["communication"] = communication();
+  if (experiment_.evaluation.data) {
+    result["held_out"] = held_out_;
+    result["held_out_loss"] = held_out_.empty() ? Json() : held_out_.back()["loss"];
+  }
+  if (experiment_.loss_scale) {
+    result["loss_scale"] = loss_scale_;
+    result["skipped_steps"] = skipped_;
+  }
+  add_checkpoints(result);
+  if (!loads_.empty()) {
+    result["experts"] = loads_.to_json();
+    // Below the mean where a limited capacity is not filled: no rank is the fullest by that.
+    const double imbalance = loads_.most_rows_share() * plan.imbalance.factor;
+    if (imbalance >= 1) result["experts"]["rank_imbalance"] = imbalance;
+    const std::string note = rows_note(plan, loads_.most_rows_share());
+    if (!note.empty()) result["experts"]["note"] = note;
+  }
+  if (check_.steps > 0) {
+    result["check"] = {{"tensors", check_.tensors},
+                       {"replicas", check_.replicas},
+                       {"seconds_per_step", check_.seconds / static_cast<double>(check_.steps)},
+                       {"unused", check_.unused}};
+  }
+  result["predicted"] = prediction_.to_json();
+  if (restarts_ > 0) result["restarts"] = restarts_;
+  if (!places_.is_null()) result["last_collectives"] = places_;
+  result["log"] = experiment_.log.empty() ? Json() : Json(experiment_.log);
+  if (!experiment_.folder.empty()) result["folder"] = experiment_.folder;
+  return result;
+}
+
+}  // namespace mw

@@ -1,0 +1,113 @@
+// Writes results and text to stdout, notes and errors to stderr, always whole lines; with
+// --json, stdout has one object a line.
+#include "app/output.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+
+#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/text.h"
+
+namespace mw {
+namespace {
+
+// Complete lines only: a reader never sees half an object.
+void write_all(int file, const std::string& text) {
+  std::size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t written = ::write(file, text.data() + done, text.size() - done);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;  // a closed pipe: nobody listens any more
+    done += static_cast<std::size_t>(written);
+  }
+}
+
+std::string with_newline(const std::string& text) {
+  return text.empty() || text.back() == '\n' ? text : text + '\n';
+}
+
+// Names in run files, scripts and plugins are foreign text: none of it commands a terminal.
+std::string for_people(const std::string& text) {
+  return with_newline(readable(text));
+}
+
+}  // namespace
+
+Output::Output(bool json, bool quiet) : json_(json), quiet_(quiet) {
+  const char* no_colour = std::getenv("NO_COLOR");
+  colour_ = ::isatty(STDERR_FILENO) != 0 && (no_colour == nullptr || *no_colour == '\0');
+  if (json_) keep_stdout();
+}
+
+void Output::keep_stdout() {
+  if (lines_ != STDOUT_FILENO) return;
+  std::fflush(stdout);
+  lines_ = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+  if (lines_ < 0 || ::dup2(STDERR_FILENO, STDOUT_FILENO) < 0) {
+    throw Error(Stage::environment, "output.closed", "",
+                json_ ? "--json: stdout is closed" : "stdout is closed",
+                json_ ? "leave stdout open, or leave out --json" : "leave stdout open");
+  }
+}
+
+void Output::mute() {
+  muted_ = quiet_ = true;
+  std::fflush(stdout);
+  const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+  if (nowhere < 0) return;
+  ::dup2(nowhere, STDOUT_FILENO);
+  ::close(nowhere);
+}
+
+void Output::give_stdout_back() {
+  if (lines_ == STDOUT_FILENO) return;
+  std::fflush(stdout);
+  ::dup2(lines_, STDOUT_FILENO);
+  ::close(lines_);
+  lines_ = STDOUT_FILENO;
+}
+
+void Output::result(const Json& object) {
+  if (!json_ || muted_) return;
+  Json line = object;
+  if (line.is_object()) line.erase("text");
+  write_all(lines_, json_text(line) + '\n');
+}
+
+void Output::text(const std::string& text) {
+  if (quiet_) return;
+  std::fflush(stdout);
+  write_all(STDOUT_FILENO, for_people(text));
+}
+
+void Output::document(const std::string& text) {
+  if (muted_) return;
+  std::fflush(stdout);
+  const int file = json_ ? STDERR_FILENO : lines_;
+  write_all(file, ::isatty(file) != 0 ? for_people(text) : with_newline(text));
+}
+
+void Output::note(const std::string& text) {
+  if (quiet_) return;
+  write_all(STDERR_FILENO, for_people(text));
+}
+
+void Output::error(const Error& error) {
+  std::fflush(stdout);
+  std::string text;
+  for (const Problem& problem : error.problems()) {
+    text += colour_ ? "\033[1;31merror:\033[0m " : "error: ";
+    text += readable(problem.text()) + '\n';
+    if (!problem.hint.empty()) text += "       " + readable(problem.hint) + '\n';
+    Json line = json_of(problem);
+    line["kind"] = "error";
+    result(line);
+  }
+  write_all(STDERR_FILENO, with_newline(text));
+}
+
+}  // namespace mw

@@ -1,0 +1,172 @@
+// `meshwright plugins new NAME --kind KIND`: writes the folder of a plugin that builds and passes
+// its test at once, from the templates that lie beside the program.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+
+#include "app/commands.h"
+#include "common/whole_file.h"
+#include "lua/script.h"
+#include "meshwright/engine/text.h"
+
+namespace mw {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::size_t longest_name = 60;
+
+// "my_tp" -> "MyTp".
+std::string camel(const std::string& name) {
+  std::string text;
+  bool first = true;
+  for (const char c : name) {
+    if (c != '_')
+      text += first ? static_cast<char>(std::toupper(static_cast<unsigned char>(c))) : c;
+    first = c == '_';
+  }
+  return text;
+}
+
+// A variable of scripts, a file, and part of a class's name.
+void check_new_name(const std::string& name) {
+  static const std::set<std::string> words = {
+      "and",      "break", "do",   "else",  "elseif", "end",   "false", "for",
+      "function", "goto",  "if",   "local", "in",     "not",   "nil",   "or",
+      "repeat",   "mw",    "then", "true",  "until",  "while", "return"};
+  const auto may = [](unsigned char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+  };
+  if (!name.empty() && name.size() <= longest_name && name[0] >= 'a' && name[0] <= 'z' &&
+      std::all_of(name.begin(), name.end(), may) && !words.contains(name))
+    return;
+  throw Error(
+      Stage::script, "kit.name", "",
+      fmt::format("{} cannot be the name of a plugin: scripts have it as a variable", quote(name)),
+      fmt::format("use a lower-case letter, then letters, digits and \"_\", {} at most",
+                  longest_name));
+}
+
+void check_not_taken(const std::string& name, PluginRegistry& plugins) {
+  const std::vector<std::string> there = plugins.names();
+  bool taken = std::find(there.begin(), there.end(), name) != there.end();
+  for (auto kind = Kind::strategy; kind <= last_kind;
+       kind = static_cast<Kind>(static_cast<std::uint32_t>(kind) + 1)) {
+    for (const Registration* one : plugins.all(kind)) taken = taken || one->name == name;
+  }
+  if (!taken) return;
+  throw Error(Stage::script, "plugin.taken", "", fmt::format("{} is there already", quote(name)),
+              "choose another name; meshwright plugins list has those that are taken");
+}
+
+// The kinds of which there are templates; those in Lua have a folder KIND-lua.
+std::vector<std::string> template_kinds(const fs::path& templates, bool lua) {
+  std::vector<std::string> kinds;
+  std::error_code error;
+  for (fs::directory_iterator entry(templates, error), end; !error && entry != end;
+       entry.increment(error)) {
+    std::string name = entry->path().filename().string();
+    if (name.starts_with("common") || name.ends_with("-lua") != lua) continue;
+    kinds.push_back(lua ? name.substr(0, name.size() - 4) : name);
+  }
+  std::sort(kinds.begin(), kinds.end());
+  return kinds;
+}
+
+void check_new_kind(const std::string& kind, const fs::path& templates, bool lua) {
+  const std::vector<std::string> kinds = template_kinds(templates, lua);
+  if (std::find(kinds.begin(), kinds.end(), kind) != kinds.end()) return;
+  if (kinds.empty()) {
+    throw Error(Stage::environment, "kit.templates", "",
+                fmt::format("there are no templates in {}", templates.string()),
+                "build or install again");
+  }
+  const std::vector<std::string> all = template_kinds(templates, false);
+  if (lua && std::find(all.begin(), all.end(), kind) != all.end()) {
+    throw Error(
+        Stage::script, "kit.kind", "",
+        fmt::format("a script cannot bring a thing of the kind {}", quote(kind)),
+        fmt::format("leave --lua out: it is written in C++; in Lua there are {}", join(kinds)));
+  }
+  const std::string near = did_you_mean(kind, kinds);
+  throw Error(Stage::script, "kit.kind", "", fmt::format("there is no kind {}", quote(kind)),
+              near.empty() ? "kinds: " + join(kinds) : near);
+}
+
+std::string filled(std::string text, const std::map<std::string, std::string>& values) {
+  for (const auto& [name, value] : values) {
+    const std::string mark = "@" + name + "@";
+    for (std::size_t at = 0; (at = text.find(mark, at)) != std::string::npos; at += value.size())
+      text.replace(at, mark.size(), value);
+  }
+  return text;
+}
+
+// Writes what a folder of templates has; adds the names of the files to `written`.
+void copy_templates(const fs::path& from, const fs::path& to,
+                    const std::map<std::string, std::string>& values,
+                    std::set<std::string>& written) {
+  for (const auto& entry : fs::directory_iterator(from)) {
+    std::string name = entry.path().filename().string();
+    if (name.starts_with("NAME")) name.replace(0, 4, values.at("NAME"));
+    if (name == "gitignore") name = ".gitignore";
+    const std::optional<std::string> text = whole_file(entry.path());
+    std::ofstream out(to / name);
+    out << filled(text.value_or(""), values);
+    out.close();
+    if (!text || !out) {
+      throw Error(Stage::script, "file.write", "",
+                  fmt::format("{}: cannot write it: the disk is full, or a template is unreadable",
+                              (to / name).string()),
+                  "name a file in a folder that you may write to");
+    }
+    if (name.ends_with(".sh")) {
+      fs::permissions(to / name,
+                      fs::perms::owner_exec | fs::perms::group_exec | fs::perms::others_exec,
+                      fs::perm_options::add);
+    }
+    if (name[0] != '.') written.insert(name);
+  }
+}
+
+}  // namespace
+
+int new_plugin(const NewPluginArguments& arguments, PluginRegistry& plugins, Output& output) {
+  const std::string& name = arguments.name;
+  const fs::path share = lua_library().parent_path(), templates = share / "templates";
+  check_new_name(name);
+  check_new_kind(arguments.kind, templates, arguments.lua);
+  check_not_taken(name, plugins);
+  const fs::path folder = name;
+  std::error_code error;
+  if (fs::exists(fs::symlink_status(folder, error))) {
+    throw Error(Stage::script, "kit.folder", "", fmt::format("{} is there already", quote(name)),
+                "choose another name, or go to another folder");
+  }
+  if (!fs::create_directory(folder, error)) {
+    throw Error(Stage::script, "kit.folder", "",
+                fmt::format("cannot make the folder {}: {}", quote(name), error.message()),
+                "go to a folder that you may write to");
+  }
+  const std::map<std::string, std::string> values = {
+      {"NAME", name},
+      {"CLASS", camel(name) + camel(arguments.kind)},
+      {"PREFIX", share.parent_path().parent_path().string()}};
+  const std::string end = arguments.lua ? "-lua" : "";
+  std::set<std::string> written;  // a kind's own file takes the place of the common one
+  for (const std::string& from : {"common" + end, arguments.kind + end})
+    copy_templates(templates / from, folder, values, written);
+  const std::vector<std::string> files(written.begin(), written.end());
+  output.result({{"kind", "new"}, {"name", name}, {"of", arguments.kind}, {"files", files}});
+  if (!output.json()) {
+    output.text(fmt::format("wrote {}/: {}\nnext: {}/test.sh {}", name, join(files), name,
+                            arguments.lua ? "tests it" : "builds it and tests it"));
+  }
+  return 0;
+}
+
+}  // namespace mw

@@ -1,0 +1,147 @@
+// mw.prove: the programs of a plan, or of each of its steps' plans, compute what one rank would; or
+// the instruction at which that fails.
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+
+#include "app/verbs.h"
+#include "check/lemmas.h"
+#include "check/proved.h"
+#include "meshwright/engine/text.h"
+#include "script/identity.h"
+
+namespace mw {
+namespace {
+
+Json json_of(const Lemma& lemma, const Graph& graph) {
+  return {{"kind", lemma.kind},
+          {"op", graph.ops().at(static_cast<std::size_t>(lemma.op)).name},
+          {"piece", name_of(lemma.piece)},
+          {"cut", lemma.cut},
+          {"follow", lemma.follow},
+          {"carried", lemma.carried},
+          {"ring", lemma.ring}};
+}
+
+// Numbers that do not apply are null.
+Json json_of(const Refusal& refusal) {
+  const auto number = [](int n) { return n < 0 ? Json() : Json(n); };
+  Json axes = Json::array();
+  for (const AxisDifference& axis : refusal.axes)
+    axes.push_back({{"axis", axis.axis}, {"needed", axis.needed}, {"found", axis.found}});
+  return {{"code", refusal.code},
+          {"key", refusal.key},
+          {"stage", number(refusal.stage)},
+          {"segment", number(refusal.segment)},
+          {"run", number(refusal.run)},
+          {"microbatch", number(refusal.microbatch)},
+          {"instruction", number(refusal.instruction)},
+          {"ring_step", number(refusal.ring_step)},
+          {"slot", number(refusal.slot)},
+          {"where", refusal.where},
+          {"listed", refusal.listed},
+          {"message", refusal.message},
+          {"axes", axes},
+          {"written", refusal.written},
+          {"by", refusal.by},
+          {"missing", refusal.missing},
+          {"twice", refusal.twice},
+          {"mend", refusal.mend}};
+}
+
+// A lemma that does not hold, as what the plan is refused for.
+Refusal refusal_of(const Problem& failure) {
+  Refusal refusal;
+  refusal.code = failure.code;
+  refusal.key = failure.key;
+  refusal.message = failure.message;
+  refusal.mend = failure.hint;
+  return refusal;
+}
+
+struct Found {
+  Proof proof;
+  LemmaReport lemmas;
+  const Plan* plan = nullptr;
+  bool right() const { return proof.proved() && lemmas.failures.empty(); }
+};
+
+Found found_of(const Plan& plan, bool strict) {
+  Found found{prove_plan(plan, {strict}), {}, &plan};
+  if (found.proof.proved()) found.lemmas = check_lemmas(plan.programs, found.proof.lemmas);
+  return found;
+}
+
+// Where the steps of an experiment have different plans, this is the proof of the first one that is
+// refused, or else of the one with the most instructions.
+Found found_of(const Experiment& experiment, bool strict) {
+  if (!experiment.step_plans) return found_of(*experiment.plan, strict);
+  Found most;
+  for (const auto& plan : experiment.step_plans->plans) {
+    Found found = found_of(*plan, strict);
+    const bool right = found.right();
+    if (!right || most.plan == nullptr || found.proof.rules > most.proof.rules)
+      most = std::move(found);
+    if (!right) break;
+  }
+  return most;
+}
+
+// The proof, the lemmas, and which plan it is about.
+std::string text_of(const Found& found, const Experiment& experiment) {
+  const LemmaReport& lemmas = found.lemmas;
+  std::string text;
+  for (const Problem& failure : lemmas.failures)
+    text += fmt::format("refused: {}\n", failure.text());
+  text += (text.empty() ? "" : "  but for this ") + found.proof.text();
+  if (text.back() != '\n') text += '\n';
+  if (lemmas.checked > 0)
+    text += fmt::format("  {} at small sizes in {:.2f} s of what that takes for granted of ops\n",
+                        plural(lemmas.checked, "check"), lemmas.seconds);
+  for (const std::string& left : lemmas.not_checked) text += fmt::format("  not tried: {}\n", left);
+  if (!experiment.step_plans) return text;
+  const auto count = static_cast<std::int64_t>(experiment.step_plans->plans.size());
+  return text + fmt::format("  of its steps' {}, {}\n", plural(count, "plan"),
+                            found.right() ? "each by itself; this is the one of most instructions"
+                                          : "this is the first that is refused");
+}
+
+}  // namespace
+
+Json run_prove(const Experiment& experiment, bool strict) {
+  const Found found = found_of(experiment, strict);
+  const Proof& proof = found.proof;
+  Json result = {{"kind", "prove"}, {"status", "done"}};
+  result["verdict"] = found.right() ? "proved" : "refused";
+  result["plan"] = found.plan->mix();
+  result["plan_hash"] = found.plan->hash();
+  result.update(identity_of(experiment));
+  result["ranks"] = found.plan->ranks();
+  result["stages"] = proof.stages;
+  result["parameters"] = proof.parameters;
+  result["microbatches"] = proof.microbatches;
+  result["instructions"] = proof.instructions;
+  result["runs"] = proof.runs;
+  result["rules"] = proof.rules;
+  result["seconds"] = proof.seconds;
+  result["strict"] = strict;
+  result["lemmas"] = proof.lemmas.size();
+  result["lemmas_tried"] = found.lemmas.checked;
+  result["lemma_seconds"] = found.lemmas.seconds;
+  result["lemma_kinds"] = Json::array();
+  for (const Lemma& lemma : proof.lemmas)
+    result["lemma_kinds"].push_back(json_of(lemma, *found.plan->graph));
+  std::vector<std::string> notes = proof.notes;
+  notes.insert(notes.end(), found.lemmas.not_checked.begin(), found.lemmas.not_checked.end());
+  result["notes"] = notes;
+  result["refusals"] = Json::array();
+  for (const Refusal& refusal : proof.refusals) result["refusals"].push_back(json_of(refusal));
+  for (const Problem& failure : found.lemmas.failures)
+    result["refusals"].push_back(json_of(refusal_of(failure)));
+  if (experiment.step_plans) result["plans"] = experiment.step_plans->plans.size();
+  result["text"] = text_of(found, experiment);
+  return result;
+}
+
+}  // namespace mw

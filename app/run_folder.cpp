@@ -1,0 +1,94 @@
+// Writes the files of a run folder, each whole or not at all.
+#include "app/run_folder.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+
+#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/new_file.h"
+#include "meshwright/error.h"
+
+namespace mw {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* files_of_folder[] = {"script.lua",   "experiment.json", "plan.txt",
+                                           "machine.json", "output.txt",      "result.json"};
+
+[[noreturn]] void fail(const fs::path& file, int reason) {
+  throw Error(Stage::run, "file.write", "log",
+              fmt::format("{}: cannot write it: {}", file.string(),
+                          std::generic_category().message(reason)),
+              "name a folder that you may write to");
+}
+
+void write_file(const fs::path& file, const std::string& text) {
+  if (const int reason = replace_whole(file, text); reason != 0) fail(file, reason);
+}
+
+bool is_stderr(const fs::path& file) {
+  struct stat own {
+  }, other{};
+  return ::fstat(STDERR_FILENO, &own) == 0 && ::stat(file.c_str(), &other) == 0 &&
+         own.st_dev == other.st_dev && own.st_ino == other.st_ino;
+}
+
+}  // namespace
+
+void RunFolder::check(const Experiment& experiment) {
+  if (experiment.folder.empty() || experiment.overwrite) return;
+  const fs::path folder(experiment.folder);
+  std::error_code error;
+  if (fs::exists(experiment.log, error)) return;  // a run's: whose, is seen by its file
+  for (const char* name : files_of_folder) {
+    if (!fs::exists(folder / name, error)) continue;
+    throw Error(Stage::options, "log.foreign", "log",
+                fmt::format("log: cannot write the run folder {}: {} is there, and no run file",
+                            experiment.folder, name),
+                "name another folder, or write overwrite = true");
+  }
+}
+
+RunFolder::RunFolder(const Experiment& experiment, const RunOrigin& origin, const std::string& plan)
+    : folder_(experiment.folder) {
+  if (folder_.empty()) return;
+  const fs::path folder(folder_);
+  std::error_code ignored;
+  fs::remove(folder / "result.json", ignored);
+  write_file(folder / "script.lua", origin.script);
+  write_file(folder / "experiment.json", json_text(experiment.resolved, 1) + "\n");
+  write_file(folder / "plan.txt", plan);
+  write_file(folder / "machine.json", json_text(origin.machine, 1) + "\n");
+  if (is_stderr(folder / "output.txt")) return;  // all that is said goes there already
+  const bool goes_on = experiment.goes_on && fs::exists(folder / "output.txt", ignored);
+  if (!goes_on) write_file(folder / "output.txt", "");
+  said_ = std::fopen((folder / "output.txt").c_str(), "ae");
+  if (said_ == nullptr) fail(folder / "output.txt", errno);
+}
+
+RunFolder::~RunFolder() {
+  if (said_ != nullptr) std::fclose(said_);
+}
+
+void RunFolder::say(const std::string& text) {
+  if (said_ == nullptr || text.empty()) return;
+  std::fputs(text.c_str(), said_);
+  if (text.back() != '\n') std::fputc('\n', said_);
+  std::fflush(said_);
+}
+
+void RunFolder::finish(const Json& result) {
+  if (folder_.empty()) return;
+  Json line = result;
+  line.erase("text");
+  write_file(fs::path(folder_) / "result.json", json_text(line) + "\n");
+}
+
+}  // namespace mw

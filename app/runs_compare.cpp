@@ -1,0 +1,310 @@
+// `meshwright runs compare`: in what experiments differ, and their results beside each other.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "app/commands.h"
+#include "app/runs_rows.h"
+#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/text.h"
+#include "record/run_result.h"
+
+namespace mw {
+namespace {
+
+constexpr std::size_t most_columns = 5;  // of runs; more are rows
+
+// A line of the comparison: what each run has.
+struct Compared {
+  std::string key;
+  std::vector<Json> values;  // null: the run has none
+};
+
+// What tells runs apart and decides nothing about them.
+bool names_a_run(const std::string& key) {
+  static const std::set<std::string> names = {"name", "log", "overwrite", "mix", "force"};
+  return names.count(key.substr(0, key.find_first_of(".["))) > 0;
+}
+
+std::string plugins_of(const Json& experiment) {
+  std::string names;
+  if (!experiment.contains("plan") || !experiment["plan"].is_array()) return names;
+  for (const Json& entry : experiment["plan"])
+    names += (entry.is_object() ? entry.value("plugin", "") : "") + " ";
+  return names;
+}
+
+// Keys in which not all are alike. Where the plans have other strategies, their options have
+// nothing to do with each other: the mix stands for all.
+std::vector<Compared> differences(const std::vector<RunRow>& rows) {
+  std::set<std::string> plugins;
+  for (const RunRow& row : rows) plugins.insert(plugins_of(row.fields["experiment"]));
+  const bool other_plans = plugins.size() > 1;
+  std::vector<std::string> order;
+  std::map<std::string, std::vector<Json>> values;
+  const auto put = [&](const std::string& key, std::size_t run, const Json& value) {
+    auto [at, fresh] = values.try_emplace(key, rows.size());
+    if (fresh) order.push_back(key);
+    at->second[run] = value;
+  };
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    if (other_plans) put("mix", r, rows[r].fields["mix"]);
+    for (const auto& [key, value] : leaves(rows[r].fields["experiment"])) {
+      if (names_a_run(key) || (other_plans && key.starts_with("plan["))) continue;
+      put(key, r, value);
+    }
+    for (const auto& [key, value] : rows[r].entry.values) put("sweep: " + key, r, value);
+  }
+  std::vector<Compared> differing;
+  for (const std::string& key : order) {
+    const std::vector<Json>& each = values[key];
+    if (std::any_of(each.begin(), each.end(), [&](const Json& v) { return v != each.front(); }))
+      differing.push_back({key, each});
+  }
+  return differing;
+}
+
+struct Measured {
+  std::vector<std::int64_t> steps;
+  std::vector<double> losses;
+  std::map<std::string, double> bytes;  // of a rank and step, by axis
+  Json memory;
+};
+
+Measured measured_of(const RunRow& row) {
+  Measured measured;
+  if (!row.entry.readable()) return measured;
+  RunReader reader(row.entry.path);
+  const Json result = run_result(reader, row.entry);
+  const Table steps = reader.table("steps");
+  measured.steps = steps.integers("step");
+  measured.losses = steps.numbers("loss");
+  for (const Json& use : result.at("communication"))
+    measured.bytes[use.at("axis").get<std::string>()] += use.at("bytes").get<double>();
+  measured.memory = result.at("memory");
+  return measured;
+}
+
+// The last step that all have; -1 if there is none.
+std::int64_t common_step(const std::vector<Measured>& runs) {
+  std::int64_t step = -1;
+  bool first = true;
+  for (const Measured& run : runs) {
+    const std::int64_t last = run.steps.empty() ? -1 : run.steps.back();
+    step = first ? last : std::min(step, last);
+    first = false;
+  }
+  return step;
+}
+
+std::vector<Compared> results_of(const std::vector<RunRow>& rows) {
+  std::vector<Measured> measured;
+  for (const RunRow& row : rows) {
+    try {
+      measured.push_back(measured_of(row));
+    } catch (const std::exception&) {  // a table that is broken: the list of runs says more
+      measured.emplace_back();
+    }
+  }
+  std::vector<Compared> results;
+  const auto field = [&](const std::string& name) {
+    Compared line{name, {}};
+    for (const RunRow& row : rows) line.values.push_back(row.fields[name]);
+    const bool any = std::any_of(line.values.begin(), line.values.end(),
+                                 [](const Json& value) { return !value.is_null(); });
+    if (any) results.push_back(std::move(line));
+  };
+  field("status");
+  field("ranks");
+  field("steps");
+  // Of runs of other lengths the last losses say nothing about the runs.
+  if (const std::int64_t step = common_step(measured); step >= 0) {
+    Compared line{fmt::format("loss at step {}", step), {}};
+    for (const Measured& run : measured) {
+      const auto at = std::find(run.steps.begin(), run.steps.end(), step);
+      line.values.push_back(
+          at == run.steps.end()
+              ? Json()
+              : Json(run.losses[static_cast<std::size_t>(at - run.steps.begin())]));
+    }
+    results.push_back(std::move(line));
+  }
+  for (const char* name : {"step_seconds", "tokens_per_second", "cpu_seconds_per_step", "mfu",
+                           "bubble_fraction", "peak_bytes"})
+    field(name);
+  std::set<std::string> categories, axes;
+  for (const Measured& run : measured) {
+    for (const auto& [axis, bytes] : run.bytes) axes.insert(axis);
+    if (run.memory.is_object())
+      for (const auto& [category, bytes] : run.memory.items()) categories.insert(category);
+  }
+  for (const std::string& category : categories) {
+    Compared line{"memory." + category, {}};
+    for (const Measured& run : measured)
+      line.values.push_back(
+          run.memory.is_object() && run.memory.contains(category) ? run.memory[category] : Json());
+    results.push_back(std::move(line));
+  }
+  for (const std::string& axis : axes) {
+    Compared line{"bytes over " + axis, {}};
+    for (const Measured& run : measured) {
+      const auto at = run.bytes.find(axis);
+      line.values.push_back(run.steps.empty()       ? Json()
+                            : at == run.bytes.end() ? Json(0)
+                                                    : Json(static_cast<std::int64_t>(at->second)));
+    }
+    results.push_back(std::move(line));
+  }
+  return results;
+}
+
+// (other - one) / one; null where that is no number.
+Json delta(const Json& one, const Json& other) {
+  if (!one.is_number() || !other.is_number()) return nullptr;
+  const double from = one.get<double>(), to = other.get<double>();
+  const double change = (to - from) / std::abs(from);
+  return std::isfinite(change) ? Json(change) : Json();
+}
+
+std::string value_text(const Compared& line, std::size_t run, std::size_t baseline, bool results) {
+  const Json& value = line.values[run];
+  if (!results) {
+    if (value.is_null()) return "-";
+    return value.is_string() ? value.get<std::string>() : json_text(value);
+  }
+  std::string text = field_text(line.key, value);
+  const Json change = delta(line.values[baseline], value);
+  if (run != baseline && !change.is_null() && line.key != "ranks" && line.key != "steps")
+    text += fmt::format(" ({:+.1f} %)", 100 * change.get<double>());
+  return text;
+}
+
+std::string text_of(const std::vector<RunRow>& rows, const std::vector<Compared>& lines,
+                    std::size_t baseline, bool results) {
+  const auto name = [&](std::size_t run) {
+    return rows[run].entry.name + (results && run == baseline ? " (baseline)" : "");
+  };
+  if (rows.size() <= most_columns) {
+    std::vector<std::string> header{""};
+    std::vector<std::size_t> right;
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      header.push_back(name(r));
+      if (results) right.push_back(r + 1);
+    }
+    TextTable table(header, right);
+    for (const Compared& line : lines) {
+      std::vector<std::string> cells{line.key};
+      for (std::size_t r = 0; r < rows.size(); ++r)
+        cells.push_back(value_text(line, r, baseline, results));
+      table.add(std::move(cells));
+    }
+    return table.text("  ");
+  }
+  std::vector<std::string> header{""};
+  std::vector<std::size_t> right;
+  for (const Compared& line : lines) {
+    header.push_back(line.key);
+    if (results) right.push_back(header.size() - 1);
+  }
+  TextTable table(header, right);
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    std::vector<std::string> cells{name(r)};
+    for (const Compared& line : lines) cells.push_back(value_text(line, r, baseline, results));
+    table.add(std::move(cells));
+  }
+  return table.text("  ");
+}
+
+std::size_t baseline_of(const std::vector<RunRow>& rows, const std::string& wanted) {
+  if (wanted.empty()) return 0;
+  std::vector<std::string> names;
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    const RunEntry& entry = rows[r].entry;
+    std::error_code error;
+    if (entry.name == wanted || (!entry.path.empty() && entry.path == wanted) ||
+        std::filesystem::equivalent(entry.path, wanted, error) ||
+        std::filesystem::equivalent(entry.folder, wanted, error))
+      return r;
+    names.push_back(entry.name);
+  }
+  const std::string near = did_you_mean(wanted, names);
+  throw Error(Stage::options, "runs.baseline", "",
+              fmt::format("--baseline {}: none of these runs", wanted),
+              near.empty() ? "they are: " + join(names) : near);
+}
+
+// Names that two runs share are told apart by their files.
+void tell_apart(std::vector<RunRow>& rows) {
+  std::map<std::string, int> count;
+  for (const RunRow& row : rows) ++count[row.entry.name];
+  for (RunRow& row : rows) {
+    if (count[row.entry.name] > 1)
+      row.entry.name = (row.entry.path.empty() ? row.entry.folder : row.entry.path).string();
+  }
+}
+
+std::vector<std::string> cautions(const std::vector<RunRow>& rows) {
+  std::vector<std::string> notes;
+  const auto differ = [&](const char* field) {
+    std::set<std::string> found;
+    for (const RunRow& row : rows) {
+      if (row.fields[field].is_string()) found.insert(row.fields[field].get<std::string>());
+    }
+    return found.size() > 1 ? join({found.begin(), found.end()}) : "";
+  };
+  if (const std::string hosts = differ("host"); !hosts.empty())
+    notes.push_back("measured on other machines: " + hosts + "; times do not compare");
+  for (const RunRow& row : rows) {
+    if (row.entry.status != "done")
+      notes.push_back(fmt::format("{}: {}{}", row.entry.name, row.entry.status,
+                                  row.entry.reason.empty() ? "" : ": " + row.entry.reason));
+  }
+  return notes;
+}
+
+}  // namespace
+
+int compare_runs(const RunsArguments& arguments, Output& output) {
+  std::vector<RunRow> rows = rows_of(runs_of(arguments.files));
+  if (rows.size() < 2) {
+    throw Error(Stage::options, "compare.count", "",
+                fmt::format("runs compare takes two runs or more; found {}",
+                            plural(static_cast<std::int64_t>(rows.size()), "run")),
+                "name two run files, or a folder that has several");
+  }
+  const std::size_t baseline = baseline_of(rows, arguments.baseline);
+  tell_apart(rows);
+  const std::vector<Compared> differing = differences(rows), results = results_of(rows);
+  Json json = {{"kind", "compared-runs"},
+               {"runs", Json::array()},
+               {"baseline", rows[baseline].entry.name},
+               {"differences", Json::object()},
+               {"results", Json::object()},
+               {"deltas", Json::object()}};
+  for (const RunRow& row : rows) json["runs"].push_back(row.entry.name);
+  for (const Compared& line : differing) json["differences"][line.key] = line.values;
+  for (const Compared& line : results) {
+    json["results"][line.key] = line.values;
+    Json deltas = Json::array();
+    for (const Json& value : line.values) deltas.push_back(delta(line.values[baseline], value));
+    if (line.values[baseline].is_number()) json["deltas"][line.key] = deltas;
+  }
+  const std::vector<std::string> notes = cautions(rows);
+  json["notes"] = notes;
+  if (!output.json()) {
+    std::string text = differing.empty()
+                           ? "the experiments do not differ\n"
+                           : "differ in\n" + text_of(rows, differing, baseline, false);
+    text += "\nresults\n" + text_of(rows, results, baseline, true);
+    for (const std::string& note : notes) text += "\n  " + readable_line(note);
+    output.text(text);
+  }
+  output.result(json);
+  return 0;
+}
+
+}  // namespace mw

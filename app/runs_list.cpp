@@ -1,0 +1,125 @@
+// `meshwright runs list`: a line for each run, of those that meet a condition, sorted by a field.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+#include <optional>
+
+#include "app/commands.h"
+#include "app/runs_rows.h"
+#include "lua/predicate.h"
+#include "meshwright/engine/text.h"
+
+namespace mw {
+namespace {
+
+constexpr std::size_t widest_mix = 48;
+
+// In the reader's time zone; the JSON has UTC.
+std::string local_time(const Json& created) {
+  if (!created.is_string()) return "-";
+  std::tm utc{};
+  if (::strptime(created.get<std::string>().c_str(), "%Y-%m-%dT%H:%M:%SZ", &utc) == nullptr)
+    return created.get<std::string>();
+  const std::time_t at = ::timegm(&utc);
+  std::tm local{};
+  ::localtime_r(&at, &local);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M", &local);
+  return text;
+}
+
+std::string cut_to(const std::string& text, std::size_t most) {
+  if (text.size() <= most) return text;
+  std::size_t end = most - 1;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  return text.substr(0, end) + "…";
+}
+
+// Rows that lack a field which the condition computes with are none of those wanted; how many there
+// are is said.
+void keep_where(std::vector<RunRow>& rows, const std::string& where, Output& output) {
+  Predicate wanted("--where", where, {row_fields().begin(), row_fields().end()});
+  std::int64_t lacking = 0;
+  std::erase_if(rows, [&](const RunRow& row) {
+    const Predicate::Answer answer = wanted(row.fields);
+    if (answer == Predicate::Answer::lacks) ++lacking;
+    return answer != Predicate::Answer::yes;
+  });
+  if (lacking > 0)
+    output.note(
+        fmt::format("{} left out: they lack what --where asks for", plural(lacking, "run")));
+}
+
+// NaN and what a run lacks come last, whichever way is asked for.
+bool sorts_last(const Json& value) {
+  return value.is_null() || (value.is_number() && std::isnan(value.get<double>()));
+}
+
+void sort_by(std::vector<RunRow>& rows, const std::string& key, bool reverse) {
+  const std::string head = key.substr(0, key.find_first_of(".["));
+  const auto& known = row_fields();
+  if (std::find(known.begin(), known.end(), head) == known.end()) {
+    const std::string near = did_you_mean(head, known);
+    throw Error(Stage::options, "sort.field", "",
+                fmt::format("--sort {}: a run has no field {}", key, quote(head)),
+                near.empty() ? "there are: " + join(known) : near);
+  }
+  std::vector<std::pair<std::optional<Json>, RunRow>> keyed;
+  for (RunRow& row : rows) {
+    Json value = field_at(row.fields, key);
+    std::optional<Json> of;
+    if (!sorts_last(value)) of = std::move(value);
+    keyed.emplace_back(std::move(of), std::move(row));
+  }
+  const auto before = [&](const auto& a, const auto& b) {
+    if (!a.first || !b.first) return a.first.has_value() && !b.first.has_value();
+    return reverse ? *b.first < *a.first : *a.first < *b.first;
+  };
+  std::stable_sort(keyed.begin(), keyed.end(), before);
+  rows.clear();
+  for (auto& [value, row] : keyed) rows.push_back(std::move(row));
+}
+
+std::string table_of(const std::vector<RunRow>& rows) {
+  TextTable table({"name", "mix", "status", "steps", "loss", "tokens/s", "peak", "when", "file"},
+                  {3, 4, 5, 6});
+  std::string reasons;
+  for (const RunRow& row : rows) {
+    const auto text = [&](const char* field) { return field_text(field, row.fields[field]); };
+    table.add({text("name"), cut_to(text("mix"), widest_mix), text("status"), text("steps"),
+               text("loss"), text("tokens_per_second"), text("peak_bytes"),
+               local_time(row.fields["created"]), text("path")});
+    if (row.fields["reason"].is_string())
+      reasons +=
+          readable_line(fmt::format("{}: {}: {}", text("name"), text("status"), text("reason"))) +
+          '\n';
+  }
+  return table.text() + (reasons.empty() ? "" : "\n" + reasons);
+}
+
+}  // namespace
+
+int list_runs(const RunsArguments& arguments, Output& output) {
+  std::vector<RunRow> rows = rows_of(runs_of(arguments.files));
+  const std::size_t all = rows.size();
+  if (!arguments.where.empty()) keep_where(rows, arguments.where, output);
+  if (!arguments.sort.empty()) {
+    sort_by(rows, arguments.sort, arguments.reverse);
+  } else if (arguments.reverse) {
+    std::reverse(rows.begin(), rows.end());
+  }
+  for (const RunRow& row : rows) {
+    Json line = {{"kind", "run"}};
+    line.update(row.fields);
+    output.result(line);
+  }
+  if (!output.json())
+    output.text(rows.empty()
+                    ? fmt::format("none of {}", plural(static_cast<std::int64_t>(all), "run"))
+                    : table_of(rows));
+  return 0;
+}
+
+}  // namespace mw

@@ -1,0 +1,111 @@
+// `meshwright runs tail`: a run's last steps, and with -f those that come until it ends.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <thread>
+
+#include "app/commands.h"
+#include "app/runs_rows.h"
+#include "meshwright/engine/text.h"
+#include "record/run_reader.h"
+#include "record/run_set.h"
+
+namespace mw {
+namespace {
+
+constexpr std::chrono::milliseconds between_looks{200};
+constexpr int most_failures = 25;  // in a row: of a folder whose file is being put in place
+
+std::string step_text(const StepRow& row) {
+  return fmt::format("{:>8}  loss {:<10} norm {:<10} lr {:<10} {:>10}  {:>8} tokens/s", row.step,
+                     field_text("loss", row.loss), field_text("grad_norm", row.grad_norm),
+                     fmt::format("{:.3g}", row.lr), field_text("seconds", row.seconds),
+                     field_text("tokens_per_second", row.tokens_per_second));
+}
+
+Json step_json(const StepRow& row) {
+  return {{"kind", "step"},
+          {"step", row.step},
+          {"seconds", row.seconds},
+          {"loss", row.loss},
+          {"grad_norm", row.grad_norm},
+          {"lr", row.lr},
+          {"tokens", row.tokens},
+          {"tokens_per_second", row.tokens_per_second},
+          {"mfu", row.mfu},
+          {"bubble", row.bubble}};
+}
+
+std::vector<StepRow> steps_from(RunReader& reader, std::uint64_t at) {
+  const Table table = reader.table("steps", at);
+  const auto step = table.integers("step"), tokens = table.integers("tokens");
+  const auto number = [&](const char* name) { return table.numbers(name); };
+  const auto seconds = number("seconds"), loss = number("loss"), norm = number("grad_norm"),
+             lr = number("lr"), rate = number("tokens_per_second"), mfu = number("mfu"),
+             bubble = number("bubble");
+  std::vector<StepRow> rows;
+  for (std::uint64_t r = 0; r < table.rows; ++r) {
+    rows.push_back(
+        {step[r], seconds[r], loss[r], norm[r], lr[r], tokens[r], rate[r], mfu[r], bubble[r]});
+  }
+  return rows;
+}
+
+class Follower {
+ public:
+  Follower(std::filesystem::path path, Output& output) : path_(std::move(path)), output_(output) {}
+
+  // Shows the steps that are new; of the first look the last `most` alone. Returns what has become
+  // of the run.
+  RunEntry look(std::uint64_t most, Probe probe) {
+    // The entry is read first: what is written between the two is shown in the next look.
+    RunEntry entry = read_entry(path_, probe);
+    RunReader reader(path_, probe);
+    const std::uint64_t rows = reader.rows("steps");
+    if (created_ != entry.created || rows < shown_) {
+      if (!created_.empty()) output_.note("another run has taken this file; from its first step:");
+      shown_ = created_.empty() && rows > most ? rows - most : 0;
+      created_ = entry.created;
+    }
+    for (const StepRow& row : steps_from(reader, shown_)) {
+      if (!output_.json()) output_.text(step_text(row));
+      output_.result(step_json(row));
+      ++shown_;
+    }
+    return entry;
+  }
+  std::uint64_t shown() const { return shown_; }
+
+ private:
+  std::filesystem::path path_;
+  Output& output_;
+  std::string created_;
+  std::uint64_t shown_ = 0;  // rows of /steps, left out ones among them
+};
+
+}  // namespace
+
+int tail_run(const RunsArguments& arguments, Output& output) {
+  const RunEntry first = find_run(arguments.files.front());
+  Follower follower(first.path, output);
+  RunEntry entry;
+  reading(first.path,
+          [&] { entry = follower.look(static_cast<std::uint64_t>(arguments.last), Probe::yes); });
+  for (int failures = 0; arguments.follow && !entry.ended();) {
+    std::this_thread::sleep_for(between_looks);
+    try {
+      // After a look that failed the file may be another than the one that was tried.
+      entry = follower.look(0, failures == 0 ? Probe::no : Probe::yes);
+      failures = 0;
+    } catch (const Error&) {
+      if (++failures > most_failures) throw;
+    }
+  }
+  std::string end = readable_line(fmt::format("{}: {}", entry.name, entry.status));
+  if (!entry.reason.empty()) end += ": " + readable_line(entry.reason);
+  if (follower.shown() == 0) end += "; no step is written yet";
+  output.note(end);
+  return 0;
+}
+
+}  // namespace mw

@@ -1,0 +1,224 @@
+// `meshwright schedule`: a pipeline schedule drawn, checked and timed, without a model.
+#include <fmt/format.h>
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <sstream>
+
+#include "app/chrome_trace.h"
+#include "app/commands.h"
+#include "common/output_file.h"
+#include "common/whole_file.h"
+#include "meshwright/engine/text.h"
+#include "meshwright/options.h"
+
+namespace mw {
+namespace {
+
+constexpr std::int64_t most_works = std::int64_t{1} << 21;  // some seconds
+
+// A schedule, and what it was asked to meet.
+struct Made {
+  Schedule schedule;
+  ScheduleRequest request;
+  std::string of_one_chunk;  // Scheduler::of_one_chunk
+};
+
+// Times and memory are given for a whole stage: a chunk has its share.
+void share_out(const ScheduleArguments& arguments, ScheduleRequest& request) {
+  const auto chunks = static_cast<double>(request.chunks);
+  const auto& t = arguments.times;
+  request.times = {{t[0] / chunks, t[1] / chunks, t[2] / chunks, arguments.send}};
+  request.bytes = {{1 / chunks, 1 / chunks}};
+  request.memory_limit = arguments.memory;
+}
+
+Made read_schedule(const ScheduleArguments& arguments, const Catalog& catalog) {
+  const std::optional<std::string> text = whole_file(arguments.name);
+  if (!text) {
+    throw Error(
+        Stage::options, "file.missing", "",
+        fmt::format("{}: there is no such file", arguments.name),
+        "name a CSV file of compute actions, or one of " + names_of(catalog, Kind::scheduler));
+  }
+  Made made;
+  made.schedule = schedule_from_csv(*text, arguments.name);
+  const auto choose = [](int given, int found) { return given > 0 ? given : found; };
+  made.request.stages = choose(arguments.stages, made.schedule.stages());
+  made.request.microbatches = choose(arguments.microbatches, made.schedule.microbatches);
+  const int chunks = made.schedule.vstages() / std::max(1, made.schedule.stages());
+  if (arguments.chunks > 0 && arguments.chunks != chunks) {
+    throw Error(Stage::plan, "schedule.chunks", "",
+                fmt::format("{} has {} a stage, not {}", arguments.name, plural(chunks, "chunk"),
+                            arguments.chunks),
+                "leave --chunks out");
+  }
+  made.request.chunks = chunks;
+  share_out(arguments, made.request);
+  return made;
+}
+
+Made make_schedule(const ScheduleArguments& arguments, Catalog& catalog) {
+  const Registration& found = catalog.find(Kind::scheduler, arguments.name);
+  Problems problems;
+  const Values values = found.options().read(Json::object(), "", problems);
+  problems.throw_if_any();
+  const auto scheduler = make<Scheduler>(found, values);
+  for (const auto& [option, value] : {std::pair{"--stages", arguments.stages},
+                                      std::pair{"--microbatches", arguments.microbatches}}) {
+    if (value > 0) continue;
+    problems.add(Stage::options, "usage.missing", "", fmt::format("{} is missing", option),
+                 fmt::format("for example: meshwright schedule {} --stages 4 --microbatches 8",
+                             arguments.name));
+  }
+  problems.throw_if_any();
+  Made made;
+  made.request.stages = arguments.stages;
+  made.request.microbatches = arguments.microbatches;
+  const int fixed = std::max(1, scheduler->fixed_chunks());
+  made.of_one_chunk = scheduler->of_one_chunk();
+  made.request.chunks = arguments.chunks > 0 ? arguments.chunks : fixed;
+  const std::int64_t works =
+      std::int64_t{made.request.stages} * made.request.chunks * made.request.microbatches;
+  if (works > most_works) {
+    throw Error(
+        Stage::options, "plan.size", "",
+        fmt::format("{} stages x {} chunks x {} microbatches are {} forwards", made.request.stages,
+                    made.request.chunks, made.request.microbatches, works),
+        fmt::format("{} at most", most_works));
+  }
+  share_out(arguments, made.request);
+  made.schedule = scheduler->make(made.request);
+  return made;
+}
+
+int terminal_columns() {
+  winsize size{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  const char* columns = std::getenv("COLUMNS");
+  const int given = columns != nullptr ? std::atoi(columns) : 0;
+  return given > 0 ? std::min(given, 1000) : 100;
+}
+
+bool paints() {
+  const char* no_colour = std::getenv("NO_COLOR");
+  return ::isatty(STDOUT_FILENO) != 0 && (no_colour == nullptr || *no_colour == '\0');
+}
+
+std::string percent(double part) {
+  return fmt::format("{:.1f} %", 100 * part);
+}
+
+std::string title_of(const Made& made) {
+  std::string title = fmt::format(
+      "{}: {}, {}", made.schedule.name, plural(made.request.stages, "stage"),
+      made.request.microbatches == 1 ? "1 microbatch"
+                                     : fmt::format("{} microbatches", made.request.microbatches));
+  if (made.request.chunks > 1) title += fmt::format(", {} chunks a stage", made.request.chunks);
+  return title;
+}
+
+std::string caption_of(const ScheduleTimeline& timeline) {
+  return fmt::format("bubble {}, makespan {:.6g}", percent(timeline.bubble), timeline.makespan);
+}
+
+// Microbatches of a whole stage: one of its chunks holds a share.
+double high_water(const Made& made, const ScheduleTimeline& timeline, std::size_t stage) {
+  return timeline.microbatches_peak[stage] / made.request.chunks;
+}
+
+std::string text_of(const Made& made, const ScheduleTimeline& timeline) {
+  std::string text = title_of(made) + "\n\n" +
+                     draw_text(made.schedule, timeline, terminal_columns(), paints()) + '\n';
+  TextTable table({"stage", "idle", "inside", "activations"}, {0, 1, 2, 3});
+  for (std::size_t s = 0; s < timeline.stages.size(); ++s) {
+    const double idle =
+        timeline.makespan > 0 ? std::max(0.0, 1 - timeline.busy[s] / timeline.makespan) : 0;
+    table.add({std::to_string(s), percent(idle), percent(timeline.inner_idle[s]),
+               fmt::format("{:.4g}", high_water(made, timeline, s))});
+  }
+  const std::string one =
+      !made.of_one_chunk.empty() && made.request.chunks == 1
+          ? fmt::format("\n  of one chunk a stage, this is {}: --chunks 2, or more\n",
+                        made.of_one_chunk)
+          : "";
+  return text + table.text("  ") + one +
+         "\n  idle: of the makespan; inside: between a stage's first work and its last;\n"
+         "  activations: microbatches held at most\n  " +
+         caption_of(timeline) + '\n';
+}
+
+Json json_of(const Made& made, const ScheduleTimeline& timeline) {
+  Json json = {{"kind", "schedule"},
+               {"name", made.schedule.name},
+               {"stages", made.request.stages},
+               {"microbatches", made.request.microbatches},
+               {"chunks", made.request.chunks},
+               {"makespan", timeline.makespan},
+               {"bubble_fraction", timeline.bubble},
+               {"inner_idle", timeline.inner_idle}};
+  json["high_water"] = Json::array();
+  for (std::size_t s = 0; s < timeline.stages.size(); ++s)
+    json["high_water"].push_back(high_water(made, timeline, s));
+  json["order"] = Json::array();
+  std::istringstream lines(to_text(made.schedule));
+  for (std::string line; std::getline(lines, line);) json["order"].push_back(line);
+  return json;
+}
+
+void write_files(const ScheduleArguments& arguments, const Made& made,
+                 const ScheduleTimeline& timeline, Output& output) {
+  const auto write = [&](const char* option, const std::string& path, const std::string& text) {
+    write_output(option, path, text);
+    output.note(fmt::format("{}: written", path));
+  };
+  std::vector<std::string> row_names;
+  TraceProcess process{title_of(made), {}, {}, {}};
+  for (int s = 0; s < made.schedule.stages(); ++s) {
+    row_names.push_back(fmt::format("stage {}", s));
+    process.rows.push_back({row_names.back(), s, s, timeline.stages[static_cast<std::size_t>(s)]});
+  }
+  if (!arguments.csv.empty()) write("--csv", arguments.csv, to_csv(made.schedule));
+  if (!arguments.svg.empty()) {
+    write("--svg", arguments.svg,
+          draw_svg(timeline.stages, row_names, title_of(made), caption_of(timeline)));
+  }
+  if (!arguments.trace.empty()) {
+    const Json about = {{"schedule", made.schedule.name}, {"bubble_fraction", timeline.bubble}};
+    write("--trace", arguments.trace, chrome_trace({process}, about));
+  }
+}
+
+}  // namespace
+
+int show_schedule(const ScheduleArguments& arguments, PluginRegistry& plugins, Output& output) {
+  plugins.use_all();
+  if (arguments.times.size() != 3 || std::any_of(arguments.times.begin(), arguments.times.end(),
+                                                 [](double t) { return !(t > 0); })) {
+    throw Error(Stage::options, "usage.value", "", "--times takes three positive numbers",
+                "F,I,W: of the forward, the input's gradient and the weights' gradient; for "
+                "example --times 1,1.2,0.8");
+  }
+  for (const auto& [option, value] :
+       {std::pair{"--send", arguments.send}, std::pair{"--memory", arguments.memory}}) {
+    if (!std::isnan(value)) continue;
+    throw Error(Stage::options, "usage.value", "", fmt::format("{} is no number", option),
+                "a number of 0 or more");
+  }
+  const bool is_file =
+      arguments.name.ends_with(".csv") || arguments.name.find('/') != std::string::npos;
+  const Made made = is_file ? read_schedule(arguments, plugins) : make_schedule(arguments, plugins);
+  Problems problems;
+  check(made.schedule, made.request, problems);
+  problems.throw_if_any();
+  const ScheduleTimeline timeline = simulate(made.schedule, made.request);
+  if (!output.json()) output.text(text_of(made, timeline));
+  write_files(arguments, made, timeline, output);
+  output.result(json_of(made, timeline));
+  return 0;
+}
+
+}  // namespace mw

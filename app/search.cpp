@@ -1,0 +1,165 @@
+// The verb mw.search: reads the table, searches, and writes what was found.
+#include "app/search.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+
+#include "meshwright/engine/interrupt.h"
+#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/text.h"
+#include "script/read_search.h"
+#include "search/search.h"
+
+namespace mw {
+namespace {
+
+Json found_json(const FoundPlan& found) {
+  return {{"plan", found.plan},
+          {"entries", found.entries},
+          {"microbatch", found.microbatch},
+          {"recompute", found.recompute},
+          {"offload", found.offload},
+          {"fits", found.fits},
+          {"closed_form_seconds", found.closed_form_seconds},
+          {"closed_form_bytes", found.closed_form_bytes},
+          {"closed_form_host_bytes", found.closed_form_host_bytes},
+          {"predicted", found.predicted.to_json()}};
+}
+
+Json all_json(const std::vector<FoundPlan>& plans) {
+  Json all = Json::array();
+  for (const FoundPlan& one : plans) all.push_back(found_json(one));
+  return all;
+}
+
+// Columns that some of these plans have.
+struct Columns {
+  bool offload = false, reported = false, host = false;
+
+  explicit Columns(const std::vector<FoundPlan>& plans) {
+    for (const FoundPlan& one : plans) {
+      offload = offload || one.offload != "none";
+      reported = reported || !one.predicted.most_reported().beside.empty();
+      host = host || one.predicted.host_needed > 0;
+    }
+  }
+};
+
+// In so many digits as people read.
+std::string seconds_text(double seconds) {
+  return seconds < 1e-3   ? fmt::format("{:.0f} us", 1e6 * seconds)
+         : seconds < 0.01 ? fmt::format("{:.1f} ms", 1e3 * seconds)
+         : seconds < 1    ? fmt::format("{:.0f} ms", 1e3 * seconds)
+         : seconds < 10   ? fmt::format("{:.1f} s", seconds)
+                          : fmt::format("{:.0f} s", seconds);
+}
+std::string step_text(double seconds) {
+  return seconds < 1000 ? fmt::format("{:.4g} s", seconds) : fmt::format("{:.0f} s", seconds);
+}
+
+std::string table_text(const std::vector<FoundPlan>& plans) {
+  const Columns columns(plans);
+  std::vector<std::string> header = {"", "plan", "microbatch", "recompute"};
+  if (columns.offload) header.emplace_back("offload");
+  std::vector<std::size_t> right = {0, 2};
+  const auto numbers = [&](const char* name) {
+    right.push_back(header.size());
+    header.emplace_back(name);
+  };
+  for (const char* name : {"step", "closed form", "MFU", "memory"}) numbers(name);
+  if (columns.reported) numbers("reported");
+  if (columns.host) numbers("host, a node");
+  TextTable table(header, right);
+  const auto bytes = [](std::int64_t count) { return format_bytes(static_cast<double>(count)); };
+  int number = 0;
+  std::int64_t above = 0;
+  for (const FoundPlan& one : plans) {
+    const Prediction& p = one.predicted;
+    std::vector<std::string> row = {std::to_string(++number), one.plan,
+                                    std::to_string(one.microbatch), json_text(one.recompute)};
+    if (columns.offload) row.push_back(json_text(one.offload));
+    row.push_back(step_text(p.step_seconds));
+    row.push_back(step_text(one.closed_form_seconds));
+    row.push_back(fmt::format("{:.1f} %", 100 * p.mfu));
+    row.push_back(bytes(p.fullest().memory.peak));
+    if (columns.reported) {
+      row.push_back((p.reported_above() ? "* " : "") + bytes(p.most_reported().reported()));
+      above = std::max(above, p.reported_above() ? p.memory_limit : 0);
+    }
+    if (columns.host) row.push_back(bytes(p.host_needed));
+    table.add(row);
+  }
+  const std::string mark =
+      above > 0 ? fmt::format("\n  *: more than the device's {}\n", bytes(above)) : "";
+  return table.text("  ") + mark;
+}
+
+// What `plan` says of their memory: all of the first one's, of the others what is nearly too much.
+std::string notes_text(const std::vector<FoundPlan>& plans) {
+  std::string text;
+  int number = 0;
+  for (const FoundPlan& one : plans) {
+    std::istringstream notes((number++ == 0 ? reported_text(one.predicted) : "") +
+                             room_text(one.predicted));
+    for (std::string line; std::getline(notes, line);)
+      text += fmt::format("  {}:{}\n", number, line.substr(1));
+  }
+  return text.empty() ? "" : "\n" + text;
+}
+
+std::string search_text(const SearchRequest& request, const SearchOutcome& found) {
+  std::string text = fmt::format("search on {}, {} ranks of {}{}\n", request.machine->name(),
+                                 request.ranks, format_bytes(static_cast<double>(request.memory)),
+                                 found.interrupted ? ": interrupted" : "");
+  text += fmt::format(
+      "  {} candidates priced, {} refused; {} fit; {} a second of a core: {} for {} plans of "
+      "few layers and orders of works, {} for the sums\n"
+      "  {} planned whole in {}; all in {}\n\n",
+      found.candidates, found.refused, found.fitting, std::llround(found.rate()),
+      seconds_text(found.probing_seconds), found.probes, seconds_text(found.pricing_seconds),
+      found.checked.size(), seconds_text(found.checking_seconds), seconds_text(found.seconds));
+  text += table_text(found.best) + notes_text(found.best);
+  if (found.edge.size() > 1) text += "\n  less memory, more time\n\n" + table_text(found.edge);
+  text += "\n";
+  std::istringstream why(found.why);
+  for (std::string line; std::getline(why, line);) text += "  " + line + "\n";
+  return text;
+}
+
+}  // namespace
+
+Json run_search(const Json& table, const ReadContext& context, Output& output) {
+  ReadSearch read = read_search(table, context);
+  if (!output.json() && !output.quiet())
+    read.request.progress = [&output](const std::string& text) { output.note(text); };
+  const OnStopSay words("stopping: the best of those so far follow; once more ends that too");
+  const SearchOutcome found = search(read.request);
+  Json result = {{"kind", "search"},
+                 {"status", found.interrupted ? "interrupted" : "done"},
+                 {"interrupted", found.interrupted},
+                 {"priced_for", read.request.machine->name()},
+                 {"ranks", read.request.ranks},
+                 {"rank_memory_limit", read.request.memory},
+                 {"candidates", found.candidates},
+                 {"refused", found.refused},
+                 {"fitting", found.fitting},
+                 {"candidates_per_second", found.rate()},
+                 {"probes", found.probes},
+                 {"seconds", found.seconds},
+                 {"probing_seconds", found.probing_seconds},
+                 {"pricing_seconds", found.pricing_seconds},
+                 {"checking_seconds", found.checking_seconds}};
+  if (const std::int64_t host = read.request.machine->host().bytes; host > 0)
+    result["host_memory_limit"] = host;
+  result["best"] = all_json(found.best);
+  result["edge"] = all_json(found.edge);
+  result["checked"] = all_json(found.checked);
+  result["why"] = found.why;
+  result["text"] = search_text(read.request, found);
+  return result;
+}
+
+}  // namespace mw

@@ -1,0 +1,278 @@
+// Starts as many cells at a time as memory and cores take, ends those that take too long, and turns
+// every end into a row.
+#include "app/sweep/conductor.h"
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <thread>
+
+#include "app/progress.h"
+#include "app/sweep/summary.h"
+#include "meshwright/engine/clock.h"
+#include "meshwright/engine/cpu.h"
+#include "meshwright/engine/interrupt.h"
+#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/text.h"
+#include "predict/device.h"
+
+namespace mw {
+namespace {
+
+// What a process takes beside its ranks' tensors: the program, libtorch, a page of code for each
+// thread. Measured: about 150 MB resident.
+constexpr std::int64_t bytes_of_a_process = 256 << 20;
+constexpr double seconds_of_a_start = 1;
+constexpr double grace = 5;  // between SIGTERM and SIGKILL
+constexpr auto between_looks = std::chrono::milliseconds(10);
+
+}  // namespace
+
+Json bare_row(const SweepTable& sweep, const Cell& cell, const Planned& planned,
+              const CellState& state) {
+  Json row = {{"kind", "cell"},
+              {"sweep", sweep.name},
+              {"name", cell.name},
+              {"status", state.status},
+              {"reason", state.reason.empty() ? Json() : Json(state.reason)},
+              {"reused", false},
+              {"values", cell.texts()},
+              {"hash", planned.hash.empty() ? Json() : Json(planned.hash)},
+              {"folder", nullptr}};
+  if (planned.ranks > 0) row["ranks"] = planned.ranks;
+  if (!planned.hint.empty()) row["hint"] = planned.hint;
+  return row;
+}
+
+Json row_of_result(const SweepTable& sweep, const Cell& cell, const Json& result, bool reused) {
+  Json row = {{"kind", "cell"},        {"sweep", sweep.name}, {"name", cell.name},
+              {"status", "failed"},    {"reason", nullptr},   {"reused", reused},
+              {"values", cell.texts()}};
+  for (const auto& [key, value] : result.items()) {
+    const bool own =
+        key == "kind" || key == "sweep" || key == "name" || key == "reused" || key == "values";
+    if (!own) row[key] = value;
+  }
+  return row;
+}
+
+CellState state_of(const Json& row) {
+  const auto reason = row.find("reason"), seconds = row.find("seconds");
+  return {row.value("status", "failed"),
+          reason != row.end() && reason->is_string() ? reason->get<std::string>() : "",
+          seconds != row.end() && seconds->is_number() ? seconds->get<double>() : 0};
+}
+
+Conductor::Conductor(const Conduct& conduct, std::vector<Json>& rows,
+                     std::vector<CellState>& states, std::vector<bool>& mine)
+    : conduct_(conduct),
+      rows_(rows),
+      states_(states),
+      mine_(mine),
+      rewrites_(!conduct.go.quiet && style_for(stderr).rewrite) {}
+
+Conductor::~Conductor() {
+  for (const Running& running : running_) {
+    ::kill(-running.process, SIGKILL);
+    ::waitpid(running.process, nullptr, 0);
+  }
+  if (line_open_) std::fputs("\r\033[K", stderr);
+}
+
+void Conductor::run(std::vector<std::size_t> cells, bool wait) {
+  const OnStopSay words(
+      "stopping: cells under way are ended, and run again by the same command; once more stops at "
+      "once");
+  waiting_ = std::move(cells);
+  all_ = waiting_.size();
+  std::reverse(waiting_.begin(), waiting_.end());  // the next one is the last
+  while (!waiting_.empty() || !running_.empty() || (wait && !elsewhere_.empty())) {
+    if (stop_requested()) {
+      end_all();
+      conduct_.changed();
+      const std::string by = stop_signal();
+      throw Stopped(fmt::format("interrupted{}: {} of {} cells are done",
+                                by.empty() ? "" : " by " + by, done_, all_),
+                    "the same command goes on from here");
+    }
+    if (waiting_.empty() && seconds_now() - looked_elsewhere_ > 0.5) {
+      looked_elsewhere_ = seconds_now();
+      waiting_.swap(elsewhere_);
+    }
+    while (!waiting_.empty() && admits(waiting_.back())) {
+      const std::size_t cell = waiting_.back();
+      waiting_.pop_back();
+      if (!start(cell)) elsewhere_.push_back(cell);
+    }
+    for (std::size_t i = 0; i < running_.size();) {
+      int status = 0;
+      if (child_ended(running_[i].process, status)) {
+        Running ended = std::move(running_[i]);
+        running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
+        take_end(ended, status);
+      } else {
+        look(running_[i++]);
+      }
+    }
+    show();
+    std::this_thread::sleep_for(between_looks);
+  }
+  show();
+}
+
+bool Conductor::admits(std::size_t cell) const {
+  if (running_.empty()) return true;
+  const auto& planned = conduct_.planned;
+  std::int64_t memory = planned[cell].memory + bytes_of_a_process;
+  int cores = planned[cell].cores;
+  for (const Running& running : running_) {
+    memory += planned[running.cell].memory + bytes_of_a_process;
+    cores += planned[running.cell].cores;
+  }
+  if (memory > this_device().memory) return false;
+  if (conduct_.go.workers > 0) return static_cast<int>(running_.size()) < conduct_.go.workers;
+  return cores <= core_count();
+}
+
+bool Conductor::start(std::size_t cell) {
+  const std::string& hash = conduct_.planned[cell].hash;
+  auto lock = Lock::take(conduct_.folder.lock_of(hash));
+  if (!lock) {
+    states_[cell].status = "running";
+    rows_[cell] =
+        bare_row(conduct_.sweep, conduct_.cells[cell], conduct_.planned[cell], states_[cell]);
+    return false;
+  }
+  mine_[cell] = true;
+  // Another process may have run it since this one looked.
+  const auto result = conduct_.folder.result(conduct_.cells[cell], hash);
+  if (result && *result != conduct_.before[cell]) {
+    rows_[cell] = row_of_result(conduct_.sweep, conduct_.cells[cell], *result, true);
+    states_[cell] = state_of(rows_[cell]);
+    ++done_;
+    conduct_.ended(cell);
+    return true;
+  }
+  const std::string folder = conduct_.folder.fresh(conduct_.cells[cell], hash);
+  ChildOptions options;
+  options.arguments = conduct_.prepare(cell, folder);
+  options.output = folder + "/output.txt";
+  options.memory = conduct_.go.memory;
+  options.lock = lock->descriptor();
+  Running running;
+  running.cell = cell;
+  running.kills = kills_for_memory();
+  running.began = seconds_now();
+  running.process = start_child(options);
+  running.lock = std::move(*lock);
+  running_.push_back(std::move(running));
+  for (Running& one : running_)
+    one.beside = std::max(one.beside, static_cast<int>(running_.size()));
+  states_[cell] = {"running", "", 0};
+  conduct_.changed();
+  return true;
+}
+
+void Conductor::look(Running& running) {
+  const double now = seconds_now();
+  if (running.asked_to_end > 0) {
+    if (now > running.asked_to_end + grace) ::kill(-running.process, SIGKILL);
+  } else if (conduct_.go.time > 0 && now > running.began + conduct_.go.time) {
+    running.too_long = true;
+    running.asked_to_end = now;
+    ::kill(-running.process, SIGTERM);
+  }
+}
+
+void Conductor::take_end(Running& running, int status) {
+  const std::size_t cell = running.cell;
+  const std::string folder = conduct_.folder.of(conduct_.cells[cell], conduct_.planned[cell].hash);
+  const double seconds = seconds_now() - running.began;
+  auto result = conduct_.folder.result(conduct_.cells[cell], conduct_.planned[cell].hash);
+  const bool from_outside =
+      !result && !running.too_long && WIFEXITED(status) && WEXITSTATUS(status) == 130;
+  if (running.too_long && (!result || !result->value("trained", false))) {
+    const std::string end = reason_of_end(status, folder + "/output.txt", false);
+    const std::size_t words = end.find("; its last words");
+    result = Json{
+        {"status", "failed"},
+        {"reason", fmt::format("over its time limit: not done after {:.4g} s{}", conduct_.go.time,
+                               words == std::string::npos ? "" : end.substr(words))}};
+  } else if (!result) {
+    const std::int64_t kills = kills_for_memory();
+    result =
+        Json{{"status", "failed"},
+             {"reason", from_outside ? "interrupted from outside; the next call runs it again"
+                                     : reason_of_end(status, folder + "/output.txt",
+                                                     kills > running.kills && running.kills >= 0)}};
+  }
+  (*result)["hash"] = conduct_.planned[cell].hash;
+  (*result)["folder"] = folder;
+  (*result)["seconds"] = seconds;
+  (*result)["beside"] = running.beside - 1;
+  Json& row = rows_[cell] = row_of_result(conduct_.sweep, conduct_.cells[cell], *result, false);
+  if (!from_outside) replace_file(folder + "/result.json", json_text(row) + "\n");
+  states_[cell] = state_of(row);
+  measured_ += seconds;
+  predicted_ += conduct_.planned[cell].seconds() + seconds_of_a_start;
+  ++done_;
+  conduct_.ended(cell);
+  conduct_.changed();
+  const std::string final_status = rows_[cell].value("status", "failed");
+  if (final_status == "failed") ++failed_;
+  if (conduct_.go.quiet) return;
+  if (line_open_) std::fputs("\r\033[K", stderr);
+  line_open_ = false;
+  conduct_.say(fmt::format("[{}/{}] {:7} {:>6}  {}  {}", done_, all_, final_status,
+                           fmt::format("{:.1f} s", seconds), conduct_.cells[cell].name,
+                           short_result(rows_[cell])));
+}
+
+// The cells that run are left as they were: to be run.
+void Conductor::end_all() {
+  for (const Running& running : running_) ::kill(-running.process, SIGTERM);
+  const double began = seconds_now();
+  for (const Running& running : running_) {
+    int status = 0;
+    while (!child_ended(running.process, status)) {
+      if (seconds_now() > began + grace) ::kill(-running.process, SIGKILL);
+      std::this_thread::sleep_for(between_looks);
+    }
+    states_[running.cell] = CellState{};
+  }
+  running_.clear();
+}
+
+double Conductor::seconds_left() const {
+  if (predicted_ <= 0) return -1;
+  double left = 0;
+  for (const std::size_t cell : waiting_)
+    left += conduct_.planned[cell].seconds() + seconds_of_a_start;
+  for (const Running& running : running_) {
+    const double whole = conduct_.planned[running.cell].seconds() + seconds_of_a_start;
+    left += std::max(0.0, whole - (seconds_now() - running.began) * predicted_ / measured_);
+  }
+  const double at_a_time = std::max<double>(1, static_cast<double>(running_.size()));
+  return left * measured_ / predicted_ / at_a_time;
+}
+
+void Conductor::show() {
+  if (!rewrites_ || seconds_now() < shown_at_ + 0.25) return;
+  shown_at_ = seconds_now();
+  if (running_.empty()) return;
+  std::string line = fmt::format("{}/{} cells", done_, all_);
+  if (failed_ > 0) line += fmt::format(", {} failed", failed_);
+  line += fmt::format(", running {}", conduct_.cells[running_.front().cell].name);
+  if (running_.size() > 1) line += fmt::format(" and {} more", running_.size() - 1);
+  if (const double left = seconds_left(); left >= 0)
+    line += fmt::format(", {} left", format_duration(left));
+  std::fprintf(stderr, "\r\033[K%.100s", readable_line(line).c_str());
+  std::fflush(stderr);
+  line_open_ = true;
+}
+
+}  // namespace mw

@@ -1,0 +1,80 @@
+// Runs cells as processes, some at a time, and gathers what becomes of them.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "app/sweep/child.h"
+#include "app/sweep/folder.h"
+
+namespace mw {
+
+struct Conduct {
+  const SweepTable& sweep;
+  const GoOptions& go;
+  const std::vector<Cell>& cells;
+  const std::vector<Planned>& planned;
+  const std::vector<Json>& before;  // results that the cells are run for again; else null
+  SweepFolder& folder;
+  std::function<void()> changed;                // states have: sweep.json is to be written
+  std::function<void(std::size_t cell)> ended;  // a cell's row is there
+  std::function<void(const std::string&)> say;  // a line for people
+  // Files of a cell's folder, and the arguments of its process.
+  std::function<std::vector<std::string>(std::size_t cell, const std::string& folder)> prepare;
+};
+
+class Conductor {
+ public:
+  Conductor(const Conduct& conduct, std::vector<Json>& rows, std::vector<CellState>& states,
+            std::vector<bool>& mine);
+  ~Conductor();  // kills what still runs
+  Conductor(const Conductor&) = delete;
+  Conductor& operator=(const Conductor&) = delete;
+
+  // Cells in this order. Those that another process has are waited for if `wait`. Throws Stopped
+  // with the wish to stop, when all processes have ended.
+  void run(std::vector<std::size_t> cells, bool wait);
+
+ private:
+  struct Running {
+    std::size_t cell = 0;
+    pid_t process = -1;
+    Lock lock;
+    double began = 0, asked_to_end = 0;
+    bool too_long = false;
+    int beside = 1;  // the most cells that ran at a time meanwhile
+    std::int64_t kills = 0;
+  };
+
+  bool admits(std::size_t cell) const;
+  // False if another process has it.
+  bool start(std::size_t cell);
+  void look(Running& running);
+  void take_end(Running& running, int status);
+  void end_all();
+  void show();
+  double seconds_left() const;
+
+  const Conduct& conduct_;
+  std::vector<Json>& rows_;
+  std::vector<CellState>& states_;
+  std::vector<bool>& mine_;
+  std::vector<std::size_t> waiting_, elsewhere_;
+  std::vector<Running> running_;
+  std::size_t all_ = 0, done_ = 0, failed_ = 0;
+  double measured_ = 0, predicted_ = 0;  // seconds of cells that have ended
+  double shown_at_ = 0, looked_elsewhere_ = 0;
+  bool rewrites_ = false, line_open_ = false;
+};
+
+// A cell's row without a result: what it is, and its state.
+Json bare_row(const SweepTable& sweep, const Cell& cell, const Planned& planned,
+              const CellState& state);
+// The row of a result that was found or has come.
+Json row_of_result(const SweepTable& sweep, const Cell& cell, const Json& result, bool reused);
+// What sweep.json says of a cell with this row.
+CellState state_of(const Json& row);
+
+}  // namespace mw

@@ -1,0 +1,180 @@
+// Keeps the files of a sweep: replaces them whole, locks cells, and puts aside what is run again.
+#include "app/sweep/folder.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <ctime>
+#include <system_error>
+
+#include "app/sweep/grid.h"
+#include "app/sweep/label.h"
+#include "common/json_file.h"
+#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/new_file.h"
+#include "meshwright/engine/text.h"
+
+namespace mw {
+namespace fs = std::filesystem;
+namespace {
+
+[[noreturn]] void cannot(const fs::path& file, const std::string& what, int why) {
+  throw Error(
+      Stage::environment, "file.write", "",
+      fmt::format("{}: cannot {}: {}", file.string(), what, std::generic_category().message(why)),
+      "run the sweep where you may write, with room on the disk");
+}
+
+void make_folders(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) cannot(folder, "make this folder", error.value());
+}
+
+std::string now_text() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  ::gmtime_r(&now, &utc);
+  char text[32];
+  const std::size_t size = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return std::string(text, size);
+}
+
+bool has_no_locks(int error) {
+  return error == ENOLCK || error == EOPNOTSUPP || error == ENOSYS || error == EINVAL;
+}
+
+}  // namespace
+
+std::optional<Lock> Lock::take(const fs::path& file, bool wait) {
+  make_folders(file.parent_path());
+  const int opened = ::open(file.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+  if (opened < 0) cannot(file, "open it", errno);
+  while (::flock(opened, LOCK_EX | (wait ? 0 : LOCK_NB)) != 0) {
+    if (errno == EINTR) continue;
+    if (has_no_locks(errno)) break;
+    ::close(opened);
+    return std::nullopt;
+  }
+  return Lock(opened);
+}
+
+Lock::~Lock() {
+  if (file_ >= 0) ::close(file_);
+}
+
+Lock& Lock::operator=(Lock&& other) noexcept {
+  std::swap(file_, other.file_);
+  return *this;
+}
+
+void replace_file(const fs::path& file, const std::string& text) {
+  if (const int reason = replace_whole(file, text); reason != 0) cannot(file, "write it", reason);
+}
+
+SweepFolder::SweepFolder(std::string path) : path_(std::move(path)) {
+  look_up();
+}
+
+// Folders end in their cell's hash; what is in front may have changed its words.
+void SweepFolder::look_up() {
+  std::error_code error;
+  for (fs::directory_iterator entry(path_, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    const std::size_t dash = name.rfind('-');
+    if (dash != std::string::npos && entry->is_directory(error))
+      known_[name.substr(dash + 1)] = name;
+  }
+}
+
+std::string SweepFolder::of(const Cell& cell, const std::string& hash) const {
+  const auto known = known_.find(hash);
+  const std::string name =
+      known != known_.end() ? known->second : fmt::format("{}-{}", file_label(cell.name), hash);
+  return path_ + "/" + name;
+}
+
+std::optional<Json> SweepFolder::result(const Cell& cell, const std::string& hash) const {
+  Json json = read_json(fs::path(of(cell, hash)) / "result.json");
+  if (!json.is_object() || json.value("hash", "") != hash || json.value("kind", "") != "cell")
+    return std::nullopt;
+  return json;
+}
+
+std::string SweepFolder::lock_of(const std::string& hash) const {
+  return fmt::format("{}/.locks/{}", path_, hash);
+}
+
+std::string SweepFolder::fresh(const Cell& cell, const std::string& hash) const {
+  const fs::path folder = of(cell, hash);
+  std::error_code error;
+  if (fs::exists(folder, error)) {
+    make_folders(fs::path(path_) / ".earlier");
+    fs::path aside;
+    for (int n = 1; aside.empty() || fs::exists(aside, error); ++n)
+      aside = fs::path(path_) / ".earlier" / fmt::format("{}.{}", folder.filename().string(), n);
+    fs::rename(folder, aside, error);
+    if (error) cannot(folder, "move it away", error.value());
+  }
+  make_folders(folder);
+  return folder.string();
+}
+
+void SweepFolder::write_index(const SweepTable& sweep, const std::string& script,
+                              const std::vector<Cell>& cells, const std::vector<Planned>& planned,
+                              const std::vector<CellState>& states,
+                              const std::vector<bool>& mine) const {
+  make_folders(path_);
+  const auto lock = Lock::take(fs::path(path_) / ".locks/sweep", /*wait=*/true);
+  const fs::path file = fs::path(path_) / "sweep.json";
+  Json before = read_json(file);
+  if (!before.is_object()) before = Json::object();
+  std::map<std::string, const Json*> known;
+  if (before.contains("cells") && before["cells"].is_array()) {
+    for (const Json& cell : before["cells"]) {
+      if (cell.is_object() && cell.contains("id")) known[cell.value("id", "")] = &cell;
+    }
+  }
+  Json list = Json::array();
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const bool planned_here = !planned[i].hash.empty() && states[i].status != "skipped";
+    const std::string id = planned_here ? planned[i].hash : cells[i].name;
+    Json cell = {{"id", id},
+                 {"name", cells[i].name},
+                 {"values", cells[i].texts()},
+                 {"status", states[i].status},
+                 {"reason", states[i].reason.empty() ? Json() : Json(states[i].reason)},
+                 {"folder", nullptr},
+                 {"seconds", states[i].seconds > 0 ? Json(states[i].seconds) : Json()}};
+    const auto other = known.find(id);
+    const std::string before_it =
+        other == known.end() ? "" : other->second->value("status", "queued");
+    const bool known_more =
+        states[i].status == "predicted" && before_it != "predicted" && before_it != "queued";
+    if (other != known.end() && (!mine[i] || known_more)) {
+      for (const char* key : {"status", "reason", "seconds"}) {
+        if (other->second->contains(key)) cell[key] = other->second->at(key);
+      }
+    }
+    if (planned_here && cell["status"] != "predicted") cell["folder"] = of(cells[i], id);
+    list.push_back(std::move(cell));
+  }
+  Json axes = Json::array();
+  for (const AxisText& axis : axes_of(cells))
+    axes.push_back({{"key", axis.key}, {"values", axis.values}});
+  const Json index = {{"schema", sweep_schema},
+                      {"name", sweep.name},
+                      {"script", script},
+                      {"created", before.value("created", now_text())},
+                      {"axes", axes},
+                      {"baseline", sweep.baseline.empty() ? Json() : Json(sweep.baseline)},
+                      {"same_loss_as", sweep.like.empty() ? Json() : Json(sweep.like)},
+                      {"cells", list}};
+  replace_file(file, json_text(index, 1) + "\n");
+}
+
+}  // namespace mw

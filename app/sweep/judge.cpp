@@ -1,0 +1,172 @@
+// Compares the losses of cells that must train alike, and gathers repeated runs.
+#include "app/sweep/judge.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "common/nearest_values.h"
+#include "meshwright/engine/text.h"
+
+namespace mw {
+namespace {
+
+constexpr std::size_t first_steps = 10;
+// Of a difference, from one step to the next: where training is unstable it was 66 at most.
+constexpr double most_growth = 100;
+
+bool is_repeat(const CellValue& value) {
+  return value.key == "seed" || value.key == "repeat";
+}
+
+double first_of(const Json& result, const char* key) {
+  const Json list = result.value(key, Json::array());
+  return list.empty() || !list.front().is_number() ? std::nan("") : list.front().get<double>();
+}
+
+// Relative, of the first step's norms of gradients; not a number where one overflowed or lacks.
+double norm_difference(const Json& own, const Json& other) {
+  const double a = first_of(own, "grad_norms"), b = first_of(other, "grad_norms");
+  return std::abs(a - b) / std::max(std::abs(b), 1e-30);
+}
+
+}  // namespace
+
+LossBound loss_bound(const std::string& precision) {
+  if (precision == "fp64") return {1e-12, 1e-9, true, 1e-12};
+  if (precision == "fp32") return {1e-5, 1e-3, true, 1e-5};
+  return {2e-3, 3e-2, true, 5e-3};  // bf16, fp16
+}
+
+int counterpart(const std::vector<Cell>& cells, std::size_t cell, const std::string& like) {
+  const auto values_of = [](const Cell& of) {
+    AxisValues values;
+    for (const CellValue& value : of.values) values.emplace_back(value.key, value.text);
+    return values;
+  };
+  const AxisValues own = values_of(cells[cell]);
+  const std::string* seed = cells[cell].text_of("seed");
+  std::vector<AxisValues> values(cells.size());
+  std::vector<const AxisValues*> candidates(cells.size());
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    if (cells[i].name == like) return i == cell ? -1 : static_cast<int>(i);
+    const std::string* other_seed = cells[i].text_of("seed");
+    if (seed != nullptr && other_seed != nullptr && *seed != *other_seed) continue;
+    values[i] = values_of(cells[i]);
+    if (has_value(values[i], like)) candidates[i] = &values[i];
+  }
+  const int found = nearest_values(own, candidates);
+  return found == static_cast<int>(cell) ? -1 : found;
+}
+
+void check_like(const std::vector<Cell>& cells, const std::string& like, const char* key) {
+  if (like.empty()) return;
+  std::vector<std::string> known;
+  for (const Cell& cell : cells) {
+    known.push_back(cell.name);
+    for (const CellValue& value : cell.values) known.push_back(value.text);
+  }
+  if (std::find(known.begin(), known.end(), like) != known.end()) return;
+  std::sort(known.begin(), known.end());
+  known.erase(std::unique(known.begin(), known.end()), known.end());
+  const std::string near = did_you_mean(like, known);
+  if (known.size() > 12) known.resize(12);
+  throw Error(Stage::options, "sweep.like", key,
+              fmt::format("{}: no cell and no value of an axis is called {}", key, quote(like)),
+              near.empty() ? "there are: " + join_quoted(known) : near);
+}
+
+void judge(Json& result, const std::string& like, const Json* reference, const std::string& why,
+           const LossBound& bound) {
+  result["status"] = "done";
+  result["reason"] = nullptr;
+  Json found = {{"cell", like}, {"tolerance", bound.later}, {"first_tolerance", bound.first}};
+  if (reference == nullptr) {
+    found["compared"] = false;
+    result["reason"] = "not compared: " + why;
+    result["same_loss_as"] = found;
+    return;
+  }
+  const Json& own = result.at("losses");
+  const Json& other = reference->at("losses");
+  const std::size_t steps = std::min(own.size(), other.size());
+  double worst = 0, first = 0, wrong = 0, limit = 0;
+  std::size_t at = 0, wrong_at = steps;
+  for (std::size_t s = 0; s < steps; ++s) {
+    const auto a = own[s].is_number() ? own[s].get<double>() : std::nan("");
+    const auto b = other[s].is_number() ? other[s].get<double>() : std::nan("");
+    double difference = std::abs(a - b) / std::max(std::abs(b), 1e-12);
+    if (std::isnan(difference)) difference = INFINITY;
+    const double may = s < first_steps ? bound.first
+                       : bound.grows   ? std::max(bound.later, most_growth * worst)
+                                       : bound.later;
+    if (difference > may && wrong_at == steps) {
+      wrong = difference;
+      limit = may;
+      wrong_at = s;
+    }
+    if (difference > worst) {
+      worst = difference;
+      at = s;
+    }
+    if (s < first_steps) first = worst;
+    if (std::isinf(worst)) break;
+  }
+  found["compared"] = true;
+  found["steps"] = steps;
+  found["difference"] = worst;
+  found["step"] = at;
+  const double norms = norm_difference(result, *reference);
+  const bool scaled = bound.norm > 0 && norms > bound.norm;
+  if (std::isfinite(norms)) found["norm_difference"] = norms;
+  if (bound.norm > 0) found["norm_tolerance"] = bound.norm;
+  result["same_loss_as"] = found;
+  if (wrong_at < steps) {
+    result["status"] = "failed";
+    result["reason"] = fmt::format(
+        "trains differently: the loss of step {} is {} and {} has {}, {:.2g} apart relatively; up "
+        "to {:.2g} may be{}",
+        wrong_at,
+        own[wrong_at].is_number() ? format_number(own[wrong_at].get<double>()) : "not finite", like,
+        other[wrong_at].is_number() ? format_number(other[wrong_at].get<double>())
+                                    : "one that is not finite",
+        wrong, limit, bound.grows && wrong_at < first_steps ? " so early" : "");
+  } else if (scaled) {
+    result["status"] = "failed";
+    result["reason"] = fmt::format(
+        "trains differently: its first gradient has the norm {} and that of {} has {}, {:.2g} "
+        "apart relatively; up to {:.2g} may be, of the same weights. Verify says which gradient",
+        format_number(first_of(result, "grad_norms")), like,
+        format_number(first_of(*reference, "grad_norms")), norms, bound.norm);
+  } else if (worst > std::max(bound.first, bound.later)) {
+    result["reason"] = fmt::format(
+        "its losses and those of {} are {:.2g} apart at step {}, grown little by little from "
+        "{:.2g} in the first {} steps, as rounding does where training is unstable",
+        like, worst, at, first, first_steps);
+  }
+}
+
+std::string group_name(const Cell& cell) {
+  std::string name;
+  for (const CellValue& value : cell.values) {
+    if (is_repeat(value)) continue;
+    name += name.empty() ? "" : " ";
+    name += value.shown ? value.text : value.key + "=" + value.text;
+  }
+  return name.empty() ? "base" : name;
+}
+
+std::vector<std::vector<std::size_t>> groups_of(const std::vector<Cell>& cells) {
+  std::vector<std::vector<std::size_t>> groups;
+  std::map<std::string, std::size_t> known;
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const auto [group, fresh] = known.emplace(group_name(cells[i]), groups.size());
+    if (fresh) groups.emplace_back();
+    groups[group->second].push_back(i);
+  }
+  return groups;
+}
+
+}  // namespace mw

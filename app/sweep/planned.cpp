@@ -1,0 +1,227 @@
+// Plans the cells of a sweep, and tells a script's mistakes, which end the sweep, from a planner's
+// refusals, which are results.
+#include "app/sweep/planned.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <set>
+#include <unordered_map>
+
+#include "app/sweep/forked.h"
+#include "meshwright/engine/cpu.h"
+#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/text.h"
+#include "predict/memory_limit.h"
+#include "predict/prediction.h"
+#include "predict/shared_cores.h"
+#include "run/ranks.h"
+#include "script/identity.h"
+#include "script/plan_memo.h"
+
+namespace mw {
+namespace {
+
+// Fewer are planned here: a copy of the process and its pipe cost more.
+constexpr std::size_t cells_for_processes = 24;
+
+Json json_of_planned(const Planned& p) {
+  Json problems = Json::array();
+  for (const Problem& one : p.wrong) {
+    problems.push_back(
+        {static_cast<int>(one.stage), one.code, one.key, one.message, one.hint, one.place});
+  }
+  return {p.hash,  p.mix,          p.precision, p.ranks,   p.steps, p.memory,    p.peak,
+          p.cores, p.step_seconds, problems,    p.refused, p.hint,  p.prediction};
+}
+
+Planned planned_of(const Json& json) {
+  Planned p;
+  std::size_t i = 0;
+  const auto next = [&](auto& value) { value = json.at(i++).get<std::decay_t<decltype(value)>>(); };
+  next(p.hash);
+  next(p.mix);
+  next(p.precision);
+  next(p.ranks);
+  next(p.steps);
+  next(p.memory);
+  next(p.peak);
+  next(p.cores);
+  next(p.step_seconds);
+  for (const Json& one : json.at(i++)) {
+    p.wrong.push_back(
+        {static_cast<Stage>(one[0].get<int>()), one[1], one[2], one[3], one[4], one[5]});
+  }
+  next(p.refused);
+  next(p.hint);
+  p.prediction = json.at(i);
+  return p;
+}
+
+void refuse(Planned& planned, const Error& error) {
+  std::string hint;
+  for (const Problem& problem : error.problems()) {
+    planned.refused += (planned.refused.empty() ? "" : "; ") + problem.message;
+    if (hint.empty()) hint = problem.hint;
+  }
+  planned.hint = hint;
+}
+
+// What a run would be refused for before its ranks start.
+void check_memory(const Experiment& experiment, std::int64_t limit, Planned& planned) {
+  const std::int64_t machine = this_device().memory;
+  const std::int64_t available = limit > 0 ? std::min(limit, machine) : machine;
+  try {
+    check_thread_ranks(*experiment.plan);
+    if (planned.memory > available) check_machine_memory(experiment, available);
+    if (experiment.memory > 0 && planned.peak > experiment.memory) check_memory_limit(experiment);
+  } catch (const Error& error) {
+    refuse(planned, error);
+  }
+}
+
+// What cells with one plan have in common.
+class PlannedOnce {
+ public:
+  // Nothing if no cell had the plan.
+  std::optional<Planned> find(const Experiment& experiment) {
+    const auto known = planned_.find(experiment.plan.get());
+    if (known == planned_.end() || known->second.plan.lock() != experiment.plan) return {};
+    return known->second.planned;
+  }
+  void keep(const Experiment& experiment, const Planned& planned) {
+    if (planned_.size() == most) planned_.clear();
+    planned_[experiment.plan.get()] = {experiment.plan, planned};
+  }
+
+ private:
+  static constexpr std::size_t most = 1024;
+  struct Known {
+    std::weak_ptr<const Plan> plan;  // a pointer may come again
+    Planned planned;
+  };
+  std::unordered_map<const Plan*, Known> planned_;
+};
+
+void look_at(const Experiment& experiment, std::int64_t limit, const PredictExperiment& predict_it,
+             Planned& planned) {
+  const Plan& plan = *experiment.plan;
+  planned.mix = plan.mix();
+  planned.precision = name_of(plan.request.precision);
+  planned.ranks = plan.ranks();
+  if (predict_it) {
+    planned.prediction = predict_it(experiment);
+    planned.prediction.erase("text");
+    planned.step_seconds = planned.prediction.value("step_seconds", 0.0);
+    return;
+  }
+  planned.peak = predicted_need(plan, /*together=*/false);
+  planned.memory = predicted_need(plan, /*together=*/true);
+  planned.step_seconds = predict(plan, this_machine(), experiment.threads).step_seconds;
+  const std::int64_t threads =
+      static_cast<std::int64_t>(threads_of_rank(plan.ranks(), experiment.threads)) * plan.ranks();
+  planned.cores = static_cast<int>(std::min<std::int64_t>(core_count(), threads));
+  check_memory(experiment, limit, planned);
+}
+
+Planned plan_cell(const Cell& cell, const ReadContext& context, std::int64_t limit,
+                  const PredictExperiment& predict_it, PlannedOnce& once) {
+  Planned planned;
+  try {
+    const Experiment experiment = experiment_of(cell, context);
+    const bool apart = experiment.evaluation.data != nullptr;  // its time is predicted too
+    const auto known = apart ? std::nullopt : once.find(experiment);
+    if (known) planned = *known;
+    planned.hash = hash_of(cell, experiment);
+    planned.steps = experiment.steps;
+    if (known) {
+      if (predict_it) planned.prediction.update(identity_of(experiment));
+      return planned;
+    }
+    look_at(experiment, limit, predict_it, planned);
+    if (!apart) once.keep(experiment, planned);
+  } catch (const Error& error) {
+    const auto& problems = error.problems();
+    const bool planner = std::all_of(problems.begin(), problems.end(),
+                                     [](const Problem& p) { return p.stage == Stage::plan; });
+    if (planner) {
+      refuse(planned, error);
+      return planned;
+    }
+    for (Problem problem : problems) {
+      if (problem.stage == Stage::plan) continue;  // it may be a matter of what is wrong here
+      if (problem.place.empty()) problem.place = place_of(cell.table, problem.key);
+      planned.wrong.push_back(std::move(problem));
+    }
+  }
+  return planned;
+}
+
+// The axis that has set what is at fault: "over.model.layers".
+std::string key_for(const Cell& cell, const Problem& problem) {
+  for (const CellValue& value : cell.values) {
+    if (!value.value.is_null() && lies_in(problem.key, value.key)) return "over." + value.key;
+  }
+  return key_in("base", problem.key);
+}
+
+}  // namespace
+
+Experiment experiment_of(const Cell& cell, const ReadContext& context) {
+  return read_experiment(cell.table, context);
+}
+
+std::string hash_of(const Cell& cell, const Experiment& experiment) {
+  return cell.repeat > 0 ? fmt::format("{}.{}", experiment.hash, cell.repeat) : experiment.hash;
+}
+
+std::vector<Planned> plan_cells(const std::vector<Cell>& cells, const ReadContext& given,
+                                std::int64_t limit, const PredictExperiment& predict) {
+  PlanMemo memo;
+  PlannedOnce once;
+  ReadContext context = given;
+  context.memo = &memo;
+  std::vector<std::size_t> open;
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    if (cells[i].skipped.empty()) open.push_back(i);
+  }
+  this_device();  // measured or read once, not in each process
+  const int processes = open.size() < cells_for_processes ? 1 : core_count();
+  std::vector<Planned> planned(cells.size());
+  if (processes == 1) {
+    for (const std::size_t i : open) {
+      throw_if_stopped();
+      planned[i] = plan_cell(cells[i], context, limit, predict, once);
+    }
+    return planned;
+  }
+  const auto texts = forked_map(open.size(), processes, [&](std::size_t k) {
+    return json_text(json_of_planned(plan_cell(cells[open[k]], context, limit, predict, once)));
+  });
+  for (std::size_t k = 0; k < open.size(); ++k)
+    planned[open[k]] = planned_of(Json::parse(texts[k]));
+  return planned;
+}
+
+void check_planned(const std::vector<Cell>& cells, const std::vector<Planned>& planned) {
+  Problems problems;
+  std::set<std::string> said;
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    for (const Problem& one : planned[i].wrong) {
+      if (one.stage == Stage::environment || one.stage == Stage::run) {
+        if (said.insert(one.message).second) problems.add(one);
+        continue;
+      }
+      Problem problem = one;
+      problem.key = key_for(cells[i], one);
+      if (!said.insert(problem.key + one.message).second) continue;
+      problem.message = fmt::format("{} (in {})", one.message, quote(cells[i].name));
+      problems.add(std::move(problem));
+    }
+  }
+  problems.throw_if_any();
+}
+
+}  // namespace mw

@@ -1,0 +1,30 @@
+// Reads and plans the experiments of cells, without running them.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "app/sweep/cell.h"
+#include "script/read_experiment.h"
+
+namespace mw {
+
+// The `plan` object of an experiment.
+using PredictExperiment = std::function<Json(const Experiment&)>;
+
+// Of each cell that is not skipped, in the cells' order; with the prediction if `predict` is there.
+// Where there are many, in several processes. `limit`: bytes that a cell's process may allocate;
+// 0: those of this machine.
+std::vector<Planned> plan_cells(const std::vector<Cell>& cells, const ReadContext& context,
+                                std::int64_t limit, const PredictExperiment& predict);
+
+// The experiment of one cell. Throws Error.
+Experiment experiment_of(const Cell& cell, const ReadContext& context);
+// Its identity: see Planned::hash.
+std::string hash_of(const Cell& cell, const Experiment& experiment);
+
+// Throws Error with what is wrong of the script in any cell, each once, and with cells that are one
+// experiment twice over.
+void check_planned(const std::vector<Cell>& cells, const std::vector<Planned>& planned);
+
+}  // namespace mw

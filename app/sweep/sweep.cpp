@@ -1,0 +1,399 @@
+// Goes through the cells of a sweep: what is done is taken as it is, the rest is run, and all are
+// judged and shown.
+#include "app/sweep/sweep.h"
+
+#include <fmt/format.h>
+#include <fnmatch.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "app/sweep/conductor.h"
+#include "app/sweep/judge.h"
+#include "app/sweep/planned.h"
+#include "app/sweep/summary.h"
+#include "meshwright/engine/interrupt.h"
+#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/share.h"
+#include "meshwright/engine/text.h"
+
+namespace mw {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::int64_t bytes_for_a_job = 1 << 30;  // beside what the ranks hold
+
+bool matches(const std::string& name, const std::vector<std::string>& only) {
+  return only.empty() || std::any_of(only.begin(), only.end(), [&](const std::string& pattern) {
+           return name.find(pattern) != std::string::npos ||
+                  ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+         });
+}
+
+class Sweep {
+ public:
+  Sweep(const SweepTable& sweep, const GoOptions& go, const SweepProgram& program)
+      : sweep_(sweep), go_(go), program_(program), folder_(sweep.folder()) {
+    cells_ = cells_for(sweep, program);
+    select();
+    const bool predicts = go.predict || sweep.predict;
+    planned_ = plan_cells(cells_, program.context, go.memory,
+                          predicts ? program.plan : PredictExperiment{});
+    check_planned(cells_, planned_);
+    states_.resize(cells_.size());
+    rows_.resize(cells_.size());
+    mine_ = selected_;
+    for (std::size_t i = 0; i < cells_.size(); ++i) mine_[i] = mine_[i] && own(i);
+    emitted_.assign(cells_.size(), false);
+    before_.resize(cells_.size());
+    for (const bool chosen : {true, false}) {  // of twins, one that is asked for is run
+      for (std::size_t i = 0; i < cells_.size(); ++i) {
+        if (selected_[i] == chosen) set_state(i);
+      }
+    }
+    for (std::size_t i = 0; i < cells_.size(); ++i) reference_.push_back(reference_of(i));
+  }
+
+  SweepOutcome run() {
+    writes_ = go_.print.empty() && !go_.dry;
+    if (go_.predict || sweep_.predict) return predicted();
+    find_results();
+    if (!go_.print.empty()) return job_script();
+    if (go_.dry) return listed();
+    write_index();
+    emit_final();
+    Conduct conduct{
+        sweep_,
+        go_,
+        cells_,
+        planned_,
+        before_,
+        folder_,
+        [this] { write_index(); },
+        [this](std::size_t cell) { take(cell); },
+        program_.say,
+        [this](std::size_t cell, const std::string& folder) { return prepare(cell, folder); }};
+    {
+      Conductor conductor(conduct, rows_, states_, mine_);
+      conductor.run(todo(), go_.shards == 0);
+    }
+    {
+      // Of shards that end at one time, the later one knows what the other has done.
+      const auto lock = Lock::take(fs::path(folder_.path()) / ".locks/verdicts", /*wait=*/true);
+      if (go_.shards > 0) refresh_others();
+      judge_all(/*last=*/true);
+    }
+    write_index();
+    emit_final(/*all=*/true);
+    return outcome();
+  }
+
+  // What there is, without running anything.
+  SweepOutcome found() {
+    writes_ = false;
+    if (go_.predict || sweep_.predict) return predicted();
+    find_results();
+    judge_all(/*last=*/true);
+    return outcome();
+  }
+
+ private:
+  void select() {
+    std::vector<std::string> names;
+    for (const Cell& cell : cells_) {
+      names.push_back(cell.name);
+      selected_.push_back(matches(cell.name, go_.only));
+    }
+    if (std::find(selected_.begin(), selected_.end(), true) != selected_.end()) return;
+    const std::string near = did_you_mean(go_.only.front(), names);
+    if (names.size() > 8) names.resize(8);
+    throw Error(Stage::options, "sweep.only", "only",
+                fmt::format("only: no cell has {} in its name", join_quoted(go_.only, " or ")),
+                near.empty() ? "cells are called " + join_quoted(names) : near);
+  }
+
+  // Of this shard.
+  bool own(std::size_t i) const {
+    return go_.shards == 0 || static_cast<int>(i % go_.shards) == go_.shard - 1;
+  }
+
+  // The cell that this one is compared with; -1: none. Of twins, the one that is run.
+  int reference_of(std::size_t i) const {
+    if (sweep_.like.empty()) return -1;
+    int other = counterpart(cells_, i, sweep_.like);
+    if (other >= 0 && states_[other].status == "skipped") {
+      const auto twin = first_with_.find(planned_[other].hash);
+      if (cells_[other].skipped.empty() && twin != first_with_.end())
+        other = static_cast<int>(twin->second);
+    }
+    return other == static_cast<int>(i) ? -1 : other;
+  }
+
+  // Before it is known whether there is a result.
+  void set_state(std::size_t i) {
+    CellState& state = states_[i];
+    if (!cells_[i].skipped.empty()) {
+      state = {"skipped", cells_[i].skipped, 0};
+    } else if (!planned_[i].refused.empty()) {
+      state = {"refused", planned_[i].refused, 0};
+    } else if (const auto [first, fresh] = first_with_.emplace(planned_[i].hash, i); !fresh) {
+      state = {"skipped",
+               fmt::format("the same experiment as {}: what differs changes nothing of the run",
+                           quote(cells_[first->second].name)),
+               0};
+    }
+    rows_[i] = bare_row(sweep_, cells_[i], planned_[i], state);
+  }
+
+  void find_results() {
+    for (std::size_t i = 0; i < cells_.size(); ++i) {
+      if (states_[i].status != "queued") continue;
+      const auto result = folder_.result(cells_[i], planned_[i].hash);
+      if (!result) continue;
+      const std::string status = result->value("status", "");
+      if (go_.retry == "all" || (go_.retry == "failed" && status != "done")) {
+        before_[i] = *result;
+        continue;
+      }
+      take_result(i, *result);
+    }
+    judge_all();
+  }
+
+  void take_result(std::size_t i, const Json& result) {
+    rows_[i] = row_of_result(sweep_, cells_[i], result, true);
+    if (result.value("trained", false)) {  // and is judged by what the script says now
+      rows_[i]["status"] = "done";
+      rows_[i]["reason"] = nullptr;
+      rows_[i].erase("same_loss_as");
+    }
+    states_[i] = state_of(rows_[i]);
+  }
+
+  // In the order in which they are to run: those that others are compared with first.
+  std::vector<std::size_t> todo() {
+    std::vector<std::size_t> list;
+    for (std::size_t i = 0; i < cells_.size(); ++i) {
+      if (own(i) && selected_[i] && states_[i].status == "queued") list.push_back(i);
+    }
+    std::stable_partition(list.begin(), list.end(),
+                          [&](std::size_t i) { return reference_[i] < 0; });
+    return list;
+  }
+
+  std::vector<std::string> prepare(std::size_t cell, const std::string& folder) const {
+    Json order = program_.again;
+    order["sweep"] = sweep_.name;
+    order["name"] = cells_[cell].name;
+    order["hash"] = planned_[cell].hash;
+    order["values"] = cells_[cell].texts();
+    order["script"] = program_.script;
+    order["folder"] = folder;
+    replace_file(folder + "/script.lua", program_.text);
+    replace_file(folder + "/cell.json", json_text(order, 1) + "\n");
+    return {"cell", folder + "/cell.json"};
+  }
+
+  // A cell has ended: it and those that are compared with it can be judged.
+  void take(std::size_t cell) {
+    for (std::size_t i = 0; i < cells_.size(); ++i) {
+      if (i == cell || reference_[i] == static_cast<int>(cell)) judge_one(i, /*last=*/false);
+    }
+    emit_final();
+  }
+
+  // The last time, what has not been compared says so.
+  void judge_all(bool last = false) {
+    for (std::size_t i = 0; i < cells_.size(); ++i) judge_one(i, last);
+  }
+
+  void judge_one(std::size_t i, bool last) {
+    const int other = reference_[i];
+    if (other < 0 || !rows_[i].value("trained", false)) return;
+    const Json& reference = rows_[other];
+    const bool there = reference.value("trained", false);
+    if (!there && pending(other) && !last) return;  // its turn comes
+    const LossBound bound = sweep_.tolerance ? LossBound{*sweep_.tolerance, *sweep_.tolerance}
+                                             : loss_bound(planned_[i].precision);
+    const std::string why =
+        fmt::format("{} is {}", quote(cells_[other].name), reference.value("status", "queued"));
+    judge(rows_[i], cells_[other].name, there ? &reference : nullptr, why, bound);
+    states_[i] = state_of(rows_[i]);
+    if (!writes_) return;
+    const auto written = folder_.result(cells_[i], planned_[i].hash);
+    if (!written || written->value("same_loss_as", Json()) != rows_[i]["same_loss_as"] ||
+        written->value("status", "") != states_[i].status) {
+      mine_[i] = true;  // of another shard, too: this process' verdict
+      replace_file(folder_.of(cells_[i], planned_[i].hash) + "/result.json",
+                   json_text(rows_[i]) + "\n");
+    }
+  }
+
+  bool pending(std::size_t i) const {
+    return states_[i].status == "queued" || states_[i].status == "running";
+  }
+
+  // Each row once, when nothing will change it any more.
+  void emit_final(bool all = false) {
+    for (std::size_t i = 0; i < cells_.size(); ++i) {
+      if (emitted_[i] || !selected_[i]) continue;
+      const int other = reference_[i];
+      if (!all && (pending(i) || (other >= 0 && pending(other)))) continue;
+      emitted_[i] = true;
+      program_.emit(rows_[i]);
+    }
+  }
+
+  // Of other shards, what they have done by now.
+  void refresh_others() {
+    for (std::size_t i = 0; i < cells_.size(); ++i) {
+      if (!pending(i)) continue;
+      if (const auto result = folder_.result(cells_[i], planned_[i].hash)) take_result(i, *result);
+    }
+  }
+
+  void write_index() {
+    folder_.write_index(sweep_, program_.script, cells_, planned_, states_, mine_);
+  }
+
+  template <class Thing>
+  std::vector<Thing> chosen(const std::vector<Thing>& all) const {
+    std::vector<Thing> some;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (selected_[i]) some.push_back(all[i]);
+    }
+    return some;
+  }
+
+  SweepOutcome outcome() {
+    SweepOutcome outcome;
+    const std::vector<Json> rows = chosen(rows_);
+    for (const Json& row : rows) outcome.cells.push_back(row);
+    for (const Json& row : rows)
+      outcome.failed = outcome.failed || row.value("status", "") == "failed";
+    outcome.text = summary_text(sweep_, chosen(cells_), rows);
+    return outcome;
+  }
+
+  SweepOutcome predicted() {
+    std::string lines;
+    for (std::size_t i = 0; i < cells_.size(); ++i) {
+      Json& row = rows_[i];
+      if (!selected_[i]) continue;
+      if (states_[i].status == "queued") {
+        const Json& prediction = planned_[i].prediction;
+        row["status"] = "predicted";
+        if (!prediction.value("fits", true)) {
+          const double needs = prediction.value("memory_needed", 0.0);
+          const double has =
+              prediction.value("rank_memory_limit", prediction.value("memory_limit", 0.0));
+          const double host = prediction.value("host_needed", 0.0);
+          row["reason"] =
+              needs <= has && host > 0
+                  ? fmt::format("does not fit: it needs {} of {} in the host memory of a node",
+                                format_bytes(host),
+                                format_bytes(prediction.value("host_limit", 0.0)))
+                  : fmt::format("does not fit: it needs {} of {}", format_bytes(needs),
+                                format_bytes(has));
+        }
+        row["predicted"] = prediction;
+      }
+      if (states_[i].status == "queued") {
+        states_[i] = state_of(row);
+        if (folder_.result(cells_[i], planned_[i].hash)) mine_[i] = false;
+      }
+      lines += json_text(row) + "\n";
+      if (writes_) program_.emit(row);
+    }
+    if (writes_) {
+      write_index();
+      replace_file(fs::path(folder_.path()) / "predicted.jsonl", lines + predicted_before());
+    }
+    return outcome();
+  }
+
+  // Lines of cells that are not predicted this time, and were.
+  std::string predicted_before() const {
+    std::set<std::string> left;
+    for (std::size_t i = 0; i < cells_.size(); ++i) {
+      if (!selected_[i] && !planned_[i].hash.empty()) left.insert(planned_[i].hash);
+    }
+    std::string lines, line;
+    std::ifstream file(fs::path(folder_.path()) / "predicted.jsonl");
+    while (std::getline(file, line)) {
+      const Json row = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+      const bool known = row.is_object() && row.contains("hash") && row["hash"].is_string();
+      if (known && left.erase(row["hash"].get<std::string>()) > 0) lines += line + "\n";
+    }
+    return lines;
+  }
+
+  SweepOutcome listed() {
+    for (const Json& row : chosen(rows_)) program_.emit(row);
+    SweepOutcome result = outcome();
+    result.failed = false;  // nothing was done
+    result.text = dry_text(sweep_, chosen(cells_), chosen(planned_), chosen(rows_));
+    return result;
+  }
+
+  SweepOutcome job_script() {
+    SlurmJob job;
+    job.program = program_path().string();
+    job.script = program_.script;
+    job.folder = fs::current_path().string();
+    job.arguments = program_.words;
+    for (std::size_t i = 0; i < cells_.size(); ++i) {
+      if (states_[i].status != "queued" || !selected_[i]) continue;
+      job.cells.push_back(i);
+      job.cores = std::max<int>(job.cores, static_cast<int>(planned_[i].ranks));
+      job.memory = std::max(job.memory, planned_[i].memory);
+      job.seconds += planned_[i].seconds();
+    }
+    job.memory = go_.memory > 0 ? go_.memory + bytes_for_a_job : job.memory + bytes_for_a_job;
+    SweepOutcome result = outcome();
+    result.failed = false;
+    result.text = sbatch_text(sweep_, go_, job);
+    return result;
+  }
+
+  const SweepTable& sweep_;
+  const GoOptions& go_;
+  const SweepProgram& program_;
+  SweepFolder folder_;
+  std::vector<Cell> cells_;
+  std::vector<Planned> planned_;
+  std::vector<CellState> states_;
+  std::vector<Json> rows_;
+  std::vector<bool> selected_;  // by `only`
+  std::vector<bool> mine_;      // this process says what becomes of them
+  std::vector<bool> emitted_;
+  std::vector<int> reference_;  // reference_of()
+  std::vector<Json> before_;    // results that are to be replaced by new ones; else null
+  bool writes_ = true;          // files of the sweep, and lines
+  std::map<std::string, std::size_t> first_with_;  // hash -> cell
+};
+
+}  // namespace
+
+SweepOutcome run_sweep(const SweepTable& sweep, const GoOptions& go, const SweepProgram& program) {
+  if (go.memory > 0 && go.memory < allocated_here()) {
+    throw Error(Stage::options, "option.range", "memory",
+                fmt::format("memory: {} is less than the {} that the program itself allocates",
+                            format_bytes(static_cast<double>(go.memory)),
+                            format_bytes(static_cast<double>(allocated_here()))),
+                "give a cell's process more");
+  }
+  return Sweep(sweep, go, program).run();
+}
+
+SweepOutcome found_results(const SweepTable& sweep, const GoOptions& go,
+                           const SweepProgram& program) {
+  GoOptions done = go;
+  done.retry.clear();  // what was to be run again has been
+  return Sweep(sweep, done, program).found();
+}
+
+}  // namespace mw

@@ -1,0 +1,212 @@
+// Turns the times of instructions into rows that say which op computed and which transfer was
+// under way.
+#include "app/trace_rows.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "meshwright/engine/footprint.h"
+#include "meshwright/engine/memory_timeline.h"
+#include "meshwright/engine/ring.h"
+
+namespace mw {
+namespace {
+
+// Views and aliases take no time; rows of them would bury the others.
+constexpr double shortest_own = 2e-7;
+
+bool waits(const Instruction& i) {
+  return i.code == Code::wait || i.code == Code::hook_finish;
+}
+bool starts(const Instruction& i) {
+  return i.code == Code::start || i.code == Code::hook_start;
+}
+
+}  // namespace
+
+TraceRows::TraceRows(const Plan& plan, int rank, const DeviceScratch* scratch)
+    : program_(plan.program_of(rank)),
+      rank_(rank),
+      scratch_(scratch),
+      views_(program_, program_.mesh.coordinates(rank)) {
+  for (const Segment& segment : program_.segments) {
+    for (const Instruction& i : segment.code) {
+      if (starts(i)) starts_.emplace(i.pending, &i);
+      if (!i.ring) continue;
+      for (Instruction& inner : ring_kinds(program_, i)) {
+        if (inner.code != Code::start || starts_.contains(inner.pending)) continue;
+        ring_starts_.push_back(std::move(inner));
+        starts_.emplace(ring_starts_.back().pending, &ring_starts_.back());
+      }
+    }
+  }
+}
+
+const Instruction& TraceRows::at(const InstructionTime& time) const {
+  const Instruction& i = program_.segments.at(static_cast<std::size_t>(time.segment))
+                             .code.at(static_cast<std::size_t>(time.index));
+  if (time.inner < 0) return i;
+  const auto [known, missing] = rings_.try_emplace(&i);
+  if (missing) known->second = ring_steps(program_, i);
+  return known->second.at(static_cast<std::size_t>(time.inner));
+}
+
+bool TraceRows::name_transfer(const Instruction& instruction, int microbatch, SpanRow& row) const {
+  const Footprint made = footprint(views_.of(microbatch), instruction, Asks::work);
+  if (made.transfers.empty()) return false;
+  const CommunicationKey key = key_of(made.transfers.front(), program_);
+  row.axis = key.axis;
+  row.name = key.op;
+  row.bytes = 0;
+  for (const Transfer& transfer : made.transfers) row.bytes += transfer.wire;
+  return true;
+}
+
+SpanRow TraceRows::row(const InstructionTime& time) const {
+  const Instruction& i = at(time);
+  SpanRow row;
+  row.step = -1;
+  row.rank = rank_;
+  row.stage = program_.stage;
+  row.kind = "op";
+  row.name = name_of(i.code);
+  if (i.code == Code::compute) {
+    row.name = i.update == Update::none
+                   ? fmt::format("{} {}", program_.graph->ops()[i.op].kind(), name_of(i.piece))
+                   : "update";
+  }
+  row.phase = i.phase;
+  row.label = i.label;
+  row.microbatch = time.microbatch;
+  row.start = time.start;
+  row.end = time.end;
+  return row;
+}
+
+std::vector<SpanRow> TraceRows::measured(std::int64_t step,
+                                         const std::vector<InstructionTime>& times,
+                                         double offset) const {
+  std::vector<SpanRow> rows;
+  // Begun and not awaited, by pending and microbatch; -1 between slots that last, as the executor
+  // has it.
+  struct Begun {
+    double start;
+    std::string phase;
+  };
+  std::map<std::pair<int, int>, Begun> underway;
+  for (InstructionTime time : times) {
+    // The segment in which sums begin is no action of the step (is_shown), and takes no time.
+    if (program_.segments.at(static_cast<std::size_t>(time.segment)).kind == SegmentKind::begin)
+      continue;
+    time.start += offset;
+    time.end += offset;
+    const Instruction& i = at(time);
+    SpanRow own = row(time);
+    own.step = step;
+    const std::pair key(i.pending, between_lasting(program_, i) ? -1 : time.microbatch);
+    if (starts(i)) {
+      underway[key] = {time.start, i.phase};
+      own.name = "start";
+      SpanRow sent = own;
+      if (name_transfer(i, time.microbatch, sent)) {
+        own.axis = sent.axis;
+        own.name = "start " + sent.name;
+      }
+    } else if (waits(i)) {
+      own.kind = "wait";
+      const auto start = starts_.find(i.pending);
+      SpanRow sent = own;
+      if (start != starts_.end() && name_transfer(*start->second, time.microbatch, sent)) {
+        own.axis = sent.axis;
+        own.name = sent.name;
+        const auto begun = underway.find(key);
+        if (begun != underway.end()) {
+          sent.kind = "transfer";
+          sent.start = begun->second.start;
+          sent.phase = begun->second.phase;
+          rows.push_back(sent);
+        }
+      }
+      underway.erase(key);
+    } else {
+      SpanRow sent = own;
+      if (name_transfer(i, time.microbatch, sent)) {  // awaited at once
+        sent.kind = "transfer";
+        rows.push_back(sent);
+      }
+    }
+    const bool op = i.code == Code::compute && i.update == Update::none;
+    const bool kept = op ? views_.of(time.microbatch).runs(i) : own.end - own.start >= shortest_own;
+    if (kept) rows.push_back(std::move(own));
+  }
+  return rows;
+}
+
+std::vector<SpanRow> TraceRows::predicted(const std::vector<InstructionTime>& times) const {
+  std::vector<SpanRow> rows;
+  for (const InstructionTime& time : times) {
+    SpanRow made = row(time);
+    const Instruction* sends = &at(time);
+    if (waits(*sends)) {
+      const auto start = starts_.find(sends->pending);
+      if (start != starts_.end()) sends = start->second;
+    }
+    using Of = InstructionTime::Kind;
+    if (time.kind == Of::copy || time.kind == Of::copy_wait) {
+      made.kind = time.kind == Of::copy ? "transfer" : "wait";
+      made.name = "copy";
+      made.axis = "host";
+      made.bytes = footprint(views_.of(time.microbatch), at(time), Asks::work).host_copy.bytes;
+    } else if (time.kind != Of::own) {
+      made.kind = time.kind == Of::wait ? "wait" : "transfer";
+      name_transfer(*sends, time.microbatch, made);
+    }
+    rows.push_back(std::move(made));
+  }
+  return rows;
+}
+
+std::vector<SpanMemoryRow> TraceRows::predicted_memory(
+    const std::vector<InstructionTime>& times) const {
+  std::map<std::tuple<int, int, int>, double> ends;  // of segment, index, microbatch
+  for (const InstructionTime& time : times) {
+    if (time.kind == InstructionTime::Kind::transfer || time.kind == InstructionTime::Kind::copy)
+      continue;
+    double& end = ends[{time.segment, time.index, time.microbatch}];
+    end = std::max(end, time.end);
+  }
+  const auto held =
+      memory_after_each(RankView(program_, program_.mesh.coordinates(rank_), 0, scratch_));
+  std::vector<SpanMemoryRow> rows;
+  std::size_t next = 0;
+  double now = 0;
+  for (const SegmentRun& run : program_.timeline) {
+    const auto& code = program_.segments[static_cast<std::size_t>(run.segment)].code;
+    for (std::size_t index = 0; index < code.size(); ++index, ++next) {
+      // What takes no time has none of its own: it is over when what was before it is.
+      const auto end = ends.find({run.segment, static_cast<int>(index), run.microbatch});
+      if (end != ends.end()) now = std::max(now, end->second);
+      if (next > 0 && held[next] == held[next - 1]) continue;
+      rows.push_back(memory_row(-1, rank_, now, held[next]));
+    }
+  }
+  return rows;
+}
+
+SpanMemoryRow memory_row(std::int64_t step, int rank, double time,
+                         const std::array<std::int64_t, category_count>& held) {
+  const auto of = [&held](Category category) { return held[static_cast<std::size_t>(category)]; };
+  return {step,
+          rank,
+          time,
+          of(Category::parameters),
+          of(Category::gradients),
+          of(Category::optimizer),
+          of(Category::activations),
+          of(Category::buffers),
+          of(Category::host)};
+}
+
+}  // namespace mw

@@ -1,0 +1,33 @@
+// The verbs of a script over the engine: each takes an experiment that was found right and returns
+// the result as the script and --json see it. The key "text" is the summary for people.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "app/chrome_trace.h"
+#include "app/output.h"
+#include "app/restarts.h"
+#include "meshwright/engine/registry.h"
+#include "script/experiment.h"
+
+namespace mw {
+
+// Trains and writes the run file. If a rank fails, says so with status "failed" on `output`, then
+// throws. `script` is the script's text, for the run file; of the plugins it has the versions.
+Json run_train(const Experiment& experiment, const std::string& script, Output& output,
+               PluginRegistry& plugins, const Attempt& attempt = {});
+// What is kept of plans beside their results, where it is given.
+struct PlanPictures {
+  std::vector<Json>* pages = nullptr;           // what a page shows of it (report/plan_page.h)
+  std::vector<TraceProcess>* traces = nullptr;  // its step (trace_process.h)
+};
+Json run_plan_verb(const Experiment& experiment, const PlanPictures& pictures = {});
+// Writes tokens, labels and logits of the first batch into a safetensors file.
+Json run_logits(const Experiment& experiment, const std::string& file);
+// Status "interrupted" and no verdict if the user stopped it.
+Json run_verify(const Experiment& experiment, Output& output);
+// Verdict "proved" or "refused" (prove/prove.h). `strict`: collectives block until all have come.
+Json run_prove(const Experiment& experiment, bool strict);
+
+}  // namespace mw

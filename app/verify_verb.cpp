@@ -1,0 +1,82 @@
+// mw.verify: holds a mix, or each of its steps' plans, to one rank, and says what came of it.
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+
+#include "app/stuck_end.h"
+#include "app/verbs.h"
+#include "check/verify.h"
+#include "meshwright/engine/interrupt.h"
+#include "meshwright/engine/rank_calls.h"
+#include "meshwright/engine/text.h"
+#include "predict/memory_limit.h"
+#include "predict/shared_cores.h"
+#include "record/run_writer.h"
+#include "run/ranks.h"
+#include "script/identity.h"
+
+namespace mw {
+
+// Verifies the experiment. Where its steps differ, each of their plans by itself until one is not
+// equal; if all are, the outcome with the largest error.
+static VerifyOutcome verify_all(const Experiment& experiment) {
+  if (!experiment.step_plans) return verify(experiment, 3, 1e-10, stop_flag());
+  VerifyOutcome worst;
+  for (const auto& plan : experiment.step_plans->plans) {
+    Experiment one = experiment;
+    one.plan = plan;
+    one.step_plans = nullptr;
+    VerifyOutcome outcome = verify(one, 3, 1e-10, stop_flag());
+    if (outcome.interrupted || !outcome.equal) return outcome;
+    if (worst.worst.empty() || outcome.gradients > worst.gradients) worst = std::move(outcome);
+  }
+  return worst;
+}
+
+Json run_verify(const Experiment& experiment, Output& output) {
+  check_thread_ranks(*experiment.plan, experiment.processes);
+  const std::string forced = check_verify_memory(experiment, this_device().memory);
+  if (!forced.empty()) output.note(forced);
+  const VerifyOutcome outcome = [&] {
+    const IfStuck if_stuck([&](const Error& error) { end_stuck(stuck_in_run(error), output); });
+    return verify_all(experiment);
+  }();
+  Json result;
+  result["kind"] = "verify";
+  result["status"] = name_of(outcome.interrupted ? RunStatus::interrupted : RunStatus::done);
+  if (outcome.interrupted) {
+    result["verdict"] = nullptr;
+    result["plan"] = experiment.plan->mix();
+    result["plan_hash"] = experiment.plan->hash();
+    result.update(identity_of(experiment));
+    result["text"] = describe(outcome, experiment.plan->mix());
+    return result;
+  }
+  result["verdict"] = verdict_of(outcome);
+  result["plan"] = experiment.plan->mix();
+  result["plan_hash"] = experiment.plan->hash();
+  result.update(identity_of(experiment));
+  result["precision"] = "fp64";
+  result["max_relative_error"] = {
+      {"loss", outcome.loss}, {"gradients", outcome.gradients}, {"parameters", outcome.parameters}};
+  result["worst"] = outcome.worst;
+  result["first_divergence"] = outcome.diverged ? Json(outcome.first.op) : Json();
+  result["divergence"] = outcome.diverged ? Json(describe(outcome.first)) : Json();
+  const std::string note = note_of(outcome);
+  result["note"] = note.empty() ? Json() : Json(note);
+  result["steps"] = outcome.steps;
+  std::string text = describe(outcome, experiment.plan->mix());
+  if (experiment.step_plans) {
+    result["plans"] = experiment.step_plans->plans.size();
+    text +=
+        fmt::format("  of its steps' {}, {}\n",
+                    plural(static_cast<std::int64_t>(experiment.step_plans->plans.size()), "plan"),
+                    outcome.equal ? "each by itself; this is the worst"
+                                  : "this is the first that is not equal");
+  }
+  result["text"] = text;
+  return result;
+}
+
+}  // namespace mw

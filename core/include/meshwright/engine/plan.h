@@ -1,0 +1,153 @@
+// The plan: the resolved, immutable answer to a script. Everything later reads it: the engine runs
+// its program, the simulator prices it, `plan` prints it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "meshwright/engine/memory.h"
+#include "meshwright/model.h"
+#include "meshwright/optimizer.h"
+#include "meshwright/program.h"
+#include "meshwright/schedule.h"
+#include "meshwright/strategy.h"
+#include "plan/offload_policy.h"
+#include "plan/recompute_policy.h"
+
+namespace mw {
+
+// bf16: parameters and computation. The optimizer keeps fp32 masters and states beside them, and
+// sums whose error would grow (norms, softmax, the loss) are made in fp32 (Micikevicius et al.
+// 2018, section 3.1). fp16: the same, with its narrower range (input/loss_scale.h).
+using Precision = Dtype;  // one of the reals
+Precision precision_of(const std::string& name);
+
+// One entry of a script's `plan` list, its options checked.
+struct StrategyChoice {
+  std::string name;  // "tp"
+  std::string path;  // "plan[2]": for messages
+  Json options;
+  std::shared_ptr<const Strategy> strategy;
+  std::vector<AxisRequest> axes = {};  // what it asks for; filled in by make_plan
+  // The same with another number of ways; throws Error if its options do not allow it.
+  // Null: cannot be made again.
+  std::function<StrategyChoice(std::int64_t ways)> with_ways = nullptr;
+  // Its options that are not the default, ways apart, as names of mixes have them:
+  // "stage=3, prefetch=2".
+  std::string differs = {};
+  // The entry that it was made of, with what its author wrote and nothing else; null: none.
+  Json written = {};
+};
+
+struct PlanRequest {
+  std::shared_ptr<const Model> model;
+  Values model_options;                    // that it was made of
+  std::vector<StrategyChoice> strategies;  // mesh order: the last one's axis is adjacent
+  std::int64_t batch = 0;                  // sequences per step, over all ranks
+  std::int64_t sequence = 0;               // tokens of each
+  // Sequences that a rank computes at a time, fewer in the last microbatch where they do not divide
+  // what it has; 0: all it has.
+  std::int64_t microbatch = 0;
+  bool smaller_batches = false;     // a rank may have fewer than `microbatch`: then all that it has
+  std::vector<std::int64_t> sizes;  // of each microbatch, where they are given one by one
+  Precision precision = Precision::fp32;
+  int threads = 0;  // of one rank's kernels; 0: the cores over the ranks
+  RecomputePolicy recompute;
+  OffloadPolicy offload;
+  std::shared_ptr<const Optimizer> optimizer;  // null: a step updates nothing
+  bool fp32_sums = false;                      // Program::reduce_dtype
+  bool fp32_gradients = false;  // added up and reduced in fp32 where the plan computes in less
+  // The schedule to take instead of the strategies', with no limit of its own:
+  // what another plan resolved.
+  std::optional<Schedule> schedule;
+  // Of the device that the plan is for, where that is not this machine: what its kernels take, and
+  // bytes that a rank's libraries keep. A plan that is made to fit memory heeds them.
+  std::shared_ptr<const DeviceScratch> scratch;
+  std::int64_t kept_by_libraries = 0;
+  std::vector<std::string> notes;  // of how the request came about; the plan's begin with them
+  // What decides a step beside its program: optimizer, schedule of its rate, scale of the loss,
+  // what makes batches differ, each with all its numbers; of a function its code.
+  // For the hash alone.
+  Json step_settings;
+  bool placements_only = false;  // no schedule and no programs: to see whether it is refused
+  // So many of the strategies' passes are run, the first ones (Plan::passes); -1: all. To see which
+  // of them made a program what it is.
+  int first_passes = -1;
+};
+
+// A pass that was run, and whose it is: "plan[2]".
+struct PassRun {
+  std::string name, strategy, place;
+};
+
+// A hash that was asked for once. A copy asks anew: it may become another plan.
+class HashMemo {
+ public:
+  HashMemo() = default;
+  HashMemo(const HashMemo&) {}
+  HashMemo& operator=(const HashMemo&);
+  const std::string& of(const std::function<std::string()>& make) const;
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::string text_;
+};
+
+struct Plan {
+  PlanRequest request;
+  Mesh mesh;
+  std::shared_ptr<const Graph> graph;  // of one microbatch
+  Schedule schedule;                   // of all stages
+  std::vector<Program> programs;       // of each stage
+  std::int64_t batch_ways = 1;         // ranks that the batch is split over
+  std::vector<std::int64_t> sizes;     // of each microbatch: sequences that a rank computes
+  std::int64_t microbatch = 0;         // the largest of them
+  std::int64_t microbatches = 1;
+  std::vector<std::string> notes;  // from the strategies
+  std::vector<PassRun> passes;     // in the order in which they were run
+  std::vector<Rule> rules;
+  ExpectedImbalance imbalance;
+  double work = 0;  // that making it took, about (plan/limits.h)
+  HashMemo hashed;  // a plan that was asked for its hash is not changed any more
+
+  int ranks() const { return mesh.size(); }
+  int stages() const { return static_cast<int>(programs.size()); }
+  int stage_of(int rank) const;
+  const Program& program_of(int rank) const { return programs[stage_of(rank)]; }
+  std::int64_t tokens_per_step() const { return request.batch * request.sequence; }
+  // Model, mesh, strategies with their options, batch split, precision: what decides the numbers.
+  Json description() const;
+  // 16 hex digits over description(), the programs and `request.step_settings`. Plans that compute,
+  // send or update otherwise have another, whatever functions made them so; it is the same on every
+  // machine. What a run begins with and how long it lasts is no part of a plan:
+  // seed, weights, tokens, steps.
+  std::string hash() const;
+  // Whether any op is cut as the rule says. Where another rule outweighs it in all of them, none
+  // is: of experts' ffn -> tp, where ep borrows tp's ranks.
+  bool holds(const Rule& rule) const;
+  // "dp(2) x tp(4)", "zero{8, stage=3} x pp{4, schedule=zb-h1}", "one rank": every option that is
+  // not the default shows, so that mixes of one name differ in nothing that a plan's entry says.
+  std::string mix() const;
+  // ... without options: "zero(8) x pp(4)".
+  std::string short_mix() const;
+};
+
+// Of the rank that holds most, on the device that the plan is for.
+std::int64_t highest_peak(const Plan& plan);
+
+// Null if anything was added to `problems` (all that is wrong is added at once).
+std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& problems);
+
+// The same model, batch and precision on one rank, no strategies. The batch is one microbatch, or,
+// with `same_microbatches`, split as the plan's: then sums over a microbatch can be compared too.
+std::shared_ptr<const Plan> one_rank_plan(const Plan& plan, bool same_microbatches);
+
+// The plan in float64, with its schedule: what is verified.
+std::shared_ptr<const Plan> in_double(const Plan& plan);
+
+}  // namespace mw

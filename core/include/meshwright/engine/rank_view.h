@@ -1,0 +1,158 @@
+// A program's sizes on one rank: bytes of its slots, costs of its ops, what its moves allocate and
+// send. The readers below ask for nothing else, so a rank is priced without being run.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include "meshwright/engine/like_ops.h"
+#include "meshwright/engine/move_steps.h"
+#include "meshwright/engine/scratch.h"
+#include "meshwright/program.h"
+#include "meshwright/reduction_hook.h"
+
+namespace mw {
+
+// A move on one rank, in bytes.
+struct MoveSize {
+  std::int64_t wire = 0;      // sent, as Communicator posts it; 0 for local moves
+  std::int64_t payload = 0;   // of the collective's larger buffer on this rank
+  std::int64_t held = 0;      // allocated by start and alive until the wait
+  std::int64_t finish = 0;    // allocated by the wait while `held` is still alive
+  std::int64_t result = 0;    // of the storage that the output keeps
+  std::int64_t copied = 0;    // by local packing and joining
+  bool takes_source = false;  // the output is the input's own storage
+  bool takes_held = false;    // ... or what start allocated: the wait copies nothing
+};
+
+// What a slot takes of a microbatch's data on one rank.
+struct DataCut {
+  Range rows;                  // of the microbatch's
+  std::vector<Range> columns;  // of all, as they lie
+  bool copies = false;         // else it is a view of the rows that are read
+  bool of_rows(const Range& other) const {
+    return rows.offset == other.offset && rows.size == other.size;
+  }
+};
+
+class RankView {
+ public:
+  // Keeps a reference to the program. `batch`: the size of that dim over all ranks, of microbatches
+  // of that size; 0: the graph's. `scratch`: of libraries' kernels on a device, which outlives
+  // this; null: as they are on this machine.
+  RankView(const Program& program, Coordinates at, std::int64_t batch = 0,
+           const DeviceScratch* scratch = nullptr);
+
+  const Program& program() const { return program_; }
+  const Coordinates& at() const { return at_; }
+  std::int64_t batch() const { return batch_; }
+  const DeviceScratch* scratch() const { return scratch_; }
+  std::int64_t bytes(int slot) const {
+    if (bytes_[slot] < 0) size_slot(slot);
+    return bytes_[slot];
+  }
+  // `ring_step`: of an op that computes in ring steps.
+  const LocalDims& dims(int op, int ring_step = 0) const;
+  const Cost& cost(int op, Piece piece, int ring_step = 0) const;
+  // Bytes that live only inside a piece, where this machine or the device computes it; an estimate
+  // if one of its library calls is. Of several ring steps: of the one that takes most.
+  Scratch workspace(int op, Piece piece, int ring_step = 0, int ring_alike = 0) const;
+  // Of ops that cost the same, one (LikeOps): what is known of it holds for all.
+  int like(int op) const { return like_.first(op); }
+  // Whether it is at the start of these atoms (Instruction::contributing).
+  bool contributes(const std::vector<int>& atoms) const;
+  // Whether the rank runs this compute: not if all its gradients are left to other ranks.
+  bool runs(const Instruction& instruction) const;
+  DataCut data_cut(int slot) const;
+  // Of a move, which is not of sparse rows; and what it takes.
+  MoveSteps steps(const Instruction& instruction) const;
+  MoveSize size_of(const Instruction& instruction) const;
+  // Of a bucket's elements: the rank's shard, or all of them if it has none; those of a flat slot;
+  // those of a parameter.
+  Range shard(int bucket) const { return shards_[bucket]; }
+  Range part(int slot) const;
+  Range place(int parameter) const { return places_[parameter]; }
+  // Of a bucket's hook; nothing without one.
+  ReductionCost reduction(int bucket) const;
+
+ private:
+  Scratch make_workspace(int op, Piece piece, int ring_step, int ring_alike) const;
+  void size_slot(int slot) const;
+  MoveSize size_of_exchange(const Instruction& instruction) const;
+  MoveSize size_of_steps(const Instruction& instruction) const;
+  int index_among(const std::vector<int>& atoms) const;
+
+  const Program& program_;
+  const Coordinates at_;
+  const std::int64_t batch_;
+  const DeviceScratch* scratch_;
+  // Of each slot, from when it is asked for: negative before. Those that last are sized at once.
+  mutable std::vector<std::int64_t> bytes_;
+  mutable std::vector<int> shapes_;  // equal numbers, equal dims, layouts and dtypes; -1: flat
+  mutable std::unordered_multimap<std::size_t, int> sized_;  // the first slot of a shape, by digest
+  std::vector<Range> shards_;                                // of each bucket
+  std::vector<Range> places_;                                // of each parameter
+  // Of ops that are alike, the first one's.
+  mutable LikeOps like_;
+  mutable std::map<std::pair<int, int>, LocalDims> ring_dims_;  // from the second ring step on
+  mutable std::map<std::tuple<int, Piece, int>, Cost> ring_costs_;
+  struct OfOp {
+    std::optional<LocalDims> dims;
+    std::array<std::optional<Cost>, 4> costs;          // by piece
+    std::array<std::optional<Scratch>, 4> workspaces;  // of ops that take no ring steps
+  };
+  OfOp& of(int op) const;
+  mutable std::deque<OfOp> ops_;                                            // by LikeOps::number
+  mutable std::map<std::tuple<int, Piece, int, int>, Scratch> workspaces_;  // in ring steps
+  // Of moves between slots of these shapes, by what else decides.
+  struct SizedMove {
+    Move::Kind kind;
+    Dim from, to;
+    int source, target;  // shapes
+    bool aliased;
+    std::vector<int> atoms;
+    MoveSize size;
+  };
+  mutable std::unordered_multimap<std::size_t, SizedMove> sizes_;  // by digest
+};
+
+// A rank's sizes for microbatches of different sizes, alike in all else.
+class RankViews {
+ public:
+  // Of the rank that `largest` views, which must outlive this; or with a view of its own.
+  explicit RankViews(const RankView& largest);
+  RankViews(const Program& program, const Coordinates& at);
+  // Microbatches of one kind are of one size; kind 0: of the largest,
+  // and of what is of no microbatch.
+  int kinds() const { return static_cast<int>(views_.size()); }
+  int kind(int microbatch) const { return microbatch < 0 ? 0 : kind_.at(microbatch); }
+  const RankView& of_kind(int kind) const { return *views_.at(kind); }
+  const RankView& of(int microbatch) const { return *views_[kind(microbatch)]; }
+
+ private:
+  explicit RankViews(std::shared_ptr<const RankView> largest);
+
+  std::vector<std::shared_ptr<const RankView>> views_;
+  std::vector<int> kind_;  // of each microbatch
+};
+
+// Every atom.
+std::vector<int> world_atoms(const Mesh& mesh);
+
+// Ranks with the same sizes throughout, and one of them.
+struct RankClass {
+  Coordinates at;
+  std::int64_t ranks = 1;
+};
+
+// The classes of a program's ranks. Their number grows with uneven cuts, not with ranks.
+std::vector<RankClass> rank_classes(const Program& program);
+
+}  // namespace mw

@@ -1,0 +1,260 @@
+// Says what a comparison found, for people; refuses pairs that cannot be compared.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <set>
+
+#include "check/compare.h"
+#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/text.h"
+
+namespace mw {
+namespace {
+
+std::string what(const TensorDifference& d, const Graph& graph) {
+  const auto from = [&](const std::vector<std::string>& ops) {
+    return ops.empty() ? "" : fmt::format(" (from {})", fmt::join(ops, ", "));
+  };
+  const int op = op_of(graph, d.key);
+  switch (d.key.stretch) {
+    case Stretch::forward:
+      if (d.key.read()) return fmt::format("what {} reads of {}", d.op, d.value);
+      return fmt::format("the output of {}{}", d.op, from(producers(graph, graph.ops()[op])));
+    case Stretch::backward:
+      return fmt::format("the gradient that reaches {}{}", d.op,
+                         from(consumers(graph, graph.ops()[op])));
+    case Stretch::gradient:
+      return fmt::format("the gradient of {}", d.value);
+    case Stretch::parameter:
+      return fmt::format("{} after the update", d.value);
+  }
+  return "";
+}
+
+std::string short_name(const TensorDifference& d) {
+  switch (d.key.stretch) {
+    case Stretch::forward:
+      return d.op + (d.key.read() ? ", reading " + d.value : ", output");
+    case Stretch::backward:
+      return d.op + ", gradient of its output";
+    case Stretch::gradient:
+      return d.value + ", gradient";
+    case Stretch::parameter:
+      return d.value + ", after the update";
+  }
+  return "";
+}
+
+std::string number(double value) {
+  return fmt::format("{:.1e}", value);
+}
+
+void add_row(TextTable& table, const std::string& name, const TensorDifference& d) {
+  table.add({name, short_name(d), std::to_string(d.key.step), number(d.error), number(d.bound),
+             fmt::format("{:.2g}", d.ratio())});
+}
+
+std::string name_of_sides(const Experiment& a, const Experiment& b, const CompareOutcome& o) {
+  return fmt::format("a: {} in {}; b: {} in {}", a.plan->mix(), o.precision_a, b.plan->mix(),
+                     o.precision_b);
+}
+
+Json value_at(const Json& table, const char* key) {
+  return table.contains(key) ? table.at(key) : Json();
+}
+
+std::string shown(const Json& value) {
+  if (!value.is_object()) return describe(value);
+  Json rest = value;
+  const std::string kind = value.contains("kind") ? value["kind"].get<std::string>() + " " : "";
+  rest.erase("kind");
+  return kind + lua_text(rest);
+}
+
+// What a model of one's own is made of, as a list of its blocks' ops.
+std::string ops_of(const Json& made_of) {
+  std::vector<std::string> parts;
+  for (const Json& part : made_of) {
+    if (!part.is_object() || !part.contains("block")) continue;
+    std::vector<std::string> ops;
+    for (const Json& op : part["block"].value("ops", Json::array())) {
+      const Json options = op.value("options", Json());
+      ops.push_back(op.value("op", "?") + (options.is_null() ? "" : " " + lua_text(options)));
+    }
+    parts.push_back(fmt::format("{} x ({})", part.value("layers", 1), join(ops)));
+  }
+  return join(parts, "; ");
+}
+
+}  // namespace
+
+void check_comparable(const Experiment& a, const Experiment& b, std::int64_t steps,
+                      Problems& problems) {
+  const auto differ = [&](const std::string& key, const std::string& of_a, const std::string& of_b,
+                          const std::string& hint) {
+    problems.add(
+        Stage::options, "compare.differs", key,
+        fmt::format("{}: a has {}, b has {}; a comparison needs the same", key, of_a, of_b), hint);
+  };
+  const auto same = [&](const std::string& key, const Json& of_a, const Json& of_b) {
+    if (of_a == of_b) return;
+    differ(key, shown(of_a), shown(of_b),
+           "write one table and give a and b what differs: plan, microbatch, recompute, precision");
+  };
+  const PlanRequest &x = a.plan->request, &y = b.plan->request;
+  const auto model = [](const PlanRequest& request) {
+    Json json = without_hidden(request.model_options.json());
+    json["kind"] = request.model->name();
+    for (const char* part : {"block", "embed", "head"}) json.erase(part);
+    if (Json made_of = request.model->made_of(); !made_of.is_null())
+      json["made_of"] = std::move(made_of);
+    return json;
+  };
+  const Json of_a = model(x), of_b = model(y);
+  const auto brief = [](Json json) {
+    if (const auto found = json.find("made_of"); found != json.end()) {
+      const std::string ops = ops_of(*found);
+      json.erase("made_of");
+      json["blocks"] = ops;
+    }
+    return shown(json);
+  };
+  if (of_a != of_b && brief(of_a) != brief(of_b)) {
+    differ("model", brief(of_a), brief(of_b),
+           "write one table and give a and b what differs: plan, microbatch, recompute, precision");
+  } else if (of_a != of_b) {
+    differ("model", brief(of_a), "the same ops, which take other values",
+           "write one model's table and give it to both");
+  }
+  same("sequence", x.sequence, y.sequence);
+  same("batch", x.batch, y.batch);
+  for (const auto& [name, side] : {std::pair("a", &a), std::pair("b", &b)}) {
+    if (!side->step_plans) continue;
+    problems.add(
+        Stage::options, "compare.steps", "microbatch",
+        fmt::format("microbatch: the steps of {} have {} plans, and a comparison is of one each",
+                    name, side->step_plans->plans.size()),
+        "compare with the batch and the microbatches of one of its steps");
+  }
+  same("seed", a.seed, b.seed);
+  same("data", a.data_settings, b.data_settings);
+  same("weights", value_at(a.table, "weights"), value_at(b.table, "weights"));
+  const auto optimizer = [](const PlanRequest& request) {
+    return value_at(request.step_settings, "optimizer");
+  };
+  same("optimizer", optimizer(x), optimizer(y));
+  for (std::int64_t step = 0; step < steps; ++step) {
+    const double rate_a = a.schedule(step), rate_b = b.schedule(step);
+    if (rate_a == rate_b) continue;
+    differ("schedule", fmt::format("lr {} at step {}", rate_a, step), fmt::format("{}", rate_b),
+           "give both the same schedule and number of steps");
+    break;
+  }
+}
+
+std::string describe(const TensorDifference& d, const Graph& graph) {
+  return fmt::format("{}, step {}: {:.1e}, bound {:.1e}", what(d, graph), d.key.step, d.error,
+                     d.bound);
+}
+
+std::string advice(const CompareOutcome& o, const TensorDifference& d) {
+  std::string text;
+  if (d.key.read()) {
+    text = "who made it agrees, so look at what stands between the two: a collective or a transfer";
+  } else if (d.key.stretch == Stretch::gradient) {
+    text = "every activation and its gradient agree, so look at how it is accumulated and reduced";
+  } else if (d.key.stretch == Stretch::parameter) {
+    text =
+        "every gradient agrees, so look at its optimizer and at how updated parameters are "
+        "gathered";
+  }
+  const auto add = [&](const std::string& more) { text += (text.empty() ? "" : "; ") + more; };
+  const auto copies = [&](const char* side, double spread, int rank) {
+    if (spread == 0 || d.key.stretch < Stretch::gradient) return;
+    add(fmt::format("in {}, rank {} holds another copy than the first that has it, {:.1e} apart",
+                    side, rank, spread));
+  };
+  copies("a", d.spread_a, d.rank_a);
+  copies("b", d.spread_b, d.rank_b);
+  switch (o.suspect) {
+    case Suspect::a:
+      add(fmt::format("it is a that parts from one rank in float64: {:.1e}, b {:.1e}", d.of_a,
+                      d.of_b));
+      break;
+    case Suspect::b:
+      add(fmt::format("it is b that parts from one rank in float64: {:.1e}, a {:.1e}", d.of_b,
+                      d.of_a));
+      break;
+    case Suspect::both:
+      add(fmt::format("both part from one rank in float64: a {:.1e}, b {:.1e}", d.of_a, d.of_b));
+      break;
+    case Suspect::neither:
+      break;
+  }
+  return text;
+}
+
+std::string note_of(const CompareOutcome& o) {
+  if (o.equal) return "";
+  std::vector<std::string> who;
+  std::set<std::string> parameters;
+  for (const auto& [side, lossy] : {std::pair("a", &o.lossy_a), std::pair("b", &o.lossy_b)}) {
+    for (const std::string& hook : lossy->names) who.push_back(fmt::format("{} of {}", hook, side));
+    parameters.insert(lossy->parameters.begin(), lossy->parameters.end());
+  }
+  if (who.empty()) return "";
+  // What it sums is in the first step's gradients, and by the update in all that comes after.
+  const bool before =
+      o.first && o.first->key.step == 0 &&
+      (o.first->key.stretch < Stretch::gradient ||
+       (o.first->key.stretch == Stretch::gradient && parameters.count(o.first->value) == 0));
+  return fmt::format("the hook {} sends less than the gradients, by choice; {}",
+                     fmt::join(who, " and "),
+                     before ? "but what parts first is not its doing"
+                            : "all agrees up to the first gradients that it sums");
+}
+
+std::string describe(const CompareOutcome& o, const Experiment& a, const Experiment& b) {
+  if (o.interrupted) return "interrupted before there was a verdict\n";
+  std::string text =
+      fmt::format("{}\n{}\n", name_of_sides(a, b, o),
+                  o.same_bits ? "  equal, bit for bit"
+                  : o.equal   ? "  equal: all differences are within what rounding explains"
+                              : "  DIFFERENT: beyond what rounding explains");
+  text += fmt::format(
+      "  {} tensors in {}; largest relative errors: loss {:.1e}, gradients {:.1e}, parameters "
+      "{:.1e}\n",
+      o.tensors, plural(o.steps, "step"), o.loss, o.gradients, o.parameters);
+  if (!o.same_bits) {
+    TextTable table({"", "", "step", "error", "bound", "error/bound"}, {2, 3, 4, 5});
+    if (o.first_bits) add_row(table, "first other bits", *o.first_bits);
+    if (o.first) add_row(table, "first beyond bound", *o.first);
+    if (o.first_gradient) add_row(table, "first parameter", *o.first_gradient);
+    if (o.worst) add_row(table, "worst parameter", *o.worst);
+    if (o.bound_ratio > 0) add_row(table, "nearest its bound", o.closest);
+    text += table.text("  ");
+  }
+  const Graph& graph = *a.plan->graph;
+  if (o.first) {
+    const std::string more = advice(o, *o.first);
+    text += fmt::format("  first to part: {}{}{}\n", describe(*o.first, graph),
+                        more.empty() ? "" : "\n    ", more);
+  } else if (!o.equal) {
+    text += fmt::format(
+        "  every tensor agrees, but not what is reported: loss {:.1e} (bound {:.1e}), gradient "
+        "norm {:.1e} (bound {:.1e}); look at how they are summed over the ranks\n",
+        o.reported_loss.error, o.reported_loss.bound, o.reported_norm.error, o.reported_norm.bound);
+  } else if (o.both_off) {
+    text +=
+        "  but both part from one rank in float64 by more than rounding: see what verify says\n";
+  }
+  const std::string note = note_of(o);
+  if (!note.empty()) text += "  " + note + "\n";
+  if (o.moved_choices > 0) {
+    text += fmt::format("  tokens chose other experts {} times, as rounding has it at a tie\n",
+                        o.moved_choices);
+  }
+  return text;
+}
+
+}  // namespace mw

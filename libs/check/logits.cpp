@@ -1,0 +1,94 @@
+// Watches the forward part of a step for the logits, and puts microbatches and processes together.
+#include "check/logits.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <stdexcept>
+
+#include "check/observe.h"
+#include "meshwright/engine/forward_only.h"
+#include "meshwright/engine/scalar_type.h"
+#include "run/ranks.h"
+
+namespace mw {
+namespace {
+
+// What the loss begins with.
+int logits_value(const Graph& graph) {
+  for (const Op& op : graph.ops())
+    if (op.name == "loss.max") return op.inputs.at(0).value;
+  throw Error(Stage::options, "logits.none", "model",
+              "logits: the model's loss is no cross-entropy over a vocabulary, so there are none");
+}
+
+// Two bytes are widened.
+at::ScalarType dtype_of(const at::Tensor& tensor) {
+  return at::promote_types(tensor.scalar_type(), at::kFloat);
+}
+
+class LogitsWatcher final : public Watcher {
+ public:
+  explicit LogitsWatcher(Executor& executor)
+      : executor_(executor),
+        value_(logits_value(*executor.program().graph)),
+        keeps_(executor.coordinates() == executor.program().first()) {}
+
+  void computed(const Instruction&, int slot, int microbatch, const at::Tensor& tensor) override {
+    const Program& program = executor_.program();
+    if (program.slots[slot].value != value_) return;
+    const at::Tensor whole = whole_value(executor_, slot, microbatch, tensor);
+    if (keeps_) parts_[microbatch] = whole.to(at::kCPU, dtype_of(whole), false, /*copy=*/true);
+  }
+  void gradients(Executor&) override {}
+
+  // All rows of the step; undefined on ranks that do not keep them.
+  at::Tensor rows() const {
+    std::vector<at::Tensor> parts;
+    for (const auto& [microbatch, part] : parts_) parts.push_back(part);
+    return parts.empty() ? at::Tensor() : at::cat(parts).contiguous();
+  }
+
+ private:
+  Executor& executor_;
+  const int value_;
+  const bool keeps_;
+  std::map<int, at::Tensor> parts_;
+};
+
+}  // namespace
+
+Logits logits_of(const Experiment& experiment) {
+  const PlanRequest& request = experiment.plan->request;
+  logits_value(*experiment.plan->graph);
+  Experiment forward = experiment;
+  forward.step_plans = nullptr;
+  forward.evaluation = {experiment.data, forward_only(*experiment.plan), 1, 1};
+  Logits result;
+  RankRuntime runtime = runtime_of(forward, *forward.plan);
+  with_executors(runtime, forward, *forward.plan, nullptr, [&](Executor& executor, Ledger&) {
+    LogitsWatcher watcher(*executor.evaluator());
+    executor.evaluator()->watch(&watcher);
+    const double loss = executor.evaluate(0);
+    executor.evaluator()->watch(nullptr);
+    const at::Tensor own = watcher.rows();
+    std::string bytes;
+    if (own.defined()) bytes.assign(static_cast<const char*>(own.const_data_ptr()), own.nbytes());
+    const BytesOfRanks all = runtime.gather(executor.rank(), std::move(bytes));
+    if (executor.rank() != 0) return;
+    result.loss = loss;
+    result.tokens = at::empty({request.batch, request.sequence}, at::kLong);
+    result.labels = at::empty_like(result.tokens);
+    experiment.data->sample_rows(0, result.tokens, result.labels);
+    result.logits = at::empty({request.batch, request.sequence, request.model->vocab()},
+                              at::promote_types(scalar_type(executor.program().dtype), at::kFloat));
+    const auto found =
+        std::find_if(all.begin(), all.end(), [](const auto& each) { return !each.empty(); });
+    if (found == all.end() || found->size() != result.logits.nbytes())
+      throw std::logic_error("logits are not whole");
+    std::memcpy(result.logits.mutable_data_ptr(), found->data(), found->size());
+  });
+  return result;
+}
+
+}  // namespace mw

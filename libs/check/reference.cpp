@@ -1,0 +1,175 @@
+// Runs the one rank that a mix is held against, in the first process, and brings what ranks of
+// others compare to them, tensor by tensor.
+#include "check/reference.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "check/observe.h"
+#include "check/tensor_pack.h"
+#include "meshwright/engine/processes.h"
+#include "run/ranks.h"
+
+namespace mw {
+namespace {
+
+// What may be on its way between processes before the first one waits for the others to have it.
+constexpr std::size_t most_under_way = std::size_t{1} << 26;  // bytes
+constexpr const char* activation_word = "an activation of one rank";
+
+// The ops that the ranks of this process compute.
+std::set<std::string> ops_here(const Experiment& experiment, const Plan& mix) {
+  const RankRuntime runtime = runtime_of(experiment, mix);
+  std::set<const Program*> programs;
+  for (const int rank : runtime.here()) programs.insert(&mix.program_of(rank));
+  std::set<std::string> names;
+  for (const Program* program : programs) {
+    for (const Segment& segment : program->segments) {
+      for (const Instruction& i : segment.code)
+        if (i.op >= 0) names.insert(program->graph->ops()[i.op].name);
+    }
+  }
+  return names;
+}
+
+// One on its way from the first process; none is left where the key is empty.
+struct Sent {
+  std::string op, key;
+  at::Tensor tensor;
+};
+template <class Pack>
+void members(Pack& pack, Sent& sent) {
+  pack(sent.op, sent.key, sent.tensor);
+}
+
+}  // namespace
+
+std::string key_of(const Program& program, const Instruction& i, int slot, int microbatch) {
+  const bool forward = i.piece == Piece::forward;
+  const auto& slots = forward ? i.outputs : i.grad_outputs;
+  const auto output = std::find(slots.begin(), slots.end(), slot) - slots.begin();
+  return fmt::format("{} {} {} {}", forward ? "forward" : "backward", output, microbatch,
+                     program.graph->ops()[i.op].name);
+}
+
+// The op of such a key: its end, as a name may have spaces.
+static std::string op_of(const std::string& key) {
+  std::size_t begin = 0;
+  for (int word = 0; word < 3; ++word) begin = key.find(' ', begin) + 1;
+  return key.substr(begin);
+}
+
+// Keeps what the rank computes.
+class Reference::Keeper final : public StepWatcher {
+ public:
+  Keeper(Reference& reference, const Executor& executor, bool activations)
+      : reference_(reference),
+        executor_(executor),
+        program_(executor.program()),
+        activations_(activations) {}
+  void computed(const Instruction& i, int slot, int microbatch, const at::Tensor& tensor) override {
+    if (!activations_) return;
+    reference_.activations_[key_of(program_, i, slot, microbatch)] =
+        (i.piece == Piece::forward ? tensor : unscaled(executor_, tensor)).cpu().clone();
+  }
+  void gradients(Executor& executor) override {
+    if (!reference_.gradients_.empty()) return;
+    for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
+      const std::string& name = program_.name_of_parameter(static_cast<int>(p));
+      const at::Tensor gradient =
+          unscaled(executor, executor.storage().gradient(static_cast<int>(p))).cpu().clone();
+      reference_.facts_.gradient_norms[name] = at::linalg_vector_norm(gradient, 2).item<double>();
+      reference_.gradients_[name] = gradient;
+    }
+  }
+  // Of the parameters those after the last update that counts: the one that leaves something not
+  // finite, or the last before a loss or a norm is not.
+  void stepped(Executor& executor, std::int64_t step, const StepOutcome& outcome) override {
+    if (over_) return;
+    Facts& facts = reference_.facts_;
+    facts.losses.push_back(outcome.loss);
+    facts.norms.push_back(outcome.grad_norm);
+    facts.end = {step + 1, false, ""};
+    auto place = not_finite_before(step, outcome.loss, outcome.grad_norm);
+    if (!place) {
+      for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
+        const at::Tensor numbers = executor.storage().parameter(static_cast<int>(p));
+        at::Tensor& kept = reference_.parameters_[program_.name_of_parameter(static_cast<int>(p))];
+        kept = kept.defined() ? kept.copy_(numbers) : numbers.cpu().clone();
+      }
+      place = not_finite_after(step, reference_.parameters_);
+    }
+    over_ = place.has_value();
+    if (over_) facts.end = *place;
+  }
+
+ private:
+  Reference& reference_;
+  const Executor& executor_;
+  const Program& program_;
+  const bool activations_;
+  bool over_ = false;
+};
+
+Reference::Reference(const Experiment& experiment, const Plan& one, const Plan* mix,
+                     std::int64_t steps, const std::atomic<bool>* stop) {
+  by_the_first(experiment, stop, [&](const std::atomic<bool>* end) {
+    run_steps(experiment, one, steps, end, [&](Executor& executor) {
+      return std::make_unique<Keeper>(*this, executor, mix != nullptr);
+    });
+  });
+  if (experiment.processes == nullptr) return;
+  Processes& processes = *experiment.processes;
+  facts_ = unpack<Facts>(
+      processes.broadcast("what one rank computes", processes.first() ? pack(facts_) : ""));
+  if (mix != nullptr) share_activations(processes, ops_here(experiment, *mix));
+}
+
+double Reference::gradient_norm(const std::string& parameter) const {
+  return facts_.gradient_norms.at(parameter);
+}
+
+const at::Tensor* Reference::activation(const std::string& key) const {
+  const auto found = activations_.find(key);
+  return found == activations_.end() ? nullptr : &found->second;
+}
+
+// Each process keeps those of its own ops. They come before the run: while it goes on stages are
+// at different ones.
+void Reference::share_activations(Processes& processes, const std::set<std::string>& ops) {
+  std::size_t under_way = 0;
+  for (auto next = activations_.begin();;) {
+    Sent sent;
+    if (processes.first() && next != activations_.end()) {
+      sent = {op_of(next->first), next->first, next->second};
+      ++next;
+    }
+    const std::string bytes =
+        processes.broadcast(activation_word, processes.first() ? pack(sent) : "");
+    if (!processes.first()) sent = unpack<Sent>(bytes);
+    if (sent.key.empty()) return;
+    if (!processes.first() && ops.contains(sent.op)) activations_[sent.key] = sent.tensor;
+    under_way += bytes.size();
+    if (under_way < most_under_way) continue;
+    processes.barrier(activation_word);
+    under_way = 0;
+  }
+}
+
+at::Tensor Reference::Taker::take(bool gradient, const std::string& parameter) {
+  const auto& kept = gradient ? reference_.gradients_ : reference_.parameters_;
+  if (!shared()) return kept.at(parameter);
+  const std::string bytes =
+      runtime_.broadcast(rank_, rank_ == 0 ? pack(kept.at(parameter)) : std::string());
+  under_way_ += bytes.size();
+  if (under_way_ >= most_under_way) {
+    runtime_.barrier(rank_);
+    under_way_ = 0;
+  }
+  return unpack<at::Tensor>(bytes);
+}
+
+}  // namespace mw

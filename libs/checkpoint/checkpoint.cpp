@@ -1,0 +1,166 @@
+// Opens a checkpoint, checks its files, and reads slices of its tensors from whichever files hold
+// them.
+#include "checkpoint/checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <system_error>
+#include <thread>
+
+#include "checkpoint/checksum.h"
+#include "checkpoint/mapped_file.h"
+#include "common/whole_file.h"
+#include "meshwright/engine/cpu.h"
+#include "meshwright/error.h"
+
+namespace mw {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::uintmax_t most_index_text = std::uintmax_t{4} << 30;
+constexpr std::size_t summed_at_a_time = 1 << 20;
+constexpr int most_checking_threads = 8;
+
+Error broken(const std::string& what) {
+  return {Stage::options, "checkpoint.broken", "", what};
+}
+
+std::string index_text(const fs::path& folder) {
+  const fs::path path = folder / index_file;
+  std::error_code error;
+  const std::uintmax_t size = fs::file_size(path, error);
+  if (error) throw broken(fmt::format("{}: {}", index_file, error.message()));
+  if (size > most_index_text)
+    throw broken(fmt::format("{}: {} bytes are too many", index_file, size));
+  std::optional<std::string> text = whole_file(path);
+  if (!text) throw broken(fmt::format("{}: cannot be read", index_file));
+  return *std::move(text);
+}
+
+// Empty if the file is as it should be.
+std::string wrong_with(const fs::path& path, const StoredFile& stored) try {
+  const MappedFile file(path);
+  Checksum sum;
+  for (std::int64_t at = 0; at < file.size(); at += summed_at_a_time)
+    sum.add(file.data() + at,
+            static_cast<std::size_t>(std::min<std::int64_t>(summed_at_a_time, file.size() - at)));
+  file.check();
+  if (file.size() == stored.bytes && sum.text() == stored.checksum) return "";
+  return fmt::format("{}: its checksum is {}, and was {} when it was written",
+                     path.filename().string(), sum.text(), stored.checksum);
+} catch (const Error& error) {
+  return error.problems().front().message;
+}
+
+}  // namespace
+
+std::string parameter_tensor(const std::string& parameter) {
+  return "parameters/" + parameter;
+}
+
+std::string state_tensor(const std::string& state, const std::string& parameter) {
+  return fmt::format("optimizer/{}/{}", state, parameter);
+}
+
+Checkpoint::Checkpoint(const fs::path& folder)
+    : folder_(folder), index_(CheckpointIndex::read(index_text(folder))) {
+  for (const auto& [rank, stored] : index_.files) {
+    const std::string name = file_of_rank(rank);
+    std::error_code error;
+    const std::uintmax_t size = fs::file_size(folder_ / name, error);
+    if (error) throw broken(fmt::format("{}: {}", name, error.message()));
+    if (size != static_cast<std::uintmax_t>(stored.bytes))
+      throw broken(fmt::format("{}: it has {} bytes, and had {} when it was written", name, size,
+                               stored.bytes));
+  }
+}
+
+void Checkpoint::verify() const {
+  std::vector<std::pair<int, const StoredFile*>> files;
+  for (const auto& [rank, stored] : index_.files) files.emplace_back(rank, &stored);
+  std::vector<std::string> wrong(files.size());
+  std::atomic<std::size_t> next{0};
+  const auto work = [&] {
+    for (std::size_t f = next++; f < files.size(); f = next++)
+      wrong[f] = wrong_with(folder_ / file_of_rank(files[f].first), *files[f].second);
+  };
+  std::vector<std::thread> threads;
+  const auto most =
+      std::min<std::size_t>(files.size(), std::min(core_count(), most_checking_threads));
+  for (std::size_t t = 1; t < most; ++t) threads.emplace_back(work);
+  work();
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& what : wrong)
+    if (!what.empty()) throw broken(what);
+}
+
+const SafetensorsFile& Checkpoint::file(int rank) const {
+  const std::lock_guard lock(mutex_);
+  auto& file = files_[rank];
+  if (!file) file = std::make_unique<SafetensorsFile>(folder_ / file_of_rank(rank));
+  return *file;
+}
+
+const std::vector<Checkpoint::Source>& Checkpoint::sources(const std::string& tensor) const {
+  const std::lock_guard lock(mutex_);
+  const auto [found, fresh] = sources_.try_emplace(tensor);
+  if (fresh) {
+    for (const StoredSlice& stored : index_.tensors.at(tensor).slices)
+      found->second.push_back({stored.rank, boxes_of(stored.slice)});
+  }
+  return found->second;
+}
+
+void Checkpoint::read(const std::string& tensor, const std::vector<std::int64_t>& shape,
+                      const Slice& slice, const at::Tensor& flat) const {
+  const auto lacks = [&](const std::string& what) {
+    return Error(Stage::run, "checkpoint.lacks", "resume",
+                 fmt::format("checkpoint {}: {}", folder_.string(), what),
+                 "is it of another model?");
+  };
+  const auto stored = index_.tensors.find(tensor);
+  if (stored == index_.tensors.end()) throw lacks(fmt::format("it has no tensor \"{}\"", tensor));
+  if (stored->second.shape != shape)
+    throw lacks(fmt::format("tensor \"{}\" has another shape than the model's", tensor));
+  const std::vector<BoxAt> wanted = boxes_of(slice);
+  std::int64_t copied = 0;
+  for (const Source& source : sources(tensor)) {
+    if (copied == slice.count) break;
+    const SafetensorsFile& in = file(source.rank);
+    if (in.entries().count(tensor) == 0)
+      throw lacks(fmt::format("{} has no tensor \"{}\"", file_of_rank(source.rank), tensor));
+    copied += copy_common(source.boxes, in.tensor(tensor).view(-1), wanted, flat);
+    in.check();
+  }
+  if (copied != slice.count)
+    throw lacks(fmt::format("{} of {} elements of tensor \"{}\" are missing", slice.count - copied,
+                            slice.count, tensor));
+}
+
+at::Tensor Checkpoint::read_whole(const std::string& tensor) const {
+  const auto stored = index_.tensors.find(tensor);
+  if (stored == index_.tensors.end() || stored->second.slices.empty())
+    throw Error(Stage::run, "checkpoint.lacks", "",
+                fmt::format("checkpoint {}: it has no tensor \"{}\"", folder_.string(), tensor));
+  const StoredTensor& info = stored->second;
+  const at::Tensor first = file(info.slices.front().rank).tensor(tensor);
+  at::Tensor whole = at::empty(info.shape, first.options());
+  const Box box = Box::whole(info.shape);
+  read(tensor, info.shape, {box, 0, box.elements()}, whole.view(-1));
+  return whole;
+}
+
+at::Tensor Checkpoint::read_own(int rank, const std::string& name) const {
+  if (index_.files.count(rank) == 0) return {};
+  const SafetensorsFile& in = file(rank);
+  if (in.entries().count(name) == 0) return {};
+  at::Tensor own = in.tensor(name).clone();
+  in.check();
+  return own;
+}
+
+}  // namespace mw

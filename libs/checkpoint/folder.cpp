@@ -1,0 +1,199 @@
+// Locks a folder of checkpoints, lists it, and gives checkpoints their names once they are whole.
+#include "checkpoint/folder.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <system_error>
+
+#include "checkpoint/index.h"
+#include "meshwright/engine/new_file.h"
+#include "meshwright/error.h"
+
+namespace mw {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// Of hidden names: ".step-00000100" and one of these.
+constexpr const char* staged_end = ".writing";   // not whole yet
+constexpr const char* old_end = ".old";          // whole; another is about to have its name
+constexpr const char* removed_end = ".removed";  // no longer wanted
+
+std::string hidden_checkpoint(std::int64_t step, const char* end) {
+  return "." + checkpoint_name(step) + end;
+}
+
+Error cannot_write(const fs::path& path, int reason) {
+  return {Stage::run, "checkpoint.write", "checkpoint.path",
+          fmt::format("{}: {}", path.string(), std::generic_category().message(reason))};
+}
+
+// -1: none.
+std::int64_t step_of(std::string_view name) {
+  constexpr std::string_view begin = "step-";
+  std::int64_t step = -1;
+  if (!name.starts_with(begin)) return -1;
+  name.remove_prefix(begin.size());
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
+  return error == std::errc() && end == name.data() + name.size() ? step : -1;
+}
+
+// Renamed first: half of a checkpoint never has a checkpoint's name.
+void remove_as(const fs::path& from, const fs::path& to) {
+  std::error_code ignored;
+  fs::remove_all(to, ignored);
+  fs::rename(from, to, ignored);
+  fs::remove_all(to, ignored);
+}
+
+}  // namespace
+
+std::string checkpoint_name(std::int64_t step) {
+  return fmt::format("step-{:08}", step);
+}
+
+std::vector<CheckpointEntry> checkpoints_in(const fs::path& path) {
+  std::error_code error;
+  if (fs::exists(path / index_file, error)) {
+    const fs::path whole = fs::absolute(path, error).lexically_normal();
+    const fs::path name = whole.has_filename() ? whole.filename() : whole.parent_path().filename();
+    return {{std::max<std::int64_t>(0, step_of(name.string())), path}};
+  }
+  std::vector<CheckpointEntry> found;
+  for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
+    const std::int64_t step = step_of(at->path().filename().string());
+    if (step >= 0) found.push_back({step, at->path()});
+  }
+  std::sort(found.begin(), found.end(),
+            [](const auto& a, const auto& b) { return a.step < b.step; });
+  return found;
+}
+
+fs::path staging_folder(const fs::path& path, std::int64_t step) {
+  return path / hidden_checkpoint(step, staged_end);
+}
+
+void write_to_disk(const fs::path& file, const std::string& text) {
+  if (const int reason = replace_whole(file, text); reason != 0) throw cannot_write(file, reason);
+}
+
+void sync_folder(const fs::path& folder) {
+  const int file = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (file < 0) throw cannot_write(folder, errno);
+  const int reason = ::fsync(file) == 0 ? 0 : errno;
+  ::close(file);
+  if (reason != 0 && reason != EINVAL) throw cannot_write(folder, reason);  // EINVAL: cannot be
+}
+
+CheckpointFolder::CheckpointFolder(const fs::path& path) : path_(behind_links(path)) {
+  const auto refuse = [&](const std::string& why) {
+    throw Error(Stage::options, "checkpoint.folder", "checkpoint.path",
+                fmt::format("checkpoint.path: cannot write to {}: {}", path.string(), why),
+                "name a folder that you may write to");
+  };
+  std::error_code error;
+  fs::create_directories(path_, error);
+  if (error) refuse(error.message());
+  if (!fs::is_directory(path_, error)) refuse("it is no folder");
+  fs::path tried;
+  const int file = create_unguessable(path_, ".tried", tried);
+  if (file < 0) refuse(std::generic_category().message(errno));
+  ::close(file);
+  fs::remove(tried, error);
+  lock();
+  clear_leftovers();
+}
+
+CheckpointFolder::~CheckpointFolder() {
+  if (lock_ >= 0) ::close(lock_);
+}
+
+// The lock is the system's: it ends with the process, however that ends. Its file stays.
+void CheckpointFolder::lock() {
+  const fs::path file = path_ / ".lock";
+  lock_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+  if (lock_ < 0) return;
+  if (::flock(lock_, LOCK_EX | LOCK_NB) == 0) {
+    const std::string own = std::to_string(::getpid());
+    if (::ftruncate(lock_, 0) == 0) write_whole(lock_, own.data(), own.size());
+    return;
+  }
+  const int reason = errno;
+  char text[32] = "";
+  if (::pread(lock_, text, sizeof text - 1, 0) < 0) text[0] = '\0';
+  ::close(lock_);
+  lock_ = -1;
+  if (reason != EWOULDBLOCK) return;  // a file system without locks
+  throw Error(Stage::options, "checkpoint.in-use", "checkpoint.path",
+              fmt::format("checkpoint.path: another run writes its checkpoints to {}{}",
+                          path_.string(), *text == '\0' ? "" : fmt::format(", process {}", text)),
+              "give this one a folder of its own, path = \"checkpoints/{name}-{seed}\"; or wait");
+}
+
+void CheckpointFolder::clear_leftovers() const {
+  std::error_code error;
+  std::vector<fs::path> hidden;
+  for (fs::directory_iterator at(path_, error), end; !error && at != end; at.increment(error))
+    if (at->path().filename().string().starts_with(".step-")) hidden.push_back(at->path());
+  for (const fs::path& path : hidden) {
+    const std::string name = path.filename().string();
+    if (name.ends_with(old_end)) {  // killed between two renames
+      const fs::path named = path_ / name.substr(1, name.size() - 1 - std::string(old_end).size());
+      if (!fs::exists(named, error)) {
+        fs::rename(path, named, error);
+        continue;
+      }
+    }
+    fs::remove_all(path, error);
+  }
+}
+
+void CheckpointFolder::commit(std::int64_t step) const {
+  const fs::path staged = staging_folder(path_, step), named = path_ / checkpoint_name(step),
+                 old = path_ / hidden_checkpoint(step, old_end);
+  sync_folder(staged);
+  std::error_code error;
+  if (!fs::exists(named, error)) {
+    fs::rename(staged, named, error);
+    if (error) throw cannot_write(named, error.value());
+    sync_folder(path_);
+    return;
+  }
+  if (::renameat2(AT_FDCWD, staged.c_str(), AT_FDCWD, named.c_str(), RENAME_EXCHANGE) == 0) {
+    sync_folder(path_);
+    fs::remove_all(staged, error);
+    return;
+  }
+  // Where two names cannot be swapped; clear_leftovers() mends what a kill leaves.
+  fs::rename(named, old, error);
+  if (!error) fs::rename(staged, named, error);
+  if (error) throw cannot_write(named, error.value());
+  sync_folder(path_);
+  fs::remove_all(old, error);
+}
+
+void CheckpointFolder::keep_newest(std::int64_t keep, std::int64_t step) const {
+  if (keep <= 0) return;
+  std::vector<CheckpointEntry> there = checkpoints_in(path_);
+  std::erase_if(there, [&](const CheckpointEntry& entry) { return entry.step > step; });
+  const auto surplus = static_cast<std::int64_t>(there.size()) - keep;
+  for (std::int64_t k = 0; k < surplus; ++k) remove(there[static_cast<std::size_t>(k)].step);
+}
+
+void CheckpointFolder::remove(std::int64_t step) const {
+  remove_as(path_ / checkpoint_name(step), path_ / hidden_checkpoint(step, removed_end));
+}
+
+void CheckpointFolder::remove_staged(std::int64_t step) const {
+  std::error_code ignored;
+  fs::remove_all(staging_folder(path_, step), ignored);
+}
+
+}  // namespace mw

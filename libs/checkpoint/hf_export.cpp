@@ -1,0 +1,249 @@
+// Lays tensors out over files, writes them as they come, and completes the folder.
+#include "checkpoint/hf_export.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <fstream>
+#include <stdexcept>
+#include <system_error>
+
+namespace mw {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* index_name = "model.safetensors.index.json";
+constexpr const char* hash_key = "meshwright.hash";
+
+// Beside the weights of a model on the hub; none of it depends on them.
+constexpr const char* tokenizer_files[] = {
+    "tokenizer.json", "tokenizer.model",    "tokenizer_config.json", "special_tokens_map.json",
+    "vocab.json",     "merges.txt",         "added_tokens.json",     "chat_template.jinja",
+    "vocab.txt",      "chat_template.json", "generation_config.json"};
+
+bool holds_something(const fs::path& folder) {
+  std::error_code error;
+  return fs::exists(folder, error) && !(fs::is_directory(folder, error) && fs::is_empty(folder));
+}
+
+// The experiment that exported the folder; empty: none did.
+std::string hash_of(const fs::path& folder) {
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    if (at->path().extension() != ".safetensors") continue;
+    try {
+      const SafetensorsFile file(at->path());
+      const auto found = file.metadata().find(hash_key);
+      return found == file.metadata().end() ? "" : found->second;
+    } catch (const Error&) {
+      return "";
+    }
+  }
+  return "";
+}
+
+void write_text(const fs::path& file, const std::string& text) {
+  std::ofstream out(file, std::ios::binary);
+  out << text;
+  out.close();
+  if (!out) throw Error(Stage::run, "file.write", "export", "cannot write " + file.string());
+}
+
+}  // namespace
+
+HfExport::HfExport(ExportSettings settings, std::vector<WeightSpec> specs, std::vector<int> owners,
+                   std::optional<HfConfig> config)
+    : settings_(std::move(settings)), specs_(std::move(specs)), config_(std::move(config)) {
+  const fs::path& folder = settings_.folder;
+  staging_ = folder.parent_path() / ("." + folder.filename().string() + ".exporting");
+  const bool lacks_optional = config_ && config_->none.empty() && config_->lacks_optional;
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < specs_.size(); ++i)
+    if (!(specs_[i].hf.optional && lacks_optional)) order.push_back(i);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return owners[a] < owners[b]; });
+  for (const std::size_t i : order) {
+    const WeightSpec& spec = specs_[i];
+    by_name_[spec.name] = {&spec, owners[i]};
+    ++wanted_[owners[i]];
+    // What counts the load of experts is too fine for two bytes.
+    const at::ScalarType dtype =
+        spec.hf.optional ? at::promote_types(settings_.dtype, at::kFloat) : settings_.dtype;
+    if (spec.hf.apart) {
+      for (std::int64_t e = 0; e < spec.shape[0]; ++e) {
+        const WeightSpec one = entry_of(spec, e);
+        add(owners[i], {stored_name(one.hf.name), dtype, one.stored_shape});
+      }
+      continue;
+    }
+    if (spec.hf.part > 0) continue;  // the first one stands for all
+    std::vector<std::int64_t> shape = spec.stored_shape;
+    if (spec.hf.parts > 1) shape[0] *= spec.hf.parts;
+    if (spec.hf.transposed && shape.size() == 2) std::swap(shape[0], shape[1]);
+    add(owners[i], {stored_name(spec.hf.name), dtype, std::move(shape)});
+  }
+  name_files();
+}
+
+HfExport::~HfExport() {
+  std::error_code ignored;
+  if (begun_) fs::remove_all(staging_, ignored);
+}
+
+std::string HfExport::stored_name(const std::string& name) const {
+  if (!config_ || name.starts_with("lm_head.")) return name;
+  return config_->prefix + name;
+}
+
+void HfExport::add(int owner, SafetensorsWriter::Entry entry) {
+  const std::int64_t bytes = entry.bytes();
+  if (files_.empty() || files_.back().owner != owner ||
+      files_.back().bytes + bytes > settings_.most_bytes)
+    files_.push_back({"", owner, {}, 0});
+  file_of_[entry.name] = static_cast<int>(files_.size()) - 1;
+  files_.back().bytes += bytes;
+  files_.back().tensors.push_back(std::move(entry));
+}
+
+void HfExport::name_files() {
+  for (std::size_t f = 0; f < files_.size(); ++f) {
+    files_[f].name = files_.size() == 1
+                         ? "model.safetensors"
+                         : fmt::format("model-{:05}-of-{:05}.safetensors", f + 1, files_.size());
+  }
+}
+
+std::string HfExport::lacks() const {
+  if (!config_) return "transformers has no model of this kind";
+  return config_->none.empty() ? "" : "transformers has no such model: " + config_->none;
+}
+
+void HfExport::begin() {
+  const fs::path& folder = settings_.folder;
+  if (!settings_.overwrite && holds_something(folder) &&
+      (settings_.hash.empty() || hash_of(folder) != settings_.hash)) {
+    throw Error(Stage::options, "export.taken", "export",
+                fmt::format("export: {} is there, and is no earlier export of this experiment",
+                            folder.string()),
+                "another folder, or overwrite = true");
+  }
+  std::error_code error;
+  fs::remove_all(staging_, error);  // of a run that was killed
+  fs::create_directories(staging_, error);
+  if (error) {
+    throw Error(Stage::options, "export.folder", "export",
+                fmt::format("export: cannot make {}: {}", staging_.string(), error.message()));
+  }
+  begun_ = true;
+}
+
+void HfExport::take_tokenizer() const {
+  if (settings_.started_from.empty()) return;
+  std::error_code error;
+  const fs::path from = fs::is_directory(settings_.started_from, error)
+                            ? settings_.started_from
+                            : settings_.started_from.parent_path();
+  if (!fs::exists(from / "config.json", error)) return;  // no folder of a model
+  for (const char* name : tokenizer_files) {
+    if (!fs::is_regular_file(from / name, error)) continue;
+    fs::copy_file(from / name, staging_ / name, error);
+    if (error) {
+      throw Error(Stage::run, "file.write", "export",
+                  fmt::format("cannot copy {} to {}: {}", (from / name).string(), staging_.string(),
+                              error.message()));
+    }
+  }
+}
+
+void HfExport::finish() {
+  nlohmann::ordered_json map = nlohmann::ordered_json::object();
+  std::int64_t bytes = 0, elements = 0;
+  for (const File& file : files_) {
+    std::error_code error;
+    if (!fs::exists(staging_ / file.name, error)) {
+      throw Error(Stage::run, "file.write", "export",
+                  fmt::format("export: {} was not written", (staging_ / file.name).string()),
+                  "all processes of a run have to see the folder");
+    }
+    bytes += file.bytes;
+    for (const SafetensorsWriter::Entry& entry : file.tensors) {
+      map[entry.name] = file.name;
+      elements += entry.bytes() / static_cast<std::int64_t>(c10::elementSize(entry.dtype));
+    }
+  }
+  if (files_.size() > 1) {
+    const Json index = {{"metadata", {{"total_parameters", elements}, {"total_size", bytes}}},
+                        {"weight_map", map}};
+    write_text(staging_ / index_name, index.dump(2) + "\n");
+  }
+  if (lacks().empty()) {
+    const fs::path earlier =
+        settings_.started_from.empty() ? fs::path() : config_beside(settings_.started_from);
+    write_text(staging_ / "config.json", hf_config_text(*config_, settings_.dtype, earlier));
+  }
+  take_tokenizer();
+  // What was there goes once the new one has its place.
+  const fs::path& folder = settings_.folder;
+  const fs::path before = folder.parent_path() / ("." + folder.filename().string() + ".earlier");
+  std::error_code error, ignored;
+  fs::remove_all(before, ignored);
+  if (fs::exists(folder, ignored)) fs::rename(folder, before, error);
+  if (!error) fs::rename(staging_, folder, error);
+  if (error) {
+    fs::rename(before, folder, ignored);
+    throw Error(Stage::run, "file.write", "export",
+                fmt::format("cannot rename {} to {}: {}", staging_.string(), folder.string(),
+                            error.message()));
+  }
+  begun_ = false;
+  fs::remove_all(before, ignored);
+}
+
+bool HfExport::Part::wants(const std::string& parameter) const {
+  const auto found = all_.by_name_.find(parameter);
+  return found != all_.by_name_.end() && found->second.second == owner_;
+}
+
+void HfExport::Part::put(const std::string& tensor, const at::Tensor& stored) {
+  const int number = all_.file_of_.at(tensor);
+  const File& file = all_.files_[number];
+  auto& writer = open_[number];
+  if (!writer) {
+    writer = std::make_unique<SafetensorsWriter>(
+        all_.staging_ / file.name, file.tensors,
+        std::map<std::string, std::string>{{"format", "pt"}, {hash_key, all_.settings_.hash}});
+  }
+  writer->write(tensor, stored);
+  if (!writer->complete()) return;
+  writer->finish();
+  open_.erase(number);
+}
+
+void HfExport::Part::write(const std::string& parameter, const at::Tensor& whole) {
+  const WeightSpec& spec = *all_.by_name_.at(parameter).first;
+  ++done_;
+  const at::Tensor stored = whole.reshape(spec.stored_shape);
+  if (spec.hf.apart) {
+    for (std::int64_t e = 0; e < spec.shape[0]; ++e)
+      put(all_.stored_name(entry_of(spec, e).hf.name), stored[e]);
+    return;
+  }
+  auto& parts = parts_[spec.hf.name];
+  parts.resize(spec.hf.parts);
+  parts[spec.hf.part] = spec.hf.parts > 1 ? stored.clone() : stored;
+  if (!std::all_of(parts.begin(), parts.end(), [](const auto& p) { return p.defined(); })) return;
+  at::Tensor all = parts.size() == 1 ? parts[0] : at::cat(parts, 0);
+  if (spec.hf.transposed && all.dim() == 2) all = all.t();
+  put(all_.stored_name(spec.hf.name), all);
+  parts_.erase(spec.hf.name);
+}
+
+void HfExport::Part::finish() const {
+  const auto wanted = all_.wanted_.find(owner_);
+  if (done_ != (wanted == all_.wanted_.end() ? 0 : wanted->second) || !open_.empty())
+    throw std::logic_error("an export lacks parameters");
+}
+
+}  // namespace mw

@@ -1,0 +1,338 @@
+// Copies what a rank keeps into checkpoints and fills it from them, whatever mix wrote them.
+#include "checkpoint/run_checkpoints.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+
+#include "meshwright/engine/clock.h"
+#include "meshwright/engine/scalar_type.h"
+#include "meshwright/error.h"
+
+namespace mw {
+namespace {
+
+constexpr std::int64_t read_at_a_time = 1 << 20;  // elements of a parameter
+constexpr std::int64_t alignment = 64;            // bytes, of copies in the buffer
+constexpr std::int64_t past_columns = 6, evaluation_columns = 3;
+
+std::string hook_tensor(int bucket, std::size_t which) {
+  return fmt::format("hooks/{}/{}", bucket, which);
+}
+
+StoredPiece own_piece(std::string name, at::Tensor data) {
+  return {std::move(name), std::move(data), {}, {}, true};
+}
+
+}  // namespace
+
+Checkpoints::Checkpoints(const Experiment& experiment, Setup setup)
+    : experiment_(experiment), setup_(std::move(setup)) {
+  if (setup_.from) {
+    first_step_ = setup_.from->index().step;
+    read_history();
+  }
+  if (!setup_.writes) return;
+  CheckpointWriter::Setup writer;
+  writer.path = experiment.checkpoint.path;
+  writer.here = setup_.here;
+  writer.ranks = experiment.plan->ranks();
+  writer.folder = setup_.folder;
+  writer.keep = experiment.checkpoint.keep;
+  writer.stale = setup_.stale;
+  writer.patience = std::chrono::duration<double>(experiment.timeout);
+  writer_ = std::make_unique<CheckpointWriter>(std::move(writer));
+}
+
+Checkpoints::~Checkpoints() = default;
+
+Checkpoints::Rank& Checkpoints::rank_of(Executor& executor) {
+  const std::lock_guard lock(mutex_);
+  Rank& rank = ranks_[executor.rank()];
+  if (!rank.view) {
+    rank.view = std::make_unique<RankView>(executor.program(), executor.coordinates());
+    rank.kept = kept_slices(*rank.view);
+  }
+  return rank;
+}
+
+void Checkpoints::begin(Executor& executor) {
+  const at::NoGradGuard no_grad;
+  Rank& rank = rank_of(executor);
+  if (setup_.from) load(executor, rank);
+}
+
+bool Checkpoints::same_mix() const {
+  const CheckpointIndex& index = setup_.from->index();
+  return index.mix == experiment_.plan->mix() && index.ranks == experiment_.plan->ranks();
+}
+
+std::string Checkpoints::left_behind() const {
+  if (!setup_.from || setup_.from->index().own.empty() || same_mix()) return "";
+  for (const auto& [rank, names] : setup_.from->index().own)
+    for (const std::string& name : names)
+      if (name.starts_with("hooks/"))
+        return fmt::format(
+            "what its reduction hooks have kept is not taken along: it belongs to the ranks of {}",
+            setup_.from->index().mix);
+  return "";
+}
+
+void Checkpoints::load(Executor& executor, Rank& rank) const {
+  Ledger::Scope scope(executor.ledger(), Category::buffers);
+  load_parameters(executor, rank);
+  for (const KeptSlice& kept : rank.kept) {
+    if (kept.tensor.starts_with("parameters/")) continue;
+    setup_.from->read(kept.tensor, kept.shape, kept.slice,
+                      executor.storage()[kept.slot].narrow(0, kept.first, kept.slice.count));
+  }
+  load_hooks(executor);
+  if (setup_.from->index().scaled) executor.scaler().go_on_from(setup_.from->index().loss_scaler);
+}
+
+// As they are filled at the start of a run: whole or as a shard, and masters beside them.
+void Checkpoints::load_parameters(Executor& executor, const Rank& rank) const {
+  Storage& storage = executor.storage();
+  const Program& program = executor.program();
+  const auto type = scalar_type(program.optimizer_dtype);
+  for (std::size_t p = 0; p < program.parameters.size(); ++p) {
+    const int parameter = static_cast<int>(p);
+    const ParameterPlace place = place_of(*rank.view, parameter);
+    const FlatSlots& flat = storage.bucket_of(parameter).flat;
+    const Range all = rank.view->place(parameter);
+    Range part = rank.view->part(flat.stored);
+    if (storage[flat.parameters].defined()) part = all;  // whole
+    const std::int64_t begin = std::max(part.offset, all.offset) - all.offset;
+    const std::int64_t end = std::min(part.offset + part.size, all.offset + all.size) - all.offset;
+    for (std::int64_t at = begin; at < end; at += read_at_a_time) {
+      const std::int64_t count = std::min(read_at_a_time, end - at);
+      const at::Tensor numbers = at::empty({count}, type);
+      setup_.from->read(parameter_tensor(place.name), place.shape, {place.box, at, count}, numbers);
+      storage.fill(parameter, at, numbers);
+    }
+  }
+}
+
+// The mix is the same by name; a hook that keeps something else has another version.
+Error Checkpoints::of_another_hook(int bucket, std::size_t which, const at::Tensor& there,
+                                   const at::Tensor& here) const {
+  const auto shape = [](const at::Tensor& tensor) {
+    return tensor.defined() ? fmt::format("{} of [{}]", c10::toString(tensor.scalar_type()),
+                                          fmt::join(tensor.sizes(), ", "))
+                            : std::string("missing");
+  };
+  return {Stage::run, "checkpoint.lacks", "resume",
+          fmt::format("checkpoint {}: of what the reduction hook of bucket {} keeps, number {} is "
+                      "{} there and {} here",
+                      setup_.from->folder().string(), bucket, which, shape(there), shape(here)),
+          "resume with the version of the hook's plugin that wrote it, or with another hook: then "
+          "what it keeps begins anew"};
+}
+
+void Checkpoints::load_hooks(Executor& executor) const {
+  if (!same_mix()) return;
+  for (std::size_t b = 0; b < executor.program().buckets.size(); ++b) {
+    BucketReduction* hook = executor.hooked(static_cast<int>(b));
+    if (hook == nullptr) continue;
+    const std::vector<at::Tensor> state = hook->state();
+    for (std::size_t s = 0; s < state.size(); ++s) {
+      const at::Tensor kept =
+          setup_.from->read_own(executor.rank(), hook_tensor(static_cast<int>(b), s));
+      if (!kept.defined() || kept.sizes() != state[s].sizes() ||
+          kept.scalar_type() != state[s].scalar_type())
+        throw of_another_hook(static_cast<int>(b), s, kept, state[s]);
+      state[s].copy_(kept);
+    }
+    const at::Tensor more =
+        setup_.from->read_own(executor.rank(), hook_tensor(static_cast<int>(b), state.size()));
+    if (more.defined()) throw of_another_hook(static_cast<int>(b), state.size(), more, {});
+  }
+}
+
+void Checkpoints::note(const PastStep& step) {
+  past_.push_back(step);
+}
+
+void Checkpoints::note(const PastEvaluation& evaluation) {
+  past_evaluations_.push_back(evaluation);
+}
+
+bool Checkpoints::due(const StepEnd& end) const {
+  const std::int64_t every = experiment_.checkpoint.every;
+  return setup_.writes && (end.last || (every > 0 && (end.step + 1) % every == 0));
+}
+
+bool Checkpoints::after(Executor& executor, const StepEnd& end) {
+  if (!due(end)) return false;
+  const std::int64_t done = end.step + 1;
+  const bool first = executor.rank() == 0;
+  if (!end.left_out && (!std::isfinite(end.loss) || !std::isfinite(end.grad_norm))) {
+    if (!first) return true;
+    CheckpointReport report;
+    report.news.step = done;
+    report.news.failed = fmt::format("the {} of its last step is not finite",
+                                     std::isfinite(end.loss) ? "gradient norm" : "loss");
+    const std::lock_guard lock(mutex_);
+    reports_.push_back(std::move(report));
+    return true;
+  }
+  const at::NoGradGuard no_grad;
+  const double began = seconds_now();
+  Rank& rank = rank_of(executor);
+  writer_->wait_for_room(done);
+  std::vector<StoredPiece> pieces = copies(executor, rank);
+  std::optional<CheckpointIndex> about;
+  if (first) {
+    about = facts(executor, done);
+    for (StoredPiece& piece : history()) pieces.push_back(std::move(piece));
+    const std::lock_guard lock(mutex_);
+    waited_[done] = seconds_now() - began;
+  }
+  writer_->hand_over(done, executor.rank(), std::move(pieces), std::move(about));
+  return true;
+}
+
+// Into memory that no ledger knows: it is the process', not the step's.
+std::vector<StoredPiece> Checkpoints::copies(Executor& executor, Rank& rank) const {
+  std::vector<std::pair<StoredPiece, at::Tensor>> from;  // and what it is a copy of
+  for (const KeptSlice& kept : rank.kept) {
+    if (!kept.writes) continue;
+    from.emplace_back(StoredPiece{kept.tensor, {}, kept.shape, kept.slice},
+                      executor.storage()[kept.slot].narrow(0, kept.first, kept.slice.count));
+  }
+  for (std::size_t b = 0; b < executor.program().buckets.size(); ++b) {
+    BucketReduction* hook = executor.hooked(static_cast<int>(b));
+    if (hook == nullptr) continue;
+    const std::vector<at::Tensor> state = hook->state();
+    for (std::size_t s = 0; s < state.size(); ++s)
+      from.emplace_back(own_piece(hook_tensor(static_cast<int>(b), s), {}), state[s]);
+  }
+  std::int64_t bytes = 0;
+  const auto padded = [](const at::Tensor& tensor) {
+    return (static_cast<std::int64_t>(tensor.nbytes()) + alignment - 1) / alignment * alignment;
+  };
+  for (const auto& [piece, tensor] : from) bytes += padded(tensor);
+  if (static_cast<std::int64_t>(rank.buffer.size()) < bytes)
+    rank.buffer.resize(static_cast<std::size_t>(bytes));
+  std::vector<StoredPiece> pieces;
+  std::int64_t at = 0;
+  for (auto& [piece, tensor] : from) {
+    piece.data = at::from_blob(rank.buffer.data() + at, tensor.sizes(),
+                               at::TensorOptions().dtype(tensor.scalar_type()));
+    piece.data.copy_(tensor);
+    at += padded(tensor);
+    pieces.push_back(std::move(piece));
+  }
+  return pieces;
+}
+
+std::vector<StoredPiece> Checkpoints::history() const {
+  std::vector<StoredPiece> pieces;
+  // Not ATen's memory: a ledger would miss that the writer's thread lets it go.
+  const auto table = [&](const char* name, std::size_t rows, std::int64_t columns) {
+    const auto size = rows * static_cast<std::size_t>(columns);
+    const std::shared_ptr<double[]> values =
+        std::make_shared<double[]>(std::max<std::size_t>(size, 1));
+    pieces.push_back(
+        own_piece(name, at::from_blob(
+                            values.get(), {static_cast<std::int64_t>(rows), columns},
+                            [values](void*) {}, at::TensorOptions().dtype(at::kDouble))));
+    return values.get();
+  };
+  double* to = table("history/steps", past_.size(), past_columns);
+  for (const PastStep& step : past_) {
+    for (const double value : {step.seconds, step.loss, step.grad_norm, step.lr, step.loss_scale,
+                               step.left_out ? 1.0 : 0.0})
+      *to++ = value;
+  }
+  if (past_evaluations_.empty()) return pieces;
+  to = table("history/held_out", past_evaluations_.size(), evaluation_columns);
+  for (const PastEvaluation& evaluation : past_evaluations_) {
+    for (const double value :
+         {static_cast<double>(evaluation.step), evaluation.loss, evaluation.seconds})
+      *to++ = value;
+  }
+  return pieces;
+}
+
+void Checkpoints::read_history() {
+  const auto rows = [&](const char* name, std::int64_t columns) {
+    const at::Tensor data = setup_.from->read_own(0, name);
+    const bool good = data.defined() && data.dim() == 2 && data.size(1) == columns &&
+                      data.scalar_type() == at::kDouble;
+    return good ? data : at::empty({0, columns}, at::kDouble);
+  };
+  const at::Tensor steps = rows("history/steps", past_columns);
+  for (std::int64_t r = 0; r < steps.size(0); ++r) {
+    const double* v = steps[r].const_data_ptr<double>();
+    past_.push_back({v[0], v[1], v[2], v[3], v[4], v[5] != 0});
+  }
+  const at::Tensor held_out = rows("history/held_out", evaluation_columns);
+  for (std::int64_t r = 0; r < held_out.size(0); ++r) {
+    const double* v = held_out[r].const_data_ptr<double>();
+    past_evaluations_.push_back({static_cast<std::int64_t>(v[0]), v[1], v[2]});
+  }
+}
+
+CheckpointIndex Checkpoints::facts(Executor& executor, std::int64_t step) const {
+  CheckpointIndex index;
+  index.step = step;
+  index.sample = experiment_.first_sample(step - 1) + experiment_.plan_at(step - 1).request.batch;
+  index.tokens = index.sample * experiment_.plan->request.sequence;
+  index.created = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+  index.version = MESHWRIGHT_VERSION;
+  index.name = experiment_.name;
+  index.hash = experiment_.hash;
+  index.mix = experiment_.plan->mix();
+  index.ranks = experiment_.plan->ranks();
+  index.settings = setup_.settings;
+  index.scaled = executor.scaler().active();
+  index.loss_scaler = executor.scaler().state();
+  return index;
+}
+
+void Checkpoints::finish() {
+  if (writer_) writer_->finish();
+}
+
+void Checkpoints::break_off() {
+  if (writer_) writer_->stop();
+}
+
+std::vector<CheckpointReport> Checkpoints::reports() {
+  const std::lock_guard lock(mutex_);
+  std::vector<CheckpointReport> all = std::exchange(reports_, {});
+  if (!writer_) return all;
+  for (CheckpointNews& news : writer_->news()) {
+    const auto waited = waited_.find(news.step);
+    all.push_back({std::move(news), waited == waited_.end() ? 0 : waited->second});
+    if (waited != waited_.end()) waited_.erase(waited);
+  }
+  return all;
+}
+
+std::int64_t Checkpoints::bytes_of(const Experiment& experiment) {
+  std::int64_t bytes = 0;
+  for (const Program& program : experiment.plan->programs) {
+    for (const Bucket& bucket : program.buckets) {
+      if (!bucket.stages.empty() && bucket.stages.front() != program.stage) continue;
+      const FlatSlots& flat = bucket.flat;
+      std::int64_t element =
+          mw::bytes_of(program.slots[flat.master >= 0 ? flat.master : flat.stored].dtype);
+      for (const int state : flat.states) element += mw::bytes_of(program.slots[state].dtype);
+      for (const int p : bucket.parameters) {
+        std::int64_t elements = 1;
+        for (const Dim dim : program.graph->value(program.parameters[p].value).dims)
+          elements *= program.graph->size(dim);
+        bytes += elements * element;
+      }
+    }
+  }
+  return bytes;
+}
+
+}  // namespace mw

@@ -1,0 +1,277 @@
+// Finds a model's parameters in Hugging Face checkpoints, checks names and shapes, and reads
+// exactly the slice that a rank keeps.
+#include "checkpoint/weights.h"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <fstream>
+#include <optional>
+#include <set>
+
+namespace mw {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+using SortedJson = nlohmann::json;
+
+constexpr std::uintmax_t most_index_bytes = 100'000'000;
+
+using Shape = std::vector<std::int64_t>;
+
+std::string text_of(at::IntArrayRef shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+// True if `fine` becomes `coarse` by joining adjacent dims.
+bool joins_to(const Shape& fine, at::IntArrayRef coarse) {
+  std::size_t i = 0;
+  for (const std::int64_t size : coarse) {
+    std::int64_t product = 1;
+    bool any = false;
+    while (i < fine.size() && (!any || product < size)) {
+      product *= fine[i++];
+      any = true;
+    }
+    if (product != size) return false;
+  }
+  while (i < fine.size() && fine[i] == 1) ++i;
+  return i == fine.size();
+}
+
+// The file's tensor turned to the parameter's orientation, its part taken; nothing if the sizes do
+// not allow that.
+std::optional<at::Tensor> oriented(const at::Tensor& stored, const HfName& hf) {
+  at::Tensor tensor = stored;
+  if (hf.transposed && tensor.dim() == 2) tensor = tensor.t();
+  if (hf.parts > 1) {
+    if (tensor.dim() == 0 || tensor.size(0) % hf.parts != 0) return std::nullopt;
+    const std::int64_t rows = tensor.size(0) / hf.parts;
+    tensor = tensor.narrow(0, hf.part * rows, rows);
+  }
+  return tensor;
+}
+
+std::vector<WeightSpec> with_entries(const std::vector<WeightSpec>& specs) {
+  std::vector<WeightSpec> all;
+  for (const WeightSpec& spec : specs) {
+    if (!spec.hf.apart) all.push_back(spec);
+    for (std::int64_t e = 0; spec.hf.apart && e < spec.shape[0]; ++e) {
+      all.push_back(entry_of(spec, e));
+    }
+  }
+  return all;
+}
+
+// Lists of names can be long: the first few, then how many more.
+std::string list_of(const std::vector<std::string>& names) {
+  constexpr std::size_t shown = 6;
+  const std::vector<std::string> first(names.begin(),
+                                       names.begin() + std::min(shown, names.size()));
+  std::string text = fmt::format("{}", fmt::join(first, ", "));
+  if (names.size() > shown) text += fmt::format(" and {} more", names.size() - shown);
+  return text;
+}
+
+bool ends_with(const std::string& text, const std::string& end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+// Not learned: tables and masks that some checkpoints carry.
+bool is_buffer(const std::string& name) {
+  return ends_with(name, ".inv_freq") || ends_with(name, ".attn.bias") ||
+         ends_with(name, ".attn.masked_bias");
+}
+
+std::vector<fs::path> files_of_index(const fs::path& index) {
+  const auto refuse = [&](const char* code, const std::string& what) {
+    throw Error(Stage::options, code, "weights",
+                fmt::format("weights: {}: {}", index.string(), what));
+  };
+  std::error_code error;
+  if (fs::file_size(index, error) > most_index_bytes || error)
+    refuse("weights.index", "cannot be read");
+  std::ifstream in(index);
+  const SortedJson json = SortedJson::parse(in, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object())
+    refuse("weights.index", "is no index of safetensors files");
+  std::set<fs::path> files;
+  for (const auto& [name, file] : json["weight_map"].items()) {
+    if (!file.is_string()) refuse("weights.index", fmt::format("says no file for \"{}\"", name));
+    const fs::path path = file.get<std::string>();
+    // An index that points elsewhere than beside itself is broken or means no good.
+    if (path.has_parent_path() || path == ".." || path == ".")
+      refuse("weights.outside", fmt::format("points outside its folder: \"{}\"", path.string()));
+    files.insert(index.parent_path() / path);
+  }
+  std::vector<std::string> missing;
+  for (const fs::path& file : files)
+    if (!fs::exists(file, error)) missing.push_back(file.filename().string());
+  if (!missing.empty())
+    refuse("file.missing", fmt::format("these files are missing: {}", list_of(missing)));
+  return {files.begin(), files.end()};
+}
+
+std::vector<fs::path> files_of(const fs::path& path) {
+  std::error_code error;
+  if (!fs::exists(path, error)) {
+    throw Error(Stage::options, "file.missing", "weights",
+                fmt::format("weights: no file or folder {}", path.string()),
+                "give a .safetensors file or a folder with model.safetensors(.index.json)");
+  }
+  if (!fs::is_directory(path, error)) {
+    if (ends_with(path.filename().string(), ".index.json")) return files_of_index(path);
+    return {path};
+  }
+  if (fs::exists(path / "model.safetensors.index.json", error))
+    return files_of_index(path / "model.safetensors.index.json");
+  std::vector<fs::path> found;
+  for (const auto& entry : fs::directory_iterator(path, error))
+    if (entry.path().extension() == ".safetensors") found.push_back(entry.path());
+  if (found.size() == 1) return found;
+  if (fs::exists(path / "model.safetensors", error)) return {path / "model.safetensors"};
+  throw Error(Stage::options, "weights.no-index", "weights",
+              fmt::format("weights: the folder {} holds {} .safetensors files and no index",
+                          path.string(), found.size()),
+              "name the file, or add model.safetensors.index.json");
+}
+
+}  // namespace
+
+WeightSpec entry_of(const WeightSpec& spec, std::int64_t entry) {
+  WeightSpec one = spec;
+  one.name = fmt::format("{}[{}]", spec.name, entry);
+  one.hf.name = fmt::format(fmt::runtime(spec.hf.name), entry);
+  one.hf.apart = false;
+  one.shape.erase(one.shape.begin());
+  if (!one.stored_shape.empty()) one.stored_shape.erase(one.stored_shape.begin());
+  return one;
+}
+
+// The shape of a parameter in a checkpoint, before it is transposed.
+static Shape stored_shape(const Value& value, const Graph& graph) {
+  Shape shape;
+  bool of_heads = false;
+  for (const Dim dim : value.dims) {
+    if (of_heads)
+      shape.back() *= graph.size(dim);
+    else
+      shape.push_back(graph.size(dim));
+    of_heads = dim == Dim("heads") || dim == Dim("kv_heads");
+  }
+  return shape;
+}
+
+std::vector<WeightSpec> weight_specs(const Graph& graph) {
+  std::vector<WeightSpec> specs;
+  for (const int index : graph.parameters()) {
+    const Value& value = graph.value(index);
+    Shape shape;
+    for (const Dim dim : value.dims) shape.push_back(graph.size(dim));
+    specs.push_back({value.name, value.hf, std::move(shape), stored_shape(value, graph)});
+  }
+  return specs;
+}
+
+Weights::Weights(const fs::path& path) : path_(path) {
+  for (const fs::path& file : files_of(path)) {
+    files_.push_back(std::make_unique<SafetensorsFile>(file));
+    for (const auto& [name, entry] : files_.back()->entries()) {
+      if (!where_.emplace(name, files_.back().get()).second) {
+        throw Error(Stage::options, "weights.twice", "weights",
+                    fmt::format("weights: \"{}\" is in {} and in {}", name,
+                                where_.at(name)->path().string(), file.string()));
+      }
+    }
+  }
+}
+
+const std::string* Weights::resolve(const std::string& name) const {
+  if (const auto found = where_.find(name); found != where_.end()) return &found->first;
+  for (const std::string prefix : {"model.", "transformer."}) {
+    const bool has_it = name.compare(0, prefix.size(), prefix) == 0;
+    const auto found = where_.find(has_it ? name.substr(prefix.size()) : prefix + name);
+    if (found != where_.end()) return &found->first;
+  }
+  return nullptr;
+}
+
+void Weights::check(const std::vector<WeightSpec>& specs, Problems& problems) const {
+  std::set<std::string> used, missing;
+  bool has_head = false;
+  for (const WeightSpec& spec : with_entries(specs)) {
+    has_head |= spec.hf.name == "lm_head.weight";
+    const std::string* name = resolve(spec.hf.name);
+    if (!name) {
+      if (!spec.hf.optional) missing.insert(spec.hf.name);
+      continue;
+    }
+    used.insert(*name);
+    at::Tensor stored;
+    try {
+      stored = where_.at(*name)->tensor(*name);
+    } catch (const Error& error) {
+      problems.add(error);
+      continue;
+    }
+    const auto tensor = oriented(stored, spec.hf);
+    if (!at::isFloatingType(stored.scalar_type()) || !tensor ||
+        !joins_to(spec.shape, tensor->sizes())) {
+      const std::string part =
+          spec.hf.parts > 1 ? fmt::format(" (part {} of {})", spec.hf.part + 1, spec.hf.parts) : "";
+      problems.add(
+          Stage::options, "weights.shape", "weights",
+          fmt::format("weights: \"{}\" has shape {} and dtype {}, parameter {}{} needs {}{}", *name,
+                      text_of(stored.sizes()), where_.at(*name)->entries().at(*name).dtype,
+                      spec.name, part, text_of(spec.shape),
+                      spec.hf.transposed ? ", transposed" : ""),
+          "is this the checkpoint of another model size?");
+    }
+  }
+  if (!missing.empty()) {
+    problems.add(Stage::options, "weights.missing", "weights",
+                 fmt::format("weights: {} of {} tensors are missing in {}: {}", missing.size(),
+                             missing.size() + used.size(), path_.string(),
+                             list_of({missing.begin(), missing.end()})));
+  }
+  std::vector<std::string> extra;
+  for (const auto& [name, file] : where_)
+    if (!used.count(name) && !is_buffer(name) && (has_head || name != "lm_head.weight"))
+      extra.push_back(name);
+  if (!extra.empty()) {
+    problems.add(Stage::options, "weights.extra", "weights",
+                 fmt::format("weights: the model has no place for {} tensors of {}: {}",
+                             extra.size(), path_.string(), list_of(extra)),
+                 "do the model's kind, layers and `tied` match the checkpoint?");
+  }
+}
+
+void Weights::load(const WeightSpec& spec, const std::vector<Range>& ranges,
+                   const at::Tensor& out) const {
+  if (spec.hf.apart) {
+    for (std::int64_t e = 0; e < ranges[0].size; ++e) {
+      load(entry_of(spec, ranges[0].offset + e), {ranges.begin() + 1, ranges.end()}, out[e]);
+    }
+    return;
+  }
+  const std::string* name = resolve(spec.hf.name);
+  if (!name && spec.hf.optional) {
+    out.zero_();
+    return;
+  }
+  if (!name)
+    throw Error(Stage::options, "weights.missing", "weights",
+                fmt::format("weights: \"{}\" is missing in {}", spec.hf.name, path_.string()));
+  // Splitting dims is a view for any strides, so this never copies the whole tensor.
+  at::Tensor slice = oriented(where_.at(*name)->tensor(*name), spec.hf).value().view(spec.shape);
+  for (std::size_t dim = 0; dim < ranges.size(); ++dim)
+    slice = slice.narrow(static_cast<std::int64_t>(dim), ranges[dim].offset, ranges[dim].size);
+  out.copy_(slice);
+  where_.at(*name)->check();
+}
+
+}  // namespace mw

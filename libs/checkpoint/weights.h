@@ -1,0 +1,62 @@
+// Parameters to and from Hugging Face checkpoints: names, fused and transposed tensors, slices
+// (hf_export.h writes them).
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "checkpoint/safetensors.h"
+#include "meshwright/graph.h"
+
+namespace mw {
+
+// A parameter and where it lies in a checkpoint. A tensor of the file may be flatter than the
+// parameter (heads and head_dim are one dim there): its shape, after transposing and taking the
+// part, must come from `shape` by joining adjacent dims.
+struct WeightSpec {
+  std::string name;  // of the parameter
+  HfName hf;
+  std::vector<std::int64_t> shape;  // global
+  // In a checkpoint: the width of a head joined to the heads before it. Of the part, before it is
+  // transposed.
+  std::vector<std::int64_t> stored_shape = {};
+};
+std::vector<WeightSpec> weight_specs(const Graph& graph);
+
+// A safetensors file, or a folder with model.safetensors.index.json or model.safetensors (or one
+// *.safetensors file). Thread-safe once opened: ranks load their slices at the same time.
+class Weights {
+ public:
+  // Throws Error (options) naming `path`: missing, not valid, or an index whose files are not
+  // there.
+  explicit Weights(const std::filesystem::path& path);
+
+  // Compares the files with the parameters: tensors that are missing, that have another shape, and
+  // that no parameter takes each become a Problem (options) with their names. Buffers that
+  // checkpoints carry but no model learns (rotary inv_freq, GPT-2's masks) are passed over, and so
+  // is the head of a model whose head is tied.
+  void check(const std::vector<WeightSpec>& specs, Problems& problems) const;
+
+  // Copies the slice `ranges` (one for each dim of spec.shape) into `out`, of that slice's shape,
+  // converting to its dtype. `check` must have passed.
+  void load(const WeightSpec& spec, const std::vector<Range>& ranges, const at::Tensor& out) const;
+
+ private:
+  // The file's name for it, which may have, or lack, a leading "model." or "transformer.".
+  const std::string* resolve(const std::string& name) const;
+
+  std::filesystem::path path_;
+  std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::map<std::string, const SafetensorsFile*> where_;
+};
+
+// One entry of a parameter whose entries are tensors of their own (HfName::apart).
+WeightSpec entry_of(const WeightSpec& spec, std::int64_t entry);
+
+}  // namespace mw

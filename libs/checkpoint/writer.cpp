@@ -1,0 +1,254 @@
+// Writes what ranks handed over, file by file, in a thread of its own, and completes a checkpoint
+// once the files of all ranks are there.
+#include "checkpoint/writer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <utility>
+
+#include "checkpoint/rank_file.h"
+#include "common/whole_file.h"
+#include "meshwright/error.h"
+
+namespace mw {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::chrono::milliseconds between_looks{20};
+
+// What a process says of a rank's file to that of rank 0, through the folder that both see.
+std::string part_file(int rank) {
+  return fmt::format("part-{:05}.json", rank);
+}
+
+double seconds_since(std::chrono::steady_clock::time_point began) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+}
+
+}  // namespace
+
+CheckpointWriter::CheckpointWriter(Setup setup) : setup_(std::move(setup)) {}
+
+void CheckpointWriter::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+    changed_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void CheckpointWriter::wait_for_room(std::int64_t step) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return step_ < 0 || step_ == step; });
+}
+
+void CheckpointWriter::hand_over(std::int64_t step, int rank, std::vector<StoredPiece> pieces,
+                                 std::optional<CheckpointIndex> facts) {
+  const std::lock_guard lock(mutex_);
+  if (step_ < 0) {
+    step_ = step;
+    began_ = std::chrono::steady_clock::now();
+    handed_over_ = 0;
+    written_.clear();
+    facts_.reset();
+  }
+  if (facts) facts_ = std::move(facts);
+  jobs_.push_back({rank, std::move(pieces)});
+  ++handed_over_;
+  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  changed_.notify_all();
+}
+
+void CheckpointWriter::finish() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return step_ < 0; });
+}
+
+std::vector<CheckpointNews> CheckpointWriter::news() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(news_, {});
+}
+
+void CheckpointWriter::run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] {
+      return ending_ || !jobs_.empty() || (step_ >= 0 && written_.size() == setup_.here.size());
+    });
+    if (!jobs_.empty()) {
+      const Job job = std::move(jobs_.back());
+      jobs_.pop_back();
+      lock.unlock();
+      write_one(job);
+      lock.lock();
+      continue;
+    }
+    if (step_ >= 0 && written_.size() == setup_.here.size()) {
+      lock.unlock();
+      complete();
+      lock.lock();
+      step_ = -1;
+      changed_.notify_all();
+      continue;
+    }
+    if (step_ >= 0 && setup_.folder) setup_.folder->remove_staged(step_);
+    return;  // ending
+  }
+}
+
+void CheckpointWriter::write_one(const Job& job) {
+  Written written;
+  written.rank = job.rank;
+  const fs::path staged = staging_folder(setup_.path, step_);
+  try {
+    std::error_code error;
+    fs::create_directory(staged, error);  // or another process has
+    if (!job.pieces.empty()) {
+      written.file = write_rank_file(staged / file_of_rank(job.rank), job.pieces,
+                                     {{"format", checkpoint_format},
+                                      {"rank", std::to_string(job.rank)},
+                                      {"step", std::to_string(step_)}});
+    }
+    for (const StoredPiece& piece : job.pieces) {
+      written.dtypes.push_back(dtype_name(piece.data.scalar_type()));
+      written.pieces.push_back({piece.name, {}, piece.shape, piece.slice, piece.own});
+    }
+  } catch (const std::exception& error) {
+    written.failed = problem_of(error).message;
+  }
+  if (!setup_.folder) {
+    try {
+      write_to_disk(staged / part_file(job.rank), part_text(written));
+    } catch (const std::exception&) {  // the process of rank 0 waits in vain, and says so
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  written_.push_back(std::move(written));
+}
+
+void CheckpointWriter::complete() {
+  if (!setup_.folder) return;
+  CheckpointNews news;
+  news.step = step_;
+  try {
+    std::vector<Written> all = written_;
+    if (!await_others(all)) return setup_.folder->remove_staged(step_);
+    for (const Written& written : all)
+      if (!written.failed.empty())
+        throw Error(Stage::run, "checkpoint.write", "checkpoint.path", written.failed);
+    const CheckpointIndex index = index_of(all);
+    news.bytes = index.bytes();
+    const fs::path staged = staging_folder(setup_.path, step_);
+    std::error_code ignored;
+    for (const Written& written : all) fs::remove(staged / part_file(written.rank), ignored);
+    write_to_disk(staged / index_file, index.text());
+    setup_.folder->commit(step_);
+    for (const std::int64_t stale : setup_.stale)
+      if (stale != step_) setup_.folder->remove(stale);
+    setup_.stale.clear();
+    setup_.folder->keep_newest(setup_.keep, step_);
+  } catch (const std::exception& error) {
+    news.failed = problem_of(error).message;
+    setup_.folder->remove_staged(step_);
+  }
+  news.seconds = seconds_since(began_);
+  const std::lock_guard lock(mutex_);
+  news_.push_back(std::move(news));
+}
+
+// False if the run ends before they are there.
+bool CheckpointWriter::await_others(std::vector<Written>& all) {
+  const fs::path staged = staging_folder(setup_.path, step_);
+  const auto began = std::chrono::steady_clock::now();
+  std::vector<bool> there(static_cast<std::size_t>(setup_.ranks), false);
+  for (const int rank : setup_.here) there[static_cast<std::size_t>(rank)] = true;
+  while (true) {
+    int missing = -1;
+    for (int rank = 0; rank < setup_.ranks; ++rank) {
+      if (there[static_cast<std::size_t>(rank)]) continue;
+      const std::optional<std::string> text = whole_file(staged / part_file(rank));
+      if (!text) {
+        if (missing < 0) missing = rank;
+        continue;
+      }
+      all.push_back(read_part(rank, *text));
+      there[static_cast<std::size_t>(rank)] = true;
+    }
+    if (missing < 0) return true;
+    if (seconds_since(began) > setup_.patience.count()) {
+      throw Error(
+          Stage::run, "checkpoint.write", "checkpoint.path",
+          fmt::format("the file of rank {} has not come within {:g} s: do all processes see "
+                      "the folder {}?",
+                      missing, setup_.patience.count(), setup_.path.string()));
+    }
+    std::unique_lock lock(mutex_);
+    if (changed_.wait_for(lock, between_looks, [&] { return ending_; })) return false;
+  }
+}
+
+CheckpointIndex CheckpointWriter::index_of(const std::vector<Written>& all) const {
+  CheckpointIndex index = facts_.value();
+  for (const Written& written : all) {
+    if (written.pieces.empty()) continue;
+    index.files[written.rank] = written.file;
+    for (std::size_t p = 0; p < written.pieces.size(); ++p) {
+      const StoredPiece& piece = written.pieces[p];
+      if (piece.own) {
+        index.own[written.rank].push_back(piece.name);
+        continue;
+      }
+      StoredTensor& tensor = index.tensors[piece.name];
+      tensor.dtype = written.dtypes[p];
+      tensor.shape = piece.shape;
+      tensor.slices.push_back({written.rank, piece.slice});
+    }
+  }
+  for (auto& [name, tensor] : index.tensors)
+    std::sort(tensor.slices.begin(), tensor.slices.end(),
+              [](const auto& a, const auto& b) { return a.rank < b.rank; });
+  return index;
+}
+
+std::string CheckpointWriter::part_text(const Written& written) {
+  nlohmann::json json{{"bytes", written.file.bytes},
+                      {"checksum", written.file.checksum},
+                      {"failed", written.failed},
+                      {"pieces", nlohmann::json::array()}};
+  for (std::size_t p = 0; p < written.pieces.size(); ++p) {
+    const StoredPiece& piece = written.pieces[p];
+    json["pieces"].push_back({piece.name, written.dtypes[p], piece.own, piece.shape,
+                              piece.slice.box.offsets, piece.slice.box.sizes, piece.slice.begin,
+                              piece.slice.count});
+  }
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+CheckpointWriter::Written CheckpointWriter::read_part(int rank, const std::string& text) {
+  Written written;
+  written.rank = rank;
+  const nlohmann::json json = nlohmann::json::parse(text);
+  written.file = {json.at("bytes").get<std::int64_t>(), json.at("checksum").get<std::string>()};
+  written.failed = json.at("failed").get<std::string>();
+  for (const nlohmann::json& one : json.at("pieces")) {
+    StoredPiece piece;
+    piece.name = one.at(0).get<std::string>();
+    written.dtypes.push_back(one.at(1).get<std::string>());
+    piece.own = one.at(2).get<bool>();
+    piece.shape = one.at(3).get<std::vector<std::int64_t>>();
+    piece.slice.box.offsets = one.at(4).get<std::vector<std::int64_t>>();
+    piece.slice.box.sizes = one.at(5).get<std::vector<std::int64_t>>();
+    piece.slice.begin = one.at(6).get<std::int64_t>();
+    piece.slice.count = one.at(7).get<std::int64_t>();
+    written.pieces.push_back(std::move(piece));
+  }
+  return written;
+}
+
+}  // namespace mw

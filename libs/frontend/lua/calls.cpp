@@ -1,0 +1,95 @@
+// Reads settings, calls a script's functions, and gives errors the places of what is at fault.
+#include "lua/calls.h"
+
+#include <fmt/format.h>
+
+#include "lua/value.h"
+#include "meshwright/engine/interrupt.h"
+
+namespace mw {
+
+Error with_places(const Error& error, const std::function<std::string(const Problem&)>& place) {
+  std::vector<Problem> problems = error.problems();
+  for (Problem& problem : problems) {
+    if (problem.stage == Stage::run || problem.stage == Stage::environment) continue;
+    if (problem.place.empty()) problem.place = place(problem);
+  }
+  return Error(std::move(problems));
+}
+
+namespace {
+
+// What a Lua expression after `--set key=` comes to.
+Json evaluated(lua_State* lua, const Setting& setting) {
+  lua_getglobal(lua, "require");
+  lua_pushstring(lua, "meshwright.settings");
+  protected_call(lua, 1, 1);
+  lua_pushstring(lua, setting.text.c_str());
+  try {
+    protected_call(lua, 1, 1);
+  } catch (const Error& error) {
+    const Problem& first = error.problems().front();
+    const bool known = !first.hint.empty() && first.code != "script.error";
+    throw Error(Problem{Stage::options, "set.value", setting.key,
+                        known || first.place == "--set:1" ? first.message : first.text(),
+                        known ? first.hint : "the value is a number, a word, or a Lua expression",
+                        place_of_setting(setting.given)});
+  }
+  Json value = to_json(lua, -1, setting.key);
+  lua_pop(lua, 1);
+  return value;
+}
+
+}  // namespace
+
+void read_settings(lua_State* lua, Script::State& state) {
+  if (state.settings_read) return;
+  state.settings_read = true;
+  Problems problems;  // of all of them
+  const int top = lua_gettop(lua);
+  for (const std::string& given : state.options.settings) {
+    try {
+      Setting setting = parse_setting(given);
+      const auto other = state.options.given_as.find(given);
+      if (other != state.options.given_as.end()) setting.given = other->second;
+      if (!read_plainly(setting.text, setting.value)) setting.value = evaluated(lua, setting);
+      state.settings.push_back(std::move(setting));
+    } catch (const Stopped&) {
+      throw;
+    } catch (const Error& error) {
+      lua_settop(lua, top);
+      problems.add(error);
+    }
+  }
+  problems.throw_if_any();
+}
+
+Json call_function(Script::State& state, std::int64_t number, const std::vector<Json>& arguments) {
+  const std::lock_guard lock(state.calling);
+  // An experiment may outlive its verb, and its script's turn.
+  lua_State* lua = state.waiting != nullptr ? state.waiting : state.lua;
+  const int top = lua_gettop(lua);
+  state.watch.enter();
+  try {
+    if (!push_function(lua, number)) {
+      throw Error(Stage::run, "run.internal", "",
+                  fmt::format("there is no script function number {}", number));
+    }
+    state.watch.calls(lua);
+    luaL_checkstack(lua, static_cast<int>(arguments.size()) + 4, "too many arguments");
+    for (const Json& argument : arguments) push_argument(lua, argument);
+    protected_call(lua, static_cast<int>(arguments.size()), 1);
+    state.watch.throw_if_given_up();  // though the script caught it
+    Json result = to_json(lua, -1, "the function's result");
+    lua_settop(lua, top);
+    state.watch.leave(lua);
+    return result;
+  } catch (...) {
+    lua_settop(lua, top);
+    state.watch.leave(lua);
+    state.watch.throw_if_given_up();
+    throw;
+  }
+}
+
+}  // namespace mw

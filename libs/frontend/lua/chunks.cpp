@@ -1,0 +1,190 @@
+// Reads scripts and the modules that they require, as text only: compiled Lua could do anything
+// to the process.
+#include "lua/chunks.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+
+#include "lua/state.h"
+#include "meshwright/engine/interrupt.h"
+#include "meshwright/engine/text.h"
+
+namespace mw {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr char compiled = LUA_SIGNATURE[0];
+
+// What stands where a script was looked for in vain.
+std::string nearest_file(const fs::path& file) {
+  std::vector<std::string> names;
+  const fs::path folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (entry->path().extension() == ".lua") names.push_back(entry->path().filename().string());
+  }
+  // Those that ship lie in scripts/.
+  const fs::path shipped = fs::path("scripts") / file.filename();
+  if (!file.has_parent_path() && fs::is_regular_file(shipped, error))
+    return fmt::format("did you mean {}?", shipped.string());
+  const std::string near = nearest(file.filename().string(), names);
+  return near.empty() ? "" : fmt::format("did you mean {}?", (file.parent_path() / near).string());
+}
+
+std::string read_all(int file, const std::string& name) {
+  std::string text;
+  char block[1 << 16];
+  while (true) {
+    const ssize_t got = ::read(file, block, sizeof block);
+    if (got > 0) text.append(block, static_cast<std::size_t>(got));
+    if (got == 0) return text;
+    if (got < 0 && errno == EINTR && !stop_requested()) continue;
+    if (got < 0 && stop_requested()) throw Stopped("interrupted");
+    if (got < 0) {
+      throw Error(
+          Stage::script, "script.unreadable", "",
+          fmt::format("{}: cannot read it: {}", name, std::generic_category().message(errno)));
+    }
+  }
+}
+
+// With the mode "t" at `index`, whatever was given there, and as many arguments else.
+int call_as_text(lua_State* lua, int index) {
+  if (lua_gettop(lua) < index) lua_settop(lua, index);
+  lua_pushliteral(lua, "t");
+  lua_replace(lua, index);
+  const int arguments = lua_gettop(lua);
+  lua_pushvalue(lua, lua_upvalueindex(1));
+  lua_insert(lua, 1);
+  lua_call(lua, arguments, LUA_MULTRET);
+  return lua_gettop(lua);
+}
+
+// load(chunk, name, mode, env), loadfile(file, mode, env)
+int load(lua_State* lua) {
+  return call_as_text(lua, 3);
+}
+int loadfile(lua_State* lua) {
+  return call_as_text(lua, 2);
+}
+
+int dofile(lua_State* lua) {
+  const char* file = luaL_optstring(lua, 1, nullptr);
+  lua_settop(lua, 1);
+  if (luaL_loadfilex(lua, file, "t") != LUA_OK) return lua_error(lua);
+  lua_call(lua, 0, LUA_MULTRET);
+  return lua_gettop(lua) - 1;
+}
+
+// The second of package.searchers: a module's Lua file.
+int search(lua_State* lua) {
+  const char* name = luaL_checkstring(lua, 1);
+  lua_getglobal(lua, "package");
+  lua_getfield(lua, -1, "searchpath");
+  lua_pushstring(lua, name);
+  lua_getfield(lua, -3, "path");
+  if (lua_type(lua, -1) != LUA_TSTRING) return luaL_error(lua, "'package.path' must be a string");
+  lua_call(lua, 2, 2);
+  if (lua_isnil(lua, -2)) return 1;  // why not
+  lua_pop(lua, 1);
+  const char* file = lua_tostring(lua, -1);
+  if (luaL_loadfilex(lua, file, "t") != LUA_OK) {
+    return luaL_error(lua, "error loading module '%s' from file '%s':\n\t%s", name, file,
+                      lua_tostring(lua, -1));
+  }
+  lua_insert(lua, -2);
+  return 2;
+}
+
+void wrap(lua_State* lua, const char* name, lua_CFunction function) {
+  lua_getglobal(lua, name);
+  lua_pushcclosure(lua, function, 1);
+  lua_setglobal(lua, name);
+}
+
+}  // namespace
+
+ScriptText read_script(const fs::path& file) {
+  ScriptText script;
+  std::error_code error;
+  const bool from_stdin = file == "-";
+  script.name = from_stdin ? "stdin" : file.string();
+  script.folder = ".";
+  if (from_stdin) {
+    script.text = read_all(STDIN_FILENO, script.name);
+    return script;
+  }
+  if (!fs::exists(file, error) || fs::is_directory(file, error)) {
+    throw Error(Stage::script, "script.unreadable", "",
+                fmt::format("{}: {}", file.string(),
+                            fs::is_directory(file, error) ? "this is a folder, not a script"
+                                                          : "there is no such script"),
+                nearest_file(file));
+  }
+  // What is piped has no folder of its own.
+  if (fs::is_regular_file(file, error) && file.has_parent_path())
+    script.folder = file.parent_path();
+  script.is_file = fs::is_regular_file(file, error);
+  const int opened = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  if (opened < 0) {
+    throw Error(Stage::script, "script.unreadable", "",
+                fmt::format("{}: cannot read it: {}", file.string(),
+                            std::generic_category().message(errno)));
+  }
+  try {
+    script.text = read_all(opened, script.name);
+  } catch (...) {
+    ::close(opened);
+    throw;
+  }
+  ::close(opened);
+  return script;
+}
+
+Error load_error(lua_State* lua, const std::string& name) {
+  Problem problem = take_error(lua).problems().front();
+  // Lua says "file:3: what", with long file names cut ("...ts/long.lua:3:"); the whole one can be
+  // clicked on.
+  const std::string_view said = problem.message;
+  const auto begin = said.find(':'), end = said.find(": ");
+  std::string_view file = said.substr(0, begin);
+  if (file.starts_with("...")) file.remove_prefix(3);
+  if (end != said.npos && end > begin && name.ends_with(file)) {
+    problem.place = name + problem.message.substr(begin, end - begin);
+    problem.message.erase(0, end + 2);
+  }
+  return Error(std::move(problem));
+}
+
+void load_script(lua_State* lua, const ScriptText& script) {
+  std::string_view text = script.text;
+  if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
+  // The first line may be for the shell; its end stays, so that lines keep their numbers.
+  if (text.starts_with("#")) text.remove_prefix(std::min(text.size(), text.find('\n')));
+  if (text.starts_with(compiled)) {
+    throw Error(Stage::script, "script.unreadable", "",
+                fmt::format("{}: this is compiled Lua, and scripts are text", script.name),
+                "give the source that it was compiled from");
+  }
+  const std::string chunk = (script.is_file ? "@" : "=") + script.name;
+  if (luaL_loadbufferx(lua, text.data(), text.size(), chunk.c_str(), "t") == LUA_OK) return;
+  throw load_error(lua, script.name);
+}
+
+void load_text_only(lua_State* lua) {
+  wrap(lua, "load", load);
+  wrap(lua, "loadfile", loadfile);
+  wrap(lua, "dofile", dofile);
+  lua_getglobal(lua, "package");
+  lua_getfield(lua, -1, "searchers");
+  lua_pushcfunction(lua, search);
+  lua_rawseti(lua, -2, 2);
+  lua_pop(lua, 2);
+}
+
+}  // namespace mw

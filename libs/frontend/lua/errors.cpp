@@ -1,0 +1,127 @@
+// Errors between C++ and Lua: an Error crosses as a userdata, a script's own message becomes one.
+#include <fmt/format.h>
+
+#include "lua/state.h"
+#include "lua/value.h"
+#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/text.h"
+
+namespace mw {
+namespace {
+
+constexpr const char* error_type = "meshwright.Error";
+constexpr int most_levels = 100;
+constexpr std::size_t most_places = 8;
+
+int error_gc(lua_State* lua) {
+  static_cast<Error*>(lua_touserdata(lua, 1))->~Error();
+  return 0;
+}
+
+int error_text(lua_State* lua) {
+  lua_pushstring(lua, static_cast<Error*>(lua_touserdata(lua, 1))->what());
+  return 1;
+}
+
+// why.problems: a list of what is wrong; any other field is nil.
+int error_field(lua_State* lua) {
+  if (lua_type(lua, 2) != LUA_TSTRING || std::string_view(lua_tostring(lua, 2)) != "problems")
+    return 0;
+  Json list = Json::array();
+  for (const Problem& problem : static_cast<Error*>(lua_touserdata(lua, 1))->problems())
+    list.push_back(json_of(problem));
+  push_json(lua, list);
+  return 1;
+}
+
+// "script.lua:12" of one level of the stack; empty for C functions and the library's own files.
+std::string place_of_level(lua_State* lua, lua_Debug& frame) {
+  lua_getinfo(lua, "Sl", &frame);
+  if (frame.currentline <= 0 || frame.source == nullptr) return "";
+  std::string source = frame.source;
+  const std::string library = Script::State::of(lua).options.library.string();
+  if (source.starts_with("@" + library + "/meshwright/")) return "";
+  if (source.starts_with("@") || source.starts_with("=")) source.erase(0, 1);
+  return fmt::format("{}:{}", source, frame.currentline);
+}
+
+}  // namespace
+
+std::string user_place(lua_State* lua) {
+  lua_Debug frame;
+  for (int level = 0; lua_getstack(lua, level, &frame) != 0; ++level) {
+    std::string place = place_of_level(lua, frame);
+    if (!place.empty()) return place;
+  }
+  return "";
+}
+
+void push_error(lua_State* lua, const Error& error) {
+  new (lua_newuserdatauv(lua, sizeof(Error), 0)) Error(error);
+  if (luaL_newmetatable(lua, error_type) != 0) {
+    lua_pushcfunction(lua, error_gc);
+    lua_setfield(lua, -2, "__gc");
+    lua_pushcfunction(lua, error_text);
+    lua_setfield(lua, -2, "__tostring");
+    lua_pushcfunction(lua, error_field);
+    lua_setfield(lua, -2, "__index");
+  }
+  lua_setmetatable(lua, -2);
+}
+
+Error take_error(lua_State* lua) {
+  if (const auto* error = static_cast<const Error*>(luaL_testudata(lua, -1, error_type))) {
+    Error copy = *error;
+    lua_pop(lua, 1);
+    return copy;
+  }
+  const char* text = luaL_tolstring(lua, -1, nullptr);
+  Error error(Stage::script, "script.error", "", text);
+  lua_pop(lua, 2);
+  return error;
+}
+
+int add_trace(lua_State* lua) {
+  if (luaL_testudata(lua, 1, error_type) != nullptr) return 1;
+  Problem problem{Stage::script, "script.error", "", luaL_tolstring(lua, 1, nullptr)};
+  std::vector<std::string> places;
+  lua_Debug frame;
+  // Lua goes to a level from the top each time: all of an endless recursion's would take minutes.
+  for (int level = 0;
+       level < most_levels && lua_getstack(lua, level, &frame) != 0 && places.size() < most_places;
+       ++level) {
+    std::string place = place_of_level(lua, frame);
+    if (place.empty()) continue;
+    // Lua puts a place in front, with long file names cut; the whole one can be clicked on.
+    const std::string cut = fmt::format("{}:{}: ", frame.short_src, frame.currentline);
+    if (problem.place.empty() && problem.message.starts_with(cut)) {
+      problem.message.erase(0, cut.size());
+      problem.place = place;
+    }
+    const bool known = !places.empty() && places.back() == place;  // a recursion's
+    if (!known && problem.place != place) places.push_back(std::move(place));
+  }
+  if (!places.empty()) problem.hint = "called from " + join(places);
+  const Script::State& state = Script::State::of(lua);
+  const std::string missed = fmt::format("a nil value (field '{}')", state.missed);
+  if (state.options.train_as != "train" && !state.missed.empty() &&
+      problem.message.find(missed) != std::string::npos) {
+    problem.hint = fmt::format(
+        "under this command mw.train returns what mw.{} does: not all fields of a training run are "
+        "there",
+        state.options.train_as);
+  }
+  push_error(lua, Error(std::move(problem)));
+  return 1;
+}
+
+void protected_call(lua_State* lua, int arguments, int results) {
+  const int handler = lua_gettop(lua) - arguments;
+  lua_pushcfunction(lua, add_trace);
+  lua_insert(lua, handler);
+  const int status = lua_pcall(lua, arguments, results, handler);
+  lua_remove(lua, handler);
+  if (status != LUA_OK) throw take_error(lua);
+}
+
+}  // namespace mw

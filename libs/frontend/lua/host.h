@@ -1,0 +1,76 @@
+// What a script can call: the program implements Host, the script's `require "meshwright"` calls
+// it. All values cross as Json; see base/json_text.h for the hidden keys.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "lua/settings.h"
+#include "meshwright/engine/registry.h"
+#include "meshwright/options.h"
+
+namespace mw {
+
+// A table that a script makes by name: mw.llama { … } yields { kind = "llama", … }. A name may have
+// a dot: mw.microbatch.fit { … } yields { kind = "fit", … }.
+struct Constructor {
+  std::string name;
+  const Registration* registration = nullptr;
+};
+
+struct Verb {
+  std::string name, doc;
+  int experiments = 1;  // how many experiment tables it takes
+};
+
+// Calls the script's function number n ({"$function": n}) with these values; returns its first
+// result. Throws Error (script) with file and line. To be called from any thread while the script
+// waits inside a verb; one call at a time goes through.
+using CallFunction = std::function<Json(std::int64_t number, const std::vector<Json>& arguments)>;
+
+// In an argument of such a call: a field that it lacks is nil there, not an error.
+inline constexpr const char* open_key = "$open";
+
+class Host {
+ public:
+  virtual ~Host() = default;
+  virtual std::vector<Constructor> constructors() const = 0;
+  virtual std::vector<Verb> verbs() const = 0;
+  virtual const Options& experiment() const = 0;  // the keys of an experiment table
+  virtual PluginRegistry& plugins() = 0;
+  // Fields that a result of this kind may have ("train"), and "predicted", which lies in one.
+  // Empty: what it has is not known.
+  virtual std::vector<std::string> result_fields(const std::string& /*kind*/) const { return {}; }
+  // The result comes back to the script as a table; its key "text" is what print(result) shows.
+  virtual Json call(const std::string& verb, const std::vector<Json>& experiments,
+                    const CallFunction& function) = 0;
+  // mw.load: a run's result, read back from its file; of a folder that has several, a list of them.
+  // Each has "text". `folder`: the script's, where a path is looked for that is not here.
+  virtual Json load(const std::string& path, const std::string& folder);
+
+  // mw.sweep { … }: throws Error with all that is wrong with the table before any of its functions
+  // is called. `applied`: the settings that changed its base.
+  virtual void check_sweep(const Json& table, const std::vector<AppliedSetting>& applied);
+  // sweep:go { … }: under "cells" the list of its cells, under "text" what print shows of them;
+  // "shows": it is shown once though the script does not print it; "ends": the script ends here, as
+  // there are no results for what stands behind.
+  // `train_as`: what mw.train does under this command.
+  virtual Json run_sweep(const Json& table, const Json& options, const std::string& train_as,
+                         const CallFunction& function);
+  // sweep:report(file, { … }): the file's name.
+  virtual std::string report_sweep(const Json& table, const std::string& file, const Json& options);
+  // The script has called this verb, or mw.sweep, whatever comes of it.
+  virtual void tries(const std::string& verb);
+  // The script has made something of its own, by a function that is no verb.
+  virtual void did(const std::string& function);
+  // What stands for a result in a list of many; null: it is shown whole.
+  virtual Json row_of(const Json& result) const;
+  // Such a list, whose first result is shown whole above it.
+  virtual std::string list_of(const std::vector<Json>& rows) const;
+  // Text for people, where a script's own goes.
+  virtual void show(const std::string& text);
+};
+
+}  // namespace mw

@@ -1,0 +1,296 @@
+// Turns Lua values into Json and back; functions become numbers under which the script's own are
+// kept.
+#include "lua/value.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <vector>
+
+#include "meshwright/engine/hash.h"
+#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/text.h"
+#include "meshwright/error.h"
+
+namespace mw {
+namespace {
+
+constexpr int most_depth = 100;
+// Registry key of two tables: function -> number, and number -> function.
+const char functions_key = 0;
+
+void push_functions(lua_State* lua) {
+  if (lua_rawgetp(lua, LUA_REGISTRYINDEX, &functions_key) == LUA_TTABLE) return;
+  lua_pop(lua, 1);
+  lua_newtable(lua);
+  lua_pushvalue(lua, -1);
+  lua_rawsetp(lua, LUA_REGISTRYINDEX, &functions_key);
+}
+
+// The same function gets the same number, so that equal tables are equal as Json.
+std::int64_t number_of_function(lua_State* lua, int index) {
+  index = lua_absindex(lua, index);
+  push_functions(lua);
+  lua_pushvalue(lua, index);
+  if (lua_rawget(lua, -2) != LUA_TNUMBER) {
+    lua_pop(lua, 1);
+    const auto number = static_cast<lua_Integer>(lua_rawlen(lua, -1)) + 1;
+    lua_pushvalue(lua, index);
+    lua_rawseti(lua, -2, number);
+    lua_pushvalue(lua, index);
+    lua_pushinteger(lua, number);
+    lua_rawset(lua, -3);
+    lua_pushinteger(lua, number);
+  }
+  const lua_Integer number = lua_tointeger(lua, -1);
+  lua_pop(lua, 2);
+  return number;
+}
+
+using Hash = Fnv1a<std::uint64_t>;
+
+int mix_code(lua_State*, const void* data, std::size_t size, void* hash) {
+  static_cast<Hash*>(hash)->add(data, size);
+  return 0;
+}
+
+void mix_function(lua_State* lua, Hash& hash, int depth, bool tables);
+
+// The value on top of the stack, as far as it is plain; of tables what they hold, keys sorted.
+void mix_value(lua_State* lua, Hash& hash, int depth, bool tables) {
+  const int type = lua_type(lua, -1);
+  hash.add(&type, sizeof type);
+  if (type == LUA_TFUNCTION && depth > 0) {
+    mix_function(lua, hash, depth - 1, tables);
+  } else if (type == LUA_TNUMBER || type == LUA_TSTRING) {
+    lua_pushvalue(lua, -1);  // reading a number as text would change it
+    std::size_t size = 0;
+    const char* text = lua_tolstring(lua, -1, &size);
+    hash.add(text, size);
+    lua_pop(lua, 1);
+  } else if (type == LUA_TBOOLEAN) {
+    const int truth = lua_toboolean(lua, -1);
+    hash.add(&truth, sizeof truth);
+  } else if (type == LUA_TTABLE && tables && depth > 0) {
+    std::map<std::string, std::uint64_t> entries;
+    for (lua_pushnil(lua); lua_next(lua, -2) != 0; lua_pop(lua, 1)) {
+      if (lua_type(lua, -2) != LUA_TSTRING && lua_type(lua, -2) != LUA_TNUMBER) continue;
+      Hash inside;
+      mix_value(lua, inside, depth - 1, tables);
+      lua_pushvalue(lua, -2);  // as above, and lua_next needs the key as it is
+      entries[lua_tostring(lua, -1)] = inside.value();
+      lua_pop(lua, 1);
+    }
+    for (const auto& [key, value] : entries) {
+      hash.add(key.data(), key.size());
+      hash.add(&value, sizeof value);
+    }
+  }
+}
+
+// A module, or the table of globals: what it holds is no part of a function that uses it.
+bool is_module(lua_State* lua) {
+  luaL_getsubtable(lua, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
+  bool found = false;
+  for (lua_pushnil(lua); lua_next(lua, -2) != 0; lua_pop(lua, 1))
+    found = found || lua_rawequal(lua, -1, -4) != 0;
+  lua_pop(lua, 1);
+  return found;
+}
+
+// What the function on top of the stack does: its code, and what it closes over, `depth` deep.
+void mix_function(lua_State* lua, Hash& hash, int depth, bool tables) {
+  luaL_checkstack(lua, 8, "functions nested too deep");
+  lua_dump(lua, mix_code, &hash, /*strip=*/1);
+  for (int i = 1; lua_getupvalue(lua, -1, i) != nullptr; ++i) {
+    mix_value(lua, hash, depth, tables && !is_module(lua));
+    lua_pop(lua, 1);
+  }
+}
+
+// Without `tables`: a function that collects in a table what it sees stays the same function.
+std::string code_of_function(lua_State* lua, int index, bool tables) {
+  Hash hash;
+  lua_pushvalue(lua, index);
+  mix_function(lua, hash, 3, tables);
+  lua_pop(lua, 1);
+  return fmt::format("{:016x}", hash.value());
+}
+
+// "script.lua:12", the line at which it begins; "C" of one that is no Lua.
+std::string definition_of(lua_State* lua, int index) {
+  lua_Debug info;
+  lua_pushvalue(lua, index);
+  lua_getinfo(lua, ">S", &info);
+  if (info.linedefined < 0) return "C";
+  std::string source = info.source;
+  if (source.starts_with('@') || source.starts_with('=')) source.erase(0, 1);
+  return fmt::format("{}:{}", source.substr(0, source.find('\n')), info.linedefined);
+}
+
+bool is_name(const std::string& text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(),
+                                      [](unsigned char c) { return std::isalnum(c) || c == '_'; });
+}
+
+[[noreturn]] void refuse(const std::string& path, const std::string& what, std::string hint = "") {
+  throw Error(Stage::script, "script.table", path,
+              fmt::format("{} {}", path.empty() ? "this table" : path, what), std::move(hint));
+}
+
+class Reader {
+ public:
+  explicit Reader(lua_State* lua) : lua_(lua) {}
+
+  Json read(int index, const std::string& path) {
+    switch (lua_type(lua_, index)) {
+      case LUA_TNIL:
+      case LUA_TNONE:
+        return nullptr;
+      case LUA_TBOOLEAN:
+        return lua_toboolean(lua_, index) != 0;
+      case LUA_TNUMBER:
+        if (lua_isinteger(lua_, index)) return lua_tointeger(lua_, index);
+        return lua_tonumber(lua_, index);
+      case LUA_TSTRING: {
+        std::size_t size = 0;
+        const char* text = lua_tolstring(lua_, index, &size);
+        return std::string(text, size);
+      }
+      case LUA_TFUNCTION:
+        return Json{{function_key, number_of_function(lua_, index)},
+                    {code_key, code_of_function(lua_, index, /*tables=*/true)},
+                    {plain_code_key, code_of_function(lua_, index, /*tables=*/false)},
+                    {defined_key, definition_of(lua_, index)}};
+      case LUA_TTABLE:
+        return read_table(lua_absindex(lua_, index), path);
+      default:
+        refuse(path, fmt::format("is a {}", luaL_typename(lua_, index)),
+               "a table for Meshwright holds numbers, text, booleans, functions and tables");
+    }
+  }
+
+ private:
+  Json read_table(int index, const std::string& path) {
+    const void* self = lua_topointer(lua_, index);
+    if (std::find(inside_.begin(), inside_.end(), self) != inside_.end()) {
+      refuse(path, "contains itself", "a table for Meshwright is a tree");
+    }
+    if (inside_.size() >= most_depth) {
+      refuse(path, fmt::format("is nested more than {} tables deep", most_depth));
+    }
+    luaL_checkstack(lua_, 8, "tables nested too deep");
+    inside_.push_back(self);
+
+    std::vector<std::string> names;
+    lua_Integer entries = 0, last = 0;
+    for (lua_pushnil(lua_); lua_next(lua_, index) != 0; lua_pop(lua_, 1)) {
+      if (lua_isinteger(lua_, -2)) {
+        const lua_Integer key = lua_tointeger(lua_, -2);
+        if (key < 1) refuse(path, fmt::format("has the entry [{}]", key), "lists count from 1");
+        last = std::max(last, key);
+        ++entries;
+      } else if (lua_type(lua_, -2) == LUA_TSTRING) {
+        std::size_t size = 0;
+        const char* name = lua_tolstring(lua_, -2, &size);
+        names.emplace_back(name, size);
+        if (names.back().find('\0') != std::string::npos) {
+          refuse(path, fmt::format("has the key {}, which holds the byte 0", quote(names.back())),
+                 "keys are names, or 1, 2, 3, …");
+        }
+      } else {
+        refuse(path, fmt::format("has a key that is a {}", luaL_typename(lua_, -2)),
+               "keys are names, or 1, 2, 3, …");
+      }
+    }
+    if (last != entries) {
+      refuse(path, fmt::format("has holes: {} up to [{}]", plural(entries, "value"), last),
+             "one of its entries is nil: a misspelt variable?");
+    }
+    std::sort(names.begin(), names.end());
+
+    Json list = Json::array();
+    for (lua_Integer i = 1; i <= entries; ++i) {
+      lua_rawgeti(lua_, index, i);
+      list.push_back(read(-1, fmt::format("{}[{}]", path, i)));
+      lua_pop(lua_, 1);
+    }
+    Json table = Json::object();
+    // Each name is there once: added behind the others without a look at them.
+    auto& entries_by_name = table.get_ref<Json::object_t&>();
+    entries_by_name.reserve(names.size());
+    for (const std::string& name : names) {
+      lua_pushlstring(lua_, name.data(), name.size());
+      lua_rawget(lua_, index);
+      const std::string step = is_name(name) ? "." + name : fmt::format("[{}]", quote(name));
+      entries_by_name.push_back(
+          {name, read(-1, path.empty() && step[0] == '.' ? name : path + step)});
+      lua_pop(lua_, 1);
+    }
+    inside_.pop_back();
+    if (names.empty() && entries > 0) return list;
+    if (entries > 0) table[unnamed_key] = entries == 1 ? list[0] : std::move(list);
+    return table;
+  }
+
+  lua_State* lua_;
+  std::vector<const void*> inside_;  // the tables around the one being read
+};
+
+}  // namespace
+
+Json to_json(lua_State* lua, int index, const std::string& path) {
+  const int top = lua_gettop(lua);
+  try {
+    return Reader(lua).read(index, path);
+  } catch (...) {
+    lua_settop(lua, top);
+    throw;
+  }
+}
+
+bool push_function(lua_State* lua, std::int64_t number) {
+  push_functions(lua);
+  const bool found = lua_rawgeti(lua, -1, number) == LUA_TFUNCTION;
+  lua_remove(lua, -2);
+  if (!found) lua_pop(lua, 1);
+  return found;
+}
+
+void push_json(lua_State* lua, const Json& value, void (*each_table)(lua_State*)) {
+  luaL_checkstack(lua, 4, "tables nested too deep");
+  if (value.is_boolean()) {
+    lua_pushboolean(lua, value.get<bool>() ? 1 : 0);
+  } else if (value.is_number_integer()) {
+    lua_pushinteger(lua, value.get<std::int64_t>());
+  } else if (value.is_number()) {
+    lua_pushnumber(lua, value.get<double>());
+  } else if (value.is_string()) {
+    const auto& text = value.get_ref<const std::string&>();
+    lua_pushlstring(lua, text.data(), text.size());
+  } else if (is_function(value) && value[function_key].is_number_integer() &&
+             push_function(lua, value[function_key].get<std::int64_t>())) {
+    return;
+  } else if (value.is_array()) {
+    lua_createtable(lua, static_cast<int>(value.size()), 0);
+    lua_Integer i = 0;
+    for (const Json& item : value) {
+      push_json(lua, item, each_table);
+      lua_rawseti(lua, -2, ++i);
+    }
+  } else if (value.is_object()) {
+    lua_createtable(lua, 0, static_cast<int>(value.size()));
+    for (const auto& [key, item] : value.items()) {
+      lua_pushlstring(lua, key.data(), key.size());
+      push_json(lua, item, each_table);
+      lua_rawset(lua, -3);
+    }
+  } else {
+    lua_pushnil(lua);
+  }
+  if (each_table != nullptr && value.is_structured()) each_table(lua);
+}
+
+}  // namespace mw

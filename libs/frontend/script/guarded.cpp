@@ -1,0 +1,160 @@
+// Calls an optimizer's ops and a data source, and puts the plugin's name on whatever they throw.
+#include "script/guarded.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <utility>
+
+#include "meshwright/engine/interrupt.h"
+
+namespace mw {
+namespace {
+
+// As call_plugin does in a run, where it leaves alone what is an Error already: these call nobody
+// else, so an Error is the plugin's own too, and torch's names what the plugin was doing.
+template <class Body>
+auto called(const Speaker& speaker, const char* did, Body&& body) {
+  try {
+    return call_plugin(speaker, did, body, Stage::run);
+  } catch (const Stopped&) {
+    throw;
+  } catch (const Error& error) {
+    std::vector<Problem> problems = error.problems();
+    for (Problem& problem : problems) {
+      if (problem.code == "plugin.fault" || problem.code.starts_with("memory.")) continue;
+      problem.stage = Stage::run;
+      problem = attributed(speaker, std::move(problem));
+    }
+    throw Error(std::move(problems));
+  }
+}
+
+class GuardedElement final : public ElementOp {
+ public:
+  GuardedElement(const ElementOp& inner, Speaker speaker, const char* did)
+      : inner_(inner), speaker_(std::move(speaker)), did_(did) {}
+  std::string name() const override { return inner_.name(); }
+  void run(const UpdateCall& call) const override {
+    called(speaker_, did_, [&] { inner_.run(call); });
+  }
+
+ private:
+  const ElementOp& inner_;
+  const Speaker speaker_;
+  const char* did_;
+};
+
+class GuardedMatrix final : public MatrixOp {
+ public:
+  GuardedMatrix(const MatrixOp& inner, Speaker speaker)
+      : inner_(inner), speaker_(std::move(speaker)) {}
+  std::string name() const override { return inner_.name(); }
+  at::Tensor run(const at::Tensor& stack) const override {
+    return called(speaker_, "made an update of matrices", [&] { return inner_.run(stack); });
+  }
+  Cost cost(std::int64_t matrices, std::int64_t rows, std::int64_t columns,
+            int element) const override {
+    return call_plugin(speaker_, "priced an update",
+                       [&] { return inner_.cost(matrices, rows, columns, element); });
+  }
+
+ private:
+  const MatrixOp& inner_;
+  const Speaker speaker_;
+};
+
+// An optimizer's rule, with its ops guarded.
+struct GuardedRule {
+  UpdateRule rule;
+  std::unique_ptr<GuardedElement> direction, apply;
+  std::unique_ptr<GuardedMatrix> whole;
+
+  GuardedRule(UpdateRule given, const Speaker& speaker) : rule(std::move(given)) {
+    if (rule.direction != nullptr) {
+      direction = std::make_unique<GuardedElement>(*rule.direction, speaker, "made a direction");
+      rule.direction = direction.get();
+    }
+    if (rule.apply != nullptr) {
+      apply = std::make_unique<GuardedElement>(*rule.apply, speaker, "updated parameters");
+      rule.apply = apply.get();
+    }
+    if (rule.whole != nullptr) {
+      whole = std::make_unique<GuardedMatrix>(*rule.whole, speaker);
+      rule.whole = whole.get();
+    }
+  }
+};
+
+class GuardedOptimizer final : public Optimizer {
+ public:
+  GuardedOptimizer(std::shared_ptr<const Optimizer> inner, const Speaker& speaker)
+      : inner_(std::move(inner)), speaker_(speaker) {
+    call_plugin(speaker, "said its rules", [&] {
+      rules_[0] = std::make_unique<GuardedRule>(inner_->rule(false), speaker);
+      if (inner_->takes_matrices())
+        rules_[1] = std::make_unique<GuardedRule>(inner_->rule(true), speaker);
+    });
+  }
+  double lr() const override {
+    return ask([&] { return inner_->lr(); });
+  }
+  double clip() const override {
+    return ask([&] { return inner_->clip(); });
+  }
+  bool takes_matrices() const override { return rules_[1] != nullptr; }
+  UpdateRule rule(bool matrices) const override {
+    return rules_[matrices && rules_[1] != nullptr ? 1 : 0]->rule;
+  }
+
+ private:
+  template <class Body>
+  double ask(Body&& body) const {
+    return call_plugin(speaker_, "said its rate", body);
+  }
+
+  const std::shared_ptr<const Optimizer> inner_;
+  const Speaker speaker_;
+  std::array<std::unique_ptr<GuardedRule>, 2> rules_;  // of all else, of matrices
+};
+
+class GuardedSource final : public TokenSource {
+ public:
+  GuardedSource(std::shared_ptr<const TokenSource> inner, Speaker speaker)
+      : inner_(std::move(inner)), speaker_(std::move(speaker)) {}
+  std::int64_t vocab() const override {
+    return call_plugin(speaker_, "said its ids", [&] { return inner_->vocab(); });
+  }
+  std::int64_t tokens() const override {
+    return call_plugin(speaker_, "said how many tokens there are",
+                       [&] { return inner_->tokens(); });
+  }
+  void sample(std::int64_t k, std::int64_t sequence, std::int64_t* inputs,
+              std::int64_t* labels) const override {
+    called(speaker_, fmt::format("made sample {}", k).c_str(),
+           [&] { inner_->sample(k, sequence, inputs, labels); });
+  }
+  std::string content() const override {
+    return call_plugin(speaker_, "said what it reads", [&] { return inner_->content(); });
+  }
+
+ private:
+  const std::shared_ptr<const TokenSource> inner_;
+  const Speaker speaker_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Optimizer> guarded(std::shared_ptr<const Optimizer> optimizer,
+                                         const Speaker& speaker) {
+  if (optimizer == nullptr) return nullptr;
+  return std::make_shared<GuardedOptimizer>(std::move(optimizer), speaker);
+}
+
+std::shared_ptr<const TokenSource> guarded(std::shared_ptr<const TokenSource> data,
+                                           const Speaker& speaker) {
+  if (data == nullptr) return nullptr;
+  return std::make_shared<GuardedSource>(std::move(data), speaker);
+}
+
+}  // namespace mw

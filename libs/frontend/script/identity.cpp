@@ -1,0 +1,165 @@
+// Tells experiments apart: hashes what decides a run's numbers, and names its log.
+#include "script/identity.h"
+
+#include <fmt/format.h>
+
+#include <cctype>
+#include <vector>
+
+#include "meshwright/engine/hash.h"
+#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/text.h"
+
+namespace mw {
+namespace {
+
+// What runs of one experiment may differ in. Model and plan are in the plans' hashes, which know
+// more of them: where a schedule's file lies decides nothing.
+constexpr const char* of_the_run[] = {"name",  "log",        "overwrite", "timeout",
+                                      "force", "trace",      "model",     "plan",
+                                      "ranks", "checkpoint", "resume",    "export"};
+
+constexpr const char* alike_to_resume[] = {"model",   "data",      "sequence", "batch",
+                                           "seed",    "precision", "schedule", "optimizer",
+                                           "weights", "loss_scale"};
+
+Json without_places(const Json& value) {
+  Json out = value;
+  if (value.is_object() && value.contains("function") && value.contains("hash"))
+    out.erase("function");
+  if (out.is_structured()) {
+    for (auto& [key, item] : out.items()) item = without_places(item);
+  }
+  return out;
+}
+
+// What a function does cannot be compared: its code has the numbers of its lines.
+Json without_code(const Json& value) {
+  if (value.is_object() && value.contains("hash") && value.size() == 1) return "a function";
+  Json out = value;
+  if (out.is_structured()) {
+    for (auto& [key, item] : out.items()) item = without_code(item);
+  }
+  return out;
+}
+
+// "dp(2) x tp(4)" -> "dp2-tp4".
+std::string file_name_of(const std::string& name) {
+  std::string text;
+  bool gap = false;
+  const auto add = [&](char c) {
+    if (gap && !text.empty()) text += '-';
+    gap = false;
+    text += c;
+  };
+  for (std::size_t i = 0; i < name.size(); ++i) {
+    const auto c = static_cast<unsigned char>(name[i]);
+    if (c == '(' || c == '{') continue;
+    if (name.compare(i, 3, " x ") == 0) {
+      gap = true;
+      i += 2;
+    } else if (std::isalnum(c) != 0 || c >= 0x80 ||
+               std::string_view("_.=+").find(name[i]) != std::string_view::npos) {
+      add(name[i]);
+    } else {
+      gap = true;
+    }
+  }
+  text.erase(0, text.find_first_not_of('.'));  // no hidden file
+  return text.empty() ? "run" : text.substr(0, 150);
+}
+
+}  // namespace
+
+Json resolved_value(const Json& value) {
+  if (value.is_array()) {
+    Json out = Json::array();
+    for (const Json& item : value) out.push_back(resolved_value(item));
+    return out;
+  }
+  if (!value.is_object()) return value;
+  if (is_function(value))
+    return {{"function", value.value(defined_key, "")}, {"hash", value.value(code_key, "")}};
+  Json out = Json::object();
+  for (const auto& [key, item] : value.items()) {
+    if (key == unnamed_key) {
+      out["value"] = resolved_value(item);
+    } else if (!key.starts_with('$')) {
+      out[key] = resolved_value(item);
+    }
+  }
+  return out;
+}
+
+std::string experiment_hash(const Experiment& experiment) {
+  Json decides = without_places(experiment.resolved);
+  for (const char* key : of_the_run) decides.erase(key);
+  std::vector<std::string> plans = {experiment.plan->hash()};
+  if (experiment.step_plans) {
+    plans.clear();  // in the order of their steps, which `microbatch` says
+    for (const auto& plan : experiment.step_plans->plans) plans.push_back(plan->hash());
+  }
+  if (!experiment.step_plans) decides.erase("microbatch");  // the plan's hash has it
+  decides["plans"] = plans;
+  // The files under a name may be others.
+  if (experiment.data) decides["tokens"] = {experiment.data->tokens(), experiment.data->content()};
+  if (experiment.evaluation.data) decides["held_out"] = experiment.evaluation.data->content();
+  Fnv1a<std::uint64_t> hash;
+  // Sorted by key: in whatever order a table was written.
+  const std::string text = nlohmann::json::parse(json_text(decides)).dump();
+  hash.add(text.data(), text.size());
+  return fmt::format("{:016x}", hash.value());
+}
+
+Json identity_of(const Experiment& experiment) {
+  return {{"name", experiment.name},
+          {"hash", experiment.hash},
+          {"seed", experiment.seed},
+          {"experiment", experiment.resolved}};
+}
+
+Json settings_to_resume(const Experiment& experiment) {
+  const Json all = without_code(without_places(experiment.resolved));
+  Json settings = Json::object();
+  for (const char* key : alike_to_resume)
+    if (all.contains(key)) settings[key] = all[key];
+  // How a batch is cut is the mix's; where it may make the batches of steps differ it is not. It
+  // counts also where all steps of this run are alike, as a longer run's may not be.
+  if (experiment.shapes_steps) settings["microbatch"] = all.value("microbatch", Json());
+  if (experiment.data) settings["data"]["tokens"] = experiment.data->tokens();
+  // A schedule that ends with the run is another one where the run is longer.
+  const Json schedule = settings.value("schedule", Json::object());
+  if (schedule.is_object() && schedule.contains("kind") && schedule["kind"] != "constant" &&
+      !schedule.contains("total"))
+    settings["schedule"]["total"] = experiment.steps;
+  return settings;
+}
+
+std::string fill_in_path(const std::string& key, const std::string& log,
+                         const Experiment& experiment, Problems& problems) {
+  std::string text;
+  for (std::size_t at = 0; at < log.size();) {
+    const std::size_t open = log.find('{', at), close = log.find('}', open);
+    text += log.substr(at, open - at);
+    if (open == std::string::npos) break;
+    const std::string word =
+        close == std::string::npos ? log.substr(open + 1) : log.substr(open + 1, close - open - 1);
+    if (word == "name") {
+      text += file_name_of(experiment.name);
+    } else if (word == "seed") {
+      text += std::to_string(experiment.seed);
+    } else if (word == "hash") {
+      text += experiment.hash;
+    } else {
+      const std::string near = did_you_mean(word, {"name", "seed", "hash"});
+      problems.add(Stage::options, "log.word", key,
+                   fmt::format("{}: {{{}}} stands for nothing", key, word),
+                   near.empty() ? "there are {name}, {seed} and {hash}" : near);
+    }
+    if (close == std::string::npos) break;
+    at = close + 1;
+  }
+  return text;
+}
+
+}  // namespace mw

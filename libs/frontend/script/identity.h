@@ -1,0 +1,35 @@
+// What an experiment is called and what tells it apart: its name, the whole of it as a table, and a
+// hash of all that decides its numbers.
+#pragma once
+
+#include <string>
+
+#include "meshwright/options.h"
+#include "script/experiment.h"
+
+namespace mw {
+
+// 16 hex digits over the plans' hashes and all else that decides what is computed, how long it
+// takes or whether it may run: seed, data, weights, steps, threads, memory, check, … Not in it:
+// name, log, overwrite, timeout, force, trace, checkpoint, resume, and the files in which functions
+// stand (their code has the numbers of its lines).
+std::string experiment_hash(const Experiment& experiment);
+
+// { name =, hash =, seed =, experiment = }: what results carry.
+Json identity_of(const Experiment& experiment);
+
+// A value of a script's table for Experiment::resolved: hidden keys left out; a Lua function is
+// { function = "script.lua:12", hash = … }.
+Json resolved_value(const Json& value);
+
+// Fills in `{name}`, `{seed}` and `{hash}` of the path under a key; the name becomes fit for a
+// file's: "dp(2) x tp(4)" is "dp2-tp4". A problem for any other word in braces.
+std::string fill_in_path(const std::string& key, const std::string& path,
+                         const Experiment& experiment, Problems& problems);
+
+// What a run that goes on from a checkpoint of another must have alike: model, data, batch,
+// optimizer and its schedule, seed, precision, initial weights. What it may have otherwise is the
+// mix, and how and for how long it runs.
+Json settings_to_resume(const Experiment& experiment);
+
+}  // namespace mw

@@ -1,0 +1,41 @@
+// What experiments of one sweep have in common is made once: models, and plans that nothing which
+// differs has a part in.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "meshwright/engine/plan.h"
+#include "meshwright/model.h"
+
+namespace mw {
+
+// Keys are texts that say all that a model or a plan is made of. Functions of a script may return
+// anything, so what is made of one has no key. Not thread-safe.
+class PlanMemo {
+ public:
+  using Models = std::shared_ptr<const Model>;
+  using Plans = std::shared_ptr<const Plan>;
+
+  // The one that was made under this key, or else what `make` gives; it is kept unless it is null.
+  Models model(const std::string& key, const std::function<Models()>& make);
+  Plans plan(const std::string& key, const std::function<Plans()>& make);
+
+ private:
+  struct Kept {
+    Plans plan;
+    std::size_t size = 0;
+    std::list<std::string>::iterator used;
+  };
+
+  std::unordered_map<std::string, Models> models_;
+  std::unordered_map<std::string, Kept> plans_;
+  std::list<std::string> order_;  // of the plans: the one that was asked for last comes first
+  std::size_t size_ = 0;          // slots and instructions of all plans
+};
+
+}  // namespace mw

@@ -1,0 +1,27 @@
+// The keys of an experiment that say what its plan is priced for: `cluster` and `stack`.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "meshwright/options.h"
+#include "predict/machine.h"
+#include "script/experiment.h"
+
+namespace mw {
+
+// Whether a run is another one where the key has another value.
+bool decides_run(const std::string& key);
+
+// Into Experiment::cluster and ::stack; a problem for what is wrong with them, and for a plan that
+// the cluster has no room for.
+void read_priced_for(const Values& values, Experiment& experiment, Problems& problems);
+
+// Into the request what the memory of the cluster's device holds beside tensors, if the experiment
+// names one. What is wrong with it, read_priced_for says.
+void make_for_cluster(const Values& values, PlanRequest& request);
+
+// The cluster that the experiment names; null: this machine.
+std::unique_ptr<Machine> machine_of(const Experiment& experiment);
+
+}  // namespace mw

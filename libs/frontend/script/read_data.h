@@ -1,0 +1,44 @@
+// Reads what an experiment is trained on and what it is evaluated on.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "meshwright/engine/chosen.h"
+#include "script/experiment.h"
+
+namespace mw {
+
+class DataReader {
+ public:
+  // `table`: as the script has it; `values`: its checked keys. All must outlive this.
+  DataReader(const Json& table, const Values& values,
+             const std::vector<std::filesystem::path>& roots,
+             const std::shared_ptr<const ScriptReach>& reach, Problems& problems);
+
+  // Tokens of a sample, from the experiment or from its data; 0, and a problem, if neither says.
+  std::int64_t sequence() const { return sequence_; }
+  // Opens the data. `model`: null if it was refused, which says so itself.
+  void open(const Model* model, Experiment& experiment);
+  // Opens what is held out; its settings, or null if there is none.
+  Json evaluation(Experiment& experiment);
+
+ private:
+  bool has(const char* key) const { return values_.has(key) && !values_.at(key).is_null(); }
+  std::int64_t read_sequence() const;
+  std::shared_ptr<const TokenSource> open_source(const Chosen& chosen, const char* key,
+                                                 std::int64_t seed);
+
+  const Json& table_;
+  const Values& values_;
+  const std::vector<std::filesystem::path>& roots_;
+  const std::shared_ptr<const ScriptReach>& reach_;
+  Problems& problems_;
+  std::optional<Chosen> data_;
+  std::int64_t sequence_ = 0, vocab_ = 256;
+};
+
+}  // namespace mw

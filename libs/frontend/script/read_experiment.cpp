@@ -1,0 +1,394 @@
+// Reads a script's table key by key into an experiment, and collects every problem on the way.
+#include "script/read_experiment.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <stdexcept>
+
+#include "meshwright/engine/chosen.h"
+#include "meshwright/engine/cpu.h"
+#include "meshwright/engine/forward_only.h"
+#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/plan_checks.h"
+#include "meshwright/engine/text.h"
+#include "plugins/policies/microbatch.h"
+#include "script/guarded.h"
+#include "script/identity.h"
+#include "script/in_run.h"
+#include "script/plan_memo.h"
+#include "script/plan_ranks.h"
+#include "script/priced_for.h"
+#include "script/read_data.h"
+#include "script/read_weights.h"
+#include "script/run_keys.h"
+#include "script/strategy_choice.h"
+
+namespace mw {
+namespace {
+
+// More entries than that are a script's mistake: each strategy stands in a plan once.
+constexpr std::size_t most_strategies = 64;
+
+// Keys that decide nothing of a plan. Where steps differ, `steps` does.
+constexpr const char* beside_the_plan[] = {
+    "model", "name",  "log",     "overwrite", "timeout",  "trace", "observe", "seed",
+    "data",  "check", "weights", "evaluate",  "sequence", "steps", "ranks"};
+
+// Adds what a table says to a key, without where it was written; false if a function is in it.
+bool add_key(const Json& value, std::string& key) {
+  if (is_function(value)) return false;
+  if (!value.is_structured()) {
+    key += json_text(value) + ' ';
+    return true;
+  }
+  key += value.is_array() ? '[' : '{';
+  for (const auto& [name, item] : value.items()) {
+    if (name == place_key) continue;
+    if (value.is_object()) key += Json(name).dump() + ':';
+    if (!add_key(item, key)) return false;
+  }
+  key += value.is_array() ? ']' : '}';
+  return true;
+}
+
+class Reader {
+ public:
+  Reader(const Json& table, const ReadContext& context)
+      : table_(table),
+        context_(context),
+        reach_(std::make_shared<ScriptReach>(
+            ScriptReach{context.call, context.roots, context.catalog})) {}
+
+  Experiment run() {
+    values_ = experiment_options().read(table_, "", problems_);
+    values_.set_reach(reach_);
+    read_model();
+    read_plan();
+    read_optimizer();
+    read_schedule();
+    DataReader data(table_, values_, context_.roots, reach_, problems_);
+    const std::int64_t sequence = data.sequence();
+    data.open(request_.model.get(), experiment_);
+    read_scalars();
+    if (Json evaluation = data.evaluation(experiment_); !evaluation.is_null())
+      chosen_["evaluate"] = std::move(evaluation);
+    make(sequence);
+    if (experiment_.evaluation.data && experiment_.plan)
+      experiment_.evaluation.plan = forward_only(*experiment_.plan);
+    read_weights(values_, experiment_, problems_);
+    read_priced_for(values_, experiment_, problems_);
+    problems_.throw_if_any();
+    if (!experiment_.plan || !experiment_.data || !experiment_.optimizer)
+      throw std::logic_error("an experiment without a plan, data or an optimizer, and no reason");
+    experiment_.table = without_hidden(table_);
+    identify();
+    experiment_.exporter = read_export(values_, experiment_);
+    experiment_.make_strategy = [catalog = context_.catalog, reach = reach_](const Json& entry) {
+      Problems found;
+      const auto made = make_choice(entry, "plan", *catalog, reach, found, /*anywhere=*/true);
+      found.throw_if_any();
+      return *made;
+    };
+    experiment_.strategy_names = [catalog = context_.catalog] {
+      std::vector<std::string> names;
+      for (const Registration* one : catalog->all(Kind::strategy)) names.emplace_back(one->name);
+      return names;
+    };
+    if (!context_.unchecked) check_plans();
+    return std::move(experiment_);
+  }
+
+ private:
+  // What it is called, and what tells it apart; then its log, which may be named by these.
+  void identify() {
+    const Json given = has("name") ? values_.at("name") : Json();
+    experiment_.name = given.is_string() ? given.get<std::string>() : experiment_.plan->mix();
+    for (const Option& option : experiment_options().list())
+      if (has(option.name.c_str()) && decides_run(option.name))
+        resolved_[option.name] = resolved_value(values_.at(option.name));
+    if (has("observe"))  // it can end the run; what it has collected makes no other run of it
+      resolved_["observe"]["hash"] = values_.at("observe").value(plain_code_key, "");
+    resolved_["name"] = experiment_.name;
+    resolved_["sequence"] = request_.sequence;
+    resolved_["data"] = experiment_.data_settings;
+    resolved_["model"] = resolved_value(request_.model_options.json());
+    resolved_["model"]["kind"] = request_.model->name();
+    resolved_["plan"] = Json::array();
+    for (const StrategyChoice& choice : request_.strategies) {
+      resolved_["plan"].push_back(resolved_value(choice.options));
+      resolved_["plan"].back()["plugin"] = choice.name;
+    }
+    for (const auto& [key, value] : chosen_.items()) resolved_[key] = value;
+    experiment_.resolved = std::move(resolved_);
+    experiment_.hash = experiment_hash(experiment_);
+    std::string& path = experiment_.checkpoint.path;
+    path = fill_in_path("checkpoint.path", path, experiment_, problems_);
+    if (has("checkpoint")) experiment_.resolved["checkpoint"]["path"] = path;
+    if (has("log"))
+      experiment_.log = fill_in_path("log", values_.text("log"), experiment_, problems_);
+    problems_.throw_if_any();
+    if (!has("log")) return;
+    experiment_.resolved["log"] = experiment_.log;
+    if (experiment_.log.ends_with('/')) {
+      experiment_.folder = experiment_.log;
+      experiment_.log += "run.h5";
+    }
+  }
+
+  bool has(const char* key) const { return values_.has(key) && !values_.at(key).is_null(); }
+
+  void read_model() {
+    if (!has("model")) return;
+    const auto chosen = choose(Kind::model, values_.at("model"), "model", reach_, "", problems_);
+    if (!chosen) return;
+    const auto make = [&] { return make_chosen<Model>(*chosen, problems_); };
+    const Json made_of = {chosen->registration->name, chosen->values.json()};
+    if (context_.memo != nullptr && add_key(made_of, model_key_)) {
+      request_.model = context_.memo->model(model_key_, make);
+    } else {
+      model_key_.clear();
+      request_.model = make();
+    }
+    request_.model_options = chosen->values;
+  }
+
+  void read_plan() {
+    if (!has("plan")) return;
+    const Json& list = values_.at("plan");
+    if (list.is_object() && list.empty()) return;  // Lua's {} may be either
+    if (list.is_array() && list.size() > most_strategies) {
+      problems_.add(Stage::plan, "plan.entries", "plan",
+                    fmt::format("plan: it has {} entries; a plan has {} at most", list.size(),
+                                most_strategies),
+                    "name each strategy once; its ways are a number");
+      plan_broken_ = true;
+      return;
+    }
+    refuse_namesakes(list, problems_);
+    std::int64_t position = 0;
+    for (const Json& entry : list.is_array() ? list : Json::array({list})) {
+      read_strategy(entry, fmt::format("plan[{}]", ++position));
+    }
+  }
+
+  void read_strategy(const Json& entry, const std::string& path) {
+    if (!entry.is_object() || !entry.contains("plugin") || !entry["plugin"].is_string()) {
+      problems_.add(Stage::options, "option.value", path,
+                    fmt::format("{}: got {}", path, describe(entry)),
+                    "each entry is a strategy, from mw.plugins(\"name\") or mw.strategy { … }, "
+                    "called with its options");
+      return;
+    }
+    try {
+      Problems found;
+      if (auto made = make_choice(entry, path, *context_.catalog, reach_, found)) {
+        request_.strategies.push_back(std::move(*made));
+      } else {
+        plan_broken_ = true;
+      }
+      problems_.add(found);
+    } catch (const Error& error) {
+      for (Problem p : error.problems()) {
+        p.key = key_in(path, p.key);
+        problems_.add(std::move(p));
+      }
+      plan_broken_ = true;
+    }
+  }
+
+  // For the plan's hash (PlanRequest::step_settings).
+  void decides(const char* key, const Json& given) {
+    request_.step_settings[key] =
+        is_function(given) ? Json(given.value(code_key, "")) : without_hidden(given);
+  }
+  void decides(const char* key, const Chosen& chosen) {
+    Json settings = chosen.values.json();
+    settings["kind"] = chosen.registration->name;
+    chosen_[key] = resolved_value(settings);
+    decides(key, settings);
+  }
+
+  void read_optimizer() {
+    if (!has("optimizer")) return;
+    const auto chosen =
+        choose(Kind::optimizer, values_.at("optimizer"), "optimizer", reach_, "", problems_);
+    if (!chosen) return;
+    experiment_.optimizer = guarded(make_chosen<Optimizer>(*chosen, problems_), chosen->speaker);
+    decides("optimizer", *chosen);
+  }
+
+  void read_schedule() {
+    if (!experiment_.optimizer) return;
+    const LrContext context{experiment_.optimizer->lr(),
+                            values_.has("steps") ? values_.integer("steps") : 1};
+    const Json given = has("schedule") ? values_.at("schedule") : Json{{"kind", "constant"}};
+    if (is_function(given)) {
+      decides("schedule", given);
+      experiment_.schedule =
+          checked_lr_schedule([call = call_in_run(context_, given)](std::int64_t step) {
+            return rate_of(call({Json(step)}), step);
+          });
+      try_out([this] { experiment_.schedule(0); });
+      return;
+    }
+    const auto chosen = choose(Kind::lr_schedule, given, "schedule", reach_, "", problems_);
+    if (!chosen) return;
+    if (auto made = make_chosen<LearningRate>(*chosen, problems_, context))
+      experiment_.schedule = rates_in_run(lr_schedule_of(std::move(made)), chosen->speaker);
+    decides("schedule", *chosen);
+  }
+
+  void read_scalars() {
+    // Where there is no such number, what depends on it is read all the same, for its own problems.
+    experiment_.steps = values_.has("steps") ? values_.integer("steps") : 1;
+    experiment_.seed = values_.integer("seed");
+    request_.threads = experiment_.threads = values_.int32("threads");
+    if (experiment_.threads > thread_limit()) {
+      problems_.add(Stage::options, "option.value", "threads",
+                    fmt::format("threads: got {}; OMP_THREAD_LIMIT lets a rank have {}",
+                                experiment_.threads, thread_limit()),
+                    fmt::format("write threads = {}, or unset it", thread_limit()));
+    }
+    read_device(values_, *context_.catalog, experiment_);
+    if (has("memory")) experiment_.memory = values_.integer("memory");
+    experiment_.timeout = values_.number("timeout");
+    experiment_.stops_on_nan = values_.text("on_nan") == "stop";
+    experiment_.force = values_.flag("force");
+    experiment_.check = values_.flag("check");
+    if (values_.has("overwrite")) experiment_.overwrite = values_.flag("overwrite");
+    if (has("name") && values_.text("name").find_first_not_of(" \t\n") == std::string::npos) {
+      problems_.add(Stage::options, "option.value", "name", "name: got an empty text",
+                    "write what the run is called, or leave it out: the plan's mix");
+    }
+    const auto given = [&](const char* key) { return has(key) ? values_.at(key) : Json(); };
+    experiment_.trace = read_trace(given("trace"), experiment_.steps, problems_);
+    experiment_.checkpoint = read_checkpointing(given("checkpoint"), given("resume"), problems_);
+    if (has("observe")) {
+      experiment_.observe = [call = call_in_run(context_, values_.at("observe"))](
+                                std::int64_t step, const Json& facts) {
+        return call({Json(step), facts});
+      };
+    }
+    const std::string precision = values_.text("precision");
+    request_.precision = precision_of(precision);
+    if (has("loss_scale") || request_.precision == Precision::fp16) read_loss_scaling();
+    request_.fp32_sums = values_.text("reductions") == "fp32";
+    request_.recompute = read_recompute(values_.at("recompute"), reach_, problems_);
+    request_.offload = read_offload(values_.at("offload"), reach_, problems_);
+    request_.fp32_gradients = values_.text("main_gradients") == "fp32";
+  }
+
+  void read_loss_scaling() {
+    const Json given = has("loss_scale") ? values_.at("loss_scale") : Json("dynamic");
+    Call call;
+    if (is_function(given)) call = call_in_run(context_, given);
+    decides("loss_scale", given);
+    experiment_.loss_scale = read_loss_scale(given, std::move(call), problems_);
+    if (is_function(given)) try_out([this] { experiment_.loss_scale->first(); });
+  }
+
+  // What a script's function does wrong at the first step is said before any rank starts. Such
+  // functions are asked once for a step, so the run does not ask again.
+  void try_out(const std::function<void()>& first_step) {
+    try {
+      first_step();
+    } catch (const Stopped&) {
+      throw;
+    } catch (const Error& error) {
+      for (Problem p : error.problems()) {
+        p.stage = Stage::script;
+        problems_.add(std::move(p));
+      }
+    }
+  }
+
+  void make(std::int64_t sequence) {
+    if (request_.model == nullptr || sequence < 1 || plan_broken_ || !values_.has("batch")) {
+      check_microbatch();
+      return;
+    }
+    request_.batch = values_.integer("batch");
+    request_.sequence = sequence;
+    request_.optimizer = experiment_.optimizer;
+    if (context_.for_cluster) make_for_cluster(values_, request_);
+    if (has("microbatch") &&
+        (is_function(values_.at("microbatch")) || values_.at("microbatch").is_object())) {
+      decides("microbatch", values_.at("microbatch"));
+    }
+    Problems found;
+    const MicrobatchPolicy policy =
+        read_microbatch(has("microbatch") ? values_.at("microbatch") : Json(),
+                        {request_.batch, experiment_.memory}, reach_, found);
+    experiment_.shapes_steps = policy.by_step;
+    if (found.empty()) {
+      const auto make_plans = [&] {
+        return make_step_plans(request_, policy, experiment_.steps, experiment_.step_plans, found);
+      };
+      const std::string key = policy.shape ? "" : plan_key();
+      experiment_.plan = key.empty() ? make_plans() : context_.memo->plan(key, make_plans);
+    }
+    problems_.add(found);
+    if (has("ranks") && experiment_.plan)
+      check_ranks(values_.integer("ranks"), *experiment_.plan, problems_);
+  }
+
+  // Where no plan is made, the microbatch is read for its own problems. A batch that is not known
+  // is taken as large enough for it.
+  void check_microbatch() {
+    if (!has("microbatch")) return;
+    read_microbatch(
+        values_.at("microbatch"),
+        {values_.has("batch") ? values_.integer("batch") : INT32_MAX, experiment_.memory}, reach_,
+        problems_);
+  }
+
+  // By whatever checks of plans there are: each plan that a step has.
+  void check_plans() const {
+    Problems found;
+    if (!experiment_.step_plans) check_plan(*experiment_.plan, found);
+    if (experiment_.step_plans) {
+      for (const std::shared_ptr<const Plan>& plan : experiment_.step_plans->plans)
+        check_plan(*plan, found);
+    }
+    found.throw_if_any();
+  }
+
+  // Of all that the plan may depend on: each key but those that are known to have no part in it.
+  // Empty: plans are not kept, or a function of the script has a part.
+  std::string plan_key() const {
+    if (context_.memo == nullptr || model_key_.empty()) return "";
+    std::string key =
+        fmt::format("{} {} {}", model_key_, request_.sequence, context_.for_cluster ? 1 : 0);
+    for (const Option& option : experiment_options().list()) {
+      const std::string& name = option.name;
+      if (!values_.has(name) || std::find(std::begin(beside_the_plan), std::end(beside_the_plan),
+                                          name) != std::end(beside_the_plan))
+        continue;
+      key += '\n' + name;
+      if (!add_key(values_.at(name), key)) return "";
+    }
+    return key;
+  }
+
+  const Json& table_;
+  const ReadContext& context_;
+  const std::shared_ptr<const ScriptReach> reach_;
+  Problems problems_;
+  Values values_;
+  Json resolved_ = Json::object(), chosen_ = Json::object();  // of what is made by name
+  PlanRequest request_;
+  std::string model_key_;  // for the memo; empty: none
+  bool plan_broken_ = false;
+  Experiment experiment_;
+};
+
+}  // namespace
+
+Experiment read_experiment(const Json& table, const ReadContext& context) {
+  return Reader(table, context).run();
+}
+
+}  // namespace mw

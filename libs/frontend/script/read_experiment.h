@@ -1,0 +1,42 @@
+// Reads a script's table into an experiment. Nothing is written and no rank is started before all
+// of it is known to be right.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <vector>
+
+#include "meshwright/options.h"
+#include "meshwright/registration.h"
+#include "script/experiment.h"
+
+namespace mw {
+
+// The keys of an experiment table.
+const Options& experiment_options();
+const Options& evaluate_options();  // of its `evaluate`
+const Options& export_options();    // of its `export`
+
+class PlanMemo;
+
+struct ReadContext {
+  Catalog* catalog = nullptr;
+  std::vector<std::filesystem::path> roots;  // where relative paths are looked for
+  // Calls a script's function; see lua/host.h.
+  std::function<Json(std::int64_t, const std::vector<Json>&)> call;
+  PlanMemo* memo = nullptr;  // of what other experiments were made of, or null
+  // Plans are made for the cluster that an experiment names: nothing is run here.
+  bool for_cluster = false;
+  // Plans are not looked at by checks of plans (plan/plan_checks.h): they are predicted among many,
+  // or judged by what asks for them.
+  bool unchecked = false;
+};
+
+// The key `device`, and what loads what the build has for it.
+void read_device(const Values& values, Catalog& catalog, Experiment& experiment);
+
+// Throws Error with every problem found.
+Experiment read_experiment(const Json& table, const ReadContext& context);
+
+}  // namespace mw

@@ -1,0 +1,86 @@
+// Opens an experiment's weights, and says where each parameter goes at its export.
+#include "script/read_weights.h"
+
+#include <map>
+
+#include "checkpoint/hf_export.h"
+#include "meshwright/engine/scalar_type.h"
+#include "script/read_experiment.h"
+
+namespace mw {
+namespace {
+
+bool has(const Values& values, const char* key) {
+  return values.has(key) && !values.at(key).is_null();
+}
+
+// The first stage that holds each parameter.
+std::vector<int> owners_of(const Plan& plan, const std::vector<WeightSpec>& specs) {
+  std::map<std::string, int> stages;
+  for (const Program& program : plan.programs) {
+    for (const ProgramParameter& parameter : program.parameters)
+      stages.emplace(plan.graph->value(parameter.value).name, program.stage);
+  }
+  std::vector<int> owners;
+  for (const WeightSpec& spec : specs) owners.push_back(stages.at(spec.name));
+  return owners;
+}
+
+}  // namespace
+
+void read_weights(const Values& values, Experiment& experiment, Problems& problems) {
+  if (!has(values, "weights") || !experiment.plan) return;
+  try {
+    const std::string path = values.find_file(values.text("weights"));
+    const PlanRequest& request = experiment.plan->request;
+    Problems found;
+    if (const auto config = hf_config_of(*request.model, request.sequence))
+      check_hf_config(config_beside(path), request.model->name(), *config, found);
+    experiment.weights = std::make_shared<Weights>(path);
+    // What config.json says is nearer to the cause than the shapes that follow from it.
+    if (found.empty()) experiment.weights->check(weight_specs(*experiment.plan->graph), found);
+    problems.add(found);
+  } catch (const Error& error) {
+    for (Problem p : error.problems()) {
+      p.key = "weights";
+      problems.add(std::move(p));
+    }
+  }
+}
+
+at::ScalarType export_dtype(const std::string& name) {
+  static const std::map<std::string, at::ScalarType> all = {
+      {"fp64", at::kDouble}, {"fp32", at::kFloat}, {"bf16", at::kBFloat16}, {"fp16", at::kHalf}};
+  return all.at(name);
+}
+
+std::filesystem::path export_folder(const std::string& path) {
+  auto folder = std::filesystem::absolute(path + "/.").lexically_normal().parent_path();
+  if (path.empty() || folder == folder.root_path()) {
+    throw Error(Stage::options, "export.folder", "export",
+                "export: \"" + path + "\" is no folder to write", "name one that is not there yet");
+  }
+  return folder;
+}
+
+std::shared_ptr<HfExport> read_export(const Values& values, const Experiment& experiment) {
+  if (!has(values, "export")) return nullptr;
+  Problems problems;
+  const Values given = export_options().read(values.at("export"), "export", problems);
+  problems.throw_if_any();
+  const PlanRequest& request = experiment.plan->request;
+  ExportSettings settings;
+  settings.folder = export_folder(given.text("path"));
+  settings.dtype = given.has("dtype") ? export_dtype(given.text("dtype"))
+                                      : scalar_type(experiment.plan->programs.front().dtype);
+  settings.most_bytes = given.integer("shard");
+  settings.overwrite = experiment.overwrite;
+  settings.hash = experiment.hash;
+  if (experiment.weights) settings.started_from = values.find_file(values.text("weights"));
+  std::vector<WeightSpec> specs = weight_specs(*experiment.plan->graph);
+  std::vector<int> owners = owners_of(*experiment.plan, specs);
+  return std::make_shared<HfExport>(std::move(settings), std::move(specs), std::move(owners),
+                                    hf_config_of(*request.model, request.sequence));
+}
+
+}  // namespace mw

@@ -1,0 +1,26 @@
+// Where an experiment's weights come from, and where they go: its keys `weights` and `export`.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "meshwright/options.h"
+#include "script/experiment.h"
+
+namespace mw {
+
+// Opens the weights and holds their names, shapes and config.json to the model. Nothing without a
+// plan, or the key.
+void read_weights(const Values& values, Experiment& experiment, Problems& problems);
+
+// The export of an experiment that was found right; null without the key. Throws Error (options)
+// for what the key's table does not take.
+std::shared_ptr<HfExport> read_export(const Values& values, const Experiment& experiment);
+
+// The folder that a path names, whether it ends with "/" or not. Throws Error (options,
+// export.folder) for one that no folder can have.
+std::filesystem::path export_folder(const std::string& path);
+at::ScalarType export_dtype(const std::string& name);  // "fp32", …: of a key's choices
+
+}  // namespace mw

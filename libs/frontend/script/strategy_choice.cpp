@@ -1,0 +1,187 @@
+// Makes a strategy of a script's plan, by its plugin or of the script's own table, and reports what
+// is refused.
+#include "script/strategy_choice.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/plugin_call.h"
+#include "meshwright/engine/text.h"
+#include "script/script_strategy.h"
+
+namespace mw {
+namespace {
+
+Json without_tag(Json entry) {
+  entry.erase("plugin");
+  entry.erase(strategy_key);
+  return entry;
+}
+
+// An option that the strategy lacks, and others of the plan's plugins have, is theirs to be given.
+Problem with_owners(Problem problem, const std::string& path, const Catalog& catalog) {
+  if (problem.code != "option.unknown" || !problem.key.starts_with(path + ".")) return problem;
+  const std::string name = problem.key.substr(path.size() + 1);
+  std::vector<std::string> owners;
+  for (const Registration* one : catalog.list(Kind::strategy)) {
+    const auto& options = one->options().list();
+    if (std::any_of(options.begin(), options.end(),
+                    [&](const Option& option) { return option.name == name; }))
+      owners.emplace_back(one->name);
+  }
+  if (!owners.empty())
+    problem.hint = fmt::format("{} is an option of {}; {}", name, join(owners), problem.hint);
+  return problem;
+}
+
+const Registration& strategy_named(const std::string& name, Catalog& catalog, bool anywhere) {
+  if (anywhere) {
+    for (const Registration* one : catalog.all(Kind::strategy)) {
+      if (one->name == name) return *one;
+    }
+  }
+  return catalog.find(Kind::strategy, name);
+}
+
+// A value of an option as names of mixes have it: zb-h1, 8MiB, {3,2}, powersgd{rank=2}.
+std::string value_in_name(const Option& option, const Json& value) {
+  if (option.type == OptionType::bytes && value.is_number()) {
+    std::string text = format_bytes(value.get<double>());
+    std::erase(text, ' ');
+    return text;
+  }
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_number_float()) return format_number(value.get<double>());
+  if (is_function(value)) {
+    const std::string place = value.value(defined_key, "");
+    return "function@" + place.substr(place.rfind('/') + 1);
+  }
+  if (!value.is_structured()) return json_text(value);
+  std::string inside, name;
+  for (const auto& [key, item] : value.items()) {
+    if (value.is_object() && (key == "kind" || key == "name") && item.is_string()) {
+      if (name.empty() || key == "name") name = item.get<std::string>();
+    } else if (!key.starts_with('$') && !is_function(item)) {
+      if (!inside.empty()) inside += ",";
+      inside += (value.is_object() ? key + "=" : "") + value_in_name(Option{}, item);
+    }
+  }
+  return inside.empty() && !name.empty() ? name : fmt::format("{}{{{}}}", name, inside);
+}
+
+// StrategyChoice::differs.
+std::string what_differs(const Options& options, const Values& values) {
+  std::string text;
+  for (const Option& option : options.list()) {
+    if (option.name == options.positional() || !values.has(option.name)) continue;
+    const Json& value = values.at(option.name);
+    if (value.is_null()) continue;
+    if (option.fallback) {
+      Json usual = *option.fallback;
+      if (option.type == OptionType::bytes && usual.is_string())
+        usual = parse_bytes(usual.get<std::string>()).value_or(0);
+      if (value == usual) continue;
+    }
+    text +=
+        fmt::format("{}{}={}", text.empty() ? "" : ", ", option.name, value_in_name(option, value));
+  }
+  return text;
+}
+
+void make_by_plugin(const Json& entry, Catalog& catalog,
+                    const std::shared_ptr<const ScriptReach>& reach, bool anywhere,
+                    StrategyChoice& choice, Problems& problems) {
+  const Registration& plugin =
+      strategy_named(entry.at("plugin").get<std::string>(), catalog, anywhere);
+  const Speaker speaker{plugin.name, choice.path};
+  Problems found;
+  Values values = call_plugin(
+      speaker, "said its options",
+      [&] { return plugin.options().read(without_tag(entry), choice.path, found); },
+      Stage::options);
+  for (const Problem& problem : found.list())
+    problems.add(with_owners(problem, choice.path, catalog));
+  values.set_reach(reach);
+  if (!problems.empty()) return;
+  choice.name = plugin.name;
+  choice.options = values.json();
+  choice.differs = what_differs(plugin.options(), values);
+  choice.strategy =
+      call_plugin(speaker, "was made", [&] { return make<Strategy>(plugin, values); });
+  if (choice.strategy == nullptr) {
+    throw Error(Stage::plan, "plugin.fault", choice.path,
+                fmt::format("{}: the plugin {} made no strategy", choice.path, plugin.name),
+                "mend the plugin");
+  }
+}
+
+void make_by_table(const Json& entry, const std::shared_ptr<const ScriptReach>& reach,
+                   StrategyChoice& choice, Problems& problems) {
+  const StrategyTable table(entry.at(strategy_key), choice.path, problems);
+  if (!problems.empty()) return;
+  Values values = table.options().read(without_tag(entry), choice.path, problems);
+  if (!problems.empty()) return;
+  choice.name = table.name();
+  choice.options = values.json();
+  choice.differs = what_differs(table.options(), values);
+  choice.strategy = table.make(values, reach);
+}
+
+}  // namespace
+
+std::optional<StrategyChoice> make_choice(const Json& entry, const std::string& path,
+                                          Catalog& catalog,
+                                          const std::shared_ptr<const ScriptReach>& reach,
+                                          Problems& problems, bool anywhere) {
+  StrategyChoice choice;
+  choice.path = path;
+  Problems found;
+  if (entry.contains(strategy_key)) {
+    make_by_table(entry, reach, choice, found);
+  } else {
+    make_by_plugin(entry, catalog, reach, anywhere, choice, found);
+  }
+  problems.add(found);
+  if (!found.empty()) return std::nullopt;
+  choice.written = {{"plugin", choice.name}};
+  for (const auto& [key, value] : entry.items()) {
+    if (key == unnamed_key && choice.options.contains("ways"))
+      choice.written["ways"] = choice.options.at("ways");
+    if (!key.starts_with("$")) choice.written[key] = value;
+  }
+  if (choice.options.contains("ways")) {
+    choice.with_ways = [entry, path, &catalog, reach, anywhere](std::int64_t ways) {
+      Json other = entry;
+      other.erase(unnamed_key);
+      other["ways"] = ways;
+      Problems refused;
+      auto made = make_choice(other, path, catalog, reach, refused, anywhere);
+      refused.throw_if_any();
+      return std::move(*made);
+    };
+  }
+  return choice;
+}
+
+void refuse_namesakes(const Json& plan, Problems& problems) {
+  if (!plan.is_array()) return;
+  std::map<std::string, std::pair<std::size_t, const Json*>> tables;  // by name: whose first
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    if (!plan[i].is_object() || !plan[i].contains(strategy_key)) continue;
+    const Json& table = plan[i].at(strategy_key);
+    const std::string name = plan[i].value("plugin", "");
+    const auto [first, fresh] = tables.emplace(name, std::pair(i, &table));
+    if (fresh || *first->second.second == table) continue;
+    problems.add(
+        Stage::plan, "plan.twice", fmt::format("plan[{}]", i + 1),
+        fmt::format("plan[{}]: another table of mw.strategy than plan[{}]'s has the name {}", i + 1,
+                    first->second.first + 1, name),
+        "give one of the two another name");
+  }
+}
+
+}  // namespace mw

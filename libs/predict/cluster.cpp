@@ -1,0 +1,380 @@
+// Reads the description of a cluster, key by key.
+#include "predict/cluster.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/text.h"
+#include "predict/fields.h"
+
+namespace mw {
+namespace {
+
+constexpr double most = 1e30;
+
+Options& rate(Options& options) {
+  return options.range(1.0, most);
+}
+Options& share(Options& options) {
+  return options.range(1e-6, 10.0);
+}
+Options& seconds(Options& options) {
+  return options.range(0.0, 1e3).fallback(0.0);
+}
+
+const Fields<Cluster>& cluster_fields() {
+  static const Fields<Cluster> fields = [] {
+    Fields<Cluster> f;
+    f.options().text("kind", "that it is one").fallback("cluster");
+    f.add("name", "what it is called", &Cluster::name);
+    f.add("changed",
+          "keys that are other than in the description of that name, as mw.cluster and --set note "
+          "them",
+          &Cluster::changed)
+        .optional();
+    f.add("nodes", "how many there are", &Cluster::nodes).at_least(1).fallback(1);
+    f.options()
+        .table("device", "of which type the devices are")
+        .table("node", "devices of a node, and what joins them")
+        .table("network", "what joins the nodes")
+        .optional()
+        .table("torus", "what joins all devices, where there is no network of nodes")
+        .optional()
+        .table("host", "the link to a device's host")
+        .optional();
+    return f;
+  }();
+  return fields;
+}
+
+const Fields<DeviceType>& device_fields() {
+  static const Fields<DeviceType> fields = [] {
+    Fields<DeviceType> f;
+    using D = DeviceType;
+    f.add("name", "what it is called", &D::name);
+    rate(f.add("peak16", "dense operations a second of bf16 and fp16", &D::peak16));
+    rate(f.add("peak8", "... of fp8", &D::peak8)).optional();
+    rate(f.add("peak32", "... of fp32", &D::peak32)).optional();
+    rate(f.add("peak64", "... of fp64", &D::peak64)).optional();
+    f.options()
+        .list("lacks", "precisions that it has no units for, as { \"bf16\" }")
+        .fallback(Json::array());
+    f.add("memory", "its memory", &D::memory).at_least(1);
+    f.add("workspace", "that the library of products keeps of it", &D::workspace).fallback(0);
+    f.add("context", "that the driver keeps of it for a process", &D::context).fallback(0);
+    f.add("communicator", "that each communicator keeps of it", &D::communicator).fallback(0);
+    rate(f.add("bandwidth", "bytes a second of its memory", &D::bandwidth));
+    for (const auto& [key, value] :
+         {std::pair{"peak16", "312e12"}, std::pair{"peak8", "1979e12"},
+          std::pair{"peak32", "19.5e12"}, std::pair{"peak64", "9.7e12"},
+          std::pair{"memory", "\"80GiB\""}, std::pair{"bandwidth", "2e12"}})
+      f.example(key, value);
+    share(f.add("bandwidth_share", "of that, what streaming kernels achieve", &D::bandwidth_share));
+    share(f.add("gemm", "of the peak, what large matrix products reach", &D::gemm));
+    f.add("power", "watts that it is rated for", &D::power).range(1.0, 1e5).optional();
+    f.add("power_limit", "watts that it is held to", &D::power_limit).range(1.0, 1e5).optional();
+    f.add("units", "that tiles are spread over", &D::units).range(1.0, 1e6).optional();
+    f.add("tile_k", "begin and end of a tile, in units of k", &D::tile_k)
+        .range(0.0, 1e6)
+        .fallback(0.0);
+    f.options()
+        .list("tiles", "{ rows, columns, share of the rate } of each")
+        .fallback(Json::array());
+    share(f.add("batched", "of `gemm`, attention's products of each head", &D::batched))
+        .fallback(1.0);
+    seconds(f.add("kernel", "of a kernel that does nothing", &D::kernel));
+    f.options()
+        .list("flash", "share of the peak of flash attention, by generation")
+        .fallback(Json::array());
+    seconds(f.add("launch", "of the host to launch one op", &D::launch));
+    share(f.add("backward_launch", "of that, in backward", &D::backward_launch)).fallback(1.0);
+    f.add("smooth", "how sharply the slower of host and device decides", &D::smooth)
+        .range(1.0, 100.0)
+        .fallback(4.5);
+    f.add("slowed", "seconds that compute loses for each of a collective beside it", &D::slowed)
+        .range(0.0, 1.0)
+        .fallback(0.0);
+    f.add("straggle", "1 + straggle sqrt(2 ln ranks) is what the slowest rank adds", &D::straggle)
+        .range(0.0, 1.0)
+        .fallback(0.0);
+    seconds(f.add("optimizer", "of each optimizer step, beside its bytes", &D::optimizer));
+    return f;
+  }();
+  return fields;
+}
+
+const Fields<NodeLinks>& node_fields() {
+  static const Fields<NodeLinks> fields = [] {
+    Fields<NodeLinks> f;
+    using N = NodeLinks;
+    f.add("devices", "of a node", &N::devices).range(1, 65536);
+    rate(f.add("bandwidth", "bytes a second that a device sends to the others of its node",
+               &N::bandwidth))
+        .optional();
+    f.example("bandwidth", "300e9");
+    share(f.add("share", "of that, what collectives achieve", &N::share)).fallback(0.78);
+    seconds(f.add("latency", "of a step of a ring", &N::latency));
+    f.options()
+        .list("curves", "measured all-reduces: { ranks =, points = { { bytes, seconds }, … } }")
+        .fallback(Json::array());
+    share(f.add("curve_scale", "how much faster this link is than that of the curves",
+                &N::curve_scale))
+        .fallback(1.0);
+    share(f.add("curve_share", "of what was measured alone, within a step", &N::curve_share))
+        .fallback(1.0);
+    return f;
+  }();
+  return fields;
+}
+
+const Fields<Network>& network_fields() {
+  static const Fields<Network> fields = [] {
+    Fields<Network> f;
+    using N = Network;
+    rate(f.add("nic", "bytes a second of a node's NICs, over its devices", &N::nic));
+    f.example("nic", "25e9");
+    share(f.add("share", "of that, what is achieved", &N::share)).fallback(0.88);
+    seconds(f.add("latency", "from node to node", &N::latency));
+    seconds(f.add("hop", "of a step of a ring that crosses nodes", &N::hop));
+    f.add("oversubscription", "of the tree above a pod", &N::oversubscription)
+        .range(1.0, 1e3)
+        .fallback(1.0);
+    f.add("pod", "nodes that reach one another at full rate; 0: all", &N::pod)
+        .at_least(0)
+        .fallback(0);
+    share(f.add("partial", "of the NICs' share, for groups of several ranks of a node but not all",
+                &N::partial))
+        .fallback(1.0);
+    return f;
+  }();
+  return fields;
+}
+
+const Fields<Torus>& torus_fields() {
+  static const Fields<Torus> fields = [] {
+    Fields<Torus> f;
+    using T = Torus;
+    f.options().list("shape", "devices in each dim");
+    rate(f.add("bandwidth", "bytes a second of a device to one neighbour", &T::bandwidth));
+    f.example("bandwidth", "45e9");
+    share(f.add("share", "of that, what is achieved", &T::share)).fallback(0.9);
+    seconds(f.add("latency", "of a hop", &T::latency));
+    return f;
+  }();
+  return fields;
+}
+
+const Fields<Cluster>& host_fields() {
+  static const Fields<Cluster> fields = [] {
+    Fields<Cluster> f;
+    rate(f.add("link", "bytes a second between a device and its host, each way",
+               &Cluster::host_link));
+    rate(f.add("node_link",
+               "bytes a second between all devices of a node and their host, each way; left out: "
+               "each has its link for itself",
+               &Cluster::host_node_link))
+        .optional();
+    rate(f.add("bandwidth", "bytes a second of the host's memory, for each device",
+               &Cluster::host_bandwidth));
+    f.formerly("memory", "bandwidth");
+    f.example("link", "25e9, or leave host out where devices have no way to host memory");
+    f.example("node_link", "100e9, or leave it out where each device has its link for itself");
+    f.example("bandwidth", "30e9");
+    f.add("capacity", "bytes of host memory that a node has; not looked at if left out",
+          &Cluster::host_capacity)
+        .at_least(1)
+        .optional();
+    return f;
+  }();
+  return fields;
+}
+
+class Reader {
+ public:
+  Reader(std::string path, Problems& problems) : path_(std::move(path)), problems_(problems) {}
+
+  Cluster run(const Json& table) {
+    const auto values = cluster_fields().read(table, path_, problems_, cluster_);
+    if (!values) return {};
+    read_device(*values);
+    read_node(*values);
+    if (values->has("network"))
+      network_fields().read(values->at("network"), path_ + ".network", problems_, cluster_.network);
+    if (values->has("torus")) read_torus(values->at("torus"));
+    if (values->has("host"))
+      host_fields().read(values->at("host"), path_ + ".host", problems_, cluster_);
+    check_links(*values);
+    return cluster_;
+  }
+
+ private:
+  void wrong(const std::string& key, const std::string& message, const std::string& hint) {
+    problems_.add(Stage::options, "cluster.value", path_ + "." + key,
+                  path_ + "." + key + ": " + message, hint);
+  }
+
+  void read_device(const Values& cluster) {
+    DeviceType& d = cluster_.device;
+    const auto v = device_fields().read(cluster.at("device"), path_ + ".device", problems_, d);
+    if (!v) return;
+    for (const Json& tile : v->at("tiles")) {
+      const auto numbers = row(tile, 3, "device.tiles", "{ rows, columns, share of the rate }");
+      if (!numbers.empty()) d.tiles.push_back({numbers[0], numbers[1], numbers[2]});
+    }
+    if (d.tiles.empty() != (d.units == 0)) {
+      wrong("device.tiles", "units and tiles go together: tiles are spread over units",
+            "give both, or neither: then products have no tiles");
+    }
+    std::size_t generation = 0;
+    for (const Json& flash : v->at("flash")) {
+      const bool good = flash.is_number() && flash.get<double>() > 0 && flash.get<double>() <= 1;
+      if (++generation >= d.flash.size() || !good) {
+        wrong("device.flash", fmt::format("got {}", describe(flash)),
+              "up to three shares of the peak, between 0 and 1: of flash attention 1, 2 and 3");
+        return;
+      }
+      d.flash[generation] = flash.get<double>();
+    }
+    for (const Json& name : v->at("lacks")) {
+      static constexpr Dtype reals[] = {Dtype::fp64, Dtype::fp32, Dtype::bf16, Dtype::fp16};
+      const auto found = std::find_if(std::begin(reals), std::end(reals),
+                                      [&](Dtype one) { return name == name_of(one); });
+      if (found == std::end(reals)) {
+        wrong("device.lacks", fmt::format("got {}", describe(name)),
+              "precisions, of \"bf16\", \"fp16\", \"fp32\" and \"fp64\"");
+        return;
+      }
+      d.lacks.insert(*found);
+    }
+    hold_power(d);
+  }
+
+  // Power goes with a clock's frequency and its voltage's square, and voltage with frequency
+  // (Hennessy and Patterson, "Computer Architecture", section 1.5): what the units reach goes with
+  // the cube root of power, and memory has a clock of its own.
+  void hold_power(DeviceType& d) {
+    if (d.power_limit <= 0) return;
+    if (d.power <= 0) {
+      wrong("device.power", "is missing, and device.power_limit holds the device to less",
+            "give the watts that it is rated for, or leave power_limit out");
+      return;
+    }
+    const double clock = std::cbrt(std::min(d.power_limit / d.power, 1.0));
+    d.gemm *= clock;
+    for (double& share : d.flash) share *= clock;
+  }
+
+  // Of so many positive numbers; empty, with a problem, for anything else.
+  std::vector<double> row(const Json& given, std::size_t count, const std::string& key,
+                          const std::string& form) {
+    std::vector<double> numbers;
+    const Json list = given.is_array() ? given : Json::array();
+    for (const Json& each : list) {
+      if (each.is_number() && each.get<double>() > 0 && std::isfinite(each.get<double>()))
+        numbers.push_back(each.get<double>());
+    }
+    if (numbers.size() == count && list.size() == count) return numbers;
+    wrong(key, fmt::format("got {}", describe(given)), "each is " + form + ", all above 0");
+    return {};
+  }
+
+  void read_node(const Values& cluster) {
+    NodeLinks& node = cluster_.node;
+    const auto v = node_fields().read(cluster.at("node"), path_ + ".node", problems_, node);
+    if (!v) return;
+    int number = 0;
+    for (const Json& given : v->at("curves")) {
+      const std::string key = fmt::format("node.curves[{}]", ++number);
+      CollectiveCurve curve;
+      const bool table = given.is_object() && given.contains("ranks") && given.contains("points");
+      if (!table || !given["ranks"].is_number_integer() || !given["points"].is_array() ||
+          given["points"].size() < 2) {
+        wrong(key, fmt::format("got {}", describe(given)),
+              "{ ranks = 8, points = { { bytes, seconds }, … } } of at least two points");
+        continue;
+      }
+      curve.ranks = given["ranks"].get<int>();
+      for (const Json& point : given["points"]) {
+        const auto numbers = row(point, 2, key + ".points", "{ bytes, seconds }");
+        if (numbers.empty()) return;
+        if (!curve.points.empty() && numbers[0] <= curve.points.back().first) {
+          wrong(key + ".points", "bytes do not ascend", "sort them");
+          return;
+        }
+        curve.points.emplace_back(numbers[0], numbers[1]);
+      }
+      node.curves.push_back(std::move(curve));
+    }
+    std::sort(node.curves.begin(), node.curves.end(),
+              [](const auto& a, const auto& b) { return a.ranks < b.ranks; });
+  }
+
+  void read_torus(const Json& table) {
+    Torus& torus = cluster_.torus;
+    const auto v = torus_fields().read(table, path_ + ".torus", problems_, torus);
+    if (!v) return;
+    std::int64_t all = 1;
+    for (const Json& ways : v->at("shape")) {
+      const auto whole = whole_number(ways);
+      if (!whole || *whole < 1 || *whole > 65536) {
+        wrong("torus.shape", fmt::format("got {}", describe(ways)), "whole numbers from 1 on");
+        return;
+      }
+      torus.shape.push_back(static_cast<int>(*whole));
+      all *= *whole;
+    }
+    if (all != cluster_.devices()) {
+      wrong("torus.shape",
+            fmt::format("{} devices in it, and {} in {} of {}", all, cluster_.devices(),
+                        plural(cluster_.nodes, "node"), cluster_.node.devices),
+            fmt::format("{}torus = {{ shape = {} }}",
+                        all % cluster_.node.devices == 0
+                            ? fmt::format("nodes = {}, or ", all / cluster_.node.devices)
+                            : "",
+                        shape_of(cluster_.devices(), torus.shape.size())));
+    }
+  }
+
+  // So many devices in so many dims, as even as their factors allow: "{ 2, 4, 4 }".
+  static std::string shape_of(std::int64_t devices, std::size_t dims) {
+    std::vector<std::int64_t> factors, shape(std::max<std::size_t>(dims, 1), 1);
+    for (std::int64_t f = 2; f * f <= devices; ++f)
+      for (; devices % f == 0; devices /= f) factors.push_back(f);
+    if (devices > 1) factors.push_back(devices);
+    for (auto f = factors.rbegin(); f != factors.rend(); ++f)
+      *std::min_element(shape.begin(), shape.end()) *= *f;
+    std::sort(shape.begin(), shape.end());
+    return fmt::format("{{ {} }}", fmt::join(shape, ", "));
+  }
+
+  // Whatever ranks there are can reach one another.
+  void check_links(const Values& given) {
+    if (given.has("torus")) return;
+    if (cluster_.node.devices > 1 && cluster_.node.bandwidth == 0 &&
+        !given.at("node").contains("bandwidth")) {
+      wrong("node.bandwidth",
+            fmt::format("is missing: {} devices of a node have no link", cluster_.node.devices),
+            "bytes a second of a device in one direction: 300e9 for NVLink 3");
+    }
+    if (cluster_.nodes > 1 && !given.has("network")) {
+      wrong("network", fmt::format("is missing: {} nodes have no link", cluster_.nodes),
+            "network = { nic = 25e9, latency = 15e-6 }, or nodes = 1");
+    }
+  }
+
+  const std::string path_;
+  Problems& problems_;
+  Cluster cluster_;
+};
+
+}  // namespace
+
+Cluster read_cluster(const Json& table, const std::string& path, Problems& problems) {
+  return Reader(path, problems).run(table);
+}
+
+}  // namespace mw

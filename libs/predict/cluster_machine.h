@@ -1,0 +1,68 @@
+// A described cluster as a machine: each rank has a device of its own, in the order of the ranks,
+// and transfers run beside compute as the stack has it.
+#pragma once
+
+#include "meshwright/engine/plan.h"
+#include "meshwright/engine/scratch.h"
+#include "predict/cluster.h"
+#include "predict/machine.h"
+#include "predict/stack.h"
+
+namespace mw {
+
+// Products take none beside the library's own workspace; flash attention's backward adds up the
+// queries' gradient in fp32 (Dao 2023, "FlashAttention-2", algorithm 2). Ops take buffers for all
+// their rows where the stack's kernels do (Stack::whole_rows).
+class FlashScratch final : public DeviceScratch {
+ public:
+  explicit FlashScratch(bool whole_rows) : whole_rows_(whole_rows) {}
+  std::int64_t workspace(const Cost& cost) const override {
+    return whole_rows_ ? DeviceScratch::workspace(cost) : cost.workspace;
+  }
+  std::int64_t of(const LibraryCall& call, int element) const override;
+
+ private:
+  bool whole_rows_;
+};
+
+class ClusterMachine final : public Machine {
+ public:
+  ClusterMachine(Cluster cluster, Stack stack)
+      : cluster_(std::move(cluster)), stack_(std::move(stack)), kernels_(stack_.whole_rows) {}
+
+  std::string name() const override;
+  std::int64_t room() const override { return cluster_.devices(); }
+  std::unique_ptr<RankMachine> of_rank(const RankView& view, int ranks, int threads) const override;
+  bool overlaps() const override { return true; }
+  bool stages_wait() const override { return stack_.stages_wait; }
+  int threads_of(int, int) const override { return 1; }
+  double peak(int ranks, Dtype dtype, int) const override {
+    return cluster_.device.peak(dtype) * ranks;
+  }
+  double stragglers(int ranks) const override;
+  std::int64_t memory() const override { return cluster_.device.memory; }
+  bool memory_together() const override { return false; }
+  HostMemory host() const override { return {cluster_.host_capacity, cluster_.node.devices}; }
+  const DeviceScratch* scratch() const override { return &kernels_; }
+  std::int64_t kept_by_libraries() const override { return cluster_.device.workspace; }
+  // gradients, loss, reserve, communicators, context: those that the stack and the device have.
+  std::vector<NamedBytes> beside_program(const RankView& rank,
+                                         const MemoryForecast& memory) const override;
+
+  const Cluster& cluster() const { return cluster_; }
+  const Stack& stack() const { return stack_; }
+
+ private:
+  Cluster cluster_;
+  Stack stack_;
+  FlashScratch kernels_;
+};
+
+// What a script's `cluster` and `stack` describe (null: this project's own stack); null with
+// problems.
+std::unique_ptr<ClusterMachine> read_machine(const Json& cluster, const Json& stack,
+                                             Problems& problems);
+// What of a plan the cluster lacks: devices, a rate for its numbers, a link to the host.
+void check_placed(const Plan& plan, const ClusterMachine& machine, Problems& problems);
+
+}  // namespace mw

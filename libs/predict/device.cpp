@@ -1,0 +1,303 @@
+// Measures this machine (matrix products, elementwise work, copies, wake-ups) and keeps the
+// result for later runs.
+#include "predict/device.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <stdexcept>
+#include <thread>
+
+#include "common/spread.h"
+#include "meshwright/engine/cache.h"
+#include "meshwright/engine/clock.h"
+#include "meshwright/engine/cpu.h"
+#include "meshwright/engine/json_text.h"
+#include "plugins/models/ops/attend.h"
+#include "predict/machine_memory.h"
+
+namespace mw {
+namespace {
+
+// Seconds that this thread had a core: other programs on the machine do not count.
+double worked() {
+  return core_seconds_of(CLOCK_THREAD_CPUTIME_ID);
+}
+
+// Seconds of one call: the median of batches of `calls` that fit into `budget`, after one to warm
+// up. The quickest would be a speed that a step never has.
+template <class Body>
+double median_seconds(double budget, int calls, Body&& body) {
+  body();
+  std::vector<double> seconds;
+  const double end = worked() + budget;
+  do {
+    const double start = worked();
+    for (int i = 0; i < calls; ++i) body();
+    seconds.push_back((worked() - start) / calls);
+  } while (worked() < end);
+  return median(std::move(seconds));
+}
+
+constexpr std::int64_t small = 64, large = 384;
+
+double gemm_flops(std::int64_t n) {
+  return 2.0 * static_cast<double>(n * n * n);
+}
+
+double gemm_seconds(std::int64_t n, at::ScalarType type, double budget) {
+  const at::Tensor a = at::ones({n, n}, type), b = at::ones({n, n}, type);
+  at::Tensor c = at::empty({n, n}, type);
+  return median_seconds(budget, n == small ? 20 : 1, [&] { at::mm_out(c, a, b); });
+}
+
+GemmFit fit_gemm(at::ScalarType type) {
+  const double s = gemm_seconds(small, type, 0.008), l = gemm_seconds(large, type, 0.02);
+  GemmFit fit;
+  fit.rate = (gemm_flops(large) - gemm_flops(small)) / std::max(l - s, 1e-9);
+  fit.overhead = std::max(s - gemm_flops(small) / fit.rate, 1e-9);
+  return fit;
+}
+
+// exp counts as 10 operations (as the ops count it), a multiplication as one.
+double pointwise_rate(at::ScalarType type) {
+  const std::int64_t n = 16384;
+  const at::Tensor x = at::full({n}, 0.5, type), y = at::full({n}, 0.5, type);
+  at::Tensor z = at::empty({n}, type);
+  const double seconds = median_seconds(0.008, 10, [&] {
+    at::mul_out(z, x, y);
+    z.add_(x);
+    at::exp_out(z, z);
+    z.mul_(y);
+  });
+  return 13.0 * n / seconds;
+}
+
+// Share of `rate` that attention's kernel reaches, by a head's size. Its products are small: narrow
+// heads reach a fifth of what large products do.
+struct AttentionShares {
+  LogCurve forward, backward;
+};
+
+AttentionShares attention_shares(double rate) {
+  std::vector<std::pair<double, double>> forward, backward;
+  for (const std::int64_t width : {16, 64, 128}) {
+    const std::int64_t heads = 4, tokens = 256;
+    const at::Tensor q = at::full({1, tokens, heads, width}, 0.5, at::kFloat);
+    kernel::Sight sight;
+    kernel::AttendSizes sizes{1, heads, tokens, tokens, width, width, sight.kind};
+    const kernel::Attended made = kernel::attend(q, q, q, sight);
+    const double there = median_seconds(0.008, 1, [&] { kernel::attend(q, q, q, sight); });
+    const double back =
+        median_seconds(0.01, 1, [&] { kernel::attend_backward(q, q, q, q, made, sight); });
+    const auto share = [&](bool backwards, double seconds) {
+      const double done = kernel::attend_executed(sizes, backwards);
+      return std::pair<double, double>(width, std::clamp(done / (seconds * rate), 1e-3, 1.0));
+    };
+    forward.push_back(share(false, there));
+    backward.push_back(share(true, back));
+  }
+  return {LogCurve(forward), LogCurve(backward)};
+}
+
+double copy_rate() {
+  const std::int64_t n = 1 << 20;  // 4 MiB: the size of an activation
+  // A step comes back to an activation after it touched all others, so no cache holds it: in turn
+  // through more than the caches do.
+  constexpr std::int64_t pairs = 16;
+  const at::Tensor from = at::ones({pairs, n}, at::kFloat);
+  const at::Tensor to = at::ones({pairs, n}, at::kFloat);
+  std::int64_t ring_step = 0;
+  return 8.0 * n / median_seconds(0.03, 1, [&] {
+           to[ring_step].copy_(from[ring_step]);
+           ring_step = (ring_step + 1) % pairs;
+         });
+}
+
+double call_overhead() {
+  const at::Tensor x = at::ones({8}, at::kFloat);
+  at::Tensor y = at::ones({8}, at::kFloat);
+  return median_seconds(0.004, 50, [&] { y.add_(x); });
+}
+
+// Half of a round trip between two threads that sleep.
+double latency_seconds() {
+  std::atomic<int> ring_step{0};
+  constexpr int rounds = 200;
+  std::thread other([&] {
+    for (int i = 0; i < rounds; ++i) {
+      ring_step.wait(2 * i);
+      ring_step.store(2 * i + 2);
+      ring_step.notify_one();
+    }
+  });
+  const double start = seconds_now();
+  for (int i = 0; i < rounds; ++i) {
+    ring_step.store(2 * i + 1);
+    ring_step.notify_one();
+    for (int seen = ring_step.load(); seen != 2 * i + 2; seen = ring_step.load())
+      ring_step.wait(seen);
+  }
+  const double seconds = seconds_now() - start;
+  other.join();
+  return seconds / (2 * rounds);
+}
+
+// What remains of a core's GEMM rate when every core works.
+double rate_of_all_cores(int cores, double alone) {
+  if (cores == 1) return 1;
+  std::vector<double> seconds(static_cast<std::size_t>(cores));
+  std::vector<std::thread> threads;
+  for (double& mine : seconds) {
+    threads.emplace_back([&mine] {
+      at::set_num_threads(1);
+      const at::Tensor a = at::ones({large, large}, at::kFloat), b = at::ones_like(a);
+      at::Tensor c = at::empty_like(a);
+      at::mm_out(c, a, b);
+      int calls = 0;
+      const double start = worked();
+      do {
+        at::mm_out(c, a, b);
+        ++calls;
+      } while (worked() - start < 0.03);
+      mine = (worked() - start) / calls;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  double mean = 0;
+  for (double s : seconds) mean += s / cores;
+  return std::clamp(alone / mean, 0.1, 1.0);
+}
+
+std::string cache_key() {
+  return fmt::format("{}, {} cores, {}", kernels_key(), core_count(), 6);
+}
+
+double positive(const Json& json, const char* key) {
+  const double value = json.at(key).get<double>();
+  if (!(value > 0) || !std::isfinite(value)) throw std::invalid_argument(key);
+  return value;
+}
+
+Json fit_json(const GemmFit& fit) {
+  return {{"rate", fit.rate}, {"overhead", fit.overhead}};
+}
+GemmFit read_fit(const Json& json) {
+  return {positive(json, "rate"), positive(json, "overhead")};
+}
+
+}  // namespace
+
+int Device::threads_of(int ranks, int asked) const {
+  return threads_of_rank(ranks, asked, cores);
+}
+
+double Device::peak(int ranks, int element, int threads) const {
+  const double rate = gemm(element).rate;
+  const int busy = std::min(ranks * threads_of(ranks, threads), cores);
+  return rate * busy * (busy == cores ? all_cores : 1);
+}
+
+Json Device::to_json() const {
+  return {{"name", name},
+          {"gemm16", fit_json(gemm16)},
+          {"gemm32", fit_json(gemm32)},
+          {"gemm64", fit_json(gemm64)},
+          {"pointwise16", pointwise16},
+          {"pointwise32", pointwise32},
+          {"pointwise64", pointwise64},
+          {"attention", attention.to_json()},
+          {"attention_backward", attention_backward.to_json()},
+          {"bandwidth", bandwidth},
+          {"op_overhead", op_overhead},
+          {"latency", latency},
+          {"cores", cores},
+          {"all_cores", all_cores},
+          {"memory", memory}};
+}
+
+Device Device::from_json(const Json& json) {
+  Device d;
+  d.name = json.at("name").get<std::string>();
+  d.gemm16 = read_fit(json.at("gemm16"));
+  d.gemm32 = read_fit(json.at("gemm32"));
+  d.gemm64 = read_fit(json.at("gemm64"));
+  d.pointwise16 = positive(json, "pointwise16");
+  d.pointwise32 = positive(json, "pointwise32");
+  d.pointwise64 = positive(json, "pointwise64");
+  if (json.contains("attention")) {  // a calibration of an older version has none
+    d.attention = LogCurve::from_json(json.at("attention"));
+    d.attention_backward = LogCurve::from_json(json.at("attention_backward"));
+  }
+  d.bandwidth = positive(json, "bandwidth");
+  d.op_overhead = positive(json, "op_overhead");
+  d.latency = positive(json, "latency");
+  d.cores = json.at("cores").get<int>();
+  d.all_cores = positive(json, "all_cores");
+  d.memory = json.at("memory").get<std::int64_t>();
+  if (d.cores < 1 || d.memory <= 0) throw std::invalid_argument("cores, memory");
+  return d;
+}
+
+Device measure_device() {
+  const int threads_before = at::get_num_threads();
+  Device d;
+  // In a thread of its own: ATen's thread count belongs to the thread that sets it.
+  std::thread([&d] {
+    at::set_num_threads(1);
+    // As a rank calls its kernels.
+    const at::NoGradGuard no_grad;
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    d.name = cpu_model();
+    d.gemm16 = fit_gemm(at::kBFloat16);
+    d.gemm32 = fit_gemm(at::kFloat);
+    d.gemm64 = fit_gemm(at::kDouble);
+    d.pointwise16 = pointwise_rate(at::kBFloat16);
+    d.pointwise32 = pointwise_rate(at::kFloat);
+    d.pointwise64 = pointwise_rate(at::kDouble);
+    const AttentionShares attention = attention_shares(d.gemm32.rate);
+    d.attention = attention.forward;
+    d.attention_backward = attention.backward;
+    d.bandwidth = copy_rate();
+    d.op_overhead = call_overhead();
+    d.latency = latency_seconds();
+    d.cores = core_count();
+    d.all_cores = rate_of_all_cores(d.cores, d.gemm32.overhead + gemm_flops(large) / d.gemm32.rate);
+    d.memory = machine_memory();
+  }).join();
+  at::set_num_threads(threads_before);
+  return d;
+}
+
+Device this_device(const std::filesystem::path& folder) {
+  const std::filesystem::path file = folder / "devices.json";
+  const std::string key = cache_key();
+  Cache cache = read_cache(file);
+  if (const auto found = cache.find(key); found != cache.end()) {
+    try {
+      return Device::from_json(*found);
+    } catch (const std::exception&) {  // someone else's, or damaged: measured anew
+    }
+  }
+  Device device = measure_device();
+  cache[key] = device.to_json();
+  write_cache(file, cache);
+  return device;
+}
+
+const Device& this_device() {
+  static const Device device = [] {
+    Device found = this_device(cache_folder());
+    found.memory = machine_memory();  // a container's limit is none of the CPU's
+    return found;
+  }();
+  return device;
+}
+
+}  // namespace mw

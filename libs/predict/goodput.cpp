@@ -1,0 +1,269 @@
+// Simulates a run that fails, writes checkpoints and restarts, and finds how often it should write
+// them.
+#include "predict/goodput.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "meshwright/engine/text.h"
+#include "predict/fields.h"
+
+namespace mw {
+namespace {
+
+constexpr double day = 86400;
+// Failures that a simulation goes through at least, so that its shares err by less than a per cent.
+constexpr double least_failures = 4000;
+
+// The share of time with a slow device among all, if each stays as long.
+double slow_share(const GoodputRequest& r) {
+  if (r.slow_mtbf <= 0) return 0;
+  return 1 - std::exp(-r.devices * r.slow_seconds / r.slow_mtbf);
+}
+
+// Failures and slow devices as they come, and a clock through them.
+class RunSimulation {
+ public:
+  RunSimulation(const GoodputRequest& request, std::int64_t steps)
+      : request_(request),
+        steps_(static_cast<double>(steps)),
+        random_(request.seed),
+        next_failure_(draw(request.mtbf / request.devices)),
+        next_slow_(request.slow_mtbf > 0 ? draw(request.slow_mtbf / request.devices) : INFINITY) {}
+
+  GoodputShares run() {
+    const double failure = request_.mtbf / request_.devices;
+    const double end = std::max(request_.days * day, least_failures * failure);
+    while (clock_ < end) {
+      if ((++rounds_ & 1023) == 0) throw_if_stopped();
+      const double before = clock_;
+      if (!work(steps_ * request_.step)) {
+        shares_.repeated += clock_ - before;
+        restart();
+        continue;
+      }
+      const double worked = clock_ - before;
+      if (!pass(request_.checkpoint)) {
+        shares_.repeated += clock_ - before;
+        restart();
+        continue;
+      }
+      shares_.useful += steps_ * request_.step;
+      shares_.slow += worked - steps_ * request_.step;
+      shares_.checkpoints += request_.checkpoint;
+    }
+    for (double* share : {&shares_.useful, &shares_.repeated, &shares_.checkpoints,
+                          &shares_.restarts, &shares_.slow})
+      *share /= clock_;
+    return shares_;
+  }
+
+  std::int64_t failures() const { return failures_; }
+
+ private:
+  double draw(double mean) { return -mean * std::log(1 - uniform_(random_)); }
+
+  // Moves the clock; false if a failure comes first, at which it then stands.
+  bool pass(double seconds) {
+    if (clock_ + seconds < next_failure_) {
+      clock_ += seconds;
+      return true;
+    }
+    clock_ = next_failure_;
+    return false;
+  }
+
+  // So much work, which takes longer while a device is slow.
+  bool work(double left) {
+    while (left > 0) {
+      while (next_slow_ <= clock_) {
+        slow_until_ = std::max(slow_until_, next_slow_ + request_.slow_seconds);
+        next_slow_ += draw(request_.slow_mtbf / request_.devices);
+      }
+      const bool slow = clock_ < slow_until_;
+      const double rate = slow ? 1 / request_.slowdown : 1;
+      const double until = slow ? slow_until_ : next_slow_;
+      const double seconds = std::min(left / rate, until - clock_);
+      if (!pass(seconds)) return false;
+      left -= seconds * rate;
+      if (left <= 1e-9 * request_.step) return true;
+      if (seconds == 0) clock_ = std::nextafter(clock_, INFINITY);
+    }
+    return true;
+  }
+
+  // A failure meanwhile begins it anew. The slow device may have been the one that failed or not:
+  // it stays.
+  void restart() {
+    for (bool done = false; !done;) {
+      ++failures_;
+      next_failure_ = clock_ + draw(request_.mtbf / request_.devices);
+      const double before = clock_;
+      done = pass(request_.restart);
+      shares_.restarts += clock_ - before;
+    }
+  }
+
+  const GoodputRequest& request_;
+  const double steps_;
+  std::mt19937_64 random_;
+  std::uniform_real_distribution<double> uniform_{0, 1};
+  double clock_ = 0, next_failure_ = 0, next_slow_ = 0, slow_until_ = 0;
+  std::int64_t failures_ = 0;
+  std::uint64_t rounds_ = 0;
+  GoodputShares shares_;
+};
+
+// The same failures come in each, so that intervals are told apart by their own merits.
+std::int64_t best_steps(const GoodputRequest& r, double around) {
+  const auto steps_of = [&](double interval) {
+    return std::max<std::int64_t>(1, std::llround(interval / r.step));
+  };
+  std::int64_t best = steps_of(around);
+  double highest = simulate_goodput(r, best).useful;
+  for (const double factor : {0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.25, 1.4, 1.7, 2.0, 3.0}) {
+    const std::int64_t steps = steps_of(around * factor);
+    const double useful = simulate_goodput(r, steps).useful;
+    if (useful > highest) {
+      highest = useful;
+      best = steps;
+    }
+  }
+  return best;
+}
+
+}  // namespace
+
+double young_interval(double checkpoint, double failure_seconds) {
+  return std::sqrt(2 * checkpoint * failure_seconds);
+}
+
+double daly_interval(double checkpoint, double failure_seconds) {
+  if (checkpoint >= 2 * failure_seconds) return failure_seconds;
+  const double part = std::sqrt(checkpoint / (2 * failure_seconds));
+  return young_interval(checkpoint, failure_seconds) * (1 + part / 3 + part * part / 9) -
+         checkpoint;
+}
+
+double expected_goodput(const GoodputRequest& r, double interval) {
+  const double slow = slow_share(r);
+  const double speed = 1 - slow + slow / r.slowdown;
+  const double failure = r.mtbf / r.devices, worked = interval / speed;
+  const double seconds =
+      failure * std::exp(r.restart / failure) * std::expm1((worked + r.checkpoint) / failure);
+  return interval / seconds;
+}
+
+GoodputShares simulate_goodput(const GoodputRequest& request, std::int64_t interval_steps,
+                               std::int64_t* failures) {
+  RunSimulation simulation(request, interval_steps);
+  const GoodputShares shares = simulation.run();
+  if (failures != nullptr) *failures = simulation.failures();
+  return shares;
+}
+
+Goodput goodput(const GoodputRequest& r) {
+  Goodput g;
+  g.failure_seconds = r.mtbf / r.devices;
+  g.young = young_interval(r.checkpoint, g.failure_seconds);
+  g.daly = daly_interval(r.checkpoint, g.failure_seconds);
+  const std::int64_t best = best_steps(r, std::max(g.daly, r.step));
+  g.best = static_cast<double>(best) * r.step;
+  g.interval_steps =
+      r.interval > 0 ? std::max<std::int64_t>(1, std::llround(r.interval / r.step)) : best;
+  g.interval = static_cast<double>(g.interval_steps) * r.step;
+  g.closed_form = expected_goodput(r, g.interval);
+  g.simulated = simulate_goodput(r, g.interval_steps, &g.failures);
+  return g;
+}
+
+GoodputRequest read_goodput(const Json& table, const std::string& path, Problems& problems) {
+  using R = GoodputRequest;
+  static const Fields<R> slow_fields = [] {
+    Fields<R> f;
+    f.add("mtbf", "mean seconds between slow spells of one device", &R::slow_mtbf).range(1.0, 1e15);
+    f.add("seconds", "that one lasts, until the device is found and replaced", &R::slow_seconds)
+        .range(0.0, 1e9);
+    f.add("slowdown", "what a step then takes, over what it takes else", &R::slowdown)
+        .range(1.0, 1e3);
+    return f;
+  }();
+  static const Fields<R> fields = [] {
+    Fields<R> f;
+    f.add("step_seconds", "of a step where nothing fails", &R::step).range(1e-6, 1e6);
+    f.add("devices", "that the run needs", &R::devices).range(1.0, 1e9);
+    f.add("mtbf", "mean seconds between failures of one device", &R::mtbf).range(1.0, 1e15);
+    f.add("checkpoint_seconds", "that training stands still for each checkpoint", &R::checkpoint)
+        .range(1e-6, 1e6);
+    f.add("restart_seconds", "from a failure to the first step after it", &R::restart)
+        .range(0.0, 1e7);
+    f.add("interval_seconds", "between checkpoints; left out: the best", &R::interval)
+        .range(1e-6, 1e9)
+        .optional();
+    f.add("days", "to simulate, at least", &R::days).range(1.0, 1e5).fallback(30.0);
+    f.add("seed", "of the simulated failures", &R::seed).at_least(0).fallback(1);
+    f.options().table("stragglers", "slow devices: { mtbf, seconds, slowdown }").optional();
+    return f;
+  }();
+  R r;
+  const auto v = fields.read(table, path, problems, r);
+  if (!v) return r;
+  if (v->has("stragglers") &&
+      !slow_fields.read(v->at("stragglers"), path + ".stragglers", problems, r))
+    return r;
+  // It would fail before it was back: no simulation of it ends.
+  const double failure = r.mtbf / r.devices, round = r.checkpoint + r.step;
+  if (std::max(r.restart, round) > 20 * failure) {
+    problems.add(
+        Stage::options, "goodput.never", path + ".mtbf",
+        fmt::format("{}.mtbf: a failure comes every {:.3g} s, and {} takes {:.3g} s", path, failure,
+                    r.restart > round ? "a restart" : "a step with its checkpoint",
+                    std::max(r.restart, round)),
+        fmt::format("no such run gets on; mtbf = {:.3g} or more, or fewer devices",
+                    std::max(r.restart, round) * r.devices));
+  }
+  return r;
+}
+
+Json to_json(const Goodput& g, const GoodputRequest& r) {
+  const GoodputShares& s = g.simulated;
+  return {{"kind", "goodput"},
+          {"effective", s.useful},
+          {"closed_form", g.closed_form},
+          {"lost",
+           {{"repeated", s.repeated},
+            {"checkpoints", s.checkpoints},
+            {"restarts", s.restarts},
+            {"stragglers", s.slow}}},
+          {"interval_seconds", g.interval},
+          {"interval_steps", g.interval_steps},
+          {"young_seconds", g.young},
+          {"daly_seconds", g.daly},
+          {"best_seconds", g.best},
+          {"failure_seconds", g.failure_seconds},
+          {"failures_per_day", day / g.failure_seconds},
+          {"steps_per_day", day * s.useful / r.step},
+          {"simulated_failures", g.failures}};
+}
+
+std::string text_of(const Goodput& g, const GoodputRequest& r) {
+  const GoodputShares& s = g.simulated;
+  const auto share = [](double part) { return fmt::format("{:.1f} %", 100 * part); };
+  std::string text = fmt::format(
+      "goodput of {:.0f} {}: {} of the time in steps that are kept ({} in closed form)\n"
+      "  lost         {} to repeated work, {} to checkpoints, {} to restarts",
+      r.devices, r.devices == 1 ? "device" : "devices", share(s.useful), share(g.closed_form),
+      share(s.repeated), share(s.checkpoints), share(s.restarts));
+  if (r.slow_mtbf > 0) text += fmt::format(", {} to slow devices", share(s.slow));
+  return text + fmt::format(
+                    "\n  checkpoints  every {:.0f} s, {} ({:.0f} s would be best, {:.0f} by Young, "
+                    "{:.0f} by Daly)\n"
+                    "  failures     every {:.3g} hours\n",
+                    g.interval, plural(g.interval_steps, "step"), g.best, g.young, g.daly,
+                    g.failure_seconds / 3600);
+}
+
+}  // namespace mw

@@ -1,0 +1,59 @@
+// Copies between a rank's device and host memory that go on beside what it computes, by a clock:
+// when each begins and ends, and who awaits it, as the executor has them (run/host_copy.h).
+#pragma once
+
+#include <vector>
+
+#include "meshwright/engine/footprint.h"
+
+namespace mw {
+
+// A lane each way: a link carries both ways at once, and copies of one way follow each other.
+class HostLanes {
+ public:
+  // `rank` outlives it.
+  explicit HostLanes(const RankView& rank);
+
+  // Storages that copies leave or come to, of those that the instruction comes to: it awaits
+  // copies of them that are under way.
+  std::vector<int> awaits(const Instruction& instruction) const;
+  // The storage that a transfer between slots that last reads, if copies come to it: the transfer
+  // follows them, and the rank awaits none. -1: there is none.
+  int follows(const Instruction& instruction) const;
+  // When all of these are there, of a microbatch.
+  double there(const std::vector<int>& storages, int microbatch) const;
+  // When what left before is there, which the next one to leave awaits.
+  double left() const;
+
+  struct Copy {
+    double begin = 0, end = 0;
+  };
+  // Begun at `clock`, which is no earlier than what it awaits.
+  Copy begin(const HostCopy& copy, double seconds, int microbatch, double clock);
+
+  // What is under way, seen from a moment and a microbatch.
+  struct Underway {
+    double end = 0;
+    int device = -1, host = -1, microbatch = 0;
+    bool leaves = false;
+  };
+  struct State {
+    double out = 0, in = 0;  // seconds until each lane is free
+    std::vector<Underway> copies;
+    bool quiet() const { return copies.empty() && out <= 0 && in <= 0; }
+    // To the nanosecond.
+    bool like(const State& other) const;
+  };
+  State state(double clock, int microbatch) const;
+  void resume(const State& state, double clock, int microbatch);
+
+ private:
+  int storage(int slot) const;
+
+  const Program& program_;
+  std::vector<bool> copied_;  // by storage; empty: nothing ever is
+  double out_ = 0, in_ = 0;   // when each lane is free
+  std::vector<Underway> underway_;
+};
+
+}  // namespace mw

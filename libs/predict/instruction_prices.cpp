@@ -1,0 +1,136 @@
+// Prices one rank's instructions in seconds by their footprints.
+#include "predict/instruction_prices.h"
+
+#include "meshwright/engine/ring.h"
+
+namespace mw {
+
+InstructionPrices::InstructionPrices(const RankView& rank, const Machine& machine,
+                                     const HostLanes& lanes, int ranks, int threads)
+    : ranks_(rank),
+      rank_(&ranks_.of_kind(0)),
+      program_(rank.program()),
+      lanes_(lanes),
+      keys_(program_),
+      machine_(machine.of_rank(rank, ranks, threads)) {}
+
+const PricedSegment& InstructionPrices::segment(int segment, int kind) {
+  const auto [known, missing] = priced_.try_emplace({segment, kind});
+  if (missing) {
+    rank_ = &ranks_.of_kind(kind);
+    known->second = price(program_.segments[segment], kind);
+  }
+  return known->second;
+}
+
+double InstructionPrices::transfer_seconds(const Instruction& i, int kind) const {
+  const RankView& rank = ranks_.of_kind(kind);
+  const Footprint made = footprint(rank, i, Asks::work);
+  return machine_->transfer(rank, i, made.transfers.at(0)).seconds;
+}
+
+int InstructionPrices::key_of(const Instruction& start) {
+  const Footprint made = footprint(ranks_.of_kind(0), start, Asks::work);
+  return static_cast<int>(keys_.number(made.transfers.at(0)));
+}
+
+// What a segment with reductions in it is a copy of, where that is priced: they are alike but for
+// these.
+const PricedSegment* InstructionPrices::priced_original(const Segment& segment, int kind) const {
+  if (segment.copy_of < 0) return nullptr;
+  const auto found = priced_.find({segment.copy_of, kind});
+  return found == priced_.end() ? nullptr : &found->second;
+}
+
+PricedSegment InstructionPrices::price(const Segment& segment, int kind) {
+  PricedSegment priced;
+  priced.code.reserve(segment.code.size());
+  const PricedSegment* original = priced_original(segment, kind);
+  const auto* from = original == nullptr ? nullptr : &program_.segments[segment.copy_of].code;
+  std::size_t next = 0;  // of the original's
+  for (const Instruction& i : segment.code) {
+    const bool same = from != nullptr && next < from->size() && (*from)[next].code == i.code &&
+                      (*from)[next].op == i.op && (*from)[next].piece == i.piece &&
+                      (*from)[next].bucket == i.bucket && (*from)[next].pending == i.pending;
+    if (i.ring) {
+      const int number = ring_of(i);
+      priced.host += rings_[number].host;
+      priced.rings.emplace_back(priced.code.size(), number);
+      priced.code.emplace_back();
+    } else {
+      priced.code.push_back(same ? original->code[next] : price(i));
+      priced.host += priced.code.back().host;
+    }
+    priced.code.back().copied = lanes_.awaits(i);
+    priced.code.back().follows = lanes_.follows(i);
+    if (same) ++next;
+  }
+  priced.beside = machine_->beside(*rank_, segment);
+  return priced;
+}
+
+PricedInstruction InstructionPrices::price(const Instruction& i) {
+  Footprint& made = made_;
+  footprint(*rank_, i, Asks::work, made);
+  PricedInstruction p;
+  p.awaits = made.awaits;
+  p.begins = made.begins;
+  p.between_stages = made.between_stages;
+  p.executed = made.executed();
+  const WorkTime work = machine_->work(*rank_, i, made);
+  p.before = work.seconds;
+  p.host = work.host;
+  if (made.host_copy.bytes > 0) {
+    p.copy = {made.host_copy, machine_->host_copy(static_cast<double>(made.host_copy.bytes))};
+  }
+  p.transfers.reserve(made.transfers.size());
+  for (const Transfer& transfer : made.transfers) {
+    const auto group = groups_.try_emplace(transfer.set, static_cast<int>(groups_.size())).first;
+    p.transfers.push_back({machine_->transfer(*rank_, i, transfer),
+                           static_cast<int>(keys_.number(transfer)), group->second});
+  }
+  return p;
+}
+
+// The number of a ring that is priced like this one.
+int InstructionPrices::ring_of(const Instruction& ring) {
+  std::vector<int> key{rank_->like(ring.op), static_cast<int>(ring.piece)};
+  for (const Rotating& r : *ring.ring) {
+    key.push_back((r.shards.empty() ? 0 : 1) + (r.shares.empty() ? 0 : 2));
+    if (!r.shares.empty()) key.push_back(ring.accumulate[r.input] ? 1 : 0);
+  }
+  const auto [known, missing] = ring_numbers_.try_emplace({rank_, ring.phase, std::move(key)}, 0);
+  if (!missing) return known->second;
+  known->second = static_cast<int>(rings_.size());
+  rings_.push_back(price_ring(ring));
+  return known->second;
+}
+
+PricedRing InstructionPrices::price_ring(const Instruction& ring) {
+  PricedRing priced;
+  std::vector<Instruction> code = ring_kinds(program_, ring);
+  for (std::size_t begin = 0, end = 0; begin < code.size(); begin = end) {
+    const int first = code[begin].ring_step, alike = code[begin].ring_alike;
+    while (end < code.size() && code[end].ring_step == first) ++end;
+    std::vector<PricedInstruction> step;
+    for (std::size_t n = begin; n < end; ++n) {
+      code[n].ring_alike = 0;
+      step.push_back(price(code[n]));
+    }
+    for (int k = 0; k <= alike; ++k) {
+      for (std::size_t n = begin; n < end; ++n) {
+        Instruction& i = code[n];
+        if (k > 0 && i.code == Code::compute) {
+          i.ring_step = first + k;
+          priced.code.push_back(price(i));
+        } else {
+          priced.code.push_back(step[n - begin]);
+        }
+        priced.host += priced.code.back().host;
+      }
+    }
+  }
+  return priced;
+}
+
+}  // namespace mw

@@ -1,0 +1,90 @@
+// What each instruction of a program takes on one rank, priced once: for a clock to play.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "meshwright/engine/footprint.h"
+#include "meshwright/engine/rank_view.h"
+#include "predict/host_lanes.h"
+#include "predict/machine.h"
+
+namespace mw {
+
+struct TimedTransfer {
+  TransferCost cost;
+  int key = -1;    // number of the collective's key
+  int group = -1;  // number of the ranks that take part
+};
+struct PricedCopy {
+  HostCopy copy;  // bytes 0: none
+  double seconds = 0;
+};
+struct PricedInstruction {
+  int awaits = -1, begins = -1;
+  std::vector<int> copied;  // storages of which it awaits copies
+  int follows = -1;         // the storage of which its transfer awaits copies
+  double before = 0;        // compute seconds, between what it awaits and what it begins
+  PricedCopy copy;          // ... before the transfers
+  std::vector<TimedTransfer> transfers;  // that the instruction begins
+  bool between_stages = false;
+  double executed = 0;
+  double host = 0;  // seconds of the host that launches it
+};
+// All steps of a ring, which are the same wherever ops are alike.
+struct PricedRing {
+  std::vector<PricedInstruction> code;
+  double host = 0;
+};
+struct PricedSegment {
+  std::vector<PricedInstruction> code;             // of a ring: what it awaits
+  std::vector<std::pair<std::size_t, int>> rings;  // which of `code`, and the ring's number
+  WorkTime beside;                                 // what a run does beside its instructions
+  double host = 0;                                 // seconds of the host that launches them
+};
+
+// Not thread-safe.
+class InstructionPrices {
+ public:
+  // `ranks`, `threads`: see Machine::of_rank. All are kept by reference.
+  InstructionPrices(const RankView& rank, const Machine& machine, const HostLanes& lanes, int ranks,
+                    int threads);
+
+  // `kind`: of a microbatch (RankViews::kind).
+  const PricedSegment& segment(int segment, int kind);
+  const PricedRing& ring(int number) const { return rings_[static_cast<std::size_t>(number)]; }
+  // Of a send or a receive between stages.
+  double transfer_seconds(const Instruction& instruction, int kind) const;
+  int key_of(const Instruction& start);
+  double run_seconds(double device, double host) const {
+    return machine_->run_seconds(device, host);
+  }
+
+  const RankViews& ranks() const { return ranks_; }
+  const TransferKeys& keys() const { return keys_; }
+
+ private:
+  const PricedSegment* priced_original(const Segment& segment, int kind) const;
+  PricedSegment price(const Segment& segment, int kind);
+  PricedInstruction price(const Instruction& instruction);
+  int ring_of(const Instruction& ring);
+  PricedRing price_ring(const Instruction& ring);
+
+  const RankViews ranks_;
+  const RankView* rank_;  // of the microbatch that is priced
+  const Program& program_;
+  const HostLanes& lanes_;
+  TransferKeys keys_;
+  std::map<RankSet, int> groups_;
+  const std::unique_ptr<RankMachine> machine_;
+  std::map<std::pair<int, int>, PricedSegment> priced_;  // by segment and kind of microbatch
+  std::map<std::tuple<const RankView*, std::string, std::vector<int>>, int> ring_numbers_;
+  std::vector<PricedRing> rings_;
+  Footprint made_;  // of the instruction that is priced
+};
+
+}  // namespace mw

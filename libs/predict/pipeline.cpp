@@ -1,0 +1,371 @@
+// Simulates the stages of a pipeline together: each advances through its timeline, waits for the
+// others' transfers, and shares cores where ranks do.
+#include "predict/pipeline.h"
+
+#include <algorithm>
+#include <compare>
+#include <functional>
+#include <limits>
+#include <map>
+#include <queue>
+#include <stdexcept>
+#include <unordered_map>
+
+#include "meshwright/engine/interrupt.h"
+
+namespace mw {
+namespace {
+
+struct StageTransfer {
+  int tag = 0;
+  const Instruction* start = nullptr;
+  std::size_t number = 0;  // of a send: among its segment's transfers between stages
+};
+
+// One stage, and where it is in its timeline.
+class StageClock {
+ public:
+  StageClock(const RankView& rank, const Machine& machine, int threads)
+      : program_(rank.program()),
+        overlaps_(machine.overlaps()),
+        waits_(machine.stages_wait()),
+        pricer_(rank, machine, program_.mesh.size() / program_.stages, threads),
+        sends_(program_.segments.size()),
+        awaits_(program_.segments.size()),
+        totals_(program_.segments.size(), false) {
+    std::map<int, const Instruction*> recv;  // by pending
+    for (const Segment& s : program_.segments) {
+      for (const Instruction& i : s.code) {
+        if (i.code == Code::start && i.move.kind == Move::Kind::recv) recv[i.pending] = &i;
+      }
+    }
+    for (std::size_t s = 0; s < program_.segments.size(); ++s) {
+      std::size_t number = 0;
+      for (const Instruction& i : program_.segments[s].code) {
+        if (i.code == Code::totals) totals_[s] = true;
+        if (i.code == Code::start && i.move.kind == Move::Kind::recv) ++number;
+        if (i.code == Code::start && i.move.kind == Move::Kind::send) {
+          sends_[s].push_back({i.move.tag, &i, number++});
+        } else if (i.code == Code::wait && i.move.kind == Move::Kind::recv) {
+          awaits_[s].push_back({i.move.tag, recv.at(i.pending)});
+        }
+      }
+    }
+  }
+
+  void keep_times() { pricer_.keep_times(); }
+  // The times of instructions by the clock of all stages; `ends`: when each run began and ended.
+  std::vector<InstructionTime> times_on(const std::vector<std::pair<double, double>>& runs) const {
+    std::vector<InstructionTime> times;
+    for (const Pricer::Kept& kept : pricer_.kept()) {
+      InstructionTime time = kept.time;
+      time.start = on(kept.began_in - 1, time.start, runs);
+      time.end = on(kept.ended_in - 1, time.end, runs);
+      times.push_back(time);
+    }
+    return times;
+  }
+
+  bool done() const { return next_ == program_.timeline.size(); }
+  const SegmentRun& run() const { return program_.timeline[next_]; }
+  const std::vector<StageTransfer>& awaits() const { return awaits_[run().segment]; }
+  const std::vector<StageTransfer>& sends() const { return sends_[run().segment]; }
+  double seconds(const StageTransfer& t) const {
+    return pricer_.transfer_seconds(*t.start, run().microbatch);
+  }
+  const Segment& segment() const { return program_.segments[run().segment]; }
+  const Program& program() const { return program_; }
+  bool meets() const { return !done() && totals_[run().segment]; }
+  bool met() const { return met_; }
+
+  // How long after its begin the run that has begun last begins this one, in seconds by itself.
+  double sent_after(const StageTransfer& send) const {
+    return waited_ + pricer_.between_stages().at(send.number);
+  }
+
+  // The work of the next run, in seconds by itself. `arrived`: when all that it waits for is there.
+  double begin(double arrived, double now) {
+    if (overlaps_) pricer_.idle_until(now);  // what is under way goes on meanwhile
+    const double before = pricer_.clock();
+    double spent = 0;
+    for (const StageTransfer& t : awaits()) {
+      if (!waits_) continue;
+      const double own = seconds(t);
+      spent += own;
+      pricer_.transferred(*t.start, own);
+    }
+    // Links carry it while the receiver computes.
+    if (overlaps_ && arrived > now + spent)
+      pricer_.transferred(*awaits().front().start, arrived - now - spent);
+    waited_ = pricer_.clock() - before;
+    pricer_.play(run());
+    own_.emplace_back(before, pricer_.clock());
+    return pricer_.clock() - before;
+  }
+  void advance() {
+    met_ = met_ || meets();
+    ++next_;
+  }
+  StepTime times(double step) {
+    StepTime time = pricer_.times();
+    time.idle = std::max(0.0, step - time.compute - time.exposed - time.host_copies.exposed);
+    time.step = step;
+    return time;
+  }
+
+ private:
+  // A stage's own clock stands while it waits, and runs slower where cores are shared.
+  double on(std::size_t run, double time,
+            const std::vector<std::pair<double, double>>& runs) const {
+    const auto [own_start, own_end] = own_.at(run);
+    const auto [start, end] = runs.at(run);
+    const double slow = own_end > own_start ? (end - start) / (own_end - own_start) : 1;
+    return time <= own_end ? start + (time - own_start) * slow : end + (time - own_end);
+  }
+
+  const Program& program_;
+  const bool overlaps_, waits_;
+  Pricer pricer_;
+  std::vector<std::pair<double, double>> own_;  // of each run: when it began and ended
+  std::size_t next_ = 0;
+  double waited_ = 0;  // of the last run, before its own instructions
+  std::vector<std::vector<StageTransfer>> sends_, awaits_;  // by segment
+  std::vector<bool> totals_;                                // by segment
+  bool met_ = false;
+};
+
+class Simulation {
+ public:
+  Simulation(const std::vector<RankView>& stages, const Machine& machine, int threads, bool traced)
+      : machine_(machine), traced_(traced), busy_(stages.size(), false) {
+    const int ranks = stages.front().program().mesh.size();
+    ranks_ = ranks / static_cast<int>(stages.size());
+    // What each rank computes with is decided by all ranks, not by those of one stage.
+    threads_ = machine.threads_of(ranks, threads);
+    for (const RankView& rank : stages) clocks_.emplace_back(rank, machine, threads_);
+    result_.actions.resize(stages.size());
+    started_.resize(stages.size());
+    runs_.resize(stages.size());
+    if (!traced_) return;
+    for (StageClock& clock : clocks_) clock.keep_times();
+    sent_.resize(stages.size());
+  }
+
+  PipelineTime run() {
+    for (std::size_t s = 0; s < clocks_.size(); ++s) start(s);
+    while (advance()) {
+    }
+    for (const StageClock& clock : clocks_) {
+      if (!clock.done())
+        throw std::logic_error("a stage waits for ever in " + clock.segment().name);
+    }
+    result_.step = now_;
+    for (std::size_t s = 0; s < clocks_.size(); ++s) {
+      result_.stages.push_back(clocks_[s].times(now_));
+      if (!traced_) continue;
+      result_.instructions.push_back(clocks_[s].times_on(runs_[s]));
+      auto& all = result_.instructions.back();
+      all.insert(all.end(), sent_[s].begin(), sent_[s].end());
+    }
+    return finish();
+  }
+
+ private:
+  // All stages add to the totals: none goes on before the last has come.
+  bool all_meet() const {
+    return std::all_of(clocks_.begin(), clocks_.end(),
+                       [](const StageClock& c) { return c.done() || c.meets() || c.met(); });
+  }
+
+  static std::int64_t message(const StageTransfer& t, int microbatch) {
+    return (static_cast<std::int64_t>(t.tag) << 32) + microbatch;
+  }
+
+  // Begins the stage's next run if what it waits for is there; else it stays idle until somebody
+  // sends that.
+  void start(std::size_t s) {
+    StageClock& clock = clocks_[s];
+    if (busy_[s] || clock.done()) return;
+    if (clock.meets() && !all_meet()) return;
+    const int microbatch = clock.run().microbatch;
+    double arrived = 0;
+    for (const StageTransfer& t : clock.awaits()) {
+      const auto found = messages_.find(message(t, microbatch));
+      if (found == messages_.end()) {
+        waiting_[message(t, microbatch)] = s;
+        return;
+      }
+      arrived = std::max(arrived, found->second);
+    }
+    for (const StageTransfer& t : clock.awaits()) messages_.erase(message(t, microbatch));
+    started_[s] = now_;
+    busy_[s] = true;
+    ++computing_;
+    const double began = done_, end = began + clock.begin(arrived, now_);
+    const std::vector<StageTransfer>& sends = clock.sends();
+    for (std::size_t k = 0; k < sends.size(); ++k)
+      coming_.push({std::min(began + clock.sent_after(sends[k]), end), s, static_cast<int>(k)});
+    coming_.push({end, s, ends_run});
+  }
+
+  // To the next moment at which a run ends or sends; false if nothing runs.
+  bool advance() {
+    throw_if_stopped();
+    if (coming_.empty()) return false;
+    const double slow = machine_.slowdown(ranks_, threads_, computing_);
+    now_ += (coming_.top().done - done_) * slow;
+    done_ = coming_.top().done;
+    std::vector<std::size_t> next;
+    bool meets = false;
+    while (!coming_.empty() && coming_.top().done <= done_ + 1e-15) {
+      const Moment moment = coming_.top();
+      coming_.pop();
+      if (moment.send != ends_run) {
+        send(moment.stage, clocks_[moment.stage].sends()[static_cast<std::size_t>(moment.send)],
+             next);
+        continue;
+      }
+      end(moment.stage);
+      next.push_back(moment.stage);
+      meets = meets || clocks_[moment.stage].done() || clocks_[moment.stage].meets();
+    }
+    if (meets) {  // perhaps the last that others wait for
+      for (std::size_t s = 0; s < clocks_.size(); ++s)
+        if (clocks_[s].meets()) next.push_back(s);
+    }
+    std::sort(next.begin(), next.end());
+    next.erase(std::unique(next.begin(), next.end()), next.end());
+    for (std::size_t s : next) start(s);
+    return true;
+  }
+
+  // `next`: stages that may go on; whoever waited for it is added.
+  void send(std::size_t s, const StageTransfer& t, std::vector<std::size_t>& next) {
+    const StageClock& clock = clocks_[s];
+    const double seconds = clock.seconds(t);
+    if (traced_) {
+      const auto& code = clock.segment().code;
+      sent_[s].push_back({InstructionTime::Kind::transfer, clock.run().segment,
+                          static_cast<int>(t.start - code.data()), clock.run().microbatch, now_,
+                          now_ + seconds});
+    }
+    const std::int64_t key = message(t, clock.run().microbatch);
+    messages_[key] = now_ + seconds;
+    if (const auto waits = waiting_.find(key); waits != waiting_.end()) {
+      next.push_back(waits->second);
+      waiting_.erase(waits);
+    }
+  }
+
+  void end(std::size_t s) {
+    StageClock& clock = clocks_[s];
+    busy_[s] = false;
+    --computing_;
+    runs_[s].emplace_back(started_[s], now_);
+    const Segment& segment = clock.segment();
+    if (is_shown(segment)) {
+      TimedAction action;
+      action.rank = static_cast<int>(s);
+      action.stage = static_cast<int>(s);
+      action.vstage = segment.kind == SegmentKind::finish ? -1 : segment.vstage;
+      action.chunk = action.vstage < 0 ? 0 : clock.program().chunk_of(segment.vstage);
+      action.name = action_name(segment);
+      action.microbatch = clock.run().microbatch;
+      action.start = started_[s];
+      action.end = now_;
+      result_.actions[s].push_back(std::move(action));
+    }
+    clock.advance();
+  }
+
+  PipelineTime finish() {
+    double idle = 0;
+    for (StepTime& stage : result_.stages) {
+      // On shared cores the stages' own times pass more slowly than by themselves.
+      if (!machine_.overlaps()) {
+        double busy = 0;
+        const std::size_t s = &stage - result_.stages.data();
+        for (const TimedAction& a : result_.actions[s]) busy += a.end - a.start;
+        const double own = stage.compute + stage.exposed;
+        const double stretch = own > 0 ? std::max(1.0, busy / own) : 1;
+        stage.compute *= stretch;
+        stage.exposed *= stretch;
+        for (auto& [key, transfer] : stage.transfers) {
+          transfer.seconds *= stretch;
+          transfer.exposed *= stretch;
+        }
+        stage.idle = std::max(0.0, result_.step - stage.compute - stage.exposed);
+      }
+      idle += stage.idle;
+    }
+    result_.bubble =
+        result_.step > 0 ? idle / (result_.step * static_cast<double>(result_.stages.size())) : 0;
+    return std::move(result_);
+  }
+
+  const Machine& machine_;
+  int ranks_ = 1, threads_ = 1;  // of a stage; of a rank
+  const bool traced_;
+  std::vector<std::vector<std::pair<double, double>>> runs_;  // of each stage's: began, ended
+  std::vector<std::vector<InstructionTime>> sent_;            // from stage to stage
+  std::vector<StageClock> clocks_;
+  std::vector<bool> busy_;
+  // Work that a stage has done which never waited, in seconds by itself: all that run go on alike.
+  double done_ = 0;
+  // When `done_` is so much, the stage's run ends, or begins one of its sends.
+  static constexpr int ends_run = std::numeric_limits<int>::max();
+  struct Moment {
+    double done = 0;
+    std::size_t stage = 0;
+    int send = ends_run;  // of a run, its sends before its end
+    friend auto operator<=>(const Moment&, const Moment&) = default;
+  };
+  std::priority_queue<Moment, std::vector<Moment>, std::greater<>> coming_;
+  int computing_ = 0;                                      // stages whose run goes on
+  std::vector<double> started_;                            // of each stage's run
+  std::unordered_map<std::int64_t, double> messages_;      // when they are there
+  std::unordered_map<std::int64_t, std::size_t> waiting_;  // the stage that waits for a message
+  double now_ = 0;
+  PipelineTime result_;
+};
+
+}  // namespace
+
+PipelineTime price_pipeline(const std::vector<RankView>& stages, const Machine& machine,
+                            int threads, bool traced) {
+  return Simulation(stages, machine, threads, traced).run();
+}
+
+bool is_shown(const Segment& segment) {
+  return segment.kind != SegmentKind::post && segment.kind != SegmentKind::sent &&
+         segment.kind != SegmentKind::begin;
+}
+
+std::string action_name(const Segment& segment) {
+  const std::string of = segment.gradient ? " B" : " F";
+  switch (segment.kind) {
+    case SegmentKind::forward:
+      return "F";
+    case SegmentKind::backward:
+      return "B";
+    case SegmentKind::dgrad:
+      return "I";
+    case SegmentKind::wgrad:
+      return "W";
+    case SegmentKind::post:
+      return "post" + of;
+    case SegmentKind::receive:
+      return "receive" + of;
+    case SegmentKind::sent:
+      return "sent" + of;
+    case SegmentKind::begin:
+      return "begin";
+    case SegmentKind::gather:
+      return "gather";
+    case SegmentKind::finish:
+      return segment.name;
+  }
+  return "?";
+}
+
+}  // namespace mw

@@ -1,0 +1,397 @@
+// Predicts a plan's step: seconds, memory of each stage, bytes of each axis, tokens per second
+// and MFU.
+#include "predict/prediction.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+
+#include "meshwright/engine/flops.h"
+#include "meshwright/engine/rank_view.h"
+#include "meshwright/engine/ring.h"
+#include "predict/node_memory.h"
+#include "predict/pipeline.h"
+#include "predict/recompute_gain.h"
+#include "predict/total_memory.h"
+
+namespace mw {
+namespace {
+
+// `traffic` has in each row the most that any rank sends.
+void add_communication(Prediction& p, const std::vector<StepTime>& stages, const Traffic& traffic) {
+  for (const auto& [key, use] : traffic) {
+    CommunicationForecast row{key, use.calls, use.bytes};
+    for (const StepTime& stage : stages) {
+      const auto found = stage.transfers.find(key);
+      if (found == stage.transfers.end()) continue;
+      const auto [seconds, exposed] = found->second;
+      row.mean_exposed_seconds += exposed / static_cast<double>(stages.size());
+      // Of stages that spend alike, the one that hides least.
+      const bool longer = seconds > row.seconds * (1 + 1e-9);
+      const bool alike = !longer && seconds >= row.seconds * (1 - 1e-9);
+      if (!longer && !(alike && exposed > row.exposed_seconds)) continue;
+      row.seconds = seconds;
+      row.exposed_seconds = exposed;
+    }
+    p.communication.push_back(row);
+  }
+}
+
+StepShares shares_of(const std::vector<StepTime>& stages) {
+  StepShares shares;
+  double all = 0;
+  const auto add = [&](double& to, double seconds) {
+    to += seconds;
+    all += seconds;
+  };
+  for (const StepTime& stage : stages) {
+    add(shares.compute, stage.compute);
+    add(shares.bubble, stage.idle);
+    add(shares.host_copies, stage.host_copies.exposed);
+    for (const auto& [key, transfer] : stage.transfers)
+      add(shares.exposed[key.axis], transfer.exposed);
+  }
+  if (all <= 0) return shares;
+  shares.compute /= all;
+  shares.bubble /= all;
+  shares.host_copies /= all;
+  for (auto& [axis, share] : shares.exposed) share /= all;
+  return shares;
+}
+
+// What the ranks of a stage hold, and the rank that the others wait for.
+struct StageRanks {
+  StageForecast forecast;
+  std::unique_ptr<RankView> slowest;
+  Traffic traffic;            // of each row, the most that one of its ranks sends
+  double cpu = 0;             // core seconds of a step, of all its ranks together
+  double mean = 0, most = 0;  // seconds of a step, if every rank had that rank's work; 0: all alike
+};
+
+// The parameters that a token goes through: of the experts only those that it chose.
+double active_parameters(const Graph& graph) {
+  double active = 0;
+  for (int value : graph.parameters()) {
+    const Dims& dims = graph.value(value).dims;
+    const bool some = !graph.sparse.dims.empty() &&
+                      std::find(dims.begin(), dims.end(), graph.sparse.dims.front()) != dims.end();
+    active += (some ? graph.sparse.share : 1) * static_cast<double>(graph.count(value));
+  }
+  return active;
+}
+
+void scale_times(Prediction& p, double share) {
+  for (double* seconds : {&p.step_seconds, &p.compute_seconds, &p.exposed_seconds,
+                          &p.host_copies.seconds, &p.host_copies.exposed})
+    *seconds *= share;
+  for (StageParts& part : p.parts) {
+    for (double* seconds : {&part.compute, &part.exposed, &part.host_copies, &part.bubble})
+      *seconds *= share;
+  }
+  for (CommunicationForecast& c : p.communication) {
+    c.seconds *= share;
+    c.exposed_seconds *= share;
+    c.mean_exposed_seconds *= share;
+  }
+  for (auto& stage : p.actions) {
+    for (TimedAction& action : stage) {
+      action.start *= share;
+      action.end *= share;
+    }
+  }
+  for (auto& stage : p.instructions) {
+    for (InstructionTime& time : stage) {
+      time.start *= share;
+      time.end *= share;
+    }
+  }
+}
+
+// Where ranks share cores, one that is done leaves its share to the others: the step takes what all
+// their work takes, or the longest alone.
+void share_cores(Prediction& p, const StageRanks& ranks, double turns) {
+  if (ranks.most <= 0) return;
+  scale_times(p, std::max(ranks.mean, ranks.most / turns) / ranks.most);
+}
+
+StageRanks look_at(const Program& program, const Machine& machine, int threads,
+                   TotalMemory& together, NodeMemory& hosts, Traffic& traffic) {
+  StageRanks found;
+  found.forecast.stage = program.stage;
+  double slowest = -1;
+  const auto kinds = rank_classes(program);
+  for (const RankClass& kind : kinds) {
+    auto view = std::make_unique<RankView>(program, kind.at, 0, machine.scratch());
+    const RankView& rank = *view;
+    MemoryForecast memory = forecast_memory(rank);
+    memory[Category::buffers] += machine.kept_by_libraries();
+    memory.peak += machine.kept_by_libraries();
+    together.add(kind, memory);
+    hosts.add(program, kind, memory);
+    found.forecast.most = highest_of(found.forecast.most, memory);
+    if (memory.peak > found.forecast.memory.peak) {
+      found.forecast.memory = memory;
+      found.forecast.beside = machine.beside_program(rank, memory);
+    }
+    if (const Machine* cores = machine.by_core_seconds()) {
+      const StepTime alone = price_step(rank, *cores, threads);
+      double own = alone.compute;
+      for (const auto& [key, transfer] : alone.transfers) own += transfer.seconds;
+      found.cpu += own * static_cast<double>(kind.ranks);
+    }
+    take_most(traffic, forecast_traffic(rank));
+    const double seconds = kinds.size() == 1 ? 0 : price_step(rank, machine, threads).step;
+    found.mean += seconds * static_cast<double>(kind.ranks) / program.mesh.size();
+    if (!found.slowest || seconds > slowest) {
+      slowest = seconds;
+      found.slowest = std::move(view);
+    }
+  }
+  found.most = slowest;
+  return found;
+}
+
+// Instructions that a run of the segment plays.
+std::size_t length_of(const Program& program, int segment) {
+  std::size_t length = 0;
+  for (const Instruction& i : program.segments[segment].code)
+    length += i.ring ? ring_length(program, i) : 1;
+  return length;
+}
+
+Json memory_json(const StageForecast& stage) {
+  Json json{{"stage", stage.stage}};
+  for (int c = 0; c < category_count; ++c) {
+    json[name_of(static_cast<Category>(c))] = stage.memory.bytes[static_cast<std::size_t>(c)];
+  }
+  json["peak"] = stage.memory.peak;
+  json["scratch"] = stage.memory.measured ? "measured" : "estimated";
+  return json;
+}
+
+}  // namespace
+
+Prediction predict(const Plan& plan, const Machine& machine, int threads, bool traced) {
+  const Dtype dtype = plan.programs.front().dtype;
+  Prediction p;
+  p.priced_for = machine.name();
+  p.ranks = plan.ranks();
+  if (!machine.memory_together()) p.devices = machine.room();
+  p.parameters = plan.graph->parameter_count();
+  const Flops flops = count_flops(plan.programs);
+  p.flops_per_step = flops.model;
+  p.hardware_flops_per_step = flops.hardware;
+
+  TotalMemory together;
+  NodeMemory hosts;
+  std::int64_t peak = 0;
+  std::vector<RankView> slowest;
+  slowest.reserve(plan.programs.size());
+  std::vector<Coordinates> ranks;  // theirs
+  Traffic traffic;
+  StageRanks last;
+  for (const Program& program : plan.programs) {
+    last = look_at(program, machine, threads, together, hosts, traffic);
+    p.stages.push_back(last.forecast);
+    p.cpu_seconds += last.cpu;
+    peak = std::max(peak, last.forecast.memory.peak);
+    ranks.push_back(last.slowest->at());
+    slowest.push_back(std::move(*last.slowest));
+  }
+  for (const Program& program : plan.programs) {
+    std::size_t count = 0;
+    for (const SegmentRun& run : program.timeline) count += length_of(program, run.segment);
+    traced = traced && count <= most_instructions_recorded;
+  }
+  const PipelineTime time = price_pipeline(slowest, machine, threads);
+  // Apart: played one by one, times add up to other last bits.
+  if (traced)
+    p.instructions = price_pipeline(slowest, machine, threads, /*traced=*/true).instructions;
+  p.step_seconds = time.step;
+  p.bubble_fraction = time.bubble;
+  p.shares = shares_of(time.stages);
+  p.actions = time.actions;
+  for (std::size_t s = 0; s < p.actions.size(); ++s) {
+    for (TimedAction& action : p.actions[s]) action.rank = plan.mesh.rank(ranks[s]);
+  }
+  const auto stages = static_cast<double>(time.stages.size());
+  for (std::size_t s = 0; s < time.stages.size(); ++s) {
+    const StepTime& stage = time.stages[s];
+    p.parts.push_back({stage.compute, stage.exposed, stage.host_copies.exposed, stage.idle});
+    p.compute_seconds += stage.compute / stages;
+    p.exposed_seconds += stage.exposed / stages;
+    p.host_copies.seconds += stage.host_copies.seconds / stages;
+    p.host_copies.exposed += stage.host_copies.exposed / stages;
+  }
+  add_communication(p, time.stages, traffic);
+  if (const double turns = machine.turns(p.ranks, threads); turns > 1 && ranks.size() == 1)
+    share_cores(p, last, turns);
+  if (const double stragglers = machine.stragglers(p.ranks); stragglers > 1)
+    scale_times(p, stragglers);
+  p.memory_limit = machine.memory();
+  p.memory_needed = machine.memory_together() ? together.bytes() : peak;
+  if (const HostMemory host = machine.host(); host.ranks > 0) {
+    p.host_needed = hosts.most(plan, host.ranks);
+    p.host_limit = host.bytes;
+    p.host_ranks = std::min(host.ranks, p.ranks);
+  }
+  p.fits = p.memory_needed <= p.memory_limit && p.host_fits();
+  // Ranks that share what does not hold them would never run there.
+  if ((machine.room() > 0 && p.ranks > machine.room()) || (!p.fits && machine.memory_together()))
+    p.untimed = "these ranks are more than this machine holds";
+  p.step_error = machine.error();
+
+  const double tokens = static_cast<double>(plan.tokens_per_step());
+  p.peak_flops = machine.peak(p.ranks, dtype, threads);
+  p.tokens_per_second = tokens / p.step_seconds;
+  p.tokens_per_second_per_device = p.tokens_per_second / p.ranks;
+  const double possible = p.peak_flops * p.step_seconds;
+  p.mfu = p.flops_per_step / possible;
+  p.hfu = p.hardware_flops_per_step / possible;
+  p.mfu_6n = 6.0 * active_parameters(*plan.graph) * tokens / possible;
+  return p;
+}
+
+RankPrediction predict_rank(const Plan& plan, int rank) {
+  const RankView view(plan.program_of(rank), plan.mesh.coordinates(rank));
+  return {forecast_memory(view), forecast_traffic(view)};
+}
+
+std::size_t Prediction::busiest() const {
+  return static_cast<std::size_t>(
+      std::min_element(parts.begin(), parts.end(),
+                       [](const auto& a, const auto& b) { return a.bubble < b.bubble; }) -
+      parts.begin());
+}
+
+const StageForecast& Prediction::fullest() const {
+  return *std::max_element(stages.begin(), stages.end(), [](const auto& a, const auto& b) {
+    return a.memory.peak < b.memory.peak;
+  });
+}
+
+std::int64_t StageForecast::reported() const {
+  std::int64_t bytes = memory.peak;
+  for (const NamedBytes& each : beside) bytes += each.bytes;
+  return bytes;
+}
+
+std::int64_t StageForecast::in_use() const {
+  std::int64_t bytes = reported();
+  for (const NamedBytes& each : beside) bytes -= each.name == reserve_name ? each.bytes : 0;
+  return bytes;
+}
+
+const StageForecast& Prediction::most_reported() const {
+  return *std::max_element(stages.begin(), stages.end(), [](const auto& a, const auto& b) {
+    return a.reported() < b.reported();
+  });
+}
+
+void Prediction::forget_machine(std::string why) {
+  constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
+  untimed = std::move(why);
+  priced_for.clear();
+  for (double* number : {&step_seconds, &compute_seconds, &exposed_seconds, &tokens_per_second,
+                         &tokens_per_second_per_device, &peak_flops, &mfu, &mfu_6n, &hfu})
+    *number = unknown;
+  host_copies = {};
+  parts.clear();
+  cpu_seconds = step_error = 0;
+  held_out_seconds.reset();
+  for (CommunicationForecast& c : communication)
+    c.seconds = c.exposed_seconds = c.mean_exposed_seconds = unknown;
+  for (auto& stage : actions) stage.clear();
+  for (auto& stage : instructions) stage.clear();
+  // Of each rank, as ranks on devices of their own need it.
+  memory_needed = fullest().memory.peak;
+  memory_limit = 0;
+  fits = true;
+}
+
+bool Prediction::nearly_full() const {
+  return fits && bound() > 0 &&
+         static_cast<double>(memory_needed) > nearly_full_share * static_cast<double>(bound());
+}
+
+bool Prediction::reported_above() const {
+  return fits && memory_limit > 0 && most_reported().reported() > memory_limit;
+}
+
+void Prediction::limit_memory(std::int64_t bytes) {
+  if (bytes >= memory_limit) return;
+  rank_limit = bytes;
+  fits = memory_needed <= rank_limit && host_fits();
+}
+
+Json Prediction::to_json() const {
+  Json json;
+  json["ranks"] = ranks;
+  json["parameters"] = parameters;
+  json["flops_per_step"] = flops_per_step;
+  json["hardware_flops_per_step"] = hardware_flops_per_step;
+  json["memory"] = Json::array();
+  for (const StageForecast& stage : stages) json["memory"].push_back(memory_json(stage));
+  json["communication"] = Json::array();
+  for (const CommunicationForecast& c : communication) {
+    json["communication"].push_back({{"axis", c.key.axis},
+                                     {"op", c.key.op},
+                                     {"phase", c.key.phase},
+                                     {"calls", c.calls},
+                                     {"bytes", c.bytes}});
+    if (!timed()) continue;
+    json["communication"].back()["seconds"] = c.seconds;
+    json["communication"].back()["exposed_seconds"] = c.exposed_seconds;
+    if (parts.size() > 1)
+      json["communication"].back()["mean_exposed_seconds"] = c.mean_exposed_seconds;
+  }
+  json["bubble_fraction"] = bubble_fraction;
+  if (timed()) {
+    json["priced_for"] = priced_for;
+    json["step_seconds"] = step_seconds;
+    if (step_error > 0) json["step_error"] = step_error;
+    if (cpu_seconds > 0) json["cpu_seconds"] = cpu_seconds;
+    json["compute_seconds"] = compute_seconds;
+    json["exposed_seconds"] = exposed_seconds;
+    if (host_copies.seconds > 0) {
+      json["host_copy_seconds"] = host_copies.seconds;
+      json["exposed_host_copy_seconds"] = host_copies.exposed;
+    }
+    if (parts.size() > 1) {
+      for (std::size_t s = 0; s < parts.size(); ++s)
+        json["stages"].push_back({{"stage", stages[s].stage},
+                                  {"compute_seconds", parts[s].compute},
+                                  {"exposed_seconds", parts[s].exposed},
+                                  {"exposed_host_copy_seconds", parts[s].host_copies},
+                                  {"bubble_seconds", parts[s].bubble}});
+    }
+    json["tokens_per_second"] = tokens_per_second;
+    json["tokens_per_second_per_device"] = tokens_per_second_per_device;
+    json["peak_flops"] = peak_flops;
+    json["mfu"] = mfu;
+    json["mfu_6n"] = mfu_6n;
+    json["hfu"] = hfu;
+  }
+  json["peak_bytes"] = fullest().memory.peak;
+  if (const StageForecast& most = most_reported(); !most.beside.empty()) {
+    json["reported_bytes"] = most.reported();
+    for (const NamedBytes& each : most.beside) json["beside_program"][each.name] = each.bytes;
+  }
+  json["memory_needed"] = memory_needed;
+  if (memory_limit > 0) {  // else nobody knows
+    json["memory_limit"] = memory_limit;
+    json["fits"] = fits;
+    json["nearly_full"] = nearly_full();
+  }
+  if (host_needed > 0) {
+    json["host_needed"] = host_needed;
+    if (host_limit > 0) json["host_limit"] = host_limit;
+  }
+  add_waste(*this, json);
+  if (held_out_seconds && timed()) json["held_out_seconds"] = *held_out_seconds;
+  return json;
+}
+
+}  // namespace mw

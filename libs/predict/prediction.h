@@ -1,0 +1,143 @@
+// The prediction of a plan: what `plan` prints and what a run is compared with.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "meshwright/engine/memory.h"
+#include "meshwright/engine/plan.h"
+#include "meshwright/engine/traffic.h"
+#include "meshwright/json.h"
+#include "predict/machine.h"
+#include "predict/pipeline.h"
+
+namespace mw {
+
+struct CommunicationForecast {
+  CommunicationKey key;
+  std::int64_t calls = 0, bytes = 0;  // of the rank that sends most of it in a step
+  // With several stages: of the one that spends most on it, and what of that nothing hides.
+  double seconds = 0, exposed_seconds = 0;
+  double mean_exposed_seconds = 0;  // over all stages: these add up to Prediction::exposed_seconds
+};
+
+struct StageForecast {
+  int stage = 0;
+  MemoryForecast memory;           // of the rank with the highest peak
+  MemoryForecast most;             // of each category what the rank with most of it has
+  std::vector<NamedBytes> beside;  // Machine::beside_program of that rank
+  // What a device's driver would report: the peak and those.
+  std::int64_t reported() const;
+  // ... where its allocator has given back all that it holds idle: without the reserve.
+  std::int64_t in_use() const;
+};
+
+// What a stage's slowest rank spends a step on; together they are the step.
+struct StageParts {
+  double compute = 0, exposed = 0, host_copies = 0, bubble = 0;
+};
+
+// What a step is spent on, on average over the stages' slowest ranks: shares of it, which together
+// are 1.
+struct StepShares {
+  double compute = 0, bubble = 0;
+  double host_copies = 0;                 // waiting for copies to and from host memory
+  std::map<std::string, double> exposed;  // by axis: waiting for its transfers
+};
+
+// What the same plan without recompute is predicted to hold and take.
+struct RecomputeGain {
+  std::int64_t peak_without = 0;  // bytes, of the fullest rank
+  double seconds_without = 0;     // a step
+};
+
+struct Prediction {
+  std::string priced_for;  // Machine::name
+  // Why no seconds are told, nor what follows from them: that machine could not run it, or nothing
+  // is known of the one that would. Empty: they are.
+  std::string untimed;
+  bool timed() const { return untimed.empty(); }
+  int ranks = 1;
+  std::int64_t devices = 0;  // of the cluster that it is priced for; 0: it is for no cluster
+  std::int64_t idle_devices() const { return devices > ranks ? devices - ranks : 0; }
+  std::int64_t parameters = 0;  // of the model
+  double flops_per_step = 0;    // see Flops
+  double hardware_flops_per_step = 0;
+  std::vector<StageForecast> stages;
+  // Each row has the bytes of the rank that sends most of it, as a run's table has them, and the
+  // seconds of the stage whose slowest rank spends most on it.
+  std::vector<CommunicationForecast> communication;
+  std::vector<std::vector<TimedAction>> actions;           // of each stage's slowest rank
+  std::vector<std::vector<InstructionTime>> instructions;  // ... too, where they were asked for
+  // The parts are means over the stages, as bubble_fraction is, and add up to the step with what
+  // that makes of it and host_copies.exposed.
+  double step_seconds = 0, compute_seconds = 0, exposed_seconds = 0;
+  std::vector<StageParts> parts;  // of each stage
+  // Of copies between devices and host memory that go beside computing: what they take, and what of
+  // it nothing hides, on average of the stages. None where ranks have no devices of their own.
+  TransferTime host_copies;
+  double cpu_seconds = 0;      // of all ranks' threads in a step; 0: not known
+  double step_error = 0;       // Machine::error
+  double bubble_fraction = 0;  // of all stages' time: waiting for another stage
+  StepShares shares;
+  double tokens_per_second = 0, tokens_per_second_per_device = 0;
+  double peak_flops = 0;  // per second, of the ranks' devices together
+  // Fractions of the peak; mfu_6n counts 6 flops for each parameter and token.
+  double mfu = 0, mfu_6n = 0, hfu = 0;
+  // Bytes that are needed, and that there are (0: not known): of all ranks together if they share a
+  // machine, else of the rank that needs most.
+  std::int64_t memory_needed = 0, memory_limit = 0;
+  // Bytes in host memory, where devices have one beside them: of the node that needs most, and what
+  // a node has (0: not known).
+  std::int64_t host_needed = 0, host_limit = 0;
+  int host_ranks = 0;  // of a node
+  bool fits = true;
+  // What a user lets each rank hold of its own, of ranks on devices of their own (0: says nothing):
+  // if it is less than these have, it is the bound of what fits and of what is nearly full.
+  std::int64_t rank_limit = 0;
+  void limit_memory(std::int64_t bytes);
+  std::int64_t bound() const { return rank_limit > 0 ? rank_limit : memory_limit; }
+  bool host_fits() const { return host_limit == 0 || host_needed <= host_limit; }
+  // Fits, and leaves so little that an allocator frees and asks again.
+  static constexpr double nearly_full_share = 0.95;
+  bool nearly_full() const;
+  // Fits, and a driver would report more than the device has.
+  bool reported_above() const;
+  // Memory so full that steps can take longer than is priced.
+  bool tight() const { return nearly_full() || reported_above(); }
+  std::optional<RecomputeGain> recompute = {};  // where it was weighed (predict/recompute_gain.h)
+  std::optional<double> held_out_seconds = {};  // of one evaluation, where the run has some
+
+  // The stage that waits least for others, by its place in `parts`.
+  std::size_t busiest() const;
+  // The stage with the highest peak.
+  const StageForecast& fullest() const;
+  // ... and that of which a driver would report most.
+  const StageForecast& most_reported() const;
+  // Lets go of all that hangs on the machine that it was priced for.
+  void forget_machine(std::string why);
+  Json to_json() const;
+};
+
+// `threads`: of each rank's ops (Experiment::threads); 0: the cores over the ranks.
+// `traced`: with the times of instructions, if they are not too many to be recorded.
+Prediction predict(const Plan& plan, const Machine& machine, int threads = 0, bool traced = false);
+
+// What one rank's ledger will read.
+struct RankPrediction {
+  MemoryForecast memory;
+  Traffic communication;  // calls and bytes
+};
+RankPrediction predict_rank(const Plan& plan, int rank);
+
+// For people: the mix, the rules, who holds what, what is sent, how long it takes.
+std::string print(const Plan& plan, const Prediction& prediction);
+// Parts of it, which a search says too; each a line or several, or empty. What a driver would
+// report; what is too much, or nearly.
+std::string reported_text(const Prediction& prediction);
+std::string room_text(const Prediction& prediction);
+
+}  // namespace mw

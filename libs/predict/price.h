@@ -1,0 +1,70 @@
+// Prices a step: seconds of each instruction on a machine, and a timeline of one rank in which
+// transfers, and copies to and from host memory, are begun and awaited.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "meshwright/engine/footprint.h"
+#include "meshwright/engine/instruction_time.h"
+#include "meshwright/engine/rank_view.h"
+#include "predict/machine.h"
+
+namespace mw {
+
+struct TransferTime {
+  double seconds = 0;  // that the transfers take
+  double exposed = 0;  // ... in which the rank did nothing else
+};
+
+struct StepTime {
+  double step = 0;
+  double compute = 0;        // in ops, copies in their order and the optimizer
+  double exposed = 0;        // waiting for transfers
+  TransferTime host_copies;  // to and from host memory beside what the rank computes
+  double idle = 0;           // neither: waiting for another stage
+  std::map<CommunicationKey, TransferTime> transfers;
+  double executed = 0;  // floating-point operations that the rank really does
+};
+
+// One rank's clock through its program. Work is priced once for each instruction of a segment and
+// once for each run of a segment whose start finds no transfer under way, so it does not grow with
+// microbatches.
+class Pricer {
+ public:
+  // `ranks`, `threads`: see Machine::of_rank.
+  Pricer(const RankView& rank, const Machine& machine, int ranks, int threads);
+  Pricer(Pricer&&) noexcept;
+  ~Pricer();
+
+  // Runs a segment. Transfers between stages take no time here: whoever knows both clocks adds it.
+  void play(const SegmentRun& run);
+  double clock() const;
+  // How long after its begin the run that was played last begins each of its sends and receives
+  // between stages, in the order of its code.
+  const std::vector<double>& between_stages() const;
+  void idle_until(double time);
+  // Time that the rank spends on a transfer from another stage; `start` is that of a recv.
+  void transferred(const Instruction& start, double seconds);
+  double transfer_seconds(const Instruction& start, int microbatch) const;
+  StepTime times() const;
+  // From now on the times of instructions are kept, by this clock; `run` counts the runs of
+  // segments, in which a time began and ended.
+  struct Kept {
+    InstructionTime time;
+    std::size_t began_in = 0, ended_in = 0;
+    int link = -1;  // of a transfer: TransferCost::link
+  };
+  void keep_times();
+  const std::vector<Kept>& kept() const;
+
+ private:
+  class State;
+  std::unique_ptr<State> state_;
+};
+
+// The step of a rank that waits for no other stage.
+StepTime price_step(const RankView& rank, const Machine& machine, int threads = 0);
+
+}  // namespace mw

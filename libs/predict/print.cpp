@@ -1,0 +1,315 @@
+// Prints a plan and its prediction as people read them.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "meshwright/engine/text.h"
+#include "meshwright/options.h"
+#include "predict/imbalance.h"
+#include "predict/prediction.h"
+#include "predict/recompute_gain.h"
+
+namespace mw {
+namespace {
+
+// 1.23e9 -> "1.23 G".
+std::string scaled(double value) {
+  static const char* const units[] = {"", " k", " M", " G", " T", " P", " E"};
+  std::size_t unit = 0;
+  while (value >= 999.5 && unit + 1 < std::size(units)) {
+    value /= 1000;
+    ++unit;
+  }
+  return fmt::format("{:.3g}{}", value, units[unit]);
+}
+
+std::string seconds(double value) {
+  if (value >= 999.5) return fmt::format("{:.0f} s", value);  // no exponents
+  if (value >= 1) return fmt::format("{:.3g} s", value);
+  if (value >= 1e-3) return fmt::format("{:.3g} ms", value * 1e3);
+  return fmt::format("{:.3g} us", value * 1e6);
+}
+
+std::string rules(const Plan& plan) {
+  std::vector<std::string> lines;
+  for (const Rule& rule : plan.rules) {
+    if (!plan.holds(rule)) continue;
+    std::string line = fmt::format("{} -> {} ({}{})", rule.dim.name(), rule.axis, rule.strategy,
+                                   rule.named || rule.where ? ", some ops" : "");
+    if (std::find(lines.begin(), lines.end(), line) == lines.end())
+      lines.push_back(std::move(line));
+  }
+  return join(lines);
+}
+
+std::string batch(const Plan& plan) {
+  std::string text = fmt::format("{} x {} tokens a step; ", plural(plan.request.batch, "sequence"),
+                                 plan.request.sequence);
+  const std::int64_t own = plan.request.batch / plan.batch_ways;
+  text += plan.batch_ways == 1 ? "not split"
+                               : fmt::format("{} to each of {} parts", own, plan.batch_ways);
+  // Runs of equal ones: "2 x 3 + 1".
+  std::string sizes;
+  for (std::size_t m = 0; m < plan.sizes.size();) {
+    std::size_t end = m;
+    while (end < plan.sizes.size() && plan.sizes[end] == plan.sizes[m]) ++end;
+    sizes += sizes.empty() ? "" : " + ";
+    if (end - m > 1 && end - m < plan.sizes.size()) sizes += fmt::format("{} x ", end - m);
+    sizes += std::to_string(plan.sizes[m]);
+    m = end;
+  }
+  return text + fmt::format(", in {} microbatch{} of {}", plan.microbatches,
+                            plan.microbatches == 1 ? "" : "es", sizes);
+}
+
+std::string memory(const Prediction& prediction) {
+  const bool offloads =
+      std::any_of(prediction.stages.begin(), prediction.stages.end(),
+                  [](const StageForecast& s) { return s.memory[Category::host] > 0; });
+  std::vector<std::string> header{"memory a rank"};
+  for (int c = 0; c < category_count; ++c) {
+    const auto category = static_cast<Category>(c);
+    if (category != Category::host) header.emplace_back(name_of(category));
+  }
+  header.emplace_back("peak");
+  if (offloads) header.emplace_back(name_of(Category::host));
+  struct Row {
+    int first = 0, last = 0;  // stages that are alike
+    std::int64_t peak = 0;
+    std::vector<std::string> cells;
+  };
+  std::vector<Row> rows;
+  for (const StageForecast& stage : prediction.stages) {
+    std::vector<std::string> row;
+    for (int c = 0; c < category_count; ++c) {
+      const auto category = static_cast<Category>(c);
+      if (category == Category::host) continue;
+      row.push_back(format_bytes(static_cast<double>(stage.memory[category])));
+    }
+    row.push_back(format_bytes(static_cast<double>(stage.memory.peak)));
+    if (offloads) row.push_back(format_bytes(static_cast<double>(stage.memory[Category::host])));
+    if (!rows.empty() && rows.back().cells == row) {
+      rows.back().last = stage.stage;
+    } else {
+      rows.push_back({stage.stage, stage.stage, stage.memory.peak, std::move(row)});
+    }
+  }
+  // Of many the first, the last and the fullest.
+  constexpr std::size_t most_rows = 24, shown_ends = 8;
+  const auto fullest = static_cast<std::size_t>(
+      std::max_element(rows.begin(), rows.end(),
+                       [](const Row& a, const Row& b) { return a.peak < b.peak; }) -
+      rows.begin());
+  TextTable table(header, {1, 2, 3, 4, 5, 6, 7});
+  std::size_t left_out = 0;
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    const bool shown =
+        rows.size() <= most_rows || r < shown_ends || r + shown_ends >= rows.size() || r == fullest;
+    if (!shown) {
+      left_out += static_cast<std::size_t>(rows[r].last - rows[r].first + 1);
+      continue;
+    }
+    const std::string name = rows[r].first == rows[r].last
+                                 ? fmt::format("stage {}", rows[r].first)
+                                 : fmt::format("stages {} to {}", rows[r].first, rows[r].last);
+    std::vector<std::string> cells{prediction.stages.size() == 1 ? "" : name};
+    cells.insert(cells.end(), rows[r].cells.begin(), rows[r].cells.end());
+    table.add(std::move(cells));
+  }
+  return table.text("  ") +
+         (left_out > 0
+              ? fmt::format("  … {} more stages, none with a higher peak (--json has all)\n",
+                            left_out)
+              : "");
+}
+
+// Lists of many numbers in the braces of a mix, {1,2,2,…}, by their first ones.
+std::string abridged(const std::string& mix) {
+  constexpr std::size_t most_numbers = 12, shown_numbers = 6;
+  std::string text;
+  for (std::size_t at = 0; at < mix.size();) {
+    const std::size_t open = mix.find('{', at);
+    if (open == std::string::npos) return text + mix.substr(at);
+    const std::size_t end = mix.find_first_not_of("0123456789,", open + 1);
+    const bool list = end != std::string::npos && mix[end] == '}';
+    const std::string inside = list ? mix.substr(open + 1, end - open - 1) : "";
+    const auto numbers =
+        static_cast<std::size_t>(std::count(inside.begin(), inside.end(), ',')) + 1;
+    if (numbers <= most_numbers) {
+      text += mix.substr(at, open + 1 - at);
+      at = open + 1;
+      continue;
+    }
+    std::size_t cut = 0;
+    for (std::size_t n = 0; n < shown_numbers; ++n) cut = inside.find(',', cut) + 1;
+    text += mix.substr(at, open + 1 - at) + inside.substr(0, cut) +
+            fmt::format("… {} more}}", numbers - shown_numbers);
+    at = end + 1;
+  }
+  return text;
+}
+
+std::string communication(const Prediction& prediction) {
+  if (prediction.communication.empty()) return "  no communication\n";
+  std::vector<std::string> header{"axis", "op", "phase", "calls", "bytes a rank"};
+  const bool stages = prediction.timed() && prediction.parts.size() > 1;
+  if (prediction.timed()) header.insert(header.end(), {"time", "exposed"});
+  if (stages) header.emplace_back("mean exposed");
+  TextTable table(header, {3, 4, 5, 6, 7});
+  for (const CommunicationForecast& c : prediction.communication) {
+    std::vector<std::string> row{c.key.axis, c.key.op, c.key.phase, std::to_string(c.calls),
+                                 format_bytes(static_cast<double>(c.bytes))};
+    if (prediction.timed()) row.insert(row.end(), {seconds(c.seconds), seconds(c.exposed_seconds)});
+    if (stages) row.push_back(seconds(c.mean_exposed_seconds));
+    table.add(std::move(row));
+  }
+  return table.text("  ") + (stages ? "  (time, exposed: of the stage that spends most; mean "
+                                      "exposed: of all stages, in which a "
+                                      "stage without it exposes none)\n"
+                                    : "");
+}
+
+// Behind a step's parts, where they are means: of what, and those of the stage that waits least.
+std::string stages(const Prediction& p) {
+  if (p.parts.size() < 2) return "";
+  const std::size_t s = p.busiest();
+  const StageParts& busiest = p.parts[s];
+  return fmt::format(
+      " ({}), on average of the {} stages\n"
+      "          the busiest, stage {}: {} compute, {} exposed communication, {}{} bubble",
+      seconds(p.bubble_fraction * p.step_seconds), p.parts.size(), p.stages[s].stage,
+      seconds(busiest.compute), seconds(busiest.exposed),
+      p.host_copies.seconds > 0 ? seconds(busiest.host_copies) + " exposed host copies, " : "",
+      seconds(busiest.bubble));
+}
+
+// How long a step takes, and on what; or why that is not told.
+std::string step(const Prediction& p) {
+  const std::string work = fmt::format("{} FLOP a step ({} FLOP on the hardware)",
+                                       scaled(p.flops_per_step), scaled(p.hardware_flops_per_step));
+  if (!p.timed()) {
+    return fmt::format(
+        "  step    bubble {:.1f} %, {}; no time is predicted: {} (name a cluster: --cluster NAME, "
+        "or "
+        "cluster = mw.cluster(\"NAME\"))\n",
+        100 * p.bubble_fraction, work, p.untimed);
+  }
+  const std::string copies = p.host_copies.seconds > 0 ? fmt::format("{} exposed host copies, ",
+                                                                     seconds(p.host_copies.exposed))
+                                                       : "";
+  return fmt::format(
+      "  step    {}{} predicted: {} compute, {} exposed communication, {}bubble {:.1f} %{}\n"
+      "  speed   {} tokens/s, {}, MFU {:.1f} %, HFU {:.1f} %, 6N {:.1f} %\n"
+      "  on      {}{}\n",
+      seconds(p.step_seconds),
+      p.step_error > 0 ? fmt::format(" ± {:.0f} %", std::max(1.0, 100 * p.step_error)) : "",
+      seconds(p.compute_seconds), seconds(p.exposed_seconds), copies, 100 * p.bubble_fraction,
+      stages(p), scaled(p.tokens_per_second), work, 100 * p.mfu, 100 * p.hfu, 100 * p.mfu_6n,
+      p.priced_for,
+      p.idle_devices() > 0
+          ? fmt::format("; {} of its {} devices are idle", p.idle_devices(), p.devices)
+          : "");
+}
+
+}  // namespace
+
+// What is beside the program's own bytes where other software trains.
+std::string reported_text(const Prediction& prediction) {
+  const StageForecast& most = prediction.most_reported();
+  if (most.beside.empty()) return "";
+  const auto bytes = [](std::int64_t count) { return format_bytes(static_cast<double>(count)); };
+  std::vector<std::string> parts;
+  for (const NamedBytes& each : most.beside)
+    parts.push_back(fmt::format("{} {}", each.name, bytes(each.bytes)));
+  std::string text = fmt::format("  a driver would report {}: {} of the program, {}\n",
+                                 bytes(most.reported()), bytes(most.memory.peak), join(parts));
+  if (most.in_use() > prediction.memory_limit && prediction.reported_above()) {
+    text += fmt::format(
+        "  that software would run out of the device's {}: {} are in use where its allocator "
+        "gives back all that it holds idle\n",
+        bytes(prediction.memory_limit), bytes(most.in_use()));
+  } else if (prediction.reported_above()) {
+    text += fmt::format(
+        "  that is above the device's {}: an allocator gives back there what it holds idle, and "
+        "steps can be slower than priced\n",
+        bytes(prediction.memory_limit));
+  }
+  return text;
+}
+
+std::string room_text(const Prediction& p) {
+  const auto bytes = [](std::int64_t count) { return format_bytes(static_cast<double>(count)); };
+  std::string text;
+  if (p.bound() > 0 && p.memory_needed > p.bound()) {
+    const std::int64_t peak = p.fullest().memory.peak;
+    // A rank that fits by itself shares its memory with the others.
+    text += peak > p.bound()
+                ? fmt::format("  does not fit: {} a rank against {} of memory\n", bytes(peak),
+                              bytes(p.bound()))
+                : fmt::format(
+                      "  does not fit: {} ranks of up to {}, {} together, against {} of memory\n",
+                      p.ranks, bytes(peak), bytes(p.memory_needed), bytes(p.bound()));
+  }
+  if (p.host_needed > 0) {
+    const std::string needed = fmt::format("{} in the host memory of a node, for its {}",
+                                           bytes(p.host_needed), plural(p.host_ranks, "rank"));
+    text += p.host_limit == 0
+                ? fmt::format("  {}; the cluster does not say how much there is (host.capacity)\n",
+                              needed)
+            : p.host_fits() ? fmt::format("  {}, of {}\n", needed, bytes(p.host_limit))
+                            : fmt::format("  does not fit: {}, against {} (host.capacity)\n",
+                                          needed, bytes(p.host_limit));
+    if (p.timed() && p.host_copies.seconds > 0) {
+      text += fmt::format("  copies to and from it take {}, of which nothing hides {}\n",
+                          seconds(p.host_copies.seconds), seconds(p.host_copies.exposed));
+    }
+  }
+  const bool in_line = p.host_needed == 0 &&
+                       std::any_of(p.stages.begin(), p.stages.end(), [](const StageForecast& s) {
+                         return s.memory[Category::host] > 0;
+                       });
+  if (in_line && p.timed()) {
+    text +=
+        "  copies to host memory and back are in line with computing here, and counted as compute; "
+        "devices of their own make them beside it (--cluster NAME)\n";
+  }
+  if (p.nearly_full()) {
+    text += fmt::format(
+        "  nearly full: {} of {}; an allocator that frees and asks again there can slow steps by "
+        "15 to 30 %, which is not priced\n",
+        bytes(p.memory_needed), bytes(p.bound()));
+  }
+  return text;
+}
+
+std::string print(const Plan& plan, const Prediction& p) {
+  std::string text =
+      fmt::format("plan {}  {}, {}\n", plan.hash(), abridged(plan.mix()), plan.mesh.describe());
+  text += fmt::format("  model   {}, {} parameters, {}\n", plan.request.model->name(),
+                      scaled(static_cast<double>(p.parameters)), name_of(plan.request.precision));
+  text += fmt::format("  batch   {}\n", batch(plan));
+  if (const std::string all = rules(plan); !all.empty()) text += fmt::format("  rules   {}\n", all);
+  if (plan.programs.front().stage_atom >= 0) {
+    const int stages = plan.stages(), chunks = plan.schedule.vstages() / stages;
+    text += fmt::format("  stages  {}{}, schedule {}\n", stages,
+                        chunks > 1 ? fmt::format(" of {} chunks", chunks) : "", plan.schedule.name);
+  }
+  for (const std::string& note : plan.notes) text += fmt::format("  note    {}\n", note);
+  if (const std::string note = recompute_note(plan, p); !note.empty())
+    text += fmt::format("  note    {}\n", note);
+  text += "\n" + memory(p);
+  const auto estimated = [](const StageForecast& s) { return !s.memory.measured; };
+  if (std::any_of(p.stages.begin(), p.stages.end(), estimated)) {
+    text +=
+        "  (activations and peak hold estimates of kernels' scratch: calls of these sizes are too "
+        "large to be tried here)\n";
+  }
+  text += reported_text(p);
+  text += "\n" + communication(p) + "\n";
+  text += step(p);
+  if (const std::string supposed = supposed_rows(plan); !supposed.empty())
+    text += fmt::format("  supposes {}\n", supposed);
+  return text + room_text(p);
+}
+
+}  // namespace mw

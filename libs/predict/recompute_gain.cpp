@@ -1,0 +1,84 @@
+// Predicts a plan without its recompute, and says so where that would hold no more.
+#include "predict/recompute_gain.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "meshwright/engine/interrupt.h"
+#include "meshwright/engine/text.h"
+
+namespace mw {
+namespace {
+
+constexpr double most_work_for_a_note = 1e6;  // about the microseconds that another plan may take
+constexpr double little = 0.01;               // of the peak without recompute
+
+bool recomputes(const RecomputePolicy& policy) {
+  return (policy.kind != RecomputePolicy::Kind::none || policy.gathers) && policy.fit == 0;
+}
+
+// A backward in two pieces keeps what is made again until the second, W.
+bool splits_backward(const Plan& plan) {
+  return std::any_of(plan.programs.begin(), plan.programs.end(), [](const Program& program) {
+    return std::any_of(program.segments.begin(), program.segments.end(),
+                       [](const Segment& segment) { return segment.kind == SegmentKind::wgrad; });
+  });
+}
+
+}  // namespace
+
+void weigh_recompute(const Plan& plan, const Machine& machine, int threads,
+                     Prediction& prediction) {
+  if (!recomputes(plan.request.recompute) || plan.work > most_work_for_a_note) return;
+  PlanRequest request = plan.request;
+  request.recompute = {};
+  Problems problems;
+  std::shared_ptr<const Plan> without;
+  try {
+    without = make_plan(request, problems);
+  } catch (const Error& error) {  // a strategy's own: then there is nothing to compare with
+    if (ends_all(error)) throw;
+  }
+  if (!without) return;
+  const Prediction other = predict(*without, machine, threads);
+  prediction.recompute = RecomputeGain{other.fullest().memory.peak, other.step_seconds};
+}
+
+void add_waste(const Prediction& prediction, Json& json) {
+  if (prediction.timed() && prediction.idle_devices() > 0)
+    json["idle_devices"] = prediction.idle_devices();
+  if (!prediction.recompute) return;
+  const RecomputeGain& gain = *prediction.recompute;
+  json["recompute_frees_bytes"] = gain.peak_without - prediction.fullest().memory.peak;
+  if (prediction.timed())
+    json["recompute_costs_seconds"] = prediction.step_seconds - gain.seconds_without;
+}
+
+std::string recompute_note(const Plan& plan, const Prediction& prediction) {
+  if (!prediction.recompute) return "";
+  const RecomputeGain& gain = *prediction.recompute;
+  const std::int64_t peak = prediction.fullest().memory.peak, freed = gain.peak_without - peak;
+  if (static_cast<double>(freed) >= little * static_cast<double>(gain.peak_without)) return "";
+  const auto bytes = [](std::int64_t count) { return format_bytes(static_cast<double>(count)); };
+  std::string text = freed > 0
+                         ? fmt::format("recompute frees {} of the fullest rank's {}", bytes(freed),
+                                       bytes(gain.peak_without))
+                         : fmt::format(
+                               "recompute frees nothing: the fullest rank holds {} with it and {} "
+                               "without",
+                               bytes(peak), bytes(gain.peak_without));
+  if (prediction.timed() && gain.seconds_without > 0) {
+    const double more = prediction.step_seconds / gain.seconds_without - 1;
+    text += fmt::format(", and a step takes {:.0f} % {}", 100 * std::abs(more),
+                        more < 0 ? "less time" : "longer");
+  }
+  if (splits_backward(plan))
+    text +=
+        "; this schedule has its backward in two pieces, I and W, and keeps what is made again for "
+        "I until W";
+  return text + "; write recompute = \"none\" to do without it";
+}
+
+}  // namespace mw

@@ -1,0 +1,163 @@
+// How fast a rank computes, copies and communicates when others share its cores and memory.
+#include "predict/shared_cores.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "meshwright/engine/limits.h"
+#include "meshwright/engine/text.h"
+#include "predict/calibrated_cores.h"
+
+namespace mw {
+namespace {
+
+struct Speed {
+  GemmFit gemm;
+  double pointwise = 0, bandwidth = 0, overhead = 0;
+  double stretch = 1;  // ranks that share a core take turns on it
+};
+
+// The speed of one of `ranks` ranks that compute with reals of `element` bytes.
+Speed speed_of(const Device& device, int ranks, int element, int asked) {
+  Speed speed{device.gemm(element), device.pointwise(element), device.bandwidth, device.op_overhead,
+              1};
+  const int threads = device.threads_of(ranks, asked);
+  const int busy = std::min(ranks * threads, device.cores);
+  const double loaded = busy == device.cores ? device.all_cores : 1;
+  speed.gemm.rate *= threads * loaded;
+  // Elementwise kernels work in chunks that fit a cache, too small to part among threads.
+  speed.pointwise *= loaded;
+  speed.bandwidth *= loaded;
+  speed.stretch = static_cast<double>(ranks * threads) / busy;
+  return speed;
+}
+
+class OnSharedCores final : public RankMachine {
+ public:
+  OnSharedCores(const Program& program, const Device& device, int ranks, int threads, bool turns)
+      : program_(program),
+        device_(device),
+        stage_atom_(program.stage_atom),
+        latency_(device.latency),
+        speed_(speed_of(device, ranks, bytes_of(program.dtype), threads)) {
+    if (!turns) speed_.stretch = 1;
+  }
+
+  WorkTime work(const RankView& view, const Instruction& instruction,
+                const Footprint& made) override {
+    const double share = share_of(view, instruction);
+    double seconds = 0;
+    for (const LocalWork& work : made.work) seconds += seconds_of(work, share) * speed_.stretch;
+    return {seconds, 0};
+  }
+
+  TransferCost transfer(const RankView&, const Instruction&, const Transfer& transfer) override {
+    return {seconds_of(transfer), 0, 0};
+  }
+
+ private:
+  // Of the rate of large products, that an instruction's kernel reaches.
+  double share_of(const RankView& view, const Instruction& instruction) const {
+    if (instruction.code != Code::compute || instruction.op < 0) return 1;
+    const Op& op = program_.graph->ops()[instruction.op];
+    if (op.kind() != "attention") return 1;
+    const LogCurve& shares =
+        instruction.piece == Piece::forward ? device_.attention : device_.attention_backward;
+    const Dim width = op.inputs[0].dims[3];
+    return shares.at(
+        static_cast<double>(view.dims(instruction.op, instruction.ring_step).at(width).size));
+  }
+
+  double seconds_of(const LocalWork& work, double share) const {
+    const double rate = work.gemms > 0 ? speed_.gemm.rate * share : speed_.pointwise;
+    const double seconds = work.gemms * speed_.gemm.overhead + work.calls * speed_.overhead +
+                           std::max(work.flops / rate, work.bytes / speed_.bandwidth);
+    // Threads have one memory for device and host.
+    return seconds + (work.host + work.one_memory) / speed_.bandwidth;
+  }
+
+  double seconds_of(const Transfer& transfer) const {
+    if (transfer.ways < 2) return speed_.overhead * speed_.stretch;
+    const auto payload = static_cast<double>(transfer.payload);
+    if (transfer.op == Collective::send || transfer.op == Collective::recv) {
+      // Read once, written once; all ranks of a ring copy at once.
+      const double others = transfer.set.atoms.front() == stage_atom_ ? 1 : speed_.stretch;
+      return latency_ + 2 * payload / speed_.bandwidth * others;
+    }
+    // A rank reads each other's part once and writes its result once.
+    const double bytes =
+        payload * (transfer.op == Collective::all_reduce || transfer.op == Collective::all_to_all
+                       ? 2.0
+                       : 1.0 + 1.0 / transfer.ways);
+    // Every rank of the group has to come by; those that share a core one after the other.
+    return (bytes / speed_.bandwidth + latency_) * speed_.stretch;
+  }
+
+  const Program& program_;
+  const Device& device_;
+  const int stage_atom_;
+  const double latency_;
+  Speed speed_;
+};
+
+}  // namespace
+
+SharedCores::SharedCores(Device device, std::shared_ptr<const Calibration> calibration)
+    : device_(std::move(device)), calibration_(std::move(calibration)) {
+  if (calibration_ != nullptr) {
+    const std::int64_t memory = device_.memory;
+    device_ = calibration_->device;
+    device_.memory = memory;
+  }
+  auto alone = std::unique_ptr<SharedCores>(new SharedCores(*this, NoTurns()));
+  by_core_seconds_ = std::move(alone);
+}
+
+SharedCores::SharedCores(const SharedCores& of, NoTurns)
+    : device_(of.device_), calibration_(of.calibration_), turns_(false) {}
+
+std::string SharedCores::name() const {
+  std::string text =
+      fmt::format("this machine, {} of {}", plural(device_.cores, "core"), device_.name);
+  return text +
+         (calibration_ ? ", calibrated " + calibration_->date.substr(0, 10) : ", by its roofline");
+}
+
+std::int64_t SharedCores::room() const {
+  return most_thread_ranks;
+}
+
+std::unique_ptr<RankMachine> SharedCores::of_rank(const RankView& view, int ranks,
+                                                  int threads) const {
+  if (calibration_ != nullptr) {
+    const int own = device_.threads_of(ranks, threads);
+    return on_calibrated_cores(view.program(), calibration_, own,
+                               turns_ ? turns(ranks, threads) : 0);
+  }
+  return std::make_unique<OnSharedCores>(view.program(), device_, ranks, threads, turns_);
+}
+
+double SharedCores::peak(int ranks, Dtype dtype, int threads) const {
+  return device_.peak(ranks, bytes_of(dtype), threads);
+}
+
+double SharedCores::turns(int ranks, int threads) const {
+  const int own = device_.threads_of(ranks, threads);
+  return static_cast<double>(ranks * own) / std::min(ranks * own, device_.cores);
+}
+
+double SharedCores::slowdown(int ranks, int threads, int active) const {
+  const double load = static_cast<double>(ranks) * threads / device_.cores;  // of one stage
+  // A core is slower while all are busy; a stage by itself was priced so only if it fills them.
+  // Where it is calibrated, that is in what instructions take.
+  const bool fills = calibration_ == nullptr && active * load >= 1 && load < 1;
+  return std::max(1.0, active * load) / std::max(1.0, load) / (fills ? device_.all_cores : 1);
+}
+
+const Machine& this_machine() {
+  static const SharedCores machine(this_device(), this_calibration().calibration);
+  return machine;
+}
+
+}  // namespace mw

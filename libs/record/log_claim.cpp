@@ -1,0 +1,197 @@
+// Locks a run's log, and refuses one whose file is another experiment's.
+#include "record/log_claim.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <hdf5.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <mutex>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "meshwright/engine/new_file.h"
+#include "meshwright/engine/text.h"
+#include "meshwright/error.h"
+#include "record/hdf5_file.h"
+#include "record/probe.h"
+
+namespace mw {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// Logs that this process has held, as absolute paths.
+std::mutex written_mutex;
+std::set<fs::path>& written_here() {
+  static std::set<fs::path> paths;
+  return paths;
+}
+
+Error refused(const char* code, const std::string& message, std::string hint) {
+  return {Stage::options, code, "log", message, std::move(hint)};
+}
+
+// Beside the log, with words that tell runs apart.
+std::string own_log(const std::string& log, const char* words) {
+  const bool folder = log.ends_with('/');
+  const fs::path there(folder ? log.substr(0, log.size() - 1) : log);
+  return fmt::format("log = \"{}{}\"", (there.parent_path() / words).string(),
+                     folder ? "/" : ".h5");
+}
+
+struct Found {
+  std::string name, hash, status, created;
+};
+
+// Of a file that cannot be read as a run file nothing is known, and it is nobody's to replace.
+Found read_owner(const fs::path& path) {
+  Found found;
+  try {
+    probe_run_file(path);
+    Hdf5File file(path, Hdf5File::Mode::read);
+    found.name = file.attribute("/", "name");
+    found.hash = file.attribute("/", "hash");
+    found.status = file.attribute("/", "status");
+    found.created = file.attribute("/", "created");
+  } catch (const Error&) {
+  }
+  return found;
+}
+
+}  // namespace
+
+LogClaim::LogClaim(const fs::path& file, const LogOwner& owner, bool overwrite)
+    : path_(behind_links(file)), named_(owner.log) {
+  const std::string& log = named_;
+  std::error_code error;
+  if (path_.has_parent_path()) fs::create_directories(path_.parent_path(), error);
+  if (error) {
+    throw refused("log.folder",
+                  fmt::format("log: cannot write {}: its folder: {}", log, error.message()),
+                  "name a file in a folder that you may write to");
+  }
+  lock_path_ = path_.parent_path() / fmt::format(".{}.lock", path_.filename().string());
+  lock();
+  const fs::path whole = fs::absolute(path_, error).lexically_normal();
+  const bool there = fs::exists(path_, error) && fs::file_size(path_, error) > 0;
+  try {
+    if (there && !overwrite && owner.continues.empty()) {
+      const std::lock_guard guard(written_mutex);
+      if (written_here().count(whole) > 0) {
+        throw refused("log.twice",
+                      fmt::format("log: {} has been written by a run of this script already", log),
+                      fmt::format("give each run a log of its own: {}; or write overwrite = true",
+                                  own_log(log, "{name}-{seed}")));
+      }
+    }
+    if (there) {
+      const Found found = read_owner(path_);
+      if (!owner.continues.empty() && (found.hash == owner.continues || found.hash == owner.hash)) {
+        note_ = fmt::format("{} {}", log, owner.continued);
+      } else if (found.hash == owner.hash) {
+        note_ = fmt::format("{} is replaced: an earlier run of this experiment ({}, {})", log,
+                            found.status, found.created);
+      } else if (overwrite) {
+        note_ = fmt::format("{} is replaced (overwrite): {}", log,
+                            found.hash.empty() ? "another experiment's" : found.name);
+      } else {
+        const bool apart = !found.hash.empty() && found.name != owner.name;
+        throw refused(
+            "log.taken",
+            fmt::format("log: {} is there, and is another experiment's: {}; this one is {}", log,
+                        found.hash.empty() ? "of a version that wrote no hash"
+                                           : fmt::format("{} (hash {}, {}, {})", found.name,
+                                                         found.hash, found.status, found.created),
+                        fmt::format("{} (hash {})", owner.name, owner.hash)),
+            fmt::format("name it otherwise, {}; or write overwrite = true",
+                        own_log(log, apart ? "{name}-{seed}" : "{name}-{seed}-{hash}")));
+      }
+      put_aside(found.status == "done");
+    }
+  } catch (...) {
+    LogClaim ends(std::move(*this));
+    throw;
+  }
+  const std::lock_guard guard(written_mutex);
+  written_here().insert(whole);
+}
+
+// Until the file that was locked is the one that has the name: its holder removes it at its end.
+void LogClaim::lock() {
+  while (true) {
+    lock_ = ::open(lock_path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+    if (lock_ < 0) return;  // check_writable and the file itself say more
+    if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+      const int reason = errno;
+      char text[32] = "";
+      if (::pread(lock_, text, sizeof text - 1, 0) < 0) text[0] = '\0';
+      ::close(std::exchange(lock_, -1));
+      if (reason != EWOULDBLOCK) return;  // a file system without locks
+      throw refused("log.in-use",
+                    fmt::format("log: {} is being written by another run{}", named_,
+                                *text == '\0' ? "" : fmt::format(", process {}", text)),
+                    fmt::format("give this one a log of its own, {}; or wait",
+                                own_log(named_, "{name}-{seed}")));
+    }
+    struct stat held {
+    }, named{};
+    if (::fstat(lock_, &held) == 0 && ::stat(lock_path_.c_str(), &named) == 0 &&
+        held.st_ino == named.st_ino && held.st_dev == named.st_dev)
+      break;
+    ::close(std::exchange(lock_, -1));
+  }
+  const std::string own = std::to_string(::getpid());
+  if (::ftruncate(lock_, 0) == 0) write_whole(lock_, own.data(), own.size());
+}
+
+// Of several that came to no end before, the one that is `whole` is worth keeping.
+void LogClaim::put_aside(bool whole) {
+  fs::path beside = path_;
+  beside.replace_filename(path_.stem().string() + ".earlier" + path_.extension().string());
+  std::error_code error;
+  if (whole || !fs::exists(beside, error)) {
+    fs::remove(beside, error);
+    fs::create_hard_link(path_, beside, error);
+    if (error) fs::copy_file(path_, beside, error);
+    if (error) {
+      throw refused("log.folder",
+                    fmt::format("log: cannot keep the earlier {} as {}: {}", named_,
+                                beside.string(), error.message()),
+                    "make room for it, or name another log");
+    }
+  }
+  earlier_ = beside;
+  note_ += fmt::format("; {} is kept until this one is done", beside.filename().string());
+}
+
+void LogClaim::done() {
+  std::error_code ignored;
+  if (!earlier_.empty()) fs::remove(std::exchange(earlier_, {}), ignored);
+}
+
+LogClaim::LogClaim(LogClaim&& other) noexcept
+    : path_(std::move(other.path_)),
+      lock_path_(std::move(other.lock_path_)),
+      earlier_(std::move(other.earlier_)),
+      named_(std::move(other.named_)),
+      note_(std::move(other.note_)),
+      lock_(std::exchange(other.lock_, -1)) {}
+
+LogClaim::~LogClaim() {
+  let_go();
+}
+
+void LogClaim::let_go() noexcept {
+  if (lock_ < 0) return;
+  ::unlink(lock_path_.c_str());
+  ::close(lock_);
+  lock_ = -1;
+}
+
+}  // namespace mw

@@ -1,0 +1,230 @@
+// Finds the runs that a report is asked for, says what the sweeps are that they are of, and what
+// tells apart those that are of none.
+#include "report/cells.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <set>
+
+#include "common/json_file.h"
+#include "meshwright/engine/text.h"
+#include "meshwright/error.h"
+#include "record/run_set.h"
+#include "report/run_cell.h"
+
+namespace mw {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* predicted_file_name = "predicted.jsonl";
+
+// The folders that say so: those that are given, those in them, and those that cells lie in.
+std::set<fs::path> sweep_folders(const std::vector<fs::path>& paths, const RunSet& set) {
+  std::set<fs::path> folders;
+  std::error_code error;
+  const auto look = [&](const fs::path& folder) {
+    if (fs::exists(folder / "sweep.json", error))
+      folders.insert(fs::weakly_canonical(folder, error));
+  };
+  for (const fs::path& path : paths) {
+    look(path);
+    for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error))
+      look(at->path());
+  }
+  for (const RunEntry& entry : set.runs)
+    if (!entry.sweep.empty()) look(fs::path(entry.folder).parent_path());
+  return folders;
+}
+
+// One row a cell: what a sweep that was predicted has of it.
+std::vector<Json> predicted_rows(const fs::path& folder) {
+  std::vector<Json> rows;
+  std::ifstream file(folder / predicted_file_name, std::ios::binary);
+  for (std::string line; std::getline(file, line);) {
+    if (Json row = Json::parse(line, nullptr, false); row.is_object()) rows.push_back(row);
+  }
+  return rows;
+}
+
+// Cells that were run keep what their own files say.
+void take_predictions(const fs::path& folder, const std::string& sweep, ReportRuns& runs) {
+  std::map<std::string, Json> by_name;
+  for (const Json& row : predicted_rows(folder)) by_name[text_at(row, "name")] = row;
+  for (ReportCell& cell : runs.cells) {
+    const auto row = by_name.find(cell.name);
+    if (cell.sweep != sweep || cell.status != "predicted" || row == by_name.end()) continue;
+    if (cell.hash.empty() || text_at(row->second, "hash") == cell.hash)
+      take_result(cell, row->second);
+  }
+}
+
+void take_sweep(const fs::path& folder, ReportRuns& runs) {
+  const Json sweep = read_json(folder / "sweep.json");
+  if (!sweep.is_object()) return;
+  std::string name = text_at(sweep, "name");
+  if (name.empty()) name = folder.filename().string();  // as find_runs() names it
+  take_predictions(folder, name, runs);
+  for (ReportCell& cell : runs.cells)
+    if (cell.sweep == name) cell.held_to = text_at(sweep, "same_loss_as");
+  runs.name += (runs.name.empty() ? "" : ", ") + name;
+  if (runs.baseline.empty()) runs.baseline = text_at(sweep, "baseline");
+  if (runs.same_loss_as.empty()) runs.same_loss_as = text_at(sweep, "same_loss_as");
+  const auto ask = [&](const std::string& what, const std::string& text) {
+    if (!text.empty()) runs.asked.emplace_back(what, text);
+  };
+  ask("sweep", name);
+  ask("script", text_at(sweep, "script"));
+  std::vector<std::string> order;
+  if (sweep.contains("axes") && sweep["axes"].is_array()) {
+    for (const Json& axis : sweep["axes"]) {
+      const std::string key = text_at(axis, "key");
+      std::vector<std::string> values;
+      if (axis.is_object() && axis.contains("values") && axis["values"].is_array())
+        for (const Json& value : axis["values"]) values.push_back(text_of(value));
+      ask("over " + key,
+          fmt::format("{}: {}", plural(static_cast<std::int64_t>(values.size()), "value"),
+                      join(values)));
+      order.push_back(key);
+    }
+  }
+  std::stable_sort(runs.axes.begin(), runs.axes.end(), [&](const auto& a, const auto& b) {
+    return std::find(order.begin(), order.end(), a) < std::find(order.begin(), order.end(), b);
+  });
+  ask("baseline", text_at(sweep, "baseline"));
+  ask("loss held to that of", text_at(sweep, "same_loss_as"));
+  ask("begun", text_at(sweep, "created"));
+  if (!sweep.contains("cells") || !sweep["cells"].is_array()) return;
+  std::map<std::string, double> seconds;
+  for (const Json& cell : sweep["cells"])
+    if (const double took = number_at(cell, "seconds"); took > 0)
+      seconds[text_at(cell, "name")] = took;
+  for (ReportCell& cell : runs.cells) {
+    if (const auto took = seconds.find(cell.name); cell.sweep == name && took != seconds.end())
+      cell.seconds = took->second;
+  }
+}
+
+// Takes out of `given` the folders of sweeps that were predicted and never run: no list of cells,
+// and no run below them.
+std::vector<fs::path> predicted_alone(std::vector<fs::path>& given) {
+  std::vector<fs::path> predicted;
+  const auto alone = [](const fs::path& path) {
+    std::error_code error;
+    if (!fs::exists(path / predicted_file_name, error)) return false;
+    return std::distance(fs::directory_iterator(path, error), {}) == 1 &&
+           !predicted_rows(path).empty();
+  };
+  std::copy_if(given.begin(), given.end(), std::back_inserter(predicted), alone);
+  std::erase_if(given, alone);
+  return predicted;
+}
+
+// A predicted sweep of which nothing but the predictions is there.
+void add_predicted(const fs::path& folder, ReportRuns& runs) {
+  for (const Json& row : predicted_rows(folder)) {
+    RunEntry entry;
+    entry.name = text_at(row, "name");
+    entry.status = text_at(row, "status");
+    entry.reason = text_at(row, "reason");
+    entry.hash = text_at(row, "hash");
+    entry.sweep = text_at(row, "sweep");
+    if (entry.sweep.empty()) entry.sweep = folder.filename().string();
+    if (row.contains("values") && row["values"].is_object())
+      for (const auto& [key, value] : row["values"].items())
+        entry.values.emplace_back(key, text_of(value));
+    ReportCell cell = cell_of(entry, runs.axes);
+    take_result(cell, row);
+    cell.file = (folder / predicted_file_name).string();
+    runs.cells.push_back(std::move(cell));
+  }
+  const std::string& sweep = runs.cells.back().sweep;
+  runs.name += (runs.name.empty() ? "" : ", ") + sweep;
+  runs.asked.emplace_back("sweep", sweep);
+}
+
+// --- Runs by themselves: what tells them apart ---
+
+// The keys of plan and experiment whose values differ, at most `most`, the plan's mix apart.
+void name_differences(ReportRuns& runs, const std::vector<std::size_t>& which) {
+  constexpr std::size_t most = 4;
+  std::vector<std::map<std::string, std::string>> all;
+  std::map<std::string, std::set<std::string>> seen;
+  for (const std::size_t c : which) {
+    std::vector<std::pair<std::string, std::string>> flat;
+    flatten("", Json::parse(runs.cells[c].settings, nullptr, false), flat);
+    all.emplace_back(flat.begin(), flat.end());
+    for (const auto& [key, value] : flat) seen[key].insert(value);
+  }
+  std::vector<std::string> keys{"plan"};
+  for (const auto& [key, values] : seen) {
+    const bool plan = key == "plan" || key == "mix" || key == "ranks" || key == "schedule" ||
+                      key.starts_with("axes.") || key.starts_with("plan");
+    const bool differs =
+        values.size() > 1 || std::any_of(all.begin(), all.end(), [&key = key](const auto& one) {
+          return !one.empty() && one.count(key) == 0;
+        });
+    const auto longest = std::max_element(values.begin(), values.end(),
+                                          [](auto& a, auto& b) { return a.size() < b.size(); });
+    if (!plan && differs && longest->size() <= 40 && keys.size() <= most) keys.push_back(key);
+  }
+  for (const std::string& key : keys)
+    if (std::find(runs.axes.begin(), runs.axes.end(), key) == runs.axes.end())
+      runs.axes.push_back(key);
+  for (std::size_t i = 0; i < which.size(); ++i) {
+    ReportCell& cell = runs.cells[which[i]];
+    for (const std::string& key : keys) {
+      if (key == "plan") {
+        cell.values.emplace_back(key, cell.mix);
+      } else if (const auto found = all[i].find(key); found != all[i].end()) {
+        cell.values.emplace_back(key, found->second);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+ReportRuns find_report_runs(const std::vector<fs::path>& paths) {
+  std::vector<fs::path> given;
+  for (const fs::path& path : paths) {
+    const bool list = path.filename() == "sweep.json";
+    given.push_back(!list ? path : path.has_parent_path() ? path.parent_path() : fs::path("."));
+  }
+  const std::vector<fs::path> predicted = predicted_alone(given);
+  RunSet set;
+  if (!given.empty()) set = find_runs(given);
+  ReportRuns runs;
+  for (const RunEntry& entry : set.runs) runs.cells.push_back(cell_of(entry, runs.axes));
+  for (const fs::path& folder : predicted) add_predicted(folder, runs);
+  const bool sweep = std::any_of(runs.cells.begin(), runs.cells.end(),
+                                 [](const ReportCell& cell) { return !cell.sweep.empty(); });
+  const bool none = std::all_of(runs.cells.begin(), runs.cells.end(),
+                                [](const ReportCell& cell) { return cell.status == "unreadable"; });
+  if (!sweep && none) {
+    const ReportCell& first = runs.cells.front();
+    throw Error(Stage::options, "runs.unreadable", "",
+                fmt::format("{}: {}", first.file, first.reason),
+                "name a run file: what a script's `log` names");
+  }
+  for (const fs::path& folder : sweep_folders(given, set)) take_sweep(folder, runs);
+  for (ReportCell& cell : runs.cells) {
+    std::sort(cell.values.begin(), cell.values.end(), [&](const auto& a, const auto& b) {
+      const auto at = [&](const auto& one) {
+        return std::find(runs.axes.begin(), runs.axes.end(), one.first);
+      };
+      return at(a) < at(b);
+    });
+  }
+  std::vector<std::size_t> alone;
+  for (std::size_t c = 0; c < runs.cells.size(); ++c)
+    if (runs.cells[c].sweep.empty()) alone.push_back(c);
+  if (!alone.empty()) name_differences(runs, alone);
+  return runs;
+}
+
+}  // namespace mw

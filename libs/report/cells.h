@@ -1,0 +1,61 @@
+// What a report is about: the runs that files and folders name, each a cell with its numbers, and
+// what the sweep was that they are of.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/nearest_values.h"
+#include "record/run_facts.h"
+
+namespace mw {
+
+// One run, done or not. NaN: not known.
+struct ReportCell {
+  std::string name, status, reason, seed, hash, mix;
+  std::string sweep;  // its name; empty: of none
+  std::string file;   // the run file, or its folder
+  AxisValues values;  // of the sweep's axes, the seed's apart
+  std::string
+      settings;  // JSON: all that decides its numbers but the seed; those of repeats are equal
+  // Of `settings` what says how much work a token is: model, sequence, batch and data. Speeds are
+  // compared where these are equal. Empty: not known.
+  std::vector<std::pair<std::string, std::string>> work;
+  int ranks = 0;
+  double seconds = not_known;  // that the cell took, its process' start included
+  std::int64_t steps = 0;
+  double loss = not_known, held_out = not_known;  // the last ones; nats a token
+  MeasuredPair step_seconds, tokens_per_second, peak;
+  double mfu = not_known, bubble = not_known;         // 0..1
+  std::map<std::string, MeasuredPair> memory, bytes;  // as RunFacts has them
+  std::vector<std::pair<std::int64_t, double>> losses;
+  std::map<std::string, std::vector<std::pair<std::int64_t, double>>> series;
+  std::vector<std::pair<std::string, std::string>> machine;  // host, CPU, versions: name and text
+
+  // Whether its losses were held to another cell's, where that was asked for.
+  std::optional<bool> compared;
+  std::string held_to;  // the cell or value whose loss its sweep holds all others to; empty: none
+  bool fits = true;     // in memory, as predicted
+  int beside = 0;       // the most cells that ran at the same time
+
+  bool done() const { return status == "done"; }
+  bool measured() const { return steps > 0; }
+};
+
+struct ReportRuns {
+  std::string name;  // the sweep's; of runs by themselves empty
+  std::vector<std::pair<std::string, std::string>> asked;  // what was asked for, for people
+  std::vector<std::string> axes;       // whose values `values` has, in this order
+  std::string baseline, same_loss_as;  // names or values; empty: none
+  std::vector<ReportCell> cells;
+};
+
+// Each path is what record/run_set.h takes. Throws Error (options): see find_runs; and if there is
+// no sweep and no run that can be read.
+ReportRuns find_report_runs(const std::vector<std::filesystem::path>& paths);
+
+}  // namespace mw

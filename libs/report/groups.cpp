@@ -1,0 +1,327 @@
+// Puts repeats together, compares each group with its baseline, and finds the fastest and the edge
+// of speed against memory.
+#include "report/groups.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <set>
+
+#include "meshwright/engine/text.h"
+
+namespace mw {
+namespace {
+
+// A plan's text says by itself what it is.
+std::string joined_values(const ReportCell& cell, bool with_keys) {
+  std::vector<std::string> texts;
+  for (const auto& [key, value] : cell.values)
+    texts.push_back(with_keys && key != "plan" ? fmt::format("{}={}", key, value) : value);
+  return join(texts);
+}
+
+// Whether values by themselves do not say of what they are.
+bool axes_differ(const std::vector<ReportCell>& cells) {
+  std::set<std::vector<std::string>> seen;
+  for (const ReportCell& cell : cells) {
+    std::vector<std::string> keys;
+    for (const auto& [key, value] : cell.values) keys.push_back(key);
+    if (!keys.empty()) seen.insert(keys);
+  }
+  return seen.size() > 1;
+}
+
+// Where a sweep holds losses to a cell's, that cell and those that were compared with it.
+bool proven(const ReportCell& cell) {
+  if (cell.compared) return *cell.compared;
+  if (cell.held_to.empty() || cell.name == cell.held_to) return true;
+  return has_value(cell.values, cell.held_to);
+}
+
+GroupVerdict verdict_of(const ReportGroup& group, const std::vector<ReportCell>& cells) {
+  bool failed = false, unfinished = false, ran = false, predicted = false, unproven = false,
+       left = false;
+  for (const std::size_t c : group.cells) {
+    const ReportCell& cell = cells[c];
+    if (cell.status == "failed" || cell.status == "unreadable") {
+      failed = true;
+    } else if (cell.status == "done" || cell.status == "predicted") {
+      (cell.measured() ? ran : predicted) = true;
+      unproven = unproven || !proven(cell);
+      left = left || (!cell.measured() && !cell.fits);
+    } else if (cell.status != "skipped" && cell.status != "refused") {
+      unfinished = true;
+    }
+  }
+  if (failed) return GroupVerdict::failed;
+  if (unfinished) return GroupVerdict::unfinished;
+  if (ran) return unproven ? GroupVerdict::unproven : GroupVerdict::right;
+  return predicted && !left ? GroupVerdict::predicted : GroupVerdict::left_out;
+}
+
+void take_spreads(ReportGroup& group, const std::vector<ReportCell>& cells) {
+  const auto over = [&](const std::function<double(const ReportCell&)>& value, bool measured) {
+    std::vector<double> values;
+    for (const std::size_t c : group.cells)
+      if (!measured || cells[c].done()) values.push_back(value(cells[c]));
+    return spread_of(values);
+  };
+  using Cell = ReportCell;
+  group.tokens_per_second = over([](const Cell& c) { return c.tokens_per_second.measured; }, true);
+  group.step_seconds = over([](const Cell& c) { return c.step_seconds.measured; }, true);
+  group.peak = over([](const Cell& c) { return c.peak.measured; }, true);
+  group.mfu = over([](const Cell& c) { return c.mfu; }, true);
+  group.bubble = over([](const Cell& c) { return c.bubble; }, true);
+  group.loss = over([](const Cell& c) { return c.loss; }, true);
+  group.held_out = over([](const Cell& c) { return c.held_out; }, true);
+  group.predicted_tokens = over([](const Cell& c) { return c.tokens_per_second.predicted; }, false);
+  group.predicted_step = over([](const Cell& c) { return c.step_seconds.predicted; }, false);
+  group.predicted_peak = over([](const Cell& c) { return c.peak.predicted; }, false);
+  const auto parts = [&](std::map<std::string, MeasuredPair> Cell::*of, bool measured) {
+    std::map<std::string, Spread> all;
+    for (const std::size_t c : group.cells)
+      for (const auto& [name, pair] : cells[c].*of) all[name];
+    for (auto& [name, spread] : all) {
+      spread = over(
+          [&, &name = name](const Cell& c) {
+            const auto found = (c.*of).find(name);
+            if (found == (c.*of).end()) return not_known;
+            return measured ? found->second.measured : found->second.predicted;
+          },
+          measured);
+    }
+    std::erase_if(all, [](const auto& one) { return one.second.n == 0; });
+    return all;
+  };
+  group.memory = parts(&Cell::memory, true);
+  group.bytes = parts(&Cell::bytes, true);
+  group.predicted_memory = parts(&Cell::memory, false);
+  group.predicted_bytes = parts(&Cell::bytes, false);
+}
+
+// By its own name, by a value, or by the name, the mix or the hash of one of its cells.
+bool is_called(const ReportGroup& group, const std::string& name,
+               const std::vector<ReportCell>& cells) {
+  return group.name == name || has_value(group.values, name) ||
+         std::any_of(group.cells.begin(), group.cells.end(), [&](std::size_t c) {
+           return cells[c].name == name || cells[c].mix == name || cells[c].hash == name;
+         });
+}
+
+// Of the groups of the same work that the baseline names, those of the same sweep first.
+int baseline_of(const ReportGroup& group, const std::vector<ReportGroup>& groups,
+                const std::string& baseline, const std::vector<ReportCell>& cells) {
+  for (const bool same_sweep : {true, false}) {
+    std::vector<const AxisValues*> candidates;
+    for (const ReportGroup& other : groups) {
+      const bool fits = other.work == group.work && is_called(other, baseline, cells) &&
+                        (other.sweep == group.sweep || !same_sweep);
+      candidates.push_back(fits ? &other.values : nullptr);
+    }
+    const int found = nearest_values(group.values, candidates);
+    if (found >= 0) return found;
+  }
+  return -1;
+}
+
+using KindOfWork = std::vector<std::pair<std::string, std::string>>;
+
+void find_edge(std::vector<ReportGroup>& groups, GroupVerdict counted) {
+  std::vector<ReportGroup*> order;
+  for (ReportGroup& g : groups) {
+    if (g.verdict == counted && std::isfinite(g.speed()) && std::isfinite(g.memory_needed()))
+      order.push_back(&g);
+  }
+  std::stable_sort(order.begin(), order.end(), [](const ReportGroup* a, const ReportGroup* b) {
+    return std::pair(a->memory_needed(), -a->speed()) < std::pair(b->memory_needed(), -b->speed());
+  });
+  std::map<KindOfWork, double> best;
+  for (ReportGroup* g : order) {
+    if (g->speed() <= best[g->work]) continue;
+    g->on_edge = true;
+    best[g->work] = g->speed();
+  }
+}
+
+// 12,345; 1.23
+std::string grouped(double value) {
+  if (std::abs(value) < 1000) return fmt::format("{:.4g}", value);
+  std::string digits = fmt::format("{:.0f}", value);
+  for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3)
+    digits.insert(static_cast<std::size_t>(at), 1, ',');
+  return digits;
+}
+
+// Each kind of work has a fastest of its own; many are left to the table.
+std::string headline_of_kinds(const ReportGroups& found) {
+  std::string text = fmt::format(
+      "No one fastest: there are {} kinds of work (model, sequence, batch or data differ), and "
+      "tokens/s of one say nothing of another.",
+      found.kinds_of_work);
+  std::vector<std::string> names;
+  for (const ReportGroup& g : found.groups)
+    if (g.fastest) names.push_back(fmt::format("{}, {} tokens/s", g.name, grouped(g.speed())));
+  if (names.empty() || names.size() > 4) return text;
+  return text + (found.predicted ? " Predicted fastest of each: " : " The fastest of each: ") +
+         join(names, "; ") + ".";
+}
+
+std::string headline_of(const ReportRuns& runs, const ReportGroups& found) {
+  if (found.kinds_of_work > 1) return headline_of_kinds(found);
+  if (found.fastest < 0) {
+    const bool unproven =
+        std::any_of(found.groups.begin(), found.groups.end(),
+                    [](const ReportGroup& g) { return g.verdict == GroupVerdict::unproven; });
+    if (unproven)
+      return "No mix is known to be right: the losses of those that ran were not compared.";
+    if (runs.cells.empty()) return "There is no cell.";
+    const auto done = std::count_if(runs.cells.begin(), runs.cells.end(),
+                                    [](const ReportCell& cell) { return cell.done(); });
+    return fmt::format(
+        "No fastest mix to name yet: none has all its cells done and right ({} of {} cells are "
+        "done).",
+        done, runs.cells.size());
+  }
+  const ReportGroup& best = found.groups[static_cast<std::size_t>(found.fastest)];
+  const bool checked = !runs.same_loss_as.empty();
+  std::string text = found.predicted ? "Predicted fastest: "
+                     : checked       ? "Fastest right mix: "
+                                     : "Fastest mix: ";
+  text += fmt::format("{}, {} tokens/s", best.name, grouped(best.speed()));
+  if (best.tokens_per_second.n > 1) {
+    text += fmt::format(" ± {} (mean and s.d. of {} runs)",
+                        grouped(best.tokens_per_second.deviation), best.tokens_per_second.n);
+  }
+  if (best.baseline >= 0 && best.baseline != found.fastest && std::isfinite(best.delta)) {
+    const ReportGroup& base = found.groups[static_cast<std::size_t>(best.baseline)];
+    text += fmt::format(", {:+.1f} % against {}", 100 * best.delta, base.name);
+  }
+  text += ".";
+  if (found.predicted) return text + " Nothing was run.";
+  if (!checked && found.groups.size() > 1) text += " No loss was held to another's (same_loss_as).";
+  if (best.tokens_per_second.n == 1 && found.groups.size() > 1) {
+    text += " It ran once: its spread is not known, and differences of a few percent may be noise.";
+  }
+  // Speeds within a spread of each other decide nothing.
+  for (std::size_t g = 0; g < found.groups.size(); ++g) {
+    const ReportGroup& other = found.groups[g];
+    const double spread =
+        std::max(best.tokens_per_second.deviation, other.tokens_per_second.deviation);
+    if (static_cast<int>(g) == found.fastest || other.verdict != GroupVerdict::right) continue;
+    if (other.speed() < best.speed() - spread || !std::isfinite(spread)) continue;
+    return text + fmt::format(" {} is within one standard deviation of it.", other.name);
+  }
+  return text;
+}
+
+}  // namespace
+
+const char* name_of(GroupVerdict verdict) {
+  switch (verdict) {
+    case GroupVerdict::right:
+      return "right";
+    case GroupVerdict::unproven:
+      return "not compared";
+    case GroupVerdict::failed:
+      return "failed";
+    case GroupVerdict::unfinished:
+      return "unfinished";
+    case GroupVerdict::predicted:
+      return "predicted";
+    case GroupVerdict::left_out:
+      return "left out";
+  }
+  return "?";
+}
+
+ReportGroups group_cells(const ReportRuns& runs) {
+  ReportGroups found;
+  std::map<std::string, std::size_t> by_key;
+  const bool with_keys = axes_differ(runs.cells);
+  std::map<std::string, std::string> settings;  // of a sweep's cells with the same values
+  for (const ReportCell& cell : runs.cells)
+    if (!cell.sweep.empty() && !cell.settings.empty())
+      settings.emplace(cell.sweep + '\n' + joined_values(cell, true) + '\n', cell.settings);
+  // As a sweep's own table has it.
+  std::string baseline = runs.baseline.empty() ? runs.same_loss_as : runs.baseline;
+  for (std::size_t c = 0; c < runs.cells.size(); ++c) {
+    const ReportCell& cell = runs.cells[c];
+    // Of a sweep the values say what a cell is, also where it has not run.
+    const std::string values = joined_values(cell, with_keys);
+    const bool sweep = !cell.sweep.empty();
+    const std::string base = cell.sweep + '\n' + joined_values(cell, true) + '\n';
+    // A cell that failed before it ran belongs to its repeats.
+    const auto known = settings.find(base);
+    const std::string key =
+        base + (cell.settings.empty() && known != settings.end() ? known->second : cell.settings);
+    const auto [at, fresh] = by_key.emplace(key, found.groups.size());
+    if (fresh) {
+      ReportGroup& made = found.groups.emplace_back();
+      made.values = cell.values;
+      made.sweep = cell.sweep;
+      made.name = values.empty() ? cell.name : values;
+      if (!sweep && !cell.name.empty() && runs.cells.size() > 1) made.name = cell.name;
+    } else if (!sweep && found.groups[at->second].name != cell.name && !values.empty()) {
+      found.groups[at->second].name = values;  // repeats with names of their own
+    }
+    if (found.groups[at->second].work.empty()) found.groups[at->second].work = cell.work;
+    found.groups[at->second].cells.push_back(c);
+    found.of_cell.push_back(static_cast<int>(at->second));
+  }
+  // Runs by themselves may share a name: then what differs, or the file, tells them apart.
+  std::map<std::string, int> names;
+  for (const ReportGroup& g : found.groups) ++names[g.name];
+  std::map<std::string, int> longer;
+  for (ReportGroup& g : found.groups) {
+    if (names[g.name] == 1) continue;
+    const std::string values = joined_values(runs.cells[g.cells.front()], with_keys);
+    if (!g.sweep.empty()) g.name = g.sweep + ": " + g.name;
+    if (g.sweep.empty() && values != g.name && !values.empty()) g.name += " (" + values + ")";
+    ++longer[g.name];
+  }
+  for (ReportGroup& g : found.groups)
+    if (longer[g.name] > 1) g.name += " (" + runs.cells[g.cells.front()].file + ")";
+
+  if (baseline.empty() && !runs.name.empty() && !found.groups.empty())
+    baseline = found.groups.front().name;
+
+  bool measured = false;
+  for (ReportGroup& g : found.groups) {
+    g.verdict = verdict_of(g, runs.cells);
+    take_spreads(g, runs.cells);
+    measured = measured || g.tokens_per_second.n > 0;
+  }
+  found.predicted = !measured;
+  for (ReportGroup& g : found.groups) {
+    if (!baseline.empty()) g.baseline = baseline_of(g, found.groups, baseline, runs.cells);
+    if (g.baseline >= 0) {
+      const ReportGroup& base = found.groups[static_cast<std::size_t>(g.baseline)];
+      const bool both = (g.tokens_per_second.n > 0) == (base.tokens_per_second.n > 0);
+      if (both && base.speed() > 0) g.delta = g.speed() / base.speed() - 1;
+    }
+  }
+  const GroupVerdict counted = found.predicted ? GroupVerdict::predicted : GroupVerdict::right;
+  find_edge(found.groups, counted);
+  std::map<KindOfWork, std::vector<int>> kinds;
+  for (std::size_t g = 0; g < found.groups.size(); ++g)
+    if (std::isfinite(found.groups[g].speed()))
+      kinds[found.groups[g].work].push_back(static_cast<int>(g));
+  found.kinds_of_work = static_cast<int>(kinds.size());
+  for (const auto& [work, members] : kinds) {
+    int best = -1;
+    for (const int g : members) {
+      const ReportGroup& one = found.groups[static_cast<std::size_t>(g)];
+      if (one.verdict != counted) continue;
+      if (best < 0 || one.speed() > found.groups[static_cast<std::size_t>(best)].speed()) best = g;
+    }
+    if (best < 0 || (kinds.size() > 1 && members.size() < 2)) continue;  // alone: no race
+    found.groups[static_cast<std::size_t>(best)].fastest = true;
+    if (kinds.size() == 1) found.fastest = best;
+  }
+  found.headline = headline_of(runs, found);
+  return found;
+}
+
+}  // namespace mw

@@ -1,0 +1,59 @@
+// Cells that differ in their seed alone are one row of a report: a mix under a policy, with the
+// mean over its runs and their spread. Says which row is the fastest that is right.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/spread.h"
+#include "report/cells.h"
+
+namespace mw {
+
+enum class GroupVerdict {
+  right,       // every cell was done, and where losses were held to another's, they passed
+  unproven,    // every cell was done, but the loss of one was held to nothing
+  failed,      // a cell failed: its mix is not right, however fast it is
+  unfinished,  // a cell is queued, running or was interrupted
+  predicted,   // nothing was run
+  left_out,    // skipped, refused, or predicted not to fit in memory
+};
+const char* name_of(GroupVerdict verdict);
+
+struct ReportGroup {
+  std::string name;
+  AxisValues values;               // as ReportCell has them
+  std::vector<std::size_t> cells;  // indices
+  GroupVerdict verdict = GroupVerdict::left_out;
+  // Over the runs that were done.
+  Spread tokens_per_second, step_seconds, peak, mfu, bubble, loss, held_out;
+  std::map<std::string, Spread> memory, bytes;
+  Spread predicted_tokens, predicted_step, predicted_peak;
+  std::map<std::string, Spread> predicted_memory, predicted_bytes;
+  int baseline = -1;         // the group that it is compared with; -1: none
+  double delta = not_known;  // of tokens a second: 0.1 is 10 % more than the baseline's
+  bool on_edge = false;      // no right group of its work is faster with as little memory
+  bool fastest = false;      // of those with its work, where there are others
+  std::string sweep;         // as ReportCell has it
+  std::vector<std::pair<std::string, std::string>> work;  // likewise; only equals are compared
+
+  // What it is ranked by: measured, or predicted where nothing was run.
+  double speed() const {
+    return tokens_per_second.n > 0 ? tokens_per_second.mean : predicted_tokens.mean;
+  }
+  double memory_needed() const { return peak.n > 0 ? peak.mean : predicted_peak.mean; }
+};
+
+struct ReportGroups {
+  std::vector<ReportGroup> groups;  // in the order of their first cells
+  std::vector<int> of_cell;
+  bool predicted = false;  // nothing was run: all speeds are predictions
+  int kinds_of_work = 0;   // of the groups whose speed is known
+  int fastest = -1;        // of the right (or predicted) ones; -1: none, or several kinds of work
+  std::string headline;    // who is fastest, with its numbers, in a sentence
+};
+ReportGroups group_cells(const ReportRuns& runs);
+
+}  // namespace mw

@@ -1,0 +1,124 @@
+// Puts the page's template, its scripts, Chart.js and the data together to one HTML file.
+#include "report/page.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include "common/markup.h"
+#include "common/whole_file.h"
+#include "meshwright/engine/new_file.h"
+#include "meshwright/engine/share.h"
+#include "meshwright/engine/text.h"
+#include "meshwright/error.h"
+
+namespace mw {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* first_lines = "<!doctype html>\n<!-- meshwright.page/1";
+
+std::string part(const std::string& name) {
+  const fs::path share = share_folder();
+  const fs::path path = name == "chart.min.js" ? share / name : share / "page" / name;
+  std::optional<std::string> text = whole_file(path);
+  if (text && !text->empty()) return *std::move(text);
+  throw Error(Stage::environment, "page.part", "",
+              fmt::format("a part of the reports' page is missing: {}", path.string()),
+              "build or install the program anew; Chart.js is Debian's libjs-chart.js");
+}
+
+// No "<" is left, so nothing in it ends the element that holds it or begins a comment.
+std::string script_json(const Json& data) {
+  const std::string text = data.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string out;
+  out.reserve(text.size());
+  for (const char c : text) {
+    if (c == '<') {
+      out += "\\u003c";
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+bool is_page(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string head(std::string(first_lines).size(), '\0');
+  file.read(head.data(), static_cast<std::streamsize>(head.size()));
+  return file.gcount() == static_cast<std::streamsize>(head.size()) && head == first_lines;
+}
+
+Error cannot_write(const std::string& asked_by, const std::string& path, const std::string& why,
+                   const std::string& hint) {
+  return {Stage::options, "file.write", "", fmt::format("{} {}: {}", asked_by, path, why), hint};
+}
+
+}  // namespace
+
+std::string html_page(const std::string& title, const Json& data) {
+  const std::string page = part("page.html");
+  std::string out;
+  std::size_t at = 0;
+  for (;;) {
+    const std::size_t begin = page.find("{{", at), end = page.find("}}", begin);
+    if (begin == std::string::npos || end == std::string::npos) break;
+    out.append(page, at, begin - at);
+    const std::string name = page.substr(begin + 2, end - begin - 2);
+    if (name == "title") {
+      out += escaped(readable(title));
+    } else if (name == "data") {
+      out += script_json(data);
+    } else {
+      out += part(name);
+    }
+    at = end + 2;
+  }
+  return out.append(page, at, std::string::npos);
+}
+
+void write_page(const std::string& asked_by, const std::string& path, const std::string& html) {
+  const char* hint = "name a file in a folder that you may write to";
+  std::error_code error;
+  if (fs::is_directory(path, error) || path.empty() || path.ends_with('/'))
+    throw cannot_write(asked_by, path, "that is a folder", "name a file, such as report.html");
+  if (fs::exists(path, error) && !fs::is_regular_file(path, error))
+    throw cannot_write(asked_by, path, "that is no file", "name a file, such as report.html");
+  if (fs::exists(path, error) && !is_page(path)) {
+    throw Error(Stage::options, "page.foreign", "",
+                fmt::format("{} {}: it is there, and it is no page of meshwright", asked_by, path),
+                "name another file; a page that is there is replaced");
+  }
+  const fs::path file(path);
+  if (file.has_parent_path()) fs::create_directories(file.parent_path(), error);
+  if (const int reason = replace_whole(file, html); reason != 0) {
+    throw cannot_write(asked_by, path,
+                       "cannot write it: " + std::generic_category().message(reason), hint);
+  }
+}
+
+Json page_number(double value) {
+  if (!std::isfinite(value)) return {};
+  if (value == std::floor(value) && std::abs(value) < 1e15) return static_cast<std::int64_t>(value);
+  return std::strtod(fmt::format("{:.6g}", value).c_str(), nullptr);
+}
+
+std::string page_text(const std::string& text, std::size_t most) {
+  const std::size_t have = display_width(text);
+  if (have <= most) return readable(text);
+  std::size_t at = 0;
+  for (std::size_t seen = 0; at < text.size(); ++at) {
+    const bool begins = (static_cast<unsigned char>(text[at]) & 0xc0) != 0x80;
+    if (begins && seen++ == most) break;
+  }
+  return fmt::format("{} … ({} characters)", readable(text.substr(0, at)), have);
+}
+
+}  // namespace mw

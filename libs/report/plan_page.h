@@ -1,0 +1,20 @@
+// `plan --html`: plans as a page. The mesh and who holds what, the rules, the step's timeline on
+// all stages, memory over time, and what is sent.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "meshwright/engine/plan.h"
+#include "meshwright/json.h"
+#include "predict/prediction.h"
+
+namespace mw {
+
+// What the page shows of one plan and its prediction. `memory_limit`: of a rank, bytes; 0: none.
+Json plan_page_data(const Plan& plan, const Prediction& prediction, std::int64_t memory_limit);
+
+// One page for the plans of a script, in their order.
+std::string plans_html(const std::string& script, std::vector<Json> plans);
+
+}  // namespace mw

@@ -1,0 +1,321 @@
+// The closed form that a search prices candidates by.
+#include "search/price.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "predict/network.h"
+
+namespace mw {
+namespace {
+
+// Of a layer's last backward, the share beside which its reductions run: a guess, as each bucket
+// waits for its last gradient, and buckets are small against a layer's parameters.
+constexpr double beside_backward = 0.9;
+
+}  // namespace
+
+ClosedForm::ClosedForm(const SearchRequest& request)
+    : request_(request),
+      layers_(static_cast<double>(request.base.plan->graph->layers)),
+      stragglers_(request.machine->stragglers(request.ranks)),
+      kept_(static_cast<double>(request.machine->kept_by_libraries())),
+      batch_(request.base.plan->request.batch),
+      one_stage_{moments_of_one(request.base.plan->graph->layers, 1),
+                 moments_of_one(request.base.plan->graph->layers, 2)} {}
+
+double ClosedForm::send(const SentProbe& sent, const SearchCandidate& candidate) const {
+  const Cluster& cluster = request_.machine->cluster();
+  const double bytes = sent.bytes * static_cast<double>(candidate.microbatch);
+  const int next = request_.ranks / candidate.stages;
+  if (!request_.machine->stack().scattered_sends || !sent.whole || sent.ranks < 2)
+    return send_seconds(cluster, bytes, 0, next);
+  std::vector<int> ranks;
+  for (int r = 0; r < sent.ranks; ++r) ranks.push_back(r);
+  return send_seconds(cluster, bytes / sent.ranks, 0, next) +
+         collective_seconds(cluster, Collective::all_gather, bytes, place(cluster, ranks), {});
+}
+
+namespace {
+
+// Transfers beside the works of layers, of which a run of a segment has so many: gathers that begin
+// a layer ahead, sums that are awaited a layer later. The first gather and the last sum of a run
+// are waited for. The others slow the layer's work, and keep its own transfers waiting, as those of
+// one link go one after the other; or the layer waits for them. A gather may wait itself for what
+// it sends to come from host memory. A layer's sums are begun before the next gather is, and go
+// while its copy comes; with more layers gathered ahead they would wait behind it.
+struct Beside {
+  double own = 0, each = 0;  // seconds of all layers in one run less `each`, and of each run
+
+  // `layer`: seconds of a layer's work; `free`: ... before its first transfer on each link; `copy`:
+  // ... from host memory, of what it gathers, and `fetched`: ... of activations.
+  void add(const PerLink& moves, const PerLink* more, double layer, const ByLink& free,
+           double layers, const ByLink& slows, double copy = 0, double fetched = 0) {
+    const double there = copy > 0 ? copy + fetched : 0;  // one after the other
+    double late = 0, longest = there, all = 0, slowed = 0;
+    for (std::size_t link = 0; link < free.size(); ++link) {
+      const double gather = moves[link].layer;
+      const double seconds = gather + (more == nullptr ? 0 : (*more)[link].layer);
+      if (seconds <= 0) continue;
+      late = std::max(late, std::min(seconds, there + seconds - free[link]));
+      longest = std::max({longest, there + gather, seconds});  // sums go while copies come
+      all += seconds;
+      slowed += slows[link] * seconds;
+    }
+    if (all > layer) slowed *= layer / all;
+    const double longer = std::max(late + slowed, longest - layer);
+    own += layers * longer;
+    each += copy + all - longer;
+  }
+  // Of an end of the model, half of what both have: waited for, or beside a layer's work.
+  void add_end(const PerLink& moves, double beside, double copy = 0) {
+    for (const PerLayer& link : moves) {
+      if (link.ends > 0) own += std::max(0.0, (copy + link.ends) / 2 - beside);
+    }
+  }
+};
+
+}  // namespace
+
+ClosedForm::Works ClosedForm::works(const WorkTerms& work, const DataTerms& data, double layers,
+                                    Ends ends) const {
+  const auto seconds = [&](const PerLayer& terms) {
+    return terms.layer * layers + (ends.last ? terms.ends : 0);
+  };
+  constexpr double none = std::numeric_limits<double>::infinity();
+  const ByLink no_transfers = {none, none};
+  const auto runs = [](double own, const Beside& beside) {
+    return Runs{own + beside.own, beside.each};
+  };
+  Works found;
+  const auto copies = [&](Runs& of, const PerLayer& waits, double share) {
+    of.own += share * (waits.layer * layers - (ends.last ? waits.ends : 0));
+    of.each += share * waits.ends;
+  };
+  const double own_forward = data.own_forward.at(layers),
+               own_backward = data.own_backward.at(layers);
+  Beside forward;
+  forward.add(data.gather_forward, nullptr, work.forward.layer + work.forward_copies.layer,
+              work.forward_free, layers, data.slows, data.copy_forward.layer);
+  if (ends.first) forward.add_end(data.gather_forward, 0, data.copy_forward.ends);
+  if (ends.last) forward.add_end(data.gather_forward, work.forward.layer, data.copy_forward.ends);
+  found.forward = runs(seconds(work.forward) + own_forward, forward);
+  copies(found.forward, work.forward_copies, 1);
+  Beside backward;
+  const double waits = work.backward_copies.layer;
+  backward.add(data.gather_backward, &data.scatter, work.backward.layer + waits, work.backward_free,
+               layers, data.slows, data.copy_backward.layer, work.fetched);
+  if (ends.first) backward.add_end(data.scatter, 0);
+  if (ends.last) backward.add_end(data.scatter, work.backward.layer);
+  found.backward = runs(seconds(work.backward) + own_backward, backward);
+  copies(found.backward, work.backward_copies, 1);
+  // What ran beside the gradients of weights has nothing beside it where these wait.
+  const double weights = seconds(work.weights), hidden = seconds(work.hidden);
+  const double layer = work.backward.layer - work.weights.layer + work.hidden.layer;
+  Beside dgrad, wgrad;
+  dgrad.add(data.gather_backward, nullptr, layer + work.dgrad_copies * waits, work.backward_free,
+            layers, data.slows, data.copy_backward.layer, work.dgrad_copies * work.fetched);
+  found.dgrad = runs(seconds(work.backward) - weights + hidden + own_backward, dgrad);
+  wgrad.add(data.scatter, nullptr, work.weights.layer + work.wgrad_copies * waits, no_transfers,
+            layers, data.slows);
+  if (ends.first) wgrad.add_end(data.scatter, 0);
+  if (ends.last) wgrad.add_end(data.scatter, work.weights.layer);
+  found.wgrad = runs(weights, wgrad);
+  copies(found.dgrad, work.backward_copies, work.dgrad_copies);
+  copies(found.wgrad, work.backward_copies, work.wgrad_copies);
+  return found;
+}
+
+ClosedForm::Bytes ClosedForm::bytes(const WorkTerms& work, const DataTerms& data, double sent,
+                                    bool staged) const {
+  // One stage has what both ends share (a tied embedding) once.
+  const double on_last = staged ? data.on_last : 1 - data.on_first;
+  Bytes found;
+  found.set(Counted::layers, data.lasting.layer + data.held_layer);
+  found.set(Counted::first_end, (data.lasting.ends + data.held_ends) * data.on_first);
+  found.set(Counted::last_end, (data.lasting.ends + data.held_ends) * data.on_last);
+  found.set(Counted::both_ends, data.lasting.ends + data.held_ends);
+  found.set(Counted::arriving, data.arriving.layer);
+  found.set(Counted::arriving_first, data.arriving.ends * data.on_first);
+  found.set(Counted::arriving_last, data.arriving.ends * on_last);
+  // What the loss reads is what a chunk without it sends.
+  const double first = std::max(0.0, work.before_loss - sent);
+  found.set(Counted::kept, work.held.layer);
+  found.set(Counted::kept_first, first);
+  found.set(Counted::kept_last, std::max(0.0, work.held.ends - first));
+  found.set(Counted::waiting, work.waiting.layer);
+  found.set(Counted::waiting_last, work.waiting.ends);
+  found.set(Counted::sent, sent);
+  found.set(Counted::pending, data.pending.layer);
+  found.set(Counted::pending_first, data.pending.ends * data.on_first);
+  found.set(Counted::pending_last, data.pending.ends * on_last);
+  const auto turns = [&](Work one, double comes, double arrives, double goes) {
+    for (const bool last : {false, true}) {
+      found.turning[kind_of(one, last)] = std::max(0.0, comes - goes);
+      found.reducing[kind_of(one, last)] = std::max(0.0, arrives - goes);
+    }
+  };
+  turns(Work::backward, data.pending.layer, data.arriving.layer, work.held.layer);
+  turns(Work::dgrad, work.waiting.layer, 0, work.held.layer);
+  turns(Work::wgrad, data.pending.layer, data.arriving.layer, work.waiting.layer);
+  // The gradient that it received is among what a stage holds, and among what the probe found.
+  const double back = std::max(0.0, work.in_backward - first - sent);
+  const double loss = found[Counted::kept_last];
+  const double loss_back = std::max(work.in_loss_back, work.in_backward - first - loss);
+  found.works[kind_of(Work::forward, false)] = work.in_forward + data.in_forward;
+  found.works[kind_of(Work::forward, true)] =
+      std::max(work.in_loss, work.in_forward + work.before_loss - work.held.ends) + data.in_forward;
+  for (const Work one : {Work::backward, Work::dgrad}) {
+    found.works[kind_of(one, false)] = back + data.in_backward;
+    found.works[kind_of(one, true)] = std::max(0.0, loss_back) + data.in_backward;
+  }
+  for (const bool last : {false, true}) found.works[kind_of(Work::wgrad, last)] = data.in_backward;
+  found.works[work_of_end] = data.in_end;
+  return found;
+}
+
+// `more`: times the microbatches that the order was timed with, where it holds all of them.
+void ClosedForm::fill(const Moments& moments, bool all_held, double more, bool sends_all,
+                      bool assumed, SearchCandidate& c) const {
+  Bytes of = bytes_;
+  const auto level_of = [&](const Moment& moment) {
+    std::array<float, 4> sums{};  // side by side
+    for (std::size_t k = 0; k < counted_padded; k += sums.size()) {
+      for (std::size_t lane = 0; lane < sums.size(); ++lane)
+        sums[lane] += moment.counts[k + lane] * of.each[k + lane];
+    }
+    return sums[0] + sums[1] + (sums[2] + sums[3]);
+  };
+  float most = 0, least = 0, sure = 0;
+  if (assumed) {
+    for (const Moment& moment : moments.sure) sure = std::max(sure, level_of(moment));
+  }
+  if (all_held) {
+    for (const Counted what : {Counted::kept, Counted::kept_first, Counted::kept_last,
+                               Counted::waiting, Counted::waiting_last})
+      of.set(what, of[what] * more);
+    if (sends_all) of.set(Counted::sent, of[Counted::sent] * more);
+  }
+  for (const Moment& moment : by_chunk_ ? moments.by_chunk : moments.usual) {
+    const float level = level_of(moment);
+    const std::size_t w = moment.work;
+    least = std::max(least, level);
+    most = std::max(most, level + of.works[w] + moment[Counted::turning] * of.turning[w] +
+                              moment[Counted::reducing] * of.reducing[w]);
+  }
+  c.bytes = kept_ + most;
+  // Shards are rounded, and so are these sums.
+  c.least = (kept_ + (assumed ? sure : least)) * (1 - 1e-5);
+}
+
+// Adjacent ranks share a node: those of one stage, or of several, of which the first holds most and
+// the last least of layers and microbatches, and what lies between them on a line. The model's ends
+// are on the first and the last stage alone, which may be one.
+double ClosedForm::host(const OrderTerms* order, const SearchCandidate& c) const {
+  if (!host_.any()) return 0;
+  const double on_node = std::min(request_.machine->host().ranks, request_.ranks);
+  if (order == nullptr) return on_node * (host_.first + host_.ends + host_.kept + host_.made);
+  const double more = order->holds_all ? microbatches_ / order->microbatches : 1;
+  const auto kept = [&](const std::vector<OrderTerms::Held>& held) {
+    double most = 0;
+    for (const OrderTerms::Held& one : held)
+      most = std::max(most, one.kept * host_.kept + one.waiting * host_.waiting);
+    return most * more;
+  };
+  const double first = host_.first + kept(order->most), last = host_.last + kept(order->last);
+  const double stages =
+      std::clamp(on_node * c.stages / request_.ranks, 1.0, static_cast<double>(c.stages));
+  const double beyond = (stages - 1) / 2 / (c.stages - 1);  // of the way, their mean
+  const double some = order->folded       ? 1
+                      : stages < c.stages ? std::max(on_first_, on_last_)
+                                          : on_first_ + on_last_;
+  const double ends = host_.ends * some / stages + order->first.kept * more * host_.made / stages;
+  return on_node * (std::max(first, last) - beyond * std::abs(first - last) + ends);
+}
+
+void ClosedForm::take(const WorkTerms& work, const DataTerms& data, const SentProbe* sent,
+                      const SearchCandidate& c) {
+  const std::int64_t microbatches = batch_ / c.split.ways / c.microbatch;
+  microbatches_ = static_cast<double>(microbatches);
+  const bool staged = c.stages > 1;
+  const double mean = layers_ / c.stages, most = std::ceil(mean), least = std::floor(mean);
+  most_ = works(work, data, most, {true, !staged});
+  Beside reduce;
+  reduce.add(data.reduce, nullptr, beside_backward * work.backward.layer, work.backward_free, most,
+             data.slows);
+  reduce.add_end(data.reduce, work.backward.layer);
+  end_ = data.after.layer * most + data.after.ends;
+  slows_ = 0;
+  turns_ = {};
+  if (data.by_chunk && staged) {
+    turns_ = {true, 0, reduce.own + reduce.each, data.own_last.at(most)};
+    for (std::size_t link = 0; link < data.reduce.size(); ++link) {
+      turns_.all += data.reduce[link].layer * most;
+      slows_ += data.slows[link] * data.reduce[link].layer * most;
+    }
+    if (turns_.all > 0) slows_ /= turns_.all;
+  } else {
+    end_ += reduce.own + reduce.each + data.own_last.at(most);
+  }
+  on_first_ = data.on_first;
+  on_last_ = data.on_last;
+  host_ = {data.host.layer * most,
+           data.host.layer * least,
+           data.host.ends,
+           work.host.layer * layers_ / c.stages,
+           work.host_waiting.layer * layers_ / c.stages,
+           work.host.ends};
+  by_chunk_ = data.by_chunk;
+  bytes_ = bytes(work, data, staged ? sent->bytes * static_cast<double>(c.microbatch) : 0, staged);
+  if (!staged) return;
+  last_ = works(work, data, least, {false, true});
+  usual_ = works(work, data, mean, {});
+  sent_ = send(*sent, c);
+}
+
+// Those of the last chunk are waited for; of each one before, what the works of a turn do not hide,
+// and what it slows them.
+double ClosedForm::turning(const OrderTerms& order, int chunks, double busy) const {
+  const bool again = order.turns > chunks;  // the more the more microbatches there are
+  const double turns = order.turns * (again ? microbatches_ / order.microbatches : 1);
+  const double one = turns_.all / chunks, hides = microbatches_ * busy / turns;
+  const double longer = std::max(slows_ * std::min(one, hides), one - hides);
+  return turns_.late / chunks + (turns - 1) * longer + turns_.own * turns / chunks;
+}
+
+void ClosedForm::price(const OrderTerms* order, int chunks, SearchCandidate& c) const {
+  c.host = host(order, c);
+  if (order == nullptr) {
+    const double one = most_.forward.at(1) + most_.backward.at(1);
+    c.seconds = (microbatches_ * one + end_) * stragglers_;
+    fill(one_stage_[microbatches_ > 1 ? 1 : 0], false, 1, false, false, c);
+    return;
+  }
+  const double parted = order->parted;
+  const auto busy = [&](const Works& works) {
+    double seconds = works.forward.at(chunks);
+    if (parted < 1) seconds += (1 - parted) * works.backward.at(chunks);
+    if (parted > 0) seconds += parted * (works.dgrad.at(chunks) + works.wgrad.at(chunks));
+    return seconds;
+  };
+  const double most = busy(most_), last = busy(last_), usual = busy(usual_);
+  double bubble = 0;
+  for (const OrderTerms::Way& way : order->ways) {
+    bubble = std::max(bubble, way.forward * usual_.forward.at(chunks) +
+                                  way.backward * usual_.backward.at(chunks) +
+                                  way.dgrad * usual_.dgrad.at(chunks) +
+                                  way.wgrad * usual_.wgrad.at(chunks));
+  }
+  // The last stage, which is slower, is part of it.
+  bubble *= 1 + std::max(0.0, last - most) / (c.stages * usual);
+  double step =
+      microbatches_ * std::max(most, last) + bubble + end_ + 2 * (c.stages * chunks - 1) * sent_;
+  if (turns_.any) step += turning(*order, chunks, most);
+  if (request_.machine->stages_wait()) step += 2 * microbatches_ * chunks * sent_;
+  c.seconds = step * stragglers_;
+  fill(order->moments, order->holds_all, microbatches_ / order->microbatches, chunks == 1,
+       order->assumed, c);
+}
+
+}  // namespace mw

@@ -1,0 +1,287 @@
+// Resolves plans of few layers for a search, each once, and reads off what they send and hold.
+#include "search/probe.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "meshwright/engine/footprint.h"
+#include "meshwright/engine/interrupt.h"
+#include "meshwright/engine/memory.h"
+#include "meshwright/engine/rank_view.h"
+#include "meshwright/engine/work.h"
+#include "predict/network.h"
+
+namespace mw {
+
+std::vector<StrategyChoice> choices_of(const SearchRequest& request, const Json& entries,
+                                       std::map<Json, StrategyChoice>& made) {
+  std::vector<StrategyChoice> choices;
+  for (const Json& entry : entries) {
+    auto found = made.find(entry);
+    if (found == made.end()) found = made.emplace(entry, request.base.make_strategy(entry)).first;
+    choices.push_back(found->second);
+  }
+  return choices;
+}
+
+namespace {
+
+// How the parameters of a plan lie: what decides what the data's ranks do with them.
+std::string parameters_text(const Plan& plan) {
+  const Program& program = plan.programs.front();
+  std::string text;
+  for (const Atom& atom : plan.mesh.atoms()) text += fmt::format("{} ", atom.ways);
+  const auto add = [&](const std::vector<int>& atoms) {
+    for (const int atom : atoms) text += fmt::format(",{}", atom);
+  };
+  const Coordinates first = program.first();
+  for (const Bucket& bucket : program.buckets) {
+    text += fmt::format("/{} {} ", bucket.expert_load ? 1 : 0, bucket.matrix ? 1 : 0);
+    add(bucket.reduce);
+    for (const int p : bucket.parameters) {
+      const ProgramParameter& parameter = program.parameters[p];
+      text += fmt::format(";{} {}", parameter.value,
+                          program.local_bytes(program.slots[parameter.slot], first));
+      for (std::size_t a = 0; a < parameter.stored.size(); ++a) {
+        if (parameter.stored[a].is_shard()) text += fmt::format(" {}", a);
+      }
+    }
+  }
+  return text;
+}
+
+// Plans of few ranks would have more of what a node's links to its host carry together.
+ClusterMachine shared_by(const ClusterMachine& machine, int ranks) {
+  Cluster cluster = machine.cluster();
+  if (cluster.host_node_link > 0) {
+    const double bytes = cluster.host_link;  // for a second
+    cluster.host_link =
+        bytes / host_copy_seconds(cluster, bytes, std::min(ranks, cluster.node.devices));
+    cluster.host_node_link = 0;
+  }
+  return {std::move(cluster), machine.stack()};
+}
+
+}  // namespace
+
+SearchProbes::SearchProbes(const SearchRequest& request, const SearchSpace& space)
+    : request_(request), space_(space), machine_(shared_by(*request.machine, request.ranks)) {
+  choose_layers();
+}
+
+std::shared_ptr<const Model> SearchProbes::model_with(std::int64_t layers) {
+  const auto found = models_.find(layers);
+  if (found != models_.end()) return found->second;
+  std::shared_ptr<const Model> model;
+  if (layers == request_.base.plan->graph->layers) {
+    model = request_.base.plan->request.model;
+  } else if (request_.with_layers) {
+    model = request_.with_layers(layers);
+  }
+  return models_[layers] = model;
+}
+
+// The fewest layers that the model takes (all that are unlike the others among them), one more, and
+// two more than that: what a layer adds is the difference.
+void SearchProbes::choose_layers() {
+  const std::int64_t all = request_.base.plan->graph->layers;
+  std::int64_t fewest = 1;
+  while (fewest + 3 < all && fewest <= 8 && !model_with(fewest)) ++fewest;
+  if (fewest + 3 < all && model_with(fewest) && model_with(fewest + 1) && model_with(fewest + 3)) {
+    layers_ = {fewest + 1, fewest + 3};
+  } else {
+    layers_ = {all, all};
+  }
+}
+
+int SearchProbes::policies() const {
+  return static_cast<int>(request_.recompute.size() * request_.offload.size());
+}
+const RecomputeChoice& SearchProbes::recompute_of(int policy) const {
+  return request_.recompute.at(static_cast<std::size_t>(policy) / request_.offload.size());
+}
+const OffloadChoice& SearchProbes::offload_of(int policy) const {
+  return request_.offload.at(static_cast<std::size_t>(policy) % request_.offload.size());
+}
+
+// Policies that look at bytes may choose otherwise for another microbatch.
+bool SearchProbes::same_for_all_sizes(int policy) const {
+  using Of = RecomputePolicy::Kind;
+  const Of kind = recompute_of(policy).policy.kind;
+  const OffloadPolicy& away = offload_of(policy).policy;
+  return (kind == Of::none || kind == Of::selective || kind == Of::full || kind == Of::ops) &&
+         (away.kind == OffloadPolicy::Kind::none || away.kind == OffloadPolicy::Kind::full) &&
+         away.least <= 1;
+}
+
+std::shared_ptr<const Plan> SearchProbes::make(const PlanRequest& request) {
+  throw_if_stopped();
+  ++plans_;
+  Problems problems;
+  try {
+    auto plan = make_plan(request, problems);
+    if (plan) check_placed(*plan, *request_.machine, problems);
+    if (plan && problems.empty()) return plan;
+    refused(problems.list());
+  } catch (const Stopped&) {
+    throw;
+  } catch (const Error& error) {  // of a strategy's own
+    refused(error.problems());
+  }
+  return nullptr;
+}
+
+void SearchProbes::refused(const std::vector<Problem>& problems) {
+  if (!refusal_ && !problems.empty()) refusal_ = problems.front();
+}
+
+std::shared_ptr<const Plan> SearchProbes::plan(const Asked& asked) {
+  if (asked.inner != kept_of_) kept_.clear();
+  kept_of_ = asked.inner;
+  if (const auto known = kept_.find(asked); known != kept_.end()) return known->second;
+  PlanRequest probe = request_.base.plan->request;
+  probe.model = model_with(asked.layers);
+  const DataSide* side = asked.data >= 0 ? &space_.data.at(asked.data) : nullptr;
+  try {
+    probe.strategies = choices_of(
+        request_,
+        entries_of(nullptr, 1, side, {asked.ways, asked.groups}, space_.inner.at(asked.inner)),
+        choices_);
+  } catch (const Error& error) {  // these ways are none of its
+    refused(error.problems());
+    return kept_[asked] = nullptr;
+  }
+  // Two microbatches: gradients are added up, and the last one differs.
+  probe.batch = 2 * asked.microbatch * asked.ways;
+  probe.microbatch = asked.microbatch;
+  probe.recompute = recompute_of(asked.policy).policy;
+  probe.offload = offload_of(asked.policy).policy;
+  auto made = make(probe);
+  if (made && made->stages() != 1) made = nullptr;
+  return kept_[asked] = made;
+}
+
+SearchProbes::Asked SearchProbes::plain(int inner) const {
+  Asked asked;
+  asked.inner = inner;
+  asked.ways = space_.inner.at(inner).lent;
+  if (asked.ways > 1 && !space_.data.empty()) asked.data = 0;
+  return asked;
+}
+
+template <class Measured, class Measure>
+Both<Measured> SearchProbes::both(Asked asked, const Measure& measure) {
+  std::array<Measured, 2> found;
+  for (std::size_t i = 0; i < 2; ++i) {
+    if (i == 1 && layers_[0] == layers_[1]) {
+      found[1] = found[0];
+      break;
+    }
+    asked.layers = layers_[i];
+    const auto made = plan(asked);
+    if (!made) return std::nullopt;
+    found[i] = measure(*made);
+  }
+  return found;
+}
+
+const std::optional<StepProbe>& SearchProbes::step(int inner, int data, Copies copies) {
+  const auto [known, missing] = steps_.try_emplace({inner, data, copies});
+  if (!missing) return known->second;
+  Asked asked = plain(inner);
+  asked.layers = layers_[1];
+  if (data >= 0) {
+    asked.data = data;
+    asked.ways *= copies == Copies::one ? 1 : copies == Copies::two ? 2 : 4;
+    asked.groups = copies == Copies::groups ? 2 : 1;
+  }
+  if (const auto made = plan(asked)) known->second = measure_step(*made);
+  return known->second;
+}
+
+const Both<MicrobatchProbe>& SearchProbes::microbatch(int inner, int policy,
+                                                      std::int64_t sequences) {
+  const auto known = microbatches_.find({inner, policy, sequences});
+  if (known != microbatches_.end()) return known->second;
+  Asked asked = plain(inner);
+  asked.policy = policy;
+  if (!same_for_all_sizes(policy)) asked.microbatch = sequences;
+  return microbatches_[{inner, policy, sequences}] =
+             both<MicrobatchProbe>(asked, [&](const Plan& plan) {
+               Asked of = asked;
+               of.layers = plan.graph->layers;
+               return measure_microbatch(of, plan, sequences);
+             });
+}
+
+int SearchProbes::alike(int inner) {
+  if (const auto known = alike_.find(inner); known != alike_.end()) return known->second;
+  Asked asked = plain(inner);
+  asked.layers = layers_[1];
+  const auto made = plan(asked);
+  if (!made) return alike_[inner] = -1;
+  const InnerSide& side = space_.inner.at(inner);
+  return alike_[inner] =
+             first_alike_
+                 .try_emplace(
+                     fmt::format("{} {} {}", side.ranks, side.lent, parameters_text(*made)), inner)
+                 .first->second;
+}
+
+const Both<WorkTimes>& SearchProbes::times(int inner, int policy) {
+  const auto known = times_.find(policy);
+  if (known != times_.end() && known->second) return known->second;
+  Asked asked = plain(inner);
+  asked.policy = policy;
+  return times_[policy] = both<WorkTimes>(asked, [&](const Plan& plan) {
+           const Program& program = plan.programs.front();
+           const RankView rank(program, program.first());
+           return work_times(rank, program.segments.at(program.segment(SegmentKind::forward, 0)),
+                             program.segments.at(program.segment(SegmentKind::backward, 0)));
+         });
+}
+
+const std::optional<SentProbe>& SearchProbes::sent(int inner) {
+  const auto [found, missing] = sent_.try_emplace(inner);
+  if (!missing) return found->second;
+  const InnerSide& side = space_.inner.at(inner);
+  const StagesSide& stages = space_.stages.front();
+  PlanRequest probe = request_.base.plan->request;
+  probe.model = model_with(layers_[1]);
+  probe.batch = static_cast<std::int64_t>(2 * stages.chunks) * side.lent;
+  probe.microbatch = 1;
+  const DataSide* data = side.lent > 1 && !space_.data.empty() ? &space_.data.front() : nullptr;
+  try {
+    probe.strategies =
+        choices_of(request_, entries_of(&stages, 2, data, {side.lent, 1}, side), choices_);
+  } catch (const Error& error) {
+    refused(error.problems());
+    return found->second;
+  }
+  const auto plan = make(probe);
+  if (!plan || plan->stages() != 2) return found->second;
+  const Program& program = plan->programs.front();
+  const RankView rank(program, plan->mesh.coordinates(0), 0, machine_.scratch());
+  SentProbe sent;
+  std::vector<int> atoms;
+  for (const Axis& axis : plan->mesh.axes()) {
+    if (axis.role == Role::model && !axis.borrowed)
+      atoms.insert(atoms.end(), axis.atoms.begin(), axis.atoms.end());
+  }
+  sent.ranks = plan->mesh.ways(atoms);
+  for (const Segment& segment : program.segments) {
+    for (const Instruction& i : segment.code) {
+      if (i.code != Code::start || i.move.kind != Move::Kind::send) continue;
+      for (const Transfer& transfer : footprint(rank, i, Asks::work).transfers)
+        sent.bytes = std::max(sent.bytes, static_cast<double>(transfer.payload));
+      sent.whole = std::all_of(atoms.begin(), atoms.end(), [&](int atom) {
+        return program.slots[i.inputs[0]].layout[atom].kind == Placement::Kind::replicate;
+      });
+    }
+  }
+  found->second = sent;
+  return found->second;
+}
+
+}  // namespace mw

@@ -1,0 +1,342 @@
+// Searches the best mix: prices all candidates, plans the best whole, and says what limits them.
+#include "search/search.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <tuple>
+
+#include "meshwright/engine/clock.h"
+#include "meshwright/engine/interrupt.h"
+#include "meshwright/engine/text.h"
+#include "search/refuse.h"
+#include "search/whole.h"
+#include "search/why.h"
+
+namespace mw {
+namespace {
+
+// The closed form's memory is seldom too high by more (docs/search.md has means): what is above the
+// limit by less is planned whole as what is below. What is above by more and yet may fit, as it is
+// not known to need more, is planned after these, the least first, up to so many times `checked`.
+constexpr double doubted = 1.1;
+constexpr int confirmed = 4;
+// Predictions err by so much on average (docs/prediction.md): plans whose times differ by less are
+// equally fast, and the simplest of them is recommended.
+constexpr double tied = 1.04;
+// ... by the closed form, which errs on top of that: 2 % more, the mean of docs/search.md.
+constexpr double nearly_tied = 1.06;
+// How many plans are made whole beside the fastest is a choice between what a search takes (a
+// plan some 20 ms) and what it may miss. Of those that may be tied with the fastest, the simplest.
+constexpr std::size_t simple_ones = 8;
+// Of the edge of memory and time, so many.
+constexpr std::size_t of_edge = 8;
+// After Ctrl-C so many are still planned whole, until one fits.
+constexpr int after_stop = 8;
+
+// What a reader of the plan has to know: its strategies, their options, what else is set, and the
+// kinds of collectives that follow (a sum over data is one, its scatter and gather are two).
+std::size_t complexity(const FoundPlan& found) {
+  std::size_t parts = found.predicted.communication.size();
+  for (const Json& entry : found.entries) parts += entry.size();
+  return parts + (found.recompute == "none" ? 0 : 1) + (found.offload == "none" ? 0 : 1);
+}
+
+bool same_settings(const FoundPlan& a, const FoundPlan& b) {
+  return a.entries == b.entries && a.microbatch == b.microbatch && a.recompute == b.recompute &&
+         a.offload == b.offload;
+}
+
+class MixSearch {
+ public:
+  explicit MixSearch(const SearchRequest& request)
+      : request_(request),
+        begun_(seconds_now()),
+        limit_(static_cast<double>(request.memory)),
+        host_limit_(static_cast<double>(request.machine->host().bytes)),
+        space_(search_space(request)),
+        terms_(request, space_),
+        whole_(request, space_, terms_.probes(), [this] { report(); }) {}
+
+  SearchOutcome run() {
+    PricedCandidates priced = price_candidates(request_, space_, terms_);
+    all_ = std::move(priced.all);
+    out_.candidates = static_cast<std::int64_t>(all_.size());
+    out_.refused = priced.refused + priced.shallow;
+    out_.probes = terms_.probes().plans();
+    out_.interrupted = priced.interrupted;
+    out_.pricing_seconds = priced.pricing_seconds;
+    out_.probing_seconds = terms_.spent();
+    if (all_.empty() && !out_.interrupted)
+      refuse_all(request_, space_, priced, terms_.probes().refusal());
+    const double checking = cpu_seconds_now();
+    try {
+      std::sort(all_.begin(), all_.end(), [](const SearchCandidate& a, const SearchCandidate& b) {
+        return std::pair(a.seconds, a.bytes) < std::pair(b.seconds, b.bytes);
+      });
+      out_.fitting = std::count_if(all_.begin(), all_.end(),
+                                   [&](const SearchCandidate& c) { return filled(c) <= 1; });
+      throw_if_stopped();
+      check_sample();
+      check_best();
+      if (whole_.fitting().empty()) refuse_whole(request_, whole_, out_.candidates);
+      check_simple();
+      check_edge();
+      finish();
+      out_.why = why();
+    } catch (const Stopped&) {
+      out_.interrupted = true;
+      after_stopping();
+    }
+    out_.checked = whole_.all();
+    out_.checking_seconds = cpu_seconds_now() - checking;
+    out_.seconds = seconds_now() - begun_;
+    return std::move(out_);
+  }
+
+ private:
+  // The share of what there is that it takes, of a device or of a host.
+  double filled(const SearchCandidate& c) const {
+    return std::max(c.bytes / limit_, host_limit_ > 0 ? c.host / host_limit_ : 0);
+  }
+
+  // Not known to need more than a device has; nor, by an estimate that is no bound, than a host.
+  bool may_fit(const SearchCandidate& c) const {
+    return c.least <= limit_ && (host_limit_ <= 0 || c.host <= doubted * host_limit_);
+  }
+
+  void report() {
+    if (!request_.progress || seconds_now() - told_ < 1) return;
+    told_ = seconds_now();
+    request_.progress(fmt::format("search: {} of {} candidates planned whole, {} fit",
+                                  whole_.all().size(), all_.size(), whole_.fitting().size()));
+  }
+
+  // Some at even distances in the order of the closed form, to see how far that errs.
+  void check_sample() {
+    const auto all = static_cast<std::int64_t>(all_.size());
+    const std::int64_t some = std::min<std::int64_t>(request_.sampled, all);
+    for (std::int64_t k = 0; k < some; ++k) {
+      const int place = whole_.plan(all_[static_cast<std::size_t>((2 * k + 1) * all / (2 * some))]);
+      if (place >= 0) out_.sample.push_back(whole_.all()[place]);
+    }
+  }
+
+  void check_best() {
+    int tried = 0;
+    std::vector<const SearchCandidate*> may;
+    for (const SearchCandidate& candidate : all_) {
+      const bool enough = static_cast<int>(whole_.fitting().size()) >= request_.best;
+      if (tried >= request_.checked && (enough || tried >= 8 * request_.checked)) break;
+      if (!may_fit(candidate)) continue;
+      if (filled(candidate) > doubted) {
+        may.push_back(&candidate);
+        continue;
+      }
+      whole_.plan(candidate);
+      ++tried;
+    }
+    std::sort(may.begin(), may.end(), [&](const SearchCandidate* a, const SearchCandidate* b) {
+      return filled(*a) < filled(*b);
+    });
+    const auto some = static_cast<std::size_t>(confirmed * request_.checked);
+    for (std::size_t k = 0; k < std::min(may.size(), some); ++k) whole_.plan(*may[k]);
+    out_.unconfirmed = static_cast<std::int64_t>(may.size()) -
+                       static_cast<std::int64_t>(std::min(may.size(), some));
+    if (!whole_.fitting().empty()) return;
+    plan_least([&](const SearchCandidate& c) { return filled(c); });
+    // Of these the host memory may keep some out, which is then said.
+    if (host_limit_ > 0) plan_least([](const SearchCandidate& c) { return c.bytes; });
+  }
+
+  template <class Of>
+  void plan_least(const Of& of) {
+    std::vector<SearchCandidate> list = all_;
+    const auto few = std::min(list.size(), static_cast<std::size_t>(request_.checked));
+    std::partial_sort(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(few), list.end(),
+                      [&](const auto& a, const auto& b) { return of(a) < of(b); });
+    list.resize(few);
+    for (const SearchCandidate& candidate : list) whole_.plan(candidate);
+  }
+
+  // The best of what was priced so far: some are planned whole, until one fits.
+  void after_stopping() {
+    forget_stop_request();  // once more ends this too
+    try {
+      int tried = 0;
+      for (const SearchCandidate& candidate : all_) {
+        if (!whole_.fitting().empty() || tried >= after_stop) break;
+        if (filled(candidate) > 1) continue;
+        whole_.plan(candidate);
+        ++tried;
+      }
+    } catch (const Stopped&) {
+    }
+    request_stop();
+    finish();
+    if (!out_.best.empty()) out_.why = what_limits(out_.best.front());
+  }
+
+  // Of those that may be tied with the fastest, the mixes with the fewest words.
+  void check_simple() {
+    std::vector<std::pair<std::size_t, const SearchCandidate*>> near;
+    double fastest = 0;
+    for (const int place : whole_.fitting()) {
+      const double own = whole_.candidate(place).seconds;
+      if (fastest == 0 || own < fastest) fastest = own;
+    }
+    for (const SearchCandidate& candidate : all_) {
+      if (candidate.seconds > nearly_tied * fastest) break;
+      if (filled(candidate) <= doubted) near.emplace_back(words(candidate), &candidate);
+    }
+    std::sort(near.begin(), near.end());
+    using Mix = std::tuple<int, int, int, int, int>;
+    std::set<Mix> taken;  // whatever the microbatch and what is computed again
+    for (const auto& [count, one] : near) {
+      if (taken.size() >= simple_ones) break;
+      const Mix mix{one->inner, one->data, one->split.groups, one->stages, one->stages_side};
+      if (taken.insert(mix).second) whole_.plan(*one);
+    }
+  }
+
+  std::size_t words(const SearchCandidate& candidate) const {
+    std::size_t count = 0;
+    for (const Json& entry : space_.inner[candidate.inner].entries) count += entry.size();
+    if (candidate.data >= 0) {
+      count += 2 + space_.data[candidate.data].options.size();
+      count += candidate.split.groups > 1 ? 1 : 0;
+    }
+    if (candidate.stages > 1)
+      count += 3 + (space_.stages[candidate.stages_side].chunks > 1 ? 1 : 0);
+    if (terms_.probes().recompute_of(candidate.policy).written != "none") ++count;
+    if (terms_.probes().offload_of(candidate.policy).written != "none") ++count;
+    return count;
+  }
+
+  // A few of those that no other one beats in both time and memory: by a twentieth of it, or there
+  // would be many that differ in little.
+  void check_edge() {
+    std::vector<SearchCandidate> edge;
+    double least = doubted * limit_;
+    for (const SearchCandidate& candidate : all_) {
+      if (candidate.bytes > 0.95 * least || filled(candidate) > doubted) continue;
+      least = candidate.bytes;
+      edge.push_back(candidate);
+    }
+    const std::size_t each = std::max<std::size_t>(1, edge.size() / of_edge);
+    for (std::size_t i = 0; i < edge.size(); i += each) whole_.plan(edge[i]);
+  }
+
+  void finish() {
+    out_.best.clear();
+    out_.edge.clear();
+    std::vector<const FoundPlan*> found;
+    for (const int place : whole_.fitting()) found.push_back(&whole_.all()[place]);
+    std::stable_sort(found.begin(), found.end(), [](const FoundPlan* a, const FoundPlan* b) {
+      return a->predicted.step_seconds < b->predicted.step_seconds;
+    });
+    std::int64_t least = INT64_MAX;
+    for (const FoundPlan* one : found) {
+      const std::int64_t peak = one->predicted.fullest().memory.peak;
+      if (peak >= least) continue;
+      least = peak;
+      out_.edge.push_back(*one);
+    }
+    const auto slower = std::find_if(found.begin(), found.end(), [&](const FoundPlan* one) {
+      return one->predicted.step_seconds > tied * found.front()->predicted.step_seconds;
+    });
+    const auto simplest =
+        std::min_element(found.begin(), slower, [](const FoundPlan* a, const FoundPlan* b) {
+          return std::pair(a->predicted.tight(), complexity(*a)) <
+                 std::pair(b->predicted.tight(), complexity(*b));
+        });
+    passed_tight_ = simplest != slower && !(*simplest)->predicted.tight() &&
+                    std::any_of(found.begin(), slower, [&](const FoundPlan* one) {
+                      return one->predicted.tight() && complexity(*one) < complexity(**simplest);
+                    });
+    if (simplest != found.end()) std::rotate(found.begin(), simplest, simplest + 1);
+    for (const FoundPlan* one : found) {
+      if (static_cast<int>(out_.best.size()) < request_.best) out_.best.push_back(*one);
+    }
+    fastest_ =
+        found.size() > 1 && found[1]->predicted.step_seconds < found[0]->predicted.step_seconds
+            ? found[1]
+            : nullptr;
+  }
+
+  // Why the first one is recommended and not the fastest.
+  std::string tie() const {
+    if (fastest_ == nullptr) return "";
+    return fmt::format(
+        "\ntied: predictions err by {:.0f} %, and of the plans within that of the fastest{} this "
+        "one "
+        "has the fewest forms, options and collectives; the fastest: {}",
+        100 * (tied - 1), passed_tight_ ? " that leave a device some memory" : "",
+        what_loses(out_.best.front(), *fastest_, request_.memory) + smaller_too());
+  }
+
+  // Where what is recommended takes more time and more memory than another.
+  std::string smaller_too() const {
+    const std::int64_t own = out_.best.front().predicted.fullest().memory.peak;
+    const std::int64_t other = fastest_->predicted.fullest().memory.peak;
+    if (other >= own) return "";
+    return fmt::format(", and {} a rank instead of {}: faster and smaller, but not as plain",
+                       format_bytes(static_cast<double>(other)),
+                       format_bytes(static_cast<double>(own)));
+  }
+
+  // What a reader would miss: a limit that is none, and what was not looked at.
+  std::string notes() const {
+    std::string text;
+    const std::int64_t asked = request_.base.memory, has = request_.machine->memory();
+    if (asked > has && has > 0)
+      text += fmt::format("\nmemory: {} is more than a device's {}, by which plans are judged",
+                          format_bytes(static_cast<double>(asked)),
+                          format_bytes(static_cast<double>(has)));
+    if (out_.unconfirmed > 0)
+      text += fmt::format(
+          "\n{} as fast by the closed form {} most likely too large and not planned whole: a "
+          "larger "
+          "checked looks at more",
+          plural(out_.unconfirmed, "other candidate"), out_.unconfirmed == 1 ? "is" : "are");
+    return text;
+  }
+
+  // What limits the best one, and what its neighbours lose.
+  std::string why() {
+    if (out_.best.empty()) return "";
+    const FoundPlan best = out_.best.front();
+    std::string others;
+    const auto at = std::find_if(whole_.all().begin(), whole_.all().end(),
+                                 [&](const FoundPlan& one) { return same_settings(one, best); });
+    const SearchCandidate own = whole_.candidate(static_cast<int>(at - whole_.all().begin()));
+    for (const SearchCandidate& other : neighbours(own, all_)) {
+      const int place = whole_.plan(other);
+      if (place >= 0) others += "\n" + what_loses(best, whole_.all()[place], request_.memory);
+    }
+    finish();  // a neighbour may be faster than all that were checked
+    return same_settings(out_.best.front(), best) ? what_limits(best) + tie() + others + notes()
+                                                  : why();
+  }
+
+  const SearchRequest& request_;
+  const double begun_, limit_, host_limit_;  // 0: what a host holds is not known
+  const SearchSpace space_;
+  SearchTerms terms_;
+  WholePlans whole_;
+  std::vector<SearchCandidate> all_;    // the fastest first
+  const FoundPlan* fastest_ = nullptr;  // where it is not the one recommended
+  bool passed_tight_ = false;           // simpler ones that were tied leave no memory
+  double told_ = seconds_now();
+  SearchOutcome out_;
+};
+
+}  // namespace
+
+SearchOutcome search(const SearchRequest& request) {
+  return MixSearch(request).run();
+}
+
+}  // namespace mw

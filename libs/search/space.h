@@ -1,0 +1,57 @@
+// What a search chooses among: strategies by what they split, with their ways and options, and the
+// schedules of stages.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "search/search.h"
+
+namespace mw {
+
+// Entries of a plan behind that of the data, in mesh order: those that split sequences, layers'
+// dims and experts, or change how these do.
+struct InnerSide {
+  std::vector<Json> entries;
+  int ranks = 1;  // their own
+  int lent = 1;   // ranks of the data that they borrow
+  int plain = 0;  // the side without experts, itself if it has none
+};
+
+// What splits the batch, without its ways.
+struct DataSide {
+  std::string name;
+  Json options = Json::object();
+  std::string groups;  // the option that parts its ranks into groups; empty: it has none
+};
+struct DataWays {
+  int ways = 1;
+  int groups = 1;  // of equal size
+};
+
+// What splits the layers, without its ways.
+struct StagesSide {
+  std::string name;
+  std::string schedule;  // empty: it takes none
+  int chunks = 1;
+};
+
+struct SearchSpace {
+  std::vector<InnerSide> inner;     // the first is none
+  std::vector<DataSide> data;       // the first holds most
+  std::vector<StagesSide> stages;   // empty: layers are not split
+  std::vector<std::string> passed;  // sides that were passed over, for people
+};
+
+SearchSpace search_space(const SearchRequest& request);
+
+// The plan's entries: { { plugin = "dp", ways = 4 }, … }; sides of one way are left out.
+Json entries_of(const StagesSide* stages, int stages_ways, const DataSide* data, DataWays split,
+                const InnerSide& inner);
+// As a script has them: "{ dp(4), tp { 8, overlap = true } }".
+std::string plan_text(const Json& entries);
+
+// Divisors of n, ascending.
+std::vector<int> divisors(int n);
+
+}  // namespace mw

@@ -1,0 +1,72 @@
+// Finds a sample's offset: arithmetic in order, a permutation where it is shuffled.
+#include "sample_order.h"
+
+#include <fmt/core.h>
+
+#include <cmath>
+
+#include "meshwright/engine/hash.h"
+#include "meshwright/engine/json_text.h"
+#include "permutation.h"
+
+namespace mw {
+
+void SampleOrder::add_options(Options& options) {
+  options.integer("sequence", "tokens of one sample")
+      .optional()
+      .at_least(1)
+      .unit("tokens")
+      .choice("order", {"shuffled", "sequential"},
+              "shuffled: windows in an order of the seed's, each once per epoch; "
+              "sequential: as they lie")
+      .fallback("shuffled")
+      .list("part",
+            "which of the tokens, as fractions of them: { 0, 0.9 } to train on, { 0.9, 1 } to hold "
+            "out")
+      .optional();
+}
+
+SampleOrder::SampleOrder(const Values& values, const DataContext& context)
+    : sequential_(values.text("order") == "sequential"),
+      seed_(static_cast<std::uint64_t>(context.seed)),
+      sequence_(context.sequence) {
+  if (values.has("part")) part_ = values.at("part");
+}
+
+void SampleOrder::take(std::int64_t all, const std::string& what, Problems& problems) {
+  double from = 0, to = 1;
+  if (!part_.is_null()) {
+    const bool two =
+        part_.is_array() && part_.size() == 2 && part_[0].is_number() && part_[1].is_number();
+    if (two) {
+      from = part_[0].get<double>();
+      to = part_[1].get<double>();
+    }
+    if (!two || !(from >= 0) || !(to <= 1) || !(from < to)) {
+      problems.add(Stage::options, "option.value", "part",
+                   fmt::format("part: {} is no part of the tokens", lua_text(part_)),
+                   "write two fractions, the lesser first: part = { 0.9, 1 }");
+      return;
+    }
+  }
+  first_ = std::llround(from * static_cast<double>(all));
+  tokens_ = std::llround(to * static_cast<double>(all)) - first_;
+  // Sequential offsets are taken mod (tokens - S - 1), which must not be zero.
+  const std::int64_t beside = sequential_ ? 2 : 1;
+  if (tokens_ >= sequence_ + beside) return;
+  problems.add(
+      Stage::options, "data.too-short", "path",
+      fmt::format("{} holds {} tokens, one {} sample of sequence = {} needs {}", what, tokens_,
+                  sequential_ ? "sequential" : "shuffled", sequence_, sequence_ + beside),
+      tokens_ < 3 ? "give it a longer text"
+                  : fmt::format("use a longer text, or sequence = {} or less", tokens_ - beside));
+}
+
+std::int64_t SampleOrder::offset(std::int64_t k, std::int64_t sequence) const {
+  if (sequential_) return first_ + k * sequence % (tokens_ - sequence - 1);
+  const std::int64_t windows = (tokens_ - 1) / sequence, epoch = k / windows;
+  const Permutation shuffled(windows, mix64(seed_) ^ mix64(~static_cast<std::uint64_t>(epoch)));
+  return first_ + static_cast<std::int64_t>(shuffled(k % windows)) * sequence;
+}
+
+}  // namespace mw

@@ -1,0 +1,180 @@
+// Reads bytes of text files as tokens, in order or shuffled by windows, the same for every mix.
+#include "text_data.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "meshwright/engine/find_file.h"
+#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/share.h"
+#include "meshwright/engine/text.h"
+
+namespace mw {
+
+namespace fs = std::filesystem;
+
+void TextSource::sample(std::int64_t k, std::int64_t sequence, std::int64_t* inputs,
+                        std::int64_t* labels) const {
+  std::int64_t at = order_.offset(k, sequence);
+  // The file that holds the first token; empty files share a start with the next one.
+  auto file = std::upper_bound(starts_.begin(), starts_.end(), at) - starts_.begin() - 1;
+  for (std::int64_t done = 0; done <= sequence; ++file) {
+    const std::int64_t end = std::min(starts_[file + 1], at + sequence + 1 - done);
+    for (const std::uint8_t* byte = files_[file].data() + (at - starts_[file]); at < end; ++at) {
+      if (done < sequence) inputs[done] = *byte;
+      if (done > 0) labels[done - 1] = *byte;
+      ++byte;
+      ++done;
+    }
+    files_[file].check();
+  }
+}
+
+std::string TextSource::content() const {
+  const std::int64_t share = most_digested / static_cast<std::int64_t>(files_.size());
+  std::string text;
+  for (const MappedFile& file : files_) text += fmt::format("{:016x}", file.digest(share));
+  return text;
+}
+
+namespace {
+
+// A text that comes with the program is meant by its name: "gcide".
+bool is_name(const std::string& given) {
+  return !given.empty() && given.find_first_of("/.") == std::string::npos;
+}
+
+fs::path packaged(const std::string& name) {
+  return share_folder() / "text" / (name + ".txt");
+}
+
+// For the hint of a name that is none.
+std::string names_there(const std::string& name) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(share_folder() / "text", error)) {
+    if (entry.path().extension() == ".txt") names.push_back(entry.path().stem().string());
+  }
+  std::sort(names.begin(), names.end());
+  if (names.empty()) return "; no texts came with this program (./meshwright build makes gcide)";
+  const std::string near = did_you_mean(name, names);
+  return "; texts by name: " + join_quoted(names) + (near.empty() ? "" : "; " + near);
+}
+
+// Adds `given`, or if it is a folder its files by name, hidden ones left out.
+void add_files(const std::string& given, const std::string& key, const DataContext& context,
+               std::vector<fs::path>& files, Problems& problems) {
+  fs::path path = find_file(given, context.roots);
+  std::error_code error;
+  if (!fs::exists(path, error) && is_name(given)) path = packaged(given);
+  if (!fs::exists(path, error)) {
+    std::string looked;
+    std::set<std::string> named;  // the script may lie in the working directory
+    for (const fs::path& root : context.roots) {
+      const std::string place = (root / given).lexically_normal().string();
+      if (named.insert(place).second) looked += (looked.empty() ? "" : ", ") + place;
+    }
+    if (looked.empty() || path.is_absolute()) looked = fs::absolute(path, error).string();
+    problems.add(Stage::options, "file.missing", key,
+                 fmt::format("no file or folder \"{}\"", given),
+                 fmt::format("looked for {}{}", looked, is_name(given) ? names_there(given) : ""));
+    return;
+  }
+  if (!fs::is_directory(path, error)) {
+    files.push_back(path);
+    return;
+  }
+  const auto first = static_cast<std::ptrdiff_t>(files.size());
+  for (const auto& entry : fs::directory_iterator(path, error))
+    if (entry.is_regular_file(error) && entry.path().filename().string().front() != '.')
+      files.push_back(entry.path());
+  std::sort(files.begin() + first, files.end());
+  if (error) {
+    problems.add(Stage::options, "file.read", key,
+                 fmt::format("cannot list the folder {}: {}", path.string(), error.message()));
+  } else if (static_cast<std::ptrdiff_t>(files.size()) == first) {
+    problems.add(Stage::options, "file.missing", key,
+                 fmt::format("the folder {} holds no files", path.string()),
+                 "its own files are read, not those of folders within, nor hidden ones");
+  }
+}
+
+// Token files and archives are taken for text all too easily: text has no zero bytes.
+void check_is_text(const MappedFile& file, const fs::path& path, Problems& problems) {
+  const std::int64_t seen = std::min<std::int64_t>(file.size(), 64 << 10);
+  if (seen == 0) return;
+  const void* found = std::memchr(file.data(), 0, seen);
+  if (found == nullptr) return;
+  problems.add(Stage::options, "file.format", "path",
+               fmt::format("{} is no text: byte {} is 0", path.string(),
+                           static_cast<const std::uint8_t*>(found) - file.data()),
+               "mw.text reads UTF-8 text; unpack archives first");
+}
+
+std::vector<fs::path> list_files(const Values& values, const DataContext& context,
+                                 Problems& problems) {
+  std::vector<fs::path> files;
+  const Json& given = values.at("path");
+  if (given.is_string()) {
+    add_files(given.get<std::string>(), "path", context, files, problems);
+  } else if (given.is_array() && !given.empty()) {
+    for (std::size_t i = 0; i < given.size(); ++i) {
+      const std::string item = fmt::format("path[{}]", i + 1);
+      if (given[i].is_string())
+        add_files(given[i].get<std::string>(), item, context, files, problems);
+      else
+        problems.add(Stage::options, "option.value", item,
+                     fmt::format("{} is no path", json_text(given[i])),
+                     "write the path of a file or folder in quotes");
+    }
+  } else {
+    problems.add(Stage::options, "option.value", "path",
+                 fmt::format("{} is no path", json_text(given)),
+                 "write the path of a file or folder in quotes, or a list of them");
+  }
+  return files;
+}
+
+}  // namespace
+
+Options TextSource::options() {
+  Options options;
+  options
+      .any("path",
+           "a UTF-8 file, a folder of them (read in order of name), the name of a text that comes "
+           "with the program (\"gcide\"), or a list")
+      .positional("path");
+  SampleOrder::add_options(options);
+  return options;
+}
+
+TextSource::TextSource(const Values& values, const DataContext& context) : order_(values, context) {
+  Problems problems;
+  const std::vector<fs::path> paths = list_files(values, context, problems);
+  for (const fs::path& file : paths) {
+    try {
+      files_.emplace_back(file);
+      starts_.push_back(starts_.back() + files_.back().size());
+      check_is_text(files_.back(), file, problems);
+    } catch (const Error& error) {
+      for (Problem p : error.problems()) {
+        p.key = "path";
+        problems.add(std::move(p));
+      }
+    }
+  }
+  if (problems.empty()) {
+    order_.take(starts_.back(), paths.size() == 1 ? paths[0].string() : "the text", problems);
+  }
+  problems.throw_if_any();
+}
+
+const Registration text_data =
+    data<TextSource>("text", "Bytes of UTF-8 text as tokens: 256 ids, no tokeniser.");
+
+}  // namespace mw

@@ -1,0 +1,263 @@
+// The single ops that blocks of mw.model call by name: norms, linears, rotary positions, attention
+// of given queries and keys, activations, sums and splits.
+#include "block_ops.h"
+
+#include <fmt/format.h>
+
+#include "meshwright/engine/json_text.h"
+
+namespace mw {
+
+void add_weight_options(Options& options) {
+  options.boolean("bias", "with biases, of zeros at first").fallback(false);
+  options.number("std", "of the initial weights").at_least(0).fallback(normal_weights.std);
+}
+
+Init weights_of(const Values& values) {
+  return {Init::Kind::normal, values.number("std")};
+}
+
+HfName hf_of(const Values& values, const Builder& b) {
+  HfName hf;
+  if (!values.has("hf")) return hf;
+  hf.name = values.text("hf");
+  if (const std::size_t at = hf.name.find("{}"); at != std::string::npos)
+    hf.name.replace(at, 2, std::to_string(b.layer));
+  return hf;
+}
+
+Dims dims_of(const Values& values, const char* key) {
+  Dims dims;
+  if (!values.has(key)) return dims;
+  const Json& given = values.at(key);
+  for (const Json& entry : given.is_array() ? given : Json::array({given})) {
+    if (!entry.is_string()) {
+      throw Error(Stage::options, "option.type", key,
+                  fmt::format("{} must be the name of a dim, or a list of names; got {}", key,
+                              describe(given)),
+                  fmt::format("{} = \"ffn\", {} = {{ \"heads\", \"head_dim\" }}", key, key));
+    }
+    dims.emplace_back(entry.get<std::string>());
+  }
+  return dims;
+}
+
+int with_rope(Builder& b, const std::string& name, int x, double theta, RopePairs pairs) {
+  const Dim width = b.dims(x).back();
+  const std::string key =
+      fmt::format("rope {} {} {}", theta, width.name(), static_cast<int>(pairs));
+  const auto make = [theta, width, pairs](Builder& at) {
+    std::string table = "rope";
+    for (int n = 2; at.graph.find(table + ".cos") >= 0; ++n) table = fmt::format("rope_{}", n);
+    return at.rope_table(table, theta, width, pairs);
+  };
+  return b.rope(name, x, b.once(key, make), pairs);
+}
+
+namespace {
+
+constexpr const char* hf_doc =
+    "its weight's name in a checkpoint, {} for the layer's number; left out: its own";
+
+class RmsNormOp final : public BlockOp {
+ public:
+  static Options options() {
+    return Options()
+        .number("eps", "added to the mean square")
+        .at_least(0)
+        .fallback(1e-5)
+        .text("hf", hf_doc)
+        .optional();
+  }
+  explicit RmsNormOp(const Values& values) : values_(values) {}
+  std::vector<int> append(Builder& b, const std::string& name,
+                          const std::vector<int>& inputs) const override {
+    return {b.rms_norm(name, inputs[0], hf_of(values_, b), values_.number("eps"))};
+  }
+
+ private:
+  const Values values_;
+};
+
+class LayerNormOp final : public BlockOp {
+ public:
+  static Options options() {
+    return Options()
+        .number("eps", "added to the variance")
+        .at_least(0)
+        .fallback(1e-5)
+        .text("hf", "its name in a checkpoint, {} for the layer's number; left out: its own")
+        .optional();
+  }
+  explicit LayerNormOp(const Values& values) : values_(values) {}
+  std::vector<int> append(Builder& b, const std::string& name,
+                          const std::vector<int>& inputs) const override {
+    return {b.layer_norm(name, inputs[0], hf_of(values_, b).name, values_.number("eps"))};
+  }
+
+ private:
+  const Values values_;
+};
+
+class LinearOp final : public BlockOp {
+ public:
+  static Options options() {
+    Options options;
+    options.any("to", "the dims that it makes: a name, or a list of names");
+    options.any("from", "the dims that it contracts, x's last; left out: all but batch and seq")
+        .optional();
+    add_weight_options(options);
+    options.text("hf", hf_doc).optional();
+    return options.positional("to");
+  }
+  explicit LinearOp(const Values& values)
+      : values_(values), to_(dims_of(values, "to")), from_(dims_of(values, "from")) {}
+  std::vector<int> append(Builder& b, const std::string& name,
+                          const std::vector<int>& inputs) const override {
+    return {b.linear_to(name, inputs[0], to_, from_, values_.flag("bias"), weights_of(values_),
+                        hf_of(values_, b))};
+  }
+
+ private:
+  const Values values_;
+  const Dims to_, from_;
+};
+
+class RopeOp final : public BlockOp {
+ public:
+  static Options options() {
+    return Options()
+        .number("theta", "base of the angles")
+        .fallback(10000.0)
+        .at_least(1)
+        .choice("pairs", {"halves", "neighbours"},
+                "which elements of a head turn together: i and i + width / 2, or 2 i and 2 i + 1")
+        .fallback("halves");
+  }
+  explicit RopeOp(const Values& values)
+      : theta_(values.number("theta")),
+        pairs_(values.text("pairs") == "halves" ? RopePairs::halves : RopePairs::neighbours) {}
+  std::vector<int> append(Builder& b, const std::string& name,
+                          const std::vector<int>& inputs) const override {
+    return {with_rope(b, name, inputs[0], theta_, pairs_)};
+  }
+
+ private:
+  const double theta_;
+  const RopePairs pairs_;
+};
+
+class AttendOp final : public BlockOp {
+ public:
+  static Options options() {
+    return Options()
+        .integer("window", "tokens that a query sees, itself and those before it; left out: all")
+        .at_least(1)
+        .optional()
+        .unit("tokens");
+  }
+  explicit AttendOp(const Values& values)
+      : window_(values.has("window") ? values.integer("window") : 0) {}
+  std::vector<std::string> inputs() const override { return {"q", "k", "v"}; }
+  std::vector<int> append(Builder& b, const std::string& name,
+                          const std::vector<int>& inputs) const override {
+    return {b.attention(name, inputs[0], inputs[1], inputs[2], window_)};
+  }
+
+ private:
+  const std::int64_t window_;
+};
+
+class SplitOp final : public BlockOp {
+ public:
+  static Options options() {
+    return Options().list("into", "two dims, as large together as x's last").positional("into");
+  }
+  explicit SplitOp(const Values& values) : into_(dims_of(values, "into")) {
+    if (into_.size() == 2) return;
+    throw Error(Stage::options, "option.value", "into",
+                fmt::format("{} dims, and x is split into two", into_.size()),
+                "into = { \"first\", \"second\" }");
+  }
+  int outputs() const override { return 2; }
+  std::vector<int> append(Builder& b, const std::string& name,
+                          const std::vector<int>& inputs) const override {
+    const auto [first, second] = b.split(name, inputs[0], into_[0], into_[1]);
+    return {first, second};
+  }
+
+ private:
+  const Dims into_;
+};
+
+class PositionsOp final : public BlockOp {
+ public:
+  static Options options() {
+    return Options()
+        .text("dim", "how many there are: a dim of the model, no less than the sequence")
+        .fallback("positions")
+        .positional("dim")
+        .text("hf", hf_doc)
+        .optional();
+  }
+  explicit PositionsOp(const Values& values) : values_(values) {}
+  std::vector<int> append(Builder& b, const std::string& name,
+                          const std::vector<int>& inputs) const override {
+    const Dims dims{Dim(values_.text("dim")), b.dims(inputs[0]).back()};
+    const int weight = b.parameter(name + ".weight", dims, normal_weights, hf_of(values_, b));
+    return {b.add_positions(name, inputs[0], weight)};
+  }
+
+ private:
+  const Values values_;
+};
+
+class SwigluOp final : public BlockOp {
+ public:
+  std::vector<std::string> inputs() const override { return {"gate", "up"}; }
+  std::vector<int> append(Builder& b, const std::string& name,
+                          const std::vector<int>& inputs) const override {
+    return {b.swiglu(name, inputs[0], inputs[1])};
+  }
+};
+
+class GeluOp final : public BlockOp {
+ public:
+  std::vector<int> append(Builder& b, const std::string& name,
+                          const std::vector<int>& inputs) const override {
+    return {b.gelu(name, inputs[0])};
+  }
+};
+
+class AddOp final : public BlockOp {
+ public:
+  std::vector<std::string> inputs() const override { return {"a", "b"}; }
+  std::vector<int> append(Builder& b, const std::string& name,
+                          const std::vector<int>& inputs) const override {
+    return {b.add(name, inputs[0], inputs[1])};
+  }
+};
+
+}  // namespace
+
+std::vector<Registration> built_in_ops() {
+  return {
+      op<RmsNormOp>("rms_norm", "x (…, width) -> the same: over its root mean square, weighed"),
+      op<LayerNormOp>("layer_norm", "x (…, width) -> the same: normalised, weighed, shifted"),
+      op<LinearOp>("linear", "x (…, from…) -> (…, to…), with a weight (to…, from…)"),
+      attention_op,
+      mlp_op,
+      experts_op,
+      op<AttendOp>("attend",
+                   "q (batch, seq, heads, head_dim), k and v (batch, seq, kv_heads, …) -> (batch, "
+                   "seq, heads, …): causal attention"),
+      op<RopeOp>("rope", "x (batch, seq, heads, head_dim) -> the same, turned by its position"),
+      op<SwigluOp>("swiglu", "gate, up, of the same dims -> the same: silu(gate) * up"),
+      op<GeluOp>("gelu", "x -> the same dims: GELU in the tanh form"),
+      op<AddOp>("add", "a, b, of the same dims -> their sum; also written a + b"),
+      op<SplitOp>("split", "x (…, width) -> (…, first), (…, second): its two parts"),
+      op<PositionsOp>("learned_positions",
+                      "x (batch, seq, hidden) -> the same, plus a learned row of each position")};
+}
+
+}  // namespace mw

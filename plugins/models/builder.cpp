@@ -1,0 +1,356 @@
+// Adds the parts that all models share (embedding, linears, norms, attention, residual adds,
+// loss) to a graph, with parameters and names, and refuses operands whose dims do not fit.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "meshwright/builder.h"
+#include "meshwright/engine/text.h"
+#include "meshwright/ops.h"
+
+namespace mw {
+namespace {
+
+// `why` is asked only where it does not fit: most of a graph's time would else go into words.
+template <class Why>
+void require(bool fits, const std::string& name, const Why& why, const char* hint = "") {
+  if (!fits) throw Error(Stage::options, "model.dims", "", name + ": " + why(), hint);
+}
+
+// The dims of `all` that `other` has (or lacks), in their order.
+Dims shared(const Dims& all, const Dims& other, bool has) {
+  Dims some;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(some),
+               [&](Dim dim) { return contains(other, dim) == has; });
+  return some;
+}
+
+bool ends_with(const Dims& all, const Dims& last) {
+  return all.size() >= last.size() && std::equal(last.rbegin(), last.rend(), all.rbegin());
+}
+
+}  // namespace
+
+std::string text_of(const Dims& dims) {
+  std::string text;
+  for (Dim dim : dims) text += (text.empty() ? "" : ", ") + dim.name();
+  return "(" + text + ")";
+}
+
+Builder::Builder(std::string family, std::int64_t batch, std::int64_t sequence,
+                 std::int64_t tokens_per_step)
+    : tokens_per_step_(tokens_per_step) {
+  graph.family = std::move(family);
+  graph.set_dim("batch", batch, true, {}, "sequences of a microbatch");
+  graph.set_dim("seq", sequence, false, {}, "sequence");
+  graph.set_dim("keys", sequence, false, {}, "seq, as attention calls that of keys and values");
+  graph.set_dim("stat", 2, true, {}, "what the loss sums of each token");
+  tokens = graph.add_data("tokens", {"batch", "seq"}, Scalar::index);
+  labels = graph.add_data("labels", {"batch", "seq"}, Scalar::index);
+  positions = graph.add_data("positions", {"seq"}, Scalar::index);
+}
+
+void Builder::dim(Dim dim, std::int64_t size, bool even, Dim like, std::string from) {
+  const auto known = graph.dims().find(dim);
+  if (known != graph.dims().end() && known->second.size != size) {
+    throw Error(Stage::options, "model.twice", "",
+                fmt::format("{} is {} and is to be {} too: a dim has one size in a model",
+                            dim.name(), known->second.size, size),
+                "give one of them another name");
+  }
+  if (known == graph.dims().end()) graph.set_dim(dim, size, even, like, std::move(from));
+}
+
+void Builder::decoder_dims(std::int64_t vocab, std::int64_t hidden, std::int64_t heads,
+                           std::int64_t kv_heads, std::int64_t ffn) {
+  dim("vocab", vocab, false, {}, "vocab");
+  dim("hidden", hidden, true, {}, "hidden");
+  dim("heads", heads, true, {}, "heads");
+  dim("kv_heads", kv_heads, true, {}, "kv_heads");
+  dim("head_dim", hidden / heads, true, {}, "hidden / heads");
+  dim("ffn", ffn, false, {}, "ffn");
+}
+
+std::string Builder::name(const std::string& local) const {
+  return layer < 0 || layer >= graph.layers ? local : fmt::format("layers.{}.{}", layer, local);
+}
+
+Op Builder::op(const std::string& name, std::shared_ptr<const OpType> type, std::vector<Use> inputs,
+               Dims whole) const {
+  Op op;
+  op.type = std::move(type);
+  op.name = name;
+  op.layer = layer;
+  op.inputs = std::move(inputs);
+  op.whole = std::move(whole);
+  return op;
+}
+
+std::vector<int> Builder::append(Op op, const std::vector<Graph::Output>& outputs) {
+  for (const Graph::Output& output : outputs) {
+    for (Dim dim : output.dims) {
+      require(
+          std::count(output.dims.begin(), output.dims.end(), dim) == 1, op.name,
+          [&] {
+            return fmt::format("its result {} has {} twice", text_of(output.dims), dim.name());
+          },
+          "give one of the two a dim of another name");
+    }
+  }
+  take(op.name, "an op");
+  return graph.add(std::move(op), outputs);
+}
+
+void Builder::take(const std::string& name, const char* what) {
+  if (names_.insert(name).second) return;
+  throw Error(Stage::options, "model.twice", "",
+              fmt::format("the model has {} {} already", what, quote(name)),
+              "give one of them another name");
+}
+
+int Builder::parameter(const std::string& name, Dims dims, Init init, HfName hf) {
+  for (Dim dim : dims) {
+    require(graph.dims().count(dim) > 0, name, [&] {
+      return fmt::format("{}: the model has no dim {}", text_of(dims), quote(dim.name()));
+    });
+  }
+  take(name, "a parameter");
+  if (hf.name.empty()) hf.name = name;
+  return graph.add_parameter(name, std::move(dims), init, std::move(hf));
+}
+
+int Builder::embedding(const std::string& name, int weight) {
+  return append(op(name, mw::embedding(), {use(tokens), use(weight)}),
+                {{"", {"batch", "seq", dims(weight).back()}}})[0];
+}
+
+int Builder::linear(const std::string& name, int x, int weight, int bias) {
+  const Dims &in = dims(x), &w = dims(weight);
+  const Dims contracted = shared(in, w, true);
+  require(!contracted.empty() && ends_with(in, contracted) && ends_with(w, contracted), name, [&] {
+    return fmt::format("x {} and weight {} do not end in the same dims", text_of(in), text_of(w));
+  });
+  Dims out = shared(in, w, false);
+  const Dims made_dims = shared(w, in, false);
+  out.insert(out.end(), made_dims.begin(), made_dims.end());
+  std::vector<Use> inputs{use(x), use(weight)};
+  if (bias >= 0) {
+    inputs.push_back(use(bias));
+    inputs.back().additive = true;
+  }
+  return append(op(name, mw::linear(), std::move(inputs)), {{"", out}})[0];
+}
+
+int Builder::linear_to(const std::string& name, int x, Dims to, Dims from, bool bias, Init init,
+                       const HfName& hf) {
+  const Dims& in = dims(x);
+  if (from.empty()) from = shared(in, {"batch", "seq"}, false);
+  require(!from.empty() && ends_with(in, from), name, [&] {
+    return fmt::format("x {} does not end in {}, which is to be contracted", text_of(in),
+                       text_of(from));
+  });
+  for (Dim dim : to) {
+    require(
+        !contains(in, dim), name,
+        [&] {
+          return fmt::format("from {} to {}: {} is in both, and a dim is either contracted or made",
+                             text_of(in), text_of(to), dim.name());
+        },
+        "give the result a dim of another name, of the same size if need be");
+  }
+  Dims both = to;
+  both.insert(both.end(), from.begin(), from.end());
+  const int weight = parameter(name + ".weight", std::move(both), init, hf);
+  int shift = -1;
+  if (bias) shift = parameter(name + ".bias", std::move(to), {Init::Kind::zeros, 0});
+  return linear(name, x, weight, shift);
+}
+
+int Builder::rms_norm(const std::string& name, int x, HfName hf, double eps) {
+  const Dim width = dims(x).back();
+  const int weight = parameter(name + ".weight", {width}, {Init::Kind::ones, 0}, std::move(hf));
+  return append(op(name, mw::rms_norm(eps), {use(x), use(weight)}, {width}), {{"", dims(x)}})[0];
+}
+
+int Builder::layer_norm(const std::string& name, int x, const std::string& hf, double eps) {
+  const Dim width = dims(x).back();
+  const auto theirs = [&](const char* which) { return HfName{hf.empty() ? "" : hf + which}; };
+  const int weight = parameter(name + ".weight", {width}, {Init::Kind::ones, 0}, theirs(".weight"));
+  const int bias = parameter(name + ".bias", {width}, {Init::Kind::zeros, 0}, theirs(".bias"));
+  return append(op(name, mw::layer_norm(eps), {use(x), use(weight), use(bias)}, {width}),
+                {{"", dims(x)}})[0];
+}
+
+int Builder::add_positions(const std::string& name, int x, int weight) {
+  const Dims &in = dims(x), &w = dims(weight);
+  require(in.size() == 3 && w.size() == 2 && in[2] == w[1], name, [&] {
+    return fmt::format("x {} and positions {} do not end in the same dim", text_of(in), text_of(w));
+  });
+  require(graph.size(w[0]) >= graph.size("seq"), name, [&] {
+    return fmt::format("{} learned positions are fewer than sequence = {}", graph.size(w[0]),
+                       graph.size("seq"));
+  });
+  return append(op(name, mw::add_positions(), {use(x), use(positions), use(weight)}, {w[0]}),
+                {{"", in}})[0];
+}
+
+std::vector<int> Builder::rope_table(const std::string& name, double theta, Dim width,
+                                     RopePairs pairs) {
+  if (graph.size(width) % 2 != 0) {
+    throw Error(Stage::options, "model.odd", "",
+                fmt::format("{}: {} = {} is odd; rotary positions turn the dims of a head in pairs",
+                            name, width.name(), graph.size(width)),
+                "make it even");
+  }
+  const Dims dims{"seq", width};
+  return append(
+      op(name, mw::rope_table(theta, pairs), {use(positions)}, {width}),
+      {{name + ".cos", dims, Scalar::real, false}, {name + ".sin", dims, Scalar::real, false}});
+}
+
+int Builder::rope(const std::string& name, int x, const std::vector<int>& table, RopePairs pairs) {
+  const Dims& in = dims(x);
+  const Dim width = dims(table[0]).back();
+  require(in.size() == 3 || in.size() == 4, name,
+          [&] { return fmt::format("x {} is not (batch, seq, [heads,] head_dim)", text_of(in)); });
+  require(graph.size(width) <= graph.size(in.back()), name, [&] {
+    return fmt::format("the angles are of {} = {}, more than {} = {}", width.name(),
+                       graph.size(width), in.back().name(), graph.size(in.back()));
+  });
+  return append(
+      op(name, mw::rope(pairs), {use(x), use(table[0]), use(table[1])}, {in.back(), width}),
+      {{"", in}})[0];
+}
+
+int Builder::attention(const std::string& name, int q, int k, int v, std::int64_t window) {
+  const Dims &dq = dims(q), &dk = dims(k), &dv = dims(v);
+  require(dq.size() == 4 && dk.size() == 4 && dv.size() == 4 && dq[3] == dk[3] && dk[2] == dv[2],
+          name, [&] {
+            return fmt::format(
+                "q {}, k {}, v {} are not (batch, seq, heads, head_dim), (batch, seq, "
+                "kv_heads, head_dim), (batch, seq, kv_heads, width)",
+                text_of(dq), text_of(dk), text_of(dv));
+          });
+  require(graph.size(dq[2]) % graph.size(dk[2]) == 0, name, [&] {
+    return fmt::format("{} = {} key heads cannot share {} = {} heads evenly", dk[2].name(),
+                       graph.size(dk[2]), dq[2].name(), graph.size(dq[2]));
+  });
+  const auto keys = [&](int value) {
+    Use renamed = use(value);
+    std::replace(renamed.dims.begin(), renamed.dims.end(), Dim("seq"), Dim("keys"));
+    return renamed;
+  };
+  Dims out = dq;
+  Op attends =
+      op(name, mw::attention(window), {use(q), keys(k), keys(v)}, {"keys", out.back(), dv[3]});
+  if (dk[2] != dq[2]) attends.follows = {{dk[2], dq[2]}};
+  out.back() = dv[3];
+  return append(std::move(attends), {{"", out}})[0];
+}
+
+std::pair<int, int> Builder::split(const std::string& name, int x, Dim first, Dim second) {
+  Dims one = dims(x), two = one;
+  const Dim whole = one.back();
+  for (Dim part : {first, second}) {
+    require(
+        graph.dims().count(part) > 0, name,
+        [&] { return fmt::format("the model has no dim {}", quote(part.name())); },
+        "give it a size in dims");
+  }
+  require(graph.size(first) + graph.size(second) == graph.size(whole), name, [&] {
+    return fmt::format("{} = {} and {} = {} are not {} = {} together", first.name(),
+                       graph.size(first), second.name(), graph.size(second), whole.name(),
+                       graph.size(whole));
+  });
+  one.back() = first;
+  two.back() = second;
+  const std::vector<int> both =
+      append(op(name, mw::split(), {use(x)}, {whole, first, second}),
+             {{name + "." + first.name(), one}, {name + "." + second.name(), two}});
+  return {both[0], both[1]};
+}
+
+std::pair<int, int> Builder::latent_keys(const std::string& name, int kv, int turned, Dim width,
+                                         Dim value) {
+  Dims keys = dims(kv), values = keys;
+  const Dims whole{keys.back(), dims(turned).back(), width, value};
+  require(graph.size(whole[0]) - graph.size(value) + graph.size(whole[1]) == graph.size(width),
+          name, [&] {
+            return fmt::format(
+                "kv {} with {} = {} and what is turned {} do not make keys of {} = {}",
+                text_of(keys), value.name(), graph.size(value), text_of(dims(turned)), width.name(),
+                graph.size(width));
+          });
+  keys.back() = width;
+  values.back() = value;
+  const std::vector<int> both = append(op(name, mw::latent_keys(), {use(kv), use(turned)}, whole),
+                                       {{name + ".k", keys}, {name + ".v", values}});
+  return {both[0], both[1]};
+}
+
+int Builder::swiglu(const std::string& name, int gate, int up, int weights) {
+  require(dims(gate) == dims(up), name, [&] {
+    return fmt::format("gate {} and up {} differ", text_of(dims(gate)), text_of(dims(up)));
+  });
+  std::vector<Use> inputs{use(gate), use(up)};
+  if (weights >= 0) {
+    inputs.push_back(use(weights));
+    Dims rows = dims(gate);
+    rows.pop_back();
+    require(dims(weights) == rows, name, [&] {
+      return fmt::format("weights {} are not one for each row of {}", text_of(dims(weights)),
+                         text_of(dims(gate)));
+    });
+  }
+  return append(op(name, mw::swiglu(), std::move(inputs)), {{"", dims(gate)}})[0];
+}
+
+int Builder::gelu(const std::string& name, int x) {
+  return append(op(name, mw::gelu(), {use(x)}), {{"", dims(x)}})[0];
+}
+
+int Builder::add(const std::string& name, int stream, int branch) {
+  require(dims(stream) == dims(branch), name, [&] {
+    return fmt::format("{} and {} differ", text_of(dims(stream)), text_of(dims(branch)));
+  });
+  return append(op(name, mw::add(), {use(stream), use(branch)}), {{"", dims(stream)}})[0];
+}
+
+void Builder::cross_entropy(int logits) {
+  Op max = op("loss.max", ce_max(), {use(logits)});
+  max.contraction = Reduction::max;
+  const int shift = append(std::move(max), {{"", {"batch", "seq"}, Scalar::real, false}})[0];
+  const int stats =
+      append(op("loss.stats", ce_stats(), {use(logits), use(shift), use(labels)}, {"stat"}),
+             {{"", {"stat", "batch", "seq"}}})[0];
+  graph.loss = append(op("loss", ce_loss(tokens_per_step_), {use(stats)}, {"stat"}), {{"", {}}})[0];
+}
+
+int Builder::embed(const HfName& hf) {
+  layer = -1;
+  embedding_ = parameter("embedding.weight", {"vocab", "hidden"}, normal_weights, hf);
+  return embedding("embedding", embedding_);
+}
+
+void Builder::head_and_loss(int x, bool tied, const HfName& hf) {
+  layer = graph.layers;
+  const int head =
+      tied ? embedding_ : parameter("head.weight", {"vocab", "hidden"}, normal_weights, hf);
+  cross_entropy(linear("head", x, head));
+}
+
+std::vector<int> Builder::once(const std::string& key, const Make& make) {
+  if (const auto known = once_.find(key); known != once_.end()) return known->second;
+  makers_.emplace_back(key, make);
+  const int here = std::exchange(layer, -1);
+  const std::vector<int> values = make(*this);
+  layer = here;
+  return once_[key] = values;
+}
+
+void Builder::prepare(const Builder& other) {
+  for (const auto& [key, make] : other.makers_) once(key, make);
+}
+
+}  // namespace mw

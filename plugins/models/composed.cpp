@@ -1,0 +1,400 @@
+// The model of mw.model: a script's block, recorded as data once for each layer, is played into a
+// builder whenever a graph is wanted. No rank calls the script.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "kinds.h"
+#include "meshwright/block_op.h"
+#include "meshwright/engine/interrupt.h"
+#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/plugin_call.h"
+#include "meshwright/engine/text.h"
+
+namespace mw {
+namespace {
+
+const std::set<std::string> reserved{"batch", "seq", "keys", "stat", "scores", "top", "load"};
+const std::set<std::string> even_dims{"hidden", "heads", "kv_heads", "head_dim", "experts"};
+
+// Which output of which recorded op; op 0 is what the block is given.
+struct Ref {
+  std::size_t op = 0, output = 0;
+};
+
+struct Recorded {
+  std::shared_ptr<const BlockOp> op;
+  std::string kind, name;  // name: as the script says, or empty
+  std::vector<Ref> inputs;
+  std::string place;  // "script.lua:12"
+};
+
+// What a function of the script did with the value that it was given.
+struct Part {
+  std::string key;  // "block"
+  std::vector<Recorded> ops;
+  std::optional<Ref> result;
+  std::string got, place;
+  Json table;  // as it was recorded, without places
+};
+
+struct DimChoice {
+  std::int64_t size = 0;
+  bool even = false;
+  std::string like;
+};
+
+[[noreturn]] void refuse(const char* code, const std::string& key, const std::string& place,
+                         std::string message, std::string hint) {
+  throw Error(Problem{Stage::options, code, key, std::move(message), std::move(hint), place});
+}
+
+// Which of `ops` recorded ops a record names; nothing if that is not what it holds.
+std::optional<Ref> ref_of(const Json& json, std::size_t ops) {
+  if (!json.is_array() || json.size() != 2) return std::nullopt;
+  const auto op = whole_number(json[0]), output = whole_number(json[1]);
+  if (!op || !output || *op < 0 || static_cast<std::size_t>(*op) > ops || *output < 1)
+    return std::nullopt;
+  return Ref{static_cast<std::size_t>(*op), static_cast<std::size_t>(*output) - 1};
+}
+
+class Composed final : public Model {
+ public:
+  static Options options() {
+    return Options()
+        .text("name", "what messages and reports call it")
+        .fallback("model")
+        .table("dims",
+               "sizes by name: hidden, vocab, and those that its ops name (heads, ffn, …); { 64, "
+               "like = \"ffn\" } is cut as ffn is")
+        .integer("layers", "transformer layers")
+        .range(1, most_layers)
+        .any("block",
+             "a function of a layer's input and the layer's number, from 0, that returns its "
+             "output; called once for each layer when the experiment is read")
+        .any("embed", "a function of the embedded tokens that returns the first layer's input")
+        .optional()
+        .any("head",
+             "a function of the last layer's output that returns what is projected to the "
+             "vocabulary; left out: an RMSNorm")
+        .optional()
+        .boolean("tied", "the output projection is the embedding's weight")
+        .fallback(false);
+  }
+
+  explicit Composed(const Values& values) : values_(values) {
+    read_dims(values.at("dims"));
+    layers_ = values.int32("layers");
+    for (int layer = 0; layer < layers_; ++layer) blocks_.push_back(part("block", layer));
+    if (values.has("embed")) embed_ = part("embed", 0);
+    if (values.has("head")) head_ = part("head", 0);
+    check_dims_are_used(build(1, 1, 1));
+  }
+
+  std::string name() const override { return values_.text("name"); }
+  std::int64_t vocab() const override { return dims_.at("vocab").size; }
+
+  Json made_of() const override {
+    Json all = Json::array();
+    for (const Part& block : blocks_) {
+      if (!all.empty() && all.back()["block"] == block.table) {
+        all.back()["layers"] = all.back()["layers"].get<int>() + 1;
+      } else {
+        all.push_back({{"layers", 1}, {"block", block.table}});
+      }
+    }
+    if (embed_) all.push_back({{"embed", embed_->table}});
+    if (head_) all.push_back({{"head", head_->table}});
+    return all;
+  }
+
+  Graph build(std::int64_t batch, std::int64_t sequence, std::int64_t tokens) const override {
+    // The first finds what the ops make once for the model, before its layers.
+    Builder first(name(), batch, sequence, tokens), b(name(), batch, sequence, tokens);
+    compose(first, nullptr);
+    compose(b, &first);
+    return std::move(b.graph);
+  }
+
+ private:
+  void read_dims(const Json& table) {
+    for (const auto& [name, given] : table.items()) {
+      const std::string key = "dims." + name;
+      if (reserved.count(name) > 0) {
+        refuse("model.twice", key, "",
+               fmt::format("{} is a dim of every model: it cannot be given a size", name),
+               "give yours another name");
+      }
+      if (!name.empty() && name[0] == '$') continue;
+      DimChoice dim;
+      const Json* size = &given;
+      if (given.is_object()) {
+        for (const auto& [inner, value] : given.items()) {
+          const bool known = inner == "like" ? value.is_string() : inner.starts_with('$');
+          if (!known) bad_dim(key, given);
+        }
+        if (!given.contains(unnamed_key)) bad_dim(key, given);
+        size = &given.at(unnamed_key);
+        if (given.contains("like")) dim.like = given.at("like").get<std::string>();
+      }
+      const auto whole = whole_number(*size);
+      if (!whole || *whole < 1 || *whole > INT32_MAX) bad_dim(key, given);
+      dim.size = *whole;
+      dims_[name] = dim;
+    }
+    for (const char* needed : {"hidden", "vocab"}) {
+      if (dims_.count(needed) > 0) continue;
+      refuse("option.missing", fmt::format("dims.{}", needed), "",
+             fmt::format("{} is missing", needed),
+             needed == std::string("hidden") ? "the width of the residual stream: hidden = 128"
+                                             : "the size of the vocabulary: vocab = 256");
+    }
+    for (auto& [name, dim] : dims_) {
+      std::set<std::string> seen;
+      std::string of = name;
+      for (; !dims_.at(of).like.empty(); of = dims_.at(of).like) {
+        if (!seen.insert(of).second) {
+          refuse("model.dims", "dims." + name, "", fmt::format("{} is to be like itself", name),
+                 "name the dim that strategies speak of, such as ffn");
+        }
+        if (dims_.count(dims_.at(of).like) > 0) continue;
+        refuse("model.dims", "dims." + of, "",
+               fmt::format("{} is to be like {}, and there is no such dim", of, dims_.at(of).like),
+               did_you_mean(dims_.at(of).like, names()));
+      }
+      if (even_dims.count(of) > 0) dim.even = true;
+      if (of != name) dim.like = of;  // the end of the chain: rules follow one link
+    }
+    declared_ = names();
+    const auto fill = [&](const char* name, std::int64_t size) {
+      if (dims_.count(name) == 0) dims_[name] = {size, true, ""};
+    };
+    const std::int64_t hidden = dims_.at("hidden").size;
+    fill("heads", 1);
+    const std::int64_t heads = dims_.at("heads").size;
+    fill("kv_heads", heads);
+    if (hidden % heads == 0) fill("head_dim", hidden / heads);
+  }
+
+  [[noreturn]] static void bad_dim(const std::string& key, const Json& given) {
+    refuse("option.type", key, "", fmt::format("got {}", describe(given)),
+           "a dim is a whole number from 1 on, or one like another: { 64, like = \"ffn\" }");
+  }
+
+  std::vector<std::string> names() const {
+    std::vector<std::string> all;
+    for (const auto& [name, dim] : dims_) all.push_back(name);
+    return all;
+  }
+
+  // A part is what the script's function records, or, in place of the function, what it recorded.
+  Part part(const char* key, int layer) const {
+    const Json& given = values_.at(key);
+    Json record = given;
+    if (values_.is_function(key)) {
+      record = called(key, layer);
+    } else if (given.is_array() && !given.empty()) {
+      record = given[static_cast<std::size_t>(layer) % given.size()];
+    }
+    if (!record.is_object() || !record.contains("ops")) {
+      refuse("option.type", key, "", fmt::format("must be a function; got {}", describe(given)),
+             "write block = function(x) … return x + y end");
+    }
+    Part part;
+    part.key = key;
+    part.place = record.value(place_key, "");
+    part.got = record.value("got", "nothing");
+    part.table = without_hidden(record);
+    const Json& ops = record.at("ops");
+    for (const Json& op : ops.is_array() ? ops : Json::array())
+      part.ops.push_back(read_op(op, part.ops, key));
+    if (record.contains("result")) part.result = ref(record.at("result"), part.ops, key);
+    return part;
+  }
+
+  // What an earlier op made, or 0, the value that the block is given.
+  static Ref ref(const Json& json, const std::vector<Recorded>& ops, const std::string& key) {
+    const std::optional<Ref> found = ref_of(json, ops.size());
+    const int outputs = !found || found->op == 0 ? 1 : ops[found->op - 1].op->outputs();
+    if (!found || static_cast<int>(found->output) >= outputs) bad_record(json, key);
+    return *found;
+  }
+
+  [[noreturn]] static void bad_record(const Json& json, const std::string& key) {
+    refuse("option.type", key, "",
+           fmt::format("{} is no record of what a block did", json_text(without_hidden(json))),
+           "write a function: block = function(x) … return x + y end");
+  }
+
+  Json called(const char* key, int layer) const {
+    try {
+      return values_.function(key)({Json(layer)});
+    } catch (const Stopped&) {
+      throw;
+    } catch (const Error& error) {
+      if (error.problems().front().stage == Stage::script) throw;
+      throw at_place(error, key, "");
+    }
+  }
+
+  Recorded read_op(const Json& json, const std::vector<Recorded>& before,
+                   const std::string& key) const {
+    const auto text = [&](const char* name) { return json.value(name, Json("")).is_string(); };
+    if (!json.is_object() || !json.contains("op") || !text("op") || !text("name") ||
+        !text(place_key) || !json.value("inputs", Json()).is_array())
+      bad_record(json, key);
+    Recorded one;
+    one.kind = json.at("op").get<std::string>();
+    one.name = json.value("name", "");
+    one.place = json.value(place_key, "");
+    for (const Json& input : json.at("inputs")) one.inputs.push_back(ref(input, before, key));
+    const Json given = json.value("options", Json::object());
+    std::shared_ptr<const BlockOp>& known = made_[one.kind + json_text(given)];
+    if (known == nullptr) known = make_op(one, given, key);
+    one.op = known;
+    return one;
+  }
+
+  std::shared_ptr<const BlockOp> make_op(const Recorded& one, const Json& given,
+                                         const std::string& key) const {
+    try {
+      const Registration& registration = values_.catalog().find(Kind::op, one.kind, key);
+      Problems found;
+      Values values = registration.options().read(given, one.kind, found);
+      found.throw_if_any();
+      values.set_reach(values_.reach());
+      return call_plugin(
+          Speaker{one.kind, ""}, "was made", [&] { return make<BlockOp>(registration, values); },
+          Stage::options);
+    } catch (const Error& error) {
+      throw at_place(error, key, one.place);
+    }
+  }
+
+  static Error at_place(const Error& error, const std::string& key, const std::string& place) {
+    std::vector<Problem> problems = error.problems();
+    for (Problem& problem : problems) {
+      problem.key = key;
+      if (problem.place.empty()) problem.place = place;
+    }
+    return Error(std::move(problems));
+  }
+
+  void compose(Builder& b, const Builder* first) const {
+    b.graph.layers = layers_;
+    for (const auto& [name, dim] : dims_) {
+      const bool own = std::find(declared_.begin(), declared_.end(), name) != declared_.end();
+      b.dim(name, dim.size, dim.even, dim.like.empty() ? Dim() : Dim(dim.like),
+            own                  ? "dims." + name
+            : name == "head_dim" ? "hidden / heads"
+                                 : "heads");
+    }
+    int x = b.embed();
+    if (first != nullptr) b.prepare(*first);
+    if (embed_) x = play(b, *embed_, x);
+    for (b.layer = 0; b.layer < layers_; ++b.layer) x = play(b, blocks_[b.layer], x);
+    b.layer = layers_;
+    x = head_ ? play(b, *head_, x) : b.rms_norm("norm", x);
+    b.head_and_loss(x, values_.flag("tied"));
+  }
+
+  int play(Builder& b, const Part& part, int x) const {
+    if (!part.result) {
+      refuse("function.result", part.key, part.place,
+             fmt::format("{}returned {}, not a value", where(b), part.got),
+             "return what the last op makes: return x + y");
+    }
+    std::vector<std::vector<int>> made{{x}};
+    std::map<std::string, int> unnamed;
+    std::set<std::string> taken;
+    for (const Recorded& one : part.ops) {
+      std::string local = one.name;
+      if (local.empty()) {
+        const int count = ++unnamed[one.kind];
+        local = count == 1 ? one.kind : fmt::format("{}_{}", one.kind, count);
+      }
+      if (!taken.insert(local).second) {
+        refuse("model.twice", part.key, one.place,
+               fmt::format("{}two ops are called {}", where(b), quote(local)),
+               "give one of them another name");
+      }
+      std::vector<int> inputs;
+      for (const Ref& ref : one.inputs) inputs.push_back(made.at(ref.op).at(ref.output));
+      made.push_back(append(b, part, one, b.name(local), inputs));
+    }
+    check_all_used(b, part);
+    const int result = made.at(part.result->op).at(part.result->output);
+    if (b.dims(result) != b.dims(x)) {
+      refuse("model.dims", part.key, part.place,
+             fmt::format("{}it is given {} and returns {}", where(b), text_of(b.dims(x)),
+                         text_of(b.dims(result))),
+             "what it returns has the dims of what it is given");
+    }
+    return result;
+  }
+
+  static std::vector<int> append(Builder& b, const Part& part, const Recorded& one,
+                                 const std::string& name, const std::vector<int>& inputs) {
+    try {
+      const Speaker speaker{one.kind, ""};
+      auto outputs = call_plugin(
+          speaker, "was appended", [&] { return one.op->append(b, name, inputs); }, Stage::options);
+      if (static_cast<int>(outputs.size()) == one.op->outputs()) return outputs;
+      throw Error(Stage::options, "plugin.fault", "",
+                  fmt::format("the op {} made {} values and says that it makes {}", one.kind,
+                              outputs.size(), one.op->outputs()),
+                  "mend the plugin");
+    } catch (const Error& error) {
+      throw at_place(error, part.key, one.place);
+    }
+  }
+
+  // An op whose result nothing uses has parameters that never get a gradient.
+  static void check_all_used(const Builder& b, const Part& part) {
+    std::vector<bool> used(part.ops.size() + 1, false);
+    used[part.result->op] = true;
+    for (std::size_t n = part.ops.size(); n > 0; --n) {
+      const Recorded& one = part.ops[n - 1];
+      if (!used[n]) {
+        refuse("model.unused", part.key, one.place,
+               fmt::format("{}nothing uses what {} makes", where(b),
+                           quote(one.name.empty() ? one.kind : one.name)),
+               "return it, add it to what is returned, or leave it out");
+      }
+      for (const Ref& ref : one.inputs) used[ref.op] = true;
+    }
+  }
+
+  void check_dims_are_used(const Graph& graph) const {
+    for (const std::string& name : declared_) {
+      const bool used = std::any_of(graph.ops().begin(), graph.ops().end(),
+                                    [&](const Op& op) { return op.has(name); });
+      if (used) continue;
+      refuse("model.unused", "dims." + name, "", fmt::format("no op has the dim {}", name),
+             "leave it out, or use it in the block");
+    }
+  }
+
+  // "layer 3: " in a layer.
+  static std::string where(const Builder& b) {
+    if (b.layer < 0 || b.layer >= b.graph.layers) return "";
+    return fmt::format("layer {}: ", b.layer);
+  }
+
+  const Values values_;
+  std::map<std::string, DimChoice> dims_;
+  std::vector<std::string> declared_;  // by the script
+  int layers_ = 0;
+  std::vector<Part> blocks_;
+  std::optional<Part> embed_, head_;
+  mutable std::map<std::string, std::shared_ptr<const BlockOp>> made_;  // by kind and options
+};
+
+}  // namespace
+
+const Registration composed_model = model<Composed>(
+    "model", "A model of one's own: a block as a function of a value over named dims");
+
+}  // namespace mw

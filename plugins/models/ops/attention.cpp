@@ -1,0 +1,313 @@
+// Attention as an op: causal or over a window, with grouped keys, whole or with keys that arrive
+// in ring steps from other ranks.
+#include <limits>
+
+#include "attend.h"
+#include "blocks.h"
+#include "kernel.h"
+#include "meshwright/ops.h"
+
+namespace mw {
+namespace {
+
+using namespace kernel;
+
+// Which of this rank's key heads its query heads read: query head i reads `first + i / repeat`, of
+// `count`, if regular; else that of its own group.
+struct HeadMap {
+  std::int64_t held = 0;  // key heads on this rank
+  std::int64_t first = 0, count = 0, repeat = 1;
+  bool regular = true;
+  LocalDim heads, kv_heads;
+  std::int64_t group() const { return heads.global / kv_heads.global; }
+  bool identity() const { return regular && repeat == 1 && first == 0 && count == held; }
+  bool all() const { return regular && first == 0 && count == held; }
+};
+
+HeadMap map_heads(const LocalDim& heads, const LocalDim& kv_heads) {
+  HeadMap map;
+  map.held = kv_heads.size;
+  map.heads = heads;
+  map.kv_heads = kv_heads;
+  if (heads.size == 0) return map;
+  const std::int64_t group = map.group(), last = heads.offset + heads.size - 1;
+  map.first = heads.offset / group - kv_heads.offset;
+  map.count = last / group - heads.offset / group + 1;
+  map.repeat = heads.size / map.count;
+  // The rank may hold just a part of the first and of the last group. The map is regular if these
+  // are as large as the groups between them.
+  const std::int64_t of_first = group - heads.offset % group, of_last = last % group + 1;
+  map.regular = map.count == 1 || (of_first == of_last && (map.count == 2 || of_first == group));
+  return map;
+}
+
+at::Tensor index_of(const HeadMap& map, const at::Tensor& like) {
+  std::vector<std::int64_t> index;
+  for (std::int64_t i = 0; i < map.heads.size; ++i)
+    index.push_back((map.heads.offset + i) / map.group() - map.kv_heads.offset);
+  return at::tensor(index, at::kLong).to(like.device(), /*non_blocking=*/true);
+}
+
+// One key head for each query head. A copy if a key head serves several and there is more than one:
+// the kernel wants a fixed distance between heads.
+at::Tensor spread(const at::Tensor& k, const HeadMap& map) {
+  if (map.identity()) return k;
+  if (!map.regular) return k.index_select(2, index_of(map, k));
+  at::Tensor picked = part_of(k, 2, map.first, map.count);
+  if (map.repeat == 1) return picked;
+  const std::int64_t b = k.size(0), t = k.size(1), d = k.size(3);
+  if (map.count == 1) return picked.expand({b, t, map.repeat, d});
+  return picked.unsqueeze(3)
+      .expand({b, t, map.count, map.repeat, d})
+      .reshape({b, t, map.count * map.repeat, d});
+}
+
+bool copies(const HeadMap& map) {
+  return !map.regular || (map.repeat > 1 && map.count > 1);
+}
+
+// The adjoint of spread: sums over the query heads of a key head.
+void fold(OpCall& call, std::size_t input, const at::Tensor& gradient, const HeadMap& map,
+          std::int64_t keys) {
+  const std::int64_t b = gradient.size(0), t = gradient.size(1), d = gradient.size(3);
+  if (t == keys && map.identity()) return deliver(call, input, gradient);
+  const auto folded = [&] {
+    if (map.repeat == 1) return gradient;
+    return gradient.reshape({b, t, map.count, map.repeat, d}).sum(3);
+  };
+  if (t == keys && map.all()) return deliver(call, input, folded());
+  Target to = target(call, input, {b, keys, map.held, d}, gradient.options());
+  if (!to.add) to.tensor.zero_();
+  at::Tensor part = to.tensor.narrow(1, 0, t);
+  if (map.regular) {
+    part.narrow(2, map.first, map.count).add_(folded());
+  } else {
+    part.index_add_(2, index_of(map, gradient), gradient);
+  }
+}
+
+struct Shape {
+  std::vector<Block> blocks;
+  HeadMap map;
+  std::int64_t batch = 0, queries = 0, heads = 0;
+  std::int64_t head_dim = 0, value_dim = 0;
+  std::int64_t keys = 0, read = 0;  // that are here; up to the last that some query sees
+  std::int64_t all_keys = 0;
+
+  // The kernel's results are the op's own.
+  bool one() const {
+    return blocks.size() == 1 && blocks[0].queries.size == queries && blocks[0].keys.size == read;
+  }
+  // Every query's own token is among the keys that are here.
+  bool own() const {
+    std::int64_t seen = 0;
+    for (const Block& block : blocks) seen += block.sight.causal() ? block.queries.size : 0;
+    return seen == queries;
+  }
+  // What a query sees of its own token's shard may have to be merged with what it saw of shards
+  // that came before: in a ring beside another axis that cuts the queries.
+  bool comes_later(const Block& block) const {
+    return !block.sight.causal() || (keys < all_keys && keys != queries);
+  }
+  AttendSizes sizes(const Block& block) const {
+    return {batch,    heads,     block.queries.size, block.keys.size,
+            head_dim, value_dim, block.sight.kind,   batch > 1 && block.queries.size < queries};
+  }
+};
+
+Shape shape_of(const Op& op, const LocalDims& dims, std::int64_t window) {
+  const Dims& q = op.inputs[0].dims;
+  const Dims& k = op.inputs[1].dims;
+  Shape shape;
+  shape.blocks = causal_blocks(dims.at(q[1]), dims.at(k[1]), window);
+  shape.map = map_heads(dims.at(q[2]), dims.at(k[2]));
+  shape.batch = dims.at(q[0]).size;
+  shape.queries = dims.at(q[1]).size;
+  shape.heads = dims.at(q[2]).size;
+  shape.head_dim = dims.at(q[3]).size;
+  shape.value_dim = dims.at(op.inputs[2].dims[3]).size;
+  shape.keys = dims.at(k[1]).size;
+  shape.all_keys = dims.at(k[1]).global;
+  for (const Block& block : shape.blocks) {
+    shape.read = std::max(shape.read, block.keys.offset + block.keys.size);
+  }
+  return shape;
+}
+
+// Windows have many blocks, of few sizes.
+void add_call(std::vector<LibraryCall>& calls, LibraryCall call) {
+  for (LibraryCall& known : calls) {
+    if (known.sizes != call.sizes) continue;
+    known.beside = std::max(known.beside, call.beside);
+    return;
+  }
+  calls.push_back(std::move(call));
+}
+
+at::Tensor part(const at::Tensor& tokens, const Range& range) {
+  return tokens.narrow(1, range.offset, range.size);
+}
+Attended part(const Attended& whole, const Range& queries) {
+  return {part(whole.out, queries), whole.lse.narrow(2, queries.offset, queries.size)};
+}
+
+class Attention final : public OpType {
+ public:
+  explicit Attention(std::int64_t window) : window_(window) {}
+
+  std::string kind() const override { return "attention"; }
+
+  OpTraits traits(const Op& op) const override {
+    const Dims& q = op.inputs[0].dims;
+    OpTraits traits;
+    traits.backward_reads_input = {true, true, true};
+    traits.backward_reads_output = {true};
+    traits.saved = {{"lse", {q[0], q[2], q[1]}, 0, true}};
+    traits.gradient_passes = {false, false, false};
+    traits.rotates = op.inputs[1].dims[1];
+    return traits;
+  }
+
+  void forward(const Op& op, OpCall& call) const override {
+    const Shape shape = shape_of(op, call.dims, window_);
+    if (shape.blocks.empty() && call.ring_step > 0) return;
+    const at::Tensor& q = call.inputs[0];
+    const at::Tensor k = spread(part_of(call.inputs[1], 1, 0, shape.read), shape.map);
+    const at::Tensor v = spread(part_of(call.inputs[2], 1, 0, shape.read), shape.map);
+    if (shape.one() && call.ring_step == 0) {
+      Attended made = attend(q, k, v, shape.blocks[0].sight);
+      set_outputs(call, {made.out});
+      call.saved = {made.lse};
+      return;
+    }
+    if (call.ring_step == 0) {
+      set_outputs(call, {at::empty(call.dims.shape(op.output_dims[0]), q.options())});
+      call.saved = {
+          at::empty({shape.batch, shape.heads, shape.queries}, q.options().dtype(wide(q)))};
+      if (!shape.own()) {  // some query's own token comes in a later ring step
+        call.outputs[0].zero_();
+        call.saved[0].fill_(-std::numeric_limits<double>::infinity());
+      }
+    }
+    for (const Block& block : shape.blocks) {
+      const Attended made =
+          attend(part(q, block.queries), part(k, block.keys), part(v, block.keys), block.sight);
+      const Attended sum = part({call.outputs[0], call.saved[0]}, block.queries);
+      if (block.sight.causal() && call.ring_step == 0) {
+        sum.out.copy_(made.out);
+        sum.lse.copy_(made.lse);
+      } else {
+        merge(sum, made);
+      }
+    }
+  }
+
+  void backward(const Op& op, OpCall& call) const override {
+    const Shape shape = shape_of(op, call.dims, window_);
+    if (shape.blocks.empty()) {
+      for (const std::size_t i : {1, 2}) {
+        if (wanted(call, i)) deliver(call, i, at::zeros_like(call.inputs[i]));
+      }
+      // Later ring steps add to the queries' gradient.
+      if (call.ring_step == 0 && wanted(call, 0)) deliver(call, 0, at::zeros_like(call.inputs[0]));
+      return;
+    }
+    AttendGradients made = gradients(call, shape);
+    if (wanted(call, 0) && made.q.defined()) deliver(call, 0, made.q);
+    made.q = at::Tensor();
+    if (wanted(call, 1)) fold(call, 1, made.k, shape.map, shape.keys);
+    made.k = at::Tensor();
+    if (wanted(call, 2)) fold(call, 2, made.v, shape.map, shape.keys);
+  }
+
+  Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
+    const Shape shape = shape_of(op, dims, window_);
+    const bool backward = piece != Piece::forward;
+    const std::int64_t q = dims.count(op.inputs[0].dims), out = dims.count(op.output_dims[0]);
+    const std::int64_t kept_k = dims.count(op.inputs[1].dims) * element,
+                       kept_v = dims.count(op.inputs[2].dims) * element;
+    const std::int64_t row = shape.batch * shape.heads;  // times a width: of a token
+    const std::int64_t wide = row * shape.head_dim * element,
+                       deep = row * shape.value_dim * element;
+    Cost cost;
+    cost.flops =
+        (backward ? 4.0 : 2.0) * static_cast<double>(shape.keys) * static_cast<double>(q + out);
+    if (shape.blocks.empty()) {
+      if (backward) cost.bytes = static_cast<double>(kept_k + kept_v);
+      return cost;
+    }
+    const std::int64_t spread_k = shape.read * wide, spread_v = shape.read * deep;
+    const std::int64_t copied = copies(shape.map) ? spread_k + spread_v : 0;
+    // While backward's kernel runs there are the copies, and key gradients that are not yet the
+    // op's own. What stays is counted as output.
+    const bool own = shape.map.identity() && shape.read == shape.keys;
+    const std::int64_t around =
+        copied + (backward && !own ? spread_k + spread_v - kept_k - kept_v : 0);
+    std::int64_t merging = 0;  // a block's output, and the shares of both
+    for (const Block& block : shape.blocks) {
+      const AttendSizes sizes = shape.sizes(block);
+      const std::int64_t queries = sizes.queries * wide, made = sizes.queries * deep,
+                         keys = sizes.keys * (wide + deep),
+                         lse = row * sizes.queries * wide_element(element);
+      cost.executed += attend_executed(sizes, backward);
+      cost.bytes += static_cast<double>((backward ? 2 : 1) * (queries + made + keys) + lse);
+      std::int64_t results = 0;  // that are not the op's own
+      const bool merges = shape.comes_later(block);
+      if (shape.one() && (backward || !merges)) {
+        // A later ring step's share of q's gradient is added to those before.
+        results = backward && merges ? queries : 0;
+      } else if (backward) {
+        results = queries + keys;
+      } else {
+        results = made + lse;
+        // A half type's output is weighted in fp32: a copy, and its product.
+        const std::int64_t weighted = element < 4 ? 2 * made * wide_element(element) / element : 0;
+        merging = std::max(merging, results + (merges ? 2 * lse + weighted : 0));
+      }
+      add_call(cost.calls, attend_call(sizes, backward, around + results));
+    }
+    if (!backward) cost.workspace = merging > 0 ? copied + merging : 0;
+    if (backward && !own) {  // after it, gradients of k are folded, then those of v
+      const bool in_part = !shape.map.all() || shape.read < shape.keys;
+      const bool sums = in_part && shape.map.regular && shape.map.repeat > 1;
+      cost.workspace = std::max(
+          {std::int64_t{0}, spread_k + spread_v - kept_v + (sums ? spread_k / shape.map.repeat : 0),
+           spread_v + (sums ? spread_v / shape.map.repeat : 0)});
+    }
+    return cost;
+  }
+
+ private:
+  // Of q (undefined: it is delivered), and of the keys and values that are read,
+  // one for each query head.
+  static AttendGradients gradients(OpCall& call, const Shape& shape) {
+    const at::Tensor& q = call.inputs[0];
+    const at::Tensor& dout = call.grad_outputs[0];
+    const at::Tensor k = spread(part_of(call.inputs[1], 1, 0, shape.read), shape.map);
+    const at::Tensor v = spread(part_of(call.inputs[2], 1, 0, shape.read), shape.map);
+    const Attended whole{call.outputs[0], call.saved[0]};
+    if (shape.one()) return attend_backward(dout, q, k, v, whole, shape.blocks[0].sight);
+    const Target dq = target(call, 0, q.sizes(), q.options());
+    if (!dq.add) dq.tensor.zero_();
+    AttendGradients sum{{}, at::zeros(k.sizes(), k.options()), at::zeros(v.sizes(), v.options())};
+    for (const Block& block : shape.blocks) {
+      const AttendGradients made =
+          attend_backward(part(dout, block.queries), part(q, block.queries), part(k, block.keys),
+                          part(v, block.keys), part(whole, block.queries), block.sight);
+      part(dq.tensor, block.queries).add_(made.q);
+      part(sum.k, block.keys).add_(made.k);
+      part(sum.v, block.keys).add_(made.v);
+    }
+    return sum;
+  }
+
+  const std::int64_t window_;
+};
+
+}  // namespace
+
+OpTypePtr attention(std::int64_t window) {
+  return only_of<Attention>(std::max<std::int64_t>(window, 0));
+}
+
+}  // namespace mw

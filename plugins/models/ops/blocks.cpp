@@ -1,0 +1,105 @@
+// Cuts causal attention between a rank's queries and the keys that are there into blocks that a
+// kernel can compute whole, none of which no query may see.
+#include "blocks.h"
+
+#include <algorithm>
+
+namespace mw::kernel {
+namespace {
+
+std::int64_t end(const Range& range) {
+  return range.offset + range.size;
+}
+
+// Tokens that lie together and are together in the sequence too.
+struct Run {
+  Range tokens;           // of the sequence
+  std::int64_t lies = 0;  // where the first of them lies
+  Range here(std::int64_t from, std::int64_t to) const {
+    return {lies + from - tokens.offset, to - from};
+  }
+};
+
+std::vector<Run> runs_of(const LocalDim& dim) {
+  if (dim.runs.empty()) return {{{dim.offset, dim.size}, 0}};
+  std::vector<Run> runs;
+  std::int64_t lies = 0;
+  for (const Range& tokens : dim.runs) {
+    runs.push_back({tokens, lies});
+    lies += tokens.size;
+  }
+  return runs;
+}
+
+constexpr Sight same{Sight::Kind::same, 0};
+
+// Appends a block that is seen whole; the last one grows where it can.
+void add(std::vector<Block>& blocks, const Block& block) {
+  if (!blocks.empty() && blocks.back().sight.kind == Sight::Kind::all) {
+    Block& last = blocks.back();
+    const auto equal = [](const Range& a, const Range& b) {
+      return a.offset == b.offset && a.size == b.size;
+    };
+    if (equal(last.queries, block.queries) && end(last.keys) == block.keys.offset) {
+      last.keys.size += block.keys.size;
+      return;
+    }
+    if (equal(last.keys, block.keys) && end(last.queries) == block.queries.offset) {
+      last.queries.size += block.queries.size;
+      return;
+    }
+  }
+  blocks.push_back(block);
+}
+
+// Queries at a time where they see a window: few enough that what a block computes in vain
+// is little.
+constexpr std::int64_t tile = 512;
+
+std::vector<Run> tiles_of(const LocalDim& queries, std::int64_t window) {
+  std::vector<Run> runs = runs_of(queries), tiles;
+  if (window == 0) return runs;
+  const std::int64_t size = std::min(tile, window);
+  for (const Run& run : runs) {
+    for (std::int64_t at = 0; at < run.tokens.size; at += size) {
+      tiles.push_back(
+          {{run.tokens.offset + at, std::min(size, run.tokens.size - at)}, run.lies + at});
+    }
+  }
+  return tiles;
+}
+
+}  // namespace
+
+std::vector<Block> causal_blocks(const LocalDim& queries, const LocalDim& keys,
+                                 std::int64_t window) {
+  std::vector<Block> causal, whole;
+  const std::vector<Run> key_runs = runs_of(keys);
+  for (const Run& q : tiles_of(queries, window)) {
+    for (const Run& k : key_runs) {
+      // Keys before the tile: from `seen` on all its queries see them, before that fewer and fewer.
+      const std::int64_t first = k.tokens.offset, before = std::min(end(k.tokens), q.tokens.offset);
+      const std::int64_t seen = window == 0 ? first : std::max(first, end(q.tokens) - window);
+      if (const std::int64_t upto = std::min(before, seen); window > 0) {
+        const std::int64_t from = std::max(first, q.tokens.offset - window + 1);
+        // The last query that still sees one of them.
+        const std::int64_t last = std::min(end(q.tokens), upto - 1 + window);
+        if (from < upto && q.tokens.offset < last) {
+          whole.push_back({q.here(q.tokens.offset, last),
+                           k.here(from, upto),
+                           {Sight::Kind::band, q.tokens.offset - from - window + 1}});
+        }
+      }
+      if (before > seen) add(whole, {{q.lies, q.tokens.size}, k.here(seen, before), {}});
+      const std::int64_t from = std::max(first, q.tokens.offset);
+      const std::int64_t to = std::min(end(k.tokens), end(q.tokens));
+      if (from >= to) continue;
+      causal.push_back({q.here(from, to), k.here(from, to), same});
+      if (to < end(q.tokens)) add(whole, {q.here(to, end(q.tokens)), k.here(from, to), {}});
+    }
+  }
+  causal.insert(causal.end(), whole.begin(), whole.end());
+  return causal;
+}
+
+}  // namespace mw::kernel

@@ -1,0 +1,228 @@
+// Cross-entropy over a vocab that may be cut, in pieces between which the partial results of the
+// ranks are reduced. The maximum only shifts the exponentials into range: it cancels, and has no
+// gradient.
+#include <limits>
+
+#include "kernel.h"
+#include "meshwright/ops.h"
+
+namespace mw {
+namespace {
+
+using namespace kernel;
+
+class CeMax final : public OpType {
+ public:
+  std::string kind() const override { return "ce_max"; }
+
+  OpTraits traits(const Op&) const override { return without_gradient(1); }
+
+  void forward(const Op&, OpCall& call) const override {
+    const at::Tensor& logits = call.inputs[0];
+    if (logits.size(-1) == 0) {  // nothing of the vocab lies here
+      const auto rows = logits.sizes().slice(0, logits.dim() - 1);
+      set_outputs(call,
+                  {at::full(rows, -std::numeric_limits<double>::infinity(), logits.options())});
+    } else {
+      set_outputs(call, {logits.amax(-1)});
+    }
+  }
+
+  Cost cost(const Op& op, Piece, const LocalDims& dims, int element) const override {
+    const std::int64_t elements = dims.count(op.inputs[0].dims);
+    Cost cost;
+    cost.executed = static_cast<double>(elements);
+    cost.bytes = static_cast<double>((elements + dims.count(op.output_dims[0])) * element);
+    return cost;
+  }
+};
+
+class CeStats final : public OpType {
+ public:
+  std::string kind() const override { return "ce_stats"; }
+
+  OpTraits traits(const Op&) const override {
+    OpTraits traits;
+    traits.fp32_outputs = {true};
+    traits.backward_reads_input = {true, true, true};
+    traits.backward_reads_output = {false};
+    traits.gradient_passes = {false, false, false};
+    traits.backward_may_overwrite_saved = true;
+    return traits;
+  }
+
+  void forward(const Op& op, OpCall& call) const override {
+    const LocalDim& vocab = call.dims.at(op.inputs[0].dims.back());
+    const at::Tensor logits = rows_of(call.inputs[0], std::max<std::int64_t>(vocab.size, 1));
+    const at::Tensor max = call.inputs[1].reshape({-1, 1});
+    const at::Tensor labels = call.inputs[2].reshape({-1, 1});
+    const std::int64_t count = max.size(0);
+    at::Tensor stats = at::empty({2, count}, options(logits));
+    if (vocab.size == 0) stats.zero_();
+    const std::int64_t step = chunk_rows(logits, count, vocab.size * logits.element_size());
+    const at::Tensor buffer = at::empty({std::min(step, count), vocab.size}, options(logits));
+    for (std::int64_t r = 0; r < count && vocab.size > 0; r += step) {
+      const std::int64_t n = std::min(step, count - r);
+      const at::Tensor lc = part_of(logits, 0, r, n), mc = part_of(max, 0, r, n);
+      at::Tensor shifted = part_of(buffer, 0, 0, n);
+      shift(lc, mc, shifted);
+      Held held = held_of(part_of(labels, 0, r, n), vocab);
+      at::Tensor picked = shifted.gather(1, held.index);
+      if (held.factor.defined()) picked.mul_(held.factor);
+      part_of(stats[1], 0, r, n).copy_(picked.squeeze(1));
+      shifted.exp_();
+      at::Tensor to = part_of(stats[0], 0, r, n);
+      at::sum_out(to, shifted, 1);
+    }
+    set_outputs(call, {stats.view(call.dims.shape(op.output_dims[0]))});
+  }
+
+  // d logits = exp(logit - max) d first, plus d second at the label. May lie on the logits.
+  void backward(const Op& op, OpCall& call) const override {
+    if (!wanted(call, 0)) return;
+    const LocalDim& vocab = call.dims.at(op.inputs[0].dims.back());
+    const Target to = target(call, 0, call.inputs[0].sizes(), call.inputs[0].options());
+    if (vocab.size == 0) return;
+    const at::Tensor logits = rows_of(call.inputs[0], vocab.size);
+    const at::Tensor dlogits = to.tensor.view({-1, vocab.size});
+    const at::Tensor max = call.inputs[1].reshape({-1, 1});
+    const at::Tensor labels = call.inputs[2].reshape({-1, 1});
+    const at::Tensor dstats = call.grad_outputs[0].reshape({2, -1, 1});
+    const at::Tensor dsum = dstats[0], dpicked = dstats[1];
+    const std::int64_t count = max.size(0);
+    const std::int64_t step = chunk_rows(logits, count, vocab.size * logits.element_size());
+    const bool apart = to.add || is_half(logits);
+    at::Tensor buffer;
+    if (apart) buffer = at::empty({std::min(step, count), vocab.size}, options(logits));
+    for (std::int64_t r = 0; r < count; r += step) {
+      const std::int64_t n = std::min(step, count - r);
+      at::Tensor goal = part_of(dlogits, 0, r, n);
+      at::Tensor made = apart ? part_of(buffer, 0, 0, n) : goal;
+      shift(part_of(logits, 0, r, n), part_of(max, 0, r, n), made);
+      made.exp_().mul_(part_of(dsum, 0, r, n));
+      const Held held = held_of(part_of(labels, 0, r, n), vocab);
+      at::Tensor source = part_of(dpicked, 0, r, n).to(made.scalar_type());
+      if (held.factor.defined()) source = source.mul(held.factor);
+      made.scatter_add_(1, held.index, source);
+      if (apart) put({goal, to.add}, made);
+    }
+  }
+
+  Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
+    const LocalDim& vocab = dims.at(op.inputs[0].dims.back());
+    const std::int64_t count = dims.count(op.inputs[1].dims), elements = count * vocab.size;
+    const bool cut = vocab.size < vocab.global;
+    const std::int64_t sum = wide_element(element);
+    Cost cost;
+    if (piece == Piece::forward) {
+      cost.executed = 3.0 * static_cast<double>(elements);
+      cost.bytes = static_cast<double>(elements * element + count * (3 * element + 8));
+    } else {
+      cost.executed = 3.0 * static_cast<double>(elements);
+      cost.bytes = static_cast<double>(2 * elements * element + count * (3 * element + 8));
+    }
+    if (vocab.size == 0) return cost;
+    // The shifted logits and a column of them; of a cut vocab its indices, whether a row is held
+    // here, and what that multiplies, for which a CPU casts it.
+    const bool forward = piece == Piece::forward;
+    const std::int64_t shifted = vocab.size * sum + (cut && forward ? 0 : sum);
+    const auto of = [&](std::int64_t step, std::int64_t cast) {
+      const std::int64_t row = cut ? 8 + 1 + sum + cast : 0;
+      return std::min(step, count) * (row + (forward || element < 4 ? shifted : 0));
+    };
+    cost.workspace = of(chunk_rows(count, vocab.size * element), sum);
+    cost.accelerator_workspace = of(count, 0);
+    return cost;
+  }
+
+ private:
+  // Which column of a row the label is, here; and if the vocab is cut, 1 or 0 for whether it is.
+  struct Held {
+    at::Tensor index, factor;
+  };
+
+  static Held held_of(const at::Tensor& labels, const LocalDim& vocab) {
+    if (vocab.size == vocab.global) return {labels, {}};
+    at::Tensor index = labels - vocab.offset;
+    at::Tensor held = index.ge(0);
+    held.logical_and_(index.lt(vocab.size));
+    return {index.clamp_(0, vocab.size - 1), held};
+  }
+
+  // made = logits - max, in the type of `made`.
+  static void shift(const at::Tensor& logits, const at::Tensor& max, at::Tensor& made) {
+    if (made.scalar_type() == logits.scalar_type()) {
+      at::sub_out(made, logits, max);
+    } else {
+      made.copy_(logits).sub_(max);
+    }
+  }
+
+  static at::TensorOptions options(const at::Tensor& logits) {
+    return logits.options().dtype(wide(logits));
+  }
+};
+
+class CeLoss final : public OpType {
+ public:
+  explicit CeLoss(std::int64_t tokens)
+      : tokens_(static_cast<double>(tokens)), scale_(1.0 / tokens_) {}
+  std::string kind() const override { return "ce_loss"; }
+  std::vector<StepConstant> constants(const Op&) const override { return {{"tokens", tokens_}}; }
+
+  OpTraits traits(const Op&) const override {
+    OpTraits traits;
+    traits.fp32_outputs = {true};
+    traits.backward_reads_input = {true};
+    traits.backward_reads_output = {false};
+    traits.gradient_passes = {false};
+    return traits;
+  }
+
+  void forward(const Op&, OpCall& call) const override {
+    const at::Tensor& stats = call.inputs[0];
+    set_outputs(call, {stats[0].log().sub_(stats[1]).sum().mul_(scale_)});
+  }
+
+  void backward(const Op&, OpCall& call) const override {
+    if (!wanted(call, 0)) return;
+    const at::Tensor& stats = call.inputs[0];
+    const at::Tensor dloss = call.grad_outputs[0].mul(scale_);
+    const Target to = target(call, 0, stats.sizes(), stats.options());
+    if (to.add) {
+      to.tensor[0].add_(dloss / stats[0]);
+      to.tensor[1].sub_(dloss);
+    } else {
+      at::Tensor first = to.tensor[0];
+      at::div_out(first, dloss, stats[0]);
+      to.tensor[1].copy_(dloss.neg().expand_as(stats[1]));
+    }
+  }
+
+  Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
+    const std::int64_t elements = dims.count(op.inputs[0].dims);
+    const bool forward = piece == Piece::forward;
+    Cost cost;
+    cost.executed = static_cast<double>(elements);
+    cost.bytes = static_cast<double>((forward ? 1 : 2) * elements * element);
+    if (forward) cost.workspace = elements / 2 * wide_element(element);
+    return cost;
+  }
+
+ private:
+  const double tokens_, scale_;
+};
+
+}  // namespace
+
+OpTypePtr ce_max() {
+  return only<CeMax>();
+}
+OpTypePtr ce_stats() {
+  return only<CeStats>();
+}
+OpTypePtr ce_loss(std::int64_t tokens) {
+  return std::make_shared<CeLoss>(tokens);
+}
+
+}  // namespace mw

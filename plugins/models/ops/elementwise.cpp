@@ -1,0 +1,226 @@
+// SwiGLU, GELU and the residual add.
+#include "kernel.h"
+#include "meshwright/ops.h"
+
+namespace mw {
+namespace {
+
+using namespace kernel;
+
+std::int64_t flat_step(const at::Tensor& like, std::int64_t count) {
+  return chunk_rows(like, count, like.element_size());
+}
+
+Cost elementwise(std::int64_t elements, double operations, int passes, int element) {
+  Cost cost;
+  cost.executed = operations * static_cast<double>(elements);
+  cost.bytes = static_cast<double>(passes) * static_cast<double>(elements) * element;
+  return cost;
+}
+
+// Weights are one for each row. Without any, an element is a row.
+class SwiGlu final : public OpType {
+ public:
+  std::string kind() const override { return "swiglu"; }
+
+  OpTraits traits(const Op& op) const override {
+    OpTraits traits;
+    traits.backward_reads_input.assign(op.inputs.size(), true);
+    traits.backward_reads_output = {false};
+    traits.gradient_passes.assign(op.inputs.size(), false);
+    traits.backward_may_overwrite_saved = true;
+    return traits;
+  }
+
+  void forward(const Op&, OpCall& call) const override {
+    const Rows r(call);
+    const at::Tensor y = at::empty_like(r.gate);
+    r.in_chunks([&](std::int64_t i, std::int64_t n) {
+      at::Tensor to = part_of(y, 0, i, n);
+      at::silu_out(to, part_of(r.gate, 0, i, n));
+      to.mul_(part_of(r.up, 0, i, n));
+      if (r.weights.defined()) to.mul_(part_of(r.weights, 0, i, n));
+    });
+    set_outputs(call, {y.view(call.inputs[0].sizes())});
+  }
+
+  // Each chunk's operands are read before the gradients that may lie on them are written.
+  void backward(const Op&, OpCall& call) const override {
+    const Rows r(call);
+    const at::Tensor dy = call.grad_outputs[0].reshape(r.gate.sizes());
+    const auto to = [&](std::size_t i, at::IntArrayRef shape) {
+      return wanted(call, i) ? target(call, i, shape, call.inputs[i].options()) : Target();
+    };
+    const at::IntArrayRef shape = call.grad_outputs[0].sizes();
+    const Target dgate = to(0, shape), dup = to(1, shape);
+    Target dweights = r.weights.defined() ? to(2, call.inputs[2].sizes()) : Target();
+    if (dweights.tensor.defined()) dweights.tensor = dweights.tensor.view({-1});
+    const at::Tensor buffer =
+        at::empty({dweights.tensor.defined() ? 3 : 2, std::min(r.step, r.count), r.gate.size(1)},
+                  r.gate.options());
+    r.in_chunks([&](std::int64_t i, std::int64_t n) {
+      const at::Tensor gc = part_of(r.gate, 0, i, n), dc = part_of(dy, 0, i, n);
+      at::Tensor t = part_of(buffer[0], 0, 0, n), s = part_of(buffer[1], 0, 0, n);
+      at::mul_out(t, dc, part_of(r.up, 0, i, n));
+      at::silu_out(s, gc);
+      at::Tensor dw;
+      if (dweights.tensor.defined()) {
+        at::Tensor product = part_of(buffer[2], 0, 0, n);
+        at::mul_out(product, t, s);
+        dw = product.sum(1, false, dweights.tensor.scalar_type());
+      }
+      if (r.weights.defined()) {
+        const at::Tensor weights = part_of(r.weights, 0, i, n);
+        if (dgate.tensor.defined()) t.mul_(weights);
+        if (dup.tensor.defined()) s.mul_(weights);
+      }
+      if (dw.defined()) put(dweights, 0, i, n, dw);
+      if (dup.tensor.defined()) {
+        at::Tensor up = part_of(dup.tensor.view(r.gate.sizes()), 0, i, n);
+        if (dup.add) {
+          up.addcmul_(s, dc);
+        } else {
+          at::mul_out(up, s, dc);
+        }
+      }
+      if (!dgate.tensor.defined()) return;
+      at::Tensor gate = part_of(dgate.tensor.view(r.gate.sizes()), 0, i, n);
+      at::Tensor made = dgate.add ? s : gate;
+      at::silu_backward_out(made, t, gc);
+      if (dgate.add) gate.add_(made);
+    });
+  }
+
+  Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
+    const std::int64_t elements = dims.count(op.inputs[0].dims);
+    const bool weighed = op.inputs.size() > 2, half = element < wide_element(element);
+    const std::int64_t rows = weighed ? dims.count(op.inputs[2].dims) : elements;
+    const std::int64_t row = elements / std::max<std::int64_t>(rows, 1) * element;
+    const std::int64_t own = weighed && half ? rows * element : 0;  // weights, rounded
+    if (piece == Piece::forward) {
+      Cost cost = elementwise(elements, weighed ? 6 : 5, 3, element);
+      cost.workspace = own;
+      return cost;
+    }
+    Cost cost = elementwise(elements, weighed ? 16 : 12, 5, element);
+    // On a CPU a sum in another type casts what it sums first.
+    const auto of = [&](std::int64_t step, std::int64_t cast) {
+      const std::int64_t beside = weighed ? wide_element(element) + cast : 0;
+      return std::min(step, rows) * ((weighed ? 3 : 2) * row + beside) + own;
+    };
+    cost.workspace = of(chunk_rows(rows, row), half ? 2 * row : 0);
+    cost.accelerator_workspace = of(rows, 0);
+    return cost;
+  }
+
+ private:
+  struct Rows {
+    explicit Rows(const OpCall& call) {
+      const bool weighed = call.inputs.size() > 2;
+      const std::int64_t elements = call.inputs[0].numel();
+      count = weighed ? call.inputs[2].numel() : elements;
+      const std::int64_t columns = elements / std::max<std::int64_t>(count, 1);
+      gate = call.inputs[0].reshape({count, columns});
+      up = call.inputs[1].reshape({count, columns});
+      if (weighed) weights = call.inputs[2].reshape({count, 1}).to(gate.scalar_type());
+      step = chunk_rows(gate, count, columns * gate.element_size());
+    }
+
+    template <class Do>
+    void in_chunks(const Do& what) const {
+      for (std::int64_t i = 0; i < count; i += step) what(i, std::min(step, count - i));
+    }
+
+    at::Tensor gate, up, weights;
+    std::int64_t count = 0, step = 1;
+  };
+};
+
+class Gelu final : public OpType {
+ public:
+  std::string kind() const override { return "gelu"; }
+
+  OpTraits traits(const Op&) const override {
+    OpTraits traits;
+    traits.backward_reads_input = {true};
+    traits.backward_reads_output = {false};
+    traits.gradient_passes = {false};
+    traits.backward_may_overwrite_saved = true;
+    return traits;
+  }
+
+  void forward(const Op&, OpCall& call) const override {
+    set_outputs(call, {at::gelu(call.inputs[0], "tanh")});
+  }
+
+  void backward(const Op&, OpCall& call) const override {
+    if (!wanted(call, 0)) return;
+    const at::Tensor x = call.inputs[0].reshape({-1}), dy = call.grad_outputs[0].reshape({-1});
+    const Target dx = target(call, 0, call.grad_outputs[0].sizes(), x.options());
+    const std::int64_t count = x.numel(), step = dx.add ? flat_step(x, count) : count;
+    const at::Tensor buffer =
+        dx.add ? at::empty({std::min(step, count)}, x.options()) : at::Tensor();
+    for (std::int64_t i = 0; i < count; i += step) {
+      const std::int64_t n = std::min(step, count - i);
+      at::Tensor to = part_of(dx.tensor.view({-1}), 0, i, n);
+      at::Tensor made = dx.add ? part_of(buffer, 0, 0, n) : to;
+      at::gelu_backward_out(made, part_of(dy, 0, i, n), part_of(x, 0, i, n), "tanh");
+      if (dx.add) to.add_(made);
+    }
+  }
+
+  Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
+    const std::int64_t elements = dims.count(op.inputs[0].dims);
+    if (piece == Piece::forward) return elementwise(elements, 10, 2, element);
+    return elementwise(elements, 20, 3, element);
+  }
+};
+
+class Add final : public OpType {
+ public:
+  std::string kind() const override { return "add"; }
+
+  OpTraits traits(const Op&) const override {
+    OpTraits traits;
+    traits.backward_reads_input = {false, false};
+    traits.backward_reads_output = {false};
+    traits.gradient_passes = {true, true};
+    traits.forward_in_place = 1;
+    return traits;
+  }
+
+  void forward(const Op&, OpCall& call) const override {
+    at::Tensor branch = call.inputs[1];
+    set_outputs(call,
+                {call.in_place ? branch.add_(call.inputs[0]) : at::add(call.inputs[0], branch)});
+  }
+
+  // For callers that do not pass the gradient on by themselves.
+  void backward(const Op&, OpCall& call) const override {
+    for (std::size_t i = 0; i < 2; ++i) {
+      if (!wanted(call, i)) continue;
+      const at::Tensor& dy = call.grad_outputs[0];
+      put(target(call, i, dy.sizes(), dy.options()), dy);
+    }
+  }
+
+  // A gradient that passes costs nothing.
+  Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
+    if (piece != Piece::forward) return {};
+    return elementwise(dims.count(op.inputs[0].dims), 1, 3, element);
+  }
+};
+
+}  // namespace
+
+OpTypePtr swiglu() {
+  return only<SwiGlu>();
+}
+OpTypePtr gelu() {
+  return only<Gelu>();
+}
+OpTypePtr add() {
+  return only<Add>();
+}
+
+}  // namespace mw

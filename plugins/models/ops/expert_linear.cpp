@@ -1,0 +1,128 @@
+// A linear for each expert, over the rows of those that are here.
+#include <algorithm>
+
+#include "gemm.h"
+#include "kernel.h"
+#include "meshwright/ops.h"
+
+namespace mw {
+namespace {
+
+using namespace kernel;
+
+struct ExpertSizes {
+  std::int64_t experts = 1, rows = 1, n = 1, k = 1;
+};
+
+ExpertSizes expert_sizes(const Op& op, const LocalDims& dims) {
+  const Dims &x = op.inputs[0].dims, &weight = op.inputs[1].dims;
+  ExpertSizes sizes;
+  sizes.experts = dims.at(weight[0]).size;
+  sizes.n = dims.at(weight[1]).size;
+  sizes.k = dims.at(weight[2]).size;
+  sizes.rows = dims.count(x) / std::max<std::int64_t>(sizes.k, 1);
+  return sizes;
+}
+
+// The library's product for all experts at once has kernels for half types on accelerators;
+// elsewhere it is this loop itself.
+bool grouped(const at::Tensor& x) {
+  return !x.is_cpu() && x.scalar_type() == at::kBFloat16;
+}
+
+at::Tensor ends_of(const OpCall& call) {
+  std::vector<std::int32_t> ends;
+  std::int64_t end = 0;
+  for (std::int64_t rows : call.rows) ends.push_back(static_cast<std::int32_t>(end += rows));
+  const at::Tensor& like = call.grad_outputs.empty() ? call.inputs[0] : call.grad_outputs[0];
+  return at::tensor(ends, at::kInt).to(like.device(), /*non_blocking=*/true);
+}
+
+template <class Do>
+void for_each_expert(const OpCall& call, const Do& what) {
+  std::int64_t first = 0;
+  for (std::size_t e = 0; e < call.rows.size(); ++e) {
+    what(static_cast<std::int64_t>(e), first, call.rows[e]);
+    first += call.rows[e];
+  }
+}
+
+class ExpertLinear final : public OpType {
+ public:
+  std::string kind() const override { return "expert_linear"; }
+
+  OpTraits traits(const Op&) const override {
+    OpTraits traits;
+    traits.splits = true;
+    traits.backward_reads_input = {true, true};
+    traits.backward_reads_output = {false};
+    traits.gradient_passes = {false, false};
+    return traits;
+  }
+
+  void forward(const Op&, OpCall& call) const override {
+    const at::Tensor &x = call.inputs[0], &weight = call.inputs[1];
+    if (grouped(x)) {
+      set_outputs(call, {at::_grouped_mm(x, weight.transpose(1, 2), ends_of(call))});
+      return;
+    }
+    const at::Tensor y = at::empty({x.size(0), weight.size(1)}, x.options());
+    for_each_expert(call, [&](std::int64_t e, std::int64_t first, std::int64_t rows) {
+      if (rows == 0) return;
+      product_into(y.narrow(0, first, rows), x.narrow(0, first, rows), weight[e].t(), false);
+    });
+    set_outputs(call, {y});
+  }
+
+  void dgrad(const Op&, OpCall& call) const override {
+    const at::Tensor &dy = call.grad_outputs[0], &weight = call.inputs[1];
+    if (grouped(dy)) {
+      deliver(call, 0, at::_grouped_mm(dy, weight, ends_of(call)));
+      return;
+    }
+    Target to = target(call, 0, {dy.size(0), weight.size(2)}, dy.options());
+    for_each_expert(call, [&](std::int64_t e, std::int64_t first, std::int64_t rows) {
+      if (rows == 0) return;
+      product_into(to.tensor.narrow(0, first, rows), dy.narrow(0, first, rows), weight[e], to.add);
+    });
+  }
+
+  void wgrad(const Op& op, OpCall& call) const override {
+    if (!wanted(call, 1)) return;
+    const at::Tensor &x = call.inputs[0], &dy = call.grad_outputs[0];
+    Target to = target(call, 1, call.dims.shape(op.inputs[1].dims), dy.options());
+    for_each_expert(call, [&](std::int64_t e, std::int64_t first, std::int64_t rows) {
+      at::Tensor dw = to.tensor[e];
+      if (rows == 0) {
+        if (!to.add) dw.zero_();
+        return;
+      }
+      product_into(dw, dy.narrow(0, first, rows).t(), x.narrow(0, first, rows), to.add);
+    });
+  }
+
+  Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
+    const auto [experts, rows, n, k] = expert_sizes(op, dims);
+    Cost cost;
+    cost.flops = 2.0 * static_cast<double>(rows) * static_cast<double>(n) * static_cast<double>(k);
+    cost.executed = cost.flops;
+    cost.bytes = static_cast<double>(rows * (n + k) + experts * n * k) * element;
+    // The scratch of an expert's product, supposing that each expert has its share of the rows.
+    const std::int64_t m = (rows + experts - 1) / std::max<std::int64_t>(experts, 1);
+    if (m == 0) return cost;
+    for (const Into into : {Into::given, Into::added}) {
+      if (piece == Piece::dgrad) cost.calls.push_back(product_call(into, Turned::none, m, k, n));
+      if (piece == Piece::wgrad) cost.calls.push_back(product_call(into, Turned::left, n, k, m));
+    }
+    if (piece == Piece::forward) cost.calls = {product_call(Into::given, Turned::right, m, n, k)};
+    return cost;
+  }
+};
+
+}  // namespace
+
+OpTypePtr expert_linear() {
+  return only<ExpertLinear>();
+}
+
+}  // namespace mw

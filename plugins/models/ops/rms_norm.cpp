@@ -1,0 +1,132 @@
+// RMSNorm, forward and backward, in chunks of rows that stay in cache.
+#include "kernel.h"
+#include "meshwright/ops.h"
+
+namespace mw {
+namespace {
+
+using namespace kernel;
+
+// ATen has no fused kernel on CPU, so each chunk of rows is read, normalised and scaled while it is
+// in cache. Backward needs two sums of t = dy * x only, both matrix-vector products:
+//   row:     c = (t w) rstd^3 / hidden        dx = dy w rstd - x c
+//   column:  dw = t^T rstd
+class RmsNorm final : public OpType {
+ public:
+  explicit RmsNorm(double eps) : eps_(eps) {}
+  std::string kind() const override { return "rms_norm"; }
+
+  OpTraits traits(const Op& op) const override {
+    OpTraits traits;
+    traits.backward_reads_input = {true, true};
+    traits.backward_reads_output = {false};
+    traits.saved = {{"rstd", normalised_rows(op), 0, true}};
+    traits.gradient_passes = {false, false};
+    return traits;
+  }
+
+  void forward(const Op& op, OpCall& call) const override {
+    const std::int64_t columns = call.inputs[1].numel();
+    const at::Tensor x = rows_of(call.inputs[0], columns), weight = call.inputs[1].view({1, -1});
+    const std::int64_t count = x.size(0);
+    const at::Tensor rstd = at::empty({count, 1}, x.options().dtype(wide(x)));
+    const at::Tensor y = at::empty_like(x);
+    const std::int64_t step = chunk_rows(x, count, columns * x.element_size());
+    for (std::int64_t r = 0; r < count; r += step) {
+      const std::int64_t n = std::min(step, count - r);
+      at::Tensor xc = part_of(x, 0, r, n), sc = part_of(rstd, 0, r, n), yc = part_of(y, 0, r, n);
+      const at::Tensor sum = at::linalg_vector_norm(xc, 2, 1, true, sc.scalar_type());
+      at::mul_out(sc, sum, sum);
+      sc.mul_(1.0 / static_cast<double>(columns)).add_(eps_).rsqrt_();
+      if (is_half(x)) {
+        yc.copy_(xc.to(at::kFloat).mul_(sc).mul_(weight));
+      } else {
+        at::mul_out(yc, xc, sc);
+        yc.mul_(weight);
+      }
+    }
+    set_outputs(call, {y.view(call.inputs[0].sizes())});
+    call.saved = {rstd.view(call.dims.shape(normalised_rows(op)))};
+  }
+
+  void backward(const Op&, OpCall& call) const override {
+    const std::int64_t columns = call.inputs[1].numel();
+    const bool half = is_half(call.inputs[0]);
+    const at::ScalarType type = wide(call.inputs[0]);
+    const at::Tensor x = rows_of(call.inputs[0], columns);
+    const at::Tensor dy = rows_of(call.grad_outputs[0], columns);
+    const at::Tensor weight = call.inputs[1].view({-1}).to(type);
+    const at::Tensor rstd = call.saved[0].reshape({-1, 1});
+    const std::int64_t count = x.size(0);
+
+    Target dx, dw;
+    at::Tensor sum;  // of dw, where it cannot be made in place
+    if (wanted(call, 0)) dx = target(call, 0, call.inputs[0].sizes(), x.options());
+    if (wanted(call, 1)) {
+      dw = target(call, 1, call.inputs[1].sizes(), x.options());
+      if (!dw.add) dw.tensor.zero_();
+      sum = half ? at::zeros({columns}, weight.options()) : dw.tensor.view({columns});
+    }
+    const std::int64_t step = chunk_rows(x, count, columns * x.element_size());
+    at::Tensor buffer = at::empty({std::min(step, count), columns}, weight.options());
+    for (std::int64_t r = 0; r < count; r += step) {
+      const std::int64_t n = std::min(step, count - r);
+      at::Tensor xc = part_of(x, 0, r, n).to(type);
+      const at::Tensor gc = part_of(dy, 0, r, n).to(type), sc = part_of(rstd, 0, r, n);
+      at::Tensor t = part_of(buffer, 0, 0, n);
+      at::mul_out(t, gc, xc);
+      if (sum.defined()) sum.addmv_(t.t(), sc.view({n}));
+      if (!dx.tensor.defined()) continue;
+      at::Tensor c = at::mv(t, weight).unsqueeze(1);
+      c.mul_(sc).mul_(sc).mul_(sc).mul_(-1.0 / static_cast<double>(columns));
+      at::Tensor to = part_of(dx.tensor.view({count, columns}), 0, r, n);
+      at::Tensor made = dx.add || half ? t : to;
+      at::mul_out(made, gc, weight);
+      made.mul_(sc).addcmul_(xc, c);
+      if (half) {
+        // A sum of two types takes fp32 copies of both ends; x's own copy is done with.
+        if (dx.add) made.add_(xc.copy_(to));
+        to.copy_(made);
+      } else if (dx.add) {
+        to.add_(made);
+      }
+    }
+    if (half && sum.defined()) dw.tensor.view({columns}).add_(sum);
+  }
+
+  Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
+    const std::int64_t columns = dims.count(op.inputs[1].dims);
+    const std::int64_t count = dims.count(normalised_rows(op));
+    const std::int64_t elements = count * columns;
+    const std::int64_t sum = wide_element(element);
+    const bool half = element < 4;
+    const std::int64_t number = element < 8 ? 8 + 4 : 8;  // a factor as a tensor, and in fp32
+    Cost cost;
+    if (piece == Piece::forward) {
+      cost.executed = 4.0 * static_cast<double>(elements);
+      cost.bytes = static_cast<double>((2 * elements + columns) * element + count * sum);
+      workspace_of_rows(cost, count, columns * element, [&](std::int64_t step) {
+        return step * sum + (half ? (step + 1) * columns * sum : number);
+      });
+    } else {
+      cost.executed = 10.0 * static_cast<double>(elements);
+      cost.bytes = static_cast<double>((3 * elements + 2 * columns) * element + count * sum);
+      workspace_of_rows(cost, count, columns * element, [&](std::int64_t step) {
+        return step * (columns + 1) * sum + number +
+               (half ? 2 * step * columns * sum + 2 * columns * sum : 0);
+      });
+    }
+    return cost;
+  }
+
+ private:
+  double eps_;
+};
+
+}  // namespace
+
+OpTypePtr rms_norm(double eps) {
+  return only_of<RmsNorm>(eps);
+}
+
+}  // namespace mw

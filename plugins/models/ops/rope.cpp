@@ -1,0 +1,203 @@
+// Rotary position embedding: a table of cosines and sines of positions, and the rotation of
+// queries and keys by it.
+#include <optional>
+
+#include "kernel.h"
+#include "meshwright/ops.h"
+
+namespace mw {
+namespace {
+
+using namespace kernel;
+
+class RopeTable final : public OpType {
+ public:
+  RopeTable(double theta, RopePairs pairs) : theta_(theta), pairs_(pairs) {}
+  std::string kind() const override { return "rope_table"; }
+
+  OpTraits traits(const Op&) const override { return without_gradient(2); }
+
+  // Angles in double: in fp32 those of late positions would lose digits.
+  void forward(const Op& op, OpCall& call) const override {
+    const std::int64_t width = call.dims.at(op.output_dims[0].back()).global;
+    const at::TensorOptions options = call.inputs[0].options().dtype(at::kDouble);
+    const at::Tensor angle =
+        at::outer(call.inputs[0].to(at::kDouble),
+                  at::pow(theta_, at::arange(0, width, 2, options).mul_(-1.0 / double(width))));
+    const at::Tensor cosine = angle.cos().to(call.real);
+    const at::Tensor sine = angle.sin().to(call.real);
+    const auto both = [&](const at::Tensor& first, const at::Tensor& second) {
+      if (pairs_ == RopePairs::halves) return at::cat({first, second}, 1);
+      return at::stack({first, second}, 2).flatten(1);
+    };
+    set_outputs(call, {both(cosine, cosine), both(sine.neg(), sine)});
+  }
+
+  Cost cost(const Op& op, Piece, const LocalDims& dims, int element) const override {
+    const std::int64_t elements = dims.count(op.output_dims[0]);
+    Cost cost;
+    cost.executed = static_cast<double>(2 * elements);
+    cost.bytes = static_cast<double>(2 * elements * element);
+    // Angles, cosines, sines, and negated sines, each of half the width.
+    const std::int64_t half = elements / 2;
+    cost.workspace = (8 + 3 * element) * half;
+    return cost;
+  }
+
+ private:
+  double theta_;
+  RopePairs pairs_;
+};
+
+// A chunk of x as (batch, seq, heads, head_dim): whole sequences, or part of one.
+struct Chunks {
+  std::int64_t batch = 1, seq = 1;
+};
+
+Chunks chunks_of(std::int64_t batch, std::int64_t seq, std::int64_t row_bytes) {
+  const std::int64_t rows = chunk_rows(batch * seq, row_bytes);
+  if (rows >= seq) return {std::min(batch, rows / seq), seq};
+  return {1, rows};
+}
+
+// Exchanges the halves of the last dim. The halves of a head are short: moved as 16-byte words they
+// cost a quarter of the loop steps.
+void swap_halves(const at::Tensor& out, const at::Tensor& x) {
+  const std::int64_t width = x.size(-1);
+  at::Tensor from = x, to = out;
+  const std::int64_t word = 16 / x.element_size();
+  if (width % (2 * word) == 0 && x.storage_offset() % word == 0 &&
+      out.storage_offset() % word == 0 && x.stride(0) % word == 0 && x.stride(1) % word == 0 &&
+      x.stride(2) % word == 0 && x.stride(3) == 1) {
+    from = x.view(at::kComplexDouble);
+    to = out.view(at::kComplexDouble);
+  }
+  const std::int64_t half = from.size(-1) / 2;
+  to.narrow(-1, 0, half).copy_(from.narrow(-1, half, half));
+  to.narrow(-1, half, half).copy_(from.narrow(-1, 0, half));
+}
+
+// Exchanges the two of each pair.
+void swap_neighbours(const at::Tensor& out, const at::Tensor& x) {
+  const at::Tensor from = x.unflatten(-1, {-1, 2}), to = out.unflatten(-1, {-1, 2});
+  to.select(-1, 0).copy_(from.select(-1, 1));
+  to.select(-1, 1).copy_(from.select(-1, 0));
+}
+
+// y = x * cos + sign * swap(x) * sin, chunk by chunk; y may be x. Adds to y if `add`.
+void rotate(const at::Tensor& y, const at::Tensor& x, const at::Tensor& cos_table,
+            const at::Tensor& sin_table, RopePairs pairs, double sign, bool add) {
+  const std::int64_t batch = x.size(0), seq = x.size(1), heads = x.size(2), width = x.size(3);
+  if (x.numel() == 0) return;
+  Chunks step{batch, seq};
+  if (x.is_cpu()) step = chunks_of(batch, seq, heads * width * x.element_size());
+  const at::Tensor buffer = at::empty({step.batch * step.seq, heads, width}, x.options());
+  const at::Tensor cosine = cos_table.to(x.scalar_type()).unsqueeze(1);
+  const at::Tensor sine = sin_table.to(x.scalar_type()).unsqueeze(1);
+  for (std::int64_t b = 0; b < batch; b += step.batch) {
+    const std::int64_t nb = std::min(step.batch, batch - b);
+    for (std::int64_t s = 0; s < seq; s += step.seq) {
+      const std::int64_t ns = std::min(step.seq, seq - s);
+      const at::Tensor xc = part_of(part_of(x, 0, b, nb), 1, s, ns);
+      at::Tensor yc = part_of(part_of(y, 0, b, nb), 1, s, ns);
+      at::Tensor swapped = part_of(buffer, 0, 0, nb * ns).view({nb, ns, heads, width});
+      const at::Tensor c = part_of(cosine, 0, s, ns);
+      if (pairs == RopePairs::halves) {
+        swap_halves(swapped, xc);
+      } else {
+        swap_neighbours(swapped, xc);
+      }
+      if (add) {
+        yc.addcmul_(xc, c);
+      } else {
+        at::mul_out(yc, xc, c);
+      }
+      yc.addcmul_(swapped, part_of(sine, 0, s, ns), sign);
+    }
+  }
+}
+
+// The part of x that is rotated: the end of its last dim, as wide as the table, with shape (batch,
+// seq, heads, width).
+at::Tensor turning(const at::Tensor& x, const at::Tensor& table) {
+  const std::int64_t width = table.size(-1);
+  const at::Tensor part = part_of(x, -1, x.size(-1) - width, width);
+  return x.dim() == 3 ? part.unsqueeze(2) : part;
+}
+// The rest of it, if there is a rest.
+std::optional<at::Tensor> still(const at::Tensor& x, const at::Tensor& table) {
+  const std::int64_t width = x.size(-1) - table.size(-1);
+  if (width == 0) return std::nullopt;
+  return x.narrow(-1, 0, width);
+}
+
+class Rope final : public OpType {
+ public:
+  explicit Rope(RopePairs pairs) : pairs_(pairs) {}
+  std::string kind() const override { return "rope"; }
+
+  OpTraits traits(const Op&) const override {
+    OpTraits traits;
+    traits.backward_reads_input = {false, true, true};
+    traits.backward_reads_output = {false};
+    traits.gradient_passes = {false, false, false};
+    traits.forward_in_place = 0;
+    return traits;
+  }
+
+  void forward(const Op&, OpCall& call) const override {
+    const at::Tensor &x = call.inputs[0], &table = call.inputs[1];
+    const at::Tensor y = call.in_place ? x : at::empty_like(x, at::MemoryFormat::Contiguous);
+    if (const auto rest = still(y, table); rest && !call.in_place) rest->copy_(*still(x, table));
+    rotate(turning(y, table), turning(x, table), table, call.inputs[2], pairs_, 1, false);
+    set_outputs(call, {y});
+  }
+
+  // The inverse rotation. Writing over the output's gradient is fine.
+  void backward(const Op&, OpCall& call) const override {
+    if (!wanted(call, 0)) return;
+    const at::Tensor &dy = call.grad_outputs[0], &table = call.inputs[1];
+    const Target dx = target(call, 0, dy.sizes(), dy.options());
+    if (const auto rest = still(dx.tensor, table)) {
+      if (dx.add) {
+        rest->add_(*still(dy, table));
+      } else if (dx.tensor.data_ptr() != dy.data_ptr()) {
+        rest->copy_(*still(dy, table));
+      }
+    }
+    rotate(turning(dx.tensor, table), turning(dy, table), table, call.inputs[2], pairs_, -1,
+           dx.add);
+  }
+
+  Cost cost(const Op& op, Piece, const LocalDims& dims, int element) const override {
+    const Dims& d = op.inputs[0].dims;
+    const Dims& angles = op.inputs[1].dims;
+    const std::int64_t width = dims.at(angles.back()).size;
+    const std::int64_t row = d.size() == 3 ? width : dims.at(d[2]).size * width;
+    const std::int64_t elements = dims.count(d), table = dims.count(angles);
+    const Chunks step = chunks_of(dims.at(d[0]).size, dims.at(d[1]).size, row * element);
+    Cost cost;
+    cost.executed = 3.0 * static_cast<double>(dims.at(d[0]).size * dims.at(d[1]).size * row);
+    cost.bytes = static_cast<double>((2 * elements + 2 * table) * element);
+    cost.workspace = elements == 0 ? 0 : step.batch * step.seq * row * element;
+    cost.accelerator_workspace = dims.at(d[0]).size * dims.at(d[1]).size * row * element;
+    return cost;
+  }
+
+ private:
+  RopePairs pairs_;
+};
+
+}  // namespace
+
+OpTypePtr rope_table(double theta, RopePairs pairs) {
+  return std::make_shared<RopeTable>(theta, pairs);
+}
+
+OpTypePtr rope(RopePairs pairs) {
+  static const OpTypePtr halves = std::make_shared<Rope>(RopePairs::halves),
+                         neighbours = std::make_shared<Rope>(RopePairs::neighbours);
+  return pairs == RopePairs::halves ? halves : neighbours;
+}
+
+}  // namespace mw

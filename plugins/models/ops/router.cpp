@@ -1,0 +1,278 @@
+// Routing: which experts a token chooses and with what weight,
+// and the losses that keep the choice even.
+#include <algorithm>
+#include <cmath>
+
+#include "kernel.h"
+#include "meshwright/autograd_op.h"
+#include "meshwright/ops.h"
+
+namespace mw {
+namespace {
+
+using namespace kernel;
+
+at::Tensor affinities(const at::Tensor& logits, RouterScore score) {
+  const at::Tensor wide_logits = logits.to(wide(logits));
+  return score == RouterScore::softmax ? at::softmax(wide_logits, -1) : at::sigmoid(wide_logits);
+}
+
+class Route final : public OpType {
+ public:
+  explicit Route(const RouterOptions& options) : options_(options) {}
+
+  std::string kind() const override { return "route"; }
+
+  OpTraits traits(const Op&) const override {
+    OpTraits traits;
+    traits.backward_reads_input = {true, false};
+    traits.backward_reads_output = {false, true};
+    traits.fp32_outputs = {true, false};
+    traits.gradient_passes = {false, false};
+    traits.gradients_apart = true;
+    return traits;
+  }
+
+  void forward(const Op& op, OpCall& call) const override {
+    const at::Tensor s = affinities(call.inputs[0], options_.score);
+    const std::int64_t top = call.dims.at(op.output_dims[1].back()).size;
+    const at::Tensor picks = std::get<1>((s + call.inputs[1].to(s.scalar_type())).topk(top, -1));
+    at::Tensor weights = s.gather(-1, picks);
+    if (options_.normalise) weights.div_(sum_of(weights));
+    set_outputs(call, {weights.mul_(options_.scale), picks});
+  }
+
+  void backward(const Op& op, OpCall& call) const override {
+    const at::Tensor& picks = call.outputs[1];
+    if (wanted(call, 0)) deliver(call, 0, logit_gradient(call));
+    if (!wanted(call, 1)) return;
+    const std::int64_t experts = call.dims.at(op.inputs[1].dims[0]).size;
+    // Expert load: how many tokens chose each.
+    deliver(call, 1,
+            at::bincount(picks.flatten(), {}, experts)
+                .to(call.grad_inputs.size() > 1 && call.grad_inputs[1].defined()
+                        ? call.grad_inputs[1].scalar_type()
+                        : wide(call.inputs[0])));
+  }
+
+  Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
+    const std::int64_t logits = dims.count(op.inputs[0].dims);
+    const std::int64_t picks = dims.count(op.output_dims[1]);
+    const std::int64_t tokens = picks / dims.at(op.output_dims[1].back()).size;
+    const std::int64_t wide = wide_element(element);
+    Cost cost;
+    cost.executed = 8.0 * static_cast<double>(logits);
+    cost.bytes = static_cast<double>(logits * (element + 2 * wide));
+    cost.workspace = 2 * logits * wide;
+    if (piece != Piece::forward) {
+      const std::int64_t of_weights = options_.normalise ? logits + 3 * picks + 2 * tokens : 0;
+      cost.workspace = std::max(of_weights, 3 * logits + picks) * wide - logits * element;
+    }
+    return cost;
+  }
+
+ private:
+  static at::Tensor sum_of(const at::Tensor& weights) { return weights.sum(-1, true).add_(1e-20); }
+
+  at::Tensor logit_gradient(const OpCall& call) const {
+    const at::Tensor s = affinities(call.inputs[0], options_.score);
+    const at::Tensor& picks = call.outputs[1];
+    at::Tensor chosen = call.grad_outputs[0].to(s.scalar_type()) * options_.scale;
+    if (options_.normalise) {  // of w / sum(w)
+      const at::Tensor w = s.gather(-1, picks), total = sum_of(w);
+      chosen.sub_((chosen * w).sum(-1, true).div_(total)).div_(total);
+    }
+    at::Tensor ds = at::zeros_like(s).scatter_(-1, picks, chosen);
+    if (options_.score == RouterScore::softmax) {
+      ds = at::_softmax_backward_data(ds, s, -1, s.scalar_type());
+    } else {
+      ds = at::sigmoid_backward(ds, s);
+    }
+    return ds.to(call.inputs[0].scalar_type());
+  }
+
+  const RouterOptions options_;
+};
+
+// Which choices a limited capacity admits: of each sequence, an expert takes the first choices in
+// order of position, then the second ones, and so on, until it is full (Lepikhin et al.
+// 2021, "GShard", algorithm 1).
+class Admit final : public OpType {
+ public:
+  explicit Admit(std::int64_t capacity) : capacity_(capacity) {}
+
+  std::string kind() const override { return "admit"; }
+
+  OpTraits traits(const Op&) const override { return without_gradient(1); }
+
+  void forward(const Op& op, OpCall& call) const override {
+    const LocalDim& tokens = call.dims.at(op.inputs[0].dims[1]);
+    at::Tensor picks = call.inputs[0];
+    at::Tensor places;  // of the tokens as they lie
+    if (tokens.runs.size() > 1) {
+      std::vector<at::Tensor> runs;
+      for (const Range& run : tokens.runs) {
+        runs.push_back(at::arange(run.offset, run.offset + run.size, at::kLong));
+      }
+      places = at::cat(runs).to(picks.device(), /*non_blocking=*/true);
+      picks = picks.index_select(1, at::argsort(places));
+    }
+    const std::int64_t batch = picks.size(0), seq = picks.size(1), top = picks.size(2);
+    // (batch, top, seq): all first choices before all second ones.
+    at::Tensor admitted = first_of_each(picks.transpose(1, 2).reshape({batch, -1}))
+                              .view({batch, top, seq})
+                              .transpose(1, 2)
+                              .contiguous();
+    if (places.defined()) admitted = admitted.index_select(1, places);
+    set_outputs(call, {admitted});
+  }
+
+  Cost cost(const Op& op, Piece, const LocalDims& dims, int) const override {
+    const Dims& choices = op.inputs[0].dims;
+    const std::int64_t picks = dims.count(choices);
+    const LocalDim& tokens = dims.at(choices[1]);
+    Cost cost;
+    cost.executed = static_cast<double>(picks) * std::log2(std::max<std::int64_t>(picks, 2));
+    cost.bytes = static_cast<double>(8 * 8 * picks);
+    cost.workspace = 8 * picks * (dims.at(choices[2]).size > 1 ? 4 : 3);
+    if (tokens.runs.size() > 1) cost.workspace += 8 * (picks + tokens.size);
+    return cost;
+  }
+
+ private:
+  // (rows, choices): of each row, the first `capacity` of those that are alike; -1 for the others.
+  at::Tensor first_of_each(const at::Tensor& choices) const {
+    auto [sorted, order] = choices.sort(/*stable=*/true, 1, /*descending=*/false);
+    const at::Tensor rank = at::searchsorted(sorted, sorted).neg_();
+    rank.add_(at::arange(choices.size(1), choices.options()));
+    sorted.masked_fill_(rank >= capacity_, -1);
+    return at::empty_like(choices).scatter_(1, order, sorted);
+  }
+
+  const std::int64_t capacity_;
+};
+
+class InFp32 : public AutogradOp {
+ public:
+  OpTraits traits(const Op& op) const override {
+    OpTraits traits = AutogradOp::traits(op);
+    traits.fp32_outputs = {true};
+    traits.gradients_apart = true;
+    return traits;
+  }
+};
+
+// logits, picks -> (load, batch, scores): of each sequence, how many choices fell on each expert,
+// and the sum of its tokens' normalised affinities.
+class BalanceStats final : public InFp32 {
+ public:
+  explicit BalanceStats(RouterScore score) : score_(score) {}
+  std::string kind() const override { return "balance_stats"; }
+  std::vector<at::Tensor> compute(const Op&, const LocalDims&,
+                                  const std::vector<at::Tensor>& inputs) const override {
+    at::Tensor s = affinities(inputs[0], score_);
+    if (score_ == RouterScore::sigmoid) s = s / s.sum(-1, true);
+    const at::Tensor choices = inputs[1].flatten(1);
+    const at::Tensor chosen =
+        at::zeros({s.size(0), s.size(2)}, s.options())
+            .scatter_add_(1, choices, at::ones({1, 1}, s.options()).expand_as(choices));
+    return {at::stack({chosen, s.sum(1)})};
+  }
+
+  Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
+    const Dims& in = op.inputs[0].dims;
+    const std::int64_t logits = dims.count(in), tokens = logits / dims.at(in.back()).size;
+    const std::int64_t out = dims.count(op.output_dims[0]);
+    const std::int64_t wide = wide_element(element);
+    const bool sigmoid = score_ == RouterScore::sigmoid;
+    Cost cost = AutogradOp::cost(op, piece, dims, element);
+    if (piece != Piece::forward) {
+      const std::int64_t made = sigmoid ? 5 * logits + tokens : 3 * logits;
+      cost.workspace = (made + out) * wide - logits * element;
+    } else if (sigmoid) {
+      cost.workspace = (2 * logits + tokens - out) * wide;
+    } else {
+      cost.workspace = (element < wide ? 2 * logits - out : logits + out) * wide;
+    }
+    return cost;
+  }
+
+ private:
+  const RouterScore score_;
+};
+
+// A loss's factor, and of what a step has that it is divided by; 0: the factor says all.
+struct OfStep {
+  double factor = 0;
+  std::int64_t count = 0;
+  double scale() const { return count > 0 ? factor / static_cast<double>(count) : factor; }
+  std::vector<StepConstant> declared(const char* name) const {
+    if (count == 0) return {};
+    return {{name, static_cast<double>(count)}};
+  }
+  friend bool operator==(const OfStep&, const OfStep&) = default;
+};
+
+class BalanceLoss final : public InFp32 {
+ public:
+  explicit BalanceLoss(const OfStep& of) : of_(of) {}
+  std::string kind() const override { return "balance_loss"; }
+  std::vector<StepConstant> constants(const Op&) const override {
+    return of_.declared("sequences");
+  }
+  std::vector<at::Tensor> compute(const Op&, const LocalDims&,
+                                  const std::vector<at::Tensor>& inputs) const override {
+    return {(inputs[0][0] * inputs[0][1]).sum() * of_.scale()};
+  }
+
+ private:
+  const OfStep of_;
+};
+
+class ZLoss final : public InFp32 {
+ public:
+  explicit ZLoss(const OfStep& of) : of_(of) {}
+  std::string kind() const override { return "z_loss"; }
+  std::vector<StepConstant> constants(const Op&) const override { return of_.declared("tokens"); }
+  std::vector<at::Tensor> compute(const Op&, const LocalDims&,
+                                  const std::vector<at::Tensor>& inputs) const override {
+    const at::Tensor logits = inputs[0].to(wide(inputs[0]));
+    return {logits.logsumexp(-1).square().sum() * of_.scale()};
+  }
+
+  Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
+    const Dims& in = op.inputs[0].dims;
+    const std::int64_t logits = dims.count(in), tokens = logits / dims.at(in.back()).size;
+    const std::int64_t wide = wide_element(element), widened = element < wide ? logits : 0;
+    Cost cost = AutogradOp::cost(op, piece, dims, element);
+    if (piece == Piece::forward) {
+      cost.workspace = (logits + widened + 2 * tokens) * wide;
+    } else {
+      cost.workspace = (3 * logits + widened + 2 * tokens) * wide - logits * element;
+    }
+    return cost;
+  }
+
+ private:
+  const OfStep of_;
+};
+
+}  // namespace
+
+OpTypePtr route(const RouterOptions& options) {
+  return only_of<Route>(options);
+}
+OpTypePtr admit(std::int64_t capacity, std::int64_t) {
+  return only_of<Admit>(capacity);
+}
+OpTypePtr balance_stats(RouterScore score) {
+  return only_of<BalanceStats>(score);
+}
+OpTypePtr balance_loss(double factor, std::int64_t sequences) {
+  return only_of<BalanceLoss>(OfStep{factor, sequences});
+}
+OpTypePtr z_loss(double factor, std::int64_t tokens) {
+  return only_of<ZLoss>(OfStep{factor, tokens});
+}
+
+}  // namespace mw

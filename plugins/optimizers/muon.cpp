@@ -1,0 +1,177 @@
+// Muon (Jordan 2024) as an optimizer of scripts: momentum and orthogonalised updates for
+// matrices of layers, AdamW for all else.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "optimizer.h"
+
+namespace mw {
+
+namespace {
+
+// The running average of gradients, of one element at a time.
+class Momentum final : public ElementOp {
+ public:
+  Momentum(double decay, bool nesterov) : decay_(decay), nesterov_(nesterov) {}
+  std::string name() const override { return "momentum"; }
+  void run(const UpdateCall& call) const override {
+    const at::Tensor &grad = call.gradient, &average = call.state.tensors.front();
+    if (call.grad_scale != 1.0) grad.mul_(call.grad_scale);
+    average.lerp_(grad, 1 - decay_);
+    if (nesterov_) {
+      grad.lerp_(average, decay_);
+    } else {
+      grad.copy_(average);
+    }
+  }
+
+ private:
+  double decay_;
+  bool nesterov_;
+};
+
+class Orthogonalise final : public MatrixOp {
+ public:
+  explicit Orthogonalise(int steps) : steps_(steps) {}
+  std::string name() const override { return "orthogonalise"; }
+  at::Tensor run(const at::Tensor& stack) const override { return orthogonalised(stack, steps_); }
+  // Each step 4 m^2 n + 2 m^3 for a matrix of m by n, m <= n.
+  // Two tensors take turns, and two squares.
+  Cost cost(std::int64_t matrices, std::int64_t rows, std::int64_t columns,
+            int element) const override {
+    const std::int64_t least = std::min(rows, columns);
+    const auto m = static_cast<double>(least), n = static_cast<double>(std::max(rows, columns));
+    Cost cost;
+    cost.flops = static_cast<double>(matrices) * steps_ * (4 * m * m * n + 2 * m * m * m);
+    cost.gemms = 3 * steps_;
+    cost.in_place = steps_ % 2 == 0;
+    cost.workspace = element * matrices * 2 * least * least;
+    if (cost.in_place) cost.workspace += element * matrices * rows * columns;
+    return cost;
+  }
+
+ private:
+  int steps_;
+};
+
+class Apply final : public ElementOp {
+ public:
+  Apply(double weight_decay, bool match_rms) : weight_decay_(weight_decay), match_rms_(match_rms) {}
+  std::string name() const override { return "apply"; }
+  void run(const UpdateCall& call) const override {
+    const auto m = static_cast<double>(call.rows), n = static_cast<double>(call.columns);
+    const double factor =
+        match_rms_ ? 0.2 * std::sqrt(std::max(m, n)) : std::sqrt(std::max(1.0, m / n));
+    call.parameter.mul_(1 - call.lr * weight_decay_).add_(call.gradient, -call.lr * factor);
+  }
+
+ private:
+  double weight_decay_;
+  bool match_rms_;
+};
+
+// AdamW's own, beside the matrices.
+const Options& others_options() {
+  static const Options options =
+      Options()
+          .number("lr", "learning rate of all but matrices; Muon's lr if left out")
+          .optional()
+          .at_least(0)
+          .list("betas", "decay of the two running averages, {first, second}")
+          .fallback(Json::array({0.9, 0.95}))
+          .number("eps", "added to the root of the second average")
+          .fallback(1e-8)
+          .at_least(0);
+  return options;
+}
+
+std::shared_ptr<const Optimizer> make_others(const Values& values) {
+  Problems problems;
+  Json given = values.at("adamw");
+  if (given.is_array() && given.empty()) given = Json::object();  // Lua's {} may be either
+  const Values own = others_options().read(given, values.path("adamw"), problems);
+  const double lr = values.number("lr");
+  if (lr == 0) {
+    problems.add(Stage::options, "option.range", "lr",
+                 "0 is no rate: AdamW's follows the schedule in proportion to it",
+                 "for example lr = 0.02");
+  }
+  problems.throw_if_any();
+  const Json all{{"lr", own.has("lr") ? own.at("lr") : Json(lr)},
+                 {"betas", own.at("betas")},
+                 {"eps", own.at("eps")},
+                 {"weight_decay", values.at("weight_decay")}};
+  try {
+    return make<Optimizer>(adamw_optimizer, Values(all));
+  } catch (const Error& error) {
+    std::vector<Problem> found = error.problems();
+    for (Problem& problem : found) problem.key = "adamw." + problem.key;
+    throw Error(std::move(found));
+  }
+}
+
+class Muon final : public Optimizer, public ElementOp {
+ public:
+  static Options options() {
+    return Options()
+        .number("lr", "learning rate of matrices; a schedule starts from it")
+        .at_least(0)
+        .number("momentum", "decay of the running average of gradients")
+        .fallback(0.95)
+        .range(0, 1)
+        .boolean("nesterov", "whether the update looks ahead, between gradient and average")
+        .fallback(true)
+        .number("weight_decay", "decoupled decay, on every tensor")
+        .fallback(0.1)
+        .at_least(0)
+        .integer("ns_steps", "Newton-Schulz steps that orthogonalise an update")
+        .fallback(5)
+        .range(1, 100)
+        .choice("adjust_lr", {"original", "match_rms_adamw"},
+                "what lr is multiplied by: sqrt(max(1, rows / columns)), or 0.2 sqrt(max(rows, "
+                "columns)), with which AdamW's lr and decay serve")
+        .fallback("original")
+        .table("adamw", "of embedding, head, norms and biases: { lr = Muon's, betas, eps }")
+        .fallback(Json::object())
+        .number("clip", "largest norm of all gradients; longer ones are scaled down to it")
+        .optional()
+        .at_least(0);
+  }
+  explicit Muon(const Values& values)
+      : others_(make_others(values)),
+        lr_(values.number("lr")),
+        clip_(values.has("clip") ? values.number("clip") : 0),
+        momentum_(values.number("momentum"), values.flag("nesterov")),
+        orthogonalise_(values.int32("ns_steps")),
+        apply_(values.number("weight_decay"), values.text("adjust_lr") == "match_rms_adamw") {}
+  double lr() const override { return lr_; }
+  double clip() const override { return clip_; }
+  bool takes_matrices() const override { return true; }
+  UpdateRule rule(bool matrices) const override {
+    if (matrices) return {{"momentum_buffer"}, &momentum_, &orthogonalise_, &apply_};
+    return {.states = others_->rule(false).states, .apply = this};
+  }
+  std::string name() const override { return "adamw"; }
+  // Of all but matrices.
+  void run(const UpdateCall& call) const override {
+    UpdateCall other = call;
+    other.lr = call.lr * (others_->lr() / lr_);
+    others_->rule(false).apply->run(other);
+  }
+
+ private:
+  std::shared_ptr<const Optimizer> others_;
+  double lr_, clip_;
+  const Momentum momentum_;
+  const Orthogonalise orthogonalise_;
+  const Apply apply_;
+};
+
+}  // namespace
+
+const Registration muon_optimizer = mw::optimizer<Muon>(
+    "muon", "Muon for the matrices of layers, orthogonalised whole; AdamW for all else.");
+
+}  // namespace mw

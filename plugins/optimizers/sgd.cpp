@@ -1,0 +1,62 @@
+// Stochastic gradient descent with momentum and weight decay, as an optimizer of scripts.
+#include "optimizer.h"
+
+namespace mw {
+
+namespace {
+
+class Sgd final : public Optimizer, public ElementOp {
+ public:
+  static Options options() {
+    return Options()
+        .number("lr", "learning rate; a schedule starts from it")
+        .at_least(0)
+        .number("momentum", "decay of the running sum of updates")
+        .fallback(0.0)
+        .range(0, 1)
+        .number("weight_decay", "added to the gradient, times the parameter")
+        .fallback(0.0)
+        .at_least(0)
+        .number("clip", "largest norm of all gradients; longer ones are scaled down to it")
+        .optional()
+        .at_least(0);
+  }
+  explicit Sgd(const Values& values)
+      : lr_(values.number("lr")),
+        momentum_(values.number("momentum")),
+        weight_decay_(values.number("weight_decay")),
+        clip_(values.has("clip") ? values.number("clip") : 0) {}
+  double lr() const override { return lr_; }
+  double clip() const override { return clip_; }
+  std::string name() const override { return "sgd"; }
+  UpdateRule rule(bool) const override {
+    UpdateRule rule{.apply = this};
+    if (momentum_ != 0) rule.states = {"momentum"};
+    return rule;
+  }
+  // Without temporaries: the decay goes straight into whatever holds the update.
+  void run(const UpdateCall& call) const override {
+    const at::Tensor &param = call.parameter, &grad = call.gradient;
+    if (call.grad_scale != 1.0) grad.mul_(call.grad_scale);
+    if (momentum_ == 0) {
+      if (weight_decay_ != 0) grad.add_(param, weight_decay_);
+      param.add_(grad, -call.lr);
+      return;
+    }
+    // Starts at zero: the first step's is the gradient.
+    const at::Tensor& velocity = call.state.tensors[0];
+    velocity.mul_(momentum_).add_(grad);
+    if (weight_decay_ != 0) velocity.add_(param, weight_decay_);
+    param.add_(velocity, -call.lr);
+  }
+
+ private:
+  double lr_, momentum_, weight_decay_, clip_;
+};
+
+}  // namespace
+
+const Registration sgd_optimizer =
+    mw::optimizer<Sgd>("sgd", "Stochastic gradient descent, with momentum if asked.");
+
+}  // namespace mw
