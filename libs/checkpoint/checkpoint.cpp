@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "checkpoint/checksum.h"
-#include "checkpoint/mapped_file.h"
+#include "common/mapped_file.h"
 #include "common/whole_file.h"
 #include "meshwright/engine/cpu.h"
 #include "meshwright/error.h"

@@ -12,6 +12,7 @@
 #include "meshwright/engine/chosen.h"
 #include "meshwright/engine/json_text.h"
 #include "meshwright/engine/text.h"
+#include "meshwright/plugin.h"
 
 namespace mw {
 namespace {
@@ -154,11 +155,11 @@ bool registered(Catalog& catalog, const std::string& name) {
 
 }  // namespace
 
-std::vector<Registration> built_in_recompute() {
-  return {recompute<Nothing>("none", "All activations are kept."),
-          recompute<Selective>("selective", "Attention is made again (Korthikanti et al. 2022)."),
-          recompute<Full>("full", "Each layer is made again from its input (Chen et al. 2016).")};
-}
+MESHWRIGHT_BUILT_IN(recompute<Nothing>("none", "All activations are kept."),
+                    recompute<Selective>("selective",
+                                         "Attention is made again (Korthikanti et al. 2022)."),
+                    recompute<Full>("full",
+                                    "Each layer is made again from its input (Chen et al. 2016)."));
 
 Json RecomputePolicy::describe() const {
   Json json;

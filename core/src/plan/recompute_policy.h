@@ -31,8 +31,6 @@ inline constexpr const char* recompute_doc =
     "activations that backward makes again: \"none\", \"selective\" (attention), \"full\", "
     "{ every = n }, { ops = { … } }, { fit = \"8GiB\" }, a plugin's policy, or a function of an op";
 
-std::vector<Registration> built_in_recompute();  // none, selective, full
-
 // "none", "selective", "full", { every = n }, { ops = { "attention", "mlp" } }, { fit = "8GiB" }, a
 // function of an op, or a policy that a plugin registered, by name or as a table; a table may also
 // say { what = "selective" } and collectives = "keep" or gathers = true.

@@ -5,7 +5,7 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "plugins/models/ops/kernel.h"
+#include "kernel.h"
 
 namespace mw {
 
