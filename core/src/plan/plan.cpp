@@ -18,7 +18,6 @@
 #include "plan/ask_axes.h"
 #include "plan/make_programs.h"
 #include "plan/nearest.h"
-#include "plan/recompute_fit.h"
 
 namespace mw {
 namespace {
@@ -175,7 +174,8 @@ Precision precision_of(const std::string& name) {
 
 std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& problems) {
   throw_if_stopped();
-  if (request.recompute.kind == RecomputePolicy::Kind::fit) return fit_recompute(request, problems);
+  if (request.recompute.kind == RecomputePolicy::Kind::fit)
+    return request.recompute.search(request, problems);
   Problems found;
   std::vector<WrongWays> wrong;
   auto give_up = [&]() -> std::shared_ptr<const Plan> {

@@ -10,7 +10,6 @@
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/limits.h"
 #include "meshwright/reduction_hook.h"
-#include "plan/microbatch_fit.h"
 
 namespace mw {
 namespace {
@@ -55,7 +54,7 @@ std::shared_ptr<const Plan> make_step_plans(const PlanRequest& request,
                                             Problems& problems) {
   PlanRequest made = request;
   made.microbatch = policy.size;
-  if (policy.fit > 0) return fit_microbatch(made, policy.fit, problems);
+  if (policy.search) return policy.search(made, problems);
   if (!policy.shape) return make_plan(made, problems);
   if (steps > most_steps) {
     problems.add(Stage::plan, "plan.size", "microbatch",

@@ -1,7 +1,5 @@
 // The keys of an experiment's table: types, ranges, defaults and what each means.
 #include "meshwright/registration.h"
-#include "plan/offload_policy.h"
-#include "plan/recompute_policy.h"
 #include "script/read_experiment.h"
 
 namespace mw {
@@ -50,9 +48,15 @@ const Options& experiment_options() {
               "what gradients are added up and reduced in: the precision of computation, or fp32 "
               "where that is less")
           .fallback("compute")
-          .any("recompute", recompute_doc)
+          .any("recompute",
+               "activations that backward makes again: \"none\", \"selective\" (attention), "
+               "\"full\", "
+               "{ every = n }, { ops = { … } }, { fit = \"8GiB\" }, a plugin's policy, or a "
+               "function of an op")
           .fallback("none")
-          .any("offload", offload_doc)
+          .any("offload",
+               "activations that lie in host memory until backward reads them: \"none\", \"full\", "
+               "{ layers = n }, { ops = { … } }, or a function of an op")
           .fallback("none")
           .choice("device", {"cpu", "cuda"},
                   "where ranks compute: on this machine's CPUs, or each on one of its GPUs; where "

@@ -20,6 +20,7 @@
 #include "script/plan_memo.h"
 #include "script/plan_ranks.h"
 #include "script/priced_for.h"
+#include "script/read_activations.h"
 #include "script/read_data.h"
 #include "script/read_microbatch.h"
 #include "script/read_weights.h"

@@ -7,6 +7,7 @@
 
 #include "meshwright/engine/chosen.h"
 #include "meshwright/engine/json_text.h"
+#include "predict/fit.h"
 
 namespace mw {
 namespace {
@@ -69,8 +70,14 @@ StepShape read_shape(const Json& given, std::int64_t batch, std::int64_t step) {
 MicrobatchPolicy policy_of(const std::shared_ptr<const Microbatching>& made,
                            const Speaker& speaker) {
   MicrobatchPolicy policy;
-  policy.fit = call_plugin(speaker, "was asked for a limit", [&] { return made->fit(); });
-  if (policy.fit > 0) return policy;
+  const std::int64_t limit =
+      call_plugin(speaker, "was asked for a limit", [&] { return made->fit(); });
+  if (limit > 0) {
+    policy.search = [limit](const PlanRequest& request, Problems& problems) {
+      return fit_microbatch(request, limit, problems);
+    };
+    return policy;
+  }
   policy.by_step = true;
   policy.shape = [made, speaker](std::int64_t step, std::int64_t sample) {
     return call_plugin(speaker, "shaped a step", [&] { return made->shape(step, sample); });
