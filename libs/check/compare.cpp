@@ -204,7 +204,7 @@ class Comparison {
       d.count = whole.numbers.numel();
       d.size = at::linalg_vector_norm(whole.numbers.to(at::kDouble), 2).item<double>();
       d.index = graph.value(value_of(graph, key)).scalar == Scalar::index;
-      d.route = d.index && op >= 0 && graph.ops()[op].kind() == "route";
+      d.route = d.index && op >= 0 && graph.ops()[op].op_class() == OpClass::routing;
       reference_[key] = whole.numbers;
     });
   }

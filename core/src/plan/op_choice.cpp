@@ -20,7 +20,10 @@ OpPredicate op_function(const std::string& key, const Json& given,
   Values values(Json{{key, given}});
   values.set_reach(std::move(reach));
   return [key, call = values.function(key)](const Op& op) {
-    const Json answer = call({Json{{"name", op.name}, {"kind", op.kind()}, {"layer", op.layer}}});
+    const Json answer = call({Json{{"name", op.name},
+                                   {"kind", op.kind()},
+                                   {"class", name_of(op.op_class())},
+                                   {"layer", op.layer}}});
     if (!answer.is_boolean() && !answer.is_null()) {
       throw Error(
           Stage::options, "function.result", key,

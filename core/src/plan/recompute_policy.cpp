@@ -24,7 +24,7 @@ class Nothing final : public Recompute {
 // Scores, softmax and their product with the values.
 class Selective final : public Recompute {
  public:
-  bool takes(const Op& op) const override { return op.kind() == "attention"; }
+  bool takes(const Op& op) const override { return op.op_class() == OpClass::attention; }
 };
 
 class Full final : public Recompute {

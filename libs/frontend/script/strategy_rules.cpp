@@ -43,10 +43,15 @@ Json describe_op(const Op& op, const std::set<std::string>& claimed) {
   for (Dim dim : op.space()) has[dim.name()] = true;
   for (const Use& use : op.inputs) inputs.push_back(names_of(use.dims));
   for (const Dims& dims : op.output_dims) outputs.push_back(names_of(dims));
-  return {{"name", op.name},   {"kind", op.kind()},
-          {"layer", op.layer}, {"dims", names_of(op.space())},
-          {"has", has},        {"whole", names_of(op.whole)},
-          {"inputs", inputs},  {"outputs", outputs},
+  return {{"name", op.name},
+          {"kind", op.kind()},
+          {"class", name_of(op.op_class())},
+          {"layer", op.layer},
+          {"dims", names_of(op.space())},
+          {"has", has},
+          {"whole", names_of(op.whole)},
+          {"inputs", inputs},
+          {"outputs", outputs},
           {"claimed", claimed}};
 }
 
