@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "app/calibrate.h"
-#include "common/spread.h"
+#include "common/statistics.h"
 #include "meshwright/engine/clock.h"
 #include "meshwright/engine/footprint.h"
 #include "meshwright/engine/interrupt.h"

@@ -10,9 +10,9 @@
 #include "app/commands.h"
 #include "app/communicators.h"
 #include "app/mpirun.h"
+#include "launch/launched.h"
 #include "meshwright/carrier.h"
 #include "meshwright/engine/interrupt.h"
-#include "meshwright/engine/launch.h"
 #include "meshwright/engine/text.h"
 
 namespace mw {
@@ -172,8 +172,8 @@ Joined::Joined(const ProcessArguments& arguments, PluginRegistry& plugins, Outpu
                             arguments.communicator),
                 fmt::format("mpirun -n 8 meshwright run …, or --processes 8"));
   }
-  processes_ =
-      std::make_unique<Processes>(carrier_of(*launch, !arguments.communicator.empty(), plugins));
+  processes_ = std::make_unique<JoinedProcesses>(
+      carrier_of(*launch, !arguments.communicator.empty(), plugins));
 }
 
 int Joined::run(const std::function<int()>& command) {

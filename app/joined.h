@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "app/output.h"
-#include "meshwright/engine/processes.h"
+#include "launch/processes.h"
 #include "meshwright/engine/registry.h"
 
 namespace mw {
@@ -45,7 +45,7 @@ class Joined {
 
  private:
   Output& output_;
-  std::unique_ptr<Processes> processes_;
+  std::unique_ptr<JoinedProcesses> processes_;
 };
 
 }  // namespace mw

@@ -22,7 +22,7 @@
 #include "common/whole_file.h"
 #include "lua/script.h"
 #include "meshwright/engine/interrupt.h"
-#include "meshwright/engine/launch.h"
+#include "launch/launched.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
 #include "meshwright/json.h"

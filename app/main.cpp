@@ -12,7 +12,7 @@
 #include "app/command_line.h"
 #include "check/proved.h"
 #include "common/heap.h"
-#include "common/leave.h"
+#include "common/process_exit.h"
 #include "meshwright/engine/cpu.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/plan_checks.h"
@@ -210,7 +210,7 @@ static void wait_passively(char** argv) {
 
 int main(int argc, char** argv) {
   wait_passively(argv);
-  mw::leave_libraries_standing();
+  mw::exit_without_unloading();
   mw::keep_freed_memory();
   mw::keep_thread_limit();
   return mw::run_main(argc, argv);

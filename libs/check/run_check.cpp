@@ -237,7 +237,7 @@ void Check::compare_kept() {
       RankSet set;
       for (int a = 0; a < static_cast<int>(program.mesh.atoms().size()); ++a) {
         const bool other = a == program.stage_atom ? bucket.stages.empty()
-                                                   : among(bucket.sharded, a) ||
+                                                   : among(bucket.parameter_atoms, a) ||
                                                          (parts && among(bucket.shard_atoms, a));
         if (!other && program.mesh.atoms()[a].ways > 1) set.atoms.push_back(a);
       }

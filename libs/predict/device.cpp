@@ -14,7 +14,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "common/spread.h"
+#include "common/statistics.h"
 #include "meshwright/engine/cache.h"
 #include "meshwright/engine/clock.h"
 #include "meshwright/engine/cpu.h"

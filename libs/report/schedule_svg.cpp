@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "common/markup.h"
-#include "common/spread.h"
+#include "common/statistics.h"
 #include "report/palette.h"
 
 namespace mw {

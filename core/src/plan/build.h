@@ -79,7 +79,7 @@ void drop_unused(Program& program);
 
 // Which bucket each gradient's slot belongs to, of the buckets that `chosen` marks.
 std::map<int, int> bucket_of_gradients(const Program& program, bool Bucket::*chosen);
-// Begins the reductions of buckets that are reduced when the stage turns (Bucket::by_chunk), and
+// Begins the reductions of buckets that are reduced when the stage turns (reduce_per_chunk), and
 // awaits each at the next turn. Returns those that are under way after the last run.
 std::vector<int> place_by_chunk(Program& program);
 // A name for a segment that no other has: this one, or "name.2", "name.3", ...

@@ -199,7 +199,7 @@ std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& prob
   if (!found.empty()) return give_up();
   Draft draft(*whole, plan->mesh);
   for (const StrategyChoice& choice : request.strategies) {
-    draft.speaks(choice.name, choice.path);
+    draft.set_strategy(choice.name, choice.path);
     try {
       call_plugin({choice.name, choice.path}, "edited the plan",
                   [&] { choice.strategy->edit(draft); });

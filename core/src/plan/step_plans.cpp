@@ -36,9 +36,9 @@ bool keep_alike(const Plan& a, const Plan& b) {
         return bucket.hook ? bucket.hook->name() : std::string();
       };
       const auto kept = [](const Bucket& bucket) {
-        return std::tie(bucket.parameters, bucket.reduce, bucket.sharded, bucket.stages,
-                        bucket.shard_atoms, bucket.sharded_state, bucket.matrix, bucket.expert_load,
-                        bucket.offload);
+        return std::tie(bucket.parameters, bucket.reduce_atoms, bucket.parameter_atoms,
+                        bucket.stages, bucket.shard_atoms, bucket.sharded_state, bucket.matrix,
+                        bucket.expert_load, bucket.offload);
       };
       if (kept(a_bucket) != kept(b_bucket) || hook(a_bucket) != hook(b_bucket)) return false;
     }

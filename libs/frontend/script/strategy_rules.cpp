@@ -128,18 +128,18 @@ class ScriptStrategy : public Strategy {
   void edit(Draft& draft) const override {
     int number = 0;
     for (const Values& rule : rules(draft)) {
-      draft.about(fmt::format("rules[{}]", ++number));
+      draft.set_option(fmt::format("rules[{}]", ++number));
       for (const std::string& axis : axes_of(draft, rule)) add_rule(draft, rule, axis);
     }
     number = 0;
     Problems none;
     const Json& stored = table_.has("store") ? table_.at("store") : Json::array();
     for (const Values& rule : read_store(stored, "store", none)) {
-      draft.about(fmt::format("store[{}]", ++number));
+      draft.set_option(fmt::format("store[{}]", ++number));
       for (const std::string& axis : axes_of(draft, rule))
         draft.store(rule.text("dim"), axis, stored_where(rule));
     }
-    draft.about("");
+    draft.set_option("");
     if (table_.has("bucket")) draft.add_pass(bucket_gradients(table_.integer("bucket")));
     const bool several = std::any_of(axes_.begin(), axes_.end(),
                                      [](const AxisRequest& axis) { return axis.ways > 1; });

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "comm/transport_state.h"
+#include "launch/transport_state.h"
 #include "meshwright/error.h"
 
 namespace mw::comm {

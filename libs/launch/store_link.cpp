@@ -16,8 +16,8 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "launch/launched.h"
 #include "meshwright/engine/hash.h"
-#include "meshwright/engine/launch.h"
 #include "meshwright/error.h"
 
 namespace mw {

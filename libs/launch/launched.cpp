@@ -1,5 +1,5 @@
 // Reads the variables by which mpirun, srun and torchrun number the processes they start.
-#include "meshwright/engine/launch.h"
+#include "launch/launched.h"
 
 #include <array>
 #include <cstdlib>

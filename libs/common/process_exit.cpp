@@ -1,5 +1,5 @@
 // Ends the process without taking its libraries down.
-#include "common/leave.h"
+#include "common/process_exit.h"
 
 #include <unistd.h>
 
@@ -8,7 +8,7 @@
 
 namespace mw {
 
-void leave_libraries_standing() {
+void exit_without_unloading() {
   // The sanitizers look at what is left when all is down.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   ::on_exit(

@@ -1,6 +1,6 @@
 // Keeps the processes of a run together: every word is collected and judged by the first process,
 // whose verdict all others take.
-#include "meshwright/engine/processes.h"
+#include "launch/processes.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -74,7 +74,7 @@ bool same_machine(const HostId& one, const HostId& other) {
   return one.name == other.name;
 }
 
-Processes::Processes(std::unique_ptr<Carrier> carrier, Milliseconds timeout, HostId own)
+JoinedProcesses::JoinedProcesses(std::unique_ptr<Carrier> carrier, Milliseconds timeout, HostId own)
     : carrier_(std::move(carrier)),
       count_(carrier_->processes()),
       index_(carrier_->process()),
@@ -92,29 +92,29 @@ Processes::Processes(std::unique_ptr<Carrier> carrier, Milliseconds timeout, Hos
   }
 }
 
-Processes::~Processes() {
+JoinedProcesses::~JoinedProcesses() {
   if (!ended_) carrier_->end(false);
 }
 
-std::string Processes::name_of(int process) const {
+std::string JoinedProcesses::name_of(int process) const {
   const std::string& host = hosts_[static_cast<std::size_t>(process)].name;
   return fmt::format("process {}{}", process, host.empty() ? "" : " on " + host);
 }
 
-int Processes::on_this_host() const {
+int JoinedProcesses::on_this_host() const {
   const HostId& own = hosts_[static_cast<std::size_t>(index_)];
   return static_cast<int>(std::count_if(
       hosts_.begin(), hosts_.end(), [&](const HostId& host) { return same_machine(host, own); }));
 }
 
-int Processes::before_on_this_host() const {
+int JoinedProcesses::before_on_this_host() const {
   const HostId& own = hosts_[static_cast<std::size_t>(index_)];
   return static_cast<int>(
       std::count_if(hosts_.begin(), hosts_.begin() + index_,
                     [&](const HostId& host) { return same_machine(host, own); }));
 }
 
-void Processes::send(int to, const Word& word) {
+void JoinedProcesses::send(int to, const Word& word) {
   std::string bytes = pack(word.sort, word.what, word.bytes);
   // The number of its parts goes first where it has several.
   const std::size_t parts = (bytes.size() + Carrier::most_bytes - 2) / (Carrier::most_bytes - 1);
@@ -128,7 +128,7 @@ void Processes::send(int to, const Word& word) {
   }
 }
 
-Word Processes::receive_whole(int from, const std::string& what, Milliseconds timeout) {
+Word JoinedProcesses::receive_whole(int from, const std::string& what, Milliseconds timeout) {
   std::string bytes;
   for (bool whole = false; !whole;) {
     std::optional<std::string> part = carrier_->take(from, timeout);
@@ -148,7 +148,7 @@ Word Processes::receive_whole(int from, const std::string& what, Milliseconds ti
   return word;
 }
 
-void Processes::check_there(int process) {
+void JoinedProcesses::check_there(int process) {
   try {
     Word word = receive_whole(process, "", Milliseconds(0));
     kept_[static_cast<std::size_t>(process)].push_back(std::move(word));
@@ -156,7 +156,7 @@ void Processes::check_there(int process) {
   }
 }
 
-Word Processes::receive(int from, const std::string& what, Milliseconds timeout) {
+Word JoinedProcesses::receive(int from, const std::string& what, Milliseconds timeout) {
   auto& kept = kept_[static_cast<std::size_t>(from)];
   if (kept.empty()) return receive_whole(from, what, timeout);
   Word word = std::move(kept.front());
@@ -164,7 +164,7 @@ Word Processes::receive(int from, const std::string& what, Milliseconds timeout)
   return word;
 }
 
-std::string Processes::expect(int from, const std::string& what, Milliseconds timeout) {
+std::string JoinedProcesses::expect(int from, const std::string& what, Milliseconds timeout) {
   Word word = receive(from, what, timeout);
   switch (word.sort) {
     case Sort::word:
@@ -196,7 +196,7 @@ std::string Processes::expect(int from, const std::string& what, Milliseconds ti
       "a script must call the same verbs, with the same tables, in every process");
 }
 
-void Processes::send_refusal(bool stopped, const std::vector<Problem>& problems) {
+void JoinedProcesses::send_refusal(bool stopped, const std::vector<Problem>& problems) {
   over_ = true;
   for (int p = 1; p < count_; ++p) {
     if (!left_[static_cast<std::size_t>(p)])
@@ -204,13 +204,13 @@ void Processes::send_refusal(bool stopped, const std::vector<Problem>& problems)
   }
 }
 
-void Processes::refuse(std::vector<Problem> problems, bool stopped) {
+void JoinedProcesses::refuse(std::vector<Problem> problems, bool stopped) {
   send_refusal(stopped, problems);
   throw ProcessFailed(stopped, std::move(problems));
 }
 
 template <class Call>
-auto Processes::agreed(Call&& call) {
+auto JoinedProcesses::agreed(Call&& call) {
   if (over_) {
     throw ProcessFailed(false, {{Stage::run, "process.over", "",
                                  "the processes have parted after an earlier failure",
@@ -228,7 +228,8 @@ auto Processes::agreed(Call&& call) {
   }
 }
 
-std::vector<std::string> Processes::gather(const std::string& what, const std::string& bytes) {
+std::vector<std::string> JoinedProcesses::gather(const std::string& what,
+                                                 const std::string& bytes) {
   return agreed([&] {
     std::vector<std::string> all;
     if (!first()) {
@@ -241,12 +242,13 @@ std::vector<std::string> Processes::gather(const std::string& what, const std::s
   });
 }
 
-std::vector<std::string> Processes::all_gather(const std::string& what, const std::string& bytes) {
+std::vector<std::string> JoinedProcesses::all_gather(const std::string& what,
+                                                     const std::string& bytes) {
   const std::vector<std::string> all = gather(what, bytes);
   return unpack<std::vector<std::string>>(broadcast(what, first() ? pack(all) : ""));
 }
 
-std::string Processes::broadcast(const std::string& what, const std::string& bytes) {
+std::string JoinedProcesses::broadcast(const std::string& what, const std::string& bytes) {
   return agreed([&] {
     if (!first()) return expect(0, what, timeout_);
     for (int p = 1; p < count_; ++p) send(p, {Sort::word, what, bytes});
@@ -254,7 +256,7 @@ std::string Processes::broadcast(const std::string& what, const std::string& byt
   });
 }
 
-void Processes::greet(const HostId& own) {
+void JoinedProcesses::greet(const HostId& own) {
   const std::vector<std::string> all =
       all_gather("the greeting", pack(Greeting{version_line(), own}));
   std::vector<Greeting> greetings;
@@ -273,7 +275,7 @@ void Processes::greet(const HostId& own) {
 // Of a question and its answer, the other clock's reading lies between: the narrowest of some
 // bounds is kept. If they allow no difference there is none: processes of one machine share a
 // clock.
-void Processes::measure_clock() {
+void JoinedProcesses::measure_clock() {
   constexpr const char* what = "the clock";
   double least = -std::numeric_limits<double>::infinity(), most = -least;
   for (int p = 1; p < count_; ++p) {
@@ -293,8 +295,8 @@ void Processes::measure_clock() {
   if (!first() && (least > 0 || most < 0)) clock_offset_ = (least + most) / 2;
 }
 
-int Processes::leave(std::exception_ptr own, int code,
-                     const std::function<int(std::exception_ptr)>& print) noexcept {
+int JoinedProcesses::leave(std::exception_ptr own, int code,
+                           const std::function<int(std::exception_ptr)>& print) noexcept {
   const bool failed = own != nullptr;
   try {
     code = first() ? leave_first(std::move(own), code, print) : leave_other(own, print);
@@ -307,8 +309,8 @@ int Processes::leave(std::exception_ptr own, int code,
   return code;
 }
 
-int Processes::leave_first(std::exception_ptr own, int code,
-                           const std::function<int(std::exception_ptr)>& print) {
+int JoinedProcesses::leave_first(std::exception_ptr own, int code,
+                                 const std::function<int(std::exception_ptr)>& print) {
   if (!over_ && own == nullptr) {  // all must have come to their end too
     try {
       for (int p = 1; p < count_; ++p) {
@@ -336,8 +338,8 @@ int Processes::leave_first(std::exception_ptr own, int code,
   return code;
 }
 
-int Processes::leave_other(const std::exception_ptr& own,
-                           const std::function<int(std::exception_ptr)>& print) {
+int JoinedProcesses::leave_other(const std::exception_ptr& own,
+                                 const std::function<int(std::exception_ptr)>& print) {
   const bool told = over_;
   if (!told) {
     send(0, own == nullptr ? Word{Sort::left, "", ""}

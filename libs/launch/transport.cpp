@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <exception>
 
-#include "comm/transport_state.h"
+#include "launch/transport_state.h"
 #include "meshwright/engine/pack.h"
 #include "meshwright/error.h"
 
