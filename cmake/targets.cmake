@@ -22,7 +22,7 @@ find_package(Threads REQUIRED)
 add_library(meshwright_sdk INTERFACE)
 add_library(Meshwright::sdk ALIAS meshwright_sdk)
 target_include_directories(meshwright_sdk INTERFACE
-  "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/core/include;${PROJECT_SOURCE_DIR}/libs/launch/include>"
+  "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/core/include;${PROJECT_SOURCE_DIR}/libs/transport/include>"
   "$<INSTALL_INTERFACE:include>")
 target_compile_definitions(meshwright_sdk INTERFACE BOOST_DLL_USE_STD_FS)
 target_compile_features(meshwright_sdk INTERFACE cxx_std_20)

@@ -11,7 +11,7 @@
 
 #include "checkpoint/checksum.h"
 #include "checkpoint/mapped_file.h"
-#include "common/whole_file.h"
+#include "common/files.h"
 #include "meshwright/engine/cpu.h"
 #include "meshwright/error.h"
 
