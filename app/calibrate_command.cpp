@@ -64,7 +64,7 @@ std::string products_text(const Calibration& c) {
   static constexpr std::pair<int, const char*> names[] = {{4, "fp32"}, {8, "fp64"}, {2, "bf16"}};
   for (const auto& [element, name] : names) {
     if (!c.work.contains(element)) continue;
-    const WorkFit* fit = c.fit_of("linear forward", element, true, {1, 1, 1});
+    const WorkFit* fit = c.fit_of("linear forward", "", element, true, {1, 1, 1});
     if (fit == nullptr) continue;
     std::vector<std::string> row{name};
     for (const double flops : {1e4, 1e6, 1e8}) {

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "app/calibrate.h"
-#include "common/spread.h"
+#include "common/statistics.h"
 #include "meshwright/engine/clock.h"
 #include "meshwright/engine/footprint.h"
 #include "meshwright/engine/interrupt.h"
@@ -58,7 +58,7 @@ void OneRank::measure(double budget) {
 void OneRank::add_to(WorkSamples& samples) const {
   const Program& program = experiment_.plan->programs.front();
   const RankViews views(program, experiment_.plan->mesh.coordinates(0));
-  using Alike = std::tuple<std::string, bool, double, double, double>;
+  using Alike = std::tuple<std::string, std::string, bool, double, double, double>;
   std::map<Alike, std::vector<double>> alike;
   double together = 0;
   for (const auto& [where, taken] : seconds_) {
@@ -68,15 +68,17 @@ void OneRank::add_to(WorkSamples& samples) const {
     const SizedWork sized = sized_work(view, i, footprint(view, i, Asks::work));
     const WorkSize& size = sized.size;
     together += taken;
-    alike[{work_kind(program, i), sized.product, size.flops, size.bytes, size.dots}].push_back(
-        taken);
+    alike[{work_kind(program, i), work_class(program, i), sized.product, size.flops, size.bytes,
+           size.dots}]
+        .push_back(taken);
   }
   samples.steps.emplace_back(together, cpu_);
   const int element = bytes_of(program.dtype);
   for (const auto& [of, all] : alike) {
-    const auto& [kind, product, flops, bytes, dots] = of;
+    const auto& [kind, of_class, product, flops, bytes, dots] = of;
     const WorkSample sample{{flops, bytes, dots}, std::max(1e-9, median(all))};
     samples.by_kind[element][kind].push_back(sample);
+    if (!of_class.empty()) samples.pooled[element][of_class].push_back(sample);
     if (flops > 0 || bytes > 0)
       samples.pooled[element][product ? "product" : "other"].push_back(sample);
   }

@@ -227,7 +227,7 @@ static void wait_passively(char** argv) {
 
 int main(int argc, char** argv) {
   wait_passively(argv);
-  mw::leave_libraries_standing();
+  mw::exit_without_unloading();
   mw::keep_freed_memory();
   mw::keep_thread_limit();
   return mw::run_main(argc, argv);

@@ -180,7 +180,7 @@ std::optional<unsigned long long> process_start(int process) {
   return ticks;
 }
 
-void leave_libraries_standing() {
+void exit_without_unloading() {
   // The sanitizers look at what is left when all is down.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   ::on_exit(

@@ -53,7 +53,7 @@ std::optional<unsigned long long> process_start(int process);
 // To be called first in main(). When the process ends, what was registered since still happens
 // (statics of functions, plugins, files); the libraries that were loaded before are not taken down:
 // libtorch's operators, unregistered one by one, take longer than many a command.
-void leave_libraries_standing();
+void exit_without_unloading();
 
 // From now on the process keeps what it frees; for main(). A step frees what the next one allocates
 // again, and so do plans made one after the other. By default glibc hands big blocks back to the

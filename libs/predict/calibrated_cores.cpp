@@ -33,8 +33,9 @@ class OnCalibratedCores final : public RankMachine {
     double seconds = sized.beside / calibration_->device.bandwidth;
     if (sized.moves) {
       seconds += sized.size.bytes / calibration_->device.bandwidth;
-    } else if (const WorkFit* fit = calibration_->fit_of(work_kind(program_, instruction), element_,
-                                                         sized.product, sized.size)) {
+    } else if (const WorkFit* fit = calibration_->fit_of(work_kind(program_, instruction),
+                                                         work_class(program_, instruction),
+                                                         element_, sized.product, sized.size)) {
       seconds += fit->seconds(sized.size) / (sized.product ? threads_ : 1);
     }
     return {seconds * shared_.work * turns_, 0};

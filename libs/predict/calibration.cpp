@@ -28,6 +28,13 @@ std::string work_kind(const Program& program, const Instruction& instruction) {
                      name_of(instruction.piece));
 }
 
+std::string work_class(const Program& program, const Instruction& i) {
+  if (i.code != Code::compute || i.update != Update::none) return "";
+  const OpClass op_class = program.graph->ops()[i.op].op_class();
+  return op_class == OpClass::other ? ""
+                                    : fmt::format("{} {}", name_of(op_class), name_of(i.piece));
+}
+
 SizedWork sized_work(const RankView& view, const Instruction& i, const Footprint& made) {
   SizedWork sized;
   for (const LocalWork& work : made.work) {
@@ -47,15 +54,16 @@ SizedWork sized_work(const RankView& view, const Instruction& i, const Footprint
   return sized;
 }
 
-const WorkFit* Calibration::fit_of(const std::string& kind, int element, bool product,
-                                   const WorkSize& size) const {
+const WorkFit* Calibration::fit_of(const std::string& kind, const std::string& of_class,
+                                   int element, bool product, const WorkSize& size) const {
   if (work.empty()) return nullptr;
   const auto fitting = [&](const auto& kinds) -> const WorkFit* {
     // One rank has nothing to move or to copy: a kernel that does as little adds two tensors.
     const bool copies = kind == name_of(Code::move) || kind == name_of(Code::copy);
-    for (const std::string& name : {kind, std::string(copies    ? name_of(Code::add)
-                                                      : product ? "product"
-                                                                : "other")}) {
+    for (const std::string& name : {kind, of_class,
+                                    std::string(copies    ? name_of(Code::add)
+                                                : product ? "product"
+                                                          : "other")}) {
       const auto found = kinds.find(name);
       if (found != kinds.end() && found->second.samples > 0) return &found->second;
       if (size.flops <= 0 && size.bytes <= 0) break;

@@ -20,6 +20,9 @@ namespace mw {
 
 // What instructions are told apart by: "linear forward", "start", "apply".
 std::string work_kind(const Program& program, const Instruction& instruction);
+// What stands for a kind that was not measured: that of other ops of its class, as
+// "matrix_product forward". Empty for what is no op, or is of no class.
+std::string work_class(const Program& program, const Instruction& instruction);
 
 // What its seconds are told by, of one rank.
 struct SizedWork {
@@ -58,8 +61,8 @@ struct Calibration {
   std::string cpu, kernels, version;
   int cores = 1;
   Device device;
-  // Seconds of one core: by the bytes of a real, and work_kind; "product" and "other" stand for
-  // kinds that were not measured.
+  // Seconds of one core: by the bytes of a real, and work_kind. For kinds that were not measured
+  // work_class stands, and then "product" or "other".
   std::map<int, std::map<std::string, WorkFit>> work;
   // Core seconds of each rank: by collective, ways, and the bytes of the larger buffer.
   std::map<std::string, std::map<int, LogCurve>> transfers;
@@ -75,8 +78,8 @@ struct Calibration {
   const SharedCosts& shared(int ranks) const { return ranks > cores ? many : few; }
   // Of reals that were not measured: as of those with the nearest bytes. Null if nothing was, or
   // for an instruction of a kind that was not and of no size: it only keeps the books.
-  const WorkFit* fit_of(const std::string& kind, int element, bool product,
-                        const WorkSize& size) const;
+  const WorkFit* fit_of(const std::string& kind, const std::string& of_class, int element,
+                        bool product, const WorkSize& size) const;
   // Core seconds of each rank; 0 if nothing was measured.
   double transfer_seconds(Collective op, int ways, double bytes) const;
 

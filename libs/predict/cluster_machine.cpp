@@ -23,7 +23,7 @@ double logits(const RankView& rank) {
       if (i.code != Code::compute || i.update != Update::none || i.piece != Piece::forward)
         continue;
       const Op& op = rank.program().graph->ops()[i.op];
-      if (op.kind() == "ce_stats")
+      if (op.op_class() == OpClass::loss)
         here += static_cast<double>(rank.dims(i.op).count(op.inputs[0].dims));
     }
     all = std::max(all, here);

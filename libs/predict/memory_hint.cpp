@@ -12,7 +12,7 @@
 #include "meshwright/engine/json_text.h"
 #include "meshwright/engine/limits.h"
 #include "meshwright/engine/memory.h"
-#include "plan/microbatch_fit.h"
+#include "predict/fit.h"
 #include "predict/total_memory.h"
 #include "search/lighter.h"
 

@@ -4,16 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string_view>
 
 #include "predict/device_time.h"
 
 namespace mw {
 namespace {
-
-bool is_product(const Cost& cost) {
-  return !cost.calls.empty() && std::string_view(cost.calls.front().name) == "product";
-}
 
 // Ops of the host for what is launched in pieces.
 constexpr double attention_forward = 7, attention_backward = 7, parts_forward = 3,
@@ -31,7 +26,7 @@ OnCluster::OnCluster(const RankView& view, const Cluster& cluster, const Stack& 
       reals_(bytes_of(program_.dtype)),
       summed_(program_.slots.size(), false),
       joined_(program_.graph->ops().size(), -1),
-      named_(program_.graph->ops().size()),
+      priced_(program_.graph->ops().size()),
       forward_starts_(program_.graph->ops().size(), nullptr) {
   bool shards_parameters = false;
   for (const Bucket& bucket : program_.buckets)
@@ -97,20 +92,19 @@ double OnCluster::launches(double ops, bool backward) const {
   return ops * device_.launch * stack_.host * (backward ? device_.backward_launch : 1);
 }
 
-const OnCluster::Named& OnCluster::named(int op) {
-  std::optional<Named>& known = named_[program_.graph->kind(op)];
+const OnCluster::Priced& OnCluster::priced(int index) {
+  std::optional<Priced>& known = priced_[program_.graph->kind(index)];
   if (known) return *known;
-  using As = Named::As;
-  const std::string kind = program_.graph->ops()[op].kind();
+  const Op& op = program_.graph->ops()[index];
   known.emplace();
-  known->as = kind == "linear"          ? As::linear
-              : kind == "expert_linear" ? As::expert_linear
-              : kind == "attention"     ? As::attention
-              : kind == "embedding"     ? As::embedding
-              : kind.starts_with("ce_") ? As::loss
-                                        : As::other;
-  known->stats = kind == "ce_stats";
-  const auto streamed = stack_.ops.find(kind);
+  known->as = op.op_class();
+  if (known->as == OpClass::matrix_product) {
+    known->grouped = std::ranges::any_of(op.inputs[1].dims, [&](Dim dim) {
+      return contains(op.inputs[0].dims, dim) && contains(op.output_dims[0], dim);
+    });
+  }
+  auto streamed = stack_.ops.find(op.kind());
+  if (streamed == stack_.ops.end()) streamed = stack_.ops.find(name_of(known->as));
   if (streamed != stack_.ops.end()) known->streamed = &streamed->second;
   return *known;
 }
@@ -164,11 +158,16 @@ double OnCluster::host_copy(double bytes) const {
 }
 
 WorkTime OnCluster::op(const RankView& view, int index, Piece piece, int ring_step) {
+  if (priced(index).as == OpClass::matrix_product) {
+    if (piece != Piece::backward) return product(view, index, piece);
+    const WorkTime input = product(view, index, Piece::dgrad);
+    const WorkTime weight = product(view, index, Piece::wgrad);
+    return {input.seconds + weight.seconds, input.host + weight.host};
+  }
   const Cost& cost = view.cost(index, piece, ring_step);
-  if (is_product(cost)) return product(view, index, piece, cost);
   Known* const before = ring_step == 0 ? &known(view, index, piece) : nullptr;
   if (before != nullptr && before->view == &view) return before->time;
-  const WorkTime time = named(index).as == Named::As::attention
+  const WorkTime time = priced(index).as == OpClass::attention
                             ? attention(view, index, piece, ring_step, cost)
                             : streamed(view, index, piece, cost);
   if (before != nullptr) *before = {&view, 0, time};
@@ -184,44 +183,57 @@ double OnCluster::width_of_all(const RankView& view, int index, double own) {
   const auto& ops = program_.graph->ops();
   const Op& op = ops[index];
   double width = 0;
-  if (named(index).as == Named::As::linear) {
-    // Linears of one input stand side by side.
+  if (priced(index).dense()) {
+    // Products of one input stand side by side.
     const int last = std::min<int>(static_cast<int>(ops.size()), index + 8);
     for (int other = std::max(0, index - 8); other < last; ++other) {
       if (ops[other].inputs.empty() || ops[other].inputs[0].value != op.inputs[0].value ||
-          named(other).as != Named::As::linear)
+          !priced(other).dense())
         continue;
-      const Cost& cost = view.cost(other, Piece::forward);
-      if (is_product(cost)) width += static_cast<double>(cost.calls.front().sizes[1]);
+      width += product_of(view, other, Piece::forward).n;
     }
   }
   return joined_[index] = std::max(width, own);
 }
 
-// Activations and their gradients: weights are narrowed once a step. What several linears read is
-// so once, and for the weights' gradient anew.
-double OnCluster::narrowed(const RankView& view, int index, Piece piece,
-                           const LibraryCall& product) {
-  const auto size = [&](std::size_t dim) { return static_cast<double>(product.sizes[dim]); };
+// Activations and their gradients are counted, as weights are narrowed once a step. What several
+// products read is narrowed once for all of them, and once more for the weights' gradient.
+double OnCluster::narrowed(const RankView& view, int index, Piece piece, const Product& product) {
   const auto parts = [&](Piece of) {
     const auto found = narrowed_by_.find({index, of});
     return found == narrowed_by_.end() ? 1.0 : found->second;
   };
-  if (piece == Piece::dgrad) return size(0) * size(2) / parts(Piece::dgrad);
+  if (piece == Piece::dgrad) return product.m * product.k / parts(Piece::dgrad);
   const bool forward = piece == Piece::forward;
-  const double width = size(forward ? 1 : 0), tokens = size(forward ? 0 : 2),
-               read = size(forward ? 2 : 1);
+  const double width = forward ? product.n : product.m, tokens = forward ? product.m : product.k,
+               read = forward ? product.k : product.n;
   const double input =
       tokens * read * width / width_of_all(view, index, width) / parts(Piece::forward);
   return forward ? input : input + tokens * width / parts(Piece::dgrad);
 }
 
-WorkTime OnCluster::product(const RankView& view, int index, Piece piece, const Cost& cost) {
-  const auto& sizes = cost.calls.front().sizes;  // of this piece's product
-  auto m = static_cast<double>(sizes[0]), n = static_cast<double>(sizes[1]),
-       k = static_cast<double>(sizes[2]);
+OnCluster::Product OnCluster::product_of(const RankView& view, int index, Piece piece) const {
+  const Op& op = program_.graph->ops()[index];
+  const LocalDims& dims = view.dims(index);
+  const Dims& x = op.inputs[0].dims;
+  double n = 1, k = 1, matrices = 1;
+  for (Dim dim : op.inputs[1].dims) {
+    const bool output = contains(op.output_dims[0], dim);
+    (!output ? k : contains(x, dim) ? matrices : n) *= static_cast<double>(dims.at(dim).size);
+  }
+  if (n * k * matrices == 0) return {};
+  // Each of several products is supposed to have its share of the rows.
+  const double rows = std::floor(static_cast<double>(dims.count(x)) / k);
+  const double m = std::ceil(rows / matrices), batch = m > 0 ? std::round(rows / m) : 1;
+  if (piece == Piece::dgrad) return {m, k, n, batch};
+  if (piece == Piece::wgrad) return {n, k, m, batch};
+  return {m, n, k, batch};
+}
+
+WorkTime OnCluster::product(const RankView& view, int index, Piece piece) {
+  const Product sizes = product_of(view, index, piece);
+  auto [m, n, k, batch] = sizes;
   if (m * n * k == 0) return {};
-  const double batch = std::max(1.0, std::round(cost.flops / (2 * m * n * k)));
   // The op's output width is n of forward, k of dgrad and m of wgrad.
   double& width = piece == Piece::forward ? n : piece == Piece::dgrad ? k : m;
   const double own = width, weights = piece == Piece::wgrad ? m * n * batch : 0;
@@ -231,14 +243,13 @@ WorkTime OnCluster::product(const RankView& view, int index, Piece piece, const 
   if (shared && before.view == &view && before.width == width) return before.time;
   const double part = own / width;
   const Op& op = program_.graph->ops()[index];
-  const bool experts = named(index).as == Named::As::expert_linear;
   // Embedding and output projection keep the program's numbers.
   const int bits = op.layer >= 0 ? stack_.product_bits : 0;
   WorkTime time{part * gemm_seconds(device_, program_.dtype, m, n, k, batch,
-                                    experts ? stack_.grouped : 1, bits),
+                                    priced(index).grouped ? stack_.grouped : 1, bits),
                 0};
   if (bits > 0) {
-    const double elements = narrowed(view, index, piece, cost.calls.front());
+    const double elements = narrowed(view, index, piece, sizes);
     time.seconds += streams(stack_.product_casts * batch * elements, part);
   }
   if (piece == Piece::wgrad && sums_gradients_)
@@ -289,17 +300,17 @@ WorkTime OnCluster::attention(const RankView& view, int index, Piece piece, int 
 WorkTime OnCluster::streamed(const RankView& view, int index, Piece piece, const Cost& cost) {
   const bool backward = piece != Piece::forward;
   const Op& op = program_.graph->ops()[index];
-  const Named& name = named(index);
-  const StreamedOp::Way way = name.streamed == nullptr ? StreamedOp::Way{}
-                              : backward               ? name.streamed->backward
-                                                       : name.streamed->forward;
+  const auto [as, grouped, said] = priced(index);
+  const StreamedOp::Way way = said == nullptr ? StreamedOp::Way{}
+                              : backward      ? said->backward
+                                              : said->forward;
   double bytes = way.passes < 0 ? cost.bytes : way.passes * elements(view, index) * reals_;
-  if (name.as == Named::As::attention && way.passes < 0) bytes = 0;
+  if (as == OpClass::attention && way.passes < 0) bytes = 0;
   const double logit = backward ? stack_.loss_backward : stack_.loss_forward;
-  if (logit > 0 && name.as == Named::As::loss) {
-    bytes = name.stats ? logit * static_cast<double>(view.dims(index).count(op.inputs[0].dims)) : 0;
-  }
-  if (backward && name.as == Named::As::embedding) {
+  if (logit > 0 && as == OpClass::loss)
+    bytes = logit * static_cast<double>(view.dims(index).count(op.inputs[0].dims));
+  if (logit > 0 && as == OpClass::loss_part) bytes = 0;
+  if (backward && as == OpClass::embedding) {
     bytes +=
         stack_.embedding_backward * static_cast<double>(view.dims(index).count(op.inputs[1].dims));
   }

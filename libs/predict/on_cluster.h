@@ -31,17 +31,23 @@ class OnCluster final : public RankMachine {
  private:
   // One piece of an op of the graph.
   WorkTime op(const RankView& view, int index, Piece piece, int ring_step);
-  WorkTime product(const RankView& view, int index, Piece piece, const Cost& cost);
+  // A matrix product (m, k) times (k, n) of one piece of an op, so many at once.
+  struct Product {
+    double m = 0, n = 0, k = 0, batch = 1;
+  };
+  // What an op of OpClass::matrix_product multiplies.
+  Product product_of(const RankView& view, int index, Piece piece) const;
+  WorkTime product(const RankView& view, int index, Piece piece);
   WorkTime attention(const RankView& view, int index, Piece piece, int ring_step, const Cost& cost);
   WorkTime streamed(const RankView& view, int index, Piece piece, const Cost& cost);
-  // What the op's name says of how it is priced; asked for once of each kind of op.
-  struct Named {
-    enum class As : std::uint8_t { other, linear, expert_linear, attention, embedding, loss };
-    As as = As::other;
-    bool stats = false;                    // of the loss: the op that reads the logits
+  // How an op is priced; asked for once of all ops that are alike (Graph::kind).
+  struct Priced {
+    OpClass as = OpClass::other;
+    bool grouped = false;                  // many products at once, as those of experts
     const StreamedOp* streamed = nullptr;  // what the stack says of it; null: nothing
+    bool dense() const { return as == OpClass::matrix_product && !grouped; }
   };
-  const Named& named(int op);
+  const Priced& priced(int op);
   // What a piece of an op takes, of ops that are alike to the view; the width of what is joined
   // decides too.
   struct Known {
@@ -55,7 +61,7 @@ class OnCluster final : public RankMachine {
   // The width of all linears of the op's input.
   double width_of_all(const RankView& view, int index, double own);
   // Elements that a product's operands are narrowed from, on this rank.
-  double narrowed(const RankView& view, int index, Piece piece, const LibraryCall& product);
+  double narrowed(const RankView& view, int index, Piece piece, const Product& product);
   // Whether it gathers, over the model's axes, what a stack with narrow products may narrow before.
   bool narrows(const Instruction& instruction) const;
   double streams(double bytes, double kernels) const;
@@ -98,7 +104,7 @@ class OnCluster final : public RankMachine {
   std::map<std::pair<RankSet, double>, double> shifts_;  // by bytes
   std::unordered_map<int, Known> known_;                 // by op (RankView::like) and piece
   std::vector<double> joined_;                           // by op; negative: not asked for
-  std::vector<std::optional<Named>> named_;              // by kind of op
+  std::vector<std::optional<Priced>> priced_;            // by Graph::kind
   std::vector<const Instruction*> forward_starts_;  // by op whose output is moved; null: it is not
 };
 

@@ -61,7 +61,7 @@ class OnSharedCores final : public RankMachine {
   double share_of(const RankView& view, const Instruction& instruction) const {
     if (instruction.code != Code::compute || instruction.op < 0) return 1;
     const Op& op = program_.graph->ops()[instruction.op];
-    if (op.kind() != "attention") return 1;
+    if (op.op_class() != OpClass::attention) return 1;
     const LogCurve& shares =
         instruction.piece == Piece::forward ? device_.attention : device_.attention_backward;
     const Dim width = op.inputs[0].dims[3];

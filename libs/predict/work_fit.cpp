@@ -5,7 +5,7 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "common/spread.h"
+#include "common/statistics.h"
 
 namespace mw {
 namespace {

@@ -44,12 +44,12 @@ constexpr std::size_t most_of_curve = 400, most_curves = 2000;
 constexpr std::size_t most_timelines = 16, most_series = 8;
 constexpr std::size_t most_text = 300;  // of names and values
 
-Json spread_json(const Spread& spread) {
+Json spread_json(const MeanAndDeviation& spread) {
   if (spread.n == 0) return {};
   return Json::array({page_number(spread.mean), page_number(spread.deviation), spread.n});
 }
 
-Json spreads_json(const std::map<std::string, Spread>& spreads) {
+Json spreads_json(const std::map<std::string, MeanAndDeviation>& spreads) {
   Json json = Json::object();
   for (const auto& [name, spread] : spreads)
     json[page_text(name, most_text)] = page_number(spread.mean);
@@ -136,7 +136,7 @@ Json group_json(const ReportGroup& g, const Shown& shown, bool detailed) {
                {"verdict", name_of(g.verdict)},
                {"n", g.cells.size()}};
   Json& m = json["m"] = Json::object();
-  const auto put = [&m](const char* name, const Spread& spread) {
+  const auto put = [&m](const char* name, const MeanAndDeviation& spread) {
     if (spread.n > 0) m[name] = spread_json(spread);
   };
   put("tokens", g.tokens_per_second);

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <utility>
 
-#include "common/spread.h"
+#include "common/statistics.h"
 #include "report/page.h"
 #include "report/palette.h"
 

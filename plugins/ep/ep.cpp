@@ -96,7 +96,7 @@ class ExpertParallel : public mw::Strategy {
     }
     if (named_ && !has_lenders(draft)) return;
     const auto moves_tokens = [](const mw::Op& op) {
-      return op.kind() == "dispatch" || op.kind() == "combine";
+      return op.op_class() == mw::OpClass::dispatch || op.op_class() == mw::OpClass::combine;
     };
     const std::vector<int> common = in_common(draft.mesh());
     if (gathers_ || !shares_out(draft, common)) {

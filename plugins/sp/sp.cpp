@@ -183,7 +183,7 @@ class SequenceParallel : public mw::Strategy {
     return ways_of(beside) > 1 ? " of each rank of " + names_of(beside) : "";
   }
 
-  static bool is_attention(const mw::Op& op) { return op.kind() == "attention"; }
+  static bool is_attention(const mw::Op& op) { return op.op_class() == mw::OpClass::attention; }
 
   [[noreturn]] static void refuse(const char* code, const char* option, const std::string& message,
                                   const std::string& hint) {

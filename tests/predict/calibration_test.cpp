@@ -120,8 +120,8 @@ TEST_CASE("A calibration is written and read as it is, and priced for") {
   CHECK(read.transfer_seconds(Collective::all_reduce, 8, 1e3) == Approx(8e-6));
   CHECK(read.transfer_seconds(Collective::send, 8, 1e3) == Approx(2e-6));
   CHECK(read.transfer_seconds(Collective::all_to_all, 2, 1e3) == 0);
-  CHECK(read.fit_of("linear forward", 8, true, {1e3, 1e3})->call == 1e-5);
-  CHECK(read.fit_of("alias", 4, false, {}) == nullptr);
+  CHECK(read.fit_of("linear forward", "", 8, true, {1e3, 1e3})->call == 1e-5);
+  CHECK(read.fit_of("alias", "", 4, false, {}) == nullptr);
   const SharedCores machine(round_device(), std::make_shared<Calibration>(c));
   CHECK(machine.name().find("calibrated 2026-11-22") != std::string::npos);
   CHECK(machine.error() == 0.07);

@@ -24,6 +24,26 @@ enum class Scalar : std::uint8_t { real, index };
 enum class Piece : std::uint8_t { forward, backward, dgrad, wgrad };
 const char* name_of(Piece piece);
 
+// What work an op does. Prices, the choice of what is computed again, optimizers of whole matrices
+// and `compare` go by the class. An op's kind is its name alone: two kinds of one class are treated
+// alike. Inputs and outputs that a class speaks of must be there.
+enum class OpClass : std::uint8_t {
+  other,  // priced by its Cost alone
+  // Output 0 is input 0 times the weight, input 1, summed over the dims that output 0 lacks. Dims
+  // that all three have number matrices (experts).
+  matrix_product,
+  attention,    // inputs 0, 1, 2: queries, keys, values, each (batch, seq, heads, width)
+  embedding,    // output 0: rows of the table, input 1, that the indices, input 0, name
+  norm,         // each row is scaled by a statistic of its own
+  elementwise,  // an element of the output needs one of each operand
+  loss,         // reads the logits, input 0; what a stack says of a loss is said of this op
+  loss_part,    // does the rest of a loss, and is priced with the op that reads the logits
+  routing,      // output 0 of indices are choices (of experts), whose order says nothing
+  dispatch,     // tokens become rows of the experts that they chose
+  combine,      // rows of experts are summed to tokens again
+};
+const char* name_of(OpClass op_class);
+
 // The part of one dim of an op's iteration space that a rank computes.
 struct LocalDim {
   Dim dim;
@@ -159,8 +179,9 @@ class Op;
 class OpType {
  public:
   virtual ~OpType() = default;
-  // "linear", "rms_norm", ...; what a rule may name.
+  // The op's name, as "linear" or "rms_norm"; what a rule may name.
   virtual std::string kind() const = 0;
+  virtual OpClass op_class() const { return OpClass::other; }
   virtual OpTraits traits(const Op& op) const = 0;  // asked once of all ops of a Graph::kind
   // Kernels are called below torch's autograd, which records nothing of what they compute:
   // autograd_op.h has the op whose derivative torch is to find, and RecordGradients.
@@ -210,6 +231,7 @@ class Op {
   Reduction contraction = Reduction::sum;
 
   std::string kind() const { return type->kind(); }
+  OpClass op_class() const { return type->op_class(); }
   Dims space() const;  // every dim of the inputs and outputs, in order of appearance
   bool has(Dim dim) const;
 };

@@ -10,6 +10,34 @@
 
 namespace mw {
 
+const char* name_of(OpClass op_class) {
+  switch (op_class) {
+    case OpClass::matrix_product:
+      return "matrix_product";
+    case OpClass::attention:
+      return "attention";
+    case OpClass::embedding:
+      return "embedding";
+    case OpClass::norm:
+      return "norm";
+    case OpClass::elementwise:
+      return "elementwise";
+    case OpClass::loss:
+      return "loss";
+    case OpClass::loss_part:
+      return "loss_part";
+    case OpClass::routing:
+      return "routing";
+    case OpClass::dispatch:
+      return "dispatch";
+    case OpClass::combine:
+      return "combine";
+    case OpClass::other:
+      break;
+  }
+  return "other";
+}
+
 const char* name_of(Piece piece) {
   static constexpr std::array names{"forward", "backward", "dgrad", "wgrad"};
   return names.at(static_cast<std::size_t>(piece));

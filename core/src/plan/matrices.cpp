@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <optional>
 
+#include "meshwright/engine/activations.h"
 #include "meshwright/optimizer.h"
 #include "plan/assembly.h"
 #include "plan/build.h"
-#include "plan/op_choice.h"
 
 namespace mw {
 namespace {
@@ -42,8 +42,8 @@ std::optional<Shape> shape_of(const Graph& graph, int parameter) {
   for (const Op& op : graph.ops()) {
     for (std::size_t k = 0; k < op.inputs.size(); ++k) {
       if (op.inputs[k].value != parameter) continue;
-      const bool linear = op.kind() == "linear" || op.kind() == "expert_linear";
-      if (k != 1 || !linear || !in_layers(op, graph)) return std::nullopt;
+      if (k != 1 || op.op_class() != OpClass::matrix_product || !in_layers(op, graph))
+        return std::nullopt;
       const auto here = shape_of(op);
       if (!here || (shape && !(*shape == *here))) return std::nullopt;
       shape = here;

@@ -14,13 +14,14 @@
 #include "meshwright/engine/json_text.h"
 #include "meshwright/engine/plan_checks.h"
 #include "meshwright/engine/text.h"
-#include "plugins/policies/microbatch.h"
 #include "script/guarded.h"
 #include "script/identity.h"
 #include "script/in_run.h"
 #include "script/plan_memo.h"
 #include "script/priced_for.h"
+#include "script/read_activations.h"
 #include "script/read_data.h"
+#include "script/read_microbatch.h"
 #include "script/read_weights.h"
 #include "script/strategy_choice.h"
 
@@ -230,7 +231,7 @@ class Reader {
     const auto chosen = choose(Kind::lr_schedule, given, "schedule", reach_, "", problems_);
     if (!chosen) return;
     if (auto made = make_chosen<LearningRate>(*chosen, problems_, context))
-      experiment_.schedule = rates_in_run(lr_schedule_of(std::move(made)), chosen->speaker);
+      experiment_.schedule = rates_in_run(std::move(made), chosen->speaker);
     decides("schedule", *chosen);
   }
 

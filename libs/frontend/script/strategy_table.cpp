@@ -42,10 +42,15 @@ Json describe_op(const Op& op, const std::set<std::string>& claimed) {
   for (Dim dim : op.space()) has[dim.name()] = true;
   for (const Use& use : op.inputs) inputs.push_back(names_of(use.dims));
   for (const Dims& dims : op.output_dims) outputs.push_back(names_of(dims));
-  return {{"name", op.name},   {"kind", op.kind()},
-          {"layer", op.layer}, {"dims", names_of(op.space())},
-          {"has", has},        {"whole", names_of(op.whole)},
-          {"inputs", inputs},  {"outputs", outputs},
+  return {{"name", op.name},
+          {"kind", op.kind()},
+          {"class", name_of(op.op_class())},
+          {"layer", op.layer},
+          {"dims", names_of(op.space())},
+          {"has", has},
+          {"whole", names_of(op.whole)},
+          {"inputs", inputs},
+          {"outputs", outputs},
           {"claimed", claimed}};
 }
 
@@ -131,18 +136,18 @@ class ScriptStrategy : public Strategy {
   void edit(Draft& draft) const override {
     int number = 0;
     for (const Values& rule : rules(draft)) {
-      draft.about(fmt::format("rules[{}]", ++number));
+      draft.set_option(fmt::format("rules[{}]", ++number));
       for (const std::string& axis : axes_of(draft, rule)) add_rule(draft, rule, axis);
     }
     number = 0;
     Problems none;
     const Json& stored = table_.has("store") ? table_.at("store") : Json::array();
     for (const Values& rule : read_store(stored, "store", none)) {
-      draft.about(fmt::format("store[{}]", ++number));
+      draft.set_option(fmt::format("store[{}]", ++number));
       for (const std::string& axis : axes_of(draft, rule))
         draft.store(rule.text("dim"), axis, stored_where(rule));
     }
-    draft.about("");
+    draft.set_option("");
     if (table_.has("bucket")) draft.add_pass(bucket_gradients(table_.integer("bucket")));
     const bool several = std::any_of(axes_.begin(), axes_.end(),
                                      [](const AxisRequest& axis) { return axis.ways > 1; });

@@ -156,6 +156,7 @@ class Attention final : public OpType {
   explicit Attention(std::int64_t window) : window_(window) {}
 
   std::string kind() const override { return "attention"; }
+  OpClass op_class() const override { return OpClass::attention; }
 
   OpTraits traits(const Op& op) const override {
     const Dims& q = op.inputs[0].dims;

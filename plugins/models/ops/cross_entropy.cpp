@@ -14,6 +14,7 @@ using namespace kernel;
 class CeMax final : public OpType {
  public:
   std::string kind() const override { return "ce_max"; }
+  OpClass op_class() const override { return OpClass::loss_part; }
 
   OpTraits traits(const Op&) const override { return without_gradient(1); }
 
@@ -40,6 +41,7 @@ class CeMax final : public OpType {
 class CeStats final : public OpType {
  public:
   std::string kind() const override { return "ce_stats"; }
+  OpClass op_class() const override { return OpClass::loss; }
 
   OpTraits traits(const Op&) const override {
     OpTraits traits;
@@ -168,6 +170,7 @@ class CeLoss final : public OpType {
   explicit CeLoss(std::int64_t tokens)
       : tokens_(static_cast<double>(tokens)), scale_(1.0 / tokens_) {}
   std::string kind() const override { return "ce_loss"; }
+  OpClass op_class() const override { return OpClass::loss_part; }
   std::vector<StepConstant> constants(const Op&) const override { return {{"tokens", tokens_}}; }
 
   OpTraits traits(const Op&) const override {

@@ -1,7 +1,7 @@
 // Brings tokens, and how much their choices weigh, to the experts they chose (dispatch), and what
 // the experts made of them back (combine).
-#include "base/host_wait.h"
 #include "kernel.h"
+#include "meshwright/engine/host_wait.h"
 #include "meshwright/ops.h"
 
 namespace mw {
@@ -31,6 +31,7 @@ void add_rows(const Op& op, OpCall& call, const at::Tensor& from) {
 class Dispatch final : public OpType {
  public:
   std::string kind() const override { return "dispatch"; }
+  OpClass op_class() const override { return OpClass::dispatch; }
 
   OpTraits traits(const Op&) const override {
     OpTraits traits;
@@ -79,6 +80,7 @@ class Dispatch final : public OpType {
 class DispatchWeights final : public OpType {
  public:
   std::string kind() const override { return "dispatch"; }
+  OpClass op_class() const override { return OpClass::dispatch; }
 
   OpTraits traits(const Op&) const override {
     OpTraits traits;
@@ -110,6 +112,7 @@ class Combine final : public OpType {
   explicit Combine(std::int64_t top) : top_(top) {}
 
   std::string kind() const override { return "combine"; }
+  OpClass op_class() const override { return OpClass::combine; }
 
   OpTraits traits(const Op&) const override {
     OpTraits traits;

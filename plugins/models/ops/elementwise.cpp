@@ -22,6 +22,7 @@ Cost elementwise(std::int64_t elements, double operations, int passes, int eleme
 class SwiGlu final : public OpType {
  public:
   std::string kind() const override { return "swiglu"; }
+  OpClass op_class() const override { return OpClass::elementwise; }
 
   OpTraits traits(const Op& op) const override {
     OpTraits traits;
@@ -139,6 +140,7 @@ class SwiGlu final : public OpType {
 class Gelu final : public OpType {
  public:
   std::string kind() const override { return "gelu"; }
+  OpClass op_class() const override { return OpClass::elementwise; }
 
   OpTraits traits(const Op&) const override {
     OpTraits traits;
@@ -179,6 +181,7 @@ class Gelu final : public OpType {
 class Add final : public OpType {
  public:
   std::string kind() const override { return "add"; }
+  OpClass op_class() const override { return OpClass::elementwise; }
 
   OpTraits traits(const Op&) const override {
     OpTraits traits;

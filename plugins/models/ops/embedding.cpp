@@ -16,6 +16,7 @@ void scatter_rows(const at::Tensor& table, const at::Tensor& index, const at::Te
 class Embedding final : public OpType {
  public:
   std::string kind() const override { return "embedding"; }
+  OpClass op_class() const override { return OpClass::embedding; }
 
   OpTraits traits(const Op&) const override {
     OpTraits traits;
@@ -95,6 +96,7 @@ class Embedding final : public OpType {
 class AddPositions final : public OpType {
  public:
   std::string kind() const override { return "add_positions"; }
+  OpClass op_class() const override { return OpClass::elementwise; }
 
   OpTraits traits(const Op&) const override {
     OpTraits traits;

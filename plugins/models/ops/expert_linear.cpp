@@ -50,6 +50,7 @@ void for_each_expert(const OpCall& call, const Do& what) {
 class ExpertLinear final : public OpType {
  public:
   std::string kind() const override { return "expert_linear"; }
+  OpClass op_class() const override { return OpClass::matrix_product; }
 
   OpTraits traits(const Op&) const override {
     OpTraits traits;

@@ -27,6 +27,7 @@ class LayerNorm final : public OpType {
  public:
   explicit LayerNorm(double eps) : eps_(eps) {}
   std::string kind() const override { return "layer_norm"; }
+  OpClass op_class() const override { return OpClass::norm; }
 
   OpTraits traits(const Op& op) const override {
     OpTraits traits;

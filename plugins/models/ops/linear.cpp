@@ -35,6 +35,7 @@ bool biased(const Op& op) {
 class Linear final : public OpType {
  public:
   std::string kind() const override { return "linear"; }
+  OpClass op_class() const override { return OpClass::matrix_product; }
 
   OpTraits traits(const Op& op) const override {
     OpTraits traits;

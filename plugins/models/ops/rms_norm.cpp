@@ -15,6 +15,7 @@ class RmsNorm final : public OpType {
  public:
   explicit RmsNorm(double eps) : eps_(eps) {}
   std::string kind() const override { return "rms_norm"; }
+  OpClass op_class() const override { return OpClass::norm; }
 
   OpTraits traits(const Op& op) const override {
     OpTraits traits;

@@ -135,6 +135,7 @@ class Rope final : public OpType {
  public:
   explicit Rope(RopePairs pairs) : pairs_(pairs) {}
   std::string kind() const override { return "rope"; }
+  OpClass op_class() const override { return OpClass::elementwise; }
 
   OpTraits traits(const Op&) const override {
     OpTraits traits;

@@ -22,6 +22,7 @@ class Route final : public OpType {
   explicit Route(const RouterOptions& options) : options_(options) {}
 
   std::string kind() const override { return "route"; }
+  OpClass op_class() const override { return OpClass::routing; }
 
   OpTraits traits(const Op&) const override {
     OpTraits traits;

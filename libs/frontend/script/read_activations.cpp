@@ -1,5 +1,6 @@
-// Reads a script's `recompute` key: what backward makes again instead of keeping it.
-#include "plan/recompute_policy.h"
+// Reads a script's `recompute` and `offload`: which activations backward makes again instead of
+// keeping them, and which lie in host memory.
+#include "script/read_activations.h"
 
 #include <fmt/format.h>
 
@@ -12,28 +13,44 @@
 #include "meshwright/engine/chosen.h"
 #include "meshwright/engine/json_text.h"
 #include "meshwright/engine/text.h"
+#include "meshwright/recompute.h"
+#include "predict/fit.h"
 
 namespace mw {
 namespace {
 
-class Nothing final : public Recompute {
- public:
-  bool takes(const Op&) const override { return false; }
-};
+// The Lua function that a script gave as option `key`, called with { name, kind, class, layer }.
+// Where it returns neither a boolean nor nil, the predicate throws Error (options).
+OpPredicate op_function(const std::string& key, const Json& given,
+                        std::shared_ptr<const ScriptReach> reach) {
+  Values values(Json{{key, given}});
+  values.set_reach(std::move(reach));
+  return [key, call = values.function(key)](const Op& op) {
+    const Json answer = call({Json{{"name", op.name},
+                                   {"kind", op.kind()},
+                                   {"class", name_of(op.op_class())},
+                                   {"layer", op.layer}}});
+    if (!answer.is_boolean() && !answer.is_null()) {
+      throw Error(
+          Stage::options, "function.result", key,
+          fmt::format("{}: the function returned {} for {}", key, json_text(answer), op.name),
+          "return true or false");
+    }
+    return answer.is_boolean() && answer.get<bool>();
+  };
+}
 
-// Scores, softmax and their product with the values.
-class Selective final : public Recompute {
- public:
-  bool takes(const Op& op) const override { return op.kind() == "attention"; }
-};
-
-class Full final : public Recompute {
- public:
-  bool takes(const Op&) const override { return true; }
-};
-
-std::vector<bool> chosen_by(const Recompute& policy, const Graph& graph) {
-  return choose_ops(graph, [&](const Op& op) { return policy.takes(op); });
+// A list of names, of option `key`. Adds a problem with `hint` if it is not that.
+std::vector<std::string> op_names(const std::string& key, const Json& given,
+                                  const std::string& hint, Problems& problems) {
+  std::vector<std::string> names;
+  for (const Json& name : given) {
+    if (name.is_string()) names.push_back(name.get<std::string>());
+  }
+  if (names.empty() || names.size() != given.size()) {
+    problems.add(Stage::options, "option.value", key, key + " must be a list of names", hint);
+  }
+  return names;
 }
 
 constexpr const char* recompute_forms =
@@ -64,8 +81,8 @@ const Options& recompute_options() {
   return options;
 }
 
-void read_table(const Json& given, const std::shared_ptr<const ScriptReach>& reach,
-                RecomputePolicy& policy, Problems& problems) {
+void read_recompute_table(const Json& given, const std::shared_ptr<const ScriptReach>& reach,
+                          RecomputePolicy& policy, Problems& problems) {
   Problems found;
   const Values values = recompute_options().read(given, "recompute", found);
   problems.add(found);
@@ -117,6 +134,7 @@ void read_table(const Json& given, const std::shared_ptr<const ScriptReach>& rea
   if (values.has("every")) policy.every = values.int32("every");
   if (values.has("fit")) {
     policy.kind = RecomputePolicy::Kind::fit;
+    policy.search = fit_recompute;
     policy.fit = values.integer("fit");
   }
   if (values.has("ops")) {
@@ -152,45 +170,52 @@ bool registered(Catalog& catalog, const std::string& name) {
   }
 }
 
-}  // namespace
+constexpr const char* offload_forms =
+    "\"none\", \"full\", { layers = n }, { ops = { \"attention\" } }, { least = \"64KiB\" }, or "
+    "function(op) return true end";
 
-std::vector<Registration> built_in_recompute() {
-  return {recompute<Nothing>("none", "All activations are kept."),
-          recompute<Selective>("selective", "Attention is made again (Korthikanti et al. 2022)."),
-          recompute<Full>("full", "Each layer is made again from its input (Chen et al. 2016).")};
+const Options& offload_options() {
+  static const Options options =
+      Options()
+          .integer("layers", "the first layers of each stage's part of the model")
+          .at_least(1)
+          .optional()
+          .list("ops",
+                "kinds of ops, or parts of their names: \"attention\", \"mlp\", \"rms_norm\"")
+          .optional()
+          .bytes("least", "tensors of a rank that are smaller stay")
+          .at_least(0)
+          .fallback(0)
+          .integer("prefetch", "layers of backward by which tensors are back ahead of their own")
+          .range(0, 1000)
+          .fallback(0);
+  return options;
 }
 
-Json RecomputePolicy::describe() const {
-  Json json;
-  switch (kind) {
-    case RecomputePolicy::Kind::none:
-      json = "none";
-      break;
-    case RecomputePolicy::Kind::selective:
-      json = "selective";
-      break;
-    case RecomputePolicy::Kind::full:
-      json = Json{{"every", every}};
-      break;
-    case RecomputePolicy::Kind::ops:
-      json = Json{{"ops", ops}};
-      break;
-    case RecomputePolicy::Kind::fit:
-      json = Json{{"fit", fit}};
-      break;
-    case RecomputePolicy::Kind::function:
-      json = "function";
-      break;
-    case RecomputePolicy::Kind::registered:
-      json = settings;
-      break;
-    case RecomputePolicy::Kind::fixed:
-      json = fit > 0 ? Json{{"fit", fit}} : Json("chosen");
-      break;
+void read_offload_table(const Json& given, OffloadPolicy& policy, Problems& problems) {
+  Problems found;
+  const Values values = offload_options().read(given, "offload", found);
+  problems.add(found);
+  if (!found.empty()) return;
+  if (values.has("layers") && values.has("ops")) {
+    problems.add(Stage::options, "option.conflict", "offload",
+                 "offload: layers and ops are two ways to choose; take one", offload_forms);
+    return;
   }
-  if (keep_collectives) return Json{{"what", json}, {"collectives", "keep"}};
-  return gathers ? Json{{"what", json}, {"gathers", true}} : json;
+  policy.kind = OffloadPolicy::Kind::full;
+  policy.least = values.integer("least");
+  policy.prefetch = values.int32("prefetch");
+  if (values.has("layers")) {
+    policy.kind = OffloadPolicy::Kind::layers;
+    policy.layers = values.int32("layers");
+  }
+  if (values.has("ops")) {
+    policy.kind = OffloadPolicy::Kind::ops;
+    policy.ops = op_names("offload.ops", values.at("ops"), offload_forms, problems);
+  }
 }
+
+}  // namespace
 
 RecomputePolicy read_recompute(const Json& given, std::shared_ptr<const ScriptReach> reach,
                                Problems& problems) {
@@ -204,7 +229,7 @@ RecomputePolicy read_recompute(const Json& given, std::shared_ptr<const ScriptRe
     if (given.contains("kind")) {
       read_registered(given, reach, policy, problems);
     } else {
-      read_table(given, reach, policy, problems);
+      read_recompute_table(given, reach, policy, problems);
     }
     return policy;
   }
@@ -230,36 +255,26 @@ RecomputePolicy read_recompute(const Json& given, std::shared_ptr<const ScriptRe
   return policy;
 }
 
-RecomputeSet resolve(const RecomputePolicy& policy, const Graph& graph, Problems& problems) {
-  RecomputeSet set = policy.set;
-  if (policy.kind == RecomputePolicy::Kind::fixed) {
-    set.ops.resize(graph.ops().size());
-    return set;
+OffloadPolicy read_offload(const Json& given, std::shared_ptr<const ScriptReach> reach,
+                           Problems& problems) {
+  OffloadPolicy policy;
+  if (is_function(given)) {
+    policy.kind = OffloadPolicy::Kind::function;
+    policy.what = op_function("offload", given, std::move(reach));
+    return policy;
   }
-  set.every = policy.every;
-  set.keep_moves = policy.keep_collectives;
-  set.gathers = policy.gathers;
-  switch (policy.kind) {
-    case RecomputePolicy::Kind::selective:
-      set.ops = chosen_by(Selective(), graph);
-      break;
-    case RecomputePolicy::Kind::full:
-      set.ops = chosen_by(Full(), graph);
-      break;
-    case RecomputePolicy::Kind::ops:
-      set.ops = choose_ops(graph, "recompute.ops", policy.ops, problems);
-      break;
-    case RecomputePolicy::Kind::function:
-    case RecomputePolicy::Kind::registered:
-      set.ops = choose_ops(graph, policy.what);
-      break;
-    case RecomputePolicy::Kind::none:
-    case RecomputePolicy::Kind::fit:
-    case RecomputePolicy::Kind::fixed:
-      set.ops = chosen_by(Nothing(), graph);
-      break;
+  if (given.is_object()) {
+    read_offload_table(given, policy, problems);
+    return policy;
   }
-  return set;
+  const std::string text = given.is_string() ? given.get<std::string>() : json_text(given);
+  if (text == "full") {
+    policy.kind = OffloadPolicy::Kind::full;
+  } else if (text != "none") {
+    problems.add(Stage::options, "option.choice", "offload",
+                 fmt::format("offload: there is no {}", quote(text)), offload_forms);
+  }
+  return policy;
 }
 
 }  // namespace mw

@@ -1,13 +1,13 @@
 // Computes a sample's mean, standard deviation, median and quantiles.
-#include "common/spread.h"
+#include "common/statistics.h"
 
 #include <algorithm>
 #include <cmath>
 
 namespace mw {
 
-Spread spread_of(const std::vector<double>& values) {
-  Spread spread;
+MeanAndDeviation mean_and_deviation(const std::vector<double>& values) {
+  MeanAndDeviation spread;
   double sum = 0, squares = 0;
   for (const double value : values) {
     if (!std::isfinite(value)) continue;

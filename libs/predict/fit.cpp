@@ -1,6 +1,6 @@
-// Searches the cheapest set of ops to recompute with which every rank stays within a limit of
-// memory.
-#include "plan/recompute_fit.h"
+// Searches plans with which every rank stays within a limit of memory: the cheapest set of ops to
+// recompute, the largest microbatches.
+#include "predict/fit.h"
 
 #include <fmt/format.h>
 
@@ -10,9 +10,14 @@
 
 #include "meshwright/engine/limits.h"
 #include "meshwright/engine/memory.h"
+#include "meshwright/engine/rank_view.h"
 
 namespace mw {
 namespace {
+
+std::string bytes_text(std::int64_t bytes) {
+  return format_bytes(static_cast<double>(bytes));
+}
 
 // An op of every layer: "attention.q" of "layers.3.attention.q".
 std::string part_of(const Op& op) {
@@ -20,9 +25,10 @@ std::string part_of(const Op& op) {
   return second == std::string::npos ? op.name : op.name.substr(second + 1);
 }
 
-class Fitter {
+class RecomputeFit {
  public:
-  explicit Fitter(const PlanRequest& request) : request_(request), limit_(request.recompute.fit) {}
+  explicit RecomputeFit(const PlanRequest& request)
+      : request_(request), limit_(request.recompute.fit) {}
 
   std::shared_ptr<const Plan> run(Problems& problems) {
     plan_ = made({}, problems);
@@ -44,8 +50,7 @@ class Fitter {
             Stage::plan, "recompute.fit", "recompute",
             fmt::format(
                 "recompute: with all of it a rank still holds {} at most, above the {} asked for",
-                format_bytes(static_cast<double>(least)),
-                format_bytes(static_cast<double>(limit_))),
+                bytes_text(least), bytes_text(limit_)),
             "a smaller microbatch, more ways of a form that shards, or a higher limit");
         return nullptr;
       } else {
@@ -67,8 +72,7 @@ class Fitter {
       if (from > 0)
         parts += fmt::format(" in {} of {} layers", graph_->layers - from, graph_->layers);
     }
-    return fmt::format("recompute, to fit {}: {}", format_bytes(static_cast<double>(limit_)),
-                       parts);
+    return fmt::format("recompute, to fit {}: {}", bytes_text(limit_), parts);
   }
 
   std::shared_ptr<const Plan> made(const RecomputeSet& set, Problems& problems,
@@ -184,10 +188,96 @@ class Fitter {
   mutable double work_ = 0;  // of the plans made so far
 };
 
+constexpr std::int64_t most_parts = 1 << 20;
+
+// As many as microbatches of `size` make, the larger ones first.
+std::vector<std::int64_t> even_parts(std::int64_t own, std::int64_t size) {
+  const std::int64_t count = (own + size - 1) / size;
+  std::vector<std::int64_t> parts;
+  for (std::int64_t m = 0; m < count; ++m) parts.push_back(own / count + (m < own % count ? 1 : 0));
+  return parts;
+}
+
 }  // namespace
 
 std::shared_ptr<const Plan> fit_recompute(const PlanRequest& request, Problems& problems) {
-  return Fitter(request).run(problems);
+  return RecomputeFit(request).run(problems);
+}
+
+std::vector<std::int64_t> even_sizes(std::int64_t own, std::int64_t fewest) {
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t count = fewest; count <= own;) {
+    sizes.push_back((own + count - 1) / count);
+    if (sizes.back() == 1) break;
+    count = (own + sizes.back() - 2) / (sizes.back() - 1);  // the fewest that make them smaller
+  }
+  return sizes;
+}
+
+std::shared_ptr<const Plan> fit_microbatch(const PlanRequest& request, std::int64_t limit,
+                                           Problems& problems) {
+  PlanRequest tried = request;
+  tried.microbatch = 1;
+  tried.sizes.clear();
+  Problems of_one;
+  auto last = make_plan(tried, of_one);
+  if (last == nullptr) {  // it may be that so many microbatches are too many
+    tried.microbatch = 0;
+    Problems none;
+    last = make_plan(tried, none);
+  }
+  if (last == nullptr) {
+    problems.add(of_one);
+    return nullptr;
+  }
+  const std::int64_t own = request.batch / last->batch_ways;
+  tried.microbatch = 0;
+  std::shared_ptr<const Plan> found;
+  std::int64_t least = 0, least_size = 0, left_out = 0;
+  double work = 0;
+  // One after the other: a pipeline may hold more with smaller microbatches, as more are under way.
+  for (std::int64_t size : even_sizes(own, 1)) {
+    if (work > most_search || own / size > most_parts) {
+      left_out = size;
+      break;
+    }
+    tried.sizes = even_parts(own, size);
+    Problems none;  // what another limit refuses (a schedule's, recompute's) does not fit either
+    const auto plan = make_plan(tried, none);
+    work += plan == nullptr ? last->work : plan->work;
+    if (plan == nullptr) continue;
+    const std::int64_t held = highest_peak(*plan);
+    if (held <= limit) {
+      found = plan;
+      break;
+    }
+    if (least == 0 || held < least) {
+      least = held;
+      least_size = size;
+    }
+  }
+  if (found == nullptr && left_out > 0) {
+    problems.add(Stage::plan, "microbatch.fit", "microbatch",
+                 fmt::format("microbatch.fit: no microbatch of more than {} sequences keeps a rank "
+                             "within {}, and to try all smaller ones of {} takes too long",
+                             left_out, bytes_text(limit), own),
+                 "name the microbatch, or make the batch smaller");
+    return nullptr;
+  }
+  if (found == nullptr) {
+    problems.add(Stage::plan, "microbatch.fit", "microbatch",
+                 fmt::format("microbatch.fit: a rank holds {} at least, with microbatches of {}; "
+                             "that is above the {} asked for",
+                             bytes_text(least), least_size, bytes_text(limit)),
+                 "more recompute, more ways of a form that shards, or a higher limit");
+    return nullptr;
+  }
+  PlanRequest chosen = found->request;
+  chosen.notes.push_back(
+      fmt::format("microbatches of {}, the largest with which a rank fits {}: {} "
+                  "predicted",
+                  found->microbatch, bytes_text(limit), bytes_text(highest_peak(*found))));
+  return make_plan(chosen, problems);
 }
 
 }  // namespace mw

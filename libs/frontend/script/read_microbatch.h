@@ -2,16 +2,12 @@
 #pragma once
 
 #include <memory>
-#include <vector>
 
 #include "meshwright/engine/step_plans.h"
 #include "meshwright/microbatch.h"
 #include "meshwright/options.h"
 
 namespace mw {
-
-// mw.microbatch.fit { … }, mw.microbatch.ramp { … }.
-std::vector<Registration> built_in_microbatching();
 
 // `given`: what the script wrote; null: nothing.
 MicrobatchPolicy read_microbatch(const Json& given, const MicrobatchContext& context,
