@@ -13,12 +13,10 @@
 
 #include "app/calibrate.h"
 #include "app/command.h"
-#include "meshwright/engine/clock.h"
-#include "meshwright/engine/cpu.h"
+#include "meshwright/engine/files.h"
+#include "meshwright/engine/host.h"
 #include "meshwright/engine/interrupt.h"
-#include "meshwright/engine/new_file.h"
 #include "meshwright/engine/text.h"
-#include "meshwright/engine/version.h"
 #include "predict/prediction.h"
 #include "predict/shared_cores.h"
 

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "app/calibrate.h"
-#include "meshwright/engine/traffic.h"
+#include "meshwright/engine/forecast.h"
 #include "predict/prediction.h"
 #include "predict/price.h"
 #include "predict/shared_cores.h"

@@ -4,8 +4,8 @@
 
 #include "app/calibrate.h"
 #include "common/statistics.h"
-#include "meshwright/engine/clock.h"
 #include "meshwright/engine/footprint.h"
+#include "meshwright/engine/host.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/rank_view.h"
 #include "run/trainer.h"

@@ -6,8 +6,7 @@
 #include <mutex>
 
 #include "app/calibrate.h"
-#include "meshwright/engine/clock.h"
-#include "meshwright/engine/cpu.h"
+#include "meshwright/engine/host.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/world.h"
 

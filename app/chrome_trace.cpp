@@ -9,7 +9,7 @@
 #include <string_view>
 #include <tuple>
 
-#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/text.h"
 
 namespace mw {
 namespace {

@@ -9,10 +9,9 @@
 
 #include "app/command.h"
 #include "lua/script.h"
-#include "meshwright/engine/cache.h"
-#include "meshwright/engine/cpu.h"
+#include "meshwright/engine/files.h"
+#include "meshwright/engine/host.h"
 #include "meshwright/engine/text.h"
-#include "meshwright/engine/version.h"
 #include "record/hdf5_file.h"
 #include "run/device.h"
 

@@ -6,7 +6,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/hf_export.h"
-#include "meshwright/engine/chosen.h"
+#include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/text.h"
 #include "script/read_weights.h"
 

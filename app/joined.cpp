@@ -13,7 +13,6 @@
 #include "app/communicators.h"
 #include "meshwright/carrier.h"
 #include "meshwright/engine/interrupt.h"
-#include "meshwright/engine/json_text.h"
 #include "meshwright/engine/pack.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/options.h"

@@ -227,7 +227,7 @@ void check_derivative(const std::string& check, const Experiment& experiment, Ki
                   last.differences),
       "a backward, dgrad or wgrad of the op that has this parameter, or of one between it and the "
       "next parameter; where a gradient is meant to be no derivative, as through a rounding, the "
-      "op says so (meshwright/straight_through.h)");
+      "op says so (meshwright/autograd_op.h)");
 }
 
 void check_ops(const std::string& check, const Experiment& experiment, KitReport& report) {

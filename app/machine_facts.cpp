@@ -8,7 +8,7 @@
 #include <algorithm>
 
 #include "lua/script.h"
-#include "meshwright/engine/cpu.h"
+#include "meshwright/engine/host.h"
 #include "meshwright/plugin.h"
 #include "predict/device.h"
 #include "record/hdf5_file.h"

@@ -12,11 +12,10 @@
 #include "app/command.h"
 #include "check/proved.h"
 #include "common/process.h"
-#include "meshwright/engine/cpu.h"
+#include "meshwright/engine/host.h"
 #include "meshwright/engine/interrupt.h"
-#include "meshwright/engine/plan_checks.h"
+#include "meshwright/engine/plan.h"
 #include "meshwright/engine/text.h"
-#include "meshwright/engine/version.h"
 #include "script/read_experiment.h"
 
 namespace mw {

@@ -9,8 +9,7 @@
 #include <set>
 
 #include "lua/settings.h"
-#include "meshwright/engine/chosen.h"
-#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/model.h"
 #include "report/placements.h"

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 
-#include "meshwright/engine/json_text.h"
 #include "meshwright/engine/text.h"
 
 namespace mw {

@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "meshwright/engine/json_text.h"
 #include "meshwright/engine/text.h"
 
 namespace mw {

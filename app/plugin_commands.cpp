@@ -16,8 +16,8 @@
 #include "app/script_command.h"
 #include "lua/script.h"
 #include "meshwright/engine/built_in.h"
-#include "meshwright/engine/chosen.h"
-#include "meshwright/engine/cluster_files.h"
+#include "meshwright/engine/plugin_call.h"
+#include "meshwright/engine/registry.h"
 #include "meshwright/engine/text.h"
 
 namespace mw {

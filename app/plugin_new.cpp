@@ -12,7 +12,7 @@
 #include "app/command.h"
 #include "common/files.h"
 #include "lua/script.h"
-#include "meshwright/engine/module.h"
+#include "meshwright/engine/registry.h"
 #include "meshwright/engine/text.h"
 
 namespace mw {

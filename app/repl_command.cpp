@@ -24,7 +24,7 @@
 #include "app/script_command.h"
 #include "app/stuck_end.h"
 #include "meshwright/engine/interrupt.h"
-#include "meshwright/engine/version.h"
+#include "meshwright/engine/text.h"
 
 namespace mw {
 namespace {

@@ -9,8 +9,8 @@
 #include <filesystem>
 #include <system_error>
 
-#include "meshwright/engine/json_text.h"
-#include "meshwright/engine/new_file.h"
+#include "meshwright/engine/files.h"
+#include "meshwright/engine/text.h"
 #include "meshwright/error.h"
 
 namespace mw {

@@ -12,7 +12,7 @@
 #include <map>
 
 #include "app/trace_rows.h"
-#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/text.h"
 #include "meshwright/plugin.h"
 #include "predict/pipeline.h"
 

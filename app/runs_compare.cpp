@@ -8,7 +8,6 @@
 #include <set>
 
 #include "app/runs_rows.h"
-#include "meshwright/engine/json_text.h"
 #include "meshwright/engine/text.h"
 #include "record/run_result.h"
 

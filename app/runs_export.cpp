@@ -6,7 +6,6 @@
 
 #include "app/runs_rows.h"
 #include "common/files.h"
-#include "meshwright/engine/json_text.h"
 #include "meshwright/engine/text.h"
 #include "record/run_result.h"
 

@@ -7,7 +7,6 @@
 
 #include "app/progress.h"
 #include "meshwright/engine/interrupt.h"
-#include "meshwright/engine/json_text.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/options.h"
 #include "record/run_result.h"

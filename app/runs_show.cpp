@@ -6,7 +6,6 @@
 #include <tuple>
 
 #include "app/runs_rows.h"
-#include "meshwright/engine/json_text.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/options.h"
 #include "record/run_result.h"

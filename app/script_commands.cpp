@@ -12,7 +12,6 @@
 #include "app/stuck_end.h"
 #include "common/files.h"
 #include "meshwright/engine/interrupt.h"
-#include "meshwright/engine/json_text.h"
 #include "meshwright/engine/pack.h"
 #include "meshwright/engine/text.h"
 #include "predict/calibration.h"

@@ -8,7 +8,6 @@
 #include <sstream>
 
 #include "meshwright/engine/interrupt.h"
-#include "meshwright/engine/json_text.h"
 #include "meshwright/engine/text.h"
 #include "script/read_search.h"
 #include "search/search.h"

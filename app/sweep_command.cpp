@@ -6,7 +6,6 @@
 
 #include "app/script_command.h"
 #include "common/files.h"
-#include "meshwright/engine/json_text.h"
 #include "meshwright/engine/text.h"
 
 namespace mw {

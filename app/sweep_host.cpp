@@ -5,7 +5,6 @@
 #include "app/command.h"
 #include "app/sweep/axis.h"
 #include "app/verbs.h"
-#include "meshwright/engine/json_text.h"
 #include "meshwright/engine/text.h"
 #include "report/runs_page.h"
 

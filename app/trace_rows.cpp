@@ -8,8 +8,8 @@
 #include <tuple>
 
 #include "meshwright/engine/footprint.h"
-#include "meshwright/engine/memory_timeline.h"
-#include "meshwright/engine/ring.h"
+#include "meshwright/engine/forecast.h"
+#include "meshwright/engine/program_facts.h"
 
 namespace mw {
 namespace {

@@ -20,7 +20,7 @@
 #include "app/run_folder.h"
 #include "app/stuck_end.h"
 #include "app/trace_process.h"
-#include "meshwright/engine/clock.h"
+#include "meshwright/engine/host.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/processes.h"
 #include "meshwright/engine/rank_calls.h"

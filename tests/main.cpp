@@ -2,9 +2,8 @@
 #define CATCH_CONFIG_RUNNER
 #include <catch2/catch.hpp>
 
-#include "base/vector_math.h"
 #include "common/process.h"
-#include "meshwright/engine/cpu.h"
+#include "meshwright/engine/host.h"
 
 int main(int argc, char** argv) {
   mw::exit_without_unloading();

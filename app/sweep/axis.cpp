@@ -8,7 +8,6 @@
 
 #include "app/sweep/grid.h"
 #include "app/sweep/label.h"
-#include "meshwright/engine/json_text.h"
 #include "meshwright/engine/text.h"
 #include "script/read_experiment.h"
 

@@ -13,10 +13,8 @@
 
 #include "app/progress.h"
 #include "app/sweep/summary.h"
-#include "meshwright/engine/clock.h"
-#include "meshwright/engine/cpu.h"
+#include "meshwright/engine/host.h"
 #include "meshwright/engine/interrupt.h"
-#include "meshwright/engine/json_text.h"
 #include "meshwright/engine/text.h"
 #include "predict/device.h"
 

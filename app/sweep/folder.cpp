@@ -13,8 +13,7 @@
 #include "app/sweep/grid.h"
 #include "app/sweep/label.h"
 #include "common/files.h"
-#include "meshwright/engine/json_text.h"
-#include "meshwright/engine/new_file.h"
+#include "meshwright/engine/files.h"
 #include "meshwright/engine/text.h"
 
 namespace mw {

@@ -9,7 +9,6 @@
 #include "app/sweep/axis.h"
 #include "lua/host.h"
 #include "lua/settings.h"
-#include "meshwright/engine/json_text.h"
 #include "meshwright/engine/text.h"
 
 namespace mw {

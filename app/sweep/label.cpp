@@ -7,7 +7,6 @@
 #include <cctype>
 #include <set>
 
-#include "meshwright/engine/json_text.h"
 #include "meshwright/engine/text.h"
 
 namespace mw {

@@ -11,8 +11,7 @@
 #include <unordered_map>
 
 #include "common/process.h"
-#include "meshwright/engine/cpu.h"
-#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/host.h"
 #include "meshwright/engine/text.h"
 #include "predict/memory_limit.h"
 #include "predict/prediction.h"

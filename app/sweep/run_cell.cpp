@@ -10,7 +10,6 @@
 #include "app/sweep/planned.h"
 #include "app/sweep/sweep.h"
 #include "meshwright/engine/interrupt.h"
-#include "meshwright/engine/json_text.h"
 #include "meshwright/engine/text.h"
 
 namespace mw {

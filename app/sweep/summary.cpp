@@ -10,7 +10,6 @@
 #include "app/progress.h"
 #include "app/sweep/judge.h"
 #include "common/statistics.h"
-#include "meshwright/engine/json_text.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/options.h"
 

@@ -15,9 +15,8 @@
 #include "app/sweep/judge.h"
 #include "app/sweep/planned.h"
 #include "app/sweep/summary.h"
+#include "meshwright/engine/files.h"
 #include "meshwright/engine/interrupt.h"
-#include "meshwright/engine/json_text.h"
-#include "meshwright/engine/share.h"
 #include "meshwright/engine/text.h"
 
 namespace mw {

@@ -8,7 +8,6 @@
 #include <cstdio>
 
 #include "app/sweep/grid.h"
-#include "meshwright/engine/json_text.h"
 #include "meshwright/engine/text.h"
 
 namespace mw {

@@ -5,7 +5,6 @@
 #include <set>
 
 #include "check/compare.h"
-#include "meshwright/engine/json_text.h"
 #include "meshwright/engine/text.h"
 
 namespace mw {

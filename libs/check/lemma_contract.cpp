@@ -9,7 +9,7 @@
 #include <array>
 #include <cmath>
 
-#include "meshwright/straight_through.h"
+#include "meshwright/autograd_op.h"
 
 namespace mw::lemmas {
 namespace {

@@ -158,7 +158,7 @@ class Checker {
       }
       say(whole.op(), "", check_adjoint(whole),
           "mend its backward; an op whose gradient is meant to be no derivative says so "
-          "(meshwright/straight_through.h)",
+          "(meshwright/autograd_op.h)",
           outcome);
     });
   }

@@ -7,7 +7,7 @@
 #include <stdexcept>
 
 #include "check/observe.h"
-#include "meshwright/engine/forward_only.h"
+#include "meshwright/engine/plan.h"
 #include "meshwright/engine/scalar_type.h"
 #include "run/ranks.h"
 

@@ -9,10 +9,10 @@
 #include <mutex>
 #include <thread>
 
-#include "meshwright/engine/bucket_shape.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/pack.h"
 #include "meshwright/engine/processes.h"
+#include "meshwright/engine/program_facts.h"
 #include "meshwright/reduction_hook.h"
 #include "run/ranks.h"
 #include "run/token_permutation.h"

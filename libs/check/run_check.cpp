@@ -7,9 +7,8 @@
 
 #include <algorithm>
 
-#include "meshwright/engine/clock.h"
 #include "meshwright/engine/hash.h"
-#include "meshwright/engine/host_wait.h"
+#include "meshwright/engine/host.h"
 #include "meshwright/engine/scalar_type.h"
 #include "meshwright/error.h"
 #include "run/not_finite.h"

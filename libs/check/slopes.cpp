@@ -12,9 +12,9 @@
 
 #include "check/observe.h"
 #include "check/tensor_pack.h"
+#include "meshwright/autograd_op.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/processes.h"
-#include "meshwright/straight_through.h"
 #include "run/ranks.h"
 
 namespace mw {

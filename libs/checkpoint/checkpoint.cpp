@@ -12,7 +12,7 @@
 #include "checkpoint/checksum.h"
 #include "common/files.h"
 #include "common/mapped_file.h"
-#include "meshwright/engine/cpu.h"
+#include "meshwright/engine/host.h"
 #include "meshwright/error.h"
 
 namespace mw {

@@ -12,7 +12,7 @@
 #include <system_error>
 
 #include "checkpoint/index.h"
-#include "meshwright/engine/new_file.h"
+#include "meshwright/engine/files.h"
 #include "meshwright/error.h"
 
 namespace mw {

@@ -1,6 +1,6 @@
 // Lays tensors out over files, writes them as they come, and completes the folder.
 #include "checkpoint/hf_export.h"
-#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/text.h"
 
 #include <fmt/core.h>
 #include <cmath>

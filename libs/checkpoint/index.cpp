@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/checksum.h"
-#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/text.h"
 #include "meshwright/error.h"
 
 namespace mw {

@@ -9,7 +9,7 @@
 #include <cmath>
 #include <ctime>
 
-#include "meshwright/engine/clock.h"
+#include "meshwright/engine/host.h"
 #include "meshwright/engine/scalar_type.h"
 #include "meshwright/error.h"
 

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "checkpoint/safetensors.h"
-#include "meshwright/engine/new_file.h"
+#include "meshwright/engine/files.h"
 
 namespace mw {
 

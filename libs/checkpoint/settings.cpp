@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/text.h"
 
 namespace mw {
 namespace {

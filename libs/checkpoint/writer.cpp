@@ -14,7 +14,7 @@
 
 #include "checkpoint/checksum.h"
 #include "common/files.h"
-#include "meshwright/engine/new_file.h"
+#include "meshwright/engine/files.h"
 #include "meshwright/error.h"
 
 namespace mw {

@@ -15,8 +15,8 @@
 #include <cstdio>
 #include <new>
 
+#include "meshwright/engine/files.h"
 #include "meshwright/engine/interrupt.h"
-#include "meshwright/engine/new_file.h"
 #include "meshwright/error.h"
 
 namespace mw {

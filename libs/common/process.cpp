@@ -21,7 +21,7 @@
 #include <system_error>
 
 #include "common/files.h"
-#include "meshwright/engine/share.h"
+#include "meshwright/engine/files.h"
 #include "meshwright/error.h"
 
 namespace mw {

@@ -18,8 +18,8 @@
 #include <system_error>
 
 #include "common/process.h"
+#include "meshwright/engine/files.h"
 #include "meshwright/engine/interrupt.h"
-#include "meshwright/engine/share.h"
 #include "meshwright/error.h"
 
 namespace mw {

@@ -11,9 +11,9 @@
 #include <fstream>
 #include <limits>
 
-#include "meshwright/engine/clock.h"
+#include "meshwright/engine/host.h"
 #include "meshwright/engine/pack.h"
-#include "meshwright/engine/version.h"
+#include "meshwright/engine/text.h"
 
 namespace mw {
 namespace {

@@ -19,9 +19,8 @@
 #include <thread>
 
 #include "common/process.h"
+#include "meshwright/engine/files.h"
 #include "meshwright/engine/interrupt.h"
-#include "meshwright/engine/json_text.h"
-#include "meshwright/engine/share.h"
 #include "meshwright/engine/text.h"
 
 namespace mw {

@@ -4,10 +4,9 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "meshwright/engine/cache.h"
-#include "meshwright/engine/cpu.h"
+#include "meshwright/engine/files.h"
+#include "meshwright/engine/host.h"
 #include "meshwright/engine/text.h"
-#include "meshwright/engine/version.h"
 #include "meshwright/error.h"
 #include "predict/calibration.h"
 

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <string_view>
 
-#include "meshwright/engine/json_text.h"
 #include "meshwright/engine/text.h"
 #include "predict/on_cluster.h"
 

@@ -15,10 +15,9 @@
 #include <thread>
 
 #include "common/statistics.h"
-#include "meshwright/engine/cache.h"
-#include "meshwright/engine/clock.h"
-#include "meshwright/engine/cpu.h"
-#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/files.h"
+#include "meshwright/engine/host.h"
+#include "meshwright/engine/text.h"
 #include "predict/machine_memory.h"
 
 namespace mw {

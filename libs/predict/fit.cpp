@@ -8,8 +8,8 @@
 #include <map>
 #include <set>
 
-#include "meshwright/engine/limits.h"
-#include "meshwright/engine/memory.h"
+#include "meshwright/engine/forecast.h"
+#include "meshwright/engine/plan.h"
 #include "meshwright/engine/rank_view.h"
 
 namespace mw {
@@ -135,7 +135,7 @@ class RecomputeFit {
           Saving& part = parts[part_of(op)];
           for (int step = 0; step < i.ring_steps; ++step) {
             const Cost& cost = rank.cost(i.op, Piece::forward, step);
-            // A device does some tens of operations while it moves a byte (plan/work.cpp).
+            // A device does some tens of operations while it moves a byte (program/forecast.cpp).
             part.seconds += std::max(cost.executed, 20 * cost.bytes);
           }
           for (const auto* slots : {&i.outputs, &i.saved}) {

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/text.h"
 
 namespace mw {
 namespace {

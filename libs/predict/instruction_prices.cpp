@@ -1,7 +1,7 @@
 // Prices one rank's instructions in seconds by their footprints.
 #include "predict/instruction_prices.h"
 
-#include "meshwright/engine/ring.h"
+#include "meshwright/engine/program_facts.h"
 
 namespace mw {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "meshwright/engine/footprint.h"
-#include "meshwright/engine/memory.h"
+#include "meshwright/engine/forecast.h"
 #include "meshwright/engine/rank_view.h"
 
 namespace mw {

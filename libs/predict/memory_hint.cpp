@@ -8,10 +8,10 @@
 #include <set>
 #include <vector>
 
+#include "meshwright/engine/forecast.h"
 #include "meshwright/engine/interrupt.h"
-#include "meshwright/engine/json_text.h"
-#include "meshwright/engine/limits.h"
-#include "meshwright/engine/memory.h"
+#include "meshwright/engine/plan.h"
+#include "meshwright/engine/text.h"
 #include "predict/fit.h"
 #include "predict/total_memory.h"
 #include "search/lighter.h"

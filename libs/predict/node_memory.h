@@ -6,7 +6,7 @@
 #include <set>
 #include <vector>
 
-#include "meshwright/engine/memory.h"
+#include "meshwright/engine/forecast.h"
 #include "meshwright/engine/plan.h"
 #include "meshwright/engine/rank_view.h"
 

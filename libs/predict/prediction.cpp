@@ -8,9 +8,8 @@
 #include <limits>
 #include <memory>
 
-#include "meshwright/engine/flops.h"
+#include "meshwright/engine/program_facts.h"
 #include "meshwright/engine/rank_view.h"
-#include "meshwright/engine/ring.h"
 #include "predict/node_memory.h"
 #include "predict/pipeline.h"
 #include "predict/recompute_gain.h"

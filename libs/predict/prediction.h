@@ -7,9 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "meshwright/engine/memory.h"
+#include "meshwright/engine/forecast.h"
 #include "meshwright/engine/plan.h"
-#include "meshwright/engine/traffic.h"
 #include "meshwright/json.h"
 #include "predict/machine.h"
 #include "predict/pipeline.h"

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "meshwright/engine/limits.h"
+#include "meshwright/engine/plan.h"
 #include "meshwright/engine/text.h"
 #include "predict/calibrated_cores.h"
 

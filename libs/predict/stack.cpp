@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/text.h"
 #include "predict/fields.h"
 
 namespace mw {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "meshwright/engine/memory.h"
+#include "meshwright/engine/forecast.h"
 #include "meshwright/engine/rank_view.h"
 
 namespace mw {

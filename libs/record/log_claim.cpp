@@ -14,7 +14,7 @@
 #include <system_error>
 #include <utility>
 
-#include "meshwright/engine/new_file.h"
+#include "meshwright/engine/files.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
 #include "record/hdf5_file.h"

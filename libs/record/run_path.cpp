@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "common/process.h"
-#include "meshwright/engine/new_file.h"
+#include "meshwright/engine/files.h"
 #include "meshwright/error.h"
 
 namespace mw {

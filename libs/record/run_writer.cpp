@@ -18,8 +18,8 @@
 #include <system_error>
 #include <vector>
 
-#include "meshwright/engine/json_text.h"
-#include "meshwright/engine/new_file.h"
+#include "meshwright/engine/files.h"
+#include "meshwright/engine/text.h"
 #include "meshwright/error.h"
 #include "record/hdf5_file.h"
 #include "record/run_path.h"

@@ -12,10 +12,8 @@
 #include <system_error>
 
 #include "common/files.h"
-#include "meshwright/engine/new_file.h"
-#include "meshwright/engine/share.h"
+#include "meshwright/engine/files.h"
 #include "meshwright/engine/text.h"
-#include "meshwright/engine/version.h"
 #include "meshwright/error.h"
 
 namespace mw {

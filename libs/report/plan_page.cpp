@@ -7,10 +7,9 @@
 #include <algorithm>
 #include <ctime>
 
-#include "meshwright/engine/memory_timeline.h"
+#include "meshwright/engine/forecast.h"
 #include "meshwright/engine/rank_view.h"
 #include "meshwright/engine/text.h"
-#include "meshwright/engine/version.h"
 #include "predict/pipeline.h"
 #include "report/page.h"
 #include "report/placements.h"

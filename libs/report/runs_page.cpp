@@ -13,7 +13,6 @@
 #include <set>
 
 #include "meshwright/engine/text.h"
-#include "meshwright/engine/version.h"
 #include "meshwright/error.h"
 #include "meshwright/options.h"
 #include "report/cells.h"

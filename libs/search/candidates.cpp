@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "meshwright/engine/clock.h"
+#include "meshwright/engine/host.h"
 #include "meshwright/engine/interrupt.h"
 #include "search/price.h"
 

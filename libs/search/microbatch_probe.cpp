@@ -4,8 +4,8 @@
 #include <limits>
 #include <set>
 
+#include "meshwright/engine/forecast.h"
 #include "meshwright/engine/interrupt.h"
-#include "meshwright/engine/memory_walk.h"
 #include "meshwright/engine/rank_view.h"
 #include "predict/price.h"
 #include "search/probe.h"

@@ -6,10 +6,9 @@
 #include <algorithm>
 
 #include "meshwright/engine/footprint.h"
+#include "meshwright/engine/forecast.h"
 #include "meshwright/engine/interrupt.h"
-#include "meshwright/engine/memory.h"
 #include "meshwright/engine/rank_view.h"
-#include "meshwright/engine/work.h"
 #include "predict/network.h"
 
 namespace mw {

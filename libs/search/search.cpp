@@ -8,7 +8,7 @@
 #include <set>
 #include <tuple>
 
-#include "meshwright/engine/clock.h"
+#include "meshwright/engine/host.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/text.h"
 #include "search/refuse.h"

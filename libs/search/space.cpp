@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "meshwright/engine/json_text.h"
 #include "meshwright/engine/plugin_call.h"
+#include "meshwright/engine/text.h"
 #include "search/lighter.h"
 
 namespace mw {

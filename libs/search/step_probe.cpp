@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "meshwright/engine/footprint.h"
-#include "meshwright/engine/memory_timeline.h"
+#include "meshwright/engine/forecast.h"
 #include "meshwright/engine/rank_view.h"
 #include "search/probe.h"
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 
-#include "meshwright/engine/clock.h"
+#include "meshwright/engine/host.h"
 #include "predict/network.h"
 
 namespace mw {

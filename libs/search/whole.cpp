@@ -2,7 +2,7 @@
 #include "search/whole.h"
 
 #include "meshwright/engine/interrupt.h"
-#include "meshwright/engine/plan_checks.h"
+#include "meshwright/engine/plan.h"
 
 namespace mw {
 

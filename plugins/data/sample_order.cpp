@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "meshwright/engine/hash.h"
-#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/text.h"
 #include "permutation.h"
 
 namespace mw {

@@ -9,7 +9,7 @@
 #include <set>
 #include <string>
 
-#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/text.h"
 #include "meshwright/plugin.h"
 
 namespace mw {

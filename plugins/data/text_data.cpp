@@ -9,9 +9,7 @@
 #include <system_error>
 #include <utility>
 
-#include "meshwright/engine/find_file.h"
-#include "meshwright/engine/json_text.h"
-#include "meshwright/engine/share.h"
+#include "meshwright/engine/files.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/plugin.h"
 

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "hooks.h"
-#include "meshwright/json_text.h"
+#include "meshwright/json.h"
 #include "meshwright/passes.h"
 #include "meshwright/plugin.h"
 #include "meshwright/reduction_hook.h"

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "meshwright/json_text.h"
+#include "meshwright/json.h"
 #include "meshwright/plugin.h"
 #include "meshwright/strategy.h"
 #include "overlap_exchanges.h"

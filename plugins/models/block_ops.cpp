@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/text.h"
 #include "meshwright/plugin.h"
 
 namespace mw {

@@ -8,7 +8,6 @@
 
 #include "meshwright/block_op.h"
 #include "meshwright/engine/interrupt.h"
-#include "meshwright/engine/json_text.h"
 #include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/text.h"
 

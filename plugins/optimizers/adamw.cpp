@@ -4,7 +4,7 @@
 //   and equals ATen's fused kernel bit for bit.
 #include <fmt/core.h>
 
-#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/text.h"
 #include "meshwright/optimizer.h"
 #include "meshwright/plugin.h"
 

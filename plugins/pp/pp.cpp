@@ -6,7 +6,7 @@
 #include <numeric>
 #include <sstream>
 
-#include "meshwright/json_text.h"
+#include "meshwright/json.h"
 #include "meshwright/plugin.h"
 #include "meshwright/run_file.h"
 #include "meshwright/schedule.h"

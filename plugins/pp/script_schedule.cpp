@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "meshwright/json_text.h"
+#include "meshwright/json.h"
 
 using mw::Error;
 using mw::Json;

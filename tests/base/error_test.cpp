@@ -1,7 +1,6 @@
 // Errors and text for people: exit codes, places in scripts, tables, quotes.
 #include <catch2/catch.hpp>
 
-#include "meshwright/engine/json_text.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
 #include "support/problems.h"

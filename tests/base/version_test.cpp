@@ -1,5 +1,5 @@
 // The version line names what the program was built with.
-#include "meshwright/engine/version.h"
+#include "meshwright/engine/text.h"
 
 #include <ATen/ATen.h>
 

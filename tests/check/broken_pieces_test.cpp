@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "check/lemma_updates.h"
-#include "meshwright/straight_through.h"
+#include "meshwright/autograd_op.h"
 #include "support/setup.h"
 #include "written_op.h"
 
@@ -125,7 +125,7 @@ TEST_CASE("A gradient that is no derivative is refused, unless the op says so") 
   const Problem problem = refusal(half, cut_by(half, {}));
   CHECK(says(problem, "the gradient of input 0 (embedding) is not the derivative of forward"));
   CHECK(says(problem, ", 0.5 times that"));
-  CHECK(problem.hint.find("meshwright/straight_through.h") != std::string::npos);
+  CHECK(problem.hint.find("meshwright/autograd_op.h") != std::string::npos);
   const LemmaReport report = check_lemmas(says_so.graph, cut_by(says_so, {"batch"}));
   CHECK(report.failures.empty());
   REQUIRE(report.not_checked.size() == 1);

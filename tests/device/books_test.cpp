@@ -1,6 +1,6 @@
 // What a rank on an accelerator books: its memory by category, its limit, and times, which events
 // tell.
-#include "meshwright/engine/clock.h"
+#include "meshwright/engine/host.h"
 #include "on_devices.h"
 #include "support/problems.h"
 

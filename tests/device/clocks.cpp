@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "meshwright/engine/host_wait.h"
+#include "meshwright/engine/host.h"
 
 namespace mw::sim {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <csignal>
 
-#include "meshwright/engine/host_wait.h"
+#include "meshwright/engine/host.h"
 #include "on_devices.h"
 
 using namespace mw;        // NOLINT

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "meshwright/engine/interrupt.h"
-#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/text.h"
 #include "support/problems.h"
 
 namespace fs = std::filesystem;

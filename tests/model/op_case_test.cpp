@@ -13,7 +13,7 @@
 #include <catch2/catch.hpp>
 #include <numeric>
 
-#include "meshwright/engine/cpu.h"
+#include "meshwright/engine/host.h"
 #include "meshwright/engine/scratch.h"
 #include "meshwright/ops.h"
 

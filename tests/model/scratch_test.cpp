@@ -7,8 +7,8 @@
 #include <fstream>
 #include <limits>
 
-#include "meshwright/engine/cache.h"
-#include "meshwright/engine/cpu.h"
+#include "meshwright/engine/files.h"
+#include "meshwright/engine/host.h"
 #include "plugins/models/ops/attend.h"
 #include "plugins/models/ops/gemm.h"
 

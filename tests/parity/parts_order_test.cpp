@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "meshwright/engine/traffic.h"
+#include "meshwright/engine/forecast.h"
 #include "run/trainer.h"
 #include "support/setup.h"
 

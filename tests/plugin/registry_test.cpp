@@ -9,7 +9,6 @@
 #include <sstream>
 #include <string>
 
-#include "meshwright/engine/module.h"
 #include "meshwright/model.h"
 #include "meshwright/strategy.h"
 #include "support/problems.h"

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <fstream>
 
-#include "meshwright/engine/cpu.h"
-#include "meshwright/engine/version.h"
+#include "meshwright/engine/host.h"
+#include "meshwright/engine/text.h"
 #include "predict/calibration.h"
 #include "predict/prediction.h"
 #include "predict/shared_cores.h"

@@ -1,7 +1,7 @@
 // Predicted memory of programs that are small enough to count by hand.
 #include <catch2/catch.hpp>
 
-#include "meshwright/engine/memory.h"
+#include "meshwright/engine/forecast.h"
 #include "predict/prediction.h"
 #include "setups.h"
 

@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "clusters.h"
-#include "meshwright/engine/work.h"
+#include "meshwright/engine/forecast.h"
 #include "predict/prediction.h"
 #include "setups.h"
 #include "support/problems.h"

@@ -5,10 +5,8 @@
 #include <utility>
 
 #include "clusters.h"
-#include "meshwright/engine/flops.h"
-#include "meshwright/engine/memory.h"
-#include "meshwright/engine/ring.h"
-#include "meshwright/engine/traffic.h"
+#include "meshwright/engine/forecast.h"
+#include "meshwright/engine/program_facts.h"
 #include "predict/price.h"
 #include "setups.h"
 

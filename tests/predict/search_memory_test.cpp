@@ -5,7 +5,7 @@
 #include <cmath>
 #include <string>
 
-#include "meshwright/engine/memory_timeline.h"
+#include "meshwright/engine/forecast.h"
 #include "search/orders.h"
 #include "search_setups.h"
 

@@ -7,8 +7,8 @@
 #include <csignal>
 #include <cstdio>
 
-#include "meshwright/engine/clock.h"
-#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/host.h"
+#include "meshwright/engine/text.h"
 #include "prove/mutants.h"
 #include "prove/prove.h"
 #include "prove/runs.h"

@@ -2,7 +2,7 @@
 // what the numbers of a run are with them.
 #include <catch2/catch.hpp>
 
-#include "meshwright/engine/memory.h"
+#include "meshwright/engine/forecast.h"
 #include "run/trainer.h"
 #include "script/read_microbatch.h"
 #include "support/problems.h"

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "meshwright/engine/chosen.h"
+#include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/registry.h"
 
 namespace mw::test {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "check/verify.h"
-#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/text.h"
 #include "prove/prove.h"
 #include "script/experiment.h"
 #include "script/strategy_choice.h"

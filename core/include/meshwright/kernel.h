@@ -24,4 +24,3 @@
 #include "meshwright/model.h"
 #include "meshwright/op.h"
 #include "meshwright/ops.h"
-#include "meshwright/straight_through.h"

@@ -173,8 +173,8 @@ struct Instruction {
   // with them (Code).
   std::vector<std::vector<int>> contributing;
   // Of compute, where the op runs in ring steps (Rotation): one instruction stands for all of them,
-  // and for what they send. program/ring.h writes it out, as executor and footprint read it: then
-  // each instruction is of a `ring_step`, or of that and the `ring_alike` next ones.
+  // and for what they send. engine/program_facts.h writes it out, as executor and footprint read
+  // it: then each instruction is of a `ring_step`, or of that and the `ring_alike` next ones.
   std::shared_ptr<const std::vector<Rotating>> ring;
   int ring_step = 0, ring_steps = 1, ring_alike = 0;
   const char* phase = "forward";
@@ -283,10 +283,10 @@ struct Bucket {
   // Carries out the reduction (reduction_hook.h); null: one all-reduce.
   std::shared_ptr<const class ReductionHook> hook;
   // How it is stored. Atoms of `reduce_atoms` over which flat tensors are cut, equally, with zeros
-  // after the last parameter, and of what a rank keeps its shard alone. Parameters that are kept whole
-  // are gathered after the update by the planner; those kept as shards by whoever decided so,
-  // before each use (begin_gather); and gradients that are kept as shards are reduced by it too,
-  // in every microbatch (begin_reduction), or as `reduce_per_chunk` says.
+  // after the last parameter, and of what a rank keeps its shard alone. Parameters that are kept
+  // whole are gathered after the update by the planner; those kept as shards by whoever decided so,
+  // before each use (begin_gather); and gradients that are kept as shards are reduced by it too, in
+  // every microbatch (begin_reduction), or as `reduce_per_chunk` says.
   std::vector<int> shard_atoms;
   ShardedState sharded_state = ShardedState::nothing;  // `nothing` where there are no such atoms
   Offload offload = Offload::nothing;                  // parameters: only of those kept as shards

@@ -1,19 +1,16 @@
 // Checks a script's table against declared options: types, ranges, choices and defaults, all
 // problems at once, each with the nearest valid value.
 #include "meshwright/options.h"
-
 #include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <stdexcept>
-
-#include "meshwright/engine/find_file.h"
-#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/files.h"
 #include "meshwright/engine/text.h"
+#include "meshwright/registration.h"
 
 namespace mw {
 namespace {
@@ -391,6 +388,44 @@ Values Options::read(const Json& given, const std::string& path, Problems& probl
     }
   }
   return Values(std::move(values), path);
+}
+
+namespace {
+
+struct Called {
+  const char *name, *noun;
+};
+
+// By number; 0 is no kind.
+constexpr std::array called{Called{"unknown", "unknown"},
+                            Called{"strategy", "strategy"},
+                            Called{"scheduler", "scheduler"},
+                            Called{"communicator", "communicator"},
+                            Called{"model", "model"},
+                            Called{"op", "op"},
+                            Called{"data", "data source"},
+                            Called{"optimizer", "optimizer"},
+                            Called{"recompute", "recompute policy"},
+                            Called{"microbatch", "microbatch policy"},
+                            Called{"hook", "reduction hook"},
+                            Called{"cluster", "cluster"},
+                            Called{"lr_schedule", "learning-rate schedule"}};
+static_assert(called.size() == static_cast<std::size_t>(last_kind) + 1);
+
+}  // namespace
+
+const char* name_of(Kind kind) {
+  return called.at(static_cast<std::size_t>(kind)).name;
+}
+
+const char* noun_of(Kind kind) {
+  return called.at(static_cast<std::size_t>(kind)).noun;
+}
+
+std::string names_of(const Catalog& catalog, Kind kind, bool quoted) {
+  std::vector<std::string> names;
+  for (const Registration* registration : catalog.list(kind)) names.push_back(registration->name);
+  return quoted ? join_quoted(names) : join(names);
 }
 
 }  // namespace mw

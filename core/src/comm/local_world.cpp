@@ -1,10 +1,9 @@
 // The ranks of one process: makes their groups, passes on a rank's failure to all, and tells
 // where each was when one is missed.
 #include "comm/local_world.h"
-
 #include <fmt/format.h>
+#include <algorithm>
 #include <utility>
-
 #include "comm/local_backend.h"
 
 namespace mw::comm {
@@ -95,6 +94,120 @@ std::string LocalWorld::whereabouts(int rank) const {
                           : "has completed no collective";
   if (now) text += fmt::format(" and now waits on axis '{}' ({})", now->axis(), now->name());
   return text;
+}
+
+LocalGroup::LocalGroup(LocalWorld& world, std::string axis, std::vector<int> ranks)
+    : world_(world), axis_(std::move(axis)), ranks_(std::move(ranks)), next_(ranks_.size(), 0) {}
+
+LocalGroup::Seat LocalGroup::seated(std::shared_ptr<Round> round, int index, bool complete) {
+  if (round->state() == Round::failed) round->throw_failure();
+  if (complete) round->start(index);
+  return {std::move(round), index};
+}
+
+LocalGroup::Seat LocalGroup::join(int index, Arrival arrival) {
+  std::shared_ptr<Round> round;
+  bool complete = false;
+  {
+    const std::lock_guard guard(lock_);
+    world_.check_aborted();  // under the lock: abort() either is seen here or sees this round
+    const auto number = next_[static_cast<std::size_t>(index)]++;
+    if (number - oldest_ == open_.size()) {
+      open_.push_back(std::make_shared<Round>(axis_, ranks_, fmt::format("collective {}", number)));
+    }
+    round = open_[number - oldest_];
+    round->arrive(index, std::move(arrival));
+    complete = round->all_here();
+    if (complete) {
+      // Rounds fill up in order: a rank that has joined a later one has joined this one.
+      open_.erase(open_.begin());
+      ++oldest_;
+    } else {
+      check_ended(*round);
+    }
+  }
+  return seated(std::move(round), index, complete);
+}
+
+LocalGroup::Seat LocalGroup::join_pair(int index, int peer, int tag, Arrival arrival) {
+  const bool sends = arrival.call.op == Collective::send;
+  const Key key{sends ? index : peer, sends ? peer : index, tag};
+  std::shared_ptr<Round> round;
+  bool complete = false;
+  {
+    const std::lock_guard guard(lock_);
+    world_.check_aborted();
+    auto& box = mail_[key];
+    if (!box.empty() && box.front().sends != sends) {
+      round = box.front().round;
+      box.erase(box.begin());
+      if (box.empty()) mail_.erase(key);
+      round->arrive(1, std::move(arrival));
+      complete = true;
+    } else {
+      round = std::make_shared<Round>(axis_,
+                                      std::vector{ranks_[static_cast<std::size_t>(index)],
+                                                  ranks_[static_cast<std::size_t>(peer)]},
+                                      fmt::format("{} {} -> {}, tag {}", sends ? "send" : "recv",
+                                                  ranks_[static_cast<std::size_t>(key.from)],
+                                                  ranks_[static_cast<std::size_t>(key.to)], tag));
+      round->arrive(0, std::move(arrival));
+      box.push_back({round, sends});
+      check_ended(*round);
+    }
+  }
+  return seated(std::move(round), complete ? 1 : 0, complete);
+}
+
+void LocalGroup::check_ended(Round& round) {
+  for (const int rank : round.missing()) {
+    if (!world_.has_ended(rank)) continue;
+    round.fail(
+        fmt::format("Rank {} has ended, but {} on axis '{}' ({}) still needs it. Waiting: {}. "
+                    "Rank {} {}.",
+                    rank, round.describe(), axis_, round.name(), list_ranks(round.present()), rank,
+                    world_.whereabouts(rank)),
+        "All ranks of an axis must make the same calls in the same order.", Cause::itself);
+    return;
+  }
+}
+
+void LocalGroup::fail_late(Round& round, double seconds) {
+  const std::lock_guard guard(lock_);
+  const auto missing = round.missing();
+  if (missing.empty()) return;  // it came just now
+  std::string who;
+  for (const int rank : missing) who += fmt::format(" Rank {} {}.", rank, world_.whereabouts(rank));
+  std::string tags;  // of sends and recvs that the same ranks have under way
+  if (round.ranks().size() == 2) {
+    for (const auto& [key, box] : mail_) {
+      for (const auto& waiting : box) {
+        if (waiting.round.get() == &round || waiting.round->ranks()[0] != missing[0]) continue;
+        tags += fmt::format("{}{}", tags.empty() ? "" : "; ", waiting.round->name());
+      }
+    }
+  }
+  if (!tags.empty()) tags = fmt::format(" It waits itself for a partner of: {}.", tags);
+  const auto problem = lateness(axis_, round.name(), round.describe(), seconds, missing,
+                                round.present(), who + tags);
+  round.fail(problem.message, problem.hint, Cause::absence);
+}
+
+void LocalGroup::fail_open(const std::string& message, const std::string& hint) {
+  const std::lock_guard guard(lock_);
+  for (auto& round : open_) round->fail(message, hint, Cause::earlier);
+  for (auto& [key, box] : mail_) {
+    for (auto& waiting : box) waiting.round->fail(message, hint, Cause::earlier);
+  }
+}
+
+void LocalGroup::fail_ended(int rank) {
+  if (std::find(ranks_.begin(), ranks_.end(), rank) == ranks_.end()) return;
+  const std::lock_guard guard(lock_);
+  for (auto& round : open_) check_ended(*round);
+  for (auto& [key, box] : mail_) {
+    for (auto& waiting : box) check_ended(*waiting.round);
+  }
 }
 
 }  // namespace mw::comm

@@ -1,20 +1,137 @@
-// Ranks as threads of one process: the groups they meet in, and what happens when one of them
-// fails, ends or does not come.
+// Ranks as threads of one process: the rounds in which the members of a group exchange tensors, the
+// groups, and the world that holds both.
 #pragma once
 
+#include <ATen/ATen.h>
+#include <c10/core/Event.h>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
-
-#include "comm/local_round.h"
+#include "comm/futex.h"
+#include "meshwright/backend.h"
 #include "meshwright/world.h"
 
 namespace mw::comm {
+
+// A rank's part in a round. The pointers are of tensors that its Work keeps alive until the round
+// has ended: no other thread may drop a tensor's last reference, the rank's ledger would not see
+// it.
+struct Arrival {
+  bool here = false;
+  Call call;
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
+  // Device tensors: recorded on the rank's stream at the call, and the stream on which the rank's
+  // group communicates.
+  std::optional<c10::Event> ready;
+  std::optional<c10::Stream> stream;
+};
+
+// Why a round failed.
+enum class Cause : std::uint8_t {
+  earlier,  // something that went wrong before
+  absence,  // a rank did not come: it may have failed, and not said so yet
+  itself,
+};
+
+class Round {
+ public:
+  enum State : std::uint32_t { open, ready, done, failed };
+
+  // `ranks`: global ranks, in the order in which reductions sum them; of a send and its recv, the
+  // two ranks. `name`: which one it is among the group's, "collective 12" or "tag 3".
+  Round(std::string axis, std::vector<int> ranks, std::string name);
+
+  const std::string& axis() const { return axis_; }
+  const std::string& name() const { return name_; }
+  const std::vector<int>& ranks() const { return ranks_; }
+  State state() const { return static_cast<State>(state_.load(std::memory_order_seq_cst)); }
+
+  // The next three run under the lock of the round's group.
+  // Enters the call of ranks()[index]. False if it does not agree with one that is here; the round
+  // has then failed for everyone.
+  bool arrive(int index, Arrival arrival);
+  bool all_here() const { return arrived_ == ranks_.size(); }
+
+  // All have arrived, ranks()[index] last: lays out the work. Small rounds are carried out at once,
+  // by the caller; for others sleepers are woken to do it, as many as there are other cores. Those
+  // of device tensors are queued on the caller's stream of communication, and are `done` then. Not
+  // under a lock.
+  void start(int index);
+
+  // Carries out what is left, or sleeps until others have; returns the final state, or `open` if
+  // the deadline has passed and some rank is still missing.
+  State wait(Clock::time_point deadline);
+
+  // Ends the round for all members unless it has ended.
+  void fail(const std::string& message, const std::string& hint, Cause cause);
+  [[noreturn]] void throw_failure() const;
+
+  // A member that will not wait is about to give up its buffers: fails the round unless it is done,
+  // and returns when no thread touches buffers any more.
+  void leave(int index);
+
+  // Device tensors: what ranks()[index] queues on the stream from now on comes after the round.
+  void block_stream(c10::Stream stream, int index) const;
+
+  // Quotes the call of the first that has arrived.
+  std::string describe() const;
+  // The global ranks that have (not) arrived. Under the group's lock.
+  std::vector<int> missing() const;
+  std::vector<int> present() const;
+
+ private:
+  // A run of bytes that goes from the inputs to all outputs.
+  struct Task {
+    std::uint32_t in_begin, in_count, out_begin, out_count;  // into in_ and out_
+    std::int64_t elements;
+    std::int64_t chunk;        // elements of a chunk
+    std::int64_t first_chunk;  // number of the first
+  };
+
+  void lay_out();
+  void add_task(std::int64_t elements, std::vector<const std::byte*> in,
+                std::vector<std::byte*> out);
+  bool work();  // claims and carries out chunks until none is left; true if it did the last one
+  void run_chunk(std::int64_t number);
+  void run_on_device(int index);
+  std::string wait_name(const char* what, int number) const;
+  bool finish(State state);
+
+  const std::string axis_;
+  const std::vector<int> ranks_;
+  const std::string name_;
+  std::size_t arrived_ = 0;
+  std::vector<Arrival> arrivals_;
+
+  at::ScalarType dtype_ = at::kFloat;
+  Combine combine_ = Combine::sum;
+  std::int64_t item_bytes_ = 4, total_bytes_ = 0, chunks_ = 0;
+  std::vector<Task> tasks_;
+  std::vector<const std::byte*> in_;
+  std::vector<std::byte*> out_;
+  std::optional<c10::Event> finished_;
+
+  std::atomic<std::uint32_t> state_{open};
+  std::atomic<int> working_{0};
+  alignas(64) std::atomic<std::int64_t> next_chunk_{0};
+  alignas(64) std::atomic<std::int64_t> chunks_done_{0};
+
+  // Written once, by whoever turns state_ to failed, before it does.
+  std::atomic<bool> failing_{false};
+  std::string message_, hint_;
+  Cause cause_ = Cause::earlier;
+};
+
+// Ranks as threads of one process: the groups they meet in, and what happens when one of them
+// fails, ends or does not come.
 
 class LocalWorld;
 

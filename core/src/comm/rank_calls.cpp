@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "meshwright/engine/clock.h"
+#include "meshwright/engine/host.h"
 #include "meshwright/engine/text.h"
 
 namespace mw {

@@ -14,11 +14,9 @@
 #include <thread>
 #include <utility>
 
-#include "base/vector_math.h"
 #include "comm/local_world.h"
 #include "comm/rank_threads.h"
-#include "meshwright/engine/clock.h"
-#include "meshwright/engine/cpu.h"
+#include "meshwright/engine/host.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/world.h"
 

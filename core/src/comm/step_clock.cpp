@@ -2,8 +2,7 @@
 #include "comm/step_clock.h"
 
 #include "comm/streams.h"
-#include "meshwright/engine/clock.h"
-#include "meshwright/engine/host_wait.h"
+#include "meshwright/engine/host.h"
 
 namespace mw {
 namespace {

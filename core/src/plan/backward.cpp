@@ -4,7 +4,7 @@
 
 #include "meshwright/engine/interrupt.h"
 #include "plan/assembly.h"
-#include "program/slot_steps.h"
+#include "program/slots.h"
 
 namespace mw {
 namespace {

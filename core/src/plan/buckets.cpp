@@ -1,8 +1,11 @@
 // Splits buckets of parameters, by size or by layer, in the order in which backward completes
 // their gradients.
+#include <algorithm>
 #include <map>
 #include <set>
-
+#include <utility>
+#include "meshwright/optimizer.h"
+#include "plan/assembly.h"
 #include "plan/build.h"
 
 namespace mw {
@@ -66,6 +69,286 @@ void split_buckets(Program& program, bool by_layer) {
   }
   program.buckets = std::move(split);
   name_buckets(program);
+}
+
+namespace {
+
+class Flattener {
+ public:
+  Flattener(Program& program, int bucket)
+      : program_(program), bucket_(bucket), b_(program.buckets[bucket]) {}
+
+  void run() {
+    const bool shards = !b_.shard_atoms.empty();
+    const Layout replicate(program_.mesh.atoms().size());
+    Layout partial = replicate, shard = replicate;
+    for (int atom : b_.reduce_atoms) partial[atom] = Placement::partial();
+    for (int atom : b_.shard_atoms) shard[atom] = Placement::shard("flat");
+    FlatSlots& flat = b_.flat;
+
+    flat.parameters = add("parameters", program_.dtype, replicate, Category::parameters,
+                          b_.sharded_state >= ShardedState::parameters);
+    flat.stored = flat.parameters;
+    if (shards) {
+      flat.stored = add("shard of parameters", program_.dtype, shard, Category::parameters);
+      own_or_view(flat.stored, flat.parameters);
+      if (b_.offload == Offload::parameters) program_.slots[flat.stored].memory = Memory::host;
+    }
+    const Dtype gradient = program_.gradient_dtype, sum = wider(gradient, program_.reduce_dtype);
+    flat.gradients = add("gradients", gradient, partial, Category::gradients,
+                         b_.sharded_state >= ShardedState::gradients);
+    flat.reduced = flat.gradients;
+    if (!b_.reduce_atoms.empty()) {
+      flat.reduced = add("reduced gradients", gradient, shard, Category::gradients);
+      own_or_view(flat.reduced, flat.gradients);
+      flat.reduction = program_.pendings++;
+      if (!program_.shard_reduction(b_).atoms.empty()) flat.shard_reduction = program_.pendings++;
+      if (sum != gradient && !b_.hook)
+        flat.cast =
+            add(std::string("gradients in ") + name_of(sum), sum, partial, Category::buffers, true);
+      const bool apart = b_.sharded_state >= ShardedState::gradients;
+      if (shards && (flat.cast >= 0 || apart))
+        flat.arriving = add("arriving gradients", sum, shard, Category::buffers, true);
+      if (flat.cast >= 0 && apart)
+        flat.cast_back = add(std::string("arriving gradients in ") + name_of(gradient), gradient,
+                             shard, Category::buffers, true);
+    }
+    if (shards) flat.gather = program_.pendings++;
+    if (program_.slots[flat.stored].memory == Memory::host) {
+      flat.on_device =
+          add("shard of parameters on the device", program_.dtype, shard, Category::buffers, true);
+    }
+    optimizer(shard);
+    for (int p : b_.parameters) {
+      program_.slots[program_.parameters[p].slot].alias_of = flat.parameters;
+      program_.slots[program_.parameters[p].gradient_slot].alias_of = flat.gradients;
+    }
+  }
+
+ private:
+  // What the optimizer keeps, and what a step of matrices that lie in shards makes.
+  void optimizer(const Layout& shard) {
+    FlatSlots& flat = b_.flat;
+    const Dtype dtype = program_.optimizer_dtype;
+    const auto keep = [&](const std::string& what) {
+      const int slot = add(what, dtype, shard, Category::optimizer);
+      if (b_.offload != Offload::nothing) program_.slots[slot].memory = Memory::host;
+      return slot;
+    };
+    if (program_.has_masters() && (program_.optimizer || b_.expert_load))
+      flat.master = keep("masters");
+    if (!program_.optimizer || b_.expert_load) return;
+    b_.rule = std::make_shared<const UpdateRule>(program_.optimizer->rule(b_.matrix));
+    for (const std::string& name : b_.rule->states) flat.states.push_back(keep(name));
+    if (b_.rule->whole == nullptr || b_.shard_atoms.empty()) return;
+    const bool casts = dtype != program_.gradient_dtype;
+    flat.direction =
+        casts ? add("shard of directions", dtype, shard, Category::buffers, true) : flat.reduced;
+    flat.directions = casts || program_.slots[flat.gradients].transient
+                          ? add("directions", dtype, Layout(shard.size()), Category::buffers, true)
+                          : flat.gradients;
+    flat.gather_directions = program_.pendings++;
+  }
+
+  int add(const std::string& what, Dtype dtype, const Layout& layout, Category category,
+          bool transient = false) {
+    Slot slot;
+    slot.name = b_.name + " " + what;
+    slot.dims = {"flat"};
+    slot.layout = layout;
+    slot.dtype = dtype;
+    slot.persistent = true;
+    slot.transient = transient;
+    slot.bucket = bucket_;
+    slot.category = transient ? Category::buffers : category;
+    return add_slot(program_, std::move(slot));
+  }
+  void own_or_view(int slot, int of) {
+    if (!program_.slots[of].transient) program_.slots[slot].alias_of = of;
+  }
+
+  Program& program_;
+  const int bucket_;
+  Bucket& b_;
+};
+
+Instruction between(const Program& program, int bucket, Code code, int from, int to,
+                    const char* phase) {
+  Instruction i = of_bucket(code, bucket, program, phase);
+  i.inputs = {from};
+  i.outputs = {to};
+  return i;
+}
+
+// A collective from one flat slot to another, begun; what awaits it differs in its code alone.
+Instruction flat_move(const Program& program, int bucket, Move::Kind kind, const RankSet& ranks,
+                      int pending, int from, int to, const char* phase) {
+  Instruction i = between(program, bucket, Code::start, from, to, phase);
+  i.move.kind = kind;
+  i.move.atoms = ranks.atoms;
+  i.move.stages = ranks.stages;
+  if (kind == Move::Kind::reduce_scatter) i.move.to = "flat";
+  if (kind == Move::Kind::all_gather) i.move.from = "flat";
+  i.pending = pending;
+  return i;
+}
+
+constexpr const char* reducing = "gradients";
+
+Instruction reduction(const Program& program, int bucket) {
+  const Bucket& b = program.buckets[bucket];
+  const FlatSlots& flat = b.flat;
+  if (b.hook) {
+    Instruction i = flat_move(program, bucket, Move::Kind::all_reduce, program.reduction(b),
+                              flat.reduction, flat.gradients, flat.gradients, reducing);
+    i.code = Code::hook_start;
+    return i;
+  }
+  const int from = flat.cast >= 0 ? flat.cast : flat.gradients;
+  if (b.shard_atoms.empty())
+    return flat_move(program, bucket, Move::Kind::all_reduce, program.reduction(b), flat.reduction,
+                     from, flat.cast >= 0 ? from : flat.reduced, reducing);
+  return flat_move(program, bucket, Move::Kind::reduce_scatter, {b.shard_atoms, {}}, flat.reduction,
+                   from, flat.arriving >= 0 ? flat.arriving : flat.reduced, reducing);
+}
+
+// Of the shards, which are summed where they lie.
+Instruction shard_reduction(const Program& program, int bucket) {
+  const Bucket& b = program.buckets[bucket];
+  const int sum = b.flat.cast >= 0 ? b.flat.arriving : b.flat.reduced;
+  return flat_move(program, bucket, Move::Kind::all_reduce, program.shard_reduction(b),
+                   b.flat.shard_reduction, sum, sum, reducing);
+}
+
+Instruction awaited(Instruction start) {
+  start.code = start.code == Code::hook_start ? Code::hook_finish : Code::wait;
+  return start;
+}
+
+// Lets go of a slot that comes and goes.
+void let_go(const Program& program, Instruction& i, int slot) {
+  if (program.slots[slot].transient) i.release.push_back(slot);
+}
+
+Instruction emptied(const Program& program, int bucket, Code code, int from, int to) {
+  Instruction i = between(program, bucket, code, from, to, reducing);
+  let_go(program, i, from);
+  return i;
+}
+
+// Settles what is to be summed, casts it where it is summed in another dtype, and begins.
+std::vector<Instruction> begun(const Program& program, int from, const Instruction& start) {
+  std::vector<Instruction> code;
+  const std::vector<int> sums = sums_of(program, start.bucket);
+  if (std::find(sums.begin(), sums.end(), from) != sums.end())
+    code.push_back(settled(program, start.bucket, from));
+  if (start.inputs[0] != from)
+    code.push_back(emptied(program, start.bucket, Code::copy, from, start.inputs[0]));
+  code.push_back(start);
+  return code;
+}
+
+// Where a bucket is reduced again and again, all ranks hold the sum so far: one keeps it, so that
+// the next reduction counts it once.
+Instruction begun_anew(const Program& program, int bucket) {
+  Instruction i = of_bucket(Code::begin_sum, bucket, program, reducing);
+  i.outputs = {program.buckets[bucket].flat.gradients};
+  i.contributing = {program.buckets[bucket].reduce_atoms};
+  return i;
+}
+
+// Awaits the sum and brings it to where it is kept: cast back first, or while it is copied.
+std::vector<Instruction> ended(const Program& program, const Instruction& start, int cast_back,
+                               bool adds) {
+  std::vector<Instruction> code{awaited(start)};
+  int sum = start.outputs[0];
+  if (sum != start.inputs[0]) let_go(program, code[0], start.inputs[0]);
+  const auto bring = [&](Code how, int to) {
+    if (to < 0 || sum == to || start.code == Code::hook_start) return;
+    code.push_back(emptied(program, start.bucket, how, sum, to));
+    sum = to;
+  };
+  bring(Code::copy, cast_back);
+  bring(adds ? Code::add : Code::copy, program.buckets[start.bucket].flat.reduced);
+  if (program.buckets[start.bucket].reduce_per_microbatch)
+    code.push_back(begun_anew(program, start.bucket));
+  return code;
+}
+
+}  // namespace
+
+std::vector<int> sums_of(const Program& program, int bucket) {
+  const FlatSlots& flat = program.buckets[bucket].flat;
+  std::vector<int> sums{flat.gradients};
+  if (flat.reduced != flat.gradients && program.slots[flat.reduced].alias_of < 0)
+    sums.push_back(flat.reduced);
+  return sums;
+}
+
+Instruction settled(const Program& program, int bucket, int slot) {
+  Instruction i = of_bucket(Code::settle, bucket, program, reducing);
+  i.outputs = {slot};
+  return i;
+}
+
+void make_flat_slots(Program& program) {
+  for (std::size_t b = 0; b < program.buckets.size(); ++b) {
+    if (program.buckets[b].flat.parameters < 0) Flattener(program, static_cast<int>(b)).run();
+  }
+}
+
+std::vector<Instruction> begin_reduction(const Program& program, int bucket) {
+  return begun(program, program.buckets[bucket].flat.gradients, reduction(program, bucket));
+}
+
+std::vector<Instruction> end_reduction(const Program& program, int bucket) {
+  const Bucket& b = program.buckets[bucket];
+  return ended(program, reduction(program, bucket), b.flat.cast_back,
+               b.sharded_state >= ShardedState::gradients);
+}
+
+std::vector<Instruction> begin_shard_reduction(const Program& program, int bucket) {
+  return begun(program, program.buckets[bucket].flat.reduced, shard_reduction(program, bucket));
+}
+
+std::vector<Instruction> end_shard_reduction(const Program& program, int bucket) {
+  return ended(program, shard_reduction(program, bucket), -1, false);
+}
+
+namespace {
+
+Instruction gather(const Program& program, int bucket, const char* phase) {
+  const Bucket& b = program.buckets[bucket];
+  const int from = b.flat.on_device >= 0 ? b.flat.on_device : b.flat.stored;
+  return flat_move(program, bucket, Move::Kind::all_gather, {b.shard_atoms, {}}, b.flat.gather,
+                   from, b.flat.parameters, phase);
+}
+
+}  // namespace
+
+std::vector<Instruction> begin_gather(const Program& program, int bucket, const char* phase) {
+  const FlatSlots& flat = program.buckets[bucket].flat;
+  std::vector<Instruction> code;
+  if (flat.on_device >= 0)
+    code.push_back(between(program, bucket, Code::copy, flat.stored, flat.on_device, phase));
+  code.push_back(gather(program, bucket, phase));
+  return code;
+}
+
+Instruction end_gather(const Program& program, int bucket, const char* phase) {
+  Instruction wait = awaited(gather(program, bucket, phase));
+  if (program.buckets[bucket].flat.on_device >= 0) let_go(program, wait, wait.inputs[0]);
+  return wait;
+}
+
+std::vector<Instruction> gather_directions(const Program& program, int bucket) {
+  const Bucket& b = program.buckets[bucket];
+  std::vector<Instruction> code{flat_move(program, bucket, Move::Kind::all_gather,
+                                          {b.shard_atoms, {}}, b.flat.gather_directions,
+                                          b.flat.direction, b.flat.directions, "optimizer")};
+  code.push_back(awaited(code[0]));
+  let_go(program, code[1], b.flat.direction);
+  return code;
 }
 
 }  // namespace mw

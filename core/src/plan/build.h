@@ -4,10 +4,12 @@
 #include <map>
 #include <memory>
 #include <vector>
-
 #include "meshwright/engine/activations.h"
+#include "meshwright/engine/plan.h"
+#include "meshwright/error.h"
 #include "meshwright/passes.h"
 #include "meshwright/program.h"
+#include "meshwright/strategy.h"
 #include "plan/derive.h"
 #include "plan/stages.h"
 
@@ -89,5 +91,14 @@ std::string fresh_name(const Program& program, const std::string& name);
 // overlapped reductions, grants in-place work where nobody reads the old value later, and notes for
 // each instruction which slots it releases.
 void complete(Program& program);
+
+// From a draft's rules to the programs of the stages.
+
+// Derives placements, parts the layers, builds a program for each stage, makes the schedule (again,
+// with what its works take, where it wants that or a memory limit), lays the programs along it and
+// runs the draft's passes. Needs the plan's request, mesh, graph and microbatches; sets its
+// programs and schedule. Adds problems (plan) instead where something does not go,
+// and to `wrong` what they are of.
+void make_programs(Plan& plan, Draft& draft, Problems& problems, std::vector<WrongWays>& wrong);
 
 }  // namespace mw

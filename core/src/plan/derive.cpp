@@ -1,21 +1,147 @@
-// Derives placements from rules: the cut of each op, the layout of each value and of its
-// gradient, and the moves between them.
+// Refuses cuts that cannot be: two strategies with equal right to an op's axis, dims that do not
+// divide. Each is said once, whatever the ops.
 #include "plan/derive.h"
-
 #include <fmt/format.h>
-
 #include <algorithm>
 #include <map>
 #include <set>
-
+#include <string>
+#include <unordered_map>
+#include <vector>
 #include "meshwright/engine/interrupt.h"
-#include "meshwright/engine/json_text.h"
-#include "plan/cut_checks.h"
+#include "meshwright/engine/text.h"
+#include "meshwright/error.h"
+#include "meshwright/graph.h"
+#include "meshwright/strategy.h"
+#include "plan/axes.h"
 #include "plan/matched.h"
-#include "plan/ruled_kinds.h"
 #include "plan/view_moves.h"
 
 namespace mw {
+
+class CutChecks {
+ public:
+  // Keeps references to all of them.
+  CutChecks(const Graph& graph, const Mesh& mesh, Problems& problems,
+            std::vector<WrongWays>& wrong_ways)
+      : graph_(graph), mesh_(mesh), problems_(problems), wrong_ways_(wrong_ways) {}
+
+  void clash(const Op& op, const Rule& a, const Rule& b, int atom);
+  // Of the rule's dim, which `cut` cuts.
+  void even(const Layout& cut, const Rule& rule);
+
+ private:
+  const Graph& graph_;
+  const Mesh& mesh_;
+  Problems& problems_;
+  std::vector<WrongWays>& wrong_ways_;
+  std::set<std::string> said_;
+  std::set<Dim> at_fault_;  // dims that some strategy cannot split
+};
+
+class RuledKinds {
+ public:
+  // Keeps references to all of them.
+  RuledKinds(const Graph& graph, const std::vector<Rule>& rules,
+             const std::vector<RotationRule>& rotations);
+
+  struct Held {
+    // The first op of this one's kind for which the same rules hold; itself where there is none.
+    int first = -1;
+    std::vector<const Rule*> rules;  // over dims of the op that need not be whole
+    std::vector<const RotationRule*> rotations;
+  };
+  // Asks each rule that may hold for the op (Rule::where), one after the other. The result is good
+  // until the next call.
+  const Held& ask(int op);
+
+ private:
+  struct Kind {
+    std::vector<const Rule*> rules;  // that hold by the op's dims
+    bool shared = true;
+    std::vector<Held> known;
+  };
+  Kind make(int op) const;
+
+  const Graph& graph_;
+  const std::vector<Rule>& rules_;
+  const std::vector<RotationRule>& rotations_;
+  std::unordered_map<int, Kind> kinds_;  // by Graph::kind
+  Held held_;
+};
+
+void CutChecks::clash(const Op& op, const Rule& a, const Rule& b, int atom) {
+  if (!said_.insert(fmt::format("{}/{}/{}", a.strategy, b.strategy, op.kind())).second) return;
+  problems_.add(Stage::plan, "rule.clash", key_in(b.place, b.option),
+                fmt::format("{} ({} -> {}) and {} ({} -> {}) both claim the ranks of axis {} in {}",
+                            a.strategy, a.dim.name(), a.axis, b.strategy, b.dim.name(), b.axis,
+                            mesh_.atoms()[atom].name, op.name),
+                "give each an axis of its own, or leave one out");
+}
+
+void CutChecks::even(const Layout& cut, const Rule& rule) {
+  const auto info = graph_.dims().find(rule.dim);
+  if (info == graph_.dims().end()) return;
+  int ways = 1;
+  for (std::size_t a = 0; a < cut.size(); ++a) {
+    if (cut[a].is_shard() && cut[a].dim == rule.dim) ways *= mesh_.atoms()[a].ways;
+  }
+  const std::int64_t size = info->second.size;
+  const bool fits = info->second.even ? size % ways == 0 : size >= ways;
+  if (fits) return;
+  const int own = mesh_.axis(rule.axis).ways;
+  const int others = ways == own ? 1 : std::max(1, ways / own);
+  // Where the other axes leave no even parts to cut, they are at fault, and told so.
+  if (info->second.even && size % others != 0 && at_fault_.count(rule.dim) > 0) return;
+  if (!said_.insert(rule.strategy + "/" + rule.dim.name()).second) return;
+  at_fault_.insert(rule.dim);
+  const std::int64_t left = size / others;
+  WrongWays wrong = ways_near(rule.strategy, left, own, info->second.even);
+  wrong.problem = problems_.list().size();
+  problems_.add(Stage::plan, "axis.cannot-split", key_in(rule.place, "ways"),
+                fmt::format("{}({}) cannot split {} {}", rule.strategy, own, left, rule.dim.name()),
+                hint_of(wrong));
+  wrong_ways_.push_back(std::move(wrong));
+}
+
+RuledKinds::RuledKinds(const Graph& graph, const std::vector<Rule>& rules,
+                       const std::vector<RotationRule>& rotations)
+    : graph_(graph), rules_(rules), rotations_(rotations) {}
+
+RuledKinds::Kind RuledKinds::make(int op) const {
+  const Op& what = graph_.ops()[op];
+  const Dims space = what.space();
+  Kind kind;
+  for (const Rule& rule : rules_) {
+    if (contains(space, rule.dim) && !contains(what.whole, rule.dim)) kind.rules.push_back(&rule);
+  }
+  // What follows is cut by rules for its own dim, which are asked where it need not be whole.
+  kind.shared = std::none_of(what.follows.begin(), what.follows.end(),
+                             [&](const auto& pair) { return contains(what.whole, pair.first); });
+  return kind;
+}
+
+const RuledKinds::Held& RuledKinds::ask(int op) {
+  const Op& what = graph_.ops()[op];
+  const auto [found, missing] = kinds_.try_emplace(graph_.kind(op));
+  Kind& kind = found->second;
+  if (missing) kind = make(op);
+  held_.rules.clear();
+  held_.rotations.clear();
+  for (const Rule* rule : kind.rules) {
+    if (!rule->where || rule->where(what)) held_.rules.push_back(rule);
+  }
+  for (const RotationRule& rule : rotations_) {
+    if (!rule.where || rule.where(what)) held_.rotations.push_back(&rule);
+  }
+  const auto known = std::find_if(kind.known.begin(), kind.known.end(), [&](const Held& other) {
+    return other.rules == held_.rules && other.rotations == held_.rotations;
+  });
+  held_.first = known != kind.known.end() ? known->first : op;
+  if (known == kind.known.end() && kind.shared) kind.known.push_back(held_);
+  return held_;
+}
+
 namespace {
 
 class Deriver {

@@ -11,8 +11,8 @@
 #include "meshwright/engine/text.h"
 #include "meshwright/passes.h"
 #include "meshwright/strategy.h"
+#include "plan/axes.h"
 #include "plan/guarded_hook.h"
-#include "plan/what_there_is.h"
 
 namespace mw {
 namespace {

@@ -1,10 +1,12 @@
 // Refuses plans whose tensors or whose own size are beyond what the program can count or make in
 // seconds.
-#include "meshwright/engine/limits.h"
-
 #include <fmt/format.h>
-
+#include <mutex>
+#include <set>
 #include <string>
+#include <utility>
+#include <vector>
+#include "meshwright/engine/plan.h"
 
 namespace mw {
 namespace {
@@ -116,6 +118,41 @@ void check_work(const PlanSize& size, const Graph& graph, Problems& problems) {
                   "plan can hold",
                   size.microbatches, size.vstages, size.works()),
       fmt::format("at most {} microbatches: make microbatch larger, or batch smaller", most));
+}
+
+namespace {
+
+struct PlanChecks {
+  std::vector<PlanCheck> list;
+  std::mutex mutex;
+  std::set<std::string> right;  // hashes
+};
+
+PlanChecks& plan_checks() {
+  static PlanChecks checks;
+  return checks;
+}
+
+}  // namespace
+
+void add_plan_check(PlanCheck check) {
+  plan_checks().list.push_back(std::move(check));
+}
+
+void check_plan(const Plan& plan, Problems& problems) {
+  PlanChecks& checks = plan_checks();
+  if (checks.list.empty() || plan.programs.empty()) return;
+  const std::string hash = plan.hash();
+  {
+    const std::lock_guard lock(checks.mutex);
+    if (checks.right.count(hash) > 0) return;
+  }
+  Problems found;
+  for (const PlanCheck& check : checks.list) check(plan, found);
+  problems.add(found);
+  if (!found.empty()) return;
+  const std::lock_guard lock(checks.mutex);
+  checks.right.insert(hash);
 }
 
 }  // namespace mw

@@ -1,6 +1,6 @@
 // Turns a draft into finished programs: derives, builds, makes the schedule, runs the passes in
 // their order, and checks what came of it.
-#include "plan/make_programs.h"
+#include "plan/build.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,14 +9,11 @@
 #include <map>
 #include <set>
 
-#include "meshwright/engine/cpu.h"
-#include "meshwright/engine/json_text.h"
-#include "meshwright/engine/memory.h"
+#include "meshwright/engine/forecast.h"
+#include "meshwright/engine/host.h"
 #include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/text.h"
-#include "meshwright/engine/work.h"
 #include "meshwright/reduction_hook.h"
-#include "plan/build.h"
 #include "plan/derive.h"
 #include "plan/matched.h"
 #include "plan/stages.h"

@@ -9,7 +9,7 @@
 
 #include "meshwright/engine/text.h"
 #include "meshwright/passes.h"
-#include "plan/what_there_is.h"
+#include "plan/axes.h"
 
 namespace mw {
 namespace {

@@ -1,10 +1,11 @@
 // Passes of the core that strategies ask for: buckets of a size, reductions beside backward.
+#include "meshwright/passes.h"
 #include <algorithm>
 #include <limits>
 #include <utility>
-
-#include "meshwright/passes.h"
+#include "meshwright/engine/program_facts.h"
 #include "meshwright/program.h"
+#include "meshwright/reduction_hook.h"
 #include "plan/build.h"
 #include "program/lifetimes.h"
 
@@ -89,6 +90,44 @@ Pass bucket_gradients(std::int64_t bytes) {
 
 Pass overlap_gradient_reduction() {
   return {"overlap gradient reduction", overlap, Pass::reductions};
+}
+
+namespace {
+
+bool reduced_over(const Program& program, const Bucket& bucket, const std::string& axis) {
+  const std::vector<int>& atoms = program.mesh.axis(axis).atoms;
+  if (bucket.expert_load) return false;
+  return std::any_of(bucket.reduce_atoms.begin(), bucket.reduce_atoms.end(), [&](int atom) {
+    return program.mesh.atoms()[atom].ways > 1 &&
+           std::find(atoms.begin(), atoms.end(), atom) != atoms.end();
+  });
+}
+
+}  // namespace
+
+Pass hook_reductions(
+    const std::string& axis,
+    std::function<std::shared_ptr<const ReductionHook>(const BucketShape&)> choose) {
+  return {"hook reductions",
+          [axis, choose = std::move(choose)](Program& program) {
+            for (Bucket& bucket : program.buckets) {
+              if (!reduced_over(program, bucket, axis)) continue;
+              bucket.hook = choose(shape_of(program, bucket, program.first()));
+            }
+          },
+          Pass::reductions, axis};
+}
+
+Pass reduce_each_microbatch(const std::string& axis) {
+  return {"reduce each microbatch",
+          [axis](Program& program) {
+            split_buckets(program, /*by_layer=*/false);
+            for (Bucket& bucket : program.buckets) {
+              bucket.reduce_per_microbatch =
+                  bucket.stages.empty() && reduced_over(program, bucket, axis);
+            }
+          },
+          Pass::reductions, axis};
 }
 
 }  // namespace mw

@@ -12,12 +12,10 @@
 #include <set>
 
 #include "meshwright/engine/interrupt.h"
-#include "meshwright/engine/json_text.h"
-#include "meshwright/engine/limits.h"
 #include "meshwright/engine/plugin_call.h"
-#include "plan/ask_axes.h"
-#include "plan/make_programs.h"
-#include "plan/nearest.h"
+#include "meshwright/engine/text.h"
+#include "plan/axes.h"
+#include "plan/build.h"
 
 namespace mw {
 namespace {

@@ -8,7 +8,7 @@
 #include <set>
 #include <vector>
 
-#include "meshwright/engine/like_ops.h"
+#include "meshwright/engine/program_facts.h"
 #include "meshwright/engine/rank_view.h"
 
 namespace mw {

@@ -1,14 +1,141 @@
-// Says what an instruction of a microbatch allocates, frees, sends and computes on one rank.
+// What footprints are put together from: storages made, shared and let go, work and transfers.
+// What each code does is written with it in footprint.cpp.
 #include "meshwright/engine/footprint.h"
-
 #include <algorithm>
 #include <array>
 #include <utility>
-
-#include "meshwright/engine/ring.h"
-#include "program/footprint_maker.h"
+#include "meshwright/engine/program_facts.h"
+#include "meshwright/optimizer.h"
+#include "program/update_steps.h"
 
 namespace mw {
+
+class FootprintMaker {
+ public:
+  FootprintMaker(const RankView& rank, const Instruction& instruction, Asks asks, Footprint& made)
+      : rank_(rank),
+        program_(rank.program()),
+        i_(instruction),
+        memory_(has(asks, Asks::memory)),
+        scratch_(has(asks, Asks::scratch)),
+        work_(has(asks, Asks::work)),
+        made_(made) {
+    made_.memory.clear();
+    made_.work.clear();
+    made_.host_copy = {};
+    made_.transfers.clear();
+    made_.awaits = made_.begins = -1;
+    made_.between_stages = false;
+    made_.measured = true;
+  }
+
+ protected:
+  using Event = MemoryEvent::Kind;
+  static bool has(Asks asks, Asks part) {
+    return (static_cast<int>(asks) & static_cast<int>(part)) != 0;
+  }
+  // A load's own scratches have the numbers before this: of tokens and labels, which it may have to
+  // read in two ranges of rows.
+  static constexpr int pass_scratch = 4;
+  static Holder slot_holder(int slot) { return {Holder::Kind::slot, slot}; }
+  static Holder scratch_holder(int number) { return {Holder::Kind::scratch, number}; }
+  double touched(int slot) const { return static_cast<double>(rank_.bytes(slot)); }
+  const Bucket& bucket() const { return program_.buckets[i_.bucket]; }
+
+  // --- Memory ---
+
+  void remember(MemoryEvent event) {
+    if (!memory_) return;
+    made_.memory.push_back(event);
+  }
+  void make(Holder holder, std::int64_t bytes, Category category = Category::activations) {
+    remember({Event::make, holder, {}, bytes, category});
+  }
+  void share(int slot, Holder of, std::int64_t bytes) {
+    remember({Event::share, slot_holder(slot), of, bytes});
+  }
+  void release(Holder holder, std::int64_t bytes = 0, Category category = Category::activations) {
+    remember({Event::release, holder, {}, bytes, category});
+  }
+  void fresh(int slot, Category category = Category::activations) {
+    make(slot_holder(slot), rank_.bytes(slot), category);
+  }
+  // Memory that lives inside the instruction only.
+  void pass(std::int64_t bytes, Category category = Category::activations) {
+    if (bytes <= 0) return;
+    make(scratch_holder(pass_scratch), bytes, category);
+    release(scratch_holder(pass_scratch));
+  }
+  // Buffers of the step: made by one instruction, let go by another.
+  void step(bool begins, std::int64_t bytes) {
+    const Holder holder{Holder::Kind::step, 0};
+    begins ? make(holder, bytes, Category::buffers) : release(holder, bytes, Category::buffers);
+  }
+  // The slot's own new storage, or that of the slot which it overwrites.
+  void yield(int slot, bool in_place) {
+    const int of = program_.slots[slot].alias_of;
+    in_place&& of >= 0 ? share(slot, slot_holder(of), rank_.bytes(slot)) : fresh(slot);
+  }
+  // What is whole is made by whoever is first to ask for it, and may have views of its own.
+  // Of slots that come and go.
+  bool on_demand(int slot) const {
+    const FlatSlots& flat = program_.buckets[program_.slots[slot].bucket].flat;
+    return slot == flat.parameters || slot == flat.gradients || slot == flat.directions ||
+           slot == flat.on_device;
+  }
+  // A persistent slot, or a view of one, is about to be written: it is made if it comes and goes.
+  void open(int view) {
+    const int slot = program_.root(view);
+    const Slot& s = program_.slots[slot];
+    if (!s.transient) return;
+    const Event how = on_demand(slot) ? Event::ensure : Event::make;
+    remember({how, holder_of(slot), {}, rank_.bytes(slot), s.category});
+  }
+  Holder holder_of(int slot) const {
+    return on_demand(slot) ? slot_holder(slot) : Holder{Holder::Kind::step, 0};
+  }
+
+  // --- Work and transfers ---
+
+  void works(LocalWork work) {
+    if (work_) made_.work.push_back(work);
+  }
+  // `slot`: of the device, or -1.
+  void host_copy(bool leaves, int slot, int host) {
+    if (work_) made_.host_copy = {rank_.bytes(host), leaves, slot, host};
+  }
+  void copies(double bytes) { works({.calls = 1, .bytes = bytes}); }
+  void transfer(Collective op, const RankSet& set, std::int64_t payload, std::int64_t wire) {
+    if (!work_) return;
+    Transfer made;
+    made.op = op;
+    made.set = set;
+    made.ways = program_.ways(set);
+    made.payload = payload;
+    made.wire = wire;
+    made.phase = i_.phase;
+    made_.transfers.push_back(std::move(made));
+  }
+  void transfer(Collective op, const RankSet& set, std::int64_t payload) {
+    transfer(op, set, payload, wire_bytes(op, payload, program_.ways(set)));
+  }
+
+  // --- Buckets and the optimizer (footprint_step.cpp) ---
+
+  void start_lasting();
+  void hooked(bool begins);
+  void totals();
+  void update();
+  void direction();
+  void whole();
+  void apply();
+
+  const RankView& rank_;
+  const Program& program_;
+  const Instruction& i_;
+  const bool memory_, scratch_, work_;
+  Footprint& made_;
+};
 
 const char* name_of(Code code) {
   static constexpr std::array names{"load",   "compute",    "move",        "start", "wait",
@@ -328,6 +455,116 @@ bool sends_nothing(const Instruction& instruction) {
       break;
   }
   return true;
+}
+
+// A collective from one slot that lasts into another.
+void FootprintMaker::start_lasting() {
+  const int from = i_.inputs[0], to = i_.outputs[0];
+  if (to != from) open(to);
+  transfer(collective_of(i_.move.kind), {i_.move.atoms, i_.move.stages},
+           std::max(rank_.bytes(from), rank_.bytes(to)));
+}
+
+void FootprintMaker::hooked(bool begins) {
+  const ReductionCost cost = rank_.reduction(i_.bucket);
+  const ReductionCost::Phase& phase = begins ? cost.start : cost.finish;
+  if (begins) step(true, cost.held);
+  pass(phase.workspace, Category::buffers);
+  if (!begins) step(false, cost.held);
+  works({.gemms = phase.flops > 0 ? 1 : 0,
+         .calls = phase.flops > 0 ? 0 : 1,
+         .flops = phase.flops,
+         .bytes = static_cast<double>(phase.touched)});
+  for (const ReductionCost::Call& call : phase.calls)
+    transfer(call.op, program_.reduction(bucket()), call.bytes);
+}
+
+// The gradients are read for their norm, in pieces where they are widened for it: by every rank
+// here, though some leave it to others that hold the same.
+void FootprintMaker::totals() {
+  pass(64);  // a handful of scalars
+  double bytes = 0;
+  const int gradients = static_cast<int>(i_.inputs.size()) - 1;
+  for (int k = 1; k <= gradients; ++k) {
+    const int slot = i_.inputs[k];
+    const int item = bytes_of(program_.slots[slot].dtype);
+    if (item < 4) pass(4 * std::min(rank_.bytes(slot) / item, cast_at_a_time));
+    bytes += touched(slot);
+  }
+  works({.calls = gradients, .bytes = bytes});
+  if (program_.mesh.size() > 1) {
+    transfer(Collective::all_reduce, {world_atoms(program_.mesh), {}},
+             3 * static_cast<std::int64_t>(sizeof(double)));
+  }
+}
+
+// --- The optimizer ---
+
+void FootprintMaker::update() {
+  switch (i_.update) {
+    case Update::none:
+      break;
+    case Update::direction:
+      direction();
+      break;
+    case Update::whole:
+      whole();
+      break;
+    case Update::apply:
+      apply();
+      break;
+  }
+}
+
+// Gradients and states are read, states and directions written.
+void FootprintMaker::direction() {
+  const int to = i_.outputs[0];
+  const UpdateSteps steps = update_steps(rank_, i_);
+  if (program_.slots[to].persistent) {
+    open(to);
+  } else {
+    steps.casts ? fresh(to) : share(to, slot_holder(i_.inputs[0]), 0);
+  }
+  const auto elements = static_cast<double>(steps.elements);
+  copies(elements * bytes_of(program_.gradient_dtype) +
+         static_cast<double>(2 * bucket().flat.states.size() + 1) * elements *
+             bytes_of(program_.optimizer_dtype));
+}
+
+void FootprintMaker::whole() {
+  const MatrixUpdate update = matrix_update(rank_, i_);
+  if (update.begin >= update.end) return;
+  const MatrixOp::Cost cost = bucket().rule->whole->cost(
+      update.stacked, update.rows, update.columns, bytes_of(program_.optimizer_dtype));
+  const int from = i_.inputs[0], to = i_.outputs[0];
+  if (cost.in_place) {
+    share(to, slot_holder(from), 0);
+  } else {
+    fresh(to);
+  }
+  pass(cost.workspace);
+  works({.gemms = cost.gemms, .flops = cost.flops});
+}
+
+// Parameters and states are read and written, gradients read.
+void FootprintMaker::apply() {
+  const UpdateSteps steps = update_steps(rank_, i_);
+  const std::int64_t states =
+      i_.parameter >= 0 ? 0 : static_cast<std::int64_t>(bucket().flat.states.size());
+  const int gradient = bytes_of(program_.slots[i_.inputs[0]].dtype);
+  if (i_.parameter >= 0 && steps.elements > 0) pass(matrix_update(rank_, i_).apart);
+  if (steps.casts && !steps.host) pass(bytes_of(program_.optimizer_dtype) * steps.at_a_time);
+  const double moved =
+      static_cast<double>(steps.elements) *
+      static_cast<double>(2 * (states + 1) * bytes_of(program_.optimizer_dtype) + gradient);
+  if (!steps.host) {
+    copies(moved);
+    return;
+  }
+  const int both_ways = steps.fetches_parameters ? 2 * bytes_of(program_.dtype) : 0;
+  works({.calls = 1,
+         .host = moved,
+         .link = static_cast<double>(steps.elements * (gradient + both_ways))});
 }
 
 }  // namespace mw

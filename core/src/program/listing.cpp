@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "meshwright/engine/footprint.h"
-#include "meshwright/engine/ring.h"
+#include "meshwright/engine/program_facts.h"
 #include "meshwright/optimizer.h"
 #include "meshwright/program.h"
 #include "meshwright/reduction_hook.h"

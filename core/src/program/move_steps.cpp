@@ -1,6 +1,6 @@
 // Works out how a rank carries out a move: pieces that are padded where parts are uneven, and
 // copies only where the tensor does not lie as it is sent or arrives.
-#include "meshwright/engine/move_steps.h"
+#include "meshwright/engine/rank_view.h"
 
 #include <algorithm>
 #include <numeric>

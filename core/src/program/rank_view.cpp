@@ -7,7 +7,7 @@
 #include <unordered_map>
 
 #include "meshwright/communicator.h"
-#include "meshwright/engine/bucket_shape.h"
+#include "meshwright/engine/program_facts.h"
 #include "meshwright/engine/scalar_type.h"
 
 namespace mw {

@@ -13,8 +13,8 @@
 #include <string_view>
 #include <thread>
 
-#include "meshwright/engine/cache.h"
-#include "meshwright/engine/cpu.h"
+#include "meshwright/engine/files.h"
+#include "meshwright/engine/host.h"
 #include "meshwright/ledger.h"
 
 namespace mw {

@@ -1,6 +1,6 @@
 // Opens a plugin's shared object and judges its descriptor before any of its code is trusted;
 // explains why one cannot be loaded.
-#include "meshwright/engine/module.h"
+#include "meshwright/engine/registry.h"
 
 #include <cxxabi.h>
 #include <fmt/format.h>

@@ -12,9 +12,8 @@
 #include <string_view>
 
 #include "meshwright/engine/built_in.h"
-#include "meshwright/engine/chosen.h"
-#include "meshwright/engine/module.h"
-#include "meshwright/engine/share.h"
+#include "meshwright/engine/files.h"
+#include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/text.h"
 
 namespace mw {

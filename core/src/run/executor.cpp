@@ -7,9 +7,8 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "meshwright/engine/clock.h"
-#include "meshwright/engine/host_wait.h"
-#include "meshwright/engine/ring.h"
+#include "meshwright/engine/host.h"
+#include "meshwright/engine/program_facts.h"
 #include "meshwright/engine/scalar_type.h"
 #include "meshwright/error.h"
 #include "run/token_permutation.h"

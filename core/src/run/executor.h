@@ -95,7 +95,7 @@ class Executor {
   // parameters in the same tensors and must outlive the executor.
   void also(const Program& program);
 
-  // A program without a way back (plan/forward_only.h), on other data; shares storage as above.
+  // A program without a way back (engine/plan.h), on other data; shares storage as above.
   void evaluates(const Program& program, const StepInput& input);
 
   // What evaluate() runs; null without evaluates().

@@ -5,8 +5,8 @@
 #include <set>
 #include <stdexcept>
 
-#include "meshwright/engine/host_wait.h"
-#include "program/sparse_rows.h"
+#include "meshwright/engine/host.h"
+#include "program/slots.h"
 #include "run/executor.h"
 
 namespace mw {

@@ -9,7 +9,7 @@
 #include <mutex>
 #include <tuple>
 
-#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/text.h"
 #include "meshwright/error.h"
 
 namespace mw {

@@ -9,7 +9,7 @@
 
 #include "comm/streams.h"
 #include "graph/init.h"
-#include "meshwright/engine/limits.h"
+#include "meshwright/engine/plan.h"
 #include "meshwright/engine/scalar_type.h"
 #include "meshwright/error.h"
 #include "run/device.h"

@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "meshwright/communicator.h"
-#include "meshwright/engine/move_steps.h"
+#include "meshwright/engine/rank_view.h"
 
 namespace mw {
 

@@ -12,8 +12,7 @@
 #include <optional>
 
 #include "comm/rank_threads.h"
-#include "meshwright/engine/clock.h"
-#include "meshwright/engine/cpu.h"
+#include "meshwright/engine/host.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/pack.h"
 #include "meshwright/engine/text.h"

@@ -39,7 +39,7 @@ class RankRuntime {
   Processes* processes() { return processes_; }  // null if alone
   // Threads of each rank's ops: the cores of this machine over all ranks on it, unless `asked`.
   int threads(int asked) const;
-  // Seconds of the clock that all ranks share, from those of this process' (base/clock.h).
+  // Seconds of the clock that all ranks share, from those of this process' (engine/host.h).
   double shared_clock(double seconds) const;
 
   // Runs `body` on every rank that is here, each in a thread of its own, and returns when the run

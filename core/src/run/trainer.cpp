@@ -7,7 +7,7 @@
 #include <mutex>
 
 #include "checkpoint/export_parameters.h"
-#include "meshwright/engine/clock.h"
+#include "meshwright/engine/host.h"
 #include "meshwright/engine/pack.h"
 #include "run/not_finite.h"
 #include "run/rank_report.h"

@@ -1,5 +1,5 @@
 // What a script can call: the program implements Host, the script's `require "meshwright"` calls
-// it. All values cross as Json; see base/json_text.h for the hidden keys.
+// it. All values cross as Json; see engine/text.h for the hidden keys.
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,6 @@
 #include "lua/guarded.h"
 #include "lua/state.h"
 #include "lua/value.h"
-#include "meshwright/engine/json_text.h"
 #include "meshwright/engine/text.h"
 
 namespace mw {

@@ -10,7 +10,7 @@
 #include "lua/chunks.h"
 #include "lua/guarded.h"
 #include "lua/state.h"
-#include "meshwright/engine/share.h"
+#include "meshwright/engine/files.h"
 #include "meshwright/engine/text.h"
 
 namespace mw {

@@ -7,7 +7,6 @@
 #include <cctype>
 #include <charconv>
 
-#include "meshwright/engine/json_text.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
 

@@ -6,7 +6,6 @@
 #include "lua/state.h"
 #include "lua/value.h"
 #include "meshwright/engine/interrupt.h"
-#include "meshwright/engine/json_text.h"
 #include "meshwright/engine/text.h"
 
 namespace mw {

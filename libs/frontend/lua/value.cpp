@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "meshwright/engine/hash.h"
-#include "meshwright/engine/json_text.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
 

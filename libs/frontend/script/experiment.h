@@ -11,7 +11,6 @@
 #include "meshwright/data.h"
 #include "meshwright/engine/loss_scale.h"
 #include "meshwright/engine/plan.h"
-#include "meshwright/engine/step_plans.h"
 #include "meshwright/json.h"
 #include "meshwright/ledger.h"
 #include "meshwright/lr_schedule.h"

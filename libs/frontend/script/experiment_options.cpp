@@ -1,5 +1,5 @@
 // The keys of an experiment's table: types, ranges, defaults and what each means.
-#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/text.h"
 #include "meshwright/registration.h"
 #include "script/read_experiment.h"
 

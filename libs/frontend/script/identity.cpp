@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "meshwright/engine/hash.h"
-#include "meshwright/engine/json_text.h"
 #include "meshwright/engine/text.h"
 #include "script/read_experiment.h"
 

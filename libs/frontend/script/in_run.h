@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "meshwright/engine/interrupt.h"
-#include "meshwright/engine/json_text.h"
 #include "meshwright/engine/plugin_call.h"
+#include "meshwright/engine/text.h"
 #include "meshwright/lr_schedule.h"
 #include "script/read_experiment.h"
 

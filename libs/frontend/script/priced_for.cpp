@@ -1,7 +1,7 @@
 // Reads what an experiment's plan is priced for, and holds the plan against it.
 #include "script/priced_for.h"
 
-#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/text.h"
 #include "predict/cluster_machine.h"
 
 namespace mw {

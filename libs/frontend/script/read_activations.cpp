@@ -10,8 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "meshwright/engine/chosen.h"
-#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/recompute.h"
 #include "predict/fit.h"

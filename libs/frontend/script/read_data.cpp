@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/text.h"
 #include "script/guarded.h"
 #include "script/identity.h"
 #include "script/read_experiment.h"

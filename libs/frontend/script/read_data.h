@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "meshwright/engine/chosen.h"
+#include "meshwright/engine/plugin_call.h"
 #include "script/experiment.h"
 
 namespace mw {

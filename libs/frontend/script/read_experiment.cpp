@@ -8,11 +8,9 @@
 #include <iterator>
 #include <stdexcept>
 
-#include "meshwright/engine/chosen.h"
-#include "meshwright/engine/cpu.h"
-#include "meshwright/engine/forward_only.h"
-#include "meshwright/engine/json_text.h"
-#include "meshwright/engine/plan_checks.h"
+#include "meshwright/engine/host.h"
+#include "meshwright/engine/plan.h"
+#include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/text.h"
 #include "script/guarded.h"
 #include "script/identity.h"

@@ -28,7 +28,7 @@ struct ReadContext {
   PlanMemo* memo = nullptr;  // of what other experiments were made of, or null
   // Plans are made for the cluster that an experiment names: nothing is run here.
   bool for_cluster = false;
-  // Plans are not looked at by checks of plans (plan/plan_checks.h): they are predicted among many,
+  // Plans are not looked at by checks of plans (engine/plan.h): they are predicted among many,
   // or judged by what asks for them.
   bool unchecked = false;
 };

@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
-#include "meshwright/engine/chosen.h"
-#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/plugin_call.h"
+#include "meshwright/engine/text.h"
 #include "predict/fit.h"
 
 namespace mw {

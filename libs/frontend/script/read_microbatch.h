@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "meshwright/engine/step_plans.h"
+#include "meshwright/engine/plan.h"
 #include "meshwright/microbatch.h"
 #include "meshwright/options.h"
 

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <iterator>
 
-#include "meshwright/engine/json_text.h"
 #include "meshwright/engine/text.h"
 #include "predict/cluster_machine.h"
 

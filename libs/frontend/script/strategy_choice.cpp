@@ -8,7 +8,6 @@
 #include <map>
 #include <utility>
 
-#include "meshwright/engine/json_text.h"
 #include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/text.h"
 #include "script/script_strategy.h"

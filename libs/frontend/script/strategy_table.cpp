@@ -7,7 +7,6 @@
 #include <optional>
 #include <set>
 
-#include "meshwright/engine/json_text.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/passes.h"
 #include "script/script_strategy.h"

@@ -122,7 +122,7 @@ constexpr Asks operator|(Asks a, Asks b) {
 }
 
 // Of a ring what all its steps do, one after the other; what runs beside what is in the footprints
-// of its steps (program/ring.h).
+// of its steps (engine/program_facts.h).
 Footprint footprint(const RankView& rank, const Instruction& instruction, Asks asks);
 // The same into `made`, whatever was in it, for readers of many: lists are allocated once.
 void footprint(const RankView& rank, const Instruction& instruction, Asks asks, Footprint& made);

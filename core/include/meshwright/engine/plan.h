@@ -9,9 +9,11 @@
 #include <optional>
 #include <string>
 #include <vector>
-
 #include "meshwright/engine/activations.h"
-#include "meshwright/engine/memory.h"
+#include "meshwright/engine/forecast.h"
+#include "meshwright/error.h"
+#include "meshwright/graph.h"
+#include "meshwright/microbatch.h"
 #include "meshwright/model.h"
 #include "meshwright/optimizer.h"
 #include "meshwright/program.h"
@@ -22,7 +24,7 @@ namespace mw {
 
 // bf16: parameters and computation. The optimizer keeps fp32 masters and states beside them, and
 // sums whose error would grow (norms, softmax, the loss) are made in fp32 (Micikevicius et al.
-// 2018, section 3.1). fp16: the same, with its narrower range (input/loss_scale.h).
+// 2018, section 3.1). fp16: the same, with its narrower range (engine/loss_scale.h).
 using Precision = Dtype;  // one of the reals
 Precision precision_of(const std::string& name);
 
@@ -111,7 +113,7 @@ struct Plan {
   std::vector<PassRun> passes;     // in the order in which they were run
   std::vector<Rule> rules;
   ExpectedImbalance imbalance;
-  double work = 0;  // that making it took, about (plan/limits.h)
+  double work = 0;  // that making it took, about (engine/plan.h)
   HashMemo hashed;  // a plan that was asked for its hash is not changed any more
 
   int ranks() const { return mesh.size(); }
@@ -148,5 +150,84 @@ std::shared_ptr<const Plan> one_rank_plan(const Plan& plan, bool same_microbatch
 
 // The plan in float64, with its schedule: what is verified.
 std::shared_ptr<const Plan> in_double(const Plan& plan);
+
+// What a plan can hold. What is beyond it is refused before anything of its size is made: tensors
+// whose bytes 64 bits do not count, and plans that would take more than seconds to make.
+
+// Threads that one process can run sensibly: beyond it a plan can be predicted, not executed.
+constexpr int most_thread_ranks = 512;
+
+// Of the elements of a step's tensors, and of parameters times microbatches, for what is done to
+// them in each. Sums of their bytes, some of them several times, then fit 64 bits.
+constexpr double most_elements = 0x1p56;
+
+// Adds a problem for what of the graph, of all sequences of a step, is too large.
+void check_sizes(const Graph& step, Problems& problems);
+
+// What the making of a plan grows with.
+struct PlanSize {
+  std::int64_t ops = 0;  // of the graph
+  std::int64_t stages = 1, vstages = 1, microbatches = 1;
+
+  // Works of all stages: F, and B or I and W, of each virtual stage and microbatch.
+  double works() const;
+  // About the microseconds that it takes.
+  double work() const;
+};
+constexpr double most_work = 6e6;
+
+// Of one plan after the other, all together: in a search that may find none, to make one better
+// that will do, and of steps that differ.
+constexpr double most_search = most_work, most_improvement = 4 * most_work,
+                 most_steps_work = 10 * most_work;
+
+// Adds a problem for a plan that would take too much work, with the number to change.
+void check_work(const PlanSize& size, const Graph& graph, Problems& problems);
+
+// Plans of a run whose steps differ: how each step's batch is cut into microbatches,
+// and a plan for each kind of step.
+
+// The plans of a run whose steps differ. All keep the same parameters in the same tensors.
+struct StepPlans {
+  std::vector<std::shared_ptr<const Plan>> plans;  // the first: of the largest batch
+  std::vector<int> of_step;                        // which of them
+  std::vector<std::int64_t> first;                 // sample of each step
+};
+
+struct MicrobatchPolicy {
+  std::int64_t size = 0;  // sequences of a microbatch; 0: all that a rank has
+  // Finds the microbatches by making plans of the request; empty: what follows decides.
+  std::function<std::shared_ptr<const Plan>(const PlanRequest&, Problems&)> search;
+  // The shape of a step, if sizes do not follow from `size`; `sample`: its first.
+  std::function<StepShape(std::int64_t step, std::int64_t sample)> shape;
+  bool by_step = false;  // it looks at the step, so that not all steps need be alike
+};
+
+// The request's plan with the policy; of steps that differ, that of the largest batch, and all of
+// them in `steps`. Null if there are problems.
+std::shared_ptr<const Plan> make_step_plans(const PlanRequest& request,
+                                            const MicrobatchPolicy& policy, std::int64_t steps,
+                                            std::shared_ptr<const StepPlans>& all,
+                                            Problems& problems);
+
+// What looks at finished plans before they are run or shown. The kernel knows none of these checks:
+// whoever links it adds what it has.
+
+// Adds to `problems` what is wrong with a plan; called from any thread.
+using PlanCheck = std::function<void(const Plan& plan, Problems& problems)>;
+
+// From now on the process' plans are looked at by this too. For the main thread, before any plan.
+void add_plan_check(PlanCheck check);
+
+// Asks all checks about a plan, unless one of its hash was found right already.
+void check_plan(const Plan& plan, Problems& problems);
+
+// A plan's programs without their way back: what computes a held-out loss.
+
+// The same plan with programs that compute the forward of every microbatch and the loss, gather
+// what they must, send what they must, and update nothing. They keep the same parameters in the
+// same tensors: Executor::also. Its schedule is that of training, whose order of forwards they
+// have.
+std::shared_ptr<const Plan> forward_only(const Plan& plan);
 
 }  // namespace mw

@@ -8,7 +8,6 @@
 #include <span>
 #include <string>
 #include <vector>
-
 #include "meshwright/plugin.h"
 
 namespace mw {
@@ -85,5 +84,39 @@ class PluginRegistry : public Catalog {
   std::map<std::string, const PluginFile*> by_name_;    // those in use
   std::vector<const PluginFile*> used_;                 // likewise, in order
 };
+
+// One loadable module: opened, judged, kept for the life of the process.
+
+struct ModuleVerdict {
+  const PluginDescriptor* descriptor = nullptr;  // null: the module is no usable plugin
+  std::string code, problem, hint;               // why (docs/errors.md), and what to do
+};
+
+// Never throws for what is wrong with the file. Problems do not name the file.
+ModuleVerdict open_module(const std::filesystem::path& file);
+
+// Judges the descriptor at `head`, reading no further than what it has judged so far.
+ModuleVerdict judge(const PluginHead* head);
+
+// "strategy, scheduler, …", as --kind has them.
+std::string kinds_there_are();
+
+// "libfoo.so.1: cannot open shared object file: …" and its like, for people. `message` is dlopen's.
+ModuleVerdict translate_load_error(const std::string& message);
+
+// Clusters that are described in files: those that ship, and those of one's own on the plugin path.
+
+struct ClusterFile {
+  std::string name;  // the file's, without its ending
+  std::filesystem::path file;
+  std::string doc;  // its first line, if that is a comment
+};
+
+// How the files of one's own end: hall.cluster.lua.
+inline constexpr const char* cluster_ending = ".cluster.lua";
+
+// The files of `folder` that end so, by name. Folders that do not exist have none.
+std::vector<ClusterFile> cluster_files(const std::filesystem::path& folder,
+                                       const std::string& ending);
 
 }  // namespace mw

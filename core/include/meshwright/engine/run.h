@@ -22,7 +22,6 @@
 #include "meshwright/engine/instruction_time.h"
 #include "meshwright/engine/loss_scale.h"
 #include "meshwright/engine/plan.h"
-#include "meshwright/engine/step_plans.h"
 #include "meshwright/ledger.h"
 #include "meshwright/optimizer.h"
 #include "meshwright/program.h"

@@ -32,7 +32,7 @@ std::optional<std::int64_t> try_scratch(const LibraryCall& call, at::ScalarType 
 // Measurements of one machine, which any thread may ask for.
 class ScratchBook {
  public:
-  // With what `folder` keeps of this CPU (base/cpu.h: kernels_key); an empty one keeps nothing.
+  // With what `folder` keeps of this CPU (engine/host.h: kernels_key); an empty one keeps nothing.
   explicit ScratchBook(const std::filesystem::path& folder);
   ~ScratchBook();  // keeps what was measured
   ScratchBook(const ScratchBook&) = delete;

@@ -1,5 +1,5 @@
 // Makes the instructions between two slots, each with its label.
-#include "program/slot_steps.h"
+#include "program/slots.h"
 
 namespace mw {
 
@@ -21,6 +21,17 @@ Instruction addition(const Program& program, int to, int share) {
   i.inputs = {share};
   i.outputs = {to};
   return i;
+}
+
+std::optional<SparseRows> sparse_rows(const Program& program, int slot) {
+  const Graph& graph = *program.graph;
+  const Slot& of = program.slots[slot];
+  if (of.value < 0 || !graph.sparse.has(of.dims)) return std::nullopt;
+  SparseRows rows{graph.ops()[graph.value(of.value).producer].layer, of.layout};
+  for (Placement& p : rows.cells) {
+    if (!p.is_shard() || !contains(graph.sparse.dims, p.dim)) p = Placement::replicate();
+  }
+  return rows;
 }
 
 }  // namespace mw

@@ -1,11 +1,12 @@
 // Writes out the steps of a ring. The shards of an operand go from each rank to the next; the
 // gradient of one follows it round, each step adds its share while the next shard is on its way,
 // and after the last step it comes home.
-#include "meshwright/engine/ring.h"
-
+#include "meshwright/engine/program_facts.h"
 #include <algorithm>
-
-#include "program/slot_steps.h"
+#include <array>
+#include <optional>
+#include <vector>
+#include "program/slots.h"
 
 namespace mw {
 namespace {
@@ -203,6 +204,124 @@ std::size_t ring_length(const Program& program, const Instruction& ring) {
   for (const Instruction& i : ring_kinds(program, ring))
     length += static_cast<std::size_t>(1 + i.ring_alike);
   return length;
+}
+
+LikeOps::LikeOps(const Program& program)
+    : program_(program),
+      first_(program.graph->ops().size(), -1),
+      number_(first_),
+      of_kind_(first_),
+      other_(first_) {}
+
+int LikeOps::first(int op) {
+  int& first = first_[op];
+  if (first >= 0) return first;
+  int& last = of_kind_[program_.graph->kind(op)];
+  for (int known = last; known >= 0; known = other_[known]) {
+    if (cut_alike(known, op)) return first = known;
+  }
+  other_[op] = last;
+  last = op;
+  number_[op] = count_++;
+  return first = op;
+}
+
+bool LikeOps::cut_alike(int a, int b) const {
+  if (program_.cut[a] != program_.cut[b] || program_.follow[a] != program_.follow[b]) return false;
+  const auto none = program_.rotations.end();
+  if (program_.rotations.empty()) return true;
+  const auto p = program_.rotations.find(a), q = program_.rotations.find(b);
+  if (p == none || q == none) return p == none && q == none;
+  return p->second.dim == q->second.dim && p->second.atoms == q->second.atoms;
+}
+
+BucketShape shape_of(const Program& program, const Bucket& bucket, const Coordinates& at) {
+  BucketShape shape;
+  shape.name = bucket.name;
+  for (int p : bucket.parameters) {
+    const ProgramParameter& parameter = program.parameters[p];
+    shape.parameters.push_back(program.graph->value(parameter.value).name);
+    shape.shapes.push_back(program.local_shape(program.slots[parameter.slot], at));
+  }
+  shape.elements = program.elements(bucket, at);
+  shape.element = bytes_of(program.gradient_dtype);
+  shape.ways = program.ways(program.reduction(bucket));
+  return shape;
+}
+
+namespace {
+
+LocalDims whole(const Graph& graph, const Op& op) {
+  LocalDims dims;
+  for (Dim dim : op.space()) dims.set({dim, 0, graph.size(dim), graph.size(dim), {}});
+  dims.set_sparse(graph.sparse);
+  return dims;
+}
+
+// Ranks that run each part of the instruction's op.
+double repeats(const Program& program, const Instruction& i) {
+  double ranks = 1;
+  const bool backward = i.piece != Piece::forward;
+  for (std::size_t a = 0; a < program.mesh.atoms().size(); ++a) {
+    if (program.cut[i.op][a].is_shard() || static_cast<int>(a) == program.stage_atom) continue;
+    // Work for parameters alone that only the first rank does.
+    bool everyone = !backward;
+    for (std::size_t k = 0; backward && k < i.grad_inputs.size(); ++k) {
+      if (i.grad_inputs[k] < 0) continue;
+      const auto& first = i.contributing[k];
+      everyone = everyone || !program.slots[i.grad_inputs[k]].persistent ||
+                 std::find(first.begin(), first.end(), static_cast<int>(a)) == first.end();
+    }
+    if (everyone) ranks *= program.mesh.atoms()[a].ways;
+  }
+  return ranks;
+}
+
+using Counted = std::array<bool, 4>;  // by Piece
+
+void count(const Program& program, std::vector<Counted>& seen, Flops& flops) {
+  std::vector<double> runs(program.segments.size(), 0);
+  // Of the largest microbatches: flops grow with the sequences.
+  const auto share = [&](int microbatch) {
+    return static_cast<double>(program.batch_of(microbatch)) /
+           static_cast<double>(program.batch_of(-1));
+  };
+  seen.resize(std::max(seen.size(), program.graph->ops().size()), Counted{});
+  LikeOps like(program);
+  std::vector<std::array<std::optional<double>, 4>> known;  // flops, of the whole op
+  const auto flops_of = [&](int op, Piece piece) {
+    const auto number = static_cast<std::size_t>(like.number(op));
+    if (known.size() <= number) known.resize(number + 1);
+    auto& own = known[number][static_cast<std::size_t>(piece)];
+    if (own) return *own;
+    const Op& what = program.graph->ops()[op];
+    const LocalDims dims = whole(*program.graph, what);
+    return *(own = what.type->cost(what, piece, dims, bytes_of(program.dtype)).flops);
+  };
+  double microbatches = 0;
+  for (int m = 0; m < program.microbatches; ++m) microbatches += share(m);
+  for (const SegmentRun& run : program.timeline) runs[run.segment] += share(run.microbatch);
+  for (std::size_t s = 0; s < program.segments.size(); ++s) {
+    if (runs[s] == 0) continue;
+    for (const Instruction& i : program.segments[s].code) {
+      if (i.op < 0 || i.ring_step > 0) continue;  // the whole op is counted
+      const double own = flops_of(i.op, i.piece);
+      if (own == 0) continue;
+      flops.hardware += runs[s] * own * repeats(program, i);
+      bool& counted = seen[i.op][static_cast<std::size_t>(i.piece)];
+      if (!counted) flops.model += microbatches * own;
+      counted = true;
+    }
+  }
+}
+
+}  // namespace
+
+Flops count_flops(const std::vector<Program>& stages) {
+  Flops flops;
+  std::vector<Counted> seen;  // of ops
+  for (const Program& program : stages) count(program, seen, flops);
+  return flops;
 }
 
 }  // namespace mw

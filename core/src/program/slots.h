@@ -1,11 +1,18 @@
-// Which slots of sparse tensors have the same rows: what is known of one's is known of the other's.
+// Small helpers on a program's slots: instructions between two of them, and which of them have the
+// rows of one layer's sparse tensors.
 #pragma once
 
 #include <optional>
-
 #include "meshwright/program.h"
 
 namespace mw {
+
+// `to` is what `from` is, without a copy.
+Instruction alias(const Program& program, int from, int to, const char* phase);
+// `share` is added to the gradient in `to`.
+Instruction addition(const Program& program, int to, int share);
+
+// Which slots of sparse tensors have the same rows: what is known of one's is known of the other's.
 
 // The rows that a layer's op has found, as they lie: only what cuts cells parts rows.
 struct SparseRows {

@@ -1,16 +1,17 @@
 // Makes files under names that nobody can guess or have made before, for writing beside a file
 // and renaming.
-#include "meshwright/engine/new_file.h"
-
+#include "meshwright/engine/files.h"
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/random.h>
 #include <unistd.h>
-
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
+#include <fstream>
 #include <random>
+#include <system_error>
 
 namespace mw {
 
@@ -73,6 +74,54 @@ fs::path behind_links(const fs::path& path) {
     at = target.is_absolute() ? target : at.parent_path() / target;
   }
   return at;
+}
+
+std::filesystem::path cache_folder() {
+  const char* xdg = std::getenv("XDG_CACHE_HOME");
+  const char* home = std::getenv("HOME");
+  const std::filesystem::path folder = xdg != nullptr && *xdg != '\0' ? std::filesystem::path(xdg)
+                                       : home != nullptr ? std::filesystem::path(home) / ".cache"
+                                                         : std::filesystem::temp_directory_path();
+  return folder / "meshwright";
+}
+
+Cache read_cache(const std::filesystem::path& file) {
+  std::ifstream stream(file);
+  if (!stream) return Cache::object();
+  Cache cache = Cache::parse(stream, nullptr, /*allow_exceptions=*/false);
+  return cache.is_object() ? cache : Cache::object();
+}
+
+// Written beside and renamed, so that a reader never sees half a file.
+void write_cache(const std::filesystem::path& file, const Cache& cache) {
+  std::error_code ignored;
+  std::filesystem::create_directories(file.parent_path(), ignored);
+  std::filesystem::path beside;
+  const int out = create_unguessable(file.parent_path(), file.filename().string(), beside);
+  if (out < 0) return;
+  const std::string text = cache.dump(2, ' ', false, Cache::error_handler_t::replace) + "\n";
+  const bool whole = write_whole(out, text.data(), text.size());
+  const bool good = ::close(out) == 0 && whole;
+  if (good) std::filesystem::rename(beside, file, ignored);
+  if (!good || ignored) std::filesystem::remove(beside, ignored);
+}
+
+std::filesystem::path find_file(const std::filesystem::path& path,
+                                const std::vector<std::filesystem::path>& folders) {
+  if (path.is_absolute()) return path;
+  std::error_code ignored;  // what cannot be looked at is not there
+  for (const std::filesystem::path& folder : folders)
+    if (std::filesystem::exists(folder / path, ignored)) return folder / path;
+  return path;
+}
+
+std::filesystem::path program_path() {
+  std::error_code error;
+  return std::filesystem::read_symlink("/proc/self/exe", error);
+}
+
+std::filesystem::path share_folder() {
+  return program_path().parent_path().parent_path() / "share/meshwright";
 }
 
 }  // namespace mw

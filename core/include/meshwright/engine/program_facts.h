@@ -1,0 +1,65 @@
+// What can be read off a program without a rank's sizes: its rings written out step by step, ops
+// that are alike, buckets as reduction hooks see them, and its floating-point operations.
+#pragma once
+
+#include <vector>
+#include "meshwright/program.h"
+#include "meshwright/reduction_hook.h"
+
+namespace mw {
+
+// All steps of `ring` (Instruction::ring), one after the other.
+std::vector<Instruction> ring_steps(const Program& program, const Instruction& ring);
+
+// The same, with the steps between the first ones and the last written once where they differ in
+// nothing but the shard's place: those instructions have `ring_alike`. To play them once leaves
+// every slot as all of them do, and a rank holds as much in each.
+std::vector<Instruction> ring_kinds(const Program& program, const Instruction& ring);
+
+// How many instructions ring_steps() has.
+std::size_t ring_length(const Program& program, const Instruction& ring);
+
+// Which ops of a program are alike: a model's layers repeat them, and what one costs on a rank all
+// of them cost.
+
+class LikeOps {
+ public:
+  // Keeps a reference to the program.
+  explicit LikeOps(const Program& program);
+  // Of the ops asked for so far that are of this one's kind (Graph::kind) and have its cut, the
+  // first: this one where there is none.
+  int first(int op);
+  // Numbers these first ones from 0, in the order in which they were asked for.
+  int number(int op) { return number_[first(op)]; }
+
+ private:
+  bool cut_alike(int a, int b) const;
+
+  const Program& program_;
+  std::vector<int> first_;            // of each op; -1: not asked for
+  std::vector<int> number_;           // of those that are the first
+  std::vector<int> of_kind_, other_;  // the last one of a kind, and the one before it; -1: none
+  int count_ = 0;
+};
+
+// A bucket as a reduction hook sees it, on one rank.
+
+BucketShape shape_of(const Program& program, const Bucket& bucket, const Coordinates& at);
+
+// Floating-point operations of a step, all ranks together.
+
+struct Flops {
+  // By the field's convention (Narayanan et al. 2021, appendix; PaLM, appendix B): every op of the
+  // whole model once forward and once backward, attention scores in full, elementwise work not.
+  double model = 0;
+  // The same convention over what the ranks run: work that several ranks repeat counts for each of
+  // them, recomputed work counts again. Equal to `model` if nothing is repeated.
+  double hardware = 0;
+};
+
+// Costs one look at each op, however many ranks there are: a convention flop belongs to one point
+// of an op's iteration space, so a cut op sums to the whole one, and an axis that cuts nothing of
+// an op repeats it.
+Flops count_flops(const std::vector<Program>& stages);
+
+}  // namespace mw

@@ -1,0 +1,443 @@
+// Predicts a rank's memory over a whole step by walking its timeline; runs with the same past
+// are walked once.
+#include "meshwright/engine/forecast.h"
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+#include <vector>
+#include "meshwright/engine/footprint.h"
+#include "meshwright/engine/interrupt.h"
+#include "program/lifetimes.h"
+
+namespace mw {
+namespace {
+
+// Segments do the same for every microbatch with the same past, so each is walked once for each.
+class Timeline {
+ public:
+  explicit Timeline(const RankView& rank, bool each = false)
+      : rank_(rank), ranks_(rank), each_(each), histories_(1) {
+    const std::vector<Slot>& slots = rank.program().slots;
+    for (std::size_t slot = 0; slot < slots.size(); ++slot) {
+      if (slots[slot].persistent && slots[slot].transient && slots[slot].alias_of < 0)
+        shared_.push_back(static_cast<int>(slot));
+    }
+    steps_.emplace(Shared(), 0);
+  }
+
+  // `moments`: if given, gets one for each run of the timeline.
+  void run(std::vector<MemoryOfRun>* moments = nullptr) {
+    std::map<int, int> history;  // of each microbatch
+    Level level;
+    level.buffers = rank_.bytes(rank_.program().loss);
+    const auto& buckets = rank_.program().buckets;
+    for (std::size_t b = 0; b < buckets.size(); ++b) {
+      if (buckets[b].hook) level.buffers += rank_.reduction(static_cast<int>(b)).kept;
+    }
+    highest_ = level;
+    sum_ = level.buffers;
+    for (const SegmentRun& action : rank_.program().timeline) {
+      throw_if_stopped();
+      const Effect& effect =
+          of(action.segment, history[action.microbatch], ranks_.kind(action.microbatch));
+      highest_.activations =
+          std::max(highest_.activations, level.activations + effect.highest.activations);
+      highest_.buffers = std::max(highest_.buffers, level.buffers + effect.highest.buffers);
+      highest_.host = std::max(highest_.host, level.host + effect.highest.host);
+      measured_ = measured_ && effect.measured;
+      sum_ = std::max(sum_, level.activations + level.buffers + effect.highest_sum);
+      if (moments != nullptr) {
+        moments->push_back(
+            {level.activations + effect.highest.activations, level.buffers + effect.highest.buffers,
+             level.activations + level.buffers + effect.highest_sum,
+             level.activations + effect.after.activations, level.buffers + effect.after.buffers});
+      }
+      for (const Level& after : effect.after_each) {
+        after_each_.push_back({level.activations + after.activations, level.buffers + after.buffers,
+                               level.host + after.host});
+      }
+      level.activations += effect.after.activations;
+      level.buffers += effect.after.buffers;
+      level.host += effect.after.host;
+      history[action.microbatch] = effect.history;
+      step_ = effect.step;
+    }
+  }
+
+  Level highest() const { return highest_; }
+  std::int64_t highest_sum() const { return sum_; }
+  bool measured() const { return measured_; }
+  const std::vector<Level>& after_each() const { return after_each_; }
+
+ private:
+  // What all microbatches share and is there between two runs, such as gradients that several of
+  // them add to: bytes and category of each slot.
+  using Shared = std::map<int, std::pair<std::int64_t, Category>>;
+
+  const Effect& of(int segment, int history, int kind) {
+    const auto [found, missing] = effects_.try_emplace({segment, history, step_, kind});
+    if (missing) {
+      LiveSet held = histories_[history];
+      for (const auto& [shared, id] : steps_) {
+        if (id == step_) bring(shared, held);
+      }
+      Effect effect =
+          walk(ranks_.of_kind(kind), held, rank_.program().segments[segment], true, each_);
+      effect.step = steps_.try_emplace(take(held), static_cast<int>(steps_.size())).first->second;
+      effect.history = static_cast<int>(histories_.size());
+      histories_.push_back(std::move(held));
+      found->second = effect;
+    }
+    return found->second;
+  }
+
+  static void bring(const Shared& shared, LiveSet& held) {
+    for (const auto& [slot, storage] : shared) {
+      if (held.slots.size() <= static_cast<std::size_t>(slot)) held.slots.resize(slot + 1, -1);
+      held.slots[slot] = static_cast<int>(held.storages.size());
+      held.storages.push_back({storage.first, 1, storage.second});
+    }
+  }
+
+  Shared take(LiveSet& held) const {
+    Shared shared;
+    for (const int slot : shared_) {
+      int& lies = held.slots[slot];
+      if (lies < 0 || held.storages[lies].users != 1) continue;
+      shared[slot] = {held.storages[lies].bytes, held.storages[lies].category};
+      held.storages[lies].users = 0;
+      lies = -1;
+    }
+    return shared;
+  }
+
+  const RankView& rank_;
+  const RankViews ranks_;
+  const bool each_;
+  std::vector<int> shared_;  // slots that come and go in a step and belong to no microbatch
+  std::map<Shared, int> steps_;
+  int step_ = 0;
+  std::vector<LiveSet> histories_;
+  std::map<std::tuple<int, int, int, int>, Effect> effects_;  // by segment, history, step, kind
+  Level highest_;
+  std::vector<Level> after_each_;
+  std::int64_t sum_ = 0;
+  bool measured_ = true;
+};
+
+}  // namespace
+
+MemoryForecast highest_of(const MemoryForecast& a, const MemoryForecast& b) {
+  MemoryForecast highest = a;
+  for (std::size_t c = 0; c < highest.bytes.size(); ++c)
+    highest.bytes[c] = std::max(a.bytes[c], b.bytes[c]);
+  highest.peak = std::max(a.peak, b.peak);
+  highest.measured = a.measured && b.measured;
+  return highest;
+}
+
+namespace {
+
+// What lasts: parameters, gradients, optimizer state, and what of them lies in host memory.
+MemoryForecast lasting(const RankView& rank) {
+  const Program& program = rank.program();
+  MemoryForecast forecast;
+  for (std::size_t k = 0; k < program.slots.size(); ++k) {
+    const Slot& slot = program.slots[k];
+    if (!slot.persistent || slot.transient || slot.alias_of >= 0 || slot.bucket < 0) continue;
+    forecast[slot.memory == Memory::host ? Category::host : slot.category] +=
+        rank.bytes(static_cast<int>(k));
+  }
+  forecast.peak = forecast[Category::parameters] + forecast[Category::gradients] +
+                  forecast[Category::optimizer];
+  return forecast;
+}
+
+}  // namespace
+
+MemoryTimeline memory_timeline(const RankView& rank) {
+  MemoryTimeline line;
+  line.lasting = lasting(rank);
+  Timeline timeline(rank);
+  timeline.run(&line.moments);
+  return line;
+}
+
+std::vector<std::array<std::int64_t, category_count>> memory_after_each(const RankView& rank) {
+  const MemoryForecast lasts = lasting(rank);
+  Timeline timeline(rank, /*each=*/true);
+  timeline.run();
+  std::vector<std::array<std::int64_t, category_count>> held;
+  held.reserve(timeline.after_each().size());
+  for (const Level& level : timeline.after_each()) {
+    MemoryForecast now = lasts;
+    now[Category::activations] = level.activations;
+    now[Category::buffers] = level.buffers;
+    now[Category::host] += level.host;
+    held.push_back(now.bytes);
+  }
+  return held;
+}
+
+MemoryForecast forecast_memory(const RankView& rank) {
+  MemoryForecast forecast = lasting(rank);
+  Timeline timeline(rank);
+  timeline.run();
+  forecast[Category::activations] = timeline.highest().activations;
+  forecast[Category::buffers] = timeline.highest().buffers;
+  forecast[Category::host] += timeline.highest().host;
+  forecast.peak += timeline.highest_sum();
+  forecast.measured = timeline.measured();
+  return forecast;
+}
+
+std::int64_t highest_peak(const std::vector<Program>& stages, const DeviceScratch* scratch) {
+  std::int64_t peak = 0;
+  for (const Program& program : stages) {
+    for (const RankClass& kind : rank_classes(program)) {
+      peak = std::max(peak, forecast_memory(RankView(program, kind.at, 0, scratch)).peak);
+    }
+  }
+  return peak;
+}
+
+std::int64_t bytes_left(const RankView& rank, const std::vector<int>& segments) {
+  LiveSet held;
+  std::int64_t bytes = 0;
+  for (int segment : segments) {
+    const Effect effect = walk(rank, held, rank.program().segments[segment], false);
+    bytes += effect.after.activations + effect.after.buffers;
+  }
+  return bytes;
+}
+
+namespace {
+
+class Walk {
+ public:
+  Walk(const RankView& rank, LiveSet& held, bool highest, bool each)
+      : rank_(rank), live_(held), highest_(highest), each_(each) {
+    live_.slots.resize(rank.program().slots.size(), -1);
+  }
+
+  Effect run(const Segment& segment) {
+    Footprint made;
+    for (const Instruction& i : segment.code) {
+      footprint(rank_, i, highest_ ? Asks::memory | Asks::scratch : Asks::memory, made);
+      for (const MemoryEvent& event : made.memory) play(event);
+      effect_.measured = effect_.measured && made.measured;
+      let_go_of_scratch();
+      for (int slot : i.release) release({Holder::Kind::slot, slot});
+      if (each_) effect_.after_each.push_back(effect_.after);
+    }
+    return effect_;
+  }
+
+ private:
+  void play(const MemoryEvent& event) {
+    using Kind = MemoryEvent::Kind;
+    if (event.holder.kind == Holder::Kind::step) {
+      level(event.kind == Kind::release ? -event.bytes : event.bytes, event.category);
+      return;
+    }
+    switch (event.kind) {
+      case Kind::ensure:
+        if (lies(event.holder) < 0) hold(event.holder, make(event));
+        break;
+      case Kind::make:
+        hold(event.holder, make(event));
+        break;
+      case Kind::share: {
+        const int of = lies(event.of);
+        hold(event.holder, of < 0 ? make(event) : of);
+        break;
+      }
+      case Kind::release:
+        release(event.holder);
+        break;
+    }
+  }
+
+  std::vector<std::pair<Holder, int>>::iterator other(const Holder& holder) const {
+    return std::find_if(live_.others.begin(), live_.others.end(),
+                        [&](const auto& one) { return one.first == holder; });
+  }
+
+  int lies(const Holder& holder) const {
+    if (holder.kind == Holder::Kind::slot) return live_.slots[holder.index];
+    const auto found = other(holder);
+    return found == live_.others.end() ? -1 : found->second;
+  }
+
+  int make(const MemoryEvent& event) {
+    level(event.bytes, event.category);
+    live_.storages.push_back({event.bytes, 0, event.category});
+    return static_cast<int>(live_.storages.size()) - 1;
+  }
+
+  void hold(const Holder& holder, int storage) {
+    ++live_.storages[storage].users;
+    release(holder);
+    if (holder.kind == Holder::Kind::slot) {
+      live_.slots[holder.index] = storage;
+    } else {
+      live_.others.emplace_back(holder, storage);
+    }
+  }
+
+  void release(const Holder& holder) {
+    const int storage = lies(holder);
+    if (storage < 0) return;
+    if (holder.kind == Holder::Kind::slot) {
+      live_.slots[holder.index] = -1;
+    } else {
+      live_.others.erase(other(holder));
+    }
+    LiveSet::Storage& held = live_.storages[storage];
+    if (--held.users == 0) level(-held.bytes, held.category);
+  }
+
+  void let_go_of_scratch() {
+    for (std::size_t k = live_.others.size(); k-- > 0;) {
+      if (live_.others[k].first.kind == Holder::Kind::scratch)
+        release(Holder(live_.others[k].first));
+    }
+  }
+
+  void level(std::int64_t bytes, Category category) {
+    Level &now = effect_.after, &highest = effect_.highest;
+    (category == Category::host      ? now.host
+     : category == Category::buffers ? now.buffers
+                                     : now.activations) += bytes;
+    highest.activations = std::max(highest.activations, now.activations);
+    highest.buffers = std::max(highest.buffers, now.buffers);
+    highest.host = std::max(highest.host, now.host);
+    effect_.highest_sum = std::max(effect_.highest_sum, now.activations + now.buffers);
+  }
+
+  const RankView& rank_;
+  LiveSet& live_;
+  const bool highest_, each_;
+  Effect effect_;
+};
+
+}  // namespace
+
+Effect walk(const RankView& rank, LiveSet& held, const Segment& segment, bool highest, bool each) {
+  return Walk(rank, held, highest, each).run(segment);
+}
+
+Traffic forecast_traffic(const RankView& rank) {
+  const Program& program = rank.program();
+  const RankViews ranks(rank);
+  std::map<std::pair<int, int>, std::int64_t> runs;  // of segments, by kind of microbatch
+  for (const SegmentRun& action : program.timeline)
+    ++runs[{action.segment, ranks.kind(action.microbatch)}];
+  TransferKeys keys(program);
+  std::vector<CommunicationUse> uses;  // by the key's number
+  Footprint made;
+  for (const auto& [what, times] : runs) {
+    for (const Instruction& i : program.segments[what.first].code) {
+      if (sends_nothing(i)) continue;
+      footprint(ranks.of_kind(what.second), i, Asks::work, made);
+      for (const Transfer& transfer : made.transfers) {
+        const std::size_t number = keys.number(transfer);
+        if (uses.size() <= number) uses.resize(number + 1);
+        CommunicationUse& use = uses[number];
+        use.calls += times * transfer.times;
+        use.bytes += times * transfer.times * transfer.wire;
+      }
+    }
+  }
+  Traffic traffic;
+  for (std::size_t k = 0; k < uses.size(); ++k) traffic[keys.key(k)] = uses[k];
+  return traffic;
+}
+
+void take_most(Traffic& most, const Traffic& other) {
+  for (const auto& [key, use] : other) {
+    CommunicationUse& known = most[key];
+    if (std::pair(use.bytes, use.calls) > std::pair(known.bytes, known.calls)) known = use;
+  }
+}
+
+namespace {
+
+constexpr double rate = 1e12, bandwidth = rate / 20;
+
+// Of all that `takes` takes.
+template <class Takes>
+double seconds(const RankView& rank, const Segment& segment, const Takes& takes) {
+  double total = 0;
+  std::map<std::pair<int, Piece>, double> known;  // of ops that are alike
+  for (const Instruction& i : segment.code) {
+    if (i.op < 0 || !takes(i) || !rank.runs(i)) continue;
+    const auto [own, missing] = known.try_emplace({rank.like(i.op), i.piece}, 0);
+    for (int step = 0; missing && step < i.ring_steps; ++step) {
+      const Cost& cost = rank.cost(i.op, i.piece, step);
+      own->second += std::max(cost.executed / rate, cost.bytes / bandwidth);
+    }
+    total += own->second;
+  }
+  return total;
+}
+
+}  // namespace
+
+std::vector<WorkTimes> work_times(const std::vector<Program>& programs) {
+  std::vector<WorkTimes> times(programs.front().stage_of.size());
+  for (const Program& program : programs) {
+    const RankView rank(program, program.first());
+    for (std::size_t v = 0; v < times.size(); ++v) {
+      if (program.stage_of[v] != program.stage) continue;
+      const auto of = [&](SegmentKind kind) {
+        return seconds(rank, program.segments[program.segment(kind, static_cast<int>(v))],
+                       [](const Instruction&) { return true; });
+      };
+      times[v] = {of(SegmentKind::forward), of(SegmentKind::dgrad), of(SegmentKind::wgrad), 0};
+    }
+  }
+  return times;
+}
+
+WorkTimes work_times(const RankView& rank, const Segment& forward, const Segment& backward) {
+  const auto waits = [](const Instruction& i) { return i.piece == Piece::wgrad; };
+  return {seconds(rank, forward, [](const Instruction&) { return true; }),
+          seconds(rank, backward, [&](const Instruction& i) { return !waits(i); }),
+          seconds(rank, backward, waits), 0};
+}
+
+std::vector<WorkBytes> work_bytes(const std::vector<Program>& programs) {
+  std::vector<WorkBytes> bytes(programs.front().stage_of.size());
+  for (Program program : programs) {
+    grant_in_place(program);
+    note_releases(program);
+    const RankView rank(program, program.first());
+    for (std::size_t v = 0; v < bytes.size(); ++v) {
+      if (program.stage_of[v] != program.stage) continue;
+      std::vector<int> forward, dgrad;
+      const auto add = [&](std::vector<int>& list, SegmentKind kind, bool gradient) {
+        const int segment = program.segment(kind, static_cast<int>(v), gradient);
+        if (segment >= 0) list.push_back(segment);
+      };
+      for (const bool gradient : {false, true}) {
+        std::vector<int>& list = gradient ? dgrad : forward;
+        add(list, SegmentKind::post, gradient);
+        add(list, SegmentKind::receive, gradient);
+        add(list, gradient ? SegmentKind::dgrad : SegmentKind::forward, false);
+        add(list, SegmentKind::sent, gradient);
+      }
+      const auto both = [&] {
+        std::vector<int> list = forward;
+        list.insert(list.end(), dgrad.begin(), dgrad.end());
+        return list;
+      };
+      bytes[v] = {static_cast<double>(bytes_left(rank, forward)),
+                  static_cast<double>(bytes_left(rank, both()))};
+    }
+  }
+  return bytes;
+}
+
+}  // namespace mw
