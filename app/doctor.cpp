@@ -11,10 +11,10 @@
 #include "lua/script.h"
 #include "meshwright/engine/cache.h"
 #include "meshwright/engine/cpu.h"
+#include "meshwright/engine/ranks.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/engine/version.h"
 #include "record/hdf5_file.h"
-#include "run/device.h"
 
 namespace mw {
 namespace fs = std::filesystem;

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "meshwright/engine/run.h"
 #include "meshwright/json.h"
-#include "run/trainer.h"
 
 namespace mw {
 

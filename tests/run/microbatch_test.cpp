@@ -3,11 +3,11 @@
 #include <catch2/catch.hpp>
 
 #include "meshwright/engine/memory.h"
-#include "run/trainer.h"
 #include "script/read_microbatch.h"
 #include "support/problems.h"
 #include "support/sample.h"
 #include "support/setup.h"
+#include "support/train.h"
 
 using namespace mw;
 using namespace mw::test;
