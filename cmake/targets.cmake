@@ -70,10 +70,12 @@ foreach(name IN LISTS linked_plugins)
   meshwright_together(sources ${sources})
   add_library(meshwright_${name} SHARED ${sources})
   set_target_properties(meshwright_${name} PROPERTIES DEFINE_SYMBOL "")
-  target_include_directories(meshwright_${name} PRIVATE
-    "${PROJECT_SOURCE_DIR}/plugins/${name}" "${PROJECT_SOURCE_DIR}/libs")
-  target_link_libraries(meshwright_${name} PUBLIC Meshwright::sdk "$<LINK_ONLY:meshwright_core>"
-                                           PRIVATE "$<BUILD_INTERFACE:meshwright_warnings>")
+  target_include_directories(meshwright_${name} PRIVATE "${PROJECT_SOURCE_DIR}/plugins/${name}")
+  set(MESHWRIGHT_PLUGIN_LINK "")
+  include("${PROJECT_SOURCE_DIR}/plugins/${name}/plugin.cmake" OPTIONAL)
+  target_link_libraries(meshwright_${name}
+    PUBLIC Meshwright::sdk "$<LINK_ONLY:meshwright_core>"
+    PRIVATE "$<BUILD_INTERFACE:${MESHWRIGHT_PLUGIN_LINK};meshwright_warnings>")
   target_precompile_headers(meshwright_${name} REUSE_FROM meshwright_pch)
   list(APPEND linked_libraries meshwright_${name})
 endforeach()

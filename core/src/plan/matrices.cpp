@@ -137,7 +137,7 @@ void add_matrix_updates(Program& program, int bucket, int updated, std::vector<I
 void add_updates(Program& program, int bucket, std::vector<Instruction>& code) {
   const Bucket& b = program.buckets[bucket];
   const FlatSlots flat = b.flat;
-  if (!b.rule && !b.expert_load) return;
+  if (!b.rule && !b.counts) return;
   const int updated = flat.master >= 0 ? flat.master : flat.stored;
   if (b.rule && b.rule->whole != nullptr) {
     add_matrix_updates(program, bucket, updated, code);

@@ -1,0 +1,2 @@
+# Mapped files.
+set(MESHWRIGHT_PLUGIN_LINK meshwright_common)
