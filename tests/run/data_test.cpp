@@ -9,7 +9,6 @@
 #include <set>
 
 #include "plugins/data/permutation.h"
-#include "plugins/data/synthetic_data.h"
 #include "plugins/data/text_data.h"
 #include "support/problems.h"
 #include "support/registered.h"
