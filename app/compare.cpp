@@ -1,6 +1,6 @@
 // Runs a comparison of two experiments for a script or the command line, and puts what it found
 // into JSON and text.
-#include "app/compare.h"
+#include "app/verbs.h"
 
 #include <algorithm>
 

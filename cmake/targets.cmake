@@ -23,7 +23,7 @@ find_package(Threads REQUIRED)
 add_library(meshwright_sdk INTERFACE)
 add_library(Meshwright::sdk ALIAS meshwright_sdk)
 target_include_directories(meshwright_sdk INTERFACE
-  "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/core/include;${PROJECT_SOURCE_DIR}/libs/launch/include>"
+  "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/core/include;${PROJECT_SOURCE_DIR}/libs/transport/include>"
   "$<INSTALL_INTERFACE:include>")
 target_compile_definitions(meshwright_sdk INTERFACE BOOST_DLL_USE_STD_FS)
 target_compile_features(meshwright_sdk INTERFACE cxx_std_20)
@@ -98,16 +98,22 @@ function(meshwright_add_library name)
        "${PROJECT_SOURCE_DIR}/libs/common/mapped_file.cpp")
   meshwright_together(sources ${sources})
   add_library(meshwright_${name} STATIC ${sources})
-  target_include_directories(meshwright_${name} PUBLIC "${PROJECT_SOURCE_DIR}/libs" "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/libs/frontend" "${PROJECT_SOURCE_DIR}/core/src")
+  foreach(root IN ITEMS libs . libs/frontend core/src)
+    target_include_directories(meshwright_${name} PUBLIC
+      "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/${root}>")
+  endforeach()
   list(TRANSFORM arg_LINK PREPEND meshwright_)
   target_link_libraries(meshwright_${name}
-    PUBLIC meshwright_core ${arg_LINK} ${arg_WITH} PRIVATE meshwright_warnings)
+    PUBLIC meshwright_core ${arg_LINK} ${arg_WITH}
+    PRIVATE "$<BUILD_INTERFACE:meshwright_warnings>")
   set_target_properties(meshwright_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
   target_precompile_headers(meshwright_${name} REUSE_FROM meshwright_pch)
   set(meshwright_libraries ${meshwright_libraries} meshwright_${name} PARENT_SCOPE)
 endfunction()
 
 meshwright_add_library(common)
+meshwright_add_library(transport)
+meshwright_add_library(launch LINK common transport)
 meshwright_add_library(prove)
 meshwright_add_library(predict LINK common)
 meshwright_add_library(search LINK common predict)
@@ -116,12 +122,13 @@ meshwright_add_library(record LINK common predict WITH PkgConfig::hdf5 ${MESHWRI
 meshwright_add_library(report LINK common predict record)
 meshwright_add_library(frontend LINK common predict search report WITH PkgConfig::lua)
 
-# Links the core and the ops without the core's include folders: a plugin that reaches into
-# core/src must fail.
+# Links the core, the ops and what carries messages between processes, without the core's include
+# folders: a plugin that reaches into core/src must fail.
 add_library(meshwright_library INTERFACE)
 add_library(Meshwright::library ALIAS meshwright_library)
 target_link_libraries(meshwright_library INTERFACE
-  "$<LINK_ONLY:meshwright_core>" "$<LINK_ONLY:meshwright_models>")
+  "$<LINK_ONLY:meshwright_core>" "$<LINK_ONLY:meshwright_models>"
+  "$<LINK_ONLY:meshwright_transport>")
 
 # The command line, all but its main(), which tests of it lack.
 file(GLOB_RECURSE app_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/app/*.cpp")

@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "base/vector_math.h"
-#include "common/process_exit.h"
+#include "common/process.h"
 #include "meshwright/engine/cpu.h"
 
 int main(int argc, char** argv) {

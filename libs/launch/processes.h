@@ -84,4 +84,10 @@ class JoinedProcesses final : public Processes {
   double clock_offset_ = 0;
 };
 
+// Starts `processes` copies of the program with these words by mpirun, waits, and returns what
+// they ended with: their exit code, 1 where a signal ended one of them. SIGINT, SIGTERM, SIGHUP and
+// SIGUSR1 go to the copies, which end after the step under way; mpirun itself would give them a
+// fixed time, and take all of it. Throws Error (environment) if mpirun cannot be started.
+int run_by_mpirun(int processes, const std::vector<std::string>& words);
+
 }  // namespace mw

@@ -16,6 +16,7 @@ MADE = "meshwright.d.lua"  # by the program
 OUTSIDE = {
     "block_op builder kernel hf_config ops straight_through": "plugins/models",
     "run_file": "libs/record",
+    "store_link transport": "libs/transport",
 }
 NOT_OF_THE_KERNEL = {f"meshwright/{name}.h" for names in OUTSIDE for name in names.split()}
 
@@ -28,7 +29,7 @@ HOMES = {
     r"CLI/": {"app"},
     r"histedit\.h$": {"app"},
     r"mpi\.h$": {"plugins/mpi"},
-    r"torch/csrc/distributed/": {"core/comm", "libs/launch"},
+    r"torch/csrc/distributed/": {"core/comm", "libs/transport"},
     r"torch/(torch|all)\.h$": set(),
 }
 # Tests of the kernel itself, which may include what is private to it.

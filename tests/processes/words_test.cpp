@@ -6,10 +6,10 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "launch/launched.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/pack.h"
 #include "support/memory_carrier.h"
+#include "transport/launched.h"
 
 using namespace mw;
 using namespace mw::test;
