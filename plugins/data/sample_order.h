@@ -22,7 +22,7 @@ class SampleOrder {
   // keys `part`, and `path` if there are too few for one sample. `what` holds them: "a.txt".
   void take(std::int64_t all, const std::string& what, Problems& problems);
   std::int64_t tokens() const { return tokens_; }
-  // Of the first token of sample k, among all.
+  // Where the first token of sample k is, among all.
   std::int64_t offset(std::int64_t k, std::int64_t sequence) const;
 
  private:

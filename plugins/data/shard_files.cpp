@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::int64_t llm_c_header = 256 * 4;
-// Of llm.c's writers: GPT-2's tokens in 16 bits, Llama 3's in 32.
+// The magic numbers of llm.c's writers, whose tokens are GPT-2's in 16 bits or Llama 3's in 32.
 constexpr std::int32_t llm_c_gpt2 = 20240520, llm_c_llama3 = 20240801;
 constexpr std::array<char, 9> megatron_magic = {'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0};
 constexpr std::int64_t megatron_header = 9 + 8 + 1 + 8 + 8;

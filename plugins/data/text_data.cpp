@@ -54,7 +54,7 @@ fs::path packaged(const std::string& name) {
   return share_folder() / "text" / (name + ".txt");
 }
 
-// For the hint of a name that is none.
+// The hint where a name is none.
 std::string names_there(const std::string& name) {
   std::vector<std::string> names;
   std::error_code error;

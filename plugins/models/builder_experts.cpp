@@ -105,7 +105,7 @@ Builder::Routed Builder::route(const std::string& prefix, int x, const ExpertOpt
   const std::string name = prefix + ".router";
   const int weight =
       parameter(name + ".weight", {"scores", dims(x).back()}, normal_weights, names.router);
-  take(name + ".bias", "a parameter");
+  claim_name(name + ".bias", "a parameter");
   HfName bias_name = names.bias;
   if (bias_name.name.empty()) bias_name.name = name + ".bias";
   std::shared_ptr<const ElementOp> evens;

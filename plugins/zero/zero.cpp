@@ -26,11 +26,11 @@ struct ShardedStorage {
   // Gradients in shards are reduced when the stage turns to another chunk of the model, not in
   // every microbatch.
   bool by_chunk = false;
-  // Of every bucket, in shards or not (Ren et al. 2021, "ZeRO-Offload").
+  // What lies in host memory of every bucket, in shards or not (Ren et al. 2021, "ZeRO-Offload").
   mw::Offload offload = mw::Offload::nothing;
 };
 
-// Of these slots of their parameters, the buckets of which ranks keep a shard.
+// The buckets of which ranks keep a shard, by this slot of each of their parameters.
 std::map<int, int> buckets_of(const mw::Program& program, int mw::ProgramParameter::*slot) {
   std::map<int, int> buckets;
   for (std::size_t b = 0; b < program.buckets.size(); ++b) {
@@ -202,15 +202,15 @@ class ByChunk {
   }
 
  private:
-  // Of which segment; the reductions that the copy awaits before all else, as it adds to the same
-  // gradients again, those that it awaits before it begins others, and these.
+  // What a copy of the segment `of` awaits before all else, as it adds to the same gradients again;
+  // what it awaits before it begins reductions of its own; and these.
   struct Copy {
     int of = -1;
     std::vector<int> before, awaited, begun;
     auto operator<=>(const Copy&) const = default;
   };
 
-  // Of each run the buckets that it is the last to add to before the stage turns.
+  // For each run, the buckets that no later run adds to before the stage turns.
   std::vector<std::vector<int>> last_runs() const {
     std::vector<std::vector<int>> reduced(program_.timeline.size());
     std::map<int, std::size_t> next;  // by virtual stage: the next run that adds

@@ -280,8 +280,8 @@ struct Bucket {
   std::shared_ptr<const class ReductionHook> hook;
   // How it is stored. Atoms of `reduce_atoms` over which flat tensors are cut, equally, with zeros
   // after the last parameter, and of what a rank keeps its shard alone. Parameters that are kept
-  // whole are gathered after the update by the planner. Whoever has them kept as shards gathers them
-  // before each use (begin_gather), and reduces gradients that are kept as shards
+  // whole are gathered after the update by the planner. Whoever has them kept as shards gathers
+  // them before each use (begin_gather), and reduces gradients that are kept as shards
   // (begin_reduction).
   std::vector<int> shard_atoms;
   ShardedState sharded_state = ShardedState::nothing;  // `nothing` where there are no such atoms

@@ -8,7 +8,6 @@
 
 #include "meshwright/optimizer.h"
 #include "plan/assembly.h"
-#include "plan/matrices.h"
 
 namespace mw {
 namespace {

@@ -8,7 +8,6 @@
 
 #include "meshwright/engine/interrupt.h"
 #include "plan/build.h"
-#include "plan/matrices.h"
 #include "program/lifetimes.h"
 
 namespace mw {

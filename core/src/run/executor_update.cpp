@@ -2,7 +2,6 @@
 // together, in the optimizer's dtype and where its state lies.
 #include "meshwright/engine/host_wait.h"
 #include "meshwright/optimizer.h"
-#include "program/matrices.h"
 #include "program/update_steps.h"
 #include "run/executor.h"
 

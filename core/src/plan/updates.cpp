@@ -1,6 +1,6 @@
-// Finds the weights that Muon updates as whole matrices and writes the instructions that gather,
-// orthogonalise and apply their updates.
-#include "plan/matrices.h"
+// Writes the instructions that update a bucket by its optimizer's ops, and finds the weights that
+// an optimizer may update as whole matrices.
+#include "plan/build.h"
 
 #include <algorithm>
 #include <optional>
@@ -8,7 +8,6 @@
 #include "meshwright/engine/activations.h"
 #include "meshwright/optimizer.h"
 #include "plan/assembly.h"
-#include "plan/build.h"
 
 namespace mw {
 namespace {
