@@ -1,6 +1,6 @@
 // `mw.shards`: tokens of files that a tokeniser has written, as llm.c, nanoGPT and Megatron write
-// them, told apart by their headers. Nothing that a header says is believed before it fits the file,
-// and ids that the model does not know are refused.
+// them, told apart by their headers. Nothing that a header says is believed before it fits the
+// file, and ids that the model does not know are refused.
 #include <fmt/core.h>
 #include <glob.h>
 #include <algorithm>
