@@ -20,8 +20,8 @@ namespace {
 
 const mw::Dim experts("experts"), scores("scores");
 
-// The roles of the axes that lend their ranks, in this order. The ranks of an axis of data or of the
-// sequence have tokens of their own; those of the model's have them in common.
+// The roles of the axes that lend their ranks, in this order. The ranks of an axis of data or of
+// the sequence have tokens of their own; those of the model's have them in common.
 const std::vector<std::string> usual_lenders = {"data", "sequence", "model"};
 
 // Whether it is the start or the wait, as `code` says, of an exchange of rows.

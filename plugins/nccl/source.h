@@ -43,8 +43,8 @@ class Source final : public mw::CommunicatorSource {
   void abort(int rank, const std::string& reason) override;
   void ended(int rank) override;
 
-  // Backends call it, by the thread of a rank. It joins a communicator of NCCL's under a name that is
-  // only this one's, and waits for the other members. Throws Error (run), or Aborted.
+  // Backends call it, by the thread of a rank. It joins a communicator of NCCL's under a name that
+  // is only this one's, and waits for the other members. Throws Error (run), or Aborted.
   GroupPtr join(const std::string& name, int index, int size, int device);
   // Throws Error (run, device.shared) if two members of a group have one GPU, which NCCL refuses;
   // waits until all have said which they have.
