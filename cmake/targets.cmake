@@ -119,6 +119,10 @@ meshwright_add_library(predict LINK common)
 meshwright_add_library(search LINK common predict)
 meshwright_add_library(check LINK common prove)
 meshwright_add_library(record LINK common predict WITH PkgConfig::hdf5 ${MESHWRIGHT_HDF5_HL})
+# Plugins find it in the program (meshwright/run_file.h), which does not call it itself.
+set(measured_times _ZN2mw14measured_timesERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEERKSt6vectorIiSaIiEE)
+target_link_options(meshwright_record INTERFACE
+  "LINKER:-u,${measured_times}" "LINKER:--export-dynamic-symbol=${measured_times}")
 meshwright_add_library(report LINK common predict record)
 meshwright_add_library(frontend LINK common predict search report WITH PkgConfig::lua)
 
