@@ -70,10 +70,12 @@ foreach(name IN LISTS linked_plugins)
   meshwright_together(sources ${sources})
   add_library(meshwright_${name} SHARED ${sources})
   set_target_properties(meshwright_${name} PROPERTIES DEFINE_SYMBOL "")
-  target_include_directories(meshwright_${name} PRIVATE
-    "${PROJECT_SOURCE_DIR}/plugins/${name}" "${PROJECT_SOURCE_DIR}/libs")
-  target_link_libraries(meshwright_${name} PUBLIC Meshwright::sdk "$<LINK_ONLY:meshwright_core>"
-                                           PRIVATE "$<BUILD_INTERFACE:meshwright_warnings>")
+  target_include_directories(meshwright_${name} PRIVATE "${PROJECT_SOURCE_DIR}/plugins/${name}")
+  set(MESHWRIGHT_PLUGIN_LINK "")
+  include("${PROJECT_SOURCE_DIR}/plugins/${name}/plugin.cmake" OPTIONAL)
+  target_link_libraries(meshwright_${name}
+    PUBLIC Meshwright::sdk "$<LINK_ONLY:meshwright_core>"
+    PRIVATE "$<BUILD_INTERFACE:${MESHWRIGHT_PLUGIN_LINK};meshwright_warnings>")
   target_precompile_headers(meshwright_${name} REUSE_FROM meshwright_pch)
   list(APPEND linked_libraries meshwright_${name})
 endforeach()
@@ -117,6 +119,10 @@ meshwright_add_library(predict LINK common)
 meshwright_add_library(search LINK common predict)
 meshwright_add_library(check LINK common prove)
 meshwright_add_library(record LINK common predict WITH PkgConfig::hdf5 ${MESHWRIGHT_HDF5_HL})
+# Plugins find it in the program (meshwright/run_file.h), which does not call it itself.
+set(measured_times _ZN2mw14measured_timesERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEERKSt6vectorIiSaIiEE)
+target_link_options(meshwright_record INTERFACE
+  "LINKER:-u,${measured_times}" "LINKER:--export-dynamic-symbol=${measured_times}")
 meshwright_add_library(report LINK common predict record)
 meshwright_add_library(frontend LINK common predict search report WITH PkgConfig::lua)
 

@@ -207,7 +207,7 @@ void Judge::judge_reports(CompareOutcome& outcome, const Side& a, const Side& b)
     double of_a = 0, of_b = 0;
     for (const auto& [key, d] : tensors) {
       if (key.step != static_cast<std::int64_t>(step) || key.kind != TensorKind::gradient) continue;
-      if (graph_.value(key.output).expert_load || d.errors.empty()) continue;
+      if (graph_.value(key.output).counts || d.errors.empty()) continue;
       of_a += std::pow(d.errors[a.errors] * a.factor, 2);
       of_b += std::pow(d.errors[b.errors] * b.factor, 2);
     }
@@ -236,7 +236,7 @@ CompareOutcome Judge::judge(const Side& a, const Side& b,
   double moved = 0;  // the most that a matrix was, relative; what a bias adds is little
   for (const auto& [key, d] : tensors) {
     if (key.step == 0 && key.kind == TensorKind::gradient && d.both &&
-        !graph_.value(key.output).expert_load)
+        !graph_.value(key.output).counts)
       follow(key, a, b, reference);
   }
   for (const auto& [key, d] : tensors) {

@@ -13,7 +13,7 @@ bool is_straight_through(const Op& op);
 
 // Holds each gradient against differences of forward along a random direction, to 1e-6 of the
 // gradient's norm. Where one does not agree, closer points are tried: one bend of forward between
-// two points is no fault. Not of counts that no loss moves (ExpertLoad).
+// two points is no fault. Not of counts that no loss moves (Value::counts).
 std::vector<Fault> check_adjoint(WholeOp& whole);
 
 // Holds what OpCall promises: a gradient is written into the tensor that is given for it, or added

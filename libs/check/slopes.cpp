@@ -102,7 +102,7 @@ std::vector<std::vector<std::size_t>> grouped(const Program& program) {
   const std::set<int> estimated = before_straight_through(*program.graph);
   for (std::size_t p = 0; p < program.parameters.size(); ++p) {
     const int value = program.parameters[p].value;
-    if (!program.graph->value(value).expert_load && !estimated.contains(value)) places.push_back(p);
+    if (!program.graph->value(value).counts && !estimated.contains(value)) places.push_back(p);
   }
   if (places.empty()) return {};
   std::sort(places.begin(), places.end(), [&](std::size_t a, std::size_t b) {

@@ -28,7 +28,7 @@ std::set<int> before_straight_through(const Graph& graph);
 
 // Of each parameter of the experiment's model, or of some together where there are many, in graph
 // order: on one rank, in float64, the whole batch at once. Left out are counts that no loss moves
-// (ExpertLoad), and what lies before a StraightThrough op. A slope that does not agree was measured
+// (Value::counts), and what lies before a StraightThrough op. A slope that does not agree was measured
 // twice, in other directions: one bend of the loss that lies between two points is no fault. Throws
 // Stopped if `stop` was set, Error (run) if a rank fails.
 std::vector<Slope> slopes(const Experiment& experiment, const std::atomic<bool>* stop);

@@ -75,7 +75,6 @@ class Reader {
     };
     const auto each = [&](PerLayer one) { return PerLayer{one.ends, one.layer / layers}; };
     for (const Bucket& bucket : program_.buckets) {
-      found_.by_chunk = found_.by_chunk || bucket.reduce_per_chunk;
       PerLayer bytes;
       for (const int p : bucket.parameters) {
         const ProgramParameter& parameter = program_.parameters[p];
@@ -88,6 +87,21 @@ class Reader {
       shares_.push_back(each(share(bytes)));
     }
     all_ = each(share(whole));
+    found_.by_chunk = by_chunk();
+  }
+  // Whether gradients are kept as shards and yet no segment reduces them each time that it runs: only
+  // copies for some runs do.
+  bool by_chunk() const {
+    const auto shards = [](const Bucket& b) { return b.sharded_state >= ShardedState::gradients; };
+    const auto reduces = [&](const Instruction& i) {
+      return i.code == Code::start && i.bucket >= 0 && shards(program_.buckets[i.bucket]) &&
+             i.pending == program_.buckets[i.bucket].flat.reduction;
+    };
+    const auto& buckets = program_.buckets;
+    return std::any_of(buckets.begin(), buckets.end(), shards) &&
+           std::none_of(program_.segments.begin(), program_.segments.end(), [&](const Segment& s) {
+             return s.copy_of < 0 && std::any_of(s.code.begin(), s.code.end(), reduces);
+           });
   }
   const PerLayer& share_of(const Instruction& i) const {
     static constexpr PerLayer ends = {1, 0};

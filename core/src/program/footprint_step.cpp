@@ -3,7 +3,6 @@
 
 #include "meshwright/optimizer.h"
 #include "program/footprint_maker.h"
-#include "program/matrices.h"
 #include "program/update_steps.h"
 
 namespace mw {

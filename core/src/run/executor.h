@@ -134,7 +134,7 @@ class Executor : public RankRun {
   void direction(const Instruction& i, Microbatch& m);
   void whole(const Instruction& i, Microbatch& m);
   void apply_matrix(const Instruction& i, const Microbatch& m);
-  void even_out(const Instruction& i);
+  void apply_counts(const Instruction& i);
   // Whether this rank is a contributing rank of the world's sum of a quantity that is whole on the
   // atoms that `whole` takes, and a sum on others.
   template <class Whole>

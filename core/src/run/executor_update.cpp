@@ -2,7 +2,6 @@
 // together, in the optimizer's dtype and where its state lies.
 #include "meshwright/engine/host_wait.h"
 #include "meshwright/optimizer.h"
-#include "program/matrices.h"
 #include "program/update_steps.h"
 #include "run/executor.h"
 
@@ -32,8 +31,8 @@ void Executor::apply(const Instruction& i) {
   // Where a device's memory is the host's, nothing is brought: `to` copies only between two.
   const at::Device home = steps.host ? at::Device(at::kCPU) : device_;
   const Ledger::Scope scope(ledger_, home == device_ ? Category::activations : Category::host);
-  if (bucket.expert_load) {
-    even_out(i);
+  if (bucket.counts) {
+    apply_counts(i);
     return;
   }
   const HostWait waits("an update in host memory");  // nothing waits where it is the device's
@@ -53,14 +52,16 @@ void Executor::apply(const Instruction& i) {
   if (!updated.is_same(own)) own.copy_(updated);
 }
 
-// The bias of a group that got less than the mean goes up, of one that got more goes down.
-void Executor::even_out(const Instruction& i) {
+// Each parameter moves by its own count.
+void Executor::apply_counts(const Instruction& i) {
   for (int p : program_.buckets[i.bucket].parameters) {
-    const ExpertLoad& expert_load = *graph_.value(program_.parameters[p].value).expert_load;
-    const at::Tensor step =
-        storage_.slice(p, storage_[i.inputs[0]]).neg().add_(expert_load.mean).sign_();
-    const at::Tensor sum = storage_.slice(p, storage_[i.outputs[0]]);
-    sum.add_(step.to(sum.scalar_type()), expert_load.rate);
+    const auto& op = graph_.value(program_.parameters[p].value).moved_by;
+    if (!op) continue;
+    UpdateCall call{storage_.slice(p, storage_[i.outputs[0]]),
+                    storage_.slice(p, storage_[i.inputs[0]])};
+    call.lr = outcome_.lr;
+    call.step = updates();
+    op->run(call);
   }
 }
 

@@ -1,6 +1,6 @@
-// Finds the weights that Muon updates as whole matrices and writes the instructions that gather,
-// orthogonalise and apply their updates.
-#include "plan/matrices.h"
+// Writes the instructions that update a bucket by its optimizer's ops, and finds the weights that
+// an optimizer may update as whole matrices.
+#include "plan/build.h"
 
 #include <algorithm>
 #include <optional>
@@ -8,7 +8,6 @@
 #include "meshwright/engine/activations.h"
 #include "meshwright/optimizer.h"
 #include "plan/assembly.h"
-#include "plan/build.h"
 
 namespace mw {
 namespace {
@@ -137,7 +136,7 @@ void add_matrix_updates(Program& program, int bucket, int updated, std::vector<I
 void add_updates(Program& program, int bucket, std::vector<Instruction>& code) {
   const Bucket& b = program.buckets[bucket];
   const FlatSlots flat = b.flat;
-  if (!b.rule && !b.expert_load) return;
+  if (!b.rule && !b.counts) return;
   const int updated = flat.master >= 0 ? flat.master : flat.stored;
   if (b.rule && b.rule->whole != nullptr) {
     add_matrix_updates(program, bucket, updated, code);
