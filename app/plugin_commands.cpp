@@ -178,6 +178,24 @@ Json json_of(const ShippedCommunicator& one) {
 
 }  // namespace
 
+Json json_of(const ClusterFile& one) {
+  Json line = {{"kind", "plugin"},   {"name", one.name},          {"version", nullptr},
+               {"summary", one.doc}, {"file", one.file.string()}, {"status", "ok"}};
+  line["brings"] = Json::array({{{"kind", name_of(Kind::cluster)}, {"name", one.name}}});
+  return line;
+}
+
+Json json_of_broken(const PluginFile& plugin) {
+  Json line = {{"kind", "plugin"},    {"name", plugin.name()},        {"version", nullptr},
+               {"summary", nullptr},  {"file", plugin.file.string()}, {"status", "broken"},
+               {"code", plugin.code}, {"reason", plugin.problem},     {"hint", plugin.hint}};
+  if (plugin.descriptor != nullptr) {
+    line["version"] = plugin.descriptor->version;
+    line["summary"] = plugin.descriptor->summary;
+  }
+  return line;
+}
+
 // All plugins of the path: name, version, summary, file; broken ones with their reasons.
 int list_plugins(const Arguments& arguments, Output& output) {
   PluginRegistry plugins = registry_of(arguments);
@@ -190,25 +208,13 @@ int list_plugins(const Arguments& arguments, Output& output) {
       good.emplace_back(plugin.descriptor, plugin.file.string());
       continue;
     }
-    Json line = {{"kind", "plugin"},    {"name", plugin.name()},        {"version", nullptr},
-                 {"summary", nullptr},  {"file", plugin.file.string()}, {"status", "broken"},
-                 {"code", plugin.code}, {"reason", plugin.problem},     {"hint", plugin.hint}};
-    if (plugin.descriptor != nullptr) {
-      line["version"] = plugin.descriptor->version;
-      line["summary"] = plugin.descriptor->summary;
-    }
+    output.result(json_of_broken(plugin));
     broken += fmt::format("  {}: {}\n", plugin.file.string(), plugin.problem);
     if (!plugin.hint.empty()) broken += fmt::format("    {}\n", plugin.hint);
-    output.result(line);
   }
   for (const auto& [plugin, file] : good) output.result(json_of(*plugin, file));
   const std::vector<ClusterFile> clusters = all_cluster_files(plugins), stacks = all_stack_files();
-  for (const ClusterFile& one : clusters) {
-    Json line = {{"kind", "plugin"},   {"name", one.name},          {"version", nullptr},
-                 {"summary", one.doc}, {"file", one.file.string()}, {"status", "ok"}};
-    line["brings"] = Json::array({{{"kind", name_of(Kind::cluster)}, {"name", one.name}}});
-    output.result(line);
-  }
+  for (const ClusterFile& one : clusters) output.result(json_of(one));
   for (const ClusterFile& one : stacks) {
     output.result({{"kind", "stack"},
                    {"name", one.name},

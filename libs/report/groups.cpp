@@ -216,36 +216,13 @@ std::string headline_of(const ReportRuns& runs, const ReportGroups& found) {
   return text;
 }
 
-}  // namespace
-
-const char* name_of(GroupVerdict verdict) {
-  switch (verdict) {
-    case GroupVerdict::right:
-      return "right";
-    case GroupVerdict::unproven:
-      return "not compared";
-    case GroupVerdict::failed:
-      return "failed";
-    case GroupVerdict::unfinished:
-      return "unfinished";
-    case GroupVerdict::predicted:
-      return "predicted";
-    case GroupVerdict::left_out:
-      return "left out";
-  }
-  return "?";
-}
-
-ReportGroups group_cells(const ReportRuns& runs) {
-  ReportGroups found;
+// Cells with the same values and settings become one group.
+void put_together(ReportGroups& found, const ReportRuns& runs, bool with_keys) {
   std::map<std::string, std::size_t> by_key;
-  const bool with_keys = axes_differ(runs.cells);
   std::map<std::string, std::string> settings;  // of a sweep's cells with the same values
   for (const ReportCell& cell : runs.cells)
     if (!cell.sweep.empty() && !cell.settings.empty())
       settings.emplace(cell.sweep + '\n' + joined_values(cell, true) + '\n', cell.settings);
-  // As a sweep's own table has it.
-  std::string baseline = runs.baseline.empty() ? runs.same_loss_as : runs.baseline;
   for (std::size_t c = 0; c < runs.cells.size(); ++c) {
     const ReportCell& cell = runs.cells[c];
     // Of a sweep the values say what a cell is, also where it has not run.
@@ -270,38 +247,25 @@ ReportGroups group_cells(const ReportRuns& runs) {
     found.groups[at->second].cells.push_back(c);
     found.of_cell.push_back(static_cast<int>(at->second));
   }
-  // Runs by themselves may share a name: then what differs, or the file, tells them apart.
+}
+
+// Runs by themselves may share a name: then what differs, or the file, tells them apart.
+void tell_apart(std::vector<ReportGroup>& groups, const ReportRuns& runs, bool with_keys) {
   std::map<std::string, int> names;
-  for (const ReportGroup& g : found.groups) ++names[g.name];
+  for (const ReportGroup& g : groups) ++names[g.name];
   std::map<std::string, int> longer;
-  for (ReportGroup& g : found.groups) {
+  for (ReportGroup& g : groups) {
     if (names[g.name] == 1) continue;
     const std::string values = joined_values(runs.cells[g.cells.front()], with_keys);
     if (!g.sweep.empty()) g.name = g.sweep + ": " + g.name;
     if (g.sweep.empty() && values != g.name && !values.empty()) g.name += " (" + values + ")";
     ++longer[g.name];
   }
-  for (ReportGroup& g : found.groups)
+  for (ReportGroup& g : groups)
     if (longer[g.name] > 1) g.name += " (" + runs.cells[g.cells.front()].file + ")";
+}
 
-  if (baseline.empty() && !runs.name.empty() && !found.groups.empty())
-    baseline = found.groups.front().name;
-
-  bool measured = false;
-  for (ReportGroup& g : found.groups) {
-    g.verdict = verdict_of(g, runs.cells);
-    take_spreads(g, runs.cells);
-    measured = measured || g.tokens_per_second.n > 0;
-  }
-  found.predicted = !measured;
-  for (ReportGroup& g : found.groups) {
-    if (!baseline.empty()) g.baseline = baseline_of(g, found.groups, baseline, runs.cells);
-    if (g.baseline >= 0) {
-      const ReportGroup& base = found.groups[static_cast<std::size_t>(g.baseline)];
-      const bool both = (g.tokens_per_second.n > 0) == (base.tokens_per_second.n > 0);
-      if (both && base.speed() > 0) g.delta = g.speed() / base.speed() - 1;
-    }
-  }
+void find_fastest(ReportGroups& found) {
   const GroupVerdict counted = found.predicted ? GroupVerdict::predicted : GroupVerdict::right;
   find_edge(found.groups, counted);
   std::map<KindOfWork, std::vector<int>> kinds;
@@ -320,6 +284,54 @@ ReportGroups group_cells(const ReportRuns& runs) {
     found.groups[static_cast<std::size_t>(best)].fastest = true;
     if (kinds.size() == 1) found.fastest = best;
   }
+}
+
+}  // namespace
+
+const char* name_of(GroupVerdict verdict) {
+  switch (verdict) {
+    case GroupVerdict::right:
+      return "right";
+    case GroupVerdict::unproven:
+      return "not compared";
+    case GroupVerdict::failed:
+      return "failed";
+    case GroupVerdict::unfinished:
+      return "unfinished";
+    case GroupVerdict::predicted:
+      return "predicted";
+    case GroupVerdict::left_out:
+      return "left out";
+  }
+  return "?";
+}
+
+ReportGroups group_cells(const ReportRuns& runs) {
+  ReportGroups found;
+  const bool with_keys = axes_differ(runs.cells);
+  put_together(found, runs, with_keys);
+  tell_apart(found.groups, runs, with_keys);
+  // As a sweep's own table has it.
+  std::string baseline = runs.baseline.empty() ? runs.same_loss_as : runs.baseline;
+  if (baseline.empty() && !runs.name.empty() && !found.groups.empty())
+    baseline = found.groups.front().name;
+
+  bool measured = false;
+  for (ReportGroup& g : found.groups) {
+    g.verdict = verdict_of(g, runs.cells);
+    take_spreads(g, runs.cells);
+    measured = measured || g.tokens_per_second.n > 0;
+  }
+  found.predicted = !measured;
+  for (ReportGroup& g : found.groups) {
+    if (!baseline.empty()) g.baseline = baseline_of(g, found.groups, baseline, runs.cells);
+    if (g.baseline >= 0) {
+      const ReportGroup& base = found.groups[static_cast<std::size_t>(g.baseline)];
+      const bool both = (g.tokens_per_second.n > 0) == (base.tokens_per_second.n > 0);
+      if (both && base.speed() > 0) g.delta = g.speed() / base.speed() - 1;
+    }
+  }
+  find_fastest(found);
   found.headline = headline_of(runs, found);
   return found;
 }
