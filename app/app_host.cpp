@@ -11,17 +11,48 @@
 #include "app/joined.h"
 #include "app/model_text.h"
 #include "app/progress.h"
-#include "app/result_fields.h"
 #include "app/verbs.h"
+#include "common/files.h"
+#include "lua/script.h"
 #include "meshwright/engine/built_in.h"
 #include "meshwright/engine/chosen.h"
 #include "meshwright/engine/json_text.h"
 #include "meshwright/engine/text.h"
+#include "meshwright/error.h"
 #include "meshwright/options.h"
 #include "record/run_result.h"
 #include "report/placements.h"
 
 namespace mw {
+
+namespace {
+
+std::map<std::string, std::vector<ResultField>> read_fields() {
+  const std::filesystem::path path = lua_library() / "meshwright/results.json";
+  std::map<std::string, std::vector<ResultField>> all;
+  try {
+    const Json file = read_json(path);
+    for (const auto& [kind, parts] : file.at("results").items()) {
+      for (const Json& part : parts) {
+        for (const Json& field : file.at("parts").at(part.get<std::string>()))
+          all[kind].push_back({field.at(0), field.at(1), field.at(2)});
+      }
+    }
+  } catch (const Json::exception&) {
+    throw Error(Stage::environment, "kit.templates", "", path.string() + " is missing or cut off",
+                "build or install again");
+  }
+  return all;
+}
+
+}  // namespace
+
+const std::vector<ResultField>& result_fields(const std::string& kind) {
+  static const auto all = read_fields();
+  static const std::vector<ResultField> none;
+  const auto found = all.find(kind);
+  return found != all.end() ? found->second : none;
+}
 
 namespace {
 

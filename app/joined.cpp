@@ -120,7 +120,7 @@ std::string other_than(const std::string& name, PluginRegistry& plugins) {
   return near.empty() ? fmt::format("there are {}; others by --plugin-path", join(known)) : near;
 }
 
-// Of a name that somebody gave.
+// Finds the communicator of a name that somebody gave.
 const Registration& communicator_given(const std::string& name, PluginRegistry& plugins) {
   try {
     return plugins.find(Kind::communicator, name);
@@ -131,7 +131,7 @@ const Registration& communicator_given(const std::string& name, PluginRegistry& 
   }
 }
 
-// Of the name that goes with the launcher.
+// Finds the communicator that goes with the launcher.
 const Registration& communicator_of(const Launch& launch, PluginRegistry& plugins) {
   try {
     return plugins.find(Kind::communicator, launch.communicator);

@@ -120,7 +120,7 @@ std::vector<Compared> results_of(const std::vector<RunRow>& rows) {
   field("status");
   field("ranks");
   field("steps");
-  // Of runs of other lengths the last losses say nothing about the runs.
+  // Where runs differ in length, their last losses say nothing about them.
   if (const std::int64_t step = common_step(measured); step >= 0) {
     Compared line{fmt::format("loss at step {}", step), {}};
     for (const Measured& run : measured) {

@@ -53,7 +53,7 @@ struct Sent {
 };
 using SentKey = std::tuple<std::string, std::string, std::string>;  // axis, op, phase
 
-// Of the last step, the rank that sends most of each.
+// What the rank that sends most of each has sent in the last step.
 std::map<SentKey, Sent> sent_of(RunReader& reader) {
   std::map<SentKey, Sent> most;
   const Table steps = reader.table("steps");

@@ -55,8 +55,8 @@ const StepRow& median_of(const std::vector<StepRow>& steps) {
   return **middle;
 }
 
-// Of the steps with every op and transfer the one nearest to the median step; that one if there are
-// none.
+// The step nearest to the median one among those with every op and transfer; the median one if
+// there are none.
 const StepRow& traced_of(const std::vector<StepRow>& steps,
                          const std::vector<std::int64_t>& traced) {
   const StepRow& median = median_of(steps);

@@ -7,12 +7,12 @@
 
 namespace mw {
 
-// Of a cell: each axis and its value, as people read them.
+// Each axis of a cell and its value, as people read them.
 using AxisValues = std::vector<std::pair<std::string, std::string>>;
 
 bool has_value(const AxisValues& values, const std::string& value);
 
-// Of the candidates (null: none) the index of the one that has most values in common with `own`,
+// The index of the candidate (null: none) that has most values in common with `own`,
 // less the axes that `own` has not; the first of equals. -1: there is none.
 int nearest_values(const AxisValues& own, const std::vector<const AxisValues*>& candidates);
 

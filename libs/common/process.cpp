@@ -139,6 +139,12 @@ std::string signal_name(int number) {
   return name == nullptr ? fmt::format("signal {}", number) : fmt::format("SIG{}", name);
 }
 
+std::string host_name() {
+  char name[256] = "";
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
 std::vector<pid_t> children_of(pid_t process) {
   std::vector<pid_t> found;
   std::error_code error;

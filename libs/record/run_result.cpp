@@ -31,7 +31,7 @@ Json memory_of(const Table& table) {
   return memory;
 }
 
-// Of each kind of transfer the rank that sends most, as the result has it.
+// The numbers of the rank that sends most, for each kind of transfer, as the result has them.
 Json communication_of(const Table& table) {
   struct Use {
     std::int64_t bytes = 0, calls = 0;

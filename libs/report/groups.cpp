@@ -110,7 +110,7 @@ bool is_called(const ReportGroup& group, const std::string& name,
          });
 }
 
-// Of the groups of the same work that the baseline names, those of the same sweep first.
+// The nearest group of the same work that the baseline names, those of the same sweep first.
 int baseline_of(const ReportGroup& group, const std::vector<ReportGroup>& groups,
                 const std::string& baseline, const std::vector<ReportCell>& cells) {
   for (const bool same_sweep : {true, false}) {
@@ -225,7 +225,7 @@ void put_together(ReportGroups& found, const ReportRuns& runs, bool with_keys) {
       settings.emplace(cell.sweep + '\n' + joined_values(cell, true) + '\n', cell.settings);
   for (std::size_t c = 0; c < runs.cells.size(); ++c) {
     const ReportCell& cell = runs.cells[c];
-    // Of a sweep the values say what a cell is, also where it has not run.
+    // The values of a sweep say what a cell is, also where it has not run.
     const std::string values = joined_values(cell, with_keys);
     const bool sweep = !cell.sweep.empty();
     const std::string base = cell.sweep + '\n' + joined_values(cell, true) + '\n';

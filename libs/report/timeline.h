@@ -15,8 +15,8 @@ namespace mw {
 Json timeline_json(const std::vector<std::pair<std::string, std::vector<ActionRow>>>& rows,
                    std::size_t most_rows = 32);
 
-// Of a run file: { step, seconds, measured, simulated }, the last two as above or null; null if it
-// has neither. Never throws: a file that cannot be read has no timeline.
+// A run file's timeline: { step, seconds, measured, simulated }, the last two as above or null;
+// null if it has neither. Never throws: a file that cannot be read has no timeline.
 Json timeline_of_run(const std::string& run_file);
 
 }  // namespace mw

@@ -196,7 +196,7 @@ AppliedSetting apply_setting(const Setting& setting, Json& experiment) {
     }
   }
   std::string stays;
-  // Of a value with names beside it, { 64, like = "ffn" }, another value leaves those.
+  // A value may have names beside it, { 64, like = "ffn" }: another value leaves those.
   if (at->is_object() && at->contains(unnamed_key) && !at->at(unnamed_key).is_structured() &&
       !setting.value.is_structured() && !setting.value.is_null()) {
     Json rest = *at;

@@ -40,14 +40,14 @@ struct Checkpointing {
   std::int64_t every = 0;  // steps; 0: at the end alone
   std::int64_t keep = 0;   // of the newest; 0: all
   bool resume = false;     // go on from the newest that is whole
-  std::string from;        // ... of this folder, or this one; empty: of `path`
+  std::string from;        // the newest of this folder, or this one; empty: of `path`
   bool changed = false;    // although the experiment is no longer the same
 };
 
 class HfExport;
 
 struct Experiment {
-  // Of the steps with the largest batch; of all, unless there are `step_plans`.
+  // The plan of the steps with the largest batch; of all, unless there are `step_plans`.
   std::shared_ptr<const Plan> plan;
   std::shared_ptr<const StepPlans> step_plans;  // null: every step has the same plan
   // The microbatch policy looks at each step's number, so that steps may differ: those of this run,
@@ -67,7 +67,7 @@ struct Experiment {
   std::shared_ptr<HfExport> exporter;      // of the weights after the last step; null: none
   std::string name;                        // the script's, or the plan's mix
   std::string hash;                        // script/identity.h
-  Json resolved;                           // ... too: every key, with its default
+  Json resolved;                           // every key of it, with its default
   std::string log;                         // run file; empty: none
   std::string folder;      // run folder, where `log` names one: the run file lies in it
   bool overwrite = false;  // another run's log may be replaced
