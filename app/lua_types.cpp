@@ -300,9 +300,7 @@ std::string lua_types(PluginRegistry& plugins) {
 namespace {
 
 const CommandOf<Arguments> lua_types_command{
-    {.path = "lua-types",
-     .place = 190,
-     .about = "print the type annotations of the Lua module, for editors"},
+    {"lua-types", 190, "print the type annotations of the Lua module, for editors"},
     [](CLI::App& command, Arguments& a) { add_common(command, a, false); },
     [](const Arguments& a, Output& output) {
       PluginRegistry plugins = registry_of(a);

@@ -143,7 +143,7 @@ std::vector<std::string> words_of_script(std::vector<std::string>& words) {
   std::vector<std::string> taken;
   if (own == words.end() ||
       std::none_of(all_commands().begin(), all_commands().end(), [&](const Command* command) {
-        return command->about().scripted && words.front() == command->about().path;
+        return command->about().is(Command::scripted) && words.front() == command->about().path;
       }))
     return taken;
   taken.assign(own + 1, words.end());
@@ -201,7 +201,8 @@ int run_main(int argc, char** argv) {
   try {
     output.emplace(arguments.json, arguments.quiet);
     if (silent) output->mute();
-    if (!command.about().joins && left_to_first(command.about().path, arguments.processes))
+    if (!command.about().is(Command::joins) &&
+        left_to_first(command.about().path, arguments.processes))
       return 0;
     return command.run(*output);
   } catch (const Error& error) {
@@ -219,13 +220,12 @@ int run_main(int argc, char** argv) {
   }
 }
 
-const CommandOf<Arguments> version_command{
-    {.path = "version", .place = 210, .about = "print the version"},
-    [](CLI::App&, Arguments&) {},
-    [](const Arguments&, Output& output) {
-      output.text(version_line());
-      return 0;
-    }};
+const CommandOf<Arguments> version_command{{"version", 210, "print the version"},
+                                           [](CLI::App&, Arguments&) {},
+                                           [](const Arguments&, Output& output) {
+                                             output.text(version_line());
+                                             return 0;
+                                           }};
 
 }  // namespace
 }  // namespace mw

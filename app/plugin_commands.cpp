@@ -385,19 +385,16 @@ int show_plugin_or_model(const ShowPluginArguments& arguments, Output& output) {
 }
 
 const CommandOf<Arguments> plugins_commands =
-    command_group({.path = "plugins",
-                   .place = 90,
-                   .about = "what can be composed: list, show; and one's own: new, test"});
+    command_group({"plugins", 90, "what can be composed: list, show; and one's own: new, test"});
 
 const CommandOf<Arguments> plugins_list_command{
-    {.path = "plugins list",
-     .place = 91,
-     .about = "all that is built in and on the path, by kind; broken plugins with their reasons"},
+    {"plugins list", 91,
+     "all that is built in and on the path, by kind; broken plugins with their reasons"},
     [](CLI::App& command, Arguments& a) { add_common(command, a); },
     list_plugins};
 
 const CommandOf<ShowPluginArguments> plugins_show_command{
-    {.path = "plugins show", .place = 92, .about = "options with types, ranges and defaults"},
+    {"plugins show", 92, "options with types, ranges and defaults"},
     [](CLI::App& command, ShowPluginArguments& a) {
       CLI::Option* named = command.add_option(
           "NAME", a.plugin, "a plugin, the path of its file, or what is built in: llama, adamw");

@@ -305,9 +305,7 @@ int compare_runs(const RunsArguments& arguments, Output& output) {
 }
 
 const CommandOf<RunsArguments> runs_compare_command{
-    {.path = "runs compare",
-     .place = 153,
-     .about = "in what experiments differ, and their results beside each other"},
+    {"runs compare", 153, "in what experiments differ, and their results beside each other"},
     [](CLI::App& command, RunsArguments& a) {
       command.footer("runs/one.h5 runs/other.h5");
       add_run_files(command, a)->required();

@@ -187,9 +187,7 @@ int show_run(const RunsArguments& arguments, Output& output) {
 }
 
 const CommandOf<RunsArguments> runs_show_command{
-    {.path = "runs show",
-     .place = 152,
-     .about = "one run: its experiment, machine, plan, result, memory, bytes and events"},
+    {"runs show", 152, "one run: its experiment, machine, plan, result, memory, bytes and events"},
     [](CLI::App& command, RunsArguments& a) {
       command.footer("runs/quickstart.h5");
       add_run_files(command, a)->required()->expected(1);

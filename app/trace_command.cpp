@@ -213,9 +213,7 @@ int show_trace(const TraceArguments& arguments, Output& output) {
 }
 
 const CommandOf<TraceArguments> trace_command{
-    {.path = "trace",
-     .place = 130,
-     .about = "a run file's step as a Chrome trace or a drawing, measured beside predicted"},
+    {"trace", 130, "a run file's step as a Chrome trace or a drawing, measured beside predicted"},
     [](CLI::App& command, TraceArguments& a) {
       command.add_option("FILE", a.run, "a run file: what a script's log names")->required();
       command.add_option("-o,--output", a.trace, "write a Chrome trace (Perfetto opens it)")

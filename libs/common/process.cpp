@@ -115,7 +115,10 @@ pid_t start_process(const ProcessStart& start) {
     if (file >= 0) ::close(file);
   }
   int reason = 0;
-  if (process > 0 && ::read(failed[0], &reason, sizeof reason) == sizeof reason) {
+  ssize_t got = 0;
+  while (process > 0 && (got = ::read(failed[0], &reason, sizeof reason)) < 0 && errno == EINTR) {
+  }
+  if (got == sizeof reason) {
     ::waitpid(process, nullptr, 0);
     why = reason;
   }
