@@ -17,6 +17,7 @@
 #include "meshwright/engine/plan_checks.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/engine/version.h"
+#include "record/run_reader.h"
 #include "script/read_experiment.h"
 
 namespace mw {
@@ -179,6 +180,7 @@ std::optional<int> parse(CLI::App& app, const std::vector<std::string>& words) {
 
 int run_main(int argc, char** argv) {
   prove_plans();
+  provide_measured_times();
   CLI::App app{
       "Meshwright composes the parallelism forms of transformer training from a Lua script.",
       "meshwright"};

@@ -10,9 +10,9 @@
 #include "record/warm_up.h"
 
 namespace mw {
+namespace {
 
-std::vector<WorkTimes> measured_times(const std::string& run_file,
-                                      const std::vector<int>& stage_of) {
+std::vector<WorkTimes> times_in(const std::string& run_file, const std::vector<int>& stage_of) {
   RunReader file(run_file);
   std::map<std::pair<int, int>, int> vstage;  // of stage and chunk
   std::map<int, int> chunks;
@@ -50,6 +50,12 @@ std::vector<WorkTimes> measured_times(const std::string& run_file,
     times.push_back(t);
   }
   return times;
+}
+
+}  // namespace
+
+void provide_measured_times() {
+  read_measured_times_by(times_in);
 }
 
 }  // namespace mw

@@ -67,4 +67,7 @@ class RunReader {
   Hdf5File file_;
 };
 
+// From now on plugins get the times of works that they ask of run files (meshwright/run_file.h).
+void provide_measured_times();
+
 }  // namespace mw
