@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <algorithm>
+#include <array>
 #include <chrono>
 
 #include <exception>
@@ -10,7 +11,6 @@
 #include <utility>
 
 #include "app/command.h"
-#include "app/communicators.h"
 #include "meshwright/carrier.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/json_text.h"
@@ -20,6 +20,18 @@
 #include "transport/launched.h"
 
 namespace mw {
+
+std::span<const ShippedCommunicator> shipped_communicators() {
+  static constexpr std::array all{
+      ShippedCommunicator{by_itself, "ranks are threads of one process; several each run by itself",
+                          nullptr},
+      ShippedCommunicator{"mpi", "ranks in several processes, that mpirun or srun started",
+                          "install OpenMPI, then ./meshwright build"},
+      ShippedCommunicator{"nccl",
+                          "ranks on GPUs, in processes that torchrun, srun or mpirun started",
+                          "./meshwright build --preset cuda"}};
+  return all;
+}
 
 namespace {
 

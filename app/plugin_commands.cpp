@@ -10,7 +10,7 @@
 #include <string>
 
 #include "app/command.h"
-#include "app/communicators.h"
+#include "app/joined.h"
 #include "app/model_text.h"
 #include "app/option_text.h"
 #include "app/script_command.h"
