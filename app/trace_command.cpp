@@ -12,9 +12,9 @@
 #include "app/runs_rows.h"
 #include "app/trace_process.h"
 #include "common/files.h"
+#include "common/statistics.h"
 #include "meshwright/engine/text.h"
 #include "record/run_reader.h"
-#include "record/warm_up.h"
 
 namespace mw {
 namespace {

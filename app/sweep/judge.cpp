@@ -7,7 +7,7 @@
 #include <cmath>
 #include <map>
 
-#include "common/nearest_values.h"
+#include "common/statistics.h"
 #include "meshwright/engine/text.h"
 
 namespace mw {

@@ -1,13 +1,12 @@
 // Puts a run's result together again from what its file holds.
 #include "record/run_result.h"
+#include "common/statistics.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
 #include <tuple>
-
-#include "record/warm_up.h"
 
 namespace mw {
 namespace {

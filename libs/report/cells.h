@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/nearest_values.h"
+#include "common/statistics.h"
 #include "record/run_facts.h"
 
 namespace mw {

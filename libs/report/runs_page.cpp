@@ -17,7 +17,6 @@
 #include "meshwright/error.h"
 #include "meshwright/options.h"
 #include "report/cells.h"
-#include "report/curves.h"
 #include "report/groups.h"
 #include "report/page.h"
 #include "report/timeline.h"

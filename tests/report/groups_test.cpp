@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "report/curves.h"
+#include "report/timeline.h"
 #include "report/groups.h"
 #include "report/page.h"
 
