@@ -128,9 +128,7 @@ int doctor(const Arguments& arguments, Output& output) {
 }
 
 const CommandOf<Arguments> doctor_command{
-    {.path = "doctor",
-     .place = 180,
-     .about = "what this machine and installation have, and what they lack"},
+    {"doctor", 180, "what this machine and installation have, and what they lack"},
     [](CLI::App& command, Arguments& a) { add_common(command, a); },
     doctor};
 

@@ -32,7 +32,7 @@ using Reports = std::vector<StepReport>;
 constexpr double slack = 0.02;  // of a peak: an allocator's rounding within kernels
 constexpr std::array<Category, 3> lasting = {Category::parameters, Category::gradients,
                                              Category::optimizer};
-// Of a model with ops that estimate their gradients: what was not compared.
+// Says what was not compared of a model with ops that estimate their gradients.
 std::string left_out(const Graph& graph) {
   const std::set<int> before = before_straight_through(graph);
   std::int64_t parameters = 0;

@@ -10,12 +10,12 @@
 #include <ctime>
 
 #include "common/process.h"
+#include "common/statistics.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/rank_calls.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/engine/traffic.h"
 #include "predict/imbalance.h"
-#include "record/warm_up.h"
 #include "script/identity.h"
 
 namespace mw {

@@ -350,7 +350,7 @@ class Reader {
     found.throw_if_any();
   }
 
-  // Of all that the plan may depend on: each key but those that are known to have no part in it.
+  // A text of all that the plan may depend on: each key but those that have no part in it.
   // Empty: plans are not kept, or a function of the script has a part.
   std::string plan_key() const {
     if (context_.memo == nullptr || model_key_.empty()) return "";
