@@ -139,7 +139,12 @@ void SearchProbes::refused(const std::vector<Problem>& problems) {
 std::shared_ptr<const Plan> SearchProbes::plan(const Asked& asked) {
   if (asked.inner != kept_of_) kept_.clear();
   kept_of_ = asked.inner;
-  if (const auto known = kept_.find(asked); known != kept_.end()) return known->second;
+  const auto [known, missing] = kept_.try_emplace(asked);
+  if (missing) known->second = made(asked);
+  return known->second;
+}
+
+std::shared_ptr<const Plan> SearchProbes::made(const Asked& asked) {
   PlanRequest probe = request_.base.plan->request;
   probe.model = model_with(asked.layers);
   const DataSide* side = asked.data >= 0 ? &space_.data.at(asked.data) : nullptr;
@@ -150,16 +155,15 @@ std::shared_ptr<const Plan> SearchProbes::plan(const Asked& asked) {
         choices_);
   } catch (const Error& error) {  // these ways are none of its
     refused(error.problems());
-    return kept_[asked] = nullptr;
+    return nullptr;
   }
   // Two microbatches: gradients are added up, and the last one differs.
   probe.batch = 2 * asked.microbatch * asked.ways;
   probe.microbatch = asked.microbatch;
   probe.recompute = recompute_of(asked.policy).policy;
   probe.offload = offload_of(asked.policy).policy;
-  auto made = make(probe);
-  if (made && made->stages() != 1) made = nullptr;
-  return kept_[asked] = made;
+  auto plan = make(probe);
+  return plan && plan->stages() == 1 ? plan : nullptr;
 }
 
 SearchProbes::Asked SearchProbes::plain(int inner) const {
@@ -186,18 +190,23 @@ Both<Measured> SearchProbes::both(Asked asked, const Measure& measure) {
   return found;
 }
 
-const std::optional<StepProbe>& SearchProbes::step(int inner, int data, Copies copies) {
-  const auto [known, missing] = steps_.try_emplace({inner, data, copies});
+const std::optional<StepProbe>& SearchProbes::step(int inner) {
+  const auto [known, missing] = steps_.try_emplace(inner);
   if (!missing) return known->second;
   Asked asked = plain(inner);
   asked.layers = layers_[1];
-  if (data >= 0) {
-    asked.data = data;
-    asked.ways *= copies == Copies::one ? 1 : copies == Copies::two ? 2 : 4;
-    asked.groups = copies == Copies::groups ? 2 : 1;
-  }
-  if (const auto made = plan(asked)) known->second = measure_step(*made);
+  if (const auto found = plan(asked)) known->second = measure_step(*found);
   return known->second;
+}
+
+std::optional<StepProbe> SearchProbes::step(int inner, int data, DataWays split) {
+  Asked asked = plain(inner);
+  asked.layers = layers_[1];
+  asked.data = data;
+  asked.ways = split.ways;
+  asked.groups = split.groups;
+  const auto found = made(asked);  // it serves once, so it is not kept
+  return found ? std::optional(measure_step(*found)) : std::nullopt;
 }
 
 const Both<MicrobatchProbe>& SearchProbes::microbatch(int inner, int policy,

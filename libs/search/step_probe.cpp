@@ -1,5 +1,4 @@
-// Reads off a plan of few layers what its buckets cost: what lasts, the update, and what is sent,
-// each by the ranks over which it is in parts.
+// Reads off a plan of few layers what its buckets cost: what lasts, the update, and what is sent.
 #include <algorithm>
 #include <string_view>
 
@@ -11,21 +10,6 @@
 namespace mw {
 namespace {
 
-std::uint32_t bits_of(const std::vector<int>& atoms) {
-  std::uint32_t bits = 0;
-  for (const int atom : atoms) bits |= 1u << atom;
-  return bits;
-}
-
-// The atoms over which a flat slot is in parts.
-std::uint32_t parts_of(const Slot& slot) {
-  std::uint32_t bits = 0;
-  for (std::size_t a = 0; a < slot.layout.size(); ++a) {
-    if (slot.layout[a].is_shard()) bits |= 1u << a;
-  }
-  return bits;
-}
-
 bool ends_step(SegmentKind kind) {
   return kind == SegmentKind::finish || kind == SegmentKind::gather;
 }
@@ -35,9 +19,7 @@ class Reader {
   Reader(const Plan& plan, const ClusterMachine& machine)
       : program_(plan.programs.front()),
         rank_(program_, plan.mesh.coordinates(0), 0, machine.scratch()),
-        device_(machine.of_rank(rank_, plan.ranks(), 1)),
-        gathers_hidden_(machine.stack().update_gathers_hidden) {
-    for (const Atom& atom : plan.mesh.atoms()) found_.ways.push_back(atom.ways);
+        device_(machine.of_rank(rank_, plan.ranks(), 1)) {
     found_.layers = program_.graph->layers;
     share_buckets();
   }
@@ -56,7 +38,9 @@ class Reader {
       }
     }
     lasting();
-    return std::move(found_);
+    for (std::size_t link = 0; link < beside_.size(); ++link)
+      found_.slows[link] = beside_[link] > 0 ? slowed_[link] / beside_[link] : 0;
+    return found_;
   }
 
  private:
@@ -98,15 +82,12 @@ class Reader {
     for (std::size_t k = 0; k < program_.slots.size(); ++k) {
       const Slot& slot = program_.slots[k];
       if (!slot.persistent || slot.transient || slot.alias_of >= 0 || slot.bucket < 0) continue;
-      InParts& bytes = slot.memory == Memory::host ? found_.host : found_.lasting;
-      bytes[parts_of(slot)] +=
+      (slot.memory == Memory::host ? found_.host : found_.lasting) +=
           shares_[slot.bucket] * static_cast<double>(rank_.bytes(static_cast<int>(k)));
     }
     for (std::size_t b = 0; b < program_.buckets.size(); ++b) {
       const int slot = program_.buckets[b].flat.arriving;
-      if (slot < 0) continue;
-      found_.arriving[parts_of(program_.slots[slot])] +=
-          shares_[b] * static_cast<double>(rank_.bytes(slot));
+      if (slot >= 0) found_.arriving += shares_[b] * static_cast<double>(rank_.bytes(slot));
     }
     const MemoryTimeline line = memory_timeline(rank_);
     double before = 0;
@@ -158,70 +139,54 @@ class Reader {
   }
 
   void of_end(const Instruction& i) {
-    Footprint made = footprint(rank_, i, Asks::work);
+    const Footprint made = footprint(rank_, i, Asks::work);
     const double seconds = device_->work(rank_, i, made).seconds;
     copy(i, made, found_.copies_end);
     if (i.bucket >= 0) {
-      found_.update[bits_of(program_.buckets[i.bucket].shard_atoms)] += share_of(i) * seconds;
+      found_.update += share_of(i) * seconds;
     } else {
       // What all buckets have a part in; the rest is there whatever they hold.
-      std::uint32_t parts = 0;
-      for (const Bucket& bucket : program_.buckets) parts |= bits_of(bucket.shard_atoms);
-      const Footprint nothing;
       const double fixed =
-          i.code == Code::totals ? device_->work(rank_, i, nothing).seconds : seconds;
-      found_.update[0] += PerLayer{fixed, 0};
-      found_.update[parts] += all_ * (seconds - fixed);
+          i.code == Code::totals ? device_->work(rank_, i, Footprint()).seconds : seconds;
+      found_.update += PerLayer{fixed, 0};
+      found_.update += all_ * (seconds - fixed);
     }
-    carry(i, made, found_.end_moves, true, false);
+    for (const Transfer& transfer : made.transfers) {
+      const TransferCost cost = device_->transfer(rank_, i, transfer);
+      found_.end_moves[cost.link] += share_of(i) * cost.seconds;
+    }
   }
 
   void of_microbatch(const Instruction& i, bool forward, bool last) {
     const Footprint made = footprint(rank_, i, Asks::work);
-    InParts& work = forward ? found_.forward : last ? found_.last : found_.backward;
-    work[bits_of(program_.buckets[i.bucket].shard_atoms)] +=
-        share_of(i) * device_->work(rank_, i, made).seconds;
+    (forward ? found_.forward
+     : last  ? found_.last
+             : found_.backward) += share_of(i) * device_->work(rank_, i, made).seconds;
     if (!last) copy(i, made, forward ? found_.copies_forward : found_.copies_backward);
-    carry(i, made,
-          forward ? found_.forward_moves
-          : last  ? found_.last_moves
-                  : found_.backward_moves,
-          false, !forward);
-  }
-
-  void copy(const Instruction& i, const Footprint& made, InParts& copies) {
-    if (i.bucket < 0 || made.host_copy.bytes <= 0) return;
-    copies[bits_of(program_.buckets[i.bucket].shard_atoms)] +=
-        share_of(i) * device_->host_copy(static_cast<double>(made.host_copy.bytes));
-  }
-
-  void carry(const Instruction& i, const Footprint& made, CarriedCounts& moves, bool end,
-             bool backward) {
     for (const Transfer& transfer : made.transfers) {
-      if (transfer.ways < 2) continue;
-      Carried carried{transfer.op, static_cast<double>(transfer.payload),
-                      bits_of(transfer.set.atoms)};
-      // A shard that goes to other copies of it; what goes among those that have the shards is
-      // whole on one side.
-      if (i.bucket >= 0 && !i.inputs.empty()) {
-        const std::uint32_t parts = parts_of(program_.slots[i.inputs[0]]);
-        if ((parts & carried.ranks) == 0) carried.parts = parts;
-      }
-      const bool parameters = std::string_view(transfer.phase) == "parameters";
-      carried.gather = parameters;
-      carried.backward_gather = backward && parameters;
-      carried.hidden = i.bucket >= 0 && end && parameters && gathers_hidden_ &&
-                       program_.buckets[i.bucket].sharded_state != ShardedState::parameters;
-      moves[carried] += share_of(i);
+      const TransferCost cost = device_->transfer(rank_, i, transfer);
+      const PerLayer seconds = share_of(i) * cost.seconds;
+      PerLink& moves = forward                                            ? found_.gather_forward
+                       : last                                             ? found_.last_moves
+                       : std::string_view(transfer.phase) == "parameters" ? found_.gather_backward
+                                                                          : found_.scatter;
+      moves[cost.link] += seconds;
+      beside_[cost.link] += seconds.layer;
+      slowed_[cost.link] += cost.slows * seconds.layer;
     }
+  }
+
+  void copy(const Instruction& i, const Footprint& made, PerLayer& copies) {
+    if (i.bucket < 0 || made.host_copy.bytes <= 0) return;
+    copies += share_of(i) * device_->host_copy(static_cast<double>(made.host_copy.bytes));
   }
 
   const Program& program_;
   const RankView rank_;
   const std::unique_ptr<RankMachine> device_;
-  const bool gathers_hidden_;
   std::vector<PerLayer> shares_;  // of each bucket: what of it is of the ends, and of each layer
   PerLayer all_;                  // ... of all buckets together
+  ByLink beside_{}, slowed_{};    // seconds of transfers of layers, and what compute loses of them
   StepProbe found_;
 };
 

@@ -33,9 +33,6 @@ struct WorkTerms {
   PerLayer host, host_waiting;  // ... of these in host memory
 };
 
-// Seconds of transfers on each link.
-using PerLink = std::array<PerLayer, 2>;
-
 // Of an inner side and a data side of so many ways.
 struct DataTerms {
   PerLayer lasting;                      // bytes of parameters, gradients and optimizer state

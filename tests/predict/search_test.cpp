@@ -112,7 +112,7 @@ TEST_CASE("The closed form waits for copies of activations that nothing hides") 
   all.kind = OffloadPolicy::Kind::full;
   all.prefetch = GENERATE(0, 1);
   asked.request.offload = {{"full", all}};
-  asked.request.sampled = 60;
+  asked.request.sampled = 240;
   const SearchOutcome found = search(asked.request);
   double waited = 0;
   for (const FoundPlan& one : found.sample) waited += one.predicted.shares.host_copies;
