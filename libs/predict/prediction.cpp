@@ -14,7 +14,6 @@
 #include "predict/node_memory.h"
 #include "predict/pipeline.h"
 #include "predict/recompute_gain.h"
-#include "predict/total_memory.h"
 
 namespace mw {
 namespace {
