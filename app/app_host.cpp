@@ -5,21 +5,113 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
-#include "app/agreement.h"
-#include "app/commands.h"
-#include "app/compare.h"
+#include "app/command.h"
+#include "app/joined.h"
 #include "app/model_text.h"
+#include "app/progress.h"
 #include "app/result_fields.h"
-#include "app/search.h"
 #include "app/verbs.h"
 #include "meshwright/engine/built_in.h"
 #include "meshwright/engine/chosen.h"
 #include "meshwright/engine/json_text.h"
 #include "meshwright/engine/text.h"
+#include "meshwright/options.h"
+#include "record/run_result.h"
 #include "report/placements.h"
 
 namespace mw {
+
+namespace {
+
+constexpr std::size_t most_keys = 3;
+
+// The keys of an experiment by their dotted names. Its plan is not among them: a line has the mix.
+std::map<std::string, Json> keys_of(const Json& row) {
+  std::map<std::string, Json> keys;
+  for (const auto& [key, value] : leaves(row.value("experiment", Json::object()))) {
+    const bool told = key == "name" || key == "log" || key == "overwrite" ||
+                      key.starts_with("plan[") || key.starts_with("plan.");
+    if (!told) keys[key] = value;
+  }
+  return keys;
+}
+
+// "batch = 32, model.layers = 4": where the experiment is not that of the first row.
+std::string keys_apart(const Json& row, const Json& first) {
+  const std::map<std::string, Json> own = keys_of(row), before = keys_of(first);
+  std::vector<std::string> texts;
+  for (const auto& [key, value] : own) {
+    const auto same = before.find(key);
+    if (same == before.end() || same->second != value)
+      texts.push_back(fmt::format("{} = {}", key, describe(value)));
+  }
+  for (const auto& [key, value] : before)
+    if (own.count(key) == 0) texts.push_back(fmt::format("{} = nil", key));
+  if (texts.size() > most_keys) {
+    const std::size_t more = texts.size() - most_keys;
+    texts.resize(most_keys);
+    texts.push_back(fmt::format("{} more", more));
+  }
+  return join(texts);
+}
+
+std::string predicted_step(const Json& row) {
+  if (!row.contains("step_seconds")) return "";
+  const double seconds = row["step_seconds"].get<double>();
+  return seconds < 1 ? fmt::format("{:.3g} ms", 1e3 * seconds) : fmt::format("{:.4g} s", seconds);
+}
+
+}  // namespace
+
+Json AppHost::row_of(const Json& result) const {
+  if (options_.full) return nullptr;
+  if (result.value("kind", "") != "plan" || !result.contains("peak_bytes") ||
+      result.contains("program") || result.contains("placements"))
+    return nullptr;
+  Json row = Json::object();
+  for (const char* key : {"plan_hash", "plan", "name", "step_seconds", "tokens_per_second",
+                          "peak_bytes", "fits", "priced_for", "experiment"})
+    if (result.contains(key) && !result[key].is_null()) row[key] = result[key];
+  return row;
+}
+
+// A table with a line for each row but the first, which is shown whole, and a line that says how
+// all of them are.
+std::string AppHost::list_of(const std::vector<Json>& rows) const {
+  const Json& first = rows.front();
+  const auto differs = [&](const char* key) {
+    return std::any_of(rows.begin(), rows.end(), [&](const Json& row) {
+      return row.value(key, Json()) != first.value(key, Json());
+    });
+  };
+  const bool machines = differs("priced_for");
+  std::vector<std::string> header = {"plan", "mix", "other than the first", "step", "tokens/s",
+                                     "peak", ""};
+  if (machines) header.emplace_back("on");
+  TextTable table(header, {3, 4, 5});
+  for (std::size_t i = 1; i < rows.size(); ++i) {
+    const Json& row = rows[i];
+    const std::string mix = row.value("plan", ""), name = row.value("name", mix);
+    std::vector<std::string> cells = {row.value("plan_hash", ""),
+                                      name == mix ? mix : fmt::format("{}: {}", name, mix),
+                                      keys_apart(row, first),
+                                      predicted_step(row),
+                                      row.contains("tokens_per_second")
+                                          ? format_count(row["tokens_per_second"].get<double>())
+                                          : "",
+                                      format_bytes(row["peak_bytes"].get<double>()),
+                                      row.value("fits", true) ? "" : "does not fit"};
+    if (machines) cells.push_back(row.value("priced_for", ""));
+    table.add(std::move(cells));
+  }
+  return fmt::format(
+      "\n{} more, a line each; print(plan) in the script shows one whole, and meshwright plan "
+      "SCRIPT --full all of them\n\n{}",
+      plural(static_cast<std::int64_t>(rows.size()) - 1, "plan"), table.text("  "));
+}
+
 namespace {
 
 // Every problem of all of them at once; keys of two begin with "a." and "b.", and the second's
@@ -111,7 +203,7 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
   const bool runs = verb != "plan" && verb != "prove" && verb != "search";
   context.for_cluster = !runs;
   // `compare` looks for faults, `prove` tells of them itself, and `search` has no plan yet.
-  const bool proves = verb == "prove" || (proves_plans_ && verb == "plan");
+  const bool proves = verb == "prove" || (options_.proves_plans && verb == "plan");
   context.unchecked = verb == "compare" || proves || verb == "search";
   if (verb == "search") return search(experiments.front(), context);
   std::vector<Json> tables = experiments;
@@ -121,7 +213,7 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
       table["resume"] = true;
   }
   std::vector<Experiment> read = read_all(tables, context);
-  for (Experiment& each : read) each.force = each.force || force_;
+  for (Experiment& each : read) each.force = each.force || options_.force;
   if (processes_ != nullptr) agree_on(*processes_, verb, read);
   Json result;
   if (verb == "compare") {
@@ -142,13 +234,13 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
   if ((status == "failed" || !right) && exit_code_ == 0) exit_code_ = 1;
   if (status == "interrupted") exit_code_ = 130;
   output_.result(result);
-  if (must_fit_ && verb == "plan") look_whether_it_fits(result);
+  if (options_.must_fit && verb == "plan") look_whether_it_fits(result);
   return result;
 }
 
 // Under `prove` a script goes on with what it planned, and shows the proof instead.
 Json AppHost::proved_beside(const Experiment& experiment, Json plan) {
-  const Json proof = run_prove(experiment, strict_);
+  const Json proof = run_prove(experiment, options_.strict);
   called_.insert("prove");
   if (proof["verdict"] == "refused" && exit_code_ == 0) exit_code_ = exit_code_of(Stage::plan);
   output_.result(proof);
@@ -190,24 +282,24 @@ Json AppHost::done(const std::string& verb, const Experiment& experiment) {
                   "logits: this is the second mw.train, and -o names one file",
                   "give a script with one mw.train, or choose one by --set");
     }
-    return run_logits(experiment, logits_);
+    return run_logits(experiment, options_.logits);
   }
-  if (verb == "prove") return run_prove(experiment, strict_);
+  if (verb == "prove") return run_prove(experiment, options_.strict);
   if (verb != "plan") return run_verify(experiment, output_);
   Json result;
-  if (models_) {
+  if (options_.models) {
     const std::string name = experiment.plan->request.model->name();
     result = model_json(*experiment.plan->graph, name);
     result["text"] = model_text(*experiment.plan->graph, name);
     return result;
   }
-  result = run_plan_verb(experiment,
-                         {keep_pages_ ? &pages_ : nullptr, keep_traces_ ? &traces_ : nullptr});
-  if (placements_) {
+  result = run_plan_verb(
+      experiment, {options_.pages ? &pages_ : nullptr, options_.traces ? &traces_ : nullptr});
+  if (options_.placements) {
     result["placements"] = placements_json(*experiment.plan);
     result["text"] = result["text"].get<std::string>() + "\n" + placements_text(*experiment.plan);
   }
-  if (programs_) {
+  if (options_.programs) {
     std::string program;
     for (const Program& stage : experiment.plan->programs) {
       program += (program.empty() ? "" : "\n") + stage.print();

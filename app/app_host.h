@@ -9,9 +9,8 @@
 
 #include "app/chrome_trace.h"
 #include "app/output.h"
-#include "app/plan_lines.h"
-#include "app/restarts.h"
 #include "app/sweep/sweep.h"
+#include "launch/restarts.h"
 #include "lua/host.h"
 #include "lua/script.h"
 #include "meshwright/engine/processes.h"
@@ -25,9 +24,25 @@ std::vector<Constructor> all_constructors();
 inline constexpr const char* what_to_do_with_caught =
     "print what pcall returned beside false, or call it without pcall";
 
+// How verbs are done, and what is shown of their results, as the command line has it.
+struct HostOptions {
+  bool programs = false;      // `plan` lists each program too
+  bool placements = false;    // `plan` lists too which rank holds what of each parameter
+  bool full = false;          // each plan of a script that makes many is shown whole
+  bool must_fit = false;      // a plan that does not fit, or may not, ends as one that is refused
+  bool proves_plans = false;  // what is planned is proved too
+  bool strict = false;        // `prove` supposes collectives that block until all have come
+  bool models = false;        // `plan` shows the experiment's model and nothing else
+  bool pages = false;         // what a page shows of each plan is kept (AppHost::pages)
+  bool traces = false;        // each plan's step is kept, for viewers of traces
+  bool force = false;         // runs start although they are predicted not to fit this machine
+  std::string logits;         // where the verb "logits" writes
+};
+
 class AppHost : public Host {
  public:
-  AppHost(Output& output, PluginRegistry& plugins) : output_(output), plugins_(plugins) {}
+  AppHost(Output& output, PluginRegistry& plugins, HostOptions options = {})
+      : output_(output), plugins_(plugins), options_(std::move(options)) {}
   // Its text goes into run files, its folder is where data is looked for.
   void set_script(const ScriptText& script);
 
@@ -44,8 +59,8 @@ class AppHost : public Host {
                  const CallFunction& function) override;
   std::string report_sweep(const Json& table, const std::string& file,
                            const Json& options) override;
-  Json row_of(const Json& result) const override { return full_ ? Json() : plan_row(result); }
-  std::string list_of(const std::vector<Json>& rows) const override { return plan_lines(rows); }
+  Json row_of(const Json& result) const override;
+  std::string list_of(const std::vector<Json>& rows) const override;
   void show(const std::string& text) override;
   void tries(const std::string& verb) override { tried_.push_back(verb); }
   void did(const std::string& function) override { called_.insert(function); }
@@ -66,34 +81,9 @@ class AppHost : public Host {
   // Those that run this script together; null: this one alone.
   void set_processes(Processes* processes) { processes_ = processes; }
 
-  // `plan` lists each program too.
-  void show_programs() { programs_ = true; }
-  // ... and which rank holds what of each parameter.
-  void show_placements() { placements_ = true; }
-  // Each plan of a script that makes many is shown whole.
-  void show_plans_whole() { full_ = true; }
-  // Plans that do not fit, or of which nobody knows whether they do, end the command as those that
-  // are refused.
-  void must_fit() { must_fit_ = true; }
-  // What is planned is proved too.
-  void prove_plans() { proves_plans_ = true; }
-  // `prove` supposes collectives that block until all have come.
-  void strict() { strict_ = true; }
-  // ... and what its page shows is kept (pages()).
-  void keep_pages() { keep_pages_ = true; }
-  // Of each plan, in their order.
+  // What is kept of plans where the options say so, in the plans' order.
   const std::vector<Json>& pages() const { return pages_; }
-  // ... and its step, for viewers of traces.
-  void keep_traces() { keep_traces_ = true; }
   const std::vector<TraceProcess>& traces() const { return traces_; }
-  // `plan` shows the experiment's model and nothing else.
-  void show_models() { models_ = true; }
-
-  // Where the verb "logits" writes.
-  void write_logits(std::string file) { logits_ = std::move(file); }
-
-  // Runs start although they are predicted not to fit this machine's memory.
-  void force() { force_ = true; }
 
   // 0, or the exit code of the gravest result so far: 1 after a verdict that is not "equal" and a
   // run that failed, 3 after a proof that refuses, 130 after a run or verification that was
@@ -124,6 +114,7 @@ class AppHost : public Host {
 
   Output& output_;
   PluginRegistry& plugins_;
+  const HostOptions options_;
   std::filesystem::path folder_;
   std::string script_, script_name_;
   Sweeping sweeping_;
@@ -132,12 +123,8 @@ class AppHost : public Host {
   Processes* processes_ = nullptr;
   std::set<std::string> sweeps_;   // names
   std::set<std::string> not_run_;  // ... of those that were only listed or printed
-  bool keep_pages_ = false, keep_traces_ = false;
   std::vector<Json> pages_;
   std::vector<TraceProcess> traces_;
-  bool programs_ = false, placements_ = false, models_ = false, force_ = false, must_fit_ = false,
-       full_ = false, strict_ = false, proves_plans_ = false;
-  std::string logits_;
   int compared_ = 0;                   // experiments of `meshwright compare` so far
   std::optional<Experiment> waiting_;  // the first of them
   std::set<std::string> called_;       // verbs, and functions that make something

@@ -12,7 +12,7 @@
 #include <fstream>
 
 #include "app/calibrate.h"
-#include "app/command_line.h"
+#include "app/command.h"
 #include "meshwright/engine/clock.h"
 #include "meshwright/engine/cpu.h"
 #include "meshwright/engine/interrupt.h"
@@ -192,7 +192,14 @@ class Calibrator {
   ReadContext context_;
 };
 
-int calibrate(const CalibrateArguments& arguments, PluginRegistry& plugins, Output& output) {
+struct CalibrateArguments : Arguments {
+  std::string file;    // to write; empty: calibration_file()
+  bool quick = false;  // a few small sizes
+};
+
+// Measures this machine for predictions.
+int calibrate(const CalibrateArguments& arguments, Output& output) {
+  PluginRegistry plugins = registry_of(arguments);
   stop_on_signals();
   const double start = seconds_now();
   const std::filesystem::path file =
@@ -210,26 +217,21 @@ int calibrate(const CalibrateArguments& arguments, PluginRegistry& plugins, Outp
   return 0;
 }
 
+const CommandOf<CalibrateArguments> calibrate_command{
+    {.path = "calibrate",
+     .place = 170,
+     .about = "measure this machine for predictions: products by shape, ops, collectives, what "
+              "several ranks add; takes about a minute, on a machine that does nothing else"},
+    [](CLI::App& command, CalibrateArguments& a) {
+      command
+          .add_option("-o,--output", a.file,
+                      "the file to write; if not given, the one that predictions read")
+          ->type_name("FILE");
+      command.add_flag("--quick", a.quick, "a few small sizes in a few seconds: rough");
+      command.footer("Example: meshwright calibrate");
+      add_common(command, a);
+    },
+    calibrate};
+
 }  // namespace
-
-void add_calibrate_command(CLI::App& app, Arguments& arguments,
-                           std::map<std::string, Command>& commands) {
-  CLI::App* command = app.add_subcommand(
-      "calibrate",
-      "measure this machine for predictions: products by shape, ops, collectives, what several "
-      "ranks add; takes about a minute, on a machine that does nothing else");
-  command
-      ->add_option("-o,--output", arguments.calibrate.file,
-                   "the file to write; if not given, the one that predictions read")
-      ->type_name("FILE");
-  command->add_flag("--quick", arguments.calibrate.quick,
-                    "a few small sizes in a few seconds: rough");
-  command->footer("Example: meshwright calibrate");
-  add_common(command, arguments);
-  commands["calibrate"] = [](const Arguments& a, Output& o) {
-    auto found = registry_of(a);
-    return calibrate(a.calibrate, found, o);
-  };
-}
-
 }  // namespace mw

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "app/calibrate.h"
-#include "common/spread.h"
+#include "common/statistics.h"
 #include "meshwright/engine/clock.h"
 #include "meshwright/engine/footprint.h"
 #include "meshwright/engine/interrupt.h"
@@ -14,7 +14,7 @@ namespace mw {
 namespace {
 
 // Steps at first in which memory is touched for the first time.
-constexpr std::int64_t warm_up = 2;
+constexpr std::int64_t steps_before = 2;
 
 TrainOutcome run(const Experiment& experiment, const OnStep& on_step,
                  const std::atomic<bool>* end = nullptr) {
@@ -29,7 +29,8 @@ void OneRank::measure(double budget) {
   constexpr std::int64_t most = 400, least = 8;
   Experiment experiment = experiment_;
   experiment.steps = most;
-  for (std::int64_t step = warm_up + 1; step < most; step += 2) experiment.trace.push_back(step);
+  for (std::int64_t step = steps_before + 1; step < most; step += 2)
+    experiment.trace.push_back(step);
   std::map<Where, std::vector<double>> seconds;
   std::vector<double> cpu;
   std::atomic<bool> end{false};
@@ -37,7 +38,7 @@ void OneRank::measure(double budget) {
   run(
       experiment,
       [&](const StepReport& report) {
-        if (report.step < warm_up) return;
+        if (report.step < steps_before) return;
         const std::vector<InstructionTime>& times = report.ranks.front().instructions;
         if (times.empty()) cpu.push_back(report.cpu_seconds);
         for (const InstructionTime& t : times)
@@ -88,7 +89,7 @@ MeasuredStep measure_step(Experiment experiment, double budget, double predicted
   experiment.steps = static_cast<std::int64_t>(std::clamp(budget / predicted, least, most));
   std::vector<double> seconds, cpu;
   run(experiment, [&](const StepReport& report) {
-    if (report.step < warm_up) return;
+    if (report.step < steps_before) return;
     seconds.push_back(report.seconds);
     cpu.push_back(report.cpu_seconds);
   });

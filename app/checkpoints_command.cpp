@@ -1,7 +1,7 @@
 // `meshwright checkpoints`: what lies in a folder of checkpoints, and whether it is whole.
 #include <fmt/format.h>
 
-#include "app/command_line.h"
+#include "app/command.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/folder.h"
 #include "meshwright/engine/text.h"
@@ -36,24 +36,12 @@ Json about_checkpoint(const CheckpointEntry& entry, bool quick) {
   return about;
 }
 
-}  // namespace
+struct CheckpointsArguments : Arguments {
+  std::string path;
+  bool quick = false;  // files are not read, only that they are there with their sizes
+};
 
-void add_checkpoints_command(CLI::App& app, Arguments& arguments,
-                             std::map<std::string, Command>& commands) {
-  CLI::App* command = app.add_subcommand(
-      "checkpoints", "what lies in a folder of checkpoints: steps, mixes, sizes, whole or broken");
-  command->add_option("PATH", arguments.checkpoints.path, "a folder of checkpoints, or one of them")
-      ->required();
-  command->add_flag("--quick", arguments.checkpoints.quick,
-                    "without reading the files: their checksums are not compared");
-  command->add_flag("--json", arguments.json,
-                    "one JSON object a line on stdout; people's text on stderr");
-  command->footer("Example: meshwright checkpoints checkpoints/run");
-  commands["checkpoints"] = [](const Arguments& a, Output& o) {
-    return list_checkpoints(a.checkpoints, o);
-  };
-}
-
+// The checkpoints in a folder, or one; 1 if one of them is broken.
 int list_checkpoints(const CheckpointsArguments& arguments, Output& output) {
   const std::vector<CheckpointEntry> there = checkpoints_in(arguments.path);
   if (there.empty())
@@ -84,4 +72,18 @@ int list_checkpoints(const CheckpointsArguments& arguments, Output& output) {
   return whole ? 0 : 1;
 }
 
+const CommandOf<CheckpointsArguments> checkpoints_command{
+    {.path = "checkpoints",
+     .place = 110,
+     .about = "what lies in a folder of checkpoints: steps, mixes, sizes, whole or broken"},
+    [](CLI::App& command, CheckpointsArguments& a) {
+      command.add_option("PATH", a.path, "a folder of checkpoints, or one of them")->required();
+      command.add_flag("--quick", a.quick,
+                       "without reading the files: their checksums are not compared");
+      add_json(command, a);
+      command.footer("Example: meshwright checkpoints checkpoints/run");
+    },
+    list_checkpoints};
+
+}  // namespace
 }  // namespace mw

@@ -1,6 +1,6 @@
 // Runs a comparison of two experiments for a script or the command line, and puts what it found
 // into JSON and text.
-#include "app/compare.h"
+#include "app/verbs.h"
 
 #include <algorithm>
 
@@ -20,13 +20,13 @@ Json json_of(const std::optional<TensorDifference>& d, const Graph& graph) {
   if (!d) return {};
   static const char* const names[] = {"output", "gradient", "parameter gradient", "parameter"};
   Json json = {{"op", d->op},
-               {"what", d->key.read() ? "operand" : names[static_cast<int>(d->key.stretch)]},
+               {"what", d->key.read() ? "operand" : names[static_cast<int>(d->key.kind)]},
                {"step", d->key.step},
                {"error", d->error},
                {"bound", d->bound},
                {"text", describe(*d, graph)}};
   if (d->key.read()) json["value"] = d->value;
-  if (d->key.stretch >= Stretch::gradient) json["parameter"] = d->value;
+  if (d->key.kind >= TensorKind::gradient) json["parameter"] = d->value;
   return json;
 }
 
@@ -38,7 +38,7 @@ Json name_of(Suspect suspect) {
 
 // The parameter that parts first: by its update, if all before it agrees, else in its gradient.
 Json parameter_of(const CompareOutcome& o) {
-  if (o.first && o.first->key.stretch == Stretch::parameter) return o.first->value;
+  if (o.first && o.first->key.kind == TensorKind::parameter) return o.first->value;
   return o.first_gradient ? Json(o.first_gradient->value) : Json();
 }
 

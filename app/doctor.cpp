@@ -7,13 +7,13 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "app/commands.h"
+#include "app/command.h"
 #include "lua/script.h"
 #include "meshwright/engine/cache.h"
 #include "meshwright/engine/cpu.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/engine/version.h"
-#include "record/hdf5_version.h"
+#include "record/hdf5_file.h"
 #include "run/device.h"
 
 namespace mw {
@@ -94,9 +94,9 @@ Finding check_openmp() {
           : "set OMP_WAIT_POLICY=PASSIVE: threads that spin slow ranks down (./meshwright does)"};
 }
 
-}  // namespace
-
-int doctor(PluginRegistry& plugins, Output& output) {
+// What this machine and this installation have; 5 if something is missing.
+int doctor(const Arguments& arguments, Output& output) {
+  PluginRegistry plugins = registry_of(arguments);
   std::vector<Finding> checks = {
       {"program", Verdict::ok, version_line() + ", " + toolchain, ""},
       {"machine", Verdict::ok, fmt::format("{}, {} cores", cpu_model(), core_count()), ""},
@@ -127,4 +127,12 @@ int doctor(PluginRegistry& plugins, Output& output) {
   return failed ? exit_code_of(Stage::environment) : 0;
 }
 
+const CommandOf<Arguments> doctor_command{
+    {.path = "doctor",
+     .place = 180,
+     .about = "what this machine and installation have, and what they lack"},
+    [](CLI::App& command, Arguments& a) { add_common(command, a); },
+    doctor};
+
+}  // namespace
 }  // namespace mw

@@ -2,7 +2,7 @@
 // transformers loads.
 #include <fmt/format.h>
 
-#include "app/command_line.h"
+#include "app/command.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/hf_export.h"
@@ -36,9 +36,15 @@ std::shared_ptr<const Model> model_of(const Checkpoint& checkpoint, PluginRegist
   return nullptr;
 }
 
-}  // namespace
+struct ExportArguments : Arguments {
+  std::string checkpoint, folder;
+  std::string dtype;  // empty: the experiment's precision
+  std::string shard = "5GB";
+  bool overwrite = false;
+};
 
-int export_checkpoint(const ExportArguments& arguments, PluginRegistry& plugins, Output& output) {
+// A checkpoint's weights, or those of the newest in a folder, as a folder for transformers.
+int export_checkpoint(const ExportArguments& arguments, Output& output) {
   const std::vector<CheckpointEntry> there = checkpoints_in(arguments.checkpoint);
   if (there.empty())
     throw Error(Stage::options, "checkpoint.missing", "",
@@ -46,6 +52,7 @@ int export_checkpoint(const ExportArguments& arguments, PluginRegistry& plugins,
                 "name the path of an experiment's checkpoint = { path = … }, or one of them");
   const Checkpoint checkpoint(there.back().folder);
   checkpoint.verify();
+  PluginRegistry plugins = registry_of(arguments);
   const std::shared_ptr<const Model> model = model_of(checkpoint, plugins);
   const Json& settings = checkpoint.index().settings;
   const std::int64_t sequence = settings.value("sequence", std::int64_t{1});
@@ -82,32 +89,32 @@ int export_checkpoint(const ExportArguments& arguments, PluginRegistry& plugins,
   return 0;
 }
 
-void add_export_command(CLI::App& app, Arguments& arguments,
-                        std::map<std::string, Command>& commands) {
-  ExportArguments& a = arguments.exported;
-  CLI::App* command = app.add_subcommand(
-      "export", "a checkpoint's weights as a folder that Hugging Face's transformers load");
-  command->add_option("CHECKPOINT", a.checkpoint, "a checkpoint, or a folder of them: the newest")
-      ->required();
-  command->add_option("-o", a.folder, "the folder to write")->type_name("FOLDER")->required();
-  command->add_option("--dtype", a.dtype, "of the tensors; left out: the experiment's precision")
-      ->check(CLI::IsMember({"fp64", "fp32", "bf16", "fp16"}));
-  command->add_option("--shard", a.shard, "bytes of a file at most")
-      ->check([](const std::string& text) {
-        const auto bytes = parse_bytes(text);
-        return bytes && *bytes > 0 ? std::string() : "is no size such as 5GB: " + text;
-      })
-      ->type_name("BYTES");
-  command->add_flag("--overwrite", a.overwrite, "the folder may hold something else");
-  command->add_option("--plugin-path", arguments.plugin_path, "a folder of plugins, searched first")
-      ->allow_extra_args(false)
-      ->type_name("FOLDER");
-  command->add_flag("--json", arguments.json, "one JSON object a line on stdout");
-  command->footer("Example: meshwright export checkpoints/run -o runs/weights");
-  commands["export"] = [](const Arguments& given, Output& output) {
-    PluginRegistry plugins(PluginRegistry::search_path(given.plugin_path));
-    return export_checkpoint(given.exported, plugins, output);
-  };
-}
+const CommandOf<ExportArguments> export_command{
+    {.path = "export",
+     .place = 120,
+     .about = "a checkpoint's weights as a folder that Hugging Face's transformers load"},
+    [](CLI::App& command, ExportArguments& a) {
+      command
+          .add_option("CHECKPOINT", a.checkpoint, "a checkpoint, or a folder of them: the newest")
+          ->required();
+      command.add_option("-o", a.folder, "the folder to write")->type_name("FOLDER")->required();
+      command
+          .add_option("--dtype", a.dtype, "of the tensors; left out: the experiment's precision")
+          ->check(CLI::IsMember({"fp64", "fp32", "bf16", "fp16"}));
+      command.add_option("--shard", a.shard, "bytes of a file at most")
+          ->check([](const std::string& text) {
+            const auto bytes = parse_bytes(text);
+            return bytes && *bytes > 0 ? std::string() : "is no size such as 5GB: " + text;
+          })
+          ->type_name("BYTES");
+      command.add_flag("--overwrite", a.overwrite, "the folder may hold something else");
+      command.add_option("--plugin-path", a.plugin_path, "a folder of plugins, searched first")
+          ->allow_extra_args(false)
+          ->type_name("FOLDER");
+      command.add_flag("--json", a.json, "one JSON object a line on stdout");
+      command.footer("Example: meshwright export checkpoints/run -o runs/weights");
+    },
+    export_checkpoint};
 
+}  // namespace
 }  // namespace mw

@@ -4,8 +4,10 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "app/kit_report.h"
+#include "meshwright/optimizer.h"
 #include "script/experiment.h"
 #include "script/read_experiment.h"
 
@@ -48,5 +50,27 @@ void check_priced(const Experiment& experiment, KitReport& report);
 // `computes`: an op or a model may be somebody's own, so its derivative is looked at too.
 void check_mixes(const Json& experiment, const ReadContext& context, bool computes,
                  KitReport& report);
+
+// The optimizer's update, on tensors of its own: it allocates nothing of their size (but what a
+// matrix op declares), the same call gives the same bits again, whatever was called in between, and
+// an elementwise op does not look across elements.
+void check_updates(const Optimizer& optimizer, KitReport& report);
+
+// The experiment's tokens and rates are functions of their number alone: asked for twice, and in
+// another order, they are the same.
+void check_data(const TokenSource& data, std::int64_t sequence, KitReport& report);
+void check_rate(const LrSchedule& schedule, std::int64_t steps, KitReport& report);
+
+constexpr int kit_processes = 2;  // that are started
+
+struct TestedCommunicator {
+  std::string name;
+  std::vector<std::string> plugin_path;  // where the processes look for it
+  std::string launcher;                  // see launcher_of (meshwright/carrier.h)
+};
+
+// Starts processes of this program over a communicator: mixes beside one rank, bytes and memory
+// beside the prediction, and what the others say when one is killed.
+void check_communicator(const TestedCommunicator& communicator, KitReport& report);
 
 }  // namespace mw

@@ -1,6 +1,6 @@
 // Starts two processes over a communicator, as torchrun or its own launcher would, and reads what
 // they say.
-#include "app/kit_processes.h"
+#include "app/kit_checks.h"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -17,15 +17,15 @@
 #include <sstream>
 #include <thread>
 
-#include "app/process_tree.h"
 #include "app/sweep/child.h"
-#include "common/whole_file.h"
+#include "common/files.h"
+#include "common/process.h"
 #include "lua/script.h"
 #include "meshwright/engine/interrupt.h"
-#include "meshwright/engine/launch.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
 #include "meshwright/json.h"
+#include "transport/launched.h"
 
 namespace mw {
 namespace {
@@ -84,27 +84,27 @@ class Launched {
   Launched(const TestedCommunicator& communicator, const std::string& word)
       : Launched() {  // those that were started end with it, if another cannot be
     launcher_ = communicator.launcher;
-    ChildOptions child;
-    child.arguments = {"run", (lua_library().parent_path() / "communicator.lua").string(), "--json",
-                       "--communicator", communicator.name};
+    ProcessStart child;
+    child.command = {"run", (lua_library().parent_path() / "communicator.lua").string(), "--json",
+                     "--communicator", communicator.name};
     for (const std::string& folder : communicator.plugin_path) {
-      child.arguments.emplace_back("--plugin-path");
-      child.arguments.push_back(fs::absolute(folder).string());
+      child.command.emplace_back("--plugin-path");
+      child.command.push_back(fs::absolute(folder).string());
     }
     if (!launcher_.empty()) {
       const auto words = {"--max-restarts", "0", "--launcher", launcher_.c_str()};
-      child.arguments.insert(child.arguments.end(), words.begin(), words.end());
+      child.command.insert(child.command.end(), words.begin(), words.end());
     }
     // A launcher passes on what is written in pieces, and results and words go to one file: no word
     // may come between the pieces of a result.
-    if (word != endless) child.arguments.emplace_back("--quiet");
-    child.arguments.insert(child.arguments.end(), {"--", word});
+    if (word != endless) child.command.emplace_back("--quiet");
+    child.command.insert(child.command.end(), {"--", word});
     // A launcher around this process is none of theirs.
     for (const char* other : {"OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMI_SIZE"})
       child.variables.push_back(std::string(other) + "=");
     const std::string port = std::to_string(free_port());
     for (int p = 0; p < (launcher_.empty() ? kit_processes : 1); ++p) {
-      ChildOptions one = child;
+      ProcessStart one = child;
       one.output = output(p).string();
       if (launcher_.empty()) {
         for (const std::string& variable :

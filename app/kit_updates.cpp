@@ -1,6 +1,6 @@
 // Calls an optimizer's update, a data source or a schedule of the rate by itself, and looks whether
 // it keeps anything and what it allocates.
-#include "app/kit_updates.h"
+#include "app/kit_checks.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>

@@ -9,11 +9,11 @@
 #include <string_view>
 
 #include "app/app_host.h"
-#include "app/commands.h"
+#include "app/command.h"
 #include "app/option_text.h"
 #include "app/result_fields.h"
 #include "app/sweep/table.h"
-#include "common/whole_file.h"
+#include "common/files.h"
 #include "lua/script.h"
 #include "meshwright/engine/built_in.h"
 #include "meshwright/engine/text.h"
@@ -298,9 +298,18 @@ std::string lua_types(PluginRegistry& plugins) {
   return text;
 }
 
-int print_lua_types(PluginRegistry& plugins, Output& output) {
-  output.text(lua_types(plugins));
-  return 0;
-}
+namespace {
 
+const CommandOf<Arguments> lua_types_command{
+    {.path = "lua-types",
+     .place = 190,
+     .about = "print the type annotations of the Lua module, for editors"},
+    [](CLI::App& command, Arguments& a) { add_common(command, a, false); },
+    [](const Arguments& a, Output& output) {
+      PluginRegistry plugins = registry_of(a);
+      output.text(lua_types(plugins));
+      return 0;
+    }};
+
+}  // namespace
 }  // namespace mw

@@ -11,7 +11,7 @@
 #include "meshwright/engine/cpu.h"
 #include "meshwright/plugin.h"
 #include "predict/device.h"
-#include "record/hdf5_version.h"
+#include "record/hdf5_file.h"
 
 namespace mw {
 

@@ -9,10 +9,9 @@
 #include <iostream>
 #include <optional>
 
-#include "app/command_line.h"
+#include "app/command.h"
 #include "check/proved.h"
-#include "common/heap.h"
-#include "common/leave.h"
+#include "common/process.h"
 #include "meshwright/engine/cpu.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/plan_checks.h"
@@ -101,17 +100,27 @@ std::string text_of(const CLI::App& app, const CLI::ParseError& error,
   return fmt::format("nothing here takes {}", join(typed, " "));
 }
 
-// Where a launcher started several processes, or several were asked for: whether this one has to do
-// with the command; if not, the exit code.
-std::optional<int> divide(const std::string& command, const Arguments& arguments, Output& output) {
-  static constexpr const char* joined[] = {"run", "verify", "compare"};
-  if (std::find(std::begin(joined), std::end(joined), command) == std::end(joined))
-    return left_to_first(command, arguments.processes) ? std::optional(0) : std::nullopt;
-  if (arguments.restarts.wanted()) {  // which are processes of their own, each time
-    left_to_first("--max-restarts", arguments.processes);
-    return std::nullopt;
+// Adds all commands to the parser, each below the group that its path names.
+void add_commands(CLI::App& app) {
+  for (Command* command : all_commands()) {
+    const std::string path = command->about().path;
+    const std::size_t space = path.find(' ');
+    CLI::App* above = space == std::string::npos ? &app : app.get_subcommand(path.substr(0, space));
+    command->add_options(*above->add_subcommand(
+        path.substr(space == std::string::npos ? 0 : space + 1), command->about().about));
   }
-  return start_processes(arguments.processes, output);
+}
+
+// The command that was called, or as much of it as has been read; null: none.
+Command* called(const CLI::App& app) {
+  std::string path;
+  for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
+    at = at->get_subcommands().front();
+    path += (path.empty() ? "" : " ") + at->get_name();
+  }
+  for (Command* command : all_commands())
+    if (path == command->about().path) return command;
+  return nullptr;
 }
 
 // Every plan is proved before it is run or shown. The variable is for tests of what judges wrong
@@ -131,18 +140,16 @@ int run_main(int argc, char** argv) {
       "meshwright"};
   app.require_subcommand(1);
   app.set_version_flag("--version", version_line());
-  Arguments arguments;
-  const auto commands = add_commands(app, arguments);
+  add_commands(app);
 
-  std::vector<std::string> words(argv + 1, argv + argc);
-  arguments.processes.words = words;
-  // What stands after "--" is the script's.
-  static constexpr const char* scripted[] = {"run",     "plan",   "verify", "prove",
-                                             "compare", "logits", "sweep",  "search"};
+  const std::vector<std::string> all(argv + 1, argv + argc);
+  std::vector<std::string> words = all, of_script;
   const auto own = std::find(words.begin(), words.end(), "--");
   if (own != words.end() &&
-      std::find(std::begin(scripted), std::end(scripted), words.front()) != std::end(scripted)) {
-    arguments.words.assign(own + 1, words.end());
+      std::any_of(all_commands().begin(), all_commands().end(), [&](const Command* command) {
+        return command->about().scripted && words.front() == command->about().path;
+      })) {
+    of_script.assign(own + 1, words.end());
     words.erase(own, words.end());
   }
   if (words.empty()) {
@@ -156,7 +163,9 @@ int run_main(int argc, char** argv) {
   try {
     app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
   } catch (const CLI::ParseError& error) {
-    if (is_silent_process(arguments.processes)) return error.get_exit_code() == 0 ? 0 : exit_usage;
+    Command* const command = called(app);
+    if (is_silent_process(command == nullptr ? ProcessArguments{} : command->arguments().processes))
+      return error.get_exit_code() == 0 ? 0 : exit_usage;
     if (error.get_exit_code() == 0) return app.exit(error);
     Output(std::find(words.begin(), words.end(), "--json") != words.end())
         .error(Error(Stage::script, "usage.option", "", text_of(app, error, words),
@@ -164,19 +173,19 @@ int run_main(int argc, char** argv) {
     return exit_usage;
   }
 
-  std::string path;
-  for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
-    at = at->get_subcommands().front();
-    path += (path.empty() ? "" : " ") + at->get_name();
-  }
+  Command& command = *called(app);
+  Arguments& arguments = command.arguments();
+  arguments.processes.words = all;
+  arguments.words.insert(arguments.words.end(), of_script.begin(), of_script.end());
   std::optional<Output> output;
   const bool silent = is_silent_process(arguments.processes);
   const OnStopSay on_stop(silent ? "" : stop_words);
   try {
     output.emplace(arguments.json, arguments.quiet);
     if (silent) output->mute();
-    if (const auto code = divide(path, arguments, *output)) return *code;
-    return commands.at(path)(arguments, *output);
+    if (!command.about().joins && left_to_first(command.about().path, arguments.processes))
+      return 0;
+    return command.run(*output);
   } catch (const Error& error) {
     if (!output) output.emplace(false);
     // Where the first process fails alike it says so, and the launcher ends this one.
@@ -191,6 +200,14 @@ int run_main(int argc, char** argv) {
     return exit_code_of(Stage::run);
   }
 }
+
+const CommandOf<Arguments> version_command{
+    {.path = "version", .place = 210, .about = "print the version"},
+    [](CLI::App&, Arguments&) {},
+    [](const Arguments&, Output& output) {
+      output.text(version_line());
+      return 0;
+    }};
 
 }  // namespace
 }  // namespace mw
@@ -210,7 +227,7 @@ static void wait_passively(char** argv) {
 
 int main(int argc, char** argv) {
   wait_passively(argv);
-  mw::leave_libraries_standing();
+  mw::exit_without_unloading();
   mw::keep_freed_memory();
   mw::keep_thread_limit();
   return mw::run_main(argc, argv);

@@ -9,7 +9,7 @@
 #include <cmath>
 #include <ctime>
 
-#include "common/process_start.h"
+#include "common/process.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/json_text.h"
 #include "meshwright/engine/rank_calls.h"

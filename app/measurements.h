@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "app/experts.h"
-#include "app/restarts.h"
 #include "app/run_log.h"
+#include "launch/restarts.h"
 #include "meshwright/world.h"
 #include "predict/prediction.h"
 #include "run/trainer.h"

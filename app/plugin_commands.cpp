@@ -9,9 +9,11 @@
 #include <set>
 #include <string>
 
-#include "app/commands.h"
+#include "app/command.h"
 #include "app/communicators.h"
+#include "app/model_text.h"
 #include "app/option_text.h"
+#include "app/script_command.h"
 #include "lua/script.h"
 #include "meshwright/engine/built_in.h"
 #include "meshwright/engine/chosen.h"
@@ -176,7 +178,9 @@ Json json_of(const ShippedCommunicator& one) {
 
 }  // namespace
 
-int list_plugins(PluginRegistry& plugins, Output& output) {
+// All plugins of the path: name, version, summary, file; broken ones with their reasons.
+int list_plugins(const Arguments& arguments, Output& output) {
+  PluginRegistry plugins = registry_of(arguments);
   Listing listing;
   FileNames names;
   std::vector<std::pair<const PluginDescriptor*, std::string>> good = {{&built_in(), ""}};
@@ -322,6 +326,7 @@ std::vector<const Registration*> all_of(const PluginDescriptor& plugin) {
 
 }  // namespace
 
+// One plugin's options: types, ranges, defaults, docs.
 int show_plugin(PluginRegistry& plugins, const std::string& name, Output& output) {
   Shown shown(output);
   if (name.find('/') != std::string::npos || name.ends_with(".so")) {
@@ -349,4 +354,59 @@ int show_plugin(PluginRegistry& plugins, const std::string& name, Output& output
   return 0;
 }
 
+namespace {
+
+struct ShowPluginArguments : Arguments {
+  std::string plugin, of_model;
+};
+
+// A script's models are those of its plans.
+int show_plugin_or_model(const ShowPluginArguments& arguments, Output& output) {
+  const std::string& name = arguments.of_model;
+  if (name.ends_with(".lua") || name == "-") {
+    ScriptArguments script;
+    static_cast<Arguments&>(script) = arguments;
+    script.script = name;
+    script.host.models = true;
+    return run_script(script, "plan", output);
+  }
+  PluginRegistry plugins = registry_of(arguments);
+  if (!name.empty()) return show_model(plugins, name, arguments.settings, output);
+  if (!arguments.plugin.empty()) return show_plugin(plugins, arguments.plugin, output);
+  throw Error(
+      Stage::script, "usage.missing", "", "plugins show: NAME is missing",
+      "see meshwright plugins show --help; for example plugins show llama, or --model llama");
+}
+
+const CommandOf<Arguments> plugins_commands =
+    command_group({.path = "plugins",
+                   .place = 90,
+                   .about = "what can be composed: list, show; and one's own: new, test"});
+
+const CommandOf<Arguments> plugins_list_command{
+    {.path = "plugins list",
+     .place = 91,
+     .about = "all that is built in and on the path, by kind; broken plugins with their reasons"},
+    [](CLI::App& command, Arguments& a) { add_common(command, a); },
+    list_plugins};
+
+const CommandOf<ShowPluginArguments> plugins_show_command{
+    {.path = "plugins show", .place = 92, .about = "options with types, ranges and defaults"},
+    [](CLI::App& command, ShowPluginArguments& a) {
+      CLI::Option* named = command.add_option(
+          "NAME", a.plugin, "a plugin, the path of its file, or what is built in: llama, adamw");
+      CLI::Option* model =
+          command.add_option("--model", a.of_model,
+                             "a model by name, or that of a script: its dims, ops and parameters, "
+                             "for rules about them");
+      model->type_name("MODEL|SCRIPT")->excludes(named);
+      add_settings(command, a);
+      command.footer(
+          "Examples: meshwright plugins show NAME, of those that plugins list names\n"
+          "          meshwright plugins show --model llama");
+      add_common(command, a);
+    },
+    show_plugin_or_model};
+
+}  // namespace
 }  // namespace mw

@@ -9,9 +9,10 @@
 #include <map>
 #include <set>
 
-#include "app/commands.h"
-#include "common/whole_file.h"
+#include "app/command.h"
+#include "common/files.h"
 #include "lua/script.h"
+#include "meshwright/engine/module.h"
 #include "meshwright/engine/text.h"
 
 namespace mw {
@@ -133,9 +134,15 @@ void copy_templates(const fs::path& from, const fs::path& to,
   }
 }
 
-}  // namespace
+struct NewPluginArguments : Arguments {
+  std::string name, kind;
+  bool lua = false;  // a script, not C++
+};
 
-int new_plugin(const NewPluginArguments& arguments, PluginRegistry& plugins, Output& output) {
+// A new plugin's folder, of the name, in the working directory. Throws Error (script) for a name or
+// a kind that will not do, or a folder that is there.
+int new_plugin(const NewPluginArguments& arguments, Output& output) {
+  PluginRegistry plugins = registry_of(arguments);
   const std::string& name = arguments.name;
   const fs::path share = lua_library().parent_path(), templates = share / "templates";
   check_new_name(name);
@@ -169,4 +176,18 @@ int new_plugin(const NewPluginArguments& arguments, PluginRegistry& plugins, Out
   return 0;
 }
 
+const CommandOf<NewPluginArguments> plugins_new_command{
+    {.path = "plugins new",
+     .place = 93,
+     .about = "write the folder of a plugin that builds and passes its test at once"},
+    [](CLI::App& command, NewPluginArguments& a) {
+      command.add_option("NAME", a.name, "the plugin's name, and the folder's")->required();
+      command.add_option("--kind", a.kind, kinds_there_are())->required()->type_name("KIND");
+      command.add_flag("--lua", a.lua, "a script instead of C++");
+      command.footer("Example: meshwright plugins new my_tp --kind strategy");
+      add_common(command, a);
+    },
+    new_plugin};
+
+}  // namespace
 }  // namespace mw

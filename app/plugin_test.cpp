@@ -7,11 +7,9 @@
 #include <span>
 
 #include "app/app_host.h"
-#include "app/commands.h"
+#include "app/command.h"
 #include "app/kit_checks.h"
-#include "app/kit_processes.h"
 #include "app/kit_sample.h"
-#include "app/kit_updates.h"
 #include "lua/script.h"
 #include "meshwright/carrier.h"
 #include "meshwright/cluster.h"
@@ -368,7 +366,11 @@ class TestHost : public AppHost {
   int tested_ = 0;
 };
 
-int test_script(const ScriptArguments& arguments, const std::string& file, PluginRegistry& plugins,
+struct TestPluginArguments : Arguments {
+  std::string what;  // a plugin's name, its file (NAME.so), or a script (FILE.lua)
+};
+
+int test_script(const Arguments& arguments, const std::string& file, PluginRegistry& plugins,
                 Output& output) {
   const ScriptText text = read_script(file);
   TestHost host(output, plugins, text.folder);
@@ -381,11 +383,12 @@ int test_script(const ScriptArguments& arguments, const std::string& file, Plugi
   return host.finish(file);
 }
 
-}  // namespace
-
-int test_plugin(const ScriptArguments& arguments, const std::string& what, Output& output) {
+// Tests a plugin: what it registers is tried alone and beside the forms, and each check reported; 1
+// if one failed. Of a script every mw.train is tried instead.
+int test_plugin(const TestPluginArguments& arguments, Output& output) {
+  const std::string& what = arguments.what;
   stop_on_signals();
-  PluginRegistry plugins(PluginRegistry::search_path(arguments.plugin_path));
+  PluginRegistry plugins = registry_of(arguments);
   if (what.ends_with(".lua")) return test_script(arguments, what, plugins, output);
   const bool is_file = what.find('/') != std::string::npos || what.ends_with(".so");
   const PluginDescriptor& plugin = is_file ? plugins.load(what) : plugins.plugin(what);
@@ -399,4 +402,21 @@ int test_plugin(const ScriptArguments& arguments, const std::string& what, Outpu
   return PluginTester(plugins, std::move(plugin_path), output).run(plugin);
 }
 
+const CommandOf<TestPluginArguments> plugins_test_command{
+    {.path = "plugins test",
+     .place = 94,
+     .about = "try what a plugin brings, alone and beside the forms, and report each check"},
+    [](CLI::App& command, TestPluginArguments& a) {
+      command
+          .add_option("NAME", a.what,
+                      "a plugin's name, the path of its file, or a script (FILE.lua), whose every "
+                      "mw.train is tried")
+          ->required();
+      add_settings(command, a);
+      command.footer("Example: meshwright plugins test build/my_tp.so");
+      add_common(command, a);
+    },
+    test_plugin};
+
+}  // namespace
 }  // namespace mw

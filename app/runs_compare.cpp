@@ -7,7 +7,6 @@
 #include <map>
 #include <set>
 
-#include "app/commands.h"
 #include "app/runs_rows.h"
 #include "meshwright/engine/json_text.h"
 #include "meshwright/engine/text.h"
@@ -266,8 +265,6 @@ std::vector<std::string> cautions(const std::vector<RunRow>& rows) {
   return notes;
 }
 
-}  // namespace
-
 int compare_runs(const RunsArguments& arguments, Output& output) {
   std::vector<RunRow> rows = rows_of(runs_of(arguments.files));
   if (rows.size() < 2) {
@@ -307,4 +304,21 @@ int compare_runs(const RunsArguments& arguments, Output& output) {
   return 0;
 }
 
+const CommandOf<RunsArguments> runs_compare_command{
+    {.path = "runs compare",
+     .place = 153,
+     .about = "in what experiments differ, and their results beside each other"},
+    [](CLI::App& command, RunsArguments& a) {
+      command.footer("runs/one.h5 runs/other.h5");
+      add_run_files(command, a)->required();
+      command
+          .add_option("--baseline", a.baseline,
+                      "the run that the others are compared with: its name or its file (default: "
+                      "the first)")
+          ->type_name("RUN");
+      add_json(command, a);
+    },
+    compare_runs};
+
+}  // namespace
 }  // namespace mw

@@ -4,9 +4,8 @@
 #include <cmath>
 #include <map>
 
-#include "app/commands.h"
 #include "app/runs_rows.h"
-#include "common/output_file.h"
+#include "common/files.h"
 #include "meshwright/engine/json_text.h"
 #include "meshwright/engine/text.h"
 #include "record/run_result.h"
@@ -147,8 +146,6 @@ void add_summary(Sheet& sheet, const RunRow& run) {
     if (!value.is_structured()) sheet.put(sheet.column("experiment." + key), value);
 }
 
-}  // namespace
-
 int export_runs(const RunsArguments& arguments, Output& output) {
   const std::vector<RunRow> rows = rows_of(runs_of(arguments.files));
   Sheet sheet;
@@ -181,4 +178,25 @@ int export_runs(const RunsArguments& arguments, Output& output) {
   return 0;
 }
 
+const CommandOf<RunsArguments> runs_export_command{
+    {.path = "runs export",
+     .place = 154,
+     .about = "runs as one table for other programs, CSV or a JSON object a line"},
+    [](CLI::App& command, RunsArguments& a) {
+      command.footer("--csv runs/mixes --table summary -o mixes.csv");
+      add_run_files(command, a)->required();
+      CLI::Option* csv = command.add_flag("--csv", a.csv, "comma-separated, text quoted (default)");
+      command.add_flag("--jsonl", a.jsonl, "a JSON object a line")->excludes(csv);
+      command
+          .add_option("--table", a.table,
+                      "steps: a row a step; memory: a row for each rank and category; "
+                      "communication: each step, rank, axis and op; summary: a row a run")
+          ->check(CLI::IsMember({"steps", "memory", "communication", "summary"}))
+          ->capture_default_str();
+      command.add_option("-o,--output", a.out, "write to a file instead of stdout")
+          ->type_name("FILE");
+    },
+    export_runs};
+
+}  // namespace
 }  // namespace mw

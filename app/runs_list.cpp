@@ -6,9 +6,8 @@
 #include <ctime>
 #include <optional>
 
-#include "app/commands.h"
 #include "app/runs_rows.h"
-#include "lua/predicate.h"
+#include "lua/script.h"
 #include "meshwright/engine/text.h"
 
 namespace mw {
@@ -99,8 +98,6 @@ std::string table_of(const std::vector<RunRow>& rows) {
   return table.text() + (reasons.empty() ? "" : "\n" + reasons);
 }
 
-}  // namespace
-
 int list_runs(const RunsArguments& arguments, Output& output) {
   std::vector<RunRow> rows = rows_of(runs_of(arguments.files));
   const std::size_t all = rows.size();
@@ -122,4 +119,27 @@ int list_runs(const RunsArguments& arguments, Output& output) {
   return 0;
 }
 
+const CommandOf<Arguments> runs_commands =
+    command_group({.path = "runs",
+                   .place = 150,
+                   .about = "runs that were, and are: list, show, compare, export, tail"});
+
+const CommandOf<RunsArguments> runs_list_command{
+    {.path = "runs list", .place = 151, .about = "what became of each run, a line each"},
+    [](CLI::App& command, RunsArguments& a) {
+      command.footer("runs --where 'loss < 2.5 and status == \"done\"' --sort loss");
+      add_run_files(command, a)->option_text("FILE … (default: runs)");
+      command
+          .add_option("--where", a.where,
+                      "a condition in Lua over a run's fields: name, mix, status, loss, "
+                      "tokens_per_second, peak_bytes, values, experiment, …")
+          ->type_name("CONDITION");
+      command.add_option("--sort", a.sort, "by a field: loss, created, experiment.optimizer.lr")
+          ->type_name("FIELD");
+      command.add_flag("--reverse", a.reverse, "the largest, or the latest, first");
+      add_json(command, a);
+    },
+    list_runs};
+
+}  // namespace
 }  // namespace mw

@@ -14,6 +14,12 @@
 
 namespace mw {
 
+CLI::Option* add_run_files(CLI::App& command, RunsArguments& arguments) {
+  command.footer("Example: meshwright runs " + command.get_name() + " " + command.get_footer());
+  return command.add_option("FILE", arguments.files,
+                            "a run file, the folder of a run or of a sweep, or a folder of these");
+}
+
 const std::vector<std::string>& row_fields() {
   static const std::vector<std::string> fields = {"name",
                                                   "mix",

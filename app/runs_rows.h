@@ -6,10 +6,21 @@
 #include <string>
 #include <vector>
 
+#include "app/command.h"
 #include "meshwright/json.h"
 #include "record/run_set.h"
 
 namespace mw {
+
+// Of `runs list`, show, compare, export and tail. A file is a run file, the folder of a run, of a
+// sweep, or any folder of these (record/run_set.h).
+struct RunsArguments : Arguments {
+  std::vector<std::string> files;  // of list: none stands for "runs"
+  std::string where, sort, baseline, table = "steps", out;
+  bool reverse = false, jsonl = false, csv = false, follow = false;
+  int last = 10;  // steps
+};
+CLI::Option* add_run_files(CLI::App& command, RunsArguments& arguments);
 
 struct RunRow {
   RunEntry entry;

@@ -5,7 +5,6 @@
 #include <map>
 #include <tuple>
 
-#include "app/commands.h"
 #include "app/runs_rows.h"
 #include "meshwright/engine/json_text.h"
 #include "meshwright/engine/text.h"
@@ -23,13 +22,13 @@ Json bytes_or_null(std::int64_t bytes) {
   return bytes < 0 ? Json() : Json(bytes);
 }
 
-struct Sizes {
+struct MeasuredBytes {
   std::int64_t measured = -1, predicted = -1;
 };
 
 // The rank with most of each category, and with the highest peak.
-std::vector<std::pair<std::string, Sizes>> memory_beside(RunReader& reader) {
-  std::vector<std::pair<std::string, Sizes>> lines;
+std::vector<std::pair<std::string, MeasuredBytes>> memory_beside(RunReader& reader) {
+  std::vector<std::pair<std::string, MeasuredBytes>> lines;
   const auto add = [&](const std::string& name, std::int64_t measured, std::int64_t predicted) {
     auto at = std::find_if(lines.begin(), lines.end(), [&](auto& l) { return l.first == name; });
     if (at == lines.end()) at = lines.insert(lines.end(), {name, {}});
@@ -49,7 +48,7 @@ std::vector<std::pair<std::string, Sizes>> memory_beside(RunReader& reader) {
 
 struct Sent {
   std::int64_t calls = 0;
-  Sizes bytes;
+  MeasuredBytes bytes;
   double seconds = 0;
 };
 using SentKey = std::tuple<std::string, std::string, std::string>;  // axis, op, phase
@@ -135,9 +134,7 @@ std::string result_text(const Json& numbers) {
   return table.text("  ");
 }
 
-}  // namespace
-
-static void show(const RunEntry& entry, Output& output) {
+void show(const RunEntry& entry, Output& output) {
   RunReader reader(entry.path);
   const RunHead head = reader.head();
   const Json numbers = run_numbers(reader);
@@ -189,4 +186,16 @@ int show_run(const RunsArguments& arguments, Output& output) {
   return 0;
 }
 
+const CommandOf<RunsArguments> runs_show_command{
+    {.path = "runs show",
+     .place = 152,
+     .about = "one run: its experiment, machine, plan, result, memory, bytes and events"},
+    [](CLI::App& command, RunsArguments& a) {
+      command.footer("runs/quickstart.h5");
+      add_run_files(command, a)->required()->expected(1);
+      add_json(command, a);
+    },
+    show_run};
+
+}  // namespace
 }  // namespace mw

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <thread>
 
-#include "app/commands.h"
 #include "app/runs_rows.h"
 #include "meshwright/engine/text.h"
 #include "record/run_reader.h"
@@ -83,8 +82,6 @@ class Follower {
   std::uint64_t shown_ = 0;  // rows of /steps, left out ones among them
 };
 
-}  // namespace
-
 int tail_run(const RunsArguments& arguments, Output& output) {
   const RunEntry first = find_run(arguments.files.front());
   Follower follower(first.path, output);
@@ -108,4 +105,17 @@ int tail_run(const RunsArguments& arguments, Output& output) {
   return 0;
 }
 
+const CommandOf<RunsArguments> runs_tail_command{
+    {.path = "runs tail", .place = 155, .about = "a run's last steps, and with -f those that come"},
+    [](CLI::App& command, RunsArguments& a) {
+      command.footer("-f runs/x.h5");
+      add_run_files(command, a)->required()->expected(1);
+      command.add_flag("-f,--follow", a.follow, "go on until the run ends");
+      command.add_option("-n,--steps", a.last, "how many steps (default 10)")
+          ->check(CLI::Range(0, 1 << 30));
+      add_json(command, a);
+    },
+    tail_run};
+
+}  // namespace
 }  // namespace mw

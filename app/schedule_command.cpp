@@ -9,16 +9,25 @@
 #include <sstream>
 
 #include "app/chrome_trace.h"
-#include "app/commands.h"
-#include "common/output_file.h"
-#include "common/whole_file.h"
+#include "app/command.h"
+#include "common/files.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/options.h"
 
 namespace mw {
 namespace {
 
+struct ScheduleArguments : Arguments {
+  std::string name;                              // a scheduler's, or a CSV file
+  int stages = 0, microbatches = 0, chunks = 0;  // 0: not given
+  std::vector<double> times = {1, 1, 1};         // F, I, W of a stage and microbatch
+  double send = 0;                               // between two stages, in the same unit
+  double memory = 0;                             // microbatches that a stage may hold; 0: no limit
+  std::string csv, svg, trace;                   // files to write; empty: none
+};
+
 constexpr std::int64_t most_works = std::int64_t{1} << 21;  // some seconds
+constexpr double most_time = 1e12;  // in any unit: sums of them stay exact enough
 
 // A schedule, and what it was asked to meet.
 struct Made {
@@ -192,9 +201,10 @@ void write_files(const ScheduleArguments& arguments, const Made& made,
   }
 }
 
-}  // namespace
-
-int show_schedule(const ScheduleArguments& arguments, PluginRegistry& plugins, Output& output) {
+// The schedule's grid, its bubble, and what each stage holds. Throws Error with what the check
+// refuses.
+int show_schedule(const ScheduleArguments& arguments, Output& output) {
+  PluginRegistry plugins = registry_of(arguments);
   plugins.use_all();
   if (arguments.times.size() != 3 || std::any_of(arguments.times.begin(), arguments.times.end(),
                                                  [](double t) { return !(t > 0); })) {
@@ -221,4 +231,61 @@ int show_schedule(const ScheduleArguments& arguments, PluginRegistry& plugins, O
   return 0;
 }
 
+// For the help of `schedule`: only when it is printed are plugins loaded for it.
+std::string schedulers_text(const Arguments& arguments) {
+  std::string text = "Schedulers:\n";
+  try {
+    PluginRegistry plugins = registry_of(arguments);
+    plugins.use_all();
+    for (const Registration* one : plugins.list(Kind::scheduler))
+      text += fmt::format("  {:14}{}\n", one->name, one->doc);
+  } catch (const Error& error) {  // no such folder
+    text += fmt::format("  {}\n", error.what());
+  }
+  return text + "Example: meshwright schedule zb-h1 --stages 4 --microbatches 8 --times 1,1.2,0.8";
+}
+
+const CommandOf<ScheduleArguments> schedule_command{
+    {.path = "schedule",
+     .place = 100,
+     .about = "draw, check and time a pipeline schedule, without a model"},
+    [](CLI::App& command, ScheduleArguments& a) {
+      command
+          .add_option(
+              "NAME", a.name,
+              "a scheduler, built in or of a plugin (below), or a CSV file of compute actions "
+              "(2F0, 1I3, ...)")
+          ->required();
+      command.add_option("--stages", a.stages, "stages; of a file: its rows")
+          ->check(CLI::Range(1, 1 << 16));
+      command.add_option("--microbatches", a.microbatches, "microbatches of a step")
+          ->check(CLI::Range(1, 1 << 20));
+      command.add_option("--chunks", a.chunks, "virtual stages of each stage")
+          ->check(CLI::Range(1, 1024));
+      command
+          .add_option("--times", a.times,
+                      "of a stage's work on one microbatch: forward, input's gradient, weights' "
+                      "gradient (default 1,1,1); a chunk takes its share")
+          ->delimiter(',')
+          ->expected(1, 3)
+          ->check(CLI::Range(1e-12, most_time))
+          ->type_name("F,I,W");
+      command.add_option("--send", a.send, "from one stage to the next, in the same unit")
+          ->check(CLI::Range(0.0, most_time))
+          ->type_name("TIME");
+      command
+          .add_option("--memory", a.memory,
+                      "limit of the activations of a stage, in microbatches of the whole stage")
+          ->check(CLI::Range(1e-6, most_time))
+          ->type_name("MICROBATCHES");
+      command.add_option("--csv", a.csv, "write the order in PyTorch's CSV form")
+          ->type_name("FILE");
+      command.add_option("--svg", a.svg, "write the drawing")->type_name("FILE");
+      command.add_option("--trace", a.trace, "write a Chrome trace")->type_name("FILE");
+      command.footer([&a] { return schedulers_text(a); });
+      add_common(command, a);
+    },
+    show_schedule};
+
+}  // namespace
 }  // namespace mw

@@ -1,35 +1,26 @@
-// The commands that run scripts: run, plan, verify, prove, compare and the prompt.
+// The commands that run a script with each mw.train as one verb: run, plan, search, verify, prove,
+// logits; and compare, which runs two.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <functional>
-#include <iostream>
 #include <map>
 #include <memory>
 #include <optional>
 
-#include "app/app_host.h"
 #include "app/chrome_trace.h"
-#include "app/commands.h"
-#include "app/line_editor.h"
+#include "app/script_command.h"
 #include "app/stuck_end.h"
-#include "common/json_file.h"
-#include "common/output_file.h"
-#include "lua/script.h"
+#include "common/files.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/json_text.h"
 #include "meshwright/engine/pack.h"
 #include "meshwright/engine/text.h"
-#include "meshwright/engine/version.h"
 #include "predict/calibration.h"
 #include "report/page.h"
 #include "report/plan_page.h"
 
 namespace mw {
-namespace {
 
-// `train_as`: what each mw.train is.
 ScriptOptions script_options(const ScriptArguments& arguments, const std::string& train_as,
                              Output& output) {
   ScriptOptions options;
@@ -56,6 +47,8 @@ ScriptOptions script_options(const ScriptArguments& arguments, const std::string
   options.say = [&output](const std::string& text) { output.note(text); };
   return options;
 }
+
+namespace {
 
 // What a script may call instead of mw.train, under a command that turns that into a verb: each
 // does what was asked for.
@@ -98,47 +91,6 @@ void look_for_results(const AppHost& host, const std::string& script, const std:
               "give a script that calls mw.train { … }");
 }
 
-// The command `sweep` is for scripts that make one.
-void look_for_sweeps(const AppHost& host, const std::string& script, std::size_t made) {
-  if (made > 0) return;
-  const std::string nothing = script + ": nothing was swept: ";
-  if (std::count(host.tried().begin(), host.tried().end(), "sweep") > 0)
-    host.refuse_caught(nothing, "sweep");
-  throw Error(Stage::script, "script.no-verb", "", nothing + "the script does not call mw.sweep",
-              "give a script that calls mw.sweep { … }");
-}
-
-// The command line of a job's script, behind its own script.
-std::vector<std::string> words_of(const ScriptArguments& arguments) {
-  std::vector<std::string> words;
-  const auto add = [&](const std::string& option, const Json& value) {
-    words.push_back(option);
-    words.push_back(value.is_string() ? value.get<std::string>() : json_text(value));
-  };
-  for (const std::string& setting : arguments.settings) add("--set", setting);
-  for (const std::string& folder : arguments.plugin_path) add("--plugin-path", folder);
-  if (arguments.force) words.emplace_back("--force");
-  for (const char* key : {"only", "retry", "time", "memory"}) {
-    if (!arguments.go.contains(key)) continue;
-    const Json& value = arguments.go[key];
-    for (const Json& one : value.is_array() ? value : Json::array({value}))
-      add(std::string("--") + key, one);
-  }
-  if (!arguments.words.empty()) words.emplace_back("--");
-  words.insert(words.end(), arguments.words.begin(), arguments.words.end());
-  return words;
-}
-
-AppHost::Sweeping sweeping_of(const ScriptArguments& arguments) {
-  return {arguments.go,
-          {{"settings", arguments.settings},
-           {"plugin_path", arguments.plugin_path},
-           {"words", arguments.words},
-           {"go", arguments.go},
-           {"force", arguments.force}},
-          words_of(arguments)};
-}
-
 // The first process alone has standard input.
 ScriptText of_first(Processes* processes, const std::string& script,
                     const std::function<ScriptText()>& text_of) {
@@ -153,119 +105,103 @@ ScriptText of_first(Processes* processes, const std::string& script,
   return text;
 }
 
-// With all that the arguments say, and `text` in place of what stands in the script's file now.
+// The page and the trace of all that was planned.
+void write_of_plans(const ScriptArguments& arguments, const AppHost& host, Output& output) {
+  if (!arguments.html.empty()) {
+    write_page("--html", arguments.html, plans_html(arguments.script, host.pages()));
+    output.note(fmt::format("{}: written", arguments.html));
+  }
+  if (!arguments.plan_trace.empty()) {
+    write_output("--trace", arguments.plan_trace,
+                 chrome_trace(host.traces(), {{"script", arguments.script}}));
+    output.note(fmt::format("{}: written; https://ui.perfetto.dev opens it", arguments.plan_trace));
+  }
+}
+
+// `sweep`: null, or the run is for the script's sweeps.
 int run_script(const ScriptArguments& arguments, const std::string& train_as, Output& output,
-               const std::optional<CellOrder>& cell, const std::function<ScriptText()>& text_of,
-               bool sweeps) {
+               const SweepRun* sweep) {
   stop_on_signals();
   const IfStuck if_stuck([&output](const Error& error) { end_stuck(error, output); });
   if (arguments.go.contains("print")) output.keep_stdout();  // for the job script
-  PluginRegistry plugins(PluginRegistry::search_path(arguments.plugin_path));
-  AppHost host(output, plugins);
-  const bool joins = train_as != "plan" && train_as != "prove" && train_as != "search" && !sweeps;
+  PluginRegistry plugins = registry_of(arguments);
+  HostOptions options = arguments.host;
+  options.proves_plans = train_as == "prove";
+  options.pages = !arguments.html.empty();
+  options.traces = !arguments.plan_trace.empty();
+  AppHost host(output, plugins, std::move(options));
+  const bool joins =
+      train_as != "plan" && train_as != "prove" && train_as != "search" && sweep == nullptr;
   Joined joined(joins ? arguments.processes : ProcessArguments{0, "threads", {}}, plugins, output);
   host.set_processes(joined.processes());
   Script script(host, script_options(arguments, train_as, output));
   const auto show_rest = [&] {
     for (const std::string& text : script.unprinted()) output.text(text);
   };
-  if (arguments.program) host.show_programs();
-  if (arguments.placements) host.show_placements();
-  if (arguments.must_fit) host.must_fit();
-  if (arguments.full) host.show_plans_whole();
-  if (arguments.strict) host.strict();
-  if (train_as == "prove") host.prove_plans();
-  if (arguments.model) host.show_models();
-  if (!arguments.html.empty()) host.keep_pages();
-  if (!arguments.plan_trace.empty()) host.keep_traces();
-  if (!arguments.logits.empty()) host.write_logits(arguments.logits);
-  if (arguments.force) host.force();
   host.set_sweeping(sweeping_of(arguments));
-  if (cell) host.set_cell(*cell);
+  if (sweep != nullptr && sweep->cell) host.set_cell(*sweep->cell);
   if (!arguments.attempt.empty()) host.set_attempt(Attempt(arguments.attempt));
+  const auto text_of = [&] {
+    return sweep != nullptr ? sweep->text() : read_script(arguments.script);
+  };
   return joined.run([&] {
     try {
       const ScriptText text = of_first(joined.processes(), arguments.script, text_of);
       host.set_script(text);
       script.run(text);
-      if (sweeps) look_for_sweeps(host, arguments.script, script.run_sweeps());
+      if (sweep != nullptr) look_for_sweeps(host, arguments.script, script.run_sweeps());
     } catch (...) {
       show_rest();
       throw;
     }
     show_rest();
-    if (!sweeps) look_for_results(host, arguments.script, train_as, output);
-    if (!arguments.html.empty()) {
-      write_page("--html", arguments.html, plans_html(arguments.script, host.pages()));
-      output.note(fmt::format("{}: written", arguments.html));
-    }
-    if (!arguments.plan_trace.empty()) {
-      write_output("--trace", arguments.plan_trace,
-                   chrome_trace(host.traces(), {{"script", arguments.script}}));
-      output.note(
-          fmt::format("{}: written; https://ui.perfetto.dev opens it", arguments.plan_trace));
-    }
+    if (sweep == nullptr) look_for_results(host, arguments.script, train_as, output);
+    write_of_plans(arguments, host, output);
     return host.exit_code();
   });
 }
 
 }  // namespace
 
+void add_script(CLI::App& command, ScriptArguments& arguments, const std::string& example) {
+  command.add_option("SCRIPT", arguments.script, "an experiment script (Lua); - is standard input")
+      ->required();
+  add_settings(command, arguments);
+  add_quiet(command, arguments);
+  command.footer(
+      fmt::format("What stands after -- is the script's: arg[1], arg[2], ...\nExample: meshwright "
+                  "{} {}",
+                  command.get_name(), example));
+}
+
+void add_force(CLI::App& command, ScriptArguments& arguments) {
+  command.add_flag(
+      "--force", arguments.host.force,
+      "start although the ranks are predicted to need more memory than this machine has");
+}
+
 int run_script(const ScriptArguments& arguments, const std::string& train_as, Output& output) {
   if (const std::string& why = this_calibration().why; !why.empty()) output.note(why);
-  return run_script(
-      arguments, train_as, output, std::nullopt, [&] { return read_script(arguments.script); },
-      /*sweeps=*/false);
+  return run_script(arguments, train_as, output, nullptr);
 }
 
-int run_sweeps(const ScriptArguments& arguments, Output& output) {
-  return run_script(
-      arguments, "train", output, std::nullopt, [&] { return read_script(arguments.script); },
-      /*sweeps=*/true);
+int run_sweeping(const ScriptArguments& arguments, const SweepRun& sweep, Output& output) {
+  return run_script(arguments, "train", output, &sweep);
 }
 
-int run_sweep_cell(const std::string& file, Output& output) {
-  const Json order = read_json(file);
-  if (!order.is_object()) {
-    throw Error(Stage::script, "file.format", "", file + ": this is no cell of a sweep",
-                "meshwright sweep SCRIPT makes them");
-  }
-  ScriptArguments arguments;
-  arguments.script = order.value("script", "");
-  arguments.settings = order.value("settings", arguments.settings);
-  arguments.plugin_path = order.value("plugin_path", arguments.plugin_path);
-  arguments.words = order.value("words", arguments.words);
-  arguments.go = order.value("go", arguments.go);
-  arguments.force = order.value("force", false);
-  const CellOrder cell{order.value("sweep", ""), order.value("name", ""), order.value("hash", ""),
-                       order.value("folder", "")};
-  const int code = run_script(
-      arguments, "train", output, cell,
-      [&] {
-        // As it stood when the sweep began: it may have been edited since.
-        ScriptText text = read_script(cell.folder + "/script.lua");
-        const std::filesystem::path script(arguments.script);
-        std::error_code error;
-        text.name = arguments.script;
-        text.is_file = std::filesystem::is_regular_file(script, error);
-        text.folder = text.is_file && script.has_parent_path() ? script.parent_path() : ".";
-        return text;
-      },
-      /*sweeps=*/true);
-  if (code != 0) return code;
-  throw Error(Stage::script, "sweep.changed", "",
-              fmt::format("the script does not come to the sweep {} when it is run again",
-                          quote(cell.sweep)),
-              "a sweep's script must make the same cells whenever it is run");
-}
+namespace {
+
+struct CompareArguments : ScriptArguments {
+  std::vector<std::string> scripts;
+};
 
 // Each mw.train is one of the two experiments: of two scripts, or of one.
-int run_compared(const ScriptArguments& arguments, Output& output) {
+int run_compared(const CompareArguments& arguments, Output& output) {
+  if (const auto code = start_processes(arguments.processes, output)) return *code;
   stop_on_signals();
   const IfStuck if_stuck([&output](const Error& error) { end_stuck(error, output); });
-  PluginRegistry plugins(PluginRegistry::search_path(arguments.plugin_path));
-  AppHost host(output, plugins);
-  if (arguments.force) host.force();
+  PluginRegistry plugins = registry_of(arguments);
+  AppHost host(output, plugins, arguments.host);
   Joined joined(arguments.processes, plugins, output);
   host.set_processes(joined.processes());
   const ScriptOptions options = script_options(arguments, "compare", output);
@@ -285,39 +221,229 @@ int run_compared(const ScriptArguments& arguments, Output& output) {
   });
 }
 
-int bench_prediction(const ScriptArguments& arguments, Output&) {
-  ScriptArguments script = arguments;
-  script.script = (lua_library().parent_path() / "reference/prediction.lua").string();
-  Output output(/*json=*/false, /*quiet=*/true);
-  return run_script(script, "plan", output);
+// What starts a script again.
+void add_restarts(CLI::App& run, ScriptArguments& arguments) {
+  Restarts& a = arguments.restarts;
+  CLI::Option* most = run.add_option(
+      "--max-restarts", a.most,
+      "start the script again after a run that failed, so many times at most; a training with a "
+      "checkpoint goes on from its last one");
+  most->check(CLI::Range(0, 1 << 20))->type_name("N");
+  run.add_option("--restart-with", a.settings,
+                 "a --set of these starts alone, such as a plan for fewer ranks; may be repeated")
+      ->allow_extra_args(false)
+      ->needs(most)
+      ->type_name("KEY=VALUE");
+  run.add_option("--launcher", a.launcher,
+                 "what starts the processes of a run that may be started again: \"mpirun -n 8\"")
+      ->needs(most)
+      ->type_name("COMMAND");
+  run.add_option("--attempt", arguments.attempt)->group("");
 }
 
-int run_repl(const ScriptArguments& arguments, Output& output) {
-  stop_on_signals();
-  const IfStuck if_stuck([&output](const Error& error) { end_stuck(error, output); });
-  PluginRegistry plugins(PluginRegistry::search_path(arguments.plugin_path));
-  AppHost host(output, plugins);
-  Script script(host, script_options(arguments, "train", output));
-  Prompt prompt;
-  prompt.print = [&output](const std::string& text) { output.text(text); };
-  prompt.error = [&output](const Error& error) { output.error(error); };
-  if (::isatty(STDIN_FILENO) == 0) {
-    prompt.read = [](const std::string&) -> std::optional<std::string> {
-      std::string line;
-      if (!std::getline(std::cin, line)) return std::nullopt;
-      return line;
-    };
-    script.repl(prompt);
-  } else {
-    output.text(version_line() +
-                ", mw is loaded; Tab completes, Ctrl-C ends a line or a run, Ctrl-D ends");
-    LineEditor editor(history_file(),
-                      [&script](const std::string& before) { return script.complete(before); });
-    prompt.read = [&editor](const std::string& text) { return editor.read(text); };
-    script.repl(prompt);
-    output.text("");
+// Runs the script in a process of its own, with the words of this one that are for it.
+int run_restarting(const ScriptArguments& arguments, Output& output) {
+  if (arguments.script == "-") {
+    throw Error(Stage::script, "usage.option", "",
+                "--max-restarts: a script from standard input cannot be run twice",
+                "write it into a file");
   }
-  return stop_requested() ? exit_interrupted : 0;
+  if (!arguments.restarts.launcher.empty() && arguments.processes.processes > 0) {
+    throw Error(
+        Stage::script, "usage.option", "",
+        fmt::format("--launcher {} starts the run's processes, and --processes {} would too",
+                    quote(arguments.restarts.launcher), arguments.processes.processes),
+        "leave one of the two out");
+  }
+  std::vector<std::string> words = {"run", arguments.script};
+  const auto add = [&](const char* option, const std::vector<std::string>& values) {
+    for (const std::string& value : values) words.insert(words.end(), {option, value});
+  };
+  add("--set", arguments.settings);
+  add("--plugin-path", arguments.plugin_path);
+  if (!arguments.processes.communicator.empty())
+    add("--communicator", {arguments.processes.communicator});
+  Restarts restarts = arguments.restarts;
+  restarts.several = arguments.processes.processes > 1;
+  if (restarts.several) add("--processes", {std::to_string(arguments.processes.processes)});
+  if (arguments.host.force) words.emplace_back("--force");
+  if (arguments.json) words.emplace_back("--json");
+  if (arguments.quiet) words.emplace_back("--quiet");
+  if (!arguments.words.empty()) words.emplace_back("--");
+  words.insert(words.end(), arguments.words.begin(), arguments.words.end());
+  output.give_stdout_back();
+  return run_with_restarts(restarts, words, [&](const std::string& text) { output.note(text); });
 }
 
+int run_as(const ScriptArguments& arguments, const std::string& train_as, Output& output) {
+  if (const auto code = start_processes(arguments.processes, output)) return *code;
+  return run_script(arguments, train_as, output);
+}
+
+void add_processes(CLI::App& command, ProcessArguments& arguments) {
+  command
+      .add_option("--processes", arguments.processes,
+                  "start so many processes on this machine and share the ranks among them; "
+                  "without it, those that mpirun, srun or torchrun started")
+      ->check(CLI::Range(1, 1 << 16))
+      ->type_name("N");
+  command
+      .add_option("--communicator", arguments.communicator,
+                  "the plugin that connects processes (mpi, nccl), if it is not to be the "
+                  "launcher's own; threads: each process runs by itself")
+      ->type_name("NAME");
+}
+
+// What plans are priced for: the same keys as a script's own.
+void add_priced_for(CLI::App& command, ScriptArguments& arguments) {
+  command
+      .add_option(
+          "--cluster", arguments.cluster,
+          "price it for this cluster (a name of clusters/, or a file), not for this machine")
+      ->type_name("NAME");
+  command.add_option("--nodes", arguments.nodes, "of the cluster")
+      ->check(CLI::Range(1, 1 << 24))
+      ->needs("--cluster");
+  command
+      .add_option("--stack", arguments.stack,
+                  "the software on the cluster: megatron-core, fsdp2, …; this project's own if "
+                  "left out")
+      ->type_name("NAME");
+}
+
+const CommandOf<ScriptArguments> run_command{
+    {.path = "run",
+     .place = 10,
+     .about = "run a script: train as it says",
+     .scripted = true,
+     .joins = true},
+    [](CLI::App& command, ScriptArguments& a) {
+      add_script(command, a, "scripts/quickstart.lua --set steps=20");
+      add_common(command, a);
+      add_restarts(command, a);
+      add_processes(command, a.processes);
+      add_force(command, a);
+    },
+    [](const ScriptArguments& a, Output& output) {
+      if (!a.restarts.wanted()) return run_as(a, "train", output);
+      left_to_first("--max-restarts", a.processes);  // they are processes of their own, each time
+      return run_restarting(a, output);
+    }};
+
+const CommandOf<ScriptArguments> plan_command{
+    {.path = "plan",
+     .place = 20,
+     .about =
+         "run a script with every mw.train turned into mw.plan: resolve and predict, no training",
+     .scripted = true},
+    [](CLI::App& command, ScriptArguments& a) {
+      add_script(command, a, "scripts/quickstart.lua --set plan[2].ways=2");
+      add_common(command, a);
+      command.add_flag(
+          "--program", a.host.programs,
+          "list the program too: every instruction that the engine runs and the simulator prices");
+      command.add_flag(
+          "--placements", a.host.placements,
+          "list the parameters too: who holds what, by placement and shape on each class of ranks");
+      command
+          .add_option("--html", a.html,
+                      "write a page too: the mesh and who holds what, the timeline, memory over "
+                      "time")
+          ->type_name("FILE");
+      command
+          .add_option(
+              "--trace", a.plan_trace,
+              "write a Chrome trace too: the predicted step, with ops, transfers and memory")
+          ->type_name("FILE");
+      command.add_flag(
+          "--full", a.host.full,
+          "show each plan whole; without it a script's plans behind the first have a line each "
+          "where there are more than two");
+      command.add_flag(
+          "--must-fit", a.host.must_fit,
+          "end with 3, as where a plan is refused, if one does not fit its memory or nobody knows");
+      add_priced_for(command, a);
+    },
+    [](const ScriptArguments& a, Output& output) { return run_script(a, "plan", output); }};
+
+const CommandOf<ScriptArguments> search_command{
+    {.path = "search",
+     .place = 30,
+     .about = "run a script with every mw.train turned into mw.search: the best plans for its "
+              "model on a cluster, and why",
+     .scripted = true},
+    [](CLI::App& command, ScriptArguments& a) {
+      add_script(command, a, "scripts/search.lua --set batch=512");
+      add_common(command, a);
+      add_priced_for(command, a);
+    },
+    [](const ScriptArguments& a, Output& output) { return run_script(a, "search", output); }};
+
+const CommandOf<ScriptArguments> verify_command{
+    {.path = "verify",
+     .place = 40,
+     .about = "run a script with every mw.train turned into mw.verify: compare with one rank in "
+              "float64",
+     .scripted = true,
+     .joins = true},
+    [](CLI::App& command, ScriptArguments& a) {
+      add_script(command, a, "scripts/quickstart.lua");
+      add_common(command, a);
+      add_processes(command, a.processes);
+      add_force(command, a);
+    },
+    [](const ScriptArguments& a, Output& output) { return run_as(a, "verify", output); }};
+
+const CommandOf<ScriptArguments> prove_command{
+    {.path = "prove",
+     .place = 50,
+     .about = "run a script with every mw.train turned into mw.prove, and what it plans proved: "
+              "follow each instruction of its programs, at full size, and refuse (exit 3) what one "
+              "rank would not compute",
+     .scripted = true},
+    [](CLI::App& command, ScriptArguments& a) {
+      add_script(command, a, "scripts/quickstart.lua");
+      add_common(command, a);
+      command.add_flag("--strict", a.host.strict,
+                       "suppose a backend of one stream, whose collectives begin when all ranks "
+                       "have come to them");
+    },
+    [](const ScriptArguments& a, Output& output) { return run_script(a, "prove", output); }};
+
+const CommandOf<ScriptArguments> logits_command{
+    {.path = "logits",
+     .place = 60,
+     .about = "run a script with every mw.train turned into the forward part on its first batch: "
+              "tokens and logits into a file, to hold them to another program's",
+     .scripted = true},
+    [](CLI::App& command, ScriptArguments& a) {
+      add_script(command, a, "scripts/quickstart.lua -o runs/logits.safetensors");
+      add_common(command, a);
+      command.add_option("-o", a.host.logits, "the file (safetensors)")
+          ->type_name("FILE")
+          ->required();
+    },
+    [](const ScriptArguments& a, Output& output) { return run_script(a, "logits", output); }};
+
+const CommandOf<CompareArguments> compare_command{
+    {.path = "compare",
+     .place = 80,
+     .about = "run two scripts, or one with two mw.train, and compare the two experiments: where "
+              "they part first, and whether rounding explains it",
+     .scripted = true,
+     .joins = true},
+    [](CLI::App& command, CompareArguments& a) {
+      command.add_option("SCRIPT", a.scripts, "experiment scripts (Lua)")
+          ->required()
+          ->expected(1, 2);
+      add_settings(command, a);
+      add_quiet(command, a);
+      command.footer("Example: meshwright compare scripts/quickstart.lua scripts/mine.lua");
+      add_processes(command, a.processes);
+      add_force(command, a);
+      add_common(command, a);
+    },
+    run_compared};
+
+}  // namespace
 }  // namespace mw

@@ -1,5 +1,5 @@
 // The verb mw.search: reads the table, searches, and writes what was found.
-#include "app/search.h"
+#include "app/verbs.h"
 
 #include <fmt/format.h>
 

@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "app/app_host.h"
-#include "app/commands.h"
+#include "app/command.h"
 #include "app/sweep/axis.h"
 #include "app/verbs.h"
 #include "meshwright/engine/json_text.h"
@@ -75,7 +75,7 @@ Json AppHost::run_sweep(const Json& table, const Json& options, const std::strin
   program.context.unchecked = go.predict;
   program.script = script_name_;
   program.text = script_;
-  program.force = force_;
+  program.force = options_.force;
   program.train = [this](const Experiment& experiment) {
     return run_train(experiment, script_, output_, plugins_);
   };

@@ -8,16 +8,22 @@
 #include <map>
 
 #include "app/chrome_trace.h"
-#include "app/commands.h"
+#include "app/command.h"
 #include "app/runs_rows.h"
 #include "app/trace_process.h"
-#include "common/output_file.h"
+#include "common/files.h"
 #include "meshwright/engine/text.h"
 #include "record/run_reader.h"
 #include "record/warm_up.h"
 
 namespace mw {
 namespace {
+
+struct TraceArguments : Arguments {
+  std::string run, trace, svg;
+  std::optional<std::int64_t> step;  // the one of median duration if not given
+  bool predicted = false;            // the prediction alone
+};
 
 Error refused(const TraceArguments& arguments, const std::string& why, std::string hint) {
   return {Stage::options, "trace.missing", "", fmt::format("{}: {}", arguments.run, why),
@@ -124,9 +130,7 @@ std::string drawing(const std::vector<TraceProcess>& processes, const std::strin
   return draw_svg(rows, names, title, "along the axis: milliseconds\n" + caption);
 }
 
-}  // namespace
-
-static void write_trace(const TraceArguments& arguments, Output& output) {
+void write_trace(const TraceArguments& arguments, Output& output) {
   RunReader reader(arguments.run);
   refuse_to_overwrite(arguments);
   if (arguments.trace.empty() && arguments.svg.empty()) {
@@ -194,9 +198,31 @@ static void write_trace(const TraceArguments& arguments, Output& output) {
   output.result(result);
 }
 
+// A step of a run file as a timeline, measured beside predicted.
 int show_trace(const TraceArguments& arguments, Output& output) {
   reading(arguments.run, [&] { write_trace(arguments, output); });
   return 0;
 }
 
+const CommandOf<TraceArguments> trace_command{
+    {.path = "trace",
+     .place = 130,
+     .about = "a run file's step as a Chrome trace or a drawing, measured beside predicted"},
+    [](CLI::App& command, TraceArguments& a) {
+      command.add_option("FILE", a.run, "a run file: what a script's log names")->required();
+      command.add_option("-o,--output", a.trace, "write a Chrome trace (Perfetto opens it)")
+          ->type_name("FILE");
+      command.add_option("--svg", a.svg, "write a drawing")->type_name("FILE");
+      command
+          .add_option("--step", a.step,
+                      "which step; if not given, the one of median duration after the warm-up")
+          ->check(CLI::Range(-(std::int64_t{1} << 60), std::int64_t{1} << 60).description(""))
+          ->type_name("N");
+      command.add_flag("--predicted", a.predicted, "the predicted timeline alone");
+      command.footer("Example: meshwright trace runs/pipeline.h5 -o trace.json --svg step.svg");
+      add_json(command, a);
+    },
+    show_trace};
+
+}  // namespace
 }  // namespace mw

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "app/checkpoint_start.h"
-#include "app/commands.h"
+#include "app/command.h"
 #include "app/export.h"
 #include "app/machine_facts.h"
 #include "app/measurements.h"

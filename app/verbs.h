@@ -7,9 +7,11 @@
 
 #include "app/chrome_trace.h"
 #include "app/output.h"
-#include "app/restarts.h"
+#include "launch/restarts.h"
 #include "meshwright/engine/registry.h"
+#include "meshwright/json.h"
 #include "script/experiment.h"
+#include "script/read_experiment.h"
 
 namespace mw {
 
@@ -29,5 +31,13 @@ Json run_logits(const Experiment& experiment, const std::string& file);
 Json run_verify(const Experiment& experiment, Output& output);
 // Verdict "proved" or "refused" (prove/prove.h). `strict`: collectives block until all have come.
 Json run_prove(const Experiment& experiment, bool strict);
+
+// Status "interrupted" if the user stopped it: what is there are the best so far.
+Json run_search(const Json& table, const ReadContext& context, Output& output);
+
+// Throws Error with all that a and b do not share and must. Status "interrupted" and no verdict if
+// the user stopped it. The key "text" is the summary for people. `output` is told where a function
+// of a script is stuck while it trains, which ends the process.
+Json run_compare(const Experiment& a, const Experiment& b, Output& output);
 
 }  // namespace mw

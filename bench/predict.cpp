@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "common/heap.h"
+#include "common/process.h"
 #include "lua/script.h"
 #include "meshwright/engine/built_in.h"
 #include "meshwright/engine/chosen.h"

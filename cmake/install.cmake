@@ -22,6 +22,14 @@ set_target_properties(meshwright_core PROPERTIES EXPORT_NAME core)
 set_target_properties(meshwright_library PROPERTIES EXPORT_NAME library)
 install(TARGETS meshwright_sdk meshwright_core meshwright_library EXPORT MeshwrightTargets
         LIBRARY DESTINATION lib)
+foreach(name IN LISTS linked_plugins)
+  set_property(TARGET meshwright_${name} PROPERTY INSTALL_RPATH "$ORIGIN" "${own_torch}" "${torch_root}/lib")
+  set_target_properties(meshwright_${name} PROPERTIES EXPORT_NAME ${name})
+endforeach()
+set_target_properties(meshwright_built_in PROPERTIES EXPORT_NAME built_in)
+set_target_properties(meshwright_transport PROPERTIES EXPORT_NAME transport)
+install(TARGETS ${linked_libraries} meshwright_built_in meshwright_transport EXPORT MeshwrightTargets
+        LIBRARY DESTINATION lib ARCHIVE DESTINATION lib)
 install(TARGETS meshwright RUNTIME DESTINATION bin)
 install(TARGETS meshwright_loopback LIBRARY DESTINATION lib)
 # Not as files: their search path would be the build folder's. The program has loaded what they
@@ -30,7 +38,8 @@ if(MESHWRIGHT_CUDA)
   set_property(TARGET plugin_nccl PROPERTY INSTALL_RPATH "$ORIGIN/../libtorch/torch/lib" "${torch_root}/lib")
 endif()
 install(TARGETS ${MESHWRIGHT_OWN_PLUGINS} LIBRARY DESTINATION lib/meshwright/plugins OPTIONAL)
-install(DIRECTORY "${PROJECT_SOURCE_DIR}/core/include/" DESTINATION include)
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/core/include/" "${PROJECT_SOURCE_DIR}/libs/transport/include/"
+        DESTINATION include)
 foreach(name IN ITEMS lua clusters scripts docs examples)
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/${name}" DESTINATION share/meshwright OPTIONAL
           PATTERN "*.py" EXCLUDE)

@@ -1,5 +1,6 @@
 # The targets of this repository, found by folder. A folder may be empty or missing.
 #   meshwright_core       libmeshwright.so: every floor of core/src but app
+#   meshwright_<name>     build/lib/libmeshwright_<name>.so, from plugins/<name>: what is built in
 #   meshwright            build/bin/meshwright
 #   meshwright_loopback   build/lib/libmeshwright_loopback.so, from core/loopback
 #   plugin_<name>         build/lib/meshwright/plugins/<name>.so, from plugins/<name>/*.cpp
@@ -22,7 +23,8 @@ find_package(Threads REQUIRED)
 add_library(meshwright_sdk INTERFACE)
 add_library(Meshwright::sdk ALIAS meshwright_sdk)
 target_include_directories(meshwright_sdk INTERFACE
-  "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/core/include>" "$<INSTALL_INTERFACE:include>")
+  "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/core/include;${PROJECT_SOURCE_DIR}/libs/transport/include>"
+  "$<INSTALL_INTERFACE:include>")
 target_compile_definitions(meshwright_sdk INTERFACE BOOST_DLL_USE_STD_FS)
 target_compile_features(meshwright_sdk INTERFACE cxx_std_20)
 target_link_libraries(meshwright_sdk INTERFACE
@@ -43,41 +45,96 @@ add_custom_command(OUTPUT "${pch}.sum" DEPFILE "${pch}.sum.d" VERBATIM
 add_custom_target(meshwright_pch_sum DEPENDS "${pch}.sum")
 add_dependencies(meshwright_pch meshwright_pch_sum)
 
-set(linked_plugins models optimizers data policies)
 file(GLOB_RECURSE core_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/core/src/*.cpp"
-     "${PROJECT_SOURCE_DIR}/libs/*.cpp")
-foreach(name IN LISTS linked_plugins)
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/plugins/${name}/*.cpp")
-  list(APPEND core_sources ${sources})
-endforeach()
-file(GLOB_RECURSE app_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/app/*.cpp")
-list(FILTER app_sources EXCLUDE REGEX "/app/main.cpp$")
+     "${PROJECT_SOURCE_DIR}/libs/checkpoint/*.cpp")
 
 meshwright_together(core_sources ${core_sources})
-meshwright_together(app_sources ${app_sources})
+list(APPEND core_sources "${PROJECT_SOURCE_DIR}/libs/check/run_check.cpp"
+     "${PROJECT_SOURCE_DIR}/libs/common/mapped_file.cpp")
 add_library(meshwright_core SHARED ${core_sources})
 set_target_properties(meshwright_core PROPERTIES OUTPUT_NAME meshwright DEFINE_SYMBOL "")
-target_include_directories(meshwright_core PUBLIC "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/core/src;${PROJECT_SOURCE_DIR}/libs;${PROJECT_SOURCE_DIR}/libs/frontend;${PROJECT_SOURCE_DIR}>")
+target_include_directories(meshwright_core PRIVATE
+  "${PROJECT_SOURCE_DIR}/core/src" "${PROJECT_SOURCE_DIR}/libs" "${PROJECT_SOURCE_DIR}/libs/frontend"
+  "${PROJECT_SOURCE_DIR}")
 target_compile_definitions(meshwright_core PUBLIC
   "$<BUILD_INTERFACE:MESHWRIGHT_VERSION=\"${PROJECT_VERSION}\">")
-# The tests reach inside and so need what the core uses; whoever links the installed one does not.
-foreach(library IN ITEMS PkgConfig::lua PkgConfig::hdf5 ${MESHWRIGHT_HDF5_HL} Threads::Threads)
-  target_link_libraries(meshwright_core PUBLIC "$<BUILD_INTERFACE:${library}>")
-endforeach()
 target_link_libraries(meshwright_core
   PUBLIC Meshwright::sdk
-  PRIVATE "$<BUILD_INTERFACE:meshwright_warnings>" ${CMAKE_DL_LIBS})
+  PRIVATE "$<BUILD_INTERFACE:meshwright_warnings>" Threads::Threads ${CMAKE_DL_LIBS})
 target_precompile_headers(meshwright_core REUSE_FROM meshwright_pch)
 
-# Links libmeshwright.so without its include folders: a plugin that reaches into core/src must fail.
+# What is built in registers itself when its library is loaded, though nobody uses a symbol of it.
+set(linked_plugins models optimizers data policies)
+foreach(name IN LISTS linked_plugins)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/plugins/${name}/*.cpp")
+  meshwright_together(sources ${sources})
+  add_library(meshwright_${name} SHARED ${sources})
+  set_target_properties(meshwright_${name} PROPERTIES DEFINE_SYMBOL "")
+  target_include_directories(meshwright_${name} PRIVATE
+    "${PROJECT_SOURCE_DIR}/plugins/${name}" "${PROJECT_SOURCE_DIR}/libs")
+  target_link_libraries(meshwright_${name} PUBLIC Meshwright::sdk "$<LINK_ONLY:meshwright_core>"
+                                           PRIVATE "$<BUILD_INTERFACE:meshwright_warnings>")
+  target_precompile_headers(meshwright_${name} REUSE_FROM meshwright_pch)
+  list(APPEND linked_libraries meshwright_${name})
+endforeach()
+# What a program links that wants all of it.
+add_library(meshwright_built_in INTERFACE)
+add_library(Meshwright::built_in ALIAS meshwright_built_in)
+target_link_libraries(meshwright_built_in INTERFACE meshwright_core ${linked_libraries})
+target_link_options(meshwright_built_in INTERFACE "LINKER:--no-as-needed")
+
+# meshwright_add_library(NAME [LINK LIBRARY…] [WITH TARGET…]): libs/NAME, a static library beside
+# the kernel. LINK names other libraries of libs/, whose headers it may include: what it says here
+# is what tests/layout holds its includes and its symbols to. WITH names what it alone needs of
+# others.
+set(meshwright_libraries "")
+function(meshwright_add_library name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "LINK;WITH")
+  set(folder "${PROJECT_SOURCE_DIR}/libs/${name}")
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${folder}/*.cpp")
+  list(REMOVE_ITEM sources ${core_sources} "${PROJECT_SOURCE_DIR}/libs/check/run_check.cpp"
+       "${PROJECT_SOURCE_DIR}/libs/common/mapped_file.cpp")
+  meshwright_together(sources ${sources})
+  add_library(meshwright_${name} STATIC ${sources})
+  foreach(root IN ITEMS libs . libs/frontend core/src)
+    target_include_directories(meshwright_${name} PUBLIC
+      "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/${root}>")
+  endforeach()
+  list(TRANSFORM arg_LINK PREPEND meshwright_)
+  target_link_libraries(meshwright_${name}
+    PUBLIC meshwright_core ${arg_LINK} ${arg_WITH}
+    PRIVATE "$<BUILD_INTERFACE:meshwright_warnings>")
+  set_target_properties(meshwright_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_precompile_headers(meshwright_${name} REUSE_FROM meshwright_pch)
+  set(meshwright_libraries ${meshwright_libraries} meshwright_${name} PARENT_SCOPE)
+endfunction()
+
+meshwright_add_library(common)
+meshwright_add_library(transport)
+meshwright_add_library(launch LINK common transport)
+meshwright_add_library(prove)
+meshwright_add_library(predict LINK common)
+meshwright_add_library(search LINK common predict)
+meshwright_add_library(check LINK common prove)
+meshwright_add_library(record LINK common predict WITH PkgConfig::hdf5 ${MESHWRIGHT_HDF5_HL})
+meshwright_add_library(report LINK common predict record)
+meshwright_add_library(frontend LINK common predict search report WITH PkgConfig::lua)
+
+# Links the core, the ops and what carries messages between processes, without the core's include
+# folders: a plugin that reaches into core/src must fail.
 add_library(meshwright_library INTERFACE)
 add_library(Meshwright::library ALIAS meshwright_library)
-target_link_libraries(meshwright_library INTERFACE "$<LINK_ONLY:meshwright_core>")
+target_link_libraries(meshwright_library INTERFACE
+  "$<LINK_ONLY:meshwright_core>" "$<LINK_ONLY:meshwright_models>"
+  "$<LINK_ONLY:meshwright_transport>")
 
 # The command line, all but its main(), which tests of it lack.
+file(GLOB_RECURSE app_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/app/*.cpp")
+list(FILTER app_sources EXCLUDE REGEX "/app/main.cpp$")
+meshwright_together(app_sources ${app_sources})
 add_library(meshwright_app OBJECT ${app_sources})
 target_link_libraries(meshwright_app
-  PUBLIC meshwright_core CLI11::CLI11 PkgConfig::edit PRIVATE meshwright_warnings)
+  PUBLIC ${meshwright_libraries} meshwright_built_in CLI11::CLI11 PkgConfig::edit PRIVATE meshwright_warnings)
 target_precompile_headers(meshwright_app REUSE_FROM meshwright_pch)
 add_executable(meshwright "${PROJECT_SOURCE_DIR}/app/main.cpp")
 target_link_libraries(meshwright PRIVATE meshwright_app meshwright_warnings)
@@ -141,7 +198,7 @@ file(GLOB bench_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/bench/*.cpp")
 foreach(source IN LISTS bench_sources)
   get_filename_component(name "${source}" NAME_WE)
   add_executable(bench_${name} "${source}")
-  target_link_libraries(bench_${name} PRIVATE meshwright_core CLI11::CLI11 meshwright_warnings)
+  target_link_libraries(bench_${name} PRIVATE ${meshwright_libraries} meshwright_built_in CLI11::CLI11 meshwright_warnings)
   target_precompile_headers(bench_${name} REUSE_FROM meshwright_pch)
 endforeach()
 

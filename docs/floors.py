@@ -1,49 +1,64 @@
 #!/usr/bin/env python3
-"""Draws which folder of core/src includes which, from the sources themselves, into
+"""Draws which part of the source includes which, from the sources themselves, into
 docs/floors.svg.
 
     docs/floors.py          writes the drawing anew
     docs/floors.py --print  prints it
 
-A folder stands above all that it includes; a header of the SDK (core/include) stands for the
-folder that implements it. Arrows that follow from others (a includes b, b includes c, a includes
-c too) are left out of the drawing and stand in the table below it. Folders that include each
-other are joined in red."""
+The parts are the floors of the kernel (the folders of core/src), the libraries (libs/), what is
+built in among the plugins (plugins/models and so on), and app. A part stands above all that it
+includes; a header of the SDK (core/include) stands for the part that implements it. Arrows that
+follow from others (a includes b, b includes c, a includes c too) are left out of the drawing and
+stand in the table below it. Parts that include each other are joined in red."""
 
 import pathlib
 import re
 import sys
 
 INCLUDE = re.compile(r'\s*#\s*include\s*"([^"]+)"')
-WIDTH, BOX_WIDTH, BOX_HEIGHT, ROW, MARGIN = 940, 92, 30, 74, 20
+WIDTH, BOX_WIDTH, BOX_HEIGHT, ROW, MARGIN = 980, 92, 30, 74, 20
 LINE, NAMES = 22, 90
+BUILT_IN = "models optimizers data policies".split()  # plugins that are linked in
 
 
 def includes(path):
     return [found[1] for found in map(INCLUDE.match, path.read_text().splitlines()) if found]
 
 
-def homes_of_contracts(source):
-    """The folder that implements each header of the SDK, if one does: it has a source of its name."""
+def part_of(path, root):
+    """The part of the source that a file belongs to: a folder of core/src, libs or plugins, or app."""
+    parts = path.relative_to(root).parts
+    if parts[0] == "app":
+        return "app"
+    return parts[2] if parts[:2] == ("core", "src") else parts[1]
+
+
+def sources_of(root):
+    """All sources, but those of plugins that are loaded: these see the SDK alone (tests/layout)."""
+    folders = [root / "core/src", root / "libs", root / "app", *(root / "plugins" / name for name in BUILT_IN)]
+    return sorted(path for folder in folders for path in folder.rglob("*") if path.suffix in (".cpp", ".h"))
+
+
+def homes_of_contracts(root):
+    """The part that implements each header of the SDK, if one does: it has a source of its name."""
     homes = {}
-    for path in sorted(source.glob("*/**/*.cpp")):
-        header = f"meshwright/{path.stem}.h"
-        if header in includes(path):
-            homes[header] = path.relative_to(source).parts[0]
+    for path in sources_of(root):
+        for header in (f"meshwright/{path.stem}.h", f"meshwright/engine/{path.stem}.h"):
+            if path.suffix == ".cpp" and header in includes(path):
+                homes[header] = part_of(path, root)
     return homes
 
 
 def included_folders(root):
-    """Which other folders each folder of core/src includes. A header of the SDK stands for the
-    folder that implements it."""
-    source = root / "core/src"
-    homes = homes_of_contracts(source)
-    files = [*source.glob("*/**/*.cpp"), *source.glob("*/**/*.h")]
-    edges = {path.relative_to(source).parts[0]: set() for path in sorted(files)}
+    """Which other parts each part includes. A header of the SDK stands for the part that implements it."""
+    homes = homes_of_contracts(root)
+    files = sources_of(root)
+    edges = {part_of(path, root): set() for path in files}
     for path in files:
-        folder = path.relative_to(source).parts[0]
-        others = {homes.get(name, name.split("/")[0]) for name in includes(path)}
-        edges[folder] |= (others & set(edges)) - {folder}
+        part = part_of(path, root)
+        others = {homes.get(name, "frontend" if name.startswith(("lua/", "script/")) else name.split("/")[0])
+                  for name in includes(path)}
+        edges[part] |= (others & set(edges)) - {part}
     return edges
 
 
@@ -144,7 +159,7 @@ def draw(root):
     cell = min(56, (WIDTH - NAMES) / len(order))
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}">',
-        "<!-- Made by docs/floors.py from the includes of core/src. Do not edit. -->",
+        "<!-- Made by docs/floors.py from the includes of the sources. Do not edit. -->",
         "<style>svg{font:13px sans-serif;background:#fff;color:#222}text{fill:currentColor}"
         "rect{fill:#eef2f8;stroke:#6b7d99}path{fill:none;stroke:#8a94a3}.circle{stroke:#c22}"
         ".n{font-size:11px}@media(prefers-color-scheme:dark){svg{background:#15181d;color:#ddd}"
@@ -160,7 +175,7 @@ def draw(root):
             f'height="{BOX_HEIGHT}" rx="4"/>'
         )
         out.append(text(x, y + 5, folder))
-    out.append(text(MARGIN, top + 10, "what each folder (row) includes:", "start"))
+    out.append(text(MARGIN, top + 10, "what each part (row) includes:", "start"))
     for j, name in enumerate(order):
         out.append(text(NAMES + (j + 0.5) * cell, top + 34, name, kind=' class="n"'))
     for i, folder in enumerate(order):

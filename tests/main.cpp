@@ -3,11 +3,11 @@
 #include <catch2/catch.hpp>
 
 #include "base/vector_math.h"
-#include "common/leave.h"
+#include "common/process.h"
 #include "meshwright/engine/cpu.h"
 
 int main(int argc, char** argv) {
-  mw::leave_libraries_standing();
+  mw::exit_without_unloading();
   mw::keep_thread_limit();
   mw::settle_vector_math();
   return Catch::Session().run(argc, argv);

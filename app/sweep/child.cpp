@@ -1,15 +1,9 @@
 // Starts cells as processes of their own, and reads from how they ended what happened to them.
 #include "app/sweep/child.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
@@ -26,27 +20,6 @@ namespace mw {
 namespace {
 
 constexpr std::size_t last_words = 4096;
-
-// Between fork and exec: nothing that allocates or locks.
-[[noreturn]] void become_child(char* const* arguments, char* const* environment, int output,
-                               const ChildOptions& options, pid_t parent) {
-  ::setpgid(0, 0);
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) ::_exit(127);
-  const int nothing = ::open("/dev/null", O_RDONLY);
-  ::dup2(nothing, STDIN_FILENO);
-  ::dup2(output, STDOUT_FILENO);
-  ::dup2(output, STDERR_FILENO);
-  if (options.lock >= 0) ::fcntl(options.lock, F_SETFD, 0);
-  if (options.memory > 0) {
-    const auto bytes = static_cast<rlim_t>(options.memory);
-    const rlimit limit{bytes, bytes};
-    ::setrlimit(RLIMIT_DATA, &limit);
-  }
-  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::signal(number, SIG_DFL);
-  ::execve("/proc/self/exe", arguments, environment);
-  ::_exit(127);
-}
 
 // Of the group of version 2 that this process is in, or of the nearest around it.
 std::int64_t kills_in(const std::filesystem::path& folder, const char* file, const char* key) {
@@ -89,49 +62,19 @@ std::string words_of(const std::string& tail) {
   return words.starts_with("error: ") ? words.substr(7) : words;
 }
 
-// This process' variables, with some in the place of those of the same name.
-std::vector<std::string> environment_with(const std::vector<std::string>& others) {
-  std::vector<std::string> all = others;
-  for (char** variable = environ; *variable != nullptr; ++variable) {
-    const std::string one = *variable;
-    const std::string name = one.substr(0, one.find('=') + 1);
-    if (std::none_of(others.begin(), others.end(),
-                     [&](const std::string& other) { return other.starts_with(name); }))
-      all.push_back(one);
-  }
-  return all;
-}
-
 }  // namespace
 
-pid_t start_child(const ChildOptions& options) {
-  const int output =
-      ::open(options.output.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_APPEND, 0666);
-  if (output < 0) {
-    throw Error(Stage::environment, "file.write", "",
-                fmt::format("{}: cannot write it: {}", options.output,
-                            std::generic_category().message(errno)));
+pid_t start_child(ProcessStart start) {
+  start.program = "/proc/self/exe";  // whatever lies there by now under this program's path
+  start.command.insert(start.command.begin(), "meshwright");
+  start.own_group = start.fresh_signals = true;
+  start.tied_by = SIGKILL;
+  try {
+    return start_process(start);
+  } catch (const std::system_error& error) {
+    throw Error(Stage::run, "run.exception", "",
+                fmt::format("a cell's process does not start: {}", error.code().message()));
   }
-  std::vector<std::string> words = {"meshwright"};
-  words.insert(words.end(), options.arguments.begin(), options.arguments.end());
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  std::vector<std::string> variables = environment_with(options.variables);
-  std::vector<char*> environment;
-  for (std::string& variable : variables) environment.push_back(variable.data());
-  environment.push_back(nullptr);
-  const pid_t parent = ::getpid();
-  const pid_t process = ::fork();
-  if (process == 0) become_child(arguments.data(), environment.data(), output, options, parent);
-  const int why = errno;
-  ::close(output);
-  if (process < 0) {
-    throw Error(
-        Stage::run, "run.exception", "",
-        fmt::format("a cell's process does not start: {}", std::generic_category().message(why)));
-  }
-  return process;
 }
 
 std::int64_t allocated_here() {
@@ -141,16 +84,6 @@ std::int64_t allocated_here() {
     if (word == "VmData:" && file >> kibibytes) return kibibytes * 1024;
   }
   return 0;
-}
-
-bool child_ended(pid_t process, int& status) {
-  const pid_t ended = ::waitpid(process, &status, WNOHANG);
-  if (ended == process) return true;
-  if (ended < 0 && errno == ECHILD) {  // somebody else has waited for it
-    status = 0;
-    return true;
-  }
-  return false;
 }
 
 std::int64_t kills_for_memory() {
@@ -177,10 +110,7 @@ std::string reason_of_end(int status, const std::string& output, bool killed_for
     if (number == SIGKILL)
       return "killed by SIGKILL: by somebody, or by the kernel as the machine was out of memory" +
              said;
-    const char* const name = ::sigabbrev_np(number);
-    const std::string called =
-        name == nullptr ? fmt::format("signal {}", number) : fmt::format("SIG{}", name);
-    const std::string ended = fmt::format("{} ({})", called, ::strsignal(number));
+    const std::string ended = fmt::format("{} ({})", signal_name(number), ::strsignal(number));
     if (no_memory) return fmt::format("out of memory: it ended by {}{}", ended, said);
     return fmt::format("crashed: {}{}", ended, said);
   }

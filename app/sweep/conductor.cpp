@@ -158,8 +158,8 @@ bool Conductor::start(std::size_t cell) {
     return true;
   }
   const std::string folder = conduct_.folder.fresh(conduct_.cells[cell], hash);
-  ChildOptions options;
-  options.arguments = conduct_.prepare(cell, folder);
+  ProcessStart options;
+  options.command = conduct_.prepare(cell, folder);
   options.output = folder + "/output.txt";
   options.memory = conduct_.go.memory;
   options.lock = lock->descriptor();

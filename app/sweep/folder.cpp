@@ -12,7 +12,7 @@
 
 #include "app/sweep/grid.h"
 #include "app/sweep/label.h"
-#include "common/json_file.h"
+#include "common/files.h"
 #include "meshwright/engine/json_text.h"
 #include "meshwright/engine/new_file.h"
 #include "meshwright/engine/text.h"

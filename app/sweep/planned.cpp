@@ -10,7 +10,7 @@
 #include <set>
 #include <unordered_map>
 
-#include "app/sweep/forked.h"
+#include "common/process.h"
 #include "meshwright/engine/cpu.h"
 #include "meshwright/engine/json_text.h"
 #include "meshwright/engine/text.h"

@@ -9,7 +9,7 @@
 
 #include "app/progress.h"
 #include "app/sweep/judge.h"
-#include "common/spread.h"
+#include "common/statistics.h"
 #include "meshwright/engine/json_text.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/options.h"
@@ -64,7 +64,7 @@ std::vector<double> values_of(const std::vector<std::size_t>& group, const std::
 template <class Text>
 std::string spread_text(const std::vector<double>& values, Text text) {
   if (values.empty()) return "-";
-  const Spread spread = spread_of(values);
+  const MeanAndDeviation spread = mean_and_deviation(values);
   if (spread.n < 2) return text(spread.mean);
   return fmt::format("{} ± {}", text(spread.mean), text(spread.deviation));
 }
@@ -112,8 +112,8 @@ int baseline_group(const SweepTable& sweep, const std::vector<Cell>& cells,
 
 std::string delta_text(const std::vector<double>& own, const std::vector<double>& base) {
   if (own.empty() || base.empty()) return "";
-  const double mean = spread_of(base).mean;
-  return mean > 0 ? fmt::format("{:+.1f} %", 100 * (spread_of(own).mean / mean - 1)) : "";
+  const double mean = mean_and_deviation(base).mean;
+  return mean > 0 ? fmt::format("{:+.1f} %", 100 * (mean_and_deviation(own).mean / mean - 1)) : "";
 }
 
 std::string reason_in(const std::vector<std::size_t>& group, const std::vector<Json>& rows) {

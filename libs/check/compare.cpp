@@ -141,7 +141,7 @@ class Comparison {
 
   // What is judged is the copy that is farthest off, whichever came first. Of parameters after an
   // update copies must be exact, which is judged apart.
-  static bool copied(const TensorKey& key) { return key.stretch == Stretch::parameter; }
+  static bool copied(const TensorKey& key) { return key.kind == TensorKind::parameter; }
   static double copies(const TensorKey& key, const WholeTensor& whole) {
     return copied(key) ? 0 : whole.spread;
   }
@@ -162,7 +162,7 @@ class Comparison {
     if (d.parameter) {
       d.size = at::linalg_vector_norm(whole.numbers.to(at::kDouble), 2).item<double>();
     } else {
-      d.made = {key.step, Stretch::forward, value.producer, value.output};
+      d.made = {key.step, TensorKind::forward, value.producer, value.output};
       const auto made = judge_.tensors.find(d.made);
       if (made == judge_.tensors.end()) return;
       d.size = made->second.size;

@@ -21,9 +21,9 @@ double finite(double error) {
 // gradient, or a move of the optimizer.
 double Judge::size_of(const TensorKey& key, const Differences& d) const {
   double floor = 1e-30;
-  if (key.stretch == Stretch::backward || key.stretch == Stretch::gradient)
+  if (key.kind == TensorKind::backward || key.kind == TensorKind::gradient)
     floor = 1e-6 * losses[key.step].grad_norm;
-  if (key.stretch == Stretch::parameter)
+  if (key.kind == TensorKind::parameter)
     floor = lr[key.step] * std::sqrt(static_cast<double>(d.count));
   return std::max({d.size, floor, 1e-30});
 }
@@ -33,14 +33,14 @@ Judge::Error Judge::error_of(const TensorKey& key, const Differences& d, double 
   const auto of = [&](const Side& side) {
     // Sums over ranks, and where microbatches add up over these too.
     const double parts = static_cast<double>(side.ranks) *
-                         (key.stretch >= Stretch::gradient ? side.microbatches : 1);
+                         (key.kind >= TensorKind::gradient ? side.microbatches : 1);
     const double measured = static_cast<std::size_t>(side.errors) < d.errors.size()
                                 ? d.errors[side.errors] * side.factor
                                 : 0;
     return measured / size + std::sqrt(parts) * side.roundoff;
   };
   Error error{of(a), of(b)};
-  if (key.stretch != Stretch::forward) return error;
+  if (key.kind != TensorKind::forward) return error;
   if (d.count < few) {
     for (const Use& use : graph_.ops()[key.place].inputs) {
       const auto read = errors_.find({key.step, use.value});
@@ -123,7 +123,7 @@ TensorDifference Judge::difference_of(const TensorKey& key, const Differences& d
   const double size = size_of(key, d);
   const Error error = error_of(key, d, size, a, b);
   double slack = slack_;
-  if (key.stretch == Stretch::parameter) slack += moved_[{key.step, key.output}] / size;
+  if (key.kind == TensorKind::parameter) slack += moved_[{key.step, key.output}] / size;
   t.bound = compare_factor * (error.a + error.b) + slack;
   t.bound_a = compare_factor * error.a + slack;
   t.bound_b = compare_factor * error.b + slack;
@@ -171,13 +171,13 @@ void Judge::take(CompareOutcome& outcome, const TensorDifference& t) const {
   ++outcome.tensors;
   // Copies are made, not computed: no rounding is between them.
   const bool copies_part =
-      t.key.stretch == Stretch::parameter && (t.spread_a > 0 || t.spread_b > 0);
+      t.key.kind == TensorKind::parameter && (t.spread_a > 0 || t.spread_b > 0);
   if (!t.same_bits && !outcome.first_bits) outcome.first_bits = t;
   if (outcome.closest.op.empty() || t.ratio() > outcome.bound_ratio) {
     outcome.bound_ratio = t.ratio();
     outcome.closest = t;
   }
-  const bool gradient = t.key.stretch == Stretch::gradient;
+  const bool gradient = t.key.kind == TensorKind::gradient;
   if ((t.ratio() > 1 || copies_part) && !outcome.first) outcome.first = t;
   if (t.ratio() > 1 && gradient && !outcome.first_gradient) outcome.first_gradient = t;
   if (gradient && (!outcome.worst || t.ratio() > outcome.worst->ratio())) outcome.worst = t;
@@ -185,7 +185,7 @@ void Judge::take(CompareOutcome& outcome, const TensorDifference& t) const {
   if (t.key.read()) return;
   if (t.noise >= 1) return;  // nothing but rounding in these precisions
   if (gradient) outcome.gradients = std::max(outcome.gradients, t.error);
-  if (t.key.stretch == Stretch::parameter)
+  if (t.key.kind == TensorKind::parameter)
     outcome.parameters = std::max(outcome.parameters, t.error);
 }
 
@@ -206,7 +206,7 @@ void Judge::judge_reports(CompareOutcome& outcome, const Side& a, const Side& b)
     loss.bound /= of_loss;
     double of_a = 0, of_b = 0;
     for (const auto& [key, d] : tensors) {
-      if (key.step != static_cast<std::int64_t>(step) || key.stretch != Stretch::gradient) continue;
+      if (key.step != static_cast<std::int64_t>(step) || key.kind != TensorKind::gradient) continue;
       if (graph_.value(key.output).expert_load || d.errors.empty()) continue;
       of_a += std::pow(d.errors[a.errors] * a.factor, 2);
       of_b += std::pow(d.errors[b.errors] * b.factor, 2);
@@ -235,7 +235,7 @@ CompareOutcome Judge::judge(const Side& a, const Side& b,
   std::int64_t step = 0;
   double moved = 0;  // the most that a matrix was, relative; what a bias adds is little
   for (const auto& [key, d] : tensors) {
-    if (key.step == 0 && key.stretch == Stretch::gradient && d.both &&
+    if (key.step == 0 && key.kind == TensorKind::gradient && d.both &&
         !graph_.value(key.output).expert_load)
       follow(key, a, b, reference);
   }
@@ -256,10 +256,10 @@ CompareOutcome Judge::judge(const Side& a, const Side& b,
     }
     const int value = value_of(graph_, key);
     const TensorDifference t = difference_of(key, d, a, b);
-    if (key.stretch == Stretch::forward &&
+    if (key.kind == TensorKind::forward &&
         std::find(losses_of_graph.begin(), losses_of_graph.end(), value) != losses_of_graph.end())
       loss_bound_[{step, value}] = t.bound * size_of(key, d);
-    if (key.stretch == Stretch::parameter && graph_.value(value).dims.size() > 1)
+    if (key.kind == TensorKind::parameter && graph_.value(value).dims.size() > 1)
       moved = std::max(moved, moved_[{step, value}] / size_of(key, d));
     take(outcome, t);
   }
@@ -270,9 +270,9 @@ CompareOutcome Judge::judge(const Side& a, const Side& b,
   if (outcome.first) {
     const TensorDifference& t = *outcome.first;
     const bool off_a =
-        t.of_a > t.bound_a || (t.key.stretch == Stretch::parameter && t.spread_a > 0);
+        t.of_a > t.bound_a || (t.key.kind == TensorKind::parameter && t.spread_a > 0);
     const bool off_b =
-        t.of_b > t.bound_b || (t.key.stretch == Stretch::parameter && t.spread_b > 0);
+        t.of_b > t.bound_b || (t.key.kind == TensorKind::parameter && t.spread_b > 0);
     outcome.suspect = off_a && off_b ? Suspect::both
                       : off_a        ? Suspect::a
                       : off_b        ? Suspect::b

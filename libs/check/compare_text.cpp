@@ -16,30 +16,30 @@ std::string what(const TensorDifference& d, const Graph& graph) {
     return ops.empty() ? "" : fmt::format(" (from {})", fmt::join(ops, ", "));
   };
   const int op = op_of(graph, d.key);
-  switch (d.key.stretch) {
-    case Stretch::forward:
+  switch (d.key.kind) {
+    case TensorKind::forward:
       if (d.key.read()) return fmt::format("what {} reads of {}", d.op, d.value);
       return fmt::format("the output of {}{}", d.op, from(producers(graph, graph.ops()[op])));
-    case Stretch::backward:
+    case TensorKind::backward:
       return fmt::format("the gradient that reaches {}{}", d.op,
                          from(consumers(graph, graph.ops()[op])));
-    case Stretch::gradient:
+    case TensorKind::gradient:
       return fmt::format("the gradient of {}", d.value);
-    case Stretch::parameter:
+    case TensorKind::parameter:
       return fmt::format("{} after the update", d.value);
   }
   return "";
 }
 
 std::string short_name(const TensorDifference& d) {
-  switch (d.key.stretch) {
-    case Stretch::forward:
+  switch (d.key.kind) {
+    case TensorKind::forward:
       return d.op + (d.key.read() ? ", reading " + d.value : ", output");
-    case Stretch::backward:
+    case TensorKind::backward:
       return d.op + ", gradient of its output";
-    case Stretch::gradient:
+    case TensorKind::gradient:
       return d.value + ", gradient";
-    case Stretch::parameter:
+    case TensorKind::parameter:
       return d.value + ", after the update";
   }
   return "";
@@ -161,16 +161,16 @@ std::string advice(const CompareOutcome& o, const TensorDifference& d) {
   std::string text;
   if (d.key.read()) {
     text = "who made it agrees, so look at what stands between the two: a collective or a transfer";
-  } else if (d.key.stretch == Stretch::gradient) {
+  } else if (d.key.kind == TensorKind::gradient) {
     text = "every activation and its gradient agree, so look at how it is accumulated and reduced";
-  } else if (d.key.stretch == Stretch::parameter) {
+  } else if (d.key.kind == TensorKind::parameter) {
     text =
         "every gradient agrees, so look at its optimizer and at how updated parameters are "
         "gathered";
   }
   const auto add = [&](const std::string& more) { text += (text.empty() ? "" : "; ") + more; };
   const auto copies = [&](const char* side, double spread, int rank) {
-    if (spread == 0 || d.key.stretch < Stretch::gradient) return;
+    if (spread == 0 || d.key.kind < TensorKind::gradient) return;
     add(fmt::format("in {}, rank {} holds another copy than the first that has it, {:.1e} apart",
                     side, rank, spread));
   };
@@ -206,8 +206,8 @@ std::string note_of(const CompareOutcome& o) {
   // What it sums is in the first step's gradients, and by the update in all that comes after.
   const bool before =
       o.first && o.first->key.step == 0 &&
-      (o.first->key.stretch < Stretch::gradient ||
-       (o.first->key.stretch == Stretch::gradient && parameters.count(o.first->value) == 0));
+      (o.first->key.kind < TensorKind::gradient ||
+       (o.first->key.kind == TensorKind::gradient && parameters.count(o.first->value) == 0));
   return fmt::format("the hook {} sends less than the gradients, by choice; {}",
                      fmt::join(who, " and "),
                      before ? "but what parts first is not its doing"

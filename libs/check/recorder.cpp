@@ -11,7 +11,7 @@ namespace mw {
 
 template <class Pack>
 void members(Pack& pack, TensorKey& key) {
-  pack(key.step, key.stretch, key.place, key.output);
+  pack(key.step, key.kind, key.place, key.output);
 }
 
 namespace {
@@ -29,7 +29,7 @@ std::int64_t rows_of_step(const Program& program) {
 }
 
 int batch_at(const Program& program, const TensorKey& key) {
-  if (key.stretch > Stretch::backward) return -1;
+  if (key.kind > TensorKind::backward) return -1;
   const Dims& dims = program.graph->value(value_of(*program.graph, key)).dims;
   const auto found = std::find(dims.begin(), dims.end(), batch_dim);
   return found == dims.end() ? -1 : static_cast<int>(found - dims.begin());
@@ -38,13 +38,13 @@ int batch_at(const Program& program, const TensorKey& key) {
 }  // namespace
 
 int op_of(const Graph& graph, const TensorKey& key) {
-  if (key.stretch == Stretch::forward) return key.place;
+  if (key.kind == TensorKind::forward) return key.place;
   const int op = static_cast<int>(graph.ops().size()) - 1 - key.place;
   return op < static_cast<int>(graph.ops().size()) ? op : -1;
 }
 
 int value_of(const Graph& graph, const TensorKey& key) {
-  if (key.stretch >= Stretch::gradient) return key.output;
+  if (key.kind >= TensorKind::gradient) return key.output;
   const Op& op = graph.ops()[op_of(graph, key)];
   return key.read() ? op.inputs[-1 - key.output].value : op.outputs[key.output];
 }
@@ -62,7 +62,7 @@ class Recorder::RankWatcher final : public StepWatcher {
       }
     }
     step_ = -1;
-    parameters(executor, Stretch::parameter);
+    parameters(executor, TensorKind::parameter);
     step_ = 0;
   }
 
@@ -75,7 +75,7 @@ class Recorder::RankWatcher final : public StepWatcher {
     const at::Tensor whole = whole_value(executor_, slot, microbatch, tensor);
     const auto stored = stored_.find(s.value);  // this rank's own: others may be a step ahead
     const auto operand = std::find(i.inputs.begin(), i.inputs.end(), slot) - i.inputs.begin();
-    recorder_.bring({step_, Stretch::forward, i.op, -1 - static_cast<int>(operand)}, program,
+    recorder_.bring({step_, TensorKind::forward, i.op, -1 - static_cast<int>(operand)}, program,
                     executor_.rank(), microbatch, whole,
                     stored == stored_.end() ? 0 : distance(whole, stored->second));
   }
@@ -88,29 +88,29 @@ class Recorder::RankWatcher final : public StepWatcher {
     const auto output = std::find(slots.begin(), slots.end(), slot) - slots.begin();
     const int last = static_cast<int>(program.graph->ops().size()) - 1;
     const at::Tensor whole = whole_value(executor_, slot, microbatch, tensor);
-    recorder_.bring({step_, forward ? Stretch::forward : Stretch::backward,
+    recorder_.bring({step_, forward ? TensorKind::forward : TensorKind::backward,
                      forward ? i.op : last - i.op, static_cast<int>(output)},
                     program, executor_.rank(), microbatch,
                     forward ? whole : unscaled(executor_, whole));
   }
 
-  void gradients(Executor& executor) override { parameters(executor, Stretch::gradient); }
+  void gradients(Executor& executor) override { parameters(executor, TensorKind::gradient); }
 
   void stepped(Executor& executor, std::int64_t step, const StepOutcome& outcome) override {
-    parameters(executor, Stretch::parameter);
+    parameters(executor, TensorKind::parameter);
     step_ = step + 1;
     if (executor.rank() == 0) recorder_.outcomes_.push_back(outcome);
   }
 
  private:
-  void parameters(Executor& executor, Stretch stretch) {
+  void parameters(Executor& executor, TensorKind kind) {
     const Program& program = executor.program();
     const int last = static_cast<int>(program.graph->ops().size()) - 1;
-    for_each_parameter(executor, stretch == Stretch::gradient, [&](int p, const at::Tensor& whole) {
+    for_each_parameter(executor, kind == TensorKind::gradient, [&](int p, const at::Tensor& whole) {
       const int value = program.parameters[p].value;
-      if (stretch == Stretch::parameter && !made_.empty()) stored_[value] = whole.clone();
+      if (kind == TensorKind::parameter && !made_.empty()) stored_[value] = whole.clone();
       if (step_ < 0) return;
-      recorder_.bring({step_, stretch, last - last_user(*program.graph, value), value}, program,
+      recorder_.bring({step_, kind, last - last_user(*program.graph, value), value}, program,
                       executor.rank(), 0, whole);
     });
   }
@@ -143,7 +143,7 @@ std::unique_ptr<StepWatcher> Recorder::watcher(Executor& executor) {
 }
 
 std::size_t Recorder::holders(const TensorKey& key) const {
-  return key.stretch >= Stretch::gradient ? ranks_of_parameter_.at(key.output)
+  return key.kind >= TensorKind::gradient ? ranks_of_parameter_.at(key.output)
                                           : ranks_of_op_.at(op_of(*plan_.graph, key));
 }
 
@@ -225,7 +225,7 @@ void Recorder::join(const TensorKey& key, const Program& program, int microbatch
   Parts& parts = parts_[key];
   const at::Tensor numbers = std::move(part.tensor.numbers);
   const int at = batch_at(program, key);
-  const int microbatches = key.stretch >= Stretch::gradient ? 1 : program.microbatches;
+  const int microbatches = key.kind >= TensorKind::gradient ? 1 : program.microbatches;
   if (microbatches == 1) {
     parts.rows = numbers;
   } else if (at >= 0) {
@@ -238,7 +238,7 @@ void Recorder::join(const TensorKey& key, const Program& program, int microbatch
     parts.rows.narrow(at, rows.offset, rows.size).copy_(numbers);
   } else {
     const Value& value = program.graph->value(value_of(*program.graph, key));
-    const bool sum = key.stretch == Stretch::forward && value.producer >= 0 &&
+    const bool sum = key.kind == TensorKind::forward && value.producer >= 0 &&
                      program.graph->ops()[value.producer].has(batch_dim);
     const at::Tensor share = numbers.to(at::kDouble) / (sum ? 1.0 : program.microbatches);
     parts.rows = parts.rows.defined() ? parts.rows + share : share;

@@ -19,7 +19,7 @@
 namespace mw {
 
 // In the order in which a step makes them.
-enum class Stretch : std::uint8_t {
+enum class TensorKind : std::uint8_t {
   forward,    // an op's output, or what it reads
   backward,   // the gradient of an op's output
   gradient,   // a parameter's, reduced, before clipping
@@ -29,7 +29,7 @@ enum class Stretch : std::uint8_t {
 // One tensor of a run, whatever the mix. Keys compare as a single rank makes what they name.
 struct TensorKey {
   std::int64_t step = 0;
-  Stretch stretch = Stretch::forward;
+  TensorKind kind = TensorKind::forward;
   // Forward: the op's index. Else counted backwards from the last op, as backward goes; a parameter
   // stands at the op that uses it last.
   int place = 0;

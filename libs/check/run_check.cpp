@@ -7,9 +7,9 @@
 
 #include <algorithm>
 
-#include "base/host_wait.h"
 #include "meshwright/engine/clock.h"
 #include "meshwright/engine/hash.h"
+#include "meshwright/engine/host_wait.h"
 #include "meshwright/engine/scalar_type.h"
 #include "meshwright/error.h"
 #include "run/not_finite.h"
@@ -237,7 +237,7 @@ void Check::compare_kept() {
       RankSet set;
       for (int a = 0; a < static_cast<int>(program.mesh.atoms().size()); ++a) {
         const bool other = a == program.stage_atom ? bucket.stages.empty()
-                                                   : among(bucket.sharded, a) ||
+                                                   : among(bucket.parameter_atoms, a) ||
                                                          (parts && among(bucket.shard_atoms, a));
         if (!other && program.mesh.atoms()[a].ways > 1) set.atoms.push_back(a);
       }

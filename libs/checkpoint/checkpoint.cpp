@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "checkpoint/checksum.h"
-#include "checkpoint/mapped_file.h"
-#include "common/whole_file.h"
+#include "common/files.h"
+#include "common/mapped_file.h"
 #include "meshwright/engine/cpu.h"
 #include "meshwright/error.h"
 

@@ -13,8 +13,10 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/hf_config.h"
 #include "checkpoint/weights.h"
+#include "meshwright/error.h"
+#include "meshwright/hf_config.h"
+#include "meshwright/model.h"
 
 namespace mw {
 
@@ -90,5 +92,22 @@ class HfExport {
   std::filesystem::path staging_;
   bool begun_ = false;
 };
+
+// What transformers calls the model; nothing where its kind says nothing of it.
+std::optional<HfConfig> hf_config_of(const Model& model, std::int64_t sequence);
+
+// The config.json that belongs to weights (a file, or a folder), if there is one; else empty.
+std::filesystem::path config_beside(const std::filesystem::path& weights);
+
+// Compares config.json with the model: each key that differs, or a model_type that is another, is a
+// Problem (options, weights.config) with both values. `file` may be empty: nothing is compared. A
+// file that is no JSON table is one (weights.config-file).
+void check_hf_config(const std::filesystem::path& file, const std::string& model,
+                     const HfConfig& config, Problems& problems);
+
+// The text of a config.json for weights of that dtype. `earlier`: of the config.json that the
+// training started from, where there was one; its ids of special tokens are kept.
+std::string hf_config_text(const HfConfig& config, at::ScalarType dtype,
+                           const std::filesystem::path& earlier);
 
 }  // namespace mw

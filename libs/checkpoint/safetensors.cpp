@@ -11,7 +11,7 @@
 #include <string>
 #include <unordered_set>
 
-#include "checkpoint/mapped_file.h"
+#include "common/mapped_file.h"
 
 namespace mw {
 

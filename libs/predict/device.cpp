@@ -19,12 +19,11 @@
 #include <thread>
 
 #include "common/control_groups.h"
-#include "common/spread.h"
+#include "common/statistics.h"
 #include "meshwright/engine/cache.h"
 #include "meshwright/engine/clock.h"
 #include "meshwright/engine/cpu.h"
 #include "meshwright/engine/json_text.h"
-#include "plugins/models/ops/attend.h"
 
 namespace mw {
 namespace {
@@ -89,23 +88,27 @@ struct AttentionShares {
   LogCurve forward, backward;
 };
 
+// Causal attention of 256 tokens by ATen's kernel for CPUs. It goes through blocks of 64 queries:
+// forward it compares a block with the keys up to the block's last query, backward with all keys.
 AttentionShares attention_shares(double rate) {
+  constexpr std::int64_t heads = 4, tokens = 256;
+  constexpr double scores = 64.0 * (64 + 128 + 192 + 256) * heads, all_scores = 65536.0 * heads;
   std::vector<std::pair<double, double>> forward, backward;
   for (const std::int64_t width : {16, 64, 128}) {
-    const std::int64_t heads = 4, tokens = 256;
-    const at::Tensor q = at::full({1, tokens, heads, width}, 0.5, at::kFloat);
-    kernel::Sight sight;
-    kernel::AttendSizes sizes{1, heads, tokens, tokens, width, width, sight.kind};
-    const kernel::Attended made = kernel::attend(q, q, q, sight);
-    const double there = median_seconds(0.008, 1, [&] { kernel::attend(q, q, q, sight); });
-    const double back =
-        median_seconds(0.01, 1, [&] { kernel::attend_backward(q, q, q, q, made, sight); });
-    const auto share = [&](bool backwards, double seconds) {
-      const double done = kernel::attend_executed(sizes, backwards);
-      return std::pair<double, double>(width, std::clamp(done / (seconds * rate), 1e-3, 1.0));
+    const at::Tensor q = at::full({1, tokens, heads, width}, 0.5, at::kFloat).transpose(1, 2);
+    const auto attend = [&] {
+      return at::_scaled_dot_product_flash_attention_for_cpu(q, q, q, 0.0, true);
     };
-    forward.push_back(share(false, there));
-    backward.push_back(share(true, back));
+    const auto [out, lse] = attend();
+    const auto attend_backward = [&, &out = out, &lse = lse] {
+      at::_scaled_dot_product_flash_attention_for_cpu_backward(q, q, q, q, out, lse, 0.0, true);
+    };
+    const auto share = [&](double flops, double seconds) {
+      return std::pair<double, double>(width, std::clamp(flops / (seconds * rate), 1e-3, 1.0));
+    };
+    const double products = 2.0 * static_cast<double>(width);
+    forward.push_back(share(2 * products * scores, median_seconds(0.008, 1, attend)));
+    backward.push_back(share(5 * products * all_scores, median_seconds(0.01, 1, attend_backward)));
   }
   return {LogCurve(forward), LogCurve(backward)};
 }

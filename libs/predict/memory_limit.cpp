@@ -14,7 +14,7 @@
 #include "meshwright/engine/limits.h"
 #include "meshwright/engine/memory.h"
 #include "meshwright/engine/processes.h"
-#include "plan/microbatch_fit.h"
+#include "predict/fit.h"
 #include "predict/imbalance.h"
 #include "predict/node_memory.h"
 #include "search/lighter.h"

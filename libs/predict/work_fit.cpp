@@ -8,7 +8,7 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "common/spread.h"
+#include "common/statistics.h"
 
 namespace mw {
 namespace {

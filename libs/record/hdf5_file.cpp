@@ -3,6 +3,7 @@
 #include "record/hdf5_file.h"
 
 #include <fmt/core.h>
+#include <fmt/format.h>
 #include <hdf5.h>
 #include <hdf5_hl.h>
 
@@ -13,7 +14,6 @@
 
 #include "meshwright/error.h"
 #include "record/hdf5_handle.h"
-#include "record/steady_driver.h"
 
 namespace mw {
 
@@ -327,6 +327,14 @@ void Hdf5File::write_scale(const std::string& name, std::uint64_t at,
                            const std::vector<std::int64_t>& values) {
   if (!write_at(file_, name.c_str(), H5T_NATIVE_INT64, at, values.size(), values.data()))
     fail(path_, fmt::format("append to /{}", name));
+}
+
+Hdf5Version hdf5_version() {
+  unsigned major = 0, minor = 0, release = 0;
+  H5get_libversion(&major, &minor, &release);
+  return {fmt::format("{}.{}.{}", major, minor, release),
+          fmt::format("{}.{}.{}", H5_VERS_MAJOR, H5_VERS_MINOR, H5_VERS_RELEASE),
+          major == H5_VERS_MAJOR && minor == H5_VERS_MINOR};
 }
 
 }  // namespace mw

@@ -81,4 +81,10 @@ class Hdf5File {
   std::int64_t file_ = -1;            // hid_t
 };
 
+struct Hdf5Version {
+  std::string running, built;  // "1.10.8"
+  bool compatible = false;     // same major and minor: the library aborts the process otherwise
+};
+Hdf5Version hdf5_version();
+
 }  // namespace mw

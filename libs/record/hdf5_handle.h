@@ -21,4 +21,9 @@ class Handle {
   herr_t (*close_)(hid_t);
 };
 
+// Sets the driver in a file access property list. `*write_error` becomes the errno of the first
+// write that failed; the file is then broken, whatever HDF5 says, and what follows is not written.
+// It must outlive the file. A file is opened for writing only if its name is no symbolic link.
+void use_steady_driver(hid_t access, int* write_error);
+
 }  // namespace mw

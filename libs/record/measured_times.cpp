@@ -4,7 +4,7 @@
 
 #include <map>
 
-#include "common/spread.h"
+#include "common/statistics.h"
 #include "meshwright/run_file.h"
 #include "record/run_reader.h"
 #include "record/warm_up.h"

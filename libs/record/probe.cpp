@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 #include <hdf5.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -22,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/process.h"
 #include "meshwright/error.h"
 #include "record/hdf5_file.h"
 #include "record/hdf5_handle.h"
@@ -166,12 +166,8 @@ std::optional<int> awaited(pid_t copy, double seconds) {
 // The signal that the file made a copy die of. 0: the copy came through, or was ended from outside,
 // or there is none to be had; then nothing is known against the file.
 int died_of(const fs::path& path, double seconds) {
-  const pid_t parent = ::getpid(), copy = ::fork();
-  if (copy == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() != parent) ::_exit(0);
-    try_in_copy(path, seconds);
-  }
+  const pid_t copy = fork_tied(SIGKILL);
+  if (copy == 0) try_in_copy(path, seconds);
   if (copy < 0) return 0;
   const std::optional<int> status = awaited(copy, patience * seconds);
   if (!status) return 0;

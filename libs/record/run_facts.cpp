@@ -5,7 +5,7 @@
 #include <cmath>
 #include <tuple>
 
-#include "common/spread.h"
+#include "common/statistics.h"
 #include "record/columns.h"
 #include "record/warm_up.h"
 

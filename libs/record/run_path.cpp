@@ -14,7 +14,7 @@
 #include <system_error>
 #include <vector>
 
-#include "common/process_start.h"
+#include "common/process.h"
 #include "meshwright/engine/new_file.h"
 #include "meshwright/error.h"
 

@@ -9,7 +9,7 @@
 #include <set>
 #include <system_error>
 
-#include "common/json_file.h"
+#include "common/files.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
 #include "record/run_path.h"

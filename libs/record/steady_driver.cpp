@@ -1,6 +1,6 @@
 // An HDF5 file driver that remembers a failed write instead of reporting it, as HDF5 1.10 cannot
 // close a file after one.
-#include "record/steady_driver.h"
+#include "record/hdf5_handle.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

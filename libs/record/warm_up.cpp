@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "common/spread.h"
+#include "common/statistics.h"
 
 namespace mw {
 

@@ -66,7 +66,7 @@ void take_spreads(ReportGroup& group, const std::vector<ReportCell>& cells) {
     std::vector<double> values;
     for (const std::size_t c : group.cells)
       if (!measured || cells[c].done()) values.push_back(value(cells[c]));
-    return spread_of(values);
+    return mean_and_deviation(values);
   };
   using Cell = ReportCell;
   group.tokens_per_second = over([](const Cell& c) { return c.tokens_per_second.measured; }, true);
@@ -80,7 +80,7 @@ void take_spreads(ReportGroup& group, const std::vector<ReportCell>& cells) {
   group.predicted_step = over([](const Cell& c) { return c.step_seconds.predicted; }, false);
   group.predicted_peak = over([](const Cell& c) { return c.peak.predicted; }, false);
   const auto parts = [&](std::map<std::string, MeasuredPair> Cell::*of, bool measured) {
-    std::map<std::string, Spread> all;
+    std::map<std::string, MeanAndDeviation> all;
     for (const std::size_t c : group.cells)
       for (const auto& [name, pair] : cells[c].*of) all[name];
     for (auto& [name, spread] : all) {

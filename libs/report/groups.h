@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/spread.h"
+#include "common/statistics.h"
 #include "report/cells.h"
 
 namespace mw {
@@ -28,10 +28,10 @@ struct ReportGroup {
   std::vector<std::size_t> cells;  // indices
   GroupVerdict verdict = GroupVerdict::left_out;
   // Over the runs that were done.
-  Spread tokens_per_second, step_seconds, peak, mfu, bubble, loss, held_out;
-  std::map<std::string, Spread> memory, bytes;
-  Spread predicted_tokens, predicted_step, predicted_peak;
-  std::map<std::string, Spread> predicted_memory, predicted_bytes;
+  MeanAndDeviation tokens_per_second, step_seconds, peak, mfu, bubble, loss, held_out;
+  std::map<std::string, MeanAndDeviation> memory, bytes;
+  MeanAndDeviation predicted_tokens, predicted_step, predicted_peak;
+  std::map<std::string, MeanAndDeviation> predicted_memory, predicted_bytes;
   int baseline = -1;         // the group that it is compared with; -1: none
   double delta = not_known;  // of tokens a second: 0.1 is 10 % more than the baseline's
   bool on_edge = false;      // no right group of its work is faster with as little memory

@@ -1,7 +1,9 @@
 // Puts the page's template, its scripts, Chart.js and the data together to one HTML file.
 #include "report/page.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <ctime>
 
 #include <cmath>
 #include <cstdlib>
@@ -9,14 +11,37 @@
 #include <fstream>
 #include <system_error>
 
-#include "common/markup.h"
-#include "common/whole_file.h"
+#include "common/files.h"
 #include "meshwright/engine/new_file.h"
 #include "meshwright/engine/share.h"
 #include "meshwright/engine/text.h"
+#include "meshwright/engine/version.h"
 #include "meshwright/error.h"
 
 namespace mw {
+
+std::string escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      default:
+        if (static_cast<unsigned char>(c) >= 0x20 || c == '\n' || c == '\t') out += c;
+    }
+  }
+  return out;
+}
 
 namespace fs = std::filesystem;
 
@@ -119,6 +144,38 @@ std::string page_text(const std::string& text, std::size_t most) {
     if (begins && seen++ == most) break;
   }
   return fmt::format("{} … ({} characters)", readable(text.substr(0, at)), have);
+}
+
+namespace {
+
+std::string shown(const Json& name) {
+  return page_text(name.is_string() ? name.get<std::string>() : name.dump(), 300);
+}
+
+}  // namespace
+
+std::string bars_html(const Json& chart) {
+  const std::string title = page_text(chart.value("title", "Chart"), 200);
+  Json data = {{"kind", "bars"},
+               {"title", title},
+               {"unit", page_text(chart.value("unit", ""), 60)},
+               {"program", version_line()},
+               {"made", fmt::format("{:%Y-%m-%d %H:%M} UTC", fmt::gmtime(std::time(nullptr)))},
+               {"series", Json::array()},
+               {"bars", Json::array()}};
+  for (const Json& name : chart.at("series")) data["series"].push_back(shown(name));
+  for (const Json& bar : chart.at("bars")) {
+    Json row = Json::array();
+    for (std::size_t i = 0; i < bar.size(); ++i) {
+      if (i == 0) {
+        row.push_back(shown(bar[i]));
+      } else {
+        row.push_back(bar[i]);
+      }
+    }
+    data["bars"].push_back(std::move(row));
+  }
+  return html_page(title, data);
 }
 
 }  // namespace mw

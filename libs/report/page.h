@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "meshwright/json.h"
 
@@ -21,5 +22,12 @@ void write_page(const std::string& asked_by, const std::string& path, const std:
 Json page_number(double value);
 // At most `most` characters of a text, and how many there are if it has more.
 std::string page_text(const std::string& text, std::size_t most = 2000);
+
+// `chart`: { title, unit, series: [name], bars: [[name, number for each of the series…]] }.
+std::string bars_html(const Json& chart);
+
+// For an element or a quoted attribute; control characters, of which XML knows no other, are left
+// out but for line breaks and tabs.
+std::string escaped(std::string_view text);
 
 }  // namespace mw

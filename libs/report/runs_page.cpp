@@ -1,20 +1,400 @@
 // Makes the page of runs: reads them, groups them, and shrinks what does not fit.
 #include "report/runs_page.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <charconv>
+#include <ctime>
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <numeric>
+#include <set>
 
 #include "meshwright/engine/text.h"
+#include "meshwright/engine/version.h"
 #include "meshwright/error.h"
+#include "meshwright/options.h"
 #include "report/cells.h"
+#include "report/curves.h"
 #include "report/groups.h"
 #include "report/page.h"
-#include "report/runs_data.h"
+#include "report/timeline.h"
 
 namespace mw {
+
 namespace {
+
+// Limits at a share of 1; what is left out is said on the page.
+struct Limits {
+  explicit Limits(double share)
+      : groups(part(1500, share)),
+        cells(part(2500, share)),
+        detailed(part(1000, share)),
+        points(part(30000, share)),
+        bars(part(16000, share)),
+        reason(part(2000, share)) {}
+  static std::size_t part(double whole, double share) {
+    return static_cast<std::size_t>(std::max(1.0, whole * share));
+  }
+  std::size_t groups, cells, detailed, points, bars, reason;
+};
+constexpr std::size_t most_of_curve = 400, most_curves = 2000;
+constexpr std::size_t most_timelines = 16, most_series = 8;
+constexpr std::size_t most_text = 300;  // of names and values
+
+Json spread_json(const MeanAndDeviation& spread) {
+  if (spread.n == 0) return {};
+  return Json::array({page_number(spread.mean), page_number(spread.deviation), spread.n});
+}
+
+Json spreads_json(const std::map<std::string, MeanAndDeviation>& spreads) {
+  Json json = Json::object();
+  for (const auto& [name, spread] : spreads)
+    json[page_text(name, most_text)] = page_number(spread.mean);
+  return json;
+}
+
+Json values_json(const std::vector<std::pair<std::string, std::string>>& values) {
+  Json json = Json::object();
+  for (const auto& [key, value] : values)
+    json[page_text(key, most_text)] = page_text(value, most_text);
+  return json;
+}
+
+Json pairs_json(const std::vector<std::pair<std::string, std::string>>& pairs) {
+  Json json = Json::array();
+  for (const auto& [key, value] : pairs)
+    json.push_back({page_text(key, most_text), page_text(value)});
+  return json;
+}
+
+Json pair_json(const MeasuredPair& pair) {
+  return Json::array({page_number(pair.measured), page_number(pair.predicted)});
+}
+
+// What the page has room for.
+struct Shown {
+  std::vector<std::size_t> groups, cells;  // indices into all of them
+  std::vector<int> group_at, cell_at;      // their places on the page; -1: none
+  Json notes = Json::array();
+};
+
+bool ended_well(const ReportCell& cell) {
+  return cell.status == "done" || cell.status == "predicted";
+}
+
+// The fastest groups, the baselines among them; then their cells, and those that did not end well.
+Shown choose(const ReportRuns& runs, const ReportGroups& found, const Limits& limits) {
+  Shown shown;
+  shown.group_at.assign(found.groups.size(), -1);
+  shown.cell_at.assign(runs.cells.size(), -1);
+  std::vector<std::size_t> order(found.groups.size());
+  std::iota(order.begin(), order.end(), 0);
+  if (order.size() > limits.groups) {
+    std::set<int> first{found.fastest};
+    for (const ReportGroup& g : found.groups) first.insert(g.baseline);
+    const auto rank = [&](std::size_t g) {
+      const double speed = found.groups[g].speed();
+      return first.count(static_cast<int>(g)) > 0 ? HUGE_VAL : std::isfinite(speed) ? speed : -1;
+    };
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return rank(a) > rank(b); });
+    order.resize(limits.groups);
+    std::sort(order.begin(), order.end());
+    shown.notes.push_back(fmt::format(
+        "{} of {} mixes are on this page: those with the most tokens/s. The files have all.",
+        limits.groups, found.groups.size()));
+  }
+  for (const std::size_t g : order) {
+    shown.group_at[g] = static_cast<int>(shown.groups.size());
+    shown.groups.push_back(g);
+  }
+  const auto take = [&](bool well) {
+    for (std::size_t c = 0; c < runs.cells.size() && shown.cells.size() < limits.cells; ++c) {
+      const bool of_shown = shown.group_at[static_cast<std::size_t>(found.of_cell[c])] >= 0;
+      if (ended_well(runs.cells[c]) != well || (well && !of_shown)) continue;
+      shown.cells.push_back(c);
+    }
+  };
+  take(false);
+  take(true);
+  std::sort(shown.cells.begin(), shown.cells.end());
+  for (std::size_t at = 0; at < shown.cells.size(); ++at)
+    shown.cell_at[shown.cells[at]] = static_cast<int>(at);
+  if (shown.cells.size() < runs.cells.size()) {
+    shown.notes.push_back(fmt::format("{} of {} cells are on this page by themselves.",
+                                      shown.cells.size(), runs.cells.size()));
+  }
+  return shown;
+}
+
+Json group_json(const ReportGroup& g, const Shown& shown, bool detailed) {
+  Json json = {{"name", page_text(g.name, most_text)},
+               {"values", values_json(g.values)},
+               {"verdict", name_of(g.verdict)},
+               {"n", g.cells.size()}};
+  Json& m = json["m"] = Json::object();
+  const auto put = [&m](const char* name, const MeanAndDeviation& spread) {
+    if (spread.n > 0) m[name] = spread_json(spread);
+  };
+  put("tokens", g.tokens_per_second);
+  put("step", g.step_seconds);
+  put("peak", g.peak);
+  put("mfu", g.mfu);
+  put("bubble", g.bubble);
+  put("loss", g.loss);
+  put("held_out", g.held_out);
+  put("p_tokens", g.predicted_tokens);
+  put("p_step", g.predicted_step);
+  put("p_peak", g.predicted_peak);
+  if (g.baseline >= 0) json["baseline"] = shown.group_at[static_cast<std::size_t>(g.baseline)];
+  if (std::isfinite(g.delta)) json["delta"] = page_number(g.delta);
+  if (g.on_edge) json["edge"] = true;
+  if (g.fastest) json["fastest"] = true;
+  if (!detailed) return json;
+  json["memory"] = spreads_json(g.memory);
+  json["bytes"] = spreads_json(g.bytes);
+  json["p_memory"] = spreads_json(g.predicted_memory);
+  json["p_bytes"] = spreads_json(g.predicted_bytes);
+  return json;
+}
+
+Json cell_json(const ReportCell& cell, int group, const Limits& limits) {
+  Json json = {{"name", page_text(cell.name, most_text)},
+               {"status", page_text(cell.status.empty() ? "predicted" : cell.status, 40)},
+               {"group", group}};
+  const auto put = [&json](const char* name, double value) {
+    if (std::isfinite(value)) json[name] = page_number(value);
+  };
+  if (!cell.reason.empty()) json["reason"] = page_text(cell.reason, limits.reason);
+  if (!cell.seed.empty()) json["seed"] = page_text(cell.seed, 40);
+  if (!cell.hash.empty()) json["hash"] = page_text(cell.hash, 40);
+  json["file"] = page_text(cell.file, most_text);
+  if (cell.ranks > 0) json["ranks"] = cell.ranks;
+  put("seconds", cell.seconds);
+  if (!cell.measured()) return json;
+  json["steps"] = cell.steps;
+  put("loss", cell.loss);
+  put("held_out", cell.held_out);
+  put("tokens", cell.tokens_per_second.measured);
+  json["step"] = pair_json(cell.step_seconds);
+  json["peak"] = pair_json(cell.peak);
+  double bytes = 0, predicted = 0;
+  for (const auto& [axis, pair] : cell.bytes) {
+    bytes += pair.measured;
+    predicted += pair.predicted;
+  }
+  json["sent"] = pair_json({bytes, predicted});
+  return json;
+}
+
+Json curve_json(const Curve& curve, int cell) {
+  Json steps = Json::array(), values = Json::array();
+  for (const auto& [step, value] : curve) {
+    steps.push_back(step);
+    values.push_back(page_number(value));
+  }
+  return {{"cell", cell}, {"steps", std::move(steps)}, {"values", std::move(values)}};
+}
+
+// The curves of one quantity of all shown cells, each as thin as the page needs.
+Json curves_json(const std::vector<std::pair<int, const Curve*>>& curves, std::size_t points,
+                 const std::string& what, Json& notes) {
+  Json all = Json::array();
+  if (curves.empty()) return all;
+  const std::size_t count = std::min(curves.size(), most_curves);
+  const std::size_t most = std::clamp<std::size_t>(points / count, 20, most_of_curve);
+  std::size_t longest = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    longest = std::max(longest, curves[i].second->size());
+    all.push_back(curve_json(thinned(*curves[i].second, most), curves[i].first));
+  }
+  if (longest > most) {
+    notes.push_back(fmt::format(
+        "{}: curves of more than {} steps are drawn with {} points at most: the first, the last, "
+        "and the lowest and highest of each stretch. The run files have every step (up to {}).",
+        what, most, most, longest));
+  }
+  if (curves.size() > count)
+    notes.push_back(fmt::format("{}: curves of {} of {} cells.", what, count, curves.size()));
+  return all;
+}
+
+void add_curves(Json& data, const ReportRuns& runs, const ReportGroups& found, const Shown& shown,
+                const Limits& limits) {
+  std::vector<std::pair<int, const Curve*>> losses;
+  std::map<std::string, std::vector<std::pair<int, const Curve*>>> series;
+  for (const std::size_t c : shown.cells) {
+    const ReportCell& cell = runs.cells[c];
+    if (shown.group_at[static_cast<std::size_t>(found.of_cell[c])] < 0) continue;
+    if (!cell.losses.empty()) losses.emplace_back(shown.cell_at[c], &cell.losses);
+    for (const auto& [name, curve] : cell.series)
+      if (!curve.empty()) series[name].emplace_back(shown.cell_at[c], &curve);
+  }
+  data["losses"] = curves_json(losses, limits.points, "Loss", data["notes"]);
+  data["series"] = Json::array();
+  for (const auto& [name, curves] : series) {
+    if (data["series"].size() == most_series) {
+      data["notes"].push_back(
+          fmt::format("{} of {} metrics of /series are drawn.", most_series, series.size()));
+      break;
+    }
+    const std::string shown_name = page_text(name, 80);
+    data["series"].push_back(
+        {{"name", shown_name},
+         {"curves", curves_json(curves, limits.points / (2 * std::min(series.size(), most_series)),
+                                shown_name, data["notes"])}});
+  }
+}
+
+// Of each group the first cell that was done, the fastest groups first.
+void add_timelines(Json& data, const ReportRuns& runs, const ReportGroups& found,
+                   const Shown& shown, const Limits& limits) {
+  std::vector<std::size_t> order = shown.groups;
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    const double x = found.groups[a].speed(), y = found.groups[b].speed();
+    return (std::isfinite(x) ? x : -1) > (std::isfinite(y) ? y : -1);
+  });
+  data["timelines"] = Json::array();
+  std::size_t had = 0, bars = 0;
+  const auto bars_of = [](const Json& line) {
+    return line.is_object() ? line["bars"].size() : std::size_t{0};
+  };
+  for (const std::size_t g : order) {
+    for (const std::size_t c : found.groups[g].cells) {
+      const ReportCell& cell = runs.cells[c];
+      if (!cell.measured() || shown.cell_at[c] < 0) continue;
+      ++had;
+      if (data["timelines"].size() == most_timelines || bars > limits.bars) break;
+      Json line = timeline_of_run(cell.file);
+      if (line.is_null()) break;
+      bars += bars_of(line["measured"]) + bars_of(line["simulated"]);
+      line["cell"] = shown.cell_at[c];
+      data["timelines"].push_back(std::move(line));
+      break;
+    }
+  }
+  if (had > data["timelines"].size()) {
+    data["notes"].push_back(fmt::format(
+        "Timelines are here of the {} fastest mixes of {}; meshwright trace draws that of "
+        "any run file.",
+        data["timelines"].size(), had));
+  }
+}
+
+// Of a number of bytes, as text.
+std::string bytes_of(const std::string& digits) {
+  double bytes = 0;
+  const char* const end = digits.data() + digits.size();
+  const auto read = std::from_chars(digits.data(), end, bytes);
+  return read.ec == std::errc() && read.ptr == end ? format_bytes(bytes) : digits;
+}
+
+// A machine and its cells; each mix uses other plugins, so these are put together.
+struct MachineKind {
+  std::vector<std::pair<std::string, std::string>> facts;
+  std::map<std::string, std::set<std::string>> plugins;  // with the versions that were used
+  int cells = 0;
+};
+
+Json machines_json(const ReportRuns& runs) {
+  std::vector<MachineKind> kinds;
+  for (const ReportCell& cell : runs.cells) {
+    if (cell.machine.empty()) continue;
+    MachineKind own;
+    for (const auto& [key, value] : cell.machine) {
+      if (key.starts_with("plugins.")) {
+        own.plugins[key].insert(value);
+      } else {
+        own.facts.emplace_back(key, key == "memory" ? bytes_of(value) : value);
+      }
+    }
+    auto found = std::find_if(kinds.begin(), kinds.end(),
+                              [&](const MachineKind& kind) { return kind.facts == own.facts; });
+    if (found == kinds.end()) {
+      if (kinds.size() >= 20) continue;
+      found = kinds.insert(kinds.end(), MachineKind{own.facts, {}, 0});
+    }
+    ++found->cells;
+    for (const auto& [key, versions] : own.plugins)
+      found->plugins[key].insert(versions.begin(), versions.end());
+  }
+  Json json = Json::array();
+  for (MachineKind& kind : kinds) {
+    for (const auto& [key, versions] : kind.plugins)
+      kind.facts.emplace_back(key, join({versions.begin(), versions.end()}));
+    json.push_back({{"facts", pairs_json(kind.facts)}, {"cells", kind.cells}});
+  }
+  return json;
+}
+
+Json counts_json(const ReportRuns& runs) {
+  std::map<std::string, int> counts;
+  for (const ReportCell& cell : runs.cells)
+    ++counts[cell.status.empty() ? "predicted" : cell.status];
+  Json json = Json::object();
+  for (const auto& [status, count] : counts) json[page_text(status, 40)] = count;
+  return json;
+}
+
+// What the page shows; `share`: of what it may show at most, less where the page is too large.
+Json runs_data(const ReportRuns& runs, const ReportGroups& found, const std::string& title,
+               double share) {
+  const Limits limits(share);
+  const Shown shown = choose(runs, found, limits);
+  Json data = {{"kind", "runs"}, {"title", title}, {"headline", found.headline}};
+  data["notes"] = shown.notes;
+  data["made"] = fmt::format("{:%Y-%m-%d %H:%M} UTC", fmt::gmtime(std::time(nullptr)));
+  data["program"] = version_line();
+  data["asked"] = pairs_json(runs.asked);
+  int beside = 0;
+  for (const ReportCell& cell : runs.cells) beside = std::max(beside, cell.beside);
+  if (beside > 0) {
+    data["notes"].push_back(
+        fmt::format("Up to {} cells ran side by side: they shared this machine's cores, and their "
+                    "times are those of cells that do.",
+                    beside + 1));
+  }
+  const bool experts =
+      std::any_of(runs.cells.begin(), runs.cells.end(), [](const ReportCell& cell) {
+        return cell.measured() &&
+               std::any_of(cell.work.begin(), cell.work.end(),
+                           [](const auto& part) { return part.first == "model.experts"; });
+      });
+  if (experts) {
+    data["notes"].push_back(
+        "What is predicted of experts supposes that they are chosen evenly, or their plan's "
+        "imbalance: the summary of a run says which one it had.");
+  }
+  data["axes"] = Json::array();
+  for (const std::string& axis : runs.axes) data["axes"].push_back(page_text(axis, most_text));
+  data["checked"] = !runs.same_loss_as.empty();
+  data["predicted"] = found.predicted;
+  data["kinds"] = found.kinds_of_work;
+  data["fastest"] =
+      found.fastest < 0 ? -1 : shown.group_at[static_cast<std::size_t>(found.fastest)];
+  data["all_cells"] = runs.cells.size();
+  data["counts"] = counts_json(runs);
+  data["groups"] = Json::array();
+  for (const std::size_t g : shown.groups)
+    data["groups"].push_back(
+        group_json(found.groups[g], shown, data["groups"].size() < limits.detailed));
+  if (shown.groups.size() > limits.detailed) {
+    data["notes"].push_back(fmt::format(
+        "Memory by category and bytes by axis are here of the first {} mixes.", limits.detailed));
+  }
+  data["cells"] = Json::array();
+  for (const std::size_t c : shown.cells) {
+    data["cells"].push_back(cell_json(
+        runs.cells[c], shown.group_at[static_cast<std::size_t>(found.of_cell[c])], limits));
+  }
+  add_curves(data, runs, found, shown, limits);
+  add_timelines(data, runs, found, shown, limits);
+  data["machines"] = machines_json(runs);
+  return data;
+}
 
 constexpr std::size_t most_bytes = 3'000'000;  // of a page
 

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <utility>
 
-#include "common/markup.h"
-#include "common/spread.h"
+#include "common/statistics.h"
+#include "report/page.h"
 #include "report/palette.h"
 
 namespace mw {

@@ -38,7 +38,7 @@ std::string parameters_text(const Plan& plan) {
   const Coordinates first = program.first();
   for (const Bucket& bucket : program.buckets) {
     text += fmt::format("/{} {} ", bucket.expert_load ? 1 : 0, bucket.matrix ? 1 : 0);
-    add(bucket.reduce);
+    add(bucket.reduce_atoms);
     for (const int p : bucket.parameters) {
       const ProgramParameter& parameter = program.parameters[p];
       text += fmt::format(";{} {}", parameter.value,

@@ -59,7 +59,7 @@ class Reader {
     };
     const auto each = [&](PerLayer one) { return PerLayer{one.ends, one.layer / layers}; };
     for (const Bucket& bucket : program_.buckets) {
-      found_.by_chunk = found_.by_chunk || bucket.by_chunk;
+      found_.by_chunk = found_.by_chunk || bucket.reduce_per_chunk;
       PerLayer bytes;
       for (const int p : bucket.parameters) {
         const ProgramParameter& parameter = program_.parameters[p];

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "meshwright/engine/json_text.h"
+#include "meshwright/plugin.h"
 
 namespace mw {
 
@@ -167,7 +168,7 @@ std::string ShardSource::content() const {
   return text;
 }
 
-const Registration shard_data =
-    data<ShardSource>("shards", "Files of tokens: llm.c's, nanoGPT's or Megatron's.");
+MESHWRIGHT_BUILT_IN(data<ShardSource>("shards",
+                                      "Files of tokens: llm.c's, nanoGPT's or Megatron's."));
 
 }  // namespace mw

@@ -32,6 +32,4 @@ class ShardSource final : public TokenSource {
   std::int64_t vocab_;
 };
 
-extern const Registration shard_data;
-
 }  // namespace mw

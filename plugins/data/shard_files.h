@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <string>
 
-#include "checkpoint/mapped_file.h"
+#include "common/mapped_file.h"
 
 namespace mw {
 

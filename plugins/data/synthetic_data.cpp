@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "meshwright/engine/hash.h"
+#include "meshwright/plugin.h"
 
 namespace mw {
 
@@ -44,9 +45,9 @@ Options SyntheticSource::options() {
 SyntheticSource::SyntheticSource(const Values& values, const DataContext& context)
     : SyntheticSource(context.vocab, values.has("seed") ? values.integer("seed") : context.seed) {}
 
-const Registration synthetic_data = data<SyntheticSource>(
+MESHWRIGHT_BUILT_IN(data<SyntheticSource>(
     "synthetic",
     "Endless tokens of a random Markov chain over the model's vocab: learnable "
-    "down to a loss of 1.213 nats.");
+    "down to a loss of 1.213 nats."));
 
 }  // namespace mw

@@ -24,6 +24,4 @@ class SyntheticSource final : public TokenSource {
   std::uint64_t seed_;
 };
 
-extern const Registration synthetic_data;
-
 }  // namespace mw

@@ -13,6 +13,7 @@
 #include "meshwright/engine/json_text.h"
 #include "meshwright/engine/share.h"
 #include "meshwright/engine/text.h"
+#include "meshwright/plugin.h"
 
 namespace mw {
 
@@ -174,7 +175,7 @@ TextSource::TextSource(const Values& values, const DataContext& context) : order
   problems.throw_if_any();
 }
 
-const Registration text_data =
-    data<TextSource>("text", "Bytes of UTF-8 text as tokens: 256 ids, no tokeniser.");
+MESHWRIGHT_BUILT_IN(data<TextSource>("text",
+                                     "Bytes of UTF-8 text as tokens: 256 ids, no tokeniser."));
 
 }  // namespace mw

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/mapped_file.h"
+#include "common/mapped_file.h"
 #include "meshwright/data.h"
 #include "sample_order.h"
 
@@ -28,7 +28,5 @@ class TextSource final : public TokenSource {
       0};  // offset of each file's first token, and one past the last
   SampleOrder order_;
 };
-
-extern const Registration text_data;
 
 }  // namespace mw

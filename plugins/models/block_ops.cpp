@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "meshwright/engine/json_text.h"
+#include "meshwright/plugin.h"
 
 namespace mw {
 
@@ -240,24 +241,19 @@ class AddOp final : public BlockOp {
 
 }  // namespace
 
-std::vector<Registration> built_in_ops() {
-  return {
-      op<RmsNormOp>("rms_norm", "x (…, width) -> the same: over its root mean square, weighed"),
-      op<LayerNormOp>("layer_norm", "x (…, width) -> the same: normalised, weighed, shifted"),
-      op<LinearOp>("linear", "x (…, from…) -> (…, to…), with a weight (to…, from…)"),
-      attention_op,
-      mlp_op,
-      experts_op,
-      op<AttendOp>("attend",
-                   "q (batch, seq, heads, head_dim), k and v (batch, seq, kv_heads, …) -> (batch, "
-                   "seq, heads, …): causal attention"),
-      op<RopeOp>("rope", "x (batch, seq, heads, head_dim) -> the same, turned by its position"),
-      op<SwigluOp>("swiglu", "gate, up, of the same dims -> the same: silu(gate) * up"),
-      op<GeluOp>("gelu", "x -> the same dims: GELU in the tanh form"),
-      op<AddOp>("add", "a, b, of the same dims -> their sum; also written a + b"),
-      op<SplitOp>("split", "x (…, width) -> (…, first), (…, second): its two parts"),
-      op<PositionsOp>("learned_positions",
-                      "x (batch, seq, hidden) -> the same, plus a learned row of each position")};
-}
+MESHWRIGHT_BUILT_IN(
+    op<RmsNormOp>("rms_norm", "x (…, width) -> the same: over its root mean square, weighed"),
+    op<LayerNormOp>("layer_norm", "x (…, width) -> the same: normalised, weighed, shifted"),
+    op<LinearOp>("linear", "x (…, from…) -> (…, to…), with a weight (to…, from…)"),
+    op<AttendOp>("attend",
+                 "q (batch, seq, heads, head_dim), k and v (batch, seq, kv_heads, …) -> (batch, "
+                 "seq, heads, …): causal attention"),
+    op<RopeOp>("rope", "x (batch, seq, heads, head_dim) -> the same, turned by its position"),
+    op<SwigluOp>("swiglu", "gate, up, of the same dims -> the same: silu(gate) * up"),
+    op<GeluOp>("gelu", "x -> the same dims: GELU in the tanh form"),
+    op<AddOp>("add", "a, b, of the same dims -> their sum; also written a + b"),
+    op<SplitOp>("split", "x (…, width) -> (…, first), (…, second): its two parts"),
+    op<PositionsOp>("learned_positions",
+                    "x (batch, seq, hidden) -> the same, plus a learned row of each position"));
 
 }  // namespace mw

@@ -7,10 +7,6 @@
 
 namespace mw {
 
-std::vector<Registration> built_in_ops();
-// In files of their own.
-extern const Registration attention_op, mlp_op, experts_op;
-
 // The weights' options of ops with linears: bias, std.
 void add_weight_options(Options& options);
 Init weights_of(const Values& values);

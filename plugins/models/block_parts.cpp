@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "block_ops.h"
+#include "meshwright/plugin.h"
 
 namespace mw {
 namespace {
@@ -148,15 +149,15 @@ class ExpertsOp final : public BlockOp {
 
 }  // namespace
 
-const Registration attention_op =
+MESHWRIGHT_BUILT_IN(
     op<AttentionOp>("attention",
                     "x (batch, seq, hidden) -> the same: q, k, v, rotary positions, causal "
-                    "attention, and the projection back");
-const Registration mlp_op =
-    op<MlpOp>("mlp", "x (…, hidden) -> the same: to its width, an activation, and back");
-const Registration experts_op =
+                    "attention, and the projection back"));
+MESHWRIGHT_BUILT_IN(op<MlpOp>("mlp",
+                              "x (…, hidden) -> the same: to its width, an activation, and back"));
+MESHWRIGHT_BUILT_IN(
     op<ExpertsOp>("experts",
                   "x (batch, seq, hidden) -> the same: each token through the experts that it "
-                  "chooses; of the dims experts and expert_ffn");
+                  "chooses; of the dims experts and expert_ffn"));
 
 }  // namespace mw

@@ -2,11 +2,8 @@
 #include "meshwright/builder.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include <vector>
-
-#include "base/divisors.h"
+#include <algorithm>
 
 namespace mw {
 
@@ -14,10 +11,13 @@ std::int64_t check_heads(const Values& values, Problems& problems) {
   if (!values.has("hidden") || !values.has("heads")) return 0;
   const std::int64_t hidden = values.integer("hidden"), heads = values.integer("heads");
   if (hidden < 1 || heads < 1) return 0;
+  // The divisors of `whole` next to `part`, the one below and the one above.
   const auto near = [](std::int64_t whole, std::int64_t part) {
-    std::vector<std::int64_t> divisors = divisors_near(whole, part);
-    std::erase_if(divisors, [](std::int64_t d) { return d > most_heads; });
-    return fmt::format("{}", fmt::join(divisors, " or "));
+    const std::int64_t most = std::min(whole, most_heads);
+    std::int64_t below = std::min(part, most), above = part + 1;
+    while (whole % below != 0) --below;
+    while (above <= most && whole % above != 0) ++above;
+    return above > most ? fmt::format("{}", below) : fmt::format("{} or {}", below, above);
   };
   if (hidden % heads != 0) {
     problems.add(Stage::options, "option.divides", "heads",

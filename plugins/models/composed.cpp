@@ -6,12 +6,14 @@
 #include <map>
 #include <set>
 
-#include "kinds.h"
 #include "meshwright/block_op.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/json_text.h"
 #include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/text.h"
+
+#include "meshwright/model.h"
+#include "meshwright/plugin.h"
 
 namespace mw {
 namespace {
@@ -394,7 +396,7 @@ class Composed final : public Model {
 
 }  // namespace
 
-const Registration composed_model = model<Composed>(
-    "model", "A model of one's own: a block as a function of a value over named dims");
+MESHWRIGHT_BUILT_IN(model<Composed>(
+    "model", "A model of one's own: a block as a function of a value over named dims"));
 
 }  // namespace mw

@@ -4,9 +4,11 @@
 
 #include <cmath>
 
-#include "kinds.h"
 #include "meshwright/builder.h"
 #include "meshwright/hf_config.h"
+
+#include "meshwright/model.h"
+#include "meshwright/plugin.h"
 
 namespace mw {
 namespace {
@@ -148,7 +150,6 @@ class Gpt final : public Model, public HfModel {
 
 }  // namespace
 
-const Registration gpt_model =
-    model<Gpt>("gpt", "GPT-2 decoder: LayerNorm, learned positions, GELU, biases");
+MESHWRIGHT_BUILT_IN(model<Gpt>("gpt", "GPT-2 decoder: LayerNorm, learned positions, GELU, biases"));
 
 }  // namespace mw

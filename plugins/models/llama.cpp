@@ -2,7 +2,9 @@
 #include <utility>
 
 #include "decoder.h"
-#include "kinds.h"
+
+#include "meshwright/model.h"
+#include "meshwright/plugin.h"
 
 namespace mw {
 namespace {
@@ -53,7 +55,7 @@ class Llama final : public Model, public HfModel {
 
 }  // namespace
 
-const Registration llama_model =
-    model<Llama>("llama", "Llama decoder: RMSNorm, rotary positions, SwiGLU, no bias");
+MESHWRIGHT_BUILT_IN(model<Llama>("llama",
+                                 "Llama decoder: RMSNorm, rotary positions, SwiGLU, no bias"));
 
 }  // namespace mw

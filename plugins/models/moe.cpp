@@ -5,7 +5,9 @@
 #include <fmt/format.h>
 
 #include "decoder.h"
-#include "kinds.h"
+
+#include "meshwright/model.h"
+#include "meshwright/plugin.h"
 
 namespace mw {
 namespace {
@@ -156,7 +158,7 @@ class Moe final : public Model, public HfModel {
 
 }  // namespace
 
-const Registration moe_model = model<Moe>(
-    "moe", "Llama decoder with experts: top-k router, shared experts, dense leading layers");
+MESHWRIGHT_BUILT_IN(model<Moe>(
+    "moe", "Llama decoder with experts: top-k router, shared experts, dense leading layers"));
 
 }  // namespace mw

@@ -1,10 +1,12 @@
-// AdamW (Loshchilov and Hutter 2019) as an optimizer of scripts: its options, and the update by
-// ATen's fused kernel.
+// AdamW (Loshchilov and Hutter 2019).
+//
+// adamw { lr, betas = {0.9, 0.95}, eps = 1e-8, weight_decay = 0.1, clip = nil } decays every tensor
+//   and equals ATen's fused kernel bit for bit.
 #include <fmt/core.h>
 
 #include "meshwright/engine/json_text.h"
-
-#include "optimizer.h"
+#include "meshwright/optimizer.h"
+#include "meshwright/plugin.h"
 
 namespace mw {
 
@@ -68,6 +70,6 @@ class AdamW final : public Optimizer, public ElementOp {
 
 }  // namespace
 
-const Registration adamw_optimizer = mw::optimizer<AdamW>("adamw", "AdamW by ATen's fused kernel.");
+MESHWRIGHT_BUILT_IN(mw::optimizer<AdamW>("adamw", "AdamW by ATen's fused kernel."));
 
 }  // namespace mw

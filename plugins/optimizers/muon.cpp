@@ -1,11 +1,21 @@
-// Muon (Jordan 2024) as an optimizer of scripts: momentum and orthogonalised updates for
-// matrices of layers, AdamW for all else.
+// Muon (Jordan 2024): momentum and orthogonalised updates for matrices of layers, AdamW for all
+// else.
+//
+// muon { lr, momentum = 0.95, nesterov = true, weight_decay = 0.1, ns_steps = 5,
+//   adjust_lr = "original", adamw = { lr, betas, eps }, clip = nil } does with matrices what
+//   torch.optim.Muon does: v += (1 - momentum) (g - v);
+//   d = g + momentum (v - g), or v without nesterov; p *= 1 - lr weight_decay;
+//   p -= lr a orthogonalised(d), where a is sqrt(max(1, rows / columns)) ("original") or
+//   0.2 sqrt(max(rows, columns)) ("match_rms_adamw"; Liu et al. 2025). AdamW has a rate that keeps
+//   its ratio to Muon's.
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
-#include "optimizer.h"
+#include "meshwright/optimizer.h"
+#include "meshwright/plugin.h"
 
 namespace mw {
 
@@ -31,6 +41,30 @@ class Momentum final : public ElementOp {
   double decay_;
   bool nesterov_;
 };
+
+// `stack` (matrices, rows, columns): each matrix with its singular values moved towards 1, by
+// `steps` steps of X <- a X + (b X X^T + c (X X^T)^2) X from X / |X| (Frobenius; at least 1e-7),
+// with a, b, c = 3.4445, -4.775, 2.0315 (Jordan 2024). In the precision of `stack`, which is
+// overwritten and may be what is returned.
+at::Tensor orthogonalised(const at::Tensor& stack, int steps) {
+  constexpr double a = 3.4445, b = -4.7750, c = 2.0315, least_norm = 1e-7;
+  stack.div_(at::linalg_vector_norm(stack, 2, {{1, 2}}, /*keepdim=*/true).clamp_min_(least_norm));
+  if (steps == 0 || stack.numel() == 0) return stack;
+  // The smaller of the two products; (X X^T) X = X (X^T X).
+  const bool tall = stack.size(1) > stack.size(2);
+  const std::int64_t least = tall ? stack.size(2) : stack.size(1);
+  at::Tensor x = stack, next = at::empty_like(stack);
+  at::Tensor gram = at::empty({stack.size(0), least, least}, stack.options());
+  at::Tensor sum = at::empty_like(gram);
+  for (int step = 0; step < steps; ++step) {
+    const at::Tensor turned = x.transpose(1, 2);
+    at::bmm_out(gram, tall ? turned : x, tall ? x : turned);
+    at::baddbmm_out(sum, gram, gram, gram, b, c);
+    at::baddbmm_out(next, x, tall ? x : sum, tall ? sum : x, a, 1);
+    std::swap(x, next);
+  }
+  return x;
+}
 
 class Orthogonalise final : public MatrixOp {
  public:
@@ -104,7 +138,7 @@ std::shared_ptr<const Optimizer> make_others(const Values& values) {
                  {"eps", own.at("eps")},
                  {"weight_decay", values.at("weight_decay")}};
   try {
-    return make<Optimizer>(adamw_optimizer, Values(all));
+    return make<Optimizer>(values.catalog().find(Kind::optimizer, "adamw"), Values(all));
   } catch (const Error& error) {
     std::vector<Problem> found = error.problems();
     for (Problem& problem : found) problem.key = "adamw." + problem.key;
@@ -171,7 +205,7 @@ class Muon final : public Optimizer, public ElementOp {
 
 }  // namespace
 
-const Registration muon_optimizer = mw::optimizer<Muon>(
-    "muon", "Muon for the matrices of layers, orthogonalised whole; AdamW for all else.");
+MESHWRIGHT_BUILT_IN(mw::optimizer<Muon>(
+    "muon", "Muon for the matrices of layers, orthogonalised whole; AdamW for all else."));
 
 }  // namespace mw

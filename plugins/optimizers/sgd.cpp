@@ -1,5 +1,9 @@
-// Stochastic gradient descent with momentum and weight decay, as an optimizer of scripts.
-#include "optimizer.h"
+// Stochastic gradient descent with momentum and weight decay.
+//
+// sgd { lr, momentum = 0, weight_decay = 0, clip = nil }: v = momentum v + (g + weight_decay p),
+//   p -= lr v; the first step's v is the gradient. It keeps state only with momentum.
+#include "meshwright/optimizer.h"
+#include "meshwright/plugin.h"
 
 namespace mw {
 
@@ -56,7 +60,7 @@ class Sgd final : public Optimizer, public ElementOp {
 
 }  // namespace
 
-const Registration sgd_optimizer =
-    mw::optimizer<Sgd>("sgd", "Stochastic gradient descent, with momentum if asked.");
+MESHWRIGHT_BUILT_IN(mw::optimizer<Sgd>("sgd",
+                                       "Stochastic gradient descent, with momentum if asked."));
 
 }  // namespace mw

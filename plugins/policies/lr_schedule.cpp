@@ -1,14 +1,20 @@
-// Learning-rate schedules that a script can name: constant, cosine with warm-up, or a function
-// of the step, whose results are checked.
-#include "lr_schedule.h"
+// Learning-rate schedules that a script can name.
+//
+// constant: lr at every step.
+// cosine {warmup = 0, total = the run's steps, min = 0}, with s the step and w the warm-up:
+//   s < w:      lr (s + 1) / w
+//   s < total:  min + (lr - min) (1 + cos(pi (s - w) / (total - w))) / 2
+//   after:      min
+// (Loshchilov and Hutter 2017, one cycle, after a linear warm-up.) `min` is a learning rate. A run
+// shorter than its warm-up ends inside it; a `total` that was given and is shorter is refused.
+#include "meshwright/lr_schedule.h"
 
 #include <fmt/core.h>
 
 #include <cmath>
-#include <memory>
-#include <mutex>
 #include <numbers>
-#include <unordered_map>
+
+#include "meshwright/plugin.h"
 
 namespace mw {
 
@@ -76,37 +82,9 @@ class Cosine final : public LearningRate {
 
 }  // namespace
 
-std::vector<Registration> built_in_lr_schedules() {
-  return {
-      lr_schedule<Constant>("constant", "The optimizer's learning rate at every step."),
-      lr_schedule<Cosine>("cosine", "Linear warm-up, then half a cosine down to `min`."),
-  };
-}
-
-LrSchedule lr_schedule_of(std::shared_ptr<const LearningRate> rate) {
-  return [rate = std::move(rate)](std::int64_t step) { return rate->at(step); };
-}
-
-LrSchedule checked_lr_schedule(std::function<double(std::int64_t)> function) {
-  struct Known {
-    std::mutex mutex;
-    std::unordered_map<std::int64_t, double> rates;  // by step
-  };
-  return [function = std::move(function), known = std::make_shared<Known>()](std::int64_t step) {
-    const std::lock_guard lock(known->mutex);
-    if (const auto found = known->rates.find(step); found != known->rates.end()) {
-      return found->second;
-    }
-    const double lr = function(step);
-    if (!std::isfinite(lr) || lr < 0) {
-      throw Error(Stage::run, "function.result", "schedule",
-                  fmt::format("schedule: the function returned {} as the learning rate of step {}",
-                              lr, step),
-                  "return a finite number, 0 or more");
-    }
-    known->rates.emplace(step, lr);
-    return lr;
-  };
-}
+MESHWRIGHT_BUILT_IN(lr_schedule<Constant>("constant",
+                                          "The optimizer's learning rate at every step."),
+                    lr_schedule<Cosine>("cosine",
+                                        "Linear warm-up, then half a cosine down to `min`."));
 
 }  // namespace mw

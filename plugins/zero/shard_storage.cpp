@@ -39,7 +39,7 @@ class ShardStorage {
       if (bucket.expert_load) continue;  // all see all counts
       for (const std::string& axis : storage_.axes) {
         for (int atom : program_.mesh.axis(axis).atoms) {
-          const auto& reduce = bucket.reduce;
+          const auto& reduce = bucket.reduce_atoms;
           const bool reduces = std::find(reduce.begin(), reduce.end(), atom) != reduce.end();
           if (reduces && program_.mesh.atoms()[atom].ways > 1) bucket.shard_atoms.push_back(atom);
         }
@@ -53,7 +53,7 @@ class ShardStorage {
       bucket.sharded_state = storage_.sharded_state;
       if (bucket.sharded_state < mw::ShardedState::gradients) continue;
       bucket.overlap = false;  // reduced in every microbatch or by chunk, not after the last one
-      bucket.by_chunk = storage_.by_chunk;
+      bucket.reduce_per_chunk = storage_.by_chunk;
     }
     return any;
   }
@@ -81,7 +81,8 @@ class ShardStorage {
     std::map<std::pair<std::vector<int>, std::vector<int>>, int> before;  // by how they lie
     for (const mw::Span& span : list) {
       const mw::Bucket& bucket = program_.buckets[span.group];
-      const auto [place, first] = before.try_emplace({bucket.reduce, bucket.sharded}, span.group);
+      const auto [place, first] =
+          before.try_emplace({bucket.reduce_atoms, bucket.parameter_atoms}, span.group);
       if (!first) inserts.before(span.last + 1, mw::end_reduction(program_, place->second));
       inserts.before(span.last + 1, mw::begin_reduction(program_, span.group));
       place->second = span.group;

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/host_wait.h"
+#include "meshwright/engine/host_wait.h"
 
 namespace mw::sim {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <csignal>
 
-#include "base/host_wait.h"
+#include "meshwright/engine/host_wait.h"
 #include "on_devices.h"
 
 using namespace mw;        // NOLINT

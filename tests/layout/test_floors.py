@@ -8,41 +8,34 @@ import sys
 import tempfile
 import unittest
 
-FLOORS = ("base mesh comm schedule model optimizer program plan input predict checkpoint run prove check record report "
-          "script plugin lua sweep app").split()
+FLOORS = "base mesh comm schedule graph program plan run registry".split()
 MOST_LINES = 600
 MADE = "meshwright.d.lua"  # by the program
 
-# SDK header -> the floor that implements what it declares; a lower floor may not include it, and no
-# other header of the SDK of a lower floor
-HOMES_OF_HEADERS = {
-    "base": "dtype error few json json_text options registration",
-    "mesh": "mesh placement",
-    "comm": "backend carrier communicator ledger reduction_hook store_link transport world",
-    "schedule": "replay schedule",
-    "model": "autograd_op block_op builder graph hf_config kernel model op ops straight_through",
-    "program": "program",
-    "optimizer": "optimizer",
-    "plan": "microbatch passes recompute strategy",
-    "input": "data lr_schedule",
-    "record": "run_file",
-    "plugin": "cluster plugin",
+# Headers of the SDK that no floor of the kernel implements, and who does.
+OUTSIDE = {
+    "block_op builder kernel hf_config ops straight_through": "plugins/models",
+    "run_file": "libs/record",
+    "store_link transport": "libs/transport",
 }
-HOME_OF = {f"meshwright/{name}.h": floor for floor, names in HOMES_OF_HEADERS.items() for name in names.split()}
+NOT_OF_THE_KERNEL = {f"meshwright/{name}.h" for names in OUTSIDE for name in names.split()}
 
-# header pattern -> the floors that may include it; everywhere else it is a finding
+# header pattern -> the parts that may include it; everywhere else it is a finding
 HOMES = {
-    r"lua(lib|xlib|conf)?\.h(pp)?$|lauxlib\.h$": {"lua"},
-    r"boost/dll/(?!alias)": {"plugin"},
-    r"hdf5(_hl)?\.h$": {"record"},
-    r"xxhash\.h$": {"checkpoint"},
+    r"lua(lib|xlib|conf)?\.h(pp)?$|lauxlib\.h$": {"libs/frontend"},
+    r"boost/dll/(?!alias)": {"core/registry"},
+    r"hdf5(_hl)?\.h$": {"libs/record"},
+    r"xxhash\.h$": {"libs/checkpoint"},
     r"CLI/": {"app"},
     r"histedit\.h$": {"app"},
-    r"torch/csrc/distributed/": {"comm"},
+    r"mpi\.h$": {"plugins/mpi"},
+    r"torch/csrc/distributed/": {"core/comm", "libs/transport"},
     r"torch/(torch|all)\.h$": set(),
 }
+# Tests of the kernel itself, which may include what is private to it.
+TESTS_OF_THE_KERNEL = "base comm device layout mesh model parity plan processes program run schedule support".split()
 TEXT_FILES = "**/*.cpp **/*.h **/*.lua **/*.py **/*.sh **/*.cmake".split()
-FOLDERS = "core plugins tests bench lua scripts clusters cmake".split()
+FOLDERS = "core libs app plugins tests bench lua scripts clusters cmake".split()
 
 
 def includes(path):
@@ -52,50 +45,105 @@ def includes(path):
             yield number, found[1] == '"', found[2]
 
 
+def part_of(path, root):
+    """The part of the house that a file belongs to: "core/plan", "libs/predict", "plugins/tp", "app", "tests/plan"."""
+    parts = path.relative_to(root).parts
+    if parts[0] == "app":
+        return "app"
+    return f"core/{parts[2]}" if parts[:2] == ("core", "src") else "/".join(parts[:2])
+
+
+def links(root):
+    """What each library may include besides itself and the SDK: what CMake links it with, and what these link."""
+    text = (root / "cmake/targets.cmake").read_text() if (root / "cmake/targets.cmake").exists() else ""
+    direct = {name: re.findall(r"\w+", link or "") for name, link in
+              re.findall(r"(?m)^meshwright_add_library\((\w+)(?: LINK ([\w ]+?))?(?: WITH [^)]*)?\)", text)}
+
+    def all_of(name):
+        return {name}.union(*(all_of(other) for other in direct.get(name, ())))
+
+    return {name: all_of(name) for name in direct}
+
+
+def sources(root, *folders):
+    return sorted(path for folder in folders for path in (root / folder).rglob("*") if path.suffix in (".cpp", ".h"))
+
+
+def home_findings(root):
+    """A library that is not ours is included where it belongs."""
+    for path in sources(root, "core/src", "libs", "app", "plugins"):
+        part = part_of(path, root)
+        for line, quoted, name in includes(path):
+            for pattern, homes in HOMES.items():
+                if not quoted and re.match(pattern, name) and part not in homes:
+                    where = " or ".join(sorted(homes)) or "no part"
+                    yield f"{path}:{line}: <{name}> belongs to {where}, not to {part}"
+
+
 def floor_findings(root):
-    """core/src: own folder, the SDK, or a lower floor."""
-    src = root / "core/src"
-    for path in sorted([*src.rglob("*.cpp"), *src.rglob("*.h")]):
-        floor = path.relative_to(src).parts[0]
+    """core/src: own folder, the SDK, or a lower floor; nothing of libs, plugins or app."""
+    for path in sources(root, "core/src"):
+        floor = path.relative_to(root / "core/src").parts[0]
         if floor not in FLOORS:
-            yield f"{path}: {floor} is no floor of the house ({', '.join(FLOORS)})"
+            yield f"{path}: {floor} is no floor of the kernel ({', '.join(FLOORS)})"
             continue
         for line, quoted, name in includes(path):
             first = name.split("/")[0]
-            if quoted and first == "meshwright":
-                home = HOME_OF.get(name, "base")
-                if FLOORS.index(home) > FLOORS.index(floor):
-                    yield f"{path}:{line}: {floor} includes {name}, which {home} implements"
+            if not quoted or (first == "meshwright" and name not in NOT_OF_THE_KERNEL):
                 continue
-            if quoted and first not in FLOORS:
+            if first == "meshwright":
+                yield f"{path}:{line}: {floor} includes {name}, which the kernel does not implement"
+            elif first not in FLOORS:
                 yield f'{path}:{line}: write "floor/x.h" or "meshwright/x.h", not "{name}"'
-            elif quoted and FLOORS.index(first) > FLOORS.index(floor):
+            elif FLOORS.index(first) > FLOORS.index(floor):
                 yield f"{path}:{line}: {floor} includes {name} of a higher floor"
-            for pattern, homes in HOMES.items():
-                if not quoted and re.match(pattern, name) and floor not in homes:
-                    where = " or ".join(sorted(homes)) or "no floor"
-                    yield f"{path}:{line}: <{name}> belongs to {where}, not to {floor}"
+
+
+def library_findings(root):
+    """libs: own folder, the SDK, and what CMake links; app: these. Neither includes what is private to the kernel."""
+    linked = links(root)
+    for path in sources(root, "libs", "app"):
+        part = part_of(path, root)
+        own = part.split("/")[-1]
+        if part != "app" and own not in linked:
+            yield f"{path}: {part} is no library (meshwright_add_library in cmake/targets.cmake)"
+            continue
+        may = set(linked) | {"app"} if part == "app" else linked[own]
+        for line, quoted, name in includes(path):
+            first = name.split("/")[0]
+            first = "frontend" if first in {"lua", "script"} else first
+            if quoted and first != "meshwright" and first not in may:
+                yield f"{path}:{line}: {part} includes {name}, and may include {', '.join(sorted(may))} and the SDK"
+
+
+def test_findings(root):
+    """A test includes what is private to the kernel only if it is one of the kernel."""
+    for path in sources(root, "tests", "bench"):
+        part = part_of(path, root).split("/")[-1]
+        for line, quoted, name in includes(path):
+            if quoted and name.split("/")[0] in FLOORS and part not in TESTS_OF_THE_KERNEL \
+                    and not (path.parent / name).exists():
+                yield f"{path}:{line}: {name} is private to the kernel, and this is no test of it"
 
 
 def sdk_findings(root):
-    """The SDK includes itself only; a plugin its own folder and the SDK."""
+    """The SDK includes itself only; a plugin its own folder, the SDK, and libraries that its CMake file links."""
     include = root / "core/include/meshwright"
     for path in sorted(include.rglob("*.h")):
-        if f"meshwright/{path.name}" not in HOME_OF:
-            yield f"{path}: say which floor implements it (HOMES_OF_HEADERS in tests/layout/test_floors.py)"
         for line, quoted, name in includes(path):
             if quoted and not name.startswith("meshwright/"):
                 yield f'{path}:{line}: an SDK header includes "{name}", which is not in the SDK'
-            own, other = HOME_OF.get(f"meshwright/{path.name}"), HOME_OF.get(name)
-            if own and other and FLOORS.index(other) > FLOORS.index(own):
-                yield f"{path}:{line}: {path.name} of {own} includes {name}, which {other} implements"
+            elif name.startswith("meshwright/engine/") and path.parent.name != "engine":
+                yield f"{path}:{line}: a contract for plugins includes {name}, which is for users of the kernel"
     for group in ("plugins", "tests/plugins"):
-        for path in sorted([*root.glob(f"{group}/**/*.cpp"), *root.glob(f"{group}/**/*.h")]):
+        for path in sources(root, group):
             home = root / group / (path.relative_to(root / group).parts[0] if group == "plugins" else "")
+            linked = home / "plugin.cmake"
+            libraries = set(re.findall(r"\bmeshwright_(\w+)", linked.read_text())) if linked.exists() else set()
             for line, quoted, name in includes(path):
                 file = (path.parent / name).resolve()
                 own = quoted and file.is_file() and file.is_relative_to(home.resolve())
-                if quoted and not own and not name.startswith("meshwright/"):
+                if quoted and not own and not name.startswith("meshwright/") and name.split("/")[0] not in libraries:
                     yield f'{path}:{line}: a plugin includes "{name}", which is not in the SDK'
 
 
@@ -103,13 +151,13 @@ PLANNERS = r"\b(moves|sparse_moves|after|derive|grant_in_place|note_releases|rin
 
 
 def prove_findings(root):
-    """The prover repeats no fault of the planner's: it includes the contracts and base alone, calls none of the
+    """The prover repeats no fault of the planner's: it includes the SDK alone, calls none of the
     planner's functions, and has a rule for each code."""
-    prove = root / "core/src/prove"
+    prove = root / "libs/prove"
     for path in sorted([*prove.rglob("*.cpp"), *prove.rglob("*.h")]):
         for line, quoted, name in includes(path):
-            if quoted and name.split("/")[0] not in {"prove", "base", "meshwright"}:
-                yield f"{path}:{line}: prove includes {name}, and may include contracts and base alone"
+            if quoted and name.split("/")[0] not in {"prove", "meshwright"}:
+                yield f"{path}:{line}: prove includes {name}, and may include the SDK alone"
         for number, text in enumerate(path.read_text().splitlines(), 1):
             code = text.split("//")[0]
             if found := re.search(PLANNERS, code):
@@ -144,7 +192,10 @@ def merge_findings(root):
 
 def findings(root):
     return [
+        *home_findings(root),
         *floor_findings(root),
+        *library_findings(root),
+        *test_findings(root),
         *sdk_findings(root),
         *prove_findings(root),
         *file_findings(root),
@@ -164,27 +215,36 @@ class House(unittest.TestCase):
             file = pathlib.Path(folder) / path
             file.parent.mkdir(parents=True)
             file.write_text(text)
+            cmake = pathlib.Path(folder) / "cmake/targets.cmake"
+            cmake.parent.mkdir(parents=True, exist_ok=True)
+            cmake.write_text("meshwright_add_library(common)\nmeshwright_add_library(prove)\n"
+                             "meshwright_add_library(predict LINK common WITH x)\n")
             return "\n".join(findings(pathlib.Path(folder)))
 
     def test_each_rule_finds_what_breaks_it(self):
         cases = [
             ("core/src/mesh/a.cpp", '#include "plan/plan.h"\n', "higher floor"),
             ("core/src/mesh/a.cpp", '#include "a.h"\n', 'write "floor/x.h"'),
-            ("core/src/attic/a.cpp", "int x;\n", "no floor of the house"),
-            ("core/src/run/a.cpp", "#include <lua.h>\n", "belongs to lua"),
-            ("core/src/mesh/a.cpp", '#include "meshwright/program.h"\n', "which program implements"),
-            ("core/include/meshwright/mesh.h", '#pragma once\n#include "meshwright/op.h"\n', "which model implements"),
-            ("core/include/meshwright/other.h", "#pragma once\n", "say which floor"),
-            ("core/src/lua/a.cpp", "#include <hdf5.h>\n", "belongs to record"),
-            ("core/src/comm/a.cpp", "#include <torch/torch.h>\n", "belongs to no floor"),
+            ("core/src/run/a.cpp", '#include "checkpoint/index.h"\n', 'write "floor/x.h"'),
+            ("core/src/run/a.cpp", '#include "meshwright/ops.h"\n', "the kernel does not implement"),
+            ("core/src/attic/a.cpp", "int x;\n", "no floor of the kernel"),
+            ("core/src/run/a.cpp", "#include <lua.h>\n", "belongs to libs/frontend"),
+            ("core/src/run/a.cpp", "#include <hdf5.h>\n", "belongs to libs/record"),
+            ("core/src/comm/a.cpp", "#include <torch/torch.h>\n", "belongs to no part"),
+            ("libs/predict/a.cpp", '#include "search/search.h"\n', "may include common, predict and the SDK"),
+            ("libs/predict/a.cpp", '#include "plan/derive.h"\n', "may include common, predict and the SDK"),
+            ("libs/attic/a.cpp", "int x;\n", "is no library"),
+            ("app/a.cpp", '#include "run/executor.h"\n', "app includes run/executor.h"),
+            ("tests/record/a.cpp", '#include "run/executor.h"\n', "private to the kernel"),
             ("core/include/meshwright/a.h", '#pragma once\n#include "base/x.h"\n', "not in the SDK"),
+            ("core/include/meshwright/a.h", '#pragma once\n#include "meshwright/engine/x.h"\n', "users of the kernel"),
             ("core/include/meshwright/a.h", "int x;\n", "#pragma once"),
             ("plugins/tp/a.cpp", '#include "plan/plan.h"\n', "not in the SDK"),
             ("plugins/tp/a.cpp", '#include "../../plugins/tp/../other.h"\n', "not in the SDK"),
             ("tests/unit/a.cpp", "\n" * (MOST_LINES + 1), "more than 600"),
-            ("core/src/prove/a.cpp", '#include "program/ring.h"\n', "contracts and base alone"),
-            ("core/src/prove/a.cpp", "auto list = moves(from, to, mesh);\n", "the planner's"),
-            ("core/src/prove/a.cpp", "    default:\n", "has a default"),
+            ("libs/prove/a.cpp", '#include "program/ring.h"\n', "the SDK alone"),
+            ("libs/prove/a.cpp", "auto list = moves(from, to, mesh);\n", "the planner's"),
+            ("libs/prove/a.cpp", "    default:\n", "has a default"),
             ("docs/a.md", "text\n" + ">" * 7 + " other\n", "unfinished merge"),
         ]
         for path, text, expected in cases:
@@ -194,7 +254,7 @@ class House(unittest.TestCase):
     def test_what_is_allowed_is_not_found(self):
         text = '#include "meshwright/mesh.h"\n#include "base/x.h"\n#include <ATen/ATen.h>\n'
         self.assertEqual(self.broken("core/src/mesh/a.cpp", text), "")
-        self.assertEqual(self.broken("core/src/lua/a.cpp", "#include <lua.h>\n"), "")
+        self.assertEqual(self.broken("libs/predict/a.cpp", '#include "common/x.h"\n'), "")
         self.assertEqual(self.broken("plugins/tp/a.cpp", '#include "meshwright/x.h"\n'), "")
 
 

@@ -1,9 +1,10 @@
 # label: unit
-"""Every floor of core/src links with the floors below it alone: what its objects use is defined
-there or in it. And a header declares only what its own floor or a lower one defines.
+"""Every floor of the kernel links with the floors below it alone, and every library with the kernel
+and what CMake names: what its objects use is defined there or in it. And a header declares only
+what its own floor or a lower one defines.
 
-So nobody below declares, calls or throws what stands above, through whatever header; and
-predicting needs no runtime: `predict` is below `run`."""
+So nobody below declares, calls or throws what stands above, through whatever header. The kernel
+itself, libmeshwright.so, needs none of the libraries that its users bring."""
 
 import collections
 import os
@@ -14,15 +15,25 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from test_floors import FLOORS, HOME_OF  # noqa: E402
+from test_floors import FLOORS, links  # noqa: E402
 
 OURS = re.compile(r"\b(mw::|typeinfo for mw::|vtable for mw::)")
 
 
-def floor_of(path):
-    """The floor of an object, compiled apart (core/src/plan/x.cpp.o) or together (core_src_plan_0.cpp.o)."""
-    found = re.search(r"core[/_]src[/_]([a-z]+)", str(path))
-    return found[1] if found else None
+def part_of(path):
+    """The part of an object, compiled apart (core/src/plan/x.cpp.o) or together (core_src_plan_0.cpp.o): a floor of
+    the kernel, "libs/predict", "plugins/models", or "app"."""
+    found = re.search(r"/(?:core[/_]src[/_]([a-z]+)|(libs|plugins)[/_]([a-z]+)|(app)[/_])", str(path))
+    return found and (found[1] or found[4] or f"{found[2]}/{found[3]}")
+
+
+def may_need(part, linked):
+    """The parts whose definitions one may use; of built-in plugins and app all that is linked anyway."""
+    if part in FLOORS:
+        return set(FLOORS[: FLOORS.index(part) + 1])
+    libraries = linked.get(part.removeprefix("libs/"), linked) if part.startswith("libs/") else linked
+    others = {"app"} if part == "app" else set()
+    return {*FLOORS, *(f"libs/{name}" for name in libraries), "plugins/models", part, *others}
 
 
 def symbols(path):
@@ -45,16 +56,17 @@ def needed(library):
     return re.findall(r"\(NEEDED\).*\[(.+)\]", listing)
 
 
-def findings(objects):
-    """objects: (floor, defined, lacking)."""
+def findings(objects, linked):
+    """objects: (part, defined, lacking)."""
     home = collections.defaultdict(set)
-    for floor, defined, _ in objects:
+    for part, defined, _ in objects:
         for name in defined:
-            home[name].add(FLOORS.index(floor))
-    for floor, _, lacking in objects:
+            home[name].add(part)
+    for part, _, lacking in objects:
+        may = may_need(part, linked)
         for name in sorted(lacking):
-            if home[name] and min(home[name]) > FLOORS.index(floor):
-                yield f"{floor} needs {name}, which {FLOORS[min(home[name])]} defines"
+            if home[name] and not home[name] & may:
+                yield f"{part} needs {name}, which {min(home[name])} defines"
 
 
 def without_templates(text):
@@ -133,28 +145,43 @@ class Links(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         build = pathlib.Path(os.environ["MESHWRIGHT_BUILD"])
+        cls.linked = links(pathlib.Path(os.environ["MESHWRIGHT_SOURCE"]))
         # Not all that lies there: objects of folders that are no more may be left over.
-        made = set(re.findall(r"CMakeFiles/meshwright(?:_core)?\.dir/\S+\.o", (build / "build.ninja").read_text()))
-        cls.objects = [(floor_of(path), *symbols(build / path)) for path in sorted(made) if floor_of(path)]
+        made = set(re.findall(r"CMakeFiles/meshwright(?:_\w+)?\.dir/\S+\.o", (build / "build.ninja").read_text()))
+        cls.objects = [(part_of(path), *symbols(build / path)) for path in sorted(made) if part_of(path)]
 
-    def test_no_floor_needs_a_higher_one(self):
-        missing = set(FLOORS) - {floor for floor, *_ in self.objects}
-        self.assertEqual(missing, set(), "floors without objects")
-        self.assertEqual(list(findings([each[:3] for each in self.objects])), [])
+    def test_no_part_needs_what_it_does_not_link(self):
+        missing = {*FLOORS, *(f"libs/{name}" for name in self.linked)} - {part for part, *_ in self.objects}
+        self.assertEqual(missing, set(), "parts without objects")
+        self.assertEqual(list(findings([each[:3] for each in self.objects], self.linked)), [])
 
     def test_no_header_declares_what_a_higher_floor_defines(self):
         core = pathlib.Path(os.environ["MESHWRIGHT_SOURCE"]) / "core"
         functions = collections.defaultdict(set)
-        for floor, _, _, defined in self.objects:
-            functions[floor] |= defined
-        headers = [(path.name, HOME_OF[f"meshwright/{path.name}"], path.read_text())
-                   for path in sorted(core.glob("include/meshwright/*.h"))]
-        headers += [(path.name, path.parts[-2] if path.parts[-2] in FLOORS else path.parts[-3], path.read_text())
-                    for path in sorted(core.glob("src/**/*.h"))]
-        upward, matched = upward_declarations(headers, functions)
+        for part, _, _, defined in self.objects:
+            if part in FLOORS:
+                functions[part] |= defined
+        headers = [(path.name, path.relative_to(core / "src").parts[0], path.read_text())
+                   for path in sorted(core.glob("src/**/*.h"))]
+        upward, _ = upward_declarations(headers, functions)
         self.assertEqual(upward, [])
+        headers += [(path.name, FLOORS[-1], path.read_text())
+                    for path in sorted(core.glob("include/meshwright/**/*.h"))]
+        _, matched = upward_declarations(headers, functions)
         every = len({named(name) for names in functions.values() for name in names})
         self.assertGreater(matched, every * 0.95, "declarations and symbols do not meet: is a header read wrongly?")
+
+    def test_the_kernel_stands_alone(self):
+        library = pathlib.Path(os.environ["MESHWRIGHT_BUILD"]) / "lib/libmeshwright.so"
+        users = [name for name in needed(library) if re.match(r"lib(lua|hdf5|edit|mpi|meshwright)", name)]
+        self.assertEqual(users, [])
+        outside = sorted({part for part, defined, _ in self.objects if part not in FLOORS
+                          for name in defined if name in self.lacking_in_the_kernel()})
+        self.assertEqual(outside, [], "libmeshwright.so needs what these define")
+
+    def lacking_in_the_kernel(self):
+        kernel = [each for each in self.objects if each[0] in FLOORS]
+        return set().union(*(each[2] for each in kernel)) - set().union(*(each[1] for each in kernel))
 
     def test_what_is_loaded_into_mpirun_links_the_c_library_alone(self):
         # Older C libraries have dlsym in libdl.
@@ -182,7 +209,10 @@ class Links(unittest.TestCase):
     def test_a_call_upwards_is_found(self):
         low, high = FLOORS[0], FLOORS[-1]
         objects = [(low, {"mw::a()"}, {"mw::b()"}), (high, {"mw::b()"}, {"mw::a()"})]
-        self.assertEqual(list(findings(objects)), [f"{low} needs mw::b(), which {high} defines"])
+        self.assertEqual(list(findings(objects, {})), [f"{low} needs mw::b(), which {high} defines"])
+        linked = {"common": {"common"}, "predict": {"predict", "common"}}
+        objects = [("libs/common", {"mw::a()"}, {"mw::b()"}), ("libs/predict", {"mw::b()"}, {"mw::a()"})]
+        self.assertEqual(list(findings(objects, linked)), ["libs/common needs mw::b(), which libs/predict defines"])
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
 #include <catch2/catch.hpp>
 
 #include "clusters.h"
-#include "plan/microbatch_fit.h"
 #include "predict/cluster_machine.h"
+#include "predict/fit.h"
 #include "predict/prediction.h"
 #include "setups.h"
 
@@ -68,6 +68,7 @@ TEST_CASE("Recompute that fits is the device's") {
   const std::int64_t limit = on_device(*all, request);
   request.recompute.kind = RecomputePolicy::Kind::fit;
   request.recompute.fit = limit;
+  request.recompute.search = fit_recompute;
   const auto fits = make_plan(request, problems);
   REQUIRE(fits);
   CHECK(on_device(*fits, request) == limit);

@@ -61,10 +61,10 @@ Setup four_ranks() {
 
 // Runs `body` in two processes, each with an experiment of its own, as the program does: an error
 // is told to the other process.
-Texts in_two(const Setup& setup, const std::function<void(Processes&, Experiment&)>& body) {
+Texts in_two(const Setup& setup, const std::function<void(JoinedProcesses&, Experiment&)>& body) {
   std::vector<Experiment> all;
   for (int p = 0; p < 2; ++p) all.push_back(experiment(setup));
-  return in_processes(2, [&](Processes& each) {
+  return in_processes(2, [&](JoinedProcesses& each) {
     Experiment& own = all[static_cast<std::size_t>(each.index())];
     own.processes = &each;
     try {

@@ -7,9 +7,9 @@
 #include <cmath>
 
 #include "meshwright/engine/interrupt.h"
-#include "meshwright/engine/launch.h"
 #include "meshwright/engine/pack.h"
 #include "support/memory_carrier.h"
+#include "transport/launched.h"
 
 using namespace mw;
 using namespace mw::test;
@@ -65,7 +65,7 @@ TEST_CASE("launchers number their processes") {
 }
 
 TEST_CASE("words come to all processes") {
-  const auto ends = in_processes(3, [](Processes& all) {
+  const auto ends = in_processes(3, [](JoinedProcesses& all) {
     const std::string own(static_cast<std::size_t>(all.index()), 'x');
     demand(all.all_gather("names", own) == Texts{"", "x", "xx"}, "gathered");
     demand(all.broadcast("a word", own + "!") == "!", "broadcast");
@@ -83,7 +83,7 @@ TEST_CASE("machines are told apart by their boot ids, and called by their hosts'
     Texts found(hosts.size());
     const auto ends = in_processes(
         static_cast<int>(hosts.size()),
-        [&](Processes& all) {
+        [&](JoinedProcesses& all) {
           found[static_cast<std::size_t>(all.index())] =
               fmt::format("{} of {}, {}", all.before_on_this_host(), all.on_this_host(),
                           all.name_of(all.index()));
@@ -108,7 +108,7 @@ TEST_CASE("machines are told apart by their boot ids, and called by their hosts'
 }
 
 TEST_CASE("a message longer than a carrier takes goes in parts") {
-  const auto ends = in_processes(2, [](Processes& all) {
+  const auto ends = in_processes(2, [](JoinedProcesses& all) {
     std::string bytes(Carrier::most_bytes + 12345, 'a');
     bytes.back() = 'z';
     demand(all.broadcast("much", all.first() ? bytes : "") == bytes, "cut");
@@ -118,12 +118,12 @@ TEST_CASE("a message longer than a carrier takes goes in parts") {
 
 TEST_CASE("who is elsewhere, has left or has failed is named in every process") {
   SECTION("another word") {
-    CHECK(in_processes(3, [](Processes& all) {
+    CHECK(in_processes(3, [](JoinedProcesses& all) {
             all.barrier(all.index() == 1 ? "one thing" : "another");
           }) == Texts(3, "process.apart"));
   }
   SECTION("the end") {
-    CHECK(in_processes(3, [](Processes& all) {
+    CHECK(in_processes(3, [](JoinedProcesses& all) {
             if (all.index() == 2) {
               demand(all.leave(nullptr, 0, [](auto) { return 1; }) == 1, "left");
             } else {
@@ -138,7 +138,7 @@ TEST_CASE("who is elsewhere, has left or has failed is named in every process") 
   }
   SECTION("an error of its own") {
     std::atomic<int> printed = 0;
-    const auto ends = in_processes(3, [&](Processes& all) {
+    const auto ends = in_processes(3, [&](JoinedProcesses& all) {
       try {
         if (all.index() == 1) throw Error(Stage::options, "data.missing", "data", "no such file");
         all.barrier("a word");
@@ -162,7 +162,7 @@ TEST_CASE("who is elsewhere, has left or has failed is named in every process") 
   SECTION("silence") {
     CHECK(in_processes(
               2,
-              [](Processes& all) {
+              [](JoinedProcesses& all) {
                 if (all.index() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(600));
                 all.barrier("a word");
               },
@@ -172,7 +172,7 @@ TEST_CASE("who is elsewhere, has left or has failed is named in every process") 
     const auto post = std::make_shared<Post>(3);
     const auto ends = in_processes(
         3,
-        [&](Processes& all) {
+        [&](JoinedProcesses& all) {
           if (all.index() == 2) return post->lose(2);
           all.barrier("a word");
         },
@@ -181,7 +181,7 @@ TEST_CASE("who is elsewhere, has left or has failed is named in every process") 
   }
   SECTION("a wish to stop that only one has heard") {
     std::atomic<int> stopped = 0;
-    in_processes(2, [&](Processes& all) {
+    in_processes(2, [&](JoinedProcesses& all) {
       try {
         try {
           if (all.index() == 1) throw Stopped("interrupted");
@@ -200,7 +200,7 @@ TEST_CASE("who is elsewhere, has left or has failed is named in every process") 
 
 TEST_CASE("the first process' error ends the others, and is printed once") {
   std::atomic<int> printed = 0;
-  const auto ends = in_processes(4, [&](Processes& all) {
+  const auto ends = in_processes(4, [&](JoinedProcesses& all) {
     std::exception_ptr own;
     try {
       if (all.first()) throw Error(Stage::plan, "plan.bad", "plan", "refused");

@@ -308,7 +308,7 @@ std::vector<Bug> of_the_field() {
          Instruction sum = *begun, wait = *wait_of(s[0], begun);
          for (std::size_t b = 0; b < s[0].buckets.size(); ++b) {
            const Bucket& bucket = s[0].buckets[b];
-           if (!bucket.reduce.empty()) continue;
+           if (!bucket.reduce_atoms.empty()) continue;
            sum.inputs = sum.outputs = wait.outputs = {bucket.flat.gradients};
            sum.bucket = wait.bucket = static_cast<int>(b);
          }

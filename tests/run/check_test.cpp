@@ -103,7 +103,7 @@ TEST_CASE("A sum over ranks that is missing is named with its op and axis") {
 TEST_CASE("Parameters that part are named after the step") {
   Setup setup;
   setup.plan = {dp(2), fault([](Program& program) {
-                  program.buckets[0].reduce.clear();
+                  program.buckets[0].reduce_atoms.clear();
                   for (Segment& segment : program.segments) {
                     std::erase_if(segment.code, [](const Instruction& i) { return i.bucket == 0; });
                   }

@@ -1,12 +1,11 @@
 // Learning-rate schedules: values at every part of a run, and what is refused.
-#include "plugins/policies/lr_schedule.h"
-
 #include <catch2/catch.hpp>
 
 #include <cmath>
 #include <thread>
 #include <vector>
 
+#include "script/in_run.h"
 #include "support/problems.h"
 #include "support/registered.h"
 using mw::Json;
@@ -16,7 +15,8 @@ namespace {
 mw::LrSchedule make(const std::string& kind, const Json& given, mw::LrContext context,
                     mw::Problems& problems) {
   auto rate = mw::test::made_at<mw::LearningRate>("schedule", kind, given, problems, context);
-  return rate == nullptr ? nullptr : mw::lr_schedule_of(std::move(rate));
+  if (rate == nullptr) return nullptr;
+  return [rate](std::int64_t step) { return rate->at(step); };
 }
 
 }  // namespace

@@ -4,8 +4,8 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "checkpoint/mapped_file.h"
 #include "checkpoint/safetensors.h"
+#include "common/mapped_file.h"
 #include "meshwright/error.h"
 #include "plugins/data/text_data.h"
 #include "support/problems.h"

@@ -3,8 +3,8 @@
 #include <catch2/catch.hpp>
 
 #include "meshwright/engine/memory.h"
-#include "plugins/policies/microbatch.h"
 #include "run/trainer.h"
+#include "script/read_microbatch.h"
 #include "support/problems.h"
 #include "support/sample.h"
 #include "support/setup.h"

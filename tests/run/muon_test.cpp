@@ -46,14 +46,16 @@ TEST_CASE("Tall, wide, square and stacked matrices are orthogonalised each by it
   const int stacked = GENERATE(1, 3), steps = GENERATE(1, 2, 5);
   at::manual_seed(5);
   const at::Tensor stack = at::randn({stacked, rows, columns}, fp64);
-  const at::Tensor made = orthogonalised(stack.clone(), steps);
+  const auto optimizer = muon({{"lr", 0.02}, {"ns_steps", steps}});
+  const MatrixOp& orthogonalise = *optimizer->rule(true).whole;
+  const at::Tensor made = orthogonalise.run(stack.clone());
   for (int k = 0; k < stacked; ++k) CHECK(apart(made[k], dense(stack[k], steps)) < 1e-13);
   if (steps == 5) {  // Jordan's coefficients leave singular values between 0.7 and 1.2
     const at::Tensor values = at::linalg_svdvals(made);
     CHECK(values.max().item<double>() < 1.3);
     CHECK(values.min().item<double>() > 0.3);
   }
-  CHECK(orthogonalised(at::zeros({1, rows, columns}, fp64), 5).abs().max().item<double>() == 0);
+  CHECK(orthogonalise.run(at::zeros({1, rows, columns}, fp64)).abs().max().item<double>() == 0);
 }
 
 TEST_CASE("The momentum, the look-ahead and the two rates are torch.optim.Muon's", "[kernels]") {

@@ -1,5 +1,5 @@
 // AdamW and SGD beside ATen's kernel and the papers' formulas, whole and cut anywhere.
-#include "plugins/optimizers/optimizer.h"
+#include "meshwright/optimizer.h"
 
 #include <catch2/catch.hpp>
 

@@ -234,7 +234,7 @@ TEST_CASE("The totals count each bucket once over the ranks that hold it alike")
         const auto in = [&](const std::vector<int>& list) {
           return std::find(list.begin(), list.end(), atom) != list.end();
         };
-        const bool parts = in(bucket.sharded) || in(bucket.shard_atoms);
+        const bool parts = in(bucket.parameter_atoms) || in(bucket.shard_atoms);
         CHECK(in(totals.contributing[k]) == (!parts && atom != program.stage_atom));
       }
     }

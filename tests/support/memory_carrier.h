@@ -19,8 +19,8 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "comm/local_world.h"
+#include "launch/processes.h"
 #include "meshwright/carrier.h"
-#include "meshwright/engine/processes.h"
 #include "support/problems.h"
 
 namespace mw::test {
@@ -123,7 +123,7 @@ inline void demand(bool holds, const char* what) {
 // Runs `body` as each of so many processes; what each throws, as codes ("none"). `hosts` are where
 // they run; empty: all here.
 inline std::vector<std::string> in_processes(
-    int count, const std::function<void(Processes&)>& body,
+    int count, const std::function<void(JoinedProcesses&)>& body,
     std::chrono::milliseconds timeout = std::chrono::seconds(60),
     std::shared_ptr<Post> post = nullptr, const std::vector<HostId>& hosts = {}) {
   if (!post) post = std::make_shared<Post>(count);
@@ -133,8 +133,9 @@ inline std::vector<std::string> in_processes(
     threads.emplace_back([&, p] {
       std::string& end = ends[static_cast<std::size_t>(p)];
       try {
-        Processes processes(std::make_unique<MemoryCarrier>(post, p), timeout,
-                            hosts.empty() ? own_host() : hosts.at(static_cast<std::size_t>(p)));
+        JoinedProcesses processes(
+            std::make_unique<MemoryCarrier>(post, p), timeout,
+            hosts.empty() ? own_host() : hosts.at(static_cast<std::size_t>(p)));
         body(processes);
       } catch (const Error& error) {
         end = codes(error.problems());

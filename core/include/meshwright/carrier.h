@@ -11,8 +11,9 @@
 //                     mw::communicator<MpiCarrier>())
 //
 // It is made once in each process, by the main thread, before the script is read; which one, and
-// whether any, comes from the launcher's environment (base/launch.h). It knows no experiment and no
-// plan: what processes say to each other, and who speaks when, is the core's (comm/processes.h).
+// whether any, comes from the launcher's environment (libs/transport). It knows no experiment and
+// no plan: what processes say to each other, and who speaks when, is another matter
+// (engine/processes.h).
 #pragma once
 
 #include <ATen/ATen.h>

@@ -30,7 +30,15 @@ class TokenSource {
 
   // Samples [first, first + inputs.size(0)). `inputs` and `labels`: int64, contiguous, on the CPU,
   // (rows, sequence).
-  void sample_rows(std::int64_t first, const at::Tensor& inputs, const at::Tensor& labels) const;
+  void sample_rows(std::int64_t first, const at::Tensor& inputs, const at::Tensor& labels) const {
+    TORCH_INTERNAL_ASSERT(inputs.dim() == 2 && inputs.sizes() == labels.sizes() &&
+                          inputs.is_contiguous() && labels.is_contiguous());
+    const std::int64_t rows = inputs.size(0), sequence = inputs.size(1);
+    auto* input = inputs.data_ptr<std::int64_t>();
+    auto* label = labels.data_ptr<std::int64_t>();
+    for (std::int64_t row = 0; row < rows; ++row)
+      sample(first + row, sequence, input + row * sequence, label + row * sequence);
+  }
 
   // Tells contents of one size apart: a digest of what it reads, for the experiment's hash. Empty
   // where its options say all.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "meshwright/registration.h"
@@ -22,6 +23,9 @@ class LearningRate {
   virtual ~LearningRate() = default;
   virtual double at(std::int64_t step) const = 0;  // counted from 0
 };
+
+// A script's rates, by the same rules.
+using LrSchedule = std::function<double(std::int64_t step)>;
 
 // Made by a constructor (const Values&, const LrContext&).
 template <>

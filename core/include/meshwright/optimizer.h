@@ -88,10 +88,25 @@ class Optimizer {
 
   // The update by itself, beside any program: zeros for `param`, and one step of all but matrices.
   // `param` and `grad`: contiguous, one shape, fp32 or fp64.
-  OptimizerState make_state(const at::Tensor& param, bool matrices = false) const;
+  OptimizerState make_state(const at::Tensor& param, bool matrices = false) const {
+    OptimizerState state;
+    for (std::size_t i = 0, n = rule(matrices).states.size(); i < n; ++i)
+      state.tensors.push_back(at::zeros_like(param, at::MemoryFormat::Contiguous));
+    return state;
+  }
   void step(const at::Tensor& param, const at::Tensor& grad, OptimizerState& state, double lr,
-            std::int64_t step_index, double grad_scale = 1.0) const;
+            std::int64_t step_index, double grad_scale = 1.0) const {
+    if (param.numel() > 0) rule(false).apply->run({param, grad, state, lr, step_index, grad_scale});
+  }
 };
+
+// The factor that brings gradients of `norm` down to `clip`: min(1, clip / (norm + 1e-6)), 1 if
+// clip is 0. The 1e-6 is torch.nn.utils.clip_grad_norm_'s. Not finite if `norm` is not.
+inline double clip_factor(double norm, double clip) {
+  if (clip == 0) return 1.0;
+  const double factor = clip / (norm + 1e-6);
+  return factor > 1.0 ? 1.0 : factor;  // not std::min: a NaN must come through
+}
 
 template <>
 struct KindOf<Optimizer> {

@@ -28,6 +28,11 @@ struct Option {
   std::optional<Json> least, most;
   std::vector<std::string> choices;  // of `choice`
   std::string unit;                  // "bytes", "sequences", ... for people
+  // Of a key of mw.train: what it has no part in.
+  bool beside_plan = false;  // the plan: one that was made with another value serves as well
+  bool beside_run = false;   // the run, which does not look at it
+  bool of_run = false;       // the experiment: two runs of one may differ in it
+  bool may_change = false;   // what a run that goes on from a checkpoint must have alike
 };
 
 // A whole number as a script may have it: 8, or 8.0, as Lua's 16 / 2 is. Nothing if it is none, or
@@ -105,6 +110,11 @@ class Options {
   Options& range(Json least, Json most);  // inclusive
   Options& at_least(Json least);
   Options& unit(std::string unit);
+  // These set the flags of the same names; what is of the run may change as well.
+  Options& beside_plan();
+  Options& beside_run();
+  Options& of_run();
+  Options& may_change_on_resume();
   // The key that a bare value stands for: with `positional("ways")`, 4 reads as { ways = 4 }.
   Options& positional(std::string name);
 

@@ -140,12 +140,13 @@ void make_flat_slots(Program& program);
 // it wants them. `bucket`: an index into Program::buckets.
 //
 // Begins the sum of a bucket's gradients, which are whole by then and are settled here, over the
-// ranks of Bucket::reduce: where shards are kept, over those of Bucket::shard_atoms; the planner
-// adds the rest once, at the end of the step. Nothing may write the gradients until it is awaited.
+// ranks of Bucket::reduce_atoms: where shards are kept, over those of Bucket::shard_atoms; the
+// planner adds the rest once, at the end of the step. Nothing may write the gradients until it is awaited.
 std::vector<Instruction> begin_reduction(const Program& program, int bucket);
 // Awaits it, and brings the sum to where it is kept. Where gradients are kept as shards it is added
 // to what is there and the whole gradients are released; so there is one pair in each segment that
-// writes any, after its last write, or, with Bucket::by_chunk, in each last one before a turn.
+// writes any, after its last write, or, with Bucket::reduce_per_chunk, in each last one before the
+// stage turns to another chunk.
 std::vector<Instruction> end_reduction(const Program& program, int bucket);
 // Begins, and awaits, the all-gather of parameters that are kept as shards; a shard in host memory
 // is copied to the device first. Between the wait and the release of Bucket::flat.parameters

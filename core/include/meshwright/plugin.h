@@ -29,6 +29,7 @@
 #include <boost/dll/alias.hpp>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 
 #include "meshwright/options.h"
 #include "meshwright/registration.h"
@@ -136,5 +137,20 @@ constexpr PluginDescriptor describe_plugin(const char* name, const char* version
       ::mw::describe_plugin(name, version, summary, registrations.data(), registrations.size()); \
   }                                                                                              \
   BOOST_DLL_ALIAS(meshwright_plugin_::descriptor, meshwright_plugin)
+
+// What a library or a program registers that is linked in, instead of a module that is loaded:
+// found as the built-in things are, without being named, from the time when the library is loaded.
+// At namespace scope, as often as one likes; each registration has a name and a doc:
+//
+//   MESHWRIGHT_BUILT_IN(mw::optimizer<Lion>("lion", "the sign of a running average"));
+#define MESHWRIGHT_BUILT_IN(...) \
+  static const ::mw::BuiltIn MESHWRIGHT_JOINED(meshwright_built_in_, __COUNTER__)({__VA_ARGS__})
+#define MESHWRIGHT_JOINED_(a, b) a##b
+#define MESHWRIGHT_JOINED(a, b) MESHWRIGHT_JOINED_(a, b)
+
+class BuiltIn {
+ public:
+  BuiltIn(std::initializer_list<Registration> some);
+};
 
 }  // namespace mw

@@ -267,26 +267,26 @@ struct FlatSlots {
 // Parameters whose gradients are reduced together and updated together. Parameters, gradients and
 // optimizer state of a bucket each lie in one flat tensor, in this order.
 struct Bucket {
-  std::vector<int> parameters;  // indices into Program::parameters
-  std::vector<int> reduce;      // atoms to all-reduce over; empty: nothing to reduce
-  std::vector<int> sharded;     // atoms over which the parameters are sharded
-  std::vector<int> stages;      // that hold these parameters, if more than one (tied embeddings)
+  std::vector<int> parameters;       // indices into Program::parameters
+  std::vector<int> reduce_atoms;     // atoms to all-reduce over; empty: nothing to reduce
+  std::vector<int> parameter_atoms;  // atoms over which the parameters are sharded
+  std::vector<int> stages;  // that hold these parameters, if more than one (tied embeddings)
   std::string name;
   bool expert_load = false;  // of counts (ExpertLoad), which no optimizer sees
   bool matrix = false;   // of matrices of layers, for which the optimizer has a rule of their own
   bool overlap = false;  // its reduction starts as soon as its last gradient is there
-  bool each = false;     // reduced after every run that adds to it, not after the last alone
+  bool reduce_per_microbatch = false;  // reduced after every run that adds to it
   // Of gradients kept as shards (of others it says nothing): reduced when the stage's backward
   // turns to another virtual stage, and after its last run; by the planner. Until then they are
   // added up whole.
-  bool by_chunk = false;
+  bool reduce_per_chunk = false;
   // Carries out the reduction (reduction_hook.h); null: one all-reduce.
   std::shared_ptr<const class ReductionHook> hook;
-  // How it is stored. Atoms of `reduce` over which flat tensors are cut, equally, with zeros after
-  // the last parameter, and of what a rank keeps its shard alone. Parameters that are kept whole
+  // How it is stored. Atoms of `reduce_atoms` over which flat tensors are cut, equally, with zeros
+  // after the last parameter, and of what a rank keeps its shard alone. Parameters that are kept whole
   // are gathered after the update by the planner; those kept as shards by whoever decided so,
   // before each use (begin_gather); and gradients that are kept as shards are reduced by it too,
-  // in every microbatch (begin_reduction), or as `by_chunk` says.
+  // in every microbatch (begin_reduction), or as `reduce_per_chunk` says.
   std::vector<int> shard_atoms;
   ShardedState sharded_state = ShardedState::nothing;  // `nothing` where there are no such atoms
   Offload offload = Offload::nothing;                  // parameters: only of those kept as shards
@@ -362,7 +362,7 @@ struct Program {
   int ways(const RankSet& set) const;
   // "dp", "dp*tp", "world"; with stages "pp[0,3]".
   std::string name_of(const RankSet& set) const;
-  RankSet reduction(const Bucket& bucket) const { return {bucket.reduce, bucket.stages}; }
+  RankSet reduction(const Bucket& bucket) const { return {bucket.reduce_atoms, bucket.stages}; }
   // The ranks that reduce a part: those of the reduction on the atoms that do not part it.
   RankSet shard_reduction(const Bucket& bucket) const;
   // Elements of the bucket on a rank: of its parameters, of a shard of its flat tensors.

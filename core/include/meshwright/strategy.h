@@ -113,13 +113,13 @@ class Draft {
   const Graph& graph() const { return graph_; }
   const Mesh& mesh() const { return mesh_; }
   // Whose calls follow, and where a script has it ("plan[2]"); set by the planner.
-  void speaks(std::string strategy, std::string place = "") {
+  void set_strategy(std::string strategy, std::string place = "") {
     strategy_ = std::move(strategy);
     place_ = std::move(place);
     option_.clear();
   }
   // Which of the strategy's options what follows is for, as messages name it ("rules[1]").
-  void about(std::string option) { option_ = std::move(option); }
+  void set_option(std::string option) { option_ = std::move(option); }
 
   // A general rule: `dim` is cut by `axis` in every op that has it, and so is each dim that the
   // model declares to be like it (DimInfo::like), if that divides. A dim whose parts must be even

@@ -1,5 +1,5 @@
 // Keeps, for each thread, why it waits for its accelerator.
-#include "base/host_wait.h"
+#include "meshwright/engine/host_wait.h"
 
 namespace mw {
 namespace {

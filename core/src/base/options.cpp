@@ -255,6 +255,26 @@ Options& Options::unit(std::string unit) {
   return *this;
 }
 
+Options& Options::beside_plan() {
+  last_of(options_).beside_plan = true;
+  return *this;
+}
+
+Options& Options::beside_run() {
+  last_of(options_).beside_run = true;
+  return may_change_on_resume();
+}
+
+Options& Options::of_run() {
+  last_of(options_).of_run = true;
+  return may_change_on_resume();
+}
+
+Options& Options::may_change_on_resume() {
+  last_of(options_).may_change = true;
+  return *this;
+}
+
 Options& Options::positional(std::string name) {
   positional_ = std::move(name);
   return *this;

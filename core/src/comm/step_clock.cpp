@@ -1,9 +1,9 @@
 // Marks times of a step by the clock or by events, and reads them.
 #include "comm/step_clock.h"
 
-#include "base/host_wait.h"
 #include "comm/streams.h"
 #include "meshwright/engine/clock.h"
+#include "meshwright/engine/host_wait.h"
 
 namespace mw {
 namespace {

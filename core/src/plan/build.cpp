@@ -102,7 +102,8 @@ void make_buckets(Program& program, const Partition& partition) {
   }
   for (auto& [key, parameters] : sets) {
     Bucket bucket;
-    std::tie(bucket.expert_load, bucket.matrix, bucket.stages, bucket.reduce, bucket.sharded) = key;
+    std::tie(bucket.expert_load, bucket.matrix, bucket.stages, bucket.reduce_atoms,
+             bucket.parameter_atoms) = key;
     bucket.parameters = parameters;
     program.buckets.push_back(std::move(bucket));
   }

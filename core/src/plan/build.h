@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "meshwright/engine/activations.h"
 #include "meshwright/passes.h"
 #include "meshwright/program.h"
 #include "plan/derive.h"
@@ -46,6 +47,26 @@ std::vector<Instruction> end_shard_reduction(const Program& program, int bucket)
 // The all-gather of a bucket's directions, awaited.
 std::vector<Instruction> gather_directions(const Program& program, int bucket);
 
+// Copies forward's instructions, under the phase "recompute", into each backward segment, before
+// the first that reads what a block of layers makes again; what only these copies replace is no
+// longer kept. What several blocks read, or an op that is not of the set makes, is kept. To be
+// called before buckets, passes and completion.
+void recompute(Program& program, const RecomputeSet& set);
+
+// Of one microbatch, on the stage's first rank.
+struct Offloaded {
+  int tensors = 0;
+  std::int64_t bytes = 0;
+};
+
+// Each tensor that a virtual stage's forward makes or receives, and that the backward of an op of
+// the set reads (or what recompute makes again for it): copied to the host after forward's last use
+// (Code::copy), and back once in each of "backward", "dgrad" and "wgrad" that reads it, as the
+// layer of its first reader begins there, or `prefetch` layers earlier. Lifetimes release the rest.
+// Parameters, their views, data and what another virtual stage uses too stay. To be called after
+// recompute, before buckets, passes and completion.
+Offloaded offload_activations(Program& program, const OffloadSet& set);
+
 // Each stage's timeline: the schedule's actions, with sends, receives and their waits placed
 // between them. A receive is begun one action ahead; a send's wait
 // stands where something that came back shows that the receive has begun, so that it never blocks;
@@ -58,7 +79,7 @@ void drop_unused(Program& program);
 
 // Which bucket each gradient's slot belongs to, of the buckets that `chosen` marks.
 std::map<int, int> bucket_of_gradients(const Program& program, bool Bucket::*chosen);
-// Begins the reductions of buckets that are reduced when the stage turns (Bucket::by_chunk), and
+// Begins the reductions of buckets that are reduced when the stage turns (reduce_per_chunk), and
 // awaits each at the next turn. Returns those that are under way after the last run.
 std::vector<int> place_by_chunk(Program& program);
 // A name for a segment that no other has: this one, or "name.2", "name.3", ...

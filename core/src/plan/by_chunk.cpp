@@ -127,9 +127,10 @@ class ByChunk {
 
 std::vector<int> place_by_chunk(Program& program) {
   for (Bucket& bucket : program.buckets) {
-    bucket.by_chunk = bucket.by_chunk && bucket.sharded_state >= ShardedState::gradients;
+    bucket.reduce_per_chunk =
+        bucket.reduce_per_chunk && bucket.sharded_state >= ShardedState::gradients;
   }
-  const std::map<int, int> bucket_of = bucket_of_gradients(program, &Bucket::by_chunk);
+  const std::map<int, int> bucket_of = bucket_of_gradients(program, &Bucket::reduce_per_chunk);
   return bucket_of.empty() ? std::vector<int>() : ByChunk(program, bucket_of).run();
 }
 

@@ -25,7 +25,8 @@ class Finish {
     using Part = std::vector<Instruction> (*)(const Program&, int);
     using Which = std::function<bool(const Bucket&)>;
     const auto reduces = [](const Bucket& b) {  // else runs before it do
-      return !b.reduce.empty() && b.sharded_state < ShardedState::gradients && !b.each;
+      return !b.reduce_atoms.empty() && b.sharded_state < ShardedState::gradients &&
+             !b.reduce_per_microbatch;
     };
     keep_gathered();
     for (const int bucket : underway_) {
@@ -98,7 +99,7 @@ class Finish {
     }
   }
   static std::vector<int> parts(const Bucket& bucket) {
-    std::vector<int> atoms = bucket.sharded;
+    std::vector<int> atoms = bucket.parameter_atoms;
     atoms.insert(atoms.end(), bucket.shard_atoms.begin(), bucket.shard_atoms.end());
     return atoms;
   }
@@ -174,7 +175,7 @@ void place_reductions(Program& program) {
   const auto ready = gradients_ready(program);
   std::map<int, std::vector<std::pair<int, int>>> starts;  // run -> after which instruction, bucket
   for (std::size_t b = 0; b < program.buckets.size(); ++b) {
-    if (!program.buckets[b].overlap || program.buckets[b].each) continue;
+    if (!program.buckets[b].overlap || program.buckets[b].reduce_per_microbatch) continue;
     std::pair<int, int> last{-1, -1};
     for (int parameter : program.buckets[b].parameters) last = std::max(last, ready[parameter]);
     if (last.first < 0) {
@@ -201,7 +202,7 @@ void place_reductions(Program& program) {
 // Reductions of buckets that every run which adds to them reduces: begun after its last gradient,
 // or at the end, and awaited there.
 void place_each(Program& program) {
-  const std::map<int, int> bucket_of = bucket_of_gradients(program, &Bucket::each);
+  const std::map<int, int> bucket_of = bucket_of_gradients(program, &Bucket::reduce_per_microbatch);
   if (bucket_of.empty()) return;
   for (Segment& segment : program.segments) {
     std::vector<Span> written = spans(segment, bucket_of);

@@ -18,7 +18,7 @@ class Flattener {
     const bool shards = !b_.shard_atoms.empty();
     const Layout replicate(program_.mesh.atoms().size());
     Layout partial = replicate, shard = replicate;
-    for (int atom : b_.reduce) partial[atom] = Placement::partial();
+    for (int atom : b_.reduce_atoms) partial[atom] = Placement::partial();
     for (int atom : b_.shard_atoms) shard[atom] = Placement::shard("flat");
     FlatSlots& flat = b_.flat;
 
@@ -34,7 +34,7 @@ class Flattener {
     flat.gradients = add("gradients", gradient, partial, Category::gradients,
                          b_.sharded_state >= ShardedState::gradients);
     flat.reduced = flat.gradients;
-    if (!b_.reduce.empty()) {
+    if (!b_.reduce_atoms.empty()) {
       flat.reduced = add("reduced gradients", gradient, shard, Category::gradients);
       own_or_view(flat.reduced, flat.gradients);
       flat.reduction = program_.pendings++;
@@ -189,7 +189,7 @@ std::vector<Instruction> begun(const Program& program, int from, const Instructi
 Instruction begun_anew(const Program& program, int bucket) {
   Instruction i = of_bucket(Code::begin_sum, bucket, program, reducing);
   i.outputs = {program.buckets[bucket].flat.gradients};
-  i.contributing = {program.buckets[bucket].reduce};
+  i.contributing = {program.buckets[bucket].reduce_atoms};
   return i;
 }
 
@@ -206,7 +206,8 @@ std::vector<Instruction> ended(const Program& program, const Instruction& start,
   };
   bring(Code::copy, cast_back);
   bring(adds ? Code::add : Code::copy, program.buckets[start.bucket].flat.reduced);
-  if (program.buckets[start.bucket].each) code.push_back(begun_anew(program, start.bucket));
+  if (program.buckets[start.bucket].reduce_per_microbatch)
+    code.push_back(begun_anew(program, start.bucket));
   return code;
 }
 

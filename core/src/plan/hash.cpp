@@ -175,15 +175,16 @@ void Digest::add(const ProgramParameter& p) {
 }
 
 void Digest::add(const Bucket& bucket) {
-  for (const auto* numbers :
-       {&bucket.parameters, &bucket.reduce, &bucket.sharded, &bucket.stages, &bucket.shard_atoms})
+  for (const auto* numbers : {&bucket.parameters, &bucket.reduce_atoms, &bucket.parameter_atoms,
+                              &bucket.stages, &bucket.shard_atoms})
     add(*numbers);
   add(bucket.name);
   add(bucket.expert_load);
   add(bucket.matrix);
   add(bucket.overlap);
-  add(bucket.each);
-  if (bucket.by_chunk) add(std::string("by chunk"));  // so that plans without keep their hashes
+  add(bucket.reduce_per_microbatch);
+  if (bucket.reduce_per_chunk)
+    add(std::string("by chunk"));  // so that plans without keep their hashes
   add(bucket.hook ? bucket.hook->name() : std::string());
   add(bucket.sharded_state);
   add(bucket.offload);

@@ -13,7 +13,7 @@ namespace {
 bool reduced_over(const Program& program, const Bucket& bucket, const std::string& axis) {
   const std::vector<int>& atoms = program.mesh.axis(axis).atoms;
   if (bucket.expert_load) return false;
-  return std::any_of(bucket.reduce.begin(), bucket.reduce.end(), [&](int atom) {
+  return std::any_of(bucket.reduce_atoms.begin(), bucket.reduce_atoms.end(), [&](int atom) {
     return program.mesh.atoms()[atom].ways > 1 &&
            std::find(atoms.begin(), atoms.end(), atom) != atoms.end();
   });
@@ -39,7 +39,8 @@ Pass reduce_each_microbatch(const std::string& axis) {
           [axis](Program& program) {
             split_buckets(program, /*by_layer=*/false);
             for (Bucket& bucket : program.buckets) {
-              bucket.each = bucket.stages.empty() && reduced_over(program, bucket, axis);
+              bucket.reduce_per_microbatch =
+                  bucket.stages.empty() && reduced_over(program, bucket, axis);
             }
           },
           Pass::reductions, axis};

@@ -266,7 +266,7 @@ class ProgramMaker {
     std::vector<bool> summed(plan_.mesh.atoms().size(), false);
     for (const Program& program : plan_.programs) {
       for (const Bucket& bucket : program.buckets) {
-        for (int atom : bucket.reduce) summed[atom] = summed[atom] || !bucket.expert_load;
+        for (int atom : bucket.reduce_atoms) summed[atom] = summed[atom] || !bucket.expert_load;
       }
     }
     const auto any = [&](const Axis& axis) {
@@ -345,7 +345,8 @@ class ProgramMaker {
 
   bool check_reductions(const Program& program) {
     for (const Bucket& bucket : program.buckets) {
-      if (bucket.shard_atoms.empty() || (bucket.hook == nullptr && !bucket.each)) continue;
+      if (bucket.shard_atoms.empty() || (bucket.hook == nullptr && !bucket.reduce_per_microbatch))
+        continue;
       problems_.add(
           Stage::plan, "hook.parts", "plan",
           fmt::format("plan: {} gradients that are summed in parts over {} ({} parameters of "

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <optional>
 
+#include "meshwright/engine/activations.h"
 #include "meshwright/optimizer.h"
 #include "plan/assembly.h"
 #include "plan/build.h"
-#include "plan/op_choice.h"
 
 namespace mw {
 namespace {

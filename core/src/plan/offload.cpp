@@ -1,6 +1,7 @@
-// The pass that sends activations to host memory after forward and brings them back before
-// backward reads them.
-#include "plan/offload.h"
+// Activation offload: what forward keeps for backward lies in host memory in between (Ren et al.
+// 2021, "ZeRO-Offload", does so with optimizer states; Beaumont et al. 2021, "Efficient Combination
+// of Rematerialization and Offloading", with activations).
+#include "plan/build.h"
 
 #include <algorithm>
 #include <iterator>

@@ -76,7 +76,7 @@ void overlap(Program& program) {
   // Stages that share buckets are ready at different times;
   // they reduce them at the end, in one order.
   for (Bucket& bucket : program.buckets) {
-    bucket.overlap = !bucket.reduce.empty() && bucket.stages.empty();
+    bucket.overlap = !bucket.reduce_atoms.empty() && bucket.stages.empty();
   }
 }
 

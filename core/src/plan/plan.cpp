@@ -18,7 +18,6 @@
 #include "plan/ask_axes.h"
 #include "plan/make_programs.h"
 #include "plan/nearest.h"
-#include "plan/recompute_fit.h"
 
 namespace mw {
 namespace {
@@ -175,7 +174,8 @@ Precision precision_of(const std::string& name) {
 
 std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& problems) {
   throw_if_stopped();
-  if (request.recompute.kind == RecomputePolicy::Kind::fit) return fit_recompute(request, problems);
+  if (request.recompute.kind == RecomputePolicy::Kind::fit)
+    return request.recompute.search(request, problems);
   Problems found;
   std::vector<WrongWays> wrong;
   auto give_up = [&]() -> std::shared_ptr<const Plan> {
@@ -199,7 +199,7 @@ std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& prob
   if (!found.empty()) return give_up();
   Draft draft(*whole, plan->mesh);
   for (const StrategyChoice& choice : request.strategies) {
-    draft.speaks(choice.name, choice.path);
+    draft.set_strategy(choice.name, choice.path);
     try {
       call_plugin({choice.name, choice.path}, "edited the plan",
                   [&] { choice.strategy->edit(draft); });

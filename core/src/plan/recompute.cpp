@@ -1,6 +1,7 @@
-// The pass that repeats chosen forward instructions in backward, so that their results need not
-// be kept.
-#include "plan/recompute.h"
+// Recompute: what backward reads and forward need not keep is made again from what is kept (Chen
+// et al. 2016, "Training Deep Nets with Sublinear Memory Cost"; Korthikanti et al. 2022, section
+// 5). The pass repeats chosen forward instructions in backward.
+#include "plan/build.h"
 
 #include <algorithm>
 #include <map>

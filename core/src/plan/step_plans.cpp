@@ -10,7 +10,6 @@
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/limits.h"
 #include "meshwright/reduction_hook.h"
-#include "plan/microbatch_fit.h"
 
 namespace mw {
 namespace {
@@ -37,9 +36,9 @@ bool keep_alike(const Plan& a, const Plan& b) {
         return bucket.hook ? bucket.hook->name() : std::string();
       };
       const auto kept = [](const Bucket& bucket) {
-        return std::tie(bucket.parameters, bucket.reduce, bucket.sharded, bucket.stages,
-                        bucket.shard_atoms, bucket.sharded_state, bucket.matrix, bucket.expert_load,
-                        bucket.offload);
+        return std::tie(bucket.parameters, bucket.reduce_atoms, bucket.parameter_atoms,
+                        bucket.stages, bucket.shard_atoms, bucket.sharded_state, bucket.matrix,
+                        bucket.expert_load, bucket.offload);
       };
       if (kept(a_bucket) != kept(b_bucket) || hook(a_bucket) != hook(b_bucket)) return false;
     }
@@ -55,7 +54,7 @@ std::shared_ptr<const Plan> make_step_plans(const PlanRequest& request,
                                             Problems& problems) {
   PlanRequest made = request;
   made.microbatch = policy.size;
-  if (policy.fit > 0) return fit_microbatch(made, policy.fit, problems);
+  if (policy.search) return policy.search(made, problems);
   if (!policy.shape) return make_plan(made, problems);
   if (steps > most_steps) {
     problems.add(Stage::plan, "plan.size", "microbatch",

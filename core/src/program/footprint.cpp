@@ -235,14 +235,14 @@ void CodeFootprint::wait() {
     made_.awaits = i_.pending;
     copies(2 * static_cast<double>(size.finish));
   }
-  if (size.takes_held || i_.outputs.empty()) release(pending);
+  if (size.output_is_held || i_.outputs.empty()) release(pending);
   if (i_.outputs.empty()) return;  // a send
-  if (size.takes_source) {
+  if (size.output_is_source) {
     share(i_.outputs[0], slot_holder(i_.inputs[0]), size.result);
   } else {
     make(slot_holder(i_.outputs[0]), size.result);
   }
-  if (!size.takes_held) release(pending);
+  if (!size.output_is_held) release(pending);
 }
 
 }  // namespace

@@ -217,8 +217,8 @@ MoveSize RankView::size_of_exchange(const Instruction& instruction) const {
   size.wire = sent * (ways - 1) / ways;
   size.result = kept;
   size.held = kept + (home && ordered ? sent : 0);
-  size.takes_held = home || !ordered;
-  size.finish = size.takes_held ? 0 : kept;
+  size.output_is_held = home || !ordered;
+  size.finish = size.output_is_held ? 0 : kept;
   size.copied = ordered ? (home ? sent : kept) : 0;
   return size;
 }
@@ -269,8 +269,8 @@ MoveSize RankView::size_of_steps(const Instruction& instruction) const {
   size.finish = item * steps.joined();
   size.result = steps.joins ? size.finish : arrived;
   size.copied = (steps.packs ? sent : 0) + size.finish;
-  size.takes_source = move.kind == MoveKind::all_reduce && !steps.packs;
-  size.takes_held = !steps.joins && !size.takes_source;
+  size.output_is_source = move.kind == MoveKind::all_reduce && !steps.packs;
+  size.output_is_held = !steps.joins && !size.output_is_source;
   return size;
 }
 

@@ -1,26 +1,35 @@
-// Gathers what the folders register: models, ops, data, optimizers, schedules and policies.
+// Collects what the libraries register that are linked in.
 #include "meshwright/engine/built_in.h"
 
+#include <algorithm>
+#include <string_view>
+#include <tuple>
 #include <vector>
 
-#include "plan/recompute_policy.h"
-#include "plugins/data/data.h"
-#include "plugins/models/block_ops.h"
-#include "plugins/models/kinds.h"
-#include "plugins/optimizers/optimizer.h"
-#include "plugins/policies/lr_schedule.h"
-#include "plugins/policies/microbatch.h"
-
 namespace mw {
+namespace {
+
+// Filled while libraries are loaded, before main() as a rule: made when it is first asked for.
+std::vector<Registration>& linked() {
+  static std::vector<Registration> all;
+  return all;
+}
+
+}  // namespace
+
+BuiltIn::BuiltIn(std::initializer_list<Registration> some) {
+  linked().insert(linked().end(), some);
+}
 
 const PluginDescriptor& built_in() {
+  // Sorted by kind and name: libraries are loaded in any order.
   static const std::vector<Registration> all = [] {
-    std::vector<Registration> found;
-    for (const auto& some :
-         {built_in_models(), built_in_ops(), built_in_data(), built_in_optimizers(),
-          built_in_lr_schedules(), built_in_microbatching(), built_in_recompute()})
-      found.insert(found.end(), some.begin(), some.end());
-    return found;
+    std::vector<Registration> sorted = linked();
+    std::sort(sorted.begin(), sorted.end(), [](const Registration& a, const Registration& b) {
+      return std::tuple(a.kind, std::string_view(a.name)) <
+             std::tuple(b.kind, std::string_view(b.name));
+    });
+    return sorted;
   }();
   static const PluginDescriptor descriptor =
       describe_plugin("meshwright", MESHWRIGHT_VERSION, "what is built in", all.data(), all.size());

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "base/host_wait.h"
 #include "meshwright/engine/clock.h"
+#include "meshwright/engine/host_wait.h"
 #include "meshwright/engine/ring.h"
 #include "meshwright/engine/scalar_type.h"
 #include "meshwright/error.h"

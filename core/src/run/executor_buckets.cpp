@@ -5,8 +5,8 @@
 #include <cmath>
 #include <optional>
 
-#include "base/host_wait.h"
 #include "meshwright/engine/bucket_shape.h"
+#include "meshwright/engine/host_wait.h"
 #include "meshwright/engine/scalar_type.h"
 #include "run/executor.h"
 

@@ -5,7 +5,7 @@
 #include <set>
 #include <stdexcept>
 
-#include "base/host_wait.h"
+#include "meshwright/engine/host_wait.h"
 #include "program/sparse_rows.h"
 #include "run/executor.h"
 

@@ -1,6 +1,6 @@
 // What an executor does with the optimizer's ops (meshwright/optimizer.h): brings their operands
 // together, in the optimizer's dtype and where its state lies.
-#include "base/host_wait.h"
+#include "meshwright/engine/host_wait.h"
 #include "meshwright/optimizer.h"
 #include "program/matrices.h"
 #include "program/update_steps.h"

@@ -17,7 +17,6 @@
 #include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/text.h"
 #include "predict/goodput.h"
-#include "report/bars_page.h"
 #include "report/page.h"
 #include "script/script_strategy.h"
 

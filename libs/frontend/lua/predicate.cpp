@@ -1,5 +1,5 @@
 // Runs a condition on a list's rows in a Lua state of its own, in which there is nothing else.
-#include "lua/predicate.h"
+#include "lua/script.h"
 
 #include <fmt/format.h>
 

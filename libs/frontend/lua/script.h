@@ -6,10 +6,12 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "lua/host.h"
+#include "meshwright/json.h"
 
 namespace mw {
 
@@ -80,6 +82,27 @@ class Script {
   // The texts of results that the script did not print itself, in order. Of more than two that can
   // stand in a list (Host::row_of), the first whole and a list of the others, at the end.
   std::vector<std::string> unprinted() const;
+
+  struct State;
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+// The condition sees the row's fields by name, math, string, type, tonumber, tostring, and KiB,
+// MiB, GiB, TiB; nothing of the machine. It may take some million instructions and 64 MiB.
+class Predicate {
+ public:
+  // `fields`: all that a row may have; any other name is a mistake. `asked_by` names the option.
+  // Throws Error (options) if it is no expression.
+  Predicate(std::string asked_by, std::string text, std::set<std::string> fields);
+  ~Predicate();
+  Predicate(const Predicate&) = delete;
+  Predicate& operator=(const Predicate&) = delete;
+
+  enum class Answer { yes, no, lacks };  // lacks: it computes with a field that this row lacks
+  // Throws Error (options) if the condition fails, or names a field that there is not.
+  Answer operator()(const Json& row);
 
   struct State;
 

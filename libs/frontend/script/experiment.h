@@ -14,8 +14,8 @@
 #include "meshwright/engine/step_plans.h"
 #include "meshwright/json.h"
 #include "meshwright/ledger.h"
-#include "plugins/optimizers/optimizer.h"
-#include "plugins/policies/lr_schedule.h"
+#include "meshwright/lr_schedule.h"
+#include "meshwright/optimizer.h"
 
 namespace mw {
 

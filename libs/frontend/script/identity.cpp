@@ -9,19 +9,10 @@
 #include "meshwright/engine/hash.h"
 #include "meshwright/engine/json_text.h"
 #include "meshwright/engine/text.h"
+#include "script/read_experiment.h"
 
 namespace mw {
 namespace {
-
-// What runs of one experiment may differ in. Model and plan are in the plans' hashes, which know
-// more of them: where a schedule's file lies decides nothing.
-constexpr const char* of_the_run[] = {"name",  "log",        "overwrite", "timeout",
-                                      "force", "trace",      "model",     "plan",
-                                      "ranks", "checkpoint", "resume",    "export"};
-
-constexpr const char* alike_to_resume[] = {"model",   "data",      "sequence", "batch",
-                                           "seed",    "precision", "schedule", "optimizer",
-                                           "weights", "loss_scale"};
 
 Json without_places(const Json& value) {
   Json out = value;
@@ -93,7 +84,11 @@ Json resolved_value(const Json& value) {
 
 std::string experiment_hash(const Experiment& experiment) {
   Json decides = without_places(experiment.resolved);
-  for (const char* key : of_the_run) decides.erase(key);
+  for (const Option& option : experiment_options().list())
+    if (option.of_run) decides.erase(option.name);
+  // The plans' hashes know more of these: where a schedule's file lies decides nothing.
+  decides.erase("model");
+  decides.erase("plan");
   std::vector<std::string> plans = {experiment.plan->hash()};
   if (experiment.step_plans) {
     plans.clear();  // in the order of their steps, which `microbatch` says
@@ -121,8 +116,8 @@ Json identity_of(const Experiment& experiment) {
 Json settings_to_resume(const Experiment& experiment) {
   const Json all = without_code(without_places(experiment.resolved));
   Json settings = Json::object();
-  for (const char* key : alike_to_resume)
-    if (all.contains(key)) settings[key] = all[key];
+  for (const Option& option : experiment_options().list())
+    if (!option.may_change && all.contains(option.name)) settings[option.name] = all[option.name];
   // How a batch is cut is the mix's; where it may make the batches of steps differ it is not. It
   // counts also where all steps of this run are alike, as a longer run's may not be.
   if (experiment.shapes_steps) settings["microbatch"] = all.value("microbatch", Json());

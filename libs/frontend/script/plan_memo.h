@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <list>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <unordered_map>
 
 #include "meshwright/engine/plan.h"
+#include "meshwright/error.h"
 #include "meshwright/model.h"
 
 namespace mw {
@@ -37,5 +39,10 @@ class PlanMemo {
   std::list<std::string> order_;  // of the plans: the one that was asked for last comes first
   std::size_t size_ = 0;          // slots and instructions of all plans
 };
+
+// Adds a problem where the plan has another number of ranks than `expected`, with both numbers and
+// the plan nearest to it that has so many: one strategy in another number of ways, as far as the
+// planner takes it; strategies that split the data are tried first.
+void check_ranks(std::int64_t expected, const Plan& plan, Problems& problems);
 
 }  // namespace mw

@@ -6,10 +6,6 @@
 
 namespace mw {
 
-bool decides_run(const std::string& key) {
-  return key != "cluster" && key != "stack";
-}
-
 namespace {
 
 Json given(const Values& values, const char* key) {

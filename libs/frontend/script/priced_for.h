@@ -2,16 +2,12 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
 #include "meshwright/options.h"
 #include "predict/machine.h"
 #include "script/experiment.h"
 
 namespace mw {
-
-// Whether a run is another one where the key has another value.
-bool decides_run(const std::string& key);
 
 // Into Experiment::cluster and ::stack; a problem for what is wrong with them, and for a plan that
 // the cluster has no room for.

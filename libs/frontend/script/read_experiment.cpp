@@ -14,16 +14,15 @@
 #include "meshwright/engine/json_text.h"
 #include "meshwright/engine/plan_checks.h"
 #include "meshwright/engine/text.h"
-#include "plugins/policies/microbatch.h"
 #include "script/guarded.h"
 #include "script/identity.h"
 #include "script/in_run.h"
 #include "script/plan_memo.h"
-#include "script/plan_ranks.h"
 #include "script/priced_for.h"
+#include "script/read_activations.h"
 #include "script/read_data.h"
+#include "script/read_microbatch.h"
 #include "script/read_weights.h"
-#include "script/run_keys.h"
 #include "script/strategy_choice.h"
 
 namespace mw {
@@ -31,11 +30,6 @@ namespace {
 
 // More entries than that are a script's mistake: each strategy stands in a plan once.
 constexpr std::size_t most_strategies = 64;
-
-// Keys that decide nothing of a plan. Where steps differ, `steps` does.
-constexpr const char* beside_the_plan[] = {
-    "model", "name",  "log",     "overwrite", "timeout",  "trace", "observe", "seed",
-    "data",  "check", "weights", "evaluate",  "sequence", "steps", "ranks"};
 
 // Adds what a table says to a key, without where it was written; false if a function is in it.
 bool add_key(const Json& value, std::string& key) {
@@ -107,7 +101,7 @@ class Reader {
     const Json given = has("name") ? values_.at("name") : Json();
     experiment_.name = given.is_string() ? given.get<std::string>() : experiment_.plan->mix();
     for (const Option& option : experiment_options().list())
-      if (has(option.name.c_str()) && decides_run(option.name))
+      if (has(option.name.c_str()) && !option.beside_run)
         resolved_[option.name] = resolved_value(values_.at(option.name));
     if (has("observe"))  // it can end the run; what it has collected makes no other run of it
       resolved_["observe"]["hash"] = values_.at("observe").value(plain_code_key, "");
@@ -237,7 +231,7 @@ class Reader {
     const auto chosen = choose(Kind::lr_schedule, given, "schedule", reach_, "", problems_);
     if (!chosen) return;
     if (auto made = make_chosen<LearningRate>(*chosen, problems_, context))
-      experiment_.schedule = rates_in_run(lr_schedule_of(std::move(made)), chosen->speaker);
+      experiment_.schedule = rates_in_run(std::move(made), chosen->speaker);
     decides("schedule", *chosen);
   }
 
@@ -364,9 +358,7 @@ class Reader {
         fmt::format("{} {} {}", model_key_, request_.sequence, context_.for_cluster ? 1 : 0);
     for (const Option& option : experiment_options().list()) {
       const std::string& name = option.name;
-      if (!values_.has(name) || std::find(std::begin(beside_the_plan), std::end(beside_the_plan),
-                                          name) != std::end(beside_the_plan))
-        continue;
+      if (!values_.has(name) || option.beside_plan) continue;
       key += '\n' + name;
       if (!add_key(values_.at(name), key)) return "";
     }

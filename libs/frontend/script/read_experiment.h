@@ -39,4 +39,14 @@ void read_device(const Values& values, Catalog& catalog, Experiment& experiment)
 // Throws Error with every problem found.
 Experiment read_experiment(const Json& table, const ReadContext& context);
 
+const Options& checkpoint_options();
+const Options& resume_options();
+
+// Sorted; the third and the last of `steps` if the experiment has no such key. The first two steps
+// warm up; where there are fewer, the last alone.
+std::vector<std::int64_t> read_trace(const Json& given, std::int64_t steps, Problems& problems);
+
+// `checkpoint` and `resume`, null where they are not given. The path as it is written.
+Checkpointing read_checkpointing(const Json& checkpoint, const Json& resume, Problems& problems);
+
 }  // namespace mw

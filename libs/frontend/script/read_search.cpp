@@ -1,5 +1,6 @@
 // Reads the table of mw.search: an experiment without a plan, and what the search may choose.
 #include "script/read_search.h"
+#include "script/read_activations.h"
 
 #include <fmt/format.h>
 

@@ -1,7 +1,7 @@
 // Brings tokens, and how much their choices weigh, to the experts they chose (dispatch), and what
 // the experts made of them back (combine).
-#include "base/host_wait.h"
 #include "kernel.h"
+#include "meshwright/engine/host_wait.h"
 #include "meshwright/ops.h"
 
 namespace mw {

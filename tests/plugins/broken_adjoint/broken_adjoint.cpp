@@ -84,8 +84,8 @@ class BrokenAdjoint : public mw::Strategy {
       const bool holds =
           std::any_of(bucket.parameters.begin(), bucket.parameters.end(),
                       [&](int p) { return program.name_of_parameter(p).starts_with(at); });
-      if (!holds || bucket.reduce.empty()) continue;
-      bucket.reduce.clear();
+      if (!holds || bucket.reduce_atoms.empty()) continue;
+      bucket.reduce_atoms.clear();
       for (Segment& segment : program.segments) {
         std::erase_if(segment.code,
                       [&](const Instruction& i) { return i.bucket == static_cast<int>(b); });

@@ -164,7 +164,7 @@ class Faults : public mw::Strategy {
                       [&](int p) { return program.name_of_parameter(p).starts_with(at); });
       if (!holds) continue;
       if (fault == "missing_gradient_reduction") {
-        bucket.reduce.clear();
+        bucket.reduce_atoms.clear();
         bucket.overlap = false;
         return 1;
       }

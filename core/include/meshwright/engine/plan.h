@@ -10,14 +10,13 @@
 #include <string>
 #include <vector>
 
+#include "meshwright/engine/activations.h"
 #include "meshwright/engine/memory.h"
 #include "meshwright/model.h"
 #include "meshwright/optimizer.h"
 #include "meshwright/program.h"
 #include "meshwright/schedule.h"
 #include "meshwright/strategy.h"
-#include "plan/offload_policy.h"
-#include "plan/recompute_policy.h"
 
 namespace mw {
 

@@ -22,14 +22,14 @@ namespace mw {
 
 // A move on one rank, in bytes.
 struct MoveSize {
-  std::int64_t wire = 0;      // sent, as Communicator posts it; 0 for local moves
-  std::int64_t payload = 0;   // of the collective's larger buffer on this rank
-  std::int64_t held = 0;      // allocated by start and alive until the wait
-  std::int64_t finish = 0;    // allocated by the wait while `held` is still alive
-  std::int64_t result = 0;    // of the storage that the output keeps
-  std::int64_t copied = 0;    // by local packing and joining
-  bool takes_source = false;  // the output is the input's own storage
-  bool takes_held = false;    // ... or what start allocated: the wait copies nothing
+  std::int64_t wire = 0;          // sent, as Communicator posts it; 0 for local moves
+  std::int64_t payload = 0;       // of the collective's larger buffer on this rank
+  std::int64_t held = 0;          // allocated by start and alive until the wait
+  std::int64_t finish = 0;        // allocated by the wait while `held` is still alive
+  std::int64_t result = 0;        // of the storage that the output keeps
+  std::int64_t copied = 0;        // by local packing and joining
+  bool output_is_source = false;  // the output is the input's own storage
+  bool output_is_held = false;    // the output is what start allocated: the wait copies nothing
 };
 
 // What a slot takes of a microbatch's data on one rank.

@@ -21,7 +21,8 @@ struct StepPlans {
 
 struct MicrobatchPolicy {
   std::int64_t size = 0;  // sequences of a microbatch; 0: all that a rank has
-  std::int64_t fit = 0;   // bytes that a rank may hold; 0: no limit decides
+  // Finds the microbatches by making plans of the request; empty: what follows decides.
+  std::function<std::shared_ptr<const Plan>(const PlanRequest&, Problems&)> search;
   // The shape of a step, if sizes do not follow from `size`; `sample`: its first.
   std::function<StepShape(std::int64_t step, std::int64_t sample)> shape;
   bool by_step = false;  // it looks at the step, so that not all steps need be alike

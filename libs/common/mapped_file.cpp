@@ -1,0 +1,211 @@
+// Maps a file into memory, turns the signal of a page that is gone (the file was cut off meanwhile)
+// into an error, and digests its bytes, once in a process while nobody writes them.
+#include "common/mapped_file.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <system_error>
+#include <tuple>
+#include <utility>
+
+#include "meshwright/engine/hash.h"
+#include "meshwright/error.h"
+
+namespace mw {
+
+namespace fs = std::filesystem;
+
+// A mapping that is in use, for the signal handler: it walks the list without a lock, so that
+// entries are used again but never freed.
+struct MappedRange {
+  std::atomic<std::uintptr_t> begin{0}, end{0};  // begin 0: free
+  std::atomic<bool> broken{false};               // a page of it could not be read
+  MappedRange* next = nullptr;
+};
+
+namespace {
+
+std::atomic<MappedRange*> ranges{nullptr};
+std::mutex changing_ranges;
+struct sigaction handler_before;  // what SIGBUS did
+std::uintptr_t page_size;
+
+// A page that is not there any more becomes one of zeros, so that the reader gets on and can ask.
+void on_bus_error(int number, siginfo_t* info, void* context) {
+  const auto at = reinterpret_cast<std::uintptr_t>(info->si_addr);
+  for (MappedRange* range = ranges.load(); range != nullptr; range = range->next) {
+    const std::uintptr_t begin = range->begin.load(), end = range->end.load();
+    if (begin == 0 || at < begin || at >= end) continue;
+    void* page = reinterpret_cast<void*>(at / page_size * page_size);
+    range->broken = true;
+    const int error = errno;
+    const bool mapped =
+        ::mmap(page, page_size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == page;
+    errno = error;
+    if (mapped) return;
+  }
+  if ((handler_before.sa_flags & SA_SIGINFO) != 0 && handler_before.sa_sigaction != nullptr) {
+    handler_before.sa_sigaction(number, info, context);
+    return;
+  }
+  ::sigaction(number, &handler_before, nullptr);  // it is raised again, and ends the process
+}
+
+void catch_bus_errors() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    page_size = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+    struct sigaction action {};
+    action.sa_sigaction = on_bus_error;
+    action.sa_flags = SA_SIGINFO;
+    sigemptyset(&action.sa_mask);
+    ::sigaction(SIGBUS, &action, &handler_before);
+  });
+}
+
+MappedRange* watch(const void* data, std::int64_t size) {
+  catch_bus_errors();
+  const std::lock_guard lock(changing_ranges);
+  MappedRange* range = ranges.load();
+  while (range != nullptr && range->begin != 0) range = range->next;
+  const bool fresh = range == nullptr;
+  if (fresh) range = new MappedRange;
+  const auto begin = reinterpret_cast<std::uintptr_t>(data);
+  range->broken = false;
+  range->end = begin + static_cast<std::uintptr_t>(size);
+  range->begin = begin;
+  if (fresh) {
+    range->next = ranges.load();
+    ranges = range;
+  }
+  return range;
+}
+
+constexpr std::int64_t digest_block = 64 << 10;
+
+// Four lanes of 64 bits, each multiplied and turned as in XXH64 (Collet): memory is what limits it.
+class Lanes {
+ public:
+  void add(const std::uint8_t* bytes, std::int64_t size) {
+    for (; size >= 32; size -= 32, bytes += 32) {
+      std::uint64_t words[4];
+      std::memcpy(words, bytes, sizeof words);
+      for (int i = 0; i < 4; ++i) turn(lanes_[i], words[i]);
+    }
+    for (; size > 0; size -= 8, bytes += 8) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, bytes, static_cast<std::size_t>(std::min<std::int64_t>(8, size)));
+      turn(lanes_[0], word);
+    }
+  }
+  std::uint64_t value(std::int64_t size) const {
+    auto value = static_cast<std::uint64_t>(size);
+    for (const std::uint64_t lane : lanes_) value = mix64(value ^ lane);
+    return value;
+  }
+
+ private:
+  static void turn(std::uint64_t& lane, std::uint64_t word) {
+    lane = std::rotl(lane + word * 0xC2B2AE3D27D4EB4Full, 31) * 0x9E3779B185EBCA87ull;
+  }
+  std::uint64_t lanes_[4] = {1, 2, 3, 4};
+};
+
+std::uint64_t digest_of(const std::uint8_t* data, std::int64_t size, std::int64_t most) {
+  Lanes lanes;
+  const std::int64_t blocks = std::max<std::int64_t>(2, most / digest_block);
+  if (size <= most || size < blocks * digest_block) {
+    lanes.add(data, size);
+  } else {
+    const double apart = static_cast<double>(size - digest_block) / static_cast<double>(blocks - 1);
+    for (std::int64_t i = 0; i < blocks; ++i)
+      lanes.add(data + static_cast<std::int64_t>(static_cast<double>(i) * apart), digest_block);
+  }
+  return lanes.value(size);
+}
+
+}  // namespace
+
+MappedFile::MappedFile(const fs::path& path) : path_(path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const auto fail = [&](int reason) {
+    if (file >= 0) ::close(file);
+    throw Error(
+        Stage::options, "file.read", "",
+        fmt::format("cannot read {}: {}", path.string(), std::generic_category().message(reason)));
+  };
+  struct stat info {};
+  if (file < 0 || ::fstat(file, &info) != 0) fail(errno);
+  if (S_ISDIR(info.st_mode)) fail(EISDIR);
+  device_ = info.st_dev;
+  inode_ = info.st_ino;
+  written_ = info.st_mtim.tv_sec * std::int64_t{1'000'000'000} + info.st_mtim.tv_nsec;
+  size_ = info.st_size;
+  if (size_ > 0) {
+    void* address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file, 0);
+    if (address == MAP_FAILED) fail(errno);
+    data_ = static_cast<const std::uint8_t*>(address);
+    range_ = watch(data_, size_);
+  }
+  ::close(file);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      device_(other.device_),
+      inode_(other.inode_),
+      written_(other.written_),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      range_(std::exchange(other.range_, nullptr)) {}
+
+MappedFile::~MappedFile() {
+  if (range_ != nullptr) {
+    const std::lock_guard lock(changing_ranges);
+    range_->begin = 0;
+  }
+  if (data_ != nullptr) ::munmap(const_cast<std::uint8_t*>(data_), size_);
+}
+
+// The last page is there in full however much of it the file still has: only its size tells. By its
+// name, as a folder may hold more files than a process may have open; what has the name may be
+// another file by now, then nothing is lost.
+void MappedFile::check() const {
+  struct stat info {};
+  const bool there =
+      ::stat(path_.c_str(), &info) == 0 && info.st_dev == device_ && info.st_ino == inode_;
+  const bool shorter = there && info.st_size < size_;
+  const bool broken = range_ != nullptr && range_->broken;
+  if (!shorter && !broken) return;
+  throw Error(Stage::run, "file.changed", "",
+              shorter ? fmt::format("{} was cut off while it was in use: it had {} bytes, now {}",
+                                    path_.string(), size_, info.st_size)
+                      : fmt::format("{} could not be read in full", path_.string()),
+              shorter ? "leave the file alone while a run reads it, or give the run a copy"
+                      : "was it changed while it was in use? Else look at its disk");
+}
+
+std::uint64_t MappedFile::digest(std::int64_t most) const {
+  static std::mutex mutex;
+  using Known = std::tuple<std::uint64_t, std::uint64_t, std::int64_t, std::int64_t, std::int64_t>;
+  static std::map<Known, std::uint64_t> known;
+  const std::lock_guard lock(mutex);
+  const auto [found, fresh] = known.try_emplace({device_, inode_, size_, written_, most});
+  if (fresh) found->second = digest_of(data_, size_, most);
+  check();
+  return found->second;
+}
+
+}  // namespace mw

@@ -1,0 +1,280 @@
+// Reads a script's `recompute` and `offload`: which activations backward makes again instead of
+// keeping them, and which lie in host memory.
+#include "script/read_activations.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "meshwright/engine/chosen.h"
+#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/text.h"
+#include "meshwright/recompute.h"
+#include "predict/fit.h"
+
+namespace mw {
+namespace {
+
+// The Lua function that a script gave as option `key`, called with { name, kind, class, layer }.
+// Where it returns neither a boolean nor nil, the predicate throws Error (options).
+OpPredicate op_function(const std::string& key, const Json& given,
+                        std::shared_ptr<const ScriptReach> reach) {
+  Values values(Json{{key, given}});
+  values.set_reach(std::move(reach));
+  return [key, call = values.function(key)](const Op& op) {
+    const Json answer = call({Json{{"name", op.name},
+                                   {"kind", op.kind()},
+                                   {"class", name_of(op.op_class())},
+                                   {"layer", op.layer}}});
+    if (!answer.is_boolean() && !answer.is_null()) {
+      throw Error(
+          Stage::options, "function.result", key,
+          fmt::format("{}: the function returned {} for {}", key, json_text(answer), op.name),
+          "return true or false");
+    }
+    return answer.is_boolean() && answer.get<bool>();
+  };
+}
+
+// A list of names, of option `key`. Adds a problem with `hint` if it is not that.
+std::vector<std::string> op_names(const std::string& key, const Json& given,
+                                  const std::string& hint, Problems& problems) {
+  std::vector<std::string> names;
+  for (const Json& name : given) {
+    if (name.is_string()) names.push_back(name.get<std::string>());
+  }
+  if (names.empty() || names.size() != given.size()) {
+    problems.add(Stage::options, "option.value", key, key + " must be a list of names", hint);
+  }
+  return names;
+}
+
+constexpr const char* recompute_forms =
+    "\"none\", \"selective\", \"full\", { every = n }, { ops = { \"attention\" } }, { fit = "
+    "\"8GiB\" }, or "
+    "function(op) return true end";
+
+const Options& recompute_options() {
+  static const Options options =
+      Options()
+          .integer("every", "layers between what is kept")
+          .at_least(1)
+          .optional()
+          .list("ops",
+                "kinds of ops, or parts of their names: \"attention\", \"mlp\", \"rms_norm\"")
+          .optional()
+          .bytes("fit", "what a rank may hold: the cheapest set with which it does")
+          .at_least(1)
+          .optional()
+          .any("what",
+               "\"none\", \"selective\", \"full\" or a function(op): the same as these alone")
+          .optional()
+          .boolean("gathers", "what all-gathers brought is brought again, whoever reads it")
+          .fallback(false)
+          .choice("collectives", {"repeat", "keep"},
+                  "what collectives brought is fetched again, or kept")
+          .fallback("repeat");
+  return options;
+}
+
+void read_recompute_table(const Json& given, const std::shared_ptr<const ScriptReach>& reach,
+                          RecomputePolicy& policy, Problems& problems) {
+  Problems found;
+  const Values values = recompute_options().read(given, "recompute", found);
+  problems.add(found);
+  if (!found.empty()) return;
+  const auto said = std::ranges::count_if(std::array{"what", "every", "ops", "fit"},
+                                          [&](const char* key) { return values.has(key); });
+  if (said > 1) {
+    problems.add(Stage::options, "option.conflict", "recompute",
+                 "recompute: what, every, ops and fit are four ways to choose; take one",
+                 recompute_forms);
+    return;
+  }
+  policy.gathers = values.flag("gathers");
+  if (said == 0 && !policy.gathers) {
+    problems.add(Stage::options, "option.missing", "recompute",
+                 "recompute: a table says what: what, every, ops, fit or gathers", recompute_forms);
+    return;
+  }
+  if (policy.gathers && values.text("collectives") == "keep") {
+    problems.add(Stage::options, "option.conflict", "recompute.gathers",
+                 "recompute: gathers = true brings again what collectives = \"keep\" keeps",
+                 "take one of them");
+  }
+  policy.keep_collectives = values.text("collectives") == "keep";
+  static const std::map<std::string, RecomputePolicy::Kind> words = {
+      {"none", RecomputePolicy::Kind::none},
+      {"selective", RecomputePolicy::Kind::selective},
+      {"full", RecomputePolicy::Kind::full},
+  };
+  const Json what = values.has("what") ? values.at("what") : Json(said == 0 ? "none" : "full");
+  if (is_function(what)) {
+    policy.kind = RecomputePolicy::Kind::function;
+    policy.what = op_function("recompute.what", what, reach);
+  } else if (const auto kind = words.find(what.is_string() ? what.get<std::string>() : "");
+             kind != words.end()) {
+    policy.kind = kind->second;
+  } else {
+    const bool is_word = what.is_string();
+    std::vector<std::string> known;
+    for (const auto& [word, kind_of_word] : words) known.push_back(word);
+    const std::string near = is_word ? did_you_mean(what.get<std::string>(), known) : "";
+    problems.add(Stage::options, is_word ? "option.choice" : "option.value", "recompute.what",
+                 is_word ? fmt::format("recompute: there is no {}", describe(what))
+                         : fmt::format("recompute.what: got {}", describe(what)),
+                 near.empty() ? "what is \"none\", \"selective\", \"full\" or function(op) return "
+                                "true end"
+                              : near);
+  }
+  if (values.has("every")) policy.every = values.int32("every");
+  if (values.has("fit")) {
+    policy.kind = RecomputePolicy::Kind::fit;
+    policy.search = fit_recompute;
+    policy.fit = values.integer("fit");
+  }
+  if (values.has("ops")) {
+    policy.kind = RecomputePolicy::Kind::ops;
+    policy.ops = op_names("recompute.ops", values.at("ops"), recompute_forms, problems);
+  }
+}
+
+// What a plugin brought.
+void read_registered(const Json& given, const std::shared_ptr<const ScriptReach>& reach,
+                     RecomputePolicy& policy, Problems& problems) {
+  const auto chosen = choose(Kind::recompute, given, "recompute", reach, recompute_forms, problems);
+  if (!chosen) return;
+  const auto made = make_chosen<Recompute>(*chosen, problems);
+  if (made == nullptr) return;
+  policy.kind = RecomputePolicy::Kind::registered;
+  policy.settings = without_hidden(chosen->values.json());
+  policy.settings["kind"] = chosen->registration->name;
+  policy.what = [made, speaker = chosen->speaker](const Op& op) {
+    return call_plugin(speaker, "chose ops", [&] { return made->takes(op); });
+  };
+}
+
+bool registered(Catalog& catalog, const std::string& name) {
+  try {
+    catalog.find(Kind::recompute, name);
+    return true;
+  } catch (const Error& error) {
+    const std::string& code = error.problems().front().code;
+    // Another kind's name ("attention" is an op), or nobody's; else a broken plugin.
+    if (code != "option.choice" && code != "option.value") throw;
+    return false;
+  }
+}
+
+constexpr const char* offload_forms =
+    "\"none\", \"full\", { layers = n }, { ops = { \"attention\" } }, { least = \"64KiB\" }, or "
+    "function(op) return true end";
+
+const Options& offload_options() {
+  static const Options options =
+      Options()
+          .integer("layers", "the first layers of each stage's part of the model")
+          .at_least(1)
+          .optional()
+          .list("ops",
+                "kinds of ops, or parts of their names: \"attention\", \"mlp\", \"rms_norm\"")
+          .optional()
+          .bytes("least", "tensors of a rank that are smaller stay")
+          .at_least(0)
+          .fallback(0)
+          .integer("prefetch", "layers of backward by which tensors are back ahead of their own")
+          .range(0, 1000)
+          .fallback(0);
+  return options;
+}
+
+void read_offload_table(const Json& given, OffloadPolicy& policy, Problems& problems) {
+  Problems found;
+  const Values values = offload_options().read(given, "offload", found);
+  problems.add(found);
+  if (!found.empty()) return;
+  if (values.has("layers") && values.has("ops")) {
+    problems.add(Stage::options, "option.conflict", "offload",
+                 "offload: layers and ops are two ways to choose; take one", offload_forms);
+    return;
+  }
+  policy.kind = OffloadPolicy::Kind::full;
+  policy.least = values.integer("least");
+  policy.prefetch = values.int32("prefetch");
+  if (values.has("layers")) {
+    policy.kind = OffloadPolicy::Kind::layers;
+    policy.layers = values.int32("layers");
+  }
+  if (values.has("ops")) {
+    policy.kind = OffloadPolicy::Kind::ops;
+    policy.ops = op_names("offload.ops", values.at("ops"), offload_forms, problems);
+  }
+}
+
+}  // namespace
+
+RecomputePolicy read_recompute(const Json& given, std::shared_ptr<const ScriptReach> reach,
+                               Problems& problems) {
+  RecomputePolicy policy;
+  if (is_function(given)) {
+    policy.kind = RecomputePolicy::Kind::function;
+    policy.what = op_function("recompute", given, std::move(reach));
+    return policy;
+  }
+  if (given.is_object()) {
+    if (given.contains("kind")) {
+      read_registered(given, reach, policy, problems);
+    } else {
+      read_recompute_table(given, reach, policy, problems);
+    }
+    return policy;
+  }
+  const std::string text = given.is_string() ? given.get<std::string>() : json_text(given);
+  if (text == "selective") policy.kind = RecomputePolicy::Kind::selective;
+  if (text == "full") policy.kind = RecomputePolicy::Kind::full;
+  if (text != "none" && policy.kind == RecomputePolicy::Kind::none) {
+    try {
+      if (given.is_string() && registered(*reach->catalog, text)) {
+        read_registered({{"kind", text}}, reach, policy, problems);
+        return policy;
+      }
+    } catch (const Error& error) {
+      for (Problem problem : error.problems()) {
+        if (problem.key.empty()) problem.key = "recompute";
+        problems.add(std::move(problem));
+      }
+      return policy;
+    }
+    problems.add(Stage::options, "option.choice", "recompute",
+                 fmt::format("recompute: there is no {}", quote(text)), recompute_forms);
+  }
+  return policy;
+}
+
+OffloadPolicy read_offload(const Json& given, std::shared_ptr<const ScriptReach> reach,
+                           Problems& problems) {
+  OffloadPolicy policy;
+  if (is_function(given)) {
+    policy.kind = OffloadPolicy::Kind::function;
+    policy.what = op_function("offload", given, std::move(reach));
+    return policy;
+  }
+  if (given.is_object()) {
+    read_offload_table(given, policy, problems);
+    return policy;
+  }
+  const std::string text = given.is_string() ? given.get<std::string>() : json_text(given);
+  if (text == "full") {
+    policy.kind = OffloadPolicy::Kind::full;
+  } else if (text != "none") {
+    problems.add(Stage::options, "option.choice", "offload",
+                 fmt::format("offload: there is no {}", quote(text)), offload_forms);
+  }
+  return policy;
+}
+
+}  // namespace mw

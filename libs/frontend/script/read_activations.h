@@ -1,0 +1,22 @@
+// The keys `recompute` and `offload`, as a script writes them.
+#pragma once
+
+#include <memory>
+
+#include "meshwright/engine/activations.h"
+#include "meshwright/options.h"
+
+namespace mw {
+
+// "none", "selective", "full", { every = n }, { ops = { "attention", "mlp" } }, { fit = "8GiB" }, a
+// function of an op, or a policy that a plugin registered, by name or as a table; a table may also
+// say { what = "selective" } and collectives = "keep" or gathers = true.
+RecomputePolicy read_recompute(const Json& given, std::shared_ptr<const ScriptReach> reach,
+                               Problems& problems);
+
+// "none", "full", { layers = n }, { ops = { "attention", "mlp" } }, a function of an op; a table
+// may also say least = "64KiB" and prefetch = n, and with these alone takes all.
+OffloadPolicy read_offload(const Json& given, std::shared_ptr<const ScriptReach> reach,
+                           Problems& problems);
+
+}  // namespace mw

@@ -1,0 +1,245 @@
+// Runs mpirun out of reach of the terminal's signals, and sends those that come to the processes
+// that it has started.
+#include "launch/processes.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+#include <map>
+#include <system_error>
+
+#include "common/process.h"
+#include "meshwright/engine/interrupt.h"
+#include "meshwright/engine/share.h"
+#include "meshwright/error.h"
+
+namespace mw {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// Seconds that mpirun lets pass before it kills what is left once a process has died or failed; it
+// takes them even if nothing is. Enough for the first process to close its run file.
+constexpr const char* kill_patience = "3";
+
+std::vector<std::string> command_of(int processes, const std::string& folder,
+                                    const std::vector<std::string>& words) {
+  std::vector<std::string> all = {
+      "mpirun",          "-n",    std::to_string(processes),   "--quiet",    "--bind-to", "none",
+      "--oversubscribe", "--mca", "odls_base_sigkill_timeout", kill_patience};
+  // On one machine nothing goes over the network: messages go through shared memory, and the
+  // address at which mpirun says that it is to be found is the loopback one.
+  all.insert(all.end(), {"--mca", "pml", "ob1", "--mca", "btl", "self,vader", "--mca",
+                         "oob_tcp_if_include", "lo"});
+  // mpirun must not ask a batch system for other machines: they could not reach that address.
+  all.insert(all.end(), {"--mca", "ras", "^slurm,tm,lsf,gridengine", "--mca", "plm", "isolated"});
+  if (!folder.empty()) all.insert(all.end(), {"--mca", "orte_tmpdir_base", folder});
+  if (::geteuid() == 0) all.emplace_back("--allow-run-as-root");
+  all.push_back(program_path().string());
+  all.insert(all.end(), words.begin(), words.end());
+  return all;
+}
+
+sigset_t set_of(std::initializer_list<int> signals) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : signals) sigaddset(&set, signal);
+  return set;
+}
+
+// The copies as they come and go, and the signals that each has had. One that has just begun and
+// does not know what to do with a signal yet is ended by it, and with it the run, which has not
+// begun either.
+class Copies {
+ public:
+  Copies(pid_t mpirun, int processes) : mpirun_(mpirun), processes_(processes) {}
+  // Or have been: whoever is not there any more has ended.
+  bool all_seen() const { return static_cast<int>(had_.size()) >= processes_; }
+  bool any_seen() const { return !had_.empty(); }
+  // To every copy once, by look(): to those that are there, and to others when they are.
+  void send(int signal) { signals_.push_back(signal); }
+  bool any_left() const { return left_; }  // when they were looked at last
+  void look() {
+    left_ = false;
+    for (const pid_t copy : children_of(mpirun_)) {
+      if (!runs_this_program(copy)) continue;
+      left_ = true;
+      std::size_t& had = had_[copy];
+      while (had < signals_.size()) ::kill(copy, signals_[had++]);
+    }
+  }
+
+ private:
+  const pid_t mpirun_;
+  const int processes_;
+  std::vector<int> signals_;
+  std::map<pid_t, std::size_t> had_;  // how many of these
+  bool left_ = true;
+};
+
+constexpr const char* leavings_name = "meshwright-mpirun-";
+constexpr const char* leavings_lock = ".in-use";
+
+bool older_than(const struct stat& info, std::time_t seconds) {
+  return info.st_mtime + seconds < std::time(nullptr);
+}
+
+// Removes the folders of this user's launchers that were killed: those whose lock nobody holds. A
+// folder younger than 10 s is left alone, as its launcher may not hold the lock yet. A folder
+// without a lock is removed when it is older than a day.
+void sweep_leavings(const fs::path& temporary) {
+  constexpr std::time_t moment = 10, day = 24 * 60 * 60;
+  std::error_code error;
+  std::vector<fs::path> left;
+  for (fs::directory_iterator at(temporary, error), end; !error && at != end; at.increment(error)) {
+    if (!at->path().filename().string().starts_with(leavings_name)) continue;
+    struct stat folder {};
+    if (::lstat(at->path().c_str(), &folder) != 0 || !S_ISDIR(folder.st_mode) ||
+        folder.st_uid != ::geteuid())
+      continue;
+    const int lock = ::open((at->path() / leavings_lock).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    const bool unlocked = lock < 0 && errno == ENOENT && older_than(folder, day);
+    struct stat info {};
+    const bool unused = lock >= 0 && ::fstat(lock, &info) == 0 && older_than(info, moment) &&
+                        ::flock(lock, LOCK_EX | LOCK_NB) == 0;
+    if (unused || unlocked) left.push_back(at->path());
+    if (lock >= 0) ::close(lock);
+  }
+  for (const fs::path& each : left) fs::remove_all(each, error);
+}
+
+// A folder for what mpirun leaves if it is killed, some MiB. This process and mpirun hold its lock:
+// while one of the two lives, nobody sweeps it.
+class Leavings {
+ public:
+  Leavings() {
+    std::error_code error;
+    const fs::path temporary = fs::temp_directory_path(error);
+    if (error) return;
+    sweep_leavings(temporary);
+    std::string name = (temporary / (std::string(leavings_name) + "XXXXXX")).string();
+    if (::mkdtemp(name.data()) == nullptr) return;
+    folder_ = name;
+    // Not closed on exec: mpirun inherits it.
+    lock_ =
+        ::open((fs::path(folder_) / leavings_lock).c_str(), O_RDWR | O_CREAT | O_NOFOLLOW, 0600);
+    if (lock_ >= 0) ::flock(lock_, LOCK_EX | LOCK_NB);
+  }
+  ~Leavings() {
+    std::error_code error;
+    if (!folder_.empty()) fs::remove_all(folder_, error);
+    if (lock_ >= 0) ::close(lock_);
+  }
+  Leavings(const Leavings&) = delete;
+  Leavings& operator=(const Leavings&) = delete;
+  const std::string& folder() const { return folder_; }  // empty: mpirun chooses one
+
+ private:
+  std::string folder_;
+  int lock_ = -1;
+};
+
+bool stands_in_preload(const fs::path& library) {
+  return library.string().find_first_of(" :") == std::string::npos;
+}
+
+// LD_PRELOAD for mpirun: core/loopback, before what the user has there. Spaces and colons separate
+// the names in it: where the library's path has one, a link in `folder` stands for the library.
+// Empty where the library is missing, or where no such link can be made.
+std::string preloaded(const std::string& folder) {
+  fs::path library = program_path().parent_path().parent_path() / "lib/libmeshwright_loopback.so";
+  std::error_code error;
+  if (!fs::exists(library, error)) return "";
+  if (!stands_in_preload(library)) {
+    const fs::path link = fs::path(folder) / library.filename();
+    if (folder.empty() || !stands_in_preload(link)) return "";
+    fs::create_symlink(library, link, error);
+    if (error) return "";
+    library = link;
+  }
+  const char* const before = std::getenv("LD_PRELOAD");
+  return library.string() + (before == nullptr || *before == '\0' ? "" : std::string(":") + before);
+}
+
+// After a copy that ended in failure or by a signal mpirun waits for the others, though none is
+// left. It has half a second to see by itself that all ended well.
+class Farewell {
+ public:
+  explicit Farewell(pid_t mpirun) : mpirun_(mpirun) {}
+  // Called about each 50 ms while no copy is left.
+  void hurry() {
+    if (++called_ == 10) ::kill(mpirun_, SIGKILL);
+  }
+
+ private:
+  const pid_t mpirun_;
+  int called_ = 0;
+};
+
+pid_t start_mpirun(ProcessStart start) {
+  start.own_group = true;  // the terminal's Ctrl-C is for the copies
+  try {
+    return start_process(start);
+  } catch (const std::system_error& error) {
+    sigprocmask(SIG_SETMASK, &*start.signals_blocked, nullptr);
+    throw Error(Stage::environment, "launch.mpirun", "",
+                fmt::format("--processes: mpirun cannot be started: {}", error.code().message()),
+                "install OpenMPI (openmpi-bin), or start the processes by a launcher of your own");
+  }
+}
+
+}  // namespace
+
+int run_by_mpirun(int processes, const std::vector<std::string>& words) {
+  sigset_t awaited = set_of({SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD}), before;
+  struct sigaction hangup {};
+  sigaction(SIGHUP, nullptr, &hangup);
+  // Under nohup; blocked it would come all the same, and mpirun has its children heed it.
+  if (hangup.sa_handler == SIG_IGN) sigdelset(&awaited, SIGHUP);
+  sigprocmask(SIG_BLOCK, &awaited, &before);
+  ::signal(SIGCHLD, SIG_DFL);  // where whoever started this ignores it, no exit code would be left
+  const Leavings leavings;
+  ProcessStart start;
+  start.command = command_of(processes, leavings.folder(), words);
+  start.signals_blocked = before;
+  if (const std::string library = preloaded(leavings.folder()); !library.empty())
+    start.variables = {"LD_PRELOAD=" + library};
+  const pid_t mpirun = start_mpirun(start);
+  Copies copies(mpirun, processes);
+  Farewell farewell(mpirun);
+  bool stopped = false, ended_early = false;  // somebody wants an end; before a copy was there
+  int status = 0;
+  pid_t ended = 0;
+  while ((ended = ::waitpid(mpirun, &status, WNOHANG)) == 0) {
+    const bool idle = copies.all_seen() && !stopped;
+    const timespec a_while{idle ? 1 : 0, idle ? 0 : 50'000'000};
+    const int signal = sigtimedwait(&awaited, nullptr, &a_while);
+    const bool asks = signal > 0 && signal != SIGCHLD;
+    stopped = stopped || asks;
+    if (asks) copies.send(signal);
+    if (!idle || asks) copies.look();
+    if (stopped && copies.all_seen() && !copies.any_left()) farewell.hurry();
+    if (!stopped || copies.any_seen() || ended_early) continue;
+    ended_early = true;
+    ::kill(mpirun, SIGTERM);  // which has started none yet
+  }
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  const int by_signal = stopped ? exit_interrupted : exit_code_of(Stage::run);
+  if (ended < 0 || WIFSIGNALED(status)) return by_signal;
+  const int code = WEXITSTATUS(status);
+  constexpr int from_signals = 128;
+  if (code > from_signals || (code != 0 && ended_early)) return by_signal;
+  return code;
+}
+
+}  // namespace mw

@@ -1,0 +1,235 @@
+// Starts a script again after a run that failed: decides by the exit code and by what the run left
+// in a file whether that can help, and waits longer each time.
+#include "launch/restarts.h"
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <optional>
+#include <system_error>
+#include <thread>
+
+#include "common/process.h"
+#include "meshwright/engine/interrupt.h"
+#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/share.h"
+#include "meshwright/engine/text.h"
+
+namespace mw {
+namespace {
+
+constexpr std::int64_t longest_wait = 60;  // seconds
+constexpr int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+
+std::atomic<pid_t> child = 0;
+std::atomic<bool> stopped = false;
+
+// What a terminal sends reaches the child by itself, which is of the same group.
+extern "C" void pass_on(int number, siginfo_t* info, void*) {
+  const int before = errno;
+  stopped = true;
+  const pid_t to = child;
+  if (to > 0 && info->si_code != SI_KERNEL) ::kill(to, number);
+  errno = before;
+}
+
+// Signals are passed on while one lives.
+class PassingOn {
+ public:
+  PassingOn() {
+    struct sigaction action {};
+    action.sa_sigaction = pass_on;
+    action.sa_flags = SA_SIGINFO;
+    sigemptyset(&action.sa_mask);
+    for (const int number : signals) {
+      struct sigaction known {};
+      sigaction(number, nullptr, &known);
+      if (known.sa_handler != SIG_IGN) sigaction(number, &action, nullptr);
+    }
+  }
+};
+
+// A file of this process' own for what a run that failed leaves behind.
+class ReportFile {
+ public:
+  ReportFile() {
+    std::string name = (std::filesystem::temp_directory_path() / "meshwright-XXXXXX").string();
+    const int file = ::mkstemp(name.data());
+    if (file < 0) {
+      throw Error(
+          Stage::environment, "file.write", "",
+          fmt::format("{}: cannot write it: {}", name, std::generic_category().message(errno)));
+    }
+    ::close(file);
+    path_ = name;
+  }
+  ~ReportFile() {
+    std::error_code ignored;
+    std::filesystem::remove(path_, ignored);
+  }
+  ReportFile(const ReportFile&) = delete;
+  ReportFile& operator=(const ReportFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  void clear() const { std::ofstream(path_, std::ios::trunc); }
+  // The last run's that failed.
+  std::optional<Json> read() const {
+    std::ifstream stream(path_);
+    Json found = Json::parse(stream, nullptr, /*allow_exceptions=*/false);
+    if (!found.is_object()) return std::nullopt;
+    return found;
+  }
+
+ private:
+  std::string path_;
+};
+
+pid_t start(const std::string& launcher, std::vector<std::string> words) {
+  const std::string program = program_path().string();
+  std::vector<std::string> all = {program};
+  // The shell splits a launcher into words as it would in a script.
+  if (!launcher.empty()) all = {"/bin/sh", "-c", "exec " + launcher + " \"$@\"", "sh", program};
+  all.insert(all.end(), words.begin(), words.end());
+  ProcessStart process;
+  process.command = std::move(all);
+  try {
+    return start_process(process);
+  } catch (const std::system_error& error) {
+    throw Error(Stage::run, "run.exception", "",
+                fmt::format("the script's process does not start: {}", error.code().message()));
+  }
+}
+
+int wait_for(pid_t process) {
+  child = process;
+  if (stopped) ::kill(process, SIGTERM);  // it came before the process was known
+  int status = 0;
+  while (::waitpid(process, &status, 0) < 0 && errno == EINTR) {
+  }
+  child = 0;
+  return status;
+}
+
+// False if somebody wants an end.
+bool wait_for(std::chrono::seconds time) {
+  const auto until = std::chrono::steady_clock::now() + time;
+  while (!stopped && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  return !stopped;
+}
+
+// How a start ended.
+struct End {
+  int code = 0;              // exit code; 1 where a signal ended it
+  std::string reason;        // why, if not well
+  std::optional<Json> left;  // what the run that failed says of itself
+};
+
+End end_of(int status, const ReportFile& report) {
+  End end;
+  end.left = report.read();
+  if (WIFSIGNALED(status)) {
+    end.code = exit_code_of(Stage::run);
+    end.reason = "its process was ended by " + signal_name(WTERMSIG(status));
+    return end;
+  }
+  end.code = WEXITSTATUS(status);
+  end.reason = end.left ? end.left->value("message", "") : fmt::format("exit code {}", end.code);
+  return end;
+}
+
+// Why another start would not help; empty: it may.
+std::string futile(const End& end, const End& before, bool launched) {
+  constexpr int from_signals = 128;  // a launcher's, for a process that a signal ended
+  if (end.code != exit_code_of(Stage::run) && end.code < from_signals)
+    return fmt::format("exit code {} is no run that failed", end.code);
+  if (!end.left) {
+    if (launched || end.code > exit_code_of(Stage::run) || end.reason.starts_with("its process"))
+      return "";
+    return "no training has failed";
+  }
+  if (end.left->value("diverged", false)) return "NaN comes up again where the same is computed";
+  const bool same = before.left && *end.left == *before.left;
+  return same ? "it has failed so twice, at the same step" : "";
+}
+
+}  // namespace
+
+int run_with_restarts(const Restarts& restarts, const std::vector<std::string>& words,
+                      const std::function<void(const std::string&)>& say) {
+  const PassingOn passing_on;
+  const ReportFile report;
+  End before;
+  for (std::int64_t restart = 0;; ++restart) {
+    std::vector<std::string> own = {"--attempt", json_text(Json{{"restart", restart},
+                                                                {"of", restarts.most},
+                                                                {"after", before.reason},
+                                                                {"report", report.path()}})};
+    if (restart > 0) {
+      for (const std::string& setting : restarts.settings) {
+        own.emplace_back("--set");
+        own.push_back(setting);
+      }
+    }
+    // In front of the script's own words.
+    std::vector<std::string> all = words;
+    all.insert(std::find(all.begin(), all.end(), "--"), own.begin(), own.end());
+    report.clear();
+    End end = end_of(wait_for(start(restarts.launcher, std::move(all))), report);
+    if (end.code == 0) return 0;
+    if (stopped || end.code == exit_interrupted) return exit_interrupted;
+    if (restarts.most == 0) return end.code;
+    if (const std::string why = futile(end, before, restarts.several || !restarts.launcher.empty());
+        !why.empty()) {
+      say(fmt::format("not started again: {}", why));
+      return end.code;
+    }
+    if (restart == restarts.most) {
+      say(fmt::format("not started again: {} of {} used up; it failed: {}", restarts.most,
+                      plural(restarts.most, "restart"), end.reason));
+      return end.code;
+    }
+    const std::int64_t wait =
+        std::min(longest_wait, std::int64_t{1} << std::min<std::int64_t>(restart, 10));
+    say(fmt::format("restart {} of {} in {} s: {}", restart + 1, restarts.most, wait, end.reason));
+    if (!wait_for(std::chrono::seconds(wait))) return exit_interrupted;
+    before = std::move(end);
+  }
+}
+
+Attempt::Attempt(const std::string& json) {
+  const Json told = Json::parse(json, nullptr, /*allow_exceptions=*/false);
+  if (!told.is_object()) return;
+  restart_ = told.value("restart", restart_);
+  most_ = told.value("of", most_);
+  after_ = told.value("after", after_);
+  report_ = told.value("report", report_);
+}
+
+std::string Attempt::text() const {
+  if (restart_ == 0) return "";
+  return fmt::format("restart {} of {}, after: {}", restart_, most_, after_);
+}
+
+void Attempt::failed(const Problem& problem, std::int64_t steps) const {
+  if (report_.empty()) return;
+  std::ofstream(report_, std::ios::trunc) << json_text(Json{{"code", problem.code},
+                                                            {"message", problem.message},
+                                                            {"steps", steps},
+                                                            {"diverged", is_divergence(problem)}});
+}
+
+bool is_divergence(const Problem& problem) {
+  return problem.code == "run.not-finite" || problem.code == "check.not-finite";
+}
+
+}  // namespace mw

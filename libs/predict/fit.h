@@ -1,0 +1,28 @@
+// Plans whose ranks keep a limit of memory: by what backward makes again, by smaller microbatches.
+#pragma once
+
+#include <memory>
+
+#include "meshwright/engine/plan.h"
+
+namespace mw {
+
+// The plan of the request with the cheapest recomputation with which no rank is predicted to hold
+// more than RecomputePolicy::fit. It is worked out from the plan that keeps everything: ops are put in the order of what making their
+// results again costs for each byte that is then not kept; the fewest of them that suffice, in all
+// layers, are taken; then each, the dearest first, is let off again in as many layers as the limit
+// allows. A plan of a fixed set is made from it. Null, and a problem with the least that is
+// possible, if not even all suffice.
+std::shared_ptr<const Plan> fit_recompute(const PlanRequest& request, Problems& problems);
+
+// The plan of the request with the fewest microbatches, as even as they can be, of which no rank is
+// predicted to hold more than `limit` bytes (Plan::request has what was taken). Null and problems
+// if none is, or if the request is refused whatever its microbatches are.
+std::shared_ptr<const Plan> fit_microbatch(const PlanRequest& request, std::int64_t limit,
+                                           Problems& problems);
+
+// Sizes of microbatches that `own` sequences can be split into evenly, in `fewest` or more: the
+// largest first, each once.
+std::vector<std::int64_t> even_sizes(std::int64_t own, std::int64_t fewest);
+
+}  // namespace mw
