@@ -16,8 +16,8 @@
 #include "meshwright/engine/processes.h"
 #include "predict/fit.h"
 #include "predict/imbalance.h"
+#include "predict/lighter.h"
 #include "predict/node_memory.h"
-#include "search/lighter.h"
 
 namespace mw {
 namespace {

@@ -11,9 +11,7 @@
 #include "meshwright/engine/clock.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/text.h"
-#include "search/refuse.h"
 #include "search/whole.h"
-#include "search/why.h"
 
 namespace mw {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "meshwright/engine/json_text.h"
 #include "meshwright/engine/plugin_call.h"
-#include "search/lighter.h"
+#include "predict/lighter.h"
 
 namespace mw {
 namespace {

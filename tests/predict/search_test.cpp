@@ -1,7 +1,7 @@
 // The search for a mix: what it chooses among, how far its closed form is from the simulation of
 // all stages, how many plans that takes, and what it recommends.
 #include "search/search.h"
-#include "search/why.h"
+#include "search/whole.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
