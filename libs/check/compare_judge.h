@@ -72,7 +72,7 @@ class Judge {
 
   const Graph& graph_;
   std::map<std::pair<std::int64_t, int>, Error> errors_;  // of forward values, by step and value
-  std::map<std::pair<std::int64_t, int>, double> loss_bound_;  // ... of losses: relative
+  std::map<std::pair<std::int64_t, int>, double> loss_bound_;  // relative bounds of losses
   // How far each parameter may be off after each step for what its gradients may be off.
   std::map<std::pair<std::int64_t, int>, double> moved_;
   double slack_ = 0;                             // relative, of all that comes later

@@ -272,7 +272,7 @@ Mesh mesh_of(const std::vector<SmallAxis>& axes, bool carried) {
   return own.empty() ? Mesh() : Mesh(own);
 }
 
-// Of so many tokens over so many ranks: each has one part of the first half and one of the second,
+// So many tokens lie on so many ranks like this: each has one part of the first half and one of the second,
 // as mirrored in the middle.
 std::vector<Range> mirrored(std::int64_t length, int ranks) {
   std::vector<Range> order;

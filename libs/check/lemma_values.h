@@ -36,7 +36,7 @@ enum class Shrink : std::uint8_t {
   none,  // only what cannot be cut as it is
 };
 
-// Of each dim of these ops, or nothing where there are none or they would be large. What holds for
+// The size of each dim of these ops, or nothing where there are none or they would be large. What holds for
 // the sizes in the graph holds for the small ones: which are equal (but for batch and seq), which
 // is larger, what is odd, which divides the one that it follows, and which are sums of others. A
 // dim that need not be cut evenly is cut unevenly.
@@ -83,7 +83,7 @@ class WholeOp {
   // "input 1 (layers.0.mlp.up.weight)".
   std::string input_name(std::size_t i) const;
 
-  // Of rows of experts: where each row's choice stands among those of all tokens, and its group.
+  // Rows of experts: where each row's choice stands among those of all tokens, and its group.
   // Both are empty where there are no rows.
   struct Rows {
     int maker = -1;                     // the op that makes them

@@ -294,7 +294,7 @@ std::string refuse(const Experiment& experiment, const std::string& message,
   throw Error(Stage::plan, "memory.machine", "plan", message, hint);
 }
 
-// Of ranks that several machines share: what those on this one need.
+// What the ranks on this machine need, where several machines share the ranks.
 std::int64_t on_this_host(const Experiment& experiment, std::int64_t of_all) {
   const Processes* processes = experiment.processes;
   return processes == nullptr ? of_all : of_all / processes->count() * processes->on_this_host();

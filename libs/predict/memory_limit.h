@@ -43,7 +43,7 @@ Ledger::LimitHint check_memory_limit(const Experiment& experiment);
 // where they are predicted to need more than there is; where the experiment is forced, returns a
 // note instead, empty if it fits.
 std::string check_machine_memory(const Experiment& experiment, std::int64_t available);
-// ... in float64, with the one rank that it is compared with, and what is kept of that.
+// The same in float64, with the one rank that it is compared with, and what is kept of that.
 std::string check_verify_memory(const Experiment& experiment, std::int64_t available);
 
 }  // namespace mw

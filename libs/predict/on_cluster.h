@@ -80,7 +80,7 @@ class OnCluster final : public RankMachine {
   double streams(double bytes, double kernels) const;
   double launches(double ops, bool backward) const;
   double local(const Footprint& made) const;
-  // Of an op's collective in forward, for a layer that is computed again to its end.
+  // Seconds of an op's collective in forward, for a layer that is computed again to its end.
   double forward_transfer(const RankView& view, int op);
 
   struct Where {

@@ -53,7 +53,7 @@ class OnCalibratedCores final : public RankMachine {
         static_cast<double>(std::max<std::int64_t>(1, transfer.payload)));
     const double spent = shared_.transfer * measured + shared_.call;
     const bool pair = transfer.op == Collective::send || transfer.op == Collective::recv;
-    // Of two stages each has its own turns.
+    // Each of two stages has its own turns.
     const bool between = pair && transfer.set.atoms.front() == program_.stage_atom;
     return {spent * (between ? shared_.wall : turns_) + shared_.idle, 0, 0};
   }
@@ -121,7 +121,7 @@ class OnSharedCores final : public RankMachine {
   }
 
  private:
-  // Of the rate of large products, that an instruction's kernel reaches.
+  // The share of the rate of large products that an instruction's kernel reaches.
   double share_of(const RankView& view, const Instruction& instruction) const {
     if (instruction.code != Code::compute || instruction.op < 0) return 1;
     const Op& op = program_.graph->ops()[instruction.op];

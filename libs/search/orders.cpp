@@ -108,7 +108,7 @@ int turns_of(const std::vector<Action>& actions) {
   return turns;
 }
 
-// Of each virtual stage.
+// What works of each virtual stage take.
 std::vector<WorkTimes> times_of(const LayerTimes& times, std::int64_t layers, int vstages) {
   std::vector<WorkTimes> all;
   for (int v = 0; v < vstages; ++v) {

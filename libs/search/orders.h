@@ -61,7 +61,7 @@ struct Moment {
   float operator[](Counted what) const { return counts[static_cast<std::size_t>(what)]; }
 };
 
-// Of all stages, without those beside which another one of the same work has no less of anything.
+// The moments of all stages, without those beside which another one of the same work has no less of anything.
 // An F is counted with what it leaves, the others with what they find. `layers`: of the model.
 struct Moments {
   std::vector<Moment> usual, by_chunk;  // `usual`: nothing is reduced by chunk
@@ -70,7 +70,7 @@ struct Moments {
   std::vector<Moment> sure;
 };
 Moments moments_of(const Schedule& schedule, std::int64_t layers);
-// Of one stage that has it all, and so many microbatches.
+// The moments of one stage that has it all, and so many microbatches.
 Moments moments_of_one(std::int64_t layers, std::int64_t microbatches);
 
 // Layers of a virtual stage, as a plan gives them: as even as can be, the first ones more.
@@ -130,8 +130,9 @@ class SearchOrders {
 
   const SearchRequest& request_;
   const SearchSpace& space_;
-  std::set<int> right_;   // sides of which an order was checked
-  std::set<int> parted_;  // ... whose orders have dgrad and wgrad apart, and depend on their times
+  std::set<int> right_;  // sides of which an order was checked
+  std::set<int>
+      parted_;  // sides whose orders have dgrad and wgrad apart, and depend on their times
   std::map<Key, std::optional<OrderTerms>> found_;
 };
 

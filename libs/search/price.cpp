@@ -14,7 +14,7 @@
 namespace mw {
 namespace {
 
-// Of a layer's last backward, the share beside which its reductions run: a guess, as each bucket
+// The share of a layer's last backward beside which its reductions run: a guess, as each bucket
 // waits for its last gradient, and buckets are small against a layer's parameters.
 constexpr double beside_backward = 0.9;
 
@@ -53,7 +53,7 @@ struct Beside {
   double own = 0, each = 0;  // seconds of all layers in one run less `each`, and of each run
 
   // `layer`: seconds of a layer's work; `free`: ... before its first transfer on each link; `copy`:
-  // ... from host memory, of what it gathers, and `fetched`: ... of activations.
+  // seconds of copies from host memory of what it gathers, and `fetched`: of activations.
   void add(const PerLink& moves, const PerLink* more, double layer, const ByLink& free,
            double layers, const ByLink& slows, double copy = 0, double fetched = 0) {
     const double there = copy > 0 ? copy + fetched : 0;  // one after the other
@@ -72,7 +72,7 @@ struct Beside {
     own += layers * longer;
     each += copy + all - longer;
   }
-  // Of an end of the model, half of what both have: waited for, or beside a layer's work.
+  // Adds, for an end of the model, half of what both have: waited for, or beside a layer's work.
   void add_end(const PerLink& moves, double beside, double copy = 0) {
     for (const PerLayer& link : moves) {
       if (link.ends > 0) own += std::max(0.0, (copy + link.ends) / 2 - beside);
@@ -326,7 +326,7 @@ namespace {
 
 // Stages beyond which no search goes: orders of more take seconds to make.
 constexpr int most_stages = 128;
-// Of the powers of two that are tried where none is said. A choice: larger ones leave few to fill a
+// The largest power of two that is tried where none is said. A choice: larger ones leave few to fill a
 // pipeline with, and products are whole long before.
 constexpr std::int64_t most_microbatch = 64;
 

@@ -473,7 +473,7 @@ class Reader {
   const RankView rank_;
   const std::unique_ptr<RankMachine> device_;
   std::vector<PerLayer> shares_;  // of each bucket: what of it is of the ends, and of each layer
-  PerLayer all_;                  // ... of all buckets together
+  PerLayer all_;                  // the same of all buckets together
   ByLink beside_{}, slowed_{};    // seconds of transfers of layers, and what compute loses of them
   StepProbe found_;
 };

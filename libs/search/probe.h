@@ -32,7 +32,7 @@ struct PerLayer {
   }
 };
 
-// Of what goes inside a node, and of what leaves it.
+// A number of what goes inside a node, and of what leaves it.
 using ByLink = std::array<double, 2>;
 using PerLink = std::array<PerLayer, 2>;
 
@@ -64,24 +64,24 @@ struct StepProbe {
 // A microbatch on one stage, its transfers inside a layer among it.
 struct MicrobatchProbe {
   double forward = 0, backward = 0;                // seconds
-  double forward_copies = 0, backward_copies = 0;  // ... beside these: waiting for host copies
-  double fetched = 0;                              // ... of copies in backward, awaited or not
-  double weights = 0;                              // ... of backward: gradients of weights
-  double hidden = 0;  // ... of transfers that run beside these, less what they slow
+  double forward_copies = 0, backward_copies = 0;  // seconds beside these, waiting for host copies
+  double fetched = 0;                              // seconds of copies in backward, awaited or not
+  double weights = 0;  // seconds of backward that make gradients of weights
+  double hidden = 0;   // seconds of transfers that run beside these, less what they slow
   // Seconds from a layer's first work to its first transfer; infinite: it has none there.
   ByLink forward_free{}, backward_free{};
   // Bytes that come and go, at their highest: in a forward's layers beyond what these leave, and in
   // its loss; in a backward's loss beyond what that finds, and in the first layer, which is last.
   double in_forward = 0, in_loss = 0, in_loss_back = 0, layer = 0;
-  double before_loss = 0;   // ... there before the loss
-  double held = 0;          // ... between forward and backward
-  double waiting = 0;       // ... that gradients of weights are made of
-  double host = 0;          // ... in host memory between forward and backward
-  double host_waiting = 0;  // ... there, that gradients of weights are made of
-  double host_dgrad = 0;    // ... and other gradients
+  double before_loss = 0;   // bytes there before the loss
+  double held = 0;          // bytes between forward and backward
+  double waiting = 0;       // bytes that gradients of weights are made of
+  double host = 0;          // bytes in host memory between forward and backward
+  double host_waiting = 0;  // bytes there that gradients of weights are made of
+  double host_dgrad = 0;    // bytes there that other gradients are made of
 };
 
-// Of the fewer layers and of the more; one of them refused: none.
+// What was measured of the fewer layers and of the more; none where one of them is refused.
 template <class Measured>
 using Both = std::optional<std::array<Measured, 2>>;
 
@@ -97,7 +97,7 @@ class SearchProbes {
  public:
   SearchProbes(const SearchRequest& request, const SearchSpace& space);
 
-  // Of the inner side alone, with no more of the data's ranks than it borrows. Of the more layers
+  // The step of the inner side alone, with no more of the data's ranks than it borrows. It has the more layers
   // alone: a bucket's parameters say of which layers it is. Empty: refused.
   const std::optional<StepProbe>& step(int inner);
   // With a data side, an index of the space's.

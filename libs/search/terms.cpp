@@ -53,7 +53,7 @@ const WorkTerms* SearchTerms::work(int inner, std::int64_t microbatch, int polic
     terms.backward = of(&MicrobatchProbe::backward);
     terms.forward_copies = of(&MicrobatchProbe::forward_copies);
     terms.backward_copies = of(&MicrobatchProbe::backward_copies);
-    // Of a chunk's first layer nothing hides what it fetches; here the model's end does.
+    // Nothing hides what a chunk's first layer fetches; here the model's end does.
     terms.fetched = of(&MicrobatchProbe::fetched).layer;
     terms.backward_copies.ends = std::max(0.0, terms.fetched - terms.backward_copies.layer);
     if (many.host > 0) {  // both parts fetch what both read

@@ -126,7 +126,7 @@ std::string nearest_ranks(const SearchRequest& request) {
   return text;
 }
 
-// Of a problem of a plan that the search made: what of the search's own table is at fault, if any
+// Says of a problem of a plan that the search made what of the search's own table is at fault, if any
 // of it is.
 std::string key_in_search(const Problem& problem, const std::string& otherwise) {
   return problem.key.empty() || problem.key.starts_with("plan") ? otherwise : problem.key;

@@ -48,7 +48,7 @@ class WholePlans {
 [[noreturn]] void refuse_all(const SearchRequest& request, const SearchSpace& space,
                              const PricedCandidates& priced, const Problem* first);
 
-// Of so many candidates none that was planned whole fits, or none could be. Throws Error
+// None of so many candidates that were planned whole fits, or none could be. Throws Error
 // (search.memory or search.none).
 [[noreturn]] void refuse_whole(const SearchRequest& request, const WholePlans& whole,
                                std::int64_t candidates);
