@@ -62,8 +62,9 @@ class Judge {
   double size_of(const TensorKey& key, const Differences& d) const;
   void follow(const TensorKey& first, const Side& a, const Side& b,
               const std::map<TensorKey, at::Tensor>& reference);
-  void ring_step(const at::Tensor& parameter, const at::Tensor& gradient, OptimizerState& state,
-                 double rate, double scale, std::pair<int, int> shape, at::IntArrayRef sizes) const;
+  void matrix_step(const at::Tensor& parameter, const at::Tensor& gradient, OptimizerState& state,
+                   double rate, double scale, std::pair<int, int> shape,
+                   at::IntArrayRef sizes) const;
   TensorDifference difference_of(const TensorKey& key, const Differences& d, const Side& a,
                                  const Side& b);
   TensorDifference read_of(const TensorKey& key, const Differences& d) const;
