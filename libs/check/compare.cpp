@@ -182,7 +182,7 @@ class Comparison {
     return recorder.outcomes();
   }
 
-  // Of a or b, whose ranks may be in several processes.
+  // Records a or b, whose ranks may be in several processes.
   std::vector<StepOutcome> record_mix(const Experiment& experiment,
                                       const Recorder::Complete& complete) {
     if (experiment.plan->ranks() > 1) return record(experiment, *experiment.plan, stop_, complete);

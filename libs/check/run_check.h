@@ -16,7 +16,7 @@ namespace mw {
 struct CheckReport {
   std::int64_t steps = 0;
   std::int64_t tensors = 0;   // looked at
-  std::int64_t replicas = 0;  // of these, compared with those of other ranks
+  std::int64_t replicas = 0;  // those among them that were compared with other ranks' copies
   double seconds = 0;         // of the rank's time
   std::vector<std::string>
       unused;  // parameters whose gradient was zero, on all ranks, in every step

@@ -19,7 +19,7 @@ namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-// Of numbers that ranks hold alike any difference is small below this: their bits are equal but for
+// A difference of numbers that ranks hold alike is small below this: their bits are equal but for
 // faults.
 constexpr double least_scale = 1e-12;
 
