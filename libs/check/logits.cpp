@@ -58,10 +58,10 @@ class LogitsWatcher final : public Watcher {
 
 }  // namespace
 
-Logits logits_of(const Experiment& experiment) {
+Logits logits_of(const RunSetup& experiment) {
   const PlanRequest& request = experiment.plan->request;
   logits_value(*experiment.plan->graph);
-  Experiment forward = experiment;
+  RunSetup forward = experiment;
   forward.step_plans = nullptr;
   forward.held_out_data = experiment.data;
   forward.held_out_plan = forward_only(*experiment.plan);

@@ -184,19 +184,19 @@ LossyHooks lossy_hooks(const Plan& plan) {
   return lossy;
 }
 
-void run_steps(const Experiment& experiment, const Plan& plan, std::int64_t steps,
+void run_steps(const RunSetup& experiment, const Plan& plan, std::int64_t steps,
                const std::atomic<bool>* stop,
                const std::function<std::unique_ptr<StepWatcher>(RankRun&)>& begin) {
   RankRuntime runtime = runtime_of(experiment, plan);
   run_steps(runtime, experiment, plan, steps, stop, begin);
 }
 
-void run_steps(RankRuntime& runtime, const Experiment& experiment, const Plan& plan,
+void run_steps(RankRuntime& runtime, const RunSetup& experiment, const Plan& plan,
                std::int64_t steps, const std::atomic<bool>* stop,
                const std::function<std::unique_ptr<StepWatcher>(RankRun&)>& begin) {
   std::atomic<bool> interrupted = false;
   const bool by_itself = plan.ranks() == 1;
-  Experiment alike = experiment;  // every step with this plan
+  RunSetup alike = experiment;  // every step with this plan
   alike.step_plans = nullptr;
   with_ranks(runtime, alike, plan, stop, [&](RankRun& executor, Ledger&) {
     const auto watcher = begin(executor);
@@ -224,7 +224,7 @@ void run_steps(RankRuntime& runtime, const Experiment& experiment, const Plan& p
   throw Stopped("interrupted");
 }
 
-void by_the_first(const Experiment& experiment, const std::atomic<bool>* stop,
+void by_the_first(const RunSetup& experiment, const std::atomic<bool>* stop,
                   const std::function<void(const std::atomic<bool>* stop)>& work) {
   Processes* const processes = experiment.processes;
   bool stopped = false;
@@ -246,7 +246,7 @@ void by_the_first(const Experiment& experiment, const std::atomic<bool>* stop,
   throw_if_any_stopped(experiment, stopped);
 }
 
-void throw_if_any_stopped(const Experiment& experiment, bool stopped) {
+void throw_if_any_stopped(const RunSetup& experiment, bool stopped) {
   if (experiment.processes != nullptr) {
     for (const std::string& each :
          experiment.processes->all_gather("the wish to stop", pack(stopped)))

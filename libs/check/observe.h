@@ -11,7 +11,6 @@
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/ranks.h"
 #include "meshwright/engine/run.h"
-#include "script/experiment.h"
 
 namespace mw {
 
@@ -74,24 +73,24 @@ class StoppedAll : public Stopped {
   using Stopped::Stopped;
 };
 // Throws StoppedAll if this process, or any other of the experiment's, was stopped.
-void throw_if_any_stopped(const Experiment& experiment, bool stopped);
+void throw_if_any_stopped(const RunSetup& experiment, bool stopped);
 
 // Does by the first process what that does for all, however long it takes: the others hear
 // meanwhile that it is at it, and wait. `work` gets a flag that is set when `stop` is, or when
 // another process is gone, and then ends by Stopped. Throws StoppedAll, in all, if `work` throws
 // Stopped there or another process was asked to stop; what else it throws, and the loss of a
 // process (Error, "process.lost"), ends the other processes too.
-void by_the_first(const Experiment& experiment, const std::atomic<bool>* stop,
+void by_the_first(const RunSetup& experiment, const std::atomic<bool>* stop,
                   const std::function<void(const std::atomic<bool>* stop)>& work);
 
 // Runs the first `steps` steps of a plan of the experiment's model. `begin` makes each rank's
 // watcher, in its thread, of the ranks that are here. Throws StoppedAll, after all ranks have
 // ended, if `stop` was set before the last step (of a plan of one rank, which each process runs by
 // itself, Stopped), and Error (run) if a rank fails.
-void run_steps(const Experiment& experiment, const Plan& plan, std::int64_t steps,
+void run_steps(const RunSetup& experiment, const Plan& plan, std::int64_t steps,
                const std::atomic<bool>* stop,
                const std::function<std::unique_ptr<StepWatcher>(RankRun&)>& begin);
-void run_steps(RankRuntime& runtime, const Experiment& experiment, const Plan& plan,
+void run_steps(RankRuntime& runtime, const RunSetup& experiment, const Plan& plan,
                std::int64_t steps, const std::atomic<bool>* stop,
                const std::function<std::unique_ptr<StepWatcher>(RankRun&)>& begin);
 

@@ -21,7 +21,7 @@ constexpr std::size_t most_under_way = std::size_t{1} << 26;  // bytes
 constexpr const char* activation_word = "an activation of one rank";
 
 // The ops that the ranks of this process compute.
-std::set<std::string> ops_here(const Experiment& experiment, const Plan& mix) {
+std::set<std::string> ops_here(const RunSetup& experiment, const Plan& mix) {
   const RankRuntime runtime = runtime_of(experiment, mix);
   std::set<const Program*> programs;
   for (const int rank : runtime.here()) programs.insert(&mix.program_of(rank));
@@ -114,7 +114,7 @@ class Reference::Keeper final : public StepWatcher {
   bool over_ = false;
 };
 
-Reference::Reference(const Experiment& experiment, const Plan& one, const Plan* mix,
+Reference::Reference(const RunSetup& experiment, const Plan& one, const Plan* mix,
                      std::int64_t steps, const std::atomic<bool>* stop) {
   by_the_first(experiment, stop, [&](const std::atomic<bool>* end) {
     run_steps(experiment, one, steps, end, [&](RankRun& executor) {

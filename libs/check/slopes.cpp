@@ -26,8 +26,8 @@ constexpr double slope_tolerance = 1e-3;  // differences are good to some 1e-6 w
 constexpr double loss_noise = 1e-8;       // of a loss's rounding, over the distance
 
 // Every step is the experiment's first, without its plans of other batches.
-Experiment first_step_of(const Experiment& experiment) {
-  Experiment alike = experiment;
+RunSetup first_step_of(const RunSetup& experiment) {
+  RunSetup alike = experiment;
   alike.step_plans = nullptr;
   return alike;
 }
@@ -143,7 +143,7 @@ Gradients of_all(Processes& processes, const Gradients& own) {
 }
 
 // Runs the first step so often, and adds up what it leaves of these parameters' gradients.
-Gradients repeated(const Experiment& experiment, const Plan& plan, int steps,
+Gradients repeated(const RunSetup& experiment, const Plan& plan, int steps,
                    const std::set<std::string>& of, const std::atomic<bool>* stop) {
   std::mutex mutex;
   Gradients sums;
@@ -200,7 +200,7 @@ bool Slope::agrees() const {
          slope_tolerance * std::max({std::abs(backward), std::abs(differences), size}) + loss_noise;
 }
 
-std::vector<Slope> slopes(const Experiment& experiment, const std::atomic<bool>* stop) {
+std::vector<Slope> slopes(const RunSetup& experiment, const std::atomic<bool>* stop) {
   const auto one = one_rank_plan(*in_double(*experiment.plan), false);
   std::vector<Slope> found;
   bool stopped = false;
@@ -219,11 +219,11 @@ std::vector<Slope> slopes(const Experiment& experiment, const std::atomic<bool>*
   return found;
 }
 
-LossyGradients lossy_gradients(const Experiment& experiment, int steps,
+LossyGradients lossy_gradients(const RunSetup& experiment, int steps,
                                const std::atomic<bool>* stop) {
   const auto plan = in_double(*experiment.plan);
   const auto one = one_rank_plan(*plan, false);
-  const Experiment alike = first_step_of(experiment);
+  const RunSetup alike = first_step_of(experiment);
   const std::set<std::string> reduced = lossy_hooks(*plan).parameters;
   const Gradients exact = repeated(alike, *one, 1, reduced, stop);
   Gradients lossy = repeated(alike, *plan, steps, reduced, stop);

@@ -178,7 +178,7 @@ void merge(Processes& processes, VerifyOutcome& outcome) {
   }
 }
 
-void compare(const Experiment& experiment, const Plan& plan, const Reference& reference,
+void compare(const RunSetup& experiment, const Plan& plan, const Reference& reference,
              std::int64_t steps, const std::atomic<bool>* stop, bool activations,
              VerifyOutcome& outcome) {
   std::mutex mutex;
@@ -211,7 +211,7 @@ void blame_parameter(const Graph& graph, const std::set<std::string>& lossy,
 
 }  // namespace
 
-VerifyOutcome verify(const Experiment& experiment, std::int64_t steps, double tolerance,
+VerifyOutcome verify(const RunSetup& experiment, std::int64_t steps, double tolerance,
                      const std::atomic<bool>* stop) try {
   check_thread_ranks(*experiment.plan,
                      experiment.processes);  // before the reference is run in vain

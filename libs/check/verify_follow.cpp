@@ -199,7 +199,7 @@ double relative_where_finite(const at::Tensor& x, const at::Tensor& reference, d
 namespace {
 
 // One rank follows what the mix did.
-void judge(const Experiment& experiment, const Plan& one, std::int64_t steps,
+void judge(const RunSetup& experiment, const Plan& one, std::int64_t steps,
            const std::atomic<bool>* stop, const RunRecord& mix, const Spread& spread,
            VerifyOutcome& outcome) {
   RunRecord own;
@@ -257,7 +257,7 @@ void judge(const Experiment& experiment, const Plan& one, std::int64_t steps,
 
 }  // namespace
 
-void follow(const Experiment& experiment, const Plan& plan, const Plan& one, std::int64_t steps,
+void follow(const RunSetup& experiment, const Plan& plan, const Plan& one, std::int64_t steps,
             const std::atomic<bool>* stop, VerifyOutcome& outcome) {
   RunRecord mix;
   Spread spread;

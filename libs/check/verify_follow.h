@@ -46,7 +46,7 @@ double relative_where_finite(const at::Tensor& x, const at::Tensor& reference, d
 
 // Runs the plan and then the rank that follows it. Sets equal or undecided, errors, steps and
 // not_finite of the outcome if all agrees; else leaves it as it is.
-void follow(const Experiment& experiment, const Plan& plan, const Plan& one, std::int64_t steps,
+void follow(const RunSetup& experiment, const Plan& plan, const Plan& one, std::int64_t steps,
             const std::atomic<bool>* stop, VerifyOutcome& outcome);
 
 }  // namespace mw

@@ -9,7 +9,7 @@
 namespace mw {
 namespace {
 
-std::optional<StrategyChoice> made(const Experiment& experiment, const Json& entry) {
+std::optional<StrategyChoice> made(const RunRequest& experiment, const Json& entry) {
   try {
     StrategyChoice choice = experiment.make_strategy(entry);
     choice.axes = call_plugin({choice.name, ""}, "said which axes it needs",
@@ -20,7 +20,7 @@ std::optional<StrategyChoice> made(const Experiment& experiment, const Json& ent
   }
 }
 
-std::optional<StrategyChoice> changed(const Experiment& experiment, const StrategyChoice& choice,
+std::optional<StrategyChoice> changed(const RunRequest& experiment, const StrategyChoice& choice,
                                       const Json& options) {
   // What was left out stays so, and follows from the rest.
   Json entry = choice.written.is_null() ? choice.options : choice.written;
@@ -36,7 +36,7 @@ LighterPlan with(std::vector<StrategyChoice> strategies, std::size_t place,
 }
 
 // What `choice`, which stands or would stand at that place, can do.
-LighterFamily family_of(const Experiment& experiment, const std::vector<StrategyChoice>& strategies,
+LighterFamily family_of(const RunRequest& experiment, const std::vector<StrategyChoice>& strategies,
                         std::size_t place, const StrategyChoice& choice) {
   LighterFamily family;
   StrategyChoice lightest = choice;
@@ -68,7 +68,7 @@ Role role_of(const StrategyChoice& choice) {
 
 // Strategies on the plugin path that are not in the plan, split that in so many ways, and have
 // lighter variants.
-std::vector<StrategyChoice> others(const Experiment& experiment,
+std::vector<StrategyChoice> others(const RunRequest& experiment,
                                    const std::vector<StrategyChoice>& strategies, Role role,
                                    const Json& ways) {
   std::vector<StrategyChoice> found;
@@ -103,7 +103,7 @@ std::vector<Lighter> lighter_of(const StrategyChoice& choice) {
   }
 }
 
-std::vector<LighterFamily> lighter_families(const Experiment& experiment,
+std::vector<LighterFamily> lighter_families(const RunRequest& experiment,
                                             const std::vector<StrategyChoice>& strategies) {
   std::vector<LighterFamily> families;
   if (!experiment.make_strategy) return families;
@@ -131,7 +131,7 @@ std::vector<LighterFamily> lighter_families(const Experiment& experiment,
   return families;
 }
 
-std::vector<LighterPlan> with_data_axis(const Experiment& experiment,
+std::vector<LighterPlan> with_data_axis(const RunRequest& experiment,
                                         const std::vector<StrategyChoice>& strategies, int ways) {
   std::vector<LighterPlan> plans;
   const bool stages = !strategies.empty() && splits(strategies.front(), Role::layers);

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "script/experiment.h"
+#include "common/run_request.h"
 
 namespace mw {
 
@@ -26,12 +26,12 @@ struct LighterFamily {
 // The families of each strategy of the plan that has lighter variants, in the plan's order; of one that says
 // none, those of the strategies on the plugin path that split the same, over as many ranks (of data
 // parallelism that keeps all on each rank, those that keep parts).
-std::vector<LighterFamily> lighter_families(const Experiment& experiment,
+std::vector<LighterFamily> lighter_families(const RunRequest& experiment,
                                             const std::vector<StrategyChoice>& strategies);
 
 // The plan with an axis of data added, of so many ways: by each strategy on the plugin path that
 // has lighter variants, as the lightest of its mild ones.
-std::vector<LighterPlan> with_data_axis(const Experiment& experiment,
+std::vector<LighterPlan> with_data_axis(const RunRequest& experiment,
                                         const std::vector<StrategyChoice>& strategies, int ways);
 
 // Whether an axis of the strategy with ranks of its own has the role. Its axes are known.

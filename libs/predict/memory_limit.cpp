@@ -41,7 +41,7 @@ bool holds_function(const Json& value) {
 
 class Search {
  public:
-  Search(const Experiment& experiment, const Plan& needs_most, MemoryNeed limit, bool runs)
+  Search(const RunRequest& experiment, const Plan& needs_most, MemoryNeed limit, bool runs)
       : experiment_(experiment),
         base_(needs_most),
         request_(experiment.plan->request),
@@ -230,7 +230,7 @@ class Search {
     return entry_text(entry);
   }
 
-  const Experiment& experiment_;
+  const RunRequest& experiment_;
   const Plan& base_;
   PlanRequest request_;
   const bool together_;
@@ -257,7 +257,7 @@ std::int64_t predicted_need(const Plan& plan, bool together) {
   return all.bytes();
 }
 
-std::string memory_hint(const Experiment& experiment, const Plan& needs_most, MemoryNeed limit,
+std::string memory_hint(const RunRequest& experiment, const Plan& needs_most, MemoryNeed limit,
                         bool runs) {
   return Search(experiment, needs_most, limit, runs).run();
 }
@@ -269,7 +269,7 @@ std::string text_of(std::int64_t bytes) {
 }
 
 // The plan of its steps that needs most, and the first step that has it.
-const Plan& highest(const Experiment& experiment, bool together, std::int64_t* step = nullptr) {
+const Plan& highest(const RunRequest& experiment, bool together, std::int64_t* step = nullptr) {
   if (!experiment.step_plans) return *experiment.plan;
   const StepPlans& steps = *experiment.step_plans;
   std::size_t fullest = 0;
@@ -288,19 +288,19 @@ const Plan& highest(const Experiment& experiment, bool together, std::int64_t* s
 }
 
 // Refused, or where the experiment is forced a note.
-std::string refuse(const Experiment& experiment, const std::string& message,
+std::string refuse(const RunRequest& experiment, const std::string& message,
                    const std::string& hint) {
   if (experiment.force) return "forced: " + message;
   throw Error(Stage::plan, "memory.machine", "plan", message, hint);
 }
 
 // What the ranks on this machine need, where several machines share the ranks.
-std::int64_t on_this_host(const Experiment& experiment, std::int64_t of_all) {
+std::int64_t on_this_host(const RunRequest& experiment, std::int64_t of_all) {
   const Processes* processes = experiment.processes;
   return processes == nullptr ? of_all : of_all / processes->count() * processes->on_this_host();
 }
 // What each process has by itself.
-std::int64_t copies_here(const Experiment& experiment) {
+std::int64_t copies_here(const RunRequest& experiment) {
   return experiment.processes == nullptr ? 1 : experiment.processes->on_this_host();
 }
 
@@ -312,11 +312,11 @@ std::int64_t predicted_peak(const Plan& plan) {
   return predicted_need(plan, /*together=*/false);
 }
 
-std::string memory_hint(const Experiment& experiment, bool runs) {
+std::string memory_hint(const RunRequest& experiment, bool runs) {
   return memory_hint(experiment, highest(experiment, false), {experiment.memory, false}, runs);
 }
 
-Ledger::LimitHint check_memory_limit(const Experiment& experiment) {
+Ledger::LimitHint check_memory_limit(const RunRequest& experiment) {
   std::int64_t step = 0;
   const Plan& plan = highest(experiment, false, &step);
   const std::int64_t peak = predicted_peak(plan);
@@ -342,7 +342,7 @@ Ledger::LimitHint check_memory_limit(const Experiment& experiment) {
   };
 }
 
-std::string check_machine_memory(const Experiment& experiment, std::int64_t available) {
+std::string check_machine_memory(const RunRequest& experiment, std::int64_t available) {
   const Plan& plan = highest(experiment, true);
   const std::int64_t need = on_this_host(experiment, predicted_need(plan, true));
   if (need <= available) return "";
@@ -358,7 +358,7 @@ std::string check_machine_memory(const Experiment& experiment, std::int64_t avai
                         memory_hint(experiment, plan, {available, true}, /*runs=*/true), anyway));
 }
 
-std::string check_verify_memory(const Experiment& experiment, std::int64_t available) {
+std::string check_verify_memory(const RunRequest& experiment, std::int64_t available) {
   const auto plan = in_double(highest(experiment, true));
   const auto one = one_rank_plan(*plan, false);
   const std::int64_t ranks = on_this_host(experiment, predicted_need(*plan, true));

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "script/experiment.h"
+#include "common/run_request.h"
 
 namespace mw {
 
@@ -22,7 +22,7 @@ struct MemoryNeed {
 // of 1 and with recompute; drastic variants, likewise. Says so, and the lowest, if none is. `runs`:
 // of no more ranks than can be threads here. Of experiments whose steps differ, `needs_most` is the
 // plan that does.
-std::string memory_hint(const Experiment& experiment, const Plan& needs_most, MemoryNeed limit,
+std::string memory_hint(const RunRequest& experiment, const Plan& needs_most, MemoryNeed limit,
                         bool runs);
 
 // The highest predicted peak of a rank, or what all of them hold together, in bytes: together, with
@@ -33,17 +33,17 @@ std::int64_t predicted_need(const Plan& plan, bool together);
 std::int64_t predicted_peak(const Plan& plan);
 
 // What to do where the experiment's own limit does not suffice.
-std::string memory_hint(const Experiment& experiment, bool runs);
+std::string memory_hint(const RunRequest& experiment, bool runs);
 
 // Throws Error (plan) with that hint if a rank is predicted above the experiment's limit; else
 // returns a hint for an allocation that goes over it all the same.
-Ledger::LimitHint check_memory_limit(const Experiment& experiment);
+Ledger::LimitHint check_memory_limit(const RunRequest& experiment);
 
 // Ranks that are threads share this machine's memory (predict/device.h). Each throws Error (plan)
 // where they are predicted to need more than there is; where the experiment is forced, returns a
 // note instead, empty if it fits.
-std::string check_machine_memory(const Experiment& experiment, std::int64_t available);
+std::string check_machine_memory(const RunRequest& experiment, std::int64_t available);
 // The same in float64, with the one rank that it is compared with, and what is kept of that.
-std::string check_verify_memory(const Experiment& experiment, std::int64_t available);
+std::string check_verify_memory(const RunRequest& experiment, std::int64_t available);
 
 }  // namespace mw

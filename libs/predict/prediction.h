@@ -123,7 +123,7 @@ struct Prediction {
   Json to_json() const;
 };
 
-// `threads`: of each rank's ops (Experiment::threads); 0: the cores over the ranks.
+// `threads`: of each rank's ops (RunSetup::threads); 0: the cores over the ranks.
 // `traced`: with the times of instructions, if they are not too many to be recorded.
 Prediction predict(const Plan& plan, const Machine& machine, int threads = 0, bool traced = false);
 

@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
+#include "common/run_request.h"
 #include "meshwright/schedule.h"
 #include "predict/cluster_machine.h"
 #include "predict/prediction.h"
-#include "script/experiment.h"
 
 namespace mw {
 
@@ -31,7 +31,7 @@ struct OffloadChoice {
 struct SearchRequest {
   // Its model, batch, sequence, precision and optimizer are every candidate's; its plan has one
   // rank. `make_strategy` and `strategy_names` are there.
-  Experiment base;
+  RunRequest base;
   const ClusterMachine* machine = nullptr;
   int ranks = 0;                           // that every candidate has
   std::int64_t memory = 0;                 // bytes that a rank may hold; of hosts, see the machine

@@ -31,7 +31,7 @@ struct Forms {
   std::vector<Form> model, sequence, experts, beside, data, layers;
 };
 
-std::optional<StrategyChoice> asked(const Experiment& experiment, const Json& entry) {
+std::optional<StrategyChoice> asked(const RunRequest& experiment, const Json& entry) {
   try {
     StrategyChoice choice = experiment.make_strategy(entry);
     choice.axes = call_plugin({choice.name, ""}, "said which axes it needs",

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "checkpoint/weights.h"
-#include "meshwright/engine/run.h"
+#include "common/run_request.h"
 #include "meshwright/json.h"
 
 namespace mw {
@@ -32,12 +32,11 @@ struct Checkpointing {
 
 class HfExport;
 
-// What a run is given (RunSetup), and what a script says of it besides.
-struct Experiment : RunSetup {
+// A run as it was asked for (RunRequest), and what a script says of it besides.
+struct Experiment : RunRequest {
   // The microbatch policy looks at each step's number, so that steps may differ: those of this run,
   // or only later ones of a longer run.
   bool shapes_steps = false;
-  Json data_settings;                      // what `data` was made of, with its defaults
   std::shared_ptr<const Weights> weights;  // `fill` reads them; null: initialised from the seed
   std::shared_ptr<HfExport> exporter;      // of the weights after the last step; null: none
   std::string name;                        // the script's, or the plan's mix
@@ -48,20 +47,12 @@ struct Experiment : RunSetup {
   bool overwrite = false;  // another run's log may be replaced
   Evaluation evaluation;
   Checkpointing checkpoint;
-  bool force = false;  // started although this machine's memory does not suffice
   bool check = false;  // what plans say of tensors is asserted (check/run_check.h)
   // A step whose loss or gradient norm is NaN or Inf ends the run, before its update.
   bool stops_on_nan = true;
   // Called after each step on the first rank's thread with the step's index and what is known of
   // it { loss =, grad_norm =, lr =, tokens =, seconds = }; null if the script has none.
   std::function<Json(std::int64_t, const Json& facts)> observe;
-  // Makes a strategy of an entry such as { plugin = "tp", ways = 4 }; null where there are no
-  // plugins. Throws Error for what the plugin does not take.
-  std::function<StrategyChoice(const Json& entry)> make_strategy;
-  std::function<std::vector<std::string>()> strategy_names;  // that may stand as `plugin`; or null
-  Json table;                                                // what the user wrote
-  // What a plan is priced for, as mw.cluster and mw.stack made them; null: this machine.
-  Json cluster, stack;
 };
 
 }  // namespace mw
