@@ -489,7 +489,7 @@ class TrainVerb {
   RunFolder folder_;
   std::optional<Measurements> measured_;
   std::vector<std::unique_ptr<Progress>> shown_;
-  std::optional<Recorder> recorder_;  // ends before what it writes to
+  std::optional<RunRecorder> recorder_;  // ends before what it writes to
   bool exported_ = false;
 };
 
