@@ -14,8 +14,6 @@
 
 #include "app/checkpoint_start.h"
 #include "app/command.h"
-#include "app/export.h"
-#include "app/machine_facts.h"
 #include "app/measurements.h"
 #include "app/observe.h"
 #include "app/progress.h"
