@@ -1,5 +1,5 @@
 // Begins and completes a run's export of weights, and the file of a batch's logits.
-#include "app/export.h"
+#include "app/verbs.h"
 
 #include <fmt/format.h>
 

@@ -18,7 +18,7 @@ class Measurements;
 // run.
 class Observe : public RunObserver {
  public:
-  Observe(const Experiment& experiment, Recorder& recorder, Measurements& measured)
+  Observe(const Experiment& experiment, RunRecorder& recorder, Measurements& measured)
       : experiment_(experiment), recorder_(recorder), measured_(measured) {}
   void step(RankRun& rank, StepEnd& end) override;
   bool decides() const override { return experiment_.observe != nullptr; }
@@ -30,7 +30,7 @@ class Observe : public RunObserver {
   void take(std::int64_t step, const Json& given, Metrics& metrics);
 
   const Experiment& experiment_;
-  Recorder& recorder_;
+  RunRecorder& recorder_;
   Measurements& measured_;
   std::atomic<bool> ended_ = false;
 };

@@ -8,10 +8,10 @@ namespace {
 constexpr std::size_t most_undone = 256;
 }
 
-Recorder::Recorder(std::function<void(const StepReport&)> take)
+RunRecorder::RunRecorder(std::function<void(const StepReport&)> take)
     : take_(std::move(take)), thread_([this] { run(); }) {}
 
-Recorder::~Recorder() {
+RunRecorder::~RunRecorder() {
   {
     const std::lock_guard lock(mutex_);
     ends_ = true;
@@ -20,7 +20,7 @@ Recorder::~Recorder() {
   thread_.join();
 }
 
-void Recorder::step(RankRun& /*rank*/, StepEnd& end) {
+void RunRecorder::step(RankRun& /*rank*/, StepEnd& end) {
   if (end.report == nullptr) return;
   std::vector<RankReport> ranks = std::move(end.report->ranks);
   end.report->ranks.clear();
@@ -29,7 +29,7 @@ void Recorder::step(RankRun& /*rank*/, StepEnd& end) {
   hand_over([this, report] { take_(*report); });
 }
 
-void Recorder::hand_over(std::function<void()> work) {
+void RunRecorder::hand_over(std::function<void()> work) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return undone_.size() < most_undone || failed_; });
   rethrow();
@@ -37,22 +37,22 @@ void Recorder::hand_over(std::function<void()> work) {
   changed_.notify_all();
 }
 
-void Recorder::drain() {
+void RunRecorder::drain() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return undone_.empty() || failed_; });
   rethrow();
 }
 
-bool Recorder::settle(std::chrono::seconds patience) {
+bool RunRecorder::settle(std::chrono::seconds patience) {
   std::unique_lock lock(mutex_);
   return changed_.wait_for(lock, patience, [&] { return undone_.empty() || failed_; });
 }
 
-void Recorder::rethrow() {
+void RunRecorder::rethrow() {
   if (failed_) std::rethrow_exception(failed_);
 }
 
-void Recorder::run() {
+void RunRecorder::run() {
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [&] { return !undone_.empty() || ends_; });

@@ -14,13 +14,13 @@
 
 namespace mw {
 
-class Recorder : public RunObserver {
+class RunRecorder : public RunObserver {
  public:
   // `take` is called for each step's report, in the thread of the recorder.
-  explicit Recorder(std::function<void(const StepReport&)> take);
-  ~Recorder() override;  // does what is left
-  Recorder(const Recorder&) = delete;
-  Recorder& operator=(const Recorder&) = delete;
+  explicit RunRecorder(std::function<void(const StepReport&)> take);
+  ~RunRecorder() override;  // does what is left
+  RunRecorder(const RunRecorder&) = delete;
+  RunRecorder& operator=(const RunRecorder&) = delete;
 
   // On rank 0: hands the report over; the ranks' books are gone from it then.
   void step(RankRun& rank, StepEnd& end) override;

@@ -14,8 +14,6 @@
 
 #include "app/checkpoint_start.h"
 #include "app/command.h"
-#include "app/export.h"
-#include "app/machine_facts.h"
 #include "app/measurements.h"
 #include "app/observe.h"
 #include "app/progress.h"
@@ -489,7 +487,7 @@ class TrainVerb {
   RunFolder folder_;
   std::optional<Measurements> measured_;
   std::vector<std::unique_ptr<Progress>> shown_;
-  std::optional<Recorder> recorder_;  // ends before what it writes to
+  std::optional<RunRecorder> recorder_;  // ends before what it writes to
   bool exported_ = false;
 };
 
