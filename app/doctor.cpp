@@ -11,9 +11,9 @@
 #include "lua/script.h"
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/host.h"
+#include "meshwright/engine/ranks.h"
 #include "meshwright/engine/text.h"
 #include "record/hdf5_file.h"
-#include "run/device.h"
 
 namespace mw {
 namespace fs = std::filesystem;
@@ -127,9 +127,7 @@ int doctor(const Arguments& arguments, Output& output) {
 }
 
 const CommandOf<Arguments> doctor_command{
-    {.path = "doctor",
-     .place = 180,
-     .about = "what this machine and installation have, and what they lack"},
+    {"doctor", 180, "what this machine and installation have, and what they lack"},
     [](CLI::App& command, Arguments& a) { add_common(command, a); },
     doctor};
 

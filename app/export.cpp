@@ -1,5 +1,5 @@
 // Begins and completes a run's export of weights, and the file of a batch's logits.
-#include "app/export.h"
+#include "app/verbs.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include "check/logits.h"
 #include "checkpoint/hf_export.h"
 #include "checkpoint/safetensors.h"
-#include "run/ranks.h"
+#include "meshwright/engine/ranks.h"
 #include "script/identity.h"
 
 namespace mw {

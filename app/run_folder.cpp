@@ -1,17 +1,26 @@
 // Writes the files of a run folder, each whole or not at all.
 #include "app/run_folder.h"
 
+#include <ATen/Version.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
+#include <torch/version.h>
 #include <unistd.h>
+#include <algorithm>
 
 #include <cerrno>
 #include <filesystem>
 #include <system_error>
 
+#include "lua/script.h"
 #include "meshwright/engine/files.h"
+#include "meshwright/engine/host.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
+#include "meshwright/plugin.h"
+#include "predict/device.h"
+#include "record/hdf5_file.h"
 
 namespace mw {
 
@@ -89,6 +98,32 @@ void RunFolder::finish(const Json& result) {
   Json line = result;
   line.erase("text");
   write_file(fs::path(folder_) / "result.json", json_text(line) + "\n");
+}
+
+Json machine_json(const Experiment& experiment, PluginRegistry& plugins) {
+  Json machine;
+  utsname system{};
+  if (::uname(&system) == 0) {
+    machine["host"] = system.nodename;
+    machine["os"] = std::string(system.sysname) + " " + system.release + " " + system.machine;
+  }
+  machine["cpu"] = cpu_model();
+  machine["cores"] = core_count();
+  machine["instruction_set"] = at::get_cpu_capability();
+  machine["memory"] = this_device().memory;
+  machine["versions"] = {{"meshwright", MESHWRIGHT_VERSION},
+                         {"torch", TORCH_VERSION},
+                         {"hdf5", hdf5_version().running},
+                         {"lua", lua_release()},
+                         {"toolchain", toolchain}};
+  machine["plugins"] = Json::object();
+  const std::vector<std::string> there = plugins.names();
+  for (const StrategyChoice& choice : experiment.plan->request.strategies) {
+    // A script's own strategy has no version, nor what was loaded by its path and is not on it.
+    if (std::find(there.begin(), there.end(), choice.name) != there.end())
+      machine["plugins"][choice.name] = plugins.plugin(choice.name).version;
+  }
+  return machine;
 }
 
 }  // namespace mw

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "app/run_log.h"
+#include "meshwright/engine/registry.h"
 #include "script/experiment.h"
 
 namespace mw {
@@ -32,5 +33,9 @@ class RunFolder {
   std::string folder_;
   std::FILE* said_ = nullptr;
 };
+
+// { host, os, cpu, cores, instruction_set, memory (bytes), versions = { meshwright, torch, hdf5,
+// lua, toolchain }, plugins = { name = version } of those that the plan names }.
+Json machine_json(const Experiment& experiment, PluginRegistry& plugins);
 
 }  // namespace mw

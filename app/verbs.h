@@ -40,4 +40,12 @@ Json run_search(const Json& table, const ReadContext& context, Output& output);
 // of a script is stuck while it trains, which ends the process.
 Json run_compare(const Experiment& a, const Experiment& b, Output& output);
 
+// Before a run, in the process that has rank 0: makes room for the export, if there is one. Returns
+// what is to be said of it, which may be nothing. Throws as HfExport::begin.
+std::string begin_export(const Experiment& experiment);
+// After it: gives the folder its name. False if there is no export.
+bool finish_export(const Experiment& experiment);
+// Says in a result, and in its text, where the weights are.
+void add_export(const Experiment& experiment, Json& result);
+
 }  // namespace mw

@@ -45,17 +45,12 @@ add_custom_command(OUTPUT "${pch}.sum" DEPFILE "${pch}.sum.d" VERBATIM
 add_custom_target(meshwright_pch_sum DEPENDS "${pch}.sum")
 add_dependencies(meshwright_pch meshwright_pch_sum)
 
-file(GLOB_RECURSE core_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/core/src/*.cpp"
-     "${PROJECT_SOURCE_DIR}/libs/checkpoint/*.cpp")
-
+# The kernel. core/src is private to it.
+file(GLOB_RECURSE core_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/core/src/*.cpp")
 meshwright_together(core_sources ${core_sources})
-list(APPEND core_sources "${PROJECT_SOURCE_DIR}/libs/check/run_check.cpp"
-     "${PROJECT_SOURCE_DIR}/libs/common/mapped_file.cpp")
 add_library(meshwright_core SHARED ${core_sources})
 set_target_properties(meshwright_core PROPERTIES OUTPUT_NAME meshwright DEFINE_SYMBOL "")
-target_include_directories(meshwright_core PRIVATE
-  "${PROJECT_SOURCE_DIR}/core/src" "${PROJECT_SOURCE_DIR}/libs" "${PROJECT_SOURCE_DIR}/libs/frontend"
-  "${PROJECT_SOURCE_DIR}")
+target_include_directories(meshwright_core PRIVATE "${PROJECT_SOURCE_DIR}/core/src")
 target_compile_definitions(meshwright_core PUBLIC
   "$<BUILD_INTERFACE:MESHWRIGHT_VERSION=\"${PROJECT_VERSION}\">")
 target_link_libraries(meshwright_core
@@ -70,10 +65,12 @@ foreach(name IN LISTS linked_plugins)
   meshwright_together(sources ${sources})
   add_library(meshwright_${name} SHARED ${sources})
   set_target_properties(meshwright_${name} PROPERTIES DEFINE_SYMBOL "")
-  target_include_directories(meshwright_${name} PRIVATE
-    "${PROJECT_SOURCE_DIR}/plugins/${name}" "${PROJECT_SOURCE_DIR}/libs")
-  target_link_libraries(meshwright_${name} PUBLIC Meshwright::sdk "$<LINK_ONLY:meshwright_core>"
-                                           PRIVATE "$<BUILD_INTERFACE:meshwright_warnings>")
+  target_include_directories(meshwright_${name} PRIVATE "${PROJECT_SOURCE_DIR}/plugins/${name}")
+  set(MESHWRIGHT_PLUGIN_LINK "")
+  include("${PROJECT_SOURCE_DIR}/plugins/${name}/plugin.cmake" OPTIONAL)
+  target_link_libraries(meshwright_${name}
+    PUBLIC Meshwright::sdk "$<LINK_ONLY:meshwright_core>"
+    PRIVATE "$<BUILD_INTERFACE:${MESHWRIGHT_PLUGIN_LINK};meshwright_warnings>")
   target_precompile_headers(meshwright_${name} REUSE_FROM meshwright_pch)
   list(APPEND linked_libraries meshwright_${name})
 endforeach()
@@ -92,11 +89,9 @@ function(meshwright_add_library name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "LINK;WITH")
   set(folder "${PROJECT_SOURCE_DIR}/libs/${name}")
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${folder}/*.cpp")
-  list(REMOVE_ITEM sources ${core_sources} "${PROJECT_SOURCE_DIR}/libs/check/run_check.cpp"
-       "${PROJECT_SOURCE_DIR}/libs/common/mapped_file.cpp")
   meshwright_together(sources ${sources})
   add_library(meshwright_${name} STATIC ${sources})
-  foreach(root IN ITEMS libs . libs/frontend core/src)
+  foreach(root IN ITEMS libs . libs/frontend)
     target_include_directories(meshwright_${name} PUBLIC
       "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/${root}>")
   endforeach()
@@ -116,9 +111,14 @@ meshwright_add_library(prove)
 meshwright_add_library(predict LINK common)
 meshwright_add_library(search LINK common predict)
 meshwright_add_library(check LINK common prove)
+meshwright_add_library(checkpoint LINK common)
 meshwright_add_library(record LINK common predict WITH PkgConfig::hdf5 ${MESHWRIGHT_HDF5_HL})
+# Plugins find it in the program (meshwright/run_file.h), which does not call it itself.
+set(measured_times _ZN2mw14measured_timesERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEERKSt6vectorIiSaIiEE)
+target_link_options(meshwright_record INTERFACE
+  "LINKER:-u,${measured_times}" "LINKER:--export-dynamic-symbol=${measured_times}")
 meshwright_add_library(report LINK common predict record)
-meshwright_add_library(frontend LINK common predict search report WITH PkgConfig::lua)
+meshwright_add_library(frontend LINK checkpoint common predict search report WITH PkgConfig::lua)
 
 # Links the core, the ops and what carries messages between processes, without the core's include
 # folders: a plugin that reaches into core/src must fail.
@@ -198,6 +198,7 @@ file(GLOB bench_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/bench/*.cpp")
 foreach(source IN LISTS bench_sources)
   get_filename_component(name "${source}" NAME_WE)
   add_executable(bench_${name} "${source}")
+  target_include_directories(bench_${name} PRIVATE "${PROJECT_SOURCE_DIR}/core/src")
   target_link_libraries(bench_${name} PRIVATE ${meshwright_libraries} meshwright_built_in CLI11::CLI11 meshwright_warnings)
   target_precompile_headers(bench_${name} REUSE_FROM meshwright_pch)
 endforeach()

@@ -392,24 +392,12 @@ function mw.compare(a, b) end
 ---@return meshwright.SearchResult
 function mw.search(experiment) end
 
----@class meshwright.op.rms_norm
+---@class meshwright.op.add
 ---@field name? string of the op and its parameters
----@field eps? number added to the mean square (default 1e-05) (>= 0)
----@field hf? string its weight's name in a checkpoint, {} for the layer's number; left out: its own
 
----@class meshwright.op.layer_norm
+---@class meshwright.op.attend
 ---@field name? string of the op and its parameters
----@field eps? number added to the variance (default 1e-05) (>= 0)
----@field hf? string its name in a checkpoint, {} for the layer's number; left out: its own
-
----@class meshwright.op.linear
----@field name? string of the op and its parameters
----@field to any the dims that it makes: a name, or a list of names
----@field [1]? any the same as to
----@field from? any the dims that it contracts, x's last; left out: all but batch and seq
----@field bias? boolean with biases, of zeros at first (default false)
----@field std? number of the initial weights (default 0.02) (>= 0)
----@field hf? string its weight's name in a checkpoint, {} for the layer's number; left out: its own
+---@field window? integer tokens that a query sees, itself and those before it; left out: all (1 .. 2147483647)
 
 ---@class meshwright.op.attention
 ---@field name? string of the op and its parameters
@@ -419,14 +407,6 @@ function mw.search(experiment) end
 ---@field rope? boolean queries and keys are turned by their positions (default true)
 ---@field theta? number base of the rotary angles (default 10000) (>= 1)
 ---@field window? integer tokens that a query sees, itself and those before it; left out: all (1 .. 2147483647)
----@field bias? boolean with biases, of zeros at first (default false)
----@field std? number of the initial weights (default 0.02) (>= 0)
-
----@class meshwright.op.mlp
----@field name? string of the op and its parameters
----@field width? string its dim (default "ffn")
----@field [1]? string the same as width
----@field act? "swiglu"|"gelu" SwiGLU of two linears (gate, up), or GELU of one (up) (default "swiglu")
 ---@field bias? boolean with biases, of zeros at first (default false)
 ---@field std? number of the initial weights (default 0.02) (>= 0)
 
@@ -441,28 +421,13 @@ function mw.search(experiment) end
 ---@field bias_rate? number of the bias, a step (default 0.001) (>= 0)
 ---@field score? "softmax"|"sigmoid" a token's affinity, from logits (default "softmax")
 
----@class meshwright.op.attend
----@field name? string of the op and its parameters
----@field window? integer tokens that a query sees, itself and those before it; left out: all (1 .. 2147483647)
-
----@class meshwright.op.rope
----@field name? string of the op and its parameters
----@field theta? number base of the angles (default 10000) (>= 1)
----@field pairs? "halves"|"neighbours" which elements of a head turn together: i and i + width / 2, or 2 i and 2 i + 1 (default "halves")
-
----@class meshwright.op.swiglu
----@field name? string of the op and its parameters
-
 ---@class meshwright.op.gelu
 ---@field name? string of the op and its parameters
 
----@class meshwright.op.add
+---@class meshwright.op.layer_norm
 ---@field name? string of the op and its parameters
-
----@class meshwright.op.split
----@field name? string of the op and its parameters
----@field into any[] two dims, as large together as x's last
----@field [1]? any[] the same as into
+---@field eps? number added to the variance (default 1e-05) (>= 0)
+---@field hf? string its name in a checkpoint, {} for the layer's number; left out: its own
 
 ---@class meshwright.op.learned_positions
 ---@field name? string of the op and its parameters
@@ -470,22 +435,72 @@ function mw.search(experiment) end
 ---@field [1]? string the same as dim
 ---@field hf? string its weight's name in a checkpoint, {} for the layer's number; left out: its own
 
+---@class meshwright.op.linear
+---@field name? string of the op and its parameters
+---@field to any the dims that it makes: a name, or a list of names
+---@field [1]? any the same as to
+---@field from? any the dims that it contracts, x's last; left out: all but batch and seq
+---@field bias? boolean with biases, of zeros at first (default false)
+---@field std? number of the initial weights (default 0.02) (>= 0)
+---@field hf? string its weight's name in a checkpoint, {} for the layer's number; left out: its own
+
+---@class meshwright.op.mlp
+---@field name? string of the op and its parameters
+---@field width? string its dim (default "ffn")
+---@field [1]? string the same as width
+---@field act? "swiglu"|"gelu" SwiGLU of two linears (gate, up), or GELU of one (up) (default "swiglu")
+---@field bias? boolean with biases, of zeros at first (default false)
+---@field std? number of the initial weights (default 0.02) (>= 0)
+
+---@class meshwright.op.rms_norm
+---@field name? string of the op and its parameters
+---@field eps? number added to the mean square (default 1e-05) (>= 0)
+---@field hf? string its weight's name in a checkpoint, {} for the layer's number; left out: its own
+
+---@class meshwright.op.rope
+---@field name? string of the op and its parameters
+---@field theta? number base of the angles (default 10000) (>= 1)
+---@field pairs? "halves"|"neighbours" which elements of a head turn together: i and i + width / 2, or 2 i and 2 i + 1 (default "halves")
+
+---@class meshwright.op.split
+---@field name? string of the op and its parameters
+---@field into any[] two dims, as large together as x's last
+---@field [1]? any[] the same as into
+
+---@class meshwright.op.swiglu
+---@field name? string of the op and its parameters
+
 ---A value over named dims, in a block of mw.model.
 ---@class meshwright.Value
 ---@operator add(meshwright.Value): meshwright.Value
----@field rms_norm fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.rms_norm|string): meshwright.Value, meshwright.Value? x (…, width) -> the same: over its root mean square, weighed
----@field layer_norm fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.layer_norm|string): meshwright.Value, meshwright.Value? x (…, width) -> the same: normalised, weighed, shifted
----@field linear fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.linear|string): meshwright.Value, meshwright.Value? x (…, from…) -> (…, to…), with a weight (to…, from…)
----@field attention fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.attention|string): meshwright.Value, meshwright.Value? x (batch, seq, hidden) -> the same: q, k, v, rotary positions, causal attention, and the projection back
----@field mlp fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.mlp|string): meshwright.Value, meshwright.Value? x (…, hidden) -> the same: to its width, an activation, and back
----@field experts fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.experts|string): meshwright.Value, meshwright.Value? x (batch, seq, hidden) -> the same: each token through the experts that it chooses; of the dims experts and expert_ffn
----@field attend fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.attend|string): meshwright.Value, meshwright.Value? q (batch, seq, heads, head_dim), k and v (batch, seq, kv_heads, …) -> (batch, seq, heads, …): causal attention
----@field rope fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.rope|string): meshwright.Value, meshwright.Value? x (batch, seq, heads, head_dim) -> the same, turned by its position
----@field swiglu fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.swiglu|string): meshwright.Value, meshwright.Value? gate, up, of the same dims -> the same: silu(gate) * up
----@field gelu fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.gelu|string): meshwright.Value, meshwright.Value? x -> the same dims: GELU in the tanh form
 ---@field add fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.add|string): meshwright.Value, meshwright.Value? a, b, of the same dims -> their sum; also written a + b
----@field split fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.split|string): meshwright.Value, meshwright.Value? x (…, width) -> (…, first), (…, second): its two parts
+---@field attend fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.attend|string): meshwright.Value, meshwright.Value? q (batch, seq, heads, head_dim), k and v (batch, seq, kv_heads, …) -> (batch, seq, heads, …): causal attention
+---@field attention fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.attention|string): meshwright.Value, meshwright.Value? x (batch, seq, hidden) -> the same: q, k, v, rotary positions, causal attention, and the projection back
+---@field experts fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.experts|string): meshwright.Value, meshwright.Value? x (batch, seq, hidden) -> the same: each token through the experts that it chooses; of the dims experts and expert_ffn
+---@field gelu fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.gelu|string): meshwright.Value, meshwright.Value? x -> the same dims: GELU in the tanh form
+---@field layer_norm fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.layer_norm|string): meshwright.Value, meshwright.Value? x (…, width) -> the same: normalised, weighed, shifted
 ---@field learned_positions fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.learned_positions|string): meshwright.Value, meshwright.Value? x (batch, seq, hidden) -> the same, plus a learned row of each position
+---@field linear fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.linear|string): meshwright.Value, meshwright.Value? x (…, from…) -> (…, to…), with a weight (to…, from…)
+---@field mlp fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.mlp|string): meshwright.Value, meshwright.Value? x (…, hidden) -> the same: to its width, an activation, and back
+---@field rms_norm fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.rms_norm|string): meshwright.Value, meshwright.Value? x (…, width) -> the same: over its root mean square, weighed
+---@field rope fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.rope|string): meshwright.Value, meshwright.Value? x (batch, seq, heads, head_dim) -> the same, turned by its position
+---@field split fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.split|string): meshwright.Value, meshwright.Value? x (…, width) -> (…, first), (…, second): its two parts
+---@field swiglu fun(self: meshwright.Value, ...: meshwright.Value|meshwright.op.swiglu|string): meshwright.Value, meshwright.Value? gate, up, of the same dims -> the same: silu(gate) * up
+
+---@class meshwright.gpt
+---@field layers integer transformer layers (1 .. 4096)
+---@field hidden integer width of the residual stream (1 .. 2147483647)
+---@field heads integer attention heads; must divide hidden (1 .. 65536)
+---@field ffn? integer width of the feed-forward part; 4 hidden by default (1 .. 2147483647)
+---@field vocab integer size of the vocabulary (1 .. 2147483647)
+---@field positions? integer learned positions; the sequence length by default (1 .. 2147483647)
+---@field tied? boolean the output projection is the embedding's weight (default true)
+---@field norm_eps? number added to the variance in LayerNorm (default 1e-05) (>= 0)
+
+---GPT-2 decoder: LayerNorm, learned positions, GELU, biases
+---@param options? meshwright.gpt
+---@return meshwright.Model
+function mw.gpt(options) end
 
 ---@class meshwright.llama
 ---@field layers integer transformer layers (1 .. 4096)
@@ -504,20 +519,19 @@ function mw.search(experiment) end
 ---@return meshwright.Model
 function mw.llama(options) end
 
----@class meshwright.gpt
+---@class meshwright.model
+---@field name? string what messages and reports call it (default "model")
+---@field dims table<string, integer|table> sizes by name: hidden, vocab, and those that its ops name (heads, ffn, …); { 64, like = "ffn" } is cut as ffn is
 ---@field layers integer transformer layers (1 .. 4096)
----@field hidden integer width of the residual stream (1 .. 2147483647)
----@field heads integer attention heads; must divide hidden (1 .. 65536)
----@field ffn? integer width of the feed-forward part; 4 hidden by default (1 .. 2147483647)
----@field vocab integer size of the vocabulary (1 .. 2147483647)
----@field positions? integer learned positions; the sequence length by default (1 .. 2147483647)
----@field tied? boolean the output projection is the embedding's weight (default true)
----@field norm_eps? number added to the variance in LayerNorm (default 1e-05) (>= 0)
+---@field block fun(x: meshwright.Value, layer: integer): meshwright.Value? a function of a layer's input and the layer's number, from 0, that returns its output; called once for each layer when the experiment is read
+---@field embed? fun(x: meshwright.Value): meshwright.Value? a function of the embedded tokens that returns the first layer's input
+---@field head? fun(x: meshwright.Value): meshwright.Value? a function of the last layer's output that returns what is projected to the vocabulary; left out: an RMSNorm
+---@field tied? boolean the output projection is the embedding's weight (default false)
 
----GPT-2 decoder: LayerNorm, learned positions, GELU, biases
----@param options? meshwright.gpt
+---A model of one's own: a block as a function of a value over named dims
+---@param options? meshwright.model
 ---@return meshwright.Model
-function mw.gpt(options) end
+function mw.model(options) end
 
 ---@class meshwright.moe
 ---@field layers integer transformer layers (1 .. 4096)
@@ -554,32 +568,6 @@ function mw.gpt(options) end
 ---@return meshwright.Model
 function mw.moe(options) end
 
----@class meshwright.model
----@field name? string what messages and reports call it (default "model")
----@field dims table<string, integer|table> sizes by name: hidden, vocab, and those that its ops name (heads, ffn, …); { 64, like = "ffn" } is cut as ffn is
----@field layers integer transformer layers (1 .. 4096)
----@field block fun(x: meshwright.Value, layer: integer): meshwright.Value? a function of a layer's input and the layer's number, from 0, that returns its output; called once for each layer when the experiment is read
----@field embed? fun(x: meshwright.Value): meshwright.Value? a function of the embedded tokens that returns the first layer's input
----@field head? fun(x: meshwright.Value): meshwright.Value? a function of the last layer's output that returns what is projected to the vocabulary; left out: an RMSNorm
----@field tied? boolean the output projection is the embedding's weight (default false)
-
----A model of one's own: a block as a function of a value over named dims
----@param options? meshwright.model
----@return meshwright.Model
-function mw.model(options) end
-
----@class meshwright.text
----@field path any a UTF-8 file, a folder of them (read in order of name), the name of a text that comes with the program ("gcide"), or a list
----@field [1]? any the same as path
----@field sequence? integer tokens of one sample (1 .. 2147483647)
----@field order? "shuffled"|"sequential" shuffled: windows in an order of the seed's, each once per epoch; sequential: as they lie (default "shuffled")
----@field part? any[] which of the tokens, as fractions of them: { 0, 0.9 } to train on, { 0.9, 1 } to hold out
-
----Bytes of UTF-8 text as tokens: 256 ids, no tokeniser.
----@param options? meshwright.text|any
----@return meshwright.Data
-function mw.text(options) end
-
 ---@class meshwright.shards
 ---@field path any files of tokens: a name, a pattern such as "data/train_*.bin", or a list of these; llm.c's, nanoGPT's (.bin) and Megatron's (.idx beside .bin) are told apart by their headers
 ---@field [1]? any the same as path
@@ -602,6 +590,18 @@ function mw.shards(options) end
 ---@param options? meshwright.synthetic
 ---@return meshwright.Data
 function mw.synthetic(options) end
+
+---@class meshwright.text
+---@field path any a UTF-8 file, a folder of them (read in order of name), the name of a text that comes with the program ("gcide"), or a list
+---@field [1]? any the same as path
+---@field sequence? integer tokens of one sample (1 .. 2147483647)
+---@field order? "shuffled"|"sequential" shuffled: windows in an order of the seed's, each once per epoch; sequential: as they lie (default "shuffled")
+---@field part? any[] which of the tokens, as fractions of them: { 0, 0.9 } to train on, { 0.9, 1 } to hold out
+
+---Bytes of UTF-8 text as tokens: 256 ids, no tokeniser.
+---@param options? meshwright.text|any
+---@return meshwright.Data
+function mw.text(options) end
 
 ---@class meshwright.adamw
 ---@field lr number learning rate; a schedule starts from it (>= 0)
@@ -641,23 +641,6 @@ function mw.muon(options) end
 ---@return meshwright.Optimizer
 function mw.sgd(options) end
 
----@class meshwright.constant
-
----The optimizer's learning rate at every step.
----@param options? meshwright.constant
----@return meshwright.Schedule
-function mw.constant(options) end
-
----@class meshwright.cosine
----@field warmup? integer steps over which the rate rises linearly to lr (default 0) (0 .. 2147483647)
----@field total? integer step from which the rate is `min`; the run's steps if left out (1 .. 2147483647)
----@field min? number learning rate at the end (default 0) (>= 0)
-
----Linear warm-up, then half a cosine down to `min`.
----@param options? meshwright.cosine
----@return meshwright.Schedule
-function mw.cosine(options) end
-
 mw.microbatch = {}
 
 ---@class meshwright.microbatch.fit
@@ -680,6 +663,23 @@ function mw.microbatch.fit(options) end
 ---@param options? meshwright.microbatch.ramp
 ---@return meshwright.Microbatch
 function mw.microbatch.ramp(options) end
+
+---@class meshwright.constant
+
+---The optimizer's learning rate at every step.
+---@param options? meshwright.constant
+---@return meshwright.Schedule
+function mw.constant(options) end
+
+---@class meshwright.cosine
+---@field warmup? integer steps over which the rate rises linearly to lr (default 0) (0 .. 2147483647)
+---@field total? integer step from which the rate is `min`; the run's steps if left out (1 .. 2147483647)
+---@field min? number learning rate at the end (default 0) (>= 0)
+
+---Linear warm-up, then half a cosine down to `min`.
+---@param options? meshwright.cosine
+---@return meshwright.Schedule
+function mw.cosine(options) end
 
 ---@class meshwright.plugin.dp
 ---@field ways integer ranks that the batch is split over (1 .. 1048576)
@@ -716,19 +716,6 @@ function mw.microbatch.ramp(options) end
 ---ranks in several processes, that mpirun or srun started
 ---@overload fun(options?: meshwright.plugin.mpi): meshwright.Communicator
 ---@class meshwright.make.mpi
-
----@class meshwright.plugin.pp
----@field ways integer stages that the layers are split into (1 .. 65536)
----@field [1]? integer the same as ways
----@field schedule? any gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zbv, dualpipev, or a scheduler of another plugin; a CSV file of compute actions (2F0, 1I3, ...); or a function that returns a list of actions for each stage (default "1f1b")
----@field chunks? integer virtual stages of each stage; left out: what the schedule needs, or 1, which interleaved and looped-bfs do not take unsaid (1 .. 1024)
----@field layout? any[] layers of each stage (of each virtual stage, in model order, if chunked)
----@field times? any { F, I, W } of a microbatch, one such triple for each virtual stage, or a run file whose measured times are taken: by what zero-bubble schedules place W; predicted if left out
----@field memory? integer|string limit of a rank's activations that the schedule must keep (1 B .. 1 EiB)
-
----pipeline parallelism: layers -> pp, with a schedule
----@overload fun(options?: meshwright.plugin.pp|integer): meshwright.Strategy
----@class meshwright.make.pp
 
 ---@class meshwright.plugin.sp
 ---@field ways? integer ranks of its own (axis cp) that the sequence is split over; left out: tp's ranks, in the residual stream (1 .. 1048576)
@@ -767,7 +754,7 @@ function mw.microbatch.ramp(options) end
 ---@class meshwright.make.zero
 
 ---Plugins by name: `local one, other = mw.plugins("one", "other")`.
----@param ... "dp"|"ep"|"mpi"|"pp"|"sp"|"tp"|"zero"
+---@param ... "dp"|"ep"|"mpi"|"sp"|"tp"|"zero"
 ---@return fun(options?: table|integer): meshwright.Strategy ...
 function mw.plugins(...) end
 
@@ -827,7 +814,6 @@ function mw.plugins(...) end
 ---@overload fun(name: "dp"): meshwright.make.dp
 ---@overload fun(name: "ep"): meshwright.make.ep
 ---@overload fun(name: "mpi"): meshwright.make.mpi
----@overload fun(name: "pp"): meshwright.make.pp
 ---@overload fun(name: "sp"): meshwright.make.sp
 ---@overload fun(name: "tp"): meshwright.make.tp
 ---@overload fun(name: "zero"): meshwright.make.zero

@@ -10,8 +10,8 @@
 
 #include "check/compare_judge.h"
 #include "meshwright/engine/interrupt.h"
+#include "meshwright/engine/ranks.h"
 #include "meshwright/error.h"
-#include "run/ranks.h"
 
 namespace mw {
 namespace {
@@ -47,7 +47,7 @@ std::int64_t choices_apart(const at::Tensor& x, const at::Tensor& y) {
 
 class Comparison {
  public:
-  Comparison(const Experiment& a, const Experiment& b, std::int64_t steps,
+  Comparison(const RunRequest& a, const RunRequest& b, std::int64_t steps,
              const std::atomic<bool>* stop)
       : a_(a), b_(b), steps_(steps), stop_(stop), judge_(*a.plan->graph) {}
 
@@ -60,7 +60,7 @@ class Comparison {
       b = side(b_, end);
     });
     if (a_.processes != nullptr && !a_.processes->first()) {
-      for (const Experiment* each : {&a_, &b_})
+      for (const RunRequest* each : {&a_, &b_})
         record_mix(*each, [](const TensorKey&, const WholeTensor&) {});
       return {};
     }
@@ -122,7 +122,7 @@ class Comparison {
   // or is not finite on one rank either.
   void look_for_overflows(const char* name, const std::vector<StepOutcome>& outcomes) const {
     for (std::size_t step = 0; step < outcomes.size(); ++step) {
-      if (outcomes[step].left_out) {
+      if (outcomes[step].update_left_out) {
         throw Error(Stage::run, "compare.overflow", "loss_scale",
                     fmt::format("compare: the gradients of {} overflow in step {}, with a loss "
                                 "scale of {:g}, so that its update is left out",
@@ -172,18 +172,18 @@ class Comparison {
         d.parameter ? whole.stored : distance(whole.numbers, reference_.at(d.made)) + whole.spread;
   }
 
-  std::vector<StepOutcome> record(const Experiment& experiment, const Plan& plan,
+  std::vector<StepOutcome> record(const RunRequest& experiment, const Plan& plan,
                                   const std::atomic<bool>* stop,
                                   const Recorder::Complete& complete) {
     Recorder recorder(plan, complete, experiment.processes);
     run_steps(experiment, plan, steps_, stop,
-              [&](Executor& executor) { return recorder.watcher(executor); });
+              [&](RankRun& executor) { return recorder.watcher(executor); });
     recorder.gather();
     return recorder.outcomes();
   }
 
-  // Of a or b, whose ranks may be in several processes.
-  std::vector<StepOutcome> record_mix(const Experiment& experiment,
+  // Records a or b, whose ranks may be in several processes.
+  std::vector<StepOutcome> record_mix(const RunRequest& experiment,
                                       const Recorder::Complete& complete) {
     if (experiment.plan->ranks() > 1) return record(experiment, *experiment.plan, stop_, complete);
     std::vector<StepOutcome> outcomes;
@@ -196,7 +196,7 @@ class Comparison {
   std::vector<StepOutcome> run_reference(const std::atomic<bool>* stop) {
     const Graph& graph = *a_.plan->graph;
     const auto one = one_rank_in(*a_.plan, Precision::fp64);
-    Experiment plain = a_;
+    RunRequest plain = a_;
     plain.loss_scale = nullptr;
     return record(plain, *one, stop, [&](const TensorKey& key, const WholeTensor& whole) {
       Differences& d = judge_.tensors[key];
@@ -211,7 +211,7 @@ class Comparison {
 
   // What one rank in the plan's precision makes of each tensor;
   // measured once for a and b if they agree in it.
-  Side side(const Experiment& experiment, const std::atomic<bool>* stop) {
+  Side side(const RunRequest& experiment, const std::atomic<bool>* stop) {
     const Plan& plan = *experiment.plan;
     Side side;
     const bool exact = plan.request.precision == Precision::fp64;
@@ -234,8 +234,8 @@ class Comparison {
     return side;
   }
 
-  const Experiment& a_;
-  const Experiment& b_;
+  const RunRequest& a_;
+  const RunRequest& b_;
   const std::int64_t steps_;
   const std::atomic<bool>* stop_;
   Judge judge_;
@@ -245,9 +245,9 @@ class Comparison {
 
 }  // namespace
 
-CompareOutcome compare(const Experiment& a, const Experiment& b, std::int64_t steps,
+CompareOutcome compare(const RunRequest& a, const RunRequest& b, std::int64_t steps,
                        const std::atomic<bool>* stop) try {
-  for (const Experiment* each : {&a, &b})  // one rank runs in the first process
+  for (const RunSetup* each : {&a, &b})  // one rank runs in the first process
     check_thread_ranks(*each->plan, each->plan->ranks() == 1 ? nullptr : each->processes);
   return Comparison(a, b, steps, stop).run();
 } catch (const Stopped& stopped) {

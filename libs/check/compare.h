@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "check/recorder.h"
-#include "script/experiment.h"
+#include "common/run_request.h"
 
 namespace mw {
 
@@ -71,7 +71,8 @@ struct CompareOutcome {
   TensorDifference closest;                        // whose it is
   std::optional<TensorDifference> first_bits;      // the first whose bits differ
   std::optional<TensorDifference> first;           // the first beyond its bound
-  std::optional<TensorDifference> first_gradient;  // ... of parameters' gradients
+  std::optional<TensorDifference>
+      first_gradient;  // the first gradient of a parameter beyond its bound
   std::optional<TensorDifference>
       worst;  // the parameter whose gradient comes closest to its bound, or beyond
   // The step's loss and gradient norm, as they are reported; the step with the largest ratio.
@@ -85,13 +86,13 @@ struct CompareOutcome {
 
 // What differs between the two beside plan, microbatches, recompute and precision, added to
 // `problems`, all at once and with the values.
-void check_comparable(const Experiment& a, const Experiment& b, std::int64_t steps,
+void check_comparable(const RunRequest& a, const RunRequest& b, std::int64_t steps,
                       Problems& problems);
 
 // Throws Error (plan) for more ranks than threads, Error (run) if a rank fails. `stop`: set to end
 // after the current step. Every process of the experiments calls it; the outcome is the first
 // one's, on others there is none.
-CompareOutcome compare(const Experiment& a, const Experiment& b, std::int64_t steps = 2,
+CompareOutcome compare(const RunRequest& a, const RunRequest& b, std::int64_t steps = 2,
                        const std::atomic<bool>* stop = nullptr);
 
 // For people: "the output of layers.0.attention_add (from …), step 0: 1.2e-01, bound 3.4e-06".
@@ -102,6 +103,6 @@ std::string advice(const CompareOutcome& outcome, const TensorDifference& d);
 // empty if there are none, or nothing parts.
 std::string note_of(const CompareOutcome& outcome);
 // For people: the verdict and a table.
-std::string describe(const CompareOutcome& outcome, const Experiment& a, const Experiment& b);
+std::string describe(const CompareOutcome& outcome, const RunRequest& a, const RunRequest& b);
 
 }  // namespace mw

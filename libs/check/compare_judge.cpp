@@ -82,8 +82,8 @@ void Judge::follow(const TensorKey& first, const Side& a, const Side& b,
       if (matrix == matrices.end()) {
         optimizer->step(parameters[i], gradients[i], states[i], lr[key.step], key.step, scale);
       } else {
-        ring_step(parameters[i], gradients[i], states[i], lr[key.step], scale, matrix->second,
-                  reference.at(key).sizes());
+        matrix_step(parameters[i], gradients[i], states[i], lr[key.step], scale, matrix->second,
+                    reference.at(key).sizes());
       }
     }
     const at::Tensor most =
@@ -94,9 +94,9 @@ void Judge::follow(const TensorKey& first, const Side& a, const Side& b,
 
 // A step of a parameter of matrices: dims before `shape.first` number them,
 // `shape.second` make the rows.
-void Judge::ring_step(const at::Tensor& parameter, const at::Tensor& gradient,
-                      OptimizerState& state, double rate, double scale, std::pair<int, int> shape,
-                      at::IntArrayRef sizes) const {
+void Judge::matrix_step(const at::Tensor& parameter, const at::Tensor& gradient,
+                        OptimizerState& state, double rate, double scale, std::pair<int, int> shape,
+                        at::IntArrayRef sizes) const {
   const UpdateRule rule = optimizer->rule(/*matrices=*/true);
   const auto first = static_cast<std::size_t>(shape.first),
              second = first + static_cast<std::size_t>(shape.second);
@@ -207,7 +207,7 @@ void Judge::judge_reports(CompareOutcome& outcome, const Side& a, const Side& b)
     double of_a = 0, of_b = 0;
     for (const auto& [key, d] : tensors) {
       if (key.step != static_cast<std::int64_t>(step) || key.kind != TensorKind::gradient) continue;
-      if (graph_.value(key.output).expert_load || d.errors.empty()) continue;
+      if (graph_.value(key.output).counts || d.errors.empty()) continue;
       of_a += std::pow(d.errors[a.errors] * a.factor, 2);
       of_b += std::pow(d.errors[b.errors] * b.factor, 2);
     }
@@ -236,7 +236,7 @@ CompareOutcome Judge::judge(const Side& a, const Side& b,
   double moved = 0;  // the most that a matrix was, relative; what a bias adds is little
   for (const auto& [key, d] : tensors) {
     if (key.step == 0 && key.kind == TensorKind::gradient && d.both &&
-        !graph_.value(key.output).expert_load)
+        !graph_.value(key.output).counts)
       follow(key, a, b, reference);
   }
   for (const auto& [key, d] : tensors) {

@@ -53,7 +53,7 @@ void add_row(TextTable& table, const std::string& name, const TensorDifference& 
              fmt::format("{:.2g}", d.ratio())});
 }
 
-std::string name_of_sides(const Experiment& a, const Experiment& b, const CompareOutcome& o) {
+std::string name_of_sides(const RunRequest& a, const RunRequest& b, const CompareOutcome& o) {
   return fmt::format("a: {} in {}; b: {} in {}", a.plan->mix(), o.precision_a, b.plan->mix(),
                      o.precision_b);
 }
@@ -87,7 +87,7 @@ std::string ops_of(const Json& made_of) {
 
 }  // namespace
 
-void check_comparable(const Experiment& a, const Experiment& b, std::int64_t steps,
+void check_comparable(const RunRequest& a, const RunRequest& b, std::int64_t steps,
                       Problems& problems) {
   const auto differ = [&](const std::string& key, const std::string& of_a, const std::string& of_b,
                           const std::string& hint) {
@@ -213,7 +213,7 @@ std::string note_of(const CompareOutcome& o) {
                             : "all agrees up to the first gradients that it sums");
 }
 
-std::string describe(const CompareOutcome& o, const Experiment& a, const Experiment& b) {
+std::string describe(const CompareOutcome& o, const RunRequest& a, const RunRequest& b) {
   if (o.interrupted) return "interrupted before there was a verdict\n";
   std::string text =
       fmt::format("{}\n{}\n", name_of_sides(a, b, o),

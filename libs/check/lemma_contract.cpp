@@ -1,6 +1,6 @@
 // Differentiates an op's forward numerically, and calls its pieces in each way in which a program
 // may call them.
-#include "check/lemma_contract.h"
+#include "check/lemma_parts.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <fmt/format.h>
@@ -78,7 +78,7 @@ std::vector<Fault> check_adjoint(WholeOp& whole) {
   const Op& op = whole.op();
   for (std::size_t i = 0; i < op.inputs.size(); ++i) {
     if (!whole.wants(i) && !whole.passes(i)) continue;
-    if (whole.graph().value(op.inputs[i].value).expert_load) continue;
+    if (whole.graph().value(op.inputs[i].value).counts) continue;
     const at::Tensor& gradient = whole.passes(i) ? whole.seeds()[0] : whole.made().inputs[i];
     const Piece piece = piece_of(whole.traits(), i);
     if (whole.passes(i) && !gradient.defined()) continue;  // nothing goes back

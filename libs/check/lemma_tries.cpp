@@ -1,5 +1,5 @@
 // The order in which operands are tried, and the memory of what held.
-#include "check/lemma_tries.h"
+#include "check/lemma_parts.h"
 
 #include <fmt/format.h>
 
@@ -38,7 +38,7 @@ std::string text_of(const Graph& graph, const Op& op) {
     const Value& value = graph.value(index);
     return fmt::format("{}{}{}{}{}", text_of(value.dims), static_cast<int>(value.scalar),
                        static_cast<int>(value.source), value.needs_grad ? 1 : 0,
-                       value.expert_load ? 1 : 0);
+                       value.counts ? 1 : 0);
   };
   for (const Use& use : op.inputs) {
     text += fmt::format(" in {}{}{}{}", text_of(use.dims), use.additive ? 1 : 0, use.linear ? 1 : 0,

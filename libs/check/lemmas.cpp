@@ -15,10 +15,10 @@
 #include <tuple>
 #include <typeinfo>
 
-#include "check/lemma_contract.h"
 #include "check/lemma_parts.h"
-#include "check/lemma_tries.h"
 #include "check/lemma_updates.h"
+#include "meshwright/engine/built_in.h"
+#include "meshwright/engine/registry.h"
 #include "meshwright/optimizer.h"
 
 namespace mw {
@@ -240,16 +240,28 @@ class Checker {
   LemmaReport& report_;
 };
 
-// Whether a class is of the library that this code is in.
-bool is_own(const std::type_info& type) {
-  Dl_info there{}, here{};
-  return dladdr(&type, &there) != 0 &&
-         dladdr(reinterpret_cast<const void*>(&forget_lemmas), &here) != 0 &&
-         there.dli_fbase == here.dli_fbase;
+const void* library_of(const void* address) {
+  Dl_info there{};
+  return dladdr(address, &there) != 0 ? there.dli_fbase : nullptr;
 }
 
+// Whether a class is of a library that is linked in and has registered what is built in.
+bool is_own(const std::type_info& type) {
+  static const std::set<const void*> own = [] {
+    std::set<const void*> libraries;
+    for (const Registration& one : registrations_of(built_in()))
+      libraries.insert(library_of(one.maker));
+    return libraries;
+  }();
+  return own.contains(library_of(&type));
+}
+
+// The front end wraps the ops of each rule in classes of its own, which are linked beside this code.
 bool is_own(const UpdateRule& rule) {
-  const auto own = [](const UpdateOp* op) { return op == nullptr || is_own(typeid(*op)); };
+  const void* const here = library_of(reinterpret_cast<const void*>(&forget_lemmas));
+  const auto own = [&](const UpdateOp* op) {
+    return op == nullptr || is_own(typeid(*op)) || library_of(&typeid(*op)) == here;
+  };
   return own(rule.direction) && own(rule.whole) && own(rule.apply);
 }
 

@@ -3,7 +3,7 @@
 
 #include <ATen/ATen.h>
 
-#include "script/experiment.h"
+#include "meshwright/engine/run.h"
 
 namespace mw {
 
@@ -16,6 +16,6 @@ struct Logits {
 
 // Runs the forward part of the plan on the batch of step 0, with the weights of before it. On the
 // process that has rank 0; empty on others. Throws Error (run) if a rank fails.
-Logits logits_of(const Experiment& experiment);
+Logits logits_of(const RunSetup& experiment);
 
 }  // namespace mw

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "check/verify_follow.h"
-#include "run/runtime.h"
-#include "script/experiment.h"
+#include "meshwright/engine/ranks.h"
+#include "meshwright/engine/run.h"
 
 namespace mw {
 
@@ -22,7 +22,7 @@ class Reference {
   // Runs `one`, a plan of one rank; called by every process of the experiment alike. `mix`: whose
   // ranks will ask; null: no activations are kept. Throws StoppedAll in all processes if one of
   // them was asked to stop, Error (run) if the rank fails.
-  Reference(const Experiment& experiment, const Plan& one, const Plan* mix, std::int64_t steps,
+  Reference(const RunSetup& experiment, const Plan& one, const Plan* mix, std::int64_t steps,
             const std::atomic<bool>* stop);
 
   // Known in every process: of each step up to the end; where it is not finite any more.

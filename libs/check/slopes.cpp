@@ -15,7 +15,7 @@
 #include "meshwright/autograd_op.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/processes.h"
-#include "run/ranks.h"
+#include "meshwright/engine/ranks.h"
 
 namespace mw {
 namespace {
@@ -26,8 +26,8 @@ constexpr double slope_tolerance = 1e-3;  // differences are good to some 1e-6 w
 constexpr double loss_noise = 1e-8;       // of a loss's rounding, over the distance
 
 // Every step is the experiment's first, without its plans of other batches.
-Experiment first_step_of(const Experiment& experiment) {
-  Experiment alike = experiment;
+RunSetup first_step_of(const RunSetup& experiment) {
+  RunSetup alike = experiment;
   alike.step_plans = nullptr;
   return alike;
 }
@@ -35,10 +35,10 @@ Experiment first_step_of(const Experiment& experiment) {
 // Takes what a step's gradients are, before the update.
 class GradientWatcher : public Watcher {
  public:
-  using Take = std::function<void(Executor&)>;
+  using Take = std::function<void(RankRun&)>;
   explicit GradientWatcher(Take take) : take_(std::move(take)) {}
   void computed(const Instruction&, int, int, const at::Tensor&) override {}
-  void gradients(Executor& executor) override { take_(executor); }
+  void gradients(RankRun& executor) override { take_(executor); }
 
  private:
   Take take_;
@@ -49,13 +49,13 @@ using Tensors = std::vector<at::Tensor>;
 // One rank, whose parameters are brought back before each step.
 class OneRank {
  public:
-  explicit OneRank(Executor& executor)
+  explicit OneRank(RankRun& executor)
       : executor_(executor), generator_(at::detail::createCPUGenerator(1)) {
     for (std::size_t p = 0; p < executor.program().parameters.size(); ++p)
-      parameters_.push_back(executor.storage().parameter(static_cast<int>(p)).clone());
-    GradientWatcher watcher([&](Executor& at) {
+      parameters_.push_back(executor.parameter(static_cast<int>(p)).clone());
+    GradientWatcher watcher([&](RankRun& at) {
       for (std::size_t p = 0; p < parameters_.size(); ++p)
-        gradients_.push_back(unscaled(at, at.storage().gradient(static_cast<int>(p))).clone());
+        gradients_.push_back(unscaled(at, at.gradient(static_cast<int>(p))).clone());
     });
     executor.watch(&watcher);
     executor.step(0, 0);
@@ -83,15 +83,15 @@ class OneRank {
  private:
   double loss_at(const std::vector<std::size_t>& moved, const Tensors& directions, double by) {
     for (std::size_t p = 0; p < parameters_.size(); ++p)
-      executor_.storage().parameter(static_cast<int>(p)).copy_(parameters_[p]);
+      executor_.parameter(static_cast<int>(p)).copy_(parameters_[p]);
     for (std::size_t i = 0; i < moved.size(); ++i)
-      executor_.storage().parameter(static_cast<int>(moved[i])).add_(directions[i], by);
+      executor_.parameter(static_cast<int>(moved[i])).add_(directions[i], by);
     const StepOutcome outcome = executor_.step(0, 0);
     stopped = stopped || outcome.stop;
     return outcome.loss;
   }
 
-  Executor& executor_;
+  RankRun& executor_;
   at::Generator generator_;
   Tensors parameters_, gradients_;
 };
@@ -102,7 +102,7 @@ std::vector<std::vector<std::size_t>> grouped(const Program& program) {
   const std::set<int> estimated = before_straight_through(*program.graph);
   for (std::size_t p = 0; p < program.parameters.size(); ++p) {
     const int value = program.parameters[p].value;
-    if (!program.graph->value(value).expert_load && !estimated.contains(value)) places.push_back(p);
+    if (!program.graph->value(value).counts && !estimated.contains(value)) places.push_back(p);
   }
   if (places.empty()) return {};
   std::sort(places.begin(), places.end(), [&](std::size_t a, std::size_t b) {
@@ -143,17 +143,17 @@ Gradients of_all(Processes& processes, const Gradients& own) {
 }
 
 // Runs the first step so often, and adds up what it leaves of these parameters' gradients.
-Gradients repeated(const Experiment& experiment, const Plan& plan, int steps,
+Gradients repeated(const RunSetup& experiment, const Plan& plan, int steps,
                    const std::set<std::string>& of, const std::atomic<bool>* stop) {
   std::mutex mutex;
   Gradients sums;
   std::atomic<bool> stopped = false;
-  with_executors(experiment, plan, stop, [&](Executor& executor, Ledger&) {
+  with_ranks(experiment, plan, stop, [&](RankRun& executor, Ledger&) {
     const Program& program = executor.program();
     Tensors parameters;
     for (std::size_t p = 0; p < program.parameters.size(); ++p)
-      parameters.push_back(executor.storage().parameter(static_cast<int>(p)).clone());
-    GradientWatcher watcher([&](Executor& at) {
+      parameters.push_back(executor.parameter(static_cast<int>(p)).clone());
+    GradientWatcher watcher([&](RankRun& at) {
       for_each_parameter(at, true, [&](int p, const at::Tensor& whole) {
         const std::string& name = program.name_of_parameter(p);
         if (!of.contains(name)) return;
@@ -167,7 +167,7 @@ Gradients repeated(const Experiment& experiment, const Plan& plan, int steps,
     executor.watch(&watcher);
     for (int step = 0; step < steps; ++step) {
       for (std::size_t p = 0; p < parameters.size(); ++p)
-        executor.storage().parameter(static_cast<int>(p)).copy_(parameters[p]);
+        executor.parameter(static_cast<int>(p)).copy_(parameters[p]);
       if (!executor.step(0, 0).stop) continue;
       stopped = true;  // all ranks agree
       break;
@@ -200,11 +200,11 @@ bool Slope::agrees() const {
          slope_tolerance * std::max({std::abs(backward), std::abs(differences), size}) + loss_noise;
 }
 
-std::vector<Slope> slopes(const Experiment& experiment, const std::atomic<bool>* stop) {
+std::vector<Slope> slopes(const RunSetup& experiment, const std::atomic<bool>* stop) {
   const auto one = one_rank_plan(*in_double(*experiment.plan), false);
   std::vector<Slope> found;
   bool stopped = false;
-  with_executors(first_step_of(experiment), *one, stop, [&](Executor& executor, Ledger&) {
+  with_ranks(first_step_of(experiment), *one, stop, [&](RankRun& executor, Ledger&) {
     OneRank rank(executor);
     for (const std::vector<std::size_t>& moved : grouped(executor.program())) {
       Slope slope = rank.slope(moved, moved_by);
@@ -219,11 +219,11 @@ std::vector<Slope> slopes(const Experiment& experiment, const std::atomic<bool>*
   return found;
 }
 
-LossyGradients lossy_gradients(const Experiment& experiment, int steps,
+LossyGradients lossy_gradients(const RunSetup& experiment, int steps,
                                const std::atomic<bool>* stop) {
   const auto plan = in_double(*experiment.plan);
   const auto one = one_rank_plan(*plan, false);
-  const Experiment alike = first_step_of(experiment);
+  const RunSetup alike = first_step_of(experiment);
   const std::set<std::string> reduced = lossy_hooks(*plan).parameters;
   const Gradients exact = repeated(alike, *one, 1, reduced, stop);
   Gradients lossy = repeated(alike, *plan, steps, reduced, stop);

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "script/experiment.h"
+#include "meshwright/engine/run.h"
 
 namespace mw {
 
@@ -68,7 +68,7 @@ struct VerifyOutcome {
 // the first step agrees and what follows does not, each step is compared by itself: an optimizer
 // may make much of rounding, Adam with a small eps does. Throws Error (run) if a rank fails.
 // `stop`: set to end after the current step.
-VerifyOutcome verify(const Experiment& experiment, std::int64_t steps = 3, double tolerance = 1e-10,
+VerifyOutcome verify(const RunSetup& experiment, std::int64_t steps = 3, double tolerance = 1e-10,
                      const std::atomic<bool>* stop = nullptr);
 
 // "equal", "different", "undecided".

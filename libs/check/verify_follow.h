@@ -35,7 +35,7 @@ struct NotFinite {
   std::string what;  // "the loss of step 1", "embedding.weight after the update of step 0"
 };
 NotFinite first_not_finite(const RunRecord& record);
-// Of one step; nothing where all is finite. Of several parameters the first by name.
+// What one step has; nothing where all is finite. The first of several parameters, by name.
 std::optional<NotFinite> not_finite_before(std::int64_t step, double loss, double norm);
 std::optional<NotFinite> not_finite_after(std::int64_t step,
                                           const std::map<std::string, at::Tensor>& parameters);
@@ -46,7 +46,7 @@ double relative_where_finite(const at::Tensor& x, const at::Tensor& reference, d
 
 // Runs the plan and then the rank that follows it. Sets equal or undecided, errors, steps and
 // not_finite of the outcome if all agrees; else leaves it as it is.
-void follow(const Experiment& experiment, const Plan& plan, const Plan& one, std::int64_t steps,
+void follow(const RunSetup& experiment, const Plan& plan, const Plan& one, std::int64_t steps,
             const std::atomic<bool>* stop, VerifyOutcome& outcome);
 
 }  // namespace mw

@@ -77,7 +77,7 @@ void StageProof::count_bucket(const Instruction& i, std::size_t k) {
   const Flat& f = there(index, false);
   if (f.bucket < 0) refuse("prove.totals", name(index) + " is counted twice", index);
   const Bucket& bucket = program_.buckets[f.bucket];
-  if (bucket.expert_load)
+  if (bucket.counts)
     refuse("prove.totals", bucket.name + " counts tokens, and is no part of the gradient's norm",
            index);
   const bool own = view(index).part == FlatView::Part::own;
@@ -151,7 +151,7 @@ void StageProof::update(const Instruction& i) {
   if (i.bucket < 0) refuse("prove.operands", "it updates no bucket");
   const Bucket& bucket = program_.buckets[i.bucket];
   if (i.parameter >= 0) bucket_region(bucket, i.parameter);
-  if (!bucket.rule && !bucket.expert_load)
+  if (!bucket.rule && !bucket.counts)
     refuse("prove.update", "there is no rule to update " + bucket.name + " by");
   switch (i.update) {
     case Update::none:
@@ -301,7 +301,7 @@ void StageProof::apply_update(const Instruction& i, const Bucket& bucket) {
 void StageProof::check_versions() const {
   if (!totalled_) refuse("prove.totals", "the step's totals are never made");
   for (const Bucket& bucket : program_.buckets) {
-    const bool updates = bucket.rule || bucket.expert_load;
+    const bool updates = bucket.rule || bucket.counts;
     if (program_.optimizer && !updates)
       refuse("prove.update", bucket.name + " has no rule to be updated by");
     const int expected = updates ? 1 : 0;

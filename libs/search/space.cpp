@@ -9,7 +9,7 @@
 
 #include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/text.h"
-#include "search/lighter.h"
+#include "predict/lighter.h"
 
 namespace mw {
 namespace {
@@ -17,7 +17,7 @@ namespace {
 // Tokens that a rank has of a sequence at least: a choice, as shorter parts are hardly worth their
 // transfers, and searches stay small.
 constexpr std::int64_t least_tokens = 4096;
-// Of a schedule that takes any number, those that are tried: beyond 8 what is sent grows and the
+// The chunks that are tried of a schedule that takes any number: beyond 8 what is sent grows and the
 // bubble hardly shrinks. A choice.
 const std::vector<int> some_chunks = {2, 3, 4, 6, 8};
 
@@ -31,7 +31,7 @@ struct Forms {
   std::vector<Form> model, sequence, experts, beside, data, layers;
 };
 
-std::optional<StrategyChoice> asked(const Experiment& experiment, const Json& entry) {
+std::optional<StrategyChoice> asked(const RunRequest& experiment, const Json& entry) {
   try {
     StrategyChoice choice = experiment.make_strategy(entry);
     choice.axes = call_plugin({choice.name, ""}, "said which axes it needs",

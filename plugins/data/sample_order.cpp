@@ -2,14 +2,33 @@
 #include "sample_order.h"
 
 #include <fmt/core.h>
-
+#include <bit>
 #include <cmath>
 
 #include "meshwright/engine/hash.h"
 #include "meshwright/engine/text.h"
-#include "permutation.h"
 
 namespace mw {
+
+Permutation::Permutation(std::uint64_t size, std::uint64_t key) : size_(size), key_(key) {
+  const int bits = std::bit_width(size - 1);
+  half_bits_ = bits < 2 ? 1 : (bits + 1) / 2;
+  mask_ = (std::uint64_t{1} << half_bits_) - 1;
+}
+
+std::uint64_t Permutation::operator()(std::uint64_t index) const {
+  constexpr int rounds = 6;
+  do {
+    std::uint64_t left = index >> half_bits_, right = index & mask_;
+    for (int round = 0; round < rounds; ++round) {
+      const std::uint64_t next = left ^ (mix64(key_ + mix64(right * rounds + round)) & mask_);
+      left = right;
+      right = next;
+    }
+    index = left << half_bits_ | right;
+  } while (index >= size_);
+  return index;
+}
 
 void SampleOrder::add_options(Options& options) {
   options.integer("sequence", "tokens of one sample")

@@ -8,6 +8,21 @@
 
 namespace mw {
 
+// A pseudo-random permutation of [0, size) that needs no table: a Feistel network over the next
+// even number of bits, walked along its cycle until it falls into the range (Black and Rogaway
+// 2002, "Ciphers with arbitrary finite domains"). For shuffling; not for secrets.
+class Permutation {
+ public:
+  // `size` at least 1. Different keys give unrelated orders.
+  Permutation(std::uint64_t size, std::uint64_t key);
+  // The image of `index` < size. Takes at most four rounds of the network on average.
+  std::uint64_t operator()(std::uint64_t index) const;
+
+ private:
+  std::uint64_t size_, key_, mask_;
+  int half_bits_;
+};
+
 // With S = sequence and N = tokens of the source's part,
 //   sequential: sample k takes the S + 1 tokens from offset (k * S) mod (N - S - 1);
 //   shuffled:   the n = (N - 1) / S windows [w * S, w * S + S] each once per epoch; sample k takes
@@ -22,7 +37,7 @@ class SampleOrder {
   // keys `part`, and `path` if there are too few for one sample. `what` holds them: "a.txt".
   void take(std::int64_t all, const std::string& what, Problems& problems);
   std::int64_t tokens() const { return tokens_; }
-  // Of the first token of sample k, among all.
+  // Where the first token of sample k is, among all.
   std::int64_t offset(std::int64_t k, std::int64_t sequence) const;
 
  private:

@@ -1,21 +1,42 @@
-// Reads bytes of text files as tokens, in order or shuffled by windows, the same for every mix.
-#include "text_data.h"
-
+// `mw.text`: bytes of UTF-8 files as tokens.
 #include <fmt/core.h>
-
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <set>
+#include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
+#include "common/mapped_file.h"
+#include "meshwright/data.h"
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/plugin.h"
+#include "sample_order.h"
 
 namespace mw {
 
 namespace fs = std::filesystem;
+
+// The files' bytes one after another, 256 ids; which a sample has: SampleOrder.
+class TextSource final : public TokenSource {
+ public:
+  static Options options();
+  TextSource(const Values& values, const DataContext& context);
+  std::int64_t vocab() const override { return 256; }
+  std::int64_t tokens() const override { return order_.tokens(); }
+  void sample(std::int64_t k, std::int64_t sequence, std::int64_t* inputs,
+              std::int64_t* labels) const override;
+  std::string content() const override;
+
+ private:
+  std::vector<MappedFile> files_;
+  std::vector<std::int64_t> starts_ = {
+      0};  // offset of each file's first token, and one past the last
+  SampleOrder order_;
+};
 
 void TextSource::sample(std::int64_t k, std::int64_t sequence, std::int64_t* inputs,
                         std::int64_t* labels) const {
@@ -52,7 +73,7 @@ fs::path packaged(const std::string& name) {
   return share_folder() / "text" / (name + ".txt");
 }
 
-// For the hint of a name that is none.
+// The hint where a name is none.
 std::string names_there(const std::string& name) {
   std::vector<std::string> names;
   std::error_code error;

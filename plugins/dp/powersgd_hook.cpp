@@ -194,7 +194,8 @@ mw::ReductionCost PowerSgdHook::cost(const mw::BucketShape& bucket) const {
     cost.finish.flops += 2 * product + 4.0 * static_cast<double>(p.rows * p.rank * p.rank);
     cost.start.touched += size * (4 * p.elements + factors);
     cost.finish.touched += size * (7 * p.elements + 4 * factors);
-    // Of the QR: Q, R, and the reflectors' factors; not LAPACK's scratch of some hundred bytes.
+    // The QR makes Q, R, and the reflectors' factors; LAPACK's scratch of some hundred bytes is
+    // left out.
     cost.finish.workspace =
         std::max(cost.finish.workspace, size * (p.rows * p.rank + p.rank * p.rank + p.rank));
   }

@@ -7,20 +7,49 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <optional>
+#include <vector>
 
 #include "meshwright/json.h"
+#include "meshwright/passes.h"
 #include "meshwright/plugin.h"
 #include "meshwright/strategy.h"
-#include "overlap_exchanges.h"
 
 namespace {
 
 const mw::Dim experts("experts"), scores("scores");
 
-// Of the axes that lend, in this order, the ranks of those of data and of the sequence have tokens
-// of their own; the model's have them in common.
+// The roles of the axes that lend their ranks, in this order. The ranks of an axis of data or of
+// the sequence have tokens of their own; those of the model's have them in common.
 const std::vector<std::string> usual_lenders = {"data", "sequence", "model"};
+
+// Whether it is the start or the wait, as `code` says, of an exchange of rows.
+bool exchange(const mw::Instruction& i, mw::Code code) {
+  return i.code == code && i.move.exchanges_rows();
+}
+
+void spread_exchanges(const mw::Program& program, std::vector<mw::Instruction>& code) {
+  for (std::size_t n = code.size(); n-- > 0;) {
+    if (exchange(code[n], mw::Code::wait))
+      mw::move_to(code, n, mw::latest(program, code, n, code.size()));
+  }
+  std::size_t before = 0;  // exchanges go in their order, behind the one that brings their counts
+  for (std::size_t n = 0; n < code.size(); ++n) {
+    if (!exchange(code[n], mw::Code::start)) continue;
+    const std::size_t to = mw::earliest(program, code, n, before);
+    mw::move_to(code, n, to);
+    before = to + 1;
+  }
+}
+
+// Lets what depends on neither go on while rows of sparse tensors are on their way: exchanges begin
+// as soon as what they send is there, and are awaited where what they bring is read.
+mw::Pass overlap_exchanges() {
+  return {"overlap exchanges", [](mw::Program& program) {
+            for (mw::Segment& segment : program.segments) spread_exchanges(program, segment.code);
+          }};
+}
 
 class ExpertParallel : public mw::Strategy {
  public:
@@ -111,7 +140,7 @@ class ExpertParallel : public mw::Strategy {
       }
     }
     draft.expect_imbalance(imbalance_, "imbalance", ways_);
-    if (overlap_) draft.add_pass(ep::overlap_exchanges());
+    if (overlap_) draft.add_pass(overlap_exchanges());
   }
 
  private:

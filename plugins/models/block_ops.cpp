@@ -52,7 +52,7 @@ int with_rope(Builder& b, const std::string& name, int x, double theta, RopePair
     for (int n = 2; at.graph.find(table + ".cos") >= 0; ++n) table = fmt::format("rope_{}", n);
     return at.rope_table(table, theta, width, pairs);
   };
-  return b.rope(name, x, b.once(key, make), pairs);
+  return b.rope(name, x, b.make_once(key, make), pairs);
 }
 
 namespace {

@@ -98,11 +98,11 @@ std::vector<int> Builder::append(Op op, const std::vector<Graph::Output>& output
           "give one of the two a dim of another name");
     }
   }
-  take(op.name, "an op");
+  claim_name(op.name, "an op");
   return graph.add(std::move(op), outputs);
 }
 
-void Builder::take(const std::string& name, const char* what) {
+void Builder::claim_name(const std::string& name, const char* what) {
   if (names_.insert(name).second) return;
   throw Error(Stage::options, "model.twice", "",
               fmt::format("the model has {} {} already", what, quote(name)),
@@ -115,7 +115,7 @@ int Builder::parameter(const std::string& name, Dims dims, Init init, HfName hf)
       return fmt::format("{}: the model has no dim {}", text_of(dims), quote(dim.name()));
     });
   }
-  take(name, "a parameter");
+  claim_name(name, "a parameter");
   if (hf.name.empty()) hf.name = name;
   return graph.add_parameter(name, std::move(dims), init, std::move(hf));
 }
@@ -340,17 +340,17 @@ void Builder::head_and_loss(int x, bool tied, const HfName& hf) {
   cross_entropy(linear("head", x, head));
 }
 
-std::vector<int> Builder::once(const std::string& key, const Make& make) {
-  if (const auto known = once_.find(key); known != once_.end()) return known->second;
+std::vector<int> Builder::make_once(const std::string& key, const Make& make) {
+  if (const auto known = made_once_.find(key); known != made_once_.end()) return known->second;
   makers_.emplace_back(key, make);
   const int here = std::exchange(layer, -1);
   const std::vector<int> values = make(*this);
   layer = here;
-  return once_[key] = values;
+  return made_once_[key] = values;
 }
 
-void Builder::prepare(const Builder& other) {
-  for (const auto& [key, make] : other.makers_) once(key, make);
+void Builder::make_all_of(const Builder& other) {
+  for (const auto& [key, make] : other.makers_) make_once(key, make);
 }
 
 }  // namespace mw

@@ -2,10 +2,32 @@
 // combine, and the losses that balance them.
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <utility>
 
 #include "meshwright/builder.h"
+#include "meshwright/optimizer.h"
 
 namespace mw {
+namespace {
+
+// Moves a router's bias by the load of each expert: by `rate` up where tokens of the step chose the
+// expert less often than `mean`, and down where they chose it more often (Wang et al. 2024,
+// "Auxiliary-Loss-Free Load Balancing", algorithm 1).
+class EvenOut final : public ElementOp {
+ public:
+  EvenOut(double mean, double rate) : mean_(mean), rate_(rate) {}
+  std::string name() const override { return "even out"; }
+  void run(const UpdateCall& call) const override {
+    const at::Tensor step = call.gradient.neg().add_(mean_).sign_();
+    call.parameter.add_(step.to(call.parameter.scalar_type()), rate_);
+  }
+
+ private:
+  double mean_, rate_;
+};
+
+}  // namespace
 
 // Choices of a sequence that an expert takes.
 std::int64_t Builder::room(const ExpertOptions& options) const {
@@ -83,10 +105,12 @@ Builder::Routed Builder::route(const std::string& prefix, int x, const ExpertOpt
   const std::string name = prefix + ".router";
   const int weight =
       parameter(name + ".weight", {"scores", dims(x).back()}, normal_weights, names.router);
-  take(name + ".bias", "a parameter");
+  claim_name(name + ".bias", "a parameter");
   HfName bias_name = names.bias;
   if (bias_name.name.empty()) bias_name.name = name + ".bias";
-  const int bias = graph.add_expert_load(name + ".bias", {"scores"}, {even, rate}, bias_name);
+  std::shared_ptr<const ElementOp> evens;
+  if (rate != 0) evens = std::make_shared<EvenOut>(even, rate);
+  const int bias = graph.add_counter(name + ".bias", {"scores"}, std::move(evens), bias_name);
   const int logits = linear(name, x, weight);
   auto [weights, picks] = choose_experts(prefix + ".route", logits, bias, options.router);
   balance(prefix, logits, picks, options);

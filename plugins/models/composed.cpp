@@ -293,7 +293,7 @@ class Composed final : public Model {
                                  : "heads");
     }
     int x = b.embed();
-    if (first != nullptr) b.prepare(*first);
+    if (first != nullptr) b.make_all_of(*first);
     if (embed_) x = play(b, *embed_, x);
     for (b.layer = 0; b.layer < layers_; ++b.layer) x = play(b, blocks_[b.layer], x);
     b.layer = layers_;

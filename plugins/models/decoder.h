@@ -26,9 +26,9 @@ void check_decoder(const Values& values, Problems& problems);
 // What config.json says of the decoder, whatever stands between its layers' norms: sizes, heads,
 // rotary positions, tied or not.
 HfConfig hf_decoder(const Values& values, std::int64_t sequence);
-// ... and of latent attention.
+// Adds what config.json says of latent attention.
 void add_hf_latent(const Values& values, HfConfig& config);
-// ... and of a mixture of experts, with attention of either kind: which architecture it is.
+// Sets the architecture of a mixture of experts, with attention of either kind, and adds its keys.
 void hf_experts(const Values& values, HfConfig& config);
 
 class Decoder {
@@ -38,7 +38,7 @@ class Decoder {
           std::int64_t tokens_per_step);
 
   int embed();
-  // Of layer `b.layer`: x plus attention to it; a norm; x plus a SwiGLU block of `h`.
+  // The parts of layer `b.layer`: x plus attention to it; a norm; x plus `branch`.
   int attention(int x);
   int mlp_norm(int x);
   int mlp_add(int x, int branch);

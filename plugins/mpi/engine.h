@@ -126,7 +126,7 @@ class Engine {
   std::thread thread_;
   Link::Receiver receiver_;
 
-  // Of the engine's thread.
+  // What only the engine's thread touches.
   Host* host_ = nullptr;
   std::uint32_t run_ = 0, next_handle_ = 0, next_query_ = 0;
   std::vector<std::shared_ptr<Round>> running_;

@@ -13,7 +13,7 @@ namespace {
 using mw::comm::Call;
 using Clock = std::chrono::steady_clock;
 
-// For the other processes to say where their ranks are.
+// How long other processes have to say where their ranks are.
 constexpr auto for_answers = std::chrono::seconds(1);
 
 void pack_call(Pack& pack, const Call& call) {

@@ -30,8 +30,9 @@ void check(int code, const char* what) {
 }  // namespace
 
 Link::Link() {
-  // Of OpenMPI, where nobody has said otherwise. Reading another process's memory is forbidden in
-  // most containers and gains nothing here: this machine's processes do not talk by MPI.
+  // OpenMPI heeds these where nobody has said otherwise. Reading the memory of another process is
+  // forbidden in most containers and gains nothing here: this machine's processes do not talk by
+  // MPI.
   setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
   setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
   int there = 0;
@@ -92,7 +93,7 @@ void Link::join_machine() {
   MPI_Bcast(&first, 1, MPI_INT, 0, machine);
   auto& me = all_[static_cast<std::size_t>(process_)];
   me.machine = first;
-  // For sites where sharing memory does harm, and for tests of what is between machines.
+  // Sites where sharing memory does harm turn it off, and tests of what is between machines.
   const char* wish = std::getenv("MESHWRIGHT_MPI_SHARED");
   const bool wanted = wish == nullptr || std::strcmp(wish, "0") != 0;
   if (count > 1) {

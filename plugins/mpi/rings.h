@@ -84,7 +84,7 @@ class SharedArea {
   bool valid() const { return memory_ != nullptr; }
   Doorbell& doorbell(int process) const;
   Ring& ring(int from, int to) const;
-  // Of each ring, such that many processes do not take much of a small /dev/shm.
+  // Bytes of each ring, such that many processes do not take much of a small /dev/shm.
   static std::int64_t capacity_for(int processes);
 
  private:

@@ -36,7 +36,7 @@ struct Members {
 struct Piece {
   std::byte* at = nullptr;
   std::int64_t bytes = 0;
-  // Of what comes: where it goes besides, to other members of this process.
+  // Where what comes goes besides: to other members of this process.
   std::vector<std::byte*> more;
 };
 struct Stream {

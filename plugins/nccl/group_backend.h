@@ -15,7 +15,7 @@ namespace nccl {
 
 class GroupBackend final : public mw::comm::CheckedBackend {
  public:
-  // Of the GPU that is the calling thread's now.
+  // The backend is for the GPU that is the calling thread's now.
   GroupBackend(Source& source, const std::string& axis, const std::vector<int>& group, int index,
                std::chrono::milliseconds timeout);
   const std::string getBackendName() const override { return "nccl"; }

@@ -36,15 +36,15 @@ class Source final : public mw::CommunicatorSource {
 
   const char* name() const override { return "nccl"; }
   int ranks() const override { return static_cast<int>(process_of_.size()); }
-  // Of a group whose members are all in this process: the threads' own, which shares a GPU where
-  // they do. Of any other, each member has a GPU of its own.
+  // The backend of a group whose members are all in this process is the threads' own, which shares
+  // a GPU where they do. In any other group, each member has a GPU of its own.
   c10::intrusive_ptr<c10d::Backend> backend(const std::string& axis, const std::vector<int>& group,
                                             int index) override;
   void abort(int rank, const std::string& reason) override;
   void ended(int rank) override;
 
-  // For backends, by the thread of a rank. Joins a communicator of NCCL's under a name that is only
-  // this one's: it waits for the other members. Throws Error (run), or Aborted.
+  // Backends call it, by the thread of a rank. It joins a communicator of NCCL's under a name that
+  // is only this one's, and waits for the other members. Throws Error (run), or Aborted.
   GroupPtr join(const std::string& name, int index, int size, int device);
   // Throws Error (run, device.shared) if two members of a group have one GPU, which NCCL refuses;
   // waits until all have said which they have.

@@ -188,7 +188,7 @@ class Muon final : public Optimizer, public ElementOp {
     return {.states = others_->rule(false).states, .apply = this};
   }
   std::string name() const override { return "adamw"; }
-  // Of all but matrices.
+  // Updates all but matrices.
   void run(const UpdateCall& call) const override {
     UpdateCall other = call;
     other.lr = call.lr * (others_->lr() / lr_);

@@ -79,7 +79,7 @@ std::vector<int> read_layout(const Json& given) {
   return layout;
 }
 
-// Of a scheduler that a script gives by its name, or as a table with options.
+// Reads the options of a scheduler that a script gives by its name, or as a table with options.
 mw::Values read_options(const mw::Registration& scheduler, Json given, const mw::Values& own) {
   if (given.is_object()) {
     given.erase("kind");

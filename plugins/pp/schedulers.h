@@ -23,7 +23,7 @@ class Fixed final : public FixedScheduler {
   Fixed() : FixedScheduler(fill, chunks, v_shaped) {}
 };
 
-// For several chunks of each stage.
+// Interleaves several chunks of each stage.
 class Interleaved final : public FixedScheduler {
  public:
   Interleaved() : FixedScheduler(fill_interleaved, 0, false) {}

@@ -7,7 +7,7 @@
 
 namespace pp {
 
-// For each stage all its F and I, in order.
+// All F and I of each stage, in order.
 using Skeleton = std::vector<std::vector<Action>>;
 
 // When a W may start although F or I of its stage are still to come.

@@ -263,9 +263,9 @@ class SequenceParallel : public mw::Strategy {
     }
   }
 
-  // Of 2n parts the r-th rank's are r and 2n - 1 - r: together they have the same keys before them
-  // on every rank (Llama 3 Team 2024, section 3.3.2), or nearly so where the sequence does
-  // not divide.
+  // The r-th rank has the parts r and 2n - 1 - r of 2n: together they have the same keys before
+  // them on every rank (Llama 3 Team 2024, section 3.3.2), or nearly so where the sequence does not
+  // divide.
   void balance(mw::Draft& draft, int ranks) const {
     if (ranks == 1) {
       if (!balance_.empty()) draft.note("sp: one rank has the whole sequence: nothing to balance");

@@ -4,14 +4,275 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "meshwright/passes.h"
 #include "meshwright/plugin.h"
 #include "meshwright/strategy.h"
-#include "shard_storage.h"
 
 namespace {
+
+struct ShardedStorage {
+  std::vector<std::string> axes;
+  // ZeRO's stages: optimizer state (1), gradients too (2), parameters too (3).
+  mw::ShardedState sharded_state = mw::ShardedState::optimizer;
+  int prefetch = 1;  // layers whose parameters are gathered ahead of the one that computes
+  // Gathered for each forward and backward; else once a step.
+  bool reshard_after_forward = true;
+  // Gradients in shards are reduced when the stage turns to another chunk of the model, not in
+  // every microbatch.
+  bool by_chunk = false;
+  // What lies in host memory of every bucket, in shards or not (Ren et al. 2021, "ZeRO-Offload").
+  mw::Offload offload = mw::Offload::nothing;
+};
+
+// The buckets of which ranks keep a shard, by this slot of each of their parameters.
+std::map<int, int> buckets_of(const mw::Program& program, int mw::ProgramParameter::*slot) {
+  std::map<int, int> buckets;
+  for (std::size_t b = 0; b < program.buckets.size(); ++b) {
+    if (program.buckets[b].shard_atoms.empty()) continue;
+    for (const int p : program.buckets[b].parameters)
+      buckets[program.parameters[p].*slot] = static_cast<int>(b);
+  }
+  return buckets;
+}
+
+class ShardStorage {
+ public:
+  ShardStorage(mw::Program& program, const ShardedStorage& storage)
+      : program_(program), storage_(storage) {}
+
+  void run() {
+    const bool gradients = storage_.sharded_state >= mw::ShardedState::gradients;
+    if (gradients) mw::split_buckets(program_, /*by_layer=*/true);
+    if (!choose()) return;
+    mw::make_flat_slots(program_);
+    if (gradients && !storage_.by_chunk) {
+      const std::map<int, int> buckets = buckets_of(program_, &mw::ProgramParameter::gradient_slot);
+      for (mw::Segment& segment : program_.segments) reduce_in(segment, buckets);
+    }
+    if (storage_.sharded_state != mw::ShardedState::parameters) return;
+    const std::map<int, int> buckets = buckets_of(program_, &mw::ProgramParameter::slot);
+    for (mw::Segment& segment : program_.segments) gather_in(segment, buckets);
+    if (!storage_.reshard_after_forward) gather_once();
+  }
+
+ private:
+  // Whether there is any bucket of which ranks keep a shard.
+  bool choose() {
+    bool any = false;
+    for (mw::Bucket& bucket : program_.buckets) {
+      if (bucket.counts) continue;  // all see all counts
+      for (const std::string& axis : storage_.axes) {
+        for (int atom : program_.mesh.axis(axis).atoms) {
+          const auto& reduce = bucket.reduce_atoms;
+          const bool reduces = std::find(reduce.begin(), reduce.end(), atom) != reduce.end();
+          if (reduces && program_.mesh.atoms()[atom].ways > 1) bucket.shard_atoms.push_back(atom);
+        }
+      }
+      std::sort(bucket.shard_atoms.begin(), bucket.shard_atoms.end());
+      bucket.offload = bucket.shard_atoms.empty()
+                           ? std::min(storage_.offload, mw::Offload::optimizer)
+                           : storage_.offload;
+      if (bucket.shard_atoms.empty()) continue;
+      any = true;
+      bucket.sharded_state = storage_.sharded_state;
+      if (bucket.sharded_state < mw::ShardedState::gradients) continue;
+      bucket.overlap = false;  // reduced in every microbatch or by chunk, not after the last one
+    }
+    return any;
+  }
+
+  // After a bucket's last gradient; awaited when the next that lies and is summed alike is about to
+  // begin, so that two of them live at most. A layer has several where its parameters do not.
+  void reduce_in(mw::Segment& segment, const std::map<int, int>& buckets) {
+    if (segment.kind == mw::SegmentKind::finish) return;
+    std::vector<mw::Span> list = mw::spans(segment, buckets);
+    std::stable_sort(list.begin(), list.end(),
+                     [](const mw::Span& a, const mw::Span& b) { return a.last < b.last; });
+    mw::Insertions inserts;
+    std::map<std::pair<std::vector<int>, std::vector<int>>, int> before;  // by how they lie
+    for (const mw::Span& span : list) {
+      const mw::Bucket& bucket = program_.buckets[span.group];
+      const auto [place, first] =
+          before.try_emplace({bucket.reduce_atoms, bucket.parameter_atoms}, span.group);
+      if (!first) inserts.before(span.last + 1, mw::end_reduction(program_, place->second));
+      inserts.before(span.last + 1, mw::begin_reduction(program_, span.group));
+      place->second = span.group;
+    }
+    for (const auto& [how, bucket] : before)
+      inserts.before(static_cast<int>(segment.code.size()), mw::end_reduction(program_, bucket));
+    inserts.into(segment);
+  }
+
+  // Spans one behind the other of one layer.
+  std::vector<std::vector<mw::Span>> by_layer(const mw::Segment& segment,
+                                              const std::vector<mw::Span>& list) const {
+    std::vector<std::vector<mw::Span>> layers;
+    int before = -1;  // of no layer
+    for (const mw::Span& span : list) {
+      const int op = segment.code[span.first].op;
+      const int layer = op < 0 ? -1 : program_.graph->ops()[op].layer;
+      if (layers.empty() || layer < 0 || layer != before) layers.emplace_back();
+      layers.back().push_back(span);
+      before = layer;
+    }
+    return layers;
+  }
+
+  void gather_in(mw::Segment& segment, const std::map<int, int>& buckets) {
+    const auto layers = by_layer(segment, mw::spans(segment, buckets));
+    const auto ahead = static_cast<std::size_t>(storage_.prefetch);
+    const char* phase = segment.kind == mw::SegmentKind::forward ? "forward" : "backward";
+    mw::Insertions inserts;
+    for (std::size_t n = 0; n < layers.size(); ++n) {
+      if (storage_.reshard_after_forward) {
+        // Before the first layer what nothing stands before.
+        for (std::size_t k = n == 0 ? 0 : n + ahead; k <= n + ahead && k < layers.size(); ++k) {
+          for (const mw::Span& span : layers[k])
+            inserts.before(layers[n].front().first, mw::begin_gather(program_, span.group, phase));
+        }
+        for (const mw::Span& span : layers[n])
+          segment.code[span.last].release.push_back(program_.buckets[span.group].flat.parameters);
+      }
+      for (const mw::Span& span : layers[n])
+        inserts.before(span.first, mw::end_gather(program_, span.group, phase));
+    }
+    inserts.into(segment);
+  }
+
+  // All gathers at the start of the step, in the order of use; nothing lets go before its end. Each
+  // is awaited by all runs that use it.
+  void gather_once() {
+    mw::Segment all;
+    all.name = "gather";
+    all.kind = mw::SegmentKind::gather;
+    std::set<int> seen;
+    for (const mw::SegmentRun& run : program_.timeline) {
+      for (mw::Instruction& i : program_.segments[run.segment].code) {
+        const bool gathers = i.code == mw::Code::wait && mw::between_lasting(program_, i) &&
+                             i.bucket >= 0 && i.pending == program_.buckets[i.bucket].flat.gather;
+        if (!gathers) continue;
+        i.again = true;
+        if (!seen.insert(i.bucket).second) continue;
+        for (mw::Instruction& begins : mw::begin_gather(program_, i.bucket, "forward"))
+          all.code.push_back(std::move(begins));
+      }
+    }
+    program_.timeline.insert(program_.timeline.begin(),
+                             {static_cast<int>(program_.segments.size()), -1});
+    program_.segments.push_back(std::move(all));
+  }
+
+  mw::Program& program_;
+  const ShardedStorage& storage_;
+};
+
+// Gradients that are added up whole while a stage's backward stays with one chunk of the model are
+// reduced where the timeline turns to another chunk, in copies of the segments.
+class ByChunk {
+ public:
+  ByChunk(mw::Program& program, const std::map<int, int>& bucket_of) : program_(program) {
+    for (const mw::Segment& segment : program.segments) {
+      written_.push_back(mw::spans(segment, bucket_of));
+      std::stable_sort(written_.back().begin(), written_.back().end(),
+                       [](const mw::Span& a, const mw::Span& b) { return a.last < b.last; });
+    }
+  }
+
+  void run() {
+    const std::vector<std::vector<int>> reduced = last_runs();
+    std::vector<int> underway;
+    for (std::size_t r = 0; r < reduced.size(); ++r) {
+      int& segment = program_.timeline[r].segment;
+      Copy copy{segment, {}, {}, reduced[r]};
+      for (const mw::Span& span : written_[segment]) {
+        if (std::erase(underway, span.group) > 0) copy.before.push_back(span.group);
+      }
+      if (copy.before.empty() && copy.begun.empty()) continue;
+      if (!copy.begun.empty()) copy.awaited = std::exchange(underway, copy.begun);
+      const auto [known, fresh] = copies_.try_emplace(std::move(copy), -1);
+      if (fresh) known->second = make(known->first);
+      segment = known->second;
+    }
+  }
+
+ private:
+  // What a copy of the segment `of` awaits before all else, as it adds to the same gradients again;
+  // what it awaits before it begins reductions of its own; and these.
+  struct Copy {
+    int of = -1;
+    std::vector<int> before, awaited, begun;
+    auto operator<=>(const Copy&) const = default;
+  };
+
+  // For each run, the buckets that no later run adds to before the stage turns.
+  std::vector<std::vector<int>> last_runs() const {
+    std::vector<std::vector<int>> reduced(program_.timeline.size());
+    std::map<int, std::size_t> next;  // by virtual stage: the next run that adds
+    std::map<int, std::size_t> adds;  // by bucket
+    for (std::size_t r = program_.timeline.size(); r-- > 0;) {
+      const int segment = program_.timeline[r].segment;
+      if (written_[segment].empty()) continue;
+      const int vstage = program_.segments[segment].vstage;
+      std::size_t turn = program_.timeline.size();
+      for (const auto& [other, run] : next) {
+        if (other != vstage) turn = std::min(turn, run);
+      }
+      for (const mw::Span& span : written_[segment]) {
+        const auto known = adds.find(span.group);
+        if (known == adds.end() || turn < known->second) reduced[r].push_back(span.group);
+      }
+      for (const mw::Span& span : written_[segment]) adds[span.group] = r;
+      next[vstage] = r;
+    }
+    return reduced;
+  }
+
+  // Each reduction begins after its bucket's last gradient. It is awaited when others begin, at the
+  // next turn or, where weights' gradients are pieces of their own, before it: waits earlier would
+  // keep earlier stages from their gradients, and two chunks' gradients are there at once in any
+  // case.
+  int make(const Copy& copy) {
+    const auto& [of, before, awaited, begun] = copy;
+    mw::Insertions inserts;
+    for (const int bucket : before) inserts.before(0, mw::end_reduction(program_, bucket));
+    bool first = true;
+    for (const mw::Span& span : written_[of]) {
+      if (std::find(begun.begin(), begun.end(), span.group) == begun.end()) continue;
+      if (std::exchange(first, false)) {
+        for (const int bucket : awaited)
+          inserts.before(span.last + 1, mw::end_reduction(program_, bucket));
+      }
+      inserts.before(span.last + 1, mw::begin_reduction(program_, span.group));
+    }
+    return mw::add_copy(program_, of, begun.empty() ? "next" : "last", inserts);
+  }
+
+  mw::Program& program_;
+  std::vector<std::vector<mw::Span>> written_;  // of each segment, by last use
+  std::map<Copy, int> copies_;                  // the copy's segment
+};
+
+// Cuts the flat tensors of the buckets that are reduced over `axes`: gradients are
+// reduce-scattered, and parameters all-gathered after the update, or, stored as shards themselves,
+// before each use and let go after it. Gradients stored as shards are reduced in every microbatch,
+// as each bucket's are there, or by chunk.
+mw::Pass shard_storage(const ShardedStorage& storage) {
+  mw::Pass pass{"shard storage",
+                [storage](mw::Program& program) { ShardStorage(program, storage).run(); },
+                mw::Pass::storage, storage.axes.front()};
+  if (storage.by_chunk) {
+    pass.finish = [](mw::Program& program) {
+      ByChunk(program, buckets_of(program, &mw::ProgramParameter::gradient_slot)).run();
+    };
+  }
+  return pass;
+}
 
 class Zero : public mw::Strategy {
  public:
@@ -110,7 +371,7 @@ class Zero : public mw::Strategy {
   void edit(mw::Draft& draft) const override {
     draft.shard("batch", "zero");
     if (stage_ < 3) draft.add_pass(mw::bucket_gradients(bucket_));
-    zero::ShardedStorage storage;
+    ShardedStorage storage;
     storage.axes = {parts_axis()};
     if (sequence_) {
       for (const mw::Axis& axis : draft.mesh().with_role(mw::Role::sequence)) {
@@ -133,7 +394,7 @@ class Zero : public mw::Strategy {
     storage.reshard_after_forward = !(keep_ && stage_ == 3);
     storage.by_chunk = by_chunk_;
     storage.offload = offload_;
-    draft.add_pass(zero::shard_storage(storage));
+    draft.add_pass(shard_storage(storage));
   }
 
   std::vector<mw::Lighter> lighter() const override {

@@ -161,7 +161,7 @@ TEST_CASE("a graph of latent attention is DeepSeek-V3's", "[kernels]") {
   std::map<std::string, at::Tensor> w = start(graph, 3, at::kDouble);
   for (int p : graph.parameters()) {
     at::Tensor& t = w[graph.value(p).name];
-    if (!graph.value(p).expert_load) t = t + 0.2 * at::randn_like(t);
+    if (!graph.value(p).counts) t = t + 0.2 * at::randn_like(t);
   }
   // Every value up to the end of attention, from the graph; the same, plainly.
   const int last = graph.find("layers.0.attention_add");

@@ -20,7 +20,7 @@ using Reference = std::function<Tensors(const Tensors&)>;
 
 struct OpCase : lemmas::OpCase {
   std::vector<bool> wide;  // inputs that are in fp32 where check_memory computes in bf16
-  Tensors expert_loads;    // input i's gradient where it is no derivative (a ExpertLoad)
+  Tensors expert_loads;    // input i's gradient where it is no derivative (Value::counts)
 
   OpCase(std::shared_ptr<const OpType> type, std::vector<Dims> inputs, std::vector<Dims> outputs,
          const std::map<std::string, std::int64_t>& sizes);

@@ -59,18 +59,23 @@ TEST_CASE("Insertions stand before what was at their place, in the order given")
 }
 
 TEST_CASE("Insertions into a copy leave the segment as it is") {
-  const Segment segment = letters();
+  Program program;
+  program.segments = {letters()};
+  program.segments[0].name = "backward";
   Insertions list;
   list.before(3, named("z"));
   list.before(1, named("1"));
-  Segment copy;
-  copy.code = list.into_copy(segment);
-  CHECK(labels(copy) == "a1bcz");
-  CHECK(labels(segment) == "abc");
-  copy.code = list.into_copy(segment);
-  CHECK(labels(copy) == "abc");
+  CHECK(add_copy(program, 0, "last", list) == 1);
+  CHECK(add_copy(program, 0, "last", list) == 2);
+  CHECK(labels(program.segments[0]) == "abc");
+  CHECK(labels(program.segments[1]) == "a1bcz");
+  CHECK(labels(program.segments[2]) == "abc");
+  CHECK(program.segments[1].name == "backward.last");
+  CHECK(program.segments[2].name == "backward.last.2");
+  CHECK(program.segments[2].copy_of == 0);
   list.before(4, named("x"));
-  CHECK_THROWS_AS(list.into_copy(segment), std::out_of_range);
+  CHECK_THROWS_AS(add_copy(program, 0, "last", list), std::out_of_range);
+  CHECK(program.segments.size() == 3);
 }
 
 TEST_CASE("Insertions at no place of the segment throw, and change nothing") {

@@ -8,9 +8,7 @@
 #include <numeric>
 #include <set>
 
-#include "plugins/data/permutation.h"
-#include "plugins/data/synthetic_data.h"
-#include "plugins/data/text_data.h"
+#include "plugins/data/sample_order.h"
 #include "support/problems.h"
 #include "support/registered.h"
 #include "support/temporary_folder.h"

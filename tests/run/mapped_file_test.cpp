@@ -6,9 +6,10 @@
 
 #include "checkpoint/safetensors.h"
 #include "common/mapped_file.h"
+#include "meshwright/data.h"
 #include "meshwright/error.h"
-#include "plugins/data/text_data.h"
 #include "support/problems.h"
+#include "support/registered.h"
 #include "support/temporary_folder.h"
 
 namespace {
@@ -62,13 +63,13 @@ TEST_CASE("samples of a text that is cut off are refused, as are weights") {
   const auto path = folder.write("a.txt", std::string(4 * pages, 'x'));
   mw::DataContext context;
   context.sequence = 128;
-  const mw::TextSource source(
-      mw::Values(mw::Json{{"path", path.string()}, {"order", "sequential"}}), context);
+  const auto source = mw::test::made<mw::TokenSource>(
+      "data", "text", {{"path", path.string()}, {"order", "sequential"}}, context);
   std::vector<std::int64_t> inputs(128), labels(128);
-  source.sample(0, 128, inputs.data(), labels.data());
+  source->sample(0, 128, inputs.data(), labels.data());
   cut(path, pages);
-  CHECK_THROWS_AS(source.sample(0, 128, inputs.data(), labels.data()), mw::Error);
-  CHECK_THROWS_AS(source.sample(3 * pages / 128, 128, inputs.data(), labels.data()), mw::Error);
+  CHECK_THROWS_AS(source->sample(0, 128, inputs.data(), labels.data()), mw::Error);
+  CHECK_THROWS_AS(source->sample(3 * pages / 128, 128, inputs.data(), labels.data()), mw::Error);
 
   const auto weights = folder.path() / "a.safetensors";
   mw::write_safetensors(weights, {{"w", at::ones({4 * pages}, at::kFloat)}});

@@ -3,11 +3,12 @@
 #include <catch2/catch.hpp>
 
 #include "meshwright/engine/forecast.h"
-#include "run/trainer.h"
+#include "predict/fit.h"
 #include "script/read_microbatch.h"
 #include "support/problems.h"
 #include "support/sample.h"
 #include "support/setup.h"
+#include "support/train.h"
 
 using namespace mw;
 using namespace mw::test;
@@ -170,7 +171,9 @@ TEST_CASE("fit takes the largest microbatches that fit") {
   };
   const auto fitted = [&](std::int64_t limit) {
     MicrobatchPolicy policy;
-    policy.fit = limit;
+    policy.search = [limit](const PlanRequest& r, Problems& problems) {
+      return fit_microbatch(r, limit, problems);
+    };
     std::shared_ptr<const StepPlans> all;
     Problems problems;
     const auto plan = make_step_plans(request, policy, 1, all, problems);

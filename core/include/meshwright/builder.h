@@ -154,12 +154,12 @@ class Builder {
   int embed(const HfName& hf = {});
   void head_and_loss(int x, bool tied = false, const HfName& hf = {});
 
-  // What is made once for the model, before its layers: rotary tables. Where make() is called the
-  // first time for a key, its ops stand where the builder is; prepare() makes all those of another
-  // builder, in their order.
+  // What is made once for the model, before its layers: rotary tables. make_once() returns what
+  // make() made when the key was asked for first; its ops stand where the builder was then.
+  // make_all_of() makes all that another builder made so, in that order.
   using Make = std::function<std::vector<int>(Builder& b)>;
-  std::vector<int> once(const std::string& key, const Make& make);
-  void prepare(const Builder& other);
+  std::vector<int> make_once(const std::string& key, const Make& make);
+  void make_all_of(const Builder& other);
 
   int tokens = -1, labels = -1, positions = -1;
   int layer = -1;  // of the ops to come; Graph::layers: after them
@@ -172,12 +172,13 @@ class Builder {
   void balance(const std::string& prefix, int logits, int picks, const ExpertOptions& options);
   int expert_linear(const std::string& name, int rows, Dims weight, HfName hf, bool counts = false);
   std::int64_t room(const ExpertOptions& options) const;
-  void take(const std::string& name, const char* what);
+  // Throws where the name of an op or a parameter, as `what` says, is taken.
+  void claim_name(const std::string& name, const char* what);
 
   std::int64_t tokens_per_step_;
   int embedding_ = -1;
   std::vector<std::pair<std::string, Make>> makers_;
-  std::map<std::string, std::vector<int>> once_;
+  std::map<std::string, std::vector<int>> made_once_;
   std::unordered_set<std::string> names_;
 };
 

@@ -33,14 +33,6 @@ struct HfName {
   bool optional = false;  // may be missing in the checkpoint: it is initialised as if without one
 };
 
-// A parameter that no optimizer trains: its "gradient" counts what happens in a step (tokens that
-// chose an expert), over the global batch, and each element moves by `rate` towards evenness: up
-// where the count is below `mean`, down where it is above (Wang et al. 2024, "Auxiliary-Loss-Free
-// Load Balancing", algorithm 1).
-struct ExpertLoad {
-  double mean = 0, rate = 0;
-};
-
 struct Value {
   enum class Source : std::uint8_t { op, parameter, data };
   std::string name;
@@ -52,7 +44,11 @@ struct Value {
   int producer = -1, output = 0;  // of Source::op: the op, and which of its outputs
   Init init;                      // of Source::parameter
   HfName hf;
-  std::optional<ExpertLoad> expert_load;  // of Source::parameter
+  // A parameter that no optimizer trains: its "gradient" is no derivative, but counts what happens
+  // in a step (tokens that chose an expert), over the global batch. At the end of the step
+  // `moved_by` updates it by the count, in UpdateCall::gradient; null: it stays.
+  bool counts = false;
+  std::shared_ptr<const class ElementOp> moved_by;
 };
 
 // A dim's global size. For "batch" it is the sequences of one microbatch over all ranks.
@@ -77,8 +73,9 @@ class Graph {
   // Each returns the value's index.
   int add_data(std::string name, Dims dims, Scalar scalar);
   int add_parameter(std::string name, Dims dims, Init init, HfName hf);
-  // A parameter that counts the load of each expert; see ExpertLoad.
-  int add_expert_load(std::string name, Dims dims, ExpertLoad expert_load, HfName hf);
+  // A parameter of zeros that counts (Value::counts).
+  int add_counter(std::string name, Dims dims, std::shared_ptr<const ElementOp> moved_by,
+                  HfName hf);
 
   // One output of an op to be: its dims, and whether a gradient flows through it.
   struct Output {

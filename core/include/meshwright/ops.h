@@ -87,10 +87,10 @@ struct RouterOptions {
   double scale = 1;
   friend bool operator==(const RouterOptions&, const RouterOptions&) = default;
 };
-// inputs: logits (batch, seq, scores), bias (scores; a ExpertLoad) -> weights (batch, seq, top),
-// picks (index; the same). Those with the highest affinity + bias are chosen, and weighed by
-// affinity alone [Shazeer et al. 2017; DeepSeek-AI 2024, "DeepSeek-V3", equations 12 to 16]. The
-// bias's gradient is the number of tokens that chose each. Needs scores and top whole.
+// inputs: logits (batch, seq, scores), bias (scores; it counts: Value::counts) -> weights (batch,
+// seq, top), picks (index; the same). Those with the highest affinity + bias are chosen, and
+// weighed by affinity alone [Shazeer et al. 2017; DeepSeek-AI 2024, "DeepSeek-V3", equations 12 to
+// 16]. The bias's gradient is the number of tokens that chose each. Needs scores and top whole.
 OpTypePtr route(const RouterOptions& options);
 // inputs: picks (batch, seq, top) -> the same, -1 where an expert has more than `capacity` choices
 // of a sequence. Needs seq and top whole; whatever order tokens lie in,

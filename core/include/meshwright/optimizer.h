@@ -81,8 +81,8 @@ class Optimizer {
   virtual double lr() const = 0;  // as given; a schedule starts from it
   // Largest norm that gradients may have, over all parameters of all ranks; 0: not clipped.
   virtual double clip() const = 0;
-  // Whether matrices of layers (plan/matrices.h) have a rule of their own,
-  // and the rule of these or of all else.
+  // Whether matrices of layers have a rule of their own, and the rule of these or of all else.
+  // Matrices are the weights of linears and experts inside of layers, the router's too.
   virtual bool takes_matrices() const { return false; }
   virtual UpdateRule rule(bool matrices) const = 0;
 

@@ -11,8 +11,8 @@
 //                   },
 //                   mw::Pass::storage});
 //
-// Among the plugins that ship, tp's (overlap_wgrad.cpp) moves instructions, and zero's
-// (shard_storage.cpp) uses most of the verbs.
+// Among the plugins that ship, tp's (tp.cpp) moves instructions, and zero's (zero.cpp)
+// uses most of the verbs.
 #pragma once
 
 #include <cstddef>
@@ -58,6 +58,11 @@ struct Pass {
   // A sentence for the printed plan about what came of the pass, or "". Asked once all passes have
   // run, for the programs of all stages; empty: there is nothing to say.
   std::function<std::string(const std::vector<Program>&)> note = {};
+  // Called once all passes have run and all buckets have their flat slots, in the order of the
+  // passes: for what is placed by the timeline's runs. A reduction that it begins, of gradients
+  // kept as shards, and that no run awaits is awaited at the end of the step. Empty: there is
+  // nothing to do.
+  std::function<void(Program&)> finish = {};
 };
 
 // ---- The core's own passes, which several forms use.
@@ -100,13 +105,16 @@ class Insertions {
   // Puts all of it in, and has nothing more to put. Throws std::out_of_range, and changes nothing,
   // if the segment has no such place.
   void into(Segment& segment);
-  // The same in a copy of the segment's code, which stays as it is.
-  std::vector<Instruction> into_copy(const Segment& segment);
 
  private:
   void check(const Segment& segment) const;
   std::multimap<int, std::vector<Instruction>> list_;
 };
+
+// Appends a copy of a segment with what is to be inserted, under a name that no other has, such as
+// "backward.last"; its index. Runs of the timeline that are to differ from others are pointed at
+// it.
+int add_copy(Program& program, int segment, const std::string& suffix, Insertions& inserts);
 
 // Whether two neighbours of a segment's code may change places: neither writes, begins to fill or
 // lets go of what the other one uses, and what both send over the same ranks stays in order. The
@@ -141,12 +149,12 @@ void make_flat_slots(Program& program);
 //
 // Begins the sum of a bucket's gradients, which are whole by then and are settled here, over the
 // ranks of Bucket::reduce_atoms: where shards are kept, over those of Bucket::shard_atoms; the
-// planner adds the rest once, at the end of the step. Nothing may write the gradients until it is awaited.
+// planner adds the rest once, at the end of the step. Nothing may write the gradients until it is
+// awaited.
 std::vector<Instruction> begin_reduction(const Program& program, int bucket);
 // Awaits it, and brings the sum to where it is kept. Where gradients are kept as shards it is added
-// to what is there and the whole gradients are released; so there is one pair in each segment that
-// writes any, after its last write, or, with Bucket::reduce_per_chunk, in each last one before the
-// stage turns to another chunk.
+// to what is there and the whole gradients are released: the next
+// write begins them anew.
 std::vector<Instruction> end_reduction(const Program& program, int bucket);
 // Begins, and awaits, the all-gather of parameters that are kept as shards; a shard in host memory
 // is copied to the device first. Between the wait and the release of Bucket::flat.parameters

@@ -272,21 +272,17 @@ struct Bucket {
   std::vector<int> parameter_atoms;  // atoms over which the parameters are sharded
   std::vector<int> stages;  // that hold these parameters, if more than one (tied embeddings)
   std::string name;
-  bool expert_load = false;  // of counts (ExpertLoad), which no optimizer sees
+  bool counts = false;   // of parameters that count (Value::counts), which no optimizer sees
   bool matrix = false;   // of matrices of layers, for which the optimizer has a rule of their own
   bool overlap = false;  // its reduction starts as soon as its last gradient is there
   bool reduce_per_microbatch = false;  // reduced after every run that adds to it
-  // Of gradients kept as shards (of others it says nothing): reduced when the stage's backward
-  // turns to another virtual stage, and after its last run; by the planner. Until then they are
-  // added up whole.
-  bool reduce_per_chunk = false;
   // Carries out the reduction (reduction_hook.h); null: one all-reduce.
   std::shared_ptr<const class ReductionHook> hook;
   // How it is stored. Atoms of `reduce_atoms` over which flat tensors are cut, equally, with zeros
   // after the last parameter, and of what a rank keeps its shard alone. Parameters that are kept
-  // whole are gathered after the update by the planner; those kept as shards by whoever decided so,
-  // before each use (begin_gather); and gradients that are kept as shards are reduced by it too, in
-  // every microbatch (begin_reduction), or as `reduce_per_chunk` says.
+  // whole are gathered after the update by the planner. Whoever has them kept as shards gathers
+  // them before each use (begin_gather), and reduces gradients that are kept as shards
+  // (begin_reduction).
   std::vector<int> shard_atoms;
   ShardedState sharded_state = ShardedState::nothing;  // `nothing` where there are no such atoms
   Offload offload = Offload::nothing;                  // parameters: only of those kept as shards

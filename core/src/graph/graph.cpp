@@ -54,10 +54,12 @@ int Graph::add_parameter(std::string name, Dims dims, Init init, HfName hf) {
   return static_cast<int>(values.size()) - 1;
 }
 
-int Graph::add_expert_load(std::string name, Dims dims, ExpertLoad expert_load, HfName hf) {
+int Graph::add_counter(std::string name, Dims dims, std::shared_ptr<const ElementOp> moved_by,
+                       HfName hf) {
   const int value =
       add_parameter(std::move(name), std::move(dims), {Init::Kind::zeros, 0}, std::move(hf));
-  own().values[value].expert_load = expert_load;
+  own().values[value].counts = true;
+  own().values[value].moved_by = std::move(moved_by);
   return value;
 }
 
@@ -169,9 +171,8 @@ std::int64_t Graph::count(int value) const {
 std::int64_t Graph::parameter_count() const {
   std::int64_t sum = 0;
   for (int value : parameters()) {
-    const std::optional<ExpertLoad>& expert_load = body_->values[value].expert_load;
-    if (!expert_load || expert_load->rate != 0)
-      sum += count(value);  // one that never moves counts, no more
+    const Value& parameter = body_->values[value];
+    if (!parameter.counts || parameter.moved_by) sum += count(value);
   }
   return sum;
 }

@@ -135,9 +135,8 @@ class Flattener {
       if (b_.offload != Offload::nothing) program_.slots[slot].memory = Memory::host;
       return slot;
     };
-    if (program_.has_masters() && (program_.optimizer || b_.expert_load))
-      flat.master = keep("masters");
-    if (!program_.optimizer || b_.expert_load) return;
+    if (program_.has_masters() && (program_.optimizer || b_.counts)) flat.master = keep("masters");
+    if (!program_.optimizer || b_.counts) return;
     b_.rule = std::make_shared<const UpdateRule>(program_.optimizer->rule(b_.matrix));
     for (const std::string& name : b_.rule->states) flat.states.push_back(keep(name));
     if (b_.rule->whole == nullptr || b_.shard_atoms.empty()) return;

@@ -8,7 +8,6 @@
 
 #include "meshwright/optimizer.h"
 #include "plan/assembly.h"
-#include "plan/matrices.h"
 
 namespace mw {
 namespace {
@@ -97,12 +96,12 @@ void make_buckets(Program& program, const Partition& partition) {
     }
     const auto shared = partition.shared.find(parameter.value);
     if (shared != partition.shared.end()) stages = shared->second;
-    const bool expert_load = program.graph->value(parameter.value).expert_load.has_value();
-    sets[{expert_load, parameter.rows > 0, stages, reduce, sharded}].push_back(static_cast<int>(p));
+    const bool counts = program.graph->value(parameter.value).counts;
+    sets[{counts, parameter.rows > 0, stages, reduce, sharded}].push_back(static_cast<int>(p));
   }
   for (auto& [key, parameters] : sets) {
     Bucket bucket;
-    std::tie(bucket.expert_load, bucket.matrix, bucket.stages, bucket.reduce_atoms,
+    std::tie(bucket.counts, bucket.matrix, bucket.stages, bucket.reduce_atoms,
              bucket.parameter_atoms) = key;
     bucket.parameters = parameters;
     program.buckets.push_back(std::move(bucket));

@@ -79,18 +79,21 @@ void add_timelines(std::vector<Program>& programs, const Partition& partition,
 // is for whatever schedule a step may have.
 void drop_unused(Program& program);
 
-// Which bucket each gradient's slot belongs to, of the buckets that `chosen` marks.
-std::map<int, int> bucket_of_gradients(const Program& program, bool Bucket::*chosen);
-// Begins the reductions of buckets that are reduced when the stage turns (reduce_per_chunk), and
-// awaits each at the next turn. Returns those that are under way after the last run.
-std::vector<int> place_by_chunk(Program& program);
-// A name for a segment that no other has: this one, or "name.2", "name.3", ...
-std::string fresh_name(const Program& program, const std::string& name);
+// Sets ProgramParameter::stacked and rows of the weights of linears and experts in transformer
+// layers, the router's too. Not of the head, embeddings, norms and biases.
+void mark_matrices(Program& program);
+
+// Appends a bucket's update by the ops of its rule. Where that is for whole matrices, every rank
+// makes the directions of its own shard, these are gathered until the rank has whole matrices (but
+// only those experts that it holds), then each is treated whole and applied to the rank's shard of
+// the parameter. Each matrix after the other, so that one is whole at a time; where the bucket lies
+// in shards, its directions are gathered together.
+void add_updates(Program& program, int bucket, std::vector<Instruction>& code);
 
 // Adds the segments that begin and end the step ("begin"; "reduce", "totals", "update"), places
 // overlapped reductions, grants in-place work where nobody reads the old value later, and notes for
 // each instruction which slots it releases.
-void complete(Program& program);
+void complete(Program& program, const std::vector<Pass>& passes);
 
 // From a draft's rules to the programs of the stages.
 

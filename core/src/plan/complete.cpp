@@ -8,7 +8,6 @@
 
 #include "meshwright/engine/interrupt.h"
 #include "plan/build.h"
-#include "plan/matrices.h"
 #include "program/lifetimes.h"
 
 namespace mw {
@@ -18,8 +17,8 @@ namespace {
 // which all ranks meet, the optimizer.
 class Finish {
  public:
-  Finish(Program& program, std::vector<int> underway)
-      : program_(program), underway_(std::move(underway)) {}
+  Finish(Program& program, std::vector<int> under_way)
+      : program_(program), under_way_(std::move(under_way)) {}
 
   void run() {
     using Part = std::vector<Instruction> (*)(const Program&, int);
@@ -29,7 +28,7 @@ class Finish {
              !b.reduce_per_microbatch;
     };
     keep_gathered();
-    for (const int bucket : underway_) {
+    for (const int bucket : under_way_) {
       for (Instruction& i : end_reduction(program_, bucket)) code_.push_back(std::move(i));
     }
     const auto reduces_shards = [](const Bucket& b) {
@@ -61,7 +60,7 @@ class Finish {
     count(totals, program_.loss, losses());
     for (const Bucket& bucket : program_.buckets) {
       const bool here = bucket.stages.empty() || bucket.stages.front() == program_.stage;
-      if (here && !bucket.expert_load) count(totals, bucket.flat.reduced, parts(bucket));
+      if (here && !bucket.counts) count(totals, bucket.flat.reduced, parts(bucket));
     }
     totals.label = "loss, gradient norm";
     code_.push_back(totals);
@@ -154,7 +153,7 @@ class Finish {
   }
 
   Program& program_;
-  const std::vector<int> underway_;  // buckets whose reductions have begun
+  const std::vector<int> under_way_;  // buckets whose reductions have begun
   std::vector<Instruction> code_;
   std::vector<int> kept_;  // what ends with the step
 };
@@ -186,23 +185,41 @@ void place_reductions(Program& program) {
   }
   for (auto& [run, list] : starts) {
     const int of = program.timeline[run].segment;
-    const Segment& all = program.segments[of];
-    Segment last;
-    last.name = fresh_name(program, all.name + ".last");
-    last.code = started_after(program, list).into_copy(all);
-    last.kind = all.kind;
-    last.vstage = all.vstage;
-    last.gradient = all.gradient;
-    last.copy_of = of;
-    program.timeline[run].segment = static_cast<int>(program.segments.size());
-    program.segments.push_back(std::move(last));
+    Insertions begun = started_after(program, list);
+    program.timeline[run].segment = add_copy(program, of, "last", begun);
   }
+}
+
+// The buckets of gradients kept as shards whose reductions have begun and which no run awaits, in
+// the order in which they began.
+std::vector<int> reductions_under_way(const Program& program) {
+  const auto reduces = [](const Bucket& b) { return b.sharded_state >= ShardedState::gradients; };
+  std::vector<int> under_way;
+  if (std::none_of(program.buckets.begin(), program.buckets.end(), reduces)) return under_way;
+  for (const SegmentRun& run : program.timeline) {
+    for (const Instruction& i : program.segments[run.segment].code) {
+      if (i.bucket < 0 || i.pending < 0 || !reduces(program.buckets[i.bucket]) ||
+          i.pending != program.buckets[i.bucket].flat.reduction)
+        continue;
+      if (i.code == Code::start) {
+        under_way.push_back(i.bucket);
+      } else {
+        std::erase(under_way, i.bucket);
+      }
+    }
+  }
+  return under_way;
 }
 
 // Reductions of buckets that every run which adds to them reduces: begun after its last gradient,
 // or at the end, and awaited there.
 void place_each(Program& program) {
-  const std::map<int, int> bucket_of = bucket_of_gradients(program, &Bucket::reduce_per_microbatch);
+  std::map<int, int> bucket_of;
+  for (std::size_t b = 0; b < program.buckets.size(); ++b) {
+    if (!program.buckets[b].reduce_per_microbatch) continue;
+    for (const int p : program.buckets[b].parameters)
+      bucket_of[program.parameters[p].gradient_slot] = static_cast<int>(b);
+  }
   if (bucket_of.empty()) return;
   for (Segment& segment : program.segments) {
     std::vector<Span> written = spans(segment, bucket_of);
@@ -245,13 +262,16 @@ void begin_sums(Program& program) {
 
 }  // namespace
 
-void complete(Program& program) {
+void complete(Program& program, const std::vector<Pass>& passes) {
   throw_if_stopped();
   make_flat_slots(program);
   place_each(program);
-  std::vector<int> underway = place_by_chunk(program);
+  for (const Pass& pass : passes) {
+    if (pass.finish) pass.finish(program);
+  }
+  std::vector<int> under_way = reductions_under_way(program);
   place_reductions(program);
-  Finish(program, std::move(underway)).run();
+  Finish(program, std::move(under_way)).run();
   begin_sums(program);
   throw_if_stopped();
   grant_in_place(program);

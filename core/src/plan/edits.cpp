@@ -71,9 +71,17 @@ void Insertions::into(Segment& segment) {
   segment.code = merged(std::make_move_iterator(segment.code.begin()), segment.code.size(), list_);
 }
 
-std::vector<Instruction> Insertions::into_copy(const Segment& segment) {
-  check(segment);
-  return merged(segment.code.begin(), segment.code.size(), list_);
+int add_copy(Program& program, int segment, const std::string& suffix, Insertions& inserts) {
+  Segment copy = program.segments[segment];
+  const std::string name = fmt::format("{}.{}", copy.name, suffix);
+  copy.name = name;
+  const auto is_taken = [&](const Segment& other) { return other.name == copy.name; };
+  for (int n = 2; std::any_of(program.segments.begin(), program.segments.end(), is_taken); ++n)
+    copy.name = fmt::format("{}.{}", name, n);
+  copy.copy_of = segment;
+  inserts.into(copy);
+  program.segments.push_back(std::move(copy));
+  return static_cast<int>(program.segments.size()) - 1;
 }
 
 namespace {

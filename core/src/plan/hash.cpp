@@ -179,12 +179,10 @@ void Digest::add(const Bucket& bucket) {
                               &bucket.stages, &bucket.shard_atoms})
     add(*numbers);
   add(bucket.name);
-  add(bucket.expert_load);
+  add(bucket.counts);
   add(bucket.matrix);
   add(bucket.overlap);
   add(bucket.reduce_per_microbatch);
-  if (bucket.reduce_per_chunk)
-    add(std::string("by chunk"));  // so that plans without keep their hashes
   add(bucket.hook ? bucket.hook->name() : std::string());
   add(bucket.sharded_state);
   add(bucket.offload);

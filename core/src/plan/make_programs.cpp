@@ -78,9 +78,8 @@ class ProgramMaker {
     options.dtype = plan_.request.precision;
     // Counts must be exact.
     const std::vector<int> parameters = plan_.graph->parameters();
-    const bool counts = std::any_of(parameters.begin(), parameters.end(), [&](int value) {
-      return plan_.graph->value(value).expert_load.has_value();
-    });
+    const bool counts = std::any_of(parameters.begin(), parameters.end(),
+                                    [&](int value) { return plan_.graph->value(value).counts; });
     const Dtype wide = wider(options.dtype, Dtype::fp32);
     options.gradient_dtype = plan_.request.fp32_gradients || counts ? wide : options.dtype;
     options.optimizer_dtype = wide;
@@ -237,7 +236,7 @@ class ProgramMaker {
       }
       if (!check_reductions(program)) return;
       drop_unused(program);
-      complete(program);
+      complete(program, passes);
     }
     note_passes(passes);
     check_shared_hooks();
@@ -263,7 +262,7 @@ class ProgramMaker {
     std::vector<bool> summed(plan_.mesh.atoms().size(), false);
     for (const Program& program : plan_.programs) {
       for (const Bucket& bucket : program.buckets) {
-        for (int atom : bucket.reduce_atoms) summed[atom] = summed[atom] || !bucket.expert_load;
+        for (int atom : bucket.reduce_atoms) summed[atom] = summed[atom] || !bucket.counts;
       }
     }
     const auto any = [&](const Axis& axis) {

@@ -96,7 +96,7 @@ namespace {
 
 bool reduced_over(const Program& program, const Bucket& bucket, const std::string& axis) {
   const std::vector<int>& atoms = program.mesh.axis(axis).atoms;
-  if (bucket.expert_load) return false;
+  if (bucket.counts) return false;
   return std::any_of(bucket.reduce_atoms.begin(), bucket.reduce_atoms.end(), [&](int atom) {
     return program.mesh.atoms()[atom].ways > 1 &&
            std::find(atoms.begin(), atoms.end(), atom) != atoms.end();

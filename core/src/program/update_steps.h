@@ -1,5 +1,5 @@
-// How a rank carries out an op of the optimizer that treats one element at a time: where, in what
-// pieces, and what is copied for it. run/executor_update does it; the footprint says what it takes.
+// How a rank carries out an op of the optimizer: where, in what pieces, on which elements, and what
+// is copied for it. The executor does it (run/executor_update), the footprint says what it takes.
 #pragma once
 
 #include <algorithm>
@@ -9,6 +9,16 @@
 #include "meshwright/program.h"
 
 namespace mw {
+
+// A parameter's matrices on one rank, as they lie in the whole direction.
+struct MatrixUpdate {
+  std::int64_t stacked = 1, rows = 1, columns = 1;
+  std::vector<Range> own;  // of each dim of the whole direction: where the rank's parameter lies
+  std::int64_t first = 0;  // its first element in the bucket
+  std::int64_t begin = 0, end = 0;  // its elements that the rank updates, from its first on
+  std::int64_t apart = 0;  // bytes of the rank's own, copied out of what does not lie in one piece
+};
+MatrixUpdate matrix_update(const RankView& rank, const Instruction& update);
 
 struct UpdateSteps {
   std::int64_t elements =

@@ -37,7 +37,7 @@ void Executor::number_rows() {
   }
   for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
     const int value = program_.parameters[p].value;
-    if (!graph_.value(value).expert_load) continue;
+    if (!graph_.value(value).counts) continue;
     const auto user = std::find_if(graph_.ops().begin(), graph_.ops().end(), [&](const Op& op) {
       return std::any_of(op.inputs.begin(), op.inputs.end(),
                          [&](const Use& use) { return use.value == value; });

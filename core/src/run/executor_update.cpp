@@ -18,7 +18,7 @@ void Executor::update(const Instruction& i, Microbatch& m) {
       whole(i, m);
       break;
     case Update::apply:
-      if (outcome_.left_out) break;
+      if (outcome_.update_left_out) break;
       i.parameter >= 0 ? apply_matrix(i, m) : apply(i);
       break;
   }
@@ -31,8 +31,8 @@ void Executor::apply(const Instruction& i) {
   // Where a device's memory is the host's, nothing is brought: `to` copies only between two.
   const at::Device home = steps.host ? at::Device(at::kCPU) : device_;
   const Ledger::Scope scope(ledger_, home == device_ ? Category::activations : Category::host);
-  if (bucket.expert_load) {
-    even_out(i);
+  if (bucket.counts) {
+    apply_counts(i);
     return;
   }
   const HostWait waits("an update in host memory");  // nothing waits where it is the device's
@@ -52,14 +52,16 @@ void Executor::apply(const Instruction& i) {
   if (!updated.is_same(own)) own.copy_(updated);
 }
 
-// The bias of a group that got less than the mean goes up, of one that got more goes down.
-void Executor::even_out(const Instruction& i) {
+// Each parameter moves by its own count.
+void Executor::apply_counts(const Instruction& i) {
   for (int p : program_.buckets[i.bucket].parameters) {
-    const ExpertLoad& expert_load = *graph_.value(program_.parameters[p].value).expert_load;
-    const at::Tensor step =
-        storage_.slice(p, storage_[i.inputs[0]]).neg().add_(expert_load.mean).sign_();
-    const at::Tensor sum = storage_.slice(p, storage_[i.outputs[0]]);
-    sum.add_(step.to(sum.scalar_type()), expert_load.rate);
+    const auto& op = graph_.value(program_.parameters[p].value).moved_by;
+    if (!op) continue;
+    UpdateCall call{storage_.slice(p, storage_[i.outputs[0]]),
+                    storage_.slice(p, storage_[i.inputs[0]])};
+    call.lr = outcome_.lr;
+    call.step = updates();
+    op->run(call);
   }
 }
 
@@ -82,19 +84,19 @@ void Executor::direction(const Instruction& i, Microbatch& m) {
     const at::Tensor& direction = storage_.open(to);
     call.gradient = direction.to(options);
     if (!call.gradient.is_same(gradient)) call.gradient.copy_(gradient);
-    if (!outcome_.left_out) bucket.rule->direction->run(call);
+    if (!outcome_.update_left_out) bucket.rule->direction->run(call);
     if (!call.gradient.is_same(direction)) direction.copy_(call.gradient);
     return;
   }
   call.gradient = gradient.view(-1).to(options);
-  if (!outcome_.left_out) bucket.rule->direction->run(call);
+  if (!outcome_.update_left_out) bucket.rule->direction->run(call);
   m.slots[to] = call.gradient.to(device_).view(program_.local_shape(program_.slots[to], at_));
 }
 
 // Only on ranks that update an element of the parameter.
 void Executor::whole(const Instruction& i, Microbatch& m) {
   const MatrixUpdate size = matrix_update(sizes_.of_kind(0), i);
-  if (size.begin >= size.end || outcome_.left_out) return;
+  if (size.begin >= size.end || outcome_.update_left_out) return;
   const at::Tensor& direction = tensor(m, i.inputs[0]);
   m.slots[i.outputs[0]] =
       program_.buckets[i.bucket]

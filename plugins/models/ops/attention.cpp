@@ -279,8 +279,8 @@ class Attention final : public OpType {
   }
 
  private:
-  // Of q (undefined: it is delivered), and of the keys and values that are read,
-  // one for each query head.
+  // Makes the gradients of q (undefined: it is delivered), and of the keys and values that are
+  // read, one for each query head.
   static AttendGradients gradients(OpCall& call, const Shape& shape) {
     const at::Tensor& q = call.inputs[0];
     const at::Tensor& dout = call.grad_outputs[0];

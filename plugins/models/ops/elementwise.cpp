@@ -198,7 +198,7 @@ class Add final : public OpType {
                 {call.in_place ? branch.add_(call.inputs[0]) : at::add(call.inputs[0], branch)});
   }
 
-  // For callers that do not pass the gradient on by themselves.
+  // Only called by those who do not pass the gradient on themselves.
   void backward(const Op&, OpCall& call) const override {
     for (std::size_t i = 0; i < 2; ++i) {
       if (!wanted(call, i)) continue;

@@ -107,7 +107,7 @@ inline void put(const Target& to, const at::Tensor& made) {
     to.tensor.copy_(made);
   }
 }
-// ... that of `count` entries along a dim, from `first` on.
+// Does the same with the gradient of `count` entries along a dim, from `first` on.
 inline void put(const Target& to, std::int64_t dim, std::int64_t first, std::int64_t count,
                 const at::Tensor& made) {
   put({part_of(to.tensor, dim, first, count), to.add}, made);

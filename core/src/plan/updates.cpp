@@ -1,0 +1,153 @@
+// Writes the instructions that update a bucket by its optimizer's ops, and finds the weights that
+// an optimizer may update as whole matrices.
+#include "plan/build.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "meshwright/engine/activations.h"
+#include "meshwright/optimizer.h"
+#include "plan/assembly.h"
+
+namespace mw {
+namespace {
+
+struct Shape {
+  int stacked = 0, rows = 0;
+  bool operator==(const Shape&) const = default;
+};
+
+// A weight's dims in the order: those that input and output share, those of the output,
+// those of the input.
+std::optional<Shape> shape_of(const Op& op) {
+  const Dims &in = op.inputs[0].dims, &weight = op.inputs[1].dims, &out = op.output_dims[0];
+  const auto kind = [&](Dim dim) { return !contains(out, dim) ? 2 : contains(in, dim) ? 0 : 1; };
+  Shape shape;
+  int last = 0;
+  for (Dim dim : weight) {
+    const int next = kind(dim);
+    if (next < last) return std::nullopt;
+    last = next;
+    if (next == 0) ++shape.stacked;
+    if (next == 1) ++shape.rows;
+  }
+  if (shape.rows == 0 || last != 2) return std::nullopt;
+  return shape;
+}
+
+// What it is as a matrix in every op that uses it; nothing if it is not one everywhere.
+std::optional<Shape> shape_of(const Graph& graph, int parameter) {
+  std::optional<Shape> shape;
+  for (const Op& op : graph.ops()) {
+    for (std::size_t k = 0; k < op.inputs.size(); ++k) {
+      if (op.inputs[k].value != parameter) continue;
+      if (k != 1 || op.op_class() != OpClass::matrix_product || !in_layers(op, graph))
+        return std::nullopt;
+      const auto here = shape_of(op);
+      if (!here || (shape && !(*shape == *here))) return std::nullopt;
+      shape = here;
+    }
+  }
+  return shape;
+}
+
+// Whole but for the dims that number matrices.
+Layout gathered(const ProgramParameter& parameter, const Dims& dims) {
+  Layout layout = parameter.stored;
+  for (Placement& placement : layout) {
+    const auto stacked = dims.begin() + parameter.stacked;
+    if (placement.is_shard() && std::find(dims.begin(), stacked, placement.dim) == stacked)
+      placement = Placement::replicate();
+  }
+  return layout;
+}
+
+}  // namespace
+
+void mark_matrices(Program& program) {
+  for (ProgramParameter& parameter : program.parameters) {
+    if (const auto shape = shape_of(*program.graph, parameter.value)) {
+      parameter.stacked = shape->stacked;
+      parameter.rows = shape->rows;
+    }
+  }
+}
+
+namespace {
+
+Instruction update_of(const Program& program, int bucket, Update what, int from, int to) {
+  Instruction i = of_bucket(Code::compute, bucket, program, "optimizer");
+  i.update = what;
+  i.inputs = {from};
+  i.outputs = {to};
+  return i;
+}
+
+// The same for one parameter.
+Instruction update_of(const Program& program, int bucket, int parameter, Update what, int from,
+                      int to) {
+  Instruction i = update_of(program, bucket, what, from, to);
+  i.parameter = parameter;
+  i.label = program.name_of_parameter(parameter);
+  return i;
+}
+
+void add_matrix_updates(Program& program, int bucket, int updated, std::vector<Instruction>& code) {
+  const std::vector<int> parameters = program.buckets[bucket].parameters;
+  const FlatSlots flat = program.buckets[bucket].flat;
+  std::vector<int> slots;
+  for (int p : parameters) {
+    const ProgramParameter& parameter = program.parameters[p];
+    Slot slot = slot_of(program, parameter.value, parameter.stored);
+    slot.name = "update of " + slot.name;
+    slot.value = -1;
+    slot.dtype = program.optimizer_dtype;
+    slots.push_back(add_slot(program, std::move(slot)));
+  }
+  const bool together = flat.directions >= 0;
+  if (together) {
+    code.push_back(update_of(program, bucket, Update::direction, flat.reduced, flat.direction));
+    for (Instruction& i : gather_directions(program, bucket)) code.push_back(std::move(i));
+    for (std::size_t k = 0; k < parameters.size(); ++k) {
+      Instruction view =
+          update_of(program, bucket, parameters[k], Update::none, flat.directions, slots[k]);
+      view.code = Code::alias;
+      code.push_back(std::move(view));
+    }
+    if (program.slots[flat.directions].transient) code.back().release.push_back(flat.directions);
+  }
+  for (std::size_t k = 0; k < parameters.size(); ++k) {
+    const ProgramParameter parameter = program.parameters[parameters[k]];
+    if (!together)
+      code.push_back(update_of(program, bucket, parameters[k], Update::direction,
+                               parameter.gradient_slot, slots[k]));
+    const Layout whole = gathered(parameter, program.graph->value(parameter.value).dims);
+    const int moved = emit_moves(program, code, moves(parameter.stored, whole, program.mesh),
+                                 slots[k], parameter.stored, "optimizer");
+    Slot made = program.slots[moved];
+    const int made_slot = add_slot(program, std::move(made));
+    code.push_back(update_of(program, bucket, parameters[k], Update::whole, moved, made_slot));
+    code.push_back(update_of(program, bucket, parameters[k], Update::apply, made_slot, updated));
+  }
+}
+
+}  // namespace
+
+void add_updates(Program& program, int bucket, std::vector<Instruction>& code) {
+  const Bucket& b = program.buckets[bucket];
+  const FlatSlots flat = b.flat;
+  if (!b.rule && !b.counts) return;
+  const int updated = flat.master >= 0 ? flat.master : flat.stored;
+  if (b.rule && b.rule->whole != nullptr) {
+    add_matrix_updates(program, bucket, updated, code);
+  } else {
+    code.push_back(update_of(program, bucket, Update::apply, flat.reduced, updated));
+  }
+  if (flat.master < 0) return;
+  Instruction cast = of_bucket(Code::copy, bucket, program, "optimizer");
+  cast.inputs = {flat.master};
+  cast.outputs = {flat.stored};
+  code.push_back(std::move(cast));
+}
+
+}  // namespace mw

@@ -1,0 +1,86 @@
+// Finds where in a step NaN or Inf come up first, by computing the step again with each tensor
+// looked at: the training itself pays nothing for it.
+#include "check/not_finite.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "meshwright/error.h"
+
+namespace mw {
+namespace {
+
+class FirstNotFinite : public Watcher {
+ public:
+  FirstNotFinite(RankRun& executor, std::string what)
+      : executor_(executor), what_(std::move(what)) {}
+
+  void computed(const Instruction& i, int, int microbatch, const at::Tensor& tensor) override {
+    look(tensor, [&] { return place(words_of_computed(i), microbatch); });
+  }
+  void moved(const Instruction& i, int, int microbatch, const at::Tensor& tensor) override {
+    look(tensor, [&] { return place(words_of_moved(i), microbatch); });
+  }
+  // What is finite in every gradient of an op can overflow in their sum.
+  void gradients(RankRun& executor) override {
+    const Program& program = executor.program();
+    for (std::size_t p = 0; p < program.parameters.size(); ++p) {
+      look(executor.own_gradient(static_cast<int>(p)),
+           [&] { return "the gradient of " + program.name_of_parameter(static_cast<int>(p)); });
+    }
+  }
+
+  [[noreturn]] void fail(const std::string& where) const {
+    throw Error(
+        Stage::run, "run.not-finite", "", what_ + where,
+        "a lower learning rate, clip, or a look at the data; on_nan = \"continue\" trains on");
+  }
+
+ private:
+  static std::string place(const std::string& words, int microbatch) {
+    return fmt::format("{} (microbatch {})", words, microbatch);
+  }
+  template <class Words>
+  void look(const at::Tensor& tensor, const Words& words) const {
+    const Ledger::Pause pause(executor_.ledger());
+    if (finite(tensor)) return;
+    const bool nan = at::isnan(tensor).any().item<bool>();
+    fail(fmt::format("; {} comes up first in {}", nan ? "NaN" : "Inf", words()));
+  }
+
+  RankRun& executor_;
+  const std::string what_;
+};
+
+}  // namespace
+
+bool finite(const at::Tensor& tensor) {
+  if (tensor.numel() == 0 || !tensor.is_floating_point()) return true;
+  const auto [least, most] = at::aminmax(tensor);  // a NaN comes through
+  return std::isfinite(least.item<double>()) && std::isfinite(most.item<double>());
+}
+
+std::string words_of_computed(const Instruction& i) {
+  return (i.piece != Piece::forward ? "the gradient that reaches " : "the output of ") + i.label;
+}
+
+std::string words_of_moved(const Instruction& i) {
+  return fmt::format("what the {} of {} brought",
+                     communicates(i.move.kind) ? name_of(i.move.kind) : name_of(i.code), i.label);
+}
+
+void throw_not_finite(RankRun& executor, std::int64_t step, const StepOutcome& done) {
+  const bool loss = !std::isfinite(done.loss);
+  const double value = loss ? done.loss : done.grad_norm;
+  FirstNotFinite watcher(
+      executor,
+      fmt::format("the {} of step {} is {}, and its update was left out",
+                  loss ? "loss" : "gradient norm", step, std::isnan(value) ? "NaN" : "Inf"));
+  executor.watch(&watcher);
+  executor.step(step, done.lr);
+  executor.watch(nullptr);
+  watcher.fail("; computed again, all its tensors are finite");
+}
+
+}  // namespace mw

@@ -1,0 +1,36 @@
+// Where NaN and Inf come from: what a training says that stops at a loss that is not finite.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <string>
+
+#include "meshwright/engine/run.h"
+
+namespace mw {
+
+// Numbers that are no reals are finite.
+bool finite(const at::Tensor& tensor);
+
+// "the output of layers.0.attention.q", "the gradient that reaches layers.0.attention.q".
+std::string words_of_computed(const Instruction& instruction);
+// "what the all-gather of layers.0.ffn.up brought".
+std::string words_of_moved(const Instruction& instruction);
+
+// After a step that was left out as its loss or norm is not finite (StepOutcome::not_finite): all
+// ranks compute it once more, now looking at each tensor, and the rank that meets a NaN or Inf
+// first throws Error (run, "run.not-finite") with the step and the place. Updates nothing. If
+// nobody meets one all throw it, without a place.
+[[noreturn]] void throw_not_finite(RankRun& executor, std::int64_t step, const StepOutcome& done);
+
+// Ends a run at a step whose loss or norm is not finite, before its update, by throw_not_finite.
+class EndAtNotFinite : public RunObserver {
+ public:
+  void begin(RankRun& rank) override { rank.leave_out_not_finite(); }
+  void step(RankRun& rank, StepEnd& end) override {
+    if (end.outcome.not_finite) throw_not_finite(rank, end.step, end.outcome);
+  }
+};
+
+}  // namespace mw

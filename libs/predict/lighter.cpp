@@ -1,0 +1,148 @@
+// Asks strategies for lighter variants of themselves, those of the plan first, and makes the plans
+// with them.
+#include "predict/lighter.h"
+
+#include <algorithm>
+
+#include "meshwright/engine/plugin_call.h"
+
+namespace mw {
+namespace {
+
+std::optional<StrategyChoice> made(const RunRequest& experiment, const Json& entry) {
+  try {
+    StrategyChoice choice = experiment.make_strategy(entry);
+    choice.axes = call_plugin({choice.name, ""}, "said which axes it needs",
+                              [&] { return choice.strategy->axes(); });
+    return choice;
+  } catch (const Error&) {  // not such a strategy, or not with these options
+    return std::nullopt;
+  }
+}
+
+std::optional<StrategyChoice> changed(const RunRequest& experiment, const StrategyChoice& choice,
+                                      const Json& options) {
+  // What was left out stays so, and follows from the rest.
+  Json entry = choice.written.is_null() ? choice.options : choice.written;
+  entry.update(options);
+  entry["plugin"] = choice.name;
+  return made(experiment, entry);
+}
+
+LighterPlan with(std::vector<StrategyChoice> strategies, std::size_t place,
+                 const StrategyChoice& choice, const std::string& what, bool drastic = false) {
+  strategies.at(place) = choice;
+  return {std::move(strategies), what, drastic};
+}
+
+// What `choice`, which stands or would stand at that place, can do.
+LighterFamily family_of(const RunRequest& experiment, const std::vector<StrategyChoice>& strategies,
+                        std::size_t place, const StrategyChoice& choice) {
+  LighterFamily family;
+  StrategyChoice lightest = choice;
+  for (const Lighter& variant : lighter_of(choice)) {
+    if (variant.drastic) continue;
+    if (const auto other = changed(experiment, choice, variant.options)) {
+      family.mild.push_back(with(strategies, place, *other, variant.what));
+      lightest = *other;
+    }
+  }
+  for (const Lighter& variant : lighter_of(lightest)) {
+    if (!variant.drastic) continue;
+    if (const auto other = changed(experiment, lightest, variant.options))
+      family.drastic.push_back(with(strategies, place, *other, variant.what, true));
+  }
+  return family;
+}
+
+// The role of all axes with ranks of its own.
+Role role_of(const StrategyChoice& choice) {
+  Role role = Role::none;
+  for (const AxisRequest& axis : choice.axes) {
+    if (!axis.borrow.empty()) continue;
+    if (role != Role::none && axis.role != role) return Role::none;
+    role = axis.role;
+  }
+  return role;
+}
+
+// Strategies on the plugin path that are not in the plan, split that in so many ways, and have
+// lighter variants.
+std::vector<StrategyChoice> others(const RunRequest& experiment,
+                                   const std::vector<StrategyChoice>& strategies, Role role,
+                                   const Json& ways) {
+  std::vector<StrategyChoice> found;
+  if (role == Role::none || !experiment.make_strategy || !experiment.strategy_names) return found;
+  for (const std::string& name : experiment.strategy_names()) {
+    const bool there = std::any_of(strategies.begin(), strategies.end(),
+                                   [&](const StrategyChoice& c) { return c.name == name; });
+    if (there) continue;
+    auto other = made(experiment, {{"plugin", name}, {"ways", ways}});
+    if (!other || role_of(*other) != role) continue;
+    const std::vector<Lighter> variants = lighter_of(*other);
+    if (std::any_of(variants.begin(), variants.end(), [](const Lighter& v) { return !v.drastic; }))
+      found.push_back(std::move(*other));
+  }
+  return found;
+}
+
+}  // namespace
+
+bool splits(const StrategyChoice& choice, Role role) {
+  return std::any_of(choice.axes.begin(), choice.axes.end(), [&](const AxisRequest& axis) {
+    return axis.role == role && axis.borrow.empty();
+  });
+}
+
+std::vector<Lighter> lighter_of(const StrategyChoice& choice) {
+  try {
+    return call_plugin({choice.name, choice.path}, "said how it could hold less",
+                       [&] { return choice.strategy->lighter(); });
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+std::vector<LighterFamily> lighter_families(const RunRequest& experiment,
+                                            const std::vector<StrategyChoice>& strategies) {
+  std::vector<LighterFamily> families;
+  if (!experiment.make_strategy) return families;
+  for (std::size_t place = 0; place < strategies.size(); ++place) {
+    const StrategyChoice& choice = strategies[place];
+    if (!lighter_of(choice).empty()) {
+      families.push_back(family_of(experiment, strategies, place, choice));
+      continue;
+    }
+    if (!choice.options.contains("ways")) continue;
+    for (StrategyChoice& other :
+         others(experiment, strategies, role_of(choice), choice.options.at("ways"))) {
+      // What both have an option for; a value of the same name may be none of the other's.
+      for (const auto& [key, value] : choice.written.items()) {
+        if (key == "plugin" || key == "ways" || !other.options.contains(key)) continue;
+        if (auto alike = changed(experiment, other, {{key, value}})) other = std::move(*alike);
+      }
+      LighterFamily family = family_of(experiment, strategies, place, other);
+      if (family.mild.empty()) continue;
+      family.mild.insert(family.mild.begin(),
+                         with(strategies, place, other, family.mild.front().what));
+      families.push_back(std::move(family));
+    }
+  }
+  return families;
+}
+
+std::vector<LighterPlan> with_data_axis(const RunRequest& experiment,
+                                        const std::vector<StrategyChoice>& strategies, int ways) {
+  std::vector<LighterPlan> plans;
+  const bool stages = !strategies.empty() && splits(strategies.front(), Role::layers);
+  const std::size_t place = stages ? 1 : 0;
+  for (const StrategyChoice& other : others(experiment, strategies, Role::data, ways)) {
+    std::vector<StrategyChoice> more = strategies;
+    more.insert(more.begin() + static_cast<std::ptrdiff_t>(place), other);
+    LighterFamily family = family_of(experiment, more, place, other);
+    if (!family.mild.empty()) plans.push_back(std::move(family.mild.back()));
+  }
+  return plans;
+}
+
+}  // namespace mw
