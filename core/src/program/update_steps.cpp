@@ -1,6 +1,7 @@
 // Says where an op of the optimizer runs on a rank, what it casts and copies, and which part of a
 // matrix the rank updates.
 #include "program/update_steps.h"
+
 #include <algorithm>
 
 namespace mw {
@@ -72,52 +73,6 @@ UpdateSteps update_steps(const RankView& rank, const Instruction& update) {
   steps.at_a_time = steps.casts ? std::min(steps.elements, cast_at_a_time) : steps.elements;
   steps.fetches_parameters = steps.host && to.memory != Memory::host;
   return steps;
-}
-
-namespace {
-
-std::int64_t product(const std::vector<std::int64_t>& sizes, std::size_t from, std::size_t to) {
-  std::int64_t count = 1;
-  for (std::size_t k = from; k < to; ++k) count *= sizes[k];
-  return count;
-}
-
-// Whether these ranges of a contiguous tensor lie in one piece.
-bool in_one_piece(const std::vector<std::int64_t>& whole, const std::vector<Range>& own) {
-  std::size_t cut = own.size();
-  while (cut > 0 && own[cut - 1].size == whole[cut - 1]) --cut;
-  if (cut == 0) return true;
-  return std::all_of(own.begin(), own.begin() + static_cast<std::ptrdiff_t>(cut) - 1,
-                     [](const Range& r) { return r.size == 1; });
-}
-
-}  // namespace
-
-MatrixUpdate matrix_update(const RankView& rank, const Instruction& update) {
-  const Program& program = rank.program();
-  const ProgramParameter& parameter = program.parameters[update.parameter];
-  const Slot &stored = program.slots[parameter.slot], &whole = program.slots[update.inputs[0]];
-  const std::vector<std::int64_t> shape = program.local_shape(whole, rank.at());
-  MatrixUpdate made;
-  const auto stacked = static_cast<std::size_t>(parameter.stacked),
-             rows = stacked + static_cast<std::size_t>(parameter.rows);
-  made.stacked = product(shape, 0, stacked);
-  made.rows = product(shape, stacked, rows);
-  made.columns = product(shape, rows, shape.size());
-  for (Dim dim : stored.dims) {
-    const std::int64_t size = program.graph->size(dim);
-    const Range here = local_range(dim, size, whole.layout, program.mesh, rank.at());
-    Range own = local_range(dim, size, stored.layout, program.mesh, rank.at());
-    own.offset -= here.offset;
-    made.own.push_back(own);
-  }
-  const Range place = rank.place(update.parameter), shard = rank.shard(update.bucket);
-  made.first = place.offset;
-  made.begin = std::clamp<std::int64_t>(shard.offset - place.offset, 0, place.size);
-  made.end = std::clamp<std::int64_t>(shard.offset + shard.size - place.offset, 0, place.size);
-  if (made.begin < made.end && !in_one_piece(shape, made.own))
-    made.apart = bytes_of(program.optimizer_dtype) * place.size;
-  return made;
 }
 
 }  // namespace mw
