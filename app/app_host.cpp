@@ -3,6 +3,7 @@
 #include "app/app_host.h"
 
 #include <fmt/format.h>
+#include <filesystem>
 
 #include <algorithm>
 #include <map>
@@ -11,17 +12,50 @@
 #include "app/joined.h"
 #include "app/model_text.h"
 #include "app/progress.h"
-#include "app/result_fields.h"
+#include "app/runs_rows.h"
 #include "app/verbs.h"
+#include "common/files.h"
+#include "lua/script.h"
 #include "meshwright/engine/built_in.h"
 #include "meshwright/engine/chosen.h"
 #include "meshwright/engine/json_text.h"
 #include "meshwright/engine/text.h"
+#include "meshwright/error.h"
 #include "meshwright/options.h"
 #include "record/run_result.h"
+#include "record/run_set.h"
 #include "report/placements.h"
 
 namespace mw {
+
+namespace {
+
+std::map<std::string, std::vector<ResultField>> read_fields() {
+  const std::filesystem::path path = lua_library() / "meshwright/results.json";
+  std::map<std::string, std::vector<ResultField>> all;
+  try {
+    const Json file = read_json(path);
+    for (const auto& [kind, parts] : file.at("results").items()) {
+      for (const Json& part : parts) {
+        for (const Json& field : file.at("parts").at(part.get<std::string>()))
+          all[kind].push_back({field.at(0), field.at(1), field.at(2)});
+      }
+    }
+  } catch (const Json::exception&) {
+    throw Error(Stage::environment, "kit.templates", "", path.string() + " is missing or cut off",
+                "build or install again");
+  }
+  return all;
+}
+
+}  // namespace
+
+const std::vector<ResultField>& result_fields(const std::string& kind) {
+  static const auto all = read_fields();
+  static const std::vector<ResultField> none;
+  const auto found = all.find(kind);
+  return found != all.end() ? found->second : none;
+}
 
 namespace {
 
@@ -342,6 +376,55 @@ void AppHost::check_compared() const {
       Stage::script, "compare.count", "",
       fmt::format("compare takes two experiments; found {}", plural(compared_, "mw.train")),
       "give two scripts with one mw.train each, or one script with two, or with mw.compare");
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+
+Json loaded_run(const RunEntry& entry) {
+  Json result;
+  try {
+    if (!entry.readable()) {
+      result = {{"kind", "train"},
+                {"name", entry.name},
+                {"status", entry.status},
+                {"reason", entry.reason.empty() ? Json() : Json(entry.reason)}};
+      if (!entry.sweep.empty()) result["sweep"] = entry.sweep;
+      for (const auto& [key, value] : entry.values) result["values"][key] = value;
+    } else {
+      RunReader reader(entry.path);
+      result = run_result(reader, entry);
+    }
+  } catch (const std::exception& error) {
+    RunEntry broken = entry;
+    broken.status = "unreadable";
+    broken.reason = problem_of(error).message;
+    return loaded_run(broken);
+  }
+  const bool said = result.contains("text") && result["text"].is_string();
+  if (!said) result["text"] = line_of(result);
+  return result;
+}
+
+}  // namespace
+
+Json AppHost::load(const std::string& path, const std::string& folder) {
+  std::error_code error;
+  const fs::path given(path), beside = fs::path(folder) / given;
+  const fs::path found = !fs::exists(given, error) && fs::exists(beside, error) ? beside : given;
+  const RunSet set = find_runs({found});
+  const bool is_file = !fs::is_directory(found, error);
+  if (is_file || (set.runs.size() == 1 && set.runs.front().sweep.empty())) {
+    find_run(found);  // refuses one that cannot be read
+    return loaded_run(set.runs.front());
+  }
+  Json list = Json::array();
+  for (const RunEntry& entry : set.runs) {
+    list.push_back(loaded_run(entry));
+    list.back()["text"] = line_of(list.back());  // of many, a line each
+  }
+  return list;
 }
 
 }  // namespace mw

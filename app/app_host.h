@@ -105,7 +105,7 @@ class AppHost : public Host {
  private:
   Json compare(const std::vector<Experiment>& given);
   Json search(const Json& table, const ReadContext& context);
-  // Of --must-fit: says so where it does not, or nobody knows.
+  // Does what --must-fit asks for: says so where the plan does not fit, or nobody knows.
   void look_whether_it_fits(const Json& plan);
   Json train_beside(Experiment experiment);
   Json proved_beside(const Experiment& experiment, Json plan);
@@ -122,7 +122,7 @@ class AppHost : public Host {
   Attempt attempt_;
   Processes* processes_ = nullptr;
   std::set<std::string> sweeps_;   // names
-  std::set<std::string> not_run_;  // ... of those that were only listed or printed
+  std::set<std::string> not_run_;  // sweeps that were only listed or printed
   std::vector<Json> pages_;
   std::vector<TraceProcess> traces_;
   int compared_ = 0;                   // experiments of `meshwright compare` so far
@@ -131,5 +131,13 @@ class AppHost : public Host {
   std::vector<std::string> tried_;     // verbs that were called, whatever came of it
   int exit_code_ = 0;
 };
+
+struct ResultField {
+  std::string name, type, doc;  // type: as the Lua language server writes it; "…?" may be nil
+};
+
+// What a verb returns ("train", "plan"), what lies in one ("predicted"), or what mw.load does
+// ("loaded"), as lua/meshwright/results.json says it. Empty: not known, and not checked.
+const std::vector<ResultField>& result_fields(const std::string& kind);
 
 }  // namespace mw

@@ -13,14 +13,13 @@ int bench_prediction(const ScriptArguments& arguments, Output&) {
   return run_script(script, "plan", output);
 }
 
-const CommandOf<Arguments> bench_commands = command_group(
-    {.path = "bench", .place = 160, .about = "measure this project against what was published"});
+const CommandOf<Arguments> bench_commands =
+    command_group({"bench", 160, "measure this project against what was published"});
 
 const CommandOf<ScriptArguments> bench_prediction_command{
-    {.path = "bench prediction",
-     .place = 161,
-     .about = "predict the steps of published tables, each row as a plan on its cluster: the error "
-              "of each table"},
+    {"bench prediction", 161,
+     "predict the steps of published tables, each row as a plan on its cluster: the error "
+     "of each table"},
     [](CLI::App& command, ScriptArguments& a) {
       command.add_option("TABLE", a.words, "tables, all if none is named");
       command.add_flag_callback(

@@ -33,7 +33,7 @@ std::vector<CalibrationRun> calibration_mixes(const CalibrationSizes& sizes);
 // Seconds of instructions: by the bytes of a real and work_kind.
 struct WorkSamples {
   std::map<int, std::map<std::string, std::vector<WorkSample>>> by_kind, pooled;
-  // Of each run of one rank: what its instructions take together, and its core seconds.
+  // For each run of one rank, what its instructions take together, and its core seconds.
   std::vector<std::pair<double, double>> steps;
 };
 
@@ -63,7 +63,7 @@ MeasuredStep measure_step(Experiment experiment, double budget, double predicted
 // Core seconds of each rank by collective, ways and bytes. Throws Stopped.
 using TransferCurves = std::map<std::string, std::map<int, LogCurve>>;
 TransferCurves measure_transfers(const CalibrationSizes& sizes);
-// Of each point, where both have it, the lesser.
+// Takes the lesser value of each point that both have.
 void least(TransferCurves& of, const TransferCurves& more);
 
 // Fits `calibration.work` and `step`, which need no ranks.

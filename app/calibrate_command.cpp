@@ -218,10 +218,9 @@ int calibrate(const CalibrateArguments& arguments, Output& output) {
 }
 
 const CommandOf<CalibrateArguments> calibrate_command{
-    {.path = "calibrate",
-     .place = 170,
-     .about = "measure this machine for predictions: products by shape, ops, collectives, what "
-              "several ranks add; takes about a minute, on a machine that does nothing else"},
+    {"calibrate", 170,
+     "measure this machine for predictions: products by shape, ops, collectives, what "
+     "several ranks add; takes about a minute, on a machine that does nothing else"},
     [](CLI::App& command, CalibrateArguments& a) {
       command
           .add_option("-o,--output", a.file,

@@ -11,8 +11,8 @@
 namespace mw {
 namespace {
 
-// Of one step of a mix, all ranks together: core seconds of instructions and of transfers, and how
-// many transfers there are.
+// What one step of a mix takes, all ranks together: core seconds of instructions and of transfers,
+// and how many transfers there are.
 struct Sums {
   double work = 0, transfers = 0, calls = 0;
 };
@@ -107,7 +107,7 @@ void fit_mixes(const std::vector<MeasuredMix>& mixes, Calibration& calibration) 
   std::vector<const MeasuredMix*> few, many;
   for (const MeasuredMix& mix : mixes)
     (mix.experiment.plan->ranks() > calibration.cores ? many : few).push_back(&mix);
-  // Of a group without a mix (one core, or more cores than the mixes have ranks): as of the other.
+  // A group without a mix (one core, or more cores than the mixes have ranks) costs as the other.
   SharedCosts of_few, of_many;
   fit_group(few.empty() ? many : few, calibration, of_few);
   fit_group(many.empty() ? few : many, calibration, of_many);

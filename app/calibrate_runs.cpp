@@ -8,7 +8,7 @@
 #include "meshwright/engine/footprint.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/rank_view.h"
-#include "run/trainer.h"
+#include "meshwright/engine/run.h"
 
 namespace mw {
 namespace {
@@ -16,11 +16,12 @@ namespace {
 // Steps at first in which memory is touched for the first time.
 constexpr std::int64_t steps_before = 2;
 
-TrainOutcome run(const Experiment& experiment, const OnStep& on_step,
-                 const std::atomic<bool>* end = nullptr) {
-  TrainOutcome outcome = train(experiment, stop_flag(), on_step, end);
+// `on_step` says whether the run ends after a step.
+void run(const Experiment& experiment, std::function<bool(const StepReport&)> on_step) {
+  OnStep observer(std::move(on_step));
+  RunObserver* const observers[] = {&observer};
+  train(experiment, observers, stop_flag());
   throw_if_stopped();
-  return outcome;
 }
 
 }  // namespace
@@ -33,19 +34,15 @@ void OneRank::measure(double budget) {
     experiment.trace.push_back(step);
   std::map<Where, std::vector<double>> seconds;
   std::vector<double> cpu;
-  std::atomic<bool> end{false};
   const double until = seconds_now() + budget;
-  run(
-      experiment,
-      [&](const StepReport& report) {
-        if (report.step < steps_before) return;
-        const std::vector<InstructionTime>& times = report.ranks.front().instructions;
-        if (times.empty()) cpu.push_back(report.cpu_seconds);
-        for (const InstructionTime& t : times)
-          seconds[{t.segment, t.index, t.microbatch}].push_back(t.end - t.start);
-        if (report.step >= least && seconds_now() > until) end = true;
-      },
-      &end);
+  run(experiment, [&](const StepReport& report) {
+    if (report.step < steps_before) return false;
+    const std::vector<InstructionTime>& times = report.ranks.front().instructions;
+    if (times.empty()) cpu.push_back(report.cpu_seconds);
+    for (const InstructionTime& t : times)
+      seconds[{t.segment, t.index, t.microbatch}].push_back(t.end - t.start);
+    return report.step >= least && seconds_now() > until;
+  });
   // Beside other programs a thread loses its core now and then: what is slow is not the work.
   for (const auto& [where, all] : seconds) {
     const double taken = quantile(all, 0.3);
@@ -89,9 +86,10 @@ MeasuredStep measure_step(Experiment experiment, double budget, double predicted
   experiment.steps = static_cast<std::int64_t>(std::clamp(budget / predicted, least, most));
   std::vector<double> seconds, cpu;
   run(experiment, [&](const StepReport& report) {
-    if (report.step < steps_before) return;
+    if (report.step < steps_before) return false;
     seconds.push_back(report.seconds);
     cpu.push_back(report.cpu_seconds);
+    return false;
   });
   return {median(seconds), median(cpu)};
 }

@@ -8,11 +8,11 @@
 
 #include "app/run_folder.h"
 #include "checkpoint/settings.h"
+#include "meshwright/engine/ranks.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
 #include "meshwright/options.h"
 #include "record/run_path.h"
-#include "run/ranks.h"
 #include "script/identity.h"
 
 namespace mw {
@@ -47,7 +47,7 @@ class Chooser {
   void look_at_room() {
     std::error_code error;
     const fs::space_info space = fs::space(wanted_.path, error);
-    const std::int64_t bytes = Checkpoints::bytes_of(experiment_);
+    const std::int64_t bytes = Checkpoints::bytes_of(*experiment_.plan);
     if (error || space.available >= static_cast<std::uintmax_t>(bytes)) return;
     start_.notes.push_back(
         fmt::format("checkpoint.path: {} has {} left, and one checkpoint takes {}", wanted_.path,
@@ -213,7 +213,7 @@ class Chooser {
 // Tells the experiment that its ranks begin with that checkpoint.
 void go_on_from(const Checkpoint& checkpoint, Experiment& experiment) {
   experiment.goes_on = true;
-  const std::int64_t step = checkpoint.index().step;
+  const std::int64_t step = experiment.first_step = checkpoint.index().step;
   if (step < experiment.steps)
     experiment.sample_offset = checkpoint.index().sample - experiment.first_sample(step);
 }
@@ -235,6 +235,11 @@ CheckpointStart begin_checkpoints(Experiment& experiment) {
     }
   }
   start.setup.settings = settings_to_resume(experiment);
+  start.setup.name = experiment.name;
+  start.setup.hash = experiment.hash;
+  start.setup.path = experiment.checkpoint.path;
+  start.setup.every = experiment.checkpoint.every;
+  start.setup.keep = experiment.checkpoint.keep;
   start.setup.here = runtime_of(experiment, plan).here();
   // One rank is run by each process; the first one alone writes.
   start.setup.writes = !experiment.checkpoint.path.empty() &&

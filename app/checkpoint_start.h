@@ -7,6 +7,7 @@
 
 #include "checkpoint/run_checkpoints.h"
 #include "record/log_claim.h"
+#include "script/experiment.h"
 
 namespace mw {
 

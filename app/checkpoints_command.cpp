@@ -73,9 +73,8 @@ int list_checkpoints(const CheckpointsArguments& arguments, Output& output) {
 }
 
 const CommandOf<CheckpointsArguments> checkpoints_command{
-    {.path = "checkpoints",
-     .place = 110,
-     .about = "what lies in a folder of checkpoints: steps, mixes, sizes, whole or broken"},
+    {"checkpoints", 110,
+     "what lies in a folder of checkpoints: steps, mixes, sizes, whole or broken"},
     [](CLI::App& command, CheckpointsArguments& a) {
       command.add_option("PATH", a.path, "a folder of checkpoints, or one of them")->required();
       command.add_flag("--quick", a.quick,

@@ -26,12 +26,17 @@ struct Arguments {
 
 class Command {
  public:
+  enum Flags {
+    plain = 0,
+    scripted = 1,  // what stands after "--" is for its script
+    joins = 2,     // it runs in several processes; others are left to the first one
+  };
   struct About {
     const char* path;  // the words that call it: "runs list"
     int place;         // among all commands of --help, which lists the lowest first
-    std::string about = "";
-    bool scripted = false;  // what stands after "--" is for its script
-    bool joins = false;     // it runs in several processes; others are left to the first one
+    std::string about;
+    int flags = plain;
+    bool is(Flags flag) const { return (flags & flag) != 0; }
   };
   explicit Command(About about);  // registers it
   virtual ~Command() = default;

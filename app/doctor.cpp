@@ -11,10 +11,10 @@
 #include "lua/script.h"
 #include "meshwright/engine/cache.h"
 #include "meshwright/engine/cpu.h"
+#include "meshwright/engine/ranks.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/engine/version.h"
 #include "record/hdf5_file.h"
-#include "run/device.h"
 
 namespace mw {
 namespace fs = std::filesystem;
@@ -128,9 +128,7 @@ int doctor(const Arguments& arguments, Output& output) {
 }
 
 const CommandOf<Arguments> doctor_command{
-    {.path = "doctor",
-     .place = 180,
-     .about = "what this machine and installation have, and what they lack"},
+    {"doctor", 180, "what this machine and installation have, and what they lack"},
     [](CLI::App& command, Arguments& a) { add_common(command, a); },
     doctor};
 

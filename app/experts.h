@@ -6,14 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "meshwright/engine/run.h"
 #include "meshwright/json.h"
-#include "run/trainer.h"
 
 namespace mw {
 
 struct ExpertCount {
   std::int64_t chosen = 0;  // choices of tokens that fell on it
-  std::int64_t taken = 0;   // ... that it worked on: fewer where capacity is limited
+  std::int64_t taken = 0;   // those that it worked on: fewer where capacity is limited
 };
 
 class ExpertLoads {
@@ -21,7 +21,7 @@ class ExpertLoads {
   void take(const std::vector<RankReport>& ranks);
   bool empty() const { return layers_.empty(); }
   const std::map<int, std::map<std::int64_t, ExpertCount>>& layers() const { return layers_; }
-  // Of choices, the most of an expert over the mean; of the layer where that is highest.
+  // The most choices of an expert over the mean, in the layer where that is highest.
   double imbalance() const;
   double dropped() const;  // share of choices
   // Rows of the fullest rank in any step over those that the program supposes; 0: no rows.

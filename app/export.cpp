@@ -7,7 +7,7 @@
 #include "check/logits.h"
 #include "checkpoint/hf_export.h"
 #include "checkpoint/safetensors.h"
-#include "run/ranks.h"
+#include "meshwright/engine/ranks.h"
 #include "script/identity.h"
 
 namespace mw {

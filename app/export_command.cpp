@@ -90,9 +90,7 @@ int export_checkpoint(const ExportArguments& arguments, Output& output) {
 }
 
 const CommandOf<ExportArguments> export_command{
-    {.path = "export",
-     .place = 120,
-     .about = "a checkpoint's weights as a folder that Hugging Face's transformers load"},
+    {"export", 120, "a checkpoint's weights as a folder that Hugging Face's transformers load"},
     [](CLI::App& command, ExportArguments& a) {
       command
           .add_option("CHECKPOINT", a.checkpoint, "a checkpoint, or a folder of them: the newest")

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <algorithm>
+#include <array>
 #include <chrono>
 
 #include <exception>
@@ -10,7 +11,6 @@
 #include <utility>
 
 #include "app/command.h"
-#include "app/communicators.h"
 #include "meshwright/carrier.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/json_text.h"
@@ -20,6 +20,18 @@
 #include "transport/launched.h"
 
 namespace mw {
+
+std::span<const ShippedCommunicator> shipped_communicators() {
+  static constexpr std::array all{
+      ShippedCommunicator{by_itself, "ranks are threads of one process; several each run by itself",
+                          nullptr},
+      ShippedCommunicator{"mpi", "ranks in several processes, that mpirun or srun started",
+                          "install OpenMPI, then ./meshwright build"},
+      ShippedCommunicator{"nccl",
+                          "ranks on GPUs, in processes that torchrun, srun or mpirun started",
+                          "./meshwright build --preset cuda"}};
+  return all;
+}
 
 namespace {
 
@@ -120,7 +132,7 @@ std::string other_than(const std::string& name, PluginRegistry& plugins) {
   return near.empty() ? fmt::format("there are {}; others by --plugin-path", join(known)) : near;
 }
 
-// Of a name that somebody gave.
+// Finds the communicator of a name that somebody gave.
 const Registration& communicator_given(const std::string& name, PluginRegistry& plugins) {
   try {
     return plugins.find(Kind::communicator, name);
@@ -131,7 +143,7 @@ const Registration& communicator_given(const std::string& name, PluginRegistry& 
   }
 }
 
-// Of the name that goes with the launcher.
+// Finds the communicator that goes with the launcher.
 const Registration& communicator_of(const Launch& launch, PluginRegistry& plugins) {
   try {
     return plugins.find(Kind::communicator, launch.communicator);

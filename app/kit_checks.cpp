@@ -17,11 +17,11 @@
 #include "check/slopes.h"
 #include "check/verify.h"
 #include "meshwright/engine/interrupt.h"
+#include "meshwright/engine/ranks.h"
+#include "meshwright/engine/run.h"
 #include "meshwright/engine/text.h"
 #include "predict/prediction.h"
 #include "prove/prove.h"
-#include "run/ranks.h"
-#include "run/trainer.h"
 #include "script/priced_for.h"
 
 namespace mw {
@@ -32,7 +32,7 @@ using Reports = std::vector<StepReport>;
 constexpr double slack = 0.02;  // of a peak: an allocator's rounding within kernels
 constexpr std::array<Category, 3> lasting = {Category::parameters, Category::gradients,
                                              Category::optimizer};
-// Of a model with ops that estimate their gradients: what was not compared.
+// Says what was not compared of a model with ops that estimate their gradients.
 std::string left_out(const Graph& graph) {
   const std::set<int> before = before_straight_through(graph);
   std::int64_t parameters = 0;
@@ -47,8 +47,12 @@ constexpr std::array<Category, 3> passing = {Category::activations, Category::bu
 
 Reports train_once(const Experiment& experiment) {
   Reports reports;
-  const TrainOutcome outcome =
-      train(experiment, stop_flag(), [&](const StepReport& report) { reports.push_back(report); });
+  OnStep keep([&](const StepReport& report) {
+    reports.push_back(report);
+    return false;
+  });
+  RunObserver* const observers[] = {&keep};
+  const TrainOutcome outcome = train(experiment, observers, stop_flag());
   if (outcome.interrupted) throw_if_stopped();
   return reports;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "app/kit_report.h"
+#include "meshwright/lr_schedule.h"
 #include "meshwright/optimizer.h"
 #include "script/experiment.h"
 #include "script/read_experiment.h"

@@ -39,7 +39,7 @@ constexpr std::chrono::seconds until_others_end{30};
 constexpr std::chrono::milliseconds look_every{20};
 constexpr const char* endless = "endless";  // the word for a training that is to be killed
 
-// Of this machine, and nobody's at the moment.
+// A port of this machine that nobody has at the moment.
 int free_port() {
   const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
@@ -168,7 +168,7 @@ class Launched {
     for (std::size_t p = 0; p < started_.size(); ++p) all = over(p) && all;
     return all;
   }
-  // Of one that has ended by itself; else -1.
+  // The exit code of a process that has ended by itself; else -1.
   int exit_code(std::size_t p = 0) const {
     const One& one = started_[p];
     return one.over && WIFEXITED(one.status) ? WEXITSTATUS(one.status) : -1;

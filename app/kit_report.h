@@ -16,7 +16,7 @@ class KitReport {
  public:
   explicit KitReport(Output& output) : output_(output) {}
 
-  // Of what the checks that follow are: "strategy mine".
+  // `subject`: what the checks that follow are of, "strategy mine".
   void begin(const std::string& subject);
   void ok(const std::string& check, const std::string& found = "");
   void refused(const std::string& check, const Error& why);
@@ -27,7 +27,7 @@ class KitReport {
   // The sum of all, once.
   void end();
   int failures() const { return failed_; }
-  // Of the first thing that was refused since begin(); null: nothing was.
+  // The problem of the first thing that was refused since begin(); null: nothing was.
   const Problem* first_refusal() const { return refusal_ ? &*refusal_ : nullptr; }
 
  private:

@@ -11,7 +11,6 @@
 #include "app/app_host.h"
 #include "app/command.h"
 #include "app/option_text.h"
-#include "app/result_fields.h"
 #include "app/sweep/table.h"
 #include "common/files.h"
 #include "lua/script.h"
@@ -147,7 +146,7 @@ std::string value_types(PluginRegistry& plugins) {
          methods + '\n';
 }
 
-// Of what nothing declares: what lua/meshwright/types.lua has after its head.
+// The types of what nothing declares, which lua/meshwright/types.lua has after its head.
 std::string hand_written() {
   const std::filesystem::path path = lua_library() / "meshwright/types.lua";
   const std::string text = whole_file(path).value_or("");
@@ -170,7 +169,7 @@ std::string sweep_types() {
          fields(go_options(), {{"only", "string|string[]"}}) + '\n';
 }
 
-// Of mw.search.
+// The types of mw.search.
 std::string search_types() {
   std::string text =
       "---What may be chosen, and an experiment.\n---@class meshwright.SearchTable\n";
@@ -230,7 +229,7 @@ std::string result_types(const AppHost& host) {
       const bool optional = type.ends_with('?');
       if (optional) type.pop_back();
       text += fmt::format("---@field {}{} {}{}{}\n", field.name, optional ? "?" : "", type,
-                          *field.doc == '\0' ? "" : " ", field.doc);
+                          field.doc.empty() ? "" : " ", field.doc);
     }
     text += '\n';
   }
@@ -301,9 +300,7 @@ std::string lua_types(PluginRegistry& plugins) {
 namespace {
 
 const CommandOf<Arguments> lua_types_command{
-    {.path = "lua-types",
-     .place = 190,
-     .about = "print the type annotations of the Lua module, for editors"},
+    {"lua-types", 190, "print the type annotations of the Lua module, for editors"},
     [](CLI::App& command, Arguments& a) { add_common(command, a, false); },
     [](const Arguments& a, Output& output) {
       PluginRegistry plugins = registry_of(a);

@@ -17,6 +17,7 @@
 #include "meshwright/engine/plan_checks.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/engine/version.h"
+#include "record/run_reader.h"
 #include "script/read_experiment.h"
 
 namespace mw {
@@ -133,8 +134,53 @@ void prove_plans() {
   }
 }
 
+bool wants_json(const std::vector<std::string>& words) {
+  return std::find(words.begin(), words.end(), "--json") != words.end();
+}
+
+// Takes what stands behind "--" out of the words of a command that runs a script.
+std::vector<std::string> words_of_script(std::vector<std::string>& words) {
+  const auto own = std::find(words.begin(), words.end(), "--");
+  std::vector<std::string> taken;
+  if (own == words.end() ||
+      std::none_of(all_commands().begin(), all_commands().end(), [&](const Command* command) {
+        return command->about().is(Command::scripted) && words.front() == command->about().path;
+      }))
+    return taken;
+  taken.assign(own + 1, words.end());
+  words.erase(own, words.end());
+  return taken;
+}
+
+// Reads the words into the arguments of the command that they call. An exit code where none is to
+// be run.
+std::optional<int> parse(CLI::App& app, const std::vector<std::string>& words) {
+  if (words.empty()) {
+    std::cerr << app.help();
+    return exit_usage;
+  }
+  if (const auto error = misspelt(app, words)) {
+    Output(wants_json(words)).error(*error);
+    return exit_usage;
+  }
+  try {
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
+    return std::nullopt;
+  } catch (const CLI::ParseError& error) {
+    Command* const command = called(app);
+    if (is_silent_process(command == nullptr ? ProcessArguments{} : command->arguments().processes))
+      return error.get_exit_code() == 0 ? 0 : exit_usage;
+    if (error.get_exit_code() == 0) return app.exit(error);
+    Output(wants_json(words))
+        .error(Error(Stage::script, "usage.option", "", text_of(app, error, words),
+                     hint_for(app, error)));
+    return exit_usage;
+  }
+}
+
 int run_main(int argc, char** argv) {
   prove_plans();
+  provide_measured_times();
   CLI::App app{
       "Meshwright composes the parallelism forms of transformer training from a Lua script.",
       "meshwright"};
@@ -143,35 +189,9 @@ int run_main(int argc, char** argv) {
   add_commands(app);
 
   const std::vector<std::string> all(argv + 1, argv + argc);
-  std::vector<std::string> words = all, of_script;
-  const auto own = std::find(words.begin(), words.end(), "--");
-  if (own != words.end() &&
-      std::any_of(all_commands().begin(), all_commands().end(), [&](const Command* command) {
-        return command->about().scripted && words.front() == command->about().path;
-      })) {
-    of_script.assign(own + 1, words.end());
-    words.erase(own, words.end());
-  }
-  if (words.empty()) {
-    std::cerr << app.help();
-    return exit_usage;
-  }
-  if (const auto error = misspelt(app, words)) {
-    Output(std::find(words.begin(), words.end(), "--json") != words.end()).error(*error);
-    return exit_usage;
-  }
-  try {
-    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
-  } catch (const CLI::ParseError& error) {
-    Command* const command = called(app);
-    if (is_silent_process(command == nullptr ? ProcessArguments{} : command->arguments().processes))
-      return error.get_exit_code() == 0 ? 0 : exit_usage;
-    if (error.get_exit_code() == 0) return app.exit(error);
-    Output(std::find(words.begin(), words.end(), "--json") != words.end())
-        .error(Error(Stage::script, "usage.option", "", text_of(app, error, words),
-                     hint_for(app, error)));
-    return exit_usage;
-  }
+  std::vector<std::string> words = all;
+  const std::vector<std::string> of_script = words_of_script(words);
+  if (const auto code = parse(app, words)) return *code;
 
   Command& command = *called(app);
   Arguments& arguments = command.arguments();
@@ -183,7 +203,8 @@ int run_main(int argc, char** argv) {
   try {
     output.emplace(arguments.json, arguments.quiet);
     if (silent) output->mute();
-    if (!command.about().joins && left_to_first(command.about().path, arguments.processes))
+    if (!command.about().is(Command::joins) &&
+        left_to_first(command.about().path, arguments.processes))
       return 0;
     return command.run(*output);
   } catch (const Error& error) {
@@ -201,13 +222,12 @@ int run_main(int argc, char** argv) {
   }
 }
 
-const CommandOf<Arguments> version_command{
-    {.path = "version", .place = 210, .about = "print the version"},
-    [](CLI::App&, Arguments&) {},
-    [](const Arguments&, Output& output) {
-      output.text(version_line());
-      return 0;
-    }};
+const CommandOf<Arguments> version_command{{"version", 210, "print the version"},
+                                           [](CLI::App&, Arguments&) {},
+                                           [](const Arguments&, Output& output) {
+                                             output.text(version_line());
+                                             return 0;
+                                           }};
 
 }  // namespace
 }  // namespace mw

@@ -10,13 +10,12 @@
 #include <ctime>
 
 #include "common/process.h"
+#include "common/statistics.h"
 #include "meshwright/engine/interrupt.h"
-#include "meshwright/engine/json_text.h"
 #include "meshwright/engine/rank_calls.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/engine/traffic.h"
 #include "predict/imbalance.h"
-#include "record/warm_up.h"
 #include "script/identity.h"
 
 namespace mw {
@@ -62,7 +61,7 @@ std::string Measurements::add(const StepReport& report) {
   loads_.take(report.ranks);
   ranks_ = report.ranks;
   loss_scale_ = report.loss_scale;
-  if (report.left_out) skipped_.push_back(report.step);
+  if (report.update_left_out) skipped_.push_back(report.step);
   log_.write(report, row_of(report), loads_);
   std::string news = look_for_divergence(report);
   if (report.held_out) {
@@ -71,9 +70,7 @@ std::string Measurements::add(const StepReport& report) {
     news += fmt::format("{}step {}: held-out loss {:.4f}", news.empty() ? "" : "\n", report.step,
                         held_out.loss);
   }
-  add_metrics(report);
-  // A checkpoint is no more than what the file has.
-  report.checkpoint ? log_.flush() : log_.flush_if_due();
+  log_.flush_if_due();
   at_step_ = report.step + 1;
   return news;
 }
@@ -97,7 +94,7 @@ StepRow Measurements::row_of(const StepReport& report) const {
 std::string Measurements::look_for_divergence(const StepReport& report) {
   if (experiment_.stops_on_nan) return "";
   const bool loss = std::isfinite(report.loss), norm = std::isfinite(report.grad_norm);
-  if (report.left_out || (loss && norm) == diverged_.empty()) return "";
+  if (report.update_left_out || (loss && norm) == diverged_.empty()) return "";
   if (loss && norm) {
     diverged_.clear();
     std::string news =
@@ -140,65 +137,19 @@ void Measurements::stopped_diverging(const RankFailed& why) {
   log_.event(at_step_ - 1, why.rank(), "diverged", diverged_);
 }
 
-// What `observe` is told.
-Json Measurements::facts_of(const StepReport& report) const {
-  Json facts = {{"loss", report.loss},
-                {"grad_norm", report.grad_norm},
-                {"lr", report.lr},
-                {"tokens", experiment_.plan_at(report.step).tokens_per_step()},
-                {"seconds", report.seconds}};
-  if (report.held_out) facts["held_out_loss"] = report.held_out->loss;
-  return facts;
+void Measurements::add_metrics(std::int64_t step,
+                               const std::vector<std::pair<std::string, double>>& metrics) {
+  log_.add_series(step, metrics);
 }
 
-void Measurements::add_metrics(const StepReport& report) {
-  const std::int64_t step = report.step;
-  const Json given = experiment_.observe ? experiment_.observe(step, facts_of(report)) : Json();
-  std::vector<std::pair<std::string, double>> metrics;
-  if (experiment_.loss_scale) {
-    metrics.emplace_back("loss_scale", report.loss_scale);
-    metrics.emplace_back("skipped", report.left_out ? 1 : 0);
-  }
-  if (report.held_out) metrics.emplace_back("held_out_loss", report.held_out->loss);
-  const auto own = static_cast<std::ptrdiff_t>(metrics.size());
-  if (given.is_object()) {
-    for (const auto& [name, value] : given.items()) {
-      if (name.starts_with('$')) continue;
-      if (name == "stop" && value.is_boolean()) {
-        end_ = value.get<bool>();
-        continue;
-      }
-      if (!value.is_number()) {
-        throw Error(Stage::run, "function.result", "observe",
-                    fmt::format("observe({}) returned {} = {}, which is no number", step, name,
-                                json_text(value)),
-                    "return { name = number }");
-      }
-      if (std::any_of(metrics.begin(), metrics.begin() + own,
-                      [&, name = name](const auto& metric) { return metric.first == name; })) {
-        throw Error(
-            Stage::run, "function.result", "observe",
-            fmt::format("observe({}) returned {}, which the run records itself", step, name),
-            "give it another name");
-      }
-      metrics.emplace_back(name, value.get<double>());
-    }
-  } else if (!given.is_null()) {
-    throw Error(Stage::run, "function.result", "observe",
-                fmt::format("observe({}) returned {}", step, json_text(given)),
-                "return { name = number }, or nothing");
-  }
-  if (!metrics.empty()) log_.add_series(step, metrics);
-}
-
-RunStatus Measurements::conclude(bool interrupted) {
+RunStatus Measurements::conclude(bool interrupted, bool ended_by_observe) {
   if (interrupted) {
     const std::string by = stop_signal();
     reason_ = fmt::format("interrupted{} after {} of {}", by.empty() ? "" : " by " + by,
                           losses_.size(), plural(experiment_.steps, "step"));
     log_.event(at_step_ - 1, -1, "interrupted", reason_);
   } else {
-    if (end_ && at_step_ < experiment_.steps) {
+    if (ended_by_observe && at_step_ < experiment_.steps) {
       reason_ = fmt::format("stopped by observe after step {}", at_step_ - 1);
       log_.event(at_step_ - 1, -1, "stopped", reason_);
     }
@@ -341,7 +292,7 @@ Json Measurements::result(RunStatus status) const {
   result["peak_bytes"] = peak_bytes();
   result["memory"] = memory();
   result["communication"] = communication();
-  if (experiment_.evaluation.data) {
+  if (experiment_.held_out_data) {
     result["held_out"] = held_out_;
     result["held_out_loss"] = held_out_.empty() ? Json() : held_out_.back()["loss"];
   }

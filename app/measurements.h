@@ -1,7 +1,6 @@
 // What a training run leaves behind: the measurements of its steps, as a result and as a run file.
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -10,10 +9,11 @@
 
 #include "app/experts.h"
 #include "app/run_log.h"
+#include "check/run_check.h"
 #include "launch/restarts.h"
+#include "meshwright/engine/run.h"
 #include "meshwright/world.h"
 #include "predict/prediction.h"
-#include "run/trainer.h"
 
 namespace mw {
 
@@ -27,11 +27,13 @@ class Measurements {
   Measurements(const Experiment& experiment, const Prediction& prediction, const RunOrigin& origin,
                Checkpoints* checkpoints = nullptr);
 
-  // After each step, on the first rank's thread. Returns what people should be told at
+  // After each step, in the recorder's thread. Returns what people should be told at
   // once; mostly nothing.
   std::string add(const StepReport& report);
-  // Set by add() where `observe` asks that the run end after this step; null without `observe`.
-  const std::atomic<bool>* end() const { return experiment_.observe ? &end_ : nullptr; }
+  // Numbers by name of a step that was added.
+  void add_metrics(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics);
+  // What was added so far is in the run file: a checkpoint is no more than what the file has.
+  void flush() { log_.flush(); }
   // Of checkpoints that are complete or have failed since the last call; what people should be
   // told.
   std::vector<std::string> take_checkpoints();
@@ -50,7 +52,7 @@ class Measurements {
   void stopped_diverging(const RankFailed& why);
   // What has become of a run whose steps came to an end. A run that ends with a loss or a gradient
   // norm that is NaN or Inf has failed.
-  RunStatus conclude(bool interrupted);
+  RunStatus conclude(bool interrupted, bool ended_by_observe);
   // Closes its file, with the result in it.
   void close(RunStatus status, const Json& result);
   // ... of one that broke off, on a rank (-1: on none). `result` is asked once the reason is known.
@@ -81,8 +83,6 @@ class Measurements {
   double flops_of_token() const;
   StepRow row_of(const StepReport& report) const;
   std::string look_for_divergence(const StepReport& report);
-  Json facts_of(const StepReport& report) const;
-  void add_metrics(const StepReport& report);
   void add_held_out(std::int64_t step, const HeldOut& held_out);
   Json memory() const;
   Json communication() const;
@@ -105,7 +105,6 @@ class Measurements {
   std::string reason_;
   std::int64_t restarts_ = 0;
   Json places_;  // null: the run has not failed on a rank
-  std::atomic<bool> end_{false};
   double startup_seconds_ = 0;
   std::vector<RankReport> ranks_;  // of the last step
   ExpertLoads loads_;              // ... too

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "app/command.h"
-#include "app/communicators.h"
+#include "app/joined.h"
 #include "app/model_text.h"
 #include "app/option_text.h"
 #include "app/script_command.h"
@@ -178,6 +178,24 @@ Json json_of(const ShippedCommunicator& one) {
 
 }  // namespace
 
+Json json_of(const ClusterFile& one) {
+  Json line = {{"kind", "plugin"},   {"name", one.name},          {"version", nullptr},
+               {"summary", one.doc}, {"file", one.file.string()}, {"status", "ok"}};
+  line["brings"] = Json::array({{{"kind", name_of(Kind::cluster)}, {"name", one.name}}});
+  return line;
+}
+
+Json json_of_broken(const PluginFile& plugin) {
+  Json line = {{"kind", "plugin"},    {"name", plugin.name()},        {"version", nullptr},
+               {"summary", nullptr},  {"file", plugin.file.string()}, {"status", "broken"},
+               {"code", plugin.code}, {"reason", plugin.problem},     {"hint", plugin.hint}};
+  if (plugin.descriptor != nullptr) {
+    line["version"] = plugin.descriptor->version;
+    line["summary"] = plugin.descriptor->summary;
+  }
+  return line;
+}
+
 // All plugins of the path: name, version, summary, file; broken ones with their reasons.
 int list_plugins(const Arguments& arguments, Output& output) {
   PluginRegistry plugins = registry_of(arguments);
@@ -190,25 +208,13 @@ int list_plugins(const Arguments& arguments, Output& output) {
       good.emplace_back(plugin.descriptor, plugin.file.string());
       continue;
     }
-    Json line = {{"kind", "plugin"},    {"name", plugin.name()},        {"version", nullptr},
-                 {"summary", nullptr},  {"file", plugin.file.string()}, {"status", "broken"},
-                 {"code", plugin.code}, {"reason", plugin.problem},     {"hint", plugin.hint}};
-    if (plugin.descriptor != nullptr) {
-      line["version"] = plugin.descriptor->version;
-      line["summary"] = plugin.descriptor->summary;
-    }
+    output.result(json_of_broken(plugin));
     broken += fmt::format("  {}: {}\n", plugin.file.string(), plugin.problem);
     if (!plugin.hint.empty()) broken += fmt::format("    {}\n", plugin.hint);
-    output.result(line);
   }
   for (const auto& [plugin, file] : good) output.result(json_of(*plugin, file));
   const std::vector<ClusterFile> clusters = all_cluster_files(plugins), stacks = all_stack_files();
-  for (const ClusterFile& one : clusters) {
-    Json line = {{"kind", "plugin"},   {"name", one.name},          {"version", nullptr},
-                 {"summary", one.doc}, {"file", one.file.string()}, {"status", "ok"}};
-    line["brings"] = Json::array({{{"kind", name_of(Kind::cluster)}, {"name", one.name}}});
-    output.result(line);
-  }
+  for (const ClusterFile& one : clusters) output.result(json_of(one));
   for (const ClusterFile& one : stacks) {
     output.result({{"kind", "stack"},
                    {"name", one.name},
@@ -379,19 +385,16 @@ int show_plugin_or_model(const ShowPluginArguments& arguments, Output& output) {
 }
 
 const CommandOf<Arguments> plugins_commands =
-    command_group({.path = "plugins",
-                   .place = 90,
-                   .about = "what can be composed: list, show; and one's own: new, test"});
+    command_group({"plugins", 90, "what can be composed: list, show; and one's own: new, test"});
 
 const CommandOf<Arguments> plugins_list_command{
-    {.path = "plugins list",
-     .place = 91,
-     .about = "all that is built in and on the path, by kind; broken plugins with their reasons"},
+    {"plugins list", 91,
+     "all that is built in and on the path, by kind; broken plugins with their reasons"},
     [](CLI::App& command, Arguments& a) { add_common(command, a); },
     list_plugins};
 
 const CommandOf<ShowPluginArguments> plugins_show_command{
-    {.path = "plugins show", .place = 92, .about = "options with types, ranges and defaults"},
+    {"plugins show", 92, "options with types, ranges and defaults"},
     [](CLI::App& command, ShowPluginArguments& a) {
       CLI::Option* named = command.add_option(
           "NAME", a.plugin, "a plugin, the path of its file, or what is built in: llama, adamw");

@@ -177,9 +177,7 @@ int new_plugin(const NewPluginArguments& arguments, Output& output) {
 }
 
 const CommandOf<NewPluginArguments> plugins_new_command{
-    {.path = "plugins new",
-     .place = 93,
-     .about = "write the folder of a plugin that builds and passes its test at once"},
+    {"plugins new", 93, "write the folder of a plugin that builds and passes its test at once"},
     [](CLI::App& command, NewPluginArguments& a) {
       command.add_option("NAME", a.name, "the plugin's name, and the folder's")->required();
       command.add_option("--kind", a.kind, kinds_there_are())->required()->type_name("KIND");

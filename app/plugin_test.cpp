@@ -403,9 +403,8 @@ int test_plugin(const TestPluginArguments& arguments, Output& output) {
 }
 
 const CommandOf<TestPluginArguments> plugins_test_command{
-    {.path = "plugins test",
-     .place = 94,
-     .about = "try what a plugin brings, alone and beside the forms, and report each check"},
+    {"plugins test", 94,
+     "try what a plugin brings, alone and beside the forms, and report each check"},
     [](CLI::App& command, TestPluginArguments& a) {
       command
           .add_option("NAME", a.what,

@@ -271,7 +271,7 @@ int run_repl(const ScriptArguments& arguments, Output& output) {
 }
 
 const CommandOf<ScriptArguments> repl_command{
-    {.path = "repl", .place = 200, .about = "a Lua prompt with mw loaded"},
+    {"repl", 200, "a Lua prompt with mw loaded"},
     [](CLI::App& command, ScriptArguments& a) { add_common(command, a, false); },
     run_repl};
 

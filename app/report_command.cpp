@@ -36,10 +36,9 @@ int show_report(const ReportArguments& arguments, Output& output) {
 }
 
 const CommandOf<ReportArguments> report_command{
-    {.path = "report",
-     .place = 140,
-     .about = "runs and sweeps as one HTML page that needs no network: losses, speed, memory, "
-              "bytes, timelines, measured beside predicted"},
+    {"report", 140,
+     "runs and sweeps as one HTML page that needs no network: losses, speed, memory, "
+     "bytes, timelines, measured beside predicted"},
     [](CLI::App& command, ReportArguments& a) {
       command
           .add_option("FILE", a.runs,

@@ -8,10 +8,12 @@
 #include <vector>
 
 #include "app/experts.h"
+#include "checkpoint/run_checkpoints.h"
+#include "meshwright/engine/run.h"
 #include "predict/prediction.h"
 #include "record/earlier_rows.h"
 #include "record/run_writer.h"
-#include "run/trainer.h"
+#include "script/experiment.h"
 
 namespace mw {
 

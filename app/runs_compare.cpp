@@ -120,7 +120,7 @@ std::vector<Compared> results_of(const std::vector<RunRow>& rows) {
   field("status");
   field("ranks");
   field("steps");
-  // Of runs of other lengths the last losses say nothing about the runs.
+  // Where runs differ in length, their last losses say nothing about them.
   if (const std::int64_t step = common_step(measured); step >= 0) {
     Compared line{fmt::format("loss at step {}", step), {}};
     for (const Measured& run : measured) {
@@ -305,9 +305,7 @@ int compare_runs(const RunsArguments& arguments, Output& output) {
 }
 
 const CommandOf<RunsArguments> runs_compare_command{
-    {.path = "runs compare",
-     .place = 153,
-     .about = "in what experiments differ, and their results beside each other"},
+    {"runs compare", 153, "in what experiments differ, and their results beside each other"},
     [](CLI::App& command, RunsArguments& a) {
       command.footer("runs/one.h5 runs/other.h5");
       add_run_files(command, a)->required();

@@ -179,9 +179,7 @@ int export_runs(const RunsArguments& arguments, Output& output) {
 }
 
 const CommandOf<RunsArguments> runs_export_command{
-    {.path = "runs export",
-     .place = 154,
-     .about = "runs as one table for other programs, CSV or a JSON object a line"},
+    {"runs export", 154, "runs as one table for other programs, CSV or a JSON object a line"},
     [](CLI::App& command, RunsArguments& a) {
       command.footer("--csv runs/mixes --table summary -o mixes.csv");
       add_run_files(command, a)->required();

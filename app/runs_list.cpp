@@ -120,12 +120,10 @@ int list_runs(const RunsArguments& arguments, Output& output) {
 }
 
 const CommandOf<Arguments> runs_commands =
-    command_group({.path = "runs",
-                   .place = 150,
-                   .about = "runs that were, and are: list, show, compare, export, tail"});
+    command_group({"runs", 150, "runs that were, and are: list, show, compare, export, tail"});
 
 const CommandOf<RunsArguments> runs_list_command{
-    {.path = "runs list", .place = 151, .about = "what became of each run, a line each"},
+    {"runs list", 151, "what became of each run, a line each"},
     [](CLI::App& command, RunsArguments& a) {
       command.footer("runs --where 'loss < 2.5 and status == \"done\"' --sort loss");
       add_run_files(command, a)->option_text("FILE … (default: runs)");

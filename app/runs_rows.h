@@ -12,8 +12,8 @@
 
 namespace mw {
 
-// Of `runs list`, show, compare, export and tail. A file is a run file, the folder of a run, of a
-// sweep, or any folder of these (record/run_set.h).
+// What the commands `runs list`, show, compare, export and tail take. A file is a run file, the
+// folder of a run, of a sweep, or any folder of these (record/run_set.h).
 struct RunsArguments : Arguments {
   std::vector<std::string> files;  // of list: none stands for "runs"
   std::string where, sort, baseline, table = "steps", out;

@@ -53,7 +53,7 @@ struct Sent {
 };
 using SentKey = std::tuple<std::string, std::string, std::string>;  // axis, op, phase
 
-// Of the last step, the rank that sends most of each.
+// What the rank that sends most of each has sent in the last step.
 std::map<SentKey, Sent> sent_of(RunReader& reader) {
   std::map<SentKey, Sent> most;
   const Table steps = reader.table("steps");
@@ -187,9 +187,7 @@ int show_run(const RunsArguments& arguments, Output& output) {
 }
 
 const CommandOf<RunsArguments> runs_show_command{
-    {.path = "runs show",
-     .place = 152,
-     .about = "one run: its experiment, machine, plan, result, memory, bytes and events"},
+    {"runs show", 152, "one run: its experiment, machine, plan, result, memory, bytes and events"},
     [](CLI::App& command, RunsArguments& a) {
       command.footer("runs/quickstart.h5");
       add_run_files(command, a)->required()->expected(1);

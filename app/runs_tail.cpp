@@ -106,7 +106,7 @@ int tail_run(const RunsArguments& arguments, Output& output) {
 }
 
 const CommandOf<RunsArguments> runs_tail_command{
-    {.path = "runs tail", .place = 155, .about = "a run's last steps, and with -f those that come"},
+    {"runs tail", 155, "a run's last steps, and with -f those that come"},
     [](CLI::App& command, RunsArguments& a) {
       command.footer("-f runs/x.h5");
       add_run_files(command, a)->required()->expected(1);

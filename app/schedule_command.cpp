@@ -246,9 +246,7 @@ std::string schedulers_text(const Arguments& arguments) {
 }
 
 const CommandOf<ScheduleArguments> schedule_command{
-    {.path = "schedule",
-     .place = 100,
-     .about = "draw, check and time a pipeline schedule, without a model"},
+    {"schedule", 100, "draw, check and time a pipeline schedule, without a model"},
     [](CLI::App& command, ScheduleArguments& a) {
       command
           .add_option(

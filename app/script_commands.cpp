@@ -312,11 +312,7 @@ void add_priced_for(CLI::App& command, ScriptArguments& arguments) {
 }
 
 const CommandOf<ScriptArguments> run_command{
-    {.path = "run",
-     .place = 10,
-     .about = "run a script: train as it says",
-     .scripted = true,
-     .joins = true},
+    {"run", 10, "run a script: train as it says", Command::scripted | Command::joins},
     [](CLI::App& command, ScriptArguments& a) {
       add_script(command, a, "scripts/quickstart.lua --set steps=20");
       add_common(command, a);
@@ -331,11 +327,9 @@ const CommandOf<ScriptArguments> run_command{
     }};
 
 const CommandOf<ScriptArguments> plan_command{
-    {.path = "plan",
-     .place = 20,
-     .about =
-         "run a script with every mw.train turned into mw.plan: resolve and predict, no training",
-     .scripted = true},
+    {"plan", 20,
+     "run a script with every mw.train turned into mw.plan: resolve and predict, no training",
+     Command::scripted},
     [](CLI::App& command, ScriptArguments& a) {
       add_script(command, a, "scripts/quickstart.lua --set plan[2].ways=2");
       add_common(command, a);
@@ -367,11 +361,10 @@ const CommandOf<ScriptArguments> plan_command{
     [](const ScriptArguments& a, Output& output) { return run_script(a, "plan", output); }};
 
 const CommandOf<ScriptArguments> search_command{
-    {.path = "search",
-     .place = 30,
-     .about = "run a script with every mw.train turned into mw.search: the best plans for its "
-              "model on a cluster, and why",
-     .scripted = true},
+    {"search", 30,
+     "run a script with every mw.train turned into mw.search: the best plans for its "
+     "model on a cluster, and why",
+     Command::scripted},
     [](CLI::App& command, ScriptArguments& a) {
       add_script(command, a, "scripts/search.lua --set batch=512");
       add_common(command, a);
@@ -380,12 +373,10 @@ const CommandOf<ScriptArguments> search_command{
     [](const ScriptArguments& a, Output& output) { return run_script(a, "search", output); }};
 
 const CommandOf<ScriptArguments> verify_command{
-    {.path = "verify",
-     .place = 40,
-     .about = "run a script with every mw.train turned into mw.verify: compare with one rank in "
-              "float64",
-     .scripted = true,
-     .joins = true},
+    {"verify", 40,
+     "run a script with every mw.train turned into mw.verify: compare with one rank in "
+     "float64",
+     Command::scripted | Command::joins},
     [](CLI::App& command, ScriptArguments& a) {
       add_script(command, a, "scripts/quickstart.lua");
       add_common(command, a);
@@ -395,12 +386,11 @@ const CommandOf<ScriptArguments> verify_command{
     [](const ScriptArguments& a, Output& output) { return run_as(a, "verify", output); }};
 
 const CommandOf<ScriptArguments> prove_command{
-    {.path = "prove",
-     .place = 50,
-     .about = "run a script with every mw.train turned into mw.prove, and what it plans proved: "
-              "follow each instruction of its programs, at full size, and refuse (exit 3) what one "
-              "rank would not compute",
-     .scripted = true},
+    {"prove", 50,
+     "run a script with every mw.train turned into mw.prove, and what it plans proved: "
+     "follow each instruction of its programs, at full size, and refuse (exit 3) what one "
+     "rank would not compute",
+     Command::scripted},
     [](CLI::App& command, ScriptArguments& a) {
       add_script(command, a, "scripts/quickstart.lua");
       add_common(command, a);
@@ -411,11 +401,10 @@ const CommandOf<ScriptArguments> prove_command{
     [](const ScriptArguments& a, Output& output) { return run_script(a, "prove", output); }};
 
 const CommandOf<ScriptArguments> logits_command{
-    {.path = "logits",
-     .place = 60,
-     .about = "run a script with every mw.train turned into the forward part on its first batch: "
-              "tokens and logits into a file, to hold them to another program's",
-     .scripted = true},
+    {"logits", 60,
+     "run a script with every mw.train turned into the forward part on its first batch: "
+     "tokens and logits into a file, to hold them to another program's",
+     Command::scripted},
     [](CLI::App& command, ScriptArguments& a) {
       add_script(command, a, "scripts/quickstart.lua -o runs/logits.safetensors");
       add_common(command, a);
@@ -426,12 +415,10 @@ const CommandOf<ScriptArguments> logits_command{
     [](const ScriptArguments& a, Output& output) { return run_script(a, "logits", output); }};
 
 const CommandOf<CompareArguments> compare_command{
-    {.path = "compare",
-     .place = 80,
-     .about = "run two scripts, or one with two mw.train, and compare the two experiments: where "
-              "they part first, and whether rounding explains it",
-     .scripted = true,
-     .joins = true},
+    {"compare", 80,
+     "run two scripts, or one with two mw.train, and compare the two experiments: where "
+     "they part first, and whether rounding explains it",
+     Command::scripted | Command::joins},
     [](CLI::App& command, CompareArguments& a) {
       command.add_option("SCRIPT", a.scripts, "experiment scripts (Lua)")
           ->required()

@@ -110,11 +110,10 @@ void add_go_option(CLI::App& command, ScriptArguments& arguments, const std::str
 }
 
 const CommandOf<ScriptArguments> sweep_command{
-    {.path = "sweep",
-     .place = 70,
-     .about = "run a script's sweeps: each cell in a process of its own; done ones are not run "
-              "again",
-     .scripted = true},
+    {"sweep", 70,
+     "run a script's sweeps: each cell in a process of its own; done ones are not run "
+     "again",
+     Command::scripted},
     [](CLI::App& sweep, ScriptArguments& a) {
       add_script(sweep, a, "scripts/ablations/mixes.lua --dry");
       add_go_option(sweep, a, "workers",
@@ -147,13 +146,12 @@ const CommandOf<ScriptArguments> sweep_command{
       return run_sweeping(a, {std::nullopt, [&] { return read_script(a.script); }}, output);
     }};
 
-const CommandOf<CellArguments> cell_command{
-    {.path = "cell", .place = 71, .about = "one cell, for the processes of sweep"},
-    [](CLI::App& command, CellArguments& a) {
-      command.group("");
-      command.add_option("FILE", a.file)->required();
-    },
-    run_sweep_cell};
+const CommandOf<CellArguments> cell_command{{"cell", 71, "one cell, for the processes of sweep"},
+                                            [](CLI::App& command, CellArguments& a) {
+                                              command.group("");
+                                              command.add_option("FILE", a.file)->required();
+                                            },
+                                            run_sweep_cell};
 
 }  // namespace
 }  // namespace mw

@@ -12,9 +12,9 @@
 #include "app/runs_rows.h"
 #include "app/trace_process.h"
 #include "common/files.h"
+#include "common/statistics.h"
 #include "meshwright/engine/text.h"
 #include "record/run_reader.h"
-#include "record/warm_up.h"
 
 namespace mw {
 namespace {
@@ -55,8 +55,8 @@ const StepRow& median_of(const std::vector<StepRow>& steps) {
   return **middle;
 }
 
-// Of the steps with every op and transfer the one nearest to the median step; that one if there are
-// none.
+// The step nearest to the median one among those with every op and transfer; the median one if
+// there are none.
 const StepRow& traced_of(const std::vector<StepRow>& steps,
                          const std::vector<std::int64_t>& traced) {
   const StepRow& median = median_of(steps);
@@ -130,20 +130,12 @@ std::string drawing(const std::vector<TraceProcess>& processes, const std::strin
   return draw_svg(rows, names, title, "along the axis: milliseconds\n" + caption);
 }
 
-void write_trace(const TraceArguments& arguments, Output& output) {
-  RunReader reader(arguments.run);
-  refuse_to_overwrite(arguments);
-  if (arguments.trace.empty() && arguments.svg.empty()) {
-    throw Error(Stage::options, "usage.missing", "", "trace: no file to write is named",
-                "-o trace.json (for https://ui.perfetto.dev or chrome://tracing), --svg step.svg, "
-                "or both");
-  }
-  const Json plan = Json::parse(reader.plan(), nullptr, false);
-  const Schedule schedule = schedule_of(plan);
+// The step as it was measured, if that is asked for, and as it was predicted; adds what there is to
+// say of them.
+std::vector<TraceProcess> read_processes(const TraceArguments& arguments, RunReader& reader,
+                                         const Schedule& schedule, Json& result,
+                                         std::vector<std::string>& caption) {
   std::vector<TraceProcess> processes;
-  Json result = {
-      {"kind", "trace"}, {"run", arguments.run}, {"step", nullptr}, {"seconds", nullptr}};
-  std::vector<std::string> caption;
   if (!arguments.predicted) {
     const std::vector<StepRow> steps = reader.steps();
     const std::vector<std::int64_t> traced = reader.traced_steps();
@@ -174,7 +166,23 @@ void write_trace(const TraceArguments& arguments, Output& output) {
   } else if (arguments.predicted) {
     throw refused(arguments, "it has no /predicted_actions", "leave --predicted out");
   }
+  return processes;
+}
 
+void write_trace(const TraceArguments& arguments, Output& output) {
+  RunReader reader(arguments.run);
+  refuse_to_overwrite(arguments);
+  if (arguments.trace.empty() && arguments.svg.empty()) {
+    throw Error(Stage::options, "usage.missing", "", "trace: no file to write is named",
+                "-o trace.json (for https://ui.perfetto.dev or chrome://tracing), --svg step.svg, "
+                "or both");
+  }
+  const Json plan = Json::parse(reader.plan(), nullptr, false);
+  Json result = {
+      {"kind", "trace"}, {"run", arguments.run}, {"step", nullptr}, {"seconds", nullptr}};
+  std::vector<std::string> caption;
+  const std::vector<TraceProcess> processes =
+      read_processes(arguments, reader, schedule_of(plan), result, caption);
   std::string title = plan.is_object() && plan.contains("mix") && plan["mix"].is_string()
                           ? plan["mix"].get<std::string>()
                           : arguments.run;
@@ -205,9 +213,7 @@ int show_trace(const TraceArguments& arguments, Output& output) {
 }
 
 const CommandOf<TraceArguments> trace_command{
-    {.path = "trace",
-     .place = 130,
-     .about = "a run file's step as a Chrome trace or a drawing, measured beside predicted"},
+    {"trace", 130, "a run file's step as a Chrome trace or a drawing, measured beside predicted"},
     [](CLI::App& command, TraceArguments& a) {
       command.add_option("FILE", a.run, "a run file: what a script's log names")->required();
       command.add_option("-o,--output", a.trace, "write a Chrome trace (Perfetto opens it)")

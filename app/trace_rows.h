@@ -19,15 +19,15 @@ namespace mw {
 
 class TraceRows {
  public:
-  // Of one rank. The plan outlives this, and `scratch`: of libraries' kernels on a device; null: as
+  // The rows are one rank's. The plan outlives this. `scratch`: of libraries' kernels; null: as
   // they are on this machine.
   TraceRows(const Plan& plan, int rank, const DeviceScratch* scratch = nullptr);
 
-  // Of instructions that ran, as the executor timed them: a transfer is under way from its start to
+  // Instructions that ran, as the executor timed them: a transfer is under way from its start to
   // the end of the wait for it. `offset` is added to all times.
   std::vector<SpanRow> measured(std::int64_t step, const std::vector<InstructionTime>& times,
                                 double offset) const;
-  // Of instructions as they are priced.
+  // Instructions as they are priced.
   std::vector<SpanRow> predicted(const std::vector<InstructionTime>& times) const;
   // What the rank is predicted to hold after each of them; rows where it changes.
   std::vector<SpanMemoryRow> predicted_memory(const std::vector<InstructionTime>& times) const;

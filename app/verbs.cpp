@@ -9,6 +9,7 @@
 #include <cmath>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "app/checkpoint_start.h"
@@ -16,14 +17,22 @@
 #include "app/export.h"
 #include "app/machine_facts.h"
 #include "app/measurements.h"
+#include "app/observe.h"
 #include "app/progress.h"
+#include "app/recorder.h"
 #include "app/run_folder.h"
 #include "app/stuck_end.h"
 #include "app/trace_process.h"
+#include "check/held_out.h"
+#include "check/not_finite.h"
+#include "check/run_check.h"
+#include "checkpoint/export_parameters.h"
 #include "meshwright/engine/clock.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/processes.h"
 #include "meshwright/engine/rank_calls.h"
+#include "meshwright/engine/ranks.h"
+#include "meshwright/engine/run.h"
 #include "meshwright/engine/text.h"
 #include "predict/imbalance.h"
 #include "predict/machine.h"
@@ -33,8 +42,6 @@
 #include "predict/shared_cores.h"
 #include "record/log_claim.h"
 #include "report/plan_page.h"
-#include "run/ranks.h"
-#include "run/trainer.h"
 #include "script/identity.h"
 #include "script/priced_for.h"
 
@@ -121,9 +128,9 @@ Prediction prediction_of(const Experiment& experiment, const Machine& machine,
   traced = traced || (!experiment.log.empty() && !experiment.trace.empty());
   Prediction prediction = predict(*experiment.plan, machine, experiment.threads, traced);
   weigh_recompute(*experiment.plan, machine, experiment.threads, prediction);
-  if (experiment.evaluation.data) {
+  if (experiment.held_out_data) {
     prediction.held_out_seconds = static_cast<double>(experiment.evaluation.batches) *
-                                  of(*experiment.evaluation.plan).step_seconds;
+                                  of(*experiment.held_out_plan).step_seconds;
   }
   const auto of_its_device = [&] {
     if (&machine == &this_machine() && experiment.device != at::kCPU)
@@ -151,7 +158,7 @@ Prediction prediction_of(const Experiment& experiment, const Machine& machine,
 // As `plan` prints it, and what the run computes beside its steps.
 std::string plan_text(const Experiment& experiment, const Prediction& prediction) {
   std::string text = print(*experiment.plan, prediction);
-  if (experiment.evaluation.data) {
+  if (experiment.held_out_data) {
     text += fmt::format(
         "  held out {} every {}{}\n", plural(experiment.evaluation.batches, "batch"),
         plural(experiment.evaluation.every, "step"),
@@ -226,6 +233,44 @@ bool is_an_end(const RankFailed& error) {
   return error.problems().front().code == "run.not-finite";
 }
 
+// The observers of a run that all its processes have, in the order in which they are called: the
+// recorder and `observe`, which the process of rank 0 alone has, come after the held-out loss.
+struct Observers {
+  Observers(const Experiment& experiment, Checkpoints* checkpoints)
+      : check(experiment.loss_scale != nullptr) {
+    if (experiment.check) before.push_back(&check);
+    if (experiment.held_out_data) {
+      const Evaluation& when = experiment.evaluation;
+      before.push_back(&held_out.emplace(when.every, when.batches, experiment.steps));
+    }
+    if (experiment.stops_on_nan) after.push_back(&not_finite);
+    if (checkpoints != nullptr) after.push_back(checkpoints);
+    if (experiment.exporter) after.push_back(&exporter.emplace(*experiment.exporter));
+  }
+  std::vector<RunObserver*> all(const std::vector<RunObserver*>& own) const {
+    std::vector<RunObserver*> list = before;
+    list.insert(list.end(), own.begin(), own.end());
+    list.insert(list.end(), after.begin(), after.end());
+    return list;
+  }
+
+  RunCheck check;
+  std::optional<HeldOutLoss> held_out;
+  EndAtNotFinite not_finite;
+  std::optional<ExportParameters> exporter;
+  std::vector<RunObserver*> before, after;
+};
+
+// In the place of `observe` where another process has it.
+class HeardFromFirst : public RunObserver {
+ public:
+  explicit HeardFromFirst(bool decides) : decides_(decides) {}
+  bool decides() const override { return decides_; }
+
+ private:
+  const bool decides_;
+};
+
 // In a process that only carries ranks: what there is to say the first one says.
 Json carry_ranks(Experiment experiment) {
   check_machine_memory(experiment, this_device().memory);
@@ -234,19 +279,219 @@ Json carry_ranks(Experiment experiment) {
   const IfRanksHang if_ranks_hang([](const RankFailed&) { ::_exit(exit_code_of(Stage::run)); });
   const IfStuck if_stuck(
       [](const Error& error) { ::_exit(exit_code_ending_by(stuck_in_run(error))); });
+  const Observers observers(experiment, checkpoints);
+  RunObserver records;
+  HeardFromFirst observe(experiment.observe != nullptr);
   try {
     try {
-      train(experiment, stop_flag(), nullptr, nullptr, checkpoints);
+      train(experiment, observers.all({&records, &observe}), stop_flag());
     } catch (const RankFailed& error) {
       if (!is_an_end(error)) throw;
     }
-    if (checkpoints != nullptr) checkpoints->finish();
+    if (checkpoints != nullptr) checkpoints->complete();
   } catch (...) {
     if (checkpoints != nullptr) checkpoints->break_off();
     throw;
   }
   return Json::object();
 }
+
+// A run in the process of rank 0: what is said of it, recorded and returned.
+class TrainVerb {
+ public:
+  TrainVerb(const Experiment& experiment, Experiment limited, const std::string& script,
+            Output& output, PluginRegistry& plugins, const Attempt& attempt)
+      : experiment_(experiment),
+        limited_(std::move(limited)),
+        output_(output),
+        attempt_(attempt),
+        forced_(check_machine_memory(experiment, this_device().memory)),
+        words_(stop_after_step),
+        start_(begin_checkpoints(limited_)),
+        claim_(claim_log(experiment, start_.from())),
+        prediction_(prediction_of(experiment, this_machine())),
+        plan_(plan_text(experiment, prediction_)),
+        origin_{script, experiment.log.empty() ? Json() : machine_json(experiment, plugins)},
+        folder_(limited_, origin_, plan_) {
+    begin();
+    measured_.emplace(experiment, prediction_, origin_, checkpoints());
+    measured_->started_again(attempt);
+  }
+
+  Json run() {
+    std::mutex last_words;  // of whoever comes first; the process ends while it holds them
+    const IfRanksHang if_ranks_hang([&](const RankFailed& error) {
+      last_words.lock();
+      ::alarm(seconds_for_last_words);  // what hangs may hold what is needed for them
+      ranks_failed(error);
+      claim_.let_go();
+      output_.error(error);
+      std::fflush(nullptr);
+      ::_exit(exit_code_of(Stage::run));
+    });
+    const IfStuck if_stuck([&](const Error& error) {
+      last_words.lock();
+      ::alarm(seconds_for_last_words);
+      stuck(error);
+    });
+    try {
+      return trained();
+    } catch (const Stopped& error) {
+      broke_off(RunStatus::interrupted, -1, error.what());
+      throw;
+    } catch (const RankFailed& error) {
+      ranks_failed(error);
+      throw;
+    } catch (const std::exception& error) {
+      const auto* known = dynamic_cast<const Error*>(&error);
+      settle();
+      attempt_.failed(known != nullptr ? known->problems().front() : problem_of(error),
+                      measured_->steps());
+      broke_off(RunStatus::failed, -1, error.what());
+      throw;
+    }
+  }
+
+ private:
+  Checkpoints* checkpoints() const { return start_.checkpoints.get(); }
+
+  void note(const std::string& text) {
+    if (text.empty()) return;
+    output_.note(text);
+    folder_.say(text);
+  }
+
+  void begin() {
+    output_.note(plan_note(plan_, experiment_, output_));
+    folder_.say(plan_);
+    note(forced_);
+    note(claim_.note());
+    note(begin_export(experiment_));
+    for (const std::string& text : start_.notes) note(text);
+    if (checkpoints() != nullptr) note(checkpoints()->left_behind());
+  }
+
+  Json result_of(RunStatus status) const {
+    Json result = {{"kind", "train"}};
+    result.update(measured_->result(status));
+    result["plan"] = plan_;
+    result["text"] = train_text(experiment_, *measured_, prediction_, status);
+    if (exported_) add_export(experiment_, result);
+    return result;
+  }
+
+  Json ended(RunStatus status) {
+    Json result = result_of(status);
+    folder_.say("\n" + result["text"].get<std::string>());
+    folder_.finish(result);
+    return result;
+  }
+
+  // Before anything is read or written that the recorder has to do with. What it threw is not the
+  // first error any more.
+  void settle() {
+    if (recorder_) recorder_->settle(std::chrono::seconds(seconds_for_last_words / 2));
+  }
+
+  // The result and the first error must come out, whatever has become of the run file.
+  void broke_off(RunStatus status, int rank, const std::string& why) {
+    settle();
+    if (checkpoints() != nullptr) checkpoints()->break_off();
+    for (const std::string& text : measured_->take_checkpoints()) note(text);
+    const std::string lacks = measured_->fail(status, rank, why, [&] { return result_of(status); });
+    if (!lacks.empty()) note(fmt::format("and the run file could not be closed: {}", lacks));
+    output_.result(result_of(status));
+    try {
+      ended(status);
+    } catch (const std::exception& error) {
+      output_.note(error.what());
+    }
+  }
+
+  void ranks_failed(const RankFailed& error) {
+    settle();
+    attempt_.failed(error.problems().front(), measured_->steps());
+    if (!error.places().empty()) note("where each rank was\n\n" + comm::table_of(error.places()));
+    measured_->keep_places(error.places());
+    broke_off(RunStatus::failed, error.rank(), error.what());
+  }
+
+  [[noreturn]] void stuck(const Error& error) {
+    const Error told = stuck_in_run(error);
+    const bool stopped = exit_code_ending_by(told) == exit_interrupted;
+    settle();
+    if (!stopped) attempt_.failed(told.problems().front(), measured_->steps());
+    broke_off(stopped ? RunStatus::interrupted : RunStatus::failed, -1, told.what());
+    claim_.let_go();
+    end_stuck(told, output_);
+  }
+
+  // What people see of a step, in the recorder's thread.
+  void show(const StepReport& report) {
+    const std::string news = measured_->add(report);
+    const std::vector<std::string> written = measured_->take_checkpoints();
+    for (const auto& progress : shown_) {
+      progress->step({report.step, report.loss, report.seconds,
+                      experiment_.plan_at(report.step).tokens_per_step(), measured_->peak_bytes()},
+                     seconds_now());
+      if (!news.empty()) progress->note(news);
+      for (const std::string& text : written) progress->note(text);
+    }
+  }
+
+  Json trained() {
+    if (!output_.quiet())
+      shown_.push_back(std::make_unique<Progress>(stderr, experiment_.steps, style_for(stderr)));
+    if (folder_.output() != nullptr)
+      shown_.push_back(
+          std::make_unique<Progress>(folder_.output(), experiment_.steps, ProgressStyle{}));
+    recorder_.emplace([this](const StepReport& report) { show(report); });
+    Observe observe(experiment_, *recorder_, *measured_);
+    const Observers observers(experiment_, checkpoints());
+    if (checkpoints() != nullptr)
+      checkpoints()->before_copies([this] {
+        recorder_->hand_over([this] { measured_->flush(); });
+        recorder_->drain();
+      });
+    TrainOutcome outcome;
+    try {
+      outcome = train(limited_, observers.all({&*recorder_, &observe}), stop_flag());
+      recorder_->drain();
+      exported_ = finish_export(experiment_);
+    } catch (const RankFailed& error) {
+      if (!is_an_end(error)) throw;
+      recorder_->drain();
+      measured_->stopped_diverging(error);
+      attempt_.failed(error.problems().front(), measured_->steps());
+    }
+    if (checkpoints() != nullptr) checkpoints()->complete();
+    for (const auto& progress : shown_) progress->finish();
+    shown_.clear();
+    for (const std::string& text : measured_->take_checkpoints()) note(text);
+    measured_->take(observers.check.report());
+    const RunStatus status = measured_->conclude(outcome.interrupted, observe.ended());
+    measured_->close(status, result_of(status));
+    if (status == RunStatus::done) claim_.done();
+    return ended(status);
+  }
+
+  const Experiment& experiment_;
+  Experiment limited_;  // with the hint for a rank that comes to its limit of memory
+  Output& output_;
+  const Attempt& attempt_;
+  const std::string forced_;
+  const OnStopSay words_;
+  const CheckpointStart start_;
+  LogClaim claim_;
+  const Prediction prediction_;
+  const std::string plan_;
+  const RunOrigin origin_;
+  RunFolder folder_;
+  std::optional<Measurements> measured_;
+  std::vector<std::unique_ptr<Progress>> shown_;
+  std::optional<Recorder> recorder_;  // ends before what it writes to
+  bool exported_ = false;
+};
 
 }  // namespace
 
@@ -257,133 +502,7 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
   if (experiment.memory > 0) limited.memory_hint = check_memory_limit(experiment);
   if (experiment.processes != nullptr && !experiment.processes->first())
     return carry_ranks(std::move(limited));
-  const std::string forced = check_machine_memory(experiment, this_device().memory);
-  const OnStopSay words(stop_after_step);
-  const CheckpointStart start = begin_checkpoints(limited);
-  Checkpoints* checkpoints = start.checkpoints.get();
-  LogClaim claim = claim_log(experiment, start.from());
-  const Prediction prediction = prediction_of(experiment, this_machine());
-  const std::string plan = plan_text(experiment, prediction);
-  const RunOrigin origin{script,
-                         experiment.log.empty() ? Json() : machine_json(experiment, plugins)};
-  RunFolder folder(limited, origin, plan);
-  const auto note = [&](const std::string& text) {
-    if (text.empty()) return;
-    output.note(text);
-    folder.say(text);
-  };
-  output.note(plan_note(plan, experiment, output));
-  folder.say(plan);
-  note(forced);
-  note(claim.note());
-  note(begin_export(experiment));
-  for (const std::string& text : start.notes) note(text);
-  if (checkpoints != nullptr) note(checkpoints->left_behind());
-  Measurements measured(experiment, prediction, origin, checkpoints);
-  measured.started_again(attempt);
-  bool exported = false;
-  const auto result_of = [&](RunStatus status) {
-    Json result = {{"kind", "train"}};
-    result.update(measured.result(status));
-    result["plan"] = plan;
-    result["text"] = train_text(experiment, measured, prediction, status);
-    if (exported) add_export(experiment, result);
-    return result;
-  };
-  const auto ended = [&](RunStatus status) {
-    Json result = result_of(status);
-    folder.say("\n" + result["text"].get<std::string>());
-    folder.finish(result);
-    return result;
-  };
-  // The result and the first error must come out, whatever has become of the run file.
-  const auto broke_off = [&](RunStatus status, int rank, const std::string& why) {
-    if (checkpoints != nullptr) checkpoints->break_off();
-    for (const std::string& text : measured.take_checkpoints()) note(text);
-    const std::string lacks = measured.fail(status, rank, why, [&] { return result_of(status); });
-    if (!lacks.empty()) note(fmt::format("and the run file could not be closed: {}", lacks));
-    output.result(result_of(status));
-    try {
-      ended(status);
-    } catch (const std::exception& error) {
-      output.note(error.what());
-    }
-  };
-  const auto ranks_failed = [&](const RankFailed& error) {
-    attempt.failed(error.problems().front(), measured.steps());
-    if (!error.places().empty()) note("where each rank was\n\n" + comm::table_of(error.places()));
-    measured.keep_places(error.places());
-    broke_off(RunStatus::failed, error.rank(), error.what());
-  };
-  std::mutex last_words;  // of whoever comes first; the process ends while it holds them
-  const IfRanksHang if_ranks_hang([&](const RankFailed& error) {
-    last_words.lock();
-    ::alarm(seconds_for_last_words);  // what hangs may hold what is needed for them
-    ranks_failed(error);
-    claim.let_go();
-    output.error(error);
-    std::fflush(nullptr);
-    ::_exit(exit_code_of(Stage::run));
-  });
-  const IfStuck if_stuck([&](const Error& error) {
-    last_words.lock();
-    ::alarm(seconds_for_last_words);
-    const Error told = stuck_in_run(error);
-    const bool stopped = exit_code_ending_by(told) == exit_interrupted;
-    if (!stopped) attempt.failed(told.problems().front(), measured.steps());
-    broke_off(stopped ? RunStatus::interrupted : RunStatus::failed, -1, told.what());
-    claim.let_go();
-    end_stuck(told, output);
-  });
-  try {
-    std::vector<std::unique_ptr<Progress>> shown;
-    if (!output.quiet())
-      shown.push_back(std::make_unique<Progress>(stderr, experiment.steps, style_for(stderr)));
-    if (folder.output() != nullptr)
-      shown.push_back(
-          std::make_unique<Progress>(folder.output(), experiment.steps, ProgressStyle{}));
-    const auto on_step = [&](const StepReport& report) {
-      const std::string news = measured.add(report);
-      for (const auto& progress : shown) {
-        progress->step({report.step, report.loss, report.seconds,
-                        experiment.plan_at(report.step).tokens_per_step(), measured.peak_bytes()},
-                       seconds_now());
-        if (!news.empty()) progress->note(news);
-      }
-      for (const std::string& text : measured.take_checkpoints())
-        for (const auto& progress : shown) progress->note(text);
-    };
-    TrainOutcome outcome;
-    try {
-      outcome = train(limited, stop_flag(), on_step, measured.end(), checkpoints);
-      exported = finish_export(experiment);
-    } catch (const RankFailed& error) {
-      if (!is_an_end(error)) throw;
-      measured.stopped_diverging(error);
-      attempt.failed(error.problems().front(), measured.steps());
-    }
-    if (checkpoints != nullptr) checkpoints->finish();
-    for (const auto& progress : shown) progress->finish();
-    shown.clear();
-    for (const std::string& text : measured.take_checkpoints()) note(text);
-    measured.take(outcome.check);
-    const RunStatus status = measured.conclude(outcome.interrupted);
-    measured.close(status, result_of(status));
-    if (status == RunStatus::done) claim.done();
-    return ended(status);
-  } catch (const Stopped& error) {
-    broke_off(RunStatus::interrupted, -1, error.what());
-    throw;
-  } catch (const RankFailed& error) {
-    ranks_failed(error);
-    throw;
-  } catch (const std::exception& error) {
-    const auto* known = dynamic_cast<const Error*>(&error);
-    attempt.failed(known != nullptr ? known->problems().front() : problem_of(error),
-                   measured.steps());
-    broke_off(RunStatus::failed, -1, error.what());
-    throw;
-  }
+  return TrainVerb(experiment, std::move(limited), script, output, plugins, attempt).run();
 }
 
 }  // namespace mw

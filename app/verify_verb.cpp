@@ -9,11 +9,11 @@
 #include "check/verify.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/rank_calls.h"
+#include "meshwright/engine/ranks.h"
 #include "meshwright/engine/text.h"
 #include "predict/memory_limit.h"
 #include "predict/shared_cores.h"
 #include "record/run_writer.h"
-#include "run/ranks.h"
 #include "script/identity.h"
 
 namespace mw {

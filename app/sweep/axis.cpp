@@ -53,7 +53,7 @@ class AxisReader {
   AxisReader(std::string key, std::string path, Problems& problems)
       : key_(std::move(key)), path_(std::move(path)), problems_(problems) {}
 
-  // Of a list of values or a table of named ones.
+  // Reads a list of values or a table of named ones.
   std::vector<AxisValue> read(const Json& given) {
     std::vector<AxisValue> values;
     if (!given.is_structured() || is_made_table(given)) {

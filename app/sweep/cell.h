@@ -45,7 +45,7 @@ struct Planned {
   std::string mix, precision;
   std::int64_t ranks = 0, steps = 0;
   std::int64_t memory = 0;     // bytes that all ranks together are predicted to hold
-  std::int64_t peak = 0;       // ... that one rank is
+  std::int64_t peak = 0;       // bytes that the rank with the most is
   int cores = 1;               // that its ranks keep busy
   double step_seconds = 0;     // predicted
   std::vector<Problem> wrong;  // of the script: nothing was planned

@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::size_t last_words = 4096;
 
-// Of the group of version 2 that this process is in, or of the nearest around it.
+// The number that such a file of a control group has behind the key; -1: none.
 std::int64_t kills_in(const std::filesystem::path& folder, const char* file, const char* key) {
   std::ifstream stream(folder / file);
   std::string word;

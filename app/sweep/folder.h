@@ -46,7 +46,7 @@ class SweepFolder {
   explicit SweepFolder(std::string path);
 
   const std::string& path() const { return path_; }
-  // Of a cell: the one that has its hash, or else the one that it would get.
+  // A cell's folder: the one that has its hash, or else the one that it would get.
   std::string of(const Cell& cell, const std::string& hash) const;
   // Its result; nothing if there is none, or one of another experiment.
   std::optional<Json> result(const Cell& cell, const std::string& hash) const;

@@ -7,14 +7,15 @@
 #include <cmath>
 #include <map>
 
-#include "common/nearest_values.h"
+#include "common/statistics.h"
 #include "meshwright/engine/text.h"
 
 namespace mw {
 namespace {
 
 constexpr std::size_t first_steps = 10;
-// Of a difference, from one step to the next: where training is unstable it was 66 at most.
+// By which factor a difference may grow from one step to the next: it was 66 at most where
+// training is unstable.
 constexpr double most_growth = 100;
 
 bool is_repeat(const CellValue& value) {

@@ -15,8 +15,9 @@ struct LossBound {
   double later = 0;    // from then on
   bool grows = false;  // later, also some times what they differed by before: rounding grows
                        // from step to step, while what is wrong makes a leap
-  // ... and the norm of the first step's gradient, of weights that are still the same: a factor in
-  // a gradient shows there, where an optimizer that normalises hides it from losses. 0: any.
+  // By how much the norm of the first step's gradient may differ, whose weights are still the same:
+  // a factor in a gradient shows there, where an optimizer that normalises hides it from losses.
+  // 0: by any.
   double norm = 0;
 };
 // Where the script does not say.

@@ -11,8 +11,8 @@ namespace mw {
 // 3, full, name(ways, option=3) x name(ways) of a plan, llama(layers=2, …), one rank (an empty
 // plan).
 std::string value_label(const Json& value);
-// Of the values of one axis: tables of one kind are told apart by what differs. Equal texts get a
-// number behind them, so that no two are alike.
+// Names for the values of one axis: tables of one kind are told apart by what differs. Equal texts
+// get a number behind them, so that no two are alike.
 std::vector<std::string> value_labels(const std::vector<Json>& values);
 // Letters, digits and "-" alone, at most 48 of them.
 std::string file_label(const std::string& text);

@@ -13,11 +13,11 @@
 #include "common/process.h"
 #include "meshwright/engine/cpu.h"
 #include "meshwright/engine/json_text.h"
+#include "meshwright/engine/ranks.h"
 #include "meshwright/engine/text.h"
 #include "predict/memory_limit.h"
 #include "predict/prediction.h"
 #include "predict/shared_cores.h"
-#include "run/ranks.h"
 #include "script/identity.h"
 #include "script/plan_memo.h"
 
@@ -131,7 +131,7 @@ Planned plan_cell(const Cell& cell, const ReadContext& context, std::int64_t lim
   Planned planned;
   try {
     const Experiment experiment = experiment_of(cell, context);
-    const bool apart = experiment.evaluation.data != nullptr;  // its time is predicted too
+    const bool apart = experiment.held_out_data != nullptr;  // its time is predicted too
     const auto known = apart ? std::nullopt : once.find(experiment);
     if (known) planned = *known;
     planned.hash = hash_of(cell, experiment);

@@ -12,9 +12,9 @@ namespace mw {
 // The `plan` object of an experiment.
 using PredictExperiment = std::function<Json(const Experiment&)>;
 
-// Of each cell that is not skipped, in the cells' order; with the prediction if `predict` is there.
-// Where there are many, in several processes. `limit`: bytes that a cell's process may allocate;
-// 0: those of this machine.
+// Plans each cell that is not skipped, in the cells' order; with the prediction if `predict` is
+// there. Where there are many, in several processes. `limit`: bytes that a cell's process may
+// allocate; 0: those of this machine.
 std::vector<Planned> plan_cells(const std::vector<Cell>& cells, const ReadContext& context,
                                 std::int64_t limit, const PredictExperiment& predict);
 

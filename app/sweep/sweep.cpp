@@ -81,7 +81,7 @@ class Sweep {
       conductor.run(todo(), go_.shards == 0);
     }
     {
-      // Of shards that end at one time, the later one knows what the other has done.
+      // Where shards end at one time, the later one knows what the other has done.
       const auto lock = Lock::take(fs::path(folder_.path()) / ".locks/verdicts", /*wait=*/true);
       if (go_.shards > 0) refresh_others();
       judge_all(/*last=*/true);
@@ -115,7 +115,7 @@ class Sweep {
                 near.empty() ? "cells are called " + join_quoted(names) : near);
   }
 
-  // Of this shard.
+  // Whether the cell is this shard's.
   bool own(std::size_t i) const {
     return go_.shards == 0 || static_cast<int>(i % go_.shards) == go_.shard - 1;
   }
@@ -247,7 +247,7 @@ class Sweep {
     }
   }
 
-  // Of other shards, what they have done by now.
+  // Reads what other shards have done by now.
   void refresh_others() {
     for (std::size_t i = 0; i < cells_.size(); ++i) {
       if (!pending(i)) continue;

@@ -28,7 +28,7 @@ struct SweepProgram {
   std::function<void(const std::string&)> say;  // for people: on stderr
   std::function<void(const Json&)> emit;        // a cell's row, once it is final
   Json again;  // what a cell's process must be given to run the script in the same way
-  std::vector<std::string> words;  // ... and the command line of a job script's call
+  std::vector<std::string> words;  // the command line of a job script's call
 };
 
 // The cells, and that what is to be compared with is among them. Throws Error with all problems.

@@ -10,8 +10,8 @@
 
 #include "check/compare_judge.h"
 #include "meshwright/engine/interrupt.h"
+#include "meshwright/engine/ranks.h"
 #include "meshwright/error.h"
-#include "run/ranks.h"
 
 namespace mw {
 namespace {
@@ -122,7 +122,7 @@ class Comparison {
   // or is not finite on one rank either.
   void look_for_overflows(const char* name, const std::vector<StepOutcome>& outcomes) const {
     for (std::size_t step = 0; step < outcomes.size(); ++step) {
-      if (outcomes[step].left_out) {
+      if (outcomes[step].update_left_out) {
         throw Error(Stage::run, "compare.overflow", "loss_scale",
                     fmt::format("compare: the gradients of {} overflow in step {}, with a loss "
                                 "scale of {:g}, so that its update is left out",
@@ -177,12 +177,12 @@ class Comparison {
                                   const Recorder::Complete& complete) {
     Recorder recorder(plan, complete, experiment.processes);
     run_steps(experiment, plan, steps_, stop,
-              [&](Executor& executor) { return recorder.watcher(executor); });
+              [&](RankRun& executor) { return recorder.watcher(executor); });
     recorder.gather();
     return recorder.outcomes();
   }
 
-  // Of a or b, whose ranks may be in several processes.
+  // Records a or b, whose ranks may be in several processes.
   std::vector<StepOutcome> record_mix(const Experiment& experiment,
                                       const Recorder::Complete& complete) {
     if (experiment.plan->ranks() > 1) return record(experiment, *experiment.plan, stop_, complete);

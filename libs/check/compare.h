@@ -71,7 +71,8 @@ struct CompareOutcome {
   TensorDifference closest;                        // whose it is
   std::optional<TensorDifference> first_bits;      // the first whose bits differ
   std::optional<TensorDifference> first;           // the first beyond its bound
-  std::optional<TensorDifference> first_gradient;  // ... of parameters' gradients
+  std::optional<TensorDifference>
+      first_gradient;  // the first gradient of a parameter beyond its bound
   std::optional<TensorDifference>
       worst;  // the parameter whose gradient comes closest to its bound, or beyond
   // The step's loss and gradient norm, as they are reported; the step with the largest ratio.

@@ -82,8 +82,8 @@ void Judge::follow(const TensorKey& first, const Side& a, const Side& b,
       if (matrix == matrices.end()) {
         optimizer->step(parameters[i], gradients[i], states[i], lr[key.step], key.step, scale);
       } else {
-        ring_step(parameters[i], gradients[i], states[i], lr[key.step], scale, matrix->second,
-                  reference.at(key).sizes());
+        matrix_step(parameters[i], gradients[i], states[i], lr[key.step], scale, matrix->second,
+                    reference.at(key).sizes());
       }
     }
     const at::Tensor most =
@@ -94,9 +94,9 @@ void Judge::follow(const TensorKey& first, const Side& a, const Side& b,
 
 // A step of a parameter of matrices: dims before `shape.first` number them,
 // `shape.second` make the rows.
-void Judge::ring_step(const at::Tensor& parameter, const at::Tensor& gradient,
-                      OptimizerState& state, double rate, double scale, std::pair<int, int> shape,
-                      at::IntArrayRef sizes) const {
+void Judge::matrix_step(const at::Tensor& parameter, const at::Tensor& gradient,
+                        OptimizerState& state, double rate, double scale, std::pair<int, int> shape,
+                        at::IntArrayRef sizes) const {
   const UpdateRule rule = optimizer->rule(/*matrices=*/true);
   const auto first = static_cast<std::size_t>(shape.first),
              second = first + static_cast<std::size_t>(shape.second);

@@ -62,8 +62,9 @@ class Judge {
   double size_of(const TensorKey& key, const Differences& d) const;
   void follow(const TensorKey& first, const Side& a, const Side& b,
               const std::map<TensorKey, at::Tensor>& reference);
-  void ring_step(const at::Tensor& parameter, const at::Tensor& gradient, OptimizerState& state,
-                 double rate, double scale, std::pair<int, int> shape, at::IntArrayRef sizes) const;
+  void matrix_step(const at::Tensor& parameter, const at::Tensor& gradient, OptimizerState& state,
+                   double rate, double scale, std::pair<int, int> shape,
+                   at::IntArrayRef sizes) const;
   TensorDifference difference_of(const TensorKey& key, const Differences& d, const Side& a,
                                  const Side& b);
   TensorDifference read_of(const TensorKey& key, const Differences& d) const;
@@ -72,7 +73,7 @@ class Judge {
 
   const Graph& graph_;
   std::map<std::pair<std::int64_t, int>, Error> errors_;  // of forward values, by step and value
-  std::map<std::pair<std::int64_t, int>, double> loss_bound_;  // ... of losses: relative
+  std::map<std::pair<std::int64_t, int>, double> loss_bound_;  // relative bounds of losses
   // How far each parameter may be off after each step for what its gradients may be off.
   std::map<std::pair<std::int64_t, int>, double> moved_;
   double slack_ = 0;                             // relative, of all that comes later

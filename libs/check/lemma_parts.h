@@ -1,10 +1,14 @@
-// What the parts of an op make, beside what the whole makes.
+// What ops are held to: their parts make what the whole makes, backward is the derivative of
+// forward, and calls keep their contract; and how one such thing is tried and remembered.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "check/lemma_values.h"
+#include "meshwright/error.h"
 
 namespace mw::lemmas {
 
@@ -38,5 +42,45 @@ Piece piece_of(const OpTraits& traits, std::size_t input);
 // Runs every part, and adds up what the op's table says is a sum; in ring steps where something
 // goes round. `backward`: gradients too. What a kernel throws on a part is a fault.
 std::vector<Fault> check_parts(WholeOp& whole, CutOp& cut, bool backward, const Bound& bound);
+
+// Whether an op says that its gradient is meant to be no derivative (StraightThrough).
+bool is_straight_through(const Op& op);
+
+// Holds each gradient against differences of forward along a random direction, to 1e-6 of the
+// gradient's norm. Where one does not agree, closer points are tried: one bend of forward between
+// two points is no fault. Not of counts that no loss moves (ExpertLoad).
+std::vector<Fault> check_adjoint(WholeOp& whole);
+
+// Holds what OpCall promises: a gradient is written into the tensor that is given for it, or added
+// to what is there; one that overwrites a saved input is the same; forward in place is the same,
+// in the input's own storage; a result without a gradient counts as one of zeros; nothing that a
+// kernel only reads is changed, and what the traits say that backward does not read, it does not.
+std::vector<Fault> check_contract(WholeOp& whole, const Bound& bound);
+
+struct Outcome {
+  std::vector<Problem> failures;
+  std::vector<std::string> not_checked;
+  bool tried = false;
+  bool keeps = false;  // may be remembered
+};
+
+using Try = std::function<void(WholeOp&, const Bound&, Outcome&)>;
+
+// Sizes are changed as little as the op wants (Shrink), operands are drawn or made (Draw), and
+// reals are fp64, or fp32 where the op takes nothing else.
+Outcome try_op(const Graph& graph, int op, const std::vector<SmallAxis>& axes, const Try& body);
+
+// Under what an outcome is remembered: what is tried (`about`), the small sizes, and all of the op
+// and of those that make its operands that it depends on. An empty text: it is not remembered.
+struct TryKey {
+  std::string text;
+  std::vector<std::shared_ptr<const OpType>> types;
+};
+TryKey key_of(const Graph& graph, int op, const std::vector<SmallAxis>& axes,
+              const std::string& about);
+// What is remembered under a key: a thing without a failure. Null: nothing.
+std::shared_ptr<const Outcome> remembered(const TryKey& key);
+void remember(const TryKey& key, const Outcome& outcome);
+void forget();
 
 }  // namespace mw::lemmas

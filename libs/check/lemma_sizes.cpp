@@ -1,6 +1,6 @@
 // Finds small sizes by trying: dims that have to be equal make a class, and each class takes the
 // first of its candidates with which everything holds that has to.
-#include "check/lemma_sizes.h"
+#include "check/lemma_values.h"
 
 #include <algorithm>
 #include <set>
@@ -9,7 +9,7 @@ namespace mw::lemmas {
 namespace {
 
 constexpr std::int64_t small_enough = 8;      // stays as it is
-constexpr std::int64_t small_whole = 16;      // ... where it must be whole
+constexpr std::int64_t small_whole = 16;      // the most for a dim that must be whole
 constexpr std::int64_t most_cells = 1 << 20;  // of one value
 
 struct Class {
@@ -158,7 +158,7 @@ class Search {
     for (const std::size_t a : list) {
       for (const std::size_t b : list) {
         if (a == b || classes_[b].rows) continue;
-        // Of seq: as many positions are learned, at least.
+        // At least as many positions are learned as seq has.
         const bool beside = !classes_[a].rows || classes_[b].whole;
         if (beside && actual(a) <= actual(b)) smaller_.insert({a, b});
       }

@@ -1,5 +1,5 @@
 // The order in which operands are tried, and the memory of what held.
-#include "check/lemma_tries.h"
+#include "check/lemma_parts.h"
 
 #include <fmt/format.h>
 

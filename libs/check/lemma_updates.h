@@ -18,7 +18,7 @@ struct UpdateOperands {
   UpdateOperands(std::int64_t count, std::size_t states, std::uint64_t seed);
   UpdateOperands(const UpdateOperands& other);
   UpdateOperands& operator=(const UpdateOperands&) = delete;
-  // Of elements [from, to); of all of them if `to` is below 0.
+  // The call has elements [from, to), or all of them if `to` is below 0.
   UpdateCall call(std::int64_t step, std::int64_t from = 0, std::int64_t to = -1) const;
 };
 

@@ -5,18 +5,45 @@
 #include <ATen/ATen.h>
 #include <ATen/core/Generator.h>
 
+#include <cstdint>
 #include <map>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "check/lemma_sizes.h"
 #include "check/op_case.h"
+#include "meshwright/graph.h"
 #include "meshwright/program.h"
 #include "prove/tables.h"
 
 namespace mw::lemmas {
+
+// An axis of the small mesh on which a lemma is tried.
+struct SmallAxis {
+  Dim cut;     // none: it cuts nothing of the op, which carries a sum over it
+  Dim follow;  // the dim that is cut along with it; may be none
+  int ways = 2;
+  bool ring = false;  // `follow` goes round the axis
+};
+
+// How far sizes are changed. An op's own numbers (how many choices a token has) have to fit its
+// dims, and nobody but its author knows which; so what refuses one way is tried in the next.
+enum class Shrink : std::uint8_t {
+  all,   // all but those that are small already
+  cut,   // dims that must be whole stay as they are
+  none,  // only what cannot be cut as it is
+};
+
+// The size of each dim of these ops, or nothing where there are none or they would be large. What holds for
+// the sizes in the graph holds for the small ones: which are equal (but for batch and seq), which
+// is larger, what is odd, which divides the one that it follows, and which are sums of others. A
+// dim that need not be cut evenly is cut unevenly.
+std::optional<std::map<Dim, std::int64_t>> small_sizes(const Graph& graph,
+                                                       const std::vector<int>& ops,
+                                                       const std::vector<SmallAxis>& axes,
+                                                       Shrink shrink);
 
 // Why an op is not looked at; nothing is wrong with it.
 struct NotChecked : std::runtime_error {
@@ -56,7 +83,7 @@ class WholeOp {
   // "input 1 (layers.0.mlp.up.weight)".
   std::string input_name(std::size_t i) const;
 
-  // Of rows of experts: where each row's choice stands among those of all tokens, and its group.
+  // Rows of experts: where each row's choice stands among those of all tokens, and its group.
   // Both are empty where there are no rows.
   struct Rows {
     int maker = -1;                     // the op that makes them

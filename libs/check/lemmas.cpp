@@ -15,9 +15,7 @@
 #include <tuple>
 #include <typeinfo>
 
-#include "check/lemma_contract.h"
 #include "check/lemma_parts.h"
-#include "check/lemma_tries.h"
 #include "check/lemma_updates.h"
 #include "meshwright/engine/built_in.h"
 #include "meshwright/engine/registry.h"

@@ -8,8 +8,8 @@
 
 #include "check/observe.h"
 #include "meshwright/engine/forward_only.h"
+#include "meshwright/engine/ranks.h"
 #include "meshwright/engine/scalar_type.h"
-#include "run/ranks.h"
 
 namespace mw {
 namespace {
@@ -29,7 +29,7 @@ at::ScalarType dtype_of(const at::Tensor& tensor) {
 
 class LogitsWatcher final : public Watcher {
  public:
-  explicit LogitsWatcher(Executor& executor)
+  explicit LogitsWatcher(RankRun& executor)
       : executor_(executor),
         value_(logits_value(*executor.program().graph)),
         keeps_(executor.coordinates() == executor.program().first()) {}
@@ -40,7 +40,7 @@ class LogitsWatcher final : public Watcher {
     const at::Tensor whole = whole_value(executor_, slot, microbatch, tensor);
     if (keeps_) parts_[microbatch] = whole.to(at::kCPU, dtype_of(whole), false, /*copy=*/true);
   }
-  void gradients(Executor&) override {}
+  void gradients(RankRun&) override {}
 
   // All rows of the step; undefined on ranks that do not keep them.
   at::Tensor rows() const {
@@ -50,7 +50,7 @@ class LogitsWatcher final : public Watcher {
   }
 
  private:
-  Executor& executor_;
+  RankRun& executor_;
   const int value_;
   const bool keeps_;
   std::map<int, at::Tensor> parts_;
@@ -63,10 +63,11 @@ Logits logits_of(const Experiment& experiment) {
   logits_value(*experiment.plan->graph);
   Experiment forward = experiment;
   forward.step_plans = nullptr;
-  forward.evaluation = {experiment.data, forward_only(*experiment.plan), 1, 1};
+  forward.held_out_data = experiment.data;
+  forward.held_out_plan = forward_only(*experiment.plan);
   Logits result;
   RankRuntime runtime = runtime_of(forward, *forward.plan);
-  with_executors(runtime, forward, *forward.plan, nullptr, [&](Executor& executor, Ledger&) {
+  with_ranks(runtime, forward, *forward.plan, nullptr, [&](RankRun& executor, Ledger&) {
     LogitsWatcher watcher(*executor.evaluator());
     executor.evaluator()->watch(&watcher);
     const double loss = executor.evaluate(0);

@@ -13,9 +13,8 @@
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/pack.h"
 #include "meshwright/engine/processes.h"
+#include "meshwright/engine/ranks.h"
 #include "meshwright/reduction_hook.h"
-#include "run/ranks.h"
-#include "run/token_permutation.h"
 
 namespace mw {
 namespace {
@@ -103,7 +102,7 @@ Layout whole_layout(const Program& program) {
   return Layout(program.mesh.atoms().size());
 }
 
-at::Tensor whole_value(Executor& executor, int slot, int microbatch, const at::Tensor& tensor) {
+at::Tensor whole_value(RankRun& executor, int slot, int microbatch, const at::Tensor& tensor) {
   const Program& program = executor.program();
   const Slot& s = program.slots[slot];
   const at::Tensor whole = executor.redistribute(tensor, s.dims, s.layout, whole_layout(program),
@@ -111,13 +110,13 @@ at::Tensor whole_value(Executor& executor, int slot, int microbatch, const at::T
   return in_own_order(program, whole.cpu(), s.dims);
 }
 
-at::Tensor unscaled(const Executor& executor, const at::Tensor& gradient) {
+at::Tensor unscaled(const RankRun& executor, const at::Tensor& gradient) {
   const double scale = executor.loss_scale();
   if (scale == 1) return gradient;
   return gradient.to(at::promote_types(at::kFloat, gradient.scalar_type())).div(scale);
 }
 
-at::Tensor whole_parameter(Executor& executor, int parameter, const at::Tensor& flat,
+at::Tensor whole_parameter(RankRun& executor, int parameter, const at::Tensor& flat,
                            bool gradient) {
   const Program& program = executor.program();
   const ProgramParameter& stored = program.parameters[parameter];
@@ -127,7 +126,7 @@ at::Tensor whole_parameter(Executor& executor, int parameter, const at::Tensor& 
   return (gradient ? unscaled(executor, whole) : whole).cpu();
 }
 
-void for_each_parameter(Executor& executor, bool gradients,
+void for_each_parameter(RankRun& executor, bool gradients,
                         const std::function<void(int parameter, const at::Tensor& whole)>& visit) {
   const Program& program = executor.program();
   for (std::size_t b = 0; b < program.buckets.size(); ++b) {
@@ -187,19 +186,19 @@ LossyHooks lossy_hooks(const Plan& plan) {
 
 void run_steps(const Experiment& experiment, const Plan& plan, std::int64_t steps,
                const std::atomic<bool>* stop,
-               const std::function<std::unique_ptr<StepWatcher>(Executor&)>& begin) {
+               const std::function<std::unique_ptr<StepWatcher>(RankRun&)>& begin) {
   RankRuntime runtime = runtime_of(experiment, plan);
   run_steps(runtime, experiment, plan, steps, stop, begin);
 }
 
 void run_steps(RankRuntime& runtime, const Experiment& experiment, const Plan& plan,
                std::int64_t steps, const std::atomic<bool>* stop,
-               const std::function<std::unique_ptr<StepWatcher>(Executor&)>& begin) {
+               const std::function<std::unique_ptr<StepWatcher>(RankRun&)>& begin) {
   std::atomic<bool> interrupted = false;
   const bool by_itself = plan.ranks() == 1;
   Experiment alike = experiment;  // every step with this plan
   alike.step_plans = nullptr;
-  with_executors(runtime, alike, plan, stop, [&](Executor& executor, Ledger&) {
+  with_ranks(runtime, alike, plan, stop, [&](RankRun& executor, Ledger&) {
     const auto watcher = begin(executor);
     if (by_itself) watcher->end_at(stop);
     for (std::int64_t step = 0; step < steps; ++step) {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "meshwright/engine/interrupt.h"
-#include "run/executor.h"
-#include "run/runtime.h"
+#include "meshwright/engine/ranks.h"
+#include "meshwright/engine/run.h"
 #include "script/experiment.h"
 
 namespace mw {
@@ -26,19 +26,18 @@ Layout whole_layout(const Program& program);
 
 // A slot's tensor of a microbatch as one rank would have it, every dim in its own order. All ranks
 // that hold parts of it call alike. It may be `tensor` itself.
-at::Tensor whole_value(Executor& executor, int slot, int microbatch, const at::Tensor& tensor);
+at::Tensor whole_value(RankRun& executor, int slot, int microbatch, const at::Tensor& tensor);
 
 // A gradient as it would be without a loss scale.
-at::Tensor unscaled(const Executor& executor, const at::Tensor& gradient);
+at::Tensor unscaled(const RankRun& executor, const at::Tensor& gradient);
 
 // A parameter, by its index in the program: whole, or its whole gradient without a loss scale, on
 // the CPU. `flat`: of its bucket (Executor::whole). All ranks that hold parts of it call alike.
-at::Tensor whole_parameter(Executor& executor, int parameter, const at::Tensor& flat,
-                           bool gradient);
+at::Tensor whole_parameter(RankRun& executor, int parameter, const at::Tensor& flat, bool gradient);
 
 // Each parameter's whole gradient, without a loss scale, or numbers, by its index in the program:
 // of what the rank holds, gathered where that is a part. All ranks call alike.
-void for_each_parameter(Executor& executor, bool gradients,
+void for_each_parameter(RankRun& executor, bool gradients,
                         const std::function<void(int parameter, const at::Tensor& whole)>& visit);
 
 // The names of the ops that read an op's outputs, and of those whose outputs it reads.
@@ -57,8 +56,8 @@ LossyHooks lossy_hooks(const Plan& plan);
 // A watcher that is told of the end of each step too.
 class StepWatcher : public Watcher {
  public:
-  virtual void stepped(Executor& executor, std::int64_t step, const StepOutcome& outcome) = 0;
-  // Of a rank that no other waits for: a step ends by Stopped as soon as `stop` is set.
+  virtual void stepped(RankRun& executor, std::int64_t step, const StepOutcome& outcome) = 0;
+  // For a rank that no other waits for: a step ends by Stopped as soon as `stop` is set.
   void end_at(const std::atomic<bool>* stop) { stop_ = stop; }
   void ran(int /*microbatch*/) override {
     if (stop_ != nullptr && stop_->load()) throw Stopped("interrupted");
@@ -91,9 +90,9 @@ void by_the_first(const Experiment& experiment, const std::atomic<bool>* stop,
 // itself, Stopped), and Error (run) if a rank fails.
 void run_steps(const Experiment& experiment, const Plan& plan, std::int64_t steps,
                const std::atomic<bool>* stop,
-               const std::function<std::unique_ptr<StepWatcher>(Executor&)>& begin);
+               const std::function<std::unique_ptr<StepWatcher>(RankRun&)>& begin);
 void run_steps(RankRuntime& runtime, const Experiment& experiment, const Plan& plan,
                std::int64_t steps, const std::atomic<bool>* stop,
-               const std::function<std::unique_ptr<StepWatcher>(Executor&)>& begin);
+               const std::function<std::unique_ptr<StepWatcher>(RankRun&)>& begin);
 
 }  // namespace mw

@@ -51,7 +51,7 @@ int value_of(const Graph& graph, const TensorKey& key) {
 
 class Recorder::RankWatcher final : public StepWatcher {
  public:
-  RankWatcher(Recorder& recorder, Executor& executor) : recorder_(recorder), executor_(executor) {
+  RankWatcher(Recorder& recorder, RankRun& executor) : recorder_(recorder), executor_(executor) {
     const Program& program = executor.program();
     if (program.mesh.size() == 1) return;
     made_.resize(program.slots.size(), false);
@@ -94,16 +94,16 @@ class Recorder::RankWatcher final : public StepWatcher {
                     forward ? whole : unscaled(executor_, whole));
   }
 
-  void gradients(Executor& executor) override { parameters(executor, TensorKind::gradient); }
+  void gradients(RankRun& executor) override { parameters(executor, TensorKind::gradient); }
 
-  void stepped(Executor& executor, std::int64_t step, const StepOutcome& outcome) override {
+  void stepped(RankRun& executor, std::int64_t step, const StepOutcome& outcome) override {
     parameters(executor, TensorKind::parameter);
     step_ = step + 1;
     if (executor.rank() == 0) recorder_.outcomes_.push_back(outcome);
   }
 
  private:
-  void parameters(Executor& executor, TensorKind kind) {
+  void parameters(RankRun& executor, TensorKind kind) {
     const Program& program = executor.program();
     const int last = static_cast<int>(program.graph->ops().size()) - 1;
     for_each_parameter(executor, kind == TensorKind::gradient, [&](int p, const at::Tensor& whole) {
@@ -116,7 +116,7 @@ class Recorder::RankWatcher final : public StepWatcher {
   }
 
   Recorder& recorder_;
-  Executor& executor_;
+  RankRun& executor_;
   std::vector<bool> made_;            // by slot: an op's own output; empty: one rank
   std::map<int, at::Tensor> stored_;  // parameters as the last update left them, on this rank
   std::int64_t step_ = 0;
@@ -138,7 +138,7 @@ Recorder::Recorder(const Plan& plan, Complete complete, Processes* processes)
   }
 }
 
-std::unique_ptr<StepWatcher> Recorder::watcher(Executor& executor) {
+std::unique_ptr<StepWatcher> Recorder::watcher(RankRun& executor) {
   return std::make_unique<RankWatcher>(*this, executor);
 }
 

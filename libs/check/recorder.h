@@ -70,7 +70,7 @@ class Recorder {
   // `processes`: null, or those that share the plan's ranks.
   Recorder(const Plan& plan, Complete complete, Processes* processes = nullptr);
 
-  std::unique_ptr<StepWatcher> watcher(Executor& executor);
+  std::unique_ptr<StepWatcher> watcher(RankRun& executor);
   // After the run, by every process; completes what ranks of several processes hold.
   void gather();
   // What each step reported, in the first process; complete once the run has ended.

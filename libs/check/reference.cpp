@@ -11,7 +11,7 @@
 #include "check/observe.h"
 #include "check/tensor_pack.h"
 #include "meshwright/engine/processes.h"
-#include "run/ranks.h"
+#include "meshwright/engine/ranks.h"
 
 namespace mw {
 namespace {
@@ -65,7 +65,7 @@ static std::string op_of(const std::string& key) {
 // Keeps what the rank computes.
 class Reference::Keeper final : public StepWatcher {
  public:
-  Keeper(Reference& reference, const Executor& executor, bool activations)
+  Keeper(Reference& reference, const RankRun& executor, bool activations)
       : reference_(reference),
         executor_(executor),
         program_(executor.program()),
@@ -75,19 +75,19 @@ class Reference::Keeper final : public StepWatcher {
     reference_.activations_[key_of(program_, i, slot, microbatch)] =
         (i.piece == Piece::forward ? tensor : unscaled(executor_, tensor)).cpu().clone();
   }
-  void gradients(Executor& executor) override {
+  void gradients(RankRun& executor) override {
     if (!reference_.gradients_.empty()) return;
     for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
       const std::string& name = program_.name_of_parameter(static_cast<int>(p));
       const at::Tensor gradient =
-          unscaled(executor, executor.storage().gradient(static_cast<int>(p))).cpu().clone();
+          unscaled(executor, executor.gradient(static_cast<int>(p))).cpu().clone();
       reference_.facts_.gradient_norms[name] = at::linalg_vector_norm(gradient, 2).item<double>();
       reference_.gradients_[name] = gradient;
     }
   }
-  // Of the parameters those after the last update that counts: the one that leaves something not
+  // Among the parameters are those after the last update that counts: the one that leaves something not
   // finite, or the last before a loss or a norm is not.
-  void stepped(Executor& executor, std::int64_t step, const StepOutcome& outcome) override {
+  void stepped(RankRun& executor, std::int64_t step, const StepOutcome& outcome) override {
     if (over_) return;
     Facts& facts = reference_.facts_;
     facts.losses.push_back(outcome.loss);
@@ -96,7 +96,7 @@ class Reference::Keeper final : public StepWatcher {
     auto place = not_finite_before(step, outcome.loss, outcome.grad_norm);
     if (!place) {
       for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
-        const at::Tensor numbers = executor.storage().parameter(static_cast<int>(p));
+        const at::Tensor numbers = executor.parameter(static_cast<int>(p));
         at::Tensor& kept = reference_.parameters_[program_.name_of_parameter(static_cast<int>(p))];
         kept = kept.defined() ? kept.copy_(numbers) : numbers.cpu().clone();
       }
@@ -108,7 +108,7 @@ class Reference::Keeper final : public StepWatcher {
 
  private:
   Reference& reference_;
-  const Executor& executor_;
+  const RankRun& executor_;
   const Program& program_;
   const bool activations_;
   bool over_ = false;
@@ -117,7 +117,7 @@ class Reference::Keeper final : public StepWatcher {
 Reference::Reference(const Experiment& experiment, const Plan& one, const Plan* mix,
                      std::int64_t steps, const std::atomic<bool>* stop) {
   by_the_first(experiment, stop, [&](const std::atomic<bool>* end) {
-    run_steps(experiment, one, steps, end, [&](Executor& executor) {
+    run_steps(experiment, one, steps, end, [&](RankRun& executor) {
       return std::make_unique<Keeper>(*this, executor, mix != nullptr);
     });
   });

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "check/verify_follow.h"
-#include "run/runtime.h"
+#include "meshwright/engine/ranks.h"
 #include "script/experiment.h"
 
 namespace mw {

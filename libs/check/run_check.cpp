@@ -7,12 +7,12 @@
 
 #include <algorithm>
 
+#include "check/not_finite.h"
 #include "meshwright/engine/clock.h"
 #include "meshwright/engine/hash.h"
 #include "meshwright/engine/host_wait.h"
 #include "meshwright/engine/scalar_type.h"
 #include "meshwright/error.h"
-#include "run/not_finite.h"
 
 namespace mw {
 namespace {
@@ -80,7 +80,7 @@ std::int64_t sum_of_bits(const at::Tensor& tensor) {
   return static_cast<std::int64_t>(sum >> 1);
 }
 
-void Check::begin(Executor& executor, std::int64_t step) {
+void Check::begin(RankRun& executor, std::int64_t step) {
   executor_ = &executor;
   step_ = step;
   overflowed_.clear();
@@ -184,11 +184,11 @@ void Check::compare(int microbatch) {
   }
 }
 
-void Check::gradients(Executor& executor) {
+void Check::gradients(RankRun& executor) {
   const Stopwatch watch(report_.seconds);
   Ledger::Pause pause(executor.ledger());
   const Program& program = executor.program();
-  if (executor.left_out()) return;  // what is in the gradients says nothing
+  if (executor.update_left_out()) return;  // what is in the gradients says nothing
   if (!overflowed_.empty())
     throw Error(Stage::run, "check.not-finite", "", overflowed_, infinite_hint);
   const std::vector<int> all = program.graph->parameters();
@@ -196,7 +196,7 @@ void Check::gradients(Executor& executor) {
   for (std::size_t p = 0; p < program.parameters.size(); ++p) {
     const int value = program.parameters[p].value;
     const auto place = std::find(all.begin(), all.end(), value) - all.begin();
-    const at::Tensor own = executor.storage().own_gradient(static_cast<int>(p));
+    const at::Tensor own = executor.own_gradient(static_cast<int>(p));
     look_for_infinities("the gradient of " + program.graph->value(value).name, false,
                         fmt::format("step {}", step_), own);
     if (own.numel() > 0 && own.ne(0).any().item<bool>()) used[place] = 1;
@@ -228,7 +228,6 @@ void Check::ended() {
 void Check::compare_kept() {
   Ledger::Pause pause(executor_->ledger());
   const Program& program = executor_->program();
-  const Storage& storage = executor_->storage();
   for (const Bucket& bucket : program.buckets) {
     const auto among = [](const std::vector<int>& atoms, int a) {
       return std::find(atoms.begin(), atoms.end(), a) != atoms.end();
@@ -254,12 +253,13 @@ void Check::compare_kept() {
       seen_[set].push_back({what, sum_of_bits(tensor)});
     };
     const std::string of = " of " + bucket.name;
-    const at::Tensor& whole = storage[bucket.flat.parameters];
-    add("the parameters" + of, whole.defined() ? whole : storage[bucket.flat.stored],
+    const at::Tensor& whole = executor_->kept(bucket.flat.parameters);
+    add("the parameters" + of, whole.defined() ? whole : executor_->kept(bucket.flat.stored),
         !whole.defined());
-    if (bucket.flat.master >= 0) add("the masters" + of, storage[bucket.flat.master], true);
+    if (bucket.flat.master >= 0) add("the masters" + of, executor_->kept(bucket.flat.master), true);
     for (std::size_t k = 0; k < bucket.flat.states.size(); ++k)
-      add(fmt::format("state {} of the optimizer{}", k, of), storage[bucket.flat.states[k]], true);
+      add(fmt::format("state {} of the optimizer{}", k, of), executor_->kept(bucket.flat.states[k]),
+          true);
   }
 }
 
@@ -269,6 +269,26 @@ CheckReport Check::report() const {
     if (!used) report.unused.push_back(name);
   }
   return report;
+}
+
+void RunCheck::begin(RankRun& rank) {
+  auto check = std::make_unique<Check>(overflows_);
+  rank.watch(check.get());
+  const std::lock_guard lock(mutex_);
+  checks_[rank.rank()] = std::move(check);
+}
+
+void RunCheck::finish(RankRun& rank) {
+  rank.watch(nullptr);
+}
+
+CheckReport RunCheck::report() const {
+  CheckReport longest;
+  for (const auto& [rank, check] : checks_) {
+    const CheckReport report = check->report();
+    if (longest.steps == 0 || report.seconds > longest.seconds) longest = report;
+  }
+  return longest;
 }
 
 }  // namespace mw

@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
-#include "run/executor.h"
+#include "meshwright/engine/run.h"
 
 namespace mw {
 
@@ -14,7 +16,7 @@ namespace mw {
 struct CheckReport {
   std::int64_t steps = 0;
   std::int64_t tensors = 0;   // looked at
-  std::int64_t replicas = 0;  // ... of which, compared with those of other ranks
+  std::int64_t replicas = 0;  // those among them that were compared with other ranks' copies
   double seconds = 0;         // of the rank's time
   std::vector<std::string>
       unused;  // parameters whose gradient was zero, on all ranks, in every step
@@ -33,13 +35,13 @@ class Check : public Watcher {
   // not in a step that counts.
   explicit Check(bool overflows = false) : overflows_(overflows) {}
 
-  void begin(Executor& executor, std::int64_t step) override;
+  void begin(RankRun& executor, std::int64_t step) override;
   void computed(const Instruction& instruction, int slot, int microbatch,
                 const at::Tensor& tensor) override;
   void moved(const Instruction& instruction, int slot, int microbatch,
              const at::Tensor& tensor) override;
   void ran(int microbatch) override;
-  void gradients(Executor& executor) override;
+  void gradients(RankRun& executor) override;
   void ended() override;
 
   CheckReport report() const;
@@ -58,12 +60,27 @@ class Check : public Watcher {
   void compare_kept();
 
   const bool overflows_;
-  Executor* executor_ = nullptr;
+  RankRun* executor_ = nullptr;
   std::int64_t step_ = 0;
   std::string overflowed_;  // of this step's backward: the first that is not finite, if it may be
   std::map<RankSet, std::vector<Seen>> seen_;  // since the last comparison
   std::map<std::string, bool> used_;           // by parameter, of all steps and ranks
   CheckReport report_;
+};
+
+// The check of a run: a Check for each rank that is here.
+class RunCheck : public RunObserver {
+ public:
+  explicit RunCheck(bool overflows) : overflows_(overflows) {}
+  void begin(RankRun& rank) override;
+  void finish(RankRun& rank) override;
+  // Of the rank whose check took longest; of no steps if none ran. When no rank runs any more.
+  CheckReport report() const;
+
+ private:
+  const bool overflows_;
+  std::mutex mutex_;
+  std::map<int, std::unique_ptr<Check>> checks_;
 };
 
 // A sum of the tensor's bits, each place weighed differently: equal for equal bits, and for others

@@ -14,8 +14,8 @@
 #include "check/tensor_pack.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/processes.h"
+#include "meshwright/engine/ranks.h"
 #include "meshwright/straight_through.h"
-#include "run/ranks.h"
 
 namespace mw {
 namespace {
@@ -35,10 +35,10 @@ Experiment first_step_of(const Experiment& experiment) {
 // Takes what a step's gradients are, before the update.
 class GradientWatcher : public Watcher {
  public:
-  using Take = std::function<void(Executor&)>;
+  using Take = std::function<void(RankRun&)>;
   explicit GradientWatcher(Take take) : take_(std::move(take)) {}
   void computed(const Instruction&, int, int, const at::Tensor&) override {}
-  void gradients(Executor& executor) override { take_(executor); }
+  void gradients(RankRun& executor) override { take_(executor); }
 
  private:
   Take take_;
@@ -49,13 +49,13 @@ using Tensors = std::vector<at::Tensor>;
 // One rank, whose parameters are brought back before each step.
 class OneRank {
  public:
-  explicit OneRank(Executor& executor)
+  explicit OneRank(RankRun& executor)
       : executor_(executor), generator_(at::detail::createCPUGenerator(1)) {
     for (std::size_t p = 0; p < executor.program().parameters.size(); ++p)
-      parameters_.push_back(executor.storage().parameter(static_cast<int>(p)).clone());
-    GradientWatcher watcher([&](Executor& at) {
+      parameters_.push_back(executor.parameter(static_cast<int>(p)).clone());
+    GradientWatcher watcher([&](RankRun& at) {
       for (std::size_t p = 0; p < parameters_.size(); ++p)
-        gradients_.push_back(unscaled(at, at.storage().gradient(static_cast<int>(p))).clone());
+        gradients_.push_back(unscaled(at, at.gradient(static_cast<int>(p))).clone());
     });
     executor.watch(&watcher);
     executor.step(0, 0);
@@ -83,15 +83,15 @@ class OneRank {
  private:
   double loss_at(const std::vector<std::size_t>& moved, const Tensors& directions, double by) {
     for (std::size_t p = 0; p < parameters_.size(); ++p)
-      executor_.storage().parameter(static_cast<int>(p)).copy_(parameters_[p]);
+      executor_.parameter(static_cast<int>(p)).copy_(parameters_[p]);
     for (std::size_t i = 0; i < moved.size(); ++i)
-      executor_.storage().parameter(static_cast<int>(moved[i])).add_(directions[i], by);
+      executor_.parameter(static_cast<int>(moved[i])).add_(directions[i], by);
     const StepOutcome outcome = executor_.step(0, 0);
     stopped = stopped || outcome.stop;
     return outcome.loss;
   }
 
-  Executor& executor_;
+  RankRun& executor_;
   at::Generator generator_;
   Tensors parameters_, gradients_;
 };
@@ -148,12 +148,12 @@ Gradients repeated(const Experiment& experiment, const Plan& plan, int steps,
   std::mutex mutex;
   Gradients sums;
   std::atomic<bool> stopped = false;
-  with_executors(experiment, plan, stop, [&](Executor& executor, Ledger&) {
+  with_ranks(experiment, plan, stop, [&](RankRun& executor, Ledger&) {
     const Program& program = executor.program();
     Tensors parameters;
     for (std::size_t p = 0; p < program.parameters.size(); ++p)
-      parameters.push_back(executor.storage().parameter(static_cast<int>(p)).clone());
-    GradientWatcher watcher([&](Executor& at) {
+      parameters.push_back(executor.parameter(static_cast<int>(p)).clone());
+    GradientWatcher watcher([&](RankRun& at) {
       for_each_parameter(at, true, [&](int p, const at::Tensor& whole) {
         const std::string& name = program.name_of_parameter(p);
         if (!of.contains(name)) return;
@@ -167,7 +167,7 @@ Gradients repeated(const Experiment& experiment, const Plan& plan, int steps,
     executor.watch(&watcher);
     for (int step = 0; step < steps; ++step) {
       for (std::size_t p = 0; p < parameters.size(); ++p)
-        executor.storage().parameter(static_cast<int>(p)).copy_(parameters[p]);
+        executor.parameter(static_cast<int>(p)).copy_(parameters[p]);
       if (!executor.step(0, 0).stop) continue;
       stopped = true;  // all ranks agree
       break;
@@ -204,7 +204,7 @@ std::vector<Slope> slopes(const Experiment& experiment, const std::atomic<bool>*
   const auto one = one_rank_plan(*in_double(*experiment.plan), false);
   std::vector<Slope> found;
   bool stopped = false;
-  with_executors(first_step_of(experiment), *one, stop, [&](Executor& executor, Ledger&) {
+  with_ranks(first_step_of(experiment), *one, stop, [&](RankRun& executor, Ledger&) {
     OneRank rank(executor);
     for (const std::vector<std::size_t>& moved : grouped(executor.program())) {
       Slope slope = rank.slope(moved, moved_by);

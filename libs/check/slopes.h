@@ -26,7 +26,7 @@ struct Slope {
 // (StraightThrough): all that such an op reads, and all that those are made of.
 std::set<int> before_straight_through(const Graph& graph);
 
-// Of each parameter of the experiment's model, or of some together where there are many, in graph
+// The slopes of each parameter of the experiment's model, or of some together where there are many, in graph
 // order: on one rank, in float64, the whole batch at once. Left out are counts that no loss moves
 // (Value::counts), and what lies before a StraightThrough op. A slope that does not agree was measured
 // twice, in other directions: one bend of the loss that lies between two points is no fault. Throws
@@ -37,7 +37,7 @@ std::vector<Slope> slopes(const Experiment& experiment, const std::atomic<bool>*
 // sum of the gradients, beside one rank's.
 struct LossyGradients {
   double first = 0;  // |g - g1| / |g1| (2-norms) of all that such hooks reduce, after one step
-  double mean = 0;   // ... and of the mean of all
+  double mean = 0;   // the same of the mean of all steps
   int steps = 0;
 };
 LossyGradients lossy_gradients(const Experiment& experiment, int steps,

@@ -16,7 +16,7 @@
 #include "check/verify_pack.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/processes.h"
-#include "run/ranks.h"
+#include "meshwright/engine/ranks.h"
 
 namespace mw {
 namespace {
@@ -24,7 +24,7 @@ namespace {
 // Compares a rank of the plan with it.
 class Comparer : public StepWatcher {
  public:
-  Comparer(const Reference& reference, RankRuntime& runtime, const Plan& plan, Executor& executor,
+  Comparer(const Reference& reference, RankRuntime& runtime, const Plan& plan, RankRun& executor,
            VerifyOutcome& outcome, std::mutex& mutex, double gradient_floor, bool activations)
       : reference_(reference),
         taker_(reference, runtime, executor.rank()),
@@ -70,7 +70,7 @@ class Comparer : public StepWatcher {
         backward ? consumers(*program_.graph, op) : producers(*program_.graph, op);
   }
 
-  void gradients(Executor&) override {
+  void gradients(RankRun&) override {
     if (done_) return;
     done_ = true;
     if (end_.step == 0 && end_.before_update) return;
@@ -83,7 +83,7 @@ class Comparer : public StepWatcher {
   }
 
   // Up to where one rank is not finite any more; there the mix must not be either.
-  void stepped(Executor&, std::int64_t step, const StepOutcome& outcome) override {
+  void stepped(RankRun&, std::int64_t step, const StepOutcome& outcome) override {
     if (activations_ || step > end_.step) return;
     const bool last = step == end_.step && end_.before_update;
     if (!last && (step == end_.step || step + 1 == outcome_.steps ||
@@ -147,7 +147,7 @@ class Comparer : public StepWatcher {
   const Reference& reference_;
   Reference::Taker taker_;
   const Plan& plan_;
-  Executor& executor_;
+  RankRun& executor_;
   const Program& program_;
   VerifyOutcome& outcome_;
   std::mutex& mutex_;
@@ -184,7 +184,7 @@ void compare(const Experiment& experiment, const Plan& plan, const Reference& re
   std::mutex mutex;
   const double floor = std::max(reference.norm(0), norm_floor);
   RankRuntime runtime = runtime_of(experiment, plan);
-  run_steps(runtime, experiment, plan, steps, stop, [&](Executor& executor) {
+  run_steps(runtime, experiment, plan, steps, stop, [&](RankRun& executor) {
     return std::make_unique<Comparer>(reference, runtime, plan, executor, outcome, mutex, floor,
                                       activations);
   });

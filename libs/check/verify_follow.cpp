@@ -9,17 +9,17 @@
 #include <limits>
 #include <mutex>
 
+#include "check/not_finite.h"
 #include "check/verify_pack.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/processes.h"
-#include "run/not_finite.h"
 
 namespace mw {
 namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-// Of numbers that ranks hold alike any difference is small below this: their bits are equal but for
+// A difference of numbers that ranks hold alike is small below this: their bits are equal but for
 // faults.
 constexpr double least_scale = 1e-12;
 
@@ -58,10 +58,10 @@ class Taker : public StepWatcher {
   Taker(RunRecord& record, Spread& spread, std::mutex& mutex)
       : record_(record), spread_(spread), mutex_(mutex) {}
   void computed(const Instruction&, int, int, const at::Tensor&) override {}
-  void gradients(Executor& executor) override {
+  void gradients(RankRun& executor) override {
     take(executor, true, record_.gradients, spread_.before);
   }
-  void stepped(Executor& executor, std::int64_t step, const StepOutcome& outcome) override {
+  void stepped(RankRun& executor, std::int64_t step, const StepOutcome& outcome) override {
     take(executor, false, record_.parameters, spread_.after);
     const std::lock_guard lock(mutex_);
     note(record_.losses, at_, outcome.loss, spread_);
@@ -70,8 +70,8 @@ class Taker : public StepWatcher {
   }
 
  private:
-  void take(Executor& executor, bool gradients,
-            std::vector<std::map<std::string, at::Tensor>>& into, std::vector<double>& spread) {
+  void take(RankRun& executor, bool gradients, std::vector<std::map<std::string, at::Tensor>>& into,
+            std::vector<double>& spread) {
     for_each_parameter(executor, gradients, [&](int p, const at::Tensor& whole) {
       const std::lock_guard lock(mutex_);
       if (into.size() <= at_) into.resize(at_ + 1);
@@ -120,14 +120,14 @@ class Follower : public StepWatcher {
       : mix_(mix), own_(own), errors_(errors) {}
   void computed(const Instruction&, int, int, const at::Tensor&) override {}
 
-  void gradients(Executor& executor) override {
+  void gradients(RankRun& executor) override {
     const Program& program = executor.program();
     const std::size_t step = errors_.size();
     errors_.emplace_back();
     const double floor = std::isfinite(mix_.norms[step]) ? 1e-6 * mix_.norms[step] : 0;
     for (std::size_t p = 0; p < program.parameters.size(); ++p) {
       const std::string& name = program.name_of_parameter(static_cast<int>(p));
-      at::Tensor own = executor.storage().gradient(static_cast<int>(p));
+      at::Tensor own = executor.gradient(static_cast<int>(p));
       const at::Tensor& of_mix = mix_.gradients[step].at(name);
       errors_[step].gradients[name] =
           relative_where_finite(of_mix, unscaled(executor, own).cpu(), floor);
@@ -135,7 +135,7 @@ class Follower : public StepWatcher {
     }
   }
 
-  void stepped(Executor& executor, std::int64_t step, const StepOutcome& outcome) override {
+  void stepped(RankRun& executor, std::int64_t step, const StepOutcome& outcome) override {
     const Program& program = executor.program();
     const auto at = static_cast<std::size_t>(step);
     own_.losses.push_back(outcome.loss);
@@ -145,7 +145,7 @@ class Follower : public StepWatcher {
     errors_[at].norm = relative(mix_.norms[at], outcome.grad_norm, norm_floor);
     for (std::size_t p = 0; p < program.parameters.size(); ++p) {
       const std::string& name = program.name_of_parameter(static_cast<int>(p));
-      at::Tensor own = executor.storage().parameter(static_cast<int>(p));
+      at::Tensor own = executor.parameter(static_cast<int>(p));
       const at::Tensor& of_mix = mix_.parameters[at].at(name);
       const double floor = outcome.lr * std::sqrt(static_cast<double>(own.numel()));
       errors_[at].parameters[name] = relative_where_finite(of_mix, own.cpu(), floor);
@@ -205,7 +205,7 @@ void judge(const Experiment& experiment, const Plan& one, std::int64_t steps,
   RunRecord own;
   std::vector<StepErrors> errors;
   run_steps(experiment, one, steps, stop,
-            [&](Executor&) { return std::make_unique<Follower>(mix, own, errors); });
+            [&](RankRun&) { return std::make_unique<Follower>(mix, own, errors); });
 
   const NotFinite at = first_not_finite(own), mixes = first_not_finite(mix);
   VerifyOutcome found;
@@ -263,7 +263,7 @@ void follow(const Experiment& experiment, const Plan& plan, const Plan& one, std
   Spread spread;
   std::mutex mutex;
   run_steps(experiment, plan, steps, stop,
-            [&](Executor&) { return std::make_unique<Taker>(mix, spread, mutex); });
+            [&](RankRun&) { return std::make_unique<Taker>(mix, spread, mutex); });
   Processes* const processes = experiment.processes;
   if (processes == nullptr) return judge(experiment, one, steps, stop, mix, spread, outcome);
   // The first process has the one rank that follows.

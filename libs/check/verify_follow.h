@@ -35,7 +35,7 @@ struct NotFinite {
   std::string what;  // "the loss of step 1", "embedding.weight after the update of step 0"
 };
 NotFinite first_not_finite(const RunRecord& record);
-// Of one step; nothing where all is finite. Of several parameters the first by name.
+// What one step has; nothing where all is finite. The first of several parameters, by name.
 std::optional<NotFinite> not_finite_before(std::int64_t step, double loss, double norm);
 std::optional<NotFinite> not_finite_after(std::int64_t step,
                                           const std::map<std::string, at::Tensor>& parameters);

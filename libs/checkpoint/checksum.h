@@ -7,7 +7,7 @@
 
 namespace mw {
 
-// Of bytes that come in pieces.
+// The checksum of bytes that come in pieces.
 class Checksum {
  public:
   Checksum();

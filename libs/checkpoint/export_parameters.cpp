@@ -1,14 +1,15 @@
 // Gathers parameter after parameter from the ranks of a stage, and writes it on the first of them.
 #include "checkpoint/export_parameters.h"
 
+#include <ATen/core/grad_mode.h>
+
 namespace mw {
 namespace {
 
 // A bucket's numbers, gathered from their shards.
-at::Tensor whole_bucket(Executor& executor, const Bucket& bucket) {
+at::Tensor whole_bucket(RankRun& executor, const Bucket& bucket) {
   const int slot = bucket.flat.master >= 0 ? bucket.flat.master : bucket.flat.stored;
-  const Storage& storage = executor.storage();
-  at::Tensor part = storage[slot].to(executor.device()).contiguous();
+  at::Tensor part = executor.kept(slot).to(executor.device()).contiguous();
   if (bucket.shard_atoms.empty()) return part;
   Communicator& ranks = executor.group({bucket.shard_atoms, {}});
   at::Tensor all = at::empty({part.numel() * ranks.ways()}, part.options());
@@ -19,12 +20,12 @@ at::Tensor whole_bucket(Executor& executor, const Bucket& bucket) {
 
 }  // namespace
 
-void export_parameters(Executor& executor, const HfExport& all) {
+void ExportParameters::finish(RankRun& executor) {
   const at::NoGradGuard no_grad;
   const Program& program = executor.program();
   const Layout whole_layout(program.mesh.atoms().size());
   const bool writes = executor.coordinates() == program.first();
-  HfExport::Part part(all, program.stage);
+  HfExport::Part part(all_, program.stage);
   const Ledger::Scope scope(executor.ledger(), Category::buffers);
   for (const Bucket& bucket : program.buckets) {
     const at::Tensor flat = whole_bucket(executor, bucket);

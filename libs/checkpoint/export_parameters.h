@@ -2,13 +2,20 @@
 #pragma once
 
 #include "checkpoint/hf_export.h"
-#include "run/executor.h"
+#include "meshwright/engine/run.h"
 
 namespace mw {
 
-// Brings each parameter together, and writes those of this stage on its first rank. The numbers are
-// those that the optimizer updates, masters where there are such. All ranks call alike, between
-// steps. Throws Error (run) if a file cannot be written.
-void export_parameters(Executor& executor, const HfExport& all);
+// At the end of a run brings each parameter together, and writes those of a stage on its first
+// rank. The numbers are those that the optimizer updates, masters where there are such. Throws
+// Error (run) if a file cannot be written.
+class ExportParameters : public RunObserver {
+ public:
+  explicit ExportParameters(const HfExport& all) : all_(all) {}
+  void finish(RankRun& executor) override;
+
+ private:
+  const HfExport& all_;
+};
 
 }  // namespace mw

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Of hidden names: ".step-00000100" and one of these.
+// What a hidden name ends with: ".step-00000100" and one of these.
 constexpr const char* staged_end = ".writing";   // not whole yet
 constexpr const char* old_end = ".old";          // whole; another is about to have its name
 constexpr const char* removed_end = ".removed";  // no longer wanted

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <ATen/core/grad_mode.h>
+
 #include <algorithm>
 #include <cmath>
 #include <ctime>
@@ -30,27 +32,26 @@ StoredPiece own_piece(std::string name, at::Tensor data) {
 
 }  // namespace
 
-Checkpoints::Checkpoints(const Experiment& experiment, Setup setup)
-    : experiment_(experiment), setup_(std::move(setup)) {
+Checkpoints::Checkpoints(const RunSetup& run, Setup setup) : run_(run), setup_(std::move(setup)) {
   if (setup_.from) {
     first_step_ = setup_.from->index().step;
     read_history();
   }
   if (!setup_.writes) return;
   CheckpointWriter::Setup writer;
-  writer.path = experiment.checkpoint.path;
+  writer.path = setup_.path;
   writer.here = setup_.here;
-  writer.ranks = experiment.plan->ranks();
+  writer.ranks = run_.plan->ranks();
   writer.folder = setup_.folder;
-  writer.keep = experiment.checkpoint.keep;
+  writer.keep = setup_.keep;
   writer.stale = setup_.stale;
-  writer.patience = std::chrono::duration<double>(experiment.timeout);
+  writer.patience = std::chrono::duration<double>(run_.timeout);
   writer_ = std::make_unique<CheckpointWriter>(std::move(writer));
 }
 
 Checkpoints::~Checkpoints() = default;
 
-Checkpoints::Rank& Checkpoints::rank_of(Executor& executor) {
+Checkpoints::Rank& Checkpoints::rank_of(RankRun& executor) {
   const std::lock_guard lock(mutex_);
   Rank& rank = ranks_[executor.rank()];
   if (!rank.view) {
@@ -60,7 +61,7 @@ Checkpoints::Rank& Checkpoints::rank_of(Executor& executor) {
   return rank;
 }
 
-void Checkpoints::begin(Executor& executor) {
+void Checkpoints::begin(RankRun& executor) {
   const at::NoGradGuard no_grad;
   Rank& rank = rank_of(executor);
   if (setup_.from) load(executor, rank);
@@ -68,7 +69,7 @@ void Checkpoints::begin(Executor& executor) {
 
 bool Checkpoints::same_mix() const {
   const CheckpointIndex& index = setup_.from->index();
-  return index.mix == experiment_.plan->mix() && index.ranks == experiment_.plan->ranks();
+  return index.mix == run_.plan->mix() && index.ranks == run_.plan->ranks();
 }
 
 std::string Checkpoints::left_behind() const {
@@ -82,37 +83,36 @@ std::string Checkpoints::left_behind() const {
   return "";
 }
 
-void Checkpoints::load(Executor& executor, Rank& rank) const {
+void Checkpoints::load(RankRun& executor, Rank& rank) const {
   Ledger::Scope scope(executor.ledger(), Category::buffers);
   load_parameters(executor, rank);
   for (const KeptSlice& kept : rank.kept) {
     if (kept.tensor.starts_with("parameters/")) continue;
     setup_.from->read(kept.tensor, kept.shape, kept.slice,
-                      executor.storage()[kept.slot].narrow(0, kept.first, kept.slice.count));
+                      executor.kept(kept.slot).narrow(0, kept.first, kept.slice.count));
   }
   load_hooks(executor);
   if (setup_.from->index().scaled) executor.scaler().go_on_from(setup_.from->index().loss_scaler);
 }
 
 // As they are filled at the start of a run: whole or as a shard, and masters beside them.
-void Checkpoints::load_parameters(Executor& executor, const Rank& rank) const {
-  Storage& storage = executor.storage();
+void Checkpoints::load_parameters(RankRun& executor, const Rank& rank) const {
   const Program& program = executor.program();
   const auto type = scalar_type(program.optimizer_dtype);
   for (std::size_t p = 0; p < program.parameters.size(); ++p) {
     const int parameter = static_cast<int>(p);
     const ParameterPlace place = place_of(*rank.view, parameter);
-    const FlatSlots& flat = storage.bucket_of(parameter).flat;
+    const FlatSlots& flat = executor.bucket_of(parameter).flat;
     const Range all = rank.view->place(parameter);
     Range part = rank.view->part(flat.stored);
-    if (storage[flat.parameters].defined()) part = all;  // whole
+    if (executor.kept(flat.parameters).defined()) part = all;  // whole
     const std::int64_t begin = std::max(part.offset, all.offset) - all.offset;
     const std::int64_t end = std::min(part.offset + part.size, all.offset + all.size) - all.offset;
     for (std::int64_t at = begin; at < end; at += read_at_a_time) {
       const std::int64_t count = std::min(read_at_a_time, end - at);
       const at::Tensor numbers = at::empty({count}, type);
       setup_.from->read(parameter_tensor(place.name), place.shape, {place.box, at, count}, numbers);
-      storage.fill(parameter, at, numbers);
+      executor.fill(parameter, at, numbers);
     }
   }
 }
@@ -133,10 +133,10 @@ Error Checkpoints::of_another_hook(int bucket, std::size_t which, const at::Tens
           "what it keeps begins anew"};
 }
 
-void Checkpoints::load_hooks(Executor& executor) const {
+void Checkpoints::load_hooks(RankRun& executor) const {
   if (!same_mix()) return;
   for (std::size_t b = 0; b < executor.program().buckets.size(); ++b) {
-    BucketReduction* hook = executor.hooked(static_cast<int>(b));
+    BucketReduction* hook = executor.hook_of(static_cast<int>(b));
     if (hook == nullptr) continue;
     const std::vector<at::Tensor> state = hook->state();
     for (std::size_t s = 0; s < state.size(); ++s) {
@@ -162,23 +162,34 @@ void Checkpoints::note(const PastEvaluation& evaluation) {
 }
 
 bool Checkpoints::due(const StepEnd& end) const {
-  const std::int64_t every = experiment_.checkpoint.every;
+  const std::int64_t every = setup_.every;
   return setup_.writes && (end.last || (every > 0 && (end.step + 1) % every == 0));
 }
 
-bool Checkpoints::after(Executor& executor, const StepEnd& end) {
-  if (!due(end)) return false;
-  const std::int64_t done = end.step + 1;
+void Checkpoints::step(RankRun& executor, StepEnd& end) {
   const bool first = executor.rank() == 0;
-  if (!end.left_out && (!std::isfinite(end.loss) || !std::isfinite(end.grad_norm))) {
-    if (!first) return true;
+  if (first && end.report != nullptr) {
+    const StepReport& report = *end.report;
+    note(PastStep{report.seconds, report.loss, report.grad_norm, report.lr, report.loss_scale,
+                  report.update_left_out});
+    if (report.held_out)
+      note(PastEvaluation{end.step, report.held_out->loss, report.held_out->seconds});
+  }
+  if (!due(end)) return;
+  end.apart = true;
+  if (first && before_) before_();
+  const std::int64_t done = end.step + 1;
+  const StepOutcome& outcome = end.outcome;
+  const bool explained = outcome.update_left_out && !outcome.not_finite;
+  if (!explained && (!std::isfinite(outcome.loss) || !std::isfinite(outcome.grad_norm))) {
+    if (!first) return;
     CheckpointReport report;
     report.news.step = done;
     report.news.failed = fmt::format("the {} of its last step is not finite",
-                                     std::isfinite(end.loss) ? "gradient norm" : "loss");
+                                     std::isfinite(outcome.loss) ? "gradient norm" : "loss");
     const std::lock_guard lock(mutex_);
     reports_.push_back(std::move(report));
-    return true;
+    return;
   }
   const at::NoGradGuard no_grad;
   const double began = seconds_now();
@@ -193,19 +204,18 @@ bool Checkpoints::after(Executor& executor, const StepEnd& end) {
     waited_[done] = seconds_now() - began;
   }
   writer_->hand_over(done, executor.rank(), std::move(pieces), std::move(about));
-  return true;
 }
 
 // Into memory that no ledger knows: it is the process', not the step's.
-std::vector<StoredPiece> Checkpoints::copies(Executor& executor, Rank& rank) const {
+std::vector<StoredPiece> Checkpoints::copies(RankRun& executor, Rank& rank) const {
   std::vector<std::pair<StoredPiece, at::Tensor>> from;  // and what it is a copy of
   for (const KeptSlice& kept : rank.kept) {
     if (!kept.writes) continue;
     from.emplace_back(StoredPiece{kept.tensor, {}, kept.shape, kept.slice},
-                      executor.storage()[kept.slot].narrow(0, kept.first, kept.slice.count));
+                      executor.kept(kept.slot).narrow(0, kept.first, kept.slice.count));
   }
   for (std::size_t b = 0; b < executor.program().buckets.size(); ++b) {
-    BucketReduction* hook = executor.hooked(static_cast<int>(b));
+    BucketReduction* hook = executor.hook_of(static_cast<int>(b));
     if (hook == nullptr) continue;
     const std::vector<at::Tensor> state = hook->state();
     for (std::size_t s = 0; s < state.size(); ++s)
@@ -278,24 +288,24 @@ void Checkpoints::read_history() {
   }
 }
 
-CheckpointIndex Checkpoints::facts(Executor& executor, std::int64_t step) const {
+CheckpointIndex Checkpoints::facts(RankRun& executor, std::int64_t step) const {
   CheckpointIndex index;
   index.step = step;
-  index.sample = experiment_.first_sample(step - 1) + experiment_.plan_at(step - 1).request.batch;
-  index.tokens = index.sample * experiment_.plan->request.sequence;
+  index.sample = run_.first_sample(step - 1) + run_.plan_at(step - 1).request.batch;
+  index.tokens = index.sample * run_.plan->request.sequence;
   index.created = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
   index.version = MESHWRIGHT_VERSION;
-  index.name = experiment_.name;
-  index.hash = experiment_.hash;
-  index.mix = experiment_.plan->mix();
-  index.ranks = experiment_.plan->ranks();
+  index.name = setup_.name;
+  index.hash = setup_.hash;
+  index.mix = run_.plan->mix();
+  index.ranks = run_.plan->ranks();
   index.settings = setup_.settings;
   index.scaled = executor.scaler().active();
   index.loss_scaler = executor.scaler().state();
   return index;
 }
 
-void Checkpoints::finish() {
+void Checkpoints::complete() {
   if (writer_) writer_->finish();
 }
 
@@ -315,9 +325,9 @@ std::vector<CheckpointReport> Checkpoints::reports() {
   return all;
 }
 
-std::int64_t Checkpoints::bytes_of(const Experiment& experiment) {
+std::int64_t Checkpoints::bytes_of(const Plan& plan) {
   std::int64_t bytes = 0;
-  for (const Program& program : experiment.plan->programs) {
+  for (const Program& program : plan.programs) {
     for (const Bucket& bucket : program.buckets) {
       if (!bucket.stages.empty() && bucket.stages.front() != program.stage) continue;
       const FlatSlots& flat = bucket.flat;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -12,8 +13,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/rank_contents.h"
 #include "checkpoint/writer.h"
-#include "run/executor.h"
-#include "script/experiment.h"
+#include "meshwright/engine/run.h"
 
 namespace mw {
 
@@ -34,27 +34,23 @@ struct CheckpointReport {
   double waited = 0;
 };
 
-// What the ranks' step came to: all of them have the same.
-struct StepEnd {
-  std::int64_t step = 0;
-  double loss = 0, grad_norm = 0;
-  bool left_out = false;
-  bool last = false;  // no step follows
-};
-
-class Checkpoints {
+class Checkpoints : public RunObserver {
  public:
   struct Setup {
     std::shared_ptr<const Checkpoint> from;    // null: the run begins anew
     std::shared_ptr<CheckpointFolder> folder;  // null: nothing is written, or by another process
     std::vector<std::int64_t> stale;           // CheckpointWriter::Setup
     Json settings;                             // CheckpointIndex
+    std::string name, hash;                    // likewise
+    std::string path;                          // of the folder
+    std::int64_t every = 0;                    // steps; 0: at the end alone
+    std::int64_t keep = 0;                     // of the newest; 0: all
     std::vector<int> here;                     // ranks of this process
     bool writes = false;
   };
-  // The experiment outlives this.
-  Checkpoints(const Experiment& experiment, Setup setup);
-  ~Checkpoints();
+  // The run outlives this.
+  Checkpoints(const RunSetup& run, Setup setup);
+  ~Checkpoints() override;
 
   // The step that the run begins with; those before, oldest first; evaluations after them.
   std::int64_t first_step() const { return first_step_; }
@@ -63,49 +59,50 @@ class Checkpoints {
   // What was not taken from the checkpoint, for people; empty: nothing.
   std::string left_behind() const;
 
-  // The rest: called by every rank that is here, in its own thread.
-  // Before the first step: fills what the rank keeps.
-  void begin(Executor& executor);
-  // Of rank 0, of each step, before after().
+  // Fills what the rank keeps.
+  void begin(RankRun& executor) override;
+  // Remembers the step and, if a checkpoint follows it, copies what the rank keeps.
+  void step(RankRun& executor, StepEnd& end) override;
+  // What rank 0 does before it copies, so that whatever else is kept of the steps is no less.
+  void before_copies(std::function<void()> call) { before_ = std::move(call); }
+  // Of rank 0, before step(): a step that is done, an evaluation after it.
   void note(const PastStep& step);
   void note(const PastEvaluation& evaluation);
-  // Whether a checkpoint follows such a step.
-  bool due(const StepEnd& end) const;
-  // After each step; false if no checkpoint is due.
-  bool after(Executor& executor, const StepEnd& end);
 
   // The checkpoint that the run went on from; null: it began anew.
   const Checkpoint* from() const { return setup_.from.get(); }
   // Waits for what is under way; from any thread, when no rank runs.
-  void finish();
-  // ... of a run that failed: what not all ranks have given is dropped.
+  void complete();
+  // The same of a run that failed: what not all ranks have given is dropped.
   void break_off();
   // Since the last call.
   std::vector<CheckpointReport> reports();
 
-  // Of a checkpoint of this experiment, about.
-  static std::int64_t bytes_of(const Experiment& experiment);
+  // Of a checkpoint of this plan, about.
+  static std::int64_t bytes_of(const Plan& plan);
 
  private:
+  bool due(const StepEnd& end) const;
   // What a rank copies from, and to: a buffer of its own, the same each time.
   struct Rank {
     std::unique_ptr<RankView> view;
     std::vector<KeptSlice> kept;
     std::vector<char> buffer;
   };
-  Rank& rank_of(Executor& executor);
-  void load(Executor& executor, Rank& rank) const;
-  void load_parameters(Executor& executor, const Rank& rank) const;
-  void load_hooks(Executor& executor) const;
+  Rank& rank_of(RankRun& executor);
+  void load(RankRun& executor, Rank& rank) const;
+  void load_parameters(RankRun& executor, const Rank& rank) const;
+  void load_hooks(RankRun& executor) const;
   Error of_another_hook(int bucket, std::size_t which, const at::Tensor& there,
                         const at::Tensor& here) const;
-  std::vector<StoredPiece> copies(Executor& executor, Rank& rank) const;
+  std::vector<StoredPiece> copies(RankRun& executor, Rank& rank) const;
   std::vector<StoredPiece> history() const;
-  CheckpointIndex facts(Executor& executor, std::int64_t step) const;
+  CheckpointIndex facts(RankRun& executor, std::int64_t step) const;
   void read_history();
   bool same_mix() const;
 
-  const Experiment& experiment_;
+  const RunSetup& run_;
+  std::function<void()> before_;
   const Setup setup_;
   std::int64_t first_step_ = 0;
   std::vector<PastStep> past_;  // rank 0's to write, once the ranks run

@@ -14,8 +14,8 @@ struct MemoryGroup {
   bool first_version = false;
 };
 
-// Of both versions, as a machine may have both; the outermost where the system names none. `root`:
-// of the file system, for tests.
+// Lists the groups of both versions, as a machine may have both; the outermost where the system
+// names none. `root`: of the file system, for tests.
 std::vector<MemoryGroup> memory_groups(const std::filesystem::path& root = "/");
 
 }  // namespace mw

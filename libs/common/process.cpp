@@ -115,7 +115,10 @@ pid_t start_process(const ProcessStart& start) {
     if (file >= 0) ::close(file);
   }
   int reason = 0;
-  if (process > 0 && ::read(failed[0], &reason, sizeof reason) == sizeof reason) {
+  ssize_t got = 0;
+  while (process > 0 && (got = ::read(failed[0], &reason, sizeof reason)) < 0 && errno == EINTR) {
+  }
+  if (got == sizeof reason) {
     ::waitpid(process, nullptr, 0);
     why = reason;
   }
@@ -137,6 +140,12 @@ bool child_ended(pid_t process, int& status) {
 std::string signal_name(int number) {
   const char* const name = ::sigabbrev_np(number);
   return name == nullptr ? fmt::format("signal {}", number) : fmt::format("SIG{}", name);
+}
+
+std::string host_name() {
+  char name[256] = "";
+  ::gethostname(name, sizeof name - 1);
+  return name;
 }
 
 std::vector<pid_t> children_of(pid_t process) {

@@ -46,6 +46,8 @@ bool runs_this_program(pid_t process);
 // A variable of the environment with which it was started; empty if it has none of the name.
 std::string variable_of(pid_t process, const std::string& name);
 
+std::string host_name();  // of this machine
+
 // Clock ticks from the machine's boot to a process' start; none if it is not there, or has ended
 // and nobody has asked how.
 std::optional<unsigned long long> process_start(int process);

@@ -3,14 +3,13 @@
 #include "launch/processes.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <fstream>
 #include <limits>
 
+#include "common/process.h"
 #include "meshwright/engine/clock.h"
 #include "meshwright/engine/pack.h"
 #include "meshwright/engine/version.h"
@@ -62,9 +61,7 @@ std::string seconds_text(Processes::Milliseconds time) {
 }  // namespace
 
 HostId own_host() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  HostId host{name.data(), ""};
+  HostId host{host_name(), ""};
   std::ifstream("/proc/sys/kernel/random/boot_id") >> host.boot;
   return host;
 }
@@ -272,8 +269,8 @@ void JoinedProcesses::greet(const HostId& own) {
   }
 }
 
-// Of a question and its answer, the other clock's reading lies between: the narrowest of some
-// bounds is kept. If they allow no difference there is none: processes of one machine share a
+// The other clock's reading lies between a question and its answer: the narrowest of some bounds
+// is kept. If they allow no difference there is none: processes of one machine share a
 // clock.
 void JoinedProcesses::measure_clock() {
   constexpr const char* what = "the clock";

@@ -42,7 +42,7 @@ struct SharedCosts {
   double work = 1;      // of instructions: caches and memory are shared, and change hands
   double transfer = 1;  // of collectives, over what they take one after the other
   double call = 0;      // core seconds of each transfer beside
-  double step = 0;      // ... of each rank's step
+  double step = 0;      // core seconds of each rank's step
   double wall = 1;      // of the step's seconds, over those by core seconds alone
   double idle = 0;      // seconds that each transfer adds in which cores have nothing to do
 };
@@ -68,7 +68,7 @@ struct Calibration {
   std::map<std::string, std::map<int, LogCurve>> transfers;
   // Seconds of a rank's step beside its instructions.
   double step = 0;
-  // Of no more ranks than cores, and of more.
+  // What no more ranks than cores add, and what more ranks do.
   SharedCosts few, many;
   std::vector<CalibratedMix> mixes;
   // Means of |predicted / measured - 1| over the mixes.
@@ -76,7 +76,7 @@ struct Calibration {
   double others_cores = 0;  // that other programs had while it was measured
 
   const SharedCosts& shared(int ranks) const { return ranks > cores ? many : few; }
-  // Of reals that were not measured: as of those with the nearest bytes. Null if nothing was, or
+  // Reals that were not measured are priced as those with the nearest bytes. Null if nothing was, or
   // for an instruction of a kind that was not and of no size: it only keeps the books.
   const WorkFit* fit_of(const std::string& kind, const std::string& of_class, int element,
                         bool product, const WorkSize& size) const;

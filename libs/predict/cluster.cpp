@@ -268,7 +268,7 @@ class Reader {
     for (double& share : d.flash) share *= clock;
   }
 
-  // Of so many positive numbers; empty, with a problem, for anything else.
+  // So many positive numbers; empty, with a problem, for anything else.
   std::vector<double> row(const Json& given, std::size_t count, const std::string& key,
                           const std::string& form) {
     std::vector<double> numbers;

@@ -26,13 +26,13 @@ struct DeviceType {
   std::set<Dtype> lacks;  // reals that it has no units for, whatever their width's rate
   std::int64_t memory = 0;
   std::int64_t workspace = 0;     // that the library of products keeps
-  std::int64_t context = 0;       // ... and the driver for a process, kernels' code among it
-  std::int64_t communicator = 0;  // ... and the library of collectives for each communicator
+  std::int64_t context = 0;       // bytes of the driver for a process, kernels' code among it
+  std::int64_t communicator = 0;  // bytes of the library of collectives for each communicator
   double bandwidth = 0;           // of its memory
-  double bandwidth_share = 0;     // ... that kernels achieve which stream through it
+  double bandwidth_share = 0;     // the share of it that kernels achieve which stream
   double gemm = 0;                // of the peak, of large products: clocks under power among it
   double power = 0;               // watts under which `gemm` and `flash` are so
-  double power_limit = 0;         // ... and those that it is held to; 0: the same
+  double power_limit = 0;         // watts that it is held to; 0: the same
   double units = 0;               // that tiles are spread over (SMs); 0: products have no tiles
   double tile_k = 0;              // what a tile's begin and end cost, in units of k
   std::vector<GemmTile> tiles;    // the fastest is taken
@@ -40,7 +40,7 @@ struct DeviceType {
   double kernel = 0;              // of a kernel that does nothing: ramp and gap
   std::array<double, 4> flash{};  // of the peak, by generation; [0] is unused
   double launch = 0;              // of the host to launch one op forward
-  double backward_launch = 1;     // ... backward, as a share of that
+  double backward_launch = 1;     // launches in backward take so many times that
   double smooth = 0;              // how sharply the slower of host and device decides
   double slowed = 0;              // seconds compute loses for each of a collective beside it
   double straggle = 0;            // 1 + straggle sqrt(2 ln ranks)
@@ -75,7 +75,7 @@ struct Network {
   double hop = 0;               // of a step of a ring that crosses nodes
   double oversubscription = 1;  // of the tree above the nodes of a pod
   int pod = 0;                  // nodes that reach one another at full rate; 0: all
-  // Of their NICs' share, what a group gets that has several ranks of a node, but not all: each of
+  // What a group gets of their NICs' share that has several ranks of a node, but not all: each of
   // its rings goes in and out by one NIC.
   double partial = 1;
 };
@@ -96,13 +96,14 @@ struct Cluster {
   // Bytes a second between a device and its host, each way (0: not known), and between all of a
   // node's devices together and their host (0: each has its link for itself).
   double host_link = 0, host_node_link = 0;
-  double host_bandwidth = 0;       // ... of the host's memory, where what is offloaded is updated
+  double host_bandwidth =
+      0;  // bytes a second of the host's memory, where what is offloaded is updated
   std::int64_t host_capacity = 0;  // bytes of a node's host memory; 0: not known
 
   std::int64_t devices() const { return static_cast<std::int64_t>(nodes) * node.devices; }
 };
 
-// Of a table as clusters/*.lua hold it; every problem has its key under `path`.
+// Reads a table as clusters/*.lua hold it; every problem has its key under `path`.
 Cluster read_cluster(const Json& table, const std::string& path, Problems& problems);
 
 }  // namespace mw

@@ -53,7 +53,13 @@ Device measure_device();
 // This machine, from the cache if it was measured before with this CPU and torch. A cache that
 // cannot be read is measured anew; one that cannot be written is not.
 Device this_device(const std::filesystem::path& folder);
-// ... in $XDG_CACHE_HOME/meshwright or ~/.cache/meshwright; measured or read once a process.
+// The same in $XDG_CACHE_HOME/meshwright or ~/.cache/meshwright; measured or read once a process.
 const Device& this_device();
+
+// Bytes: the machine's, or less where the process' control group (versions 1 and 2, and the groups
+// around it: what containers and job schedulers set) or `ulimit -v` says so. Not what is free at
+// the moment, so that it is the same in every run. `root`: of the file system, for tests; limits of
+// the process itself count in the true one alone.
+std::int64_t machine_memory(const std::filesystem::path& root = "/");
 
 }  // namespace mw

@@ -29,7 +29,7 @@ struct PricedInstruction {
   std::vector<int> copied;  // storages of which it awaits copies
   int follows = -1;         // the storage of which its transfer awaits copies
   double before = 0;        // compute seconds, between what it awaits and what it begins
-  PricedCopy copy;          // ... before the transfers
+  PricedCopy copy;          // the copy before the transfers
   std::vector<TimedTransfer> transfers;  // that the instruction begins
   bool between_stages = false;
   double executed = 0;
@@ -57,7 +57,7 @@ class InstructionPrices {
   // `kind`: of a microbatch (RankViews::kind).
   const PricedSegment& segment(int segment, int kind);
   const PricedRing& ring(int number) const { return rings_[static_cast<std::size_t>(number)]; }
-  // Of a send or a receive between stages.
+  // The price of a send or a receive between stages.
   double transfer_seconds(const Instruction& instruction, int kind) const;
   int key_of(const Instruction& start);
   double run_seconds(double device, double host) const {

@@ -21,7 +21,7 @@ class LinkQueue {
     double begin = 0, end = 0;
   };
 
-  // Of a transfer that is begun at `clock`, which is no earlier than that of the last; what it
+  // Takes a transfer that is begun at `clock`, which is no earlier than that of the last; what it
   // sends is there at `ready`. Those that were begun before go when they were said to.
   Time begin(int group, int key, double clock, double ready, double seconds) {
     std::erase_if(pieces_, [&](const Piece& piece) { return piece.end <= clock; });

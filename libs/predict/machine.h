@@ -31,12 +31,12 @@ struct TransferCost {
 class RankMachine {
  public:
   virtual ~RankMachine() = default;
-  // Of an instruction, without its transfers; `view` is that of the microbatch's size.
+  // What an instruction takes, without its transfers; `view` is that of the microbatch's size.
   virtual WorkTime work(const RankView& view, const Instruction& instruction,
                         const Footprint& made) = 0;
   virtual TransferCost transfer(const RankView& view, const Instruction& instruction,
                                 const Transfer& transfer) = 0;
-  // Of a copy between the rank's device and host memory beside what it computes; 0: it has one
+  // Seconds of a copy between the rank's device and host memory beside what it computes; 0: it has one
   // memory, and what is copied in it is in `work`.
   virtual double host_copy(double /*bytes*/) const { return 0; }
   // What a run of the segment does beside its instructions.

@@ -1,15 +1,267 @@
 // Compares predicted memory with the experiment's limit and with this machine's, before any rank
-// starts.
+// starts, and searches for a change with which a plan fits.
 #include "predict/memory_limit.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
+#include <set>
+#include <vector>
 
+#include "meshwright/engine/interrupt.h"
+#include "meshwright/engine/json_text.h"
+#include "meshwright/engine/limits.h"
+#include "meshwright/engine/memory.h"
 #include "meshwright/engine/processes.h"
+#include "predict/fit.h"
 #include "predict/imbalance.h"
+#include "predict/lighter.h"
+#include "predict/node_memory.h"
 
 namespace mw {
+namespace {
+
+// What is written otherwise; what is empty stays as it is.
+struct Change {
+  const LighterPlan* plan = nullptr;
+  std::int64_t microbatch = 0;
+  std::string recompute;
+};
+
+struct Candidate {
+  std::string text;
+  std::int64_t need = 0;
+};
+
+bool holds_function(const Json& value) {
+  if (is_function(value)) return true;
+  return value.is_structured() && std::any_of(value.begin(), value.end(), holds_function);
+}
+
+class Search {
+ public:
+  Search(const Experiment& experiment, const Plan& needs_most, MemoryNeed limit, bool runs)
+      : experiment_(experiment),
+        base_(needs_most),
+        request_(experiment.plan->request),
+        together_(limit.together),
+        limit_(std::min(limit.bytes, predicted_need(needs_most, limit.together) - 1)),
+        most_ranks_(runs ? most_thread_ranks
+                         : std::max(most_thread_ranks, experiment.plan->ranks())) {
+    // A policy that the change would be asked to heed is left for what it made here.
+    if (experiment.table.contains("microbatch") && experiment.table["microbatch"].is_object()) {
+      fixed_ = base_.microbatch;
+    }
+    if (request_.recompute.fit > 0) request_.recompute.kind = RecomputePolicy::Kind::fit;
+  }
+
+  std::string run() {
+    const std::vector<std::int64_t> sizes = smaller();
+    const std::vector<std::string> again = heavier();
+    const auto all = [&](const LighterPlan* plan, bool micro, bool recompute) {
+      if (micro && recompute) {
+        if (!again.empty())
+          for (std::int64_t m : sizes) consider({plan, m, again.back()});
+      } else if (micro) {
+        for (std::int64_t m : sizes) consider({plan, m, ""});
+      } else if (recompute) {
+        for (const std::string& what : again) consider({plan, 0, what});
+      }
+    };
+    const std::vector<LighterFamily> families = lighter_families(experiment_, request_.strategies);
+    std::vector<const LighterPlan*> lightest;  // of each family
+    for (const LighterFamily& family : families) {
+      for (const LighterPlan& plan : family.mild) consider({&plan, 0, ""});
+      if (!family.mild.empty()) lightest.push_back(&family.mild.back());
+    }
+    all(nullptr, true, false);
+    all(nullptr, false, true);
+    for (const LighterPlan* plan : lightest) {
+      all(plan, true, false);
+      all(plan, false, true);
+    }
+    all(nullptr, true, true);
+    for (const LighterPlan* plan : lightest) all(plan, true, true);
+    try_each(with_data(), again);
+    for (const LighterFamily& family : families) try_each(family.drastic, again);
+    if (found_) return fmt::format("{} would fit: {}", found_->text, text_of(found_->need));
+    const std::string none =
+        work_ > most_search
+            ? fmt::format(
+                  "of the {} changes that were tried none would fit, and to plan them all "
+                  "would take too long",
+                  tried_)
+            : none_of(mild_) + "no recompute and no smaller microbatch would fit" + nor(drastic_);
+    return lowest_ ? fmt::format("{}; the lowest is {}: {}", none, lowest_->text,
+                                 text_of(lowest_->need))
+                   : none;
+  }
+
+ private:
+  // Each alone, then with microbatches of 1, then with recompute too.
+  void try_each(const std::vector<LighterPlan>& plans, const std::vector<std::string>& again) {
+    for (const LighterPlan& plan : plans) consider({&plan, 0, ""});
+    for (const LighterPlan& plan : plans) {
+      consider({&plan, 1, ""});
+      if (!again.empty()) consider({&plan, 1, again.back()});
+    }
+  }
+
+  // Where nothing splits the data.
+  std::vector<LighterPlan> with_data() const {
+    std::vector<LighterPlan> plans;
+    const std::vector<StrategyChoice>& now = request_.strategies;
+    if (found_ || std::any_of(now.begin(), now.end(), [](const StrategyChoice& choice) {
+          return splits(choice, Role::data);
+        })) {
+      return plans;
+    }
+    for (int ways = 2; ways <= most_thread_ranks; ways *= 2) {
+      for (LighterPlan& plan : with_data_axis(experiment_, now, ways))
+        plans.push_back(std::move(plan));
+    }
+    return plans;
+  }
+
+  static std::string none_of(const std::set<std::string>& tried) {
+    std::string text;
+    for (const std::string& what : tried) text += "no " + what + ", ";
+    return text;
+  }
+  static std::string nor(const std::set<std::string>& tried) {
+    std::string text;
+    for (const std::string& what : tried) text += ", nor " + what;
+    return text;
+  }
+
+  std::string text_of(std::int64_t bytes) const {
+    return format_bytes(static_cast<double>(bytes)) +
+           (together_ ? " predicted for all ranks together" : " a rank predicted");
+  }
+
+  // Sequences of a microbatch with which there are more of them, as even as they can be, largest
+  // first; of many, each about half of the one before.
+  std::vector<std::int64_t> smaller() const {
+    const Plan& plan = *experiment_.plan;
+    std::vector<std::int64_t> list =
+        even_sizes(request_.batch / plan.batch_ways, base_.microbatches + 1);
+    std::erase_if(list, [&](std::int64_t size) { return size >= base_.microbatch; });
+    if (list.size() <= 6) return list;
+    std::vector<std::int64_t> few;
+    for (std::int64_t size : list) {
+      if (few.empty() || 2 * size <= few.back() || size == list.back()) few.push_back(size);
+    }
+    return few;
+  }
+
+  // What recomputes more than the experiment does.
+  std::vector<std::string> heavier() const {
+    using Kind = RecomputePolicy::Kind;
+    const RecomputePolicy& now = request_.recompute;
+    if (now.kind == Kind::full && now.every == 1 && !now.keep_collectives) return {};
+    if (now.kind == Kind::none) return {"selective", "full"};
+    return {"full"};
+  }
+
+  void consider(Change change) {
+    throw_if_stopped();
+    if (found_ || work_ > most_search) return;
+    PlanRequest request = request_;
+    if (change.plan != nullptr) {
+      request.strategies = change.plan->strategies;
+      (change.plan->drastic ? drastic_ : mild_).insert(change.plan->what);
+    }
+    if (change.microbatch == 0) change.microbatch = fixed_;
+    if (change.microbatch > 0) {
+      request.microbatch = change.microbatch;
+      request.sizes.clear();
+      request.smaller_batches = false;
+    }
+    if (!change.recompute.empty()) {
+      request.recompute = {};
+      request.recompute.kind = change.recompute == "full" ? RecomputePolicy::Kind::full
+                                                          : RecomputePolicy::Kind::selective;
+    }
+    Problems problems;
+    std::shared_ptr<const Plan> plan;
+    try {
+      plan = make_plan(request, problems);
+    } catch (const Error&) {  // of a strategy's own
+    }
+    work_ += plan ? plan->work : experiment_.plan->work;
+    ++tried_;
+    if (!plan || plan->ranks() > most_ranks_) return;
+    Candidate candidate{text(*plan, change), predicted_need(*plan, together_)};
+    if (!lowest_ || candidate.need < lowest_->need) lowest_ = candidate;
+    if (candidate.need <= limit_) found_ = candidate;
+  }
+
+  // A plan that stays is named too, so that all of it can be copied, unless it has functions.
+  std::string text(const Plan& plan, const Change& change) const {
+    std::string entries, settings;
+    bool functions = false;
+    for (const StrategyChoice& choice : plan.request.strategies) {
+      entries += (entries.empty() ? "" : ", ") + text(choice);
+      functions = functions || holds_function(choice.options);
+    }
+    if (change.microbatch > 0) settings = fmt::format("microbatch = {}", change.microbatch);
+    if (!change.recompute.empty()) {
+      settings +=
+          fmt::format("{}recompute = \"{}\"", settings.empty() ? "" : ", ", change.recompute);
+    }
+    if (functions && change.plan == nullptr) return settings;
+    return fmt::format("plan = {{ {} }}{}{}", entries, settings.empty() ? "" : ", ", settings);
+  }
+
+  // As it was written, with the options that tell its lighter variants apart.
+  static std::string text(const StrategyChoice& choice) {
+    std::set<std::string> telling;
+    for (const Lighter& variant : lighter_of(choice)) {
+      if (variant.drastic) continue;
+      for (const auto& [key, value] : variant.options.items()) telling.insert(key);
+    }
+    Json entry = {{"plugin", choice.name}};
+    const Json& written = choice.written;
+    for (const auto& [key, value] : choice.options.items()) {
+      if (written.is_null() || telling.contains(key) || written.contains(key))
+        entry[key] = written.contains(key) ? written.at(key) : value;
+    }
+    return entry_text(entry);
+  }
+
+  const Experiment& experiment_;
+  const Plan& base_;
+  PlanRequest request_;
+  const bool together_;
+  const std::int64_t limit_;
+  const int most_ranks_;
+  std::int64_t fixed_ =
+      0;  // sequences of a microbatch, where the experiment leaves them to a policy
+  std::optional<Candidate> found_, lowest_;
+  std::set<std::string> mild_, drastic_;  // what strategies did in the plans made so far
+  double work_ = 0;                       // of the plans made so far
+  int tried_ = 0;
+};
+
+}  // namespace
+
+std::int64_t predicted_need(const Plan& plan, bool together) {
+  if (!together) return highest_peak(plan);
+  TotalMemory all;
+  for (const Program& program : plan.programs) {
+    for (const RankClass& kind : rank_classes(program)) {
+      all.add(kind, forecast_memory(RankView(program, kind.at, 0, plan.request.scratch.get())));
+    }
+  }
+  return all.bytes();
+}
+
+std::string memory_hint(const Experiment& experiment, const Plan& needs_most, MemoryNeed limit,
+                        bool runs) {
+  return Search(experiment, needs_most, limit, runs).run();
+}
+
 namespace {
 
 std::string text_of(std::int64_t bytes) {
@@ -42,7 +294,7 @@ std::string refuse(const Experiment& experiment, const std::string& message,
   throw Error(Stage::plan, "memory.machine", "plan", message, hint);
 }
 
-// Of ranks that several machines share: what those on this one need.
+// What the ranks on this machine need, where several machines share the ranks.
 std::int64_t on_this_host(const Experiment& experiment, std::int64_t of_all) {
   const Processes* processes = experiment.processes;
   return processes == nullptr ? of_all : of_all / processes->count() * processes->on_this_host();

@@ -4,10 +4,30 @@
 #include <cstdint>
 #include <string>
 
-#include "predict/memory_hint.h"
 #include "script/experiment.h"
 
 namespace mw {
+
+// Bytes of memory, of each rank or of all ranks together, which are threads of one machine then.
+struct MemoryNeed {
+  std::int64_t bytes = 0;
+  bool together = false;
+};
+
+// The first change of the experiment whose predicted need is within the limit and below the
+// experiment's own, as a script has it ("plan = { zero { 4, stage = 1 } }, microbatch = 2"), with
+// that need; each was planned as it is written. In this order: lighter variants of strategies
+// (predict/lighter.h); smaller microbatches; recompute "selective", "full"; two and three of these
+// together; where nothing splits the data, an axis that does, of 2, 4, 8, … ways, with microbatches
+// of 1 and with recompute; drastic variants, likewise. Says so, and the lowest, if none is. `runs`:
+// of no more ranks than can be threads here. Of experiments whose steps differ, `needs_most` is the
+// plan that does.
+std::string memory_hint(const Experiment& experiment, const Plan& needs_most, MemoryNeed limit,
+                        bool runs);
+
+// The highest predicted peak of a rank, or what all of them hold together, in bytes: together, with
+// what they keep in host memory, which is the same.
+std::int64_t predicted_need(const Plan& plan, bool together);
 
 // The highest predicted peak of a rank, in bytes.
 std::int64_t predicted_peak(const Plan& plan);
@@ -19,11 +39,11 @@ std::string memory_hint(const Experiment& experiment, bool runs);
 // returns a hint for an allocation that goes over it all the same.
 Ledger::LimitHint check_memory_limit(const Experiment& experiment);
 
-// Ranks that are threads share this machine's memory (machine_memory.h). Each throws Error (plan)
+// Ranks that are threads share this machine's memory (predict/device.h). Each throws Error (plan)
 // where they are predicted to need more than there is; where the experiment is forced, returns a
 // note instead, empty if it fits.
 std::string check_machine_memory(const Experiment& experiment, std::int64_t available);
-// ... in float64, with the one rank that it is compared with, and what is kept of that.
+// The same in float64, with the one rank that it is compared with, and what is kept of that.
 std::string check_verify_memory(const Experiment& experiment, std::int64_t available);
 
 }  // namespace mw

@@ -9,7 +9,7 @@
 namespace mw {
 namespace {
 
-// Of an all-reduce of nothing inside a node, towards which measured curves go below their first
+// Seconds of an all-reduce of nothing inside a node, towards which measured curves go below their first
 // point.
 constexpr double least_seconds = 20e-6;
 
@@ -50,7 +50,7 @@ double nic(const Network& network, const Placed& where, const Library& library) 
   return network.nic * network.share * library.nics * (partial ? network.partial : 1) / tree;
 }
 
-// ... among ranks of several nodes. Every group of a node runs at once, so that one of g ranks owns
+// The same among ranks of several nodes. Every group of a node runs at once, so that one of g ranks owns
 // the NICs' share of g devices.
 double network_all_reduce(const Cluster& cluster, double bytes, const Placed& where,
                           const Library& library, bool hierarchical) {

@@ -38,12 +38,12 @@ struct Library {
 // Seconds of a collective. `bytes`: of a rank's larger buffer (Transfer::payload).
 double collective_seconds(const Cluster& cluster, Collective op, double bytes, const Placed& where,
                           const Library& library);
-// Of an all-to-all of rows, `bytes` as above.
+// Seconds of an all-to-all of rows, `bytes` as above.
 double exchange_seconds(const Cluster& cluster, double bytes, const Placed& where,
                         const Library& library, const RowExchange& rows);
-// Of a message from one device to another.
+// Seconds of a message from one device to another.
 double send_seconds(const Cluster& cluster, double bytes, int from, int to);
-// Of a copy between a device and its host, while so many devices of the node copy as much that way;
+// Seconds of a copy between a device and its host, while so many devices of the node copy as much that way;
 // 0 where there is no link.
 double host_copy_seconds(const Cluster& cluster, double bytes, int devices);
 // The traffic that the collective puts through a device, against one that stays in a node.

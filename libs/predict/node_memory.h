@@ -1,6 +1,8 @@
-// Host memory of a plan's nodes: ranks that are adjacent share that of a node.
+// Memory of several ranks together: of those of a node in host memory, and of all where they are
+// threads of one machine.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -27,6 +29,21 @@ class NodeMemory {
     bool alike() const;
   };
   std::map<const Program*, Stage> stages_;
+};
+
+// Sums the peaks of ranks, each with what it keeps in host memory, which is the same memory then.
+class TotalMemory {
+ public:
+  // The ranks of this class, each of which has this forecast.
+  void add(const RankClass& kind, const MemoryForecast& memory) {
+    bytes_ +=
+        static_cast<double>(kind.ranks) * static_cast<double>(memory.peak + memory[Category::host]);
+  }
+  // At most 2^62: up to 2^24 ranks may hold more than 64 bits count.
+  std::int64_t bytes() const { return static_cast<std::int64_t>(std::min(bytes_, 0x1p62)); }
+
+ private:
+  double bytes_ = 0;
 };
 
 }  // namespace mw

@@ -16,6 +16,19 @@
 
 namespace mw {
 
+// `batch` products of m x k by k x n, at `share` of the device's rate; `bits`: 8
+// where operands are fp8.
+double gemm_seconds(const DeviceType& device, Dtype dtype, double m, double n, double k,
+                    double batch = 1, double share = 1, int bits = 0);
+// Kernels that stream so many bytes through memory.
+double stream_seconds(const DeviceType& device, double bytes, double kernels = 1);
+// Flash attention of so many operations, causal ones counted once.
+double flash_seconds(const DeviceType& device, Dtype dtype, int generation, double flops,
+                     double kernels);
+// What a phase takes whose kernels take the device so long and whose launches the host: nearly the
+// longer of the two.
+double phase_seconds(const DeviceType& device, double own, double host);
+
 class OnCluster final : public RankMachine {
  public:
   OnCluster(const RankView& view, const Cluster& cluster, const Stack& stack);
@@ -67,7 +80,7 @@ class OnCluster final : public RankMachine {
   double streams(double bytes, double kernels) const;
   double launches(double ops, bool backward) const;
   double local(const Footprint& made) const;
-  // Of an op's collective in forward, for a layer that is computed again to its end.
+  // Seconds of an op's collective in forward, for a layer that is computed again to its end.
   double forward_transfer(const RankView& view, int op);
 
   struct Where {

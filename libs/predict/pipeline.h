@@ -14,7 +14,7 @@ struct PipelineTime {
   double step = 0;                                // seconds, until the last stage is done
   std::vector<StepTime> stages;                   // of each stage's slowest rank
   std::vector<std::vector<TimedAction>> actions;  // of each stage, without posts and sents
-  // Of each stage, where it was asked for; else empty.
+  // What each stage did, where it was asked for; else empty.
   std::vector<std::vector<InstructionTime>> instructions;
   double bubble = 0;  // of the stages' time: idle for want of another stage's work
 };

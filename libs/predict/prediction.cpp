@@ -14,7 +14,6 @@
 #include "predict/node_memory.h"
 #include "predict/pipeline.h"
 #include "predict/recompute_gain.h"
-#include "predict/total_memory.h"
 
 namespace mw {
 namespace {
@@ -28,7 +27,7 @@ void add_communication(Prediction& p, const std::vector<StepTime>& stages, const
       if (found == stage.transfers.end()) continue;
       const auto [seconds, exposed] = found->second;
       row.mean_exposed_seconds += exposed / static_cast<double>(stages.size());
-      // Of stages that spend alike, the one that hides least.
+      // Among stages that spend alike, the one that hides least is taken.
       const bool longer = seconds > row.seconds * (1 + 1e-9);
       const bool alike = !longer && seconds >= row.seconds * (1 - 1e-9);
       if (!longer && !(alike && exposed > row.exposed_seconds)) continue;
@@ -305,7 +304,7 @@ void Prediction::forget_machine(std::string why) {
     c.seconds = c.exposed_seconds = c.mean_exposed_seconds = unknown;
   for (auto& stage : actions) stage.clear();
   for (auto& stage : instructions) stage.clear();
-  // Of each rank, as ranks on devices of their own need it.
+  // What each rank needs, as ranks have devices of their own.
   memory_needed = fullest().memory.peak;
   memory_limit = 0;
   fits = true;

@@ -31,7 +31,7 @@ struct StageForecast {
   std::vector<NamedBytes> beside;  // Machine::beside_program of that rank
   // What a device's driver would report: the peak and those.
   std::int64_t reported() const;
-  // ... where its allocator has given back all that it holds idle: without the reserve.
+  // The same without the reserve, where its allocator has given back all that it holds idle.
   std::int64_t in_use() const;
 };
 
@@ -70,13 +70,14 @@ struct Prediction {
   // Each row has the bytes of the rank that sends most of it, as a run's table has them, and the
   // seconds of the stage whose slowest rank spends most on it.
   std::vector<CommunicationForecast> communication;
-  std::vector<std::vector<TimedAction>> actions;           // of each stage's slowest rank
-  std::vector<std::vector<InstructionTime>> instructions;  // ... too, where they were asked for
+  std::vector<std::vector<TimedAction>> actions;  // of each stage's slowest rank
+  std::vector<std::vector<InstructionTime>>
+      instructions;  // of each stage, where they were asked for
   // The parts are means over the stages, as bubble_fraction is, and add up to the step with what
   // that makes of it and host_copies.exposed.
   double step_seconds = 0, compute_seconds = 0, exposed_seconds = 0;
   std::vector<StageParts> parts;  // of each stage
-  // Of copies between devices and host memory that go beside computing: what they take, and what of
+  // Copies between devices and host memory that go beside computing: what they take, and what of
   // it nothing hides, on average of the stages. None where ranks have no devices of their own.
   TransferTime host_copies;
   double cpu_seconds = 0;      // of all ranks' threads in a step; 0: not known
@@ -115,7 +116,7 @@ struct Prediction {
   std::size_t busiest() const;
   // The stage with the highest peak.
   const StageForecast& fullest() const;
-  // ... and that of which a driver would report most.
+  // The one of which a driver would report most.
   const StageForecast& most_reported() const;
   // Lets go of all that hangs on the machine that it was priced for.
   void forget_machine(std::string why);

@@ -296,7 +296,7 @@ class Pricer::State {
   std::vector<double> sent_;  // when sends and receives between stages were begun in this run
   // By segment and kind of microbatch; begun with no transfer under way.
   std::map<std::pair<int, int>, std::vector<Known>> known_;
-  // Of sends and receives between stages: by kind of microbatch, and what they are booked under.
+  // Sends and receives between stages: by kind of microbatch, and what they are booked under.
   mutable std::map<std::pair<const Instruction*, int>, double> stage_seconds_;
   std::map<const Instruction*, int> stage_keys_;
   std::vector<std::optional<Run>> known_rings_;  // begun with nothing under way

@@ -15,7 +15,7 @@ namespace mw {
 
 struct TransferTime {
   double seconds = 0;  // that the transfers take
-  double exposed = 0;  // ... in which the rank did nothing else
+  double exposed = 0;  // seconds in which the rank did nothing else
 };
 
 struct StepTime {

@@ -94,7 +94,7 @@ std::string memory(const Prediction& prediction) {
       rows.push_back({stage.stage, stage.stage, stage.memory.peak, std::move(row)});
     }
   }
-  // Of many the first, the last and the fullest.
+  // The first, the last and the fullest of many are shown.
   constexpr std::size_t most_rows = 24, shown_ends = 8;
   const auto fullest = static_cast<std::size_t>(
       std::max_element(rows.begin(), rows.end(),

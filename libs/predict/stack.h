@@ -24,7 +24,7 @@ struct Stack {
   std::string name;
   std::string changed;  // keys that are other than in the description of that name
   int flash = 0;        // generation of attention's kernel; 0: products and softmax apart
-  // Of attention in parts: bytes of a score, and what is added where heads of a rank times
+  // Attention in parts: bytes of a score, and what is added where heads of a rank times
   // sequences are no multiple of `fused_heads` (0: always fused).
   double scores_forward = 4, scores_backward = 6;
   int fused_heads = 0;
@@ -42,13 +42,14 @@ struct Stack {
   double optimizer_bytes =
       0;                 // of a parameter in a step, norm and casts among them; 0: the program's
   int product_bits = 0;  // of linears' operands; 0: the program's
-  bool narrow_gathers = false;  // ... narrowed before they are gathered over the model's axes
-  double product_casts = 0;     // bytes of memory for each element that is narrowed for them
-  double grouped = 1;           // of a product's rate, products of many experts at once
-  double exchanged = 1;         // of an exchange's bytes, by numbers narrower than the program's
-  int exchange_nodes = 0;       // that a token's copies go to; 0: any
-  bool by_node = false;         // a token goes once to each node, which hands it on
-  double hidden_exchange = 0;   // share of exchanges that the compute of another microbatch hides
+  bool narrow_gathers =
+      false;                 // operands are narrowed before they are gathered over the model's axes
+  double product_casts = 0;  // bytes of memory for each element that is narrowed for them
+  double grouped = 1;        // of a product's rate, products of many experts at once
+  double exchanged = 1;      // of an exchange's bytes, by numbers narrower than the program's
+  int exchange_nodes = 0;    // that a token's copies go to; 0: any
+  bool by_node = false;      // a token goes once to each node, which hands it on
+  double hidden_exchange = 0;  // share of exchanges that the compute of another microbatch hides
   // Ranks that have the same rows, or sums of them, exchange a part each, and gather it.
   bool scattered_exchanges = false;
   double exchange_slowed = -1;  // compute loses so much of each second of theirs; below 0: device's

@@ -1,38 +1,17 @@
 // Fits seconds of instructions to their sizes, by relative error and without negative rates.
 #include "predict/work_fit.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <stdexcept>
 
 #include "common/statistics.h"
 
 namespace mw {
 namespace {
-
-// Solves a symmetric system by Gauss's elimination; false if it has no single solution.
-bool solve(std::vector<std::vector<double>> a, std::vector<double>& b) {
-  const std::size_t n = b.size();
-  for (std::size_t k = 0; k < n; ++k) {
-    std::size_t pivot = k;
-    for (std::size_t r = k + 1; r < n; ++r) {
-      if (std::abs(a[r][k]) > std::abs(a[pivot][k])) pivot = r;
-    }
-    if (std::abs(a[pivot][k]) < 1e-12) return false;
-    std::swap(a[k], a[pivot]);
-    std::swap(b[k], b[pivot]);
-    for (std::size_t r = k + 1; r < n; ++r) {
-      const double share = a[r][k] / a[k][k];
-      for (std::size_t c = k; c < n; ++c) a[r][c] -= share * a[k][c];
-      b[r] -= share * b[k];
-    }
-  }
-  for (std::size_t k = n; k-- > 0;) {
-    for (std::size_t c = k + 1; c < n; ++c) b[k] -= a[k][c] * b[c];
-    b[k] /= a[k][k];
-  }
-  return true;
-}
 
 // Ratios along the fitted seconds, a point for each doubling: the median of the nearest samples, so
 // that a single one bends nothing.
@@ -68,50 +47,35 @@ LogCurve ratios(const std::vector<WorkSample>& samples, const WorkFit& fit) {
 std::vector<double> fit_factors(const std::vector<std::vector<double>>& rows,
                                 const std::vector<double>& wanted, std::vector<double> of) {
   if (of.empty()) of = wanted;
-  const std::size_t n = rows.empty() ? 0 : rows.front().size();
-  std::vector<double> best(n, 0);
-  double least = 0;  // with no factor
-  for (std::size_t r = 0; r < rows.size(); ++r) least += std::pow(wanted[r] / of[r], 2);
-  // Every set of factors that are not zero: there are a handful of factors.
-  for (unsigned set = 1; set < (1U << n); ++set) {
-    std::vector<std::size_t> taken;
-    std::vector<double> scale;
-    for (std::size_t k = 0; k < n; ++k) {
-      if ((set >> k & 1U) == 0) continue;
-      double square = 0;
-      for (std::size_t r = 0; r < rows.size(); ++r) square += std::pow(rows[r][k] / of[r], 2);
-      if (square <= 0) break;
-      taken.push_back(k);
-      scale.push_back(1 / std::sqrt(square));
+  const auto count = static_cast<std::int64_t>(rows.size());
+  const auto n = rows.empty() ? 0 : static_cast<std::int64_t>(rows.front().size());
+  std::vector<double> flat;
+  for (const std::vector<double>& row : rows) flat.insert(flat.end(), row.begin(), row.end());
+  const at::Tensor weights = at::tensor(of, at::kDouble).reciprocal();
+  at::Tensor a = at::tensor(flat, at::kDouble).view({count, n}) * weights.unsqueeze(1);
+  const at::Tensor b = at::tensor(wanted, at::kDouble) * weights;
+  const at::Tensor scale = at::linalg_vector_norm(a, 2, 0);
+  a /= scale.clamp_min(1e-300);
+  at::Tensor best = at::zeros({n}, at::kDouble);
+  double least = b.square().sum().item<double>();  // with no factor
+  // Every set of factors that are not zero is tried: there are a handful of factors.
+  for (std::int64_t set = 1; set < std::int64_t{1} << n; ++set) {
+    std::vector<std::int64_t> taken;
+    for (std::int64_t k = 0; k < n; ++k) {
+      if ((set >> k & 1) != 0 && scale[k].item<double>() > 0) taken.push_back(k);
     }
-    if (taken.size() != static_cast<std::size_t>(__builtin_popcount(set)) ||
-        taken.size() > rows.size())
-      continue;
-    std::vector<std::vector<double>> a(taken.size(), std::vector<double>(taken.size(), 0));
-    std::vector<double> x(taken.size(), 0);
-    for (std::size_t r = 0; r < rows.size(); ++r) {
-      for (std::size_t i = 0; i < taken.size(); ++i) {
-        const double left = rows[r][taken[i]] / of[r] * scale[i];
-        x[i] += left * wanted[r] / of[r];
-        for (std::size_t j = 0; j < taken.size(); ++j)
-          a[i][j] += left * rows[r][taken[j]] / of[r] * scale[j];
-      }
-    }
-    if (!solve(a, x) || std::any_of(x.begin(), x.end(), [](double v) { return v < 0; })) continue;
-    std::vector<double> factors(n, 0);
-    for (std::size_t i = 0; i < taken.size(); ++i) factors[taken[i]] = x[i] * scale[i];
-    double error = 0;
-    for (std::size_t r = 0; r < rows.size(); ++r) {
-      double sum = 0;
-      for (std::size_t k = 0; k < n; ++k) sum += rows[r][k] * factors[k];
-      error += std::pow((sum - wanted[r]) / of[r], 2);
-    }
-    if (error < least * (1 - 1e-9)) {
-      least = error;
-      best = factors;
-    }
+    const auto size = static_cast<std::int64_t>(taken.size());
+    if (size < __builtin_popcountll(static_cast<std::uint64_t>(set)) || size > count) continue;
+    const at::Tensor which = at::tensor(taken, at::kLong), part = a.index_select(1, which);
+    const at::Tensor x =
+        std::get<0>(at::linalg_lstsq(part, b.unsqueeze(1), std::nullopt, "gelsd")).squeeze(1);
+    if (x.lt(0).any().item<bool>()) continue;
+    const double error = (at::mv(part, x) - b).square().sum().item<double>();
+    if (error >= least * (1 - 1e-9)) continue;
+    least = error;
+    best = at::zeros({n}, at::kDouble).index_put({which}, x / scale.index_select(0, which));
   }
-  return best;
+  return {best.data_ptr<double>(), best.data_ptr<double>() + n};
 }
 
 std::vector<double> fit_robustly(const std::vector<std::vector<double>>& rows,
@@ -122,8 +86,7 @@ std::vector<double> fit_robustly(const std::vector<std::vector<double>>& rows,
   for (int round = 0; round < 10; ++round) {
     std::vector<double> weighed = of;
     for (std::size_t r = 0; r < rows.size(); ++r) {
-      double sum = 0;
-      for (std::size_t k = 0; k < rows[r].size(); ++k) sum += rows[r][k] * factors[k];
+      const double sum = std::inner_product(rows[r].begin(), rows[r].end(), factors.begin(), 0.0);
       const double error = std::abs(sum - wanted[r]) / of[r];
       if (error > usual) weighed[r] *= std::sqrt(error / usual);
     }

@@ -36,7 +36,7 @@ struct WorkFit {
   static WorkFit from_json(const Json& json);
 };
 
-// Of samples whose seconds are positive; none: a fit of no samples, which prices nothing. What
+// Fits samples whose seconds are positive; none: a fit of no samples, which prices nothing. What
 // counts is the relative error, so that a tiny instruction's is as good as a large one's; one that
 // is far off all others (a shape that the library has no kernel for) weighs little.
 WorkFit fit_work(const std::vector<WorkSample>& samples);

@@ -49,7 +49,7 @@ struct Found {
   std::string name, hash, status, created;
 };
 
-// Of a file that cannot be read as a run file nothing is known, and it is nobody's to replace.
+// Nothing is known of a file that cannot be read as a run file, and it is nobody's to replace.
 Found read_owner(const fs::path& path) {
   Found found;
   try {
@@ -150,7 +150,7 @@ void LogClaim::lock() {
   if (::ftruncate(lock_, 0) == 0) write_whole(lock_, own.data(), own.size());
 }
 
-// Of several that came to no end before, the one that is `whole` is worth keeping.
+// Where several came to no end before, the one that is `whole` is worth keeping.
 void LogClaim::put_aside(bool whole) {
   fs::path beside = path_;
   beside.replace_filename(path_.stem().string() + ".earlier" + path_.extension().string());

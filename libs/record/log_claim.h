@@ -10,7 +10,7 @@ namespace mw {
 // "/" at its end.
 struct LogOwner {
   std::string name, hash, log;
-  // Of a run that goes on from a checkpoint: the hash of the one that wrote it, whose log this run
+  // Where a run goes on from a checkpoint: the hash of the run that wrote it, whose log this run
   // may take over, and what the note says of it. Else empty.
   std::string continues = {}, continued = {};
 };

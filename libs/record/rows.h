@@ -68,7 +68,7 @@ struct ActionRow {
   double start = 0, end = 0;    // since the step began
 };
 
-// Of a step that is traced: an op, what a rank waited for, or a transfer under way.
+// What a step that is traced did: an op, what a rank waited for, or a transfer under way.
 struct SpanRow {
   std::int64_t step = 0;  // of the prediction: -1
   std::int32_t rank = 0, stage = 0;

@@ -7,7 +7,6 @@
 
 #include "common/statistics.h"
 #include "record/columns.h"
-#include "record/warm_up.h"
 
 namespace mw {
 namespace {

@@ -26,7 +26,7 @@ struct RunFacts {
   std::map<std::string, MeasuredPair> memory;  // by category: its own peak, likewise
   // By axis, of the last step: of each op and phase what the rank sends that sends most of it.
   std::map<std::string, MeasuredPair> bytes;
-  // Of the median step after the warm-up (record/warm_up.h); the predicted step's is the end of its
+  // The median step's after the warm-up (common/statistics.h); the predicted step's is the end of its
   // timeline.
   MeasuredPair step_seconds;
   double tokens_per_second = not_known, mfu = not_known, bubble = not_known;

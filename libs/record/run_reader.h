@@ -23,7 +23,7 @@ struct RunHead {
   std::string process;  // which writes it: run_path.h
   std::int64_t seed = 0;
   Json versions, plan;  // the plan: Plan::description
-  // Of the plan, as people say it.
+  // What people call the plan.
   std::string mix() const;
 };
 
@@ -55,7 +55,7 @@ class RunReader {
   std::vector<std::int64_t> series_steps();
   std::vector<Series> series();
   std::vector<StepRow> steps();
-  // Of one step, in the order in which ranks wrote them; empty if there are none.
+  // One step's actions, in the order in which ranks wrote them; empty if there are none.
   std::vector<ActionRow> actions(std::int64_t step);
   std::vector<ActionRow> predicted_actions();  // empty in run files that lack the table
 
@@ -66,5 +66,8 @@ class RunReader {
   std::filesystem::path path_;
   Hdf5File file_;
 };
+
+// From now on plugins get the times of works that they ask of run files (meshwright/run_file.h).
+void provide_measured_times();
 
 }  // namespace mw

@@ -1,13 +1,12 @@
 // Puts a run's result together again from what its file holds.
 #include "record/run_result.h"
+#include "common/statistics.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
 #include <tuple>
-
-#include "record/warm_up.h"
 
 namespace mw {
 namespace {
@@ -31,7 +30,7 @@ Json memory_of(const Table& table) {
   return memory;
 }
 
-// Of each kind of transfer the rank that sends most, as the result has it.
+// The numbers of the rank that sends most, for each kind of transfer, as the result has them.
 Json communication_of(const Table& table) {
   struct Use {
     std::int64_t bytes = 0, calls = 0;

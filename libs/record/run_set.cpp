@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "common/files.h"
+#include "common/process.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
 #include "record/run_path.h"
@@ -23,12 +24,6 @@ namespace {
 constexpr const char* run_file_name = "run.h5";
 constexpr const char* sweep_file_name = "sweep.json";
 constexpr int deepest_folder = 8;
-
-std::string this_host() {
-  char name[256] = "";
-  ::gethostname(name, sizeof name - 1);
-  return name;
-}
 
 // What a JSON object has under a key, as text; numbers as they are written.
 std::string text_in(const Json& object, const char* key) {
@@ -193,7 +188,7 @@ RunEntry read_entry(const fs::path& file, Probe probe) {
     entry.reason = head.reason;
     entry.created = head.created;
     entry.seed = head.seed;
-    if (entry.status == "running" && head.host == this_host() &&
+    if (entry.status == "running" && head.host == host_name() &&
         !writer_lives(file, head.process)) {
       const RunHead later = RunReader(file, probe).head();  // it may have ended just now
       entry.status = later.status == "running" ? "killed" : later.status;

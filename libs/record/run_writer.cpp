@@ -18,6 +18,7 @@
 #include <system_error>
 #include <vector>
 
+#include "common/process.h"
 #include "meshwright/engine/json_text.h"
 #include "meshwright/engine/new_file.h"
 #include "meshwright/error.h"
@@ -103,12 +104,6 @@ constexpr std::size_t status_room = 16, reason_room = 480;
   throw Error(Stage::run, "run-file.access", "",
               fmt::format("run file {}: {}: {}", path.string(), what,
                           std::generic_category().message(reason)));
-}
-
-std::string host_name() {
-  char name[256] = "";
-  ::gethostname(name, sizeof name - 1);
-  return name;
 }
 
 // Without the part of a character at its end.

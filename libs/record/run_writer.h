@@ -91,11 +91,11 @@ class RunWriter {
   void add(const SpanMemoryRow& row);
   void add(const EventRow& row);  // `time` is set here
   // One row of the user's own metrics. /series/step holds the steps; a metric that a row lacks is
-  // NaN there. Names are kept as they are (record/series_names.h); where that is not their place,
+  // NaN there. Names are kept as they are (SeriesNames); where that is not their place,
   // the dataset's attribute `name` has it.
   void add_series(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics);
   void set_memory(const std::vector<MemoryRow>& rows);           // replaces the table
-  void set_rank_memory(const std::vector<RankMemoryRow>& rows);  // ... too
+  void set_rank_memory(const std::vector<RankMemoryRow>& rows);  // replaces its table, too
 
   // What the run's result says beside the tables, as JSON: /result, from the next flush on.
   void set_result(const std::string& json);

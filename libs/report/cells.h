@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/nearest_values.h"
+#include "common/statistics.h"
 #include "record/run_facts.h"
 
 namespace mw {
@@ -22,7 +22,7 @@ struct ReportCell {
   AxisValues values;  // of the sweep's axes, the seed's apart
   std::string
       settings;  // JSON: all that decides its numbers but the seed; those of repeats are equal
-  // Of `settings` what says how much work a token is: model, sequence, batch and data. Speeds are
+  // What says in `settings` how much work a token is: model, sequence, batch and data. Speeds are
   // compared where these are equal. Empty: not known.
   std::vector<std::pair<std::string, std::string>> work;
   int ranks = 0;

@@ -110,7 +110,7 @@ bool is_called(const ReportGroup& group, const std::string& name,
          });
 }
 
-// Of the groups of the same work that the baseline names, those of the same sweep first.
+// The nearest group of the same work that the baseline names, those of the same sweep first.
 int baseline_of(const ReportGroup& group, const std::vector<ReportGroup>& groups,
                 const std::string& baseline, const std::vector<ReportCell>& cells) {
   for (const bool same_sweep : {true, false}) {
@@ -216,6 +216,76 @@ std::string headline_of(const ReportRuns& runs, const ReportGroups& found) {
   return text;
 }
 
+// Cells with the same values and settings become one group.
+void put_together(ReportGroups& found, const ReportRuns& runs, bool with_keys) {
+  std::map<std::string, std::size_t> by_key;
+  std::map<std::string, std::string> settings;  // of a sweep's cells with the same values
+  for (const ReportCell& cell : runs.cells)
+    if (!cell.sweep.empty() && !cell.settings.empty())
+      settings.emplace(cell.sweep + '\n' + joined_values(cell, true) + '\n', cell.settings);
+  for (std::size_t c = 0; c < runs.cells.size(); ++c) {
+    const ReportCell& cell = runs.cells[c];
+    // The values of a sweep say what a cell is, also where it has not run.
+    const std::string values = joined_values(cell, with_keys);
+    const bool sweep = !cell.sweep.empty();
+    const std::string base = cell.sweep + '\n' + joined_values(cell, true) + '\n';
+    // A cell that failed before it ran belongs to its repeats.
+    const auto known = settings.find(base);
+    const std::string key =
+        base + (cell.settings.empty() && known != settings.end() ? known->second : cell.settings);
+    const auto [at, fresh] = by_key.emplace(key, found.groups.size());
+    if (fresh) {
+      ReportGroup& made = found.groups.emplace_back();
+      made.values = cell.values;
+      made.sweep = cell.sweep;
+      made.name = values.empty() ? cell.name : values;
+      if (!sweep && !cell.name.empty() && runs.cells.size() > 1) made.name = cell.name;
+    } else if (!sweep && found.groups[at->second].name != cell.name && !values.empty()) {
+      found.groups[at->second].name = values;  // repeats with names of their own
+    }
+    if (found.groups[at->second].work.empty()) found.groups[at->second].work = cell.work;
+    found.groups[at->second].cells.push_back(c);
+    found.of_cell.push_back(static_cast<int>(at->second));
+  }
+}
+
+// Runs by themselves may share a name: then what differs, or the file, tells them apart.
+void tell_apart(std::vector<ReportGroup>& groups, const ReportRuns& runs, bool with_keys) {
+  std::map<std::string, int> names;
+  for (const ReportGroup& g : groups) ++names[g.name];
+  std::map<std::string, int> longer;
+  for (ReportGroup& g : groups) {
+    if (names[g.name] == 1) continue;
+    const std::string values = joined_values(runs.cells[g.cells.front()], with_keys);
+    if (!g.sweep.empty()) g.name = g.sweep + ": " + g.name;
+    if (g.sweep.empty() && values != g.name && !values.empty()) g.name += " (" + values + ")";
+    ++longer[g.name];
+  }
+  for (ReportGroup& g : groups)
+    if (longer[g.name] > 1) g.name += " (" + runs.cells[g.cells.front()].file + ")";
+}
+
+void find_fastest(ReportGroups& found) {
+  const GroupVerdict counted = found.predicted ? GroupVerdict::predicted : GroupVerdict::right;
+  find_edge(found.groups, counted);
+  std::map<KindOfWork, std::vector<int>> kinds;
+  for (std::size_t g = 0; g < found.groups.size(); ++g)
+    if (std::isfinite(found.groups[g].speed()))
+      kinds[found.groups[g].work].push_back(static_cast<int>(g));
+  found.kinds_of_work = static_cast<int>(kinds.size());
+  for (const auto& [work, members] : kinds) {
+    int best = -1;
+    for (const int g : members) {
+      const ReportGroup& one = found.groups[static_cast<std::size_t>(g)];
+      if (one.verdict != counted) continue;
+      if (best < 0 || one.speed() > found.groups[static_cast<std::size_t>(best)].speed()) best = g;
+    }
+    if (best < 0 || (kinds.size() > 1 && members.size() < 2)) continue;  // alone: no race
+    found.groups[static_cast<std::size_t>(best)].fastest = true;
+    if (kinds.size() == 1) found.fastest = best;
+  }
+}
+
 }  // namespace
 
 const char* name_of(GroupVerdict verdict) {
@@ -238,52 +308,11 @@ const char* name_of(GroupVerdict verdict) {
 
 ReportGroups group_cells(const ReportRuns& runs) {
   ReportGroups found;
-  std::map<std::string, std::size_t> by_key;
   const bool with_keys = axes_differ(runs.cells);
-  std::map<std::string, std::string> settings;  // of a sweep's cells with the same values
-  for (const ReportCell& cell : runs.cells)
-    if (!cell.sweep.empty() && !cell.settings.empty())
-      settings.emplace(cell.sweep + '\n' + joined_values(cell, true) + '\n', cell.settings);
+  put_together(found, runs, with_keys);
+  tell_apart(found.groups, runs, with_keys);
   // As a sweep's own table has it.
   std::string baseline = runs.baseline.empty() ? runs.same_loss_as : runs.baseline;
-  for (std::size_t c = 0; c < runs.cells.size(); ++c) {
-    const ReportCell& cell = runs.cells[c];
-    // Of a sweep the values say what a cell is, also where it has not run.
-    const std::string values = joined_values(cell, with_keys);
-    const bool sweep = !cell.sweep.empty();
-    const std::string base = cell.sweep + '\n' + joined_values(cell, true) + '\n';
-    // A cell that failed before it ran belongs to its repeats.
-    const auto known = settings.find(base);
-    const std::string key =
-        base + (cell.settings.empty() && known != settings.end() ? known->second : cell.settings);
-    const auto [at, fresh] = by_key.emplace(key, found.groups.size());
-    if (fresh) {
-      ReportGroup& made = found.groups.emplace_back();
-      made.values = cell.values;
-      made.sweep = cell.sweep;
-      made.name = values.empty() ? cell.name : values;
-      if (!sweep && !cell.name.empty() && runs.cells.size() > 1) made.name = cell.name;
-    } else if (!sweep && found.groups[at->second].name != cell.name && !values.empty()) {
-      found.groups[at->second].name = values;  // repeats with names of their own
-    }
-    if (found.groups[at->second].work.empty()) found.groups[at->second].work = cell.work;
-    found.groups[at->second].cells.push_back(c);
-    found.of_cell.push_back(static_cast<int>(at->second));
-  }
-  // Runs by themselves may share a name: then what differs, or the file, tells them apart.
-  std::map<std::string, int> names;
-  for (const ReportGroup& g : found.groups) ++names[g.name];
-  std::map<std::string, int> longer;
-  for (ReportGroup& g : found.groups) {
-    if (names[g.name] == 1) continue;
-    const std::string values = joined_values(runs.cells[g.cells.front()], with_keys);
-    if (!g.sweep.empty()) g.name = g.sweep + ": " + g.name;
-    if (g.sweep.empty() && values != g.name && !values.empty()) g.name += " (" + values + ")";
-    ++longer[g.name];
-  }
-  for (ReportGroup& g : found.groups)
-    if (longer[g.name] > 1) g.name += " (" + runs.cells[g.cells.front()].file + ")";
-
   if (baseline.empty() && !runs.name.empty() && !found.groups.empty())
     baseline = found.groups.front().name;
 
@@ -302,24 +331,7 @@ ReportGroups group_cells(const ReportRuns& runs) {
       if (both && base.speed() > 0) g.delta = g.speed() / base.speed() - 1;
     }
   }
-  const GroupVerdict counted = found.predicted ? GroupVerdict::predicted : GroupVerdict::right;
-  find_edge(found.groups, counted);
-  std::map<KindOfWork, std::vector<int>> kinds;
-  for (std::size_t g = 0; g < found.groups.size(); ++g)
-    if (std::isfinite(found.groups[g].speed()))
-      kinds[found.groups[g].work].push_back(static_cast<int>(g));
-  found.kinds_of_work = static_cast<int>(kinds.size());
-  for (const auto& [work, members] : kinds) {
-    int best = -1;
-    for (const int g : members) {
-      const ReportGroup& one = found.groups[static_cast<std::size_t>(g)];
-      if (one.verdict != counted) continue;
-      if (best < 0 || one.speed() > found.groups[static_cast<std::size_t>(best)].speed()) best = g;
-    }
-    if (best < 0 || (kinds.size() > 1 && members.size() < 2)) continue;  // alone: no race
-    found.groups[static_cast<std::size_t>(best)].fastest = true;
-    if (kinds.size() == 1) found.fastest = best;
-  }
+  find_fastest(found);
   found.headline = headline_of(runs, found);
   return found;
 }

@@ -17,7 +17,6 @@
 #include "meshwright/error.h"
 #include "meshwright/options.h"
 #include "report/cells.h"
-#include "report/curves.h"
 #include "report/groups.h"
 #include "report/page.h"
 #include "report/timeline.h"
@@ -249,7 +248,7 @@ void add_curves(Json& data, const ReportRuns& runs, const ReportGroups& found, c
   }
 }
 
-// Of each group the first cell that was done, the fastest groups first.
+// Adds the timeline of each group's first cell that was done, the fastest groups first.
 void add_timelines(Json& data, const ReportRuns& runs, const ReportGroups& found,
                    const Shown& shown, const Limits& limits) {
   std::vector<std::size_t> order = shown.groups;
@@ -284,7 +283,7 @@ void add_timelines(Json& data, const ReportRuns& runs, const ReportGroups& found
   }
 }
 
-// Of a number of bytes, as text.
+// The text of a number of bytes that is given as digits.
 std::string bytes_of(const std::string& digits) {
   double bytes = 0;
   const char* const end = digits.data() + digits.size();

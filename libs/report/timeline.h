@@ -1,7 +1,10 @@
-// Steps as rows of bars: a rank's, or a stage's, works in time. What the page's timelines draw.
+// What the page draws over time: steps as rows of bars, which are works of a rank or a stage, and
+// curves with fewer points, in which no spike is lost.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "meshwright/json.h"
@@ -15,8 +18,15 @@ namespace mw {
 Json timeline_json(const std::vector<std::pair<std::string, std::vector<ActionRow>>>& rows,
                    std::size_t most_rows = 32);
 
-// Of a run file: { step, seconds, measured, simulated }, the last two as above or null; null if it
-// has neither. Never throws: a file that cannot be read has no timeline.
+// A run file's timeline: { step, seconds, measured, simulated }, the last two as above or null;
+// null if it has neither. Never throws: a file that cannot be read has no timeline.
 Json timeline_of_run(const std::string& run_file);
+
+using Curve = std::vector<std::pair<std::int64_t, double>>;  // step and value
+
+// At most `most` (4 or more) of the curve's own points: the first, the last, and the lowest and the
+// highest of each stretch between. Values that are not finite count as points, the first of a
+// stretch stands for those beside it.
+Curve thinned(const Curve& curve, std::size_t most);
 
 }  // namespace mw

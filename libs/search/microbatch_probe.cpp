@@ -20,7 +20,7 @@ class Run {
       std::size_t from)
       : program_(program), segment_(segment), kept_(kept), from_(from) {}
 
-  // Of all that `takes` takes; where the rank itself works or waits.
+  // Seconds of all that `takes` takes; where the rank itself works or waits.
   template <class Takes>
   double seconds(InstructionTime::Kind kind, const Takes& takes) const {
     double sum = 0;
@@ -170,7 +170,7 @@ Segment part_of(const Segment& segment, std::size_t begin, std::size_t end) {
   return part;
 }
 
-// Of the first microbatch.
+// What the first microbatch holds.
 MicrobatchProbe memory_of(const RankView& rank) {
   const Program& program = rank.program();
   MicrobatchProbe found;

@@ -1,16 +1,20 @@
-// The closed form that a search prices candidates by.
+// Enumerates the candidates of a search, and prices each by the closed form.
 #include "search/price.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "meshwright/engine/clock.h"
+#include "meshwright/engine/interrupt.h"
 #include "predict/network.h"
 
 namespace mw {
 namespace {
 
-// Of a layer's last backward, the share beside which its reductions run: a guess, as each bucket
+// The share of a layer's last backward beside which its reductions run: a guess, as each bucket
 // waits for its last gradient, and buckets are small against a layer's parameters.
 constexpr double beside_backward = 0.9;
 
@@ -49,7 +53,7 @@ struct Beside {
   double own = 0, each = 0;  // seconds of all layers in one run less `each`, and of each run
 
   // `layer`: seconds of a layer's work; `free`: ... before its first transfer on each link; `copy`:
-  // ... from host memory, of what it gathers, and `fetched`: ... of activations.
+  // seconds of copies from host memory of what it gathers, and `fetched`: of activations.
   void add(const PerLink& moves, const PerLink* more, double layer, const ByLink& free,
            double layers, const ByLink& slows, double copy = 0, double fetched = 0) {
     const double there = copy > 0 ? copy + fetched : 0;  // one after the other
@@ -68,7 +72,7 @@ struct Beside {
     own += layers * longer;
     each += copy + all - longer;
   }
-  // Of an end of the model, half of what both have: waited for, or beside a layer's work.
+  // Adds, for an end of the model, half of what both have: waited for, or beside a layer's work.
   void add_end(const PerLink& moves, double beside, double copy = 0) {
     for (const PerLayer& link : moves) {
       if (link.ends > 0) own += std::max(0.0, (copy + link.ends) / 2 - beside);
@@ -316,6 +320,212 @@ void ClosedForm::price(const OrderTerms* order, int chunks, SearchCandidate& c) 
   c.seconds = step * stragglers_;
   fill(order->moments, order->holds_all, microbatches_ / order->microbatches, chunks == 1,
        order->assumed, c);
+}
+
+namespace {
+
+// Stages beyond which no search goes: orders of more take seconds to make.
+constexpr int most_stages = 128;
+// The largest power of two that is tried where none is said. A choice: larger ones leave few to fill a
+// pipeline with, and products are whole long before.
+constexpr std::int64_t most_microbatch = 64;
+
+class Enumeration {
+ public:
+  // `one`: it ends with the first that is possible.
+  Enumeration(const SearchRequest& request, const SearchSpace& space, SearchTerms& terms,
+              bool one = false)
+      : one_(one),
+        request_(request),
+        space_(space),
+        terms_(terms),
+        form_(request),
+        batch_(request.base.plan->request.batch),
+        layers_(request.base.plan->graph->layers) {}
+
+  PricedCandidates run() {
+    try {
+      for (std::size_t i = 0; i < space_.inner.size(); ++i) {
+        inner(static_cast<int>(i));
+        if (enough()) break;
+        report(i + 1);
+      }
+    } catch (const Stopped&) {
+      found_.interrupted = true;
+    }
+    return std::move(found_);
+  }
+
+ private:
+  bool enough() const { return one_ && !found_.all.empty(); }
+
+  void report(std::size_t done) {
+    if (!request_.progress || seconds_now() - told_ < 1) return;
+    told_ = seconds_now();
+    request_.progress(fmt::format("search: {} candidates priced, {} of {} ways to split a layer",
+                                  found_.all.size(), done, space_.inner.size()));
+  }
+
+  void inner(int i) {
+    const InnerSide& side = space_.inner[i];
+    if (request_.ranks % side.ranks != 0) return;
+    for (const int stages : divisors(request_.ranks / side.ranks)) {
+      if (stages > 1 && space_.stages.empty()) break;
+      if (stages > most_stages || stages > layers_) {
+        found_.passed.insert(stages > layers_
+                                 ? fmt::format("{} layers make {} stages at most", layers_, layers_)
+                                 : fmt::format("more than {} stages are not tried", most_stages));
+        break;
+      }
+      const int ways = request_.ranks / side.ranks / stages;
+      if (ways % side.lent != 0 || (ways > 1 && space_.data.empty())) continue;
+      found_.formed = true;
+      if (batch_ % ways != 0) continue;
+      found_.divides = true;
+      SearchCandidate candidate;
+      candidate.inner = i;
+      candidate.stages = stages;
+      candidate.split.ways = ways;
+      if (enough()) return;
+      if (ways == 1) {
+        split(candidate);
+        continue;
+      }
+      for (std::size_t d = 0; d < space_.data.size(); ++d) {
+        candidate.data = static_cast<std::int16_t>(d);
+        for (const int groups : groups_of(space_.data[d], ways / side.lent)) {
+          candidate.split.groups = groups;
+          split(candidate);
+          if (enough()) return;
+        }
+      }
+    }
+  }
+
+  // Numbers of groups of the data's ranks, each of several times those that are lent.
+  static std::vector<int> groups_of(const DataSide& side, int times) {
+    std::vector<int> list = {1};
+    if (side.groups.empty()) return list;
+    for (const int groups : divisors(times)) {
+      if (groups > 1 && groups < times) list.push_back(groups);
+    }
+    return list;
+  }
+
+  void split(SearchCandidate candidate) {
+    throw_if_stopped();
+    const std::int64_t own = batch_ / candidate.split.ways;
+    const std::vector<std::int64_t> sizes = sizes_of(own);
+    if (sizes.empty()) {
+      found_.unsized.insert(own);
+      return;
+    }
+    found_.sized = true;
+    const DataTerms* data = terms_.data(candidate.inner, candidate.data, candidate.split);
+    for (const std::int64_t size : sizes) {
+      candidate.microbatch = size;
+      if (data == nullptr) {
+        found_.refused += terms_.probes().policies();
+        continue;
+      }
+      bool possible = false;
+      for (int policy = 0; policy < terms_.probes().policies(); ++policy) {
+        candidate.policy = static_cast<std::int16_t>(policy);
+        orders_of(candidate, own / size);
+        possible = price(candidate, *data) || possible;
+      }
+      if (enough()) return;
+      if (!possible) break;  // a model that refuses these refuses larger ones
+    }
+  }
+
+  std::vector<std::int64_t> sizes_of(std::int64_t own) const {
+    std::vector<std::int64_t> list;
+    if (request_.microbatches.empty()) {
+      for (std::int64_t size = 1; size <= std::min(own, most_microbatch); size *= 2)
+        if (own % size == 0) list.push_back(size);
+    } else {
+      for (const std::int64_t size : request_.microbatches)
+        if (own % size == 0) list.push_back(size);
+    }
+    return list;
+  }
+
+  void orders_of(const SearchCandidate& of, std::int64_t microbatches) {
+    orders_.clear();
+    if (of.stages == 1) return;
+    for (std::size_t s = 0; s < space_.stages.size(); ++s) {
+      const bool enough = space_.stages[s].chunks * of.stages <= layers_;
+      orders_.push_back(
+          enough ? terms_.order(static_cast<int>(s), of.stages, microbatches, of.inner, of.policy)
+                 : nullptr);
+    }
+  }
+
+  bool price(SearchCandidate& candidate, const DataTerms& data) {
+    const WorkTerms* work = terms_.work(candidate.inner, candidate.microbatch, candidate.policy);
+    const SentProbe* sent = candidate.stages > 1 ? terms_.sent(candidate.inner) : nullptr;
+    if (work == nullptr || (candidate.stages > 1 && sent == nullptr)) {
+      ++found_.refused;
+      return false;
+    }
+    form_.take(*work, data, sent, candidate);
+    if (candidate.stages == 1) {
+      candidate.stages_side = -1;
+      form_.price(nullptr, 1, candidate);
+      found_.all.push_back(candidate);
+      return true;
+    }
+    for (std::size_t s = 0; s < orders_.size(); ++s) {
+      const int chunks = space_.stages[s].chunks;
+      if (chunks * candidate.stages > layers_) {
+        pass_over(chunks * candidate.stages);
+        continue;
+      }
+      if (orders_[s] == nullptr) {
+        ++found_.refused;
+        continue;
+      }
+      candidate.stages_side = static_cast<std::int16_t>(s);
+      form_.price(orders_[s], chunks, candidate);
+      found_.all.push_back(candidate);
+    }
+    return true;
+  }
+
+  // A schedule of more chunks than there are layers.
+  void pass_over(std::int64_t layers) {
+    if (found_.shallow++ == 0 || layers < found_.least_layers) found_.least_layers = layers;
+  }
+
+  const bool one_;
+  const SearchRequest& request_;
+  const SearchSpace& space_;
+  SearchTerms& terms_;
+  ClosedForm form_;
+  const std::int64_t batch_;
+  const int layers_;
+  std::vector<const OrderTerms*> orders_;  // of each side of stages; null: none
+  PricedCandidates found_;
+  double told_ = seconds_now();
+};
+
+}  // namespace
+
+PricedCandidates price_candidates(const SearchRequest& request, const SearchSpace& space,
+                                  SearchTerms& terms) {
+  const double begun = cpu_seconds_now(), before = terms.spent();
+  PricedCandidates found = Enumeration(request, space, terms).run();
+  found.pricing_seconds = cpu_seconds_now() - begun - (terms.spent() - before);
+  return found;
+}
+
+bool any_candidate(const SearchRequest& request) {
+  const SearchSpace space = search_space(request);
+  SearchTerms terms(request, space);
+  const PricedCandidates found = Enumeration(request, space, terms, /*one=*/true).run();
+  if (found.interrupted) throw Stopped("interrupted");
+  return !found.all.empty();
 }
 
 }  // namespace mw

@@ -91,7 +91,7 @@ class ClosedForm {
   double layers_ = 1, stragglers_ = 1, kept_ = 0;
   std::int64_t batch_ = 1;
 
-  // Of what was taken: microbatches; works of the stage with most layers, of the last one and of a
+  // What was taken: microbatches; works of the stage with most layers, of the last one and of a
   // usual one; seconds of the step's end, and of a send; bytes with one stage, and of stages.
   double microbatches_ = 1, end_ = 0, sent_ = 0;
   Works most_, last_, usual_;
@@ -110,8 +110,8 @@ struct PricedCandidates {
   std::vector<SearchCandidate> all;
   std::int64_t refused = 0;
   bool formed = false;             // the strategies can make so many ranks
-  bool divides = false;            // ... with a number of the data's ways that divides the batch
-  bool sized = false;              // ... and a microbatch that divides what is left of it
+  bool divides = false;            // one has a number of the data's ways that divides the batch
+  bool sized = false;              // one has a microbatch that divides what is left of it
   std::set<std::int64_t> unsized;  // what is left of it where none did
   // Those passed over as their stages have more chunks than the model layers, and the least layers
   // with which one would not be.

@@ -1,6 +1,6 @@
 // Plans of few layers that a search resolves and prices, and what is read from them. One plan
-// serves every size of microbatch, every number of the data's ranks, every schedule and all ways to
-// split a layer in which parameters lie alike.
+// serves every size of microbatch, every schedule and all ways to split a layer in which parameters
+// lie alike.
 #pragma once
 
 #include <algorithm>
@@ -24,78 +24,64 @@ struct PerLayer {
   double ends = 0, layer = 0;
   double at(double layers) const { return ends + layer * layers; }
   PerLayer operator*(double factor) const { return {ends * factor, layer * factor}; }
-  PerLayer& operator+=(const PerLayer& more) {
-    ends += more.ends;
-    layer += more.layer;
-    return *this;
-  }
+  PerLayer operator+(const PerLayer& more) const { return {ends + more.ends, layer + more.layer}; }
+  PerLayer& operator+=(const PerLayer& more) { return *this = *this + more; }
   // Neither below nothing.
   PerLayer less(const PerLayer& other) const {
     return {std::max(0.0, ends - other.ends), std::max(0.0, layer - other.layer)};
   }
 };
 
-// An amount of a rank, by the atoms of the mesh (as bits) over which it is in parts.
-using InParts = std::map<std::uint32_t, PerLayer>;
-
-// A collective of a plan of few layers, or several that are alike.
-struct Carried {
-  Collective op = Collective::all_reduce;
-  double bytes = 0;         // Transfer::payload
-  std::uint32_t ranks = 0;  // the atoms whose ranks take part
-  std::uint32_t parts = 0;  // those over which its bytes are in parts
-  bool gather = false, backward_gather = false, hidden = false;
-  friend auto operator<=>(const Carried&, const Carried&) = default;
-};
-using CarriedCounts = std::map<Carried, PerLayer>;
+// A number of what goes inside a node, and of what leaves it.
+using ByLink = std::array<double, 2>;
+using PerLink = std::array<PerLayer, 2>;
 
 // A step, apart from the work of its microbatches.
 struct StepProbe {
   double layers = 0;
-  std::vector<int> ways;  // of each atom of the mesh, the outermost first
-  InParts lasting;        // bytes of parameters, gradients and optimizer state on the device
-  InParts host;           // ... in host memory
+  // Bytes of parameters, gradients and optimizer state on the device, and in host memory.
+  PerLayer lasting, host;
   // Bytes of what comes and goes at its highest: in a forward beyond what it leaves, in a backward
   // beyond what it finds, at the step's end.
   double in_forward = 0, in_backward = 0, in_end = 0;
-  double on_first = 0.5,
-         on_last = 0.5;       // shares of the ends' parameters by stages; tied: all of both
-  PerLayer held;              // bytes between forward and backward, of what comes and goes
-  PerLayer pending;           // ... between microbatches: whole gradients that are not reduced yet
-  bool by_chunk = false;      // ... as they are when a stage turns to another chunk
-  InParts arriving;           // ... shards of their sums, of all of them
-  InParts update;             // seconds of the rank's own work at the step's end
-  InParts forward, backward;  // ... for buckets, in each microbatch
+  // Shares of the ends' parameters by stages; tied: all of both.
+  double on_first = 0.5, on_last = 0.5;
+  PerLayer held;          // bytes between forward and backward, of what comes and goes
+  PerLayer pending;       // bytes of whole gradients that wait between microbatches
+  bool by_chunk = false;  // they wait until a stage turns to another chunk
+  PerLayer arriving;      // bytes of the shards of all their sums
+  // Seconds of the rank's own work for buckets: in each microbatch, in the last one's backward, and
+  // at the step's end.
+  PerLayer forward, backward, last, update;
   // Seconds of copies from host memory that gathers wait for: in each microbatch, at the end.
-  InParts copies_forward, copies_backward, copies_end;
-  InParts last;  // ... in the last microbatch's backward
-  CarriedCounts forward_moves, backward_moves, last_moves, end_moves;
+  PerLayer copies_forward, copies_backward, copies_end;
+  // Seconds of transfers: parameters and gradients in each microbatch, all of the last one's
+  // backward, and all of the step's end.
+  PerLink gather_forward, gather_backward, scatter, last_moves, end_moves;
+  ByLink slows{};  // compute loses so much of each second of those before the step's end
 };
-
-// Of what goes inside a node, and of what leaves it.
-using ByLink = std::array<double, 2>;
 
 // A microbatch on one stage, its transfers inside a layer among it.
 struct MicrobatchProbe {
   double forward = 0, backward = 0;                // seconds
-  double forward_copies = 0, backward_copies = 0;  // ... beside these: waiting for host copies
-  double fetched = 0;                              // ... of copies in backward, awaited or not
-  double weights = 0;                              // ... of backward: gradients of weights
-  double hidden = 0;  // ... of transfers that run beside these, less what they slow
+  double forward_copies = 0, backward_copies = 0;  // seconds beside these, waiting for host copies
+  double fetched = 0;                              // seconds of copies in backward, awaited or not
+  double weights = 0;  // seconds of backward that make gradients of weights
+  double hidden = 0;   // seconds of transfers that run beside these, less what they slow
   // Seconds from a layer's first work to its first transfer; infinite: it has none there.
   ByLink forward_free{}, backward_free{};
   // Bytes that come and go, at their highest: in a forward's layers beyond what these leave, and in
   // its loss; in a backward's loss beyond what that finds, and in the first layer, which is last.
   double in_forward = 0, in_loss = 0, in_loss_back = 0, layer = 0;
-  double before_loss = 0;   // ... there before the loss
-  double held = 0;          // ... between forward and backward
-  double waiting = 0;       // ... that gradients of weights are made of
-  double host = 0;          // ... in host memory between forward and backward
-  double host_waiting = 0;  // ... there, that gradients of weights are made of
-  double host_dgrad = 0;    // ... and other gradients
+  double before_loss = 0;   // bytes there before the loss
+  double held = 0;          // bytes between forward and backward
+  double waiting = 0;       // bytes that gradients of weights are made of
+  double host = 0;          // bytes in host memory between forward and backward
+  double host_waiting = 0;  // bytes there that gradients of weights are made of
+  double host_dgrad = 0;    // bytes there that other gradients are made of
 };
 
-// Of the fewer layers and of the more; one of them refused: none.
+// What was measured of the fewer layers and of the more; none where one of them is refused.
 template <class Measured>
 using Both = std::optional<std::array<Measured, 2>>;
 
@@ -111,11 +97,11 @@ class SearchProbes {
  public:
   SearchProbes(const SearchRequest& request, const SearchSpace& space);
 
-  // `data`: an index of the space's, or -1 for none but what `inner` borrows; of twice the ranks
-  // that it borrows, of twice as many in each of two groups, or of no others.
-  // Of the more layers alone: a bucket's parameters say of which layers it is. Empty: refused.
-  enum class Copies : std::uint8_t { two, groups, one };
-  const std::optional<StepProbe>& step(int inner, int data, Copies copies);
+  // The step of the inner side alone, with no more of the data's ranks than it borrows. It has the more layers
+  // alone: a bucket's parameters say of which layers it is. Empty: refused.
+  const std::optional<StepProbe>& step(int inner);
+  // With a data side, an index of the space's.
+  std::optional<StepProbe> step(int inner, int data, DataWays split);
   const Both<MicrobatchProbe>& microbatch(int inner, int policy, std::int64_t sequences);
   const std::optional<SentProbe>& sent(int inner);
   // What a schedule is told of works; of this inner side where none has told before.
@@ -141,6 +127,7 @@ class SearchProbes {
   };
   // Null: refused. Those of the inner side that was asked for last are kept.
   std::shared_ptr<const Plan> plan(const Asked& asked);
+  std::shared_ptr<const Plan> made(const Asked& asked);
   std::shared_ptr<const Plan> make(const PlanRequest& request);
   void refused(const std::vector<Problem>& problems);
   Asked plain(int inner) const;
@@ -160,7 +147,7 @@ class SearchProbes {
   std::map<Json, StrategyChoice> choices_;
   std::map<Asked, std::shared_ptr<const Plan>> kept_;
   int kept_of_ = -1;
-  std::map<std::tuple<int, int, Copies>, std::optional<StepProbe>> steps_;
+  std::map<int, std::optional<StepProbe>> steps_;
   std::map<std::tuple<int, int, std::int64_t>, Both<MicrobatchProbe>> microbatches_;
   std::map<int, std::optional<SentProbe>> sent_;
   std::map<int, Both<WorkTimes>> times_;

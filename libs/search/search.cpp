@@ -11,9 +11,7 @@
 #include "meshwright/engine/clock.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/text.h"
-#include "search/refuse.h"
 #include "search/whole.h"
-#include "search/why.h"
 
 namespace mw {
 namespace {
@@ -26,12 +24,12 @@ constexpr int confirmed = 4;
 // Predictions err by so much on average (docs/prediction.md): plans whose times differ by less are
 // equally fast, and the simplest of them is recommended.
 constexpr double tied = 1.04;
-// ... by the closed form, which errs on top of that: 2 % more, the mean of docs/search.md.
+// The closed form errs on top of that: by 2 % more, the mean of docs/search.md.
 constexpr double nearly_tied = 1.06;
 // How many plans are made whole beside the fastest is a choice between what a search takes (a
 // plan some 20 ms) and what it may miss. Of those that may be tied with the fastest, the simplest.
 constexpr std::size_t simple_ones = 8;
-// Of the edge of memory and time, so many.
+// So many are taken of the edge of memory and time.
 constexpr std::size_t of_edge = 8;
 // After Ctrl-C so many are still planned whole, until one fits.
 constexpr int after_stop = 8;
@@ -147,7 +145,7 @@ class MixSearch {
                        static_cast<std::int64_t>(std::min(may.size(), some));
     if (!whole_.fitting().empty()) return;
     plan_least([&](const SearchCandidate& c) { return filled(c); });
-    // Of these the host memory may keep some out, which is then said.
+    // The host memory may keep some of these out, which is then said.
     if (host_limit_ > 0) plan_least([](const SearchCandidate& c) { return c.bytes; });
   }
 
@@ -179,7 +177,7 @@ class MixSearch {
     if (!out_.best.empty()) out_.why = what_limits(out_.best.front());
   }
 
-  // Of those that may be tied with the fastest, the mixes with the fewest words.
+  // Plans the mixes with the fewest words of those that may be tied with the fastest.
   void check_simple() {
     std::vector<std::pair<std::size_t, const SearchCandidate*>> near;
     double fastest = 0;

@@ -42,7 +42,8 @@ struct SearchRequest {
   std::vector<OffloadChoice> offload;
   int best = 5;      // how many to return
   int checked = 24;  // candidates that are planned whole, at least while that many are left
-  int sampled = 0;   // ... beside these, whatever they are, to see how far the closed form errs
+  int sampled =
+      0;  // candidates planned beside these, whatever they are, to see how far the closed form errs
   // The same model with so many layers; null: it cannot be made with others.
   std::function<std::shared_ptr<const Model>(std::int64_t layers)> with_layers;
   // The options of a strategy.
@@ -82,8 +83,8 @@ struct SearchOutcome {
   std::string why;
   double seconds = 0;           // all of the search
   double probing_seconds = 0;   // of a core: plans of few layers, orders of works, terms of both
-  double pricing_seconds = 0;   // ... the sums that price candidates
-  double checking_seconds = 0;  // ... planning the best whole
+  double pricing_seconds = 0;   // of a core: the sums that price candidates
+  double checking_seconds = 0;  // of a core: planning the best whole
   bool interrupted = false;
   // Candidates priced in a second of a core, all that prices them included.
   double rate() const {

@@ -9,7 +9,7 @@
 
 #include "meshwright/engine/json_text.h"
 #include "meshwright/engine/plugin_call.h"
-#include "search/lighter.h"
+#include "predict/lighter.h"
 
 namespace mw {
 namespace {
@@ -17,7 +17,7 @@ namespace {
 // Tokens that a rank has of a sequence at least: a choice, as shorter parts are hardly worth their
 // transfers, and searches stay small.
 constexpr std::int64_t least_tokens = 4096;
-// Of a schedule that takes any number, those that are tried: beyond 8 what is sent grows and the
+// The chunks that are tried of a schedule that takes any number: beyond 8 what is sent grows and the
 // bubble hardly shrinks. A choice.
 const std::vector<int> some_chunks = {2, 3, 4, 6, 8};
 

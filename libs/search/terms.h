@@ -14,47 +14,46 @@
 
 namespace mw {
 
-// Of an inner side, sequences of a microbatch and what is computed again.
+// The terms of an inner side, the sequences of a microbatch and what is computed again.
 struct WorkTerms {
   PerLayer forward, backward;  // seconds of a microbatch, transfers of the inner side among them
-  // ... beside these, waiting for copies to and from host memory; ends: in each run of a segment.
+  // Seconds beside these, waiting for copies to and from host memory; ends: in each run of a segment.
   PerLayer forward_copies, backward_copies;
-  double fetched = 0;  // ... that copies of a layer take in backward, awaited or not
+  double fetched = 0;  // seconds that copies of a layer take in backward, awaited or not
   double dgrad_copies = 0, wgrad_copies = 0;  // shares of backward's where that is in parts
-  PerLayer weights;                           // ... of backward: gradients of weights
-  PerLayer hidden;                            // ... of transfers that run beside those
+  PerLayer weights;                           // seconds of backward that make gradients of weights
+  PerLayer hidden;                            // seconds of transfers that run beside those
   // Seconds of a layer before its first transfer on each link.
   ByLink forward_free{}, backward_free{};
   // Bytes that come and go: in a forward beyond what it leaves, in a backward beyond what it finds;
   // where the loss is there.
   double in_forward = 0, in_backward = 0, in_loss = 0, in_loss_back = 0;
-  PerLayer held, waiting;       // ... of one between forward and backward; between dgrad and wgrad
-  double before_loss = 0;       // ... of the first's ends, what the loss reads among it
-  PerLayer host, host_waiting;  // ... of these in host memory
+  PerLayer held,
+      waiting;  // bytes of a microbatch between forward and backward; between dgrad and wgrad
+  double before_loss =
+      0;  // bytes of the ends between forward and backward, with what the loss reads
+  PerLayer host, host_waiting;  // the same in host memory
 };
 
-// Seconds of transfers on each link.
-using PerLink = std::array<PerLayer, 2>;
-
-// Of an inner side and a data side of so many ways.
+// The terms of an inner side and a data side of so many ways.
 struct DataTerms {
   PerLayer lasting;                      // bytes of parameters, gradients and optimizer state
-  PerLayer host;                         // ... in host memory
+  PerLayer host;                         // the same in host memory
   double on_first = 0.5, on_last = 0.5;  // shares of the ends' by stages; tied: all of both
   // Bytes that the data side has come and go, as those of works.
   double in_forward = 0, in_backward = 0, in_end = 0;
-  double held_layer = 0;                    // ... of a layer's parameters, held through a step
+  double held_layer = 0;                    // bytes of a layer's parameters, held through a step
   PerLink gather_forward, gather_backward;  // parameters, in each microbatch
-  PerLayer copy_forward, copy_backward;     // ... from host memory before that
+  PerLayer copy_forward, copy_backward;     // seconds of copies from host memory before that
   PerLink scatter;                          // gradients, in each microbatch
   PerLayer own_forward, own_backward;       // seconds of the rank's own work for these
-  double held_ends = 0;                     // ... of the ends' parameters, held through a step
-  PerLayer pending;                         // ... of whole gradients, until they are reduced
-  bool by_chunk = false;                    // ... which is when a stage turns to another chunk
-  PerLayer arriving;                        // ... of their sums, a shard until it is added
+  double held_ends = 0;                     // bytes of the ends' parameters, held through a step
+  PerLayer pending;                         // bytes of whole gradients, until they are reduced
+  bool by_chunk = false;                    // they are reduced when a stage turns to another chunk
+  PerLayer arriving;                        // bytes of their sums, a shard until it is added
   PerLink reduce;                           // beside the last backward, or that of each turn
   PerLayer own_last;                        // seconds of the rank's own work in it
-  PerLayer after;                           // ... of the step's end, with its transfers
+  PerLayer after;                           // seconds of the step's end, with its transfers
   ByLink slows{};                           // compute loses so much of each second beside them
 };
 

@@ -1,12 +1,16 @@
-// Candidates of a search, planned whole and priced by the simulation of all stages.
+// Candidates of a search, planned whole and priced by the simulation of all stages; and what a search
+// says of them: why the best one is the best, or why there is none.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "search/price.h"
+#include "search/search.h"
 
 namespace mw {
 
@@ -38,5 +42,37 @@ class WholePlans {
   std::optional<Problem> refusal_;
   std::map<Json, StrategyChoice> choices_;
 };
+
+// No candidate is possible. `first`: of what strategies or the model refused; null: nothing.
+// Throws Error (search.batch, search.microbatch or search.none).
+[[noreturn]] void refuse_all(const SearchRequest& request, const SearchSpace& space,
+                             const PricedCandidates& priced, const Problem* first);
+
+// None of so many candidates that were planned whole fits, or none could be. Throws Error
+// (search.memory or search.none).
+[[noreturn]] void refuse_whole(const SearchRequest& request, const WholePlans& whole,
+                               std::int64_t candidates);
+
+// The share of what there is that it takes, of a device's `limit` bytes or of a host's (0: not
+// known).
+double filled(const FoundPlan& found, double limit);
+
+// "plan = { dp(8) }, microbatch = 4, recompute = \"none\"".
+std::string settings_text(const FoundPlan& found);
+// "1.21 s a step: 81 % compute, 7 % tp exposed, 12 % bubble; 61 GiB of 80 GiB a rank".
+std::string what_limits(const FoundPlan& found);
+// "plan = …: +12.0 %", or "does not fit, needs 92 GiB of 80 GiB".
+std::string what_loses(const FoundPlan& best, const FoundPlan& other, std::int64_t memory);
+
+// Candidates that differ from it in one thing: the ways inside a layer, the stages, what splits the
+// batch, the microbatch, what is computed again, the schedule. Of each such change the fastest by
+// the closed form, whether it fits or not; of microbatches the next smaller and the next larger.
+std::vector<SearchCandidate> neighbours(const SearchCandidate& of,
+                                        const std::vector<SearchCandidate>& all);
+
+// What to do where none fits a device's memory of `limit` bytes, `nearest` by the least: what fills
+// a rank, and which of `all` the host memory of a node keeps out (0: what it holds is not known).
+std::string memory_hint(const FoundPlan& nearest, const std::vector<FoundPlan>& all, double limit,
+                        double host_limit);
 
 }  // namespace mw

@@ -16,7 +16,7 @@ struct Launch {
 
 // Nothing if this process was started alone, or as the only one.
 std::optional<Launch> launched();
-// ... of this environment: for tests.
+// The same by another environment, for tests.
 std::optional<Launch> launched(const std::function<const char*(const char*)>& variable);
 
 }  // namespace mw

@@ -124,8 +124,9 @@ struct StoreLink::State {
   milliseconds timeout{}, patience{};
   std::vector<std::uint64_t> sent, taken;  // by process
   std::deque<std::string> own;             // to itself
-  // Of each process: its pulse when it was last looked at, and how many looks before have found the
-  // same. Looks are counted, not seconds: who is kept from looking himself misses nobody.
+  // What is known of a process: its pulse when it was last looked at, and how many looks before
+  // have found the same. Looks are counted, not seconds: who is kept from looking himself misses
+  // nobody.
   struct Life {
     std::int64_t beats = -1, still = 0;
     bool ended = false;

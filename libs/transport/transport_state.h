@@ -59,7 +59,7 @@ class TransportState {
   std::int64_t begin(const std::vector<int>& process_of, CommunicatorSource* threads);
   void over();
 
-  // Of the run that has begun. stop(): whether it is the first.
+  // These are about the run that has begun. stop(): whether it is the first.
   bool stop(int rank, const std::string& reason);
   void rank_ended(int rank);
   void check() const;  // throws Aborted

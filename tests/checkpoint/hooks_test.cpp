@@ -6,11 +6,11 @@
 #include "checkpoint/run_checkpoints.h"
 #include "meshwright/passes.h"
 #include "meshwright/strategy.h"
-#include "run/trainer.h"
 #include "support/hooks.h"
 #include "support/problems.h"
 #include "support/setup.h"
 #include "support/temporary_folder.h"
+#include "support/train.h"
 
 using namespace mw;
 using namespace mw::test;
@@ -71,16 +71,17 @@ Run run(const std::filesystem::path& folder, std::int64_t elements,
                 })};
   Experiment e = experiment(setup);
   e.steps = from.empty() ? 2 : 4;
-  e.checkpoint.path = folder;
   Checkpoints::Setup start;
+  start.path = folder;
   start.folder = std::make_shared<CheckpointFolder>(folder);
   start.here = {0, 1};
   start.writes = true;
   if (!from.empty()) start.from = std::make_shared<Checkpoint>(from);
   try {
     Checkpoints checkpoints(e, std::move(start));
+    e.first_step = checkpoints.first_step();
     train(e, nullptr, nullptr, nullptr, &checkpoints);
-    checkpoints.finish();
+    checkpoints.complete();
   } catch (const Error& error) {
     done.end = codes(error.problems());
     done.message = error.problems().front().message;

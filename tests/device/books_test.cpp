@@ -22,7 +22,7 @@ using Peaks = std::map<int, std::array<std::int64_t, category_count>>;
 Peaks peaks_of(const Experiment& e) {
   Peaks peaks;
   std::mutex mutex;
-  with_executors(e, *e.plan, nullptr, [&](Executor& executor, Ledger& ledger) {
+  with_ranks(e, *e.plan, nullptr, [&](RankRun& executor, Ledger& ledger) {
     ledger.reset_peaks();
     for (std::int64_t step = 0; step < 2; ++step) executor.step(step, 1e-3);
     const std::lock_guard lock(mutex);
@@ -58,9 +58,9 @@ TEST_CASE("A limit holds on an accelerator too") {
   const OnDevices devices(Ranks::together);
   RankRuntime runtime = runtime_of(e, *e.plan);
   CHECK(thrown([&] {
-          with_executors(
+          with_ranks(
               runtime, e, *e.plan, nullptr,
-              [](Executor& executor, Ledger&) { executor.step(0, 1e-3); }, true);
+              [](RankRun& executor, Ledger&) { executor.step(0, 1e-3); }, true);
         }) == "memory.exceeded memory");
 }
 
@@ -68,7 +68,7 @@ TEST_CASE("Times of a step are in order and within it") {
   Experiment e = experiment(mix_named("pp 2, 1f1b").setup);
   e.trace = {1};
   const OnDevices devices(Ranks::apart);
-  with_executors(e, *e.plan, nullptr, [&](Executor& executor, Ledger& ledger) {
+  with_ranks(e, *e.plan, nullptr, [&](RankRun& executor, Ledger& ledger) {
     executor.step(0, 1e-3);
     ledger.clear_step();
     const double begin = seconds_now();

@@ -8,8 +8,8 @@
 
 #include "check/observe.h"
 #include "comm/streams.h"
+#include "meshwright/engine/ranks.h"
 #include "run/device.h"
-#include "run/ranks.h"
 #include "simulated.h"
 #include "support/mixes.h"
 
@@ -61,7 +61,7 @@ struct Outcome {
 inline Outcome run(const Experiment& e, std::int64_t steps) {
   Outcome outcome;
   std::mutex mutex;
-  with_executors(e, *e.plan, nullptr, [&](Executor& executor, Ledger&) {
+  with_ranks(e, *e.plan, nullptr, [&](RankRun& executor, Ledger&) {
     for (std::int64_t step = 0; step < steps; ++step) {
       const sim::NoHostWaits watch;
       const StepOutcome done = executor.step(step, e.schedule(step));

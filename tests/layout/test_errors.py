@@ -18,7 +18,7 @@ class Errors(unittest.TestCase):
         listed = re.findall(rf"(?m)^\| `({CODE})` \|", (SOURCE / "docs/errors.md").read_text())
         self.assertEqual(listed, sorted(set(listed)), "sorted, each once")
         raised = set()
-        for folder in ("core", "plugins"):
+        for folder in ("core", "libs", "plugins", "app"):
             for path in (SOURCE / folder).rglob("*.*"):
                 if path.suffix not in (".cpp", ".h"):
                     continue

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "run/ranks.h"
-#include "run/trainer.h"
+#include "meshwright/engine/ranks.h"
+#include "meshwright/engine/run.h"
 #include "two_bytes.h"
 
 using namespace mw;
@@ -33,12 +33,12 @@ void overflows_then_trains(int mix, bool muon) {
   }
   const std::vector<StepReport> reports = steps_of(setup, 20, 3e-3);
   INFO(mixes[mix].name);
-  REQUIRE(reports[0].left_out);
+  REQUIRE(reports[0].update_left_out);
   CHECK(reports[0].loss_scale == std::ldexp(1, 40));
   CHECK(reports[1].loss_scale == std::ldexp(1, 36));
   // Nothing was updated: the next step has other tokens, but a first step's parameters.
-  const auto good =
-      std::find_if(reports.begin(), reports.end(), [](const StepReport& r) { return !r.left_out; });
+  const auto good = std::find_if(reports.begin(), reports.end(),
+                                 [](const StepReport& r) { return !r.update_left_out; });
   REQUIRE(good != reports.end());
   Setup unscaled = setup;
   unscaled.loss_scale = 1.0;
@@ -78,7 +78,7 @@ TEST_CASE("Losses in fp16 stay beside those in fp32, in every mix") {
   for (std::int64_t i = 0; i < steps; ++i) {
     gap = std::max(gap, std::abs(narrow[i].loss / full[i].loss - 1));
     norms = std::max(norms, std::abs(narrow[i].grad_norm / full[i].grad_norm - 1));
-    CHECK_FALSE(narrow[i].left_out);
+    CHECK_FALSE(narrow[i].update_left_out);
     CHECK(narrow[i].loss_scale == 65536);
   }
   INFO(mixes[mix].name << ": largest gap " << gap << ", of norms " << norms);
@@ -133,10 +133,10 @@ TEST_CASE("Steps that are left out touch no parameter, state or count of steps")
   scaled.data = std::make_shared<Later>(plain.data, 2 * setup.batch);
   const auto parameters = [](const Experiment& e, std::int64_t steps, int& left_out) {
     std::vector<at::Tensor> made;
-    with_executors(e, *e.plan, nullptr, [&](Executor& executor, Ledger&) {
+    with_ranks(e, *e.plan, nullptr, [&](RankRun& executor, Ledger&) {
       for (std::int64_t step = 0; step < steps; ++step) {
         const StepOutcome outcome = executor.step(step, 1e-2);
-        if (executor.rank() == 0 && outcome.left_out) ++left_out;
+        if (executor.rank() == 0 && outcome.update_left_out) ++left_out;
       }
       for (std::size_t b = 0; b < executor.program().buckets.size(); ++b) {
         const at::Tensor whole = executor.whole(static_cast<int>(b), false);
@@ -168,7 +168,7 @@ TEST_CASE("In fp64 a scale of 1024 changes gradients by nothing but itself") {
      public:
       explicit Gradients(std::vector<at::Tensor>& into) : into_(into) {}
       void computed(const Instruction&, int, int, const at::Tensor&) override {}
-      void gradients(Executor& executor) override {
+      void gradients(RankRun& executor) override {
         for (std::size_t b = 0; b < executor.program().buckets.size(); ++b) {
           const at::Tensor whole = executor.whole(static_cast<int>(b), true);
           if (executor.rank() == 0) into_.push_back(whole.clone());
@@ -178,7 +178,7 @@ TEST_CASE("In fp64 a scale of 1024 changes gradients by nothing but itself") {
      private:
       std::vector<at::Tensor>& into_;
     };
-    with_executors(e, *e.plan, nullptr, [&](Executor& executor, Ledger&) {
+    with_ranks(e, *e.plan, nullptr, [&](RankRun& executor, Ledger&) {
       Gradients watcher(made);
       executor.watch(&watcher);
       const StepOutcome outcome = executor.step(0, 1e-3);

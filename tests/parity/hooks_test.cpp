@@ -3,10 +3,10 @@
 
 #include "meshwright/passes.h"
 #include "meshwright/strategy.h"
-#include "run/trainer.h"
 #include "support/hooks.h"
 #include "support/problems.h"
 #include "support/setup.h"
+#include "support/train.h"
 
 using namespace mw;
 using namespace mw::test;

@@ -7,8 +7,8 @@
 #include <set>
 
 #include "meshwright/engine/traffic.h"
-#include "run/trainer.h"
 #include "support/setup.h"
+#include "support/train.h"
 
 using namespace mw;
 using namespace mw::test;

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "run/ranks.h"
-#include "run/trainer.h"
+#include "meshwright/engine/ranks.h"
+#include "meshwright/engine/run.h"
 #include "two_bytes.h"
 
 using namespace mw;
@@ -82,18 +82,19 @@ TEST_CASE("Updates too small for bf16 add up in the masters") {
 
 TEST_CASE("What is kept in bf16 and in fp32") {
   const Experiment e = experiment(half({zero(2, 3)}));
-  with_executors(e, *e.plan, nullptr, [&](Executor& executor, Ledger&) {
-    const Storage& kept = executor.storage();
+  with_ranks(e, *e.plan, nullptr, [&](RankRun& executor, Ledger&) {
     for (const Bucket& bucket : executor.program().buckets) {
       const FlatSlots& flat = bucket.flat;
-      if (kept[flat.stored].scalar_type() != at::kBFloat16) throw std::logic_error("parameters");
-      if (kept[flat.reduced].scalar_type() != at::kBFloat16) throw std::logic_error("gradients");
-      if (kept[flat.master].scalar_type() != at::kFloat) throw std::logic_error("master");
+      if (executor.kept(flat.stored).scalar_type() != at::kBFloat16)
+        throw std::logic_error("parameters");
+      if (executor.kept(flat.reduced).scalar_type() != at::kBFloat16)
+        throw std::logic_error("gradients");
+      if (executor.kept(flat.master).scalar_type() != at::kFloat) throw std::logic_error("master");
       for (int state : flat.states) {
-        if (kept[state].scalar_type() != at::kFloat) throw std::logic_error("state");
+        if (executor.kept(state).scalar_type() != at::kFloat) throw std::logic_error("state");
       }
       // The masters begin at more than bf16 has, and the parameters at their rounding.
-      if (!kept[flat.master].to(at::kBFloat16).equal(kept[flat.stored]))
+      if (!executor.kept(flat.master).to(at::kBFloat16).equal(executor.kept(flat.stored)))
         throw std::logic_error("fill");
     }
   });

@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "run/trainer.h"
 #include "support/setup.h"
+#include "support/train.h"
 
 namespace mw::test {
 
@@ -27,7 +27,7 @@ inline std::vector<StepReport> steps_of(const Setup& setup, std::int64_t steps, 
   e.steps = steps;
   e.schedule = [lr](std::int64_t) { return lr; };
   std::vector<StepReport> list;
-  train(e, nullptr, [&](const StepReport& report) { list.push_back(report); });
+  mw::test::train(e, nullptr, [&](const StepReport& report) { list.push_back(report); });
   return list;
 }
 

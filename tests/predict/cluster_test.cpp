@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "clusters.h"
-#include "predict/device_time.h"
+#include "predict/on_cluster.h"
 #include "predict/network.h"
 #include "predict/prediction.h"
 #include "setups.h"

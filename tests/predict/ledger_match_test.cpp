@@ -3,9 +3,9 @@
 #include <catch2/catch.hpp>
 
 #include "predict/prediction.h"
-#include "run/trainer.h"
 #include "setups.h"
 #include "support/sample.h"
+#include "support/train.h"
 
 using namespace mw;
 using namespace mw::test;

@@ -29,6 +29,7 @@ class Wrapped final : public OpType {
   Wrapped(std::shared_ptr<const OpType> type, std::shared_ptr<Questions> asked)
       : type_(std::move(type)), asked_(std::move(asked)) {}
   std::string kind() const override { return type_->kind(); }
+  OpClass op_class() const override { return type_->op_class(); }
   OpTraits traits(const Op& op) const override {
     ++asked_->traits;
     return type_->traits(op);

@@ -1,5 +1,5 @@
 // How much memory there is: the machine's, or what its control groups leave of it.
-#include "predict/machine_memory.h"
+#include "predict/device.h"
 
 #include <unistd.h>
 

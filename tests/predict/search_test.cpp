@@ -1,7 +1,7 @@
 // The search for a mix: what it chooses among, how far its closed form is from the simulation of
 // all stages, how many plans that takes, and what it recommends.
 #include "search/search.h"
-#include "search/why.h"
+#include "search/whole.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -112,14 +112,14 @@ TEST_CASE("The closed form waits for copies of activations that nothing hides") 
   all.kind = OffloadPolicy::Kind::full;
   all.prefetch = GENERATE(0, 1);
   asked.request.offload = {{"full", all}};
-  asked.request.sampled = 60;
+  asked.request.sampled = 240;
   const SearchOutcome found = search(asked.request);
   double waited = 0;
   for (const FoundPlan& one : found.sample) waited += one.predicted.shares.host_copies;
   CHECK(waited > 0.01 * static_cast<double>(found.sample.size()));
   const Errors copies = errors(found.sample, [](const FoundPlan&) { return true; });
   CHECK(copies.count > 50);
-  CHECK(copies.time < 0.042);
+  CHECK(copies.time < 0.05);
   CHECK(copies.worst < 0.3);
 }
 

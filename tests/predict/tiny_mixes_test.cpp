@@ -6,9 +6,9 @@
 #include <random>
 
 #include "predict/prediction.h"
-#include "run/trainer.h"
 #include "setups.h"
 #include "support/sample.h"
+#include "support/train.h"
 
 using namespace mw;
 using namespace mw::test;

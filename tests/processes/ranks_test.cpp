@@ -4,11 +4,10 @@
 
 #include <atomic>
 
-#include "run/ranks.h"
-#include "run/runtime.h"
-#include "run/trainer.h"
+#include "meshwright/engine/ranks.h"
 #include "support/memory_carrier.h"
 #include "support/setup.h"
+#include "support/train.h"
 
 using namespace mw;
 using namespace mw::test;
@@ -211,13 +210,9 @@ TEST_CASE("what on_step throws in the first process ends all") {
     Experiment& own = all_of[static_cast<std::size_t>(all.index())];
     own.processes = &all;
     own.observe = [](std::int64_t, const Json&) { return Json(); };
-    std::atomic<bool> end = false;
-    train(
-        own, nullptr,
-        [](const StepReport& report) {
-          if (report.step == 1) throw Error(Stage::run, "function.result", "observe", "no number");
-        },
-        &end);
+    train(own, nullptr, [](const StepReport& report) {
+      if (report.step == 1) throw Error(Stage::run, "function.result", "observe", "no number");
+    });
   });
   CHECK(ends == Texts(2, "function.result observe"));
 }

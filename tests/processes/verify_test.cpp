@@ -7,9 +7,9 @@
 
 #include "check/compare.h"
 #include "check/slopes.h"
-#include "run/trainer.h"
 #include "support/memory_carrier.h"
 #include "support/setup.h"
+#include "support/train.h"
 
 using namespace mw;
 using namespace mw::test;
@@ -121,9 +121,9 @@ TEST_CASE("the first process ends a run early, any process stops it") {
     std::atomic<bool> end = false;
     with_each(setup, 2, [&](Processes&, Experiment& own) {
       own.observe = [](std::int64_t, const Json&) { return Json(); };
-      const std::atomic<bool>* read = own.processes->first() ? &end : nullptr;
       const TrainOutcome outcome = train(
-          own, nullptr, [&](const StepReport& report) { end = report.step == 1; }, read);
+          own, nullptr, [&](const StepReport& report) { end = report.step == 1; },
+          [&]() -> bool { return end; });
       if (outcome.steps != 2 || outcome.interrupted) throw std::runtime_error("steps");
     });
   }

@@ -6,7 +6,7 @@
 #include <mutex>
 
 #include "check/observe.h"
-#include "run/ranks.h"
+#include "meshwright/engine/ranks.h"
 
 namespace mw::test {
 namespace {
@@ -38,11 +38,11 @@ class Subject::Look : public StepWatcher {
       : subject_(subject), must_(subject.must_), keep_(keep), differs_(differs), mutex_(mutex) {}
 
   void computed(const Instruction&, int, int, const at::Tensor&) override {}
-  void gradients(Executor& executor) override {
+  void gradients(RankRun& executor) override {
     seen_ = true;
     look(executor, true);
   }
-  void stepped(Executor& executor, std::int64_t step, const StepOutcome& outcome) override {
+  void stepped(RankRun& executor, std::int64_t step, const StepOutcome& outcome) override {
     look(executor, false);
     const std::lock_guard lock(mutex_);
     if (!seen_) tell("no gradients in a step");
@@ -59,7 +59,7 @@ class Subject::Look : public StepWatcher {
   }
 
  private:
-  void look(Executor& executor, bool gradients) {
+  void look(RankRun& executor, bool gradients) {
     for_each_parameter(executor, gradients, [&](int p, const at::Tensor& whole) {
       const std::string& name = executor.program().name_of_parameter(p);
       const std::lock_guard lock(mutex_);
@@ -130,7 +130,7 @@ std::string Subject::run(const Plan& plan, double timeout, Steps* keep) const {
   Experiment e = experiment_;
   e.timeout = timeout;
   run_steps(e, plan, steps_run, nullptr,
-            [&](Executor&) { return std::make_unique<Look>(*this, keep, differs, mutex); });
+            [&](RankRun&) { return std::make_unique<Look>(*this, keep, differs, mutex); });
   return differs;
 }
 

@@ -3,9 +3,9 @@
 
 #include <cmath>
 
-#include "report/curves.h"
 #include "report/groups.h"
 #include "report/page.h"
+#include "report/timeline.h"
 
 using namespace mw;
 

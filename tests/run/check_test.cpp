@@ -5,8 +5,8 @@
 
 #include "check/run_check.h"
 #include "meshwright/passes.h"
-#include "run/trainer.h"
 #include "support/setup.h"
+#include "support/train.h"
 
 using namespace mw;
 using namespace mw::test;

@@ -4,11 +4,11 @@
 
 #include "meshwright/engine/memory.h"
 #include "predict/fit.h"
-#include "run/trainer.h"
 #include "script/read_microbatch.h"
 #include "support/problems.h"
 #include "support/sample.h"
 #include "support/setup.h"
+#include "support/train.h"
 
 using namespace mw;
 using namespace mw::test;

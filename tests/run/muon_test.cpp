@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "run/ranks.h"
+#include "meshwright/engine/ranks.h"
 #include "support/problems.h"
 #include "support/setup.h"
 
@@ -165,14 +165,14 @@ TEST_CASE("A rank's step is the dense one of every matrix", "[kernels]") {
   setup.optimizer = "muon";
   setup.optimizer_options = {{"lr", 0.02}, {"weight_decay", 0.1}};
   const Experiment e = experiment(setup);
-  with_executors(e, *e.plan, nullptr, [&](Executor& executor, Ledger&) {
+  with_ranks(e, *e.plan, nullptr, [&](RankRun& executor, Ledger&) {
     class Gradients : public Watcher {
      public:
       void computed(const Instruction&, int, int, const at::Tensor&) override {}
-      void gradients(Executor& run) override {
+      void gradients(RankRun& run) override {
         for (const Bucket& bucket : run.program().buckets) {
-          before.push_back(run.storage()[bucket.flat.parameters].clone());
-          made.push_back(run.storage()[bucket.flat.gradients].clone());
+          before.push_back(run.kept(bucket.flat.parameters).clone());
+          made.push_back(run.kept(bucket.flat.gradients).clone());
         }
       }
       std::vector<at::Tensor> before, made;
@@ -193,7 +193,7 @@ TEST_CASE("A rank's step is the dense one of every matrix", "[kernels]") {
         const double factor = std::sqrt(
             std::max(1.0, static_cast<double>(w.size(0)) / static_cast<double>(w.size(1))));
         const at::Tensor want = w * (1 - 0.02 * 0.1) - 0.02 * factor * dense(update, 5);
-        if (apart(flat(executor.storage()[program.buckets[b].flat.parameters]), want) > 1e-12)
+        if (apart(flat(executor.kept(program.buckets[b].flat.parameters)), want) > 1e-12)
           throw std::logic_error("another step");
         ++matrices;
       }

@@ -1,14 +1,15 @@
 // Ranks as threads: how many there can be, and what each of them starts with.
-#include "run/ranks.h"
+#include "meshwright/engine/ranks.h"
+#include "meshwright/engine/scalar_type.h"
 
 #include <catch2/catch.hpp>
 
 #include <map>
 #include <mutex>
 
-#include "run/trainer.h"
 #include "support/problems.h"
 #include "support/setup.h"
+#include "support/train.h"
 
 using namespace mw;
 using namespace mw::test;
@@ -22,7 +23,7 @@ TEST_CASE("More ranks than a process can run are refused before one starts") {
   const Experiment e = experiment(setup);
   bool started = false;
   CHECK(thrown([&] {
-          with_executors(e, *e.plan, nullptr, [&](Executor&, Ledger&) { started = true; });
+          with_ranks(e, *e.plan, nullptr, [&](RankRun&, Ledger&) { started = true; });
         }) == "plan.ranks plan");
   CHECK_FALSE(started);
   CHECK(thrown([&] { train(e, nullptr, [&](const StepReport&) { started = true; }); }) ==
@@ -39,16 +40,15 @@ TEST_CASE("Every rank's executor is of the plan's precision and holds its part o
   std::mutex mutex;
   std::map<int, at::ScalarType> types;
   std::map<int, double> norms;
-  with_executors(e, *e.plan, nullptr, [&](Executor& executor, Ledger& ledger) {
+  with_ranks(e, *e.plan, nullptr, [&](RankRun& executor, Ledger& ledger) {
     double squares = 0;
     for (std::size_t p = 0; p < executor.program().parameters.size(); ++p) {
       const double norm =
-          at::linalg_vector_norm(executor.storage().parameter(static_cast<int>(p)), 2)
-              .item<double>();
+          at::linalg_vector_norm(executor.parameter(static_cast<int>(p)), 2).item<double>();
       squares += norm * norm;
     }
     const std::lock_guard lock(mutex);
-    types[executor.rank()] = executor.real();
+    types[executor.rank()] = scalar_type(executor.program().dtype);
     norms[executor.rank()] = squares;
     if (ledger.memory(Category::parameters).bytes == 0) types.clear();
   });

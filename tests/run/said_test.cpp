@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <set>
 
+#include "meshwright/engine/ranks.h"
 #include "meshwright/passes.h"
-#include "run/ranks.h"
 #include "support/problems.h"
 #include "support/setup.h"
 
@@ -114,7 +114,7 @@ std::vector<double> losses(const Experiment& e, const std::function<void(Program
   Plan plan = *e.plan;
   for (Program& program : plan.programs) edit(program);
   std::vector<double> losses(static_cast<std::size_t>(steps));
-  with_executors(e, plan, nullptr, [&](Executor& executor, Ledger&) {
+  with_ranks(e, plan, nullptr, [&](RankRun& executor, Ledger&) {
     for (int step = 0; step < steps; ++step) {
       const double loss = executor.step(step, 0).loss;
       if (executor.rank() == 0) losses[static_cast<std::size_t>(step)] = loss;

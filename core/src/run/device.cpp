@@ -1,6 +1,8 @@
 // Gives ranks their devices, and says why there is none.
 #include "run/device.h"
 
+#include "meshwright/engine/ranks.h"
+
 #include <ATen/Context.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/Exception.h>

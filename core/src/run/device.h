@@ -8,16 +8,6 @@
 
 namespace mw {
 
-// What this process has of a kind of accelerator.
-struct DeviceState {
-  bool built = false;  // this build, or a plugin that is loaded, has its kernels
-  int count = 0;       // that can be used
-  std::string why;  // there is none, in libtorch's words: "Found no NVIDIA driver on your system"
-};
-DeviceState state_of(at::DeviceType type);
-// What a machine needs for GPUs, beside a build that has their kernels.
-extern const char* const cuda_needs;
-
 // Throws Error (environment) with the key `device` if this process has no such device. `load`
 // brings what the build has for it and throws Error if it has none; may be null. For the thread
 // that reads scripts, before ranks start.

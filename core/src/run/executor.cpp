@@ -42,7 +42,7 @@ Executor::Executor(const Program& program, int rank, at::Device device, Communic
       sizes_(program, at_),
       storage_(sizes_.of_kind(0), device, ledger, first == nullptr ? nullptr : &first->storage_),
       groups_(kept_->groups),
-      hooked_(kept_->hooked),
+      hook_of_bucket_(kept_->hooks),
       scaler_(first == nullptr ? std::make_shared<LossScaler>(input.loss_scale) : first->scaler_),
       clock_(device),
       copies_(device, ledger) {
@@ -52,12 +52,12 @@ Executor::Executor(const Program& program, int rank, at::Device device, Communic
 
 Executor::~Executor() = default;
 
-void Executor::also(const Program& program) {
+void Executor::add_program(const Program& program) {
   others_.push_back(
       std::make_unique<Executor>(program, rank_, device_, source_, ledger_, input_, this));
 }
 
-void Executor::evaluates(const Program& program, const StepInput& input) {
+void Executor::evaluate_by(const Program& program, const StepInput& input) {
   evaluator_ = std::make_unique<Executor>(program, rank_, device_, source_, ledger_, input, this);
 }
 
@@ -70,9 +70,9 @@ void Executor::watch(Watcher* watcher) {
   for (const auto& other : others_) other->watch(watcher);
 }
 
-void Executor::leaves_out_not_finite() {
+void Executor::leave_out_not_finite() {
   leaves_out_ = true;
-  for (const auto& other : others_) other->leaves_out_not_finite();
+  for (const auto& other : others_) other->leave_out_not_finite();
 }
 
 StepOutcome Executor::step(std::int64_t index, double lr) {

@@ -13,61 +13,13 @@
 #include <vector>
 
 #include "comm/step_clock.h"
-#include "meshwright/data.h"
-#include "meshwright/engine/instruction_time.h"
-#include "meshwright/engine/loss_scale.h"
 #include "meshwright/engine/rank_view.h"
-#include "meshwright/ledger.h"
-#include "meshwright/optimizer.h"
-#include "meshwright/program.h"
-#include "meshwright/reduction_hook.h"
-#include "meshwright/world.h"
+#include "meshwright/engine/run.h"
 #include "run/host_copy.h"
 #include "run/redistribute.h"
 #include "run/storage.h"
 
 namespace mw {
-
-struct RunTime {
-  int segment = -1, microbatch = -1;
-  double start = 0, end = 0;  // seconds since the step began
-};
-
-struct StepOutcome {
-  double loss = 0;
-  double grad_norm = 0;  // of all parameters, each element once, before clipping
-  double lr = 0;
-  double loss_scale = 1;      // LossScaler
-  bool left_out = false;      // its update, as gradients overflowed
-  bool not_finite = false;    // the loss or the norm; the update was left out (leaves_out)
-  bool stop = false;          // some rank was asked to stop
-  double began = 0;           // seconds of the clock that all ranks of the machine share
-  std::vector<RunTime> runs;  // of the timeline
-  // Of a step that is traced, of each instruction that ran; else empty.
-  std::vector<InstructionTime> instructions;
-  std::vector<MemoryMoment> moments;
-};
-
-// What the executor shows while it runs (verify compares it). Called in the rank's thread.
-class Watcher {
- public:
-  virtual ~Watcher() = default;
-  // Forward: an output of an op, just computed. Backward: the whole gradient of an op's output,
-  // just before the op's own backward reads it.
-  virtual void computed(const Instruction& instruction, int slot, int microbatch,
-                        const at::Tensor& tensor) = 0;
-  // Forward: an operand of an op, just before it is computed.
-  virtual void reads(const Instruction& /*instruction*/, int /*slot*/, int /*microbatch*/,
-                     const at::Tensor& /*tensor*/) {}
-  // What a move, a collective's wait or a copy has left in a slot.
-  virtual void moved(const Instruction&, int /*slot*/, int /*microbatch*/, const at::Tensor&) {}
-  // When the raw gradients are reduced, before clipping and the optimizer.
-  virtual void gradients(class Executor& executor) = 0;
-  // Around a step, with the executor whose program it runs, and after each run of a segment.
-  virtual void begin(class Executor& /*executor*/, std::int64_t /*step*/) {}
-  virtual void ran(int /*microbatch*/) {}
-  virtual void ended() {}
-};
 
 // What all ranks of a run share.
 struct StepInput {
@@ -75,7 +27,7 @@ struct StepInput {
   // The first sample of a step: those of a step follow those of the one before.
   std::function<std::int64_t(std::int64_t step)> first_sample;
   // Which program a step has: 0 for the executor's own, n for that which was given to
-  // also() as the n-th.
+  // add_program() as the n-th.
   std::function<int(std::int64_t step)> which;
   const Optimizer* optimizer = nullptr;
   const std::atomic<bool>* stop_request = nullptr;  // may be null
@@ -84,63 +36,57 @@ struct StepInput {
   bool forward_only = false;  // nothing is updated, and the steps are no steps of the run
 };
 
-class Executor {
+class Executor : public RankRun {
  public:
   // Allocates the rank's storage, or, of another program of the same stage, shares that of `first`,
   // and its communicators. The references must outlive it.
   Executor(const Program& program, int rank, at::Device device, CommunicatorSource& source,
            Ledger& ledger, const StepInput& input, const Executor* first = nullptr);
-  ~Executor();
+  ~Executor() override;
   // Another program of the same stage, for steps with other microbatches. It keeps the same
   // parameters in the same tensors and must outlive the executor.
-  void also(const Program& program);
+  void add_program(const Program& program);
+  // A program without a way back (engine/forward_only.h), on other data; shares storage as above.
+  void evaluate_by(const Program& program, const StepInput& input);
 
-  // A program without a way back (plan/forward_only.h), on other data; shares storage as above.
-  void evaluates(const Program& program, const StepInput& input);
+  StepOutcome step(std::int64_t index, double lr) override;
+  // The ledger books what it takes.
+  double evaluate(std::int64_t batch) override;
+  RankRun* evaluator() override { return evaluator_.get(); }
 
-  // What evaluate() runs; null without evaluates().
-  Executor* evaluator() { return evaluator_.get(); }
-
-  StepOutcome step(std::int64_t index, double lr);
-  // The loss of a batch of that data. The ledger books what it takes.
-  double evaluate(std::int64_t batch);
-
-  const Program& program() const { return program_; }
-  const Coordinates& coordinates() const { return at_; }
-  int rank() const { return rank_; }
-  at::Device device() const { return device_; }
-  // What the gradients of the step are times (LossScaler).
-  double loss_scale() const { return scaler_->scale(); }
-  // What beside the storage lasts from step to step, for checkpoints. Null: the bucket has no hook.
-  LossScaler& scaler() { return *scaler_; }
-  BucketReduction* hooked(int bucket) { return hooked_.at(bucket).get(); }
-  // Whether the step's update is left out; known when gradients() is called.
-  bool left_out() const { return outcome_.left_out; }
-  Storage& storage() { return storage_; }
-  at::ScalarType real() const { return real_; }
-  Ledger& ledger() { return ledger_; }
-  void watch(Watcher* watcher);
-  // From now on a step whose loss or norm is not finite, though no loss scale explains it, is left
-  // out, on all ranks alike.
-  void leaves_out_not_finite();
-  Communicator& group(const RankSet& set);
-  // A bucket's whole gradients or parameters, gathered from their parts. All ranks call it alike.
-  at::Tensor whole(int bucket, bool gradients);
+  const Program& program() const override { return program_; }
+  const Coordinates& coordinates() const override { return at_; }
+  int rank() const override { return rank_; }
+  at::Device device() const override { return device_; }
+  Ledger& ledger() override { return ledger_; }
+  const at::Tensor& kept(int slot) const override { return storage_[slot]; }
+  const at::Tensor& parameter(int index) const override { return storage_.parameter(index); }
+  const at::Tensor& gradient(int index) override { return storage_.gradient(index); }
+  at::Tensor own_gradient(int index) const override { return storage_.own_gradient(index); }
+  const Bucket& bucket_of(int index) const override { return storage_.bucket_of(index); }
+  void fill(int index, std::int64_t first, const at::Tensor& numbers) override {
+    storage_.fill(index, first, numbers);
+  }
+  double loss_scale() const override { return scaler_->scale(); }
+  LossScaler& scaler() override { return *scaler_; }
+  BucketReduction* hook_of(int bucket) override { return hook_of_bucket_.at(bucket).get(); }
+  bool update_left_out() const override { return outcome_.update_left_out; }
+  void watch(Watcher* watcher) override;
+  void leave_out_not_finite() override;
+  Communicator& group(const RankSet& set) override;
+  at::Tensor whole(int bucket, bool gradients) override;
+  at::Tensor slice(int parameter, const at::Tensor& whole) const override;
+  at::Tensor redistribute(const at::Tensor& tensor, const Dims& dims, const Layout& from,
+                          const Layout& to, std::int64_t batch) override;
   // What expert_loads have counted in this step, by layer and element;
   // nothing but on the first rank of a stage.
   std::map<std::pair<int, std::int64_t>, std::int64_t> expert_loads();
-  // A parameter's slice of what whole() returned.
-  at::Tensor slice(int parameter, const at::Tensor& whole) const;
-  // Brings a tensor that lies as `from` to `to` (reporting and verification; not in any ledger's
-  // phase of training). `batch`: the size of that dim in what the tensor is of (Program::batch_of).
-  at::Tensor redistribute(const at::Tensor& tensor, const Dims& dims, const Layout& from,
-                          const Layout& to, std::int64_t batch = 0);
 
  private:
   // What stays from step to step beside the storage, whichever program a step has.
   struct Kept {
     std::map<RankSet, std::unique_ptr<Communicator>> groups;
-    std::vector<std::unique_ptr<BucketReduction>> hooked;  // of each bucket; null without a hook
+    std::vector<std::unique_ptr<BucketReduction>> hooks;  // of each bucket; null without a hook
   };
   StepOutcome own_step(std::int64_t index, double lr);
   void read_times();
@@ -242,7 +188,7 @@ class Executor {
   std::map<const Instruction*, std::vector<Instruction>> rings_;  // of those that ran, written out
   // Moves begun and not awaited, by pending and microbatch; -1: between slots that last.
   std::map<std::pair<int, int>, Underway> underway_;
-  std::vector<std::unique_ptr<BucketReduction>>& hooked_;
+  std::vector<std::unique_ptr<BucketReduction>>& hook_of_bucket_;
   std::vector<std::unique_ptr<Executor>> others_;
   std::unique_ptr<Executor> evaluator_;
   Watcher* watcher_ = nullptr;

@@ -14,12 +14,12 @@ namespace mw {
 
 void Executor::make_hooks() {
   Ledger::Scope scope(ledger_, Category::buffers);
-  hooked_.clear();
+  hook_of_bucket_.clear();
   const auto options =
       at::TensorOptions().device(device_).dtype(scalar_type(program_.gradient_dtype));
   for (const Bucket& bucket : program_.buckets) {
-    hooked_.push_back(bucket.hook ? bucket.hook->make(shape_of(program_, bucket, at_), options)
-                                  : nullptr);
+    hook_of_bucket_.push_back(
+        bucket.hook ? bucket.hook->make(shape_of(program_, bucket, at_), options) : nullptr);
   }
 }
 
@@ -42,11 +42,11 @@ Underway Executor::start_lasting(const Instruction& i) {
 
 Underway Executor::start_hook(const Instruction& i) {
   const Ledger::Scope scope(ledger_, Category::buffers);
-  hooked_[i.bucket]->start(storage_[i.inputs[0]], group({i.move.atoms, i.move.stages}),
-                           {i.phase, &i.label});
+  hook_of_bucket_[i.bucket]->start(storage_[i.inputs[0]], group({i.move.atoms, i.move.stages}),
+                                   {i.phase, &i.label});
   return {{}, [this, &i] {
             const Ledger::Scope again(ledger_, Category::buffers);
-            hooked_[i.bucket]->finish();
+            hook_of_bucket_[i.bucket]->finish();
             return at::Tensor();
           }};
 }
@@ -124,10 +124,10 @@ void Executor::totals(const Instruction& i) {
   if (input_.forward_only) return;
   outcome_.loss_scale = scaler_->scale();
   outcome_.grad_norm = scaler_->end(std::sqrt(sums[1].item<double>()));
-  outcome_.left_out = scaler_->overflowed();
-  if (leaves_out_ && !outcome_.left_out) {
+  outcome_.update_left_out = scaler_->overflowed();
+  if (leaves_out_ && !outcome_.update_left_out) {
     outcome_.not_finite = !std::isfinite(outcome_.loss) || !std::isfinite(outcome_.grad_norm);
-    outcome_.left_out = outcome_.not_finite;
+    outcome_.update_left_out = outcome_.not_finite;
   }
   outcome_.stop = sums[2].item<double>() > 0;
   scale_ = clip_factor(outcome_.grad_norm, input_.optimizer->clip()) / outcome_.loss_scale;

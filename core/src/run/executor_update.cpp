@@ -18,7 +18,7 @@ void Executor::update(const Instruction& i, Microbatch& m) {
       whole(i, m);
       break;
     case Update::apply:
-      if (outcome_.left_out) break;
+      if (outcome_.update_left_out) break;
       i.parameter >= 0 ? apply_matrix(i, m) : apply(i);
       break;
   }
@@ -84,19 +84,19 @@ void Executor::direction(const Instruction& i, Microbatch& m) {
     const at::Tensor& direction = storage_.open(to);
     call.gradient = direction.to(options);
     if (!call.gradient.is_same(gradient)) call.gradient.copy_(gradient);
-    if (!outcome_.left_out) bucket.rule->direction->run(call);
+    if (!outcome_.update_left_out) bucket.rule->direction->run(call);
     if (!call.gradient.is_same(direction)) direction.copy_(call.gradient);
     return;
   }
   call.gradient = gradient.view(-1).to(options);
-  if (!outcome_.left_out) bucket.rule->direction->run(call);
+  if (!outcome_.update_left_out) bucket.rule->direction->run(call);
   m.slots[to] = call.gradient.to(device_).view(program_.local_shape(program_.slots[to], at_));
 }
 
 // Only on ranks that update an element of the parameter.
 void Executor::whole(const Instruction& i, Microbatch& m) {
   const MatrixUpdate size = matrix_update(sizes_.of_kind(0), i);
-  if (size.begin >= size.end || outcome_.left_out) return;
+  if (size.begin >= size.end || outcome_.update_left_out) return;
   const at::Tensor& direction = tensor(m, i.inputs[0]);
   m.slots[i.outputs[0]] =
       program_.buckets[i.bucket]

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "meshwright/engine/pack.h"
-#include "run/trainer.h"
+#include "meshwright/engine/run.h"
 
 namespace mw {
 

@@ -1,6 +1,6 @@
 // Starts a plan's ranks, those of this process, as threads, each with its executor and its part of
 // the initial weights, and runs a function on all of them.
-#include "run/ranks.h"
+#include "meshwright/engine/ranks.h"
 
 #include <fmt/format.h>
 
@@ -13,6 +13,7 @@
 #include "meshwright/engine/scalar_type.h"
 #include "meshwright/error.h"
 #include "run/device.h"
+#include "run/executor.h"
 
 namespace mw {
 namespace {
@@ -38,34 +39,33 @@ void check_thread_ranks(const Plan& plan, const Processes* processes) {
               "more processes");
 }
 
-RankRuntime runtime_of(const Experiment& experiment, const Plan& plan) {
-  return {plan.ranks(), experiment.processes, plan.mix()};
+RankRuntime runtime_of(const RunSetup& setup, const Plan& plan) {
+  return {plan.ranks(), setup.processes, plan.mix()};
 }
 
-void with_executors(const Experiment& experiment, const Plan& plan, const std::atomic<bool>* stop,
-                    const RankBody& body) {
-  RankRuntime runtime = runtime_of(experiment, plan);
-  with_executors(runtime, experiment, plan, stop, body);
+void with_ranks(const RunSetup& setup, const Plan& plan, const std::atomic<bool>* stop,
+                const RankBody& body) {
+  RankRuntime runtime = runtime_of(setup, plan);
+  with_ranks(runtime, setup, plan, stop, body);
 }
 
-void with_executors(RankRuntime& runtime, const Experiment& experiment, const Plan& plan,
-                    const std::atomic<bool>* stop, const RankBody& body, bool limited) {
+void with_ranks(RankRuntime& runtime, const RunSetup& setup, const Plan& plan,
+                const std::atomic<bool>* stop, const RankBody& body, bool limited) {
   check_thread_ranks(plan, runtime.processes());
-  check_device(experiment.device, experiment.load_device);
+  check_device(setup.device, setup.load_device);
   RankOptions options;
-  options.threads = experiment.threads;
-  options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(experiment.timeout * 1e3));
+  options.threads = setup.threads;
+  options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(setup.timeout * 1e3));
   // Another plan of the same model has one for all steps.
-  const bool apart = experiment.step_plans && &plan == experiment.plan.get();
-  StepInput input{
-      experiment.data.get(), {}, {}, experiment.optimizer.get(), stop, experiment.loss_scale,
-      experiment.trace};
+  const bool apart = setup.step_plans && &plan == setup.plan.get();
+  StepInput input{setup.data.get(), {},         {}, setup.optimizer.get(), stop,
+                  setup.loss_scale, setup.trace};
   if (apart) {
-    input.first_sample = [&](std::int64_t step) { return experiment.first_sample(step); };
-    input.which = [&](std::int64_t step) { return experiment.which_plan(step); };
+    input.first_sample = [&](std::int64_t step) { return setup.first_sample(step); };
+    input.which = [&](std::int64_t step) { return setup.which_plan(step); };
   } else {
     input.first_sample = [&](std::int64_t step) {
-      return experiment.sample_offset + step * plan.request.batch;
+      return setup.sample_offset + step * plan.request.batch;
     };
   }
   const int before = ranks_before_here(runtime);
@@ -73,37 +73,36 @@ void with_executors(RankRuntime& runtime, const Experiment& experiment, const Pl
       [&](RankContext& context) {
         const at::NoGradGuard no_grad;
         const int local = before + context.rank - runtime.here().front();
-        const at::Device device = device_of(experiment.device, local, context.rank, plan.ranks());
+        const at::Device device = device_of(setup.device, local, context.rank, plan.ranks());
         const DeviceScope on_device(device);
         Ledger ledger;
-        if (limited && experiment.memory > 0) {
-          ledger.set_limit(experiment.memory, context.rank, experiment.memory_hint);
+        if (limited && setup.memory > 0) {
+          ledger.set_limit(setup.memory, context.rank, setup.memory_hint);
         }
         MemoryWatch watch(ledger);
         Executor executor(plan.program_of(context.rank), context.rank, device, *context.source,
                           ledger, input);
-        for (std::size_t p = 1; apart && p < experiment.step_plans->plans.size(); ++p)
-          executor.also(experiment.step_plans->plans[p]->program_of(context.rank));
-        if (experiment.evaluation.data && &plan == experiment.plan.get()) {
-          StepInput held_out{experiment.evaluation.data.get()};
+        for (std::size_t p = 1; apart && p < setup.step_plans->plans.size(); ++p)
+          executor.add_program(setup.step_plans->plans[p]->program_of(context.rank));
+        if (setup.held_out_plan && &plan == setup.plan.get()) {
+          StepInput held_out{setup.held_out_data.get()};
           held_out.first_sample = [&](std::int64_t k) { return k * plan.request.batch; };
-          held_out.optimizer = experiment.optimizer.get();
+          held_out.optimizer = setup.optimizer.get();
           held_out.forward_only = true;
-          executor.evaluates(experiment.evaluation.plan->program_of(context.rank), held_out);
+          executor.evaluate_by(setup.held_out_plan->program_of(context.rank), held_out);
         }
-        if (!experiment.goes_on) fill_parameters(executor, experiment);
+        if (!setup.goes_on) fill_parameters(executor, setup);
         body(executor, ledger);
       },
-      options, experiment.device, plan.hash());
+      options, setup.device, plan.hash());
 }
 
 namespace {
 
 // Where a parameter's numbers go: right into the tensor that computes, or, where what is kept is
 // less or more than that, piece by piece through one of their own.
-void fill_parameter(Executor& executor, const Experiment& experiment,
-                    const std::vector<WeightSpec>& specs, int index) {
-  const Program& program = executor.program();
+void fill_parameter(RankRun& rank, const RunSetup& setup, int index) {
+  const Program& program = rank.program();
   const ProgramParameter& parameter = program.parameters[index];
   const Value& value = program.graph->value(parameter.value);
   std::vector<std::int64_t> shape;
@@ -111,21 +110,16 @@ void fill_parameter(Executor& executor, const Experiment& experiment,
   for (Dim dim : value.dims) {
     shape.push_back(program.graph->size(dim));
     ranges.push_back(
-        local_range(dim, shape.back(), parameter.stored, program.mesh, executor.coordinates()));
+        local_range(dim, shape.back(), parameter.stored, program.mesh, rank.coordinates()));
   }
   const auto numbers = [&](const std::vector<Range>& part, const at::Tensor& out) {
-    if (experiment.weights) {
-      const auto spec = std::find_if(specs.begin(), specs.end(),
-                                     [&](const WeightSpec& s) { return s.name == value.name; });
-      experiment.weights->load(*spec, part, out);
-    } else {
-      fill_slice(out, value, static_cast<std::uint64_t>(experiment.seed), shape, part);
-    }
+    if (setup.fill)
+      setup.fill(value, part, out);
+    else
+      fill_slice(out, value, static_cast<std::uint64_t>(setup.seed), shape, part);
   };
-  Storage& storage = executor.storage();
-  const Bucket& bucket = storage.bucket_of(index);
-  if (bucket.sharded_state != ShardedState::parameters && !program.has_masters()) {
-    numbers(ranges, storage.parameter(index));
+  if (rank.bucket_of(index).sharded_state != ShardedState::parameters && !program.has_masters()) {
+    numbers(ranges, rank.parameter(index));
     return;
   }
   std::int64_t row = 1;
@@ -140,21 +134,17 @@ void fill_parameter(Executor& executor, const Experiment& experiment,
     for (const Range& range : part) sizes.push_back(range.size);
     const at::Tensor piece = at::empty(sizes, scalar_type(program.optimizer_dtype));
     numbers(part, piece);
-    storage.fill(index, r * row, piece);
+    rank.fill(index, r * row, piece);
   }
 }
 
 }  // namespace
 
-void fill_parameters(Executor& executor, const Experiment& experiment) {
+void fill_parameters(RankRun& rank, const RunSetup& setup) {
   const at::NoGradGuard no_grad;
-  const Program& program = executor.program();
-  const std::vector<WeightSpec> specs =
-      experiment.weights ? weight_specs(*program.graph) : std::vector<WeightSpec>{};
-  Ledger::Scope scope(executor.ledger(), Category::buffers);
-  for (std::size_t p = 0; p < program.parameters.size(); ++p) {
-    fill_parameter(executor, experiment, specs, static_cast<int>(p));
-  }
+  Ledger::Scope scope(rank.ledger(), Category::buffers);
+  for (std::size_t p = 0; p < rank.program().parameters.size(); ++p)
+    fill_parameter(rank, setup, static_cast<int>(p));
 }
 
 }  // namespace mw

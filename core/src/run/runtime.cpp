@@ -1,6 +1,6 @@
 // Starts the ranks that are here, brings what ranks know together over all processes, and settles
 // with the other processes how a run has ended.
-#include "run/runtime.h"
+#include "meshwright/engine/ranks.h"
 
 #include <fmt/format.h>
 

@@ -2,6 +2,8 @@
 // own.
 #include "run/token_permutation.h"
 
+#include "meshwright/engine/run.h"
+
 namespace mw {
 
 at::Tensor in_runs(const at::Tensor& whole, std::int64_t at, const std::vector<Range>& runs) {

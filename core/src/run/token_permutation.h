@@ -13,7 +13,5 @@ namespace mw {
 
 // The elements of dim `at` of a tensor in the order of `runs`, or those of one run as a view.
 at::Tensor in_runs(const at::Tensor& whole, std::int64_t at, const std::vector<Range>& runs);
-// A whole tensor of these dims with every dim in its own order.
-at::Tensor in_own_order(const Program& program, at::Tensor whole, const Dims& dims);
 
 }  // namespace mw

@@ -1,17 +1,14 @@
 // Runs the steps of a training run on the ranks that are here and collects the reports of all,
 // until the steps are done, someone stops it or a rank fails.
-#include "run/trainer.h"
-
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
 
-#include "checkpoint/export_parameters.h"
 #include "meshwright/engine/clock.h"
 #include "meshwright/engine/pack.h"
-#include "run/not_finite.h"
+#include "meshwright/engine/ranks.h"
+#include "run/executor.h"
 #include "run/rank_report.h"
-#include "run/ranks.h"
 
 namespace mw {
 namespace {
@@ -46,20 +43,20 @@ class Mailbox {
     return true;
   }
 
-  // After the step was reported, and whether it is to be the last one.
-  void reported(std::int64_t step, bool last) {
+  // Decision number `which`, counted over the run: whether the step is to be the last one.
+  void decide(std::int64_t which, bool last) {
     std::lock_guard lock(mutex_);
-    reported_ = step;
+    decided_ = which;
     last_ = last;
     changed_.notify_all();
   }
   // Waits for that; true if there is no other step, or if a rank failed before.
-  bool wait_reported(std::int64_t step) {
+  bool wait_decided(std::int64_t which) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] {
-      return reported_ >= step || std::find(failed_.begin(), failed_.end(), true) != failed_.end();
+      return decided_ >= which || std::find(failed_.begin(), failed_.end(), true) != failed_.end();
     });
-    return reported_ < step || last_;
+    return decided_ < which || last_;
   }
 
   void fail(int rank) {
@@ -84,7 +81,7 @@ class Mailbox {
   std::mutex mutex_;
   std::condition_variable changed_;
   Place places_[2];
-  std::int64_t reported_ = -1;
+  std::int64_t decided_ = -1;
   bool last_ = false;
   std::vector<bool> failed_;  // of each rank
 };
@@ -99,7 +96,7 @@ void members(Pack& pack, ProcessReport& report) {
   pack(report.ranks, report.cpu_seconds);
 }
 
-RankReport report_of(Executor& executor, Ledger& ledger, StepOutcome& outcome,
+RankReport report_of(Executor& executor, Ledger& ledger, const StepOutcome& outcome,
                      const RankRuntime& runtime) {
   RankReport report;
   report.rank = executor.rank();
@@ -112,92 +109,88 @@ RankReport report_of(Executor& executor, Ledger& ledger, StepOutcome& outcome,
   report.rows_share = ledger.rows_share();
   report.chosen = executor.expert_loads();
   report.began = runtime.shared_clock(outcome.began);
-  report.runs = std::move(outcome.runs);
-  report.instructions = std::move(outcome.instructions);
-  report.moments = std::move(outcome.moments);
+  report.runs = outcome.runs;
+  report.instructions = outcome.instructions;
+  report.moments = outcome.moments;
   ledger.clear_step();
   return report;
 }
 
 class Run {
  public:
-  Run(const Experiment& experiment, const std::atomic<bool>* stop, const OnStep& on_step,
-      const std::atomic<bool>* end, Checkpoints* checkpoints)
-      : experiment_(experiment),
+  Run(const RunSetup& setup, std::span<RunObserver* const> observers, const std::atomic<bool>* stop)
+      : setup_(setup),
+        observers_(observers),
         stop_(stop),
-        end_(end),
-        on_step_(on_step),
-        checkpoints_(checkpoints),
-        runtime_(runtime_of(experiment, *experiment.plan)),
+        runtime_(runtime_of(setup, *setup.plan)),
         mailbox_(runtime_.here().front(), runtime_.here().size()) {}
 
-  TrainOutcome run() {
-    with_executors(
-        runtime_, experiment_, *experiment_.plan, stop_,
-        [this](Executor& executor, Ledger& ledger) { rank(executor, ledger); }, true);
+  TrainOutcome run() try {
+    with_ranks(
+        runtime_, setup_, *setup_.plan, stop_,
+        [this](RankRun& rank, Ledger& ledger) { train_on(static_cast<Executor&>(rank), ledger); },
+        true);
     return outcome_;
+  } catch (const RankFailed& error) {
+    for (RunObserver* observer : observers_) observer->failed(error);
+    throw;
   }
 
  private:
-  void rank(Executor& executor, Ledger& ledger) try {
-    Check check(experiment_.loss_scale != nullptr);
-    if (experiment_.check) executor.watch(&check);
-    const std::int64_t first = checkpoints_ != nullptr ? checkpoints_->first_step() : 0;
-    if (checkpoints_ != nullptr) checkpoints_->begin(executor);
-    if (executor.rank() == 0) outcome_.steps = first;
-    if (experiment_.stops_on_nan) executor.leaves_out_not_finite();
+  void train_on(Executor& executor, Ledger& ledger) try {
+    for (RunObserver* observer : observers_) observer->begin(executor);
+    if (executor.rank() == 0) outcome_.steps = setup_.first_step;
     ledger.reset_peaks();
-    const bool leads = executor.rank() == runtime_.here().front();  // of those that are here
-    const bool waits = end_ != nullptr || (experiment_.observe && !runtime_.alone());
-    double wall = seconds_now(), cpu = cpu_seconds_now();
-    for (std::int64_t step = first; step < experiment_.steps; ++step) {
-      StepOutcome done = executor.step(step, experiment_.schedule(step));
-      StepReport report{step,          0, 0, done.loss, done.grad_norm, done.lr, done.loss_scale,
-                        done.left_out, {}};
-      report.left_out = done.left_out && !done.not_finite;
-      const bool stop = done.stop || done.not_finite;
-      const bool evaluates = !stop && experiment_.evaluation.due(step, experiment_.steps);
+    Clocks clocks;
+    for (std::int64_t step = setup_.first_step; step < setup_.steps; ++step) {
+      const StepOutcome done = executor.step(step, setup_.schedule(step));
       mailbox_.put(step, report_of(executor, ledger, done, runtime_));
-      if (leads) {
+      StepReport report{step,
+                        0,
+                        0,
+                        done.loss,
+                        done.grad_norm,
+                        done.lr,
+                        done.loss_scale,
+                        done.update_left_out && !done.not_finite,
+                        {}};
+      const bool stop = done.stop || done.not_finite;
+      StepEnd end{done, step, stop || step + 1 == setup_.steps};
+      if (leads(executor)) {
         if (!mailbox_.collect(step, report.ranks)) return;
-        const double wall_now = seconds_now(), cpu_now = cpu_seconds_now();
-        report.seconds = wall_now - wall;
-        report.cpu_seconds = cpu_now - cpu;
-        wall = wall_now;
-        cpu = cpu_now;
+        clocks.read(report);
         collect(executor.rank(), report);
         outcome_.steps = step + 1;
-        outcome_.interrupted = stop && step + 1 < experiment_.steps;
+        outcome_.interrupted = stop && step + 1 < setup_.steps;
+        if (executor.rank() == 0) end.report = &report;
       }
-      if (evaluates) report.held_out = evaluate(executor, ledger);
-      StepEnd at_end{step, done.loss, done.grad_norm, report.left_out,
-                     stop || step + 1 == experiment_.steps};
-      report.checkpoint = checkpoints_ != nullptr && checkpoints_->due(at_end);
-      if (leads) {
-        if (executor.rank() == 0 && checkpoints_ != nullptr) remember(report);
-        if (executor.rank() == 0 && on_step_) on_step_(report);
-        const bool traced = !report.ranks.empty() && !report.ranks.front().instructions.empty();
-        bool last = end_ != nullptr && *end_;
-        if (waits && !stop) last = told_last(executor.rank(), last);
-        if (waits || evaluates || traced) {  // what was no part of a step
-          wall = seconds_now();
-          cpu = cpu_seconds_now();
-        }
-        mailbox_.reported(step, last);
+      end.apart = !done.instructions.empty();
+      for (std::size_t o = 0; o < observers_.size(); ++o) {
+        observers_[o]->step(executor, end);
+        if (observers_[o]->decides() && !stop) decide(executor, end, o);
       }
-      if (done.not_finite) throw_not_finite(executor, step, done);
-      if (waits && !stop && mailbox_.wait_reported(step)) at_end.last = true;
-      if (checkpoints_ != nullptr && checkpoints_->after(executor, at_end) && leads)
-        wall = seconds_now();
-      if (at_end.last) break;
+      if (end.apart) clocks.start();
+      if (end.last) break;
     }
-    executor.watch(nullptr);
-    if (experiment_.exporter) export_parameters(executor, *experiment_.exporter);
-    keep(check.report());
+    for (RunObserver* observer : observers_) observer->finish(executor);
   } catch (...) {
     mailbox_.fail(executor.rank());
     throw;
   }
+
+  // Of the first rank that is here: from one step's end to the next one's.
+  struct Clocks {
+    double wall = seconds_now(), cpu = cpu_seconds_now();
+    void start() { *this = {}; }
+    void read(StepReport& report) {
+      const Clocks now;
+      report.seconds = now.wall - wall;
+      report.cpu_seconds = now.cpu - cpu;
+      *this = now;
+    }
+  };
+
+  bool leads(const Executor& executor) const { return executor.rank() == runtime_.here().front(); }
 
   // Brings the reports of all processes to rank 0.
   void collect(int rank, StepReport& report) {
@@ -212,53 +205,33 @@ class Run {
     }
   }
 
-  // Whether the first process says that no other step is to come.
-  bool told_last(int rank, bool last) {
-    if (runtime_.alone()) return last;
-    return unpack<bool>(runtime_.broadcast_processes(rank == 0 ? pack(last) : ""));
+  // Brings what rank 0 says of the end to all ranks, once an observer has said it.
+  void decide(const Executor& executor, StepEnd& end, std::size_t observer) {
+    const auto which = end.step * static_cast<std::int64_t>(observers_.size()) +
+                       static_cast<std::int64_t>(observer);
+    if (leads(executor)) {
+      bool last = end.last;
+      if (!runtime_.alone())
+        last = unpack<bool>(runtime_.broadcast_processes(executor.rank() == 0 ? pack(last) : ""));
+      mailbox_.decide(which, last);
+    }
+    end.last = mailbox_.wait_decided(which);
+    end.apart = true;
   }
 
-  // All ranks alike.
-  HeldOut evaluate(Executor& executor, Ledger& ledger) const {
-    const double began = seconds_now();
-    HeldOut result;
-    const std::int64_t batches = experiment_.evaluation.batches;
-    for (std::int64_t batch = 0; batch < batches; ++batch)
-      result.loss += executor.evaluate(batch) / static_cast<double>(batches);
-    ledger.clear_step();
-    result.seconds = seconds_now() - began;
-    return result;
-  }
-
-  void remember(const StepReport& report) {
-    checkpoints_->note(PastStep{report.seconds, report.loss, report.grad_norm, report.lr,
-                                report.loss_scale, report.left_out});
-    if (report.held_out)
-      checkpoints_->note(
-          PastEvaluation{report.step, report.held_out->loss, report.held_out->seconds});
-  }
-
-  void keep(const CheckReport& report) {
-    const std::lock_guard lock(mutex_);
-    if (outcome_.check.steps == 0 || report.seconds > outcome_.check.seconds)
-      outcome_.check = report;
-  }
-
-  const Experiment& experiment_;
-  const std::atomic<bool>*stop_, *end_;
-  const OnStep& on_step_;
-  Checkpoints* checkpoints_;
+  const RunSetup& setup_;
+  const std::span<RunObserver* const> observers_;
+  const std::atomic<bool>* stop_;
   RankRuntime runtime_;
   Mailbox mailbox_;
-  std::mutex mutex_;      // of outcome_.check
-  TrainOutcome outcome_;  // the rest is the first one's of those that are here
+  TrainOutcome outcome_;  // the first one's of those that are here
 };
 
 }  // namespace
 
-TrainOutcome train(const Experiment& experiment, const std::atomic<bool>* stop,
-                   const OnStep& on_step, const std::atomic<bool>* end, Checkpoints* checkpoints) {
-  return Run(experiment, stop, on_step, end, checkpoints).run();
+TrainOutcome train(const RunSetup& setup, std::span<RunObserver* const> observers,
+                   const std::atomic<bool>* stop) {
+  return Run(setup, observers, stop).run();
 }
 
 }  // namespace mw

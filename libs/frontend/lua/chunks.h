@@ -12,7 +12,7 @@ namespace mw {
 // Leaves a script's function on the stack. Throws Error (script).
 void load_script(lua_State* lua, const ScriptText& script);
 
-// Of a chunk of this name that does not load, whose message lies on the stack; pops it.
+// The error of a chunk of this name that does not load, whose message lies on the stack; pops it.
 Error load_error(lua_State* lua, const std::string& name);
 
 // load, loadfile, dofile and require refuse compiled code from here on.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 
 #include "lua/calls.h"
 #include "lua/guarded.h"
@@ -74,6 +75,41 @@ std::string place_inside(const Json& table, const std::string& script) {
   return last->text;
 }
 
+// The experiments that a verb is given, with the command line's settings in them. `fail` throws.
+std::vector<Json> read_experiments(
+    lua_State* lua, State& state, int count, const std::string& here,
+    std::vector<AppliedSetting>& applied,
+    const std::function<void(const std::string& why, std::string hint)>& fail) {
+  read_settings(lua, state);
+  std::vector<Json> experiments;
+  for (int i = 2; i <= count + 1; ++i) {
+    if (lua_type(lua, i) != LUA_TTABLE) {
+      fail(fmt::format("takes an experiment table; got {}", luaL_typename(lua, i)), "");
+    }
+    Json experiment;
+    try {
+      experiment = to_json(lua, i, "");
+    } catch (const Error& error) {
+      throw with_places(error, [&](const Problem&) { return here; });
+    }
+    if (!experiment.is_object()) fail("takes a table with names; got a list", "");
+    const std::string place = here.empty() ? place_inside(experiment, state.file) : here;
+    if (!experiment.contains(place_key) && !place.empty()) experiment[place_key] = place;
+    const Json as_written = state.settings.empty() ? Json() : experiment;
+    for (const Setting& setting : state.settings) {
+      applied.push_back(apply_setting(setting, experiment));
+      if (count > 1) applied.back().made = key_in(i == 2 ? "a" : "b", applied.back().made);
+      if (!state.settings_said && state.options.say && !setting.given.starts_with("--"))
+        state.options.say("--set " + applied.back().text);
+    }
+    if (const auto keys = changed_keys(state.settings, as_written, experiment); !keys.empty())
+      experiment[changed_key] = keys;
+    experiments.push_back(std::move(experiment));
+  }
+  state.settings_said = true;
+  return experiments;
+}
+
 // call(verb, experiment…)
 int core_call(lua_State* lua) {
   State& state = State::of(lua);
@@ -101,34 +137,8 @@ int core_call(lua_State* lua) {
   }
   if (verb == "train") verb = state.options.train_as;
 
-  read_settings(lua, state);
-  std::vector<Json> experiments;
   std::vector<AppliedSetting> applied;
-  for (int i = 2; i <= count + 1; ++i) {
-    if (lua_type(lua, i) != LUA_TTABLE) {
-      fail(fmt::format("takes an experiment table; got {}", luaL_typename(lua, i)), "");
-    }
-    Json experiment;
-    try {
-      experiment = to_json(lua, i, "");
-    } catch (const Error& error) {
-      throw with_places(error, [&](const Problem&) { return here; });
-    }
-    if (!experiment.is_object()) fail("takes a table with names; got a list", "");
-    const std::string place = here.empty() ? place_inside(experiment, state.file) : here;
-    if (!experiment.contains(place_key) && !place.empty()) experiment[place_key] = place;
-    const Json as_written = state.settings.empty() ? Json() : experiment;
-    for (const Setting& setting : state.settings) {
-      applied.push_back(apply_setting(setting, experiment));
-      if (count > 1) applied.back().made = key_in(i == 2 ? "a" : "b", applied.back().made);
-      if (!state.settings_said && state.options.say && !setting.given.starts_with("--"))
-        state.options.say("--set " + applied.back().text);
-    }
-    if (const auto keys = changed_keys(state.settings, as_written, experiment); !keys.empty())
-      experiment[changed_key] = keys;
-    experiments.push_back(std::move(experiment));
-  }
-  state.settings_said = true;
+  const std::vector<Json> experiments = read_experiments(lua, state, count, here, applied, fail);
 
   Json result;
   const InVerb in_verb(lua, state, experiments);

@@ -20,7 +20,7 @@ struct Predicate::State {
   lua_State* lua = nullptr;
   const Json* row = nullptr;
   bool lacked = false;                 // a field that the row has not was read
-  std::optional<std::string> unknown;  // ... one that no row can have
+  std::optional<std::string> unknown;  // a field that no row can have
   std::size_t bytes = 0;
 };
 

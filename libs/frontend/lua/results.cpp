@@ -91,7 +91,7 @@ int table_text(lua_State* lua) {
   return 1;
 }
 
-// Of each table in a result: it prints as what it holds.
+// Makes each table in a result print as what it holds.
 void make_readable(lua_State* lua) {
   if (luaL_newmetatable(lua, "meshwright.readable") != 0) {
     lua_pushcfunction(lua, guarded<table_text>);

@@ -77,6 +77,15 @@ void note_changed(const std::string& path, Json& experiment) {
   }
 }
 
+// The number of a list's entry, of 1 to `size`; 0 if the step is none.
+std::size_t entry_of(const std::string& step, std::size_t size) {
+  std::size_t index = 0;
+  if (!all_digits(step) ||
+      std::from_chars(step.data(), step.data() + step.size(), index).ec != std::errc())
+    return 0;
+  return index <= size ? index : 0;
+}
+
 }  // namespace
 
 Setting parse_setting(const std::string& given) {
@@ -160,10 +169,8 @@ AppliedSetting apply_setting(const Setting& setting, Json& experiment) {
       if (made.empty()) made = path;
     }
     if (at->is_array()) {
-      std::size_t index = 0;
-      if (!all_digits(step) ||
-          std::from_chars(step.data(), step.data() + step.size(), index).ec != std::errc() ||
-          index < 1 || index > at->size()) {
+      const std::size_t index = entry_of(step, at->size());
+      if (index == 0) {
         refuse(fmt::format("{} is a list of {} and has no entry {}", path, at->size(), step),
                at->empty() ? "" : fmt::format("entries: 1 to {}", at->size()));
       }
@@ -189,7 +196,7 @@ AppliedSetting apply_setting(const Setting& setting, Json& experiment) {
     }
   }
   std::string stays;
-  // Of a value with names beside it, { 64, like = "ffn" }, another value leaves those.
+  // A value may have names beside it, { 64, like = "ffn" }: another value leaves those.
   if (at->is_object() && at->contains(unnamed_key) && !at->at(unnamed_key).is_structured() &&
       !setting.value.is_structured() && !setting.value.is_null()) {
     Json rest = *at;

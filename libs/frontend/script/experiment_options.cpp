@@ -40,7 +40,12 @@ void add_computed(Options& options) {
            "each microbatch's, mw.microbatch.fit { … }, mw.microbatch.ramp { … }, or a function "
            "of the step that returns one of these, or { batch = …, microbatch = … }")
       .optional()
-      .may_change_on_resume()
+      .may_change_on_resume();
+}
+
+// The keys that say in which numbers, and what of them is kept.
+void add_numbers(Options& options) {
+  options
       .choice("precision", {"fp64", "fp32", "bf16", "fp16"},
               "of parameters and computation; with bf16 and fp16 the optimizer keeps fp32 "
               "masters")
@@ -131,8 +136,8 @@ void add_trained(Options& options) {
       .of_run();
 }
 
-// The keys that say what it is held to, and what is told of it.
-void add_held(Options& options) {
+// The keys that say what it is held out for, and what its plan is priced for.
+void add_priced(Options& options) {
   options
       .table("evaluate",
              "a held-out loss: { data = mw.text { … }, every = 100, batches = 8 }, forward alone "
@@ -153,7 +158,12 @@ void add_held(Options& options) {
       .integer("threads", "threads of one rank; 0: the cores over the ranks")
       .fallback(0)
       .range(0, 4096)
-      .may_change_on_resume()
+      .may_change_on_resume();
+}
+
+// The keys that say what a run may take and when it ends, and what is told of it.
+void add_limits(Options& options) {
+  options
       .bytes("memory",
              "what a rank may hold; a plan predicted above it is refused, an allocation over it "
              "ends the run")
@@ -207,8 +217,10 @@ const Options& experiment_options() {
   static const Options options = [] {
     Options all;
     add_computed(all);
+    add_numbers(all);
     add_trained(all);
-    add_held(all);
+    add_priced(all);
+    add_limits(all);
     return all;
   }();
   return options;

@@ -98,7 +98,7 @@ std::string experiment_hash(const Experiment& experiment) {
   decides["plans"] = plans;
   // The files under a name may be others.
   if (experiment.data) decides["tokens"] = {experiment.data->tokens(), experiment.data->content()};
-  if (experiment.evaluation.data) decides["held_out"] = experiment.evaluation.data->content();
+  if (experiment.held_out_data) decides["held_out"] = experiment.held_out_data->content();
   Fnv1a<std::uint64_t> hash;
   // Sorted by key: in whatever order a table was written.
   const std::string text = nlohmann::json::parse(json_text(decides)).dump();

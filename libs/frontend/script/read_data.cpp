@@ -89,7 +89,7 @@ Json DataReader::evaluation(Experiment& experiment) {
   evaluation.every = given.integer("every");
   evaluation.batches = given.integer("batches");
   // The same for each seed of a run: a spread over seeds is that of training.
-  evaluation.data = open_source(*chosen, "evaluate.data", 0);
+  experiment.held_out_data = open_source(*chosen, "evaluate.data", 0);
   Json data = resolved_value(chosen->values.json());
   data.erase("sequence");
   data["kind"] = chosen->registration->name;

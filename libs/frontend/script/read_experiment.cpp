@@ -70,8 +70,8 @@ class Reader {
     if (Json evaluation = data.evaluation(experiment_); !evaluation.is_null())
       chosen_["evaluate"] = std::move(evaluation);
     make(sequence);
-    if (experiment_.evaluation.data && experiment_.plan)
-      experiment_.evaluation.plan = forward_only(*experiment_.plan);
+    if (experiment_.held_out_data && experiment_.plan)
+      experiment_.held_out_plan = forward_only(*experiment_.plan);
     read_weights(values_, experiment_, problems_);
     read_priced_for(values_, experiment_, problems_);
     problems_.throw_if_any();
@@ -350,7 +350,7 @@ class Reader {
     found.throw_if_any();
   }
 
-  // Of all that the plan may depend on: each key but those that are known to have no part in it.
+  // A text of all that the plan may depend on: each key but those that have no part in it.
   // Empty: plans are not kept, or a function of the script has a part.
   std::string plan_key() const {
     if (context_.memo == nullptr || model_key_.empty()) return "";

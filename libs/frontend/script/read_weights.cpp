@@ -38,7 +38,15 @@ void read_weights(const Values& values, Experiment& experiment, Problems& proble
       check_hf_config(config_beside(path), request.model->name(), *config, found);
     experiment.weights = std::make_shared<Weights>(path);
     // What config.json says is nearer to the cause than the shapes that follow from it.
-    if (found.empty()) experiment.weights->check(weight_specs(*experiment.plan->graph), found);
+    const std::vector<WeightSpec> specs = weight_specs(*experiment.plan->graph);
+    if (found.empty()) experiment.weights->check(specs, found);
+    experiment.fill = [weights = experiment.weights, specs](const Value& parameter,
+                                                            const std::vector<Range>& part,
+                                                            const at::Tensor& out) {
+      weights->load(*std::find_if(specs.begin(), specs.end(),
+                                  [&](const WeightSpec& s) { return s.name == parameter.name; }),
+                    part, out);
+    };
     problems.add(found);
   } catch (const Error& error) {
     for (Problem p : error.problems()) {

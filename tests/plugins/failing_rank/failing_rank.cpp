@@ -17,6 +17,7 @@ class FailingType : public mw::OpType {
   FailingType(std::shared_ptr<const mw::OpType> inner, std::int64_t call, bool hangs)
       : inner_(std::move(inner)), call_(call), hangs_(hangs) {}
   std::string kind() const override { return inner_->kind(); }
+  mw::OpClass op_class() const override { return inner_->op_class(); }
   mw::OpTraits traits(const mw::Op& op) const override { return inner_->traits(op); }
   void forward(const mw::Op& op, mw::OpCall& call) const override {
     if (++calls_ == call_) {

@@ -29,6 +29,7 @@ class MisbehavingType : public mw::OpType {
   MisbehavingType(std::shared_ptr<const mw::OpType> inner, std::string how, std::int64_t call)
       : inner_(std::move(inner)), how_(std::move(how)), call_(call) {}
   std::string kind() const override { return inner_->kind(); }
+  mw::OpClass op_class() const override { return inner_->op_class(); }
   mw::OpTraits traits(const mw::Op& op) const override { return inner_->traits(op); }
   void forward(const mw::Op& op, mw::OpCall& call) const override {
     inner_->forward(op, call);

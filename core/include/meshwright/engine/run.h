@@ -173,6 +173,10 @@ class RankRun {
   virtual void leave_out_not_finite() = 0;
 };
 
+// A whole tensor of these dims with every dim in its own order, where a strategy permutes the
+// elements of one (Draft::permute_tokens).
+at::Tensor in_own_order(const Program& program, at::Tensor whole, const Dims& dims);
+
 // The books of one rank after a step.
 struct RankReport {
   int rank = 0;
@@ -206,8 +210,6 @@ struct StepReport {
   bool update_left_out = false;  // as gradients overflowed
   std::vector<RankReport> ranks;
   std::optional<HeldOut> held_out = {};
-  bool checkpoint = false;  // one of what follows this step is begun once it is reported
-  Json metrics = {};        // numbers by name that an observer adds for those after it
 };
 
 // The end of a step, as a rank tells it to its observers.
@@ -236,6 +238,19 @@ class RunObserver {
   virtual bool decides() const { return false; }
   // The run has failed, on every process: called once, by train(), when no rank runs any more.
   virtual void failed(const RankFailed& /*error*/) {}
+};
+
+// Calls a function on rank 0 after each step; the run ends after the step of which it returns true.
+class OnStep : public RunObserver {
+ public:
+  explicit OnStep(std::function<bool(const StepReport& report)> call) : call_(std::move(call)) {}
+  void step(RankRun& /*rank*/, StepEnd& end) override {
+    if (end.report != nullptr && call_(*end.report)) end.last = true;
+  }
+  bool decides() const override { return true; }
+
+ private:
+  const std::function<bool(const StepReport&)> call_;
 };
 
 struct TrainOutcome {

@@ -30,12 +30,13 @@ struct Rendezvous {
   std::string attempt = "0";  // of a launcher that starts processes again
 };
 
-// Of this environment: MASTER_ADDR and MASTER_PORT where they are set (as torchrun does); else,
+// Where this environment says: MASTER_ADDR and MASTER_PORT where they are set (as torchrun does);
+// else,
 // under srun, the first machine of the step, and under mpirun on one machine, that, with a port
 // that follows from the job. Throws Error (environment, "launch.address") where no address follows;
 // (launch.alone) where no launcher has started this process as one of several.
 Rendezvous rendezvous();
-// ... of that environment: for tests.
+// The same by another environment, for tests.
 Rendezvous rendezvous(const std::function<const char*(const char*)>& variable);
 
 // This process among those of a run. Messages as Carrier (carrier.h) has them.

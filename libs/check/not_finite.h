@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "run/executor.h"
+#include "meshwright/engine/run.h"
 
 namespace mw {
 
@@ -22,6 +22,15 @@ std::string words_of_moved(const Instruction& instruction);
 // ranks compute it once more, now looking at each tensor, and the rank that meets a NaN or Inf
 // first throws Error (run, "run.not-finite") with the step and the place. Updates nothing. If
 // nobody meets one all throw it, without a place.
-[[noreturn]] void throw_not_finite(Executor& executor, std::int64_t step, const StepOutcome& done);
+[[noreturn]] void throw_not_finite(RankRun& executor, std::int64_t step, const StepOutcome& done);
+
+// Ends a run at a step whose loss or norm is not finite, before its update, by throw_not_finite.
+class EndAtNotFinite : public RunObserver {
+ public:
+  void begin(RankRun& rank) override { rank.leave_out_not_finite(); }
+  void step(RankRun& rank, StepEnd& end) override {
+    if (end.outcome.not_finite) throw_not_finite(rank, end.step, end.outcome);
+  }
+};
 
 }  // namespace mw

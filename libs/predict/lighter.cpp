@@ -1,6 +1,6 @@
 // Asks strategies for lighter variants of themselves, those of the plan first, and makes the plans
 // with them.
-#include "search/lighter.h"
+#include "predict/lighter.h"
 
 #include <algorithm>
 

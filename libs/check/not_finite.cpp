@@ -1,6 +1,6 @@
 // Finds where in a step NaN or Inf come up first, by computing the step again with each tensor
 // looked at: the training itself pays nothing for it.
-#include "run/not_finite.h"
+#include "check/not_finite.h"
 
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@ namespace {
 
 class FirstNotFinite : public Watcher {
  public:
-  FirstNotFinite(Executor& executor, std::string what)
+  FirstNotFinite(RankRun& executor, std::string what)
       : executor_(executor), what_(std::move(what)) {}
 
   void computed(const Instruction& i, int, int microbatch, const at::Tensor& tensor) override {
@@ -23,10 +23,10 @@ class FirstNotFinite : public Watcher {
     look(tensor, [&] { return place(words_of_moved(i), microbatch); });
   }
   // What is finite in every gradient of an op can overflow in their sum.
-  void gradients(Executor& executor) override {
+  void gradients(RankRun& executor) override {
     const Program& program = executor.program();
     for (std::size_t p = 0; p < program.parameters.size(); ++p) {
-      look(executor.storage().own_gradient(static_cast<int>(p)),
+      look(executor.own_gradient(static_cast<int>(p)),
            [&] { return "the gradient of " + program.name_of_parameter(static_cast<int>(p)); });
     }
   }
@@ -49,7 +49,7 @@ class FirstNotFinite : public Watcher {
     fail(fmt::format("; {} comes up first in {}", nan ? "NaN" : "Inf", words()));
   }
 
-  Executor& executor_;
+  RankRun& executor_;
   const std::string what_;
 };
 
@@ -70,7 +70,7 @@ std::string words_of_moved(const Instruction& i) {
                      communicates(i.move.kind) ? name_of(i.move.kind) : name_of(i.code), i.label);
 }
 
-void throw_not_finite(Executor& executor, std::int64_t step, const StepOutcome& done) {
+void throw_not_finite(RankRun& executor, std::int64_t step, const StepOutcome& done) {
   const bool loss = !std::isfinite(done.loss);
   const double value = loss ? done.loss : done.grad_norm;
   FirstNotFinite watcher(

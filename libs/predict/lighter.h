@@ -23,7 +23,7 @@ struct LighterFamily {
   std::vector<LighterPlan> mild, drastic;
 };
 
-// Of each strategy of the plan that has lighter variants, in the plan's order; of one that says
+// The families of each strategy of the plan that has lighter variants, in the plan's order; of one that says
 // none, those of the strategies on the plugin path that split the same, over as many ranks (of data
 // parallelism that keeps all on each rank, those that keep parts).
 std::vector<LighterFamily> lighter_families(const Experiment& experiment,

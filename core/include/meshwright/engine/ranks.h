@@ -3,6 +3,9 @@
 // alone (no Processes) nothing is copied or serialised.
 #pragma once
 
+#include <ATen/ATen.h>
+
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -10,11 +13,14 @@
 #include <utility>
 #include <vector>
 
-#include "comm/rank_threads.h"
 #include "meshwright/engine/processes.h"
+#include "meshwright/engine/run.h"
 #include "meshwright/world.h"
 
 namespace mw {
+namespace comm {
+struct RanksEnd;
+}
 
 // How many ranks a process carries, of which ones: process p those from p * n / processes on.
 // Throws Error (plan, "launch.ranks"), with both numbers and the nearest choices, unless they share
@@ -83,5 +89,37 @@ class RankRuntime {
   std::chrono::milliseconds timeout_ = RankOptions{}.timeout;  // of the run
   std::unique_ptr<Meeting> meeting_;
 };
+
+// What this process has of a kind of accelerator.
+struct DeviceState {
+  bool built = false;  // this build, or a plugin that is loaded, has its kernels
+  int count = 0;       // that can be used
+  std::string why;  // there is none, in libtorch's words: "Found no NVIDIA driver on your system"
+};
+DeviceState state_of(at::DeviceType type);
+// What a machine needs for GPUs, beside a build that has their kernels.
+extern const char* const cuda_needs;
+
+// Throws Error (plan) if the plan has more ranks than threads can be in this process, or the
+// processes, unless null, cannot share them evenly (ranks_of_processes).
+void check_thread_ranks(const Plan& plan, const Processes* processes = nullptr);
+
+// What carries a run of the plan: the setup's processes.
+RankRuntime runtime_of(const RunSetup& setup, const Plan& plan);
+
+// What a rank does, in its own thread. The ledger books the rank's allocations and communication.
+using RankBody = std::function<void(RankRun& rank, Ledger& ledger)>;
+
+// Runs `body` on every rank of `plan` (the setup's own, or another one of the same model) that is
+// here, its parameters filled, in the plan's precision. Throws as RankRuntime::run, in all
+// processes alike. `stop`: set if steps are to end; may be null. `limited`: the setup's memory
+// limit holds.
+void with_ranks(RankRuntime& runtime, const RunSetup& setup, const Plan& plan,
+                const std::atomic<bool>* stop, const RankBody& body, bool limited = false);
+void with_ranks(const RunSetup& setup, const Plan& plan, const std::atomic<bool>* stop,
+                const RankBody& body);
+
+// Fills a rank's parameters by RunSetup::fill, or from the seed.
+void fill_parameters(RankRun& rank, const RunSetup& setup);
 
 }  // namespace mw

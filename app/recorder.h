@@ -1,0 +1,48 @@
+// Records a run beside its steps: what rank 0 hands over is written by a thread of its own, so that
+// rank 0 is no slower than the ranks that wait for it.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "meshwright/engine/run.h"
+
+namespace mw {
+
+class Recorder : public RunObserver {
+ public:
+  // `take` is called for each step's report, in the thread of the recorder.
+  explicit Recorder(std::function<void(const StepReport&)> take);
+  ~Recorder() override;  // does what is left
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  // On rank 0: hands the report over; the ranks' books are gone from it then.
+  void step(RankRun& rank, StepEnd& end) override;
+  // Anything else to do in that thread, after what was handed over before. Waits where much is
+  // undone. Throws what an earlier one has thrown.
+  void hand_over(std::function<void()> work);
+  // Waits until all of that is done, and throws what it threw.
+  void drain();
+  // The same for as long as that, and throws nothing; false if something is left.
+  bool settle(std::chrono::seconds patience);
+
+ private:
+  void run();
+  void rethrow();  // with the mutex held
+
+  const std::function<void(const StepReport&)> take_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> undone_;  // the first one is being done
+  std::exception_ptr failed_;                 // nothing is done after it
+  bool ends_ = false;
+  std::thread thread_;
+};
+
+}  // namespace mw

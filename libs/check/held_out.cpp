@@ -1,0 +1,21 @@
+// Evaluates a run's model between two steps, on all ranks alike.
+#include "check/held_out.h"
+
+#include "meshwright/engine/clock.h"
+
+namespace mw {
+
+void HeldOutLoss::step(RankRun& rank, StepEnd& end) {
+  if (end.outcome.stop || end.outcome.not_finite) return;
+  if ((end.step + 1) % every_ != 0 && end.step + 1 != steps_) return;
+  const double began = seconds_now();
+  HeldOut result;
+  for (std::int64_t batch = 0; batch < batches_; ++batch)
+    result.loss += rank.evaluate(batch) / static_cast<double>(batches_);
+  rank.ledger().clear_step();
+  result.seconds = seconds_now() - began;
+  end.apart = true;
+  if (end.report != nullptr) end.report->held_out = result;
+}
+
+}  // namespace mw
