@@ -717,6 +717,19 @@ function mw.cosine(options) end
 ---@overload fun(options?: meshwright.plugin.mpi): meshwright.Communicator
 ---@class meshwright.make.mpi
 
+---@class meshwright.plugin.pp
+---@field ways integer stages that the layers are split into (1 .. 65536)
+---@field [1]? integer the same as ways
+---@field schedule? any gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zbv, dualpipev, or a scheduler of another plugin; a CSV file of compute actions (2F0, 1I3, ...); or a function that returns a list of actions for each stage (default "1f1b")
+---@field chunks? integer virtual stages of each stage; left out: what the schedule needs, or 1, which interleaved and looped-bfs do not take unsaid (1 .. 1024)
+---@field layout? any[] layers of each stage (of each virtual stage, in model order, if chunked)
+---@field times? any { F, I, W } of a microbatch, one such triple for each virtual stage, or a run file whose measured times are taken: by what zero-bubble schedules place W; predicted if left out
+---@field memory? integer|string limit of a rank's activations that the schedule must keep (1 B .. 1 EiB)
+
+---pipeline parallelism: layers -> pp, with a schedule
+---@overload fun(options?: meshwright.plugin.pp|integer): meshwright.Strategy
+---@class meshwright.make.pp
+
 ---@class meshwright.plugin.sp
 ---@field ways? integer ranks of its own (axis cp) that the sequence is split over; left out: tp's ranks, in the residual stream (1 .. 1048576)
 ---@field [1]? integer the same as ways
@@ -754,7 +767,7 @@ function mw.cosine(options) end
 ---@class meshwright.make.zero
 
 ---Plugins by name: `local one, other = mw.plugins("one", "other")`.
----@param ... "dp"|"ep"|"mpi"|"sp"|"tp"|"zero"
+---@param ... "dp"|"ep"|"mpi"|"pp"|"sp"|"tp"|"zero"
 ---@return fun(options?: table|integer): meshwright.Strategy ...
 function mw.plugins(...) end
 
@@ -814,6 +827,7 @@ function mw.plugins(...) end
 ---@overload fun(name: "dp"): meshwright.make.dp
 ---@overload fun(name: "ep"): meshwright.make.ep
 ---@overload fun(name: "mpi"): meshwright.make.mpi
+---@overload fun(name: "pp"): meshwright.make.pp
 ---@overload fun(name: "sp"): meshwright.make.sp
 ---@overload fun(name: "tp"): meshwright.make.tp
 ---@overload fun(name: "zero"): meshwright.make.zero

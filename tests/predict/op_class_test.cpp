@@ -52,8 +52,8 @@ class RenamedModel final : public Model {
     for (const Value& value : of.values()) {
       if (value.source == Value::Source::data) {
         graph.add_data(value.name, value.dims, value.scalar);
-      } else if (value.expert_load) {
-        graph.add_expert_load(value.name, value.dims, *value.expert_load, value.hf);
+      } else if (value.counts) {
+        graph.add_counter(value.name, value.dims, value.moved_by, value.hf);
       } else if (value.source == Value::Source::parameter) {
         graph.add_parameter(value.name, value.dims, value.init, value.hf);
       } else if (value.output == 0) {
