@@ -45,6 +45,18 @@ class Kit(KitCase):
         for what in ("bytes and memory as predicted", "nothing is kept", "all ranks agree"):
             self.assertIn("ok", {check["status"] for name, check in checks.items() if name.startswith(what)}, what)
 
+    def test_a_program_on_the_kernel_alone_trains_as_the_script_does(self):
+        example = self.prefix / "share/meshwright/examples/kernel"
+        self.assertLessEqual(len((example / "train.cpp").read_text().splitlines()), 100)
+        program = self.build(example) / "train"
+        needed = subprocess.run(["readelf", "-d", program], capture_output=True, text=True, check=True).stdout
+        self.assertNotRegex(needed, r"lib(lua|hdf5|edit|mpi)")
+        self.environment = dict(self.environment, MESHWRIGHT_PLUGIN_PATH=str(self.prefix / "lib/meshwright/plugins"))
+        losses = self.shell(program).stdout.splitlines()[1:]
+        self.assertEqual(len(losses), 5)
+        script = self.shell("meshwright", "run", example / "train.lua").stdout
+        self.assertEqual([line for line in script.splitlines() if re.fullmatch(r"\d \d+\.\d{12}", line)], losses)
+
     def test_new_passes_at_once(self):
         self.shell("meshwright", "plugins", "new", "my_strategy", "--kind", "strategy")
         done = self.shell(self.folder / "my_strategy/test.sh", "--json")

@@ -1,0 +1,164 @@
+// Observers of a run: when they are called, what they may ask for, and what they hear of a failure.
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <future>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "app/recorder.h"
+#include "meshwright/engine/ranks.h"
+#include "meshwright/error.h"
+#include "support/setup.h"
+
+using namespace mw;
+using namespace mw::test;
+
+namespace {
+
+// What observers were called for, by rank.
+class Calls {
+ public:
+  void add(int rank, const std::string& what) {
+    const std::lock_guard lock(mutex_);
+    of_[rank].push_back(what);
+  }
+  std::vector<std::string> of(int rank) { return of_[rank]; }
+
+ private:
+  std::mutex mutex_;
+  std::map<int, std::vector<std::string>> of_;
+};
+
+class Noted : public RunObserver {
+ public:
+  Noted(std::string name, Calls& calls) : name_(std::move(name)), calls_(calls) {}
+  void begin(RankRun& rank) override { calls_.add(rank.rank(), name_ + " begin"); }
+  void step(RankRun& rank, StepEnd& end) override {
+    calls_.add(rank.rank(), name_ + " " + std::to_string(end.step) + (end.last ? " last" : ""));
+  }
+  void finish(RankRun& rank) override { calls_.add(rank.rank(), name_ + " finish"); }
+  void failed(const RankFailed& error) override { calls_.add(-1, error.problems().front().code); }
+
+ private:
+  const std::string name_;
+  Calls& calls_;
+};
+
+Experiment on_four_ranks(std::int64_t steps) {
+  Setup setup;
+  setup.plan = {dp(2), tp(2)};
+  Experiment e = experiment(setup);
+  e.steps = steps;
+  return e;
+}
+
+TrainOutcome run(const RunSetup& setup, const std::vector<RunObserver*>& observers) {
+  return train(setup, observers, nullptr);
+}
+
+}  // namespace
+
+TEST_CASE("Every rank calls the observers in their order") {
+  Calls calls;
+  Noted first("a", calls), second("b", calls);
+  CHECK(run(on_four_ranks(2), {&first, &second}).steps == 2);
+  for (int rank = 0; rank < 4; ++rank) {
+    CHECK(calls.of(rank) == std::vector<std::string>{"a begin", "b begin", "a 0", "b 0", "a 1 last",
+                                                     "b 1 last", "a finish", "b finish"});
+  }
+}
+
+TEST_CASE("What rank 0 decides ends the run on all ranks, before those after it are called") {
+  Calls calls;
+  OnStep ends([](const StepReport& report) { return report.step == 1; });
+  Noted after("after", calls);
+  const TrainOutcome outcome = run(on_four_ranks(5), {&ends, &after});
+  CHECK(outcome.steps == 2);
+  CHECK_FALSE(outcome.interrupted);
+  for (int rank = 0; rank < 4; ++rank) {
+    CHECK(calls.of(rank) ==
+          std::vector<std::string>{"after begin", "after 0", "after 1 last", "after finish"});
+  }
+}
+
+TEST_CASE("Two observers that decide in one step are both heard") {
+  OnStep goes_on([](const StepReport&) { return false; });
+  OnStep ends([](const StepReport& report) { return report.step == 2; });
+  CHECK(run(on_four_ranks(5), {&goes_on, &ends}).steps == 3);
+  CHECK(run(on_four_ranks(5), {&ends, &goes_on}).steps == 3);
+}
+
+TEST_CASE("What an observer throws fails its rank, and all observers hear of it once") {
+  struct Throws : RunObserver {
+    void step(RankRun& rank, StepEnd& end) override {
+      if (rank.rank() == 3 && end.step == 1) throw Error(Stage::run, "run.own", "", "no more");
+    }
+  };
+  Calls calls;
+  Throws throws;
+  Noted other("other", calls);
+  try {
+    run(on_four_ranks(5), {&throws, &other});
+    FAIL("nothing was thrown");
+  } catch (const RankFailed& error) {
+    CHECK(error.rank() == 3);
+    CHECK(error.problems().front().code == "run.own");
+  }
+  CHECK(calls.of(-1) == std::vector<std::string>{"run.own"});
+}
+
+TEST_CASE("Observers run collectives between the steps, and see the same numbers on all ranks") {
+  struct Norms : RunObserver {
+    void step(RankRun& rank, StepEnd& end) override {
+      const at::Tensor whole = rank.whole(0, false);
+      const std::lock_guard lock(mutex);
+      of_step[end.step].push_back(whole.norm().item<double>());
+    }
+    std::mutex mutex;
+    std::map<std::int64_t, std::vector<double>> of_step;
+  };
+  Setup setup;
+  setup.plan = {zero(4, 3)};
+  Experiment e = experiment(setup);
+  e.steps = 2;
+  Norms norms;
+  run(e, {&norms});
+  REQUIRE(norms.of_step.size() == 2);
+  for (const auto& [step, all] : norms.of_step) {
+    REQUIRE(all.size() == 4);
+    for (const double norm : all) CHECK(norm == all.front());
+  }
+  CHECK(norms.of_step[0].front() != norms.of_step[1].front());
+}
+
+TEST_CASE("Rank 0 does not wait for what a recorder writes, and nothing that it has is lost") {
+  std::promise<void> over;
+  const std::shared_future<void> wait = over.get_future().share();
+  std::vector<std::int64_t> written;
+  RunRecorder recorder([&](const StepReport& report) {
+    wait.wait();  // for the end of the training
+    CHECK(report.ranks.size() == 4);
+    written.push_back(report.step);
+  });
+  CHECK(run(on_four_ranks(4), {&recorder}).steps == 4);
+  CHECK(written.empty());
+  over.set_value();
+  recorder.drain();
+  CHECK(written == std::vector<std::int64_t>{0, 1, 2, 3});
+}
+
+TEST_CASE("What a recorder fails at ends the run, or is thrown at its end") {
+  std::atomic<int> calls = 0;
+  RunRecorder recorder([&](const StepReport&) {
+    ++calls;
+    throw Error(Stage::run, "run.disk", "", "the disk is full");
+  });
+  const auto all = [&] {
+    run(on_four_ranks(1000), {&recorder});
+    recorder.drain();
+  };
+  CHECK_THROWS_WITH(all(), Catch::Contains("the disk is full"));
+  CHECK(calls == 1);
+}
