@@ -70,8 +70,6 @@ std::string Measurements::add(const StepReport& report) {
     news += fmt::format("{}step {}: held-out loss {:.4f}", news.empty() ? "" : "\n", report.step,
                         held_out.loss);
   }
-  log_.flush_if_due();
-  at_step_ = report.step + 1;
   return news;
 }
 
@@ -139,7 +137,9 @@ void Measurements::stopped_diverging(const RankFailed& why) {
 
 void Measurements::add_metrics(std::int64_t step,
                                const std::vector<std::pair<std::string, double>>& metrics) {
-  log_.add_series(step, metrics);
+  if (!metrics.empty()) log_.add_series(step, metrics);
+  at_step_ = step + 1;
+  log_.flush_if_due();  // a file has a step and its numbers, or neither
 }
 
 RunStatus Measurements::conclude(bool interrupted, bool ended_by_observe) {

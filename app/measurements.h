@@ -30,7 +30,7 @@ class Measurements {
   // After each step, in the recorder's thread. Returns what people should be told at
   // once; mostly nothing.
   std::string add(const StepReport& report);
-  // Numbers by name of a step that was added.
+  // Numbers by name of the step that was added last; then it is complete.
   void add_metrics(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics);
   // What was added so far is in the run file: a checkpoint is no more than what the file has.
   void flush() { log_.flush(); }

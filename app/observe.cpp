@@ -34,7 +34,6 @@ void Observe::step(RankRun& /*rank*/, StepEnd& end) {
     take(report.step, experiment_.observe(report.step, facts_of(report)), metrics);
     if (ended_) end.last = true;
   }
-  if (metrics.empty()) return;
   recorder_.hand_over([this, step = report.step, metrics = std::move(metrics)] {
     measured_.add_metrics(step, metrics);
   });

@@ -45,7 +45,7 @@ def homes_of_contracts(root):
     for path in sources_of(root):
         for header in (f"meshwright/{path.stem}.h", f"meshwright/engine/{path.stem}.h"):
             if path.suffix == ".cpp" and header in includes(path):
-                homes[header] = part_of(path, root)
+                homes.setdefault(header, part_of(path, root))
     return homes
 
 
