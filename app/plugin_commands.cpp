@@ -14,6 +14,7 @@
 #include "app/model_text.h"
 #include "app/option_text.h"
 #include "app/script_command.h"
+#include "lua/cluster_files.h"
 #include "lua/script.h"
 #include "meshwright/engine/built_in.h"
 #include "meshwright/engine/plugin_call.h"

@@ -2,7 +2,7 @@
 #   meshwright_core       libmeshwright.so: every floor of core/src but app
 #   meshwright_<name>     build/lib/libmeshwright_<name>.so, from plugins/<name>: what is built in
 #   meshwright            build/bin/meshwright
-#   meshwright_loopback   build/lib/libmeshwright_loopback.so, from core/loopback
+#   meshwright_loopback   build/lib/libmeshwright_loopback.so, from libs/launch/loopback
 #   plugin_<name>         build/lib/meshwright/plugins/<name>.so, from plugins/<name>/*.cpp
 #   bench_<name>          build/bin/bench_<name>, from bench/<name>.cpp
 #   programs              what `./meshwright run` needs: the program and all plugins
@@ -23,7 +23,7 @@ find_package(Threads REQUIRED)
 add_library(meshwright_sdk INTERFACE)
 add_library(Meshwright::sdk ALIAS meshwright_sdk)
 target_include_directories(meshwright_sdk INTERFACE
-  "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/core/include;${PROJECT_SOURCE_DIR}/libs/transport/include>"
+  "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/core/include;${PROJECT_SOURCE_DIR}/plugins/models/include;${PROJECT_SOURCE_DIR}/libs/transport/include>"
   "$<INSTALL_INTERFACE:include>")
 target_compile_definitions(meshwright_sdk INTERFACE BOOST_DLL_USE_STD_FS)
 target_compile_features(meshwright_sdk INTERFACE cxx_std_20)
@@ -89,6 +89,7 @@ function(meshwright_add_library name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "LINK;WITH")
   set(folder "${PROJECT_SOURCE_DIR}/libs/${name}")
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${folder}/*.cpp")
+  list(FILTER sources EXCLUDE REGEX "/launch/loopback/")
   meshwright_together(sources ${sources})
   add_library(meshwright_${name} STATIC ${sources})
   foreach(root IN ITEMS libs . libs/frontend)
@@ -142,7 +143,7 @@ target_precompile_headers(meshwright REUSE_FROM meshwright_pch)
 
 # What `--processes` loads into mpirun. Without sanitizers, which mpirun is not built with, and
 # without the C++ library (tests/layout/test_links.py).
-add_library(meshwright_loopback SHARED "${PROJECT_SOURCE_DIR}/core/loopback/loopback.cpp")
+add_library(meshwright_loopback SHARED "${PROJECT_SOURCE_DIR}/libs/launch/loopback/loopback.cpp")
 target_compile_options(meshwright_loopback PRIVATE
   -fno-sanitize=all -fno-exceptions -fno-rtti -fno-threadsafe-statics)
 target_link_options(meshwright_loopback PRIVATE -fno-sanitize=all -Wl,--as-needed)

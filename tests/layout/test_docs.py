@@ -12,7 +12,7 @@ import unittest
 NAMED = re.compile(r"`([\w.-]+(?:/[\w.-]+)+\.(?:cpp|h|lua|py|sh|cmake|md|txt|json))`")
 LINKED = re.compile(r"\]\(([^)#:]*)(?:#([^)]*))?\)")
 # Below which a page names files; of folders that only a run makes there is nothing to check.
-ROOTS = ["", "core/src", "core/include", "libs", "libs/frontend", "libs/transport/include", "docs"]
+ROOTS = ["", "core/src", "core/include", "libs", "libs/frontend", "libs/transport/include", "plugins/models/include", "docs"]
 MADE_BY_RUNS = ("runs/", ".deps/", "build/", "mixes/", "./")  # ./test.sh: of a folder that plugins new made
 FOLDERS = "docs bench examples kit libs plugins scripts tests core".split()
 

@@ -19,7 +19,8 @@ from cases import ProgramCase, matrix
 
 SOURCE = pathlib.Path(os.environ["MESHWRIGHT_SOURCE"])
 BUILD = pathlib.Path(os.environ["MESHWRIGHT_BUILD"])
-HEADERS = sorted((SOURCE / "core/include/meshwright").glob("*.h"))
+FOLDERS = ("core/include", "plugins/models/include", "libs/transport/include")
+HEADERS = sorted(header for folder in FOLDERS for header in (SOURCE / folder / "meshwright").glob("*.h"))
 
 
 def included():

@@ -15,6 +15,7 @@
 #include "meshwright/engine/text.h"
 #include "prove/prove.h"
 #include "script/experiment.h"
+#include "script/read_loss_scale.h"
 #include "script/strategy_choice.h"
 #include "support/registered.h"
 

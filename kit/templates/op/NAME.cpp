@@ -14,6 +14,7 @@ class Kernel final : public mw::AutogradOp {
  public:
   explicit Kernel(double beta) : beta_(beta) {}
   std::string kind() const override { return "@NAME@"; }
+  mw::OpClass op_class() const override { return mw::OpClass::elementwise; }
   std::vector<at::Tensor> compute(const mw::Op&, const mw::LocalDims&,
                                   const std::vector<at::Tensor>& inputs) const override {
     return {at::softplus(inputs[0], beta_)};

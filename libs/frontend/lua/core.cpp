@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "lua/calls.h"
+#include "lua/cluster_files.h"
 #include "lua/guarded.h"
 #include "lua/state.h"
 #include "lua/value.h"

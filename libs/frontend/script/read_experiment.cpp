@@ -19,6 +19,7 @@
 #include "script/priced_for.h"
 #include "script/read_activations.h"
 #include "script/read_data.h"
+#include "script/read_loss_scale.h"
 #include "script/read_microbatch.h"
 #include "script/read_weights.h"
 #include "script/strategy_choice.h"

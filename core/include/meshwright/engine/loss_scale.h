@@ -5,11 +5,7 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
-
-#include "meshwright/json.h"
-#include "meshwright/options.h"
 
 namespace mw {
 
@@ -25,15 +21,6 @@ class LossScale {
   virtual double next(std::int64_t step, double scale, bool overflowed,
                       std::int64_t good) const = 0;
 };
-
-// The key `loss_scale`: "dynamic" or { init = 65536, growth = 2, backoff = 0.5, interval = 2000 }
-// (times `growth` after `interval` good steps, times `backoff` after an overflow; as
-// torch.amp.GradScaler); a number that stays; a function(step, scale, overflowed) that returns the
-// factor, called once for a step, from 65536 on. Null, and problems, if it is none of these. `call`
-// calls a function with its arguments.
-std::shared_ptr<const LossScale> read_loss_scale(const Json& given,
-                                                 std::function<Json(const std::vector<Json>&)> call,
-                                                 Problems& problems);
 
 // What a factor goes on from.
 struct LossScalerState {

@@ -104,19 +104,4 @@ std::string kinds_there_are();
 // "libfoo.so.1: cannot open shared object file: …" and its like, for people. `message` is dlopen's.
 ModuleVerdict translate_load_error(const std::string& message);
 
-// Clusters that are described in files: those that ship, and those of one's own on the plugin path.
-
-struct ClusterFile {
-  std::string name;  // the file's, without its ending
-  std::filesystem::path file;
-  std::string doc;  // its first line, if that is a comment
-};
-
-// How the files of one's own end: hall.cluster.lua.
-inline constexpr const char* cluster_ending = ".cluster.lua";
-
-// The files of `folder` that end so, by name. Folders that do not exist have none.
-std::vector<ClusterFile> cluster_files(const std::filesystem::path& folder,
-                                       const std::string& ending);
-
 }  // namespace mw

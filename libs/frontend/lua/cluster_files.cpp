@@ -1,5 +1,5 @@
 // Finds files that describe clusters, and what they say of themselves.
-#include "meshwright/engine/registry.h"
+#include "lua/cluster_files.h"
 
 #include <algorithm>
 #include <fstream>
