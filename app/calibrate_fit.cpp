@@ -7,6 +7,7 @@
 #include "predict/prediction.h"
 #include "predict/price.h"
 #include "predict/shared_cores.h"
+#include "predict/step_counts.h"
 
 namespace mw {
 namespace {

@@ -17,6 +17,7 @@
 #include "meshwright/engine/text.h"
 #include "predict/imbalance.h"
 #include "script/identity.h"
+#include "predict/step_counts.h"
 
 namespace mw {
 double seconds_since_start() {

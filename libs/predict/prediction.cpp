@@ -13,6 +13,7 @@
 #include "predict/node_memory.h"
 #include "predict/pipeline.h"
 #include "predict/recompute_gain.h"
+#include "predict/step_counts.h"
 
 namespace mw {
 namespace {

@@ -12,6 +12,7 @@
 #include "meshwright/json.h"
 #include "predict/machine.h"
 #include "predict/pipeline.h"
+#include "predict/step_counts.h"
 
 namespace mw {
 

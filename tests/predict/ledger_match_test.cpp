@@ -6,6 +6,7 @@
 #include "setups.h"
 #include "support/sample.h"
 #include "support/train.h"
+#include "predict/step_counts.h"
 
 using namespace mw;
 using namespace mw::test;

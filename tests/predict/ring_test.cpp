@@ -9,6 +9,7 @@
 #include "meshwright/engine/program_facts.h"
 #include "predict/price.h"
 #include "setups.h"
+#include "predict/step_counts.h"
 
 using namespace mw;
 using namespace mw::test;

@@ -3,6 +3,7 @@
 
 #include "predict/prediction.h"
 #include "setups.h"
+#include "predict/step_counts.h"
 
 using namespace mw;
 using namespace mw::test;

@@ -93,16 +93,6 @@ struct Effect {
 Effect walk(const RankView& rank, LiveSet& held, const Segment& segment, bool highest = true,
             bool each = false);
 
-// Predicted communication of one rank and step, as its Communicators will post it.
-
-using Traffic = std::map<CommunicationKey, CommunicationUse>;
-// Calls and bytes; seconds are left at 0.
-Traffic forecast_traffic(const RankView& rank);
-
-// Makes each row of `most` that of the rank that sends more of it, bytes with their calls: as a
-// run's table has them.
-void take_most(Traffic& most, const Traffic& other);
-
 // What a schedule is to know of each virtual stage's works: relative times, and activation memory.
 
 // Of each virtual stage, from its ops' own costs on a nominal device (20 floating-point operations

@@ -1,0 +1,122 @@
+// Counts the floating-point operations of programs, and the transfers of their footprints.
+#include "predict/step_counts.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "meshwright/engine/footprint.h"
+#include "meshwright/engine/program_facts.h"
+
+namespace mw {
+
+namespace {
+
+LocalDims whole(const Graph& graph, const Op& op) {
+  LocalDims dims;
+  for (Dim dim : op.space()) dims.set({dim, 0, graph.size(dim), graph.size(dim), {}});
+  dims.set_sparse(graph.sparse);
+  return dims;
+}
+
+// Ranks that run each part of the instruction's op.
+double repeats(const Program& program, const Instruction& i) {
+  double ranks = 1;
+  const bool backward = i.piece != Piece::forward;
+  for (std::size_t a = 0; a < program.mesh.atoms().size(); ++a) {
+    if (program.cut[i.op][a].is_shard() || static_cast<int>(a) == program.stage_atom) continue;
+    // Work for parameters alone that only the first rank does.
+    bool everyone = !backward;
+    for (std::size_t k = 0; backward && k < i.grad_inputs.size(); ++k) {
+      if (i.grad_inputs[k] < 0) continue;
+      const auto& first = i.contributing[k];
+      everyone = everyone || !program.slots[i.grad_inputs[k]].persistent ||
+                 std::find(first.begin(), first.end(), static_cast<int>(a)) == first.end();
+    }
+    if (everyone) ranks *= program.mesh.atoms()[a].ways;
+  }
+  return ranks;
+}
+
+using Counted = std::array<bool, 4>;  // by Piece
+
+void count(const Program& program, std::vector<Counted>& seen, Flops& flops) {
+  std::vector<double> runs(program.segments.size(), 0);
+  // Of the largest microbatches: flops grow with the sequences.
+  const auto share = [&](int microbatch) {
+    return static_cast<double>(program.batch_of(microbatch)) /
+           static_cast<double>(program.batch_of(-1));
+  };
+  seen.resize(std::max(seen.size(), program.graph->ops().size()), Counted{});
+  LikeOps like(program);
+  std::vector<std::array<std::optional<double>, 4>> known;  // flops, of the whole op
+  const auto flops_of = [&](int op, Piece piece) {
+    const auto number = static_cast<std::size_t>(like.number(op));
+    if (known.size() <= number) known.resize(number + 1);
+    auto& own = known[number][static_cast<std::size_t>(piece)];
+    if (own) return *own;
+    const Op& what = program.graph->ops()[op];
+    const LocalDims dims = whole(*program.graph, what);
+    return *(own = what.type->cost(what, piece, dims, bytes_of(program.dtype)).flops);
+  };
+  double microbatches = 0;
+  for (int m = 0; m < program.microbatches; ++m) microbatches += share(m);
+  for (const SegmentRun& run : program.timeline) runs[run.segment] += share(run.microbatch);
+  for (std::size_t s = 0; s < program.segments.size(); ++s) {
+    if (runs[s] == 0) continue;
+    for (const Instruction& i : program.segments[s].code) {
+      if (i.op < 0 || i.ring_step > 0) continue;  // the whole op is counted
+      const double own = flops_of(i.op, i.piece);
+      if (own == 0) continue;
+      flops.hardware += runs[s] * own * repeats(program, i);
+      bool& counted = seen[i.op][static_cast<std::size_t>(i.piece)];
+      if (!counted) flops.model += microbatches * own;
+      counted = true;
+    }
+  }
+}
+
+}  // namespace
+
+Flops count_flops(const std::vector<Program>& stages) {
+  Flops flops;
+  std::vector<Counted> seen;  // of ops
+  for (const Program& program : stages) count(program, seen, flops);
+  return flops;
+}
+
+Traffic forecast_traffic(const RankView& rank) {
+  const Program& program = rank.program();
+  const RankViews ranks(rank);
+  std::map<std::pair<int, int>, std::int64_t> runs;  // of segments, by kind of microbatch
+  for (const SegmentRun& action : program.timeline)
+    ++runs[{action.segment, ranks.kind(action.microbatch)}];
+  TransferKeys keys(program);
+  std::vector<CommunicationUse> uses;  // by the key's number
+  Footprint made;
+  for (const auto& [what, times] : runs) {
+    for (const Instruction& i : program.segments[what.first].code) {
+      if (sends_nothing(i)) continue;
+      footprint(ranks.of_kind(what.second), i, Asks::work, made);
+      for (const Transfer& transfer : made.transfers) {
+        const std::size_t number = keys.number(transfer);
+        if (uses.size() <= number) uses.resize(number + 1);
+        CommunicationUse& use = uses[number];
+        use.calls += times * transfer.times;
+        use.bytes += times * transfer.times * transfer.wire;
+      }
+    }
+  }
+  Traffic traffic;
+  for (std::size_t k = 0; k < uses.size(); ++k) traffic[keys.key(k)] = uses[k];
+  return traffic;
+}
+
+void take_most(Traffic& most, const Traffic& other) {
+  for (const auto& [key, use] : other) {
+    CommunicationUse& known = most[key];
+    if (std::pair(use.bytes, use.calls) > std::pair(known.bytes, known.calls)) known = use;
+  }
+}
+
+}  // namespace mw

@@ -1,0 +1,40 @@
+// What a step is to compute and to send, counted: floating-point operations of all ranks, and the
+// bytes of each collective of one.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "meshwright/engine/rank_view.h"
+#include "meshwright/ledger.h"
+#include "meshwright/program.h"
+
+namespace mw {
+
+// Floating-point operations of a step, all ranks together.
+
+struct Flops {
+  // By the field's convention (Narayanan et al. 2021, appendix; PaLM, appendix B): every op of the
+  // whole model once forward and once backward, attention scores in full, elementwise work not.
+  double model = 0;
+  // The same convention over what the ranks run: work that several ranks repeat counts for each of
+  // them, recomputed work counts again. Equal to `model` if nothing is repeated.
+  double hardware = 0;
+};
+
+// Costs one look at each op, however many ranks there are: a convention flop belongs to one point
+// of an op's iteration space, so a cut op sums to the whole one, and an axis that cuts nothing of
+// an op repeats it.
+Flops count_flops(const std::vector<Program>& stages);
+
+// Predicted communication of one rank and step, as its Communicators will post it.
+
+using Traffic = std::map<CommunicationKey, CommunicationUse>;
+// Calls and bytes; seconds are left at 0.
+Traffic forecast_traffic(const RankView& rank);
+
+// Makes each row of `most` that of the rank that sends more of it, bytes with their calls: as a
+// run's table has them.
+void take_most(Traffic& most, const Traffic& other);
+
+}  // namespace mw
