@@ -23,6 +23,7 @@
 #include "meshwright/options.h"
 #include "record/run_result.h"
 #include "record/run_set.h"
+#include "report/listing.h"
 #include "report/placements.h"
 
 namespace mw {
@@ -335,7 +336,7 @@ Json AppHost::done(const std::string& verb, const Experiment& experiment) {
   if (options_.programs) {
     std::string program;
     for (const Program& stage : experiment.plan->programs) {
-      program += (program.empty() ? "" : "\n") + stage.print();
+      program += (program.empty() ? "" : "\n") + listing(stage);
     }
     result["program"] = program;
     result["text"] = result["text"].get<std::string>() + "\n" + program;

@@ -28,11 +28,11 @@ HOMES = {
     r"CLI/": {"app"},
     r"histedit\.h$": {"app"},
     r"mpi\.h$": {"plugins/mpi"},
-    r"torch/csrc/distributed/": {"core/comm", "libs/transport"},
+    r"torch/csrc/distributed/": {"core/comm", "libs/transport", "plugins/nccl"},
     r"torch/(torch|all)\.h$": set(),
 }
 # Tests of the kernel itself, which may include what is private to it.
-TESTS_OF_THE_KERNEL = "base comm device dp layout main.cpp mesh model parity plan processes program run schedule ops.cpp".split()
+TESTS_OF_THE_KERNEL = "base comm device dp layout main.cpp mesh model parity plan processes program run schedule support ops.cpp".split()
 TEXT_FILES = "**/*.cpp **/*.h **/*.lua **/*.py **/*.sh **/*.cmake".split()
 FOLDERS = "core libs app plugins tests bench lua scripts clusters cmake".split()
 

@@ -59,7 +59,7 @@ class Forms(unittest.TestCase):
     def test_the_core_names_no_form(self):
         root = pathlib.Path(os.environ["MESHWRIGHT_SOURCE"])
         self.assertTrue({"dp", "zero", "tp", "pp", "sp", "ep", "cp", "ulysses"} <= forms(root), forms(root))
-        self.assertGreater(len(list(root.glob("core/src/*/*.cpp"))), 100)
+        self.assertGreater(len(list(root.glob("core/src/*/*.cpp"))), 60)
         self.assertEqual(list(findings(root)), [])
 
     def test_what_names_one_is_found(self):

@@ -1,6 +1,7 @@
 // Muon needs whole matrices: however they are cut and stored, the parameters are one rank's.
 #include <catch2/catch.hpp>
 
+#include "report/listing.h"
 #include "support/setup.h"
 
 using namespace mw;
@@ -76,7 +77,7 @@ TEST_CASE("... of experts, each orthogonalised where it lies") {
 TEST_CASE("A direction gathered over tp is seen in the program") {
   Setup setup = muon_setup("llama");
   setup.plan = {zero(2, 1), tp(2)};
-  const std::string listing = experiment(setup).plan->programs.front().print();
+  const std::string listing = mw::listing(experiment(setup).plan->programs.front());
   CHECK(listing.find("momentum bucket") != std::string::npos);
   CHECK(listing.find("start    all-gather update of layers.0.attention.q.weight over tp") !=
         std::string::npos);

@@ -11,6 +11,7 @@
 #include "predict/clusters.h"
 #include "predict/prediction.h"
 #include "predict/setups.h"
+#include "report/listing.h"
 
 using namespace mw;
 using namespace mw::test;
@@ -161,7 +162,7 @@ void same_without_sharing(const Setup& setup, const std::shared_ptr<const Model>
   CHECK(shared->hash() == apart->hash());
   REQUIRE(shared->stages() == apart->stages());
   for (int s = 0; s < shared->stages(); ++s)
-    CHECK(shared->programs[s].print() == apart->programs[s].print());
+    CHECK(listing(shared->programs[s]) == listing(apart->programs[s]));
   const ClusterMachine machine = round_machine();
   CHECK(equal(predict(*shared, machine).to_json(), predict(*apart, machine).to_json(), digits));
 }

@@ -381,8 +381,6 @@ struct Program {
                                         std::int64_t batch = 0) const;
   std::int64_t local_bytes(const Slot& slot, const Coordinates& at, std::int64_t batch = 0) const;
   int root(int slot) const;  // follows alias_of
-  // A listing for people: one instruction a line.
-  std::string print() const;
 };
 
 }  // namespace mw

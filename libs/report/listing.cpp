@@ -1,4 +1,6 @@
 // Prints a program for people, one instruction a line.
+#include "report/listing.h"
+
 #include <fmt/format.h>
 
 #include "meshwright/engine/footprint.h"
@@ -68,21 +70,22 @@ std::string describe(const RankView& rank, const Instruction& i) {
 
 }  // namespace
 
-std::string Program::print() const {
-  const RankView rank(*this, first());
-  std::string text = fmt::format("stage {} of {}, {}\n", stage, stages, mesh.describe());
-  for (const Segment& s : segments) {
+std::string listing(const Program& program) {
+  const RankView rank(program, program.first());
+  std::string text =
+      fmt::format("stage {} of {}, {}\n", program.stage, program.stages, program.mesh.describe());
+  for (const Segment& s : program.segments) {
     text += fmt::format("\n{} ({} instructions)\n", s.name, s.code.size());
     for (const Instruction& i : s.code) {
       text += "  " + describe(rank, i) + "\n";
       if (!i.ring) continue;
-      for (const Instruction& inner : ring_kinds(*this, i))
+      for (const Instruction& inner : ring_kinds(program, i))
         text += "    " + describe(rank, inner) + "\n";
     }
   }
   text += "\ntimeline:";
-  for (const SegmentRun& a : timeline) {
-    text += " " + segments[a.segment].name;
+  for (const SegmentRun& a : program.timeline) {
+    text += " " + program.segments[a.segment].name;
     if (a.microbatch >= 0) text += fmt::format("({})", a.microbatch);
   }
   return text + "\n";
