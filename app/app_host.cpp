@@ -16,7 +16,7 @@
 #include "app/verbs.h"
 #include "common/files.h"
 #include "lua/script.h"
-#include "meshwright/engine/built_in.h"
+#include "meshwright/engine/registry.h"
 #include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"

@@ -14,7 +14,7 @@
 #include "app/sweep/table.h"
 #include "common/files.h"
 #include "lua/script.h"
-#include "meshwright/engine/built_in.h"
+#include "meshwright/engine/registry.h"
 #include "meshwright/engine/text.h"
 #include "script/read_search.h"
 #include "script/script_strategy.h"

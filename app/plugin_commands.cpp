@@ -16,7 +16,6 @@
 #include "app/script_command.h"
 #include "lua/cluster_files.h"
 #include "lua/script.h"
-#include "meshwright/engine/built_in.h"
 #include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/registry.h"
 #include "meshwright/engine/text.h"

@@ -10,7 +10,7 @@
 
 #include "common/process.h"
 #include "lua/script.h"
-#include "meshwright/engine/built_in.h"
+#include "meshwright/engine/registry.h"
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/plugin_call.h"
 #include "predict/pipeline.h"

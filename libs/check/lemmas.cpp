@@ -17,7 +17,6 @@
 
 #include "check/lemma_parts.h"
 #include "check/lemma_updates.h"
-#include "meshwright/engine/built_in.h"
 #include "meshwright/engine/registry.h"
 #include "meshwright/optimizer.h"
 

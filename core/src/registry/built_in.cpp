@@ -1,5 +1,5 @@
 // Collects what the libraries register that are linked in.
-#include "meshwright/engine/built_in.h"
+#include "meshwright/engine/registry.h"
 
 #include <algorithm>
 #include <string_view>

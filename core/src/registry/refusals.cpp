@@ -5,7 +5,6 @@
 #include <string_view>
 #include <system_error>
 
-#include "meshwright/engine/built_in.h"
 #include "meshwright/engine/registry.h"
 #include "meshwright/engine/text.h"
 

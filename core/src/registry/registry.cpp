@@ -11,7 +11,6 @@
 #include <sstream>
 #include <string_view>
 
-#include "meshwright/engine/built_in.h"
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/text.h"

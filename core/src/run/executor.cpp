@@ -11,7 +11,6 @@
 #include "meshwright/engine/program_facts.h"
 #include "meshwright/engine/scalar_type.h"
 #include "meshwright/error.h"
-#include "run/token_permutation.h"
 
 namespace mw {
 namespace {

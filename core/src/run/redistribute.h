@@ -31,4 +31,7 @@ Underway start_move(const Move& move, const MoveSteps& steps, const at::Tensor& 
 // A local move (slice, keep).
 at::Tensor local_move(const Move& move, const MoveSteps& steps, const at::Tensor& input);
 
+// The elements of dim `at` of a tensor in the order of `runs`, or those of one run as a view.
+at::Tensor in_runs(const at::Tensor& whole, std::int64_t at, const std::vector<Range>& runs);
+
 }  // namespace mw

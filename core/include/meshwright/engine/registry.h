@@ -104,4 +104,7 @@ std::string kinds_there_are();
 // "libfoo.so.1: cannot open shared object file: …" and its like, for people. `message` is dlopen's.
 ModuleVerdict translate_load_error(const std::string& message);
 
+// Its name is "meshwright". The same object at every call.
+const PluginDescriptor& built_in();
+
 }  // namespace mw
