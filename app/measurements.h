@@ -34,29 +34,29 @@ class Measurements {
   void add_metrics(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics);
   // What was added so far is in the run file: a checkpoint is no more than what the file has.
   void flush() { log_.flush(); }
-  // Of checkpoints that are complete or have failed since the last call; what people should be
+  // For checkpoints that are complete or have failed since the last call; what people should be
   // told.
   std::vector<std::string> take_checkpoints();
-  // Of the steps of this process there are times; a run that went on from a checkpoint may have
+  // For the steps of this process there are times; a run that went on from a checkpoint may have
   // none.
   bool ran() const { return !seconds_.empty(); }
   // After the last step, of a run that was checked.
   void take(const CheckReport& check) { check_ = check; }
   // What the run-time check found, for people; empty if nothing was checked.
   std::string check_text() const;
-  // Of a process that was started again after a run that failed: an event, and in the result.
+  // For a process that was started again after a run that failed: an event, and in the result.
   void started_again(const Attempt& attempt);
   // Where ranks were when the run failed: an event each, and in the result.
   void keep_places(const std::vector<RankPlace>& places);
-  // Of a run that stopped at a loss or a norm that is not finite, with what was said of it.
+  // For a run that stopped at a loss or a norm that is not finite, with what was said of it.
   void stopped_diverging(const RankFailed& why);
   // What has become of a run whose steps came to an end. A run that ends with a loss or a gradient
   // norm that is NaN or Inf has failed.
   RunStatus conclude(bool interrupted, bool ended_by_observe);
   // Closes its file, with the result in it.
   void close(RunStatus status, const Json& result);
-  // ... of one that broke off, on a rank (-1: on none). `result` is asked once the reason is known.
-  // Returns why the file lacks something; empty: it does not.
+  // The same for a run that broke off, on a rank (-1: on none). `result` is asked once the reason
+  // is known. Returns why the file lacks something; empty: it does not.
   std::string fail(RunStatus status, int rank, const std::string& why,
                    const std::function<Json()>& result);
   // Why the status is not `done`, or why it is before the last step; else empty.
@@ -107,7 +107,7 @@ class Measurements {
   Json places_;  // null: the run has not failed on a rank
   double startup_seconds_ = 0;
   std::vector<RankReport> ranks_;  // of the last step
-  ExpertLoads loads_;              // ... too
+  ExpertLoads loads_;              // of the last step too
   CheckReport check_;              // of no steps if there was none
 };
 

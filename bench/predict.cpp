@@ -10,9 +10,9 @@
 
 #include "common/process.h"
 #include "lua/script.h"
-#include "meshwright/engine/registry.h"
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/plugin_call.h"
+#include "meshwright/engine/registry.h"
 #include "predict/pipeline.h"
 #include "predict/prediction.h"
 #include "predict/shared_cores.h"
@@ -84,7 +84,7 @@ class Timing final : public mw::Host {
     const double events = least([&] { step = mw::price_pipeline(stages, machine).step; });
     mw::Prediction prediction;
     const double predict = least([&] { prediction = mw::predict(plan, machine); });
-    // Of copies, which have not been asked; `resolve` has it in it.
+    // For copies, which have not been asked; `resolve` has it in it.
     std::vector<mw::Plan> copies(rounds_, plan);
     std::size_t next = 0;
     const double hash = least([&] { static_cast<void>(copies[next++].hash()); });

@@ -272,8 +272,8 @@ Mesh mesh_of(const std::vector<SmallAxis>& axes, bool carried) {
   return own.empty() ? Mesh() : Mesh(own);
 }
 
-// So many tokens lie on so many ranks like this: each has one part of the first half and one of the second,
-// as mirrored in the middle.
+// So many tokens lie on so many ranks like this: each has one part of the first half and one of the
+// second, as mirrored in the middle.
 std::vector<Range> mirrored(std::int64_t length, int ranks) {
   std::vector<Range> order;
   std::int64_t begin = 0, end = length;

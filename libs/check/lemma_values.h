@@ -36,10 +36,10 @@ enum class Shrink : std::uint8_t {
   none,  // only what cannot be cut as it is
 };
 
-// The size of each dim of these ops, or nothing where there are none or they would be large. What holds for
-// the sizes in the graph holds for the small ones: which are equal (but for batch and seq), which
-// is larger, what is odd, which divides the one that it follows, and which are sums of others. A
-// dim that need not be cut evenly is cut unevenly.
+// The size of each dim of these ops, or nothing where there are none or they would be large. What
+// holds for the sizes in the graph holds for the small ones: which are equal (but for batch and
+// seq), which is larger, what is odd, which divides the one that it follows, and which are sums of
+// others. A dim that need not be cut evenly is cut unevenly.
 std::optional<std::map<Dim, std::int64_t>> small_sizes(const Graph& graph,
                                                        const std::vector<int>& ops,
                                                        const std::vector<SmallAxis>& axes,

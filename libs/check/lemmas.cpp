@@ -255,7 +255,8 @@ bool is_own(const std::type_info& type) {
   return own.contains(library_of(&type));
 }
 
-// The front end wraps the ops of each rule in classes of its own, which are linked beside this code.
+// The front end wraps the ops of each rule in classes of its own, which are linked beside this
+// code.
 bool is_own(const UpdateRule& rule) {
   const void* const here = library_of(reinterpret_cast<const void*>(&forget_lemmas));
   const auto own = [&](const UpdateOp* op) {

@@ -85,8 +85,8 @@ class Reference::Keeper final : public StepWatcher {
       reference_.gradients_[name] = gradient;
     }
   }
-  // Among the parameters are those after the last update that counts: the one that leaves something not
-  // finite, or the last before a loss or a norm is not.
+  // Among the parameters are those after the last update that counts: the one that leaves something
+  // not finite, or the last before a loss or a norm is not.
   void stepped(RankRun& executor, std::int64_t step, const StepOutcome& outcome) override {
     if (over_) return;
     Facts& facts = reference_.facts_;

@@ -74,7 +74,7 @@ class RunCheck : public RunObserver {
   explicit RunCheck(bool overflows) : overflows_(overflows) {}
   void begin(RankRun& rank) override;
   void finish(RankRun& rank) override;
-  // Of the rank whose check took longest; of no steps if none ran. When no rank runs any more.
+  // For the rank whose check took longest; of no steps if none ran. When no rank runs any more.
   CheckReport report() const;
 
  private:

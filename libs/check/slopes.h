@@ -26,11 +26,11 @@ struct Slope {
 // (StraightThrough): all that such an op reads, and all that those are made of.
 std::set<int> before_straight_through(const Graph& graph);
 
-// The slopes of each parameter of the experiment's model, or of some together where there are many, in graph
-// order: on one rank, in float64, the whole batch at once. Left out are counts that no loss moves
-// (Value::counts), and what lies before a StraightThrough op. A slope that does not agree was measured
-// twice, in other directions: one bend of the loss that lies between two points is no fault. Throws
-// Stopped if `stop` was set, Error (run) if a rank fails.
+// The slopes of each parameter of the experiment's model, or of some together where there are many,
+// in graph order: on one rank, in float64, the whole batch at once. Left out are counts that no
+// loss moves (Value::counts), and what lies before a StraightThrough op. A slope that does not
+// agree was measured twice, in other directions: one bend of the loss that lies between two points
+// is no fault. Throws Stopped if `stop` was set, Error (run) if a rank fails.
 std::vector<Slope> slopes(const RunSetup& experiment, const std::atomic<bool>* stop);
 
 // The same step again and again from the same parameters: what a hook that loses bits leaves of the

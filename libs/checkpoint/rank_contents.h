@@ -16,7 +16,7 @@ struct KeptSlice {
   std::vector<std::int64_t> shape;  // of all of it
   Slice slice;                      // never empty
   int slot = -1;                    // the flat slot that has it ...
-  std::int64_t first = 0;           // ... from this element on
+  std::int64_t first = 0;           // the slice begins at this element
   bool writes = false;              // of the ranks that keep the same, it is the first
 };
 

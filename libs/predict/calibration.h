@@ -76,8 +76,8 @@ struct Calibration {
   double others_cores = 0;  // that other programs had while it was measured
 
   const SharedCosts& shared(int ranks) const { return ranks > cores ? many : few; }
-  // Reals that were not measured are priced as those with the nearest bytes. Null if nothing was, or
-  // for an instruction of a kind that was not and of no size: it only keeps the books.
+  // Reals that were not measured are priced as those with the nearest bytes. Null if nothing was,
+  // or for an instruction of a kind that was not and of no size: it only keeps the books.
   const WorkFit* fit_of(const std::string& kind, const std::string& of_class, int element,
                         bool product, const WorkSize& size) const;
   // Core seconds of each rank; 0 if nothing was measured.

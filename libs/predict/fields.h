@@ -37,8 +37,8 @@ class Fields {
   // A key of older files is told its name of today.
   void formerly(std::string old, std::string now) { renamed_[std::move(old)] = std::move(now); }
 
-  // What somebody would write instead of a number out of its range. The nearest that is allowed, a byte a
-  // second, nobody means.
+  // What somebody would write instead of a number out of its range. The nearest that is allowed, a
+  // byte a second, nobody means.
   void example(std::string key, std::string text) { examples_[std::move(key)] = std::move(text); }
 
   // Nothing, and its problems, if the table is wrong.

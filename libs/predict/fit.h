@@ -8,11 +8,11 @@
 namespace mw {
 
 // The plan of the request with the cheapest recomputation with which no rank is predicted to hold
-// more than RecomputePolicy::fit. It is worked out from the plan that keeps everything: ops are put in the order of what making their
-// results again costs for each byte that is then not kept; the fewest of them that suffice, in all
-// layers, are taken; then each, the dearest first, is let off again in as many layers as the limit
-// allows. A plan of a fixed set is made from it. Null, and a problem with the least that is
-// possible, if not even all suffice.
+// more than RecomputePolicy::fit. It is worked out from the plan that keeps everything: ops are put
+// in the order of what making their results again costs for each byte that is then not kept; the
+// fewest of them that suffice, in all layers, are taken; then each, the dearest first, is let off
+// again in as many layers as the limit allows. A plan of a fixed set is made from it. Null, and a
+// problem with the least that is possible, if not even all suffice.
 std::shared_ptr<const Plan> fit_recompute(const PlanRequest& request, Problems& problems);
 
 // The plan of the request with the fewest microbatches, as even as they can be, of which no rank is

@@ -34,7 +34,7 @@ struct GoodputShares {
 struct Goodput {
   double failure_seconds = 0;  // mean time between failures of the run
   double young = 0, daly = 0;  // intervals (Young 1974; Daly 2006, equation 37)
-  double best = 0;             // ... the best simulated
+  double best = 0;             // the best that was simulated
   double interval = 0;         // what the following is of, a whole number of steps
   std::int64_t interval_steps = 0;
   double closed_form = 0;  // useful, by Daly's expected time (equation 20); slow devices in average
@@ -52,7 +52,7 @@ GoodputShares simulate_goodput(const GoodputRequest& request, std::int64_t inter
 
 Goodput goodput(const GoodputRequest& request);
 
-// Of a script's table; problems have their keys under `path`.
+// For a script's table; problems have their keys under `path`.
 GoodputRequest read_goodput(const Json& table, const std::string& path, Problems& problems);
 Json to_json(const Goodput& goodput, const GoodputRequest& request);
 std::string text_of(const Goodput& goodput, const GoodputRequest& request);

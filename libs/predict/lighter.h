@@ -23,9 +23,9 @@ struct LighterFamily {
   std::vector<LighterPlan> mild, drastic;
 };
 
-// The families of each strategy of the plan that has lighter variants, in the plan's order; of one that says
-// none, those of the strategies on the plugin path that split the same, over as many ranks (of data
-// parallelism that keeps all on each rank, those that keep parts).
+// The families of each strategy of the plan that has lighter variants, in the plan's order; of one
+// that says none, those of the strategies on the plugin path that split the same, over as many
+// ranks (of data parallelism that keeps all on each rank, those that keep parts).
 std::vector<LighterFamily> lighter_families(const RunRequest& experiment,
                                             const std::vector<StrategyChoice>& strategies);
 

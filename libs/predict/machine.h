@@ -36,8 +36,8 @@ class RankMachine {
                         const Footprint& made) = 0;
   virtual TransferCost transfer(const RankView& view, const Instruction& instruction,
                                 const Transfer& transfer) = 0;
-  // Seconds of a copy between the rank's device and host memory beside what it computes; 0: it has one
-  // memory, and what is copied in it is in `work`.
+  // Seconds of a copy between the rank's device and host memory beside what it computes; 0: it has
+  // one memory, and what is copied in it is in `work`.
   virtual double host_copy(double /*bytes*/) const { return 0; }
   // What a run of the segment does beside its instructions.
   virtual WorkTime beside(const RankView& /*view*/, const Segment& /*segment*/) { return {}; }

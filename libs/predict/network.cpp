@@ -9,8 +9,8 @@
 namespace mw {
 namespace {
 
-// Seconds of an all-reduce of nothing inside a node, towards which measured curves go below their first
-// point.
+// Seconds of an all-reduce of nothing inside a node, towards which measured curves go below their
+// first point.
 constexpr double least_seconds = 20e-6;
 
 // Seconds at so many bytes: straight lines between logarithms, in proportion above the last point.
@@ -50,8 +50,8 @@ double nic(const Network& network, const Placed& where, const Library& library) 
   return network.nic * network.share * library.nics * (partial ? network.partial : 1) / tree;
 }
 
-// The same among ranks of several nodes. Every group of a node runs at once, so that one of g ranks owns
-// the NICs' share of g devices.
+// The same among ranks of several nodes. Every group of a node runs at once, so that one of g ranks
+// owns the NICs' share of g devices.
 double network_all_reduce(const Cluster& cluster, double bytes, const Placed& where,
                           const Library& library, bool hierarchical) {
   const Network& network = cluster.network;

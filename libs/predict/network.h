@@ -43,8 +43,8 @@ double exchange_seconds(const Cluster& cluster, double bytes, const Placed& wher
                         const Library& library, const RowExchange& rows);
 // Seconds of a message from one device to another.
 double send_seconds(const Cluster& cluster, double bytes, int from, int to);
-// Seconds of a copy between a device and its host, while so many devices of the node copy as much that way;
-// 0 where there is no link.
+// Seconds of a copy between a device and its host, while so many devices of the node copy as much
+// that way; 0 where there is no link.
 double host_copy_seconds(const Cluster& cluster, double bytes, int devices);
 // The traffic that the collective puts through a device, against one that stays in a node.
 double traffic_share(const Cluster& cluster, const Placed& where, const Library& library);

@@ -1,6 +1,6 @@
 // Prices a rank's instructions on a described cluster: products by their shapes, what streams by
-// its bytes, attention by its kernel; what the host spends on launching them; and transfers by where
-// the others of their groups are.
+// its bytes, attention by its kernel; what the host spends on launching them; and transfers by
+// where the others of their groups are.
 #include "predict/on_cluster.h"
 
 #include <algorithm>

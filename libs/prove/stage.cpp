@@ -271,7 +271,7 @@ void StageProof::release(int slot) {
 
 void StageProof::release(const Instruction& i) {
   for (const int slot : i.release) {
-    // Of several waits for one transfer any may be the first.
+    // Any of several waits for one transfer may be the first.
     const bool gone = i.code == Code::wait && i.again && slot >= 0 && lasting(slot) &&
                       view(slot).flat >= 0 && !flat(view(slot)).there;
     if (!gone) release(slot);

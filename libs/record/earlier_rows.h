@@ -15,7 +15,7 @@ namespace mw {
 
 struct EarlierRows {
   std::vector<StepRow> steps;  // in order, each once
-  // Of the other tables that have a row for each of many things of a step: packed.
+  // For the other tables that have a row for each of many things of a step: packed.
   std::vector<std::pair<const TableLayout*, std::vector<char>>> tables;
   std::vector<std::int64_t> series_steps;
   std::vector<Series> series;

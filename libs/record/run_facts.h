@@ -26,8 +26,8 @@ struct RunFacts {
   std::map<std::string, MeasuredPair> memory;  // by category: its own peak, likewise
   // By axis, of the last step: of each op and phase what the rank sends that sends most of it.
   std::map<std::string, MeasuredPair> bytes;
-  // The median step's after the warm-up (common/statistics.h); the predicted step's is the end of its
-  // timeline.
+  // The median step's after the warm-up (common/statistics.h); the predicted step's is the end of
+  // its timeline.
   MeasuredPair step_seconds;
   double tokens_per_second = not_known, mfu = not_known, bubble = not_known;
   std::int64_t median_step = -1;  // the step nearest to that median; -1: there are none

@@ -1,6 +1,6 @@
 // Orders of works that a search may choose for its stages, timed by themselves; and what a stage
-// holds while a work of its order runs, counted in layers and microbatches: of these the closed form
-// makes bytes.
+// holds while a work of its order runs, counted in layers and microbatches: of these the closed
+// form makes bytes.
 #pragma once
 
 #include <array>
@@ -61,8 +61,9 @@ struct Moment {
   float operator[](Counted what) const { return counts[static_cast<std::size_t>(what)]; }
 };
 
-// The moments of all stages, without those beside which another one of the same work has no less of anything.
-// An F is counted with what it leaves, the others with what they find. `layers`: of the model.
+// The moments of all stages, without those beside which another one of the same work has no less of
+// anything. An F is counted with what it leaves, the others with what they find. `layers`: of the
+// model.
 struct Moments {
   std::vector<Moment> usual, by_chunk;  // `usual`: nothing is reduced by chunk
   // What each stage holds once in any order: when its last chunk begins its first backward, that

@@ -326,8 +326,8 @@ namespace {
 
 // Stages beyond which no search goes: orders of more take seconds to make.
 constexpr int most_stages = 128;
-// The largest power of two that is tried where none is said. A choice: larger ones leave few to fill a
-// pipeline with, and products are whole long before.
+// The largest power of two that is tried where none is said. A choice: larger ones leave few to
+// fill a pipeline with, and products are whole long before.
 constexpr std::int64_t most_microbatch = 64;
 
 class Enumeration {

@@ -97,8 +97,8 @@ class SearchProbes {
  public:
   SearchProbes(const SearchRequest& request, const SearchSpace& space);
 
-  // The step of the inner side alone, with no more of the data's ranks than it borrows. It has the more layers
-  // alone: a bucket's parameters say of which layers it is. Empty: refused.
+  // The step of the inner side alone, with no more of the data's ranks than it borrows. It has the
+  // more layers alone: a bucket's parameters say of which layers it is. Empty: refused.
   const std::optional<StepProbe>& step(int inner);
   // With a data side, an index of the space's.
   std::optional<StepProbe> step(int inner, int data, DataWays split);

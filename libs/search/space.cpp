@@ -17,8 +17,8 @@ namespace {
 // Tokens that a rank has of a sequence at least: a choice, as shorter parts are hardly worth their
 // transfers, and searches stay small.
 constexpr std::int64_t least_tokens = 4096;
-// The chunks that are tried of a schedule that takes any number: beyond 8 what is sent grows and the
-// bubble hardly shrinks. A choice.
+// The chunks that are tried of a schedule that takes any number: beyond 8 what is sent grows and
+// the bubble hardly shrinks. A choice.
 const std::vector<int> some_chunks = {2, 3, 4, 6, 8};
 
 // One of the plugin path, with a set of options.

@@ -17,7 +17,8 @@ namespace mw {
 // The terms of an inner side, the sequences of a microbatch and what is computed again.
 struct WorkTerms {
   PerLayer forward, backward;  // seconds of a microbatch, transfers of the inner side among them
-  // Seconds beside these, waiting for copies to and from host memory; ends: in each run of a segment.
+  // Seconds beside these, waiting for copies to and from host memory; ends: in each run of a
+  // segment.
   PerLayer forward_copies, backward_copies;
   double fetched = 0;  // seconds that copies of a layer take in backward, awaited or not
   double dgrad_copies = 0, wgrad_copies = 0;  // shares of backward's where that is in parts

@@ -1,5 +1,5 @@
-// Plans candidates of a search whole, says what limits the best one and what its neighbours lose, or
-// why there is nothing to recommend.
+// Plans candidates of a search whole, says what limits the best one and what its neighbours lose,
+// or why there is nothing to recommend.
 #include "search/whole.h"
 
 #include <fmt/format.h>
@@ -125,8 +125,8 @@ std::string nearest_ranks(const SearchRequest& request) {
   return text;
 }
 
-// Says of a problem of a plan that the search made what of the search's own table is at fault, if any
-// of it is.
+// Says of a problem of a plan that the search made what of the search's own table is at fault, if
+// any of it is.
 std::string key_in_search(const Problem& problem, const std::string& otherwise) {
   return problem.key.empty() || problem.key.starts_with("plan") ? otherwise : problem.key;
 }

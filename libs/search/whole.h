@@ -1,5 +1,5 @@
-// Candidates of a search, planned whole and priced by the simulation of all stages; and what a search
-// says of them: why the best one is the best, or why there is none.
+// Candidates of a search, planned whole and priced by the simulation of all stages; and what a
+// search says of them: why the best one is the best, or why there is none.
 #pragma once
 
 #include <cstdint>

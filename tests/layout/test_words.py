@@ -9,7 +9,7 @@ import sys
 import tempfile
 import unittest
 
-FOLDERS = "core plugins tests bench lua scripts clusters cmake docs".split()
+FOLDERS = "app core libs plugins tests bench lua scripts clusters cmake docs".split()
 FILES = "CMakeLists.txt meshwright .ci/run".split()
 MARKS = {".cpp": "//", ".h": "//", ".lua": "--", ".py": "#", ".sh": "#", ".cmake": "#"}
 WIDEST_COMMENT = 100
@@ -68,6 +68,13 @@ def wide_comments(lines, mark):
             yield number, len(line)
 
 
+def dangling_comments(lines):
+    """Comments that go on from the one above, or begin with what they are of: nobody reads them alone."""
+    for number, line in enumerate(lines, 1):
+        if re.search(r"(^|\s)// (\.\.\.|Of )", line):
+            yield number
+
+
 def findings(root):
     for path, mark in sources(root):
         lines = path.read_text().splitlines()
@@ -76,6 +83,9 @@ def findings(root):
             yield f"{path}: {finding}"
         for number, width in wide_comments(lines, mark):
             yield f"{path}:{number}: a comment of {width} columns, more than {WIDEST_COMMENT}"
+        if path.suffix in {".cpp", ".h"}:
+            for number in dangling_comments(lines):
+                yield f"{path}:{number}: a comment is a sentence that needs no line above it"
 
 
 class Words(unittest.TestCase):
@@ -98,6 +108,8 @@ class Words(unittest.TestCase):
             ("core/src/mesh/a.cpp", "#include <a>\n", "opens without a comment"),
             ("core/src/mesh/a.h", "#pragma once\n// Late, but a sentence of words.\n", "opens without"),
             ("core/src/mesh/a.cpp", "// Helpers.\n", "no sentence"),
+            ("core/src/mesh/a.cpp", "// Counts the ranks of a mesh.\nint x;  // ... of it\n", "needs no line above"),
+            ("libs/check/a.h", "// Counts the ranks of a mesh.\n  // Of each rank.\n", "needs no line above"),
             ("core/src/mesh/a.cpp", "// what it is for, roughly\nint x;\n", "no sentence"),
             ("core/src/mesh/a.cpp", "// Rajbhandari et al. 2020\n", "no sentence"),
             ("core/src/mesh/a.cpp", "// This file holds the mesh's functions.\n", "say what"),

@@ -26,7 +26,7 @@ struct OpCase : lemmas::OpCase {
          const std::map<std::string, std::int64_t>& sizes);
   // This rank holds [offset, offset + size) of `global`.
   void cut(const char* dim, std::int64_t offset, std::int64_t size, std::int64_t global);
-  // ... or these ranges of it, as they lie.
+  // or these ranges of it, as they lie.
   void cut(const char* dim, std::vector<Range> runs, std::int64_t global);
   // Tensors over `dims` are rows, so many of each group.
   void sparse(Dims dims, std::vector<std::int64_t> rows);

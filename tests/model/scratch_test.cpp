@@ -167,7 +167,7 @@ TEST_CASE("Products of a plan's sizes take what is said of them, on this CPU", "
   }
 }
 
-// Of whole blocks: what a kernel takes for what is left over may be said several times too large.
+// For whole blocks: what a kernel takes for what is left over may be said several times too large.
 TEST_CASE("A product just too large to be tried takes about what is said of it", "[kernels]") {
   ScratchBook book{{}};
   const at::ScalarType type = GENERATE(at::kFloat, at::kDouble);

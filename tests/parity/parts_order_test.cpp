@@ -113,7 +113,7 @@ TEST_CASE("All that a layer needs is gathered a layer ahead, however its paramet
     INFO(segment.name);
     std::map<int, int> begun;   // buckets, and after how many ops
     std::vector<int> computed;  // layers, in order
-    std::map<int, int> first;   // ... and after how many ops
+    std::map<int, int> first;   // after how many ops
     int ops = 0;
     for (const Instruction& i : segment.code) {
       if (i.bucket >= 0 && i.code == Code::start &&

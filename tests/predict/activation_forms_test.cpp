@@ -31,7 +31,7 @@ struct Shape {
 
 enum class Stream { whole, cut };
 
-// Of one layer: what two more of them add, by two.
+// For one layer: what two more of them add, by two.
 std::int64_t layer_bytes(const Shape& shape, Stream stream, const RecomputePolicy& recompute) {
   std::int64_t bytes[2] = {};
   for (const int more : {0, 1}) {
@@ -92,7 +92,7 @@ TEST_CASE("Activations of a layer follow Korthikanti et al. 2022, table 2") {
     // sbh (34 / t + 5 as / ht): linears keep their part of what they read whole
     CHECK(layer_bytes(shape, Stream::cut, kept(Kind::none, true)) ==
           32 * sbh / t + rows + norms / t);
-    // ... or the whole: two inputs, of 2 sbh each
+    // or the whole: two inputs, of 2 sbh each
     CHECK(layer_bytes(shape, Stream::cut, kept(Kind::none)) ==
           28 * sbh / t + 4 * sbh + rows + norms / t);
     // sbh 34 / t, with selective recompute

@@ -37,7 +37,7 @@ inline Setup small() {
   setup.precision = Precision::bf16;
   return setup;
 }
-// ... of 6 layers with 8 experts each, of which a token chooses 2.
+// of 6 layers with 8 experts each, of which a token chooses 2.
 inline Setup small_experts() {
   Setup setup = small();
   setup.model = "moe";

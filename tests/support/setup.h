@@ -69,7 +69,7 @@ inline StrategyChoice zero(int ways, int stage, int replicas = 1, int prefetch =
                   {"replicas", replicas},
                   {"keep", keep && stage == 3},
                   {"offload", offload}};
-  // Of a product of options, those that mean something together.
+  // For a product of options, those that mean something together.
   if (stage == 3 && !keep) options["prefetch"] = prefetch;
   if (stage < 3) options["bucket"] = bucket;
   return strategy("zero", std::move(options));
@@ -150,7 +150,7 @@ struct Setup {
     options.erase("ffn");
     options["tied"] = true;
   }
-  // ... with four experts, of which a token takes two.
+  // with four experts, of which a token takes two.
   void make_moe() {
     model = "moe";
     options["experts"] = 4;

@@ -102,7 +102,7 @@ constexpr Registration communicator(const char* name = nullptr, const char* doc 
   one.maker = &carrier_maker_of<Class>;
   return one;
 }
-// Of a registered communicator; empty: none.
+// For a registered communicator; empty: none.
 inline std::string launcher_of(const Registration& communicator, int processes) {
   Launcher* const launcher = static_cast<const CarrierMaker*>(communicator.maker)->launcher;
   return launcher == nullptr ? "" : launcher(processes);

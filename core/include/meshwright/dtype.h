@@ -11,7 +11,7 @@ constexpr int bytes_of(Dtype dtype) {
   return dtype == Dtype::fp64 || dtype == Dtype::int64 ? 8 : dtype == Dtype::fp32 ? 4 : 2;
 }
 const char* name_of(Dtype dtype);  // "fp32"
-// Of two reals the one with more bytes; the first if they have as many.
+// The one of two reals that has more bytes; the first if they have as many.
 constexpr Dtype wider(Dtype a, Dtype b) {
   return bytes_of(b) > bytes_of(a) ? b : a;
 }

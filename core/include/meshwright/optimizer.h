@@ -23,7 +23,7 @@ struct OptimizerState {
 // optimizer's), updated in place.
 struct UpdateCall {
   at::Tensor parameter;  // of apply alone
-  // Of the parameter's elements: the gradient, or what the ops before made of it. What it holds
+  // For the parameter's elements: the gradient, or what the ops before made of it. What it holds
   // afterwards is unspecified but for that which the next op reads.
   at::Tensor gradient;
   OptimizerState state;
@@ -66,7 +66,7 @@ class MatrixOp : public UpdateOp {
 // How the parameters of a bucket are updated. The ops belong to the optimizer.
 struct UpdateRule {
   std::vector<std::string> states;  // kept for each element, zero at first
-  // Of matrices: gradient to direction, and what is made of each matrix of directions. Null where
+  // For matrices: gradient to direction, and what is made of each matrix of directions. Null where
   // `apply` reads the gradient itself.
   const ElementOp* direction = nullptr;
   const MatrixOp* whole = nullptr;

@@ -87,7 +87,7 @@ Pass hook_reductions(
 
 // ---- Verbs: what passes of one's own are made of. All are for the thread that runs the pass.
 
-// Of the instructions of a segment that use a group of slots, the first and the last.
+// For the instructions of a segment that use a group of slots, the first and the last.
 struct Span {
   int group = -1, first = -1, last = -1;
 };

@@ -32,23 +32,23 @@ struct Move {
     slice,           // Replicate -> Shard(to): local
     keep,   // Replicate -> Partial: local; the first rank keeps the value, the others hold zeros
     send,   // to the rank of stage `peer` that agrees on all other coordinates
-    recv,   // ... from it
+    recv,   // a tensor from it
     shift,  // to the next rank of the atoms, round, and from the one before
   };
   Kind kind = Kind::all_reduce;
   std::vector<int> atoms;
   Dim from, to;
   Reduction reduction = Reduction::sum;
-  // Of an exchange of rows, an all-to-all of sparse tensors: the layout that it leads to, on all
+  // For an exchange of rows, an all-to-all of sparse tensors: the layout that it leads to, on all
   // its atoms at once.
   Layout lands;
   bool exchanges_rows() const { return !lands.empty(); }
-  // Of the start of an exchange: before the rows it says how many of each group there are, which
+  // For the start of an exchange: before the rows it says how many of each group there are, which
   // those after it know from it. The planner marks one for each way that a layer's rows go out.
   bool brings_counts = false;
   std::vector<int> stages;  // only ranks of these take part; empty: of all (RankSet)
   int peer = -1;            // of send and recv: a stage
-  int tag = 0;  // ... what is sent: the same on both sides, distinct in a step but for microbatches
+  int tag = 0;  // what is sent: the same on both sides, distinct in a step but for microbatches
 };
 bool communicates(Move::Kind kind);
 const char* name_of(Move::Kind kind);
@@ -172,9 +172,9 @@ struct Instruction {
   // while the accumulated gradient is a sum over ranks. What begin_sum and totals have here is said
   // with them (Code).
   std::vector<std::vector<int>> contributing;
-  // Of compute, where the op runs in ring steps (Rotation): one instruction stands for all of them,
-  // and for what they send. engine/program_facts.h writes it out, as executor and footprint read
-  // it: then each instruction is of a `ring_step`, or of that and the `ring_alike` next ones.
+  // For compute, where the op runs in ring steps (Rotation): one instruction stands for all of
+  // them, and for what they send. engine/program_facts.h writes it out, as executor and footprint
+  // read it: then each instruction is of a `ring_step`, or of that and the `ring_alike` next ones.
   std::shared_ptr<const std::vector<Rotating>> ring;
   int ring_step = 0, ring_steps = 1, ring_alike = 0;
   const char* phase = "forward";
@@ -230,7 +230,7 @@ struct ProgramParameter {
   int slot = -1, gradient_slot = -1;
   Layout stored;       // also the layout of the reduced gradient
   Layout accumulated;  // of the gradient before reduction
-  // Of a layer's weights that are matrices, outputs by inputs: leading dims that number
+  // For a layer's weights that are matrices, outputs by inputs: leading dims that number
   // matrices (experts), and those after them that make the rows. 0 rows: anything else.
   int stacked = 0, rows = 0;
 };
@@ -322,7 +322,7 @@ struct Program {
   std::vector<std::int64_t> batches;
   int threads = 1;            // that a rank's kernels have
   Dtype dtype = Dtype::fp32;  // of the reals that it computes with
-  // Of a parameter's gradient while it is added up and reduced; of the optimizer's states, and of
+  // For a parameter's gradient while it is added up and reduced; of the optimizer's states, and of
   // its own copy of the parameters (the masters) where that is wider than those that compute.
   Dtype gradient_dtype = Dtype::fp32, optimizer_dtype = Dtype::fp32;
   Dtype reduce_dtype = Dtype::fp32;  // in which narrower reals are summed over ranks
@@ -333,19 +333,19 @@ struct Program {
   std::vector<Bucket> buckets;
   std::vector<Segment> segments;
   std::vector<SegmentRun> timeline;
-  int pendings = 0;            // numbers used by start and wait
-  std::vector<Layout> cut;     // for each op of the graph: its iteration space on the mesh
-  std::vector<Layout> follow;  // ... and the dim that follows the cut one (kv_heads after heads)
+  int pendings = 0;                   // numbers used by start and wait
+  std::vector<Layout> cut;            // for each op of the graph: its iteration space on the mesh
+  std::vector<Layout> follow;         // the dim that follows the cut one (kv_heads after heads)
   std::map<int, Rotation> rotations;  // of ops of the graph
   // Rows of sparse tensors on the rank that has most, over the average,
   // where groups are cut; for predictions.
   double imbalance = 1;
-  // Of dims that lie in another order than their own (Draft::permute_tokens):
+  // For dims that lie in another order than their own (Draft::permute_tokens):
   // its ranges, as they lie.
   std::map<Dim, std::vector<Range>> token_permutation;
 
   bool has_masters() const { return optimizer_dtype != dtype; }
-  // Of a value of the graph.
+  // For a value of the graph.
   Dtype dtype_of(Scalar scalar, bool fp32_at_least) const;
   const std::string& name_of_parameter(int parameter) const;
   int segment(const std::string& name) const;  // index; -1
@@ -364,7 +364,7 @@ struct Program {
   // Elements of the bucket on a rank: of its parameters, of a shard of its flat tensors.
   std::int64_t elements(const Bucket& bucket, const Coordinates& at) const;
   std::int64_t shard_elements(const Bucket& bucket, const Coordinates& at) const;
-  // Of a flat slot, where the bucket's shards have `shard` elements.
+  // For a flat slot, where the bucket's shards have `shard` elements.
   std::int64_t flat_elements(const Slot& slot, std::int64_t shard) const;
   // The size of "batch" in a microbatch (-1: of the step, which has none),
   // and its first row in the step's.

@@ -71,7 +71,7 @@ class Scheduler : public Registered {
  public:
   // Chunks of each stage: the only number that will do, or 0 if any will.
   virtual int fixed_chunks() const { return 0; }
-  // Of one whose order is for several chunks: the name of what it is with one chunk of each stage,
+  // For one whose order is for several chunks: the name of what it is with one chunk of each stage,
   // "1f1b", so that nobody gets that for want of a number of chunks. Empty: it needs no chunks.
   virtual std::string of_one_chunk() const { return ""; }
   // The stage of each virtual stage.
@@ -117,9 +117,9 @@ struct ScheduleTimeline {
   std::vector<std::vector<TimedAction>> stages;  // one for each action, in the stage's order
   double makespan = 0;                           // from the first start to the last end
   std::vector<double> busy;                      // of each stage: sum of its works
-  // Of each stage: idle between its first start and its last end, as a fraction of the makespan.
+  // For each stage: idle between its first start and its last end, as a fraction of the makespan.
   std::vector<double> inner_idle;
-  // Of each stage: highest activation memory, by WorkBytes; and counted in F's not yet followed by
+  // For each stage: highest activation memory, by WorkBytes; and counted in F's not yet followed by
   // B or W, over chunks: with c chunks, c of them are a microbatch of the whole stage.
   std::vector<double> bytes_peak, microbatches_peak;
   // Idle of all stages over their whole time: 1 - sum of busy / (stages * makespan). For equal

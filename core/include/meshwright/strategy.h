@@ -49,7 +49,7 @@ struct Rule {
   std::function<bool(const Op&)> where;  // empty: every op that has the dim
   bool named = false;                    // for particular ops: outweighs a general rule
   std::vector<int> only;                 // atoms of the axis; empty: all of them
-  // Of who says so, for messages: "plan[2]", and which of its options, "rules[1]", or "".
+  // For who says so, for messages: "plan[2]", and which of its options, "rules[1]", or "".
   std::string place, option = {};
   const std::vector<int>& atoms(const Mesh& mesh) const {
     return only.empty() ? mesh.axis(axis).atoms : only;

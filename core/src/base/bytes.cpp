@@ -102,7 +102,7 @@ std::string nearest(const std::string& word, const std::vector<std::string>& can
     }
     // Nothing in common is no likeness: "ab" is not near "c".
     if (edits > allowed || edits >= longer) continue;
-    // Of two equally near the one that begins alike: people seldom miss the first letter.
+    // The one of two equally near that begins alike: people seldom miss the first letter.
     const bool begins =
         !best.empty() && known.front() == given.front() && folded(best).front() != given.front();
     if (edits < least || (edits == least && begins)) {

@@ -57,7 +57,7 @@ class LocalBackend final : public CheckedBackend {
 
   LocalWorld& world_;
   std::shared_ptr<LocalGroup> group_;
-  // Of device tensors: this group's rounds go beside what the rank computes.
+  // For device tensors: this group's rounds go beside what the rank computes.
   std::optional<c10::Stream> stream_;
 };
 

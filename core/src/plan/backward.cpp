@@ -100,7 +100,7 @@ class Backward {
     }
   }
 
-  // ... and of what this one reads of earlier ones.
+  // The same of what this one reads of earlier ones.
   void leave() {
     const auto& crossings = assembly_.partition.crossings;
     for (std::size_t i = 0; i < crossings.size(); ++i) {
@@ -326,7 +326,7 @@ class Backward {
     if (rotates) instruction = in_ring(program_, std::move(instruction), rotation->second);
   }
 
-  // Of an instruction of backward, by input.
+  // For an instruction of backward, by input.
   struct Gradients {
     Slots inputs;
     Few<bool, 8> accumulate;

@@ -55,7 +55,7 @@ std::vector<Instruction> gather_directions(const Program& program, int bucket);
 // called before buckets, passes and completion.
 void recompute(Program& program, const RecomputeSet& set);
 
-// Of one microbatch, on the stage's first rank.
+// For one microbatch, on the stage's first rank.
 struct Offloaded {
   int tensors = 0;
   std::int64_t bytes = 0;

@@ -27,7 +27,7 @@ class CutChecks {
       : graph_(graph), mesh_(mesh), problems_(problems), wrong_ways_(wrong_ways) {}
 
   void clash(const Op& op, const Rule& a, const Rule& b, int atom);
-  // Of the rule's dim, which `cut` cuts.
+  // For the rule's dim, which `cut` cuts.
   void even(const Layout& cut, const Rule& rule);
 
  private:
@@ -342,7 +342,7 @@ class Deriver {
     return linear ? op : first_[op];
   }
 
-  // Of an operand, and of the gradient that backward leaves for it.
+  // For an operand, and of the gradient that backward leaves for it.
   struct Need {
     Layout need, gradient;
   };

@@ -6,7 +6,7 @@
 
 namespace mw {
 
-// Of every bucket whose hook has no name on it yet.
+// For every bucket whose hook has no name on it yet.
 void guard_hooks(Program& program, const Speaker& speaker);
 
 }  // namespace mw

@@ -152,7 +152,7 @@ class ProgramMaker {
         fmt::format("a {}'s {}", chunked ? "chunk" : "stage", plural(layers, "layer"))));
   }
 
-  // Of a virtual stage.
+  // For a virtual stage.
   int most_layers() const {
     std::map<int, std::set<int>> layers;  // by virtual stage
     const Program& program = plan_.programs.front();
@@ -288,7 +288,7 @@ class ProgramMaker {
     return problems_.empty();
   }
 
-  // Of the stages' first ranks, and the stage.
+  // For the stages' first ranks, and the stage.
   std::pair<double, int> most_activations() const {
     std::pair<double, int> most{0, 0};
     for (const Program& program : plan_.programs) {

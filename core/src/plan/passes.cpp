@@ -17,7 +17,7 @@ std::int64_t gradient_bytes(const Program& program, int parameter) {
                              program.first());
 }
 
-// Of each parameter the virtual stage whose backward is the last to add to its gradient, and where
+// For each parameter the virtual stage whose backward is the last to add to its gradient, and where
 // in it; -1 if none does. Of a step's timeline this must not depend:
 // all steps keep the same buckets.
 std::vector<std::pair<int, int>> makers(const Program& program) {

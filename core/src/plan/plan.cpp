@@ -80,7 +80,7 @@ bool check_split(const PlanRequest& request, const BatchSplit& split, Problems& 
   return true;
 }
 
-// Of each microbatch, on a rank that has `own` sequences.
+// For each microbatch, on a rank that has `own` sequences.
 std::vector<std::int64_t> microbatch_sizes(const PlanRequest& request, std::int64_t own) {
   if (!request.sizes.empty()) return request.sizes;
   if (request.microbatch == 0 || request.microbatch >= own) return {own};
@@ -113,7 +113,7 @@ class RecentGraphs {
  public:
   using Pointer = std::shared_ptr<const Graph>;
 
-  // Of a model for which it is only a size: of any batch.
+  // For a model for which it is only a size: of any batch.
   Pointer find(const std::shared_ptr<const Model>& model, const Sizes& sizes, bool any_batch) {
     const std::lock_guard lock(mutex_);
     std::erase_if(entries_, [](const Entry& entry) { return entry.model.expired(); });

@@ -172,7 +172,7 @@ void drop_idle_copies(Program& program) {
   }
 }
 
-// Of the step's sums, the loss alone.
+// For the step's sums, the loss alone.
 void keep_loss(const Program& program, Segment& segment) {
   std::erase_if(segment.code, [&](const Instruction& i) {
     return i.code == Code::settle && i.outputs[0] != program.loss;

@@ -24,7 +24,7 @@ SegmentKind kind_of(Work work) {
   return SegmentKind::forward;
 }
 
-// Of a stage's actions, which it has done: counts by stage (a vector clock).
+// For a stage's actions, which it has done: counts by stage (a vector clock).
 using Clock = std::vector<int>;
 
 class Timelines {

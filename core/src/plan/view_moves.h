@@ -17,7 +17,7 @@ class ViewMoves {
             Problems& problems)
       : graph_(graph), mesh_(mesh), layouts_(layouts), problems_(problems) {}
 
-  // Of a value from one layout to the other; none, and a problem, where rows of a sparse one have
+  // For a value from one layout to the other; none, and a problem, where rows of a sparse one have
   // no way there.
   View::Moves of(int value, const Layout& from, const Layout& to);
 

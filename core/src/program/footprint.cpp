@@ -77,7 +77,7 @@ class FootprintMaker {
     in_place&& of >= 0 ? share(slot, slot_holder(of), rank_.bytes(slot)) : fresh(slot);
   }
   // What is whole is made by whoever is first to ask for it, and may have views of its own.
-  // Of slots that come and go.
+  // For slots that come and go.
   bool on_demand(int slot) const {
     const FlatSlots& flat = program_.buckets[program_.slots[slot].bucket].flat;
     return slot == flat.parameters || slot == flat.gradients || slot == flat.directions ||

@@ -18,7 +18,7 @@ void mix(std::size_t& state, std::size_t value) {
   state ^= state >> 32;
 }
 
-// Of what a slot's size on a rank depends on, but for the flat ones of buckets.
+// For what a slot's size on a rank depends on, but for the flat ones of buckets.
 std::size_t shape_digest(const Slot& slot) {
   std::size_t state = static_cast<std::size_t>(slot.dtype);
   mix(state, static_cast<std::size_t>(slot.extra));

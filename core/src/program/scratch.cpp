@@ -28,7 +28,7 @@ std::string name_of(const LibraryCall& call, at::ScalarType type, int threads) {
                      threads);
 }
 
-// Of calls for whose larger sizes there is an estimate.
+// For calls for whose larger sizes there is an estimate.
 constexpr double most_tried_beside_estimate = 1 << 26;
 
 // Whether the environment keeps oneDNN from some of this CPU's instructions.

@@ -26,9 +26,9 @@ struct UpdateSteps {
   std::int64_t at_a_time = 0;       // in pieces of so many
   bool casts = false;               // a piece of the gradient is a copy in the optimizer's dtype
   bool host = false;                // in host memory, where the state lies: the gradient goes there
-  bool fetches_parameters = false;  // ... and so do the parameters, which then come back
+  bool fetches_parameters = false;  // the parameters are copied too, and come back
 };
-// Of `direction`, and of `apply` on a bucket or on a parameter's matrices.
+// For `direction`, and of `apply` on a bucket or on a parameter's matrices.
 UpdateSteps update_steps(const RankView& rank, const Instruction& update);
 
 }  // namespace mw

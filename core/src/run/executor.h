@@ -99,7 +99,7 @@ class Executor : public RankRun {
   struct Microbatch {
     const RankView* sizes = nullptr;
     std::vector<at::Tensor> slots;
-    // Of sparse tensors, by the layer that makes them and how they lie.
+    // For sparse tensors, by the layer that makes them and how they lie.
     std::map<int, Rows> rows;  // by rows_of_slot_
   };
 

@@ -65,7 +65,7 @@ void Executor::apply_counts(const Instruction& i) {
   }
 }
 
-// Of one parameter of a bucket that is whole, or of the rank's shard of all.
+// For one parameter of a bucket that is whole, or of the rank's shard of all.
 void Executor::direction(const Instruction& i, Microbatch& m) {
   const Bucket& bucket = program_.buckets[i.bucket];
   const at::Tensor& gradient = storage_[i.inputs[0]];

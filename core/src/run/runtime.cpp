@@ -70,7 +70,7 @@ class RankRuntime::Meeting {
  public:
   explicit Meeting(std::size_t ranks) : next_(ranks, 0) {}
 
-  // Of the rank in this place. The first one's call returns all bytes when they are there, others'
+  // For the rank in this place. The first one's call returns all bytes when they are there, others'
   // nothing, at once. Each comes back with the number of the meeting.
   std::uint64_t put(std::size_t place, std::string bytes) {
     const std::lock_guard lock(mutex_);
@@ -244,7 +244,7 @@ std::vector<std::pair<int, Error>> RankRuntime::gone_since() {
   return gone;
 }
 
-// Of a process' ranks: what it said of them; null: it is gone. One whose ranks all went well says
+// For a process' ranks: what it said of them; null: it is gone. One whose ranks all went well says
 // nothing.
 std::vector<RankPlace> RankRuntime::places_of(int process, const RanksEnd* end) const {
   if (end != nullptr && !end->places.empty()) return end->places;

@@ -178,7 +178,7 @@ class Run {
     throw;
   }
 
-  // Of the first rank that is here: from one step's end to the next one's.
+  // For the first rank that is here: from one step's end to the next one's.
   struct Clocks {
     double wall = seconds_now(), cpu = cpu_seconds_now();
     void start() { *this = {}; }

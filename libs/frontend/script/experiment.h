@@ -26,7 +26,7 @@ struct Checkpointing {
   std::int64_t every = 0;  // steps; 0: at the end alone
   std::int64_t keep = 0;   // of the newest; 0: all
   bool resume = false;     // go on from the newest that is whole
-  std::string from;        // ... of this folder, or this one; empty: of `path`
+  std::string from;        // that folder, or a checkpoint; empty: `path`
   bool changed = false;    // although the experiment is no longer the same
 };
 

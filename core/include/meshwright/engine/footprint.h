@@ -79,7 +79,7 @@ struct LocalWork {
   int gemms = 0, calls = 0;  // kernels of matrices, and others
   double flops = 0;  // executed: at the rate of matrices if there are any, else of elementwise work
   double bytes = 0;  // read and written in the rank's memory
-  double host = 0;   // ... in host memory
+  double host = 0;   // bytes in host memory
   double link = 0;   // copied between the two while the rank waits
   double one_memory =
       0;  // read and written where both are one memory, and a HostCopy is made there
@@ -121,7 +121,7 @@ constexpr Asks operator|(Asks a, Asks b) {
   return static_cast<Asks>(static_cast<int>(a) | static_cast<int>(b));
 }
 
-// Of a ring what all its steps do, one after the other; what runs beside what is in the footprints
+// For a ring what all its steps do, one after the other; what runs beside what is in the footprints
 // of its steps (engine/program_facts.h).
 Footprint footprint(const RankView& rank, const Instruction& instruction, Asks asks);
 // The same into `made`, whatever was in it, for readers of many: lists are allocated once.

@@ -95,7 +95,7 @@ Effect walk(const RankView& rank, LiveSet& held, const Segment& segment, bool hi
 
 // What a schedule is to know of each virtual stage's works: relative times, and activation memory.
 
-// Of each virtual stage, from its ops' own costs on a nominal device (20 floating-point operations
+// For each virtual stage, from its ops' own costs on a nominal device (20 floating-point operations
 // in the time of one byte of memory traffic): right in proportion, which is all that a schedule
 // needs, and the same on every machine, so that a plan is.
 // Seconds on a device of 1e12 operations a second.

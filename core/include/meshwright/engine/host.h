@@ -38,7 +38,7 @@ inline double core_seconds_of(clockid_t clock) {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// Of all threads of the process.
+// For all threads of the process.
 inline double cpu_seconds_now() {
   return core_seconds_of(CLOCK_PROCESS_CPUTIME_ID);
 }
@@ -54,7 +54,7 @@ class HostWait {
   HostWait(const HostWait&) = delete;
   HostWait& operator=(const HostWait&) = delete;
 
-  // Of the calling thread; null outside of all.
+  // For the calling thread; null outside of all.
   static const char* current();
 
  private:

@@ -11,10 +11,10 @@ namespace mw {
 
 struct InstructionTime {
   enum class Kind : std::uint8_t {
-    own,        // the instruction, in the rank's own time
-    wait,       // of that, what it spent waiting for a transfer
-    transfer,   // what it began, from there until it was there
-    copy_wait,  // ... and of a copy to or from host memory beside what the rank computes
+    own,       // the instruction, in the rank's own time
+    wait,      // of that, what it spent waiting for a transfer
+    transfer,  // what it began, from there until it was there
+    copy_wait,  // what it spent waiting for a copy to or from host memory beside what the rank computes
     copy,
   };
   Kind kind = Kind::own;

@@ -66,7 +66,7 @@ struct PlanRequest {
   // The schedule to take instead of the strategies', with no limit of its own:
   // what another plan resolved.
   std::optional<Schedule> schedule;
-  // Of the device that the plan is for, where that is not this machine: what its kernels take, and
+  // For the device that the plan is for, where that is not this machine: what its kernels take, and
   // bytes that a rank's libraries keep. A plan that is made to fit memory heeds them.
   std::shared_ptr<const DeviceScratch> scratch;
   std::int64_t kept_by_libraries = 0;
@@ -134,11 +134,11 @@ struct Plan {
   // "dp(2) x tp(4)", "zero{8, stage=3} x pp{4, schedule=zb-h1}", "one rank": every option that is
   // not the default shows, so that mixes of one name differ in nothing that a plan's entry says.
   std::string mix() const;
-  // ... without options: "zero(8) x pp(4)".
+  // The same without options: "zero(8) x pp(4)".
   std::string short_mix() const;
 };
 
-// Of the rank that holds most, on the device that the plan is for.
+// For the rank that holds most, on the device that the plan is for.
 std::int64_t highest_peak(const Plan& plan);
 
 // Null if anything was added to `problems` (all that is wrong is added at once).
@@ -157,7 +157,7 @@ std::shared_ptr<const Plan> in_double(const Plan& plan);
 // Threads that one process can run sensibly: beyond it a plan can be predicted, not executed.
 constexpr int most_thread_ranks = 512;
 
-// Of the elements of a step's tensors, and of parameters times microbatches, for what is done to
+// For the elements of a step's tensors, and of parameters times microbatches, for what is done to
 // them in each. Sums of their bytes, some of them several times, then fit 64 bits.
 constexpr double most_elements = 0x1p56;
 
@@ -176,7 +176,7 @@ struct PlanSize {
 };
 constexpr double most_work = 6e6;
 
-// Of one plan after the other, all together: in a search that may find none, to make one better
+// For one plan after the other, all together: in a search that may find none, to make one better
 // that will do, and of steps that differ.
 constexpr double most_search = most_work, most_improvement = 4 * most_work,
                  most_steps_work = 10 * most_work;

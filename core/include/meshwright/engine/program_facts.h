@@ -26,7 +26,7 @@ class LikeOps {
  public:
   // Keeps a reference to the program.
   explicit LikeOps(const Program& program);
-  // Of the ops asked for so far that are of this one's kind (Graph::kind) and have its cut, the
+  // For the ops asked for so far that are of this one's kind (Graph::kind) and have its cut, the
   // first: this one where there is none.
   int first(int op);
   // Numbers these first ones from 0, in the order in which they were asked for.

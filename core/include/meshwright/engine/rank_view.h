@@ -24,7 +24,7 @@ struct Pieces {
   std::vector<std::int64_t> shape;  // of the tensor
   std::int64_t dim = 0;
   std::vector<std::int64_t> sizes = {1};  // of each along the dim
-  std::int64_t width = 0;                 // ... in the buffer, with zeros at its end; 0: its size
+  std::int64_t width = 0;                 // in the buffer, with zeros at its end; 0: its size
 
   std::vector<std::int64_t> slab(std::size_t piece) const;  // its shape in the buffer
   std::vector<std::int64_t> splits() const;                 // elements of each in the buffer
@@ -49,7 +49,7 @@ struct MoveSteps {
   std::int64_t joined() const;
 };
 
-// Of a tensor of these dims that has this shape on the rank at `at`. `size`: a dim's global size.
+// For a tensor of these dims that has this shape on the rank at `at`. `size`: a dim's global size.
 MoveSteps move_steps(const Move& move, const Dims& dims, const std::vector<std::int64_t>& shape,
                      const Layout& from, const Layout& to, const Mesh& mesh, const Coordinates& at,
                      const std::function<std::int64_t(Dim)>& size);
@@ -101,22 +101,22 @@ class RankView {
   // Bytes that live only inside a piece, where this machine or the device computes it; an estimate
   // if one of its library calls is. Of several ring steps: of the one that takes most.
   Scratch workspace(int op, Piece piece, int ring_step = 0, int ring_alike = 0) const;
-  // Of ops that cost the same, one (LikeOps): what is known of it holds for all.
+  // For ops that cost the same, one (LikeOps): what is known of it holds for all.
   int like(int op) const { return like_.first(op); }
   // Whether it is at the start of these atoms (Instruction::contributing).
   bool contributes(const std::vector<int>& atoms) const;
   // Whether the rank runs this compute: not if all its gradients are left to other ranks.
   bool runs(const Instruction& instruction) const;
   DataCut data_cut(int slot) const;
-  // Of a move, which is not of sparse rows; and what it takes.
+  // For a move, which is not of sparse rows; and what it takes.
   MoveSteps steps(const Instruction& instruction) const;
   MoveSize size_of(const Instruction& instruction) const;
-  // Of a bucket's elements: the rank's shard, or all of them if it has none; those of a flat slot;
+  // For a bucket's elements: the rank's shard, or all of them if it has none; those of a flat slot;
   // those of a parameter.
   Range shard(int bucket) const { return shards_[bucket]; }
   Range part(int slot) const;
   Range place(int parameter) const { return places_[parameter]; }
-  // Of a bucket's hook; nothing without one.
+  // For a bucket's hook; nothing without one.
   ReductionCost reduction(int bucket) const;
 
  private:
@@ -130,13 +130,13 @@ class RankView {
   const Coordinates at_;
   const std::int64_t batch_;
   const DeviceScratch* scratch_;
-  // Of each slot, from when it is asked for: negative before. Those that last are sized at once.
+  // For each slot, from when it is asked for: negative before. Those that last are sized at once.
   mutable std::vector<std::int64_t> bytes_;
   mutable std::vector<int> shapes_;  // equal numbers, equal dims, layouts and dtypes; -1: flat
   mutable std::unordered_multimap<std::size_t, int> sized_;  // the first slot of a shape, by digest
   std::vector<Range> shards_;                                // of each bucket
   std::vector<Range> places_;                                // of each parameter
-  // Of ops that are alike, the first one's.
+  // For ops that are alike, the first one's.
   mutable LikeOps like_;
   mutable std::map<std::pair<int, int>, LocalDims> ring_dims_;  // from the second ring step on
   mutable std::map<std::tuple<int, Piece, int>, Cost> ring_costs_;
@@ -148,7 +148,7 @@ class RankView {
   OfOp& of(int op) const;
   mutable std::deque<OfOp> ops_;                                            // by LikeOps::number
   mutable std::map<std::tuple<int, Piece, int, int>, Scratch> workspaces_;  // in ring steps
-  // Of moves between slots of these shapes, by what else decides.
+  // For moves between slots of these shapes, by what else decides.
   struct SizedMove {
     Move::Kind kind;
     Dim from, to;
@@ -163,7 +163,7 @@ class RankView {
 // A rank's sizes for microbatches of different sizes, alike in all else.
 class RankViews {
  public:
-  // Of the rank that `largest` views, which must outlive this; or with a view of its own.
+  // For the rank that `largest` views, which must outlive this; or with a view of its own.
   explicit RankViews(const RankView& largest);
   RankViews(const Program& program, const Coordinates& at);
   // Microbatches of one kind are of one size; kind 0: of the largest,

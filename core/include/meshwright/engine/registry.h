@@ -24,7 +24,7 @@ struct PluginFile {
   std::string name() const;  // the descriptor's, or the file's without ".so"
 };
 
-// Of one plugin, what has a name.
+// For one plugin, what has a name.
 struct NamedThing {
   const PluginDescriptor* plugin;
   std::vector<const Registration*> registrations;

@@ -38,12 +38,12 @@ class ScratchBook {
   ScratchBook(const ScratchBook&) = delete;
   ScratchBook& operator=(const ScratchBook&) = delete;
 
-  // Of a call alone, without what is `beside` it.
+  // For a call alone, without what is `beside` it.
   Scratch of(const LibraryCall& call, at::ScalarType type, int threads);
 
  private:
   std::optional<std::int64_t> measured(const LibraryCall& call, at::ScalarType type, int threads);
-  // Of a product: what two smaller ones take, and in proportion to m n what the larger of them
+  // For a product: what two smaller ones take, and in proportion to m n what the larger of them
   // takes more. What a kernel takes for each thread is thus taken once.
   std::int64_t estimate(const LibraryCall& call, at::ScalarType type, int threads);
 
@@ -57,11 +57,11 @@ class ScratchBook {
 class DeviceScratch {
  public:
   virtual ~DeviceScratch() = default;
-  // Of a piece of an op, its library calls not counted.
+  // For a piece of an op, its library calls not counted.
   virtual std::int64_t workspace(const Cost& cost) const {
     return cost.accelerator_workspace.value_or(cost.workspace);
   }
-  // Of one call alone, with reals of `element` bytes.
+  // For one call alone, with reals of `element` bytes.
   virtual std::int64_t of(const LibraryCall& call, int element) const = 0;
 };
 
