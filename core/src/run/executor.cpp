@@ -1,10 +1,14 @@
-// Runs the timeline of a rank's program: for each segment its instructions, each handed to the
-// part of the executor that knows its kind.
+// Runs the timeline of a rank's program: for each segment its instructions. Moves post collectives
+// and write what arrived into its slot; buckets are reduced and gathered whole, and the step's
+// totals are summed.
 #include "run/executor.h"
 
+#include <c10/core/StreamGuard.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
 #include <stdexcept>
 
 #include "meshwright/engine/host.h"
@@ -360,6 +364,210 @@ void Executor::run(const Instruction& i, int microbatch) {
       m.slots[slot].reset();
     }
   }
+}
+
+const MoveSteps& Executor::steps(const Instruction& i, const Microbatch& m) {
+  const auto [known, missing] = steps_.try_emplace({&i, m.sizes});
+  if (missing) known->second = m.sizes->steps(i);
+  return known->second;
+}
+
+void Executor::start(const Instruction& i, Microbatch& m, int microbatch) {
+  const auto begun = [&](Underway move) { underway_[underway(i, microbatch)] = std::move(move); };
+  using MoveKind = Move::Kind;
+  if (i.code == Code::hook_start) return begun(start_hook(i));
+  if (between_lasting(program_, i)) return begun(start_lasting(i));
+  if (i.move.kind == MoveKind::send || i.move.kind == MoveKind::recv)
+    return begun(start_transfer(i, m, microbatch));
+  if (i.move.kind == MoveKind::shift) return begun(start_shift(i, m, microbatch));
+  if (i.move.exchanges_rows()) return begun(start_exchange(i, m));
+  const MoveSteps& steps = this->steps(i, m);
+  if (i.code == Code::move) {
+    m.slots[i.outputs[0]] = local_move(i.move, steps, tensor(m, i.inputs[0]));
+  } else {
+    begun(start_move(i.move, steps, tensor(m, i.inputs[0]), group({i.move.atoms, {}}),
+                     {i.phase, &i.label}));
+  }
+}
+
+void Executor::wait(const Instruction& i, Microbatch& m, int microbatch) {
+  const auto move = underway_.find(underway(i, microbatch));
+  if (move == underway_.end()) {
+    if (i.again && !i.outputs.empty() && tensor(m, i.outputs[0]).defined()) return;
+    const Slots& slots = i.outputs.empty() ? i.inputs : i.outputs;
+    throw std::logic_error(
+        fmt::format("{} of {} waits for transfer {} of {}, which was never begun", name_of(i.code),
+                    i.label, i.pending, slots.empty() ? "no slot" : program_.slots[slots[0]].name));
+  }
+  const at::Tensor done = move->second.finish();
+  if (done.defined()) m.slots[i.outputs[0]] = done;
+  underway_.erase(move);
+}
+
+Underway Executor::start_transfer(const Instruction& i, Microbatch& m, int microbatch) {
+  Communicator& stages = group({i.move.atoms, {}});
+  const int tag = i.move.tag * program_.microbatches + microbatch;
+  if (i.move.kind == Move::Kind::send) {
+    const at::Tensor out = tensor(m, i.inputs[0]);
+    return {stages.send(out, i.move.peer, tag, {i.phase, &i.label}), [] { return at::Tensor(); }};
+  }
+  at::Tensor in = at::empty(steps(i, m).arrived.shape, options(i.outputs[0]));
+  return {stages.recv(in, i.move.peer, tag, {i.phase, &i.label}), [in] { return in; }};
+}
+
+Underway Executor::start_shift(const Instruction& i, Microbatch& m, int microbatch) {
+  Communicator& ring = group({i.move.atoms, {}});
+  const int ways = ring.ways(), me = ring.index();
+  const int tag = (i.pending * i.ring_steps + i.ring_step) * program_.microbatches + microbatch;
+  const Purpose purpose{i.phase, &i.label};
+  const at::Tensor out = tensor(m, i.inputs[0]).contiguous();
+  at::Tensor in = at::empty(steps(i, m).arrived.shape, options(i.outputs[0]));
+  const auto sent = std::make_shared<Pending>(ring.send(out, (me + 1) % ways, tag, purpose));
+  return {ring.recv(in, (me + ways - 1) % ways, tag, purpose), [in, out, sent] {
+            sent->wait();
+            return in;
+          }};
+}
+
+at::Tensor Executor::redistribute(const at::Tensor& tensor, const Dims& dims, const Layout& from,
+                                  const Layout& to, std::int64_t batch) {
+  at::Tensor moved = tensor;
+  Layout now = from;
+  static const std::string label = "gather for comparison";
+  for (const Move& move : moves(from, to, program_.mesh)) {
+    const Layout next = after(now, move);
+    const MoveSteps steps = move_steps(move, dims, moved.sizes().vec(), now, next, program_.mesh,
+                                       at_, [&](Dim dim) { return program_.size(dim, batch); });
+    if (communicates(move.kind)) {
+      moved = start_move(move, steps, moved, group({move.atoms, {}}), {"verify", &label}).finish();
+    } else {
+      moved = local_move(move, steps, moved);
+    }
+    now = next;
+  }
+  return moved;
+}
+
+void Executor::make_hooks() {
+  Ledger::Scope scope(ledger_, Category::buffers);
+  hook_of_bucket_.clear();
+  const auto options =
+      at::TensorOptions().device(device_).dtype(scalar_type(program_.gradient_dtype));
+  for (const Bucket& bucket : program_.buckets) {
+    hook_of_bucket_.push_back(
+        bucket.hook ? bucket.hook->make(shape_of(program_, bucket, at_), options) : nullptr);
+  }
+}
+
+Underway Executor::start_lasting(const Instruction& i) {
+  const at::Tensor& source = storage_[i.inputs[0]];
+  Communicator& ranks = group({i.move.atoms, i.move.stages});
+  const Purpose purpose{i.phase, &i.label};
+  const at::Tensor& target = storage_.open(i.outputs[0]);
+  const auto nothing = [] { return at::Tensor(); };
+  // Where the source is still on its way from host memory, the transfer follows it there, and what
+  // the rank computes goes on beside both.
+  std::optional<c10::StreamGuard> guard;
+  if (copies_.brings(source)) guard.emplace(copies_.stream_of(source));
+  return {i.move.kind == Move::Kind::all_reduce ? ranks.all_reduce(target, Reduction::sum, purpose)
+          : i.move.kind == Move::Kind::reduce_scatter
+              ? ranks.reduce_scatter(target, source, Reduction::sum, purpose)
+              : ranks.all_gather(target, source, purpose),
+          nothing};
+}
+
+Underway Executor::start_hook(const Instruction& i) {
+  const Ledger::Scope scope(ledger_, Category::buffers);
+  hook_of_bucket_[i.bucket]->start(storage_[i.inputs[0]], group({i.move.atoms, i.move.stages}),
+                                   {i.phase, &i.label});
+  return {{}, [this, &i] {
+            const Ledger::Scope again(ledger_, Category::buffers);
+            hook_of_bucket_[i.bucket]->finish();
+            return at::Tensor();
+          }};
+}
+
+at::Tensor Executor::whole(int bucket, bool gradients) {
+  const Bucket& b = program_.buckets[bucket];
+  const at::Tensor& parameters = storage_[b.flat.parameters];
+  if (!gradients && parameters.defined()) return parameters;
+  const HostWait waits("a gather outside of steps");
+  at::Tensor part = storage_[gradients ? b.flat.reduced : b.flat.stored].to(device_);
+  if (b.shard_atoms.empty()) return part;
+  Communicator& ranks = group({b.shard_atoms, {}});
+  at::Tensor all = at::empty({part.numel() * ranks.ways()}, part.options());
+  static const std::string label = "gather for comparison";
+  ranks.all_gather(all, part.contiguous(), {"verify", &label}).wait();
+  return all;
+}
+
+at::Tensor Executor::slice(int parameter, const at::Tensor& whole) const {
+  return storage_.slice(parameter, whole);
+}
+
+constexpr std::int64_t few_squares = 1 << 14;
+
+// One reduction over the world carries the loss, the squared gradient norm and the wish to stop.
+// A quantity that several ranks hold alike is given by the first of them alone,
+// so that it counts once.
+void Executor::totals(const Instruction& i) {
+  at::Tensor sums = at::zeros({3}, at::kDouble);
+  const auto counts = [&](std::size_t k) {
+    return sizes_.of_kind(0).contributes(i.contributing[k]);
+  };
+  const at::Tensor& loss = storage_[i.inputs[0]];
+  double squares = 0;
+  at::Tensor on_device;  // the loss and the squares, where reading each would wait for the device
+  if (!device_.is_cpu()) on_device = at::zeros({3}, sums.options().device(device_));
+  if (!counts(0)) {
+    // Others hold the same.
+  } else if (on_device.defined()) {
+    on_device[0].copy_(loss.squeeze());
+  } else {
+    sums[0] = loss.item<double>();
+  }
+  for (std::size_t k = 1; k < i.inputs.size(); ++k) {
+    if (!counts(k)) continue;
+    const at::Tensor& own = storage_[i.inputs[k]];
+    // In pieces, as what is in bf16 is widened first. The CPU's kernel adds up in few lanes of
+    // fp32: over millions of squares that tells 4e-5 less or more, by how they are sharded.
+    const at::ScalarType wide = scalar_type(wider(program_.gradient_dtype, Dtype::fp32));
+    const std::int64_t most =
+        device_.is_cpu() && own.scalar_type() == wide ? few_squares : cast_at_a_time;
+    for (std::int64_t at = 0; at < own.numel(); at += most) {
+      const at::Tensor piece = at::linalg_vector_norm(
+          own.narrow(0, at, std::min(most, own.numel() - at)), 2, std::nullopt, false, wide);
+      if (on_device.defined()) {
+        on_device[1].add_(piece.to(at::kDouble).square());
+        continue;
+      }
+      const auto norm = piece.item<double>();
+      squares += norm * norm;
+    }
+  }
+  sums[1] = squares;
+  if (input_.stop_request != nullptr && input_.stop_request->load()) sums[2] = 1;
+  if (on_device.defined()) sums = on_device.add_(sent_to(device_, sums));
+  if (program_.mesh.size() > 1) {
+    static const std::string label = "loss, gradient norm";
+    group({world_atoms(program_.mesh), {}})
+        .all_reduce(sums, Reduction::sum, {"report", &label})
+        .wait();
+  }
+  const HostWait waits("loss and gradient norm");
+  sums = sums.cpu();
+  outcome_.loss = sums[0].item<double>();
+  if (input_.forward_only) return;
+  outcome_.loss_scale = scaler_->scale();
+  outcome_.grad_norm = scaler_->end(std::sqrt(sums[1].item<double>()));
+  outcome_.update_left_out = scaler_->overflowed();
+  if (leaves_out_ && !outcome_.update_left_out) {
+    outcome_.not_finite = !std::isfinite(outcome_.loss) || !std::isfinite(outcome_.grad_norm);
+    outcome_.update_left_out = outcome_.not_finite;
+  }
+  outcome_.stop = sums[2].item<double>() > 0;
+  scale_ = clip_factor(outcome_.grad_norm, input_.optimizer->clip()) / outcome_.loss_scale;
+  if (watcher_ != nullptr) watcher_->gradients(*this);
 }
 
 }  // namespace mw

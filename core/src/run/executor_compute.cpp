@@ -1,8 +1,17 @@
-// What an executor does with ops: gathers their operands, decides where gradients go,
-// calls the kernels.
-#include <algorithm>
-
+// What an executor does with ops: those of the model, whose operands it brings together and whose
+// gradients it adds up; rows of sparse tensors, of which only the ranks that hold them know how
+// many there are; and those of the optimizer (meshwright/optimizer.h).
 #include "run/executor.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+#include <stdexcept>
+
+#include "meshwright/engine/host.h"
+#include "meshwright/optimizer.h"
+#include "program/slots.h"
+#include "program/update_steps.h"
 
 namespace mw {
 // Decides whether this rank writes, adds to or leaves out the gradient of operand `input`.
@@ -122,6 +131,308 @@ void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {
       storage_.add(slot, call.grad_inputs[k]);
     }
   }
+}
+
+namespace {
+
+std::int64_t sum(const std::vector<std::int64_t>& list) {
+  return std::accumulate(list.begin(), list.end(), std::int64_t{0});
+}
+
+// Sums over equal runs: rows for each rank, of rows for each group.
+std::vector<std::int64_t> by_rank(const std::vector<std::int64_t>& groups, int ranks) {
+  const std::size_t each = groups.size() / static_cast<std::size_t>(ranks);
+  std::vector<std::int64_t> rows;
+  for (auto at = groups.begin(); at != groups.end(); at += static_cast<std::ptrdiff_t>(each)) {
+    rows.push_back(std::accumulate(at, at + static_cast<std::ptrdiff_t>(each), std::int64_t{0}));
+  }
+  return rows;
+}
+
+}  // namespace
+
+void Executor::number_rows() {
+  rows_of_slot_.assign(program_.slots.size(), -1);
+  std::set<int> seen;
+  last_run_.assign(program_.timeline.size(), false);
+  for (std::size_t r = last_run_.size(); r-- > 0;) {
+    last_run_[r] = seen.insert(program_.timeline[r].microbatch).second;
+  }
+  for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
+    const int value = program_.parameters[p].value;
+    if (!graph_.value(value).counts) continue;
+    const auto user = std::find_if(graph_.ops().begin(), graph_.ops().end(), [&](const Op& op) {
+      return std::any_of(op.inputs.begin(), op.inputs.end(),
+                         [&](const Use& use) { return use.value == value; });
+    });
+    expert_loads_.emplace_back(static_cast<int>(p), user->layer);
+  }
+  if (graph_.sparse.dims.empty()) return;
+  std::vector<SparseRows> known;
+  for (std::size_t s = 0; s < program_.slots.size(); ++s) {
+    std::optional<SparseRows> rows = sparse_rows(program_, static_cast<int>(s));
+    if (!rows) continue;
+    const auto found = std::find(known.begin(), known.end(), *rows);
+    rows_of_slot_[s] = static_cast<int>(found - known.begin());
+    if (found == known.end()) known.push_back(std::move(*rows));
+  }
+}
+
+double Executor::share_of_rows(const Instruction& i, const RankView& sizes,
+                               const std::vector<std::int64_t>& rows) const {
+  const std::int64_t supposed = sizes.dims(i.op).count(graph_.sparse.dims);
+  return supposed > 0 ? static_cast<double>(sum(rows)) / static_cast<double>(supposed) : 1;
+}
+
+int Executor::sparse_operand(const Instruction& i) const {
+  if (graph_.sparse.dims.empty()) return -1;
+  for (const auto* slots : {&i.inputs, &i.grad_outputs, &i.outputs, &i.grad_inputs}) {
+    const auto found = std::find_if(slots->begin(), slots->end(), [&](int s) { return sparse(s); });
+    if (found != slots->end()) return *found;
+  }
+  return -1;
+}
+
+void Executor::take_rows(const Instruction& i, Microbatch& m, OpCall& call) {
+  const int slot = sparse_operand(i);
+  if (slot < 0) return;
+  const auto known = m.rows.find(rows_of_slot_[slot]);
+  if (known == m.rows.end()) return;  // to be made
+  call.rows = known->second.of_group;
+  const Op& op = graph_.ops()[i.op];
+  if (!op.counts_rows || i.piece != Piece::forward || recomputes(i)) return;
+  const Dims& cells = graph_.sparse.dims;
+  ledger_.compare_rows(sum(call.rows), m.sizes->dims(i.op).count(cells));
+  // Where several ranks work on the same rows, the first of them counts.
+  const auto alike = [&](int atom) {
+    const Placement& cut = program_.cut[i.op][atom];
+    return !cut.is_shard() || std::find(cells.begin(), cells.end(), cut.dim) == cells.end();
+  };
+  if (contributes(alike)) {
+    const std::int64_t first = m.sizes->dims(i.op).at(graph_.sparse.dims.front()).offset;
+    for (std::size_t g = 0; g < call.rows.size(); ++g) {
+      ledger_.took_rows(op.layer, first + static_cast<std::int64_t>(g), call.rows[g]);
+    }
+  }
+}
+
+void Executor::keep_rows(const Instruction& i, Microbatch& m, OpCall& call) {
+  const int slot = sparse_operand(i);
+  if (slot < 0) return;
+  const bool makes =
+      std::none_of(graph_.ops()[i.op].inputs.begin(), graph_.ops()[i.op].inputs.end(),
+                   [&](const Use& use) { return graph_.sparse.has(use.dims); });
+  if (!makes) return;
+  if (i.piece == Piece::forward) m.rows[rows_of_slot_[slot]] = {call.rows, {}};
+}
+
+std::map<std::pair<int, std::int64_t>, std::int64_t> Executor::expert_loads() {
+  std::map<std::pair<int, std::int64_t>, std::int64_t> counts;
+  if (!contributes([](int) { return true; })) return counts;
+  for (const auto& [parameter, layer] : expert_loads_) {
+    const HostWait waits("the experts' load");
+    const at::Tensor count = storage_.gradient(parameter).to(at::kCPU, at::kLong).contiguous();
+    const auto* element = count.const_data_ptr<std::int64_t>();
+    for (std::int64_t i = 0; i < count.numel(); ++i) counts[{layer, i}] = element[i];
+  }
+  return counts;
+}
+
+namespace {
+
+// Rows of an exchange with so many `from` each rank and of each group: they travel by rank and lie
+// by group.
+at::Tensor reordered(const at::Tensor& rows, const std::vector<std::vector<std::int64_t>>& from,
+                     bool by_group) {
+  const std::size_t ranks = from.size(), groups = from.empty() ? 0 : from.front().size();
+  if (ranks < 2 || groups < 2) return rows;
+  std::vector<at::Tensor> runs(ranks * groups);
+  std::int64_t place = 0;
+  for (std::size_t n = 0; n < runs.size(); ++n) {  // as they are
+    const std::size_t rank = by_group ? n / groups : n % ranks;
+    const std::size_t group = by_group ? n % groups : n / ranks;
+    runs[by_group ? group * ranks + rank : rank * groups + group] =
+        rows.narrow(0, place, from[rank][group]);
+    place += from[rank][group];
+  }
+  return at::cat(runs);
+}
+
+}  // namespace
+
+Underway Executor::start_exchange(const Instruction& i, Microbatch& m) {
+  const at::Tensor& input = tensor(m, i.inputs[0]);
+  Communicator& ranks = group({i.move.atoms, {}, true});
+  const Purpose purpose{i.phase, &i.label};
+  const int ways = ranks.ways();
+  const auto counts = at::TensorOptions().dtype(at::kLong);
+  Rows& source = m.rows.at(rows_of_slot_[i.inputs[0]]);
+  const auto shape_of = [&](std::int64_t rows) {
+    auto shape = input.sizes().vec();
+    shape[0] = rows;
+    return shape;
+  };
+  if (i.move.to != graph_.sparse.dims.front()) {  // home: to those that hold the tokens
+    const Rows& target = m.rows.at(rows_of_slot_[i.outputs[0]]);
+    const at::Tensor in = reordered(input, source.from, false).contiguous();
+    std::vector<std::int64_t> in_splits;
+    for (const auto& from : source.from) in_splits.push_back(sum(from));
+    at::Tensor out = at::empty(shape_of(sum(target.of_group)), input.options());
+    Pending pending = ranks.all_to_all(out, in, by_rank(target.of_group, ways), in_splits, purpose);
+    return {std::move(pending), [out, in] { return out; }};
+  }
+  const int going = rows_of_slot_[i.outputs[0]];
+  if (i.move.brings_counts) {  // how many will come, and from whom
+    Rows& target = m.rows[going] = {};
+    const std::size_t here = source.of_group.size() / static_cast<std::size_t>(ways);
+    const at::Tensor mine = sent_to(device_, at::tensor(source.of_group, counts));
+    const at::Tensor theirs = at::empty_like(mine);
+    ranks.all_to_all(theirs, mine, {}, {}, purpose).wait();
+    const HostWait waits("rows of experts");
+    const at::Tensor arrived = theirs.cpu();
+    target.of_group.assign(here, 0);
+    target.from.assign(ways, std::vector<std::int64_t>(here));
+    for (std::size_t rank = 0; rank < target.from.size(); ++rank) {
+      for (std::size_t g = 0; g < here; ++g) {
+        const std::int64_t rows = arrived.const_data_ptr<std::int64_t>()[rank * here + g];
+        target.from[rank][g] = rows;
+        target.of_group[g] += rows;
+      }
+    }
+  }
+  const auto known = m.rows.find(going);
+  if (known == m.rows.end()) {  // a pass's mistake
+    throw std::logic_error(i.label +
+                           ": rows are exchanged before the exchange that brings their counts");
+  }
+  const Rows& target = known->second;
+  std::vector<std::int64_t> out_splits;
+  for (const auto& from : target.from) out_splits.push_back(sum(from));
+  const at::Tensor in = input.contiguous();
+  const at::Tensor out = at::empty(shape_of(sum(target.of_group)), input.options());
+  Pending pending = ranks.all_to_all(out, in, out_splits, by_rank(source.of_group, ways), purpose);
+  return {std::move(pending), [out, in, from = target.from] { return reordered(out, from, true); }};
+}
+
+void Executor::update(const Instruction& i, Microbatch& m) {
+  switch (i.update) {
+    case Update::none:
+      break;
+    case Update::direction:
+      direction(i, m);
+      break;
+    case Update::whole:
+      whole(i, m);
+      break;
+    case Update::apply:
+      if (outcome_.update_left_out) break;
+      i.parameter >= 0 ? apply_matrix(i, m) : apply(i);
+      break;
+  }
+}
+
+// A gradient in another dtype is cast a piece at a time, so that none is cast as a whole.
+void Executor::apply(const Instruction& i) {
+  const Bucket& bucket = program_.buckets[i.bucket];
+  const UpdateSteps steps = update_steps(sizes_.of_kind(0), i);
+  // Where a device's memory is the host's, nothing is brought: `to` copies only between two.
+  const at::Device home = steps.host ? at::Device(at::kCPU) : device_;
+  const Ledger::Scope scope(ledger_, home == device_ ? Category::activations : Category::host);
+  if (bucket.counts) {
+    apply_counts(i);
+    return;
+  }
+  const HostWait waits("an update in host memory");  // nothing waits where it is the device's
+  const at::Tensor own = storage_[i.outputs[0]], updated = own.to(home);
+  const at::Tensor& gradient = storage_[i.inputs[0]];
+  for (std::int64_t at = 0; at < steps.elements; at += steps.at_a_time) {
+    const auto piece = [&](const at::Tensor& whole) {
+      return whole.narrow(0, at, std::min(steps.at_a_time, steps.elements - at));
+    };
+    UpdateCall call{piece(updated), piece(gradient).to(updated.options())};
+    for (int state : bucket.flat.states) call.state.tensors.push_back(piece(storage_[state]));
+    call.lr = outcome_.lr;
+    call.step = updates();
+    call.grad_scale = scale_;
+    bucket.rule->apply->run(call);
+  }
+  if (!updated.is_same(own)) own.copy_(updated);
+}
+
+// Each parameter moves by its own count.
+void Executor::apply_counts(const Instruction& i) {
+  for (int p : program_.buckets[i.bucket].parameters) {
+    const auto& op = graph_.value(program_.parameters[p].value).moved_by;
+    if (!op) continue;
+    UpdateCall call{storage_.slice(p, storage_[i.outputs[0]]),
+                    storage_.slice(p, storage_[i.inputs[0]])};
+    call.lr = outcome_.lr;
+    call.step = updates();
+    op->run(call);
+  }
+}
+
+// For one parameter of a bucket that is whole, or of the rank's shard of all.
+void Executor::direction(const Instruction& i, Microbatch& m) {
+  const Bucket& bucket = program_.buckets[i.bucket];
+  const at::Tensor& gradient = storage_[i.inputs[0]];
+  UpdateCall call;
+  for (int slot : bucket.flat.states) {
+    const at::Tensor& state = storage_[slot];
+    call.state.tensors.push_back(i.parameter < 0 ? state
+                                                 : storage_.slice(i.parameter, state).view(-1));
+  }
+  call.grad_scale = scale_;
+  call.step = updates();
+  const int to = i.outputs[0];
+  const auto options = call.state.tensors.front().options();
+  const HostWait waits("an update in host memory");
+  if (i.parameter < 0) {
+    const at::Tensor& direction = storage_.open(to);
+    call.gradient = direction.to(options);
+    if (!call.gradient.is_same(gradient)) call.gradient.copy_(gradient);
+    if (!outcome_.update_left_out) bucket.rule->direction->run(call);
+    if (!call.gradient.is_same(direction)) direction.copy_(call.gradient);
+    return;
+  }
+  call.gradient = gradient.view(-1).to(options);
+  if (!outcome_.update_left_out) bucket.rule->direction->run(call);
+  m.slots[to] = call.gradient.to(device_).view(program_.local_shape(program_.slots[to], at_));
+}
+
+// Only on ranks that update an element of the parameter.
+void Executor::whole(const Instruction& i, Microbatch& m) {
+  const MatrixUpdate size = matrix_update(sizes_.of_kind(0), i);
+  if (size.begin >= size.end || outcome_.update_left_out) return;
+  const at::Tensor& direction = tensor(m, i.inputs[0]);
+  m.slots[i.outputs[0]] =
+      program_.buckets[i.bucket]
+          .rule->whole->run(direction.view({size.stacked, size.rows, size.columns}))
+          .view(direction.sizes());
+}
+
+void Executor::apply_matrix(const Instruction& i, const Microbatch& m) {
+  const MatrixUpdate size = matrix_update(sizes_.of_kind(0), i);
+  if (size.begin >= size.end) return;
+  at::Tensor made = tensor(m, i.inputs[0]);
+  for (std::size_t d = 0; d < size.own.size(); ++d)
+    made = made.narrow(static_cast<std::int64_t>(d), size.own[d].offset, size.own[d].size);
+  made = made.reshape(-1).narrow(0, size.begin, size.end - size.begin);
+
+  const Bucket& bucket = program_.buckets[i.bucket];
+  // Where it lies in the rank's shard.
+  const std::int64_t first = size.first + size.begin - sizes_.of_kind(0).shard(i.bucket).offset;
+  const at::Tensor own = storage_[i.outputs[0]].narrow(0, first, made.numel());
+  UpdateCall call;
+  const HostWait waits("an update in host memory");
+  call.parameter = own.to(storage_[bucket.flat.states.front()].device());
+  call.gradient = made.to(call.parameter.device());
+  call.lr = outcome_.lr;
+  call.step = updates();
+  call.rows = size.rows;
+  call.columns = size.columns;
+  bucket.rule->apply->run(call);
+  if (!call.parameter.is_same(own)) own.copy_(call.parameter);
 }
 
 }  // namespace mw
