@@ -16,8 +16,8 @@
 #include "meshwright/engine/rank_calls.h"
 #include "meshwright/engine/text.h"
 #include "predict/imbalance.h"
-#include "script/identity.h"
 #include "predict/step_counts.h"
+#include "script/identity.h"
 
 namespace mw {
 double seconds_since_start() {

@@ -8,8 +8,8 @@
 #include "meshwright/engine/forecast.h"
 #include "meshwright/engine/program_facts.h"
 #include "predict/price.h"
-#include "setups.h"
 #include "predict/step_counts.h"
+#include "setups.h"
 
 using namespace mw;
 using namespace mw::test;

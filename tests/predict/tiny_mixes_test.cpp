@@ -6,10 +6,10 @@
 #include <random>
 
 #include "predict/prediction.h"
+#include "predict/step_counts.h"
 #include "setups.h"
 #include "support/sample.h"
 #include "support/train.h"
-#include "predict/step_counts.h"
 
 using namespace mw;
 using namespace mw::test;

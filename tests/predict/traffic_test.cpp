@@ -2,8 +2,8 @@
 #include <catch2/catch.hpp>
 
 #include "predict/prediction.h"
-#include "setups.h"
 #include "predict/step_counts.h"
+#include "setups.h"
 
 using namespace mw;
 using namespace mw::test;
