@@ -96,7 +96,8 @@ void members(Pack& pack, ProcessReport& report) {
   pack(report.ranks, report.cpu_seconds);
 }
 
-RankReport report_of(Executor& executor, Ledger& ledger, const StepOutcome& outcome,
+// Takes what the outcome says of times, which may be long where the step is traced.
+RankReport report_of(Executor& executor, Ledger& ledger, StepOutcome& outcome,
                      const RankRuntime& runtime) {
   RankReport report;
   report.rank = executor.rank();
@@ -109,9 +110,9 @@ RankReport report_of(Executor& executor, Ledger& ledger, const StepOutcome& outc
   report.rows_share = ledger.rows_share();
   report.chosen = executor.expert_loads();
   report.began = runtime.shared_clock(outcome.began);
-  report.runs = outcome.runs;
-  report.instructions = outcome.instructions;
-  report.moments = outcome.moments;
+  report.runs = std::move(outcome.runs);
+  report.instructions = std::move(outcome.instructions);
+  report.moments = std::move(outcome.moments);
   ledger.clear_step();
   return report;
 }
@@ -143,7 +144,8 @@ class Run {
     ledger.reset_peaks();
     Clocks clocks;
     for (std::int64_t step = setup_.first_step; step < setup_.steps; ++step) {
-      const StepOutcome done = executor.step(step, setup_.schedule(step));
+      StepOutcome done = executor.step(step, setup_.schedule(step));
+      const bool traced = !done.instructions.empty();
       mailbox_.put(step, report_of(executor, ledger, done, runtime_));
       StepReport report{step,
                         0,
@@ -164,7 +166,7 @@ class Run {
         outcome_.interrupted = stop && step + 1 < setup_.steps;
         if (executor.rank() == 0) end.report = &report;
       }
-      end.apart = !done.instructions.empty();
+      end.apart = traced;
       for (std::size_t o = 0; o < observers_.size(); ++o) {
         observers_[o]->step(executor, end);
         if (observers_[o]->decides() && !stop) decide(executor, end, o);
