@@ -31,8 +31,9 @@ HOMES = {
     r"torch/csrc/distributed/": {"core/comm", "libs/transport", "plugins/nccl"},
     r"torch/(torch|all)\.h$": set(),
 }
-# Tests of the kernel itself, which may include what is private to it.
-TESTS_OF_THE_KERNEL = "base comm device dp layout main.cpp mesh model parity plan processes program run schedule support ops.cpp".split()
+# Files and folders of tests that are no area of their own. They may include what is private to the
+# kernel too.
+BESIDE_AREAS = {"layout", "main.cpp", "ops.cpp", "support"}
 TEXT_FILES = "**/*.cpp **/*.h **/*.lua **/*.py **/*.sh **/*.cmake".split()
 FOLDERS = "core libs app plugins tests bench lua scripts clusters cmake".split()
 
@@ -116,11 +117,13 @@ def library_findings(root):
 
 
 def test_findings(root):
-    """A test includes what is private to the kernel only if it is one of the kernel."""
+    """A test includes what is private to the kernel only if CMake says that it is one of the kernel."""
+    cmake = root / "cmake/tests.cmake"
+    areas = re.search(r"set\(tests_of_the_kernel ([^)]*)\)", cmake.read_text())[1].split() if cmake.exists() else []
     for path in sources(root, "tests", "bench"):
         part = part_of(path, root).split("/")[-1]
         for line, quoted, name in includes(path):
-            if quoted and name.split("/")[0] in FLOORS and part not in TESTS_OF_THE_KERNEL \
+            if quoted and name.split("/")[0] in FLOORS and part not in BESIDE_AREAS.union(areas) \
                     and not (path.parent / name).exists():
                 yield f"{path}:{line}: {name} is private to the kernel, and this is no test of it"
 
