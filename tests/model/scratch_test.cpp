@@ -44,6 +44,20 @@ LibraryCall known_call(std::int64_t scratch, double flops = 1) {
   return call;
 }
 
+// Visits a product of these sizes in each way in which linears and attention call it.
+template <class Visit>
+void for_each_product(std::int64_t m, std::int64_t n, std::int64_t k, const Visit& visit) {
+  for (const mw::Into into :
+       {mw::Into::fresh, mw::Into::biased, mw::Into::given, mw::Into::added}) {
+    for (const Turned turned : {Turned::none, Turned::left, Turned::right}) {
+      if (into == mw::Into::fresh && turned != Turned::right) continue;  // linear's alone
+      INFO(m << " x " << n << " x " << k << ", into " << static_cast<int>(into) << ", turned "
+             << static_cast<int>(turned));
+      visit(product_call(into, turned, m, n, k));
+    }
+  }
+}
+
 }  // namespace
 
 TEST_CASE("A call's scratch is what it allocates beside its result", "[kernels]") {
@@ -152,19 +166,12 @@ TEST_CASE("Products of a plan's sizes take what is said of them, on this CPU", "
   const auto [m, n, k] = GENERATE(table<std::int64_t, std::int64_t, std::int64_t>(
       {{300, 288, 96}, {512, 768, 256}, {257, 1000, 100}, {768, 344, 128}, {1024, 100, 65}}));
   const int threads = GENERATE(1, 2);
-  for (const mw::Into into :
-       {mw::Into::fresh, mw::Into::biased, mw::Into::given, mw::Into::added}) {
-    for (const Turned turned : {Turned::none, Turned::left, Turned::right}) {
-      if (into == mw::Into::fresh && turned != Turned::right) continue;  // linear's alone
-      const LibraryCall call = product_call(into, turned, m, n, k);
-      INFO(m << " x " << n << " x " << k << " in " << at::toString(type) << " on " << threads
-             << " threads, into " << static_cast<int>(into) << ", turned "
-             << static_cast<int>(turned));
-      const Scratch said = book.of(call, type, threads);
-      CHECK(said.measured);
-      CHECK(said.bytes == try_scratch(call, type, threads));
-    }
-  }
+  for_each_product(m, n, k, [&, type = type, threads = threads](const LibraryCall& call) {
+    INFO(at::toString(type) << " on " << threads << " threads");
+    const Scratch said = book.of(call, type, threads);
+    CHECK(said.measured);
+    CHECK(said.bytes == try_scratch(call, type, threads));
+  });
 }
 
 // For whole blocks: what a kernel takes for what is left over may be said several times too large.
@@ -175,22 +182,15 @@ TEST_CASE("A product just too large to be tried takes about what is said of it",
       {{1024, 768, 256}, {2048, 320, 256}, {512, 1024, 320}}));
   const int threads = GENERATE(1, 2);
   constexpr std::int64_t slack = 256 << 10;  // where there is hardly any; every result takes more
-  for (const mw::Into into :
-       {mw::Into::fresh, mw::Into::biased, mw::Into::given, mw::Into::added}) {
-    for (const Turned turned : {Turned::none, Turned::left, Turned::right}) {
-      if (into == mw::Into::fresh && turned != Turned::right) continue;  // linear's alone
-      const LibraryCall call = product_call(into, turned, m, n, k);
-      INFO(m << " x " << n << " x " << k << " in " << at::toString(type) << " on " << threads
-             << " threads, into " << static_cast<int>(into) << ", turned "
-             << static_cast<int>(turned));
-      const Scratch said = book.of(call, type, threads);
-      CHECK_FALSE(said.measured);
-      const auto takes = try_scratch(call, type, threads);
-      REQUIRE(takes.has_value());
-      CHECK(said.bytes <= 2 * *takes + slack);
-      CHECK(*takes <= 2 * said.bytes + slack);
-    }
-  }
+  for_each_product(m, n, k, [&, type = type, threads = threads](const LibraryCall& call) {
+    INFO(at::toString(type) << " on " << threads << " threads");
+    const Scratch said = book.of(call, type, threads);
+    CHECK_FALSE(said.measured);
+    const auto takes = try_scratch(call, type, threads);
+    REQUIRE(takes.has_value());
+    CHECK(said.bytes <= 2 * *takes + slack);
+    CHECK(*takes <= 2 * said.bytes + slack);
+  });
 }
 
 TEST_CASE("What keeps libraries to an instruction set has measurements of its own", "[kernels]") {

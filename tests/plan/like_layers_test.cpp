@@ -12,6 +12,7 @@
 #include "predict/prediction.h"
 #include "predict/setups.h"
 #include "report/listing.h"
+#include "support/rebuilt_graph.h"
 
 using namespace mw;
 using namespace mw::test;
@@ -60,34 +61,8 @@ class Rewritten final : public Model {
   std::int64_t vocab() const override { return model_->vocab(); }
   Json made_of() const override { return model_->made_of(); }
   Graph build(std::int64_t batch, std::int64_t sequence, std::int64_t tokens) const override {
-    const Graph from = model_->build(batch, sequence, tokens);
-    Graph graph;
-    for (const auto& [dim, info] : from.dims())
-      graph.set_dim(dim, info.size, info.even, info.like, info.from);
-    for (const Value& value : from.values()) {
-      if (value.source == Value::Source::data) {
-        graph.add_data(value.name, value.dims, value.scalar);
-      } else if (value.counts) {
-        graph.add_counter(value.name, value.dims, value.moved_by, value.hf);
-      } else if (value.source == Value::Source::parameter) {
-        graph.add_parameter(value.name, value.dims, value.init, value.hf);
-      } else if (value.output == 0) {
-        Op op = from.ops()[value.producer];
-        std::vector<Graph::Output> outputs;
-        for (int output : op.outputs) {
-          const Value& made = from.value(output);
-          outputs.push_back({made.name, made.dims, made.scalar, made.needs_grad});
-        }
-        op.type = wrapped(op.type);
-        graph.add(op, outputs);
-      }
-    }
-    graph.layers = from.layers;
-    graph.loss = from.loss;
-    graph.other_losses = from.other_losses;
-    graph.sparse = from.sparse;
-    graph.family = from.family;
-    return graph;
+    return rebuilt(model_->build(batch, sequence, tokens),
+                   [this](const std::shared_ptr<const OpType>& type) { return wrapped(type); });
   }
 
   const std::shared_ptr<Questions> asked;

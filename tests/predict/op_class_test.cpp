@@ -7,6 +7,7 @@
 #include "clusters.h"
 #include "predict/calibration.h"
 #include "predict/prediction.h"
+#include "support/rebuilt_graph.h"
 #include "support/setup.h"
 
 using namespace mw;
@@ -44,37 +45,13 @@ class RenamedModel final : public Model {
   std::int64_t vocab() const override { return own_->vocab(); }
   Graph build(std::int64_t batch, std::int64_t sequence,
               std::int64_t tokens_per_step) const override {
-    const Graph of = own_->build(batch, sequence, tokens_per_step);
-    Graph graph;
-    for (const auto& [dim, info] : of.dims())
-      graph.set_dim(dim, info.size, info.even, info.like, info.from);
     std::map<const OpType*, std::shared_ptr<const OpType>> types;
-    for (const Value& value : of.values()) {
-      if (value.source == Value::Source::data) {
-        graph.add_data(value.name, value.dims, value.scalar);
-      } else if (value.counts) {
-        graph.add_counter(value.name, value.dims, value.moved_by, value.hf);
-      } else if (value.source == Value::Source::parameter) {
-        graph.add_parameter(value.name, value.dims, value.init, value.hf);
-      } else if (value.output == 0) {
-        Op op = of.ops()[value.producer];
-        std::vector<Graph::Output> outputs;
-        for (const int output : std::exchange(op.outputs, {})) {
-          const Value& made = of.value(output);
-          outputs.push_back({made.name, made.dims, made.scalar, made.needs_grad});
-        }
-        auto& type = types[op.type.get()];
-        if (type == nullptr) type = std::make_shared<Renamed>(op.type, declares_);
-        op.type = type;
-        graph.add(std::move(op), outputs);
-      }
-    }
-    graph.layers = of.layers;
-    graph.loss = of.loss;
-    graph.other_losses = of.other_losses;
-    graph.sparse = of.sparse;
-    graph.family = of.family;
-    return graph;
+    return rebuilt(own_->build(batch, sequence, tokens_per_step),
+                   [&](const std::shared_ptr<const OpType>& own) {
+                     auto& type = types[own.get()];
+                     if (type == nullptr) type = std::make_shared<Renamed>(own, declares_);
+                     return type;
+                   });
   }
 
  private:
