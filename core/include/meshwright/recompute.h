@@ -1,5 +1,5 @@
-// Which activations backward makes again instead of keeping them, as a plugin may bring it:
-// "selective" is one that is built in.
+// A policy says which activations backward recomputes instead of keeping them. A plugin may bring
+// one; "selective" is built in.
 #pragma once
 
 #include <memory>

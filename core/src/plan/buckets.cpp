@@ -211,7 +211,7 @@ Instruction reduction(const Program& program, int bucket) {
                    from, flat.arriving >= 0 ? flat.arriving : flat.reduced, reducing);
 }
 
-// For the shards, which are summed where they lie.
+// The reduction of a bucket's gradients where they lie already as shards, which are summed there.
 Instruction shard_reduction(const Program& program, int bucket) {
   const Bucket& b = program.buckets[bucket];
   const int sum = b.flat.cast >= 0 ? b.flat.arriving : b.flat.reduced;

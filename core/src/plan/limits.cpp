@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t most_of_dim = INT32_MAX;
 
-// For a product that may be beyond any integer.
+// The elements of a tensor of these dims, as a real: the product may be beyond any integer.
 double elements_of(const Graph& graph, const Dims& dims) {
   double product = graph.sparse.has(dims) ? graph.sparse.share : 1;
   for (Dim dim : dims) product *= static_cast<double>(graph.size(dim));

@@ -80,7 +80,7 @@ bool check_split(const PlanRequest& request, const BatchSplit& split, Problems& 
   return true;
 }
 
-// For each microbatch, on a rank that has `own` sequences.
+// The sequences of each microbatch on a rank that has `own` of them in a step.
 std::vector<std::int64_t> microbatch_sizes(const PlanRequest& request, std::int64_t own) {
   if (!request.sizes.empty()) return request.sizes;
   if (request.microbatch == 0 || request.microbatch >= own) return {own};

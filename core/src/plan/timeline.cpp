@@ -24,7 +24,7 @@ SegmentKind kind_of(Work work) {
   return SegmentKind::forward;
 }
 
-// For a stage's actions, which it has done: counts by stage (a vector clock).
+// How many actions of each stage have happened before one: a vector clock.
 using Clock = std::vector<int>;
 
 class Timelines {

@@ -332,7 +332,7 @@ namespace {
 
 constexpr double rate = 1e12, bandwidth = rate / 20;
 
-// For all that `takes` takes.
+// The nominal seconds of the segment's instructions that `takes` selects.
 template <class Takes>
 double seconds(const RankView& rank, const Segment& segment, const Takes& takes) {
   double total = 0;

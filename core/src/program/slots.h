@@ -12,8 +12,6 @@ Instruction alias(const Program& program, int from, int to, const char* phase);
 // `share` is added to the gradient in `to`.
 Instruction addition(const Program& program, int to, int share);
 
-// Which slots of sparse tensors have the same rows: what is known of one's is known of the other's.
-
 // The rows that a layer's op has found, as they lie: only what cuts cells parts rows.
 struct SparseRows {
   int layer = -1;  // Op::layer

@@ -372,7 +372,8 @@ void Executor::apply_counts(const Instruction& i) {
   }
 }
 
-// For one parameter of a bucket that is whole, or of the rank's shard of all.
+// Computes the optimizer's direction: of one parameter of a bucket that is kept whole, or of the
+// rank's shard of the bucket.
 void Executor::direction(const Instruction& i, Microbatch& m) {
   const Bucket& bucket = program_.buckets[i.bucket];
   const at::Tensor& gradient = storage_[i.inputs[0]];

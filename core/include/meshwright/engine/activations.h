@@ -1,6 +1,6 @@
-// Which activations backward makes again, and which lie in host memory until backward reads them:
-// the choice of a script, and the ops of a graph that follow from it. Only ops of layers can be
-// chosen, not the embedding, nor the head and the loss.
+// Says which activations backward recomputes, and which lie in host memory until backward reads
+// them: the choice of a script, and the ops of a graph that follow from it. Only ops of layers can
+// be chosen, not the embedding, nor the head and the loss.
 #pragma once
 
 #include <cstdint>

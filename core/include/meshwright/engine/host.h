@@ -62,7 +62,7 @@ class HostWait {
 };
 
 // Has the library of vector functions choose its kernels before several threads want them.
-
+//
 // The first call of exp, log, sqrt and their like, in float32 and float64, in this thread; once in
 // a process, 1.4 ms. Before kernels run in more than one thread: oneMKL 2024, which libtorch has in
 // it, chooses a function's kernel in the function's first call, and of two threads that make it at

@@ -19,9 +19,8 @@ std::vector<Instruction> ring_kinds(const Program& program, const Instruction& r
 // How many instructions ring_steps() has.
 std::size_t ring_length(const Program& program, const Instruction& ring);
 
-// Which ops of a program are alike: a model's layers repeat them, and what one costs on a rank all
-// of them cost.
-
+// Finds ops of a program that are alike. A model's layers repeat them, and all of them cost a rank
+// what one of them costs.
 class LikeOps {
  public:
   // Keeps a reference to the program.
@@ -43,7 +42,6 @@ class LikeOps {
 };
 
 // A bucket as a reduction hook sees it, on one rank.
-
 BucketShape shape_of(const Program& program, const Bucket& bucket, const Coordinates& at);
 
 }  // namespace mw

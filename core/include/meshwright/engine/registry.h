@@ -85,8 +85,7 @@ class PluginRegistry : public Catalog {
   std::vector<const PluginFile*> used_;                 // likewise, in order
 };
 
-// One loadable module: opened, judged, kept for the life of the process.
-
+// What comes of opening a loadable module, which stays open for the life of the process.
 struct ModuleVerdict {
   const PluginDescriptor* descriptor = nullptr;  // null: the module is no usable plugin
   std::string code, problem, hint;               // why (docs/errors.md), and what to do

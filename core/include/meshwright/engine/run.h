@@ -68,7 +68,7 @@ struct RunSetup {
   // What carries the ranks together; null: this process alone. A plan of one rank runs in each.
   Processes* processes = nullptr;
 
-  // Which of the plans a step has: 0 for `plan`.
+  // The number of a step's plan in `step_plans`; 0 is `plan`.
   int which_plan(std::int64_t step) const { return step_plans ? step_plans->of_step.at(step) : 0; }
   const Plan& plan_at(std::int64_t step) const {
     return step_plans ? *step_plans->plans[which_plan(step)] : *plan;
