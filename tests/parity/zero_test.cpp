@@ -40,6 +40,11 @@ TEST_CASE("... with replicas, beside dp, with and without parameters fetched ahe
   SECTION("two replicas of two parts") {
     setup.plan = {zero(4, stage, 2)};
   }
+  SECTION("gathered at the step's end") {
+    Json options = {{"ways", 4}, {"stage", stage}};
+    if (stage < 3) options["overlap_gather"] = false;
+    setup.plan = {strategy("zero", std::move(options))};
+  }
   SECTION("dp outside") {
     setup.plan = {dp(2), zero(2, stage)};
   }

@@ -26,6 +26,7 @@ MIXES = {
     "zero-1-replicas": (LLAMA, "zero { 4, stage = 1, replicas = 2 }", ""),
     "zero-2-tp-muon": (LLAMA, "zero { 2, stage = 2 }, tp(2)", "optimizer = mw.muon { lr = 1e-2 }"),
     "zero-2-by-chunk": (LLAMA, 'zero { 2, stage = 2, reduce = "chunk" }', "microbatch = 2"),
+    "zero-3-replicas": (LLAMA, "zero { 4, stage = 3, replicas = 2 }", "microbatch = 1"),
     "zero-3-offload": (LLAMA, 'zero { 2, stage = 3, offload = "parameters" }', 'precision = "bf16"'),
     "bf16-fp32-reductions": (LLAMA, "zero { 2, stage = 1 }, tp(2)", 'precision = "bf16", reductions = "fp32"'),
     "1f1b-tied": (TWO, 'dp(2), pp { 2, schedule = "1f1b" }', "microbatch = 2"),

@@ -192,32 +192,12 @@ class Finish {
   std::vector<int> kept_;  // what ends with the step
 };
 
-// Whether shards of the bucket's gradients are summed over groups of ranks while backward goes on:
-// of one that several stages share they are at the step's end, where all of these have come.
-bool sums_shards_early(const Bucket& bucket) {
-  return !bucket.shard_atoms.empty() && bucket.flat.shard_reduction >= 0 && bucket.stages.empty();
-}
-
 // The starts of reductions after these instructions of a segment: each the instruction's index and
-// the bucket; of several after one, the last bucket first. Where shards are summed over groups of
-// ranks, a reduction is awaited, and that sum begun, when the next one is about to begin.
-Insertions started_after(const Program& program, std::vector<std::pair<int, int>> starts) {
-  std::stable_sort(starts.begin(), starts.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
+// the bucket; of several after one, the last bucket first.
+Insertions started_after(const Program& program, const std::vector<std::pair<int, int>>& starts) {
   Insertions begun;
-  int before = -1;  // the bucket whose reduction is under way, if its shards are summed
-  for (std::size_t from = 0, to = 0; from < starts.size(); from = to) {
-    while (to < starts.size() && starts[to].first == starts[from].first) ++to;
-    for (std::size_t k = to; k-- > from;) {
-      const auto [place, bucket] = starts[k];
-      if (before >= 0) {
-        begun.before(place + 1, end_reduction(program, before));
-        begun.before(place + 1, begin_shard_reduction(program, before));
-      }
-      begun.before(place + 1, begin_reduction(program, bucket));
-      before = sums_shards_early(program.buckets[bucket]) ? bucket : -1;
-    }
-  }
+  for (auto start = starts.rbegin(); start != starts.rend(); ++start)
+    begun.before(start->first + 1, begin_reduction(program, start->second));
   return begun;
 }
 
@@ -266,12 +246,14 @@ std::map<int, std::pair<int, int>> last_sums(const Program& program) {
 }
 
 // Where gradients are kept as shards by several groups of ranks, begins to sum each bucket's over
-// the groups as soon as the last microbatch's sum is there.
+// the groups as soon as the last microbatch's sum is there. A bucket whose sum no run awaits, as it
+// goes on beside all that is left of backward, has this at the end of the step; so has one that
+// several stages share, as they come to it at different times.
 void place_shard_reductions(Program& program) {
   std::map<int, Insertions> begun;  // by run
-  const std::set<int> known = begun_by_runs(program).shards_underway;
   for (const auto& [bucket, place] : last_sums(program)) {
-    if (sums_shards_early(program.buckets[bucket]) && known.count(bucket) == 0)
+    const Bucket& b = program.buckets[bucket];
+    if (!b.shard_atoms.empty() && b.flat.shard_reduction >= 0 && b.stages.empty())
       begun[place.first].before(place.second, begin_shard_reduction(program, bucket));
   }
   for (auto& [run, inserts] : begun) {
