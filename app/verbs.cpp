@@ -35,6 +35,7 @@
 #include "predict/imbalance.h"
 #include "predict/machine.h"
 #include "predict/memory_limit.h"
+#include "predict/pitfalls.h"
 #include "predict/prediction.h"
 #include "predict/recompute_gain.h"
 #include "predict/shared_cores.h"
@@ -107,6 +108,8 @@ std::string train_text(const Experiment& experiment, const Measurements& measure
         !note.empty())
       text += fmt::format("  {}\n", note);
     if (predicted.timed()) text += fmt::format("\n  predicted for {}\n", predicted.priced_for);
+    for (const std::string& pitfall : predicted.pitfalls)
+      text += fmt::format("  pitfall  {}\n", pitfall);
     if (!measured.experts().empty()) text += "\n  experts: " + measured.experts().text() + "\n";
     if (experiment.check) text += "\n" + measured.check_text();
   }
@@ -126,6 +129,7 @@ Prediction prediction_of(const Experiment& experiment, const Machine& machine,
   traced = traced || (!experiment.log.empty() && !experiment.trace.empty());
   Prediction prediction = predict(*experiment.plan, machine, experiment.threads, traced);
   weigh_recompute(*experiment.plan, machine, experiment.threads, prediction);
+  prediction.pitfalls = find_pitfalls(experiment, machine, prediction);
   if (experiment.held_out_data) {
     prediction.held_out_seconds = static_cast<double>(experiment.evaluation.batches) *
                                   of(*experiment.held_out_plan).step_seconds;
@@ -169,6 +173,31 @@ std::string plan_text(const Experiment& experiment, const Prediction& prediction
 
 }  // namespace
 
+namespace {
+
+// What the whole training takes at the predicted rate, as text, and into the result.
+std::string training_text(const Experiment& experiment, const Prediction& prediction,
+                          Json& result) {
+  if (experiment.tokens <= 0 || !prediction.timed() || prediction.devices <= 0) return "";
+  const double seconds = experiment.tokens / prediction.tokens_per_second,
+               hours = seconds / 3600 * prediction.ranks;
+  result["training_seconds"] = seconds;
+  result["device_hours"] = hours;
+  std::string text = fmt::format("  tokens  {} take {:.3g} {} on {}: {} device hours",
+                                 format_count(experiment.tokens),
+                                 seconds < 2 * 86400 ? seconds / 3600 : seconds / 86400,
+                                 seconds < 2 * 86400 ? "hours" : "days",
+                                 plural(prediction.ranks, "device"), format_count(hours));
+  if (experiment.price > 0) {
+    result["cost"] = hours * experiment.price;
+    text += fmt::format(", {} at {} each", format_count(hours * experiment.price),
+                        format_number(experiment.price));
+  }
+  return text + "\n";
+}
+
+}  // namespace
+
 Json run_plan_verb(const Experiment& experiment, const PlanPictures& pictures) {
   const std::unique_ptr<Machine> cluster = machine_of(experiment);
   const Machine& machine = cluster ? *cluster : this_machine();
@@ -187,6 +216,7 @@ Json run_plan_verb(const Experiment& experiment, const PlanPictures& pictures) {
   result["plan_hash"] = experiment.plan->hash();
   result.update(identity_of(experiment));
   std::string text = plan_text(experiment, prediction);
+  text += training_text(experiment, prediction, result);
   if (experiment.memory > 0) {
     const std::int64_t peak = prediction.fullest().memory.peak;
     result["rank_memory_limit"] = experiment.memory;

@@ -14,6 +14,7 @@ local mw = {}
 ---@field communication table[] axis, op, phase, calls, bytes, seconds, exposed_seconds of a rank and step; with stages seconds and exposed_seconds of the stage that spends most, and mean_exposed_seconds of all
 ---@field priced_for? string the machine of the times; without one there are no times
 ---@field idle_devices? integer of the cluster: those that the plan has no rank for
+---@field pitfalls? string[] mistakes of the mix, each with the plan that avoids it and what that takes
 ---@field step_seconds number
 ---@field step_error? number by how much steps of the calibration's own mixes were mispredicted on average, as a share
 ---@field cpu_seconds? number of all ranks' threads in a step, where they share cores
@@ -136,6 +137,9 @@ local mw = {}
 ---@field plan string the mix
 ---@field plan_hash string of the programs, 16 hex digits
 ---@field rank_memory_limit? integer bytes, where the experiment has a limit
+---@field training_seconds? number that the experiment's tokens take, on a cluster
+---@field device_hours? number of all ranks for these
+---@field cost? number of these, where a price is given
 ---@field hint? string what to do where that is too little
 ---@field placements? table under --placements
 ---@field program? string under --program
@@ -153,6 +157,7 @@ local mw = {}
 ---@field communication table[] axis, op, phase, calls, bytes, seconds, exposed_seconds of a rank and step; with stages seconds and exposed_seconds of the stage that spends most, and mean_exposed_seconds of all
 ---@field priced_for? string the machine of the times; without one there are no times
 ---@field idle_devices? integer of the cluster: those that the plan has no rank for
+---@field pitfalls? string[] mistakes of the mix, each with the plan that avoids it and what that takes
 ---@field step_seconds number
 ---@field step_error? number by how much steps of the calibration's own mixes were mispredicted on average, as a share
 ---@field cpu_seconds? number of all ranks' threads in a step, where they share cores
@@ -307,8 +312,10 @@ local mw = {}
 ---@field checkpoint? table all that a run goes on from, now and then: { path = "checkpoints/{name}", every = 100, keep = 3 }; one more at its end
 ---@field resume? any true: the run goes on from the newest checkpoint of checkpoint.path, whatever mix wrote it, or begins anew where there is none; { from = "…", changed = true } (default false)
 ---@field evaluate? table a held-out loss: { data = mw.text { … }, every = 100, batches = 8 }, forward alone by the run's own plan, after so many steps and after the last
----@field cluster? table what a plan is priced for: mw.cluster("selene", { nodes = 8 }), or a table of one's own; this machine if left out. A run does not look at it
+---@field cluster? table what a plan is priced for: mw.cluster("selene", { nodes = 8 }), or a table of one's own; this machine if left out. A run takes from it how many layers its stages have, where they are not given, and nothing else
 ---@field stack? table the software that a plan on a cluster is priced for: mw.stack("meshwright"), mw.stack("megatron-core"); left out it is plain, without flash attention
+---@field tokens? any that the whole training is to see, as 1.4e12 or "1.4T": a plan on a cluster says how long that takes
+---@field price? number of a device hour, in any currency: a plan with tokens says what they cost (>= 0)
 ---@field threads? integer threads of one rank; 0: the cores over the ranks (default 0) (0 .. 4096)
 ---@field memory? integer|string what a rank may hold; a plan predicted above it is refused, an allocation over it ends the run (1 B .. 1 EiB)
 ---@field force? boolean start although the ranks are predicted to need more memory than this machine has (default false)
@@ -350,8 +357,10 @@ local mw = {}
 ---@field checkpoint? table a training's: the search does not look at it
 ---@field resume? any a training's: the search does not look at it
 ---@field evaluate? table a training's: the search does not look at it
----@field cluster table what a plan is priced for: mw.cluster("selene", { nodes = 8 }), or a table of one's own; this machine if left out. A run does not look at it
+---@field cluster table what a plan is priced for: mw.cluster("selene", { nodes = 8 }), or a table of one's own; this machine if left out. A run takes from it how many layers its stages have, where they are not given, and nothing else
 ---@field stack? table the software that a plan on a cluster is priced for: mw.stack("meshwright"), mw.stack("megatron-core"); left out it is plain, without flash attention
+---@field tokens? any a training's: the search does not look at it
+---@field price? number a training's: the search does not look at it
 ---@field threads? integer a training's: the search does not look at it
 ---@field memory? integer|string what a rank may hold; a plan predicted above it is refused, an allocation over it ends the run
 ---@field force? boolean a training's: the search does not look at it
@@ -490,7 +499,8 @@ function mw.search(experiment) end
 ---@class meshwright.gpt
 ---@field layers integer transformer layers (1 .. 4096)
 ---@field hidden integer width of the residual stream (1 .. 2147483647)
----@field heads integer attention heads; must divide hidden (1 .. 65536)
+---@field heads integer attention heads; must divide hidden, unless head_dim is given (1 .. 65536)
+---@field head_dim? integer width of a head; hidden / heads by default (1 .. 2147483647)
 ---@field ffn? integer width of the feed-forward part; 4 hidden by default (1 .. 2147483647)
 ---@field vocab integer size of the vocabulary (1 .. 2147483647)
 ---@field positions? integer learned positions; the sequence length by default (1 .. 2147483647)
@@ -505,8 +515,9 @@ function mw.gpt(options) end
 ---@class meshwright.llama
 ---@field layers integer transformer layers (1 .. 4096)
 ---@field hidden integer width of the residual stream (1 .. 2147483647)
----@field heads integer query heads; must divide hidden (1 .. 65536)
+---@field heads integer query heads; must divide hidden, unless head_dim is given (1 .. 65536)
 ---@field kv_heads? integer key and value heads; must divide heads, which they default to (1 .. 65536)
+---@field head_dim? integer width of a head; hidden / heads by default (1 .. 2147483647)
 ---@field ffn integer width of the feed-forward part (1 .. 2147483647)
 ---@field vocab integer size of the vocabulary (1 .. 2147483647)
 ---@field tied? boolean the output projection is the embedding's weight (default false)
@@ -536,8 +547,9 @@ function mw.model(options) end
 ---@class meshwright.moe
 ---@field layers integer transformer layers (1 .. 4096)
 ---@field hidden integer width of the residual stream (1 .. 2147483647)
----@field heads integer query heads; must divide hidden (1 .. 65536)
+---@field heads integer query heads; must divide hidden, unless head_dim is given (1 .. 65536)
 ---@field kv_heads? integer key and value heads; must divide heads, which they default to (1 .. 65536)
+---@field head_dim? integer width of a head; hidden / heads by default (1 .. 2147483647)
 ---@field ffn integer width of the feed-forward part (1 .. 2147483647)
 ---@field vocab integer size of the vocabulary (1 .. 2147483647)
 ---@field tied? boolean the output projection is the embedding's weight (default false)
@@ -722,7 +734,7 @@ function mw.cosine(options) end
 ---@field [1]? integer the same as ways
 ---@field schedule? any gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zbv, dualpipev, or a scheduler of another plugin; a CSV file of compute actions (2F0, 1I3, ...); or a function that returns a list of actions for each stage (default "1f1b")
 ---@field chunks? integer virtual stages of each stage; left out: what the schedule needs, or 1, which interleaved and looped-bfs do not take unsaid (1 .. 1024)
----@field layout? any[] layers of each stage (of each virtual stage, in model order, if chunked)
+---@field layout? any layers of each stage (of each virtual stage, in model order, if chunked): a list; "auto", so that stages cost alike with the embedding and the head, by predicted times where a cluster is named, else by declared FLOPs and bytes; or "even" (default "auto")
 ---@field times? any { F, I, W } of a microbatch, one such triple for each virtual stage, or a run file whose measured times are taken: by what zero-bubble schedules place W; predicted if left out
 ---@field memory? integer|string limit of a rank's activations that the schedule must keep (1 B .. 1 EiB)
 
@@ -756,6 +768,7 @@ function mw.cosine(options) end
 ---@field stage? integer what is sharded: 1 optimizer state, 2 gradients too, 3 parameters too (default 1) (1 .. 3)
 ---@field replicas? integer copies of the model among these ranks; parts are kept inside ways / replicas ranks (at stage 1: a sub-group's scope) (default 1) (1 .. 1048576)
 ---@field prefetch? integer stage 3: layers whose parameters are gathered ahead (default 1) (0 .. 1024)
+---@field overlap_gather? boolean stages 1 and 2: updated parameters are gathered beside the next step's forward, each bucket's until its first use; else all at the step's end (default true)
 ---@field keep? boolean stage 3: gather once a step, not again for each forward and backward (default false)
 ---@field reduce? "each"|"chunk" stages 2 and 3: gradients are reduced in every microbatch; or added up whole and reduced when a stage turns to another chunk of the model (default "each")
 ---@field sequence? boolean state is sharded over the ranks that split the sequence too, beside its own (default false)
@@ -882,12 +895,13 @@ function mw.cluster(name, changes) end
 ---@field plan? meshwright.Result what mw.plan returned; or step_seconds and devices
 ---@field step_seconds? number
 ---@field devices? number
----@field mtbf number between failures of one device
+---@field mtbf? number between failures of one device
 ---@field checkpoint_seconds number that training stands still for each
----@field restart_seconds number from a failure to the first step after it
+---@field restart_seconds? number from a failure to the first step after it
 ---@field interval_seconds? number between checkpoints; left out: the best
 ---@field days? number to simulate, at least
 ---@field seed? integer
+---@field causes? table<string, { mtbf: number, restart_seconds: number }> of failures, instead of mtbf and restart_seconds
 ---@field stragglers? { mtbf: number, seconds: number, slowdown: number } slow devices
 
 ---@class meshwright.Goodput
@@ -895,6 +909,7 @@ function mw.cluster(name, changes) end
 ---@field effective number share of the time in which steps are made that are kept
 ---@field closed_form number the same by Daly's formula
 ---@field lost { repeated: number, checkpoints: number, restarts: number, stragglers: number }
+---@field causes table<string, { failures: integer, lost: number }> of those told apart: simulated failures, and the share of time that they cost
 ---@field interval_seconds number
 ---@field interval_steps integer
 ---@field young_seconds number

@@ -300,6 +300,7 @@ void Prediction::forget_machine(std::string why) {
   parts.clear();
   cpu_seconds = step_error = 0;
   held_out_seconds.reset();
+  pitfalls.clear();
   for (CommunicationForecast& c : communication)
     c.seconds = c.exposed_seconds = c.mean_exposed_seconds = unknown;
   for (auto& stage : actions) stage.clear();
@@ -389,6 +390,7 @@ Json Prediction::to_json() const {
     if (host_limit > 0) json["host_limit"] = host_limit;
   }
   add_waste(*this, json);
+  if (!pitfalls.empty()) json["pitfalls"] = pitfalls;
   if (held_out_seconds && timed()) json["held_out_seconds"] = *held_out_seconds;
   return json;
 }

@@ -110,6 +110,7 @@ struct Prediction {
   // Memory so full that steps can take longer than is priced.
   bool tight() const { return nearly_full() || reported_above(); }
   std::optional<RecomputeGain> recompute = {};  // where it was weighed (predict/recompute_gain.h)
+  std::vector<std::string> pitfalls = {};  // a line each, where they were looked for (pitfalls.h)
   std::optional<double> held_out_seconds = {};  // of one evaluation, where the run has some
 
   // The stage that waits least for others, by its place in `parts`.
@@ -134,6 +135,8 @@ struct RankPrediction {
 };
 RankPrediction predict_rank(const Plan& plan, int rank);
 
+// "1.23 ms": for people, in the unit that suits it.
+std::string duration_text(double seconds);
 // For people: the mix, the rules, who holds what, what is sent, how long it takes.
 std::string print(const Plan& plan, const Prediction& prediction);
 // Parts of it, which a search says too; each a line or several, or empty. What a driver would

@@ -10,6 +10,13 @@
 #include "predict/recompute_gain.h"
 
 namespace mw {
+std::string duration_text(double seconds) {
+  if (seconds >= 999.5) return fmt::format("{:.0f} s", seconds);  // no exponents
+  if (seconds >= 1) return fmt::format("{:.3g} s", seconds);
+  if (seconds >= 1e-3) return fmt::format("{:.3g} ms", seconds * 1e3);
+  return fmt::format("{:.3g} us", seconds * 1e6);
+}
+
 namespace {
 
 // 1.23e9 -> "1.23 G".
@@ -21,13 +28,6 @@ std::string scaled(double value) {
     ++unit;
   }
   return fmt::format("{:.3g}{}", value, units[unit]);
-}
-
-std::string seconds(double value) {
-  if (value >= 999.5) return fmt::format("{:.0f} s", value);  // no exponents
-  if (value >= 1) return fmt::format("{:.3g} s", value);
-  if (value >= 1e-3) return fmt::format("{:.3g} ms", value * 1e3);
-  return fmt::format("{:.3g} us", value * 1e6);
 }
 
 std::string rules(const Plan& plan) {
@@ -159,8 +159,9 @@ std::string communication(const Prediction& prediction) {
   for (const CommunicationForecast& c : prediction.communication) {
     std::vector<std::string> row{c.key.axis, c.key.op, c.key.phase, std::to_string(c.calls),
                                  format_bytes(static_cast<double>(c.bytes))};
-    if (prediction.timed()) row.insert(row.end(), {seconds(c.seconds), seconds(c.exposed_seconds)});
-    if (stages) row.push_back(seconds(c.mean_exposed_seconds));
+    if (prediction.timed())
+      row.insert(row.end(), {duration_text(c.seconds), duration_text(c.exposed_seconds)});
+    if (stages) row.push_back(duration_text(c.mean_exposed_seconds));
     table.add(std::move(row));
   }
   return table.text("  ") + (stages ? "  (time, exposed: of the stage that spends most; mean "
@@ -177,10 +178,11 @@ std::string stages(const Prediction& p) {
   return fmt::format(
       " ({}), on average of the {} stages\n"
       "          the busiest, stage {}: {} compute, {} exposed communication, {}{} bubble",
-      seconds(p.bubble_fraction * p.step_seconds), p.parts.size(), p.stages[s].stage,
-      seconds(busiest.compute), seconds(busiest.exposed),
-      p.host_copies.seconds > 0 ? seconds(busiest.host_copies) + " exposed host copies, " : "",
-      seconds(busiest.bubble));
+      duration_text(p.bubble_fraction * p.step_seconds), p.parts.size(), p.stages[s].stage,
+      duration_text(busiest.compute), duration_text(busiest.exposed),
+      p.host_copies.seconds > 0 ? duration_text(busiest.host_copies) + " exposed host copies, "
+                                : "",
+      duration_text(busiest.bubble));
 }
 
 // How long a step takes, and on what; or why that is not told.
@@ -194,18 +196,19 @@ std::string step(const Prediction& p) {
         "cluster = mw.cluster(\"NAME\"))\n",
         100 * p.bubble_fraction, work, p.untimed);
   }
-  const std::string copies = p.host_copies.seconds > 0 ? fmt::format("{} exposed host copies, ",
-                                                                     seconds(p.host_copies.exposed))
-                                                       : "";
+  const std::string copies =
+      p.host_copies.seconds > 0
+          ? fmt::format("{} exposed host copies, ", duration_text(p.host_copies.exposed))
+          : "";
   return fmt::format(
       "  step    {}{} predicted: {} compute, {} exposed communication, {}bubble {:.1f} %{}\n"
       "  speed   {} tokens/s, {}, MFU {:.1f} %, HFU {:.1f} %, 6N {:.1f} %\n"
       "  on      {}{}\n",
-      seconds(p.step_seconds),
+      duration_text(p.step_seconds),
       p.step_error > 0 ? fmt::format(" ± {:.0f} %", std::max(1.0, 100 * p.step_error)) : "",
-      seconds(p.compute_seconds), seconds(p.exposed_seconds), copies, 100 * p.bubble_fraction,
-      stages(p), scaled(p.tokens_per_second), work, 100 * p.mfu, 100 * p.hfu, 100 * p.mfu_6n,
-      p.priced_for,
+      duration_text(p.compute_seconds), duration_text(p.exposed_seconds), copies,
+      100 * p.bubble_fraction, stages(p), scaled(p.tokens_per_second), work, 100 * p.mfu,
+      100 * p.hfu, 100 * p.mfu_6n, p.priced_for,
       p.idle_devices() > 0
           ? fmt::format("; {} of its {} devices are idle", p.idle_devices(), p.devices)
           : "");
@@ -260,8 +263,9 @@ std::string room_text(const Prediction& p) {
                             : fmt::format("  does not fit: {}, against {} (host.capacity)\n",
                                           needed, bytes(p.host_limit));
     if (p.timed() && p.host_copies.seconds > 0) {
-      text += fmt::format("  copies to and from it take {}, of which nothing hides {}\n",
-                          seconds(p.host_copies.seconds), seconds(p.host_copies.exposed));
+      text +=
+          fmt::format("  copies to and from it take {}, of which nothing hides {}\n",
+                      duration_text(p.host_copies.seconds), duration_text(p.host_copies.exposed));
     }
   }
   const bool in_line = p.host_needed == 0 &&
@@ -309,6 +313,7 @@ std::string print(const Plan& plan, const Prediction& p) {
   text += step(p);
   if (const std::string supposed = supposed_rows(plan); !supposed.empty())
     text += fmt::format("  supposes {}\n", supposed);
+  for (const std::string& pitfall : p.pitfalls) text += fmt::format("  pitfall  {}\n", pitfall);
   return text + room_text(p);
 }
 

@@ -95,6 +95,7 @@ const Fields<Stack>& stack_fields() {
     f.add("reduced_whole", "gradients of a sharded update are all-reduced, not reduce-scattered",
           &S::reduced_whole)
         .fallback(false);
+    f.formerly("update_gathers_hidden", "zero { overlap_gather }, in plans");
     f.add("backward_gathers", "how often sharded parameters are gathered for backward",
           &S::backward_gathers)
         .range(1.0, 3.0)

@@ -52,12 +52,13 @@ function mw.cluster(name, changes) end
 ---@field plan? meshwright.Result what mw.plan returned; or step_seconds and devices
 ---@field step_seconds? number
 ---@field devices? number
----@field mtbf number between failures of one device
+---@field mtbf? number between failures of one device
 ---@field checkpoint_seconds number that training stands still for each
----@field restart_seconds number from a failure to the first step after it
+---@field restart_seconds? number from a failure to the first step after it
 ---@field interval_seconds? number between checkpoints; left out: the best
 ---@field days? number to simulate, at least
 ---@field seed? integer
+---@field causes? table<string, { mtbf: number, restart_seconds: number }> of failures, instead of mtbf and restart_seconds
 ---@field stragglers? { mtbf: number, seconds: number, slowdown: number } slow devices
 
 ---@class meshwright.Goodput
@@ -65,6 +66,7 @@ function mw.cluster(name, changes) end
 ---@field effective number share of the time in which steps are made that are kept
 ---@field closed_form number the same by Daly's formula
 ---@field lost { repeated: number, checkpoints: number, restarts: number, stragglers: number }
+---@field causes table<string, { failures: integer, lost: number }> of those told apart: simulated failures, and the share of time that they cost
 ---@field interval_seconds number
 ---@field interval_steps integer
 ---@field young_seconds number

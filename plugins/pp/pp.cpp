@@ -10,6 +10,7 @@
 #include "meshwright/plugin.h"
 #include "meshwright/run_file.h"
 #include "meshwright/schedule.h"
+#include "meshwright/stage_balance.h"
 #include "meshwright/strategy.h"
 #include "schedulers.h"
 #include "script_schedule.h"
@@ -66,6 +67,11 @@ std::vector<mw::WorkTimes> read_times(const Json& given) {
 }
 
 std::vector<int> read_layout(const Json& given) {
+  if (!given.is_array() || given.empty()) {
+    throw Error(mw::Stage::options, "option.value", "layout",
+                fmt::format("got {}", mw::json_text(given)),
+                "\"auto\", \"even\", or a list of the layers of each stage: layout = { 3, 5 }");
+  }
   std::vector<int> layout;
   for (const Json& n : given) {
     const auto layers = mw::whole_number(n);
@@ -111,8 +117,11 @@ class PipelineParallel : public mw::Strategy {
                  "interleaved and looped-bfs do not take unsaid")
         .range(1, 1024)
         .optional()
-        .list("layout", "layers of each stage (of each virtual stage, in model order, if chunked)")
-        .optional()
+        .any("layout",
+             "layers of each stage (of each virtual stage, in model order, if chunked): a list; "
+             "\"auto\", so that stages cost alike with the embedding and the head, by predicted "
+             "times where a cluster is named, else by declared FLOPs and bytes; or \"even\"")
+        .fallback("auto")
         .any("times",
              "{ F, I, W } of a microbatch, one such triple for each virtual stage, or a run file "
              "whose measured times are taken: by what zero-bubble schedules place W; predicted if "
@@ -127,7 +136,8 @@ class PipelineParallel : public mw::Strategy {
   explicit PipelineParallel(const mw::Values& values) : ways_(values.int32("ways")) {
     chunks_ = values.has("chunks") ? values.int32("chunks") : 0;
     if (values.has("memory")) memory_ = values.number("memory");
-    if (values.has("layout")) layout_ = read_layout(values.at("layout"));
+    balances_ = values.at("layout") == "auto";
+    if (!balances_ && values.at("layout") != "even") layout_ = read_layout(values.at("layout"));
     choose_schedule(values);
     if (!values.has("times")) return;
     const Json& times = values.at("times");
@@ -150,6 +160,7 @@ class PipelineParallel : public mw::Strategy {
     mw::Pipeline pipeline;
     pipeline.axis = "pp";
     pipeline.layers = layers(draft, parts);
+    pipeline.balances = balances_;
     pipeline.stage_of = stage_of_;
     pipeline.schedule = schedule_;
     pipeline.times = times_;
@@ -319,7 +330,7 @@ class PipelineParallel : public mw::Strategy {
     return stage_of_.empty() ? mw::round_robin_placement(ways_, chunks_) : stage_of_;
   }
 
-  // As even as can be, the larger parts first, unless the user says otherwise.
+  // By what layers and ends cost, or as even as can be, unless the user lists them.
   std::vector<int> layers(mw::Draft& draft, int parts) const {
     const int layers = draft.graph().layers;
     if (layout_.empty()) {
@@ -333,11 +344,8 @@ class PipelineParallel : public mw::Strategy {
                 : fmt::format("a stage has {} chunks, the model {} layers", chunks_, layers));
         return {};
       }
-      std::vector<int> even;
-      for (int v = 0; v < parts; ++v) {
-        even.push_back(static_cast<int>(mw::shard_range(layers, parts, v).size));
-      }
-      return even;
+      if (!balances_) return mw::even_layers(layers, parts);
+      return mw::balance_layers(mw::declared_costs(draft.graph()), placement());
     }
     const std::string hint = fmt::format("list {} numbers that add up to {}", parts, layers);
     const auto sum = std::accumulate(layout_.begin(), layout_.end(), std::int64_t{0});
@@ -364,6 +372,7 @@ class PipelineParallel : public mw::Strategy {
   std::vector<int> layout_, stage_of_;
   std::vector<mw::WorkTimes> times_;
   double memory_ = 0;
+  bool balances_ = false;      // the layers: nobody lists them
   bool adapts_ = false;        // a scheduler's, not one that is written down
   bool written_ = false;       // of a file
   std::string plain_;          // what a schedule for several chunks is with one; or empty

@@ -31,7 +31,7 @@ return function(row, changes)
   if row.pp > 1 then
     local chunks = row.chunks or 1
     plan[#plan + 1] = pp { row.pp, schedule = row.schedule or chunks > 1 and "interleaved" or "1f1b",
-      chunks = chunks > 1 and chunks or nil, layout = row.layout }
+      chunks = chunks > 1 and chunks or nil, layout = row.layout or "even" }
   end
   if row.zero then
     if row.dp > 1 or row.over_sequence then

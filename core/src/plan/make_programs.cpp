@@ -14,6 +14,7 @@
 #include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/reduction_hook.h"
+#include "meshwright/stage_balance.h"
 #include "plan/derive.h"
 #include "plan/matched.h"
 #include "plan/stages.h"
@@ -41,6 +42,7 @@ class ProgramMaker {
       : plan_(plan), draft_(draft), whole_(draft.problems().empty()), problems_(problems) {
     if (draft.pipeline()) {
       pipeline_ = *draft.pipeline();
+      if (pipeline_.balances) balance();
     } else {
       pipeline_.schedule = accumulate;
     }
@@ -51,6 +53,20 @@ class ProgramMaker {
     request_.memory_limit = pipeline_.stage_of.empty() && !pipeline_.axis.empty() ? 0 : limit_;
     const auto parts = static_cast<int>(pipeline_.layers.size());
     request_.chunks = std::max(1, parts / request_.stages);
+  }
+
+  // Takes the layers that the request asks for, and says how the stages differ from even ones.
+  void balance() {
+    if (!plan_.request.stage_layers.empty()) pipeline_.layers = plan_.request.stage_layers;
+    plan_.stage_layers = pipeline_.layers;
+    if (!plan_.request.stage_layers.empty() ||
+        pipeline_.layers ==
+            even_layers(plan_.graph->layers, static_cast<int>(pipeline_.layers.size())))
+      return;
+    plan_.notes.push_back(
+        fmt::format("{} parts the layers {}, as its ends cost what layers do; "
+                    "layout = \"even\" parts them evenly",
+                    pipeline_.axis, fmt::join(pipeline_.layers, ", ")));
   }
 
   void run(std::vector<WrongWays>& wrong) {

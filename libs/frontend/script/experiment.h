@@ -47,6 +47,8 @@ struct Experiment : RunRequest {
   bool overwrite = false;  // another run's log may be replaced
   Evaluation evaluation;
   Checkpointing checkpoint;
+  double tokens = 0;   // that the whole training is to see; 0: nobody says
+  double price = 0;    // of a device hour; 0: nobody says
   bool check = false;  // what plans say of tensors is asserted (check/run_check.h)
   // A step whose loss or gradient norm is NaN or Inf ends the run, before its update.
   bool stops_on_nan = true;

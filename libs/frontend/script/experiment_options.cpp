@@ -147,13 +147,25 @@ void add_priced(Options& options) {
       .may_change_on_resume()
       .table("cluster",
              "what a plan is priced for: mw.cluster(\"selene\", { nodes = 8 }), or a table of "
-             "one's own; this machine if left out. A run does not look at it")
+             "one's own; this machine if left out. A run takes from it how many layers its stages "
+             "have, where they are not given, and nothing else")
       .optional()
       .beside_run()
       .table("stack",
              "the software that a plan on a cluster is priced for: mw.stack(\"meshwright\"), "
              "mw.stack(\"megatron-core\"); left out it is plain, without flash attention")
       .optional()
+      .beside_run()
+      .any("tokens",
+           "that the whole training is to see, as 1.4e12 or \"1.4T\": a plan on a cluster says how "
+           "long that takes")
+      .optional()
+      .beside_plan()
+      .beside_run()
+      .number("price", "of a device hour, in any currency: a plan with tokens says what they cost")
+      .at_least(0)
+      .optional()
+      .beside_plan()
       .beside_run()
       .integer("threads", "threads of one rank; 0: the cores over the ranks")
       .fallback(0)

@@ -1,6 +1,14 @@
 // Reads what an experiment's plan is priced for, and holds the plan against it.
 #include "script/priced_for.h"
 
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <utility>
+
 #include "meshwright/engine/text.h"
 #include "predict/cluster_machine.h"
 
@@ -10,6 +18,41 @@ namespace {
 
 Json given(const Values& values, const char* key) {
   return values.has(key) ? without_hidden(values.at(key)) : Json();
+}
+
+// 1.4e12 of "1.4T", or of the number; nothing of anything else.
+std::optional<double> tokens_of(const Json& given) {
+  if (given.is_number()) return given.get<double>();
+  if (!given.is_string()) return std::nullopt;
+  const auto text = given.get<std::string>();
+  double count = 0;
+  const auto [end, wrong] = std::from_chars(text.data(), text.data() + text.size(), count);
+  const std::string unit(end, text.data() + text.size());
+  if (wrong != std::errc()) return std::nullopt;
+  for (const auto& [name, times] :
+       {std::pair{"", 1.0}, {"k", 1e3}, {"K", 1e3}, {"M", 1e6}, {"B", 1e9}, {"T", 1e12}}) {
+    if (unit == name) return count * times;
+  }
+  return std::nullopt;
+}
+
+void read_tokens(const Values& values, Experiment& experiment, Problems& problems) {
+  const Json tokens = given(values, "tokens"), price = given(values, "price");
+  if (tokens.is_null() && !price.is_null()) {
+    problems.add(Stage::options, "option.needs", "price",
+                 "price is of the device hours that tokens take, and no tokens are given",
+                 "tokens = \"1T\", or leave price out");
+  }
+  if (tokens.is_null()) return;
+  const std::optional<double> count = tokens_of(tokens);
+  if (!count || !std::isfinite(*count) || *count < 1) {
+    problems.add(Stage::options, "option.value", "tokens",
+                 fmt::format("tokens: got {}", describe(tokens)),
+                 "a number, or one with k, M, B or T: \"300B\"");
+    return;
+  }
+  experiment.tokens = *count;
+  if (!price.is_null()) experiment.price = price.get<double>();
 }
 
 }  // namespace
@@ -26,6 +69,7 @@ void make_for_cluster(const Values& values, PlanRequest& request) {
 }
 
 void read_priced_for(const Values& values, Experiment& experiment, Problems& problems) {
+  read_tokens(values, experiment, problems);
   const Json cluster = experiment.cluster = given(values, "cluster");
   const Json stack = experiment.stack = given(values, "stack");
   if (cluster.is_null()) {
@@ -37,6 +81,12 @@ void read_priced_for(const Values& values, Experiment& experiment, Problems& pro
   }
   const auto machine = read_machine(cluster, stack, problems);
   if (machine && experiment.plan) check_placed(*experiment.plan, *machine, problems);
+}
+
+std::unique_ptr<Machine> cluster_of(const Values& values) {
+  const Json cluster = given(values, "cluster");
+  Problems problems;
+  return cluster.is_null() ? nullptr : read_machine(cluster, given(values, "stack"), problems);
 }
 
 std::unique_ptr<Machine> machine_of(const Experiment& experiment) {

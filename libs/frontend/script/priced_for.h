@@ -17,6 +17,8 @@ void read_priced_for(const Values& values, Experiment& experiment, Problems& pro
 // names one. What is wrong with it, read_priced_for says.
 void make_for_cluster(const Values& values, PlanRequest& request);
 
+// The cluster that the keys name; null: none, or one that read_priced_for refuses.
+std::unique_ptr<Machine> cluster_of(const Values& values);
 // The cluster that the experiment names; null: this machine.
 std::unique_ptr<Machine> machine_of(const Experiment& experiment);
 

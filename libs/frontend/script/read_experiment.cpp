@@ -12,6 +12,7 @@
 #include "meshwright/engine/plan.h"
 #include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/text.h"
+#include "predict/stage_layout.h"
 #include "script/guarded.h"
 #include "script/identity.h"
 #include "script/in_run.h"
@@ -317,7 +318,14 @@ class Reader {
                         {request_.batch, experiment_.memory}, reach_, found);
     experiment_.shapes_steps = policy.by_step;
     if (found.empty()) {
-      const auto make_plans = [&] {
+      const auto make_plans = [&]() -> std::shared_ptr<const Plan> {
+        const bool alike = !policy.shape && !policy.search &&
+                           request_.recompute.kind != RecomputePolicy::Kind::fit;
+        if (const auto cluster = alike ? cluster_of(values_) : nullptr) {
+          PlanRequest made = request_;
+          made.microbatch = policy.size;
+          return make_balanced_plan(made, *cluster, found);
+        }
         return make_step_plans(request_, policy, experiment_.steps, experiment_.step_plans, found);
       };
       const std::string key = policy.shape ? "" : plan_key();

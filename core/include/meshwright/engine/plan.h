@@ -66,6 +66,9 @@ struct PlanRequest {
   // The schedule to take instead of the strategies', with no limit of its own:
   // what another plan resolved.
   std::optional<Schedule> schedule;
+  // The layers of each virtual stage, instead of those of a pipeline that balances them itself
+  // (Pipeline::balances); empty: its own.
+  std::vector<int> stage_layers;
   // For the device that the plan is for, where that is not this machine: what its kernels take, and
   // bytes that a rank's libraries keep. A plan that is made to fit memory heeds them.
   std::shared_ptr<const DeviceScratch> scratch;
@@ -109,6 +112,8 @@ struct Plan {
   std::vector<std::int64_t> sizes;     // of each microbatch: sequences that a rank computes
   std::int64_t microbatch = 0;         // the largest of them
   std::int64_t microbatches = 1;
+  // The layers of each virtual stage, where the pipeline balances them; else empty.
+  std::vector<int> stage_layers;
   std::vector<std::string> notes;  // from the strategies
   std::vector<PassRun> passes;     // in the order in which they were run
   std::vector<Rule> rules;

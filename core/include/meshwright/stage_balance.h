@@ -1,0 +1,40 @@
+// How a model's layers are parted among the virtual stages of a pipeline so that no stage takes
+// much longer than the others. The ends of a model (an embedding before the first layer, a head and
+// a loss behind the last) cost as well, and lie on the first and the last virtual stage, which get
+// fewer layers for that: with a large vocabulary a head outweighs several of them.
+#pragma once
+
+#include <vector>
+
+#include "meshwright/graph.h"
+
+namespace mw {
+
+// What layers and ends cost, in any unit.
+struct LayerCosts {
+  std::vector<double> layers;  // of each, in model order
+  double first = 0;            // of what lies before the first layer
+  double last = 0;             // and behind the last one
+};
+
+// Seconds of one sequence's forward and backward, by the FLOPs and bytes that ops declare
+// (OpType::cost), on a nominal device that no strategy shares: the same on every machine, and for
+// every batch and precision. What depends on data alone, and is computed wherever it is needed,
+// counts with none.
+LayerCosts declared_costs(const Graph& graph);
+
+// The cost of each stage: of the virtual stages that lie on it. `layers`: of each virtual stage;
+// `stage_of`: the stage of each.
+std::vector<double> stage_costs(const LayerCosts& costs, const std::vector<int>& layers,
+                                const std::vector<int>& stage_of);
+
+// As many consecutive layers for each virtual stage as can be, the larger parts first.
+std::vector<int> even_layers(int layers, int vstages);
+
+// The layers of each virtual stage. Begins with even_layers, and moves one layer at a time from the
+// stage that costs most to another as long as the highest cost falls, or, where it stays, the sum
+// of squares. No virtual stage but the first and the last is left without a layer. There must be at
+// least as many layers as virtual stages.
+std::vector<int> balance_layers(const LayerCosts& costs, const std::vector<int>& stage_of);
+
+}  // namespace mw

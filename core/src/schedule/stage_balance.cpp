@@ -1,0 +1,119 @@
+// Parts layers among virtual stages by what they cost.
+#include "meshwright/stage_balance.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "meshwright/op.h"
+
+namespace mw {
+namespace {
+
+// FLOPs a second, and bytes, of the nominal device.
+constexpr double rate = 1e12, bandwidth = rate / 20;
+constexpr int element = 4;  // bytes
+
+double declared_seconds(const Graph& graph, int index) {
+  const Op& op = graph.ops()[index];
+  LocalDims dims;
+  for (const Dim dim : op.space()) {
+    const std::int64_t size = dim == Dim("batch") ? 1 : graph.size(dim);
+    dims.set({dim, 0, size, size, {}});
+  }
+  if (!graph.sparse.dims.empty()) dims.set_sparse(graph.sparse);
+  const OpTraits& traits = graph.traits(index);
+  std::vector<Piece> pieces{Piece::forward};
+  if (traits.splits) pieces.insert(pieces.end(), {Piece::dgrad, Piece::wgrad});
+  if (traits.differentiable && !traits.splits) pieces.push_back(Piece::backward);
+  double seconds = 0;
+  for (const Piece piece : pieces) {
+    const Cost cost = op.type->cost(op, piece, dims, element);
+    seconds += std::max(cost.executed / rate, cost.bytes / bandwidth);
+  }
+  return seconds;
+}
+
+// The highest cost, then the sum of squares: what is to be low.
+std::pair<double, double> badness(const std::vector<double>& costs) {
+  return {*std::max_element(costs.begin(), costs.end()),
+          std::inner_product(costs.begin(), costs.end(), costs.begin(), 0.0)};
+}
+
+bool is_less(const std::pair<double, double>& a, const std::pair<double, double>& b) {
+  constexpr double rounding = 1e-9;
+  if (a.first < b.first * (1 - rounding)) return true;
+  return a.first <= b.first * (1 + rounding) && a.second < b.second * (1 - rounding);
+}
+
+// Whether a virtual stage may give a layer away.
+bool can_give(const std::vector<int>& layers, std::size_t v) {
+  const bool end = v == 0 || v + 1 == layers.size();
+  return layers[v] > (end ? 0 : 1);
+}
+
+}  // namespace
+
+LayerCosts declared_costs(const Graph& graph) {
+  LayerCosts costs;
+  costs.layers.resize(static_cast<std::size_t>(graph.layers), 0);
+  for (std::size_t i = 0; i < graph.ops().size(); ++i) {
+    const int layer = graph.ops()[i].layer;
+    const bool inside = layer >= 0 && layer < graph.layers;
+    double& cost = inside ? costs.layers[layer] : layer < 0 ? costs.first : costs.last;
+    cost += declared_seconds(graph, static_cast<int>(i));
+  }
+  return costs;
+}
+
+std::vector<double> stage_costs(const LayerCosts& costs, const std::vector<int>& layers,
+                                const std::vector<int>& stage_of) {
+  std::vector<double> stages(*std::max_element(stage_of.begin(), stage_of.end()) + 1, 0);
+  auto layer = costs.layers.begin();
+  for (std::size_t v = 0; v < layers.size(); ++v) {
+    double& cost = stages[stage_of[v]];
+    cost = std::accumulate(layer, layer + layers[v], cost);
+    layer += layers[v];
+    if (v == 0) cost += costs.first;
+    if (v + 1 == layers.size()) cost += costs.last;
+  }
+  return stages;
+}
+
+std::vector<int> even_layers(int layers, int vstages) {
+  std::vector<int> even;
+  for (int v = 0; v < vstages; ++v)
+    even.push_back(static_cast<int>(shard_range(layers, vstages, v).size));
+  return even;
+}
+
+std::vector<int> balance_layers(const LayerCosts& costs, const std::vector<int>& stage_of) {
+  const std::size_t parts = stage_of.size();
+  std::vector<int> layers =
+      even_layers(static_cast<int>(costs.layers.size()), static_cast<int>(parts));
+  if (parts < 2) return layers;
+  for (std::size_t moves = 0; moves < 4 * parts + costs.layers.size(); ++moves) {
+    const std::vector<double> now = stage_costs(costs, layers, stage_of);
+    const auto heaviest = std::max_element(now.begin(), now.end()) - now.begin();
+    std::pair<double, double> best = badness(now);
+    std::vector<int> better;
+    for (std::size_t from = 0; from < parts; ++from) {
+      if (stage_of[from] != heaviest || !can_give(layers, from)) continue;
+      for (std::size_t to = 0; to < parts; ++to) {
+        if (stage_of[to] == heaviest) continue;
+        std::vector<int> moved = layers;
+        --moved[from];
+        ++moved[to];
+        const auto bad = badness(stage_costs(costs, moved, stage_of));
+        if (!is_less(bad, best)) continue;
+        best = bad;
+        better = std::move(moved);
+      }
+    }
+    if (better.empty()) break;
+    layers = std::move(better);
+  }
+  return layers;
+}
+
+}  // namespace mw

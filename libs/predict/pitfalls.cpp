@@ -1,0 +1,247 @@
+// Tries the plans that would avoid what a plan may suffer from, and says what they gain.
+#include "predict/pitfalls.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "meshwright/engine/interrupt.h"
+#include "meshwright/engine/plugin_call.h"
+#include "meshwright/engine/text.h"
+#include "predict/lighter.h"
+
+namespace mw {
+namespace {
+
+constexpr double most_work_of_own = 2e5;  // of a plan of which others are tried, as Plan::work
+constexpr double gain = 0.03;             // of a step, less is not said
+constexpr double kernels_gain = 0.1;      // of one by larger microbatches
+constexpr double costs_nothing = 0.01, frees = 0.1;  // of a step, and of the peak
+
+struct WayOut {
+  std::string what;  // "tp(8) x zero{4, stage=1}, microbatch 2"
+  Prediction predicted;
+};
+
+using Strategies = std::vector<StrategyChoice>;
+
+class Pitfalls {
+ public:
+  Pitfalls(const RunRequest& request, const Machine& machine, const Prediction& own)
+      : request_(request),
+        plan_(*request.plan),
+        machine_(machine),
+        own_(own),
+        node_(machine.host().ranks) {}
+
+  std::vector<std::string> run() {
+    too_few_microbatches();
+    if (node_ <= 0) return std::move(found_);
+    over_nodes(Role::model);
+    over_nodes(Role::experts);
+    whole_states();
+    small_microbatches();
+    runs_out();
+    return std::move(found_);
+  }
+
+ private:
+  // Plans it with other strategies or microbatches of as many ranks; nothing where that is refused,
+  // or does not fit.
+  std::optional<WayOut> tried(const Strategies& strategies, std::int64_t microbatch = 0) const {
+    throw_if_stopped();
+    PlanRequest request = plan_.request;
+    request.strategies = strategies;
+    request.stage_layers.clear();
+    request.schedule.reset();
+    if (microbatch > 0) request.microbatch = microbatch;
+    Problems problems;
+    std::shared_ptr<const Plan> plan;
+    try {
+      plan = make_plan(request, problems);
+    } catch (const Error& error) {  // a strategy's own: it is no way out
+      if (ends_all(error)) throw;
+    }
+    if (plan == nullptr || plan->ranks() != plan_.ranks()) return std::nullopt;
+    WayOut one{plan->mix(), predict(*plan, machine_, request_.threads)};
+    if (!one.predicted.fits || !one.predicted.host_fits()) return std::nullopt;
+    if (microbatch > 0) one.what += fmt::format(", microbatch = {}", plan->microbatch);
+    return one;
+  }
+
+  static void keep_faster(std::optional<WayOut>& best, std::optional<WayOut> other) {
+    if (other && (!best || other->predicted.step_seconds < best->predicted.step_seconds))
+      best = std::move(other);
+  }
+
+  void say(const std::string& what, const std::optional<WayOut>& best, double least = gain) {
+    if (!best || best->predicted.step_seconds > own_.step_seconds * (1 - least)) return;
+    found_.push_back(fmt::format("{}: a step takes {}, and {} with {}", what,
+                                 duration_text(own_.step_seconds),
+                                 duration_text(best->predicted.step_seconds), best->what));
+  }
+
+  const Strategies& strategies() const { return plan_.request.strategies; }
+
+  // The strategy with other ways; nothing if it does not take them.
+  static std::optional<StrategyChoice> with_ways(const StrategyChoice& choice, std::int64_t ways) {
+    if (!choice.with_ways || ways < 1) return std::nullopt;
+    try {
+      StrategyChoice other = choice.with_ways(ways);
+      other.axes = call_plugin({other.name, ""}, "said which axes it needs",
+                               [&] { return other.strategy->axes(); });
+      return other;
+    } catch (const Error&) {
+      return std::nullopt;
+    }
+  }
+
+  // Whose axis of that role lies on several nodes: the strategy's place, and its ways; -1: none.
+  std::pair<int, int> spans_nodes(Role role) const {
+    for (std::size_t k = 0; k < strategies().size(); ++k) {
+      for (const AxisRequest& request : strategies()[k].axes) {
+        if (request.role != role || !plan_.mesh.has(request.name)) continue;
+        const Axis& axis = plan_.mesh.axis(request.name);
+        const std::vector<int> ranks = plan_.mesh.group(0, axis.atoms);
+        const auto [first, last] = std::minmax_element(ranks.begin(), ranks.end());
+        if (axis.ways > 1 && *first / node_ != *last / node_)
+          return {static_cast<int>(k), axis.ways};
+      }
+    }
+    return {-1, 0};
+  }
+
+  void over_nodes(Role role) {
+    const auto [place, ways] = spans_nodes(role);
+    if (place < 0) return;
+    std::optional<WayOut> best;
+    Strategies last = strategies();
+    std::rotate(last.begin() + place, last.begin() + place + 1, last.end());
+    keep_faster(best, tried(last));
+    const int most = std::min(ways - 1, node_);
+    for (int fewer = most; fewer >= std::max(2, most / 2); --fewer) {
+      if (ways % fewer == 0) with_fewer(last, last.size() - 1, fewer, ways / fewer, best);
+    }
+    const StrategyChoice& choice = strategies()[static_cast<std::size_t>(place)];
+    say(fmt::format("{}({}) lies on several nodes of {}, whose links are slower", choice.name, ways,
+                    plural(node_, "device")),
+        best);
+  }
+
+  // The strategy at `place` gets fewer ways, and one of the others, or a new one, as many more.
+  void with_fewer(const Strategies& order, std::size_t place, int fewer, int more,
+                  std::optional<WayOut>& best) const {
+    const auto own = with_ways(order[place], fewer);
+    if (!own) return;
+    Strategies changed = order;
+    changed[place] = *own;
+    keep_faster(best, tried(changed));  // where it borrows its ranks
+    for (std::size_t k = 0; k < order.size(); ++k) {
+      if (k == place || !order[k].options.contains("ways") ||
+          !order[k].options["ways"].is_number_integer())
+        continue;
+      if (const auto other = with_ways(order[k], order[k].options["ways"].get<int>() * more)) {
+        Strategies both = changed;
+        both[k] = *other;
+        keep_faster(best, tried(both));
+      }
+    }
+    for (const LighterPlan& plan : with_data_axis(request_, changed, more))
+      keep_faster(best, tried(plan.strategies));
+  }
+
+  void too_few_microbatches() {
+    const std::int64_t stages = plan_.stages();
+    if (stages < 2 || plan_.microbatches >= stages) return;
+    std::optional<WayOut> best;
+    const std::int64_t all = plan_.request.batch / plan_.batch_ways;
+    for (const std::int64_t count : {stages, 2 * stages, 4 * stages}) {
+      if (all >= count) keep_faster(best, tried(strategies(), all / count));
+    }
+    if (node_ > 0 && !best) {
+      for (std::size_t k = 0; k < strategies().size(); ++k) {
+        if (!splits(strategies()[k], Role::layers)) continue;
+        with_fewer(strategies(), k, static_cast<int>(stages / 2), 2, best);
+      }
+    }
+    say(fmt::format("{} for {} stages, of which most wait",
+                    plural(plan_.microbatches, "microbatch"), stages),
+        best);
+  }
+
+  // Data parallelism that says nothing of holding less, beside what shards the states.
+  void whole_states() {
+    for (const LighterFamily& family : lighter_families(request_, strategies())) {
+      if (family.mild.empty()) continue;
+      const Strategies& lighter = family.mild.front().strategies;
+      const auto renamed = std::mismatch(
+          lighter.begin(), lighter.end(), strategies().begin(), strategies().end(),
+          [](const StrategyChoice& a, const StrategyChoice& b) { return a.name == b.name; });
+      if (renamed.first == lighter.end() || renamed.second == strategies().end()) continue;
+      const auto other = tried(lighter);
+      if (!other) continue;
+      const auto peak = static_cast<double>(own_.fullest().memory.peak),
+                 less = static_cast<double>(other->predicted.fullest().memory.peak);
+      if (other->predicted.step_seconds > own_.step_seconds * (1 + costs_nothing) ||
+          less > peak * (1 - frees))
+        continue;
+      found_.push_back(fmt::format(
+          "{} keeps all of the optimizer's state on each rank: {} a step and {} a rank, and {} and "
+          "{} with {}",
+          renamed.second->name, duration_text(own_.step_seconds), format_bytes(peak),
+          duration_text(other->predicted.step_seconds), format_bytes(less), other->what));
+    }
+  }
+
+  void small_microbatches() {
+    std::optional<WayOut> best;
+    for (const std::int64_t times : {2, 4}) {
+      const std::int64_t microbatch = times * plan_.microbatch,
+                         all = plan_.request.batch / plan_.batch_ways;
+      if (all % microbatch != 0 || (plan_.stages() > 1 && all / microbatch < plan_.stages()))
+        continue;
+      keep_faster(best, tried(strategies(), microbatch));
+    }
+    say(fmt::format("microbatches of {} do not fill the device's kernels",
+                    plural(plan_.microbatch, "sequence")),
+        best, kernels_gain);
+  }
+
+  void runs_out() {
+    if (!own_.reported_above()) return;
+    std::optional<WayOut> best;
+    for (const LighterFamily& family : lighter_families(request_, strategies())) {
+      for (const LighterPlan& plan : family.mild) {
+        auto other = tried(plan.strategies);
+        if (other && !other->predicted.reported_above()) keep_faster(best, std::move(other));
+      }
+    }
+    if (!best) return;
+    found_.push_back(fmt::format(
+        "the stack's software would run out of the device: {} does not, and takes {} a step "
+        "instead of {}",
+        best->what, duration_text(best->predicted.step_seconds), duration_text(own_.step_seconds)));
+  }
+
+  const RunRequest& request_;
+  const Plan& plan_;
+  const Machine& machine_;
+  const Prediction& own_;
+  const int node_;  // devices of a node; 0: no cluster
+  std::vector<std::string> found_;
+};
+
+}  // namespace
+
+std::vector<std::string> find_pitfalls(const RunRequest& request, const Machine& machine,
+                                       const Prediction& own) {
+  if (request.plan == nullptr || request.plan->work > most_work_of_own || !own.timed() || !own.fits)
+    return {};
+  return Pitfalls(request, machine, own).run();
+}
+
+}  // namespace mw

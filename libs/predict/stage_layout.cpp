@@ -1,0 +1,196 @@
+// Plans and prices layouts of a pipeline's stages, and keeps the best.
+#include "predict/stage_layout.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "meshwright/engine/interrupt.h"
+#include "meshwright/engine/text.h"
+#include "meshwright/stage_balance.h"
+#include "predict/prediction.h"
+
+namespace mw {
+namespace {
+
+// Layouts that are planned at most, beside the even one and the strategy's own.
+constexpr int most_tries = 16;
+
+struct PricedLayout {
+  std::shared_ptr<const Plan> plan;  // null: it is refused
+  Prediction predicted;
+  bool fits() const { return predicted.fits && predicted.host_fits(); }
+  std::int64_t peak() const { return predicted.fullest().memory.peak; }
+  bool better_than(const PricedLayout& other) const {
+    if (other.plan == nullptr || fits() != other.fits()) return other.plan == nullptr || fits();
+    if (!fits() && peak() != other.peak()) return peak() < other.peak();
+    return predicted.step_seconds < other.predicted.step_seconds;
+  }
+};
+
+// Seconds that each virtual stage computes for a microbatch, as predicted.
+std::vector<double> seconds_of(const PricedLayout& tried) {
+  const Plan& plan = *tried.plan;
+  std::vector<double> seconds(plan.stage_layers.size(), 0);
+  for (const auto& stage : tried.predicted.actions) {
+    for (const TimedAction& action : stage) {
+      const bool works =
+          action.name == "F" || action.name == "B" || action.name == "I" || action.name == "W";
+      if (works && action.vstage >= 0)
+        seconds[action.vstage] += (action.end - action.start) / plan.schedule.microbatches;
+    }
+  }
+  return seconds;
+}
+
+// What layers and ends cost by those seconds: layers in the proportions that are declared.
+LayerCosts costs_of(const PricedLayout& tried) {
+  const std::vector<int>& layers = tried.plan->stage_layers;
+  const std::vector<double> seconds = seconds_of(tried);
+  LayerCosts costs = declared_costs(*tried.plan->graph);
+  double declared = costs.first, predicted = 0;
+  auto layer = costs.layers.begin();
+  std::vector<double> own;  // declared, of the layers of each virtual stage
+  for (const int count : layers) {
+    own.push_back(std::accumulate(layer, layer + count, 0.0));
+    layer += count;
+  }
+  for (std::size_t v = 0; v + 1 < layers.size(); ++v) {
+    declared += own[v];
+    predicted += seconds[v];
+  }
+  if (declared <= 0 || predicted <= 0) return costs;
+  const double scale = predicted / declared;
+  for (double& cost : costs.layers) cost *= scale;
+  costs.first = std::max(0.0, seconds.front() - scale * own.front());
+  costs.last = std::max(0.0, seconds.back() - scale * own.back());
+  return costs;
+}
+
+class Balancer {
+ public:
+  Balancer(const PlanRequest& request, const Machine& machine)
+      : request_(request), machine_(machine) {}
+
+  std::shared_ptr<const Plan> run(std::shared_ptr<const Plan> own) {
+    stage_of_ = own->schedule.stage_of;
+    const PricedLayout& first = tried_[own->stage_layers] = priced(own);
+    best_ = first;
+    const auto parts = static_cast<int>(stage_of_.size());
+    const std::vector<int> even = even_layers(own->graph->layers, parts);
+    consider(even);
+    consider(balance_layers(costs_of(first), stage_of_));
+    while (left_ > 0 && step()) {
+    }
+    return noted(even);
+  }
+
+ private:
+  PricedLayout priced(std::shared_ptr<const Plan> plan) const {
+    throw_if_stopped();
+    PricedLayout tried;
+    tried.predicted = predict(*plan, machine_, request_.threads);
+    tried.plan = std::move(plan);
+    return tried;
+  }
+
+  // Whether it is better than all before.
+  bool consider(const std::vector<int>& layers) {
+    const auto [found, missing] = tried_.try_emplace(layers);
+    if (!missing) return false;
+    --left_;
+    PlanRequest request = request_;
+    request.stage_layers = layers;
+    Problems problems;
+    const auto plan = make_plan(request, problems);
+    if (plan == nullptr) return false;
+    found->second = priced(plan);
+    if (!found->second.better_than(best_)) return false;
+    best_ = found->second;
+    return true;
+  }
+
+  // Moves one layer from the stages that are busiest, or hold most, to those that are least so.
+  bool step() {
+    const std::vector<int> layers = best_.plan->stage_layers;
+    std::vector<double> load(static_cast<std::size_t>(best_.plan->stages()), 0);
+    if (best_.fits()) {
+      load = stage_costs(costs_of(best_), layers, stage_of_);
+    } else {
+      for (std::size_t s = 0; s < load.size(); ++s)
+        load[s] = static_cast<double>(best_.predicted.stages[s].memory.peak);
+    }
+    std::vector<int> order(load.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return load[a] > load[b]; });
+    constexpr std::size_t looked_at = 3;
+    const std::size_t some = std::min(looked_at, order.size() / 2);
+    for (std::size_t from = 0; from < some; ++from) {
+      for (std::size_t to = 0; to < some; ++to) {
+        const std::vector<int> moved = with_move(layers, order[from], order[order.size() - 1 - to]);
+        if (left_ > 0 && !moved.empty() && consider(moved)) return true;
+      }
+    }
+    return false;
+  }
+
+  // From the stage's virtual stage with most layers to the other's with least; empty: it has none
+  // to give.
+  std::vector<int> with_move(std::vector<int> layers, int from, int to) const {
+    int gives = -1, takes = -1;
+    for (int v = 0; v < static_cast<int>(layers.size()); ++v) {
+      const bool end = v == 0 || v + 1 == static_cast<int>(layers.size());
+      if (stage_of_[v] == from && layers[v] > (end ? 0 : 1) &&
+          (gives < 0 || layers[v] > layers[gives]))
+        gives = v;
+      if (stage_of_[v] == to && (takes < 0 || layers[v] < layers[takes])) takes = v;
+    }
+    if (gives < 0 || takes < 0) return {};
+    --layers[gives];
+    ++layers[takes];
+    return layers;
+  }
+
+  // The best plan, with a note of what was chosen if that is not the even layout.
+  std::shared_ptr<const Plan> noted(const std::vector<int>& even) const {
+    PlanRequest request = request_;
+    request.stage_layers = best_.plan->stage_layers;
+    const PricedLayout& evenly = tried_.at(even);
+    if (request.stage_layers != even) {
+      request.notes.push_back(fmt::format(
+          "stages of {} layers, by predicted times and memory: {} a step; even ones {}",
+          fmt::join(request.stage_layers, ", "), duration_text(best_.predicted.step_seconds),
+          evenly.plan == nullptr
+              ? "are refused"
+              : fmt::format("would take {}{}", duration_text(evenly.predicted.step_seconds),
+                            evenly.fits() ? "" : ", and not fit")));
+    }
+    Problems none;
+    return make_plan(request, none);
+  }
+
+  const PlanRequest& request_;
+  const Machine& machine_;
+  std::vector<int> stage_of_;
+  std::map<std::vector<int>, PricedLayout> tried_;
+  PricedLayout best_;
+  int left_ = most_tries;
+};
+
+}  // namespace
+
+std::shared_ptr<const Plan> make_balanced_plan(const PlanRequest& request, const Machine& machine,
+                                               Problems& problems) {
+  std::shared_ptr<const Plan> own = make_plan(request, problems);
+  const bool open = own != nullptr && request.stage_layers.empty() && own->stages() > 1 &&
+                    !own->stage_layers.empty();
+  return open ? Balancer(request, machine).run(std::move(own)) : own;
+}
+
+}  // namespace mw

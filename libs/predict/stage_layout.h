@@ -1,0 +1,23 @@
+// Chooses the layers of a pipeline's stages by what a machine is predicted to take for them. The
+// strategy's own choice goes by declared costs (stage_balance.h), which know neither the kernels
+// and links of the hardware nor its memory.
+#pragma once
+
+#include <memory>
+
+#include "meshwright/engine/plan.h"
+#include "meshwright/error.h"
+#include "predict/machine.h"
+
+namespace mw {
+
+// Makes the request's plan, as make_plan does. Where a pipeline balances its stages itself and the
+// request asks for no layers, a few other layouts are planned and priced: the even one, one that is
+// balanced by the times predicted for the strategy's own, and, as long as the step becomes shorter,
+// those that differ from the best so far by a layer. The plan is that of the shortest step among
+// those that fit the memory, or, where none does, of the least peak, and says in a note what the
+// even layout would take. Null, with the problems, where make_plan gives none.
+std::shared_ptr<const Plan> make_balanced_plan(const PlanRequest& request, const Machine& machine,
+                                               Problems& problems);
+
+}  // namespace mw

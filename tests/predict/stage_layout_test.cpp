@@ -1,0 +1,166 @@
+// Layouts of stages: balanced by declared costs, and by what a cluster is predicted to take.
+#include <catch2/catch.hpp>
+#include <functional>
+#include <numeric>
+#include <random>
+
+#include "meshwright/stage_balance.h"
+#include "predict/prediction.h"
+#include "predict/stage_layout.h"
+#include "search_setups.h"
+
+using namespace mw;
+using namespace mw::test;
+
+namespace {
+
+double highest(const LayerCosts& costs, const std::vector<int>& layers,
+               const std::vector<int>& stage_of) {
+  const std::vector<double> stages = stage_costs(costs, layers, stage_of);
+  return *std::max_element(stages.begin(), stages.end());
+}
+
+// Calls `visit` with every way to part the layers of which the inner parts have one at least.
+void each_layout(int layers, int parts, const std::function<void(const std::vector<int>&)>& visit) {
+  std::vector<int> list;
+  const std::function<void(int)> more = [&](int left) {
+    const auto place = static_cast<int>(list.size());
+    if (place + 1 == parts) {
+      list.push_back(left);
+      visit(list);
+      list.pop_back();
+      return;
+    }
+    for (int n = place == 0 ? 0 : 1; n <= left; ++n) {
+      list.push_back(n);
+      more(left - n);
+      list.pop_back();
+    }
+  };
+  more(layers);
+}
+
+Setup staged(int layers, int vocab, const StrategyChoice& pipeline) {
+  Setup setup = small();
+  setup.options["layers"] = layers;
+  setup.options["vocab"] = vocab;
+  setup.batch = 16;
+  setup.microbatch = 1;
+  setup.plan = {pipeline, tp(2)};
+  return setup;
+}
+
+StrategyChoice stages(int ways, const std::string& schedule, const Json& layout, int chunks = 1) {
+  Json options = {{"ways", ways}, {"schedule", schedule}, {"layout", layout}};
+  if (chunks > 1) options["chunks"] = chunks;
+  return strategy("pp", std::move(options));
+}
+
+std::shared_ptr<const Plan> balanced(const Setup& setup, const Machine& machine) {
+  Problems problems;
+  const auto plan = make_balanced_plan(experiment(setup).plan->request, machine, problems);
+  problems.throw_if_any();
+  return plan;
+}
+
+}  // namespace
+
+TEST_CASE("Stages are as even as can be where the ends cost nothing") {
+  const LayerCosts costs{std::vector<double>(10, 1.0), 0, 0};
+  CHECK(balance_layers(costs, {0, 1, 2, 3}) == std::vector<int>{3, 3, 2, 2});
+  CHECK(balance_layers(costs, {0, 1, 0, 1}) == std::vector<int>{3, 3, 2, 2});
+  CHECK(balance_layers(costs, {0}) == std::vector<int>{10});
+}
+
+TEST_CASE("No layout has a lower highest cost, whatever the ends cost") {
+  std::mt19937 random(5);
+  for (int round = 0; round < 40; ++round) {
+    const int parts = 2 + static_cast<int>(random() % 3);
+    const int layers = parts + static_cast<int>(random() % 9);
+    LayerCosts costs{std::vector<double>(layers, 1.0), 0.1 * static_cast<double>(random() % 30),
+                     0.1 * static_cast<double>(random() % 60)};
+    std::vector<int> stage_of(parts);
+    std::iota(stage_of.begin(), stage_of.end(), 0);
+    double lowest = 1e9;
+    each_layout(layers, parts, [&](const std::vector<int>& layout) {
+      lowest = std::min(lowest, highest(costs, layout, stage_of));
+    });
+    const std::vector<int> found = balance_layers(costs, stage_of);
+    INFO("round " << round << ": " << layers << " layers, " << parts << " stages, ends "
+                  << costs.first << " and " << costs.last);
+    CHECK(std::accumulate(found.begin(), found.end(), 0) == layers);
+    CHECK(highest(costs, found, stage_of) <= lowest * (1 + 1e-9));
+  }
+}
+
+TEST_CASE("Declared costs are those of a plan in any precision, batch or mix") {
+  const Experiment e = experiment(staged(8, 50'000, stages(4, "1f1b", "auto")));
+  Setup wider = staged(8, 50'000, stages(4, "1f1b", "auto"));
+  wider.precision = Precision::fp32;
+  wider.batch = 64;
+  wider.microbatch = 4;
+  wider.plan = {stages(4, "1f1b", "auto"), dp(2)};
+  const std::vector<int> layers = e.plan->stage_layers;
+  CHECK(layers.front() > layers.back());
+  CHECK(experiment(wider).plan->stage_layers == layers);
+  CHECK(in_double(*e.plan)->stage_layers == layers);
+}
+
+TEST_CASE("A balanced plan is within 2 % of the best of all layouts") {
+  const ClusterMachine machine = two_nodes();
+  const Setup setup = staged(8, 40'000, stages(4, "1f1b", "auto"));
+  PlanRequest request = experiment(setup).plan->request;
+  double best = 1e9, even = 0;
+  each_layout(8, 4, [&](const std::vector<int>& layout) {
+    request.stage_layers = layout;
+    Problems problems;
+    const auto plan = make_plan(request, problems);
+    REQUIRE(plan != nullptr);
+    const double step = predict(*plan, machine).step_seconds;
+    best = std::min(best, step);
+    if (layout == even_layers(8, 4)) even = step;
+  });
+  const auto plan = balanced(setup, machine);
+  const double step = predict(*plan, machine).step_seconds;
+  CHECK(step < 1.02 * best);
+  CHECK(step < 0.9 * even);
+  REQUIRE_FALSE(plan->notes.empty());
+  CHECK(plan->notes.front().find("by predicted times and memory") != std::string::npos);
+}
+
+TEST_CASE("A balanced plan is never slower than an even one, and fits where that does") {
+  std::mt19937 random(9);
+  const auto one_of = [&](int from, int to) {
+    return from + static_cast<int>(random() % static_cast<unsigned>(to - from + 1));
+  };
+  for (int round = 0; round < 20; ++round) {
+    const int ways = 1 << one_of(1, 2), chunks = one_of(1, 2);
+    const std::string schedule =
+        chunks > 1 ? "interleaved" : std::vector{"1f1b", "gpipe", "zb-h1"}[one_of(0, 2)];
+    const Setup setup = staged(ways * chunks + one_of(0, 9), one_of(1, 40) * 1024,
+                               stages(ways, schedule, "auto", chunks));
+    Cluster cluster = two_nodes().cluster();
+    cluster.network.nic = 1e9 * one_of(1, 50);
+    const PlanRequest request = experiment(setup).plan->request;
+    PlanRequest evenly = request;
+    Problems problems;
+    evenly.stage_layers = even_layers(experiment(setup).plan->graph->layers, ways * chunks);
+    const auto even = make_plan(evenly, problems);
+    REQUIRE(even != nullptr);
+    // Memory that the even layout just has, or just lacks.
+    const std::int64_t peak =
+        predict(*even, ClusterMachine(cluster, round_stack())).fullest().memory.peak;
+    cluster.device.memory = round % 2 == 0 ? peak + (peak >> 6) : peak - (peak >> 6);
+    const ClusterMachine machine(cluster, round_stack());
+    const auto plan = make_balanced_plan(request, machine, problems);
+    REQUIRE(plan != nullptr);
+    const Prediction as_even = predict(*even, machine), found = predict(*plan, machine);
+    INFO("round " << round << ": " << plan->mix());
+    if (as_even.fits) {
+      CHECK(found.fits);
+      CHECK(found.step_seconds <= as_even.step_seconds * (1 + 1e-9));
+    } else {
+      CHECK((found.fits || found.fullest().memory.peak <= as_even.fullest().memory.peak));
+    }
+  }
+}
