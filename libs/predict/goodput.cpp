@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <random>
+#include <utility>
 
 #include "meshwright/engine/text.h"
 #include "predict/fields.h"
@@ -31,6 +32,7 @@ class RunSimulation {
       : request_(request),
         steps_(static_cast<double>(steps)),
         random_(request.seed),
+        causes_(request.causes.size()),
         next_failure_(draw(request.mtbf / request.devices)),
         next_slow_(request.slow_mtbf > 0 ? draw(request.slow_mtbf / request.devices) : INFINITY) {}
 
@@ -40,15 +42,11 @@ class RunSimulation {
     while (clock_ < end) {
       if ((++rounds_ & 1023) == 0) throw_if_stopped();
       const double before = clock_;
-      if (!work(steps_ * request_.step)) {
-        shares_.repeated += clock_ - before;
-        restart();
-        continue;
-      }
+      const bool works = work(steps_ * request_.step);
       const double worked = clock_ - before;
-      if (!pass(request_.checkpoint)) {
+      if (!works || !pass(request_.checkpoint)) {
         shares_.repeated += clock_ - before;
-        restart();
+        restart(clock_ - before);
         continue;
       }
       shares_.useful += steps_ * request_.step;
@@ -58,10 +56,12 @@ class RunSimulation {
     for (double* share : {&shares_.useful, &shares_.repeated, &shares_.checkpoints,
                           &shares_.restarts, &shares_.slow})
       *share /= clock_;
+    for (Goodput::OfCause& cause : causes_) cause.lost /= clock_;
     return shares_;
   }
 
   std::int64_t failures() const { return failures_; }
+  const std::vector<Goodput::OfCause>& causes() const { return causes_; }
 
  private:
   double draw(double mean) { return -mean * std::log(1 - uniform_(random_)); }
@@ -97,19 +97,35 @@ class RunSimulation {
 
   // A failure meanwhile begins it anew. The slow device may have been the one that failed or not:
   // it stays.
-  void restart() {
+  // `repeated`: seconds of work that the first one has lost.
+  void restart(double repeated) {
     for (bool done = false; !done;) {
       ++failures_;
+      const std::size_t cause = draw_cause();
       next_failure_ = clock_ + draw(request_.mtbf / request_.devices);
       const double before = clock_;
-      done = pass(request_.restart);
+      done = pass(causes_.empty() ? request_.restart : request_.causes[cause].restart);
       shares_.restarts += clock_ - before;
+      if (causes_.empty()) continue;
+      ++causes_[cause].failures;
+      causes_[cause].lost += clock_ - before + std::exchange(repeated, 0);
     }
+  }
+
+  // A cause comes the more often the shorter the time between its own failures.
+  std::size_t draw_cause() {
+    if (causes_.empty()) return 0;
+    double left = uniform_(random_) / request_.mtbf;
+    std::size_t cause = 0;
+    while (cause + 1 < causes_.size() && left > 1 / request_.causes[cause].mtbf)
+      left -= 1 / request_.causes[cause++].mtbf;
+    return cause;
   }
 
   const GoodputRequest& request_;
   const double steps_;
   std::mt19937_64 random_;
+  std::vector<Goodput::OfCause> causes_;
   std::uniform_real_distribution<double> uniform_{0, 1};
   double clock_ = 0, next_failure_ = 0, next_slow_ = 0, slow_until_ = 0;
   std::int64_t failures_ = 0;
@@ -158,10 +174,11 @@ double expected_goodput(const GoodputRequest& r, double interval) {
 }
 
 GoodputShares simulate_goodput(const GoodputRequest& request, std::int64_t interval_steps,
-                               std::int64_t* failures) {
+                               std::int64_t* failures, std::vector<Goodput::OfCause>* causes) {
   RunSimulation simulation(request, interval_steps);
   const GoodputShares shares = simulation.run();
   if (failures != nullptr) *failures = simulation.failures();
+  if (causes != nullptr) *causes = simulation.causes();
   return shares;
 }
 
@@ -176,9 +193,40 @@ Goodput goodput(const GoodputRequest& r) {
       r.interval > 0 ? std::max<std::int64_t>(1, std::llround(r.interval / r.step)) : best;
   g.interval = static_cast<double>(g.interval_steps) * r.step;
   g.closed_form = expected_goodput(r, g.interval);
-  g.simulated = simulate_goodput(r, g.interval_steps, &g.failures);
+  g.simulated = simulate_goodput(r, g.interval_steps, &g.failures, &g.causes);
   return g;
 }
+
+namespace {
+
+// Takes the causes of failures, and what they come to together; false if something is wrong.
+bool read_causes(const Json& table, const std::string& path, Problems& problems,
+                 GoodputRequest& request) {
+  using Cause = GoodputRequest::Cause;
+  static const Fields<Cause> fields = [] {
+    Fields<Cause> f;
+    f.add("mtbf", "mean seconds between such failures of one device", &Cause::mtbf)
+        .range(1.0, 1e15);
+    f.add("restart_seconds", "from such a failure to the first step after it", &Cause::restart)
+        .range(0.0, 1e7);
+    return f;
+  }();
+  double rate = 0;
+  for (const auto& [name, given] : table.items()) {
+    Cause cause{name};
+    if (!fields.read(given, path + "." + name, problems, cause)) return false;
+    rate += 1 / cause.mtbf;
+    request.causes.push_back(std::move(cause));
+  }
+  if (request.causes.empty()) return true;
+  request.mtbf = 1 / rate;
+  request.restart = 0;
+  for (const Cause& cause : request.causes)
+    request.restart += request.mtbf / cause.mtbf * cause.restart;
+  return true;
+}
+
+}  // namespace
 
 GoodputRequest read_goodput(const Json& table, const std::string& path, Problems& problems) {
   using R = GoodputRequest;
@@ -195,22 +243,41 @@ GoodputRequest read_goodput(const Json& table, const std::string& path, Problems
     Fields<R> f;
     f.add("step_seconds", "of a step where nothing fails", &R::step).range(1e-6, 1e6);
     f.add("devices", "that the run needs", &R::devices).range(1.0, 1e9);
-    f.add("mtbf", "mean seconds between failures of one device", &R::mtbf).range(1.0, 1e15);
+    f.add("mtbf", "mean seconds between failures of one device", &R::mtbf)
+        .range(1.0, 1e15)
+        .optional();
     f.add("checkpoint_seconds", "that training stands still for each checkpoint", &R::checkpoint)
         .range(1e-6, 1e6);
     f.add("restart_seconds", "from a failure to the first step after it", &R::restart)
-        .range(0.0, 1e7);
+        .range(0.0, 1e7)
+        .optional();
     f.add("interval_seconds", "between checkpoints; left out: the best", &R::interval)
         .range(1e-6, 1e9)
         .optional();
     f.add("days", "to simulate, at least", &R::days).range(1.0, 1e5).fallback(30.0);
     f.add("seed", "of the simulated failures", &R::seed).at_least(0).fallback(1);
+    f.options()
+        .table("causes",
+               "of failures, instead of mtbf and restart_seconds: { gpu = { mtbf, restart_seconds "
+               "}, network = { … } }")
+        .optional();
     f.options().table("stragglers", "slow devices: { mtbf, seconds, slowdown }").optional();
     return f;
   }();
   R r;
   const auto v = fields.read(table, path, problems, r);
   if (!v) return r;
+  const bool causes = v->has("causes") && !v->at("causes").empty();
+  for (const char* key : {"mtbf", "restart_seconds"}) {
+    if (v->has(key) != causes) continue;
+    problems.add(Stage::options, causes ? "option.conflict" : "option.missing", path + "." + key,
+                 causes ? fmt::format("{}.{} beside causes, each of which has its own", path, key)
+                        : fmt::format("{}.{} is missing", path, key),
+                 "give mtbf and restart_seconds, or causes = { gpu = { mtbf = …, restart_seconds = "
+                 "… }, … }");
+  }
+  if (!problems.empty()) return r;
+  if (causes && !read_causes(v->at("causes"), path + ".causes", problems, r)) return r;
   if (v->has("stragglers") &&
       !slow_fields.read(v->at("stragglers"), path + ".stragglers", problems, r))
     return r;
@@ -230,7 +297,11 @@ GoodputRequest read_goodput(const Json& table, const std::string& path, Problems
 
 Json to_json(const Goodput& g, const GoodputRequest& r) {
   const GoodputShares& s = g.simulated;
+  Json causes = Json::object();
+  for (std::size_t k = 0; k < g.causes.size(); ++k)
+    causes[r.causes[k].name] = {{"failures", g.causes[k].failures}, {"lost", g.causes[k].lost}};
   return {{"kind", "goodput"},
+          {"causes", causes},
           {"effective", s.useful},
           {"closed_form", g.closed_form},
           {"lost",
@@ -258,6 +329,12 @@ std::string text_of(const Goodput& g, const GoodputRequest& r) {
       r.devices, r.devices == 1 ? "device" : "devices", share(s.useful), share(g.closed_form),
       share(s.repeated), share(s.checkpoints), share(s.restarts));
   if (r.slow_mtbf > 0) text += fmt::format(", {} to slow devices", share(s.slow));
+  for (std::size_t k = 0; k < g.causes.size(); ++k) {
+    text += fmt::format("\n  by {:<9} {} of the time, {:.0f} % of the failures", r.causes[k].name,
+                        share(g.causes[k].lost),
+                        100.0 * static_cast<double>(g.causes[k].failures) /
+                            static_cast<double>(std::max<std::int64_t>(1, g.failures)));
+  }
   return text + fmt::format(
                     "\n  checkpoints  every {:.0f} s, {} ({:.0f} s would be best, {:.0f} by Young, "
                     "{:.0f} by Daly)\n"

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "meshwright/error.h"
 #include "meshwright/json.h"
@@ -23,6 +24,13 @@ struct GoodputRequest {
   // Slow devices: mean time between them for one device (0: none), how long one stays, and what a
   // step then takes over what it takes else.
   double slow_mtbf = 0, slow_seconds = 0, slowdown = 1;
+  // Failures told apart: each cause has a mean time between its own of one device, and a restart of
+  // its own. `mtbf` and `restart` are then those of all together. Empty: they are not told apart.
+  struct Cause {
+    std::string name;
+    double mtbf = 0, restart = 0;
+  };
+  std::vector<Cause> causes;
 };
 
 // Shares of the whole time; with `useful` they are 1.
@@ -40,6 +48,13 @@ struct Goodput {
   double closed_form = 0;  // useful, by Daly's expected time (equation 20); slow devices in average
   GoodputShares simulated;
   std::int64_t failures = 0;  // simulated
+  // Of each cause: its failures, and the share of the time that they cost, by work that is repeated
+  // and by restarts.
+  struct OfCause {
+    std::int64_t failures = 0;
+    double lost = 0;
+  };
+  std::vector<OfCause> causes;
 };
 
 // Young's interval, and Daly's.
@@ -48,7 +63,8 @@ double daly_interval(double checkpoint, double failure_seconds);
 // Useful share with checkpoints so far apart, in closed form.
 double expected_goodput(const GoodputRequest& request, double interval);
 GoodputShares simulate_goodput(const GoodputRequest& request, std::int64_t interval_steps,
-                               std::int64_t* failures = nullptr);
+                               std::int64_t* failures = nullptr,
+                               std::vector<Goodput::OfCause>* causes = nullptr);
 
 Goodput goodput(const GoodputRequest& request);
 

@@ -63,12 +63,16 @@ void Builder::dim(Dim dim, std::int64_t size, bool even, Dim like, std::string f
 }
 
 void Builder::decoder_dims(std::int64_t vocab, std::int64_t hidden, std::int64_t heads,
-                           std::int64_t kv_heads, std::int64_t ffn) {
+                           std::int64_t kv_heads, std::int64_t ffn, std::int64_t head_dim) {
   dim("vocab", vocab, false, {}, "vocab");
   dim("hidden", hidden, true, {}, "hidden");
   dim("heads", heads, true, {}, "heads");
   dim("kv_heads", kv_heads, true, {}, "kv_heads");
-  dim("head_dim", hidden / heads, true, {}, "hidden / heads");
+  if (head_dim > 0) {
+    dim("head_dim", head_dim, true, {}, "head_dim");
+  } else {
+    dim("head_dim", hidden / heads, true, {}, "hidden / heads");
+  }
   dim("ffn", ffn, false, {}, "ffn");
 }
 

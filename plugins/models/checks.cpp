@@ -7,6 +7,11 @@
 
 namespace mw {
 
+std::int64_t head_width(const Values& values) {
+  return values.has("head_dim") ? values.integer("head_dim")
+                                : values.integer("hidden") / values.integer("heads");
+}
+
 std::int64_t check_heads(const Values& values, Problems& problems) {
   if (!values.has("hidden") || !values.has("heads")) return 0;
   const std::int64_t hidden = values.integer("hidden"), heads = values.integer("heads");
@@ -19,10 +24,10 @@ std::int64_t check_heads(const Values& values, Problems& problems) {
     while (above <= most && whole % above != 0) ++above;
     return above > most ? fmt::format("{}", below) : fmt::format("{} or {}", below, above);
   };
-  if (hidden % heads != 0) {
+  if (!values.has("head_dim") && hidden % heads != 0) {
     problems.add(Stage::options, "option.divides", "heads",
                  fmt::format("{} heads do not divide hidden = {}", heads, hidden),
-                 "nearest: heads = " + near(hidden, heads));
+                 fmt::format("nearest: heads = {}; or give head_dim", near(hidden, heads)));
     return 0;
   }
   if (values.has("kv_heads")) {
@@ -35,7 +40,7 @@ std::int64_t check_heads(const Values& values, Problems& problems) {
       return 0;
     }
   }
-  return hidden / heads;
+  return head_width(values);
 }
 
 }  // namespace mw

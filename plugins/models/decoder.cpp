@@ -18,10 +18,12 @@ std::int64_t kv_heads(const Values& values) {
 void add_decoder_options(Options& options) {
   options.integer("layers", "transformer layers").range(1, most_layers);
   options.integer("hidden", "width of the residual stream").at_least(1);
-  options.integer("heads", "query heads; must divide hidden").range(1, most_heads);
+  options.integer("heads", "query heads; must divide hidden, unless head_dim is given")
+      .range(1, most_heads);
   options.integer("kv_heads", "key and value heads; must divide heads, which they default to")
       .range(1, most_heads)
       .optional();
+  options.integer("head_dim", "width of a head; hidden / heads by default").at_least(1).optional();
   options.integer("ffn", "width of the feed-forward part").at_least(1);
   options.integer("vocab", "size of the vocabulary").at_least(1).unit("tokens");
   options.boolean("tied", "the output projection is the embedding's weight").fallback(false);
@@ -37,7 +39,11 @@ void check_decoder(const Values& values, Problems& problems) {
   check_latent(values, problems);
   if (is_latent(values)) return;
   const std::int64_t width = check_heads(values, problems);
-  if (width % 2 != 0) {
+  if (width % 2 != 0 && values.has("head_dim")) {
+    problems.add(Stage::options, "model.odd", "head_dim",
+                 fmt::format("{} is odd; rotary positions turn the dims of a head in pairs", width),
+                 fmt::format("nearest: head_dim = {}", width + 1));
+  } else if (width % 2 != 0) {
     problems.add(
         Stage::options, "model.odd", "heads",
         fmt::format("hidden / heads = {} / {} = {} is odd; rotary positions "
@@ -56,7 +62,8 @@ Decoder::Decoder(std::string family, const Values& values, std::int64_t batch,
       tied_(values.flag("tied")) {
   b.graph.layers = values.int32("layers");
   b.decoder_dims(values.integer("vocab"), values.integer("hidden"), values.integer("heads"),
-                 kv_heads(values), values.integer("ffn"));
+                 kv_heads(values), values.integer("ffn"),
+                 values.has("head_dim") ? values.integer("head_dim") : 0);
   check_window(sequence);
   if (is_latent(values)) set_latent_dims(values);
 }

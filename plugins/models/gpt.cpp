@@ -23,8 +23,11 @@ class Gpt final : public Model, public HfModel {
         .range(1, most_layers)
         .integer("hidden", "width of the residual stream")
         .at_least(1)
-        .integer("heads", "attention heads; must divide hidden")
+        .integer("heads", "attention heads; must divide hidden, unless head_dim is given")
         .range(1, most_heads)
+        .integer("head_dim", "width of a head; hidden / heads by default")
+        .at_least(1)
+        .optional()
         .integer("ffn", "width of the feed-forward part; 4 hidden by default")
         .at_least(1)
         .optional()
@@ -66,7 +69,7 @@ class Gpt final : public Model, public HfModel {
     const double eps = values.number("norm_eps");
     Builder b("gpt", batch, sequence, tokens_per_step);
     b.graph.layers = layers;
-    b.decoder_dims(values.integer("vocab"), hidden, heads, heads, ffn);
+    b.decoder_dims(values.integer("vocab"), hidden, heads, heads, ffn, head_width(values));
     b.dim("positions", positions, false, {}, "positions");
     const int embedding =
         b.parameter("embedding.weight", {"vocab", "hidden"}, normal_weights, {"wte.weight"});
@@ -93,6 +96,9 @@ class Gpt final : public Model, public HfModel {
     config.types = {"gpt2"};
     config.architecture = "GPT2LMHeadModel";
     config.prefix = "transformer.";
+    if (head_width(values_) * values_.integer("heads") != hidden)
+      config.none = fmt::format("head_dim = {}, and GPT-2's heads are hidden / heads wide",
+                                head_width(values_));
     config.keys = {
         {{"n_layer", "num_hidden_layers"}, values_.integer("layers"), "layers", 12},
         {{"n_embd", "hidden_size"}, hidden, "hidden", 768},

@@ -10,13 +10,19 @@ HfConfig hf_decoder(const Values& values, std::int64_t sequence) {
   const std::int64_t heads = values.integer("heads"), hidden = values.integer("hidden");
   const bool latent = is_latent(values);
   const std::int64_t kv_heads = values.has("kv_heads") ? values.integer("kv_heads") : heads;
-  const std::int64_t head_dim = latent ? values.integer("qk_rope_head_dim") : hidden / heads;
+  const std::int64_t head_dim = latent ? values.integer("qk_rope_head_dim") : head_width(values);
+  const bool plain = latent || head_dim == hidden / heads;
   config.keys = {
       {{"num_hidden_layers"}, values.integer("layers"), "layers"},
       {{"hidden_size"}, hidden, "hidden"},
       {{"num_attention_heads"}, heads, "heads"},
       {{"num_key_value_heads"}, kv_heads, "kv_heads", heads},
-      {{"head_dim"}, head_dim, latent ? "qk_rope_head_dim" : "", head_dim, {nullptr}},
+      // Null says the default, hidden / heads; of latent attention, whatever is right.
+      {{"head_dim"},
+       head_dim,
+       latent ? "qk_rope_head_dim" : "head_dim",
+       latent ? head_dim : hidden / heads,
+       plain ? std::vector<Json>{nullptr} : std::vector<Json>{}},
       {{"vocab_size"}, values.integer("vocab"), "vocab"},
       {{"rms_norm_eps"}, values.number("norm_eps"), "norm_eps", 1e-6},
       {{"rope_parameters.rope_theta", "rope_theta"},

@@ -55,6 +55,11 @@ void check_latent(const Values& values, Problems& problems) {
     problems.add(Stage::options, "option.missing", key, "missing beside kv_lora_rank",
                  "DeepSeek-V3 has qk_nope_head_dim = 128, qk_rope_head_dim = 64, v_head_dim = 128");
   }
+  if (values.has("head_dim")) {
+    problems.add(Stage::options, "option.conflict", "head_dim",
+                 "latent attention has widths of its own for queries, keys and values",
+                 "leave head_dim or kv_lora_rank out");
+  }
   if (values.has("kv_heads")) {
     problems.add(Stage::options, "option.conflict", "kv_heads",
                  "latent attention has a key for every head", "leave kv_heads or kv_lora_rank out");

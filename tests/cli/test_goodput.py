@@ -36,6 +36,29 @@ class Goodput(ProgramCase):
         self.assertGreater(best, seldom)
         self.assertGreater(0.97 * best, slow)
 
+    def test_causes_cost_what_they_bring_about(self):
+        """Failures of two causes, one three times as often, the other with a restart ten times as long."""
+        often, seldom, lost_often, lost_seldom, lost, same = self.numbers("""
+            local r = { step_seconds = 5, devices = 100, checkpoint_seconds = 30,
+              causes = { gpu = { mtbf = 4e6 / 3, restart_seconds = 100 }, network = { mtbf = 4e6, restart_seconds = 1000 } } }
+            local g = mw.goodput(r)
+            r.causes, r.mtbf, r.restart_seconds = nil, 1e6, 0.75 * 100 + 0.25 * 1000
+            local together = mw.goodput(r)
+            print(g.causes.gpu.failures, g.causes.network.failures, g.causes.gpu.lost, g.causes.network.lost,
+              g.lost.repeated + g.lost.restarts, g.effective / together.effective)""")
+        self.assertLess(abs(often / seldom - 3), 0.3)
+        self.assertLess(lost_often / often, lost_seldom / seldom)
+        self.assertAlmostEqual(lost_often + lost_seldom, lost, delta=1e-6)
+        self.assertAlmostEqual(same, 1, delta=0.01)
+
+    def test_causes_stand_instead_of_mtbf(self):
+        for keys, key in (("mtbf = 1e6, causes = { gpu = { mtbf = 1e6, restart_seconds = 1 } }", "goodput.mtbf"),
+                          ("restart_seconds = 1", "goodput.mtbf")):
+            done = self.call("run", self.write('local mw = require "meshwright"\nmw.goodput { step_seconds = 5, devices = 10, '
+                                               'checkpoint_seconds = 1, %s }' % keys))
+            self.assertEqual(done.returncode, 2, done.stdout)
+            self.assertIn(key, done.stderr)
+
     def test_a_plan_says_how_long_its_steps_take(self):
         devices, same = self.numbers("""
             local dp = mw.plugins("dp")

@@ -81,9 +81,9 @@ class Builder {
   // A dim of the model. `even`: every part must be of one size. `like`: what strategies say of that
   // dim holds for this one too, as far as its size allows. `from`: for `plugins show --model`.
   void dim(Dim dim, std::int64_t size, bool even = true, Dim like = {}, std::string from = "");
-  // vocab, hidden, heads, kv_heads, head_dim (hidden / heads), ffn.
+  // vocab, hidden, heads, kv_heads, head_dim (0: hidden / heads), ffn.
   void decoder_dims(std::int64_t vocab, std::int64_t hidden, std::int64_t heads,
-                    std::int64_t kv_heads, std::int64_t ffn);
+                    std::int64_t kv_heads, std::int64_t ffn, std::int64_t head_dim = 0);
 
   const Dims& dims(int value) const { return graph.value(value).dims; }
   // "layers.3.q" in a layer, "q" outside of them.
@@ -182,8 +182,10 @@ class Builder {
   std::unordered_set<std::string> names_;
 };
 
-// Checks for models with heads: hidden divisible by heads, and heads by kv_heads. Returns the width
-// of a head, 0 if there is none.
+// The width of a head: the option head_dim, or else hidden / heads.
+std::int64_t head_width(const Values& values);
+// Checks for models with heads: hidden divisible by heads, unless head_dim is given, and heads by
+// kv_heads. Returns the width of a head, 0 if there is none.
 std::int64_t check_heads(const Values& values, Problems& problems);
 
 }  // namespace mw
