@@ -139,6 +139,8 @@ class Flattener {
     if (!program_.optimizer || b_.counts) return;
     b_.rule = std::make_shared<const UpdateRule>(program_.optimizer->rule(b_.matrix));
     for (const std::string& name : b_.rule->states) flat.states.push_back(keep(name));
+    for (const MatrixState& state : b_.rule->of_matrix)
+      flat.of_matrix.push_back(add(state.name, dtype, Layout(shard.size()), Category::optimizer));
     if (b_.rule->whole == nullptr || b_.shard_atoms.empty()) return;
     const bool casts = dtype != program_.gradient_dtype;
     flat.direction =

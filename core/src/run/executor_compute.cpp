@@ -406,9 +406,17 @@ void Executor::whole(const Instruction& i, Microbatch& m) {
   const MatrixUpdate size = matrix_update(sizes_.of_kind(0), i);
   if (size.begin >= size.end || outcome_.update_left_out) return;
   const at::Tensor& direction = tensor(m, i.inputs[0]);
+  const Bucket& bucket = program_.buckets[i.bucket];
+  std::vector<at::Tensor> kept;
+  for (std::size_t k = 0; k < bucket.flat.of_matrix.size(); ++k) {
+    const int slot = bucket.flat.of_matrix[k];
+    const Range lies = sizes_.of_kind(0).of_matrix(slot, i.parameter);
+    const auto [rows, columns] = bucket.rule->of_matrix[k].shape(size.rows, size.columns);
+    kept.push_back(
+        storage_[slot].narrow(0, lies.offset, lies.size).view({size.stacked, rows, columns}));
+  }
   m.slots[i.outputs[0]] =
-      program_.buckets[i.bucket]
-          .rule->whole->run(direction.view({size.stacked, size.rows, size.columns}))
+      bucket.rule->whole->run(direction.view({size.stacked, size.rows, size.columns}), kept)
           .view(direction.sizes());
 }
 
