@@ -1,8 +1,9 @@
 // Shampoo (Gupta, Koren and Singer 2018, arXiv:1802.09568) for the matrices of layers, and AdaGrad
 // (Duchi et al. 2011) for all else, which is Shampoo with its factors' diagonals alone.
 //
-// shampoo { lr, momentum = 0.9, eps = 1e-4, weight_decay = 0, clip = nil } keeps of a matrix of m by
-//   n an average of gradients M and the factors L (m by m) and R (n by n), and does with gradient G
+// shampoo { lr, momentum = 0.9, eps = 1e-4, weight_decay = 0, clip = nil } keeps of a matrix of m
+//   by n an average of gradients M and the factors L (m by m) and R (n by n), and does with
+//   gradient G
 //   M += (1 - momentum) (G - M); L += M M^T; R += M^T M;
 //   P = P (1 - lr weight_decay) - lr (L + eps I)^(-1/4) M (R + eps I)^(-1/4).
 //   With momentum 0 this is algorithm 1 of the paper.
