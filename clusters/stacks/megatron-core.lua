@@ -9,7 +9,7 @@ return {
   flash = 2, ops = include "stacks/ops" (false, true), joined_projections = true, whole_recompute = true,
   loss_forward = 34.2, loss_backward = 22.8, embedding_backward = 2, optimizer_bytes = 44,
   microbatch_host = 37,  -- get_batch, get_ltor_masks_and_position_ids, loss_func: docs/prediction.md
-  gradient_sum = 6, hidden_model = 0.7, update_gathers_hidden = true, host = 0.6,
+  gradient_sum = 6, hidden_model = 0.7, host = 0.6,
   scattered_exchanges = true,
   logit_memory = 6, reserve = 0.15,  -- logits in fp32; Guo et al. 2024, "GMLake", abstract
 }

@@ -544,12 +544,6 @@ TransferCost OnCluster::transfer(const RankView&, const Instruction& i, const Tr
       program_.buckets[i.bucket].sharded_state == ShardedState::optimizer) {
     seconds *= 2;
   }
-  // Beside the next step's forward they cost what they slow.
-  if (stack_.update_gathers_hidden && between_lasting(program_, i) && i.bucket >= 0 &&
-      phase == "parameters" &&
-      program_.buckets[i.bucket].sharded_state != ShardedState::parameters) {
-    seconds *= slows;
-  }
   return {seconds, group.placed.nodes > 1 ? 1 : 0, slows};
 }
 

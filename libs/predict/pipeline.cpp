@@ -102,6 +102,12 @@ class StageClock {
     own_.emplace_back(before, pricer_.clock());
     return pricer_.clock() - before;
   }
+  void begin_step() {
+    pricer_.begin_step();
+    own_.clear();
+    next_ = 0;
+    met_ = false;
+  }
   void advance() {
     met_ = met_ || meets();
     ++next_;
@@ -152,16 +158,13 @@ class Simulation {
   }
 
   PipelineTime run() {
-    for (std::size_t s = 0; s < clocks_.size(); ++s) start(s);
-    while (advance()) {
-    }
-    for (const StageClock& clock : clocks_) {
-      if (!clock.done())
-        throw std::logic_error("a stage waits for ever in " + clock.segment().name);
-    }
-    result_.step = now_;
+    int steps = 1;
+    for (const StageClock& clock : clocks_)
+      steps = std::max(steps, steps_to_price(clock.program()));
+    while (steps-- > 0) play_step();
+    result_.step = now_ - began_;
     for (std::size_t s = 0; s < clocks_.size(); ++s) {
-      result_.stages.push_back(clocks_[s].times(now_));
+      result_.stages.push_back(clocks_[s].times(result_.step));
       if (!traced_) continue;
       result_.instructions.push_back(clocks_[s].times_on(runs_[s]));
       auto& all = result_.instructions.back();
@@ -171,6 +174,24 @@ class Simulation {
   }
 
  private:
+  // All stages begin it together, when the last one is done with the step before.
+  void play_step() {
+    began_ = now_;
+    for (std::size_t s = 0; s < clocks_.size(); ++s) {
+      clocks_[s].begin_step();
+      runs_[s].clear();
+      result_.actions[s].clear();
+      if (traced_) sent_[s].clear();
+    }
+    for (std::size_t s = 0; s < clocks_.size(); ++s) start(s);
+    while (advance()) {
+    }
+    for (const StageClock& clock : clocks_) {
+      if (!clock.done())
+        throw std::logic_error("a stage waits for ever in " + clock.segment().name);
+    }
+  }
+
   // All stages add to the totals: none goes on before the last has come.
   bool all_meet() const {
     return std::all_of(clocks_.begin(), clocks_.end(),
@@ -246,8 +267,8 @@ class Simulation {
     if (traced_) {
       const auto& code = clock.segment().code;
       sent_[s].push_back({InstructionTime::Kind::transfer, clock.run().segment,
-                          static_cast<int>(t.start - code.data()), clock.run().microbatch, now_,
-                          now_ + seconds});
+                          static_cast<int>(t.start - code.data()), clock.run().microbatch,
+                          now_ - began_, now_ - began_ + seconds});
     }
     const std::int64_t key = message(t, clock.run().microbatch);
     messages_[key] = now_ + seconds;
@@ -261,7 +282,7 @@ class Simulation {
     StageClock& clock = clocks_[s];
     busy_[s] = false;
     --computing_;
-    runs_[s].emplace_back(started_[s], now_);
+    runs_[s].emplace_back(started_[s] - began_, now_ - began_);
     const Segment& segment = clock.segment();
     if (is_shown(segment)) {
       TimedAction action;
@@ -271,8 +292,8 @@ class Simulation {
       action.chunk = action.vstage < 0 ? 0 : clock.program().chunk_of(segment.vstage);
       action.name = action_name(segment);
       action.microbatch = clock.run().microbatch;
-      action.start = started_[s];
-      action.end = now_;
+      action.start = started_[s] - began_;
+      action.end = now_ - began_;
       result_.actions[s].push_back(std::move(action));
     }
     clock.advance();
@@ -325,7 +346,7 @@ class Simulation {
   std::vector<double> started_;                            // of each stage's run
   std::unordered_map<std::int64_t, double> messages_;      // when they are there
   std::unordered_map<std::int64_t, std::size_t> waiting_;  // the stage that waits for a message
-  double now_ = 0;
+  double now_ = 0, began_ = 0;                             // the step
   PipelineTime result_;
 };
 

@@ -82,14 +82,23 @@ class Pricer::State {
     return found->second;
   }
 
+  void begin_step() {
+    began_ = run_.clock;
+    run_ = {run_.clock, 0, 0, 0, {}, {}};
+    kept_.clear();
+    runs_ = 0;
+    for (auto& [pending, flights] : flights_)
+      for (Underway& underway : flights) underway.kept = -1;
+  }
+
   StepTime times() const {
     StepTime time;
-    time.step = run_.clock;
+    time.step = run_.clock - began_;
     time.compute = run_.compute;
     time.exposed = run_.exposed;
     time.host_copies = run_.host_copies;
-    const double idle = run_.clock - run_.compute - run_.exposed - run_.host_copies.exposed;
-    time.idle = idle > 1e-9 * run_.clock ? idle : 0;  // less is rounding
+    const double idle = time.step - run_.compute - run_.exposed - run_.host_copies.exposed;
+    time.idle = idle > 1e-9 * time.step ? idle : 0;  // less is rounding
     time.executed = run_.executed;
     for (std::size_t k = 0; k < run_.transfers.size(); ++k)
       time.transfers[prices_.keys().key(k)] = run_.transfers[k];
@@ -293,6 +302,7 @@ class Pricer::State {
   InstructionPrices prices_;
   const bool overlaps_;
   Run run_;
+  double began_ = 0;          // when the step began
   std::vector<double> sent_;  // when sends and receives between stages were begun in this run
   // By segment and kind of microbatch; begun with no transfer under way.
   std::map<std::pair<int, int>, std::vector<Known>> known_;
@@ -337,15 +347,29 @@ void Pricer::keep_times() {
 const std::vector<Pricer::Kept>& Pricer::kept() const {
   return state_->kept();
 }
+void Pricer::begin_step() {
+  state_->begin_step();
+}
 StepTime Pricer::times() const {
   return state_->times();
 }
 
+int steps_to_price(const Program& program) {
+  const auto& buckets = program.buckets;
+  return std::any_of(buckets.begin(), buckets.end(),
+                     [](const Bucket& bucket) { return bucket.gather_overlaps_forward; })
+             ? 2
+             : 1;
+}
+
 StepTime price_step(const RankView& rank, const Machine& machine, int threads) {
   Pricer pricer(rank, machine, rank.program().mesh.size(), threads);
-  for (const SegmentRun& run : rank.program().timeline) {
-    throw_if_stopped();
-    pricer.play(run);
+  for (int step = steps_to_price(rank.program()); step-- > 0;) {
+    pricer.begin_step();
+    for (const SegmentRun& run : rank.program().timeline) {
+      throw_if_stopped();
+      pricer.play(run);
+    }
   }
   return pricer.times();
 }

@@ -48,6 +48,9 @@ class Pricer {
   // Time that the rank spends on a transfer from another stage; `start` is that of a recv.
   void transferred(const Instruction& start, double seconds);
   double transfer_seconds(const Instruction& start, int microbatch) const;
+  // Begins another step, of which times() and kept() then are alone. What the last one left under
+  // way goes on.
+  void begin_step();
   StepTime times() const;
   // From now on the times of instructions are kept, by this clock; `run` counts the runs of
   // segments, in which a time began and ended.
@@ -63,6 +66,10 @@ class Pricer {
   class State;
   std::unique_ptr<State> state_;
 };
+
+// How many steps to play so that the last one is as any but the first: two where one leaves gathers
+// of parameters under way for the next.
+int steps_to_price(const Program& program);
 
 // The step of a rank that waits for no other stage.
 StepTime price_step(const RankView& rank, const Machine& machine, int threads = 0);

@@ -95,9 +95,6 @@ const Fields<Stack>& stack_fields() {
     f.add("reduced_whole", "gradients of a sharded update are all-reduced, not reduce-scattered",
           &S::reduced_whole)
         .fallback(false);
-    f.add("update_gathers_hidden", "parameters are gathered beside the next forward",
-          &S::update_gathers_hidden)
-        .fallback(false);
     f.add("backward_gathers", "how often sharded parameters are gathered for backward",
           &S::backward_gathers)
         .range(1.0, 3.0)

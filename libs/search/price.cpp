@@ -249,7 +249,11 @@ void ClosedForm::take(const WorkTerms& work, const DataTerms& data, const SentPr
   reduce.add(data.reduce, nullptr, beside_backward * work.backward.layer, work.backward_free, most,
              data.slows);
   reduce.add_end(data.reduce, work.backward.layer);
-  end_ = data.after.layer * most + data.after.ends;
+  constexpr double none = std::numeric_limits<double>::infinity();
+  Beside gather;
+  gather.add(data.gather_next, nullptr, work.forward.layer, {none, none}, most, data.slows);
+  gather.add_end(data.gather_next, 0);
+  end_ = data.after.layer * most + data.after.ends + gather.own + gather.each;
   slows_ = 0;
   turns_ = {};
   if (data.by_chunk && staged) {

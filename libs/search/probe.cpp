@@ -373,6 +373,12 @@ class Reader {
              return s.copy_of < 0 && std::any_of(s.code.begin(), s.code.end(), reduces);
            });
   }
+  bool sums_shards(const Segment& segment) const {
+    return std::any_of(segment.code.begin(), segment.code.end(), [&](const Instruction& i) {
+      return i.code == Code::start && i.bucket >= 0 &&
+             i.pending == program_.buckets[i.bucket].flat.shard_reduction;
+    });
+  }
   const PerLayer& share_of(const Instruction& i) const {
     static constexpr PerLayer ends = {1, 0};
     return i.bucket >= 0 ? shares_[i.bucket] : ends;
@@ -405,7 +411,9 @@ class Reader {
         // What it leaves, whole gradients or shards of sums, is counted apart.
         if (found_.by_chunk && run.microbatch == 0) found_.pending = all_ * after;
         const double left = found_.by_chunk ? std::max(0.0, after - before) : 0;
-        found_.in_backward = std::max(found_.in_backward, highest - before - left);
+        // What is summed over groups of ranks comes while activations go, and is there at the end.
+        if (run.microbatch == 0 || !sums_shards(program_.segments[run.segment]))
+          found_.in_backward = std::max(found_.in_backward, highest - before - left);
       } else {
         found_.in_end = std::max(found_.in_end, highest);
       }
@@ -451,9 +459,13 @@ class Reader {
       found_.update += PerLayer{fixed, 0};
       found_.update += all_ * (seconds - fixed);
     }
+    const bool outlasts = i.bucket >= 0 && program_.buckets[i.bucket].gather_overlaps_forward &&
+                          i.pending == program_.buckets[i.bucket].flat.gather;
     for (const Transfer& transfer : made.transfers) {
       const TransferCost cost = device_->transfer(rank_, i, transfer);
-      found_.end_moves[cost.link] += share_of(i) * cost.seconds;
+      const PerLayer seconds = share_of(i) * cost.seconds;
+      (outlasts ? found_.gather_next : found_.end_moves)[cost.link] += seconds;
+      if (outlasts) beside(cost, seconds);
     }
   }
 
@@ -471,9 +483,13 @@ class Reader {
                        : std::string_view(transfer.phase) == "parameters" ? found_.gather_backward
                                                                           : found_.scatter;
       moves[cost.link] += seconds;
-      beside_[cost.link] += seconds.layer;
-      slowed_[cost.link] += cost.slows * seconds.layer;
+      beside(cost, seconds);
     }
+  }
+
+  void beside(const TransferCost& cost, const PerLayer& seconds) {
+    beside_[cost.link] += seconds.layer;
+    slowed_[cost.link] += cost.slows * seconds.layer;
   }
 
   void copy(const Instruction& i, const Footprint& made, PerLayer& copies) {

@@ -58,7 +58,8 @@ struct StepProbe {
   // Seconds of transfers: parameters and gradients in each microbatch, all of the last one's
   // backward, and all of the step's end.
   PerLink gather_forward, gather_backward, scatter, last_moves, end_moves;
-  ByLink slows{};  // compute loses so much of each second of those before the step's end
+  PerLink gather_next;  // of updated parameters, beside the next step's forward
+  ByLink slows{};       // compute loses so much of each second of those before the step's end
 };
 
 // A microbatch on one stage, its transfers inside a layer among it.

@@ -142,6 +142,7 @@ std::optional<DataTerms> SearchTerms::made(int inner, int data, DataWays split) 
   double there = held.at(probe->layers);
   if (probe->by_chunk) there += (probe->pending + probe->arriving).at(probe->layers);
   terms.in_end = std::max(0.0, probe->in_end - there);
+  terms.gather_next = probe->gather_next;
   terms.gather_forward = probe->gather_forward;
   terms.gather_backward = probe->gather_backward;
   terms.scatter = probe->scatter;

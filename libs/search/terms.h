@@ -44,6 +44,7 @@ struct DataTerms {
   // Bytes that the data side has come and go, as those of works.
   double in_forward = 0, in_backward = 0, in_end = 0;
   double held_layer = 0;                    // bytes of a layer's parameters, held through a step
+  PerLink gather_next;                      // updated parameters, beside a step's first forward
   PerLink gather_forward, gather_backward;  // parameters, in each microbatch
   PerLayer copy_forward, copy_backward;     // seconds of copies from host memory before that
   PerLink scatter;                          // gradients, in each microbatch

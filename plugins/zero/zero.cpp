@@ -20,6 +20,8 @@ struct ShardedStorage {
   std::vector<std::string> axes;
   // ZeRO's stages: optimizer state (1), gradients too (2), parameters too (3).
   mw::ShardedState sharded_state = mw::ShardedState::optimizer;
+  // Below stage 3: updated parameters are gathered beside the next step's forward.
+  bool gather_overlaps_forward = true;
   int prefetch = 1;  // layers whose parameters are gathered ahead of the one that computes
   // Gathered for each forward and backward; else once a step.
   bool reshard_after_forward = true;
@@ -81,6 +83,8 @@ class ShardStorage {
       if (bucket.shard_atoms.empty()) continue;
       any = true;
       bucket.sharded_state = storage_.sharded_state;
+      bucket.gather_overlaps_forward =
+          storage_.gather_overlaps_forward && bucket.gathered_once_updated();
       if (bucket.sharded_state < mw::ShardedState::gradients) continue;
       bucket.overlap = false;  // reduced in every microbatch or by chunk, not after the last one
     }
@@ -293,6 +297,10 @@ class Zero : public mw::Strategy {
         .integer("prefetch", "stage 3: layers whose parameters are gathered ahead")
         .fallback(usual_prefetch)
         .range(0, 1024)
+        .boolean("overlap_gather",
+                 "stages 1 and 2: updated parameters are gathered beside the next step's forward, "
+                 "each bucket's until its first use; else all at the step's end")
+        .fallback(true)
         .boolean("keep", "stage 3: gather once a step, not again for each forward and backward")
         .fallback(false)
         .choice("reduce", {"each", "chunk"},
@@ -319,6 +327,7 @@ class Zero : public mw::Strategy {
         stage_(values.int32("stage")),
         replicas_(values.int32("replicas")),
         prefetch_(values.int32("prefetch")),
+        overlap_gather_(values.flag("overlap_gather")),
         keep_(values.flag("keep")),
         by_chunk_(values.text("reduce") == "chunk"),
         sequence_(values.flag("sequence")),
@@ -390,6 +399,7 @@ class Zero : public mw::Strategy {
     storage.sharded_state = stage_ == 1   ? mw::ShardedState::optimizer
                             : stage_ == 2 ? mw::ShardedState::gradients
                                           : mw::ShardedState::parameters;
+    storage.gather_overlaps_forward = overlap_gather_;
     storage.prefetch = prefetch_;
     storage.reshard_after_forward = !(keep_ && stage_ == 3);
     storage.by_chunk = by_chunk_;
@@ -441,6 +451,11 @@ class Zero : public mw::Strategy {
                          prefetch_),
              "leave prefetch out, or keep");
     }
+    if (!overlap_gather_ && stage_ == 3) {
+      refuse("overlap_gather",
+             "overlap_gather = false at stage 3, which gathers parameters before each use",
+             "leave overlap_gather out, or write stage = 1 or 2");
+    }
     if (bucket_ != usual_bucket && stage_ == 3) {
       refuse("bucket",
              fmt::format("bucket = {} bytes at stage 3, which reduces gradients layer by layer",
@@ -462,7 +477,7 @@ class Zero : public mw::Strategy {
   std::string parts_axis() const { return replicas_ > 1 ? "zero_parts" : "zero"; }
 
   int ways_, stage_, replicas_, prefetch_;
-  bool keep_, by_chunk_, sequence_;
+  bool overlap_gather_, keep_, by_chunk_, sequence_;
   std::int64_t bucket_;
   mw::Offload offload_;
 };

@@ -278,15 +278,16 @@ TEST_CASE("A transfer may cross from one step into the next") {
   Programs programs = programs_of(small({zero(2, 1)}));
   std::vector<Instruction> waits;
   for (Segment& segment : programs[0].segments) {
-    if (segment.name != "update") continue;
-    for (Instruction& i : segment.code) {
-      if (i.code != Code::wait) continue;
-      i.again = true;
-      waits.push_back(i);
-    }
-    std::erase_if(segment.code, code(Code::wait));
+    if (segment.kind != SegmentKind::forward) continue;
+    std::erase_if(segment.code, [&](const Instruction& i) {
+      const bool gathers = i.code == Code::wait && i.bucket >= 0 &&
+                           i.pending == programs[0].buckets[i.bucket].flat.gather;
+      if (gathers) waits.push_back(i);
+      return gathers;
+    });
   }
   REQUIRE_FALSE(waits.empty());
+  for (const Instruction& wait : waits) CHECK(wait.again);
   CHECK(refused(programs).code == "prove.underway");
   for (Segment& segment : programs[0].segments) {
     if (segment.kind == SegmentKind::begin)

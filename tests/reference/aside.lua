@@ -118,7 +118,7 @@ local function torchtitan(csv, tables, of)
         stack = r.compiled == 0 and "fsdp2-eager" or "fsdp2",
         software = {
           product_bits = r.fp8 == 1 and 8 or 0, product_casts = r.fp8 == 1 and 5 or 0, narrow_gathers = r.fp8 == 1,
-          gradient_sum = 10, hidden_model = r.async_tp == 1 and 0.7 or 0, update_gathers_hidden = r.pp > 1,
+          gradient_sum = 10, hidden_model = r.async_tp == 1 and 0.7 or 0,
           sequence_forward = copies, sequence_backward = r.cp > 1 and 1.5 * copies or 1,
         },
         model = mw.llama(llamas[r.model]), sequence = r.sequence, batch = batch,

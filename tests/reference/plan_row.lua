@@ -6,6 +6,10 @@ local pp, dp, tp, sp, zero, ep = mw.plugins("pp", "dp", "tp", "sp", "zero", "ep"
 local device_of = { selene = "a100", vtrain = "a100", ["dgx-a100-80"] = "a100", ["dgx-a100-40"] = "a100",
   ["dgx-h100"] = "h100", ["dgx-h100-llama3"] = "h100" }
 
+-- Software that gathers updated parameters beside the next step's forward.
+local gathers_ahead = { ["megatron-core"] = true, llama3 = true, maxtext = true, ["deepseek-v3"] = true,
+  fsdp2 = true, ["fsdp2-eager"] = true }
+
 local function both(one, other)
   local all = {}
   for _, keys in ipairs { one or {}, other or {} } do
@@ -31,8 +35,10 @@ return function(row, changes)
   end
   if row.zero then
     if row.dp > 1 or row.over_sequence then
+      local overlap_gather = nil
+      if row.zero < 3 then overlap_gather = gathers_ahead[row.stack] or false end
       plan[#plan + 1] = zero { row.dp, stage = row.zero, replicas = row.replicas,
-        bucket = row.zero < 3 and "256MiB" or nil, sequence = row.over_sequence }
+        bucket = row.zero < 3 and "256MiB" or nil, overlap_gather = overlap_gather, sequence = row.over_sequence }
     end
   elseif row.dp > 1 then
     plan[#plan + 1] = dp { row.dp, overlap = row.overlap or false, bucket = "256MiB" }

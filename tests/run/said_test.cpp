@@ -50,6 +50,10 @@ class Reader {
       if (program.slots[bucket.flat.reduced].alias_of < 0) sums_.insert(bucket.flat.reduced);
     }
     sums_.insert(program.loss);
+    for (const Bucket& bucket : program.buckets) {
+      if (bucket.gather_overlaps_forward) outlasting_.insert({bucket.flat.gather, -1});
+    }
+    underway_ = outlasting_;  // as the step before leaves it
   }
 
   void run() {
@@ -61,7 +65,7 @@ class Reader {
         read(i, run.microbatch);
       }
     }
-    CHECK(underway_.empty());
+    CHECK(underway_ == outlasting_);
     for (const int slot : sums_) {
       INFO(program_.slots[slot].name);
       CHECK((program_.slots[slot].transient || begun_.contains(slot)));
@@ -105,7 +109,7 @@ class Reader {
 
   const Program& program_;
   std::set<int> sums_, begun_, unsettled_;
-  std::set<std::pair<int, int>> underway_, over_;
+  std::set<std::pair<int, int>> underway_, over_, outlasting_;
 };
 
 // The loss of each step of a plan whose programs were edited, at a rate of zero.

@@ -281,6 +281,11 @@ struct Bucket {
   bool matrix = false;   // of matrices of layers, for which the optimizer has a rule of their own
   bool overlap = false;  // its reduction starts as soon as its last gradient is there
   bool reduce_per_microbatch = false;  // reduced after every run that adds to it
+  // Where the optimizer's state is in shards and parameters are whole: the updated parameters are
+  // gathered beside the next step's forward, which awaits them before their first use; else, and
+  // where no forward uses them, at the step's end. Whoever reads parameters between two steps
+  // (RankRun) awaits them too.
+  bool gather_overlaps_forward = false;
   // Carries out the reduction (reduction_hook.h); null: one all-reduce.
   std::shared_ptr<const class ReductionHook> hook;
   // How it is stored. Atoms of `reduce_atoms` over which flat tensors are cut, equally, with zeros
@@ -289,6 +294,10 @@ struct Bucket {
   // them before each use (begin_gather), and reduces gradients that are kept as shards
   // (begin_reduction).
   std::vector<int> shard_atoms;
+  // Whether all ranks keep the parameters whole, and each updates its shard of them.
+  bool gathered_once_updated() const {
+    return sharded_state == ShardedState::optimizer || sharded_state == ShardedState::gradients;
+  }
   ShardedState sharded_state = ShardedState::nothing;  // `nothing` where there are no such atoms
   Offload offload = Offload::nothing;                  // parameters: only of those kept as shards
   std::shared_ptr<const struct UpdateRule> rule;  // how the optimizer updates it; null: it does not

@@ -13,40 +13,46 @@
 namespace mw {
 namespace {
 
+// Which reductions a program's runs have begun, and not awaited, when its timeline is over.
+struct Begun {
+  std::vector<int> underway;      // buckets, in the order in which their reductions began
+  std::set<int> over;             // buckets whose reductions a run has awaited
+  std::set<int> shards_underway;  // and between whose shards a run has begun to sum
+};
+
+Begun begun_by_runs(const Program& program) {
+  Begun found;
+  for (const SegmentRun& run : program.timeline) {
+    for (const Instruction& i : program.segments[run.segment].code) {
+      if (i.bucket < 0 || i.pending < 0) continue;
+      const FlatSlots& flat = program.buckets[i.bucket].flat;
+      const bool starts = i.code == Code::start || i.code == Code::hook_start;
+      if (i.pending == flat.shard_reduction) found.shards_underway.insert(i.bucket);
+      if (i.pending != flat.reduction) continue;
+      if (starts) {
+        found.over.erase(i.bucket);
+        found.underway.push_back(i.bucket);
+      } else {
+        std::erase(found.underway, i.bucket);
+        found.over.insert(i.bucket);
+      }
+    }
+  }
+  return found;
+}
+
 // The step's end, in three runs, so that each can be timed: what is left to reduce, the totals for
 // which all ranks meet, the optimizer.
 class Finish {
  public:
-  Finish(Program& program, std::vector<int> under_way)
-      : program_(program), under_way_(std::move(under_way)) {}
+  // `updates`: the buckets in the order in which they are updated.
+  Finish(Program& program, std::vector<int> updates)
+      : program_(program), begun_(begun_by_runs(program)), updates_(std::move(updates)) {}
 
   void run() {
-    using Part = std::vector<Instruction> (*)(const Program&, int);
-    using Which = std::function<bool(const Bucket&)>;
-    const auto reduces = [](const Bucket& b) {  // else runs before it do
-      return !b.reduce_atoms.empty() && b.sharded_state < ShardedState::gradients &&
-             !b.reduce_per_microbatch;
-    };
     keep_gathered();
-    for (const int bucket : under_way_) {
-      for (Instruction& i : end_reduction(program_, bucket)) code_.push_back(std::move(i));
-    }
-    const auto reduces_shards = [](const Bucket& b) {
-      return !b.shard_atoms.empty() && b.flat.shard_reduction >= 0;
-    };
-    for (const auto& [make, which] :
-         {std::pair<Part, Which>{begin_reduction,
-                                 [&](const Bucket& b) { return reduces(b) && !b.overlap; }},
-          {end_reduction, reduces},
-          {begin_shard_reduction, reduces_shards},
-          {end_shard_reduction, reduces_shards}}) {
-      for (std::size_t b = 0; b < program_.buckets.size(); ++b) {
-        if (!which(program_.buckets[b])) continue;
-        for (Instruction& i : make(program_, static_cast<int>(b))) code_.push_back(std::move(i));
-      }
-    }
+    reduce();
     end("reduce");
-
     Instruction loss;
     loss.code = Code::settle;
     loss.phase = "report";
@@ -66,24 +72,51 @@ class Finish {
     code_.push_back(totals);
     end("totals");
 
-    // Parameters that all keep whole are gathered from those who updated them.
-    const auto gathers = [](const Bucket& b) {
-      return b.sharded_state == ShardedState::optimizer ||
-             b.sharded_state == ShardedState::gradients;
-    };
-    for (std::size_t b = 0; b < program_.buckets.size(); ++b) {
-      const int bucket = static_cast<int>(b);
+    for (const int bucket : updates_) {
       add_updates(program_, bucket, code_);
-      if (gathers(program_.buckets[b])) {
-        for (Instruction& i : begin_gather(program_, bucket, "parameters"))
-          code_.push_back(std::move(i));
-      }
+      if (program_.buckets[bucket].gathered_once_updated())
+        append(begin_gather(program_, bucket, "parameters"));
     }
-    for (std::size_t b = 0; b < program_.buckets.size(); ++b) {
-      if (gathers(program_.buckets[b]))
-        code_.push_back(end_gather(program_, static_cast<int>(b), "parameters"));
+    for (const int bucket : updates_) {
+      const Bucket& b = program_.buckets[bucket];
+      if (b.gathered_once_updated() && !b.gather_overlaps_forward)
+        code_.push_back(end_gather(program_, bucket, "parameters"));
     }
     end("update");
+  }
+
+ private:
+  void append(std::vector<Instruction> code) {
+    for (Instruction& i : code) code_.push_back(std::move(i));
+  }
+
+  // What no run has reduced, and what a run has begun to.
+  void reduce() {
+    const auto gathered_shards = [](const Bucket& b) {
+      return b.sharded_state >= ShardedState::gradients;
+    };
+    for (const int bucket : begun_.underway) {
+      if (gathered_shards(program_.buckets[bucket])) append(end_reduction(program_, bucket));
+    }
+    std::vector<int> reduced, shards;
+    for (std::size_t b = 0; b < program_.buckets.size(); ++b) {
+      const Bucket& bucket = program_.buckets[b];
+      const int number = static_cast<int>(b);
+      if (!bucket.shard_atoms.empty() && bucket.flat.shard_reduction >= 0) shards.push_back(number);
+      if (!bucket.reduce_atoms.empty() && !gathered_shards(bucket) &&
+          begun_.over.count(number) == 0)
+        reduced.push_back(number);
+    }
+    const auto& underway = begun_.underway;
+    for (const int b : reduced) {
+      if (std::find(underway.begin(), underway.end(), b) == underway.end())
+        append(begin_reduction(program_, b));
+    }
+    for (const int b : reduced) append(end_reduction(program_, b));
+    for (const int b : shards) {
+      if (begun_.shards_underway.count(b) == 0) append(begin_shard_reduction(program_, b));
+    }
+    for (const int b : shards) append(end_shard_reduction(program_, b));
   }
 
  private:
@@ -153,17 +186,38 @@ class Finish {
   }
 
   Program& program_;
-  const std::vector<int> under_way_;  // buckets whose reductions have begun
+  const Begun begun_;
+  const std::vector<int> updates_;
   std::vector<Instruction> code_;
   std::vector<int> kept_;  // what ends with the step
 };
 
+// Whether shards of the bucket's gradients are summed over groups of ranks while backward goes on:
+// of one that several stages share they are at the step's end, where all of these have come.
+bool sums_shards_early(const Bucket& bucket) {
+  return !bucket.shard_atoms.empty() && bucket.flat.shard_reduction >= 0 && bucket.stages.empty();
+}
+
 // The starts of reductions after these instructions of a segment: each the instruction's index and
-// the bucket; of several after one, the last bucket first.
-Insertions started_after(const Program& program, const std::vector<std::pair<int, int>>& starts) {
+// the bucket; of several after one, the last bucket first. Where shards are summed over groups of
+// ranks, a reduction is awaited, and that sum begun, when the next one is about to begin.
+Insertions started_after(const Program& program, std::vector<std::pair<int, int>> starts) {
+  std::stable_sort(starts.begin(), starts.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
   Insertions begun;
-  for (auto start = starts.rbegin(); start != starts.rend(); ++start)
-    begun.before(start->first + 1, begin_reduction(program, start->second));
+  int before = -1;  // the bucket whose reduction is under way, if its shards are summed
+  for (std::size_t from = 0, to = 0; from < starts.size(); from = to) {
+    while (to < starts.size() && starts[to].first == starts[from].first) ++to;
+    for (std::size_t k = to; k-- > from;) {
+      const auto [place, bucket] = starts[k];
+      if (before >= 0) {
+        begun.before(place + 1, end_reduction(program, before));
+        begun.before(place + 1, begin_shard_reduction(program, before));
+      }
+      begun.before(place + 1, begin_reduction(program, bucket));
+      before = sums_shards_early(program.buckets[bucket]) ? bucket : -1;
+    }
+  }
   return begun;
 }
 
@@ -190,25 +244,74 @@ void place_reductions(Program& program) {
   }
 }
 
-// The buckets of gradients kept as shards whose reductions have begun and which no run awaits, in
-// the order in which they began.
-std::vector<int> reductions_under_way(const Program& program) {
-  const auto reduces = [](const Bucket& b) { return b.sharded_state >= ShardedState::gradients; };
-  std::vector<int> under_way;
-  if (std::none_of(program.buckets.begin(), program.buckets.end(), reduces)) return under_way;
-  for (const SegmentRun& run : program.timeline) {
-    for (const Instruction& i : program.segments[run.segment].code) {
-      if (i.bucket < 0 || i.pending < 0 || !reduces(program.buckets[i.bucket]) ||
-          i.pending != program.buckets[i.bucket].flat.reduction)
-        continue;
-      if (i.code == Code::start) {
-        under_way.push_back(i.bucket);
-      } else {
-        std::erase(under_way, i.bucket);
-      }
+// The last run of the timeline that awaits each bucket's reduction, and the instruction after those
+// that bring the sum to where it is kept; a bucket is left out whose last reduction none awaits.
+std::map<int, std::pair<int, int>> last_sums(const Program& program) {
+  std::map<int, std::pair<int, int>> last;
+  for (std::size_t r = 0; r < program.timeline.size(); ++r) {
+    const std::vector<Instruction>& code = program.segments[program.timeline[r].segment].code;
+    for (std::size_t n = 0; n < code.size(); ++n) {
+      const int bucket = code[n].bucket;
+      if (bucket < 0 || code[n].pending != program.buckets[bucket].flat.reduction) continue;
+      if (code[n].code == Code::start) last.erase(bucket);
+      if (code[n].code != Code::wait) continue;
+      std::size_t end = n + 1;
+      while (end < code.size() && code[end].bucket == bucket &&
+             (code[end].code == Code::copy || code[end].code == Code::add))
+        ++end;
+      last[bucket] = {static_cast<int>(r), static_cast<int>(end)};
     }
   }
-  return under_way;
+  return last;
+}
+
+// Where gradients are kept as shards by several groups of ranks, begins to sum each bucket's over
+// the groups as soon as the last microbatch's sum is there.
+void place_shard_reductions(Program& program) {
+  std::map<int, Insertions> begun;  // by run
+  const std::set<int> known = begun_by_runs(program).shards_underway;
+  for (const auto& [bucket, place] : last_sums(program)) {
+    if (sums_shards_early(program.buckets[bucket]) && known.count(bucket) == 0)
+      begun[place.first].before(place.second, begin_shard_reduction(program, bucket));
+  }
+  for (auto& [run, inserts] : begun) {
+    int& segment = program.timeline[run].segment;
+    segment = add_copy(program, segment, "last", inserts);
+  }
+}
+
+// Has the forward await the parameters that the step before has updated, each bucket's before their
+// first use. The buckets in the order in which they are to be updated: by that use, so that what is
+// needed first is gathered first, and then those that no forward awaits.
+std::vector<int> await_gathers(Program& program) {
+  std::map<int, int> bucket_of;  // by a parameter's slot
+  for (std::size_t b = 0; b < program.buckets.size(); ++b) {
+    if (!program.buckets[b].gather_overlaps_forward) continue;
+    for (const int p : program.buckets[b].parameters)
+      bucket_of[program.parameters[p].slot] = static_cast<int>(b);
+  }
+  std::vector<int> order;
+  std::set<int> segments;
+  for (const SegmentRun& run : program.timeline) {
+    Segment& segment = program.segments[run.segment];
+    if (segment.kind != SegmentKind::forward || !segments.insert(run.segment).second) continue;
+    Insertions awaited;
+    for (const Span& span : spans(segment, bucket_of)) {
+      Instruction wait = end_gather(program, span.group, "parameters");
+      wait.again = true;
+      awaited.before(span.first, std::move(wait));
+      if (std::find(order.begin(), order.end(), span.group) == order.end())
+        order.push_back(span.group);
+    }
+    awaited.into(segment);
+  }
+  for (std::size_t b = 0; b < program.buckets.size(); ++b) {
+    const int bucket = static_cast<int>(b);
+    if (std::find(order.begin(), order.end(), bucket) != order.end()) continue;
+    program.buckets[b].gather_overlaps_forward = false;
+    order.push_back(bucket);
+  }
+  return order;
 }
 
 // Reductions of buckets that every run which adds to them reduces: begun after its last gradient,
@@ -269,9 +372,9 @@ void complete(Program& program, const std::vector<Pass>& passes) {
   for (const Pass& pass : passes) {
     if (pass.finish) pass.finish(program);
   }
-  std::vector<int> under_way = reductions_under_way(program);
   place_reductions(program);
-  Finish(program, std::move(under_way)).run();
+  place_shard_reductions(program);
+  Finish(program, await_gathers(program)).run();
   begin_sums(program);
   throw_if_stopped();
   grant_in_place(program);

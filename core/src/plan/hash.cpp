@@ -183,6 +183,7 @@ void Digest::add(const Bucket& bucket) {
   add(bucket.matrix);
   add(bucket.overlap);
   add(bucket.reduce_per_microbatch);
+  add(bucket.gather_overlaps_forward);
   add(bucket.hook ? bucket.hook->name() : std::string());
   add(bucket.sharded_state);
   add(bucket.offload);

@@ -373,7 +373,10 @@ const MoveSteps& Executor::steps(const Instruction& i, const Microbatch& m) {
 }
 
 void Executor::start(const Instruction& i, Microbatch& m, int microbatch) {
-  const auto begun = [&](Underway move) { underway_[underway(i, microbatch)] = std::move(move); };
+  const auto begun = [&](Underway move) {
+    (outlasts_step(i) ? kept_->gathers[i.bucket] : underway_[underway(i, microbatch)]) =
+        std::move(move);
+  };
   using MoveKind = Move::Kind;
   if (i.code == Code::hook_start) return begun(start_hook(i));
   if (between_lasting(program_, i)) return begun(start_lasting(i));
@@ -390,7 +393,19 @@ void Executor::start(const Instruction& i, Microbatch& m, int microbatch) {
   }
 }
 
+void Executor::await_gathers() const {
+  for (auto& [bucket, gather] : kept_->gathers) gather.finish();
+  kept_->gathers.clear();
+}
+
 void Executor::wait(const Instruction& i, Microbatch& m, int microbatch) {
+  if (outlasts_step(i)) {
+    if (const auto gather = kept_->gathers.find(i.bucket); gather != kept_->gathers.end()) {
+      gather->second.finish();
+      kept_->gathers.erase(gather);
+    }
+    return;
+  }
   const auto move = underway_.find(underway(i, microbatch));
   if (move == underway_.end()) {
     if (i.again && !i.outputs.empty() && tensor(m, i.outputs[0]).defined()) return;
@@ -488,6 +503,7 @@ Underway Executor::start_hook(const Instruction& i) {
 }
 
 at::Tensor Executor::whole(int bucket, bool gradients) {
+  await_gathers();
   const Bucket& b = program_.buckets[bucket];
   const at::Tensor& parameters = storage_[b.flat.parameters];
   if (!gradients && parameters.defined()) return parameters;

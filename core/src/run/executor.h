@@ -59,12 +59,20 @@ class Executor : public RankRun {
   int rank() const override { return rank_; }
   at::Device device() const override { return device_; }
   Ledger& ledger() override { return ledger_; }
-  const at::Tensor& kept(int slot) const override { return storage_[slot]; }
-  const at::Tensor& parameter(int index) const override { return storage_.parameter(index); }
+  const at::Tensor& kept(int slot) const override {
+    await_gathers();
+    return storage_[slot];
+  }
+  const at::Tensor& parameter(int index) const override {
+    await_gathers();
+    return storage_.parameter(index);
+  }
+  void await_gathers() const override;
   const at::Tensor& gradient(int index) override { return storage_.gradient(index); }
   at::Tensor own_gradient(int index) const override { return storage_.own_gradient(index); }
   const Bucket& bucket_of(int index) const override { return storage_.bucket_of(index); }
   void fill(int index, std::int64_t first, const at::Tensor& numbers) override {
+    await_gathers();
     storage_.fill(index, first, numbers);
   }
   double loss_scale() const override { return scaler_->scale(); }
@@ -87,6 +95,7 @@ class Executor : public RankRun {
   struct Kept {
     std::map<RankSet, std::unique_ptr<Communicator>> groups;
     std::vector<std::unique_ptr<BucketReduction>> hooks;  // of each bucket; null without a hook
+    std::map<int, Underway> gathers;  // by bucket: of parameters, that outlast the step
   };
   StepOutcome own_step(std::int64_t index, double lr);
   void read_times();
@@ -122,6 +131,11 @@ class Executor : public RankRun {
   // A move or a hook under way, by its pending and, unless it is of the step, its microbatch.
   std::pair<int, int> underway(const Instruction& i, int microbatch) const {
     return {i.pending, between_lasting(program_, i) ? -1 : microbatch};
+  }
+  // Whether it may be under way from one step to the next, whichever programs these have.
+  bool outlasts_step(const Instruction& i) const {
+    return i.bucket >= 0 && i.pending == program_.buckets[i.bucket].flat.gather &&
+           program_.buckets[i.bucket].gather_overlaps_forward;
   }
   void start(const Instruction& i, Microbatch& m, int microbatch);
   Underway start_lasting(const Instruction& i);  // between slots that last

@@ -132,6 +132,7 @@ void with_ranks(RankRuntime& runtime, const RunSetup& setup, const Plan& plan,
         }
         if (!setup.goes_on) fill_parameters(executor, setup);
         body(executor, ledger);
+        executor.await_gathers();  // others still read this rank's parts
       },
       options, setup.device, plan.hash());
 }

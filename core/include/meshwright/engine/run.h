@@ -135,6 +135,10 @@ class RankRun {
   virtual at::Device device() const = 0;
   virtual Ledger& ledger() = 0;
 
+  // Returns when the parameters that the last step has updated are there: a step may leave their
+  // gathers under way, for the next one to await (Bucket::gather_overlaps_forward). What reads or
+  // fills parameters by this interface need not call it.
+  virtual void await_gathers() const = 0;
   // What the rank keeps from step to step: by slot; a parameter; a parameter's gradient, made if
   // it is not there; the reduced gradient that the rank keeps of it (1-D, empty where none).
   virtual const at::Tensor& kept(int slot) const = 0;
