@@ -46,16 +46,21 @@ class Precondition final : public MatrixOp {
     return stack;
   }
   // Eigenvectors by reduction to a tridiagonal matrix and divide and conquer take about 9 n^3.
-  // LAPACK has a copy, vectors and two squares to work in.
   Cost cost(std::int64_t matrices, std::int64_t rows, std::int64_t columns,
             int element) const override {
     const auto m = static_cast<double>(rows), n = static_cast<double>(columns);
-    const std::int64_t most = std::max(rows, columns);
     Cost cost;
     cost.flops =
         static_cast<double>(matrices) * (4 * m * n * (m + n) + 11 * (m * m * m + n * n * n));
     cost.gemms = 8;
-    cost.workspace = element * (matrices * (3 * most * most + rows * columns) + 3 * most * most);
+    for (const std::int64_t k : {rows, columns}) {
+      // Vectors and what LAPACK works in; vectors, these scaled and the root; it and a product.
+      const std::int64_t squares = matrices * k * k, vectors = squares + matrices * k;
+      const std::int64_t worked = vectors + 1 + 6 * k + 2 * k * k;
+      cost.workspace = std::max({cost.workspace, element * worked + 4 * (3 + 5 * k + matrices),
+                                 element * (vectors + 2 * squares),
+                                 element * (squares + matrices * rows * columns)});
+    }
     return cost;
   }
 

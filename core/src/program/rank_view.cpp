@@ -9,6 +9,7 @@
 #include "meshwright/communicator.h"
 #include "meshwright/engine/program_facts.h"
 #include "meshwright/engine/scalar_type.h"
+#include "meshwright/optimizer.h"
 
 namespace mw {
 namespace {
