@@ -630,6 +630,17 @@ function mw.adamw(options) end
 ---@return meshwright.Optimizer
 function mw.muon(options) end
 
+---@class meshwright.sgd
+---@field lr number learning rate; a schedule starts from it (>= 0)
+---@field momentum? number decay of the running sum of updates (default 0) (0 .. 1)
+---@field weight_decay? number added to the gradient, times the parameter (default 0) (>= 0)
+---@field clip? number largest norm of all gradients; longer ones are scaled down to it (>= 0)
+
+---Stochastic gradient descent, with momentum if asked.
+---@param options? meshwright.sgd
+---@return meshwright.Optimizer
+function mw.sgd(options) end
+
 ---@class meshwright.shampoo
 ---@field lr number learning rate; a schedule starts from it (>= 0)
 ---@field momentum? number decay of the running average of gradients of matrices (default 0.9) (0 .. 1)
@@ -641,17 +652,6 @@ function mw.muon(options) end
 ---@param options? meshwright.shampoo
 ---@return meshwright.Optimizer
 function mw.shampoo(options) end
-
----@class meshwright.sgd
----@field lr number learning rate; a schedule starts from it (>= 0)
----@field momentum? number decay of the running sum of updates (default 0) (0 .. 1)
----@field weight_decay? number added to the gradient, times the parameter (default 0) (>= 0)
----@field clip? number largest norm of all gradients; longer ones are scaled down to it (>= 0)
-
----Stochastic gradient descent, with momentum if asked.
----@param options? meshwright.sgd
----@return meshwright.Optimizer
-function mw.sgd(options) end
 
 mw.microbatch = {}
 
