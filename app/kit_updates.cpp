@@ -62,7 +62,7 @@ class UpdateChecker {
     const std::size_t states = rule.states.size();
     if (rule.direction != nullptr) element(*rule.direction, states, "direction" + of, true);
     if (rule.apply != nullptr) element(*rule.apply, rule.whole ? 0 : states, "update" + of, false);
-    if (rule.whole != nullptr) matrix(*rule.whole, of);
+    if (rule.whole != nullptr) matrix(rule, of);
   }
 
   // `direction`: what it leaves in the gradient is read by the next op.
@@ -104,24 +104,27 @@ class UpdateChecker {
             "the shard that a rank holds");
   }
 
-  void matrix(const MatrixOp& op, const std::string& of) {
+  void matrix(const UpdateRule& rule, const std::string& of) {
+    const MatrixOp& op = *rule.whole;
     auto generator = at::detail::createCPUGenerator(1);
     const at::Tensor begin =
         at::randn({kit_matrices, kit_rows, kit_columns}, generator, at::kDouble);
-    const auto run = [&](const at::Tensor& stack) {
+    const auto run = [&](const at::Tensor& stack, const std::vector<at::Tensor>& kept) {
       return call_plugin(
-          {op.name(), ""}, "made a matrix", [&] { return op.run(stack); }, Stage::options);
+          {op.name(), ""}, "made a matrix", [&] { return op.run(stack, kept); }, Stage::options);
     };
+    const auto zeros = [&] { return lemmas::kept_of(rule, kit_matrices, {kit_rows, kit_columns}); };
     const MatrixOp::Cost cost = op.cost(kit_matrices, kit_rows, kit_columns, 8);
-    run(begin.clone());
+    run(begin.clone(), zeros());
     at::Tensor stack = begin.clone(), once;
+    const std::vector<at::Tensor> kept = zeros();
     std::int64_t result = 0;
     const Allocated used = allocated([&] {
-      once = run(stack);
+      once = run(stack, kept);
       if (once.storage().data() != stack.storage().data()) result = once.numel() * 8;
     });
-    run(begin.mul(2));
-    const at::Tensor again = run(begin.clone());
+    run(begin.mul(2), zeros());
+    const at::Tensor again = run(begin.clone(), zeros());
     const std::int64_t most = cost.workspace + (cost.in_place ? 0 : result);
     verdict(used.most <= most + most / 50 + kit_slack, "memory of the matrix op" + of,
             fmt::format("it allocates {} bytes; its cost() declares {}", used.most, most),
@@ -131,7 +134,7 @@ class UpdateChecker {
     const std::string crosses = call_plugin(
         {op.name(), ""}, "made a matrix",
         [&] {
-          return lemmas::crosses_matrices(op, kit_matrices, {kit_rows, kit_columns});
+          return lemmas::crosses_matrices(rule, kit_matrices, {kit_rows, kit_columns});
         },
         Stage::options);
     verdict(crosses.empty(), "matrix by matrix" + of, crosses,

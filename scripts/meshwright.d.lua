@@ -653,6 +653,18 @@ function mw.muon(options) end
 ---@return meshwright.Optimizer
 function mw.sgd(options) end
 
+---@class meshwright.shampoo
+---@field lr number learning rate; a schedule starts from it (>= 0)
+---@field momentum? number decay of the running average of gradients of matrices (default 0.9) (0 .. 1)
+---@field eps? number added to the factors' eigenvalues, and to AdaGrad's sums (default 0.0001) (>= 1e-30)
+---@field weight_decay? number decoupled decay, on every tensor (default 0) (>= 0)
+---@field clip? number largest norm of all gradients; longer ones are scaled down to it (>= 0)
+
+---Shampoo for the matrices of layers, by two factors each; AdaGrad for all else.
+---@param options? meshwright.shampoo
+---@return meshwright.Optimizer
+function mw.shampoo(options) end
+
 mw.microbatch = {}
 
 ---@class meshwright.microbatch.fit

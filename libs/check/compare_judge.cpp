@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <utility>
+#include "check/lemma_updates.h"
 
 namespace mw {
 namespace {
@@ -104,7 +105,8 @@ void Judge::matrix_step(const at::Tensor& parameter, const at::Tensor& gradient,
                      rows = c10::multiply_integers(sizes.slice(first, second - first));
   const std::int64_t columns = gradient.numel() / std::max<std::int64_t>(1, stacked * rows);
   rule.direction->run({.gradient = gradient, .state = state, .grad_scale = scale});
-  const at::Tensor made = rule.whole->run(gradient.view({stacked, rows, columns}));
+  if (state.of_matrix.empty()) state.of_matrix = lemmas::kept_of(rule, stacked, {rows, columns});
+  const at::Tensor made = rule.whole->run(gradient.view({stacked, rows, columns}), state.of_matrix);
   rule.apply->run({.parameter = parameter,
                    .gradient = made.reshape(-1),
                    .lr = rate,

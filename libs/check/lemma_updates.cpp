@@ -84,12 +84,24 @@ std::string crosses_elements(const ElementOp& op, std::size_t states, std::int64
   return "";
 }
 
-std::string crosses_matrices(const MatrixOp& op, std::int64_t matrices, const MatrixSize& size) {
+std::vector<at::Tensor> kept_of(const UpdateRule& rule, std::int64_t matrices,
+                                const MatrixSize& size) {
+  std::vector<at::Tensor> kept;
+  for (const MatrixState& state : rule.of_matrix) {
+    const auto [rows, columns] = state.shape(size.rows, size.columns);
+    kept.push_back(at::zeros({matrices, rows, columns}, at::kDouble));
+  }
+  return kept;
+}
+
+std::string crosses_matrices(const UpdateRule& rule, std::int64_t matrices,
+                             const MatrixSize& size) {
   const at::NoGradGuard no_grad;
+  const MatrixOp& op = *rule.whole;
   const at::Tensor begin = drawn({matrices, size.rows, size.columns}, 1);
-  const at::Tensor together = op.run(begin.clone());
+  const at::Tensor together = op.run(begin.clone(), kept_of(rule, matrices, size));
   for (std::int64_t m = 0; m < matrices; ++m) {
-    const at::Tensor alone = op.run(begin.narrow(0, m, 1).clone());
+    const at::Tensor alone = op.run(begin.narrow(0, m, 1).clone(), kept_of(rule, 1, size));
     double error = 0;
     const std::string text =
         difference(together.narrow(0, m, 1), alone, 0, Bound{1e-9, 1e-14}, error);
@@ -120,8 +132,7 @@ std::vector<std::string> update_faults(const UpdateRule& rule) {
     look(*rule.direction,
          [&] { return crosses_elements(*rule.direction, states, elements, true, size); });
   }
-  if (rule.whole != nullptr)
-    look(*rule.whole, [&] { return crosses_matrices(*rule.whole, 3, matrix); });
+  if (rule.whole != nullptr) look(*rule.whole, [&] { return crosses_matrices(rule, 3, matrix); });
   if (rule.apply != nullptr) {
     const std::size_t kept = rule.whole != nullptr ? 0 : states;
     look(*rule.apply, [&] { return crosses_elements(*rule.apply, kept, elements, false, size); });

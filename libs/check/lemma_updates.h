@@ -34,7 +34,11 @@ std::string crosses_elements(const ElementOp& op, std::size_t states, std::int64
                              bool direction, const MatrixSize& size);
 
 // The same for an op that treats matrices: each matrix alone must give what it gives in a stack.
-std::string crosses_matrices(const MatrixOp& op, std::int64_t matrices, const MatrixSize& size);
+std::string crosses_matrices(const UpdateRule& rule, std::int64_t matrices, const MatrixSize& size);
+
+// What is kept of so many matrices before the first step, in float64.
+std::vector<at::Tensor> kept_of(const UpdateRule& rule, std::int64_t matrices,
+                                const MatrixSize& size);
 
 // A sentence for each fault of the rule's ops.
 std::vector<std::string> update_faults(const UpdateRule& rule);

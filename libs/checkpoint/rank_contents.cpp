@@ -23,6 +23,42 @@ bool is_first_of_replicas(const RankView& rank, const Bucket& bucket,
   return true;
 }
 
+// What the rank keeps of the parameter's matrices, whole. Of the ranks that keep the same, the one
+// that updates the parameter's first element writes it.
+KeptSlice of_matrix(const RankView& rank, const Bucket& bucket, int parameter, std::size_t which) {
+  const Program& program = rank.program();
+  const ProgramParameter& p = program.parameters[parameter];
+  const int slot = bucket.flat.of_matrix[which];
+  const MatrixState& state = bucket.rule->of_matrix[which];
+  const MatrixSizes sizes = program.matrices(p, rank.at());
+  const Range lies = rank.of_matrix(slot, parameter), all = rank.place(parameter),
+              shard = rank.shard(program.slots[slot].bucket);
+  ParameterPlace place = place_of(rank, parameter);
+  bool writes = shard.offset <= all.offset && all.offset < shard.offset + shard.size &&
+                (bucket.stages.empty() || bucket.stages.front() == program.stage);
+  for (std::size_t a = 0; a < rank.at().size(); ++a) {
+    const auto& shards = bucket.shard_atoms;
+    if (static_cast<int>(a) == program.stage_atom || rank.at()[a] == 0 ||
+        std::find(shards.begin(), shards.end(), static_cast<int>(a)) != shards.end())
+      continue;
+    const Dims& dims = program.graph->value(p.value).dims;
+    const auto numbering = dims.begin() + p.stacked;
+    writes = writes && p.stored[a].is_shard() &&
+             std::find(dims.begin(), numbering, p.stored[a].dim) != numbering;
+  }
+  for (std::vector<std::int64_t>* list : {&place.shape, &place.box.offsets, &place.box.sizes}) {
+    list->resize(static_cast<std::size_t>(p.stacked));
+    for (const std::int64_t size : state.shape(sizes.rows, sizes.columns))
+      list->push_back(list == &place.box.offsets ? 0 : size);
+  }
+  return {state_tensor(state.name, place.name),
+          std::move(place.shape),
+          {std::move(place.box), 0, lies.size},
+          slot,
+          lies.offset,
+          writes};
+}
+
 }  // namespace
 
 ParameterPlace place_of(const RankView& rank, int parameter) {
@@ -63,6 +99,12 @@ std::vector<KeptSlice> kept_slices(const RankView& rank) {
              slot,
              begin - part.offset,
              is_first_of_replicas(rank, bucket, program.parameters[p], program.slots[slot])});
+      }
+    }
+    for (std::size_t k = 0; k < flat.of_matrix.size(); ++k) {
+      for (const int p : bucket.parameters) {
+        if (rank.of_matrix(flat.of_matrix[k], p).size > 0)
+          kept.push_back(of_matrix(rank, bucket, p, k));
       }
     }
   }

@@ -339,6 +339,12 @@ std::int64_t Checkpoints::bytes_of(const Plan& plan) {
         for (const Dim dim : program.graph->value(program.parameters[p].value).dims)
           elements *= program.graph->size(dim);
         bytes += elements * element;
+        for (std::size_t k = 0; k < flat.of_matrix.size(); ++k) {
+          const MatrixSizes one = program.matrices(program.parameters[p], program.first());
+          bytes += elements / (one.rows * one.columns) *
+                   bucket.rule->of_matrix[k].elements(one.rows, one.columns) *
+                   mw::bytes_of(program.slots[flat.of_matrix[k]].dtype);
+        }
       }
     }
   }

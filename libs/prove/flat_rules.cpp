@@ -40,6 +40,7 @@ void StageProof::make_flats() {
   for (const Bucket& bucket : program_.buckets) {
     check_precisions(bucket.flat);
     std::vector<int> numbers = bucket.flat.states;
+    numbers.insert(numbers.end(), bucket.flat.of_matrix.begin(), bucket.flat.of_matrix.end());
     const std::size_t states = numbers.size();
     numbers.insert(numbers.end(), {bucket.flat.parameters, bucket.flat.stored, bucket.flat.master});
     const bool whole = bucket.flat.parameters >= 0 && flat(view(bucket.flat.parameters)).there;
@@ -85,6 +86,7 @@ void StageProof::check_precisions(const FlatSlots& slots) const {
   must_be(slots.arriving, sum);
   must_be(slots.master, program_.optimizer_dtype);
   for (const int state : slots.states) must_be(state, program_.optimizer_dtype);
+  for (const int kept : slots.of_matrix) must_be(kept, program_.optimizer_dtype);
   must_be(slots.direction, program_.optimizer_dtype);
   must_be(slots.directions, program_.optimizer_dtype);
 }

@@ -258,6 +258,8 @@ void StageProof::whole(const Instruction& i) {
   operand.content.what = What::nothing;
   operand.by = where_;
   make(to, std::move(made), dims_made, dtype);
+  const Bucket& bucket = program_.buckets[i.bucket];
+  for (const int kept : bucket.flat.of_matrix) advance(kept, i.parameter, Region::Kind::state);
 }
 
 void StageProof::apply_update(const Instruction& i, const Bucket& bucket) {
@@ -306,6 +308,7 @@ void StageProof::check_versions() const {
       refuse("prove.update", bucket.name + " has no rule to be updated by");
     const int expected = updates ? 1 : 0;
     std::vector<int> slots = bucket.flat.states;
+    slots.insert(slots.end(), bucket.flat.of_matrix.begin(), bucket.flat.of_matrix.end());
     const std::size_t states = slots.size();
     slots.insert(slots.end(), {bucket.flat.parameters, bucket.flat.stored, bucket.flat.master});
     for (const int& index : slots) {

@@ -70,7 +70,9 @@ class Orthogonalise final : public MatrixOp {
  public:
   explicit Orthogonalise(int steps) : steps_(steps) {}
   std::string name() const override { return "orthogonalise"; }
-  at::Tensor run(const at::Tensor& stack) const override { return orthogonalised(stack, steps_); }
+  at::Tensor run(const at::Tensor& stack, const std::vector<at::Tensor>&) const override {
+    return orthogonalised(stack, steps_);
+  }
   // Each step 4 m^2 n + 2 m^3 for a matrix of m by n, m <= n.
   // Two tensors take turns, and two squares.
   Cost cost(std::int64_t matrices, std::int64_t rows, std::int64_t columns,

@@ -190,7 +190,9 @@ TEST_CASE("Optimizers that look across elements or matrices are refused") {
   };
   struct AcrossStack : MatrixOp {
     std::string name() const override { return "across"; }
-    at::Tensor run(const at::Tensor& stack) const override { return stack / stack.norm(); }
+    at::Tensor run(const at::Tensor& stack, const std::vector<at::Tensor>&) const override {
+      return stack / stack.norm();
+    }
     Cost cost(std::int64_t, std::int64_t, std::int64_t, int) const override { return {}; }
   };
   const Crosses crosses;

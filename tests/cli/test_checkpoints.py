@@ -47,6 +47,7 @@ SAME = {
     "powersgd": "plan = { dp { 2, hook = dp.powersgd { rank = 1 } } }, "
                 "model = mw.llama { layers = 2, hidden = 32, heads = 4, ffn = 64, vocab = 30 }",
     "muon": "plan = { zero { 2, stage = 2 }, tp(2) }, optimizer = mw.muon { lr = 1e-2 }",
+    "shampoo": "plan = { zero { 2, stage = 2 }, tp(2) }, optimizer = mw.shampoo { lr = 1e-2 }",
     "steps that differ": "plan = { zero { 2, stage = 1 } }, "
                          "microbatch = function(step) return { batch = step < 4 and 4 or 8, microbatch = 2 } end",
 }
@@ -58,6 +59,8 @@ MOVED = {
     "experts": ("model = moe, ", {"one rank": "", "ep": "dp(4), ep(2)", "zero-3 x ep": "zero { 4, stage = 3 }, ep(4)"}),
     "muon": ("optimizer = mw.muon { lr = 1e-2 }, ", {"one rank": "", "zero-3": "zero { 4, stage = 3 }",
                                                      "tp x pp": "pp(2), tp(2)"}),
+    "shampoo": ("optimizer = mw.shampoo { lr = 1e-2 }, ", {"one rank": "", "zero-3": "zero { 4, stage = 3 }",
+                                                           "tp x pp": "pp(2), tp(2)"}),
 }
 
 

@@ -49,9 +49,11 @@ PLANS = {"one rank": "", "dp": "dp(2)", "pp": "pp(2)", "tp": "tp(2)", "zero": "z
          "ring": "sp { 2, form = \"ring\" }", "mix": "pp { 2, chunks = 1 }, dp(2), tp(2)"}
 OTHERS = {
     "synthetic": {"sequence": "16"}, "adamw": {"lr": "1e-3"}, "sgd": {"lr": "1e-3"}, "muon": {"lr": "1e-3"},
+    "shampoo": {"lr": "1e-3"},
     "cosine": {}, "microbatch.fit": {"memory": '"1GiB"'}, "microbatch.ramp": {"from": "2", "steps": "2"},
 }
 PLACES = {"synthetic": "data", "adamw": "optimizer", "sgd": "optimizer", "muon": "optimizer", "cosine": "schedule",
+          "shampoo": "optimizer",
           "microbatch.fit": "microbatch", "microbatch.ramp": "microbatch"}
 PLUGINS = {  # the option's plugin, what stands beside it, and which model
     "dp": ("2", "", "llama"), "tp": ("2", "", "llama"), "zero": ("2, stage = 3", "", "llama"),

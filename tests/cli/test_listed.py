@@ -18,8 +18,8 @@ class Listed(ProgramCase):
         # What is built in, told apart, and all that a plugin brings.
         brought = {name: {(one["kind"], one["name"]) for one in line["brings"]} for name, line in names.items()}
         self.assertIsNone(names["meshwright"]["file"])
-        self.assertLessEqual({("model", "llama"), ("data", "text"), ("optimizer", "muon"), ("lr_schedule", "cosine"),
-                              ("microbatch", "fit"), ("recompute", "selective")}, brought["meshwright"])
+        self.assertLessEqual({("model", "llama"), ("data", "text"), ("optimizer", "muon"), ("optimizer", "shampoo"),
+                              ("lr_schedule", "cosine"), ("microbatch", "fit"), ("recompute", "selective")}, brought["meshwright"])
         self.assertEqual(brought["dp"], {("strategy", "dp"), ("hook", "bf16"), ("hook", "powersgd")})
         self.assertEqual(brought["tp"], {("strategy", "tp")})
         self.assertLessEqual({("strategy", "pp"), ("scheduler", "zbv")}, brought["pp"])

@@ -76,7 +76,8 @@ FACTORS = {
     "microbatch": ["nil", "1", "2"],  # of three sequences on each rank
     "recompute": ["'none'", "'selective'", "'full'", "{ every = 2 }", "{ what = 'none', gathers = true }"],
     "offload": ["'none'", "'full'", "{ layers = 1, prefetch = 1 }"],
-    "optimizer": ["mw.adamw { lr = 1e-3, clip = 0.5 }", "mw.sgd { lr = 1e-2, momentum = 0.9 }", "mw.muon { lr = 0.02 }"],
+    "optimizer": ["mw.adamw { lr = 1e-3, clip = 0.5 }", "mw.sgd { lr = 1e-2, momentum = 0.9 }", "mw.muon { lr = 0.02 }",
+                  "mw.shampoo { lr = 0.02 }"],
     "check": ["false", "true"],
     "precision": ["fp64", "fp32", "bf16", "bf16, main_gradients = fp32", "bf16, reductions = fp32", "fp16"],
 }

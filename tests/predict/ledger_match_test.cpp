@@ -51,7 +51,7 @@ void check(const Setup& setup, bool exact = false) {
 }
 
 // `small`: a single token of work, so that the update's own workspace is the peak.
-void check_muon(int mix, Precision precision, bool small) {
+void check_matrices(const std::string& optimizer, int mix, Precision precision, bool small) {
   const std::vector<Mix> mixes = {
       {"one rank", {}},
       {"dp", {dp(2, 1 << 14)}},
@@ -68,9 +68,10 @@ void check_muon(int mix, Precision precision, bool small) {
   setup.options["ffn"] = 99;
   setup.batch = 12;
   setup.precision = precision;
-  setup.optimizer = "muon";
+  setup.optimizer = optimizer;
   setup.optimizer_options = {{"lr", 0.02}, {"clip", 0.5}};
-  DYNAMIC_SECTION(mixes[mix].name << " " << name_of(precision) << (small ? " small" : "")) {
+  DYNAMIC_SECTION(optimizer << " " << mixes[mix].name << " " << name_of(precision)
+                            << (small ? " small" : "")) {
     check(setup);
   }
 }
@@ -339,13 +340,19 @@ TEST_CASE("... where hooks reduce, and in every microbatch", "[sampled]") {
 TEST_CASE("... with Muon: one momentum of matrices, directions gathered whole", "[kernels]") {
   const int mix = GENERATE(range(0, 9));
   const bool small = GENERATE(false, true);
-  check_muon(mix, (mix % 2 == 0) == small ? Precision::bf16 : Precision::fp32, small);
+  check_matrices("muon", mix, (mix % 2 == 0) == small ? Precision::bf16 : Precision::fp32, small);
+}
+
+TEST_CASE("Shampoo's factors are in the predicted bytes", "[kernels][shampoo]") {
+  const int mix = GENERATE(range(0, 9));
+  const bool small = GENERATE(false, true);
+  check_matrices("shampoo", mix, small ? Precision::fp64 : Precision::fp32, small);
 }
 
 TEST_CASE("... in the other precision", "[matrix]") {
   const int mix = GENERATE(range(0, 9));
   const bool small = GENERATE(false, true);
-  check_muon(mix, (mix % 2 == 0) == small ? Precision::fp32 : Precision::bf16, small);
+  check_matrices("muon", mix, (mix % 2 == 0) == small ? Precision::fp32 : Precision::bf16, small);
 }
 
 TEST_CASE(

@@ -48,14 +48,14 @@ TEST_CASE("Tall, wide, square and stacked matrices are orthogonalised each by it
   const at::Tensor stack = at::randn({stacked, rows, columns}, fp64);
   const auto optimizer = muon({{"lr", 0.02}, {"ns_steps", steps}});
   const MatrixOp& orthogonalise = *optimizer->rule(true).whole;
-  const at::Tensor made = orthogonalise.run(stack.clone());
+  const at::Tensor made = orthogonalise.run(stack.clone(), {});
   for (int k = 0; k < stacked; ++k) CHECK(apart(made[k], dense(stack[k], steps)) < 1e-13);
   if (steps == 5) {  // Jordan's coefficients leave singular values between 0.7 and 1.2
     const at::Tensor values = at::linalg_svdvals(made);
     CHECK(values.max().item<double>() < 1.3);
     CHECK(values.min().item<double>() > 0.3);
   }
-  CHECK(orthogonalise.run(at::zeros({1, rows, columns}, fp64)).abs().max().item<double>() == 0);
+  CHECK(orthogonalise.run(at::zeros({1, rows, columns}, fp64), {}).abs().max().item<double>() == 0);
 }
 
 TEST_CASE("The momentum, the look-ahead and the two rates are torch.optim.Muon's", "[kernels]") {
@@ -86,7 +86,7 @@ TEST_CASE("The momentum, the look-ahead and the two rates are torch.optim.Muon's
     const at::Tensor direction = grad.clone().view(-1);
     rule.direction->run({.gradient = direction, .state = state, .grad_scale = 0.5});
     rule.apply->run({.parameter = param,
-                     .gradient = rule.whole->run(direction.view({1, rows, columns}))[0],
+                     .gradient = rule.whole->run(direction.view({1, rows, columns}), {})[0],
                      .lr = lr,
                      .rows = rows,
                      .columns = columns});

@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -14,9 +15,9 @@
 namespace mw {
 
 // What an optimizer remembers of a flat parameter: tensors of its shape, dtype and device, in the
-// order of UpdateRule::states.
+// order of UpdateRule::states, and of each of its matrices, in that of UpdateRule::of_matrix.
 struct OptimizerState {
-  std::vector<at::Tensor> tensors;
+  std::vector<at::Tensor> tensors, of_matrix;
 };
 
 // What an op of the update works on, on one rank: flat tensors of one dtype (the
@@ -53,14 +54,31 @@ class MatrixOp : public UpdateOp {
   struct Cost {
     double flops = 0;
     int gemms = 0;
-    bool in_place = true;  // the result lies in the operand's own storage
-    std::int64_t workspace =
-        0;  // bytes that it allocates beside operand and result, at most at a time
+    bool in_place = true;        // the result lies in the operand's own storage
+    std::int64_t workspace = 0;  // most bytes at a time that it allocates beside operand and result
   };
-  // `stack` (matrices, rows, columns) is overwritten.
-  virtual at::Tensor run(const at::Tensor& stack) const = 0;
+  // `stack` (matrices, rows, columns) is overwritten, and `kept` is brought up to date: a tensor
+  // for each of UpdateRule::of_matrix, (matrices, its rows, its columns).
+  virtual at::Tensor run(const at::Tensor& stack, const std::vector<at::Tensor>& kept) const = 0;
   virtual Cost cost(std::int64_t matrices, std::int64_t rows, std::int64_t columns,
                     int element) const = 0;
+};
+
+// A tensor that is kept for each matrix, zero at first, and that a MatrixOp reads and writes. It
+// lies whole on every rank that runs the op on the matrix.
+struct MatrixState {
+  enum class Side : std::uint8_t { one, rows, columns };  // 1, or the matrix' own
+  std::string name;
+  Side rows = Side::rows, columns = Side::columns;
+
+  // Its own shape, for a matrix of this one.
+  std::array<std::int64_t, 2> shape(std::int64_t m, std::int64_t n) const {
+    const auto size = [&](Side s) { return s == Side::one ? 1 : s == Side::rows ? m : n; };
+    return {size(rows), size(columns)};
+  }
+  std::int64_t elements(std::int64_t m, std::int64_t n) const {
+    return shape(m, n)[0] * shape(m, n)[1];
+  }
 };
 
 // How the parameters of a bucket are updated. The ops belong to the optimizer.
@@ -71,6 +89,7 @@ struct UpdateRule {
   const ElementOp* direction = nullptr;
   const MatrixOp* whole = nullptr;
   const ElementOp* apply = nullptr;
+  std::vector<MatrixState> of_matrix = {};  // kept by `whole`
 };
 
 // Immutable and thread-safe: all ranks share one. Its constructor checks what options alone cannot,

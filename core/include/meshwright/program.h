@@ -235,6 +235,11 @@ struct ProgramParameter {
   int stacked = 0, rows = 0;
 };
 
+// How many matrices of a parameter a rank has, and how large each is, whole.
+struct MatrixSizes {
+  std::int64_t stacked = 1, rows = 1, columns = 1;
+};
+
 // What of a bucket each rank keeps only its shard of; each has also what stands before it.
 enum class ShardedState : std::uint8_t { nothing, optimizer, gradients, parameters };
 
@@ -257,7 +262,7 @@ struct FlatSlots {
   // The optimizer's: its own copy of what it updates, -1 where that is `stored`; what it keeps
   // beside it; of matrices in shards, the shard of directions and all of them.
   int master = -1;
-  std::vector<int> states;
+  std::vector<int> states, of_matrix;  // as UpdateRule has them
   int direction = -1, directions = -1;
   // Their moves under way: the reduction, what of it remains for the shards,
   // the gather of parameters.
@@ -373,6 +378,7 @@ struct Program {
   // Elements of the bucket on a rank: of its parameters, of a shard of its flat tensors.
   std::int64_t elements(const Bucket& bucket, const Coordinates& at) const;
   std::int64_t shard_elements(const Bucket& bucket, const Coordinates& at) const;
+  MatrixSizes matrices(const ProgramParameter& parameter, const Coordinates& at) const;
   // For a flat slot, where the bucket's shards have `shard` elements.
   std::int64_t flat_elements(const Slot& slot, std::int64_t shard) const;
   // The size of "batch" in a microbatch (-1: of the step, which has none),

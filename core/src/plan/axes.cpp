@@ -174,18 +174,6 @@ void refuse_doubles(const std::vector<StrategyChoice>& strategies, Problems& pro
   }
 }
 
-}  // namespace
-
-Mesh ask_axes(std::vector<StrategyChoice>& strategies, Problems& problems,
-              std::vector<WrongWays>& wrong) {
-  Asker asker(problems, wrong);
-  for (StrategyChoice& choice : strategies) asker.ask(choice);
-  refuse_doubles(strategies, problems);
-  return asker.mesh();
-}
-
-namespace {
-
 constexpr std::size_t most_tried = 4;  // in each direction
 
 // What a problem is and where: its words hold numbers, which another trial changes.
@@ -255,7 +243,22 @@ class Trial {
   std::set<Fault> known_;
 };
 
+std::string with_nearest(const std::string& wanted, const std::vector<std::string>& names,
+                         const std::string& plural) {
+  if (names.empty()) return "it has none";
+  const std::string near = did_you_mean(wanted, names);
+  return fmt::format("{}{}{}: {}", near, near.empty() ? "" : " ", plural, join(names));
+}
+
 }  // namespace
+
+Mesh ask_axes(std::vector<StrategyChoice>& strategies, Problems& problems,
+              std::vector<WrongWays>& wrong) {
+  Asker asker(problems, wrong);
+  for (StrategyChoice& choice : strategies) asker.ask(choice);
+  refuse_doubles(strategies, problems);
+  return asker.mesh();
+}
 
 WrongWays ways_near(const std::string& strategy, std::int64_t size, int ways, bool even) {
   WrongWays wrong;
@@ -320,17 +323,6 @@ void try_nearest(const PlanRequest& request, const std::vector<WrongWays>& wrong
   problems = {};
   for (Problem& problem : list) problems.add(std::move(problem));
 }
-
-namespace {
-
-std::string with_nearest(const std::string& wanted, const std::vector<std::string>& names,
-                         const std::string& plural) {
-  if (names.empty()) return "it has none";
-  const std::string near = did_you_mean(wanted, names);
-  return fmt::format("{}{}{}: {}", near, near.empty() ? "" : " ", plural, join(names));
-}
-
-}  // namespace
 
 std::string name_of(Dim dim) {
   return dim.valid() ? fmt::format("\"{}\"", readable(dim.name())) : "no dim";

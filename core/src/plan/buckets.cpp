@@ -34,45 +34,6 @@ std::vector<int> layers_of(const Graph& graph) {
   return layer;
 }
 
-}  // namespace
-
-Instruction of_bucket(Code code, int bucket, const Program& program, const char* phase) {
-  Instruction i;
-  i.code = code;
-  i.bucket = bucket;
-  i.phase = phase;
-  i.label = program.buckets[bucket].name;
-  return i;
-}
-
-void split_buckets(Program& program, bool by_layer) {
-  const std::map<int, std::set<int>> writers = writers_of(program);
-  const std::vector<int> layer = layers_of(*program.graph);
-  std::vector<Bucket> split;
-  for (const Bucket& bucket : program.buckets) {
-    if (!bucket.stages.empty()) {  // stages must split it alike, whatever they write
-      split.push_back(bucket);
-      continue;
-    }
-    std::map<std::pair<int, std::set<int>>, std::vector<int>> units;
-    for (int p : bucket.parameters) {
-      const ProgramParameter& parameter = program.parameters[p];
-      const auto written = writers.find(parameter.gradient_slot);
-      units[{by_layer ? layer[parameter.value] : 0,
-             written == writers.end() ? std::set<int>{} : written->second}]
-          .push_back(p);
-    }
-    for (auto& [key, parameters] : units) {
-      split.push_back(bucket);
-      split.back().parameters = std::move(parameters);
-    }
-  }
-  program.buckets = std::move(split);
-  name_buckets(program);
-}
-
-namespace {
-
 class Flattener {
  public:
   Flattener(Program& program, int bucket)
@@ -139,6 +100,8 @@ class Flattener {
     if (!program_.optimizer || b_.counts) return;
     b_.rule = std::make_shared<const UpdateRule>(program_.optimizer->rule(b_.matrix));
     for (const std::string& name : b_.rule->states) flat.states.push_back(keep(name));
+    for (const MatrixState& state : b_.rule->of_matrix)
+      flat.of_matrix.push_back(add(state.name, dtype, Layout(shard.size()), Category::optimizer));
     if (b_.rule->whole == nullptr || b_.shard_atoms.empty()) return;
     const bool casts = dtype != program_.gradient_dtype;
     flat.direction =
@@ -274,7 +237,49 @@ std::vector<Instruction> ended(const Program& program, const Instruction& start,
   return code;
 }
 
+Instruction gather(const Program& program, int bucket, const char* phase) {
+  const Bucket& b = program.buckets[bucket];
+  const int from = b.flat.on_device >= 0 ? b.flat.on_device : b.flat.stored;
+  return flat_move(program, bucket, Move::Kind::all_gather, {b.shard_atoms, {}}, b.flat.gather,
+                   from, b.flat.parameters, phase);
+}
+
 }  // namespace
+
+Instruction of_bucket(Code code, int bucket, const Program& program, const char* phase) {
+  Instruction i;
+  i.code = code;
+  i.bucket = bucket;
+  i.phase = phase;
+  i.label = program.buckets[bucket].name;
+  return i;
+}
+
+void split_buckets(Program& program, bool by_layer) {
+  const std::map<int, std::set<int>> writers = writers_of(program);
+  const std::vector<int> layer = layers_of(*program.graph);
+  std::vector<Bucket> split;
+  for (const Bucket& bucket : program.buckets) {
+    if (!bucket.stages.empty()) {  // stages must split it alike, whatever they write
+      split.push_back(bucket);
+      continue;
+    }
+    std::map<std::pair<int, std::set<int>>, std::vector<int>> units;
+    for (int p : bucket.parameters) {
+      const ProgramParameter& parameter = program.parameters[p];
+      const auto written = writers.find(parameter.gradient_slot);
+      units[{by_layer ? layer[parameter.value] : 0,
+             written == writers.end() ? std::set<int>{} : written->second}]
+          .push_back(p);
+    }
+    for (auto& [key, parameters] : units) {
+      split.push_back(bucket);
+      split.back().parameters = std::move(parameters);
+    }
+  }
+  program.buckets = std::move(split);
+  name_buckets(program);
+}
 
 std::vector<int> sums_of(const Program& program, int bucket) {
   const FlatSlots& flat = program.buckets[bucket].flat;
@@ -313,17 +318,6 @@ std::vector<Instruction> begin_shard_reduction(const Program& program, int bucke
 std::vector<Instruction> end_shard_reduction(const Program& program, int bucket) {
   return ended(program, shard_reduction(program, bucket), -1, false);
 }
-
-namespace {
-
-Instruction gather(const Program& program, int bucket, const char* phase) {
-  const Bucket& b = program.buckets[bucket];
-  const int from = b.flat.on_device >= 0 ? b.flat.on_device : b.flat.stored;
-  return flat_move(program, bucket, Move::Kind::all_gather, {b.shard_atoms, {}}, b.flat.gather,
-                   from, b.flat.parameters, phase);
-}
-
-}  // namespace
 
 std::vector<Instruction> begin_gather(const Program& program, int bucket, const char* phase) {
   const FlatSlots& flat = program.buckets[bucket].flat;

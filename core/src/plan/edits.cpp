@@ -56,36 +56,6 @@ std::vector<Instruction> merged(Iterator from, std::size_t size,
   return code;
 }
 
-}  // namespace
-
-void Insertions::check(const Segment& segment) const {
-  const int end = static_cast<int>(segment.code.size());
-  if (!list_.empty() && (list_.begin()->first < 0 || list_.rbegin()->first > end)) {
-    throw std::out_of_range("no place for an instruction in " + segment.name);
-  }
-}
-
-void Insertions::into(Segment& segment) {
-  check(segment);
-  if (list_.empty()) return;
-  segment.code = merged(std::make_move_iterator(segment.code.begin()), segment.code.size(), list_);
-}
-
-int add_copy(Program& program, int segment, const std::string& suffix, Insertions& inserts) {
-  Segment copy = program.segments[segment];
-  const std::string name = fmt::format("{}.{}", copy.name, suffix);
-  copy.name = name;
-  const auto is_taken = [&](const Segment& other) { return other.name == copy.name; };
-  for (int n = 2; std::any_of(program.segments.begin(), program.segments.end(), is_taken); ++n)
-    copy.name = fmt::format("{}.{}", name, n);
-  copy.copy_of = segment;
-  inserts.into(copy);
-  program.segments.push_back(std::move(copy));
-  return static_cast<int>(program.segments.size()) - 1;
-}
-
-namespace {
-
 // Calls `visit` with each slot that the instruction uses, and whether it writes it. What is sent or
 // on its way is used from the start to the wait, which both have its slots.
 template <class Visit>
@@ -119,6 +89,32 @@ const std::vector<int>* ranks_of(const Program& program, const Instruction& i) {
 }
 
 }  // namespace
+
+void Insertions::check(const Segment& segment) const {
+  const int end = static_cast<int>(segment.code.size());
+  if (!list_.empty() && (list_.begin()->first < 0 || list_.rbegin()->first > end)) {
+    throw std::out_of_range("no place for an instruction in " + segment.name);
+  }
+}
+
+void Insertions::into(Segment& segment) {
+  check(segment);
+  if (list_.empty()) return;
+  segment.code = merged(std::make_move_iterator(segment.code.begin()), segment.code.size(), list_);
+}
+
+int add_copy(Program& program, int segment, const std::string& suffix, Insertions& inserts) {
+  Segment copy = program.segments[segment];
+  const std::string name = fmt::format("{}.{}", copy.name, suffix);
+  copy.name = name;
+  const auto is_taken = [&](const Segment& other) { return other.name == copy.name; };
+  for (int n = 2; std::any_of(program.segments.begin(), program.segments.end(), is_taken); ++n)
+    copy.name = fmt::format("{}.{}", name, n);
+  copy.copy_of = segment;
+  inserts.into(copy);
+  program.segments.push_back(std::move(copy));
+  return static_cast<int>(program.segments.size()) - 1;
+}
 
 bool may_swap(const Program& program, const Instruction& first, const Instruction& second) {
   // These work with more than their slots: a hook, an optimizer's state, all ranks.

@@ -213,14 +213,6 @@ class Forward {
   std::vector<SparseRows> counted_;  // that came, and how many of each group
 };
 
-}  // namespace
-
-void build_forward(Assembly& assembly, int vstage) {
-  Forward(assembly, vstage).run();
-}
-
-namespace {
-
 bool rotates(const Op& op, std::size_t input, const Rotation& rotation) {
   const Dims& dims = op.inputs[input].dims;
   return std::find(dims.begin(), dims.end(), rotation.dim) != dims.end();
@@ -258,6 +250,10 @@ std::vector<int> slots_for(Program& program, int like, const Rotation& rotation,
 }
 
 }  // namespace
+
+void build_forward(Assembly& assembly, int vstage) {
+  Forward(assembly, vstage).run();
+}
 
 Instruction in_ring(Program& program, Instruction instruction, const Rotation& rotation) {
   const Op& op = program.graph->ops()[instruction.op];

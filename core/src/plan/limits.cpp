@@ -55,6 +55,17 @@ void refuse(const Graph& graph, const Sum& sum, const char* key, const char* wha
                   graph.size(widest)));
 }
 
+struct PlanChecks {
+  std::vector<PlanCheck> list;
+  std::mutex mutex;
+  std::set<std::string> right;  // hashes
+};
+
+PlanChecks& plan_checks() {
+  static PlanChecks checks;
+  return checks;
+}
+
 }  // namespace
 
 void check_sizes(const Graph& step, Problems& problems) {
@@ -119,21 +130,6 @@ void check_work(const PlanSize& size, const Graph& graph, Problems& problems) {
                   size.microbatches, size.vstages, size.works()),
       fmt::format("at most {} microbatches: make microbatch larger, or batch smaller", most));
 }
-
-namespace {
-
-struct PlanChecks {
-  std::vector<PlanCheck> list;
-  std::mutex mutex;
-  std::set<std::string> right;  // hashes
-};
-
-PlanChecks& plan_checks() {
-  static PlanChecks checks;
-  return checks;
-}
-
-}  // namespace
 
 void add_plan_check(PlanCheck check) {
   plan_checks().list.push_back(std::move(check));

@@ -81,19 +81,6 @@ void overlap(Program& program) {
   }
 }
 
-}  // namespace
-
-Pass bucket_gradients(std::int64_t bytes) {
-  return {"bucket gradients", [bytes](Program& program) { fill_buckets(program, bytes); },
-          Pass::buckets};
-}
-
-Pass overlap_gradient_reduction() {
-  return {"overlap gradient reduction", overlap, Pass::reductions};
-}
-
-namespace {
-
 bool reduced_over(const Program& program, const Bucket& bucket, const std::string& axis) {
   const std::vector<int>& atoms = program.mesh.axis(axis).atoms;
   if (bucket.counts) return false;
@@ -104,6 +91,15 @@ bool reduced_over(const Program& program, const Bucket& bucket, const std::strin
 }
 
 }  // namespace
+
+Pass bucket_gradients(std::int64_t bytes) {
+  return {"bucket gradients", [bytes](Program& program) { fill_buckets(program, bytes); },
+          Pass::buckets};
+}
+
+Pass overlap_gradient_reduction() {
+  return {"overlap gradient reduction", overlap, Pass::reductions};
+}
 
 Pass hook_reductions(
     const std::string& axis,

@@ -62,19 +62,6 @@ Layout gathered(const ProgramParameter& parameter, const Dims& dims) {
   return layout;
 }
 
-}  // namespace
-
-void mark_matrices(Program& program) {
-  for (ProgramParameter& parameter : program.parameters) {
-    if (const auto shape = shape_of(*program.graph, parameter.value)) {
-      parameter.stacked = shape->stacked;
-      parameter.rows = shape->rows;
-    }
-  }
-}
-
-namespace {
-
 Instruction update_of(const Program& program, int bucket, Update what, int from, int to) {
   Instruction i = of_bucket(Code::compute, bucket, program, "optimizer");
   i.update = what;
@@ -132,6 +119,15 @@ void add_matrix_updates(Program& program, int bucket, int updated, std::vector<I
 }
 
 }  // namespace
+
+void mark_matrices(Program& program) {
+  for (ProgramParameter& parameter : program.parameters) {
+    if (const auto shape = shape_of(*program.graph, parameter.value)) {
+      parameter.stacked = shape->stacked;
+      parameter.rows = shape->rows;
+    }
+  }
+}
 
 void add_updates(Program& program, int bucket, std::vector<Instruction>& code) {
   const Bucket& b = program.buckets[bucket];

@@ -372,6 +372,25 @@ void CodeFootprint::wait() {
   if (!size.output_is_held) release(pending);
 }
 
+Footprint footprint_of_ring(const RankView& rank, const Instruction& ring, Asks asks) {
+  Footprint all;
+  for (const Instruction& i : ring_kinds(rank.program(), ring)) {
+    Footprint made = footprint(rank, i, asks);
+    all.memory.insert(all.memory.end(), made.memory.begin(), made.memory.end());
+    for (const int slot : i.release)
+      all.memory.push_back({MemoryEvent::Kind::release, {Holder::Kind::slot, slot}, {}, 0});
+    const int times = i.code == Code::compute ? 1 : 1 + i.ring_alike;
+    for (int k = 0; k < times; ++k)
+      all.work.insert(all.work.end(), made.work.begin(), made.work.end());
+    for (Transfer& transfer : made.transfers) {
+      transfer.times = times;
+      all.transfers.push_back(std::move(transfer));
+    }
+    all.measured = all.measured && made.measured;
+  }
+  return all;
+}
+
 }  // namespace
 
 double Footprint::executed() const {
@@ -396,29 +415,6 @@ std::size_t TransferKeys::number(const Transfer& transfer) {
   known_.push_back({transfer.op, transfer.set, transfer.phase, number});
   return number;
 }
-
-namespace {
-
-Footprint footprint_of_ring(const RankView& rank, const Instruction& ring, Asks asks) {
-  Footprint all;
-  for (const Instruction& i : ring_kinds(rank.program(), ring)) {
-    Footprint made = footprint(rank, i, asks);
-    all.memory.insert(all.memory.end(), made.memory.begin(), made.memory.end());
-    for (const int slot : i.release)
-      all.memory.push_back({MemoryEvent::Kind::release, {Holder::Kind::slot, slot}, {}, 0});
-    const int times = i.code == Code::compute ? 1 : 1 + i.ring_alike;
-    for (int k = 0; k < times; ++k)
-      all.work.insert(all.work.end(), made.work.begin(), made.work.end());
-    for (Transfer& transfer : made.transfers) {
-      transfer.times = times;
-      all.transfers.push_back(std::move(transfer));
-    }
-    all.measured = all.measured && made.measured;
-  }
-  return all;
-}
-
-}  // namespace
 
 Footprint footprint(const RankView& rank, const Instruction& instruction, Asks asks) {
   Footprint made;

@@ -126,19 +126,6 @@ class Timeline {
   bool measured_ = true;
 };
 
-}  // namespace
-
-MemoryForecast highest_of(const MemoryForecast& a, const MemoryForecast& b) {
-  MemoryForecast highest = a;
-  for (std::size_t c = 0; c < highest.bytes.size(); ++c)
-    highest.bytes[c] = std::max(a.bytes[c], b.bytes[c]);
-  highest.peak = std::max(a.peak, b.peak);
-  highest.measured = a.measured && b.measured;
-  return highest;
-}
-
-namespace {
-
 // What lasts: parameters, gradients, optimizer state, and what of them lies in host memory.
 MemoryForecast lasting(const RankView& rank) {
   const Program& program = rank.program();
@@ -153,66 +140,6 @@ MemoryForecast lasting(const RankView& rank) {
                   forecast[Category::optimizer];
   return forecast;
 }
-
-}  // namespace
-
-MemoryTimeline memory_timeline(const RankView& rank) {
-  MemoryTimeline line;
-  line.lasting = lasting(rank);
-  Timeline timeline(rank);
-  timeline.run(&line.moments);
-  return line;
-}
-
-std::vector<std::array<std::int64_t, category_count>> memory_after_each(const RankView& rank) {
-  const MemoryForecast lasts = lasting(rank);
-  Timeline timeline(rank, /*each=*/true);
-  timeline.run();
-  std::vector<std::array<std::int64_t, category_count>> held;
-  held.reserve(timeline.after_each().size());
-  for (const Level& level : timeline.after_each()) {
-    MemoryForecast now = lasts;
-    now[Category::activations] = level.activations;
-    now[Category::buffers] = level.buffers;
-    now[Category::host] += level.host;
-    held.push_back(now.bytes);
-  }
-  return held;
-}
-
-MemoryForecast forecast_memory(const RankView& rank) {
-  MemoryForecast forecast = lasting(rank);
-  Timeline timeline(rank);
-  timeline.run();
-  forecast[Category::activations] = timeline.highest().activations;
-  forecast[Category::buffers] = timeline.highest().buffers;
-  forecast[Category::host] += timeline.highest().host;
-  forecast.peak += timeline.highest_sum();
-  forecast.measured = timeline.measured();
-  return forecast;
-}
-
-std::int64_t highest_peak(const std::vector<Program>& stages, const DeviceScratch* scratch) {
-  std::int64_t peak = 0;
-  for (const Program& program : stages) {
-    for (const RankClass& kind : rank_classes(program)) {
-      peak = std::max(peak, forecast_memory(RankView(program, kind.at, 0, scratch)).peak);
-    }
-  }
-  return peak;
-}
-
-std::int64_t bytes_left(const RankView& rank, const std::vector<int>& segments) {
-  LiveSet held;
-  std::int64_t bytes = 0;
-  for (int segment : segments) {
-    const Effect effect = walk(rank, held, rank.program().segments[segment], false);
-    bytes += effect.after.activations + effect.after.buffers;
-  }
-  return bytes;
-}
-
-namespace {
 
 class Walk {
  public:
@@ -322,14 +249,6 @@ class Walk {
   Effect effect_;
 };
 
-}  // namespace
-
-Effect walk(const RankView& rank, LiveSet& held, const Segment& segment, bool highest, bool each) {
-  return Walk(rank, held, highest, each).run(segment);
-}
-
-namespace {
-
 constexpr double rate = 1e12, bandwidth = rate / 20;
 
 // The nominal seconds of the segment's instructions that `takes` selects.
@@ -350,6 +269,75 @@ double seconds(const RankView& rank, const Segment& segment, const Takes& takes)
 }
 
 }  // namespace
+
+MemoryForecast highest_of(const MemoryForecast& a, const MemoryForecast& b) {
+  MemoryForecast highest = a;
+  for (std::size_t c = 0; c < highest.bytes.size(); ++c)
+    highest.bytes[c] = std::max(a.bytes[c], b.bytes[c]);
+  highest.peak = std::max(a.peak, b.peak);
+  highest.measured = a.measured && b.measured;
+  return highest;
+}
+
+MemoryTimeline memory_timeline(const RankView& rank) {
+  MemoryTimeline line;
+  line.lasting = lasting(rank);
+  Timeline timeline(rank);
+  timeline.run(&line.moments);
+  return line;
+}
+
+std::vector<std::array<std::int64_t, category_count>> memory_after_each(const RankView& rank) {
+  const MemoryForecast lasts = lasting(rank);
+  Timeline timeline(rank, /*each=*/true);
+  timeline.run();
+  std::vector<std::array<std::int64_t, category_count>> held;
+  held.reserve(timeline.after_each().size());
+  for (const Level& level : timeline.after_each()) {
+    MemoryForecast now = lasts;
+    now[Category::activations] = level.activations;
+    now[Category::buffers] = level.buffers;
+    now[Category::host] += level.host;
+    held.push_back(now.bytes);
+  }
+  return held;
+}
+
+MemoryForecast forecast_memory(const RankView& rank) {
+  MemoryForecast forecast = lasting(rank);
+  Timeline timeline(rank);
+  timeline.run();
+  forecast[Category::activations] = timeline.highest().activations;
+  forecast[Category::buffers] = timeline.highest().buffers;
+  forecast[Category::host] += timeline.highest().host;
+  forecast.peak += timeline.highest_sum();
+  forecast.measured = timeline.measured();
+  return forecast;
+}
+
+std::int64_t highest_peak(const std::vector<Program>& stages, const DeviceScratch* scratch) {
+  std::int64_t peak = 0;
+  for (const Program& program : stages) {
+    for (const RankClass& kind : rank_classes(program)) {
+      peak = std::max(peak, forecast_memory(RankView(program, kind.at, 0, scratch)).peak);
+    }
+  }
+  return peak;
+}
+
+std::int64_t bytes_left(const RankView& rank, const std::vector<int>& segments) {
+  LiveSet held;
+  std::int64_t bytes = 0;
+  for (int segment : segments) {
+    const Effect effect = walk(rank, held, rank.program().segments[segment], false);
+    bytes += effect.after.activations + effect.after.buffers;
+  }
+  return bytes;
+}
+
+Effect walk(const RankView& rank, LiveSet& held, const Segment& segment, bool highest, bool each) {
+  return Walk(rank, held, highest, each).run(segment);
+}
 
 std::vector<WorkTimes> work_times(const std::vector<Program>& programs) {
   std::vector<WorkTimes> times(programs.front().stage_of.size());

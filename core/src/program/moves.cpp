@@ -181,6 +181,15 @@ class Mover {
   std::vector<Move> moves_;
 };
 
+// Whether an atom inside `outer` cuts the groups before and after: it holds other groups than those
+// that an exchange over `outer` brings to its ranks.
+bool cut_inside(const Layout& from, const Layout& to, std::size_t outer, Dim group) {
+  for (std::size_t a = outer + 1; a < from.size(); ++a) {
+    if (on(from[a], group) && on(to[a], group)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 Layout after(const Layout& layout, const Move& move) {
@@ -195,19 +204,6 @@ Layout after(const Layout& layout, const Move& move) {
   }
   return next;
 }
-
-namespace {
-
-// Whether an atom inside `outer` cuts the groups before and after: it holds other groups than those
-// that an exchange over `outer` brings to its ranks.
-bool cut_inside(const Layout& from, const Layout& to, std::size_t outer, Dim group) {
-  for (std::size_t a = outer + 1; a < from.size(); ++a) {
-    if (on(from[a], group) && on(to[a], group)) return true;
-  }
-  return false;
-}
-
-}  // namespace
 
 std::vector<Move> sparse_moves(const Layout& from, const Layout& to, Dim group) {
   Move sum, keep, exchange;

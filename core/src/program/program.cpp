@@ -109,6 +109,21 @@ std::int64_t Program::shard_elements(const Bucket& bucket, const Coordinates& at
   return bucket.shard_atoms.empty() ? total : (total + ways - 1) / ways;
 }
 
+MatrixSizes Program::matrices(const ProgramParameter& parameter, const Coordinates& at) const {
+  MatrixSizes sizes;
+  int d = 0;
+  for (Dim dim : graph->value(parameter.value).dims) {
+    const std::int64_t size = graph->size(dim);
+    if (d < parameter.stacked) {
+      sizes.stacked *= local_range(dim, size, parameter.stored, mesh, at).size;
+    } else {
+      (d < parameter.stacked + parameter.rows ? sizes.rows : sizes.columns) *= size;
+    }
+    ++d;
+  }
+  return sizes;
+}
+
 std::int64_t Program::flat_elements(const Slot& slot, std::int64_t shard) const {
   const std::vector<int>& atoms = buckets[slot.bucket].shard_atoms;
   return atoms.empty() || slot.layout[atoms.front()].is_shard() ? shard : shard * mesh.ways(atoms);

@@ -9,6 +9,7 @@
 #include "meshwright/communicator.h"
 #include "meshwright/engine/program_facts.h"
 #include "meshwright/engine/scalar_type.h"
+#include "meshwright/optimizer.h"
 
 namespace mw {
 namespace {
@@ -66,6 +67,10 @@ RankView::RankView(const Program& program, Coordinates at, std::int64_t batch,
     if (slot.bucket >= 0)
       bytes_[s] = bytes_of(slot.dtype) * program.flat_elements(slot, shards_[slot.bucket].size);
   }
+  for (const Bucket& bucket : program.buckets) {
+    for (int slot : bucket.flat.of_matrix)
+      bytes_[slot] = bytes_of(program.slots[slot].dtype) * all_of_matrix(slot).size;
+  }
 }
 
 void RankView::size_slot(int slot) const {
@@ -89,6 +94,25 @@ Range RankView::part(int slot) const {
   const Range& shard = shards_[flat.bucket];
   const std::int64_t elements = program_.flat_elements(flat, shard.size);
   return elements == shard.size ? shard : Range{0, elements};
+}
+
+Range RankView::of_matrix(int slot, int parameter) const {
+  const int b = program_.slots[slot].bucket;
+  const Bucket& bucket = program_.buckets[b];
+  const auto& slots = bucket.flat.of_matrix;
+  const MatrixState& state =
+      bucket.rule->of_matrix[std::find(slots.begin(), slots.end(), slot) - slots.begin()];
+  Range found;
+  for (int p : bucket.parameters) {
+    const Range place = places_[p], shard = shards_[b];
+    const bool updates = std::max(place.offset, shard.offset) <
+                         std::min(place.offset + place.size, shard.offset + shard.size);
+    const MatrixSizes sizes = program_.matrices(program_.parameters[p], at_);
+    found.size = updates ? sizes.stacked * state.elements(sizes.rows, sizes.columns) : 0;
+    if (p == parameter) return found;
+    found.offset += found.size;
+  }
+  return {found.offset, 0};
 }
 
 int RankView::index_among(const std::vector<int>& atoms) const {

@@ -7,12 +7,6 @@
 namespace mw {
 namespace {
 
-std::int64_t product(const std::vector<std::int64_t>& sizes, std::size_t from, std::size_t to) {
-  std::int64_t count = 1;
-  for (std::size_t k = from; k < to; ++k) count *= sizes[k];
-  return count;
-}
-
 // Whether these ranges of a contiguous tensor lie in one piece.
 bool in_one_piece(const std::vector<std::int64_t>& whole, const std::vector<Range>& own) {
   std::size_t cut = own.size();
@@ -30,11 +24,7 @@ MatrixUpdate matrix_update(const RankView& rank, const Instruction& update) {
   const Slot &stored = program.slots[parameter.slot], &whole = program.slots[update.inputs[0]];
   const std::vector<std::int64_t> shape = program.local_shape(whole, rank.at());
   MatrixUpdate made;
-  const auto stacked = static_cast<std::size_t>(parameter.stacked),
-             rows = stacked + static_cast<std::size_t>(parameter.rows);
-  made.stacked = product(shape, 0, stacked);
-  made.rows = product(shape, stacked, rows);
-  made.columns = product(shape, rows, shape.size());
+  static_cast<MatrixSizes&>(made) = program.matrices(parameter, rank.at());
   for (Dim dim : stored.dims) {
     const std::int64_t size = program.graph->size(dim);
     const Range here = local_range(dim, size, whole.layout, program.mesh, rank.at());

@@ -11,8 +11,7 @@
 namespace mw {
 
 // A parameter's matrices on one rank, as they lie in the whole direction.
-struct MatrixUpdate {
-  std::int64_t stacked = 1, rows = 1, columns = 1;
+struct MatrixUpdate : MatrixSizes {
   std::vector<Range> own;  // of each dim of the whole direction: where the rank's parameter lies
   std::int64_t first = 0;  // its first element in the bucket
   std::int64_t begin = 0, end = 0;  // its elements that the rank updates, from its first on

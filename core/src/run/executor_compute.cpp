@@ -149,6 +149,24 @@ std::vector<std::int64_t> by_rank(const std::vector<std::int64_t>& groups, int r
   return rows;
 }
 
+// Rows of an exchange with so many `from` each rank and of each group: they travel by rank and lie
+// by group.
+at::Tensor reordered(const at::Tensor& rows, const std::vector<std::vector<std::int64_t>>& from,
+                     bool by_group) {
+  const std::size_t ranks = from.size(), groups = from.empty() ? 0 : from.front().size();
+  if (ranks < 2 || groups < 2) return rows;
+  std::vector<at::Tensor> runs(ranks * groups);
+  std::int64_t place = 0;
+  for (std::size_t n = 0; n < runs.size(); ++n) {  // as they are
+    const std::size_t rank = by_group ? n / groups : n % ranks;
+    const std::size_t group = by_group ? n % groups : n / ranks;
+    runs[by_group ? group * ranks + rank : rank * groups + group] =
+        rows.narrow(0, place, from[rank][group]);
+    place += from[rank][group];
+  }
+  return at::cat(runs);
+}
+
 }  // namespace
 
 void Executor::number_rows() {
@@ -237,28 +255,6 @@ std::map<std::pair<int, std::int64_t>, std::int64_t> Executor::expert_loads() {
   }
   return counts;
 }
-
-namespace {
-
-// Rows of an exchange with so many `from` each rank and of each group: they travel by rank and lie
-// by group.
-at::Tensor reordered(const at::Tensor& rows, const std::vector<std::vector<std::int64_t>>& from,
-                     bool by_group) {
-  const std::size_t ranks = from.size(), groups = from.empty() ? 0 : from.front().size();
-  if (ranks < 2 || groups < 2) return rows;
-  std::vector<at::Tensor> runs(ranks * groups);
-  std::int64_t place = 0;
-  for (std::size_t n = 0; n < runs.size(); ++n) {  // as they are
-    const std::size_t rank = by_group ? n / groups : n % ranks;
-    const std::size_t group = by_group ? n % groups : n / ranks;
-    runs[by_group ? group * ranks + rank : rank * groups + group] =
-        rows.narrow(0, place, from[rank][group]);
-    place += from[rank][group];
-  }
-  return at::cat(runs);
-}
-
-}  // namespace
 
 Underway Executor::start_exchange(const Instruction& i, Microbatch& m) {
   const at::Tensor& input = tensor(m, i.inputs[0]);
@@ -406,9 +402,17 @@ void Executor::whole(const Instruction& i, Microbatch& m) {
   const MatrixUpdate size = matrix_update(sizes_.of_kind(0), i);
   if (size.begin >= size.end || outcome_.update_left_out) return;
   const at::Tensor& direction = tensor(m, i.inputs[0]);
+  const Bucket& bucket = program_.buckets[i.bucket];
+  std::vector<at::Tensor> kept;
+  for (std::size_t k = 0; k < bucket.flat.of_matrix.size(); ++k) {
+    const int slot = bucket.flat.of_matrix[k];
+    const Range lies = sizes_.of_kind(0).of_matrix(slot, i.parameter);
+    const auto [rows, columns] = bucket.rule->of_matrix[k].shape(size.rows, size.columns);
+    kept.push_back(
+        storage_[slot].narrow(0, lies.offset, lies.size).view({size.stacked, rows, columns}));
+  }
   m.slots[i.outputs[0]] =
-      program_.buckets[i.bucket]
-          .rule->whole->run(direction.view({size.stacked, size.rows, size.columns}))
+      bucket.rule->whole->run(direction.view({size.stacked, size.rows, size.columns}), kept)
           .view(direction.sizes());
 }
 

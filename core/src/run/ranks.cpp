@@ -26,6 +26,45 @@ int ranks_before_here(RankRuntime& runtime) {
   return processes->before_on_this_host() * static_cast<int>(runtime.here().size());
 }
 
+// Where a parameter's numbers go: right into the tensor that computes, or, where what is kept is
+// less or more than that, piece by piece through one of their own.
+void fill_parameter(RankRun& rank, const RunSetup& setup, int index) {
+  const Program& program = rank.program();
+  const ProgramParameter& parameter = program.parameters[index];
+  const Value& value = program.graph->value(parameter.value);
+  std::vector<std::int64_t> shape;
+  std::vector<Range> ranges;
+  for (Dim dim : value.dims) {
+    shape.push_back(program.graph->size(dim));
+    ranges.push_back(
+        local_range(dim, shape.back(), parameter.stored, program.mesh, rank.coordinates()));
+  }
+  const auto numbers = [&](const std::vector<Range>& part, const at::Tensor& out) {
+    if (setup.fill)
+      setup.fill(value, part, out);
+    else
+      fill_slice(out, value, static_cast<std::uint64_t>(setup.seed), shape, part);
+  };
+  if (rank.bucket_of(index).sharded_state != ShardedState::parameters && !program.has_masters()) {
+    numbers(ranges, rank.parameter(index));
+    return;
+  }
+  std::int64_t row = 1;
+  for (std::size_t d = 1; d < ranges.size(); ++d) row *= ranges[d].size;
+  const std::int64_t rows = ranges[0].size;
+  const std::int64_t step =
+      std::max<std::int64_t>(1, filled_at_a_time / std::max<std::int64_t>(row, 1));
+  for (std::int64_t r = 0; r < rows; r += step) {
+    std::vector<Range> part = ranges;
+    part[0] = {ranges[0].offset + r, std::min(step, rows - r)};
+    std::vector<std::int64_t> sizes;
+    for (const Range& range : part) sizes.push_back(range.size);
+    const at::Tensor piece = at::empty(sizes, scalar_type(program.optimizer_dtype));
+    numbers(part, piece);
+    rank.fill(index, r * row, piece);
+  }
+}
+
 }  // namespace
 
 void check_thread_ranks(const Plan& plan, const Processes* processes) {
@@ -97,49 +136,6 @@ void with_ranks(RankRuntime& runtime, const RunSetup& setup, const Plan& plan,
       },
       options, setup.device, plan.hash());
 }
-
-namespace {
-
-// Where a parameter's numbers go: right into the tensor that computes, or, where what is kept is
-// less or more than that, piece by piece through one of their own.
-void fill_parameter(RankRun& rank, const RunSetup& setup, int index) {
-  const Program& program = rank.program();
-  const ProgramParameter& parameter = program.parameters[index];
-  const Value& value = program.graph->value(parameter.value);
-  std::vector<std::int64_t> shape;
-  std::vector<Range> ranges;
-  for (Dim dim : value.dims) {
-    shape.push_back(program.graph->size(dim));
-    ranges.push_back(
-        local_range(dim, shape.back(), parameter.stored, program.mesh, rank.coordinates()));
-  }
-  const auto numbers = [&](const std::vector<Range>& part, const at::Tensor& out) {
-    if (setup.fill)
-      setup.fill(value, part, out);
-    else
-      fill_slice(out, value, static_cast<std::uint64_t>(setup.seed), shape, part);
-  };
-  if (rank.bucket_of(index).sharded_state != ShardedState::parameters && !program.has_masters()) {
-    numbers(ranges, rank.parameter(index));
-    return;
-  }
-  std::int64_t row = 1;
-  for (std::size_t d = 1; d < ranges.size(); ++d) row *= ranges[d].size;
-  const std::int64_t rows = ranges[0].size;
-  const std::int64_t step =
-      std::max<std::int64_t>(1, filled_at_a_time / std::max<std::int64_t>(row, 1));
-  for (std::int64_t r = 0; r < rows; r += step) {
-    std::vector<Range> part = ranges;
-    part[0] = {ranges[0].offset + r, std::min(step, rows - r)};
-    std::vector<std::int64_t> sizes;
-    for (const Range& range : part) sizes.push_back(range.size);
-    const at::Tensor piece = at::empty(sizes, scalar_type(program.optimizer_dtype));
-    numbers(part, piece);
-    rank.fill(index, r * row, piece);
-  }
-}
-
-}  // namespace
 
 void fill_parameters(RankRun& rank, const RunSetup& setup) {
   const at::NoGradGuard no_grad;

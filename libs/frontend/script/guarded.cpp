@@ -50,8 +50,8 @@ class GuardedMatrix final : public MatrixOp {
   GuardedMatrix(const MatrixOp& inner, Speaker speaker)
       : inner_(inner), speaker_(std::move(speaker)) {}
   std::string name() const override { return inner_.name(); }
-  at::Tensor run(const at::Tensor& stack) const override {
-    return called(speaker_, "made an update of matrices", [&] { return inner_.run(stack); });
+  at::Tensor run(const at::Tensor& stack, const std::vector<at::Tensor>& kept) const override {
+    return called(speaker_, "made an update of matrices", [&] { return inner_.run(stack, kept); });
   }
   Cost cost(std::int64_t matrices, std::int64_t rows, std::int64_t columns,
             int element) const override {

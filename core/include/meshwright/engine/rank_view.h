@@ -116,6 +116,10 @@ class RankView {
   Range shard(int bucket) const { return shards_[bucket]; }
   Range part(int slot) const;
   Range place(int parameter) const { return places_[parameter]; }
+  // In what a bucket keeps of matrices (FlatSlots::of_matrix): the parameter's part, empty where
+  // the rank updates no element of it; and all that the rank keeps there.
+  Range of_matrix(int slot, int parameter) const;
+  Range all_of_matrix(int slot) const { return {0, of_matrix(slot, -1).offset}; }
   // For a bucket's hook; nothing without one.
   ReductionCost reduction(int bucket) const;
 
