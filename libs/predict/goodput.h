@@ -48,8 +48,8 @@ struct Goodput {
   double closed_form = 0;  // useful, by Daly's expected time (equation 20); slow devices in average
   GoodputShares simulated;
   std::int64_t failures = 0;  // simulated
-  // Of each cause: its failures, and the share of the time that they cost, by work that is repeated
-  // and by restarts.
+  // What each cause brings about: its failures, and the share of the time that they cost, by work
+  // that is repeated and by restarts.
   struct OfCause {
     std::int64_t failures = 0;
     double lost = 0;

@@ -56,8 +56,8 @@ struct Stack {
   // Times the program's bytes that attention sends over the sequence's axes: keys and values of
   // more heads, gradients in more bits.
   double sequence_forward = 1, sequence_backward = 1;
-  double hidden_model = 0;             // share of collectives of model axes that products hide
-  bool reduced_whole = false;          // gradients of a sharded update are all-reduced
+  double hidden_model = 0;      // share of collectives of model axes that products hide
+  bool reduced_whole = false;   // gradients of a sharded update are all-reduced
   double backward_gathers = 1;  // how often parameters kept in shards are gathered for backward
   double data_share = 1;        // of a node's NICs that a collective of data axes gets
   double data_slowed =

@@ -1,6 +1,6 @@
 # label: cli
-"""What a plan chooses and works out for a cluster: how many layers its stages have, and what a whole
-training takes."""
+"""What a plan chooses and works out for a cluster: how many layers its stages have, and what a
+whole training takes."""
 
 import json
 import unittest

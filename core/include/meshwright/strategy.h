@@ -91,8 +91,8 @@ struct Pipeline {
   // Whether the schedule may part a backward into I and W, for whatever number of microbatches.
   // Gradients that I and W make apart are then reduced apart, in every step alike.
   bool splits = true;
-  // Whether `layers` was chosen for want of better knowledge (stage_balance.h): who knows what works
-  // take on the hardware that the plan is for may have others (PlanRequest::stage_layers).
+  // Whether `layers` was chosen for want of better knowledge (stage_balance.h): who knows what
+  // works take on the hardware that the plan is for may have others (PlanRequest::stage_layers).
   bool balances = false;
   std::string strategy = {}, place = {};  // of who says so: "plan[2]"; set by the planner
 };
