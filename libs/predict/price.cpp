@@ -84,7 +84,7 @@ class Pricer::State {
 
   void begin_step() {
     began_ = run_.clock;
-    run_ = {run_.clock, 0, 0, 0, {}, {}};
+    run_ = {run_.clock, 0, 0, 0, {}, std::vector<TransferTime>(run_.transfers.size())};
     kept_.clear();
     runs_ = 0;
     for (auto& [pending, flights] : flights_)
