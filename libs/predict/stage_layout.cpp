@@ -19,9 +19,6 @@
 namespace mw {
 namespace {
 
-// Layouts that are planned at most, beside the even one and the strategy's own.
-constexpr int most_tries = 16;
-
 struct PricedLayout {
   std::shared_ptr<const Plan> plan;  // null: it is refused
   Prediction predicted;
@@ -75,8 +72,8 @@ LayerCosts costs_of(const PricedLayout& tried) {
 
 class Balancer {
  public:
-  Balancer(const PlanRequest& request, const Machine& machine)
-      : request_(request), machine_(machine) {}
+  Balancer(const PlanRequest& request, const Machine& machine, int tries)
+      : request_(request), machine_(machine), left_(tries) {}
 
   std::shared_ptr<const Plan> run(std::shared_ptr<const Plan> own) {
     stage_of_ = own->schedule.stage_of;
@@ -180,17 +177,17 @@ class Balancer {
   std::vector<int> stage_of_;
   std::map<std::vector<int>, PricedLayout> tried_;
   PricedLayout best_;
-  int left_ = most_tries;
+  int left_;
 };
 
 }  // namespace
 
 std::shared_ptr<const Plan> make_balanced_plan(const PlanRequest& request, const Machine& machine,
-                                               Problems& problems) {
+                                               Problems& problems, int tries) {
   std::shared_ptr<const Plan> own = make_plan(request, problems);
   const bool open = own != nullptr && request.stage_layers.empty() && own->stages() > 1 &&
                     !own->stage_layers.empty();
-  return open ? Balancer(request, machine).run(std::move(own)) : own;
+  return open ? Balancer(request, machine, tries).run(std::move(own)) : own;
 }
 
 }  // namespace mw

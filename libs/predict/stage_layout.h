@@ -17,7 +17,9 @@ namespace mw {
 // those that differ from the best so far by a layer. The plan is that of the shortest step among
 // those that fit the memory, or, where none does, of the least peak, and says in a note what the
 // even layout would take. Null, with the problems, where make_plan gives none.
+// `tries`: layouts that are planned at most, beside the strategy's own.
+constexpr int most_layouts = 16;
 std::shared_ptr<const Plan> make_balanced_plan(const PlanRequest& request, const Machine& machine,
-                                               Problems& problems);
+                                               Problems& problems, int tries = most_layouts);
 
 }  // namespace mw

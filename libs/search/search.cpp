@@ -227,7 +227,26 @@ class MixSearch {
     for (std::size_t i = 0; i < edge.size(); i += each) whole_.plan(edge[i]);
   }
 
+  // Lists the best and the edge. What is listed has balanced stages, which may bring others forth.
   void finish() {
+    constexpr int rounds = 4;
+    for (int round = 0; round < rounds; ++round) {
+      list();
+      bool changed = false;
+      for (const int place : whole_.fitting()) {
+        const auto listed = [&](const FoundPlan& one) {
+          return same_settings(one, whole_.all()[place]);
+        };
+        if (std::any_of(out_.best.begin(), out_.best.end(), listed) ||
+            std::any_of(out_.edge.begin(), out_.edge.end(), listed))
+          changed = whole_.balance(place) || changed;
+      }
+      if (!changed) return;
+    }
+    list();
+  }
+
+  void list() {
     out_.best.clear();
     out_.edge.clear();
     std::vector<const FoundPlan*> found;
@@ -312,6 +331,7 @@ class MixSearch {
     const SearchCandidate own = whole_.candidate(static_cast<int>(at - whole_.all().begin()));
     for (const SearchCandidate& other : neighbours(own, all_)) {
       const int place = whole_.plan(other);
+      if (place >= 0) whole_.balance(place);
       if (place >= 0) others += "\n" + what_loses(best, whole_.all()[place], request_.memory);
     }
     finish();  // a neighbour may be faster than all that were checked

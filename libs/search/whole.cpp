@@ -12,12 +12,23 @@
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/plan.h"
 #include "meshwright/engine/text.h"
+#include "meshwright/stage_balance.h"
+#include "predict/stage_layout.h"
 
 namespace mw {
 
 WholePlans::WholePlans(const SearchRequest& request, const SearchSpace& space,
                        const SearchProbes& probes, std::function<void()> planned)
     : request_(request), space_(space), probes_(probes), planned_(std::move(planned)) {}
+
+PlanRequest WholePlans::request_of(const SearchCandidate& candidate, const Json& entries) {
+  PlanRequest request = request_.base.plan->request;
+  request.microbatch = candidate.microbatch;
+  request.recompute = probes_.recompute_of(candidate.policy).policy;
+  request.offload = probes_.offload_of(candidate.policy).policy;
+  request.strategies = choices_of(request_, entries, choices_);
+  return request;
+}
 
 int WholePlans::plan(const SearchCandidate& candidate) {
   if (const auto known = places_.find(candidate.key()); known != places_.end())
@@ -36,14 +47,15 @@ int WholePlans::plan(const SearchCandidate& candidate) {
   found.closed_form_bytes = candidate.bytes;
   found.closed_form_least = candidate.least;
   found.closed_form_host_bytes = candidate.host;
-  PlanRequest request = request_.base.plan->request;
-  request.microbatch = candidate.microbatch;
-  request.recompute = probes_.recompute_of(candidate.policy).policy;
-  request.offload = probes_.offload_of(candidate.policy).policy;
   std::shared_ptr<const Plan> plan;
   Problems problems;
   try {
-    request.strategies = choices_of(request_, found.entries, choices_);
+    PlanRequest request = request_of(candidate, found.entries);
+    if (candidate.stages > 1) {  // even, as the closed form supposes: see balance()
+      const int chunks = space_.stages[candidate.stages_side].chunks;
+      request.stage_layers =
+          even_layers(request_.base.plan->graph->layers, candidate.stages * chunks);
+    }
     plan = make_plan(request, problems);
     if (plan) check_placed(*plan, *request_.machine, problems);
   } catch (const Stopped&) {
@@ -72,10 +84,28 @@ int WholePlans::plan(const SearchCandidate& candidate) {
   }
   place = static_cast<int>(all_.size());
   candidates_.push_back(candidate);
+  balanced_.push_back(candidate.stages < 2);
   all_.push_back(std::move(found));
   if (all_.back().fits) fitting_.push_back(place);
   if (planned_) planned_();
   return place;
+}
+
+bool WholePlans::balance(int place) {
+  constexpr int tries = 6;
+  const auto at = static_cast<std::size_t>(place);
+  if (balanced_[at]) return false;
+  balanced_[at] = true;
+  FoundPlan& found = all_[at];
+  Problems problems;
+  const auto plan = make_balanced_plan(request_of(candidates_[at], found.entries),
+                                       *request_.machine, problems, tries);
+  if (plan == nullptr) return false;
+  Prediction predicted = predict(*plan, *request_.machine);
+  predicted.limit_memory(request_.memory);
+  if (!predicted.fits && found.fits) return false;
+  found.predicted = std::move(predicted);
+  return true;
 }
 
 namespace {

@@ -22,6 +22,9 @@ class WholePlans {
 
   // The candidate's place in `all`, or -1 if it is refused; planned once. Throws Stopped.
   int plan(const SearchCandidate& candidate);
+  // Prices the plan in this place with its stages balanced for the machine (predict/stage_layout.h),
+  // as whoever writes it has them; before, they are even. Whether that changes it.
+  bool balance(int place);
   const std::vector<FoundPlan>& all() const { return all_; }
   std::vector<FoundPlan> take() { return std::move(all_); }
   const SearchCandidate& candidate(int place) const { return candidates_.at(place); }
@@ -31,6 +34,8 @@ class WholePlans {
   const Problem* refusal() const { return refusal_ ? &*refusal_ : nullptr; }
 
  private:
+  PlanRequest request_of(const SearchCandidate& candidate, const Json& entries);
+
   const SearchRequest& request_;
   const SearchSpace& space_;
   const SearchProbes& probes_;
@@ -38,6 +43,7 @@ class WholePlans {
   std::map<decltype(SearchCandidate().key()), int> places_;  // -1: refused
   std::vector<FoundPlan> all_;
   std::vector<SearchCandidate> candidates_;  // of `all_`
+  std::vector<bool> balanced_;               // likewise
   std::vector<int> fitting_;
   std::optional<Problem> refusal_;
   std::map<Json, StrategyChoice> choices_;
