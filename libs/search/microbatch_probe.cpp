@@ -70,6 +70,24 @@ class Run {
   const std::size_t from_;
 };
 
+bool is_wgrad(const Instruction& i) {
+  return i.code == Code::compute && i.op >= 0 && i.piece == Piece::wgrad;
+}
+
+// The gradients of weights that a collective goes on beside: where a backward is parted they are
+// among I's works, and the others among W's.
+std::set<const Instruction*> beside_collectives(const Program& program, const Segment& backward) {
+  std::set<const Instruction*> beside;
+  std::set<int> underway;
+  for (const Instruction& i : backward.code) {
+    if (is_wgrad(i) && !underway.empty()) beside.insert(&i);
+    if (i.pending < 0 || between_lasting(program, i) || i.move.peer >= 0) continue;
+    if (i.code == Code::start) underway.insert(i.pending);
+    if (i.code == Code::wait) underway.erase(i.pending);
+  }
+  return beside;
+}
+
 // Bytes of what gradients of weights are made of: on the device, and in host memory. The gradients
 // that they read lie in storages of their own where they wait, though one that is added to in place
 // serves many layers here. What goes to host memory waits there alone.
@@ -82,9 +100,10 @@ Waiting waiting(const RankView& rank, const Segment& backward) {
   Waiting found;
   double& bytes = found.device;
   std::set<int> read, others;
+  const auto beside = beside_collectives(program, backward);
   for (const Instruction& i : backward.code) {
     if (i.code == Code::copy) continue;
-    if (i.code != Code::compute || i.op < 0 || i.piece != Piece::wgrad) {
+    if (!is_wgrad(i) || beside.contains(&i)) {
       for_each_slot(i, [&](int slot) { others.insert(program.root(slot)); });
       continue;
     }
@@ -140,9 +159,10 @@ void measure_time(const RankView& rank, const Machine& machine, int ranks, Micro
     const auto own = [&](const Instruction& i) { return !between_lasting(program, i); };
     found.fetched += run.seconds(Kind::copy, own);
     found.backward_free = run.free();
-    found.weights += run.seconds(Kind::own, [](const Instruction& i) {
-      return i.code == Code::compute && i.op >= 0 && i.piece == Piece::wgrad;
-    });
+    const auto beside_them = beside_collectives(program, segment);
+    found.weights += run.seconds(
+        Kind::own, [&](const Instruction& i) { return is_wgrad(i) && !beside_them.contains(&i); });
+    if (!beside_them.empty()) continue;  // they hide as much where the backward is parted
     const double beside = run.seconds(Kind::transfer, own) - run.seconds(Kind::wait, own);
     const double slowed =
         run.seconds(Kind::own, [](const Instruction& i) { return i.code == Code::wait; });

@@ -3,7 +3,9 @@
 // cross-entropy, and two all-reduces a layer each way all follow from that.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -35,19 +37,48 @@ void delay_wgrads(const mw::Program& program, mw::Segment& segment) {
   }
 }
 
-// Where no backward is whole, its weight gradients are works of their own.
-std::string idle(const std::vector<mw::Program>& programs) {
-  bool whole = false, parted = false;
-  for (const mw::Program& program : programs) {
-    for (const mw::SegmentRun& run : program.timeline) {
-      const mw::SegmentKind kind = program.segments[static_cast<std::size_t>(run.segment)].kind;
-      whole = whole || kind == mw::SegmentKind::backward;
-      parted = parted || kind == mw::SegmentKind::dgrad;
+// Whether the instruction reads what one of these has made: what is not there before them.
+bool reads_from(const mw::Instruction& i, const mw::Program& program,
+                const std::vector<mw::Instruction>& code, std::size_t from, std::size_t to) {
+  std::set<int> read;
+  for (const auto* list : {&i.inputs, &i.saved, &i.grad_outputs}) {
+    for (const int slot : *list) {
+      if (slot >= 0 && !program.slots[slot].persistent) read.insert(program.root(slot));
     }
   }
-  if (whole || !parted) return "";
-  return "tp: overlap = true has no effect: this schedule splits every backward into I and W, "
-         "and I has no weight gradients to compute beside its all-reduces";
+  for (std::size_t n = from; n < to; ++n) {
+    for (const auto* list : {&code[n].outputs, &code[n].grad_inputs}) {
+      for (const int slot : *list) {
+        if (slot >= 0 && read.count(program.root(slot)) > 0) return true;
+      }
+    }
+  }
+  return false;
+}
+
+// Where a backward is parted into I and W, the weight gradients of the ops whose input gradients a
+// collective of I sums are computed while that is on its way: they come from W, which has less to
+// do then. One that needs what W or a later part of I makes stays in W.
+void bring_wgrads(const mw::Program& program, mw::Segment& dgrad, mw::Segment& wgrad) {
+  std::vector<mw::Instruction>& code = dgrad.code;
+  for (std::size_t n = code.size(); n-- > 0;) {
+    if (code[n].code != mw::Code::start || mw::between_lasting(program, code[n])) continue;
+    mw::Insertions beside;
+    for (std::size_t i = n; i-- > 0 && is_piece(code[i], mw::Piece::dgrad);) {
+      const auto found =
+          std::find_if(wgrad.code.begin(), wgrad.code.end(), [&](const mw::Instruction& other) {
+            return is_piece(other, mw::Piece::wgrad) && other.op == code[i].op && !other.ring;
+          });
+      if (found == wgrad.code.end() || !found->release.empty()) continue;
+      const auto at = static_cast<std::size_t>(found - wgrad.code.begin());
+      if (reads_from(*found, program, wgrad.code, 0, at) ||
+          reads_from(*found, program, code, n + 1, code.size()))
+        continue;
+      beside.before(static_cast<int>(n) + 1, *found);
+      wgrad.code.erase(found);
+    }
+    beside.into(dgrad);
+  }
 }
 
 // Lets weight gradients run while an input gradient is on its way: each collective of backward
@@ -59,9 +90,12 @@ mw::Pass overlap_wgrad() {
   pass.run = [](mw::Program& program) {
     for (mw::Segment& segment : program.segments) {
       if (segment.kind == mw::SegmentKind::backward) delay_wgrads(program, segment);
+      if (segment.kind != mw::SegmentKind::dgrad || segment.copy_of >= 0) continue;
+      const int wgrad = program.segment(mw::SegmentKind::wgrad, segment.vstage);
+      if (wgrad >= 0)
+        bring_wgrads(program, segment, program.segments[static_cast<std::size_t>(wgrad)]);
     }
   };
-  pass.note = idle;
   return pass;
 }
 
