@@ -173,7 +173,7 @@ class MixSearch {
     } catch (const Stopped&) {
     }
     request_stop();
-    finish();
+    list();  // stages stay even: balancing them would be stopped
     if (!out_.best.empty()) out_.why = what_limits(out_.best.front());
   }
 

@@ -147,7 +147,10 @@ class Pairs(ProgramCase):
             return
         self.assertTrue((sent["bytes"] == sent["predicted_bytes"]).all())
         if c["check"] == "true":
-            self.assertEqual(run["check"]["unused"], [])
+            # Softmax is the same whatever is added to all keys: the gradient of their bias is zero
+            # but for rounding, and at times without.
+            unused = [name for name in run["check"]["unused"] if not name.endswith(".attention.k.bias")]
+            self.assertEqual(unused, [])
         slack = 4096 if c["precision"] in ("fp64", "fp32") else 65536  # workspaces of kernels
         predicted = max(rank["peak"] for rank in run["predicted"]["memory"])
         self.assertAlmostEqual(run["peak_bytes"], predicted, delta=0.02 * predicted + slack)
