@@ -921,7 +921,7 @@ function mw.cluster(name, changes) end
 ---@field effective number share of the time in which steps are made that are kept
 ---@field closed_form number the same by Daly's formula
 ---@field lost { repeated: number, checkpoints: number, restarts: number, stragglers: number }
----@field causes table<string, { failures: integer, lost: number }> of those told apart: simulated failures, and the share of time that they cost
+---@field causes table<string, { failures: integer, lost: number }> simulated, and the share of time lost
 ---@field interval_seconds number
 ---@field interval_steps integer
 ---@field young_seconds number
