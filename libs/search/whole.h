@@ -22,8 +22,9 @@ class WholePlans {
 
   // The candidate's place in `all`, or -1 if it is refused; planned once. Throws Stopped.
   int plan(const SearchCandidate& candidate);
-  // Prices the plan in this place with its stages balanced for the machine (predict/stage_layout.h),
-  // as whoever writes it has them; before, they are even. Whether that changes it.
+  // Prices the plan in this place with its stages balanced for the machine
+  // (predict/stage_layout.h), as whoever writes it has them; before, they are even. Whether that
+  // changes it.
   bool balance(int place);
   const std::vector<FoundPlan>& all() const { return all_; }
   std::vector<FoundPlan> take() { return std::move(all_); }

@@ -43,11 +43,11 @@ class Ablations(ProgramCase):
         here = {path.relative_to(SOURCE / "scripts").with_suffix("").as_posix()
                 for folder in ("ablations", "pitfalls") for path in (SOURCE / "scripts" / folder).glob("*.lua")}
         others = {"ablations/microbatch", "ablations/mixes"}  # tests of their own
-        self.assertEqual(here - others, {*SWEEPS, *PLANS, "ablations/recompute"})
+        self.assertEqual(here - others, {*SWEEPS, *PLANS, "ablations/recompute", "ablations/torus"})
         page = pages.pages()["docs/ablations.md"]
         for script in here:
             self.assertIn(f"scripts/{script}.lua", page)
-        for script in (*SWEEPS, *PLANS, "ablations/recompute", "ablations/microbatch"):
+        for script in (*SWEEPS, *PLANS, "ablations/recompute", "ablations/microbatch", "ablations/torus"):
             comment = (SOURCE / f"scripts/{script}.lua").read_text().split("\nlocal")[0]
             self.assertIn("?", comment, "opens with its question")
             self.assertIn("arXiv:", comment)
@@ -173,6 +173,13 @@ class Ablations(ProgramCase):
         many, formula, filled = map(float, re.search(rf"idle {N} % \({N} %\).*idles {N} %", said["Cure"]).groups())
         self.assertAlmostEqual(formula, 100 * 3 / 19, delta=0.06)
         self.assertTrue(many < filled < few, said)
+
+    def test_experts_on_a_torus(self):
+        _, said = self.said("ablations/torus")
+        ratios = [float(n) for n in re.findall(r"ep\(\d+\) ([\d.]+)", said["Answer"])]
+        self.assertEqual(len(ratios), 4)
+        self.assertGreater(ratios[0], 1)
+        self.assertGreater(ratios[3], 2 * ratios[0])  # the middle of the torus is crossed by ever more
 
     def test_plain_dp_of_ten_billion(self):
         _, said = self.said("pitfalls/plain_dp_10b")
