@@ -58,7 +58,7 @@ StrategyChoice stages(int ways, const std::string& schedule, const Json& layout,
 
 std::shared_ptr<const Plan> balanced(const Setup& setup, const Machine& machine) {
   Problems problems;
-  const auto plan = make_balanced_plan(experiment(setup).plan->request, machine, problems);
+  auto plan = make_balanced_plan(experiment(setup).plan->request, machine, problems);
   problems.throw_if_any();
   return plan;
 }
