@@ -14,7 +14,7 @@ namespace {
 
 using Where = std::function<bool(const Op&)>;
 
-StrategyChoice rule(const std::string& axis, Role role, Dim dim, Where where) {
+StrategyChoice rule(const std::string& axis, Role role, Dim dim, const Where& where) {
   return does(axis, {{axis, 2, role}}, [=](Draft& draft) { draft.shard_in(dim, axis, where); });
 }
 

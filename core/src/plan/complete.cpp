@@ -53,6 +53,7 @@ class Finish {
     keep_gathered();
     reduce();
     end("reduce");
+
     Instruction loss;
     loss.code = Code::settle;
     loss.phase = "report";
@@ -92,19 +93,18 @@ class Finish {
 
   // What no run has reduced, and what a run has begun to.
   void reduce() {
-    const auto gathered_shards = [](const Bucket& b) {
+    const auto keeps_shards = [](const Bucket& b) {
       return b.sharded_state >= ShardedState::gradients;
     };
     for (const int bucket : begun_.underway) {
-      if (gathered_shards(program_.buckets[bucket])) append(end_reduction(program_, bucket));
+      if (keeps_shards(program_.buckets[bucket])) append(end_reduction(program_, bucket));
     }
     std::vector<int> reduced, shards;
     for (std::size_t b = 0; b < program_.buckets.size(); ++b) {
       const Bucket& bucket = program_.buckets[b];
       const int number = static_cast<int>(b);
       if (!bucket.shard_atoms.empty() && bucket.flat.shard_reduction >= 0) shards.push_back(number);
-      if (!bucket.reduce_atoms.empty() && !gathered_shards(bucket) &&
-          begun_.over.count(number) == 0)
+      if (!bucket.reduce_atoms.empty() && !keeps_shards(bucket) && begun_.over.count(number) == 0)
         reduced.push_back(number);
     }
     const auto& underway = begun_.underway;
@@ -119,7 +119,6 @@ class Finish {
     for (const int b : shards) append(end_shard_reduction(program_, b));
   }
 
- private:
   // One more quantity of the totals, of which ranks along these atoms hold parts, or parts of a
   // sum: along all others they hold it alike.
   void count(Instruction& totals, int slot, const std::vector<int>& atoms) const {
