@@ -129,7 +129,7 @@ Prediction prediction_of(const Experiment& experiment, const Machine& machine,
   traced = traced || (!experiment.log.empty() && !experiment.trace.empty());
   Prediction prediction = predict(*experiment.plan, machine, experiment.threads, traced);
   weigh_recompute(*experiment.plan, machine, experiment.threads, prediction);
-  prediction.pitfalls = find_pitfalls(experiment, machine, prediction);
+  if (!experiment.step_plans) prediction.pitfalls = find_pitfalls(experiment, machine, prediction);
   if (experiment.held_out_data) {
     prediction.held_out_seconds = static_cast<double>(experiment.evaluation.batches) *
                                   of(*experiment.held_out_plan).step_seconds;
@@ -183,16 +183,21 @@ std::string training_text(const Experiment& experiment, const Prediction& predic
                hours = seconds / 3600 * prediction.ranks;
   result["training_seconds"] = seconds;
   result["device_hours"] = hours;
-  std::string text = fmt::format("  tokens  {} take {:.3g} {} on {}: {} device hours",
-                                 format_count(experiment.tokens),
-                                 seconds < 2 * 86400 ? seconds / 3600 : seconds / 86400,
-                                 seconds < 2 * 86400 ? "hours" : "days",
-                                 plural(prediction.ranks, "device"), format_count(hours));
+  const bool days = seconds >= 2 * 86400;
+  const auto number = [](double value) {
+    return value < 1000 ? fmt::format("{:.3g}", value) : format_count(value);
+  };
+  std::string text =
+      fmt::format("  tokens  {} take {:.3g} {} on {}: {} device hours",
+                  format_count(experiment.tokens), seconds / (days ? 86400 : 3600),
+                  days ? "days" : "hours", plural(prediction.ranks, "device"), number(hours));
   if (experiment.price > 0) {
     result["cost"] = hours * experiment.price;
-    text += fmt::format(", {} at {} each", format_count(hours * experiment.price),
+    text += fmt::format(", {} at {} each", number(hours * experiment.price),
                         format_number(experiment.price));
   }
+  if (prediction.idle_devices() > 0)
+    text += fmt::format("; the cluster's other {} not counted", prediction.idle_devices());
   return text + "\n";
 }
 

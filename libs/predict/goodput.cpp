@@ -97,18 +97,27 @@ class RunSimulation {
 
   // A failure meanwhile begins it anew. The slow device may have been the one that failed or not:
   // it stays.
-  // `repeated`: seconds of work that the first one has lost.
+  // `repeated`: seconds of work that the first one has lost. Where another fails meanwhile, the run
+  // goes on when the longer of both restarts is over, to whose cause the time counts.
   void restart(double repeated) {
+    double end = 0;
+    std::size_t holds = 0;
     for (bool done = false; !done;) {
       ++failures_;
       const std::size_t cause = draw_cause();
       next_failure_ = clock_ + draw(request_.mtbf / request_.devices);
+      const double own =
+          clock_ + (causes_.empty() ? request_.restart : request_.causes[cause].restart);
+      if (own > end) {
+        end = own;
+        holds = cause;
+      }
       const double before = clock_;
-      done = pass(causes_.empty() ? request_.restart : request_.causes[cause].restart);
+      done = pass(end - clock_);
       shares_.restarts += clock_ - before;
       if (causes_.empty()) continue;
       ++causes_[cause].failures;
-      causes_[cause].lost += clock_ - before + std::exchange(repeated, 0);
+      causes_[holds].lost += clock_ - before + std::exchange(repeated, 0);
     }
   }
 
@@ -164,12 +173,27 @@ double daly_interval(double checkpoint, double failure_seconds) {
          checkpoint;
 }
 
+// How long the run is away on average, with failures that come meanwhile: those of causes whose
+// restart is no shorter make it longer.
+static double restart_seconds(const GoodputRequest& r) {
+  const auto away = [](double restart, double rate) { return std::expm1(restart * rate) / rate; };
+  if (r.causes.empty()) return away(r.restart, r.devices / r.mtbf);
+  double seconds = 0;
+  for (const GoodputRequest::Cause& cause : r.causes) {
+    double rate = 0;
+    for (const GoodputRequest::Cause& other : r.causes)
+      if (other.restart >= cause.restart) rate += r.devices / other.mtbf;
+    seconds += r.mtbf / cause.mtbf * away(cause.restart, rate);
+  }
+  return seconds;
+}
+
 double expected_goodput(const GoodputRequest& r, double interval) {
   const double slow = slow_share(r);
   const double speed = 1 - slow + slow / r.slowdown;
   const double failure = r.mtbf / r.devices, worked = interval / speed;
   const double seconds =
-      failure * std::exp(r.restart / failure) * std::expm1((worked + r.checkpoint) / failure);
+      (failure + restart_seconds(r)) * std::expm1((worked + r.checkpoint) / failure);
   return interval / seconds;
 }
 
@@ -283,14 +307,15 @@ GoodputRequest read_goodput(const Json& table, const std::string& path, Problems
     return r;
   // It would fail before it was back: no simulation of it ends.
   const double failure = r.mtbf / r.devices, round = r.checkpoint + r.step;
-  if (std::max(r.restart, round) > 20 * failure) {
-    problems.add(
-        Stage::options, "goodput.never", path + ".mtbf",
-        fmt::format("{}.mtbf: a failure comes every {:.3g} s, and {} takes {:.3g} s", path, failure,
-                    r.restart > round ? "a restart" : "a step with its checkpoint",
-                    std::max(r.restart, round)),
-        fmt::format("no such run gets on; mtbf = {:.3g} or more, or fewer devices",
-                    std::max(r.restart, round) * r.devices));
+  double restart = r.restart;
+  for (const GoodputRequest::Cause& cause : r.causes) restart = std::max(restart, cause.restart);
+  if (std::max(restart, round) > 20 * failure) {
+    problems.add(Stage::options, "goodput.never", path + ".mtbf",
+                 fmt::format("{}.mtbf: a failure comes every {:.3g} s, and {} takes {:.3g} s", path,
+                             failure, restart > round ? "a restart" : "a step with its checkpoint",
+                             std::max(restart, round)),
+                 fmt::format("no such run gets on; mtbf = {:.3g} or more, or fewer devices",
+                             std::max(restart, round) * r.devices));
   }
   return r;
 }

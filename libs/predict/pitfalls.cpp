@@ -106,13 +106,20 @@ class Pitfalls {
       for (const AxisRequest& request : strategies()[k].axes) {
         if (request.role != role || !plan_.mesh.has(request.name)) continue;
         const Axis& axis = plan_.mesh.axis(request.name);
-        const std::vector<int> ranks = plan_.mesh.group(0, axis.atoms);
-        const auto [first, last] = std::minmax_element(ranks.begin(), ranks.end());
-        if (axis.ways > 1 && *first / node_ != *last / node_)
-          return {static_cast<int>(k), axis.ways};
+        if (axis.ways > 1 && some_group_spans(axis)) return {static_cast<int>(k), axis.ways};
       }
     }
     return {-1, 0};
+  }
+
+  bool some_group_spans(const Axis& axis) const {
+    for (int rank = 0; rank < plan_.mesh.size(); ++rank) {
+      if (plan_.mesh.index_in_group(rank, axis.atoms) != 0) continue;
+      const std::vector<int> ranks = plan_.mesh.group(rank, axis.atoms);
+      const auto [first, last] = std::minmax_element(ranks.begin(), ranks.end());
+      if (*first / node_ != *last / node_) return true;
+    }
+    return false;
   }
 
   void over_nodes(Role role) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "meshwright/engine/interrupt.h"
+#include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/stage_balance.h"
 #include "predict/prediction.h"
@@ -22,12 +23,14 @@ namespace {
 struct PricedLayout {
   std::shared_ptr<const Plan> plan;  // null: it is refused
   Prediction predicted;
-  bool fits() const { return predicted.fits && predicted.host_fits(); }
+  bool fits = false;
   std::int64_t peak() const { return predicted.fullest().memory.peak; }
-  bool better_than(const PricedLayout& other) const {
-    if (other.plan == nullptr || fits() != other.fits()) return other.plan == nullptr || fits();
-    if (!fits() && peak() != other.peak()) return peak() < other.peak();
-    return predicted.step_seconds < other.predicted.step_seconds;
+  // By so large a share of the step, or where what does not fit becomes less.
+  bool better_than(const PricedLayout& other, double share) const {
+    if (plan == nullptr) return false;
+    if (other.plan == nullptr || fits != other.fits) return other.plan == nullptr || fits;
+    if (!fits && peak() != other.peak()) return peak() < other.peak();
+    return predicted.step_seconds < other.predicted.step_seconds * (1 - share);
   }
 };
 
@@ -72,16 +75,17 @@ LayerCosts costs_of(const PricedLayout& tried) {
 
 class Balancer {
  public:
-  Balancer(const PlanRequest& request, const Machine& machine, int tries)
-      : request_(request), machine_(machine), left_(tries) {}
+  Balancer(const PlanRequest& request, const Machine& machine, std::int64_t memory, int tries)
+      : request_(request), machine_(machine), memory_(memory), left_(tries) {}
 
   std::shared_ptr<const Plan> run(std::shared_ptr<const Plan> own) {
     stage_of_ = own->schedule.stage_of;
-    const PricedLayout& first = tried_[own->stage_layers] = priced(own);
-    best_ = first;
-    const auto parts = static_cast<int>(stage_of_.size());
-    const std::vector<int> even = even_layers(own->graph->layers, parts);
-    consider(even);
+    const PricedLayout first = tried_[own->stage_layers] = priced(own);
+    const std::vector<int> even =
+        even_layers(own->graph->layers, static_cast<int>(stage_of_.size()));
+    plan(even);
+    best_ = tried_.at(even);  // which stands where others gain nothing
+    if (first.better_than(best_, 0)) best_ = first;
     consider(balance_layers(costs_of(first), stage_of_));
     while (left_ > 0 && step()) {
     }
@@ -93,23 +97,35 @@ class Balancer {
     throw_if_stopped();
     PricedLayout tried;
     tried.predicted = predict(*plan, machine_, request_.threads);
+    tried.fits = tried.predicted.fits && tried.predicted.host_fits() &&
+                 (memory_ <= 0 || tried.peak() <= memory_);
     tried.plan = std::move(plan);
     return tried;
   }
 
-  // Whether it is better than all before.
-  bool consider(const std::vector<int>& layers) {
+  // Plans and prices the layout, unless that was done.
+  bool plan(const std::vector<int>& layers) {
     const auto [found, missing] = tried_.try_emplace(layers);
     if (!missing) return false;
-    --left_;
     PlanRequest request = request_;
     request.stage_layers = layers;
     Problems problems;
-    const auto plan = make_plan(request, problems);
-    if (plan == nullptr) return false;
-    found->second = priced(plan);
-    if (!found->second.better_than(best_)) return false;
-    best_ = found->second;
+    try {
+      if (const auto plan = make_plan(request, problems)) found->second = priced(plan);
+    } catch (const Error& error) {  // a strategy's own: the layout is refused
+      if (ends_all(error)) throw;
+    }
+    return true;
+  }
+
+  // Whether it is better than all before, by a thousandth of a step.
+  bool consider(const std::vector<int>& layers) {
+    constexpr double least_gain = 1e-3;
+    if (!plan(layers)) return false;
+    --left_;
+    const PricedLayout& found = tried_.at(layers);
+    if (!found.better_than(best_, least_gain)) return false;
+    best_ = found;
     return true;
   }
 
@@ -117,7 +133,7 @@ class Balancer {
   bool step() {
     const std::vector<int> layers = best_.plan->stage_layers;
     std::vector<double> load(static_cast<std::size_t>(best_.plan->stages()), 0);
-    if (best_.fits()) {
+    if (best_.fits) {
       load = stage_costs(costs_of(best_), layers, stage_of_);
     } else {
       for (std::size_t s = 0; s < load.size(); ++s)
@@ -166,7 +182,7 @@ class Balancer {
           evenly.plan == nullptr
               ? "are refused"
               : fmt::format("would take {}{}", duration_text(evenly.predicted.step_seconds),
-                            evenly.fits() ? "" : ", and not fit")));
+                            evenly.fits ? "" : ", and not fit")));
     }
     Problems none;
     return make_plan(request, none);
@@ -174,6 +190,7 @@ class Balancer {
 
   const PlanRequest& request_;
   const Machine& machine_;
+  const std::int64_t memory_;
   std::vector<int> stage_of_;
   std::map<std::vector<int>, PricedLayout> tried_;
   PricedLayout best_;
@@ -183,11 +200,11 @@ class Balancer {
 }  // namespace
 
 std::shared_ptr<const Plan> make_balanced_plan(const PlanRequest& request, const Machine& machine,
-                                               Problems& problems, int tries) {
+                                               std::int64_t memory, Problems& problems, int tries) {
   std::shared_ptr<const Plan> own = make_plan(request, problems);
   const bool open = own != nullptr && request.stage_layers.empty() && own->stages() > 1 &&
                     !own->stage_layers.empty();
-  return open ? Balancer(request, machine, tries).run(std::move(own)) : own;
+  return open ? Balancer(request, machine, memory, tries).run(std::move(own)) : own;
 }
 
 }  // namespace mw

@@ -3,6 +3,7 @@
 // and links of the hardware nor its memory.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "meshwright/engine/plan.h"
@@ -17,9 +18,11 @@ namespace mw {
 // those that differ from the best so far by a layer. The plan is that of the shortest step among
 // those that fit the memory, or, where none does, of the least peak, and says in a note what the
 // even layout would take. Null, with the problems, where make_plan gives none.
-// `tries`: layouts that are planned at most, beside the strategy's own.
+// `memory`: bytes that a rank may hold, beside what the machine has; 0: nobody says.
+// `tries`: layouts that are planned at most, beside the strategy's own and the even one.
 constexpr int most_layouts = 16;
 std::shared_ptr<const Plan> make_balanced_plan(const PlanRequest& request, const Machine& machine,
-                                               Problems& problems, int tries = most_layouts);
+                                               std::int64_t memory, Problems& problems,
+                                               int tries = most_layouts);
 
 }  // namespace mw

@@ -98,9 +98,17 @@ bool WholePlans::balance(int place) {
   balanced_[at] = true;
   FoundPlan& found = all_[at];
   Problems problems;
-  const auto plan = make_balanced_plan(request_of(candidates_[at], found.entries),
-                                       *request_.machine, problems, tries);
-  if (plan == nullptr) return false;
+  std::shared_ptr<const Plan> plan;
+  try {
+    plan = make_balanced_plan(request_of(candidates_[at], found.entries), *request_.machine,
+                              request_.memory, problems, tries);
+    if (plan) check_plan(*plan, problems);
+  } catch (const Stopped&) {
+    throw;
+  } catch (const Error& error) {  // of a strategy's own
+    problems.add(error);
+  }
+  if (!plan || !problems.empty()) return false;
   Prediction predicted = predict(*plan, *request_.machine);
   predicted.limit_memory(request_.memory);
   if (!predicted.fits && found.fits) return false;

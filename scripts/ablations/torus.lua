@@ -1,11 +1,11 @@
 -- Experts on a torus, beside a network in which any device reaches any other at the same rate: what
 -- does the all-to-all of tokens cost on each?
 --
--- In a torus each device has links to its neighbours alone, and rows for a far expert go through all
--- devices between, so that the links through its middle bound an all-to-all (Jouppi et al. 2023,
--- "TPU v4", arXiv:2304.01433, section 2). Rings do not mind: an all-reduce goes from neighbour to
--- neighbour. Both clusters have the same chips, and as many bytes a second of each. By prediction
--- alone.
+-- In a torus each device has links to its neighbours alone, and rows for a far expert go through
+-- all devices between, so that the links through its middle bound an all-to-all (Jouppi et al.
+-- 2023, "TPU v4", arXiv:2304.01433, section 2). Rings do not mind: an all-reduce goes from neighbour
+-- to neighbour. Both clusters have the same chips, and as many bytes a second of each. By
+-- prediction alone.
 local mw       = require "meshwright"
 local zero, ep = mw.plugins("zero", "ep")
 
@@ -26,4 +26,5 @@ for _, ways in ipairs { 4, 16, 64, 256 } do
   local on_torus, switched = step(torus, ways), step(switch, ways)
   rows[#rows + 1] = ("ep(%d) %.2f"):format(ways, on_torus.step_seconds / switched.step_seconds)
 end
-print("Answer: On 256 chips, a step on the torus over one on the switched network, by prediction: " .. table.concat(rows, ", ") .. ".")
+print(("Answer: On 256 chips, a step on the torus over one on the switched network, by prediction: %s."):format(
+  table.concat(rows, ", ")))

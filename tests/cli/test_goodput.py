@@ -51,6 +51,15 @@ class Goodput(ProgramCase):
         self.assertAlmostEqual(lost_often + lost_seldom, lost, delta=1e-6)
         self.assertAlmostEqual(same, 1, delta=0.01)
 
+    def test_a_rare_cause_with_a_long_restart_is_not_cut_short(self):
+        """One failure in 100 keeps the run away for five times the time between two: 5 % of it."""
+        lost, effective, closed = self.numbers("""
+            local g = mw.goodput { step_seconds = 5, devices = 100, checkpoint_seconds = 10,
+              causes = { gpu = { mtbf = 1e6 / 0.99, restart_seconds = 10 }, rack = { mtbf = 1e8, restart_seconds = 50000 } } }
+            print(g.causes.rack.lost, g.effective, g.closed_form)""")
+        self.assertTrue(0.04 < lost < 0.08, lost)  # 50,000 of every 1,000,000 s
+        self.assertAlmostEqual(effective, closed, delta=0.02)
+
     def test_causes_stand_instead_of_mtbf(self):
         for keys, key in (("mtbf = 1e6, causes = { gpu = { mtbf = 1e6, restart_seconds = 1 } }", "goodput.mtbf"),
                           ("restart_seconds = 1", "goodput.mtbf")):

@@ -62,6 +62,10 @@ class Planned(ProgramCase):
     def test_tokens_that_are_no_number(self):
         self.assertIn("tokens: got", self.plan(more='tokens = "many"', expect=2))
         self.assertIn("price", self.plan(more="price = 2", expect=2))
+        script = SCRIPT.replace("cluster = mw.cluster(\"dgx-h100\", {{ nodes = 1 }}),\n  stack = mw.stack \"meshwright\", ", "")
+        done = self.call("plan", self.write(script.format(pp="", more='tokens = "1T"')))
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("tokens are of a training on a cluster", done.stderr)
 
 
 if __name__ == "__main__":

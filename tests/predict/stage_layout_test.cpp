@@ -58,7 +58,7 @@ StrategyChoice stages(int ways, const std::string& schedule, const Json& layout,
 
 std::shared_ptr<const Plan> balanced(const Setup& setup, const Machine& machine) {
   Problems problems;
-  auto plan = make_balanced_plan(experiment(setup).plan->request, machine, problems);
+  auto plan = make_balanced_plan(experiment(setup).plan->request, machine, 0, problems);
   problems.throw_if_any();
   return plan;
 }
@@ -152,7 +152,7 @@ TEST_CASE("A balanced plan is never slower than an even one, and fits where that
         predict(*even, ClusterMachine(cluster, round_stack())).fullest().memory.peak;
     cluster.device.memory = round % 2 == 0 ? peak + (peak >> 6) : peak - (peak >> 6);
     const ClusterMachine machine(cluster, round_stack());
-    const auto plan = make_balanced_plan(request, machine, problems);
+    const auto plan = make_balanced_plan(request, machine, 0, problems);
     REQUIRE(plan != nullptr);
     const Prediction as_even = predict(*even, machine), found = predict(*plan, machine);
     INFO("round " << round << ": " << plan->mix());
@@ -163,4 +163,21 @@ TEST_CASE("A balanced plan is never slower than an even one, and fits where that
       CHECK((found.fits || found.fullest().memory.peak <= as_even.fullest().memory.peak));
     }
   }
+}
+
+TEST_CASE("A limit of memory that the even layout keeps is kept") {
+  const ClusterMachine machine = two_nodes();
+  Setup setup = staged(8, 40'000, stages(8, "1f1b", "auto"));  // two layers where many are held
+  setup.batch = 32;
+  setup.plan = {setup.plan.front()};
+  PlanRequest request = experiment(setup).plan->request;
+  Problems problems;
+  const auto fastest = make_balanced_plan(request, machine, 0, problems);
+  const std::int64_t peak = predict(*fastest, machine).fullest().memory.peak;
+  request.stage_layers = even_layers(8, 8);
+  const std::int64_t even = predict(*make_plan(request, problems), machine).fullest().memory.peak;
+  REQUIRE(even < peak);
+  request.stage_layers.clear();
+  const auto limited = make_balanced_plan(request, machine, (even + peak) / 2, problems);
+  CHECK(predict(*limited, machine).fullest().memory.peak <= (even + peak) / 2);
 }

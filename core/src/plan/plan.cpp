@@ -310,6 +310,7 @@ Json Plan::description() const {
     json["offload"] = request.offload.describe();
   }
   if (programs.front().stage_atom >= 0) json["schedule"] = to_csv(schedule);
+  if (!stage_layers.empty()) json["layers"] = stage_layers;
   return json;
 }
 

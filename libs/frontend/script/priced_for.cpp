@@ -44,6 +44,12 @@ void read_tokens(const Values& values, Experiment& experiment, Problems& problem
                  "tokens = \"1T\", or leave price out");
   }
   if (tokens.is_null()) return;
+  if (given(values, "cluster").is_null()) {
+    problems.add(Stage::options, "option.needs", "tokens",
+                 "tokens are of a training on a cluster, and none is named",
+                 "cluster = mw.cluster(\"dgx-h100\"), or leave tokens out");
+    return;
+  }
   const std::optional<double> count = tokens_of(tokens);
   if (!count || !std::isfinite(*count) || *count < 1) {
     problems.add(Stage::options, "option.value", "tokens",

@@ -324,7 +324,7 @@ class Reader {
         if (const auto cluster = alike ? cluster_of(values_) : nullptr) {
           PlanRequest made = request_;
           made.microbatch = policy.size;
-          return make_balanced_plan(made, *cluster, found);
+          return make_balanced_plan(made, *cluster, experiment_.memory, found);
         }
         return make_step_plans(request_, policy, experiment_.steps, experiment_.step_plans, found);
       };

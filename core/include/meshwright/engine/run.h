@@ -137,7 +137,8 @@ class RankRun {
 
   // Returns when the parameters that the last step has updated are there: a step may leave their
   // gathers under way, for the next one to await (Bucket::gather_overlaps_forward). What reads or
-  // fills parameters by this interface need not call it.
+  // fills parameters by this interface need not call it: it waits for all of them first, and where
+  // that is asked inside of a step, as `check = true` does, they hide behind nothing.
   virtual void await_gathers() const = 0;
   // What the rank keeps from step to step: by slot; a parameter; a parameter's gradient, made if
   // it is not there; the reduced gradient that the rank keeps of it (1-D, empty where none).
