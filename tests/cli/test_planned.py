@@ -38,6 +38,14 @@ class Planned(ProgramCase):
         same = self.plan(", layout = { %s }" % listed)
         self.assertEqual(same["step_seconds"], found["step_seconds"])
 
+    def test_a_limit_of_memory_is_kept(self):
+        more = """model = mw.llama { layers = 8, hidden = 2048, heads = 16, ffn = 5632, vocab = 65536 },
+          sequence = 8192, plan = { pp(8), zero(4) }, batch = 128, cluster = mw.cluster("dgx-h100", { nodes = 4 })"""
+        fastest, limited = self.plan(more=more), self.plan(more=more + ', memory = "7GiB"')
+        self.assertGreater(fastest["peak_bytes"], 7 * 2**30)
+        self.assertLess(limited["peak_bytes"], 7 * 2**30)
+        self.assertGreater(limited["step_seconds"], fastest["step_seconds"])
+
     def test_without_a_cluster_declared_costs_decide(self):
         script = SCRIPT.replace("cluster = mw.cluster(\"dgx-h100\", {{ nodes = 1 }}),\n  stack = mw.stack \"meshwright\", ", "")
         done = self.call("plan", self.write(script.format(pp="", more="")))

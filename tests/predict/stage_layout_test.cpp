@@ -164,20 +164,3 @@ TEST_CASE("A balanced plan is never slower than an even one, and fits where that
     }
   }
 }
-
-TEST_CASE("A limit of memory that the even layout keeps is kept") {
-  const ClusterMachine machine = two_nodes();
-  Setup setup = staged(8, 40'000, stages(8, "1f1b", "auto"));  // two layers where many are held
-  setup.batch = 32;
-  setup.plan = {setup.plan.front()};
-  PlanRequest request = experiment(setup).plan->request;
-  Problems problems;
-  const auto fastest = make_balanced_plan(request, machine, 0, problems);
-  const std::int64_t peak = predict(*fastest, machine).fullest().memory.peak;
-  request.stage_layers = even_layers(8, 8);
-  const std::int64_t even = predict(*make_plan(request, problems), machine).fullest().memory.peak;
-  REQUIRE(even < peak);
-  request.stage_layers.clear();
-  const auto limited = make_balanced_plan(request, machine, (even + peak) / 2, problems);
-  CHECK(predict(*limited, machine).fullest().memory.peak <= (even + peak) / 2);
-}
