@@ -171,10 +171,6 @@ std::string plan_text(const Experiment& experiment, const Prediction& prediction
   return text;
 }
 
-}  // namespace
-
-namespace {
-
 // What the whole training takes at the predicted rate, as text, and into the result.
 std::string training_text(const Experiment& experiment, const Prediction& prediction,
                           Json& result) {

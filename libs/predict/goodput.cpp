@@ -160,6 +160,94 @@ std::int64_t best_steps(const GoodputRequest& r, double around) {
   return best;
 }
 
+// How long the run is away on average, with failures that come meanwhile: those of causes whose
+// restart is no shorter make it longer.
+double restart_seconds(const GoodputRequest& r) {
+  const auto away = [](double restart, double rate) { return std::expm1(restart * rate) / rate; };
+  if (r.causes.empty()) return away(r.restart, r.devices / r.mtbf);
+  double seconds = 0;
+  for (const GoodputRequest::Cause& cause : r.causes) {
+    double rate = 0;
+    for (const GoodputRequest::Cause& other : r.causes)
+      if (other.restart >= cause.restart) rate += r.devices / other.mtbf;
+    seconds += r.mtbf / cause.mtbf * away(cause.restart, rate);
+  }
+  return seconds;
+}
+
+// Takes the causes of failures, and what they come to together; false if something is wrong.
+bool read_causes(const Json& table, const std::string& path, Problems& problems,
+                 GoodputRequest& request) {
+  using Cause = GoodputRequest::Cause;
+  static const Fields<Cause> fields = [] {
+    Fields<Cause> f;
+    f.add("mtbf", "mean seconds between such failures of one device", &Cause::mtbf)
+        .range(1.0, 1e15);
+    f.add("restart_seconds", "from such a failure to the first step after it", &Cause::restart)
+        .range(0.0, 1e7);
+    return f;
+  }();
+  double rate = 0;
+  for (const auto& [name, given] : table.items()) {
+    Cause cause{name};
+    if (!fields.read(given, path + "." + name, problems, cause)) return false;
+    rate += 1 / cause.mtbf;
+    request.causes.push_back(std::move(cause));
+  }
+  if (request.causes.empty()) return true;
+  request.mtbf = 1 / rate;
+  request.restart = 0;
+  for (const Cause& cause : request.causes)
+    request.restart += request.mtbf / cause.mtbf * cause.restart;
+  return true;
+}
+
+// The keys of slow devices.
+const Fields<GoodputRequest>& straggler_fields() {
+  using R = GoodputRequest;
+  static const Fields<R> fields = [] {
+    Fields<R> f;
+    f.add("mtbf", "mean seconds between slow spells of one device", &R::slow_mtbf).range(1.0, 1e15);
+    f.add("seconds", "that one lasts, until the device is found and replaced", &R::slow_seconds)
+        .range(0.0, 1e9);
+    f.add("slowdown", "what a step then takes, over what it takes else", &R::slowdown)
+        .range(1.0, 1e3);
+    return f;
+  }();
+  return fields;
+}
+
+// All other keys.
+const Fields<GoodputRequest>& goodput_fields() {
+  using R = GoodputRequest;
+  static const Fields<R> fields = [] {
+    Fields<R> f;
+    f.add("step_seconds", "of a step where nothing fails", &R::step).range(1e-6, 1e6);
+    f.add("devices", "that the run needs", &R::devices).range(1.0, 1e9);
+    f.add("mtbf", "mean seconds between failures of one device", &R::mtbf)
+        .range(1.0, 1e15)
+        .optional();
+    f.add("checkpoint_seconds", "that training stands still for each checkpoint", &R::checkpoint)
+        .range(1e-6, 1e6);
+    f.add("restart_seconds", "from a failure to the first step after it", &R::restart)
+        .range(0.0, 1e7)
+        .optional();
+    f.add("interval_seconds", "between checkpoints; left out: the best", &R::interval)
+        .range(1e-6, 1e9)
+        .optional();
+    f.add("days", "to simulate, at least", &R::days).range(1.0, 1e5).fallback(30.0);
+    f.add("seed", "of the simulated failures", &R::seed).at_least(0).fallback(1);
+    f.options()
+        .table("causes",
+               "of failures, instead of mtbf and restart_seconds: { gpu = { mtbf, restart_seconds "
+               "}, network = { … } }")
+        .optional();
+    f.options().table("stragglers", "slow devices: { mtbf, seconds, slowdown }").optional();
+    return f;
+  }();
+  return fields;
+}
+
 }  // namespace
 
 double young_interval(double checkpoint, double failure_seconds) {
@@ -171,21 +259,6 @@ double daly_interval(double checkpoint, double failure_seconds) {
   const double part = std::sqrt(checkpoint / (2 * failure_seconds));
   return young_interval(checkpoint, failure_seconds) * (1 + part / 3 + part * part / 9) -
          checkpoint;
-}
-
-// How long the run is away on average, with failures that come meanwhile: those of causes whose
-// restart is no shorter make it longer.
-static double restart_seconds(const GoodputRequest& r) {
-  const auto away = [](double restart, double rate) { return std::expm1(restart * rate) / rate; };
-  if (r.causes.empty()) return away(r.restart, r.devices / r.mtbf);
-  double seconds = 0;
-  for (const GoodputRequest::Cause& cause : r.causes) {
-    double rate = 0;
-    for (const GoodputRequest::Cause& other : r.causes)
-      if (other.restart >= cause.restart) rate += r.devices / other.mtbf;
-    seconds += r.mtbf / cause.mtbf * away(cause.restart, rate);
-  }
-  return seconds;
 }
 
 double expected_goodput(const GoodputRequest& r, double interval) {
@@ -221,75 +294,9 @@ Goodput goodput(const GoodputRequest& r) {
   return g;
 }
 
-namespace {
-
-// Takes the causes of failures, and what they come to together; false if something is wrong.
-bool read_causes(const Json& table, const std::string& path, Problems& problems,
-                 GoodputRequest& request) {
-  using Cause = GoodputRequest::Cause;
-  static const Fields<Cause> fields = [] {
-    Fields<Cause> f;
-    f.add("mtbf", "mean seconds between such failures of one device", &Cause::mtbf)
-        .range(1.0, 1e15);
-    f.add("restart_seconds", "from such a failure to the first step after it", &Cause::restart)
-        .range(0.0, 1e7);
-    return f;
-  }();
-  double rate = 0;
-  for (const auto& [name, given] : table.items()) {
-    Cause cause{name};
-    if (!fields.read(given, path + "." + name, problems, cause)) return false;
-    rate += 1 / cause.mtbf;
-    request.causes.push_back(std::move(cause));
-  }
-  if (request.causes.empty()) return true;
-  request.mtbf = 1 / rate;
-  request.restart = 0;
-  for (const Cause& cause : request.causes)
-    request.restart += request.mtbf / cause.mtbf * cause.restart;
-  return true;
-}
-
-}  // namespace
-
 GoodputRequest read_goodput(const Json& table, const std::string& path, Problems& problems) {
-  using R = GoodputRequest;
-  static const Fields<R> slow_fields = [] {
-    Fields<R> f;
-    f.add("mtbf", "mean seconds between slow spells of one device", &R::slow_mtbf).range(1.0, 1e15);
-    f.add("seconds", "that one lasts, until the device is found and replaced", &R::slow_seconds)
-        .range(0.0, 1e9);
-    f.add("slowdown", "what a step then takes, over what it takes else", &R::slowdown)
-        .range(1.0, 1e3);
-    return f;
-  }();
-  static const Fields<R> fields = [] {
-    Fields<R> f;
-    f.add("step_seconds", "of a step where nothing fails", &R::step).range(1e-6, 1e6);
-    f.add("devices", "that the run needs", &R::devices).range(1.0, 1e9);
-    f.add("mtbf", "mean seconds between failures of one device", &R::mtbf)
-        .range(1.0, 1e15)
-        .optional();
-    f.add("checkpoint_seconds", "that training stands still for each checkpoint", &R::checkpoint)
-        .range(1e-6, 1e6);
-    f.add("restart_seconds", "from a failure to the first step after it", &R::restart)
-        .range(0.0, 1e7)
-        .optional();
-    f.add("interval_seconds", "between checkpoints; left out: the best", &R::interval)
-        .range(1e-6, 1e9)
-        .optional();
-    f.add("days", "to simulate, at least", &R::days).range(1.0, 1e5).fallback(30.0);
-    f.add("seed", "of the simulated failures", &R::seed).at_least(0).fallback(1);
-    f.options()
-        .table("causes",
-               "of failures, instead of mtbf and restart_seconds: { gpu = { mtbf, restart_seconds "
-               "}, network = { … } }")
-        .optional();
-    f.options().table("stragglers", "slow devices: { mtbf, seconds, slowdown }").optional();
-    return f;
-  }();
-  R r;
-  const auto v = fields.read(table, path, problems, r);
+  GoodputRequest r;
+  const auto v = goodput_fields().read(table, path, problems, r);
   if (!v) return r;
   const bool causes = v->has("causes") && !v->at("causes").empty();
   for (const char* key : {"mtbf", "restart_seconds"}) {
@@ -303,7 +310,7 @@ GoodputRequest read_goodput(const Json& table, const std::string& path, Problems
   if (!problems.empty()) return r;
   if (causes && !read_causes(v->at("causes"), path + ".causes", problems, r)) return r;
   if (v->has("stragglers") &&
-      !slow_fields.read(v->at("stragglers"), path + ".stragglers", problems, r))
+      !straggler_fields().read(v->at("stragglers"), path + ".stragglers", problems, r))
     return r;
   // It would fail before it was back: no simulation of it ends.
   const double failure = r.mtbf / r.devices, round = r.checkpoint + r.step;

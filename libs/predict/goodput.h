@@ -24,8 +24,8 @@ struct GoodputRequest {
   // Slow devices: mean time between them for one device (0: none), how long one stays, and what a
   // step then takes over what it takes else.
   double slow_mtbf = 0, slow_seconds = 0, slowdown = 1;
-  // Failures told apart: each cause has a mean time between its own of one device, and a restart of
-  // its own. `mtbf` and `restart` are then those of all together. Empty: they are not told apart.
+  // Causes of failures. `mtbf`: mean time between failures of that cause, of one device; `restart`:
+  // as above. Where there are causes, `mtbf` and `restart` above are those of all causes together.
   struct Cause {
     std::string name;
     double mtbf = 0, restart = 0;

@@ -11,10 +11,7 @@ namespace {
 
 std::optional<StrategyChoice> made(const RunRequest& experiment, const Json& entry) {
   try {
-    StrategyChoice choice = experiment.make_strategy(entry);
-    choice.axes = call_plugin({choice.name, ""}, "said which axes it needs",
-                              [&] { return choice.strategy->axes(); });
-    return choice;
+    return with_axes(experiment.make_strategy(entry));
   } catch (const Error&) {  // not such a strategy, or not with these options
     return std::nullopt;
   }
@@ -87,6 +84,12 @@ std::vector<StrategyChoice> others(const RunRequest& experiment,
 }
 
 }  // namespace
+
+StrategyChoice with_axes(StrategyChoice choice) {
+  choice.axes = call_plugin({choice.name, ""}, "said which axes it needs",
+                            [&] { return choice.strategy->axes(); });
+  return choice;
+}
 
 bool splits(const StrategyChoice& choice, Role role) {
   return std::any_of(choice.axes.begin(), choice.axes.end(), [&](const AxisRequest& axis) {

@@ -34,6 +34,9 @@ std::vector<LighterFamily> lighter_families(const RunRequest& experiment,
 std::vector<LighterPlan> with_data_axis(const RunRequest& experiment,
                                         const std::vector<StrategyChoice>& strategies, int ways);
 
+// The strategy with the axes that it asks for. Throws Error if it cannot be asked.
+StrategyChoice with_axes(StrategyChoice choice);
+
 // Whether an axis of the strategy with ranks of its own has the role. Its axes are known.
 bool splits(const StrategyChoice& choice, Role role);
 

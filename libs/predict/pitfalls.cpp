@@ -1,4 +1,4 @@
-// Tries the plans that would avoid what a plan may suffer from, and says what they gain.
+// Plans what would avoid each pitfall, and says what that gains.
 #include "predict/pitfalls.h"
 
 #include <fmt/format.h>
@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "meshwright/engine/interrupt.h"
-#include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/text.h"
 #include "predict/lighter.h"
 
@@ -59,13 +58,7 @@ class Pitfalls {
     request.stage_layers.clear();
     request.schedule.reset();
     if (microbatch > 0) request.microbatch = microbatch;
-    Problems problems;
-    std::shared_ptr<const Plan> plan;
-    try {
-      plan = make_plan(request, problems);
-    } catch (const Error& error) {  // a strategy's own: it is no way out
-      if (ends_all(error)) throw;
-    }
+    const auto plan = plan_if_possible(request);
     if (plan == nullptr || plan->ranks() != plan_.ranks()) return std::nullopt;
     WayOut one{plan->mix(), predict(*plan, machine_, request_.threads)};
     if (!one.predicted.fits || !one.predicted.host_fits()) return std::nullopt;
@@ -91,16 +84,14 @@ class Pitfalls {
   static std::optional<StrategyChoice> with_ways(const StrategyChoice& choice, std::int64_t ways) {
     if (!choice.with_ways || ways < 1) return std::nullopt;
     try {
-      StrategyChoice other = choice.with_ways(ways);
-      other.axes = call_plugin({other.name, ""}, "said which axes it needs",
-                               [&] { return other.strategy->axes(); });
-      return other;
+      return with_axes(choice.with_ways(ways));
     } catch (const Error&) {
       return std::nullopt;
     }
   }
 
-  // Whose axis of that role lies on several nodes: the strategy's place, and its ways; -1: none.
+  // Finds a strategy with an axis of the role whose groups of ranks lie on several nodes. Returns
+  // its place in the plan, and the axis' ways; the place is -1 if there is none.
   std::pair<int, int> spans_nodes(Role role) const {
     for (std::size_t k = 0; k < strategies().size(); ++k) {
       for (const AxisRequest& request : strategies()[k].axes) {
@@ -180,7 +171,7 @@ class Pitfalls {
         best);
   }
 
-  // Data parallelism that says nothing of holding less, beside what shards the states.
+  // Looks for data parallelism that keeps all states on each rank, and plans ZeRO instead.
   void whole_states() {
     for (const LighterFamily& family : lighter_families(request_, strategies())) {
       if (family.mild.empty()) continue;

@@ -8,6 +8,7 @@
 #include <limits>
 #include <memory>
 
+#include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/program_facts.h"
 #include "meshwright/engine/rank_view.h"
 #include "predict/node_memory.h"
@@ -251,6 +252,16 @@ Prediction predict(const Plan& plan, const Machine& machine, int threads, bool t
   p.hfu = p.hardware_flops_per_step / possible;
   p.mfu_6n = 6.0 * active_parameters(*plan.graph) * tokens / possible;
   return p;
+}
+
+std::shared_ptr<const Plan> plan_if_possible(const PlanRequest& request) {
+  Problems problems;
+  try {
+    return make_plan(request, problems);
+  } catch (const Error& error) {
+    if (ends_all(error)) throw;
+    return nullptr;
+  }
 }
 
 RankPrediction predict_rank(const Plan& plan, int rank) {

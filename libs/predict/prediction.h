@@ -128,6 +128,9 @@ struct Prediction {
 // `traced`: with the times of instructions, if they are not too many to be recorded.
 Prediction predict(const Plan& plan, const Machine& machine, int threads = 0, bool traced = false);
 
+// The request's plan; null where the planner or a strategy refuses it, whatever the reason.
+std::shared_ptr<const Plan> plan_if_possible(const PlanRequest& request);
+
 // What one rank's ledger will read.
 struct RankPrediction {
   MemoryForecast memory;

@@ -48,8 +48,8 @@ class Pricer {
   // Time that the rank spends on a transfer from another stage; `start` is that of a recv.
   void transferred(const Instruction& start, double seconds);
   double transfer_seconds(const Instruction& start, int microbatch) const;
-  // Begins another step, of which times() and kept() then are alone. What the last one left under
-  // way goes on.
+  // Begins another step: from now on times() and kept() are those of this step alone. Transfers
+  // that the last step left under way go on.
   void begin_step();
   StepTime times() const;
   // From now on the times of instructions are kept, by this clock; `run` counts the runs of

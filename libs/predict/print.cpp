@@ -10,6 +10,7 @@
 #include "predict/recompute_gain.h"
 
 namespace mw {
+
 std::string duration_text(double seconds) {
   if (seconds >= 999.5) return fmt::format("{:.0f} s", seconds);  // no exponents
   if (seconds >= 1) return fmt::format("{:.3g} s", seconds);

@@ -34,13 +34,7 @@ void weigh_recompute(const Plan& plan, const Machine& machine, int threads,
   if (!recomputes(plan.request.recompute) || plan.work > most_work_for_a_note) return;
   PlanRequest request = plan.request;
   request.recompute = {};
-  Problems problems;
-  std::shared_ptr<const Plan> without;
-  try {
-    without = make_plan(request, problems);
-  } catch (const Error& error) {  // a strategy's own: then there is nothing to compare with
-    if (ends_all(error)) throw;
-  }
+  const auto without = plan_if_possible(request);
   if (!without) return;
   const Prediction other = predict(*without, machine, threads);
   prediction.recompute = RecomputeGain{other.fullest().memory.peak, other.step_seconds};

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "meshwright/engine/interrupt.h"
-#include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/stage_balance.h"
 #include "predict/prediction.h"
@@ -25,7 +24,8 @@ struct PricedLayout {
   Prediction predicted;
   bool fits = false;
   std::int64_t peak() const { return predicted.fullest().memory.peak; }
-  // By so large a share of the step, or where what does not fit becomes less.
+  // Whether this layout is to be taken instead of the other: it alone fits; or neither does, and it
+  // holds less; or its step is shorter by more than `share` of the other's.
   bool better_than(const PricedLayout& other, double share) const {
     if (plan == nullptr) return false;
     if (other.plan == nullptr || fits != other.fits) return other.plan == nullptr || fits;
@@ -103,18 +103,13 @@ class Balancer {
     return tried;
   }
 
-  // Plans and prices the layout, unless that was done.
+  // Plans and prices the layout; false if that was done before.
   bool plan(const std::vector<int>& layers) {
     const auto [found, missing] = tried_.try_emplace(layers);
     if (!missing) return false;
     PlanRequest request = request_;
     request.stage_layers = layers;
-    Problems problems;
-    try {
-      if (const auto plan = make_plan(request, problems)) found->second = priced(plan);
-    } catch (const Error& error) {  // a strategy's own: the layout is refused
-      if (ends_all(error)) throw;
-    }
+    if (const auto plan = plan_if_possible(request)) found->second = priced(plan);
     return true;
   }
 
@@ -158,8 +153,7 @@ class Balancer {
   std::vector<int> with_move(std::vector<int> layers, int from, int to) const {
     int gives = -1, takes = -1;
     for (int v = 0; v < static_cast<int>(layers.size()); ++v) {
-      const bool end = v == 0 || v + 1 == static_cast<int>(layers.size());
-      if (stage_of_[v] == from && layers[v] > (end ? 0 : 1) &&
+      if (stage_of_[v] == from && can_give(layers, static_cast<std::size_t>(v)) &&
           (gives < 0 || layers[v] > layers[gives]))
         gives = v;
       if (stage_of_[v] == to && (takes < 0 || layers[v] < layers[takes])) takes = v;
@@ -170,20 +164,20 @@ class Balancer {
     return layers;
   }
 
-  // The best plan, with a note of what was chosen if that is not the even layout.
+  // The best plan. Where its layout is not the even one it is made again, with a note of what was
+  // chosen instead of the strategy's own note.
   std::shared_ptr<const Plan> noted(const std::vector<int>& even) const {
+    if (best_.plan->stage_layers == even) return best_.plan;
     PlanRequest request = request_;
     request.stage_layers = best_.plan->stage_layers;
     const PricedLayout& evenly = tried_.at(even);
-    if (request.stage_layers != even) {
-      request.notes.push_back(fmt::format(
-          "stages of {} layers, by predicted times and memory: {} a step; even ones {}",
-          fmt::join(request.stage_layers, ", "), duration_text(best_.predicted.step_seconds),
-          evenly.plan == nullptr
-              ? "are refused"
-              : fmt::format("would take {}{}", duration_text(evenly.predicted.step_seconds),
-                            evenly.fits ? "" : ", and not fit")));
-    }
+    request.notes.push_back(fmt::format(
+        "stages of {} layers, by predicted times and memory: {} a step; even ones {}",
+        fmt::join(request.stage_layers, ", "), duration_text(best_.predicted.step_seconds),
+        evenly.plan == nullptr
+            ? "are refused"
+            : fmt::format("would take {}{}", duration_text(evenly.predicted.step_seconds),
+                          evenly.fits ? "" : ", and not fit")));
     Problems none;
     return make_plan(request, none);
   }

@@ -459,13 +459,12 @@ class Reader {
       found_.update += PerLayer{fixed, 0};
       found_.update += all_ * (seconds - fixed);
     }
-    const bool outlasts = i.bucket >= 0 && program_.buckets[i.bucket].gather_overlaps_forward &&
-                          i.pending == program_.buckets[i.bucket].flat.gather;
+    const bool outlasts = outlasts_step(program_, i);
     for (const Transfer& transfer : made.transfers) {
       const TransferCost cost = device_->transfer(rank_, i, transfer);
-      const PerLayer seconds = share_of(i) * cost.seconds;
-      (outlasts ? found_.gather_next : found_.end_moves)[cost.link] += seconds;
-      if (outlasts) beside(cost, seconds);
+      const PerLayer moved = share_of(i) * cost.seconds;
+      (outlasts ? found_.gather_next : found_.end_moves)[cost.link] += moved;
+      if (outlasts) beside(cost, moved);
     }
   }
 

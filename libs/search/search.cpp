@@ -227,7 +227,8 @@ class MixSearch {
     for (std::size_t i = 0; i < edge.size(); i += each) whole_.plan(edge[i]);
   }
 
-  // Lists the best and the edge. What is listed has balanced stages, which may bring others forth.
+  // Lists the best plans and the edge, with balanced stages. As balancing changes times, others may
+  // then be among the best, and are balanced too.
   void finish() {
     constexpr int rounds = 4;
     for (int round = 0; round < rounds; ++round) {

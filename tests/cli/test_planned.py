@@ -18,6 +18,10 @@ mw.plan(e)
 """
 
 
+# The same without a cluster: for this machine.
+HERE = SCRIPT.replace('cluster = mw.cluster("dgx-h100", {{ nodes = 1 }}),\n  stack = mw.stack "meshwright", ', "")
+
+
 class Planned(ProgramCase):
     def plan(self, pp="", more="", expect=0):
         script = self.write(SCRIPT.format(pp=pp, more=more))
@@ -47,8 +51,7 @@ class Planned(ProgramCase):
         self.assertGreater(limited["step_seconds"], fastest["step_seconds"])
 
     def test_without_a_cluster_declared_costs_decide(self):
-        script = SCRIPT.replace("cluster = mw.cluster(\"dgx-h100\", {{ nodes = 1 }}),\n  stack = mw.stack \"meshwright\", ", "")
-        done = self.call("plan", self.write(script.format(pp="", more="")))
+        done = self.call("plan", self.write(HERE.format(pp="", more="")))
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("as its ends cost what layers do", done.stdout)
 
@@ -70,8 +73,7 @@ class Planned(ProgramCase):
     def test_tokens_that_are_no_number(self):
         self.assertIn("tokens: got", self.plan(more='tokens = "many"', expect=2))
         self.assertIn("price", self.plan(more="price = 2", expect=2))
-        script = SCRIPT.replace("cluster = mw.cluster(\"dgx-h100\", {{ nodes = 1 }}),\n  stack = mw.stack \"meshwright\", ", "")
-        done = self.call("plan", self.write(script.format(pp="", more='tokens = "1T"')))
+        done = self.call("plan", self.write(HERE.format(pp="", more='tokens = "1T"')))
         self.assertEqual(done.returncode, 2)
         self.assertIn("tokens are of a training on a cluster", done.stderr)
 

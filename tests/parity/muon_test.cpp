@@ -3,6 +3,7 @@
 
 #include "report/listing.h"
 #include "support/setup.h"
+#include "whole_matrices.h"
 
 using namespace mw;
 using namespace mw::test;
@@ -10,45 +11,18 @@ using namespace mw::test;
 namespace {
 
 Setup muon_setup(const std::string& model) {
-  Setup setup;
-  // Odd sizes: parts end inside matrices, and the ffn does not divide evenly.
-  setup.options = {{"layers", 2}, {"hidden", 24}, {"heads", 4}, {"ffn", 27}, {"vocab", 31}};
-  if (model == "gpt") setup.make_gpt();
-  if (model == "moe") {
-    setup.make_moe();
-    setup.options["expert_ffn"] = 20;
-  }
-  setup.sequence = 6;
-  setup.batch = 8;
-  setup.microbatch = 2;
-  setup.optimizer = "muon";
-  setup.optimizer_options = {{"lr", 0.02}, {"clip", 0.5}, {"adamw", {{"lr", 3e-3}}}};
-  return setup;
+  return whole_matrix_setup(model, "muon",
+                            {{"lr", 0.02}, {"clip", 0.5}, {"adamw", {{"lr", 3e-3}}}});
 }
 
 }  // namespace
 
 TEST_CASE("Muon equals one rank: dp, tp, ZeRO, pipelines", "[matrix]") {
   const std::string model = GENERATE(as<std::string>{}, "llama", "gpt");
-  const int mix = GENERATE(range(0, 13));
-  const std::vector<Mix> mixes = {
-      {"one rank", {}},
-      {"dp", {dp(2)}},
-      {"tp", {tp(2)}},
-      {"tp 4", {tp(4)}},
-      {"dp x tp", {dp(2, 1 << 12), tp(2)}},
-      {"zero 1", {zero(2, 1)}},
-      {"zero 1 x tp", {zero(2, 1), tp(2)}},
-      {"zero 2 x tp", {zero(2, 2), tp(2)}},
-      {"zero 3 x tp", {zero(2, 3), tp(2)}},
-      {"zero 3, four ways, two replicas", {zero(4, 3, 2)}},
-      {"zero 3, offloaded", {zero(4, 3, 1, 1, false, 1 << 12, "parameters")}},
-      {"pp", {pp(2, "1f1b", {1, 1})}},
-      {"pp x zero x tp", {pp(2, "zb-h1", {1, 1}), zero(2, 2), tp(2)}},
-  };
+  const Mix mix = whole_matrix_mix(GENERATE(range(0, whole_matrix_mixes)));
   Setup setup = muon_setup(model);
-  setup.plan = mixes[mix].plan;
-  DYNAMIC_SECTION(model << ", " << mixes[mix].name) {
+  setup.plan = mix.plan;
+  DYNAMIC_SECTION(model << ", " << mix.name) {
     must_equal_one_rank(setup);
   }
 }

@@ -61,7 +61,7 @@ TEST_CASE("The step that is priced pays for the gathers of the step before, and 
       CHECK(action.start >= 0);
       CHECK(action.end <= time.step * (1 + 1e-9));
     }
-    // Links carry the gathers once in a step, and the first forward waits for some of them.
+    // Links carry the gathers once in a step, and forward hides nearly all of them.
     const CommunicationKey key{"zero", "all-gather", "parameters"};
     const TransferTime gathers = time.stages.front().transfers.at(key);
     double carried = 0;

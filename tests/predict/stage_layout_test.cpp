@@ -147,7 +147,7 @@ TEST_CASE("A balanced plan is never slower than an even one, and fits where that
     evenly.stage_layers = even_layers(experiment(setup).plan->graph->layers, ways * chunks);
     const auto even = make_plan(evenly, problems);
     REQUIRE(even != nullptr);
-    // Memory that the even layout just has, or just lacks.
+    // The device has a little more memory than the even layout needs, or a little less.
     const std::int64_t peak =
         predict(*even, ClusterMachine(cluster, round_stack())).fullest().memory.peak;
     cluster.device.memory = round % 2 == 0 ? peak + (peak >> 6) : peak - (peak >> 6);

@@ -71,7 +71,7 @@ struct MatrixState {
   std::string name;
   Side rows = Side::rows, columns = Side::columns;
 
-  // Its own shape, for a matrix of this one.
+  // The tensor's shape where the matrix is m by n.
   std::array<std::int64_t, 2> shape(std::int64_t m, std::int64_t n) const {
     const auto size = [&](Side s) { return s == Side::one ? 1 : s == Side::rows ? m : n; };
     return {size(rows), size(columns)};

@@ -4,9 +4,11 @@
 // fewer layers for that: with a large vocabulary a head outweighs several of them.
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include "meshwright/graph.h"
+#include "meshwright/op.h"
 
 namespace mw {
 
@@ -16,6 +18,9 @@ struct LayerCosts {
   double first = 0;            // of what lies before the first layer
   double last = 0;             // and behind the last one
 };
+
+// Seconds on a nominal device, by the FLOPs and the bytes that are declared: the longer of both.
+double nominal_seconds(const Cost& cost);
 
 // Seconds of one sequence's forward and backward, by the FLOPs and bytes that ops declare
 // (OpType::cost), on a nominal device that no strategy shares: the same on every machine, and for
@@ -28,8 +33,12 @@ LayerCosts declared_costs(const Graph& graph);
 std::vector<double> stage_costs(const LayerCosts& costs, const std::vector<int>& layers,
                                 const std::vector<int>& stage_of);
 
-// As many consecutive layers for each virtual stage as can be, the larger parts first.
+// Parts the layers as evenly as can be, the larger parts first.
 std::vector<int> even_layers(int layers, int vstages);
+
+// Whether the virtual stage may give one of its layers away: all but the first and the last keep
+// one.
+bool can_give(const std::vector<int>& layers, std::size_t vstage);
 
 // The layers of each virtual stage. Begins with even_layers, and moves one layer at a time from the
 // stage that costs most to another as long as the highest cost falls, or, where it stays, the sum

@@ -10,8 +10,6 @@
 namespace mw {
 namespace {
 
-// FLOPs a second, and bytes, of the nominal device.
-constexpr double rate = 1e12, bandwidth = rate / 20;
 constexpr int element = 4;  // bytes
 
 double declared_seconds(const Graph& graph, int index) {
@@ -27,10 +25,8 @@ double declared_seconds(const Graph& graph, int index) {
   if (traits.splits) pieces.insert(pieces.end(), {Piece::dgrad, Piece::wgrad});
   if (traits.differentiable && !traits.splits) pieces.push_back(Piece::backward);
   double seconds = 0;
-  for (const Piece piece : pieces) {
-    const Cost cost = op.type->cost(op, piece, dims, element);
-    seconds += std::max(cost.executed / rate, cost.bytes / bandwidth);
-  }
+  for (const Piece piece : pieces)
+    seconds += nominal_seconds(op.type->cost(op, piece, dims, element));
   return seconds;
 }
 
@@ -46,13 +42,12 @@ bool is_less(const std::pair<double, double>& a, const std::pair<double, double>
   return a.first <= b.first * (1 + rounding) && a.second < b.second * (1 - rounding);
 }
 
-// Whether a virtual stage may give a layer away.
-bool can_give(const std::vector<int>& layers, std::size_t v) {
-  const bool end = v == 0 || v + 1 == layers.size();
-  return layers[v] > (end ? 0 : 1);
-}
-
 }  // namespace
+
+double nominal_seconds(const Cost& cost) {
+  constexpr double flops_a_second = 1e12, bytes_a_second = flops_a_second / 20;
+  return std::max(cost.executed / flops_a_second, cost.bytes / bytes_a_second);
+}
 
 LayerCosts declared_costs(const Graph& graph) {
   LayerCosts costs;
@@ -85,6 +80,11 @@ std::vector<int> even_layers(int layers, int vstages) {
   for (int v = 0; v < vstages; ++v)
     even.push_back(static_cast<int>(shard_range(layers, vstages, v).size));
   return even;
+}
+
+bool can_give(const std::vector<int>& layers, std::size_t vstage) {
+  const bool end = vstage == 0 || vstage + 1 == layers.size();
+  return layers[vstage] > (end ? 0 : 1);
 }
 
 std::vector<int> balance_layers(const LayerCosts& costs, const std::vector<int>& stage_of) {

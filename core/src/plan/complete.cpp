@@ -13,11 +13,13 @@
 namespace mw {
 namespace {
 
-// Which reductions a program's runs have begun, and not awaited, when its timeline is over.
+// How far a program's runs have come with reductions when its timeline is over; each list is of
+// buckets.
 struct Begun {
-  std::vector<int> underway;      // buckets, in the order in which their reductions began
-  std::set<int> over;             // buckets whose reductions a run has awaited
-  std::set<int> shards_underway;  // and between whose shards a run has begun to sum
+  std::vector<int>
+      underway;        // whose reductions no run has awaited, in the order in which they began
+  std::set<int> over;  // whose reductions a run has awaited
+  std::set<int> shards_underway;  // whose shards a run has begun to sum over groups of ranks
 };
 
 Begun begun_by_runs(const Program& program) {

@@ -8,6 +8,7 @@
 #include <vector>
 #include "meshwright/engine/footprint.h"
 #include "meshwright/engine/interrupt.h"
+#include "meshwright/stage_balance.h"
 #include "program/lifetimes.h"
 
 namespace mw {
@@ -249,8 +250,6 @@ class Walk {
   Effect effect_;
 };
 
-constexpr double rate = 1e12, bandwidth = rate / 20;
-
 // The nominal seconds of the segment's instructions that `takes` selects.
 template <class Takes>
 double seconds(const RankView& rank, const Segment& segment, const Takes& takes) {
@@ -259,10 +258,8 @@ double seconds(const RankView& rank, const Segment& segment, const Takes& takes)
   for (const Instruction& i : segment.code) {
     if (i.op < 0 || !takes(i) || !rank.runs(i)) continue;
     const auto [own, missing] = known.try_emplace({rank.like(i.op), i.piece}, 0);
-    for (int step = 0; missing && step < i.ring_steps; ++step) {
-      const Cost& cost = rank.cost(i.op, i.piece, step);
-      own->second += std::max(cost.executed / rate, cost.bytes / bandwidth);
-    }
+    for (int step = 0; missing && step < i.ring_steps; ++step)
+      own->second += nominal_seconds(rank.cost(i.op, i.piece, step));
     total += own->second;
   }
   return total;

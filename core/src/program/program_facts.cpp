@@ -179,6 +179,12 @@ class RingWriter {
 
 }  // namespace
 
+bool outlasts_step(const Program& program, const Instruction& instruction) {
+  if (instruction.bucket < 0) return false;
+  const Bucket& bucket = program.buckets[instruction.bucket];
+  return bucket.gather_overlaps_forward && instruction.pending == bucket.flat.gather;
+}
+
 std::vector<Instruction> ring_steps(const Program& program, const Instruction& ring) {
   RingWriter writer(program, ring);
   for (int step = 0; step < ring.ring_steps; ++step) writer.write(step);

@@ -374,7 +374,7 @@ const MoveSteps& Executor::steps(const Instruction& i, const Microbatch& m) {
 
 void Executor::start(const Instruction& i, Microbatch& m, int microbatch) {
   const auto begun = [&](Underway move) {
-    (outlasts_step(i) ? kept_->gathers[i.bucket] : underway_[underway(i, microbatch)]) =
+    (outlasts_step(program_, i) ? kept_->gathers[i.bucket] : underway_[underway(i, microbatch)]) =
         std::move(move);
   };
   using MoveKind = Move::Kind;
@@ -399,7 +399,7 @@ void Executor::await_gathers() const {
 }
 
 void Executor::wait(const Instruction& i, Microbatch& m, int microbatch) {
-  if (outlasts_step(i)) {
+  if (outlasts_step(program_, i)) {
     if (const auto gather = kept_->gathers.find(i.bucket); gather != kept_->gathers.end()) {
       gather->second.finish();
       kept_->gathers.erase(gather);

@@ -132,11 +132,6 @@ class Executor : public RankRun {
   std::pair<int, int> underway(const Instruction& i, int microbatch) const {
     return {i.pending, between_lasting(program_, i) ? -1 : microbatch};
   }
-  // Whether it may be under way from one step to the next, whichever programs these have.
-  bool outlasts_step(const Instruction& i) const {
-    return i.bucket >= 0 && i.pending == program_.buckets[i.bucket].flat.gather &&
-           program_.buckets[i.bucket].gather_overlaps_forward;
-  }
   void start(const Instruction& i, Microbatch& m, int microbatch);
   Underway start_lasting(const Instruction& i);  // between slots that last
   void wait(const Instruction& i, Microbatch& m, int microbatch);

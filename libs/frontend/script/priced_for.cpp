@@ -20,7 +20,7 @@ Json given(const Values& values, const char* key) {
   return values.has(key) ? without_hidden(values.at(key)) : Json();
 }
 
-// 1.4e12 of "1.4T", or of the number; nothing of anything else.
+// Reads a number of tokens: 1.4e12, or "1.4T". Returns nothing for anything else.
 std::optional<double> tokens_of(const Json& given) {
   if (given.is_number()) return given.get<double>();
   if (!given.is_string()) return std::nullopt;
@@ -63,12 +63,14 @@ void read_tokens(const Values& values, Experiment& experiment, Problems& problem
 
 }  // namespace
 
-void make_for_cluster(const Values& values, PlanRequest& request) {
+std::unique_ptr<Machine> cluster_of(const Values& values) {
   const Json cluster = given(values, "cluster");
-  if (cluster.is_null()) return;
   Problems problems;
-  const std::shared_ptr<const Machine> machine =
-      read_machine(cluster, given(values, "stack"), problems);
+  return cluster.is_null() ? nullptr : read_machine(cluster, given(values, "stack"), problems);
+}
+
+void make_for_cluster(const Values& values, PlanRequest& request) {
+  const std::shared_ptr<const Machine> machine = cluster_of(values);
   if (!machine || machine->memory_together() || machine->scratch() == nullptr) return;
   request.scratch = {machine, machine->scratch()};
   request.kept_by_libraries = machine->kept_by_libraries();
@@ -87,12 +89,6 @@ void read_priced_for(const Values& values, Experiment& experiment, Problems& pro
   }
   const auto machine = read_machine(cluster, stack, problems);
   if (machine && experiment.plan) check_placed(*experiment.plan, *machine, problems);
-}
-
-std::unique_ptr<Machine> cluster_of(const Values& values) {
-  const Json cluster = given(values, "cluster");
-  Problems problems;
-  return cluster.is_null() ? nullptr : read_machine(cluster, given(values, "stack"), problems);
 }
 
 std::unique_ptr<Machine> machine_of(const Experiment& experiment) {

@@ -19,6 +19,10 @@ std::vector<Instruction> ring_kinds(const Program& program, const Instruction& r
 // How many instructions ring_steps() has.
 std::size_t ring_length(const Program& program, const Instruction& ring);
 
+// Whether the instruction begins or awaits a gather of updated parameters that may be under way
+// from one step to the next (Bucket::gather_overlaps_forward).
+bool outlasts_step(const Program& program, const Instruction& instruction);
+
 // Finds ops of a program that are alike. A model's layers repeat them, and all of them cost a rank
 // what one of them costs.
 class LikeOps {
