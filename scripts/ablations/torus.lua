@@ -3,9 +3,10 @@
 --
 -- In a torus each device has links to its neighbours alone, and rows for a far expert go through
 -- all devices between, so that the links through its middle bound an all-to-all (Jouppi et al.
--- 2023, "TPU v4", arXiv:2304.01433, section 2). Rings do not mind: an all-reduce goes from
--- neighbour to neighbour. Both clusters have the same chips, and as many bytes a second of each.
--- By prediction alone.
+-- 2023, "TPU v4", arXiv:2304.01433, section 2). Both clusters have the same chips, and as many
+-- bytes a second of each. By prediction alone. The ratios are of whole steps: ZeRO's gathers and
+-- scatters over ranks that lie apart take longer on the torus too, and are most of the difference
+-- where ep is narrow; with ep(4) a rank would need more memory than a chip has.
 local mw       = require "meshwright"
 local zero, ep = mw.plugins("zero", "ep")
 
