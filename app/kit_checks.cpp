@@ -11,9 +11,7 @@
 #include <set>
 
 #include "app/kit_sample.h"
-#include "check/lemmas.h"
 #include "check/observe.h"
-#include "check/proved.h"
 #include "check/slopes.h"
 #include "check/verify.h"
 #include "meshwright/engine/interrupt.h"
@@ -21,7 +19,9 @@
 #include "meshwright/engine/run.h"
 #include "meshwright/engine/text.h"
 #include "predict/prediction.h"
+#include "prove/lemmas/lemmas.h"
 #include "prove/prove.h"
+#include "prove/proved.h"
 #include "script/priced_for.h"
 
 namespace mw {

@@ -30,7 +30,8 @@ void check_books(const std::string& check, Experiment experiment, KitReport& rep
 // Gradients beside differences of the loss, on one rank: what equality with one rank cannot see.
 void check_derivative(const std::string& check, const Experiment& experiment, KitReport& report);
 
-// Tries what a proof takes for granted of the ops and the optimizer of the plan (check/lemmas.h).
+// Tries what a proof takes for granted of the ops and the optimizer of the plan
+// (prove/lemmas/lemmas.h).
 void check_ops(const std::string& check, const Experiment& experiment, KitReport& report);
 
 // What the plan's lossy hooks leave of the gradients' sum, in one step and in the mean of many;

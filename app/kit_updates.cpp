@@ -8,9 +8,9 @@
 
 #include <vector>
 
-#include "check/lemma_updates.h"
 #include "meshwright/engine/plugin_call.h"
 #include "meshwright/ledger.h"
+#include "prove/lemmas/updates.h"
 
 namespace mw {
 namespace {

@@ -10,12 +10,12 @@
 #include <optional>
 
 #include "app/command.h"
-#include "check/proved.h"
 #include "common/process.h"
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/plan.h"
 #include "meshwright/engine/text.h"
+#include "prove/proved.h"
 #include "record/run_reader.h"
 #include "script/read_experiment.h"
 

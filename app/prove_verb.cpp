@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "app/verbs.h"
-#include "check/lemmas.h"
-#include "check/proved.h"
 #include "meshwright/engine/text.h"
+#include "prove/lemmas/lemmas.h"
+#include "prove/proved.h"
 #include "script/identity.h"
 
 namespace mw {

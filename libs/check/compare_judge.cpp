@@ -6,14 +6,14 @@
 #include <cmath>
 #include <limits>
 #include <utility>
-#include "check/lemma_updates.h"
+#include "prove/lemmas/updates.h"
 
 namespace mw {
 namespace {
 // A single error of fewer numbers than this may be small by luck.
 constexpr std::int64_t few = 16;
 
-double finite(double error) {
+double or_infinity(double error) {
   return std::isfinite(error) ? error : std::numeric_limits<double>::infinity();
 }
 }  // namespace
@@ -204,7 +204,7 @@ void Judge::judge_reports(CompareOutcome& outcome, const Side& a, const Side& b)
       if (key.first == static_cast<std::int64_t>(step)) loss.bound += bound;
     const StepOutcome &x = a.outcomes[step], &y = b.outcomes[step];
     const double of_loss = std::max(std::abs(losses[step].loss), 1e-30);
-    loss.error = finite(std::abs(x.loss - y.loss) / of_loss);
+    loss.error = or_infinity(std::abs(x.loss - y.loss) / of_loss);
     loss.bound /= of_loss;
     double of_a = 0, of_b = 0;
     for (const auto& [key, d] : tensors) {
@@ -220,7 +220,7 @@ void Judge::judge_reports(CompareOutcome& outcome, const Side& a, const Side& b)
       return std::sqrt(elements) * std::min(side.roundoff, 0x1p-24) +
              std::sqrt(static_cast<double>(side.ranks) * side.microbatches) * side.roundoff;
     };
-    norm.error = finite(std::abs(x.grad_norm - y.grad_norm) / size);
+    norm.error = or_infinity(std::abs(x.grad_norm - y.grad_norm) / size);
     norm.bound =
         compare_factor * ((std::sqrt(of_a) + std::sqrt(of_b)) / size + parts(a) + parts(b)) +
         slack_at_end_.at(static_cast<std::int64_t>(step));

@@ -153,13 +153,17 @@ PLANNERS = r"\b(moves|sparse_moves|after|derive|grant_in_place|note_releases|rin
 
 
 def prove_findings(root):
-    """The prover repeats no fault of the planner's: it includes the SDK alone, calls none of the
-    planner's functions, and has a rule for each code."""
+    """The prover repeats no fault of the planner's: it includes the SDK alone and nothing of plans,
+    calls none of the planner's functions, and has a rule for each code. Only proved.h, a check of
+    plans by the prover and the lemmas, includes these."""
     prove = root / "libs/prove"
     for path in sorted([*prove.rglob("*.cpp"), *prove.rglob("*.h")]):
         for line, quoted, name in includes(path):
             if quoted and name.split("/")[0] not in {"prove", "meshwright"}:
                 yield f"{path}:{line}: prove includes {name}, and may include the SDK alone"
+            above = name == "meshwright/engine/plan.h" or path.parent == prove and name.startswith("prove/lemmas/")
+            if above and path.stem != "proved":
+                yield f"{path}:{line}: {name} stands above the checker, and only proved.h knows it"
         for number, text in enumerate(path.read_text().splitlines(), 1):
             code = text.split("//")[0]
             if found := re.search(PLANNERS, code):
@@ -245,6 +249,8 @@ class House(unittest.TestCase):
             ("plugins/tp/a.cpp", '#include "../../plugins/tp/../other.h"\n', "not in the SDK"),
             ("tests/unit/a.cpp", "\n" * (MOST_LINES + 1), "more than 600"),
             ("libs/prove/a.cpp", '#include "program/ring.h"\n', "the SDK alone"),
+            ("libs/prove/a.cpp", '#include "prove/lemmas/lemmas.h"\n', "stands above the checker"),
+            ("libs/prove/lemmas/a.cpp", '#include "meshwright/engine/plan.h"\n', "stands above the checker"),
             ("libs/prove/a.cpp", "auto list = moves(from, to, mesh);\n", "the planner's"),
             ("libs/prove/a.cpp", "    default:\n", "has a default"),
             ("docs/a.md", "text\n" + ">" * 7 + " other\n", "unfinished merge"),

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "check/op_case.h"
 #include "meshwright/op.h"
+#include "prove/lemmas/op_case.h"
 
 namespace mw::test {
 
@@ -45,7 +45,7 @@ struct OpCase : lemmas::OpCase {
 double error(const at::Tensor& a, const at::Tensor& b);
 
 // Runs forward, then backward (or dgrad and wgrad), and requires that gradients lie in the tensors
-// that were given for them (check/op_case.h).
+// that were given for them (prove/lemmas/op_case.h).
 Gradients run(const OpCase& c, const Tensors& grad_outputs, Into into, const Tensors& before = {});
 
 // Forward and every gradient against the reference and its autograd, to 1e-12, in each of the three

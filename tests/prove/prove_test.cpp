@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <functional>
 
-#include "check/proved.h"
 #include "meshwright/passes.h"
+#include "prove/proved.h"
 #include "support/mixes.h"
 
 using namespace mw;        // NOLINT

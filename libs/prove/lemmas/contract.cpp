@@ -1,6 +1,6 @@
 // Differentiates an op's forward numerically, and calls its pieces in each way in which a program
 // may call them.
-#include "check/lemma_parts.h"
+#include "prove/lemmas/parts.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // Draws the operands of an op, runs what makes those that cannot be drawn, and runs the op itself.
-#include "check/lemma_values.h"
+#include "prove/lemmas/values.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <fmt/format.h>

@@ -36,7 +36,7 @@ struct LemmaReport {
 struct LemmaOptions {
   std::vector<Dim> permuted;  // dims whose tokens lie in another order than their own
   // Passes over ops and optimizers of this library, which its tests have tried in every cut
-  // (tests/check): for plans that are looked at each time they are resolved.
+  // (tests/lemmas): for plans that are looked at each time they are resolved.
   bool of_plugins_alone = false;
 };
 

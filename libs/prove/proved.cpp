@@ -1,9 +1,9 @@
 // Proves plans, and finds the pass without which a plan could be proved.
-#include "check/proved.h"
+#include "prove/proved.h"
 
 #include <fmt/format.h>
 
-#include "check/lemmas.h"
+#include "prove/lemmas/lemmas.h"
 
 namespace mw {
 namespace {

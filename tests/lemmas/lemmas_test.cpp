@@ -1,6 +1,6 @@
 // Lemmas of the ops that there are: each op of each model, cut by every dim and pair of dims that
 // it can be cut by, holds what a proof takes for granted of it.
-#include "check/lemmas.h"
+#include "prove/lemmas/lemmas.h"
 
 #include <fmt/format.h>
 

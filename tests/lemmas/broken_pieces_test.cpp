@@ -1,8 +1,8 @@
 // Derivatives and rings that are wrong, ops in fp32, and optimizers that look across elements.
 #include <catch2/catch.hpp>
 
-#include "check/lemma_updates.h"
 #include "meshwright/autograd_op.h"
+#include "prove/lemmas/updates.h"
 #include "support/setup.h"
 #include "written_op.h"
 

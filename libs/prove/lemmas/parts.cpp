@@ -1,5 +1,5 @@
 // Runs an op on the parts of its operands, one rank after the other, and compares.
-#include "check/lemma_parts.h"
+#include "prove/lemmas/parts.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // Calls the kernels of one op as an executor does: below autograd, with what a program keeps.
-#include "check/op_case.h"
+#include "prove/lemmas/op_case.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 

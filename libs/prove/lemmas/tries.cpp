@@ -1,5 +1,5 @@
 // The order in which operands are tried, and the memory of what held.
-#include "check/lemma_parts.h"
+#include "prove/lemmas/parts.h"
 
 #include <fmt/format.h>
 

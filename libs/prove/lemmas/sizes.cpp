@@ -1,6 +1,6 @@
 // Finds small sizes by trying: dims that have to be equal make a class, and each class takes the
 // first of its candidates with which everything holds that has to.
-#include "check/lemma_values.h"
+#include "prove/lemmas/values.h"
 
 #include <algorithm>
 #include <set>

@@ -12,7 +12,8 @@ namespace mw {
 Proof prove_plan(const Plan& plan, const ProveOptions& options = {});
 
 // A PlanCheck: what keeps the plan from being proved is a problem of Stage::plan, and so is what an
-// op or an optimizer of a plugin breaks of that which the proof takes for granted (check/lemmas.h).
+// op or an optimizer of a plugin breaks of that which the proof takes for granted
+// (prove/lemmas/lemmas.h).
 void check_proved(const Plan& plan, Problems& problems);
 
 // While it lives, this thread's plans are proved without their ops being tried: for the kit, which

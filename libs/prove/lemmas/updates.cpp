@@ -1,11 +1,11 @@
 // Runs an optimizer's ops on elements in another order, on parts of them, and on matrices alone.
-#include "check/lemma_updates.h"
+#include "prove/lemmas/updates.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
-#include "check/lemma_parts.h"
+#include "prove/lemmas/parts.h"
 
 namespace mw::lemmas {
 namespace {

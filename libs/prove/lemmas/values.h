@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "check/op_case.h"
 #include "meshwright/graph.h"
 #include "meshwright/program.h"
+#include "prove/lemmas/op_case.h"
 #include "prove/tables.h"
 
 namespace mw::lemmas {

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "check/lemmas.h"
 #include "meshwright/kernel.h"
+#include "prove/lemmas/lemmas.h"
 #include "prove/prove.h"
 
 namespace mw::test {

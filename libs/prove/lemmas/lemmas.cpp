@@ -1,5 +1,5 @@
 // Sorts the lemmas of a proof into what is tried at once, tries it, and remembers what held.
-#include "check/lemmas.h"
+#include "prove/lemmas/lemmas.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -15,10 +15,10 @@
 #include <tuple>
 #include <typeinfo>
 
-#include "check/lemma_parts.h"
-#include "check/lemma_updates.h"
 #include "meshwright/engine/registry.h"
 #include "meshwright/optimizer.h"
+#include "prove/lemmas/parts.h"
+#include "prove/lemmas/updates.h"
 
 namespace mw {
 namespace lemmas {

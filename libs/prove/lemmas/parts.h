@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "check/lemma_values.h"
 #include "meshwright/error.h"
+#include "prove/lemmas/values.h"
 
 namespace mw::lemmas {
 
