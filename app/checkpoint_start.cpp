@@ -1,6 +1,4 @@
 // Chooses the checkpoint that a run goes on from, and refuses what would mix two experiments.
-#include "app/checkpoint_start.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -3,8 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "app/verbs.h"
-#include "check/logits.h"
+#include "check/observe.h"
 #include "checkpoint/hf_export.h"
 #include "checkpoint/safetensors.h"
 #include "meshwright/engine/ranks.h"

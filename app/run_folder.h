@@ -1,17 +1,22 @@
-// What a run folder holds beside the run file: script, experiment, plan, machine, what was said,
-// and the result.
+// Where a run writes, none of which may be another run's: its folder, its checkpoints, with the one
+// that it goes on from, and its log.
 #pragma once
 
 #include <cstdio>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "app/run_log.h"
+#include "checkpoint/run_checkpoints.h"
 #include "meshwright/engine/registry.h"
+#include "record/log_claim.h"
 #include "script/experiment.h"
 
 namespace mw {
 
-// Without a folder (Experiment::folder) all of it does nothing.
+// What a run folder holds beside the run file: script, experiment, plan, machine, what was said,
+// and the result. Without a folder (Experiment::folder) all of it does nothing.
 class RunFolder {
  public:
   // Writes script.lua, experiment.json, plan.txt and machine.json, and begins output.txt; a result
@@ -37,5 +42,23 @@ class RunFolder {
 // { host, os, cpu, cores, instruction_set, memory (bytes), versions = { meshwright, torch, hdf5,
 // lua, toolchain }, plugins = { name = version } of those that the plan names }.
 Json machine_json(const Experiment& experiment, PluginRegistry& plugins);
+
+// Where a run begins: anew, or from a checkpoint.
+struct CheckpointStart {
+  std::unique_ptr<Checkpoints> checkpoints;  // null: the experiment asks for none
+  std::vector<std::string> notes;            // what people should know
+  // The one that the run goes on from; null: it begins anew.
+  const Checkpoint* from() const { return checkpoints ? checkpoints->from() : nullptr; }
+};
+
+// Holds the experiment's folder of checkpoints, and chooses the newest that is whole if it is to
+// go on, which the experiment is told. It outlives what is returned. Throws Error (options): a
+// folder that cannot be written to, or is another run's; checkpoints of another experiment; none
+// that is whole.
+CheckpointStart begin_checkpoints(Experiment& experiment);
+
+// Holds the experiment's log, if it has one. `from`: the checkpoint that the run goes on from,
+// whose log it takes over; null: it begins anew.
+LogClaim claim_log(const Experiment& experiment, const Checkpoint* from);
 
 }  // namespace mw

@@ -11,7 +11,7 @@
 #include "checkpoint/run_checkpoints.h"
 #include "meshwright/engine/run.h"
 #include "predict/prediction.h"
-#include "record/earlier_rows.h"
+#include "record/run_reader.h"
 #include "record/run_writer.h"
 #include "script/experiment.h"
 

@@ -12,7 +12,6 @@
 #include <optional>
 #include <vector>
 
-#include "app/checkpoint_start.h"
 #include "app/command.h"
 #include "app/measurements.h"
 #include "app/observe.h"
@@ -24,7 +23,7 @@
 #include "check/held_out.h"
 #include "check/not_finite.h"
 #include "check/run_check.h"
-#include "checkpoint/export_parameters.h"
+#include "checkpoint/hf_export.h"
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/processes.h"
@@ -35,7 +34,6 @@
 #include "predict/imbalance.h"
 #include "predict/machine.h"
 #include "predict/memory_limit.h"
-#include "predict/pitfalls.h"
 #include "predict/prediction.h"
 #include "predict/recompute_gain.h"
 #include "predict/shared_cores.h"

@@ -1,6 +1,4 @@
 // Watches the forward part of a step for the logits, and puts microbatches and processes together.
-#include "check/logits.h"
-
 #include <algorithm>
 #include <cstring>
 #include <map>

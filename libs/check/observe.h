@@ -1,4 +1,5 @@
-// What verify and compare share: whole tensors of a run, whatever its mix, while it goes on.
+// Whole tensors of a run, whatever its mix, while it goes on: what verify and compare share, and
+// the logits.
 #pragma once
 
 #include <atomic>
@@ -93,5 +94,17 @@ void run_steps(const RunSetup& experiment, const Plan& plan, std::int64_t steps,
 void run_steps(RankRuntime& runtime, const RunSetup& experiment, const Plan& plan,
                std::int64_t steps, const std::atomic<bool>* stop,
                const std::function<std::unique_ptr<StepWatcher>(RankRun&)>& begin);
+
+// The logits of a batch, to hold a model beside another program that computes it.
+struct Logits {
+  at::Tensor tokens;  // int64, (sequences, sequence)
+  at::Tensor labels;  // the tokens that each of them is followed by
+  at::Tensor logits;  // (sequences, sequence, vocab), fp64 in plans of that, else fp32
+  double loss = 0;
+};
+
+// Runs the forward part of the plan on the batch of step 0, with the weights of before it. On the
+// process that has rank 0; empty on others. Throws Error (run) if a rank fails.
+Logits logits_of(const RunSetup& experiment);
 
 }  // namespace mw

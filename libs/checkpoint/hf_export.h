@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "checkpoint/weights.h"
+#include "meshwright/engine/run.h"
 #include "meshwright/error.h"
 #include "meshwright/hf_config.h"
 #include "meshwright/model.h"
@@ -109,5 +110,17 @@ void check_hf_config(const std::filesystem::path& file, const std::string& model
 // training started from, where there was one; its ids of special tokens are kept.
 std::string hf_config_text(const HfConfig& config, at::ScalarType dtype,
                            const std::filesystem::path& earlier);
+
+// At the end of a run brings each parameter together, and writes those of a stage on its first
+// rank. The numbers are those that the optimizer updates, masters where there are such. Throws
+// Error (run) if a file cannot be written.
+class ExportParameters : public RunObserver {
+ public:
+  explicit ExportParameters(const HfExport& all) : all_(all) {}
+  void finish(RankRun& executor) override;
+
+ private:
+  const HfExport& all_;
+};
 
 }  // namespace mw

@@ -1,10 +1,9 @@
 // Finds for each flat slot of a rank which elements of which parameters it holds, and whether the
 // rank is the one that writes them.
-#include "checkpoint/rank_contents.h"
-
 #include <algorithm>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/run_checkpoints.h"
 #include "meshwright/optimizer.h"
 
 namespace mw {

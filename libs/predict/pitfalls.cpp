@@ -1,6 +1,4 @@
-// Plans what would avoid each pitfall, and says what that gains.
-#include "predict/pitfalls.h"
-
+// Tries the plans that would avoid what a plan may suffer from, and says what they gain.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,6 +10,7 @@
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/text.h"
 #include "predict/lighter.h"
+#include "predict/prediction.h"
 
 namespace mw {
 namespace {

@@ -16,6 +16,8 @@
 
 namespace mw {
 
+struct RunRequest;
+
 struct CommunicationForecast {
   CommunicationKey key;
   std::int64_t calls = 0, bytes = 0;  // of the rank that sends most of it in a step
@@ -110,7 +112,7 @@ struct Prediction {
   // Memory so full that steps can take longer than is priced.
   bool tight() const { return nearly_full() || reported_above(); }
   std::optional<RecomputeGain> recompute = {};  // where it was weighed (predict/recompute_gain.h)
-  std::vector<std::string> pitfalls = {};  // a line each, where they were looked for (pitfalls.h)
+  std::vector<std::string> pitfalls = {};       // a line each, where they were looked for
   std::optional<double> held_out_seconds = {};  // of one evaluation, where the run has some
 
   // The stage that waits least for others, by its place in `parts`.
@@ -137,6 +139,16 @@ struct RankPrediction {
   Traffic communication;  // calls and bytes
 };
 RankPrediction predict_rank(const Plan& plan, int rank);
+
+// The pitfalls that the request's plan walks into, a line each; none where other plans would take
+// long to make. They are mistakes of mixes that those who know the hardware avoid: tensor
+// parallelism or experts whose ranks lie on several nodes, fewer microbatches than stages, data
+// parallelism that keeps all on each rank where sharded states cost nothing, microbatches too small
+// to fill kernels, software that would run out of the device. Each is said only beside a plan of as
+// many ranks that avoids it, and by what that is predicted to gain. `own`: of the request's plan on
+// the machine. What hangs on nodes and devices is looked for where the machine is a cluster.
+std::vector<std::string> find_pitfalls(const RunRequest& request, const Machine& machine,
+                                       const Prediction& own);
 
 // "1.23 ms": for people, in the unit that suits it.
 std::string duration_text(double seconds);

@@ -1,10 +1,10 @@
 // Adds up a step's microbatches, and holds ops to it.
-#include "prove/constants.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <optional>
+
+#include "prove/stage.h"
 
 namespace mw::proving {
 namespace {

@@ -9,7 +9,6 @@
 #include <set>
 
 #include "meshwright/engine/interrupt.h"
-#include "prove/constants.h"
 #include "prove/stage.h"
 
 namespace mw {

@@ -218,4 +218,9 @@ std::string mend_of(const Mesh& mesh, const Layout& needed, const Layout& found)
 std::string listed(const Program& program, const Instruction& i);
 std::string text_of(const Program& program, const Where& where);
 
+// Refuses each op whose constant is not the step's: "tokens" and "sequences" are those of all
+// microbatches. Notes losses that declare none, as nothing says by what they divide, and constants
+// of other names.
+void check_constants(const Program& program, Proof& proof);
+
 }  // namespace mw::proving

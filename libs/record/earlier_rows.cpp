@@ -1,11 +1,10 @@
 // Reads what a run file has of the steps before one, and gives it to the writer of another.
-#include "record/earlier_rows.h"
-
 #include <algorithm>
 #include <cstring>
 #include <system_error>
 
 #include "record/probe.h"
+#include "record/run_reader.h"
 #include "record/run_writer.h"
 
 namespace mw {

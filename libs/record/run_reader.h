@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "meshwright/error.h"
@@ -14,6 +15,7 @@
 #include "record/hdf5_file.h"
 #include "record/probe.h"
 #include "record/rows.h"
+#include "record/table.h"
 
 namespace mw {
 
@@ -66,6 +68,21 @@ class RunReader {
   std::filesystem::path path_;
   Hdf5File file_;
 };
+
+// The rows of a run file that a run takes over from the one that it goes on from.
+struct EarlierRows {
+  std::vector<StepRow> steps;  // in order, each once
+  // For the other tables that have a row for each of many things of a step: packed.
+  std::vector<std::pair<const TableLayout*, std::vector<char>>> tables;
+  std::vector<std::int64_t> series_steps;
+  std::vector<Series> series;
+  double seconds = 0;  // from when that file was made to its last event
+};
+
+// Those of steps before `step`. Nothing, where there is no run file or it belongs to none of these
+// experiments (hashes).
+EarlierRows read_earlier(const std::filesystem::path& path, std::int64_t step,
+                         const std::vector<std::string>& hashes);
 
 // From now on plugins get the times of works that they ask of run files (meshwright/run_file.h).
 void provide_measured_times();

@@ -79,7 +79,7 @@ class RunWriter {
   RunWriter(const RunWriter&) = delete;
   RunWriter& operator=(const RunWriter&) = delete;
 
-  // Before all others: the rows of the steps before a run's first (record/earlier_rows.h).
+  // Before all others: the rows of the steps before a run's first (record/run_reader.h).
   void take_over(const EarlierRows& earlier);
   // Each only buffers. The file gets rows in the order they were added.
   void add(const StepRow& row);

@@ -1,12 +1,12 @@
 // Sleeps on the file descriptors of processes until one of them ends.
-#include "deaths.h"
-
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstdint>
+
+#include "engine.h"
 
 namespace mpi {
 

@@ -14,14 +14,30 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
-#include "deaths.h"
 #include "link.h"
 #include "round.h"
 #include "wire.h"
 
 namespace mpi {
+
+// Tells when a process of this machine dies, at once and at no cost: the system wakes a thread
+// that sleeps on the processes.
+class Deaths {
+ public:
+  // `watched`: number and process id of each. `died` is called by a thread of this object, once for
+  // each.
+  Deaths(const std::vector<std::pair<int, int>>& watched, std::function<void(int)> died);
+  ~Deaths();
+  Deaths(const Deaths&) = delete;
+  Deaths& operator=(const Deaths&) = delete;
+
+ private:
+  int stop_ = -1;  // an eventfd
+  std::thread thread_;
+};
 
 // What ended a run: the first rank that failed, and why.
 struct Failure {

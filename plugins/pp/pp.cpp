@@ -13,7 +13,6 @@
 #include "meshwright/stage_balance.h"
 #include "meshwright/strategy.h"
 #include "schedulers.h"
-#include "script_schedule.h"
 
 namespace {
 
@@ -285,7 +284,7 @@ class PipelineParallel : public mw::Strategy {
 
   void take_function(const mw::Values& values, const std::string& key, const std::string& name) {
     schedule_ = [call = values.function(key), name](const mw::ScheduleRequest& request) {
-      return schedule_from_script(call({describe_request(request)}), request, name);
+      return pp::schedule_from_script(call({pp::describe_request(request)}), request, name);
     };
     if (chunks_ == 0) chunks_ = 1;
   }

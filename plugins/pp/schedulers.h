@@ -1,4 +1,5 @@
-// The schedulers of this plugin, each in a file of its own, and their registrations.
+// The schedulers of this plugin, each in a file of its own, and their registrations; and the
+// schedule that a script's function returns.
 #pragma once
 
 #include <array>
@@ -6,6 +7,7 @@
 #include <vector>
 
 #include "make.h"
+#include "meshwright/json.h"
 
 namespace pp {
 
@@ -81,5 +83,15 @@ inline constexpr std::array<Registration, 8> schedulers = {
     scheduler<Fixed<fill_dualpipev, 2, true>>(
         "dualpipev", "DualPipe cut in half: forwards and backwards cross in a V (DeepSeek 2025)"),
 };
+
+// What a script's function gets: { stages, chunks, microbatches, times = {{ forward, dgrad, wgrad
+// }} }, and with a memory limit { memory, bytes = {{ forward, dgrad }} }. The lists have an entry
+// for each virtual stage. Virtual stages and microbatches count from 0 as in "2F0".
+Json describe_request(const ScheduleRequest& request);
+
+// From what it returned: a list with one entry for each stage, "0F0 0F1 0B0" or {"0F0", "0F1"}; or
+// such text, a line for each stage. Throws Error (plan) that says what is wrong and where.
+Schedule schedule_from_script(const Json& returned, const ScheduleRequest& request,
+                              const std::string& name);
 
 }  // namespace pp

@@ -1,17 +1,14 @@
 // Calls a script's function for a pipeline schedule and reads what it returns, stage by stage.
-#include "script_schedule.h"
-
 #include <fmt/format.h>
 
-#include "meshwright/json.h"
+#include "schedulers.h"
 
-using mw::Error;
-using mw::Json;
+namespace pp {
 
-Json describe_request(const mw::ScheduleRequest& request) {
+Json describe_request(const ScheduleRequest& request) {
   Json times = Json::array();
   for (int v = 0; v < request.stages * request.chunks; ++v) {
-    const mw::WorkTimes& t = request.times_of(v);
+    const WorkTimes& t = request.times_of(v);
     times.push_back({{"forward", t.forward}, {"dgrad", t.dgrad}, {"wgrad", t.wgrad}});
   }
   Json described = {{"stages", request.stages},
@@ -22,17 +19,17 @@ Json describe_request(const mw::ScheduleRequest& request) {
     described["memory"] = request.memory_limit;
     described["bytes"] = Json::array();
     for (int v = 0; v < request.stages * request.chunks; ++v) {
-      const mw::WorkBytes& b = request.bytes_of(v);
+      const WorkBytes& b = request.bytes_of(v);
       described["bytes"].push_back({{"forward", b.forward}, {"dgrad", b.dgrad}});
     }
   }
   return described;
 }
 
-mw::Schedule schedule_from_script(const Json& returned, const mw::ScheduleRequest& request,
-                                  const std::string& name) {
+Schedule schedule_from_script(const Json& returned, const ScheduleRequest& request,
+                              const std::string& name) {
   const auto refuse = [](const std::string& what) {
-    return Error(mw::Stage::plan, "function.result", "schedule",
+    return Error(Stage::plan, "function.result", "schedule",
                  "the schedule function returned " + what,
                  "return a list with one entry for each stage, such as \"0F0 0F1 0B0 0B1\"");
   };
@@ -47,12 +44,12 @@ mw::Schedule schedule_from_script(const Json& returned, const mw::ScheduleReques
       } else if (given.is_array()) {
         for (const Json& action : given) {
           if (!action.is_string()) {
-            throw refuse(fmt::format("{} in the list of stage {}", mw::json_text(action), row));
+            throw refuse(fmt::format("{} in the list of stage {}", json_text(action), row));
           }
           text += action.get<std::string>() + " ";
         }
       } else {
-        throw refuse(fmt::format("{} for stage {}", mw::json_text(given), row));
+        throw refuse(fmt::format("{} for stage {}", json_text(given), row));
       }
       text += "\n";
     }
@@ -60,15 +57,15 @@ mw::Schedule schedule_from_script(const Json& returned, const mw::ScheduleReques
       throw refuse(fmt::format("{} entries for pp({})", returned.size(), request.stages));
     }
   } else {
-    throw refuse(returned.is_null() ? "nothing" : mw::json_text(returned));
+    throw refuse(returned.is_null() ? "nothing" : json_text(returned));
   }
-  mw::Schedule schedule = mw::schedule_from_text(text, name);
+  Schedule schedule = schedule_from_text(text, name);
   if (schedule.stages() != request.stages) {
     throw refuse(fmt::format("actions of {} stages for pp({})", schedule.stages(), request.stages));
   }
   if (schedule.vstages() != request.stages * request.chunks) {
     throw Error(
-        mw::Stage::plan, "schedule.stages", "schedule",
+        Stage::plan, "schedule.stages", "schedule",
         fmt::format("the schedule function uses {} virtual stages; pp({}) with {} chunks has "
                     "{}",
                     schedule.vstages(), request.stages, request.chunks,
@@ -78,3 +75,5 @@ mw::Schedule schedule_from_script(const Json& returned, const mw::ScheduleReques
   schedule.microbatches = std::max(schedule.microbatches, request.microbatches);
   return schedule;
 }
+
+}  // namespace pp

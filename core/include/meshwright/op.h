@@ -193,7 +193,7 @@ class OpType {
   // Gradients of the other inputs; it reads no parameter.
   virtual void wgrad(const Op& op, OpCall& call) const;
   // What of the step is built into the op, so that a plan with another step is refused before it
-  // runs (prove/constants.h). An op with none is not looked at.
+  // runs (prove/constants.cpp). An op with none is not looked at.
   virtual std::vector<StepConstant> constants(const Op&) const { return {}; }
   // `element` is the bytes of one real.
   virtual Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const = 0;
