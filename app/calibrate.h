@@ -33,7 +33,7 @@ std::vector<CalibrationRun> calibration_mixes(const CalibrationSizes& sizes);
 // Seconds of instructions: by the bytes of a real and work_kind.
 struct WorkSamples {
   std::map<int, std::map<std::string, std::vector<WorkSample>>> by_kind, pooled;
-  // For each run of one rank, what its instructions take together, and its core seconds.
+  // What the instructions of each run of one rank take together, and its core seconds.
   std::vector<std::pair<double, double>> steps;
 };
 

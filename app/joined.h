@@ -33,8 +33,9 @@ bool is_silent_process(const ProcessArguments& arguments);
 // started, or if a launcher has started another number.
 std::optional<int> start_processes(const ProcessArguments& arguments, Output& output);
 
-// For commands that are for one process: true if this one has nothing to do, as the first one does
-// it. Throws Error (script, "launch.command") for those that would start processes of their own.
+// Whether this process has nothing to do of a command that is for one process, as the first one
+// does it. Throws Error (script, "launch.command") for commands that would start processes of their
+// own.
 bool left_to_first(const std::string& command, const ProcessArguments& arguments);
 
 class Joined {

@@ -34,21 +34,22 @@ class Measurements {
   void add_metrics(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics);
   // What was added so far is in the run file: a checkpoint is no more than what the file has.
   void flush() { log_.flush(); }
-  // For checkpoints that are complete or have failed since the last call; what people should be
-  // told.
+  // Notes the checkpoints that are complete or have failed since the last call, and returns what
+  // people should be told of them.
   std::vector<std::string> take_checkpoints();
-  // For the steps of this process there are times; a run that went on from a checkpoint may have
+  // Whether there are times of steps of this process; a run that went on from a checkpoint may have
   // none.
   bool ran() const { return !seconds_.empty(); }
   // After the last step, of a run that was checked.
   void take(const CheckReport& check) { check_ = check; }
   // What the run-time check found, for people; empty if nothing was checked.
   std::string check_text() const;
-  // For a process that was started again after a run that failed: an event, and in the result.
+  // Notes, as an event and in the result, that the process was started again after a run that
+  // failed.
   void started_again(const Attempt& attempt);
   // Where ranks were when the run failed: an event each, and in the result.
   void keep_places(const std::vector<RankPlace>& places);
-  // For a run that stopped at a loss or a norm that is not finite, with what was said of it.
+  // Notes that a run stopped at a loss or a norm that is not finite, with what was said of it.
   void stopped_diverging(const RankFailed& why);
   // What has become of a run whose steps came to an end. A run that ends with a loss or a gradient
   // norm that is NaN or Inf has failed.

@@ -22,7 +22,8 @@ class Output {
   bool colour() const { return colour_; }  // stderr is a terminal and NO_COLOR is not set
   // A result: a line of JSON with --json, nothing else.
   void result(const Json& object);
-  // For people: stdout, or stderr with --json. A missing newline is added. Nothing if quiet.
+  // Writes text for people to stdout, or to stderr with --json, and adds a missing newline. Nothing
+  // if quiet.
   void text(const std::string& text);
   // From here on, stdout is for document() alone: all else goes to stderr.
   void keep_stdout();

@@ -231,7 +231,8 @@ int show_schedule(const ScheduleArguments& arguments, Output& output) {
   return 0;
 }
 
-// For the help of `schedule`: only when it is printed are plugins loaded for it.
+// What the help of `schedule` says of schedulers: only when it is printed are plugins loaded for
+// it.
 std::string schedulers_text(const Arguments& arguments) {
   std::string text = "Schedulers:\n";
   try {

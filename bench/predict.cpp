@@ -84,7 +84,7 @@ class Timing final : public mw::Host {
     const double events = least([&] { step = mw::price_pipeline(stages, machine).step; });
     mw::Prediction prediction;
     const double predict = least([&] { prediction = mw::predict(plan, machine); });
-    // For copies, which have not been asked; `resolve` has it in it.
+    // Copies make their hash anew; `resolve` has it in its time.
     std::vector<mw::Plan> copies(rounds_, plan);
     std::size_t next = 0;
     const double hash = least([&] { static_cast<void>(copies[next++].hash()); });

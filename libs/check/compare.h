@@ -95,14 +95,14 @@ void check_comparable(const RunRequest& a, const RunRequest& b, std::int64_t ste
 CompareOutcome compare(const RunRequest& a, const RunRequest& b, std::int64_t steps = 2,
                        const std::atomic<bool>* stop = nullptr);
 
-// For people: "the output of layers.0.attention_add (from …), step 0: 1.2e-01, bound 3.4e-06".
+// "the output of layers.0.attention_add (from …), step 0: 1.2e-01, bound 3.4e-06", for people.
 std::string describe(const TensorDifference& d, const Graph& graph);
-// For people: why it is a fault, and where to look.
+// Says to people why it is a fault, and where to look.
 std::string advice(const CompareOutcome& outcome, const TensorDifference& d);
-// For people: what lossy hooks have to do with what parts;
-// empty if there are none, or nothing parts.
+// Says to people what lossy hooks have to do with what parts; empty if there are none, or nothing
+// parts.
 std::string note_of(const CompareOutcome& outcome);
-// For people: the verdict and a table.
+// The verdict and a table, for people.
 std::string describe(const CompareOutcome& outcome, const RunRequest& a, const RunRequest& b);
 
 }  // namespace mw

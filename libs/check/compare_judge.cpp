@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <utility>
+
 #include "prove/lemmas/updates.h"
 
 namespace mw {

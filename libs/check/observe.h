@@ -57,7 +57,7 @@ LossyHooks lossy_hooks(const Plan& plan);
 class StepWatcher : public Watcher {
  public:
   virtual void stepped(RankRun& executor, std::int64_t step, const StepOutcome& outcome) = 0;
-  // For a rank that no other waits for: a step ends by Stopped as soon as `stop` is set.
+  // A step of a rank that no other waits for ends by Stopped as soon as `stop` is set.
   void end_at(const std::atomic<bool>* stop) { stop_ = stop; }
   void ran(int /*microbatch*/) override {
     if (stop_ != nullptr && stop_->load()) throw Stopped("interrupted");

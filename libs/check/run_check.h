@@ -74,7 +74,8 @@ class RunCheck : public RunObserver {
   explicit RunCheck(bool overflows) : overflows_(overflows) {}
   void begin(RankRun& rank) override;
   void finish(RankRun& rank) override;
-  // For the rank whose check took longest; of no steps if none ran. When no rank runs any more.
+  // The report of the rank whose check took longest; of no steps if none ran. It is called when no
+  // rank runs any more.
   CheckReport report() const;
 
  private:

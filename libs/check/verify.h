@@ -73,12 +73,12 @@ VerifyOutcome verify(const RunSetup& experiment, std::int64_t steps = 3, double 
 
 // "equal", "different", "undecided".
 const char* verdict_of(const VerifyOutcome& outcome);
-// For people: "the gradient that reaches layers.0.norm (from …), 1.2e-01, microbatch 0, rank 1".
+// "the gradient that reaches layers.0.norm (from …), 1.2e-01, microbatch 0, rank 1", for people.
 std::string describe(const Divergence& divergence);
-// For people: what the verdict rests on where it is not plain: lossy hooks, NaN, steps by
+// Says to people what the verdict rests on where it is not plain: lossy hooks, NaN, steps by
 // themselves; empty if it is.
 std::string note_of(const VerifyOutcome& outcome);
-// For people: the verdict, the errors, and where it parts.
+// The verdict, the errors, and where it parts, for people.
 std::string describe(const VerifyOutcome& outcome, const std::string& mix);
 
 }  // namespace mw

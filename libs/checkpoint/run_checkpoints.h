@@ -88,7 +88,7 @@ class Checkpoints : public RunObserver {
   void step(RankRun& executor, StepEnd& end) override;
   // What rank 0 does before it copies, so that whatever else is kept of the steps is no less.
   void before_copies(std::function<void()> call) { before_ = std::move(call); }
-  // For rank 0, before step(): a step that is done, an evaluation after it.
+  // Notes, on rank 0 and before step(), a step that is done, and an evaluation after it.
   void note(const PastStep& step);
   void note(const PastEvaluation& evaluation);
 
@@ -101,7 +101,7 @@ class Checkpoints : public RunObserver {
   // Since the last call.
   std::vector<CheckpointReport> reports();
 
-  // For a checkpoint of this plan, about.
+  // About the bytes of a checkpoint of this plan.
   static std::int64_t bytes_of(const Plan& plan);
 
  private:

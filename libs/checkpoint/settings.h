@@ -11,7 +11,7 @@ namespace mw {
 // "optimizer.lr: 0.001 there, 0.01 here", for every key whose value differs; lists are one value.
 std::vector<std::string> differences(const Json& there, const Json& here);
 
-// For these, what no run can go on with: another model, another kind of optimizer.
+// Those differences with which no run can go on: another model, another kind of optimizer.
 std::vector<std::string> hard_differences(const Json& there, const Json& here);
 
 }  // namespace mw

@@ -31,7 +31,7 @@ class Fields {
     if constexpr (std::is_same_v<Member, std::string>) return options_.text(name, doc);
     return options_.integer(name, doc);
   }
-  // For keys that are read by hand.
+  // The options, to read keys by hand.
   Options& options() { return options_; }
 
   // A key of older files is told its name of today.

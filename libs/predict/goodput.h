@@ -68,7 +68,7 @@ GoodputShares simulate_goodput(const GoodputRequest& request, std::int64_t inter
 
 Goodput goodput(const GoodputRequest& request);
 
-// For a script's table; problems have their keys under `path`.
+// Reads a script's table; problems have their keys under `path`.
 GoodputRequest read_goodput(const Json& table, const std::string& path, Problems& problems);
 Json to_json(const Goodput& goodput, const GoodputRequest& request);
 std::string text_of(const Goodput& goodput, const GoodputRequest& request);

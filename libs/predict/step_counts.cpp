@@ -42,7 +42,7 @@ using Counted = std::array<bool, 4>;  // by Piece
 
 void count(const Program& program, std::vector<Counted>& seen, Flops& flops) {
   std::vector<double> runs(program.segments.size(), 0);
-  // For the largest microbatches: flops grow with the sequences.
+  // Over the largest microbatches, as flops grow with the sequences.
   const auto share = [&](int microbatch) {
     return static_cast<double>(program.batch_of(microbatch)) /
            static_cast<double>(program.batch_of(-1));

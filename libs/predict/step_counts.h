@@ -12,7 +12,6 @@
 namespace mw {
 
 // Floating-point operations of a step, all ranks together.
-
 struct Flops {
   // By the field's convention (Narayanan et al. 2021, appendix; PaLM, appendix B): every op of the
   // whole model once forward and once backward, attention scores in full, elementwise work not.
@@ -28,7 +27,6 @@ struct Flops {
 Flops count_flops(const std::vector<Program>& stages);
 
 // Predicted communication of one rank and step, as its Communicators will post it.
-
 using Traffic = std::map<CommunicationKey, CommunicationUse>;
 // Calls and bytes; seconds are left at 0.
 Traffic forecast_traffic(const RankView& rank);

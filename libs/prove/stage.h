@@ -41,9 +41,9 @@ class StageProof {
   const std::string& waits_for() const { return waits_for_; }
   const std::set<Lemma>& lemmas() const { return lemmas_; }
   const std::set<std::string>& notes() const { return notes_; }
-  // For each parameter's value, whether the stage's totals count it.
+  // Whether the stage's totals count a parameter, by its value.
   const std::map<int, bool>& counted() const { return counted_; }
-  // For the losses that totals report: microbatches by term.
+  // The microbatches of the losses that totals report, by term.
   const std::map<int, Microbatches>& losses() const { return reported_; }
   Refusal refusal(std::string code, std::string message) const;
 

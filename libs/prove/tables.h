@@ -47,8 +47,7 @@ class OpTables {
   OpTable make(int op, Atoms carried) const;
   Placement need(int op, std::size_t input, int atom, bool carried) const;
   Placement out(int op, std::size_t output, int atom, bool carried) const;
-  // For the dims by which the op is cut on that atom the first that `called` has, as `own` calls
-  // it.
+  // The first of the dims by which the op is cut on that atom that `called` has, as `own` calls it.
   Placement cut_as(int op, int atom, const Dims& called, const Dims& own) const;
 
   const Program& program_;

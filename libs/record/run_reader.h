@@ -72,7 +72,7 @@ class RunReader {
 // The rows of a run file that a run takes over from the one that it goes on from.
 struct EarlierRows {
   std::vector<StepRow> steps;  // in order, each once
-  // For the other tables that have a row for each of many things of a step: packed.
+  // The other tables, which have a row for each of many things of a step: packed.
   std::vector<std::pair<const TableLayout*, std::vector<char>>> tables;
   std::vector<std::int64_t> series_steps;
   std::vector<Series> series;

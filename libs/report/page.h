@@ -26,8 +26,8 @@ std::string page_text(const std::string& text, std::size_t most = 2000);
 // `chart`: { title, unit, series: [name], bars: [[name, number for each of the series…]] }.
 std::string bars_html(const Json& chart);
 
-// For an element or a quoted attribute; control characters, of which XML knows no other, are left
-// out but for line breaks and tabs.
+// The text as an element or a quoted attribute has it; control characters are left out but for line
+// breaks and tabs, as XML knows no other.
 std::string escaped(std::string_view text);
 
 }  // namespace mw

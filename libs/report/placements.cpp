@@ -1,4 +1,4 @@
-// For each parameter its placement, and the shape that each class of ranks holds of it: as JSON, as
+// Says each parameter's placement, and the shape that each class of ranks holds of it: as JSON, as
 // text, and as rows in which equal layers are one.
 #include "report/placements.h"
 

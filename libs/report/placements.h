@@ -12,8 +12,8 @@ namespace mw {
 // "layers.3.q" -> "layers.*.q"; other names as they are.
 std::string of_any_layer(const std::string& name);
 
-// For each stage { stage, classes: [{ first_rank, ranks }], parameters: [{ name, dims, shape,
-// placement, local: [shape on each class], in_parts }] }.
+// A list with an entry for each stage: { stage, classes: [{ first_rank, ranks }], parameters: [{
+// name, dims, shape, placement, local: [shape on each class], in_parts }] }.
 Json placements_json(const Plan& plan);
 std::string placements_text(const Plan& plan);
 

@@ -105,8 +105,8 @@ class TransportSource final : public CommunicatorSource {
   void abort(int rank, const std::string& reason) override;
   void ended(int rank) override;
 
-  // For backends. How many collectives group[index] has begun before on this group, or sends or
-  // recvs of this name.
+  // How many collectives group[index] has begun before on this group, or sends or recvs of this
+  // name; backends ask.
   std::int64_t count(const std::string& name);
   void send_part(int to, const std::string& name, int from, const Call& call,
                  std::string_view bytes);

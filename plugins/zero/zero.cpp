@@ -214,7 +214,7 @@ class ByChunk {
     auto operator<=>(const Copy&) const = default;
   };
 
-  // For each run, the buckets that no later run adds to before the stage turns.
+  // The buckets that no later run adds to before the stage turns, by run.
   std::vector<std::vector<int>> last_runs() const {
     std::vector<std::vector<int>> reduced(program_.timeline.size());
     std::map<int, std::size_t> next;  // by virtual stage: the next run that adds

@@ -138,7 +138,7 @@ TEST_CASE("messages over a store arrive whole and in order, and a process that e
   CHECK(mw::test::thrown([&] { mw::StoreLink link(at, 500ms); }) == "launch.join");
 }
 
-// For test_store_link.py: one process of several, in a launcher's environment.
+// test_store_link.py starts it: one process of several, in a launcher's environment.
 TEST_CASE("a process of several", "[.store-process]") {
   mw::StoreLink link(mw::rendezvous(), 60s, 2s);
   REQUIRE(link.at().processes > 1);

@@ -17,7 +17,7 @@ const NamedMix& mix_named(const std::string& name) {
   return *found;
 }
 
-// For each rank, the most of each category in two steps.
+// The most of each category in two steps, by rank.
 using Peaks = std::map<int, std::array<std::int64_t, category_count>>;
 Peaks peaks_of(const Experiment& e) {
   Peaks peaks;

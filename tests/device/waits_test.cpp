@@ -10,7 +10,7 @@ using namespace mw::test;  // NOLINT
 
 namespace {
 
-// For a run: each wait's name, with how often it comes.
+// Each wait's name in a run, with how often it comes.
 std::map<std::string, int> waits_of(const Experiment& e, Ranks where) {
   const OnDevices devices(where);
   std::mutex mutex;

@@ -174,7 +174,8 @@ TEST_CASE("Products of a plan's sizes take what is said of them, on this CPU", "
   });
 }
 
-// For whole blocks: what a kernel takes for what is left over may be said several times too large.
+// It holds for whole blocks: what a kernel takes for what is left over may be said several times
+// too large.
 TEST_CASE("A product just too large to be tried takes about what is said of it", "[kernels]") {
   ScratchBook book{{}};
   const at::ScalarType type = GENERATE(at::kFloat, at::kDouble);

@@ -30,7 +30,7 @@ Setup usual(bool gpt) {
   return setup;
 }
 
-// For the first step, and the mean of the last ten.
+// The loss of the first step, and the mean of the last ten.
 std::pair<double, double> losses(const Setup& setup, std::int64_t steps) {
   Experiment e = experiment(setup);
   e.steps = steps;
@@ -129,7 +129,7 @@ TEST_CASE("Training through a hook converges near the plain loss") {
   INFO((half ? "bf16: " : "powersgd: ")
        << first << " -> " << last << " plain, " << last_through << " through the hook");
   CHECK(first_through == Approx(first).epsilon(1e-6));
-  // For what the plain run gains, at most this part is lost.
+  // At most this part of what the plain run gains is lost.
   CHECK(last_through - last < (half ? 0.01 : 0.2) * (first - last));
 }
 

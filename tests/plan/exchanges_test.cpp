@@ -17,7 +17,7 @@ struct Exchanges {
   bool first = true;                                 // a layer's mark stands at its first
 };
 
-// For instructions of this phase, each once; and how many transfers each has.
+// The exchanges of instructions of this phase, each once; and how many transfers each has.
 Exchanges exchanges(const Program& program, const std::string& phase) {
   const RankView rank(program, program.first());
   Exchanges seen;

@@ -1,4 +1,4 @@
-// For plugins that must not load: a true descriptor, with a part of it forged.
+// Makes plugins that must not load: a true descriptor, with a part of it forged.
 #pragma once
 
 #include "meshwright/plugin.h"

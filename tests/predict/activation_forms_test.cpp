@@ -31,7 +31,7 @@ struct Shape {
 
 enum class Stream { whole, cut };
 
-// For one layer: what two more of them add, by two.
+// The bytes of one layer: what two more of them add, by two.
 std::int64_t layer_bytes(const Shape& shape, Stream stream, const RecomputePolicy& recompute) {
   std::int64_t bytes[2] = {};
   for (const int more : {0, 1}) {

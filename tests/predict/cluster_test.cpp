@@ -56,7 +56,7 @@ TEST_CASE("A product takes whole tiles, one for each unit at least") {
   CHECK(gemm_seconds(d, Dtype::bf16, 100, 100, 1000) == Approx(2e7 / 1e10));
   d.tile_k = 500;
   CHECK(gemm_seconds(d, Dtype::bf16, 1000, 1000, 1000) == Approx(3e9 / 1e11));
-  // For a thin one the bytes decide: 2 bytes of each element.
+  // The bytes decide of a thin one: 2 bytes of each element.
   CHECK(gemm_seconds(d, Dtype::bf16, 1, 1000000, 1) > 2e6 * 2 / 1e10);
 }
 
@@ -251,7 +251,7 @@ TEST_CASE("What products read in fp8 may be narrowed before it is gathered") {
     }
     return all;
   };
-  // For numbers in fp32 a quarter; sums are made as they are.
+  // Numbers in fp32 take a quarter; sums are made as they are.
   CHECK(seconds(true, "all-gather") == Approx(seconds(false, "all-gather") / 4));
   CHECK(seconds(true, "reduce-scatter") == Approx(seconds(false, "reduce-scatter")));
   CHECK(seconds(true, "") < seconds(false, ""));

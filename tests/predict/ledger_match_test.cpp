@@ -25,7 +25,7 @@ void check(const Setup& setup, bool exact = false) {
       CHECK(predicted.memory[c] == rank.memory[static_cast<int>(c)].bytes);
     }
     CHECK(predicted.memory[Category::host] == rank.memory[static_cast<int>(Category::host)].peak);
-    // For gradients widened as they are added, some of what is counted may not live at once.
+    // Where gradients are widened as they are added, some of what is counted may not live at once.
     const bool widened = bytes_of(setup.precision) == 2 && setup.fp32_gradients;
     const double slack = exact ? 0 : widened ? 32768 : 512;
     auto near = [&](const char* what, std::int64_t prediction, std::int64_t measurement) {

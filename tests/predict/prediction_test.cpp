@@ -183,7 +183,7 @@ TEST_CASE("Predicting does not grow with the ranks") {
 }
 
 TEST_CASE("An update reads and writes each state of the optimizer once, in any precision") {
-  // For sgd nothing but parameters and gradients; of AdamW two states, as wide as what is updated.
+  // SGD has nothing but parameters and gradients; AdamW two states, as wide as what is updated.
   for (const Precision precision :
        {Precision::fp64, Precision::fp32, Precision::bf16, Precision::fp16}) {
     const auto seconds = [&](const std::string& optimizer) {

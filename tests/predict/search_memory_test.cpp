@@ -34,7 +34,7 @@ Off memory_of(const std::vector<FoundPlan>& plans) {
                   << one.offload << ": " << one.closed_form_bytes << " bytes, at least "
                   << one.closed_form_least << "; by footprints " << peak);
     CHECK(one.closed_form_least <= peak);
-    // For orders that follow the times of works one microbatch is sure, of others what they hold.
+    // One microbatch is sure of orders that follow the times of works, of others what they hold.
     const bool follows = one.plan.find("\"zb") != std::string::npos ||
                          one.plan.find("dualpipev") != std::string::npos;
     CHECK(one.closed_form_least > (follows ? 0.02 : 0.15) * peak);

@@ -29,7 +29,8 @@ TEST_CASE("A loss that divides by other tokens than the step's is refused (Train
   setup.microbatch = 3;
   const std::int64_t tokens = setup.batch * setup.sequence;
   CHECK(prove(programs_of(setup, tokens)).proved());
-  // For one rank's tokens, as where each divides by its own (CP's and MTP's loss scale).
+  // The constant is one rank's tokens, as where each divides by its own (CP's and MTP's loss
+  // scale).
   const Proof proof = prove(programs_of(setup, tokens / 2));
   REQUIRE(!proof.refusals.empty());
   const Refusal& refusal = proof.refusals.front();

@@ -24,7 +24,7 @@ std::shared_ptr<const ScriptReach> reach() {
   return std::make_shared<ScriptReach>(ScriptReach{nullptr, {}, &registry()});
 }
 
-// For each step.
+// The batch of each step.
 std::vector<std::int64_t> batches(const Json& given, std::int64_t batch, std::int64_t steps) {
   Problems problems;
   const MicrobatchPolicy policy = read_microbatch(given, {batch, 0}, reach(), problems);

@@ -62,7 +62,7 @@ inline double largest(const std::vector<double>& values) {
   return *std::max_element(values.begin(), values.end());
 }
 
-// For a stage, the most F's not yet followed by B or I.
+// The most F's of a stage not yet followed by B or I.
 inline int most_in_flight(const std::vector<Action>& actions) {
   int held = 0, most = 0;
   for (const Action& action : actions) {

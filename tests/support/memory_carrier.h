@@ -115,7 +115,7 @@ class MemoryCarrier : public Carrier {
   int runs_ = 0;
 };
 
-// For a process' body: Catch2's assertions are for one thread, so what is wrong ends the process.
+// An assertion in a process' body: Catch2's are for one thread, so what is wrong ends the process.
 inline void demand(bool holds, const char* what) {
   if (!holds) throw std::runtime_error(what);
 }

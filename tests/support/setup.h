@@ -69,7 +69,7 @@ inline StrategyChoice zero(int ways, int stage, int replicas = 1, int prefetch =
                   {"replicas", replicas},
                   {"keep", keep && stage == 3},
                   {"offload", offload}};
-  // For a product of options, those that mean something together.
+  // Options that mean something together, of a product of them.
   if (stage == 3 && !keep) options["prefetch"] = prefetch;
   if (stage < 3) options["bucket"] = bucket;
   return strategy("zero", std::move(options));

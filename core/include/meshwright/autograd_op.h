@@ -4,7 +4,9 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+
 #include <vector>
+
 #include "meshwright/op.h"
 
 namespace mw {
@@ -37,8 +39,6 @@ class AutogradOp : public OpType {
   // inputs too. Override it where that is far off.
   Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override;
 };
-
-// Says of an op that its gradient is meant to be no derivative.
 
 // A base for an OpType, beside its own: what backward gives is not the derivative of forward, on
 // purpose, as where a rounding passes its gradient straight through (Bengio et al. 2013,

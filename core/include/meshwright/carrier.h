@@ -102,7 +102,7 @@ constexpr Registration communicator(const char* name = nullptr, const char* doc 
   one.maker = &carrier_maker_of<Class>;
   return one;
 }
-// For a registered communicator; empty: none.
+// The launcher that a registered communicator asks for; empty: none.
 inline std::string launcher_of(const Registration& communicator, int processes) {
   Launcher* const launcher = static_cast<const CarrierMaker*>(communicator.maker)->launcher;
   return launcher == nullptr ? "" : launcher(processes);

@@ -27,7 +27,7 @@ class Few : public c10::SmallVector<T, N> {
   Few() = default;
   explicit Few(std::size_t count, const T& value = T()) : c10::SmallVector<T, N>(count, value) {}
   Few(std::initializer_list<T> list) : c10::SmallVector<T, N>(list) {}
-  // For a range that can be read twice: c10's list does so.
+  // Reads the range twice, as c10's list does.
   template <std::forward_iterator It>
   Few(It first, It last) : c10::SmallVector<T, N>(first, last) {}
   Few(const std::vector<T>& list) : Few(list.begin(), list.end()) {}        // NOLINT: as a copy is

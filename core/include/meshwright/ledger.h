@@ -113,13 +113,13 @@ class Ledger {
     compared_.rows += rows;
     compared_.supposed += supposed;
   }
-  // For all that were compared in this step, the former over the latter; 0: none were.
+  // The rows of all that were compared in this step over those supposed; 0: none were.
   double rows_share() const {
     return compared_.supposed > 0
                ? static_cast<double>(compared_.rows) / static_cast<double>(compared_.supposed)
                : 0;
   }
-  // For this step and those before it, the highest.
+  // The highest rows_share() of this step and those before it.
   double most_rows_share() const { return std::max(most_rows_share_, rows_share()); }
   // Empties the books of communication, work and rows, after those of a step were taken.
   void clear_step();

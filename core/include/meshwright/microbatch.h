@@ -32,8 +32,8 @@ class Microbatching {
   // Above 0: microbatches are the largest with which a rank is predicted to hold no more bytes, and
   // shape() is not asked.
   virtual std::int64_t fit() const { return 0; }
-  // For a step, counted from 0, whose first sample is `sample`. Called once for each step before
-  // the run begins.
+  // The shape of a step, counted from 0, whose first sample is `sample`. It is called once for each
+  // step before the run begins.
   virtual StepShape shape(std::int64_t step, std::int64_t sample) const = 0;
 };
 

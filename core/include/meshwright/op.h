@@ -98,7 +98,7 @@ struct OpTraits {
   std::vector<bool> fp32_outputs;
   // Input that forward may overwrite with output 0 when nobody reads it later (-1: none).
   int forward_in_place = -1;
-  // For each input: the gradient of output 0 is that input's gradient, unchanged (a residual add).
+  // Whether the gradient of output 0 is that of an input, unchanged (a residual add), by input.
   std::vector<bool> gradient_passes;
   // Backward makes an input's gradient as a tensor of its own even where it is to be added to one
   // that is there (memory only).
@@ -106,7 +106,7 @@ struct OpTraits {
   // A dim that the op needs whole, unless it takes one shard of it after the other, in ring steps;
   // none: it cannot do that.
   Dim rotates;
-  // For each input: what backward reads may be overwritten for its gradient (memory only; a hint).
+  // Backward may overwrite what it reads of an input by its gradient (memory only; a hint).
   bool backward_may_overwrite_saved = false;
 };
 
@@ -124,10 +124,10 @@ struct OpCall {
   std::vector<bool> wants, accumulate;
   bool in_place = false;             // forward: OpTraits::forward_in_place is granted
   at::ScalarType real = at::kFloat;  // the plan's precision, for ops whose inputs are all indices
-  // For ops on sparse tensors: how many rows each group has here, in order. An op that makes the
+  // How many rows each group has here, in order, of sparse tensors. An op that makes the
   // rows (dispatch) fills it in forward.
   std::vector<std::int64_t> rows;
-  // For ops that run in ring steps: which one this is. `dims` has the shard of the rotating dim
+  // Which ring step this is, of an op that runs in such. `dims` has the shard of the rotating dim
   // that is here now. Forward: from step 1 on, `outputs` and `saved` hold what the steps before
   // made, and are brought up to date in place. Backward: each step adds to the gradients of what
   // does not go round.

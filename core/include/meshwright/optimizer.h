@@ -24,7 +24,7 @@ struct OptimizerState {
 // optimizer's), updated in place.
 struct UpdateCall {
   at::Tensor parameter;  // of apply alone
-  // For the parameter's elements: the gradient, or what the ops before made of it. What it holds
+  // The gradient of the parameter's elements, or what the ops before made of it. What it holds
   // afterwards is unspecified but for that which the next op reads.
   at::Tensor gradient;
   OptimizerState state;
@@ -84,8 +84,8 @@ struct MatrixState {
 // How the parameters of a bucket are updated. The ops belong to the optimizer.
 struct UpdateRule {
   std::vector<std::string> states;  // kept for each element, zero at first
-  // For matrices: gradient to direction, and what is made of each matrix of directions. Null where
-  // `apply` reads the gradient itself.
+  // What makes directions of gradients, and what is made of each matrix of directions, where the
+  // rule is for matrices. Null where `apply` reads the gradient itself.
   const ElementOp* direction = nullptr;
   const MatrixOp* whole = nullptr;
   const ElementOp* apply = nullptr;

@@ -28,7 +28,7 @@ struct Option {
   std::optional<Json> least, most;
   std::vector<std::string> choices;  // of `choice`
   std::string unit;                  // "bytes", "sequences", ... for people
-  // For a key of mw.train: what it has no part in.
+  // What a key of mw.train has no part in.
   bool beside_plan = false;  // the plan: one that was made with another value serves as well
   bool beside_run = false;   // the run, which does not look at it
   bool of_run = false;       // the experiment: two runs of one may differ in it

@@ -65,10 +65,9 @@ struct Pass {
   std::function<void(Program&)> finish = {};
 };
 
-// ---- The core's own passes, which several forms use.
-
-// Splits the buckets so that none exceeds `bytes` of gradients (a larger parameter stands alone),
-// in the order in which gradients become ready in backward.
+// The core's own passes, which several forms use, follow. This one splits the buckets so that none
+// exceeds `bytes` of gradients (a larger parameter stands alone), in the order in which gradients
+// become ready in backward.
 Pass bucket_gradients(std::int64_t bytes);
 // Starts each bucket's reduction inside the last run of a segment that adds to its gradients, as
 // soon as the last one is there.
@@ -85,9 +84,9 @@ Pass hook_reductions(
     const std::string& axis,
     std::function<std::shared_ptr<const ReductionHook>(const BucketShape&)> choose);
 
-// ---- Verbs: what passes of one's own are made of. All are for the thread that runs the pass.
+// What passes of one's own are made of follows; all of it is for the thread that runs the pass.
 
-// For the instructions of a segment that use a group of slots, the first and the last.
+// The first and the last of a segment's instructions that use a group of slots.
 struct Span {
   int group = -1, first = -1, last = -1;
 };

@@ -68,7 +68,7 @@ std::vector<std::int64_t> local_sizes(Dim dim, std::int64_t size, const Layout& 
                                       const Mesh& mesh, const std::vector<int>& atoms,
                                       const Coordinates& at);
 
-// For a dim whose elements lie in this order: which ranges of it lie at the places `part`.
+// Which ranges of a dim lie at the places `part`, where its elements lie in this order.
 std::vector<Range> lying_at(const std::vector<Range>& order, Range part);
 
 }  // namespace mw

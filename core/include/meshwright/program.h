@@ -39,12 +39,12 @@ struct Move {
   std::vector<int> atoms;
   Dim from, to;
   Reduction reduction = Reduction::sum;
-  // For an exchange of rows, an all-to-all of sparse tensors: the layout that it leads to, on all
-  // its atoms at once.
+  // The layout that an exchange of rows leads to, an all-to-all of sparse tensors, on all its atoms
+  // at once; empty for other moves.
   Layout lands;
   bool exchanges_rows() const { return !lands.empty(); }
-  // For the start of an exchange: before the rows it says how many of each group there are, which
-  // those after it know from it. The planner marks one for each way that a layer's rows go out.
+  // The start of an exchange says before the rows how many of each group there are, which those
+  // after it know from it. The planner marks one for each way that a layer's rows go out.
   bool brings_counts = false;
   std::vector<int> stages;  // only ranks of these take part; empty: of all (RankSet)
   int peer = -1;            // of send and recv: a stage
@@ -167,12 +167,12 @@ struct Instruction {
   // printed as.
   int bucket = -1;
   int parameter = -1;  // of an update of one: index into Program::parameters
-  // For gradients of parameters, one list for each grad_input (of an add: for outputs[0]): only
-  // ranks at the start of these atoms contribute, as every rank there has the whole contribution
-  // while the accumulated gradient is a sum over ranks. What begin_sum and totals have here is said
-  // with them (Code).
+  // Which ranks contribute to gradients of parameters, a list for each grad_input (of an add: for
+  // outputs[0]): only those at the start of these atoms, as every rank there has the whole
+  // contribution while the accumulated gradient is a sum over ranks. What begin_sum and totals have
+  // here is said with them (Code).
   std::vector<std::vector<int>> contributing;
-  // For compute, where the op runs in ring steps (Rotation): one instruction stands for all of
+  // Where the op of a compute runs in ring steps (Rotation), one instruction stands for all of
   // them, and for what they send. engine/program_facts.h writes it out, as executor and footprint
   // read it: then each instruction is of a `ring_step`, or of that and the `ring_alike` next ones.
   std::shared_ptr<const std::vector<Rotating>> ring;
@@ -230,8 +230,8 @@ struct ProgramParameter {
   int slot = -1, gradient_slot = -1;
   Layout stored;       // also the layout of the reduced gradient
   Layout accumulated;  // of the gradient before reduction
-  // For a layer's weights that are matrices, outputs by inputs: leading dims that number
-  // matrices (experts), and those after them that make the rows. 0 rows: anything else.
+  // How many leading dims number matrices (experts), and how many after them make the rows, of a
+  // layer's weights that are matrices, outputs by inputs. 0 rows: anything else.
   int stacked = 0, rows = 0;
 };
 
@@ -336,8 +336,9 @@ struct Program {
   std::vector<std::int64_t> batches;
   int threads = 1;            // that a rank's kernels have
   Dtype dtype = Dtype::fp32;  // of the reals that it computes with
-  // For a parameter's gradient while it is added up and reduced; of the optimizer's states, and of
-  // its own copy of the parameters (the masters) where that is wider than those that compute.
+  // The types of a parameter's gradient while it is added up and reduced, and of the optimizer's
+  // states and its own copy of the parameters (the masters) where that is wider than those that
+  // compute.
   Dtype gradient_dtype = Dtype::fp32, optimizer_dtype = Dtype::fp32;
   Dtype reduce_dtype = Dtype::fp32;  // in which narrower reals are summed over ranks
   std::shared_ptr<const class Optimizer> optimizer;  // null: the step updates nothing
@@ -354,12 +355,12 @@ struct Program {
   // Rows of sparse tensors on the rank that has most, over the average,
   // where groups are cut; for predictions.
   double imbalance = 1;
-  // For dims that lie in another order than their own (Draft::permute_tokens):
-  // its ranges, as they lie.
+  // The ranges of each dim that lies in another order than its own, as they lie
+  // (Draft::permute_tokens).
   std::map<Dim, std::vector<Range>> token_permutation;
 
   bool has_masters() const { return optimizer_dtype != dtype; }
-  // For a value of the graph.
+  // The type of a value of the graph.
   Dtype dtype_of(Scalar scalar, bool fp32_at_least) const;
   const std::string& name_of_parameter(int parameter) const;
   int segment(const std::string& name) const;  // index; -1
@@ -379,7 +380,7 @@ struct Program {
   std::int64_t elements(const Bucket& bucket, const Coordinates& at) const;
   std::int64_t shard_elements(const Bucket& bucket, const Coordinates& at) const;
   MatrixSizes matrices(const ProgramParameter& parameter, const Coordinates& at) const;
-  // For a flat slot, where the bucket's shards have `shard` elements.
+  // Elements of a flat slot, where the bucket's shards have `shard` elements.
   std::int64_t flat_elements(const Slot& slot, std::int64_t shard) const;
   // The size of "batch" in a microbatch (-1: of the step, which has none),
   // and its first row in the step's.

@@ -29,7 +29,7 @@ struct BucketShape {
   int ways = 1;                                   // ranks of the reduction
 };
 
-// For one reduction on one rank; all sizes in bytes.
+// What one reduction takes on one rank; all sizes in bytes.
 struct ReductionCost {
   struct Call {
     Collective op = Collective::all_reduce;

@@ -71,8 +71,8 @@ class Scheduler : public Registered {
  public:
   // Chunks of each stage: the only number that will do, or 0 if any will.
   virtual int fixed_chunks() const { return 0; }
-  // For one whose order is for several chunks: the name of what it is with one chunk of each stage,
-  // "1f1b", so that nobody gets that for want of a number of chunks. Empty: it needs no chunks.
+  // The name of what a schedule for several chunks is with one chunk of each stage, "1f1b", so that
+  // nobody gets that for want of a number of chunks. Empty: it needs no chunks.
   virtual std::string of_one_chunk() const { return ""; }
   // The stage of each virtual stage.
   virtual std::vector<int> placement(int stages, int chunks) const;  // round-robin
@@ -117,10 +117,10 @@ struct ScheduleTimeline {
   std::vector<std::vector<TimedAction>> stages;  // one for each action, in the stage's order
   double makespan = 0;                           // from the first start to the last end
   std::vector<double> busy;                      // of each stage: sum of its works
-  // For each stage: idle between its first start and its last end, as a fraction of the makespan.
+  // How long each stage is idle between its first start and its last end, over the makespan.
   std::vector<double> inner_idle;
-  // For each stage: highest activation memory, by WorkBytes; and counted in F's not yet followed by
-  // B or W, over chunks: with c chunks, c of them are a microbatch of the whole stage.
+  // Each stage's highest activation memory, by WorkBytes; and counted in F's not yet followed by B
+  // or W, over chunks: with c chunks, c of them are a microbatch of the whole stage.
   std::vector<double> bytes_peak, microbatches_peak;
   // Idle of all stages over their whole time: 1 - sum of busy / (stages * makespan). For equal
   // times GPipe and 1F1B give (p-1)/(m+p-1).
@@ -141,8 +141,8 @@ std::string to_csv(const Schedule& schedule);
 Schedule schedule_from_text(const std::string& text, const std::string& name);
 std::string to_text(const Schedule& schedule);
 
-// For people: a grid in characters (one row a stage, time to the right, at most `columns` wide),
-// colours by escape codes if `colour`; and the same as a stand-alone SVG.
+// Draws a grid in characters (one row a stage, time to the right, at most `columns` wide), with
+// colours by escape codes if `colour`; draw_svg draws the same as a stand-alone SVG.
 std::string draw_text(const Schedule& schedule, const ScheduleTimeline& timeline, int columns,
                       bool colour);
 // Rows are stages or, for measured timelines, ranks. `title` and a caption under the grid.

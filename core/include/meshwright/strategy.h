@@ -49,7 +49,7 @@ struct Rule {
   std::function<bool(const Op&)> where;  // empty: every op that has the dim
   bool named = false;                    // for particular ops: outweighs a general rule
   std::vector<int> only;                 // atoms of the axis; empty: all of them
-  // For who says so, for messages: "plan[2]", and which of its options, "rules[1]", or "".
+  // Who says so, for messages: "plan[2]", and which of its options, "rules[1]", or "".
   std::string place, option = {};
   const std::vector<int>& atoms(const Mesh& mesh) const {
     return only.empty() ? mesh.axis(axis).atoms : only;
@@ -142,9 +142,9 @@ class Draft {
   // The elements of `dim` lie in this order, in data and all that is made of it, and are cut as
   // they lie. The ranges are those of the whole dim, each once.
   void permute_tokens(Dim dim, std::vector<Range> order);
-  // For predictions: rows of sparse tensors on the rank that has most, over the average. `option`:
-  // which of the strategy's says so, for advice after a run; `most`: more no rank can have (0: not
-  // known).
+  // Tells predictions the rows of sparse tensors on the rank that has most, over the average.
+  // `option`: which of the strategy's says so, for advice after a run; `most`: more no rank can
+  // have (0: not known).
   void expect_imbalance(double factor, std::string option = "", double most = 0) {
     imbalance_ = {factor, most, place_, std::move(option)};
   }

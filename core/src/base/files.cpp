@@ -1,10 +1,12 @@
 // Makes files under names that nobody can guess or have made before, for writing beside a file
 // and renaming.
 #include "meshwright/engine/files.h"
+
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/random.h>
 #include <unistd.h>
+
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>

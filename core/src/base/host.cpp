@@ -1,5 +1,6 @@
 // Asks the system for the CPU's model, features and cores.
 #include "meshwright/engine/host.h"
+
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
 #include <ATen/core/Tensor.h>
@@ -28,12 +29,14 @@
 #include <ATen/ops/tanh.h>
 #include <fmt/format.h>
 #include <torch/headeronly/version.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>
 #include <limits>
 #include <thread>
+
 #include "meshwright/engine/hash.h"
 
 namespace mw {

@@ -1,13 +1,16 @@
 // Checks a script's table against declared options: types, ranges, choices and defaults, all
 // problems at once, each with the nearest valid value.
 #include "meshwright/options.h"
+
 #include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <stdexcept>
+
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/registration.h"

@@ -1,11 +1,14 @@
 // Turns whatever a plugin throws into an Error that names the plugin.
 #include "meshwright/engine/plugin_call.h"
+
 #include <cxxabi.h>
 #include <fmt/format.h>
+
 #include <cctype>
 #include <cstdlib>
 #include <memory>
 #include <typeinfo>
+
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/text.h"
 

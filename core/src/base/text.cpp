@@ -1,11 +1,14 @@
 // Text for people: joined lists, quotes, plurals, numbers of a few digits, aligned tables, and
 // names made fit to print.
 #include "meshwright/engine/text.h"
+
 #include <fmt/format.h>
 #include <torch/version.h>
+
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+
 #include "meshwright/options.h"
 
 namespace mw {

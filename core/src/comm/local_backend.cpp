@@ -1,6 +1,8 @@
 // Joins what a rank calls to the round in which the group's thread ranks meet.
 #include "comm/local_backend.h"
+
 #include <fmt/format.h>
+
 #include "comm/streams.h"
 #include "meshwright/error.h"
 

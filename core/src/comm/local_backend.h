@@ -57,7 +57,7 @@ class LocalBackend final : public CheckedBackend {
 
   LocalWorld& world_;
   std::shared_ptr<LocalGroup> group_;
-  // For device tensors: this group's rounds go beside what the rank computes.
+  // Rounds of device tensors go here, beside what the rank computes.
   std::optional<c10::Stream> stream_;
 };
 

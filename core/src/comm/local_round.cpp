@@ -6,10 +6,12 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <span>
 #include <thread>
+
 #include "comm/local_world.h"
 #include "comm/streams.h"
 #include "meshwright/backend.h"

@@ -1,9 +1,12 @@
 // The ranks of one process: makes their groups, passes on a rank's failure to all, and tells
 // where each was when one is missed.
 #include "comm/local_world.h"
+
 #include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
+
 #include "comm/local_backend.h"
 
 namespace mw::comm {

@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/Event.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -14,6 +15,7 @@
 #include <string>
 #include <tuple>
 #include <vector>
+
 #include "comm/futex.h"
 #include "meshwright/backend.h"
 #include "meshwright/world.h"
@@ -129,9 +131,6 @@ class Round {
   std::string message_, hint_;
   Cause cause_ = Cause::earlier;
 };
-
-// Ranks as threads of one process: the groups they meet in, and what happens when one of them
-// fails, ends or does not come.
 
 class LocalWorld;
 

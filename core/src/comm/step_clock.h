@@ -22,13 +22,13 @@ class StepClock {
 
   void begin();  // of a step, on this thread
   int mark();    // now
-  // For the step: since it began. On an accelerator after end().
+  // Seconds from the step's begin to the mark. On an accelerator it is called after end().
   double seconds(int mark) const;
   // The step's work is queued. On an accelerator this waits for the device, so that times are
   // there, and books in the ledgers what the rank's stream waited for transfers.
   void end();
 
-  // For the step under way on this thread, if that is on an accelerator; else null.
+  // The clock of the step under way on this thread, if that is on an accelerator; else null.
   static StepClock* on_device();
   // From one mark to the other the rank waited for a collective.
   void waited(Ledger& ledger, const std::string& axis, const char* op, const char* phase, int from,

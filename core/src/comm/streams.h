@@ -22,8 +22,8 @@ c10::Stream new_stream(at::Device device, bool urgent = false);
 // What is queued on the stream now lies before it. `timed`: elapsedTime() can be asked.
 c10::Event record_event(c10::Stream stream, bool timed = false);
 
-// For tests: asked before each wait of a stream for an event, by its name; true leaves it out. Set
-// while no rank runs; null: none is left out.
+// A test's choice, asked before each wait of a stream for an event, by its name; true leaves it
+// out. It is set while no rank runs; null: none is left out.
 using LeaveOut = std::function<bool(const std::string& wait, c10::Stream, const c10::Event&)>;
 void leave_waits_out(const LeaveOut* which);
 const LeaveOut* waits_left_out();

@@ -53,7 +53,7 @@ Instruction transfer(const Assembly& assembly, int crossing, bool gradient, Move
 // A segment that begins or awaits transfers: creates it if it is not there yet.
 Segment& transfers(Assembly& assembly, SegmentKind kind, int vstage, bool gradient);
 
-// For so many more slots: to grow step by step is to move them all again and again.
+// Reserves so many more slots: to grow step by step is to move them all again and again.
 void make_room(Program& program, std::size_t slots);
 
 // Appends the instructions of `list` that start from `slot` in `layout`; returns the last slot.

@@ -1,7 +1,9 @@
 // Asks a plan's strategies for their axes and makes the mesh of them.
 #include "plan/axes.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cctype>
 #include <map>
@@ -9,6 +11,7 @@
 #include <set>
 #include <utility>
 #include <vector>
+
 #include "base/divisors.h"
 #include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/text.h"

@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 #include <vector>
+
 #include "meshwright/engine/plan.h"
 #include "meshwright/error.h"
 #include "meshwright/graph.h"
@@ -21,8 +22,6 @@ namespace mw {
 Mesh ask_axes(std::vector<StrategyChoice>& strategies, Problems& problems,
               std::vector<WrongWays>& wrong);
 
-// Finds the nearest valid numbers of ways where a plan is refused, for the message.
-
 // The numbers next to `ways`, a few below and a few above, that part `size`: evenly, or into parts
 // that are not empty.
 WrongWays ways_near(const std::string& strategy, std::int64_t size, int ways, bool even);
@@ -35,16 +34,13 @@ std::string hint_of(const WrongWays& wrong);
 void try_nearest(const PlanRequest& request, const std::vector<WrongWays>& wrong,
                  Problems& problems);
 
-// What a model and a mesh have, for messages about names that they lack:
-// the nearest first, then all.
-
 std::string name_of(Dim dim);  // quoted, readable
 // "batch -> dp", as plans print rules.
 std::string rule_text(Dim dim, const std::string& axis);
 
 // Whether a tensor of the model, or an operand as an op calls it, has the dim.
 bool has_dim(const Graph& graph, Dim dim);
-// The dims that an axis can cut in some op.
+// The dims that an axis can cut in some op, and the axes: the nearest first, then all.
 std::string dims_there_are(const Graph& graph, Dim wanted);
 std::string axes_there_are(const Mesh& mesh, const std::string& wanted);
 // The kinds of ops that compute over the dim and let an axis cut it: "linear, rms_norm".

@@ -326,7 +326,7 @@ class Backward {
     if (rotates) instruction = in_ring(program_, std::move(instruction), rotation->second);
   }
 
-  // For an instruction of backward, by input.
+  // The gradients that an instruction of backward makes, by input.
   struct Gradients {
     Slots inputs;
     Few<bool, 8> accumulate;

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 #include <utility>
+
 #include "meshwright/optimizer.h"
 #include "plan/assembly.h"
 #include "plan/build.h"

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <vector>
+
 #include "meshwright/engine/activations.h"
 #include "meshwright/engine/plan.h"
 #include "meshwright/error.h"
@@ -55,7 +56,7 @@ std::vector<Instruction> gather_directions(const Program& program, int bucket);
 // called before buckets, passes and completion.
 void recompute(Program& program, const RecomputeSet& set);
 
-// For one microbatch, on the stage's first rank.
+// What is offloaded of one microbatch, on the stage's first rank.
 struct Offloaded {
   int tensors = 0;
   std::int64_t bytes = 0;
@@ -95,13 +96,11 @@ void add_updates(Program& program, int bucket, std::vector<Instruction>& code);
 // each instruction which slots it releases.
 void complete(Program& program, const std::vector<Pass>& passes);
 
-// From a draft's rules to the programs of the stages.
-
-// Derives placements, parts the layers, builds a program for each stage, makes the schedule (again,
-// with what its works take, where it wants that or a memory limit), lays the programs along it and
-// runs the draft's passes. Needs the plan's request, mesh, graph and microbatches; sets its
-// programs and schedule. Adds problems (plan) instead where something does not go,
-// and to `wrong` what they are of.
+// Derives placements from a draft's rules, parts the layers, builds a program for each stage, makes
+// the schedule (again, with what its works take, where it wants that or a memory limit), lays the
+// programs along it and runs the draft's passes. Needs the plan's request, mesh, graph and
+// microbatches; sets its programs and schedule. Adds problems (plan) instead where something does
+// not go, and to `wrong` what they are of.
 void make_programs(Plan& plan, Draft& draft, Problems& problems, std::vector<WrongWays>& wrong);
 
 }  // namespace mw

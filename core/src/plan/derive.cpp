@@ -1,13 +1,16 @@
 // Refuses cuts that cannot be: two strategies with equal right to an op's axis, dims that do not
 // divide. Each is said once, whatever the ops.
 #include "plan/derive.h"
+
 #include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
+
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
@@ -27,7 +30,7 @@ class CutChecks {
       : graph_(graph), mesh_(mesh), problems_(problems), wrong_ways_(wrong_ways) {}
 
   void clash(const Op& op, const Rule& a, const Rule& b, int atom);
-  // For the rule's dim, which `cut` cuts.
+  // Refuses a cut of the rule's dim into parts that are uneven, or empty.
   void even(const Layout& cut, const Rule& rule);
 
  private:
@@ -202,7 +205,7 @@ class Deriver {
     return nullptr;
   }
 
-  // For each atom, the rule that wins in this op.
+  // Cuts the op on each atom by the rule that wins there.
   void cut_op(int index) {
     const Op& op = graph_.ops()[index];
     const RuledKinds::Held& held = kinds_.ask(index);
@@ -342,7 +345,7 @@ class Deriver {
     return linear ? op : first_[op];
   }
 
-  // For an operand, and of the gradient that backward leaves for it.
+  // The layouts of an operand, and of the gradient that backward leaves for it.
   struct Need {
     Layout need, gradient;
   };

@@ -1,6 +1,7 @@
 // Writes the forward segment of a virtual stage: what arrives, the ops with the moves of their
 // operands, what leaves.
 #include <algorithm>
+
 #include "meshwright/engine/interrupt.h"
 #include "plan/assembly.h"
 #include "program/slots.h"

@@ -1,11 +1,13 @@
 // Refuses plans whose tensors or whose own size are beyond what the program can count or make in
 // seconds.
 #include <fmt/format.h>
+
 #include <mutex>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
+
 #include "meshwright/engine/plan.h"
 
 namespace mw {

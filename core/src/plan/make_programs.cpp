@@ -168,7 +168,7 @@ class ProgramMaker {
         fmt::format("a {}'s {}", chunked ? "chunk" : "stage", plural(layers, "layer"))));
   }
 
-  // For a virtual stage.
+  // The most layers that a virtual stage has.
   int most_layers() const {
     std::map<int, std::set<int>> layers;  // by virtual stage
     const Program& program = plan_.programs.front();
@@ -304,7 +304,7 @@ class ProgramMaker {
     return problems_.empty();
   }
 
-  // For the stages' first ranks, and the stage.
+  // The most bytes of activations that a stage's first rank holds, and that stage.
   std::pair<double, int> most_activations() const {
     std::pair<double, int> most{0, 0};
     for (const Program& program : plan_.programs) {

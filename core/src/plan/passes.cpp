@@ -1,8 +1,10 @@
 // Passes of the core that strategies ask for: buckets of a size, reductions beside backward.
 #include "meshwright/passes.h"
+
 #include <algorithm>
 #include <limits>
 #include <utility>
+
 #include "meshwright/engine/program_facts.h"
 #include "meshwright/program.h"
 #include "meshwright/reduction_hook.h"
@@ -17,9 +19,8 @@ std::int64_t gradient_bytes(const Program& program, int parameter) {
                              program.first());
 }
 
-// For each parameter the virtual stage whose backward is the last to add to its gradient, and where
-// in it; -1 if none does. Of a step's timeline this must not depend:
-// all steps keep the same buckets.
+// The virtual stage whose backward is the last to add to each parameter's gradient, and where in
+// it; -1 if none does. A step's timeline must not decide it: all steps keep the same buckets.
 std::vector<std::pair<int, int>> makers(const Program& program) {
   std::vector<int> parameter_of(program.slots.size(), -1);  // by gradient slot
   for (std::size_t p = 0; p < program.parameters.size(); ++p) {

@@ -113,7 +113,7 @@ class RecentGraphs {
  public:
   using Pointer = std::shared_ptr<const Graph>;
 
-  // For a model for which it is only a size: of any batch.
+  // `any_batch`: the batch is only a size to the model, so that a graph of any will do.
   Pointer find(const std::shared_ptr<const Model>& model, const Sizes& sizes, bool any_batch) {
     const std::lock_guard lock(mutex_);
     std::erase_if(entries_, [](const Entry& entry) { return entry.model.expired(); });

@@ -18,7 +18,7 @@ struct Crossing {
 
 struct Partition {
   std::vector<int> stage_of;  // of each virtual stage
-  // For each op; -1: an op of data alone (rotary tables), done wherever its outputs are needed.
+  // Each op's; -1: it is of data alone (rotary tables), and done wherever its outputs are needed.
   std::vector<int> vstage_of;
   std::vector<std::vector<int>> ops;       // of each virtual stage, in graph order
   std::vector<Crossing> crossings;         // by `from`, then value, then `to`

@@ -1,8 +1,10 @@
 // Makes a plan for each kind of step that a microbatch policy leads to.
 #include <fmt/format.h>
+
 #include <map>
 #include <set>
 #include <tuple>
+
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/plan.h"
 #include "meshwright/reduction_hook.h"
@@ -82,7 +84,7 @@ void drop_idle_copies(Program& program) {
   }
 }
 
-// For the step's sums, the loss alone.
+// Leaves of the step's sums the loss alone.
 void keep_loss(const Program& program, Segment& segment) {
   std::erase_if(segment.code, [&](const Instruction& i) {
     return i.code == Code::settle && i.outputs[0] != program.loss;

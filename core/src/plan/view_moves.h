@@ -17,8 +17,8 @@ class ViewMoves {
             Problems& problems)
       : graph_(graph), mesh_(mesh), layouts_(layouts), problems_(problems) {}
 
-  // For a value from one layout to the other; none, and a problem, where rows of a sparse one have
-  // no way there.
+  // The moves of a value from one layout to the other; none, and a problem, where rows of a sparse
+  // one have no way there.
   View::Moves of(int value, const Layout& from, const Layout& to);
 
  private:

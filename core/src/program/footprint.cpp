@@ -1,9 +1,11 @@
 // What footprints are put together from: storages made, shared and let go, work and transfers.
 // What each code does is written with it in footprint.cpp.
 #include "meshwright/engine/footprint.h"
+
 #include <algorithm>
 #include <array>
 #include <utility>
+
 #include "meshwright/engine/program_facts.h"
 #include "meshwright/optimizer.h"
 #include "program/update_steps.h"
@@ -42,8 +44,6 @@ class FootprintMaker {
   double touched(int slot) const { return static_cast<double>(rank_.bytes(slot)); }
   const Bucket& bucket() const { return program_.buckets[i_.bucket]; }
 
-  // --- Memory ---
-
   void remember(MemoryEvent event) {
     if (!memory_) return;
     made_.memory.push_back(event);
@@ -76,8 +76,8 @@ class FootprintMaker {
     const int of = program_.slots[slot].alias_of;
     in_place&& of >= 0 ? share(slot, slot_holder(of), rank_.bytes(slot)) : fresh(slot);
   }
-  // What is whole is made by whoever is first to ask for it, and may have views of its own.
-  // For slots that come and go.
+  // Whether whoever is first to ask for a slot that comes and goes makes it: what is whole, which
+  // may have views of its own.
   bool on_demand(int slot) const {
     const FlatSlots& flat = program_.buckets[program_.slots[slot].bucket].flat;
     return slot == flat.parameters || slot == flat.gradients || slot == flat.directions ||
@@ -94,8 +94,6 @@ class FootprintMaker {
   Holder holder_of(int slot) const {
     return on_demand(slot) ? slot_holder(slot) : Holder{Holder::Kind::step, 0};
   }
-
-  // --- Work and transfers ---
 
   void works(LocalWork work) {
     if (work_) made_.work.push_back(work);
@@ -120,8 +118,7 @@ class FootprintMaker {
     transfer(op, set, payload, wire_bytes(op, payload, program_.ways(set)));
   }
 
-  // --- Buckets and the optimizer (footprint_step.cpp) ---
-
+  // Buckets and the optimizer.
   void start_lasting();
   void hooked(bool begins);
   void totals();
@@ -493,8 +490,6 @@ void FootprintMaker::totals() {
              3 * static_cast<std::int64_t>(sizeof(double)));
   }
 }
-
-// --- The optimizer ---
 
 void FootprintMaker::update() {
   switch (i_.update) {

@@ -1,11 +1,13 @@
 // Predicts a rank's memory over a whole step by walking its timeline; runs with the same past
 // are walked once.
 #include "meshwright/engine/forecast.h"
+
 #include <algorithm>
 #include <map>
 #include <tuple>
 #include <utility>
 #include <vector>
+
 #include "meshwright/engine/footprint.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/stage_balance.h"

@@ -8,8 +8,8 @@
 
 namespace mw {
 
-// For each parameter, the run of the timeline and the instruction in it after which its gradient is
-// whole, (-1, -1) if nothing touches it.
+// The run of the timeline and the instruction in it after which each parameter's gradient is whole,
+// (-1, -1) if nothing touches it.
 std::vector<std::pair<int, int>> gradients_ready(const Program& program);
 
 // for_each_slot for loops over whole programs: `visit` is no function object.

@@ -2,10 +2,12 @@
 // gradient of one follows it round, each step adds its share while the next shard is on its way,
 // and after the last step it comes home.
 #include "meshwright/engine/program_facts.h"
+
 #include <algorithm>
 #include <array>
 #include <optional>
 #include <vector>
+
 #include "program/slots.h"
 
 namespace mw {

@@ -19,7 +19,7 @@ void mix(std::size_t& state, std::size_t value) {
   state ^= state >> 32;
 }
 
-// For what a slot's size on a rank depends on, but for the flat ones of buckets.
+// A digest of what a slot's size on a rank depends on; not for the flat ones of buckets.
 std::size_t shape_digest(const Slot& slot) {
   std::size_t state = static_cast<std::size_t>(slot.dtype);
   mix(state, static_cast<std::size_t>(slot.extra));

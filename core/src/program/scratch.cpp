@@ -28,7 +28,7 @@ std::string name_of(const LibraryCall& call, at::ScalarType type, int threads) {
                      threads);
 }
 
-// For calls for whose larger sizes there is an estimate.
+// Most operations of a call that is tried, where there is an estimate for larger ones.
 constexpr double most_tried_beside_estimate = 1 << 26;
 
 // Whether the environment keeps oneDNN from some of this CPU's instructions.

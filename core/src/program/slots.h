@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+
 #include "meshwright/program.h"
 
 namespace mw {

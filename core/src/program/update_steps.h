@@ -27,7 +27,7 @@ struct UpdateSteps {
   bool host = false;                // in host memory, where the state lies: the gradient goes there
   bool fetches_parameters = false;  // the parameters are copied too, and come back
 };
-// For `direction`, and of `apply` on a bucket or on a parameter's matrices.
+// The steps of `direction`, and of `apply` on a bucket or on a parameter's matrices.
 UpdateSteps update_steps(const RankView& rank, const Instruction& update);
 
 }  // namespace mw

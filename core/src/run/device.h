@@ -17,7 +17,7 @@ void check_device(at::DeviceType type, const std::function<void()>& load);
 // `local`: which rank of the machine, from 0 on; `rank` of `ranks` of the run.
 at::Device device_of(at::DeviceType type, int local, int rank, int ranks);
 
-// For tests: where ranks are instead. Set while none runs; null: nowhere else.
+// A test's choice of where ranks are instead. It is set while none runs; null: nowhere else.
 using DeviceChoice = std::function<at::Device(int rank, int ranks)>;
 void choose_devices(const DeviceChoice* choice);
 

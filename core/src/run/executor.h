@@ -108,7 +108,7 @@ class Executor : public RankRun {
   struct Microbatch {
     const RankView* sizes = nullptr;
     std::vector<at::Tensor> slots;
-    // For sparse tensors, by the layer that makes them and how they lie.
+    // The rows of sparse tensors, by the layer that makes them and how they lie.
     std::map<int, Rows> rows;  // by rows_of_slot_
   };
 
@@ -186,8 +186,8 @@ class Executor : public RankRun {
   const std::shared_ptr<Kept> kept_;
   const RankViews sizes_;
   Storage storage_;
-  // For each slot: which rows it has (equal where the same op made them and they lie
-  // alike); -1: not sparse.
+  // Which rows each slot has (equal where the same op made them and they lie alike); -1: not
+  // sparse.
   std::vector<int> rows_of_slot_;
   std::vector<std::pair<int, int>> expert_loads_;  // parameters that count, and their layers
   std::vector<bool> last_run_;  // for each run of the timeline: of its microbatch

@@ -38,7 +38,7 @@ at::Tensor HostCopies::to_host(const at::Tensor& tensor, const std::string& name
 
 at::Tensor HostCopies::to_device(const at::Tensor& host, const std::string& name) {
   if (device_.is_cpu()) return host.to(device_, /*non_blocking=*/false, /*copy=*/true);
-  // For the rank's own stream, which frees it.
+  // It is allocated on the rank's own stream, which frees it.
   at::Tensor tensor = at::empty_like(host, host.options().device(device_).pinned_memory(false));
   const c10::Stream in = begin(false, name);
   for (const Copy& copy : underway_) {

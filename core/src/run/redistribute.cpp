@@ -1,6 +1,7 @@
 // Carries out one move of a tensor from layout to layout on a rank: packs it where it does not lie
 // as it is sent, posts the collective, and joins what arrived.
 #include "run/redistribute.h"
+
 #include "meshwright/engine/run.h"
 
 namespace mw {

@@ -70,8 +70,7 @@ class RankRuntime::Meeting {
  public:
   explicit Meeting(std::size_t ranks) : next_(ranks, 0) {}
 
-  // For the rank in this place. The first one's call returns all bytes when they are there, others'
-  // nothing, at once. Each comes back with the number of the meeting.
+  // Takes the bytes of the rank in this place, and returns the number of its meeting.
   std::uint64_t put(std::size_t place, std::string bytes) {
     const std::lock_guard lock(mutex_);
     const std::uint64_t number = next_[place]++;
@@ -80,6 +79,7 @@ class RankRuntime::Meeting {
     if (++round.came == next_.size()) changed_.notify_all();
     return number;
   }
+  // All bytes of a meeting, once they are there.
   std::vector<std::string> wait_for_all(std::uint64_t number) {
     std::unique_lock lock(mutex_);
     Round& round = round_of(number);
@@ -244,8 +244,8 @@ std::vector<std::pair<int, Error>> RankRuntime::gone_since() {
   return gone;
 }
 
-// For a process' ranks: what it said of them; null: it is gone. One whose ranks all went well says
-// nothing.
+// Where a process' ranks are, by what it said of them; null: it is gone. One whose ranks all went
+// well says nothing.
 std::vector<RankPlace> RankRuntime::places_of(int process, const RanksEnd* end) const {
   if (end != nullptr && !end->places.empty()) return end->places;
   std::vector<RankPlace> places;

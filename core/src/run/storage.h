@@ -57,7 +57,7 @@ class Storage {
   void set(int slot, at::Tensor tensor);
   at::TensorOptions options(int slot) const;
   std::int64_t elements(int slot) const;
-  // For a flat slot, those of the bucket's elements `range` that lie in it; and which these are.
+  // Those of the bucket's elements `range` that lie in a flat slot; and which these are.
   std::pair<at::Tensor, Range> among(int slot, Range range) const;
 
   const RankView& rank_;

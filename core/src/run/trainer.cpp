@@ -180,7 +180,7 @@ class Run {
     throw;
   }
 
-  // For the first rank that is here: from one step's end to the next one's.
+  // Times from one step's end to the next one's, of the first rank that is here.
   struct Clocks {
     double wall = seconds_now(), cpu = cpu_seconds_now();
     void start() { *this = {}; }

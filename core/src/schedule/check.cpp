@@ -18,7 +18,7 @@ struct Place {
   int stage = -1, step = -1;
 };
 
-// For an action in the list of the stages' lists, or with step -1 of a stage's list.
+// The key of an action in the list of the stages' lists, or with step -1 of a stage's list.
 std::string key_of(int stage, std::int64_t step) {
   return step < 0 ? fmt::format("[{}]", stage + 1) : fmt::format("[{}][{}]", stage + 1, step + 1);
 }

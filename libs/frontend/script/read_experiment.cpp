@@ -193,7 +193,7 @@ class Reader {
     }
   }
 
-  // For the plan's hash (PlanRequest::step_settings).
+  // Puts a key into what the plan's hash is made of (PlanRequest::step_settings).
   void decides(const char* key, const Json& given) {
     request_.step_settings[key] =
         is_function(given) ? Json(given.value(code_key, "")) : without_hidden(given);

@@ -55,7 +55,7 @@ class Descent final : public mw::Optimizer, public mw::ElementOp {
   mutable std::atomic<std::int64_t> calls_ = 0;
 };
 
-// For each bucket, what lies in the last three quarters never arrives.
+// What lies in the last three quarters of each bucket never arrives.
 class Forgets final : public mw::ReductionHook {
  public:
   bool exact(const mw::BucketShape&) const override { return false; }

@@ -47,7 +47,7 @@ struct RecomputePolicy {
   std::shared_ptr<const Plan> (*search)(const PlanRequest&, Problems&) = nullptr;
   RecomputeSet set;  // fixed: resolved already
   std::string note;  // for the printed plan
-  // For the plan's description.
+  // Describes it in the plan's description.
   Json describe() const;
 };
 
@@ -67,7 +67,7 @@ struct OffloadPolicy {
   OpPredicate what;
   std::int64_t least = 0;  // bytes; smaller tensors stay
   int prefetch = 0;        // layers
-  // For the plan's description.
+  // Describes it in the plan's description.
   Json describe() const;
 };
 

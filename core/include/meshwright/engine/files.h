@@ -28,7 +28,6 @@ int replace_whole(const std::filesystem::path& path, std::string_view text);
 std::filesystem::path behind_links(const std::filesystem::path& path);
 
 // What was found out about this machine, kept in the user's cache folder from process to process.
-
 // Not Json: to read thousands of keys that keep their order takes the square of their number.
 using Cache = nlohmann::json;
 
@@ -39,19 +38,15 @@ Cache read_cache(const std::filesystem::path& file);
 // A file that cannot be written is not; a reader never sees half of one.
 void write_cache(const std::filesystem::path& file, const Cache& cache);
 
-// Where a file is that a script means by a path.
-
-// The path below the first of these folders in which it exists; an absolute one, and one that is in
-// none of them, as it is.
+// Where a file is that a script means by a path: the path below the first of these folders in which
+// it exists; an absolute one, and one that is in none of them, as it is.
 std::filesystem::path find_file(const std::filesystem::path& path,
                                 const std::vector<std::filesystem::path>& folders);
 
-// Where the program lies, and the files that belong to it: its Lua side, templates, texts to train
-// on.
-
 std::filesystem::path program_path();  // of the file that runs; empty if the system does not say
 
-// ../share/meshwright beside the program, in a build folder and installed alike.
+// Where the files lie that belong to the program, its Lua side, templates and texts to train on:
+// ../share/meshwright beside it, in a build folder and installed alike.
 std::filesystem::path share_folder();
 
 }  // namespace mw

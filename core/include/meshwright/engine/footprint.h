@@ -121,8 +121,8 @@ constexpr Asks operator|(Asks a, Asks b) {
   return static_cast<Asks>(static_cast<int>(a) | static_cast<int>(b));
 }
 
-// For a ring what all its steps do, one after the other; what runs beside what is in the footprints
-// of its steps (engine/program_facts.h).
+// What the instruction does on the rank. A ring has what all its steps do, one after the other;
+// what runs beside what is in the footprints of its steps (engine/program_facts.h).
 Footprint footprint(const RankView& rank, const Instruction& instruction, Asks asks);
 // The same into `made`, whatever was in it, for readers of many: lists are allocated once.
 void footprint(const RankView& rank, const Instruction& instruction, Asks asks, Footprint& made);

@@ -7,6 +7,7 @@
 #include <map>
 #include <utility>
 #include <vector>
+
 #include "meshwright/engine/footprint.h"
 #include "meshwright/engine/rank_view.h"
 #include "meshwright/ledger.h"
@@ -40,10 +41,9 @@ std::int64_t highest_peak(const std::vector<Program>& stages, const DeviceScratc
 // Bytes that one microbatch holds after these segments have run one after the other.
 std::int64_t bytes_left(const RankView& rank, const std::vector<int>& segments);
 
-// Predicted memory of one rank over its step, run by run of its program's timeline.
-
-// Bytes of what comes and goes, beside what lasts: while a segment runs, at most (each category by
-// itself, and their sum, which may be less than theirs), and after it.
+// Predicted memory of one rank in one run of its program's timeline: bytes of what comes and goes,
+// beside what lasts: while a segment runs, at most (each category by itself, and their sum, which
+// may be less than theirs), and after it.
 struct MemoryOfRun {
   std::int64_t activations = 0, buffers = 0, sum = 0;
   std::int64_t activations_after = 0, buffers_after = 0;
@@ -61,8 +61,6 @@ MemoryTimeline memory_timeline(const RankView& rank);
 // What the rank holds after each instruction of its step, by category: run by run of the timeline,
 // each run's in the order of its segment's code. Scratch that an instruction lets go of is in none.
 std::vector<std::array<std::int64_t, category_count>> memory_after_each(const RankView& rank);
-
-// One segment of one microbatch in memory: its footprints, played one after the other.
 
 // What a microbatch holds between two of its segments: who holds which storage.
 struct LiveSet {
@@ -93,12 +91,10 @@ struct Effect {
 Effect walk(const RankView& rank, LiveSet& held, const Segment& segment, bool highest = true,
             bool each = false);
 
-// What a schedule is to know of each virtual stage's works: relative times, and activation memory.
-
-// For each virtual stage, from its ops' own costs on a nominal device (20 floating-point operations
-// in the time of one byte of memory traffic): right in proportion, which is all that a schedule
-// needs, and the same on every machine, so that a plan is.
-// Seconds on a device of 1e12 operations a second.
+// How long each virtual stage's works take, for schedules: seconds on a nominal device of 1e12
+// operations a second (20 in the time of one byte of memory traffic), from its ops' own costs. They
+// are right in proportion, which is all that a schedule needs, and the same on every machine, so
+// that a plan is.
 std::vector<WorkTimes> work_times(const std::vector<Program>& programs);
 // The same of one stage whose backward is whole: what it would be in parts.
 WorkTimes work_times(const RankView& rank, const Segment& forward, const Segment& backward);

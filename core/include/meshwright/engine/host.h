@@ -25,27 +25,25 @@ int threads_of_rank(int ranks, int asked, int cores = core_count());
 // keeps libraries to, and torch's version. What is measured of kernels holds for one of these.
 std::string kernels_key();
 
-// Seconds of the clock that all threads of a process, and all processes of a machine, share, and
-// seconds that they had a core.
-
+// Seconds of the clock that all threads of a process, and all processes of a machine, share.
 inline double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+// Seconds that a core worked, by such a clock of the system.
 inline double core_seconds_of(clockid_t clock) {
   timespec time{};
   clock_gettime(clock, &time);
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// For all threads of the process.
+// The same of all threads of the process.
 inline double cpu_seconds_now() {
   return core_seconds_of(CLOCK_PROCESS_CPUTIME_ID);
 }
 
 // Marks where a rank's thread waits for its accelerator on purpose. docs/gpu.md lists these places;
 // anywhere else inside a step such a wait is a fault, which tests look for.
-
 class HostWait {
  public:
   // `why`: as docs/gpu.md has it; a literal.
@@ -54,7 +52,7 @@ class HostWait {
   HostWait(const HostWait&) = delete;
   HostWait& operator=(const HostWait&) = delete;
 
-  // For the calling thread; null outside of all.
+  // Why the calling thread waits; null where it does not.
   static const char* current();
 
  private:

@@ -37,8 +37,8 @@ inline constexpr const char* stop_after_step = "stopping after this step; once m
 void stop_on_signals();
 
 constexpr int exit_interrupted = 130;
-// For a process that ends by the error: exit_interrupted where the user wished the end
-// ("run.stopped"), else what the error stands for.
+// The exit code of a process that ends by the error: exit_interrupted where the user wished the
+// end ("run.stopped"), else what the error stands for.
 int exit_code_ending_by(const Error& error);
 // Whether it is the wish to stop, or says that a script's function did not return in time. Whoever
 // tries something and does without what fails throws such an error on: it is not about what was

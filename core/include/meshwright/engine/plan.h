@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <vector>
+
 #include "meshwright/engine/activations.h"
 #include "meshwright/engine/forecast.h"
 #include "meshwright/error.h"
@@ -69,14 +70,14 @@ struct PlanRequest {
   // The layers of each virtual stage, instead of those of a pipeline that balances them itself
   // (Pipeline::balances); empty: its own.
   std::vector<int> stage_layers;
-  // For the device that the plan is for, where that is not this machine: what its kernels take, and
-  // bytes that a rank's libraries keep. A plan that is made to fit memory heeds them.
+  // What the kernels of the plan's device take, where that is not this machine, and the bytes that
+  // a rank's libraries keep there. A plan that is made to fit memory heeds them.
   std::shared_ptr<const DeviceScratch> scratch;
   std::int64_t kept_by_libraries = 0;
   std::vector<std::string> notes;  // of how the request came about; the plan's begin with them
   // What decides a step beside its program: optimizer, schedule of its rate, scale of the loss,
-  // what makes batches differ, each with all its numbers; of a function its code.
-  // For the hash alone.
+  // what makes batches differ, each with all its numbers; of a function its code. Only the hash
+  // reads it.
   Json step_settings;
   bool placements_only = false;  // no schedule and no programs: to see whether it is refused
   // So many of the strategies' passes are run, the first ones (Plan::passes); -1: all. To see which
@@ -143,7 +144,7 @@ struct Plan {
   std::string short_mix() const;
 };
 
-// For the rank that holds most, on the device that the plan is for.
+// Peak bytes of the rank that holds most, on the device that the plan is for.
 std::int64_t highest_peak(const Plan& plan);
 
 // Null if anything was added to `problems` (all that is wrong is added at once).
@@ -156,14 +157,14 @@ std::shared_ptr<const Plan> one_rank_plan(const Plan& plan, bool same_microbatch
 // The plan in float64, with its schedule: what is verified.
 std::shared_ptr<const Plan> in_double(const Plan& plan);
 
-// What a plan can hold. What is beyond it is refused before anything of its size is made: tensors
-// whose bytes 64 bits do not count, and plans that would take more than seconds to make.
-
-// Threads that one process can run sensibly: beyond it a plan can be predicted, not executed.
+// The next numbers bound what a plan can hold. What is beyond them is refused before anything of
+// its size is made: tensors whose bytes 64 bits do not count, and plans that would take more than
+// seconds to make. Threads that one process can run sensibly: beyond it a plan can be predicted,
+// not executed.
 constexpr int most_thread_ranks = 512;
 
-// For the elements of a step's tensors, and of parameters times microbatches, for what is done to
-// them in each. Sums of their bytes, some of them several times, then fit 64 bits.
+// Most elements of a step's tensors, and of parameters times microbatches, for what is done to them
+// in each. Sums of their bytes, some of them several times, then fit 64 bits.
 constexpr double most_elements = 0x1p56;
 
 // Adds a problem for what of the graph, of all sequences of a step, is too large.
@@ -180,25 +181,23 @@ struct PlanSize {
   double work() const;
 };
 constexpr double most_work = 6e6;
-
-// For one plan after the other, all together: in a search that may find none, to make one better
-// that will do, and of steps that differ.
+// Most work of several plans together: of a search that may find none, of one that makes a plan
+// that will do better, and of plans for steps that differ.
 constexpr double most_search = most_work, most_improvement = 4 * most_work,
                  most_steps_work = 10 * most_work;
 
 // Adds a problem for a plan that would take too much work, with the number to change.
 void check_work(const PlanSize& size, const Graph& graph, Problems& problems);
 
-// Plans of a run whose steps differ: how each step's batch is cut into microbatches,
-// and a plan for each kind of step.
-
-// The plans of a run whose steps differ. All keep the same parameters in the same tensors.
+// The plans of a run whose steps differ, one for each kind of step. All keep the same parameters in
+// the same tensors.
 struct StepPlans {
   std::vector<std::shared_ptr<const Plan>> plans;  // the first: of the largest batch
   std::vector<int> of_step;                        // which of them
   std::vector<std::int64_t> first;                 // sample of each step
 };
 
+// How each step's batch is cut into microbatches.
 struct MicrobatchPolicy {
   std::int64_t size = 0;  // sequences of a microbatch; 0: all that a rank has
   // Finds the microbatches by making plans of the request; empty: what follows decides.
@@ -215,10 +214,8 @@ std::shared_ptr<const Plan> make_step_plans(const PlanRequest& request,
                                             std::shared_ptr<const StepPlans>& all,
                                             Problems& problems);
 
-// What looks at finished plans before they are run or shown. The kernel knows none of these checks:
-// whoever links it adds what it has.
-
-// Adds to `problems` what is wrong with a plan; called from any thread.
+// Looks at finished plans before they are run or shown, and adds to `problems` what is wrong with
+// one; called from any thread. The kernel knows none: whoever links it adds what it has.
 using PlanCheck = std::function<void(const Plan& plan, Problems& problems)>;
 
 // From now on the process' plans are looked at by this too. For the main thread, before any plan.
@@ -227,12 +224,10 @@ void add_plan_check(PlanCheck check);
 // Asks all checks about a plan, unless one of its hash was found right already.
 void check_plan(const Plan& plan, Problems& problems);
 
-// A plan's programs without their way back: what computes a held-out loss.
-
-// The same plan with programs that compute the forward of every microbatch and the loss, gather
-// what they must, send what they must, and update nothing. They keep the same parameters in the
-// same tensors: Executor::also. Its schedule is that of training, whose order of forwards they
-// have.
+// What computes a held-out loss: the same plan with programs that compute the forward of every
+// microbatch and the loss, gather what they must, send what they must, and update nothing. They
+// keep the same parameters in the same tensors: Executor::also. Its schedule is that of training,
+// whose order of forwards they have.
 std::shared_ptr<const Plan> forward_only(const Plan& plan);
 
 }  // namespace mw

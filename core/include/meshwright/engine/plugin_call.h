@@ -3,9 +3,11 @@
 #pragma once
 
 #include <fmt/format.h>
+
 #include <memory>
 #include <optional>
 #include <string>
+
 #include "meshwright/error.h"
 #include "meshwright/registration.h"
 
@@ -39,9 +41,6 @@ auto call_plugin(const Speaker& speaker, const char* did, Body&& body, Stage sta
     throw_named(speaker, did, stage);
   }
 }
-
-// What a script names by kind and name, such as mw.llama { … }: found in the catalog, its options
-// checked, and made by who registered it.
 
 // A table such as { kind = "llama", layers = 2 }, as mw.llama { layers = 2 } makes it, read: what
 // it names, and its options checked.

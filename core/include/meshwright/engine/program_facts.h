@@ -3,6 +3,7 @@
 #pragma once
 
 #include <vector>
+
 #include "meshwright/program.h"
 #include "meshwright/reduction_hook.h"
 
@@ -29,8 +30,8 @@ class LikeOps {
  public:
   // Keeps a reference to the program.
   explicit LikeOps(const Program& program);
-  // For the ops asked for so far that are of this one's kind (Graph::kind) and have its cut, the
-  // first: this one where there is none.
+  // The first of the ops asked for so far that are of this one's kind (Graph::kind) and have its
+  // cut: this one where there is none.
   int first(int op);
   // Numbers these first ones from 0, in the order in which they were asked for.
   int number(int op) { return number_[first(op)]; }

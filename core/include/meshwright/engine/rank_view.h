@@ -12,6 +12,7 @@
 #include <tuple>
 #include <unordered_map>
 #include <vector>
+
 #include "meshwright/engine/program_facts.h"
 #include "meshwright/engine/scratch.h"
 #include "meshwright/program.h"
@@ -49,13 +50,11 @@ struct MoveSteps {
   std::int64_t joined() const;
 };
 
-// For a tensor of these dims that has this shape on the rank at `at`. `size`: a dim's global size.
+// The steps of a move of a tensor of these dims that has this shape on the rank at `at`. `size`:
+// a dim's global size.
 MoveSteps move_steps(const Move& move, const Dims& dims, const std::vector<std::int64_t>& shape,
                      const Layout& from, const Layout& to, const Mesh& mesh, const Coordinates& at,
                      const std::function<std::int64_t(Dim)>& size);
-
-// A program's sizes on one rank: bytes of its slots, costs of its ops, what its moves allocate and
-// send. The readers below ask for nothing else, so a rank is priced without being run.
 
 // A move on one rank, in bytes.
 struct MoveSize {
@@ -101,18 +100,18 @@ class RankView {
   // Bytes that live only inside a piece, where this machine or the device computes it; an estimate
   // if one of its library calls is. Of several ring steps: of the one that takes most.
   Scratch workspace(int op, Piece piece, int ring_step = 0, int ring_alike = 0) const;
-  // For ops that cost the same, one (LikeOps): what is known of it holds for all.
+  // One of the ops that cost the same (LikeOps): what is known of it holds for all.
   int like(int op) const { return like_.first(op); }
   // Whether it is at the start of these atoms (Instruction::contributing).
   bool contributes(const std::vector<int>& atoms) const;
   // Whether the rank runs this compute: not if all its gradients are left to other ranks.
   bool runs(const Instruction& instruction) const;
   DataCut data_cut(int slot) const;
-  // For a move, which is not of sparse rows; and what it takes.
+  // The steps of a move that is not of sparse rows; and what a move takes.
   MoveSteps steps(const Instruction& instruction) const;
   MoveSize size_of(const Instruction& instruction) const;
-  // For a bucket's elements: the rank's shard, or all of them if it has none; those of a flat slot;
-  // those of a parameter.
+  // Which of a bucket's elements are the rank's shard (all of them if it has none), a flat slot's,
+  // and a parameter's.
   Range shard(int bucket) const { return shards_[bucket]; }
   Range part(int slot) const;
   Range place(int parameter) const { return places_[parameter]; }
@@ -120,7 +119,7 @@ class RankView {
   // the rank updates no element of it; and all that the rank keeps there.
   Range of_matrix(int slot, int parameter) const;
   Range all_of_matrix(int slot) const { return {0, of_matrix(slot, -1).offset}; }
-  // For a bucket's hook; nothing without one.
+  // What a bucket's hook takes; nothing without one.
   ReductionCost reduction(int bucket) const;
 
  private:
@@ -134,13 +133,13 @@ class RankView {
   const Coordinates at_;
   const std::int64_t batch_;
   const DeviceScratch* scratch_;
-  // For each slot, from when it is asked for: negative before. Those that last are sized at once.
+  // Bytes of each slot, negative until they are asked for. Slots that last are sized at once.
   mutable std::vector<std::int64_t> bytes_;
   mutable std::vector<int> shapes_;  // equal numbers, equal dims, layouts and dtypes; -1: flat
   mutable std::unordered_multimap<std::size_t, int> sized_;  // the first slot of a shape, by digest
   std::vector<Range> shards_;                                // of each bucket
   std::vector<Range> places_;                                // of each parameter
-  // For ops that are alike, the first one's.
+  // What follows is kept of ops that are alike by the first one.
   mutable LikeOps like_;
   mutable std::map<std::pair<int, int>, LocalDims> ring_dims_;  // from the second ring step on
   mutable std::map<std::tuple<int, Piece, int>, Cost> ring_costs_;
@@ -152,7 +151,7 @@ class RankView {
   OfOp& of(int op) const;
   mutable std::deque<OfOp> ops_;                                            // by LikeOps::number
   mutable std::map<std::tuple<int, Piece, int, int>, Scratch> workspaces_;  // in ring steps
-  // For moves between slots of these shapes, by what else decides.
+  // What a move between slots of these shapes takes, by what else decides.
   struct SizedMove {
     Move::Kind kind;
     Dim from, to;
@@ -167,7 +166,7 @@ class RankView {
 // A rank's sizes for microbatches of different sizes, alike in all else.
 class RankViews {
  public:
-  // For the rank that `largest` views, which must outlive this; or with a view of its own.
+  // Views the rank that `largest` views, which must outlive this; or one with a view of its own.
   explicit RankViews(const RankView& largest);
   RankViews(const Program& program, const Coordinates& at);
   // Microbatches of one kind are of one size; kind 0: of the largest,

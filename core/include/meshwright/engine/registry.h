@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <vector>
+
 #include "meshwright/plugin.h"
 
 namespace mw {
@@ -24,7 +25,7 @@ struct PluginFile {
   std::string name() const;  // the descriptor's, or the file's without ".so"
 };
 
-// For one plugin, what has a name.
+// What of one plugin has a name.
 struct NamedThing {
   const PluginDescriptor* plugin;
   std::vector<const Registration*> registrations;

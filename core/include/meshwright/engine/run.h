@@ -95,7 +95,7 @@ struct StepOutcome {
   bool stop = false;             // some rank was asked to stop
   double began = 0;              // seconds of the clock that all ranks of the machine share
   std::vector<RunTime> runs;     // of the timeline
-  // For a step that is traced, of each instruction that ran; else empty.
+  // The times of each instruction that ran, in a step that is traced; else empty.
   std::vector<InstructionTime> instructions;
   std::vector<MemoryMoment> moments;
 };

@@ -38,13 +38,13 @@ class ScratchBook {
   ScratchBook(const ScratchBook&) = delete;
   ScratchBook& operator=(const ScratchBook&) = delete;
 
-  // For a call alone, without what is `beside` it.
+  // What a call alone takes, without what is `beside` it.
   Scratch of(const LibraryCall& call, at::ScalarType type, int threads);
 
  private:
   std::optional<std::int64_t> measured(const LibraryCall& call, at::ScalarType type, int threads);
-  // For a product: what two smaller ones take, and in proportion to m n what the larger of them
-  // takes more. What a kernel takes for each thread is thus taken once.
+  // What a product takes: what two smaller ones take, and in proportion to m n what the larger of
+  // them takes more. What a kernel takes for each thread is thus taken once.
   std::int64_t estimate(const LibraryCall& call, at::ScalarType type, int threads);
 
   const std::filesystem::path file_;
@@ -57,11 +57,11 @@ class ScratchBook {
 class DeviceScratch {
  public:
   virtual ~DeviceScratch() = default;
-  // For a piece of an op, its library calls not counted.
+  // What a piece of an op takes, its library calls not counted.
   virtual std::int64_t workspace(const Cost& cost) const {
     return cost.accelerator_workspace.value_or(cost.workspace);
   }
-  // For one call alone, with reals of `element` bytes.
+  // What one call alone takes, with reals of `element` bytes.
   virtual std::int64_t of(const LibraryCall& call, int element) const = 0;
 };
 

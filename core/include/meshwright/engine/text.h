@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
 #include "meshwright/error.h"
 #include "meshwright/json.h"
 
@@ -61,7 +62,6 @@ class TextTable {
 //   "$at"        "script.lua:12", where the table was made
 //   "$strategy"  of a plan's entry: the table of mw.strategy that it is made of.
 //                Keys that the entry lacks are looked for there (place_of)
-
 inline constexpr const char* function_key = "$function";
 inline constexpr const char* code_key = "$code";
 inline constexpr const char* plain_code_key = "$plain";
@@ -94,9 +94,7 @@ Json json_of(const Problem& problem);
 // where they were written.
 Json without_hidden(const Json& value);
 
-// The version of this build, as one line for people.
-
-/// "meshwright 0.1.0 (torch 2.11.0)".
+// The version of this build, for people: "meshwright 0.1.0 (torch 2.11.0)".
 std::string version_line();
 
 }  // namespace mw

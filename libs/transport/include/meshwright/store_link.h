@@ -1,5 +1,5 @@
-// For carriers whose processes meet at a c10d::TCPStore: where that is, by the launcher's
-// environment, and messages between the processes over it. NCCL, which has no control plane of its
+// Where carriers meet whose processes do so at a c10d::TCPStore, by the launcher's environment, and
+// messages between the processes over it. NCCL, which has no control plane of its
 // own, is one.
 #pragma once
 

@@ -103,8 +103,8 @@ class Builder {
   // The dims of `weight` that x has are contracted, and must be x's last in x's order; the output's
   // are x's other dims, then the weight's. `bias` -1: none.
   int linear(const std::string& name, int x, int weight, int bias = -1);
-  // For x (…, width) to `to`, with a weight (to…, from…). `from` empty: all dims of x but batch and
-  // seq. `bias`: with one, of zeros.
+  // Takes x (…, width) to `to`, with a weight (to…, from…). `from` empty: all dims of x but batch
+  // and seq. `bias`: with one, of zeros.
   int linear_to(const std::string& name, int x, Dims to, Dims from = {}, bool bias = false,
                 Init init = normal_weights, const HfName& hf = {});
   int rms_norm(const std::string& name, int x, HfName hf = {},
