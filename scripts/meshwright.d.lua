@@ -785,7 +785,8 @@ function mw.cosine(options) end
 ---@field reduce? "each"|"chunk" stages 2 and 3: gradients are reduced in every microbatch; or added up whole and reduced when a stage turns to another chunk of the model (default "each")
 ---@field sequence? boolean state is sharded over the ranks that split the sequence too, beside its own (default false)
 ---@field bucket? integer|string gradients that are reduced together, at most (stage 1; stage 2 also parts them by layer) (default "25MiB") (1 B .. 1 EiB)
----@field offload? "none"|"optimizer"|"parameters" what lies in host memory and is updated there: optimizer state; at stage 3 a rank's parts of parameters too (default "none")
+---@field offload? "none"|"optimizer"|"parameters" what lies in host memory: optimizer state; at stage 3 a rank's parts of parameters too (default "none")
+---@field update? "host"|"device" where what is offloaded is updated: in host memory; or on the device, to which it comes bucket by bucket, and goes back (default "host")
 
 ---ZeRO: optimizer state, gradients, parameters sharded over data-parallel ranks
 ---@overload fun(options?: meshwright.plugin.zero|integer): meshwright.Strategy
