@@ -165,11 +165,17 @@ std::int64_t reset() {
   const std::lock_guard lock(s.mutex);
   clock_of_host.clear();
   std::int64_t blocks = 0;
+  std::vector<bool> empty(static_cast<std::size_t>(s.devices), true);
   for (const auto& [first, block] : s.blocks) {
     if (block->device >= 0) ++blocks;
+    if (block->device >= 0) empty[static_cast<std::size_t>(block->device)] = false;
     block->accesses.clear();
     block->recorded.clear();
     if (block->device >= 0) block->stream = static_cast<std::uint32_t>(block->device);
+  }
+  // Addresses are handed out anew only here, so that whoever keeps one that was freed is found.
+  for (std::size_t d = 0; d < empty.size(); ++d) {
+    if (empty[d]) s.next[d] = reinterpret_cast<std::uintptr_t>(s.base) + d * span;
   }
   s.copying.clear();
   s.missing.reset();

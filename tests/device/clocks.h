@@ -14,7 +14,7 @@
 namespace mw::sim {
 
 constexpr auto device_type = c10::DeviceType::PrivateUse1;
-constexpr std::uintptr_t span = std::uintptr_t{1} << 36;  // addresses of a device: never reused
+constexpr std::uintptr_t span = std::uintptr_t{1} << 36;  // addresses of a device
 
 // By stream: up to which of its ops everything has happened.
 using Clock = std::vector<std::uint64_t>;
