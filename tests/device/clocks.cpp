@@ -104,6 +104,15 @@ Stamp enqueue(const std::string& op, std::uint32_t stream, const std::vector<Use
   return stamp;
 }
 
+namespace {
+
+void report_written(const Copying& copy) {
+  state().reports.push_back(c10::str("race: the host wrote page-locked memory while a copy on ",
+                                     name_of(copy.stamp.stream), " was reading it"));
+}
+
+}  // namespace
+
 void settle(const Block* block) {
   State& s = state();
   std::erase_if(s.copying, [&](const Copying& copy) {
@@ -113,9 +122,17 @@ void settle(const Block* block) {
       std::memcpy(copy.host, copy.data.data(), copy.data.size());
     } else if (copy.block != block &&
                std::memcmp(copy.host, copy.data.data(), copy.data.size()) != 0) {
-      s.reports.push_back(c10::str("race: the host wrote page-locked memory while a copy on ",
-                                   name_of(copy.stamp.stream), " was reading it"));
+      report_written(copy);
     }
+    return true;
+  });
+}
+
+void settle_reads(const Block* block) {
+  State& s = state();
+  std::erase_if(s.copying, [&](const Copying& copy) {
+    if (copy.block != block || copy.to_host) return false;
+    if (std::memcmp(copy.host, copy.data.data(), copy.data.size()) != 0) report_written(copy);
     return true;
   });
 }

@@ -104,6 +104,9 @@ Clock& host_clock();  // of the calling thread
 Stamp enqueue(const std::string& op, std::uint32_t stream, const std::vector<Use>& uses);
 // Under the lock. Copies that the host has now waited for, or that `block` is needed from, land.
 void settle(const Block* block = nullptr);
+// Under the lock. Copies that read the block, which are over as a device writes to it, or were
+// reported as a race.
+void settle_reads(const Block* block);
 // The host waits for what the stream holds, because of `op`.
 void host_sync(std::uint32_t stream, const std::string& op);
 void host_sync(const Clock& clock, std::uint32_t stream, const std::string& op);
