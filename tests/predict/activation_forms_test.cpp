@@ -104,7 +104,7 @@ TEST_CASE("Activations of a layer follow Korthikanti et al. 2022, table 2") {
 }
 
 // With scores that exist, the paper's 5as2b is 2as2b here: the softmax in 16 bits. Dropout's mask
-// (as2b) and its output (2as2b) are not there, as there is no dropout. Attention's backward reads no
+// (as2b) and its output (2as2b) are not there: there is no dropout. Attention's backward reads no
 // log-sum-exp, so `rows` are not kept. Each line is the paper's, less 2sbh of masks (those of
 // Stream::cut are divided by t) and 3as2b / t, plus the norms' 16sb.
 TEST_CASE("With unfused attention a layer keeps the square of the sequence, as table 2 has it") {
