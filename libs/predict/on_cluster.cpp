@@ -150,6 +150,13 @@ const OnCluster::Priced& OnCluster::priced(int index) {
       return contains(op.inputs[0].dims, dim) && contains(op.output_dims[0], dim);
     });
   }
+  if (known->as == OpClass::attention) {  // a softmax over (…, queries, keys) that exists
+    known->keeps_scores =
+        std::ranges::any_of(program_.graph->traits(index).saved, [&](const SavedValue& saved) {
+          return contains(saved.dims, op.inputs[0].dims[1]) &&
+                 contains(saved.dims, op.inputs[1].dims[1]);
+        });
+  }
   auto streamed = stack_.ops.find(op.kind());
   if (streamed == stack_.ops.end()) streamed = stack_.ops.find(name_of(known->as));
   if (streamed != stack_.ops.end()) known->streamed = &streamed->second;
@@ -318,7 +325,7 @@ WorkTime OnCluster::attention(const RankView& view, int index, Piece piece, int 
   WorkTime time = streamed(view, index, piece, cost);  // what lies otherwise is copied
   time.host = launches(backward ? attention_backward : attention_forward, backward);
   if (cost.flops <= 0) return time;
-  if (stack_.flash > 0) {
+  if (stack_.flash > 0 && !priced(index).keeps_scores) {
     // All products of a sequence's causal half; of a part of it what the program's kernel has.
     const double all = backward ? 1.25 * cost.flops : cost.flops;
     const bool whole = queries == keys && queries == static_cast<double>(dims.at(q[1]).global);
@@ -347,7 +354,8 @@ WorkTime OnCluster::attention(const RankView& view, int index, Piece piece, int 
 WorkTime OnCluster::streamed(const RankView& view, int index, Piece piece, const Cost& cost) {
   const bool backward = piece != Piece::forward;
   const Op& op = program_.graph->ops()[index];
-  const auto [as, grouped, said] = priced(index);
+  const OpClass as = priced(index).as;
+  const StreamedOp* const said = priced(index).streamed;
   const StreamedOp::Way way = said == nullptr ? StreamedOp::Way{}
                               : backward      ? said->backward
                                               : said->forward;

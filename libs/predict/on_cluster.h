@@ -57,6 +57,7 @@ class OnCluster final : public RankMachine {
   struct Priced {
     OpClass as = OpClass::other;
     bool grouped = false;                  // many products at once, as those of experts
+    bool keeps_scores = false;             // attention in parts, whatever kernel the stack has
     const StreamedOp* streamed = nullptr;  // what the stack says of it; null: nothing
     bool dense() const { return as == OpClass::matrix_product && !grouped; }
   };

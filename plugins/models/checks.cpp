@@ -43,4 +43,16 @@ std::int64_t check_heads(const Values& values, Problems& problems) {
   return head_width(values);
 }
 
+void add_attention_option(Options& options) {
+  options
+      .choice("attention", {"flash", "unfused"},
+              "\"flash\" keeps no scores; \"unfused\" makes scores and softmax as tensors, and "
+              "keeps the softmax for backward")
+      .fallback("flash");
+}
+
+bool is_unfused(const Values& values) {
+  return values.text("attention") == "unfused";
+}
+
 }  // namespace mw
