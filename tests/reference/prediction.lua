@@ -9,6 +9,7 @@ local folder  = arg[0]:match "^(.*)/" or "."
 local memory, ranking = dofile(folder .. "/memory.lua"), dofile(folder .. "/ranking.lua")
 local aside   = dofile(folder .. "/aside.lua")
 local mpt     = dofile(folder .. "/mpt.lua")
+local nvidia  = dofile(folder .. "/nvidia.lua")
 local plan_of = dofile(folder .. "/plan_row.lua")
 
 local function csv(name)
@@ -194,6 +195,7 @@ add("megatron-core", mcore)
 add("llama3", llama3)
 add("mpt-a100", function() return mpt(csv "mpt_fsdp", false, "dgx-a100-80") end)
 add("mpt-h100", function() return mpt(csv "mpt_fsdp", true, "dgx-h100") end)
+add("nvidia-2025", function() return nvidia(csv "nvidia_2025", true) end)
 add("vtrain-multi", function() return vtrain "vtrain_multi_node" end)
 add("vtrain-single", function() return vtrain "vtrain_single_node" end)
 
