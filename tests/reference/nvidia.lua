@@ -66,6 +66,7 @@ return function(list, odd)
         name = ("%s %s on %d, %d layers: tp %d, pp %d, cp %d, %s"):format(r.model, r.precision, r.gpus, r.layers, r.tp,
           r.pp, r.cp, r.software),
         published = r.seconds, cluster = "dgx-h100", stack = fp8 and "nvidia-2025-fp8" or "nvidia-2025",
+        software = r.precision == "fp8-current" and { product_casts = 6 } or nil,
         model = models[r.model](r.layers), sequence = r.sequence, batch = r.gbs, microbatch = r.mbs, tp = r.tp,
         pp = r.pp, cp = r.cp, cp_form = "ring", dp = r.gpus // r.tp // r.pp // r.cp, zero = r.fsdp == 1 and 3 or 1,
         over_sequence = r.cp > 1, chunks = r.vp, layout = layout_of(r), sp = r.tp > 1, async = r.tp > 1,

@@ -47,6 +47,15 @@ for _, word in ipairs(arg) do
   end
 end
 
+-- What is changed of nvidia-2025 is so of its fp8 too, which has but a few keys of its own.
+if changes["nvidia-2025"] then
+  local own = changes["nvidia-2025-fp8"] or {}
+  changes["nvidia-2025-fp8"] = own
+  for key, value in pairs(changes["nvidia-2025"]) do
+    if key ~= "products" and own[key] == nil then own[key] = value end
+  end
+end
+
 -- A step's seconds; nil and why, where there is no such plan.
 local function seconds(row)
   local good, result = pcall(plan_of, row, changes)
