@@ -56,6 +56,14 @@ struct RecomputeGain {
   double seconds_without = 0;     // a step
 };
 
+// Where a policy fits memory stage by stage (predict/fit.h): what each stage makes again, and what
+// a step of the same plan would take with the same choice on all stages (nothing: not known, or the
+// stages do not differ).
+struct RecomputeByStage {
+  Json stages;
+  std::optional<double> seconds_alike;
+};
+
 struct Prediction {
   std::string priced_for;  // Machine::name
   // Why no seconds are told, nor what follows from them: that machine could not run it, or nothing
@@ -112,6 +120,7 @@ struct Prediction {
   // Memory so full that steps can take longer than is priced.
   bool tight() const { return nearly_full() || reported_above(); }
   std::optional<RecomputeGain> recompute = {};  // where it was weighed (predict/recompute_gain.h)
+  std::optional<RecomputeByStage> recompute_by_stage = {};
   std::vector<std::string> pitfalls = {};       // a line each, where they were looked for
   std::optional<double> held_out_seconds = {};  // of one evaluation, where the run has some
 
