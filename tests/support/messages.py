@@ -179,6 +179,7 @@ MESSAGES = {
                      r"steps = 100\]",
                         r"offload: layers and ops are two ways to choose; take one \[.*",
                         r"recompute: what, every, ops and fit are four ways to choose; take one \[.*",
+                        r"recompute\.by_stage: only fit chooses for each stage \[leave it out, or write .*",
                         r"recompute: gathers = true brings again what collectives = \"keep\" keeps \[take one of "
                      r"them\]"],
     "option.divides": [r"zero\(\d+\): \d+ replicas do not divide \d+ ranks \[nearest: replicas = \d+( or \d+)?\]",
@@ -187,6 +188,7 @@ MESSAGES = {
                        rf"{NAME} is missing \[.*", r"sequence is missing: the tokens of one sample \[write sequence = .*",
                        r"model\.v_head_dim: missing beside kv_lora_rank \[DeepSeek-V3 "
                      r"has .*",
+                       r"recompute: there is no limit to fit: neither memory nor a cluster is named \[write .*",
                        r"microbatch\.memory: there is no limit to fit \[write mw\.microbatch\.fit .*",
                      r"plan\[2\]\.borrow: lists no axis \[name one, .*",
                        r"recompute: a table says what: what, every, ops, fit or gathers \[.*"],
