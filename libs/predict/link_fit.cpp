@@ -75,7 +75,16 @@ class LinkFit {
       most = std::max(most, table.most_of_node());
       nodes = std::max(nodes, table.nodes());
     }
-    if (devices_ == 0) devices_ = most;
+    if (devices_ == 0) {
+      devices_ = most;
+      const int base = made_.table["node"].value("devices", most);
+      if (base > most) {
+        made_.unknown.push_back(fmt::format(
+            "a node is taken to have {} devices, the most that a log has on one; {} has "
+            "{}: if yours does too, say --devices {}",
+            most, made_.base, base, base));
+      }
+    }
     if (devices_ < most) {
       problems_.add(Stage::options, "calibration.devices", "--devices",
                     fmt::format("--devices {}, and a log has {} ranks on one node", devices_, most),
@@ -101,6 +110,7 @@ class LinkFit {
   Cluster cluster() {
     Cluster read = read_cluster(made_.table, "cluster", problems_);
     for (const LoggedTable& table : tables_) read.nodes = std::max(read.nodes, table.nodes());
+    read.node.curve_share = 1;  // nothing else ran
     return read;
   }
 
@@ -125,7 +135,6 @@ class LinkFit {
     Json& node = made_.table["node"];
     node["curves"] = Json::array();
     node.erase("curve_scale");
-    node.erase("curve_share");
     for (const auto& [ranks, measured] : by_ranks) {
       const auto& [of, times] = measured;
       std::map<double, std::vector<double>> by_bytes;
@@ -178,9 +187,9 @@ class LinkFit {
     if (!sends.empty()) {
       if (!node.contains("bandwidth")) node["bandwidth"] = 1e11;
       Cluster read = cluster();
-      const auto [share, error] =
+      const auto [fit, error] =
           fitted(read, sends, rate_size, {{"node.share", read.node.share, 1e-4, 100}});
-      set_share("node", "bandwidth", share.front(), fitted_text(sends, rate_size, error));
+      set_share("node", "bandwidth", fit.values.front(), fitted_text(sends, rate_size, error));
       return;
     }
     const auto largest = *std::max_element(halves.begin(), halves.end(),
@@ -247,24 +256,41 @@ class LinkFit {
 
   void fit_network(const Tables& whole) {
     Cluster read = cluster();
-    std::vector<double> best;
+    const std::vector<Share> base = {{"network.share", read.network.share, 1e-4, most_share(whole)},
+                                     {"network.hop", read.network.hop, 1e-8, 1e-2},
+                                     {"network.latency", read.network.latency, 1e-7, 1e-1}};
+    FittedShares best;
     double least = INFINITY;
     // Rings and hierarchies change places as these change: more than one start finds the best.
     for (const double start : {1.0, 0.25, 4.0}) {
-      const std::vector<Share> shares = {
-          {"network.share", read.network.share, 1e-4, 100},
-          {"network.hop", start * std::max(read.network.hop, 1e-6), 1e-8, 1e-2},
-          {"network.latency", start * std::max(read.network.latency, 1e-6), 1e-7, 1e-1}};
-      const auto [values, error] = fitted(read, whole, latency_size, shares);
+      std::vector<Share> shares = base;
+      shares[0].value = std::min(shares[0].value, shares[0].high);
+      for (std::size_t k = 1; k < shares.size(); ++k)
+        shares[k].value = start * std::max(shares[k].value, 1e-6);
+      auto [fit, error] = fitted(read, whole, latency_size, shares);
       if (error >= least) continue;
       least = error;
-      best = values;
+      best = std::move(fit);
     }
-    const std::string source = fitted_text(whole, latency_size, least);
-    set_share("network", "nic", best[0], source);
-    made_.table["network"]["hop"] = rounded(best[1]);
-    made_.table["network"]["latency"] = rounded(best[2]);
-    made_.sources["network.hop"] = made_.sources["network.latency"] = "fitted with network.share";
+    set_share("network", "nic", best.values[0], fitted_text(whole, latency_size, least));
+    for (std::size_t k = 1; k < base.size(); ++k) {
+      const std::string key = base[k].key.substr(base[k].key.find('.') + 1);
+      if (best.told[k]) {
+        made_.table["network"][key] = rounded(best.values[k]);
+        made_.sources[base[k].key] = "fitted with network.share";
+      } else {
+        made_.unknown.push_back(
+            fmt::format("no row tells of {}: it stays that of {}", base[k].key, made_.base));
+      }
+    }
+  }
+
+  // All-reduces over two nodes alone, by trees, can seem faster than the NICs are.
+  double most_share(const Tables& whole) {
+    const bool sure = std::ranges::any_of(whole, [](const LoggedTable* t) {
+      return t->nodes() > 2 || t->op != Collective::all_reduce;
+    });
+    return sure ? 100 : 1;
   }
 
   static std::string fitted_text(const Tables& tables, double least, double error) {
@@ -279,10 +305,9 @@ class LinkFit {
     if (key == "network.latency") cluster.network.latency = value;
   }
 
-  // The shares' values with which the rows come out best, and the mean error of these.
-  static std::pair<std::vector<double>, double> fitted(Cluster cluster, const Tables& tables,
-                                                       double least,
-                                                       const std::vector<Share>& shares) {
+  // The shares with which the rows come out best, and the mean error of these.
+  static std::pair<FittedShares, double> fitted(Cluster cluster, const Tables& tables, double least,
+                                                const std::vector<Share>& shares) {
     std::vector<double> measured;
     for (const LoggedTable* table : tables)
       for (const LoggedRow& row : table->rows)
@@ -299,7 +324,8 @@ class LinkFit {
           return predicted;
         },
         row_error, free_change);
-    return {fit.values, mean_error(fit.predicted, measured)};
+    const double error = mean_error(fit.predicted, measured);
+    return {fit, error};
   }
 
   Description& made_;

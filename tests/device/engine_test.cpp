@@ -40,6 +40,21 @@ TEST_CASE("Mixes on accelerators equal one rank on the CPU, and no access is out
   }
 }
 
+TEST_CASE("Masters that come back from the device are cast once they are there") {
+  const std::string offload = GENERATE(as<std::string>{}, "optimizer", "parameters");
+  Setup setup = mixes::mix("", {zero_on_device(2, 3, offload)}).setup;
+  setup.precision = Precision::bf16;
+  const Experiment e = experiment(setup);
+  const Outcome on_cpu = run(e, 3);
+  const OnDevices devices(Ranks::apart);
+  const Outcome on_device = run(e, 3);
+  CHECK(reported() == "");
+  for (std::size_t step = 0; step < 3; ++step) {
+    INFO(offload << ", step " << step);
+    CHECK(on_device.losses[step] == Approx(on_cpu.losses[step]).epsilon(0.01));
+  }
+}
+
 TEST_CASE("Inside a step nothing waits for the device but what is declared", "[sampled]") {
   const std::vector<NamedMix> mixes = all_mixes();
   const int which = GENERATE_COPY(range(0, static_cast<int>(mixes.size())));

@@ -271,7 +271,8 @@ void CodeFootprint::copy() {
     fresh(i_.outputs[0], to.memory == Memory::host ? Category::host : Category::activations);
   }
   if (from.memory == to.memory) {
-    copies(touched(i_.inputs[0]) + bytes);
+    const double both = touched(i_.inputs[0]) + bytes;
+    to.memory == Memory::host ? works({.calls = 1, .host = both}) : copies(both);
   } else if (to.persistent) {
     works({.calls = 1, .link = bytes, .one_memory = 2 * bytes});
   } else {

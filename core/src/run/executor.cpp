@@ -266,6 +266,10 @@ struct Executor::Codes {
     } else if (from.transient && to.memory == Memory::host) {  // so does what goes back
       e.copies_.back(e.storage_[i.outputs[0]], source, from.name);
     } else if (to.persistent) {
+      if (to.memory == Memory::host && from.memory == Memory::host && e.copies_.any()) {
+        const HostWait waits("a cast in host memory");
+        e.copies_.land();  // what is cast may be on its way there
+      }
       e.storage_.open(i.outputs[0]).copy_(source, /*non_blocking=*/to.memory == Memory::device);
     } else if (from.memory == to.memory) {
       m.slots[i.outputs[0]] =
