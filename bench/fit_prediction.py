@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Fits the shares of a type of device, or of a stack, to the published steps that `meshwright bench prediction`
-plans: one set for each type, nothing row by row.
+"""Fits the shares of a type of device, or of a stack, to the published steps that `meshwright bench
+prediction` plans: one set for each, nothing row by row.
 
 Each share is changed a little, all rows are predicted anew, and the logarithms of the predictions
 are taken as straight lines in those of the shares. Of all sets within bounds, the one with the

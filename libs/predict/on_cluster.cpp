@@ -302,10 +302,10 @@ WorkTime OnCluster::product(const RankView& view, int index, Piece piece) {
   const Op& op = program_.graph->ops()[index];
   // Embedding and output projection keep the program's numbers.
   const int bits = op.layer >= 0 ? stack_.product_bits : 0;
-  WorkTime time{part * gemm_seconds(device_, program_.dtype, m, n, k, batch,
-                                    stack_.products * (priced(index).grouped ? stack_.grouped : 1),
-                                    bits),
-                0};
+  WorkTime time{
+      part * gemm_seconds(device_, program_.dtype, m, n, k, batch,
+                          stack_.products * (priced(index).grouped ? stack_.grouped : 1), bits),
+      0};
   if (bits > 0) {
     const double elements = narrowed(view, index, piece, sizes);
     time.seconds += streams(stack_.product_casts * batch * elements, part);

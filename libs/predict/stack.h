@@ -58,10 +58,10 @@ struct Stack {
   // more heads, gradients in more bits.
   double sequence_forward = 1, sequence_backward = 1;
   bool sequence_beside = false;  // these go beside transfers of data axes, and not behind them
-  double hidden_model = 0;      // share of collectives of model axes that products hide
-  bool reduced_whole = false;   // gradients of a sharded update are all-reduced
-  double backward_gathers = 1;  // how often parameters kept in shards are gathered for backward
-  double data_share = 1;        // of a node's NICs that a collective of data axes gets
+  double hidden_model = 0;       // share of collectives of model axes that products hide
+  bool reduced_whole = false;    // gradients of a sharded update are all-reduced
+  double backward_gathers = 1;   // how often parameters kept in shards are gathered for backward
+  double data_share = 1;         // of a node's NICs that a collective of data axes gets
   double data_slowed =
       -1;  // compute loses so much of each second beside them; below 0: the device's
   bool hierarchical = true;      // gathers and scatters over nodes take the best of both algorithms

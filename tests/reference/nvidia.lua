@@ -1,19 +1,22 @@
 -- Steps that NVIDIA published of its own software of 2025 on DGX H100, in bf16 and fp8: recipes of
--- DGX Cloud Benchmarking (github.com/NVIDIA/dgxc-benchmarking) and the archive of Megatron-Bridge's
--- performance summary (github.com/NVIDIA-NeMo/Megatron-Bridge); page and version stand in each row
--- of nvidia_2025.csv. Rows that differ in nothing but the number of devices are one family, of which
--- the table has the smallest and the largest. Families are numbered as they stand there, bf16 first:
--- the odd ones fitted clusters/stacks/nvidia-2025.lua and nvidia-2025-fp8.lua, the even ones are kept
--- aside. What the software does stands in its recipes (llama3.1/pretrain_llama31.py and the recipes of
--- NeMo that it names, the YAML of nemo_megatron and of v25.02.02):
--- - the distributed optimizer over all ranks of data and of the sequence, with bf16 gradients, both
---   of its collectives overlapped; the second row's of Megatron-Bridge shard parameters too (fsdp);
--- - collectives of TP overlapped by Transformer Engine, those in front of weight gradients too;
--- - sequences sent round a ring, of which each rank has a part from the front and one from the back;
--- - where 126 layers, 62 or 30 stand on 64 or 32 virtual stages, the embedding and the loss count as
---   a layer each (account_for_embedding_in_pipeline_split);
--- - MODEL_SIZE=405b of v25.02.02 has 16 groups of keys and the vocabulary of GPT-2.
--- A vocabulary is as the tokenizer has it, filled up to a multiple of 128 times TP's ways in GPT-2's.
+-- DGX Cloud Benchmarking (github.com/NVIDIA/dgxc-benchmarking) and the archive of
+-- Megatron-Bridge's performance summary (github.com/NVIDIA-NeMo/Megatron-Bridge); page and version
+-- stand in each row of nvidia_2025.csv. Rows that differ in nothing but the number of devices are
+-- one family, of which the table has the smallest and the largest. Families are numbered as the
+-- pages have them, bf16 first: the odd ones fitted clusters/stacks/nvidia-2025.lua and
+-- nvidia-2025-fp8.lua, the even ones are kept aside. What the software does stands in its recipes
+-- (llama3.1/pretrain_llama31.py and the recipes of NeMo that it names, the YAML of nemo_megatron
+-- and of v25.02.02):
+-- - the distributed optimizer over all ranks of data and of the sequence, with bf16 gradients,
+--   both of its collectives overlapped; where fsdp is 1 parameters are sharded too;
+-- - collectives of TP overlapped by Transformer Engine; what TP gathered is gathered again in
+--   backward;
+-- - sequences sent round a ring, of which each rank has a part from the front and one from the
+--   back;
+-- - where 126 layers, 62 or 30 stand on 64 or 32 virtual stages, the embedding and the loss count
+--   as a layer each (account_for_embedding_in_pipeline_split);
+-- - the 405B of v25.02.02 has 16 groups of keys and GPT-2's vocabulary, filled up to 51,200;
+-- - current scaling reads what it narrows once more, for its largest number (fp8-current).
 local mw = require "meshwright"
 
 local function llama(hidden, heads, kv_heads, ffn, vocab)
@@ -70,6 +73,7 @@ return function(list, odd)
         model = models[r.model](r.layers), sequence = r.sequence, batch = r.gbs, microbatch = r.mbs, tp = r.tp,
         pp = r.pp, cp = r.cp, cp_form = "ring", dp = r.gpus // r.tp // r.pp // r.cp, zero = r.fsdp == 1 and 3 or 1,
         over_sequence = r.cp > 1, chunks = r.vp, layout = layout_of(r), sp = r.tp > 1, async = r.tp > 1,
+        recompute = r.tp > 1 and { gathers = true } or nil,
       }
     end
   end
