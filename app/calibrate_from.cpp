@@ -141,6 +141,7 @@ class Describer {
   }
 
   void read_steps(const std::string& from, const std::string& text) {
+    steps_given_ = true;
     const Json list = Json::parse(text, nullptr, /*allow_exceptions=*/false);
     if (!list.is_array() || list.empty()) {
       refuse("calibration.steps", "--from", from + ": it is no list of measured steps",
@@ -195,12 +196,12 @@ class Describer {
   }
 
   void find_bases() {
-    if (!entries_.empty() && arguments_.stack.empty()) {
+    if (steps_given_ && arguments_.stack.empty()) {
       refuse("calibration.base", "--stack",
              "steps were measured, and nothing says by which software",
              "name the stack that is nearest to it, for example --stack megatron-core");
     }
-    if (entries_.empty() && !arguments_.stack.empty()) {
+    if (!steps_given_ && !arguments_.stack.empty()) {
       refuse("calibration.base", "--stack", "--stack is the software of steps, and none are given",
              "give measured steps, a file .json, or leave --stack out");
     }
@@ -469,6 +470,7 @@ class Describer {
   Problems problems_;
   std::vector<LoggedTable> tables_;
   std::vector<StepEntry> entries_;
+  bool steps_given_ = false;  // right or not
   Description hardware_, software_;
   FittedSteps fitted_;
   std::vector<double> predicted_;  // of each step, by the descriptions as they were written

@@ -23,12 +23,10 @@ std::string comment(const std::string& text, const std::string& indent) {
 
 // Rates as 312e9, sizes in full, seconds in few digits.
 std::string number_text(double value) {
-  const bool size = value == std::floor(value) && std::fmod(value, 1024) == 0;
-  if (size && value < 1e15) return fmt::format("{:.0f}", value);
   const std::string billions = fmt::format("{:.6g}e9", value / 1e9);
   if (value >= 1e9 && value < 1e15 && std::stod(billions) == value) return billions;
-  return value == std::floor(value) && std::abs(value) < 1e9 ? fmt::format("{:.0f}", value)
-                                                             : format_number(value);
+  const bool whole = value == std::floor(value) && std::abs(value) < 1e15;
+  return whole ? fmt::format("{:.0f}", value) : format_number(value);
 }
 
 std::string value_text(const Json& value) {

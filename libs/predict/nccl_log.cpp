@@ -121,7 +121,7 @@ class LogReader {
     std::vector<Rank> ranks;
     std::vector<std::string> columns;
     int line = 0;
-    bool started = false, ended = false, groups = false, failed = false;
+    bool started = false, ended = false, groups = false, failed = false, bad = false;
     std::vector<LoggedRow> rows;
     std::vector<int> wrong;
     double largest = 0, bus = 0;  // of the largest row: bus bandwidth over the algorithm's
@@ -137,12 +137,14 @@ class LogReader {
     const std::vector<std::string_view> words = words_of(line);
     if (words.empty()) return;
     name_program(line);
+    const std::size_t before = problems_.list().size();
     if (words[0] == "nThread") {
       finish();
       now_.started = true;
       if (!next_.empty()) now_.perf = std::exchange(next_, "");
     } else if (words[0] == "Rank") {
       rank(words);
+      now_.bad = now_.bad || problems_.list().size() > before;
     } else if (words[0] == "size" && words.size() > 4 && words[1] == "count") {
       if (!now_.columns.empty()) return;  // a second process prints the same
       now_.columns.assign(words.begin(), words.end());
@@ -154,6 +156,7 @@ class LogReader {
     } else if (!now_.columns.empty() && words.size() > 1 && is_count(words[0]) &&
                line.find("NCCL") == std::string_view::npos) {
       row(words);
+      now_.bad = now_.bad || problems_.list().size() > before;
     }
   }
 
@@ -260,7 +263,7 @@ class LogReader {
     table.file = file_;
     table.line = done.line;
     place_ranks(done, table);
-    if (problems_.list().size() > before) return;
+    if (done.bad || problems_.list().size() > before) return;
     const auto op = collective_of(done, table.ranks());
     if (!op) return;
     table.op = *op;
@@ -439,6 +442,7 @@ void check_together(const std::vector<LoggedTable>& tables, Problems& problems) 
              fmt::format("it is of {}, and {} is of {}", own.device, tables.front().file,
                          tables.front().device),
              "a description has one kind of device: give the logs of one");
+      continue;
     }
     for (std::size_t a = 0; a < b; ++a) {
       const LoggedTable& other = tables[a];
