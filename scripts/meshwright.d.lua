@@ -411,7 +411,7 @@ function mw.search(experiment) end
 ---@class meshwright.op.attend
 ---@field name? string of the op and its parameters
 ---@field window? integer tokens that a query sees, itself and those before it; left out: all (1 .. 2147483647)
----@field attention? "flash"|"unfused" "flash" keeps no scores; "unfused" makes scores and softmax as tensors, and keeps the softmax for backward (default "flash")
+---@field attention? "flash"|"unfused" "unfused" makes scores and softmax as tensors, and keeps the softmax for backward; "flash", which is what is done where this is left out, keeps no scores
 
 ---@class meshwright.op.attention
 ---@field name? string of the op and its parameters
@@ -421,7 +421,7 @@ function mw.search(experiment) end
 ---@field rope? boolean queries and keys are turned by their positions (default true)
 ---@field theta? number base of the rotary angles (default 10000) (>= 1)
 ---@field window? integer tokens that a query sees, itself and those before it; left out: all (1 .. 2147483647)
----@field attention? "flash"|"unfused" "flash" keeps no scores; "unfused" makes scores and softmax as tensors, and keeps the softmax for backward (default "flash")
+---@field attention? "flash"|"unfused" "unfused" makes scores and softmax as tensors, and keeps the softmax for backward; "flash", which is what is done where this is left out, keeps no scores
 ---@field bias? boolean with biases, of zeros at first (default false)
 ---@field std? number of the initial weights (default 0.02) (>= 0)
 
@@ -512,7 +512,7 @@ function mw.search(experiment) end
 ---@field positions? integer learned positions; the sequence length by default (1 .. 2147483647)
 ---@field tied? boolean the output projection is the embedding's weight (default true)
 ---@field norm_eps? number added to the variance in LayerNorm (default 1e-05) (>= 0)
----@field attention? "flash"|"unfused" "flash" keeps no scores; "unfused" makes scores and softmax as tensors, and keeps the softmax for backward (default "flash")
+---@field attention? "flash"|"unfused" "unfused" makes scores and softmax as tensors, and keeps the softmax for backward; "flash", which is what is done where this is left out, keeps no scores
 
 ---GPT-2 decoder: LayerNorm, learned positions, GELU, biases
 ---@param options? meshwright.gpt
@@ -531,7 +531,7 @@ function mw.gpt(options) end
 ---@field rope_theta? number base of the rotary angles (default 10000) (>= 1)
 ---@field window? integer tokens that a query sees, itself and those before it; left out: all (1 .. 2147483647)
 ---@field norm_eps? number added to the mean square in RMSNorm (default 1e-05) (>= 0)
----@field attention? "flash"|"unfused" "flash" keeps no scores; "unfused" makes scores and softmax as tensors, and keeps the softmax for backward (default "flash")
+---@field attention? "flash"|"unfused" "unfused" makes scores and softmax as tensors, and keeps the softmax for backward; "flash", which is what is done where this is left out, keeps no scores
 
 ---Llama decoder: RMSNorm, rotary positions, SwiGLU, no bias
 ---@param options? meshwright.llama
@@ -564,7 +564,7 @@ function mw.model(options) end
 ---@field rope_theta? number base of the rotary angles (default 10000) (>= 1)
 ---@field window? integer tokens that a query sees, itself and those before it; left out: all (1 .. 2147483647)
 ---@field norm_eps? number added to the mean square in RMSNorm (default 1e-05) (>= 0)
----@field attention? "flash"|"unfused" "flash" keeps no scores; "unfused" makes scores and softmax as tensors, and keeps the softmax for backward (default "flash")
+---@field attention? "flash"|"unfused" "unfused" makes scores and softmax as tensors, and keeps the softmax for backward; "flash", which is what is done where this is left out, keeps no scores
 ---@field kv_lora_rank? integer latent attention: width of the latent that keys and values of all heads are made from; left out: grouped attention (1 .. 2147483647)
 ---@field q_lora_rank? integer width of the latent that queries are made from; left out: from the stream (1 .. 2147483647)
 ---@field qk_nope_head_dim? integer of a query and key head: the part that is not turned (1 .. 2147483647)
