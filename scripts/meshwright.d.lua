@@ -34,6 +34,8 @@ local mw = {}
 ---@field beside_program? table<string, integer> what of those are no bytes of the program: gradients, loss, reserve, communicators, context
 ---@field recompute_frees_bytes? integer where anything is recomputed: bytes that the fullest rank would hold more without
 ---@field recompute_costs_seconds? number where anything is recomputed: by how much a step takes longer for it
+---@field recompute_stages? table<string, integer>[] where recompute fits memory: of each stage in how many of its first layers each part of a layer is made again
+---@field recompute_alike_seconds? number where stages differ in that: what a step would take with the same choice for all of them
 ---@field memory_needed integer bytes of all ranks that share a memory
 ---@field memory_limit? integer bytes that devices have, where that is known
 ---@field host_needed? integer bytes in host memory of the node that needs most, on a cluster
@@ -177,6 +179,8 @@ local mw = {}
 ---@field beside_program? table<string, integer> what of those are no bytes of the program: gradients, loss, reserve, communicators, context
 ---@field recompute_frees_bytes? integer where anything is recomputed: bytes that the fullest rank would hold more without
 ---@field recompute_costs_seconds? number where anything is recomputed: by how much a step takes longer for it
+---@field recompute_stages? table<string, integer>[] where recompute fits memory: of each stage in how many of its first layers each part of a layer is made again
+---@field recompute_alike_seconds? number where stages differ in that: what a step would take with the same choice for all of them
 ---@field memory_needed integer bytes of all ranks that share a memory
 ---@field memory_limit? integer bytes that devices have, where that is known
 ---@field host_needed? integer bytes in host memory of the node that needs most, on a cluster
@@ -297,7 +301,7 @@ local mw = {}
 ---@field loss_scale? any factor of the loss in backward; a step that overflows is left out: "dynamic" (so in fp16), a number, { init = 65536, growth = 2, backoff = 0.5, interval = 2000 }, or a function(step, scale, overflowed)
 ---@field reductions? "compute"|"fp32" what reals are summed in over ranks: the precision of computation, or fp32 where that is less (default "compute")
 ---@field main_gradients? "compute"|"fp32" what gradients are added up and reduced in: the precision of computation, or fp32 where that is less (default "compute")
----@field recompute? any activations that backward makes again: "none", "selective" (attention), "full", { every = n }, { ops = { … } }, { fit = "8GiB" }, a plugin's policy, or a function of an op (default "none")
+---@field recompute? any activations that backward makes again: "none", "selective" (attention), "full", { every = n }, { ops = { … } }, { fit = "8GiB" } or "fit" (what the memory asks for, stage by stage), a plugin's policy, or a function of an op (default "none")
 ---@field offload? any activations that lie in host memory until backward reads them: "none", "full", { layers = n }, { ops = { … } }, or a function of an op (default "none")
 ---@field device? "cpu"|"cuda" where ranks compute: on this machine's CPUs, or each on one of its GPUs; where there are more ranks than GPUs, some share one (default "cpu")
 ---@field optimizer meshwright.Optimizer mw.adamw { lr = 3e-4 }, mw.sgd { … }

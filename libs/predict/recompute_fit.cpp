@@ -94,7 +94,10 @@ class RecomputeFit {
     if (!take_fewest(problems)) return nullptr;
     std::vector<int> all(layers_.size());
     std::iota(all.begin(), all.end(), 0);
+    const std::vector<Parts> fewest = again_;
     let_off({all}, most_improvement / 2);
+    // Once more where something was kept: what others need may be less by then.
+    if (again_ != fewest) let_off({all}, most_improvement / 2);
     const std::vector<Parts> alike = again_;
     if (by_stage_ && layers_.size() > 1) {
       Groups each;
@@ -220,14 +223,10 @@ class RecomputeFit {
   using Groups = std::vector<std::vector<int>>;  // of stages
 
   // Keeps parts, the dearest first, in as many layers as the limit allows: in all stages of a group
-  // alike. Once more where something was kept, as what else is needed may be less then.
+  // alike.
   void let_off(const Groups& groups, double most_work) {
-    std::vector<Parts> before;
-    do {
-      before = again_;
-      for (auto part = order_.rbegin(); part != order_.rend(); ++part)
-        let_off(*part, groups, most_work);
-    } while (again_ != before);
+    for (auto part = order_.rbegin(); part != order_.rend(); ++part)
+      let_off(*part, groups, most_work);
   }
 
   // What a stage holds depends on its own layers, so one plan tries something in all groups.

@@ -21,7 +21,7 @@ namespace mw {
 namespace {
 
 // Layouts for each of which what is made again is searched as well.
-constexpr int most_searched = 4;
+constexpr int most_searched = 3;
 constexpr double plans_of_a_search = 60;  // about
 
 struct PricedLayout {

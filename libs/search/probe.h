@@ -116,8 +116,8 @@ class SearchProbes {
   int policies() const;
   const RecomputeChoice& recompute_of(int policy) const;
   // Whether what is made again is fitted to the memory of whole plans, which the closed form does
-  // not know: it is tried instead of what the fastest of other policies make again. Where there are
-  // no others, it is priced as if nothing were.
+  // not know: it is tried instead of what the fastest of other policies make again. Where all
+  // policies are such, they are priced by what they fit in the probes.
   bool fits_later(int policy) const;
   // Those policies that offload what this one does.
   std::vector<int> fitted(int policy) const;

@@ -17,7 +17,7 @@ PlanRequest staged(int layers, int vocab, int stages, const std::string& schedul
   Setup setup = small();
   setup.options["layers"] = layers;
   setup.options["vocab"] = vocab;
-  setup.batch = 16;
+  setup.batch = 8;
   setup.microbatch = 1;
   Json options = {{"ways", stages}, {"schedule", schedule}};
   if (chunks > 1) options["chunks"] = chunks;
@@ -109,7 +109,7 @@ TEST_CASE("By stage is never slower than alike, and fits where that does, in any
     const int stages = 1 << one_of(1, 2), chunks = one_of(1, 2);
     const std::string schedule = chunks > 1 ? "interleaved" : round % 3 == 0 ? "gpipe" : "1f1b";
     const PlanRequest request =
-        staged(stages * chunks + one_of(0, 5), one_of(1, 12) * 1024, stages, schedule, chunks);
+        staged(stages * chunks + one_of(0, 3), one_of(1, 12) * 1024, stages, schedule, chunks);
     const std::vector<int> even = even_layers(planned(request)->graph->layers, stages * chunks);
     const std::int64_t limit = between(in_layers(request, even), one_of(5, 80));
     const auto alike = planned(fitting(in_layers(request, even), limit, /*by_stage=*/false)),
@@ -122,7 +122,7 @@ TEST_CASE("By stage is never slower than alike, and fits where that does, in any
     shorter += step < 0.995 * of_alike ? 1 : 0;
     // A layout is chosen together with it.
     Problems problems;
-    const auto balanced = make_balanced_plan(fitting(request, limit), machine, 0, problems, 2);
+    const auto balanced = make_balanced_plan(fitting(request, limit), machine, 0, problems, 1);
     REQUIRE(balanced);
     CHECK(highest_peak(*balanced) <= limit);
     CHECK(step_of(*balanced, machine) <= step * (1 + 1e-9));
@@ -152,7 +152,8 @@ TEST_CASE("A layout is balanced with what is made again in it, where the declare
 
 TEST_CASE("A layout is balanced with microbatches that fit") {
   const ClusterMachine machine = two_nodes();
-  const PlanRequest request = staged(8, 40'000, 4, "1f1b");
+  PlanRequest request = staged(8, 40'000, 4, "1f1b");
+  request.batch = 16;
   PlanRequest of_two = in_layers(request, even_layers(8, 4));
   of_two.microbatch = 2;
   const std::int64_t limit = highest_peak(*planned(of_two));
@@ -186,7 +187,7 @@ TEST_CASE("Steps that differ have one layout, with which all of them take less")
   int asked = 0;
   policy.shape = [&asked](std::int64_t step, std::int64_t) {
     ++asked;
-    return StepShape{step < 2 ? 4 : 16, 1, {}, false};
+    return StepShape{step < 2 ? 4 : 8, 1, {}, false};
   };
   const auto seconds = [&](const Plan& plan, const std::shared_ptr<const StepPlans>& all) {
     if (!all) return 6 * step_of(plan, machine);
@@ -212,7 +213,6 @@ TEST_CASE("A search plans what makes something again with what fits instead") {
   Asked asked(small());
   asked.request.strategies = {"dp", "pp"};
   asked.request.schedules = {"1f1b"};
-  const std::vector<RecomputeChoice> given = asked.request.recompute;
   const SearchOutcome ample = search(asked.request);
   REQUIRE_FALSE(ample.best.empty());
   std::int64_t least = INT64_MAX;  // of those that make nothing again
@@ -240,10 +240,5 @@ TEST_CASE("A search plans what makes something again with what fits instead") {
   }
   CHECK(fitted > 0);
   CHECK(found.best.front().recompute == "fit");
-  // It is priced among the others only where there are no others.
-  CHECK(found.candidates == ample.candidates);
-  asked.request.recompute.erase(
-      asked.request.recompute.begin(),
-      asked.request.recompute.begin() + static_cast<std::ptrdiff_t>(given.size()));
-  CHECK(search(asked.request).candidates == ample.candidates / 2);
+  CHECK(found.candidates == ample.candidates);  // it is no candidate of the closed form
 }
