@@ -152,7 +152,8 @@ TEST_CASE("A layout is balanced with what is made again in it, where the declare
 
 TEST_CASE("A layout is balanced with microbatches that fit") {
   const ClusterMachine machine = two_nodes();
-  const PlanRequest request = staged(8, 40'000, 4, "1f1b");
+  PlanRequest request = staged(8, 40'000, 4, "1f1b");
+  request.batch = 16;
   PlanRequest of_two = in_layers(request, even_layers(8, 4));
   of_two.microbatch = 2;
   const std::int64_t limit = highest_peak(*planned(of_two));
