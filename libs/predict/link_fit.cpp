@@ -256,7 +256,7 @@ class LinkFit {
 
   void fit_network(const Tables& whole) {
     Cluster read = cluster();
-    const std::vector<Share> base = {{"network.share", read.network.share, 1e-4, most_share(whole)},
+    const std::vector<Share> base = {{"network.share", read.network.share, 1e-4, 100},
                                      {"network.hop", read.network.hop, 1e-8, 1e-2},
                                      {"network.latency", read.network.latency, 1e-7, 1e-1}};
     FittedShares best;
@@ -264,7 +264,6 @@ class LinkFit {
     // Rings and hierarchies change places as these change: more than one start finds the best.
     for (const double start : {1.0, 0.25, 4.0}) {
       std::vector<Share> shares = base;
-      shares[0].value = std::min(shares[0].value, shares[0].high);
       for (std::size_t k = 1; k < shares.size(); ++k)
         shares[k].value = start * std::max(shares[k].value, 1e-6);
       auto [fit, error] = fitted(read, whole, latency_size, shares);
@@ -283,14 +282,6 @@ class LinkFit {
             fmt::format("no row tells of {}: it stays that of {}", base[k].key, made_.base));
       }
     }
-  }
-
-  // All-reduces over two nodes alone, by trees, can seem faster than the NICs are.
-  double most_share(const Tables& whole) {
-    const bool sure = std::ranges::any_of(whole, [](const LoggedTable* t) {
-      return t->nodes() > 2 || t->op != Collective::all_reduce;
-    });
-    return sure ? 100 : 1;
   }
 
   static std::string fitted_text(const Tables& tables, double least, double error) {

@@ -239,8 +239,8 @@ class Balancer {
 };
 
 // The even layout of a pipeline that balances its stages itself, where the request asks for no
-// other; empty: it does not. `own`: the request's plan; null where that is refused, maybe as in that
-// layout nothing fits.
+// other; empty: it does not. `own`: the request's plan; null where that is refused, maybe because
+// nothing fits in its layout.
 std::vector<int> even_for(const PlanRequest& request, std::shared_ptr<const Plan> own) {
   if (!request.stage_layers.empty()) return {};
   if (own == nullptr) {

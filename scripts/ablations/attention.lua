@@ -1,9 +1,10 @@
--- What do attention's scores hold as sequences get longer, and what does selective recompute leave of them?
+-- What do attention's scores hold as sequences get longer, and what does selective recompute leave?
 --
--- Attention that keeps its softmax for backward holds a number for each pair of tokens of each head: the term 5as/h of
--- Korthikanti et al. 2022 (arXiv:2205.05198, equation 1), of which dropout's mask and output are not made here, so that
--- 2as/h remains in 16 bits. A fused kernel (Dao et al. 2022, arXiv:2205.14135) never keeps them, and selective recompute
--- makes them again in backward. Bytes are of one rank's activations, predicted; those of the shortest sequence are measured.
+-- Attention that keeps its softmax for backward holds a number for each pair of tokens of each
+-- head: the term 5as/h of Korthikanti et al. 2022 (arXiv:2205.05198, equation 1). Dropout's mask
+-- and output are not made here, so that 2as/h remains in 16 bits. A fused kernel (Dao et al.
+-- 2022, arXiv:2205.14135) never keeps them, and selective recompute makes them again in backward.
+-- Bytes are of one rank's activations, predicted; those of the shortest sequence are measured.
 local mw = require "meshwright"
 
 local function experiment(sequence, attention, recompute)
@@ -40,5 +41,6 @@ for n, form in ipairs(forms) do
 end
 
 print(("Answer: of 128 tokens attention that keeps its softmax holds %.2f times what a fused kernel holds, of 2048 tokens %.2f "
-  .. "times; with selective recompute, which has one layer's at a time, it holds %.2f and %.2f times as much; measured is at most %d bytes off predicted."):format(
+  .. "times; with selective recompute, which has one layer's at a time, it holds %.2f and %.2f times as much; measured is at "
+  .. "most %d bytes off predicted."):format(
   rows[1][2] / rows[1][1], rows[3][2] / rows[3][1], rows[1][3] / rows[1][1], rows[3][3] / rows[3][1], off))

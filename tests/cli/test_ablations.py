@@ -186,7 +186,7 @@ class Ablations(ProgramCase):
         text, said = self.said("ablations/attention")
         rows = [[float(n) for n in row] for row in self.rows(text, r"^ +(\d+) +([\d.]+) +([\d.]+) +([\d.]+)$")]
         short, long = rows[0], rows[-1]
-        # Four layers keep a softmax of 8 heads and 2 sequences, less the log-sum-exp of a fused kernel, in fp32.
+        # Four layers keep the softmax of 8 heads and 2 sequences in fp32, and no log-sum-exp.
         self.assertAlmostEqual(short[2] - short[1], 4 * 8 * 2 * 4 * (128 ** 2 - 128) / 2 ** 20, delta=0.02)
         self.assertGreater(long[2] - long[1], 200 * (short[2] - short[1]))  # 256 times the pairs of tokens
         self.assertLess(long[3] - long[1], 0.5 * (long[2] - long[1]))
