@@ -41,7 +41,8 @@ const Options& step_options() {
   return options;
 }
 
-// What an experiment says of its hardware and its software, as the tables that Lua makes of names.
+// Keeps each experiment of a script unread: its keys `cluster` and `stack` are the tables that Lua
+// makes of the names of clusters and stacks.
 class DescriptionHost final : public AppHost {
  public:
   using AppHost::AppHost;
@@ -184,7 +185,7 @@ class Describer {
     }
   }
 
-  // The tables that Lua makes of `expressions`.
+  // The experiments that these Lua statements give to mw.plan.
   std::vector<Json> evaluated(const std::string& statements) {
     Output quiet(/*json=*/false, /*quiet=*/true);
     DescriptionHost host(quiet, plugins_);
@@ -268,7 +269,7 @@ class Describer {
     return found;
   }
 
-  // The plan of an entry's script on the descriptions as they are now, and its seconds.
+  // The plan of an entry's script on the descriptions as they are now, and its predicted seconds.
   std::pair<MeasuredPlan, double> planned(const StepEntry& entry) {
     throw_if_stopped();
     Json cluster = hardware_.table;
@@ -298,8 +299,8 @@ class Describer {
     return {{host.plans.front(), entry.nodes, entry.seconds}, host.seconds.front()};
   }
 
-  // All scripts' problems at once.
-  std::vector<std::pair<MeasuredPlan, double>> planned() {
+  // The same of all entries. Throws the problems of all their scripts together.
+  std::vector<std::pair<MeasuredPlan, double>> all_planned() {
     std::vector<std::pair<MeasuredPlan, double>> all;
     for (const StepEntry& entry : entries_) {
       try {
@@ -314,19 +315,17 @@ class Describer {
 
   void fit_steps_of_scripts() {
     std::vector<MeasuredPlan> steps;
-    for (auto& [plan, seconds] : planned()) steps.push_back(std::move(plan));
+    for (auto& [plan, seconds] : all_planned()) steps.push_back(std::move(plan));
     fitted_ = fit_steps(hardware_, software_, steps, problems_);
     problems_.throw_if_any();
-    // As plans will say: a layout may be another by the fitted shares.
-    for (const auto& [plan, seconds] : planned()) predicted_.push_back(seconds);
+    // Planned anew, as `plan` will do it: stages may get other layers by the fitted shares.
+    for (const auto& [plan, seconds] : all_planned()) predicted_.push_back(seconds);
   }
 
   void compare_rows() {
-    Cluster cluster = read_cluster(hardware_.table, "cluster", problems_);
+    const Cluster cluster = logged_cluster(hardware_, tables_, problems_);
     problems_.throw_if_any();
-    cluster.node.curve_share = 1;  // the logs' collectives ran alone
     for (const LoggedTable& table : tables_) {
-      cluster.nodes = std::max(cluster.nodes, table.nodes());
       for (const LoggedRow& row : table.rows)
         rows_.push_back({&table, row, logged_seconds(cluster, table, row.bytes)});
     }

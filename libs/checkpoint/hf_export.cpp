@@ -386,7 +386,7 @@ namespace {
 
 // A bucket's numbers, gathered from their shards.
 at::Tensor whole_bucket(RankRun& executor, const Bucket& bucket) {
-  const int slot = bucket.flat.master >= 0 ? bucket.flat.master : bucket.flat.stored;
+  const int slot = bucket.flat.updated();
   at::Tensor part = executor.kept(slot).to(executor.device()).contiguous();
   if (bucket.shard_atoms.empty()) return part;
   Communicator& ranks = executor.group({bucket.shard_atoms, {}});

@@ -79,8 +79,7 @@ std::vector<KeptSlice> kept_slices(const RankView& rank) {
   std::vector<KeptSlice> kept;
   for (const Bucket& bucket : program.buckets) {
     const FlatSlots& flat = bucket.flat;
-    std::vector<std::pair<int, std::string>> slots = {
-        {flat.master >= 0 ? flat.master : flat.stored, ""}};
+    std::vector<std::pair<int, std::string>> slots = {{flat.updated(), ""}};
     for (std::size_t s = 0; s < flat.states.size(); ++s)
       slots.emplace_back(flat.states[s], bucket.rule->states.at(s));
     for (const auto& [slot, state] : slots) {

@@ -336,8 +336,7 @@ std::int64_t Checkpoints::bytes_of(const Plan& plan) {
     for (const Bucket& bucket : program.buckets) {
       if (!bucket.stages.empty() && bucket.stages.front() != program.stage) continue;
       const FlatSlots& flat = bucket.flat;
-      std::int64_t element =
-          mw::bytes_of(program.slots[flat.master >= 0 ? flat.master : flat.stored].dtype);
+      std::int64_t element = mw::bytes_of(program.slots[flat.updated()].dtype);
       for (const int state : flat.states) element += mw::bytes_of(program.slots[state].dtype);
       for (const int p : bucket.parameters) {
         std::int64_t elements = 1;

@@ -20,9 +20,9 @@ namespace mw {
 std::shared_ptr<const Plan> fit_recompute(const PlanRequest& request, Problems& problems);
 // With the same choice for all stages.
 std::shared_ptr<const Plan> fit_recompute_alike(const PlanRequest& request, Problems& problems);
-// Whether the plan's stages differ in what they make again; and the same plan with what all would
-// make again alike, null where they do not.
+// Whether fit_recompute() chose differently for the plan's stages.
 bool recompute_differs(const Plan& plan);
+// The same plan with the choice that is alike on all stages; null where stages do not differ.
 std::shared_ptr<const Plan> with_recompute_alike(const Plan& plan);
 
 // The plan of the request with the fewest microbatches, as even as they can be, of which no rank is

@@ -107,12 +107,7 @@ class LinkFit {
     return true;
   }
 
-  Cluster cluster() {
-    Cluster read = read_cluster(made_.table, "cluster", problems_);
-    for (const LoggedTable& table : tables_) read.nodes = std::max(read.nodes, table.nodes());
-    read.node.curve_share = 1;  // nothing else ran
-    return read;
-  }
+  Cluster cluster() { return logged_cluster(made_, tables_, problems_); }
 
   // All-reduces as they were measured; where only halves of one were, twice these.
   void curves() {
@@ -334,6 +329,14 @@ void fit_links(Description& description, const std::vector<LoggedTable>& tables,
 
 double rounded(double value) {
   return std::stod(fmt::format("{:.5g}", value));
+}
+
+Cluster logged_cluster(const Description& description, const std::vector<LoggedTable>& tables,
+                       Problems& problems) {
+  Cluster cluster = read_cluster(description.table, "cluster", problems);
+  for (const LoggedTable& table : tables) cluster.nodes = std::max(cluster.nodes, table.nodes());
+  cluster.node.curve_share = 1;
+  return cluster;
 }
 
 double logged_seconds(const Cluster& cluster, const LoggedTable& table, double bytes) {

@@ -11,12 +11,12 @@
 
 namespace mw {
 
-// A description in the making, and what is said of its numbers.
+// The description of a cluster or a stack while it is made, and what its file says of its numbers.
 struct Description {
   Json table;        // as clusters/*.lua hold it, or clusters/stacks/*.lua
   std::string base;  // the name of what it began as
   std::map<std::string, std::string> sources;  // by key, "node.share": what it was fitted to
-  std::vector<std::string> unknown;            // sentences: what nothing told
+  std::vector<std::string> unknown;  // sentences that say which numbers no measurement tells
 };
 
 // Puts into the description what the tables tell: the all-reduces of a node as curves, the share of
@@ -28,7 +28,11 @@ void fit_links(Description& description, const std::vector<LoggedTable>& tables,
 // A fitted number with as many digits as it is worth.
 double rounded(double value);
 
-// What a table's collective takes on the cluster, where nothing else runs.
+// The described cluster as nccl-tests see it: as many nodes as a table has, and collectives that run
+// alone.
+Cluster logged_cluster(const Description& description, const std::vector<LoggedTable>& tables,
+                       Problems& problems);
+// The seconds that a table's collective takes there.
 double logged_seconds(const Cluster& cluster, const LoggedTable& table, double bytes);
 
 }  // namespace mw

@@ -90,6 +90,14 @@ std::string_view unlabelled(std::string_view line) {
   return line;
 }
 
+// `line` 0: the whole file.
+void refuse_log(const std::string& file, int line, const char* code, const std::string& message,
+                const std::string& hint, Problems& problems) {
+  Problem problem{Stage::options, code, "--from", message, hint};
+  problem.place = line > 0 ? fmt::format("{}:{}", file, line) : file;
+  problems.add(std::move(problem));
+}
+
 class LogReader {
  public:
   LogReader(std::string file, Problems& problems) : file_(std::move(file)), problems_(problems) {}
@@ -128,9 +136,7 @@ class LogReader {
   };
 
   void refuse(const char* code, int line, const std::string& message, const std::string& hint) {
-    Problem problem{Stage::options, code, "--from", message, hint};
-    problem.place = line > 0 ? fmt::format("{}:{}", file_, line) : file_;
-    problems_.add(std::move(problem));
+    refuse_log(file_, line, code, message, hint, problems_);
   }
 
   void read(std::string_view line) {
@@ -397,6 +403,25 @@ class LogReader {
   bool header_seen_ = false;
 };
 
+// Refuses a table by the first size for which an earlier table has another time.
+void refuse_contradiction(const LoggedTable& own, const LoggedTable& earlier, Problems& problems) {
+  constexpr double least = 64 << 10, apart = 1.25;  // smaller sizes scatter by themselves
+  if (earlier.op != own.op || earlier.node != own.node) return;
+  for (const LoggedRow& row : own.rows) {
+    const auto same = std::find_if(earlier.rows.begin(), earlier.rows.end(),
+                                   [&](const LoggedRow& r) { return r.bytes == row.bytes; });
+    if (row.bytes < least || same == earlier.rows.end()) continue;
+    const double ratio = row.seconds / same->seconds;
+    if (ratio < apart && ratio > 1 / apart) continue;
+    refuse_log(own.file, row.line, "calibration.contradiction",
+               fmt::format("{} of {} among {} took {:.4g} ms, and {:.4g} ms in {}:{}", own.perf(),
+                           format_bytes(row.bytes), own.place(), 1e3 * row.seconds,
+                           1e3 * same->seconds, earlier.file, same->line),
+               "give the one of the two that holds", problems);
+    return;
+  }
+}
+
 }  // namespace
 
 int LoggedTable::nodes() const {
@@ -428,39 +453,16 @@ std::vector<LoggedTable> read_nccl_log(const std::string& file, const std::strin
 }
 
 void check_together(const std::vector<LoggedTable>& tables, Problems& problems) {
-  constexpr double least = 64 << 10, apart = 1.25;  // smaller ones scatter by themselves
   for (std::size_t b = 1; b < tables.size(); ++b) {
     const LoggedTable& own = tables[b];
-    const auto refuse = [&](const char* code, int line, const std::string& message,
-                            const std::string& hint) {
-      Problem problem{Stage::options, code, "--from", message, hint};
-      problem.place = fmt::format("{}:{}", own.file, line);
-      problems.add(std::move(problem));
-    };
     if (own.device != tables.front().device) {
-      refuse("calibration.devices", own.line,
-             fmt::format("it is of {}, and {} is of {}", own.device, tables.front().file,
-                         tables.front().device),
-             "a description has one kind of device: give the logs of one");
+      refuse_log(own.file, own.line, "calibration.devices",
+                 fmt::format("it is of {}, and {} is of {}", own.device, tables.front().file,
+                             tables.front().device),
+                 "a description has one kind of device: give the logs of one", problems);
       continue;
     }
-    for (std::size_t a = 0; a < b; ++a) {
-      const LoggedTable& other = tables[a];
-      if (other.op != own.op || other.node != own.node) continue;
-      for (const LoggedRow& row : own.rows) {
-        const auto same = std::find_if(other.rows.begin(), other.rows.end(),
-                                       [&](const LoggedRow& r) { return r.bytes == row.bytes; });
-        if (row.bytes < least || same == other.rows.end()) continue;
-        const double ratio = row.seconds / same->seconds;
-        if (ratio < apart && ratio > 1 / apart) continue;
-        refuse("calibration.contradiction", row.line,
-               fmt::format("{} of {} among {} took {:.4g} ms, and {:.4g} ms in {}:{}", own.perf(),
-                           format_bytes(row.bytes), own.place(), 1e3 * row.seconds,
-                           1e3 * same->seconds, other.file, same->line),
-               "give the one of the two that holds");
-        break;
-      }
-    }
+    for (std::size_t a = 0; a < b; ++a) refuse_contradiction(own, tables[a], problems);
   }
 }
 

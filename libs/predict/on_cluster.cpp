@@ -57,9 +57,6 @@ double phase_seconds(const DeviceType& device, double own, double host) {
 
 namespace {
 
-// The link of what the sequence's axes send, where it has one of its own (TransferCost::link).
-constexpr int sequence_link = 3;
-
 // Ops of the host for what is launched in pieces.
 constexpr double attention_forward = 7, attention_backward = 7, parts_forward = 3,
                  parts_backward = 4, unfused_forward = 5, unfused_backward = 4;
@@ -421,11 +418,15 @@ double OnCluster::run_seconds(double device, double host) const {
   return phase_seconds(device_, device, host);
 }
 
-bool OnCluster::of_role(const RankSet& set, Role role, Role or_role) const {
+int OnCluster::nic_link(bool of_sequence) const {
+  return of_sequence && stack_.sequence_beside ? 3 : 1;
+}
+
+bool OnCluster::of_roles(const RankSet& set, std::initializer_list<Role> roles) const {
   return std::all_of(set.atoms.begin(), set.atoms.end(), [&](int atom) {
     const auto& axes = program_.mesh.axes();
     return std::any_of(axes.begin(), axes.end(), [&](const Axis& axis) {
-      return (axis.role == role || axis.role == or_role) && !axis.borrowed &&
+      return std::ranges::find(roles, axis.role) != roles.end() && !axis.borrowed &&
              std::find(axis.atoms.begin(), axis.atoms.end(), atom) != axis.atoms.end();
     });
   });
@@ -434,10 +435,9 @@ bool OnCluster::of_role(const RankSet& set, Role role, Role or_role) const {
 const OnCluster::Where& OnCluster::where(const RankSet& set) {
   const auto [found, missing] = where_.try_emplace(set);
   if (missing) {
-    found->second = {place(cluster_, program_.ranks_of(set, rank_)),
-                     of_role(set, Role::model, Role::model), of_role(set, Role::data, Role::data),
-                     of_role(set, Role::sequence, Role::sequence),
-                     of_role(set, Role::data, Role::sequence)};
+    found->second = {place(cluster_, program_.ranks_of(set, rank_)), of_roles(set, {Role::model}),
+                     of_roles(set, {Role::data}), of_roles(set, {Role::sequence}),
+                     of_roles(set, {Role::data, Role::sequence})};
   }
   return found->second;
 }
@@ -534,7 +534,7 @@ TransferCost OnCluster::transfer(const RankView&, const Instruction& i, const Tr
     if (stages) return {send(i, transfer), link_to(i), 0};
     if (transfer.op == Collective::recv) return {};  // its sender counts it
     const double bytes = static_cast<double>(transfer.payload) * more(i, transfer);
-    return {shift(transfer.set, bytes), stack_.sequence_beside ? sequence_link : 1, device_.slowed};
+    return {shift(transfer.set, bytes), nic_link(/*of_sequence=*/true), device_.slowed};
   }
   if (transfer.op == Collective::all_to_all && i.move.exchanges_rows())
     return exchange(i, transfer);
@@ -560,8 +560,8 @@ TransferCost OnCluster::transfer(const RankView&, const Instruction& i, const Tr
       program_.buckets[i.bucket].sharded_state == ShardedState::optimizer) {
     seconds *= 2;
   }
-  const bool beside = stack_.sequence_beside && group.sequence && !lasting;
-  return {seconds, group.placed.nodes > 1 ? beside ? sequence_link : 1 : 0, slows};
+  const int link = group.placed.nodes > 1 ? nic_link(group.sequence && !lasting) : 0;
+  return {seconds, link, slows};
 }
 
 }  // namespace mw

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <set>
@@ -99,7 +100,10 @@ class OnCluster final : public RankMachine {
   // sums.
   RankSet alike(const Instruction& instruction, const RankSet& exchanging) const;
   TransferCost exchange(const Instruction& instruction, const Transfer& transfer);
-  bool of_role(const RankSet& set, Role role, Role or_role) const;
+  // Whether every atom belongs to an axis of one of these roles.
+  bool of_roles(const RankSet& set, std::initializer_list<Role> roles) const;
+  // The TransferCost::link of a node's NICs. Some stacks give the sequence's axes one of their own.
+  int nic_link(bool of_sequence) const;
 
   const Program& program_;
   const Cluster& cluster_;

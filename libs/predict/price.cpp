@@ -303,7 +303,7 @@ class Pricer::State {
   HostLanes lanes_;
   InstructionPrices prices_;
   const bool overlaps_;
-  const int last_;  // segment of the step, which ends when what it sends to the host is there
+  const int last_;  // segment of a step, at whose end copies to the host are awaited
   Run run_;
   double began_ = 0;          // when the step began
   std::vector<double> sent_;  // when sends and receives between stages were begun in this run

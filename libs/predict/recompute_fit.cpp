@@ -41,7 +41,7 @@ std::vector<std::vector<int>> layers_of_stages(const Plan& plan) {
   return layers;
 }
 
-// Which ops are made again, of parts of each stage's layers.
+// Marks the ops that are made again, where each stage makes these parts of its layers again.
 std::vector<bool> ops_of(const std::vector<Parts>& again, const Graph& graph,
                          const std::vector<std::vector<int>>& layers) {
   std::map<int, std::pair<std::size_t, int>> places;  // of layers: stage, and which of its layers

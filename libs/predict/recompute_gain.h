@@ -7,13 +7,13 @@
 
 namespace mw {
 
-// Fills in `prediction.recompute_by_stage` where a policy fits memory stage by stage, and
-// `prediction.recompute` where the plan recomputes anything, and the same plan without it
-// can be made in about a second. Not for a limit of memory, { fit = … }, which takes what it needs.
+// Fills in `prediction.recompute_by_stage` where a policy has fitted recompute to memory, and
+// `prediction.recompute` where the plan recomputes anything and can be made without that in about a
+// second. The latter is left out where a limit of memory, { fit = … }, chose what is needed.
 void weigh_recompute(const Plan& plan, const Machine& machine, int threads, Prediction& prediction);
 
-// What the plan's note of that goes on with: what the same choice for all stages would take; or
-// empty.
+// The end of the plan's note of what each stage recomputes: the step with the same choice on all
+// stages. Empty where that is not known.
 std::string recompute_alike_text(const Prediction& prediction);
 
 // A sentence with the numbers, where it frees less than a hundredth of the fullest rank's peak;

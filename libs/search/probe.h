@@ -115,11 +115,11 @@ class SearchProbes {
   std::array<std::int64_t, 2> layers() const { return layers_; }
   int policies() const;
   const RecomputeChoice& recompute_of(int policy) const;
-  // Whether what is made again is fitted to the memory of whole plans, which the closed form does
-  // not know: it is tried instead of what the fastest of other policies make again. Where all
-  // policies are such, they are priced by what they fit in the probes.
+  // Whether the policy fits recompute to memory, and is tried on whole plans alone, in place of what
+  // the fastest plans recompute: the closed form cannot price it. Where all policies fit, each is
+  // priced by what it chose for the probes.
   bool fits_later(int policy) const;
-  // Those policies that offload what this one does.
+  // The policies that are tried later in place of this one: those that offload what it does.
   std::vector<int> fitted(int policy) const;
   const OffloadChoice& offload_of(int policy) const;
   std::int64_t plans() const { return plans_; }

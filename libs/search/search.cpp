@@ -228,7 +228,7 @@ class MixSearch {
     for (std::size_t i = 0; i < edge.size(); i += each) whole_.plan(edge[i]);
   }
 
-  // Plans the fastest of those that make something again with policies that fit it to the memory.
+  // Plans the fastest plans that recompute once more, with what each policy fits to the memory.
   void check_fitted() {
     std::vector<int> places;
     for (const int place : whole_.fitting()) {

@@ -60,9 +60,9 @@ Decoder::Decoder(std::string family, const Values& values, std::int64_t batch,
       eps_(values.number("norm_eps")),
       theta_(values.number("rope_theta")),
       window_(values.has("window") ? values.integer("window") : 0),
-      tied_(values.flag("tied")) {
+      tied_(values.flag("tied")),
+      unfused_(is_unfused(values)) {
   b.graph.layers = values.int32("layers");
-  unfused_ = is_unfused(values);
   b.decoder_dims(values.integer("vocab"), values.integer("hidden"), values.integer("heads"),
                  kv_heads(values), values.integer("ffn"),
                  values.has("head_dim") ? values.integer("head_dim") : 0);

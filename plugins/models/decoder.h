@@ -58,8 +58,8 @@ class Decoder {
 
   const double eps_, theta_;
   const std::int64_t window_;
-  const bool tied_;
-  bool unfused_ = false, latent_ = false, q_latent_ = false;
+  const bool tied_, unfused_;
+  bool latent_ = false, q_latent_ = false;
   std::vector<int> table_;
 };
 

@@ -18,13 +18,8 @@ const Init zeros{Init::Kind::zeros, 0};
 class Gpt final : public Model, public HfModel {
  public:
   static Options options() {
-    Options options = sizes();
-    add_attention_option(options);
-    return options;
-  }
-  static Options sizes() {
-    return Options()
-        .integer("layers", "transformer layers")
+    Options options;
+    options.integer("layers", "transformer layers")
         .range(1, most_layers)
         .integer("hidden", "width of the residual stream")
         .at_least(1)
@@ -48,6 +43,8 @@ class Gpt final : public Model, public HfModel {
         .number("norm_eps", "added to the variance in LayerNorm")
         .fallback(1e-5)
         .at_least(0);
+    add_attention_option(options);
+    return options;
   }
   explicit Gpt(const Values& values) : values_(values) {
     Problems problems;
@@ -84,8 +81,8 @@ class Gpt final : public Model, public HfModel {
     x = b.add_positions("add_positions", x, learned);
     // Projections into the residual stream start smaller, by the number of those that add to it.
     const Init residual{Init::Kind::normal, normal_weights.std / std::sqrt(2.0 * layers)};
-    for (b.layer = 0; b.layer < layers; ++b.layer)
-      x = layer(b, x, residual, eps, is_unfused(values));
+    const bool unfused = is_unfused(values);
+    for (b.layer = 0; b.layer < layers; ++b.layer) x = layer(b, x, residual, eps, unfused);
     b.layer = layers;
     x = b.layer_norm("norm", x, "ln_f", eps);
     const int head = values.flag("tied") ? embedding

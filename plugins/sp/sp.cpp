@@ -257,8 +257,8 @@ class SequenceParallel : public mw::Strategy {
       share_heads(draft, "ulysses", heads_);
     }
     const int round = ways_ / heads_;
-    if (form_ == "ring" && round > 1 && !can_ring(draft)) return;
     if (form_ == "ring" && round > 1) {
+      if (!can_ring(draft)) return;
       draft.rotate("keys", "cp", is_attention);
       draft.note(fmt::format("sp({}): in attention, keys and values go round cp", ways_));
     }

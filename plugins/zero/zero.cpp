@@ -30,7 +30,7 @@ struct ShardedStorage {
   bool by_chunk = false;
   // What lies in host memory of every bucket, in shards or not (Ren et al. 2021, "ZeRO-Offload").
   mw::Offload offload = mw::Offload::nothing;
-  bool updated_on_device = false;  // it comes to the device for the update
+  bool update_on_device = false;  // where this is updated; else in host memory
 };
 
 // The buckets of which ranks keep a shard, by this slot of each of their parameters.
@@ -81,7 +81,7 @@ class ShardStorage {
       bucket.offload = bucket.shard_atoms.empty()
                            ? std::min(storage_.offload, mw::Offload::optimizer)
                            : storage_.offload;
-      bucket.updated_on_device = storage_.updated_on_device;
+      bucket.update_on_device = storage_.update_on_device;
       if (bucket.shard_atoms.empty()) continue;
       any = true;
       bucket.sharded_state = storage_.sharded_state;
@@ -340,7 +340,7 @@ class Zero : public mw::Strategy {
         offload_(values.text("offload") == "none"        ? mw::Offload::nothing
                  : values.text("offload") == "optimizer" ? mw::Offload::optimizer
                                                          : mw::Offload::parameters),
-        updated_on_device_(values.text("update") == "device") {
+        update_on_device_(values.text("update") == "device") {
     if (offload_ == mw::Offload::parameters && stage_ < 3) {
       throw mw::Error(
           mw::Stage::options, "option.conflict", "offload",
@@ -410,7 +410,7 @@ class Zero : public mw::Strategy {
     storage.reshard_after_forward = !(keep_ && stage_ == 3);
     storage.by_chunk = by_chunk_;
     storage.offload = offload_;
-    storage.updated_on_device = updated_on_device_;
+    storage.update_on_device = update_on_device_;
     draft.add_pass(shard_storage(storage));
   }
 
@@ -458,7 +458,7 @@ class Zero : public mw::Strategy {
                          prefetch_),
              "leave prefetch out, or keep");
     }
-    if (updated_on_device_ && offload_ == mw::Offload::nothing) {
+    if (update_on_device_ && offload_ == mw::Offload::nothing) {
       refuse("update", "update = \"device\" where nothing is offloaded, and all is updated there",
              "leave update out, or write offload = \"optimizer\"");
     }
@@ -491,7 +491,7 @@ class Zero : public mw::Strategy {
   bool overlap_gather_, keep_, by_chunk_, sequence_;
   std::int64_t bucket_;
   mw::Offload offload_;
-  bool updated_on_device_;
+  bool update_on_device_;
 };
 
 }  // namespace

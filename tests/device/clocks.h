@@ -104,8 +104,8 @@ Clock& host_clock();  // of the calling thread
 Stamp enqueue(const std::string& op, std::uint32_t stream, const std::vector<Use>& uses);
 // Under the lock. Copies that the host has now waited for, or that `block` is needed from, land.
 void settle(const Block* block = nullptr);
-// Under the lock. Copies that read the block, which are over as a device writes to it, or were
-// reported as a race.
+// Under the lock, before a device writes to the block. Ends all copies that read it: they come
+// before, or enqueue() has reported a race.
 void settle_reads(const Block* block);
 // The host waits for what the stream holds, because of `op`.
 void host_sync(std::uint32_t stream, const std::string& op);

@@ -82,21 +82,18 @@ TEST_CASE("a log of today's version") {
 TEST_CASE("columns of older versions, without group, root and number of wrong values") {
   const std::string header =
       "#       size  count  type  redop  time  algbw  busbw  error  time  algbw  busbw  error\n";
-  const LoggedTable sums =
-      only(ranks(4, 4, "") + header +
-               rows("{0:.0f} 1 float sum {1:.1f} {2:.2f} {3:.2f} 2e-06 {1:.1f} "
-                    "{2:.2f} {3:.2f} 2e-06",
-                    1.5),
-           "all_reduce.log");
+  const auto table = [&](const std::string& redop, double bus, const std::string& file) {
+    return only(ranks(4, 4, "") + header +
+                    rows("{0:.0f} 1 float " + redop +
+                             "{1:.1f} {2:.2f} {3:.2f} 2e-06 {1:.1f} {2:.2f} {3:.2f} 1e+00",
+                         bus),
+                file);
+  };
+  const LoggedTable sums = table("sum ", 1.5, "all_reduce.log");
   CHECK(sums.op == Collective::all_reduce);
   CHECK(sums.nodes() == 1);
   // The column redop is empty where nothing is added up.
-  const LoggedTable exchange =
-      only(ranks(4, 4, "") + header +
-               rows("{0:.0f} 1 float {1:.1f} {2:.2f} {3:.2f} 0e+00 {1:.1f} "
-                    "{2:.2f} {3:.2f} 1e+00",
-                    0.75),
-           "alltoall.log");
+  const LoggedTable exchange = table("", 0.75, "alltoall.log");
   CHECK(exchange.op == Collective::all_to_all);
   CHECK(exchange.rows[5].seconds == Approx((1 << 30) / 1e11).epsilon(1e-3));
 }

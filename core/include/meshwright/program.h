@@ -157,8 +157,8 @@ struct Instruction {
   Piece piece = Piece::forward;  // of compute
   int op = -1;                   // of compute: the graph's op
   // Slots, -1 for none. Compute: indexed as the op's operands; for others see Code.
-  // An op of the optimizer has in `saved` the bucket's states where they lie for it on the device,
-  // in the order of FlatSlots::states; none where it works on those.
+  // `saved` of an op of the optimizer is FlatSlots::states_on_device; where that is empty, the op
+  // works on FlatSlots::states.
   Slots inputs, outputs, saved, grad_outputs, grad_inputs;
   Few<bool, 8> accumulate;  // for each grad_input: add to what is there
   bool in_place = false;    // forward overwrites an input; a move its source
@@ -265,8 +265,10 @@ struct FlatSlots {
   // beside it; of matrices in shards, the shard of directions and all of them.
   int master = -1;
   std::vector<int> states, of_matrix;  // as UpdateRule has them
-  // Where states lie in host memory and come to the device for the update: they, and what is
-  // updated (-1: that is on the device), as they are there. Empty: the update is made on the host.
+  // The tensor that the optimizer updates.
+  int updated() const { return master >= 0 ? master : stored; }
+  // Where a bucket is updated on the device (Bucket::update_on_device), the copies there of what
+  // lies in host memory: of `states`, and of updated(), -1 where that lies on the device.
   std::vector<int> states_on_device;
   int updated_on_device = -1;
   int direction = -1, directions = -1;
@@ -306,7 +308,7 @@ struct Bucket {
   }
   ShardedState sharded_state = ShardedState::nothing;  // `nothing` where there are no such atoms
   Offload offload = Offload::nothing;                  // parameters: only of those kept as shards
-  bool updated_on_device = false;  // what is offloaded comes to the device for the update
+  bool update_on_device = false;  // what is offloaded comes to the device for the update
   std::shared_ptr<const struct UpdateRule> rule;  // how the optimizer updates it; null: it does not
   FlatSlots flat;                                 // once the passes have decided about buckets
 };

@@ -76,8 +76,8 @@ class Finish {
     end("totals");
 
     // What comes to the device for its update is on its way while the bucket before is updated.
+    if (!updates_.empty()) append(bring_to_device(program_, updates_.front()));
     for (std::size_t n = 0; n < updates_.size(); ++n) {
-      if (n == 0) append(bring_to_device(program_, updates_[0]));
       if (n + 1 < updates_.size()) append(bring_to_device(program_, updates_[n + 1]));
       add_updates(program_, updates_[n], code_);
       if (program_.buckets[updates_[n]].gathered_once_updated())

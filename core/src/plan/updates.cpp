@@ -72,25 +72,20 @@ Instruction update_of(const Program& program, int bucket, Update what, int from,
   return i;
 }
 
-Slots states_for(const Program& program, int bucket) {
-  const std::vector<int>& states = program.buckets[bucket].flat.states_on_device;
-  return {states.begin(), states.end()};
-}
-
-// The same where it works on the bucket's states.
-Instruction update_by_states(const Program& program, int bucket, Update what, int from, int to) {
-  Instruction i = update_of(program, bucket, what, from, to);
-  i.saved = states_for(program, bucket);
-  return i;
-}
-
-// The same for one parameter.
+// An update of one parameter.
 Instruction update_of(const Program& program, int bucket, int parameter, Update what, int from,
                       int to) {
   Instruction i = update_of(program, bucket, what, from, to);
   i.parameter = parameter;
   i.label = program.name_of_parameter(parameter);
   return i;
+}
+
+// An update that works on its bucket's states.
+Instruction with_states(const Program& program, Instruction update) {
+  const std::vector<int>& states = program.buckets[update.bucket].flat.states_on_device;
+  update.saved = {states.begin(), states.end()};
+  return update;
 }
 
 Instruction copy_of(const Program& program, int bucket, int from, int to) {
@@ -100,12 +95,12 @@ Instruction copy_of(const Program& program, int bucket, int from, int to) {
   return i;
 }
 
-// What of the bucket comes to the device for its update: where it lies on the host, and there.
+// The slots in host memory that come to the device for the bucket's update, each with its copy
+// there.
 std::vector<std::pair<int, int>> on_device(const Bucket& bucket) {
   const FlatSlots& flat = bucket.flat;
   std::vector<std::pair<int, int>> brought;
-  if (flat.updated_on_device >= 0)
-    brought.emplace_back(flat.master >= 0 ? flat.master : flat.stored, flat.updated_on_device);
+  if (flat.updated_on_device >= 0) brought.emplace_back(flat.updated(), flat.updated_on_device);
   for (std::size_t k = 0; k < flat.states_on_device.size(); ++k)
     brought.emplace_back(flat.states[k], flat.states_on_device[k]);
   return brought;
@@ -125,8 +120,8 @@ void add_matrix_updates(Program& program, int bucket, int updated, std::vector<I
   }
   const bool together = flat.directions >= 0;
   if (together) {
-    code.push_back(
-        update_by_states(program, bucket, Update::direction, flat.reduced, flat.direction));
+    code.push_back(with_states(
+        program, update_of(program, bucket, Update::direction, flat.reduced, flat.direction)));
     for (Instruction& i : gather_directions(program, bucket)) code.push_back(std::move(i));
     for (std::size_t k = 0; k < parameters.size(); ++k) {
       Instruction view =
@@ -139,9 +134,9 @@ void add_matrix_updates(Program& program, int bucket, int updated, std::vector<I
   for (std::size_t k = 0; k < parameters.size(); ++k) {
     const ProgramParameter parameter = program.parameters[parameters[k]];
     if (!together) {
-      code.push_back(update_of(program, bucket, parameters[k], Update::direction,
-                               parameter.gradient_slot, slots[k]));
-      code.back().saved = states_for(program, bucket);
+      code.push_back(
+          with_states(program, update_of(program, bucket, parameters[k], Update::direction,
+                                         parameter.gradient_slot, slots[k])));
     }
     const Layout whole = gathered(parameter, program.graph->value(parameter.value).dims);
     const int moved = emit_moves(program, code, moves(parameter.stored, whole, program.mesh),
@@ -175,12 +170,12 @@ void add_updates(Program& program, int bucket, std::vector<Instruction>& code) {
   const Bucket& b = program.buckets[bucket];
   const FlatSlots flat = b.flat;
   if (!b.rule && !b.counts) return;
-  const int kept = flat.master >= 0 ? flat.master : flat.stored;
-  const int updated = flat.updated_on_device >= 0 ? flat.updated_on_device : kept;
+  const int updated = flat.updated_on_device >= 0 ? flat.updated_on_device : flat.updated();
   if (b.rule && b.rule->whole != nullptr) {
     add_matrix_updates(program, bucket, updated, code);
   } else {
-    code.push_back(update_by_states(program, bucket, Update::apply, flat.reduced, updated));
+    code.push_back(
+        with_states(program, update_of(program, bucket, Update::apply, flat.reduced, updated)));
   }
   const bool stored_on_host = program.slots[flat.stored].memory == Memory::host;
   if (flat.master >= 0 && !stored_on_host)

@@ -81,8 +81,7 @@ class FootprintMaker {
   bool on_demand(int slot) const {
     const FlatSlots& flat = program_.buckets[program_.slots[slot].bucket].flat;
     return slot == flat.parameters || slot == flat.gradients || slot == flat.directions ||
-           slot == flat.on_device || slot == flat.updated_on_device ||
-           std::count(flat.states_on_device.begin(), flat.states_on_device.end(), slot) > 0;
+           slot == flat.on_device;
   }
   // A persistent slot, or a view of one, is about to be written: it is made if it comes and goes.
   void open(int view) {
@@ -254,17 +253,6 @@ void CodeFootprint::load() {
 void CodeFootprint::copy() {
   const Slot &from = program_.slots[i_.inputs[0]], &to = program_.slots[i_.outputs[0]];
   const double bytes = touched(i_.outputs[0]);
-  if (to.transient && to.memory != from.memory) {
-    works({.calls = 1, .one_memory = 2 * bytes});
-    open(i_.outputs[0]);
-    host_copy(false, i_.outputs[0], i_.inputs[0]);
-    return;
-  }
-  if (from.transient && to.memory == Memory::host) {
-    works({.calls = 1, .one_memory = 2 * bytes});
-    host_copy(true, i_.inputs[0], i_.outputs[0]);
-    return;
-  }
   if (to.persistent) {
     open(i_.outputs[0]);
   } else {
@@ -273,9 +261,9 @@ void CodeFootprint::copy() {
   if (from.memory == to.memory) {
     const double both = touched(i_.inputs[0]) + bytes;
     to.memory == Memory::host ? works({.calls = 1, .host = both}) : copies(both);
-  } else if (to.persistent) {
+  } else if (to.persistent && !to.transient && !from.transient) {
     works({.calls = 1, .link = bytes, .one_memory = 2 * bytes});
-  } else {
+  } else {  // beside what the rank computes
     works({.calls = 1, .one_memory = 2 * bytes});
     const bool leaves = to.memory == Memory::host;
     const int in = i_.inputs[0], out = i_.outputs[0];

@@ -260,15 +260,15 @@ struct Executor::Codes {
   void copy() {
     const Slot &from = e.program_.slots[i.inputs[0]], &to = e.program_.slots[i.outputs[0]];
     const at::Tensor& source = e.tensor(m, i.inputs[0]);
-    if (to.transient && to.memory != from.memory) {  // beside what the rank computes
+    if (to.transient && to.memory != from.memory) {
       const Ledger::Scope scope(e.ledger_, to.category);
       e.storage_.put(i.outputs[0], e.copies_.to_device(source, to.name));
-    } else if (from.transient && to.memory == Memory::host) {  // so does what goes back
+    } else if (from.transient && to.memory == Memory::host) {
       e.copies_.back(e.storage_[i.outputs[0]], source, from.name);
     } else if (to.persistent) {
       if (to.memory == Memory::host && from.memory == Memory::host && e.copies_.any()) {
         const HostWait waits("a cast in host memory");
-        e.copies_.land();  // what is cast may be on its way there
+        e.copies_.land();  // the tensor that is cast may still be on its way from the device
       }
       e.storage_.open(i.outputs[0]).copy_(source, /*non_blocking=*/to.memory == Memory::device);
     } else if (from.memory == to.memory) {

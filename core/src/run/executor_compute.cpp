@@ -327,7 +327,6 @@ void Executor::update(const Instruction& i, Microbatch& m) {
   }
 }
 
-// The slots of the states that an op of the optimizer works on.
 std::vector<int> Executor::states_of(const Instruction& i) const {
   if (i.saved.empty()) return program_.buckets[i.bucket].flat.states;
   return {i.saved.begin(), i.saved.end()};

@@ -69,8 +69,7 @@ void add_numbers(Options& options) {
            "activations that backward makes again: \"none\", \"selective\" (attention), "
            "\"full\", "
            "{ every = n }, { ops = { … } }, { fit = \"8GiB\" } or \"fit\" (what the memory asks "
-           "for, "
-           "stage by stage), a plugin's policy, or a function of an op")
+           "for, stage by stage), a plugin's policy, or a function of an op")
       .fallback("none")
       .may_change_on_resume()
       .any("offload",

@@ -83,7 +83,7 @@ const Options& recompute_options() {
   return options;
 }
 
-// What fits so many bytes a rank; 0: nobody says how many.
+// A policy that fits so many bytes a rank; 0: neither memory nor a cluster says how many.
 void read_fit(std::int64_t limit, bool by_stage, RecomputePolicy& policy, Problems& problems) {
   if (limit <= 0) {
     policy.kind = RecomputePolicy::Kind::none;
@@ -98,7 +98,7 @@ void read_fit(std::int64_t limit, bool by_stage, RecomputePolicy& policy, Proble
 }
 
 void read_recompute_table(const Json& given, const std::shared_ptr<const ScriptReach>& reach,
-                          std::int64_t memory, RecomputePolicy& policy, Problems& problems) {
+                          const MemoryLimit& memory, RecomputePolicy& policy, Problems& problems) {
   Problems found;
   const Values values = recompute_options().read(given, "recompute", found);
   problems.add(found);
@@ -151,7 +151,7 @@ void read_recompute_table(const Json& given, const std::shared_ptr<const ScriptR
   }
   if (values.has("every")) policy.every = values.int32("every");
   if (values.has("fit") || policy.kind == RecomputePolicy::Kind::fit) {
-    read_fit(values.has("fit") ? values.integer("fit") : memory, values.flag("by_stage"), policy,
+    read_fit(values.has("fit") ? values.integer("fit") : memory(), values.flag("by_stage"), policy,
              problems);
   } else if (!values.flag("by_stage")) {
     problems.add(Stage::options, "option.conflict", "recompute.by_stage",
@@ -239,7 +239,7 @@ void read_offload_table(const Json& given, OffloadPolicy& policy, Problems& prob
 }  // namespace
 
 RecomputePolicy read_recompute(const Json& given, std::shared_ptr<const ScriptReach> reach,
-                               std::int64_t memory, Problems& problems) {
+                               const MemoryLimit& memory, Problems& problems) {
   RecomputePolicy policy;
   if (is_function(given)) {
     policy.kind = RecomputePolicy::Kind::function;
@@ -258,7 +258,7 @@ RecomputePolicy read_recompute(const Json& given, std::shared_ptr<const ScriptRe
   if (text == "selective") policy.kind = RecomputePolicy::Kind::selective;
   if (text == "full") policy.kind = RecomputePolicy::Kind::full;
   if (text == "fit") {
-    read_fit(memory, /*by_stage=*/true, policy, problems);
+    read_fit(memory(), /*by_stage=*/true, policy, problems);
     return policy;
   }
   if (text != "none" && policy.kind == RecomputePolicy::Kind::none) {

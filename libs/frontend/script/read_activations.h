@@ -1,6 +1,8 @@
 // The keys `recompute` and `offload`, as a script writes them.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "meshwright/engine/activations.h"
@@ -11,9 +13,10 @@ namespace mw {
 // "none", "selective", "full", "fit", { every = n }, { ops = { "attention", "mlp" } }, { fit =
 // "8GiB" }, a function of an op, or a policy that a plugin registered, by name or as a table; a
 // table may also say { what = "selective" } and collectives = "keep" or gathers = true.
-// `memory`: bytes that "fit" is to fit; 0: nobody says.
+// `memory` is asked for the bytes that "fit" has to keep to; 0: neither memory nor a cluster says.
+using MemoryLimit = std::function<std::int64_t()>;
 RecomputePolicy read_recompute(const Json& given, std::shared_ptr<const ScriptReach> reach,
-                               std::int64_t memory, Problems& problems);
+                               const MemoryLimit& memory, Problems& problems);
 
 // "none", "full", { layers = n }, { ops = { "attention", "mlp" } }, a function of an op; a table
 // may also say least = "64KiB" and prefetch = n, and with these alone takes all.

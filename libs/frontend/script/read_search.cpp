@@ -1,7 +1,5 @@
 // Reads the table of mw.search: an experiment without a plan, and what the search may choose.
 #include "script/read_search.h"
-#include "script/priced_for.h"
-#include "script/read_activations.h"
 
 #include <fmt/format.h>
 
@@ -10,6 +8,8 @@
 
 #include "meshwright/engine/text.h"
 #include "predict/cluster_machine.h"
+#include "script/priced_for.h"
+#include "script/read_activations.h"
 
 namespace mw {
 namespace {
@@ -104,7 +104,8 @@ void read_choices(const Values& values, const ReadContext& context, SearchReques
       std::make_shared<ScriptReach>(ScriptReach{context.call, context.roots, context.catalog});
   for (const Json& one : values_of(values, "recompute", {"none", "selective", "full"}))
     request.recompute.push_back(
-        {without_hidden(one), read_recompute(one, reach, device_memory(values, 0), problems)});
+        {without_hidden(one), read_recompute(
+                                  one, reach, [&] { return device_memory(values, 0); }, problems)});
   for (const Json& one : values_of(values, "offload", {"none"}))
     request.offload.push_back({without_hidden(one), read_offload(one, reach, problems)});
 }

@@ -1,5 +1,5 @@
-// Which key heads a rank's query heads read, where key heads serve several query heads and an axis
-// cuts one of both or the two alike; keys brought to one head for each query head, and the adjoint.
+// Maps a rank's query heads to the key heads that they read, where a key head serves several query
+// heads and axes cut either or both; repeats keys for each query head, and sums gradients back.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -10,8 +10,8 @@
 
 namespace mw::kernel {
 
-// Which of this rank's key heads its query heads read: query head i reads `first + i / repeat`, of
-// `count`, if regular; else that of its own group.
+// Says which of a rank's key heads each of its query heads reads: query head i reads key head
+// `first + i / repeat`, one of `count`, if the map is regular; else the key head of its group.
 struct HeadMap {
   std::int64_t held = 0;  // key heads on this rank
   std::int64_t first = 0, count = 0, repeat = 1;

@@ -120,7 +120,8 @@ class Builder {
            RopePairs pairs = RopePairs::halves);
   // Causal. q (batch, seq, heads, head_dim), k (batch, seq, kv_heads, head_dim), v (batch, seq,
   // kv_heads, width) -> (batch, seq, heads, width). `window`: tokens that a query sees, itself and
-  // those before it; 0: all. `unfused`: scores are kept.
+  // those before it; 0: all. `unfused`: the softmax of
+  // scores is a tensor that backward reads.
   int attention(const std::string& name, int q, int k, int v, std::int64_t window = 0,
                 bool unfused = false);
   // x (…, first + second) -> (…, first), (…, second).
@@ -185,7 +186,7 @@ class Builder {
 
 // The width of a head: the option head_dim, or else hidden / heads.
 std::int64_t head_width(const Values& values);
-// Adds the option `attention`, "flash" or "unfused"; and says whether it is the latter.
+// The option `attention`, "flash" or "unfused", and whether a model's values say "unfused".
 void add_attention_option(Options& options);
 bool is_unfused(const Values& values);
 // Checks for models with heads: hidden divisible by heads, unless head_dim is given, and heads by
