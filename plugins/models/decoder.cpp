@@ -23,7 +23,7 @@ void add_decoder_options(Options& options) {
   options.integer("kv_heads", "key and value heads; must divide heads, which they default to")
       .range(1, most_heads)
       .optional();
-  options.integer("head_dim", "width of a head; hidden / heads by default").at_least(1).optional();
+  options.integer("head_dim", "width of a head; hidden / heads by default").optional();
   options.integer("ffn", "width of the feed-forward part").at_least(1);
   options.integer("vocab", "size of the vocabulary").at_least(1).unit("tokens");
   options.boolean("tied", "the output projection is the embedding's weight").fallback(false);

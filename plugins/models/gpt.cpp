@@ -26,7 +26,6 @@ class Gpt final : public Model, public HfModel {
         .integer("heads", "attention heads; must divide hidden, unless head_dim is given")
         .range(1, most_heads)
         .integer("head_dim", "width of a head; hidden / heads by default")
-        .at_least(1)
         .optional()
         .integer("ffn", "width of the feed-forward part; 4 hidden by default")
         .at_least(1)

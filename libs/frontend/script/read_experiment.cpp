@@ -12,6 +12,7 @@
 #include "meshwright/engine/plan.h"
 #include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/text.h"
+#include "predict/memory_limit.h"
 #include "predict/stage_layout.h"
 #include "script/guarded.h"
 #include "script/identity.h"
@@ -321,10 +322,12 @@ class Reader {
       const auto make_plans = [&]() -> std::shared_ptr<const Plan> {
         const bool alike = !policy.shape && !policy.search &&
                            request_.recompute.kind != RecomputePolicy::Kind::fit;
-        if (const auto cluster = alike ? cluster_of(values_) : nullptr) {
+        if (alike) {
           PlanRequest made = request_;
           made.microbatch = policy.size;
-          return make_balanced_plan(made, *cluster, experiment_.memory, found);
+          const auto cluster = cluster_of(values_);
+          return cluster ? make_balanced_plan(made, *cluster, experiment_.memory, found)
+                         : make_plan_within(made, experiment_.memory, found);
         }
         return make_step_plans(request_, policy, experiment_.steps, experiment_.step_plans, found);
       };
