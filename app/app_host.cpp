@@ -304,7 +304,6 @@ Json AppHost::search(const Json& table, const ReadContext& context) {
   return result;
 }
 
-// Any verb but compare and search.
 Json AppHost::done(const std::string& verb, const Experiment& experiment) {
   if (verb == "train") {
     return cell_ ? train_beside(experiment)

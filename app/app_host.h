@@ -102,6 +102,10 @@ class AppHost : public Host {
   // After scripts whose mw.train calls were to be compared: throws Error unless there were two.
   void check_compared() const;
 
+ protected:
+  // Does any verb but compare and search.
+  virtual Json done(const std::string& verb, const Experiment& experiment);
+
  private:
   Json compare(const std::vector<Experiment>& given);
   Json search(const Json& table, const ReadContext& context);
@@ -110,7 +114,6 @@ class AppHost : public Host {
   Json train_beside(Experiment experiment);
   Json proved_beside(const Experiment& experiment, Json plan);
   ReadContext context_with(const CallFunction& function);
-  Json done(const std::string& verb, const Experiment& experiment);
 
   Output& output_;
   PluginRegistry& plugins_;

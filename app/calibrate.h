@@ -1,4 +1,5 @@
-// `meshwright calibrate`: measures this machine and writes its cluster file.
+// `meshwright calibrate`: measures this machine and writes its cluster file; with --from it
+// describes another one by what was measured there.
 #pragma once
 
 #include <functional>
@@ -8,11 +9,33 @@
 #include <tuple>
 #include <vector>
 
+#include "app/command.h"
 #include "predict/calibration.h"
+#include "predict/link_fit.h"
 #include "script/experiment.h"
 #include "script/read_experiment.h"
 
 namespace mw {
+
+struct CalibrateArguments : Arguments {
+  std::string file;    // to write; empty: calibration_file()
+  bool quick = false;  // a few small sizes
+  // --from: logs of nccl-tests, and files of measured steps (.json); empty: this machine.
+  std::vector<std::string> from;
+  std::string cluster, stack;  // what is described begins as them; empty: by the logs, none
+  int devices = 0;             // of a node; 0: by the logs
+  bool overwrite = false;      // files that are there
+};
+
+std::string now_text();  // "2026-11-22T13:00:00Z"
+
+// `calibrate --from`: writes the description of a cluster, and that of its stack where steps were
+// measured.
+int describe_cluster(const CalibrateArguments& arguments, Output& output);
+
+// The file of a description, with the source of each number that was fitted. `head`: sentences of
+// its first comment.
+std::string description_text(const Description& description, const std::vector<std::string>& head);
 
 // How much is measured; `quick` for tests: a few small sizes, for a moment each.
 struct CalibrationSizes {

@@ -21,7 +21,6 @@
 #include "predict/shared_cores.h"
 
 namespace mw {
-namespace {
 
 std::string now_text() {
   const std::time_t now = std::time(nullptr);
@@ -31,6 +30,8 @@ std::string now_text() {
   std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
   return text;
 }
+
+namespace {
 
 Error cannot_write(const std::filesystem::path& file, int why) {
   return Error(Stage::environment, "calibration.write", "",
@@ -190,13 +191,9 @@ class Calibrator {
   ReadContext context_;
 };
 
-struct CalibrateArguments : Arguments {
-  std::string file;    // to write; empty: calibration_file()
-  bool quick = false;  // a few small sizes
-};
-
 // Measures this machine for predictions.
 int calibrate(const CalibrateArguments& arguments, Output& output) {
+  if (!arguments.from.empty()) return describe_cluster(arguments, output);
   PluginRegistry plugins = registry_of(arguments);
   stop_on_signals();
   const double start = seconds_now();
@@ -218,14 +215,38 @@ int calibrate(const CalibrateArguments& arguments, Output& output) {
 const CommandOf<CalibrateArguments> calibrate_command{
     {"calibrate", 170,
      "measure this machine for predictions: products by shape, ops, collectives, what "
-     "several ranks add; takes about a minute, on a machine that does nothing else"},
+     "several ranks add; takes about a minute, on a machine that does nothing else. With --from: "
+     "describe another cluster by what was measured there"},
     [](CLI::App& command, CalibrateArguments& a) {
       command
           .add_option("-o,--output", a.file,
                       "the file to write; if not given, the one that predictions read")
           ->type_name("FILE");
-      command.add_flag("--quick", a.quick, "a few small sizes in a few seconds: rough");
-      command.footer("Example: meshwright calibrate");
+      CLI::Option* quick =
+          command.add_flag("--quick", a.quick, "a few small sizes in a few seconds: rough");
+      CLI::Option* from =
+          command
+              .add_option("--from", a.from,
+                          "what was measured on a cluster: logs of nccl-tests, and steps (.json); "
+                          "-o names the cluster file, NAME.lua")
+              ->type_name("FILE")
+              ->excludes(quick);
+      command
+          .add_option("--cluster", a.cluster,
+                      "has what the logs do not tell; if not given, one with the logs' devices")
+          ->type_name("BASE")
+          ->needs(from);
+      command.add_option("--stack", a.stack, "the software of the steps, or what is nearest to it")
+          ->type_name("BASE")
+          ->needs(from);
+      command.add_option("--devices", a.devices, "of a node; if not given, as the logs have them")
+          ->check(CLI::Range(1, 65536))
+          ->needs(from);
+      command.add_flag("--overwrite", a.overwrite, "replace files that are there")->needs(from);
+      command.footer(
+          "Example: meshwright calibrate\n"
+          "         meshwright calibrate --from logs/*.txt steps.json --stack megatron-core -o "
+          "mine.lua");
       add_common(command, a);
     },
     calibrate};

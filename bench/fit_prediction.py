@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Fits the shares of a type of device to the published steps that `meshwright bench prediction`
-plans: one set for each type, nothing row by row.
+"""Fits the shares of a type of device, or of a stack, to the published steps that `meshwright bench
+prediction` plans: one set for each, nothing row by row.
 
 Each share is changed a little, all rows are predicted anew, and the logarithms of the predictions
 are taken as straight lines in those of the shares. Of all sets within bounds, the one with the
@@ -57,6 +57,11 @@ DEVICES = {
             "slowed": (0.05, 0.9),
         },
     },
+    # A stack: what no source says of it, and of the same software in fp8.
+    "nvidia-2025": {
+        "tables": ["nvidia-2025"],
+        "keys": {"products": (0.8, 1.4), "hidden_model": (0.05, 0.95), "nvidia-2025-fp8.products": (0.8, 1.4)},
+    },
 }
 # Shares as one would guess them from data sheets, whatever was measured.
 PLAIN = {
@@ -70,6 +75,7 @@ HOLD = 0.5
 BOUNDS = {
     "korthikanti5": 2.5, "narayanan1": 3.5, "narayanan2-ptdp": 2, "narayanan2-zero3": 9, "mpt-a100": 5.5,
     "vtrain-multi": 7, "vtrain-single": 7, "megatron-core": 5, "llama3": 2, "mpt-h100": 4.5,
+    "nvidia-2025": 4,
 }
 
 
@@ -99,13 +105,16 @@ def predict(program, tables, words, every=1):
 
 
 def standing(device):
-    """The shares as the device's file has them; of nodes and networks those of clusters/vtrain.lua."""
+    """The shares as the file of the device or of the stack has them; of nodes and networks those of
+    clusters/vtrain.lua."""
     shares = {}
-    files = {"": ROOT / f"clusters/devices/{device}.lua", "cluster": ROOT / "clusters/vtrain.lua"}
     for key in DEVICES[device]["keys"]:
-        text = files["cluster" if "." in key else ""].read_text()
-        found = re.search(rf"\b{key.split('.')[-1]} = ([\d.e+-]+)", text if "." not in key else text.split(
-            key.split(".")[0] + " = ", 1)[1])
+        of, _, name = key.rpartition(".")
+        own = [ROOT / f"clusters/{kind}/{of or device}.lua" for kind in ("devices", "stacks")]
+        text = next((path.read_text() for path in own if path.exists()), None)
+        if text is None:
+            text = (ROOT / "clusters/vtrain.lua").read_text().split(of + " = ", 1)[1]
+        found = re.search(rf"\b{name} = ([\d.e+-]+)", text)
         shares[key] = float(found.group(1)) if found else 1.0
     return shares
 

@@ -34,6 +34,8 @@ local mw = {}
 ---@field beside_program? table<string, integer> what of those are no bytes of the program: gradients, loss, reserve, communicators, context
 ---@field recompute_frees_bytes? integer where anything is recomputed: bytes that the fullest rank would hold more without
 ---@field recompute_costs_seconds? number where anything is recomputed: by how much a step takes longer for it
+---@field recompute_stages? table<string, integer>[] where recompute fits memory: of each stage in how many of its first layers each part of a layer is made again
+---@field recompute_alike_seconds? number where stages differ in that: what a step would take with the same choice for all of them
 ---@field memory_needed integer bytes of all ranks that share a memory
 ---@field memory_limit? integer bytes that devices have, where that is known
 ---@field host_needed? integer bytes in host memory of the node that needs most, on a cluster
@@ -177,6 +179,8 @@ local mw = {}
 ---@field beside_program? table<string, integer> what of those are no bytes of the program: gradients, loss, reserve, communicators, context
 ---@field recompute_frees_bytes? integer where anything is recomputed: bytes that the fullest rank would hold more without
 ---@field recompute_costs_seconds? number where anything is recomputed: by how much a step takes longer for it
+---@field recompute_stages? table<string, integer>[] where recompute fits memory: of each stage in how many of its first layers each part of a layer is made again
+---@field recompute_alike_seconds? number where stages differ in that: what a step would take with the same choice for all of them
 ---@field memory_needed integer bytes of all ranks that share a memory
 ---@field memory_limit? integer bytes that devices have, where that is known
 ---@field host_needed? integer bytes in host memory of the node that needs most, on a cluster
@@ -297,7 +301,7 @@ local mw = {}
 ---@field loss_scale? any factor of the loss in backward; a step that overflows is left out: "dynamic" (so in fp16), a number, { init = 65536, growth = 2, backoff = 0.5, interval = 2000 }, or a function(step, scale, overflowed)
 ---@field reductions? "compute"|"fp32" what reals are summed in over ranks: the precision of computation, or fp32 where that is less (default "compute")
 ---@field main_gradients? "compute"|"fp32" what gradients are added up and reduced in: the precision of computation, or fp32 where that is less (default "compute")
----@field recompute? any activations that backward makes again: "none", "selective" (attention), "full", { every = n }, { ops = { … } }, { fit = "8GiB" }, a plugin's policy, or a function of an op (default "none")
+---@field recompute? any activations that backward makes again: "none", "selective" (attention), "full", { every = n }, { ops = { … } }, { fit = "8GiB" } or "fit" (what the memory asks for, stage by stage), a plugin's policy, or a function of an op (default "none")
 ---@field offload? any activations that lie in host memory until backward reads them: "none", "full", { layers = n }, { ops = { … } }, or a function of an op (default "none")
 ---@field device? "cpu"|"cuda" where ranks compute: on this machine's CPUs, or each on one of its GPUs; where there are more ranks than GPUs, some share one (default "cpu")
 ---@field optimizer meshwright.Optimizer mw.adamw { lr = 3e-4 }, mw.sgd { … }
@@ -407,6 +411,7 @@ function mw.search(experiment) end
 ---@class meshwright.op.attend
 ---@field name? string of the op and its parameters
 ---@field window? integer tokens that a query sees, itself and those before it; left out: all (1 .. 2147483647)
+---@field attention? "flash"|"unfused" "unfused" makes scores and softmax as tensors, and keeps the softmax for backward; "flash", which is what is done where this is left out, keeps no scores
 
 ---@class meshwright.op.attention
 ---@field name? string of the op and its parameters
@@ -416,6 +421,7 @@ function mw.search(experiment) end
 ---@field rope? boolean queries and keys are turned by their positions (default true)
 ---@field theta? number base of the rotary angles (default 10000) (>= 1)
 ---@field window? integer tokens that a query sees, itself and those before it; left out: all (1 .. 2147483647)
+---@field attention? "flash"|"unfused" "unfused" makes scores and softmax as tensors, and keeps the softmax for backward; "flash", which is what is done where this is left out, keeps no scores
 ---@field bias? boolean with biases, of zeros at first (default false)
 ---@field std? number of the initial weights (default 0.02) (>= 0)
 
@@ -506,6 +512,7 @@ function mw.search(experiment) end
 ---@field positions? integer learned positions; the sequence length by default (1 .. 2147483647)
 ---@field tied? boolean the output projection is the embedding's weight (default true)
 ---@field norm_eps? number added to the variance in LayerNorm (default 1e-05) (>= 0)
+---@field attention? "flash"|"unfused" "unfused" makes scores and softmax as tensors, and keeps the softmax for backward; "flash", which is what is done where this is left out, keeps no scores
 
 ---GPT-2 decoder: LayerNorm, learned positions, GELU, biases
 ---@param options? meshwright.gpt
@@ -524,6 +531,7 @@ function mw.gpt(options) end
 ---@field rope_theta? number base of the rotary angles (default 10000) (>= 1)
 ---@field window? integer tokens that a query sees, itself and those before it; left out: all (1 .. 2147483647)
 ---@field norm_eps? number added to the mean square in RMSNorm (default 1e-05) (>= 0)
+---@field attention? "flash"|"unfused" "unfused" makes scores and softmax as tensors, and keeps the softmax for backward; "flash", which is what is done where this is left out, keeps no scores
 
 ---Llama decoder: RMSNorm, rotary positions, SwiGLU, no bias
 ---@param options? meshwright.llama
@@ -556,6 +564,7 @@ function mw.model(options) end
 ---@field rope_theta? number base of the rotary angles (default 10000) (>= 1)
 ---@field window? integer tokens that a query sees, itself and those before it; left out: all (1 .. 2147483647)
 ---@field norm_eps? number added to the mean square in RMSNorm (default 1e-05) (>= 0)
+---@field attention? "flash"|"unfused" "unfused" makes scores and softmax as tensors, and keeps the softmax for backward; "flash", which is what is done where this is left out, keeps no scores
 ---@field kv_lora_rank? integer latent attention: width of the latent that keys and values of all heads are made from; left out: grouped attention (1 .. 2147483647)
 ---@field q_lora_rank? integer width of the latent that queries are made from; left out: from the stream (1 .. 2147483647)
 ---@field qk_nope_head_dim? integer of a query and key head: the part that is not turned (1 .. 2147483647)
@@ -785,7 +794,8 @@ function mw.cosine(options) end
 ---@field reduce? "each"|"chunk" stages 2 and 3: gradients are reduced in every microbatch; or added up whole and reduced when a stage turns to another chunk of the model (default "each")
 ---@field sequence? boolean state is sharded over the ranks that split the sequence too, beside its own (default false)
 ---@field bucket? integer|string gradients that are reduced together, at most (stage 1; stage 2 also parts them by layer) (default "25MiB") (1 B .. 1 EiB)
----@field offload? "none"|"optimizer"|"parameters" what lies in host memory and is updated there: optimizer state; at stage 3 a rank's parts of parameters too (default "none")
+---@field offload? "none"|"optimizer"|"parameters" what lies in host memory: optimizer state; at stage 3 a rank's parts of parameters too (default "none")
+---@field update? "host"|"device" where what is offloaded is updated: in host memory; or on the device, to which it comes bucket by bucket, and goes back (default "host")
 
 ---ZeRO: optimizer state, gradients, parameters sharded over data-parallel ranks
 ---@overload fun(options?: meshwright.plugin.zero|integer): meshwright.Strategy

@@ -89,6 +89,7 @@ std::string CheckpointIndex::text() const {
   json["hash"] = hash;
   json["mix"] = mix;
   json["ranks"] = ranks;
+  if (!chosen.empty()) json["chosen"] = SortedIndex::parse(json_text(chosen));
   json["settings"] = SortedIndex::parse(json_text(settings));
   if (scaled) {
     json["loss_scale"] = {{"scale", loss_scaler.scale},
@@ -133,6 +134,7 @@ CheckpointIndex CheckpointIndex::read(const std::string& text) try {
   index.hash = json.at("hash").get<std::string>();
   index.mix = json.at("mix").get<std::string>();
   index.ranks = json.at("ranks").get<int>();
+  if (json.contains("chosen")) index.chosen = Json::parse(json.at("chosen").dump());
   index.settings = Json::parse(json.at("settings").dump());
   if (json.contains("loss_scale")) {
     const SortedIndex& scale = json["loss_scale"];

@@ -41,6 +41,9 @@ struct CheckpointIndex {
   std::string name, hash;  // the experiment's
   std::string mix;         // that wrote it: what lies by ranks is of use to that alone
   int ranks = 1;
+  // What its planner chose where the script left it open: "layers" of stages, and what "recompute"
+  // each of them has (Plan::description). A resumed run chooses anew: any reads the tensors.
+  Json chosen = Json::object();
   Json settings = Json::object();  // what another run must have alike (settings.h)
   LossScalerState loss_scaler;
   bool scaled = false;              // whether there was a loss scale

@@ -299,6 +299,11 @@ CheckpointIndex Checkpoints::facts(RankRun& executor, std::int64_t step) const {
   index.hash = setup_.hash;
   index.mix = run_.plan->mix();
   index.ranks = run_.plan->ranks();
+  const Json said = run_.plan->description();
+  for (const char* key : {"layers", "recompute"}) {
+    const bool open = key == std::string("layers") || run_.plan->request.recompute.fit > 0;
+    if (open && said.contains(key)) index.chosen[key] = said[key];
+  }
   index.settings = setup_.settings;
   index.scaled = executor.scaler().active();
   index.loss_scaler = executor.scaler().state();

@@ -1,16 +1,12 @@
-// Searches plans with which every rank stays within a limit of memory: the cheapest set of ops to
-// recompute, the largest microbatches.
+// Searches the largest microbatches with which every rank stays within a limit of memory.
 #include "predict/fit.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
-#include <set>
 
 #include "meshwright/engine/forecast.h"
 #include "meshwright/engine/plan.h"
-#include "meshwright/engine/rank_view.h"
 
 namespace mw {
 namespace {
@@ -18,175 +14,6 @@ namespace {
 std::string bytes_text(std::int64_t bytes) {
   return format_bytes(static_cast<double>(bytes));
 }
-
-// An op of every layer: "attention.q" of "layers.3.attention.q".
-std::string part_of(const Op& op) {
-  const std::size_t first = op.name.find('.'), second = op.name.find('.', first + 1);
-  return second == std::string::npos ? op.name : op.name.substr(second + 1);
-}
-
-class RecomputeFit {
- public:
-  explicit RecomputeFit(const PlanRequest& request)
-      : request_(request), limit_(request.recompute.fit) {}
-
-  std::shared_ptr<const Plan> run(Problems& problems) {
-    plan_ = made({}, problems);
-    if (plan_ == nullptr || highest_peak(*plan_) <= limit_) return plan_;
-    graph_ = plan_->graph;
-    const std::vector<std::string> order = by_cost();
-    // The fewest that suffice, of an order in which each next costs more for what it saves.
-    std::size_t too_few = 0, enough = order.size() + 1;
-    std::int64_t least = highest_peak(*plan_);
-    for (std::size_t n = order.size(); n > too_few && enough > too_few + 1;
-         n = (too_few + enough) / 2) {
-      std::map<std::string, int> from;  // the layer from which on a part is made again
-      for (std::size_t i = 0; i < n; ++i) from[order[i]] = 0;
-      if (fits(from, least)) {
-        enough = n;
-        from_ = from;
-      } else if (n == order.size()) {
-        problems.add(
-            Stage::plan, "recompute.fit", "recompute",
-            fmt::format(
-                "recompute: with all of it a rank still holds {} at most, above the {} asked for",
-                bytes_text(least), bytes_text(limit_)),
-            "a smaller microbatch, more ways of a form that shards, or a higher limit");
-        return nullptr;
-      } else {
-        too_few = n;
-      }
-    }
-    for (auto part = order.rbegin(); part != order.rend(); ++part) {
-      if (from_.count(*part) > 0) let_off(*part);
-    }
-    Problems none;
-    return made(set_of(from_), none, note());
-  }
-
- private:
-  std::string note() const {
-    std::string parts;
-    for (const auto& [part, from] : from_) {
-      parts += fmt::format("{}{}", parts.empty() ? "" : ", ", part);
-      if (from > 0)
-        parts += fmt::format(" in {} of {} layers", graph_->layers - from, graph_->layers);
-    }
-    return fmt::format("recompute, to fit {}: {}", bytes_text(limit_), parts);
-  }
-
-  std::shared_ptr<const Plan> made(const RecomputeSet& set, Problems& problems,
-                                   const std::string& note = "") const {
-    PlanRequest request = request_;
-    request.recompute.kind = RecomputePolicy::Kind::fixed;
-    request.recompute.set = set;
-    request.recompute.set.gathers = request_.recompute.gathers;
-    request.recompute.note = note;
-    auto plan = make_plan(request, problems);
-    work_ += plan != nullptr ? plan->work : 0;
-    return plan;
-  }
-
-  RecomputeSet set_of(const std::map<std::string, int>& from) const {
-    RecomputeSet set;
-    set.keep_moves = request_.recompute.keep_collectives;
-    for (const Op& op : graph_->ops()) {
-      const auto found = in_layers(op, *graph_) ? from.find(part_of(op)) : from.end();
-      set.ops.push_back(found != from.end() && op.layer >= found->second);
-    }
-    return set;
-  }
-
-  bool fits(const std::map<std::string, int>& from, std::int64_t& least) const {
-    Problems problems;
-    const auto plan = made(set_of(from), problems);
-    if (plan == nullptr) return false;
-    const std::int64_t needs = highest_peak(*plan);
-    least = std::min(least, needs);
-    return needs <= limit_;
-  }
-
-  // The parts, those that cost least for a byte they save first.
-  std::vector<std::string> by_cost() const {
-    struct Saving {
-      double seconds = 0, bytes = 0;
-    };
-    std::map<std::string, Saving> parts;
-    for (const Program& program : plan_->programs) {
-      const RankView rank(program, program.first());
-      std::set<int> kept;  // slots that some backward reads
-      for (const Segment& segment : program.segments) {
-        if (segment.kind == SegmentKind::forward) continue;
-        for (const Instruction& i : segment.code) {
-          if (i.op < 0) continue;
-          for (const auto* slots : {&i.inputs, &i.outputs, &i.saved}) {
-            for (int slot : *slots) {
-              if (slot >= 0) kept.insert(program.root(slot));
-            }
-          }
-        }
-      }
-      for (const Segment& segment : program.segments) {
-        if (segment.kind != SegmentKind::forward) continue;
-        for (const Instruction& i : segment.code) {
-          if (i.op < 0) continue;
-          const Op& op = graph_->ops()[i.op];
-          if (!in_layers(op, *graph_)) continue;
-          Saving& part = parts[part_of(op)];
-          for (int step = 0; step < i.ring_steps; ++step) {
-            const Cost& cost = rank.cost(i.op, Piece::forward, step);
-            // A device does some tens of operations while it moves a byte (program/forecast.cpp).
-            part.seconds += std::max(cost.executed, 20 * cost.bytes);
-          }
-          for (const auto* slots : {&i.outputs, &i.saved}) {
-            for (int slot : *slots) {
-              if (kept.count(program.root(slot)) > 0)
-                part.bytes += static_cast<double>(rank.bytes(slot));
-            }
-          }
-        }
-      }
-    }
-    std::vector<std::string> order;
-    for (const auto& [name, part] : parts) order.push_back(name);
-    const auto price = [&](const std::string& name) {
-      const Saving& part = parts.at(name);
-      return part.seconds / std::max(part.bytes, 1.0);
-    };
-    std::stable_sort(order.begin(), order.end(), [&](const std::string& a, const std::string& b) {
-      // What keeps nothing itself is only made again for others: with the products that need it.
-      const bool idle_a = parts.at(a).bytes == 0, idle_b = parts.at(b).bytes == 0;
-      return idle_a != idle_b ? idle_b : price(a) < price(b);
-    });
-    return order;
-  }
-
-  // Keeps a part in the first layers, as many as the limit allows.
-  void let_off(const std::string& part) {
-    if (work_ > most_improvement) return;
-    int again = from_.at(part), kept = graph_->layers;
-    std::int64_t least = 0;
-    auto tried = from_;
-    tried.erase(part);
-    if (fits(tried, least)) {
-      from_ = tried;
-      return;
-    }
-    while (kept - again > 1 && work_ <= most_improvement) {
-      const int middle = (again + kept) / 2;
-      tried[part] = middle;
-      (fits(tried, least) ? again : kept) = middle;
-    }
-    from_[part] = again;
-  }
-
-  const PlanRequest& request_;
-  const std::int64_t limit_;
-  std::shared_ptr<const Plan> plan_;
-  std::shared_ptr<const Graph> graph_;
-  std::map<std::string, int> from_;
-  mutable double work_ = 0;  // of the plans made so far
-};
 
 constexpr std::int64_t most_parts = 1 << 20;
 
@@ -199,10 +26,6 @@ std::vector<std::int64_t> even_parts(std::int64_t own, std::int64_t size) {
 }
 
 }  // namespace
-
-std::shared_ptr<const Plan> fit_recompute(const PlanRequest& request, Problems& problems) {
-  return RecomputeFit(request).run(problems);
-}
 
 std::vector<std::int64_t> even_sizes(std::int64_t own, std::int64_t fewest) {
   std::vector<std::int64_t> sizes;

@@ -11,9 +11,19 @@ namespace mw {
 // more than RecomputePolicy::fit. It is worked out from the plan that keeps everything: ops are put
 // in the order of what making their results again costs for each byte that is then not kept; the
 // fewest of them that suffice, in all layers, are taken; then each, the dearest first, is let off
-// again in as many layers as the limit allows. A plan of a fixed set is made from it. Null, and a
-// problem with the least that is possible, if not even all suffice.
+// again in as many of every stage's last layers as the limit allows. Of a pipeline each stage then
+// lets off what its own memory has room for besides: it makes nothing again that the same choice
+// for all stages would keep. A plan of a fixed set is made from it, whose RecomputePolicy::settings
+// are { stages = what each makes again: the part of layers, and in how many of its first ones;
+// alike = the same choice for all, where stages differ }. Null, and a problem with the least that
+// is possible, if not even all suffice.
 std::shared_ptr<const Plan> fit_recompute(const PlanRequest& request, Problems& problems);
+// With the same choice for all stages.
+std::shared_ptr<const Plan> fit_recompute_alike(const PlanRequest& request, Problems& problems);
+// Whether the plan's stages differ in what they make again; and the same plan with what all would
+// make again alike, null where they do not.
+bool recompute_differs(const Plan& plan);
+std::shared_ptr<const Plan> with_recompute_alike(const Plan& plan);
 
 // The plan of the request with the fewest microbatches, as even as they can be, of which no rank is
 // predicted to hold more than `limit` bytes (Plan::request has what was taken). Null and problems

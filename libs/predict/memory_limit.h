@@ -16,8 +16,8 @@ struct MemoryNeed {
   bool together = false;
 };
 
-// What a plan could do to hold less. `text` says it to people; `change`, `need` and `request` are of
-// the change that fits, as a script has it, and are empty where none does.
+// What a plan could do to hold less. `text` says it to people; `change`, `need` and `request` are
+// of the change that fits, as a script has it, and are empty where none does.
 struct MemoryHint {
   std::string text, change = {};
   std::int64_t need = 0;

@@ -75,9 +75,9 @@ double torus_all_reduce(const Torus& torus, double bytes, const Placed& where) {
          2 * std::log2(n) * torus.latency;
 }
 
-// How many of a device's links the ranks use, of which other groups on the same ring take parts; and
-// what an all-to-all sends through those in the middle: half of what each rank on one side has goes
-// to the other side, by one link in a line and by two in a ring.
+// How many of a device's links the ranks use, of which other groups on the same ring take parts;
+// and what an all-to-all sends through those in the middle: half of what each rank on one side has
+// goes to the other side, by one link in a line and by two in a ring.
 void place_on_torus(const std::vector<int>& shape, const std::vector<int>& ranks, Placed& where) {
   double& links = where.torus_links;
   std::int64_t inner = 1;

@@ -57,6 +57,9 @@ double phase_seconds(const DeviceType& device, double own, double host) {
 
 namespace {
 
+// The link of what the sequence's axes send, where it has one of its own (TransferCost::link).
+constexpr int sequence_link = 3;
+
 // Ops of the host for what is launched in pieces.
 constexpr double attention_forward = 7, attention_backward = 7, parts_forward = 3,
                  parts_backward = 4, unfused_forward = 5, unfused_backward = 4;
@@ -149,6 +152,13 @@ const OnCluster::Priced& OnCluster::priced(int index) {
     known->grouped = std::ranges::any_of(op.inputs[1].dims, [&](Dim dim) {
       return contains(op.inputs[0].dims, dim) && contains(op.output_dims[0], dim);
     });
+  }
+  if (known->as == OpClass::attention) {  // a softmax over (…, queries, keys) that exists
+    known->keeps_scores =
+        std::ranges::any_of(program_.graph->traits(index).saved, [&](const SavedValue& saved) {
+          return contains(saved.dims, op.inputs[0].dims[1]) &&
+                 contains(saved.dims, op.inputs[1].dims[1]);
+        });
   }
   auto streamed = stack_.ops.find(op.kind());
   if (streamed == stack_.ops.end()) streamed = stack_.ops.find(name_of(known->as));
@@ -292,9 +302,10 @@ WorkTime OnCluster::product(const RankView& view, int index, Piece piece) {
   const Op& op = program_.graph->ops()[index];
   // Embedding and output projection keep the program's numbers.
   const int bits = op.layer >= 0 ? stack_.product_bits : 0;
-  WorkTime time{part * gemm_seconds(device_, program_.dtype, m, n, k, batch,
-                                    priced(index).grouped ? stack_.grouped : 1, bits),
-                0};
+  WorkTime time{
+      part * gemm_seconds(device_, program_.dtype, m, n, k, batch,
+                          stack_.products * (priced(index).grouped ? stack_.grouped : 1), bits),
+      0};
   if (bits > 0) {
     const double elements = narrowed(view, index, piece, sizes);
     time.seconds += streams(stack_.product_casts * batch * elements, part);
@@ -318,7 +329,7 @@ WorkTime OnCluster::attention(const RankView& view, int index, Piece piece, int 
   WorkTime time = streamed(view, index, piece, cost);  // what lies otherwise is copied
   time.host = launches(backward ? attention_backward : attention_forward, backward);
   if (cost.flops <= 0) return time;
-  if (stack_.flash > 0) {
+  if (stack_.flash > 0 && !priced(index).keeps_scores) {
     // All products of a sequence's causal half; of a part of it what the program's kernel has.
     const double all = backward ? 1.25 * cost.flops : cost.flops;
     const bool whole = queries == keys && queries == static_cast<double>(dims.at(q[1]).global);
@@ -347,7 +358,8 @@ WorkTime OnCluster::attention(const RankView& view, int index, Piece piece, int 
 WorkTime OnCluster::streamed(const RankView& view, int index, Piece piece, const Cost& cost) {
   const bool backward = piece != Piece::forward;
   const Op& op = program_.graph->ops()[index];
-  const auto [as, grouped, said] = priced(index);
+  const OpClass as = priced(index).as;
+  const StreamedOp* const said = priced(index).streamed;
   const StreamedOp::Way way = said == nullptr ? StreamedOp::Way{}
                               : backward      ? said->backward
                                               : said->forward;
@@ -409,11 +421,11 @@ double OnCluster::run_seconds(double device, double host) const {
   return phase_seconds(device_, device, host);
 }
 
-bool OnCluster::of_role(const RankSet& set, Role role) const {
+bool OnCluster::of_role(const RankSet& set, Role role, Role or_role) const {
   return std::all_of(set.atoms.begin(), set.atoms.end(), [&](int atom) {
     const auto& axes = program_.mesh.axes();
     return std::any_of(axes.begin(), axes.end(), [&](const Axis& axis) {
-      return axis.role == role && !axis.borrowed &&
+      return (axis.role == role || axis.role == or_role) && !axis.borrowed &&
              std::find(axis.atoms.begin(), axis.atoms.end(), atom) != axis.atoms.end();
     });
   });
@@ -422,8 +434,10 @@ bool OnCluster::of_role(const RankSet& set, Role role) const {
 const OnCluster::Where& OnCluster::where(const RankSet& set) {
   const auto [found, missing] = where_.try_emplace(set);
   if (missing) {
-    found->second = {place(cluster_, program_.ranks_of(set, rank_)), of_role(set, Role::model),
-                     of_role(set, Role::data), of_role(set, Role::sequence)};
+    found->second = {place(cluster_, program_.ranks_of(set, rank_)),
+                     of_role(set, Role::model, Role::model), of_role(set, Role::data, Role::data),
+                     of_role(set, Role::sequence, Role::sequence),
+                     of_role(set, Role::data, Role::sequence)};
   }
   return found->second;
 }
@@ -520,15 +534,17 @@ TransferCost OnCluster::transfer(const RankView&, const Instruction& i, const Tr
     if (stages) return {send(i, transfer), link_to(i), 0};
     if (transfer.op == Collective::recv) return {};  // its sender counts it
     const double bytes = static_cast<double>(transfer.payload) * more(i, transfer);
-    return {shift(transfer.set, bytes), 1, device_.slowed};
+    return {shift(transfer.set, bytes), stack_.sequence_beside ? sequence_link : 1, device_.slowed};
   }
   if (transfer.op == Collective::all_to_all && i.move.exchanges_rows())
     return exchange(i, transfer);
   const Where& group = where(transfer.set);
+  // State may be sharded over the ranks that split the sequence too.
+  const bool lasting = between_lasting(program_, i), data = lasting ? group.parts : group.data;
   Library library;
   library.hierarchical = stack_.hierarchical;
-  if (group.data) library.nics = stack_.data_share;
-  const double slows = group.data && stack_.data_slowed >= 0
+  if (data) library.nics = stack_.data_share;
+  const double slows = data && stack_.data_slowed >= 0
                            ? stack_.data_slowed
                            : device_.slowed * traffic_share(cluster_, group.placed, library);
   double bytes = static_cast<double>(transfer.payload) * more(i, transfer);
@@ -539,12 +555,13 @@ TransferCost OnCluster::transfer(const RankView&, const Instruction& i, const Tr
   if (group.model && (phase == "forward" || phase == "backward" || phase == "recompute"))
     seconds *= 1 - stack_.hidden_model;
   // A reduce-scatter is half an all-reduce.
-  if (stack_.reduced_whole && between_lasting(program_, i) && i.bucket >= 0 &&
+  if (stack_.reduced_whole && lasting && i.bucket >= 0 &&
       transfer.op == Collective::reduce_scatter &&
       program_.buckets[i.bucket].sharded_state == ShardedState::optimizer) {
     seconds *= 2;
   }
-  return {seconds, group.placed.nodes > 1 ? 1 : 0, slows};
+  const bool beside = stack_.sequence_beside && group.sequence && !lasting;
+  return {seconds, group.placed.nodes > 1 ? beside ? sequence_link : 1 : 0, slows};
 }
 
 }  // namespace mw

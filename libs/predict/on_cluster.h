@@ -57,6 +57,7 @@ class OnCluster final : public RankMachine {
   struct Priced {
     OpClass as = OpClass::other;
     bool grouped = false;                  // many products at once, as those of experts
+    bool keeps_scores = false;             // attention in parts, whatever kernel the stack has
     const StreamedOp* streamed = nullptr;  // what the stack says of it; null: nothing
     bool dense() const { return as == OpClass::matrix_product && !grouped; }
   };
@@ -86,6 +87,7 @@ class OnCluster final : public RankMachine {
   struct Where {
     Placed placed;
     bool model = false, data = false, sequence = false;
+    bool parts = false;  // its axes split the batch or the sequence
   };
   const Where& where(const RankSet& set);
   double send(const Instruction& instruction, const Transfer& transfer);
@@ -97,7 +99,7 @@ class OnCluster final : public RankMachine {
   // sums.
   RankSet alike(const Instruction& instruction, const RankSet& exchanging) const;
   TransferCost exchange(const Instruction& instruction, const Transfer& transfer);
-  bool of_role(const RankSet& set, Role role) const;
+  bool of_role(const RankSet& set, Role role, Role or_role) const;
 
   const Program& program_;
   const Cluster& cluster_;

@@ -89,6 +89,7 @@ class Pitfalls {
   std::optional<WayOut> laid_out(std::optional<WayOut> one) const {
     if (!one || !one->staged || node_ <= 0) return one;
     Problems none;
+    if (one->request.recompute.fit > 0) one->request.recompute.kind = RecomputePolicy::Kind::fit;
     try {
       const auto plan = make_balanced_plan(one->request, machine_, request_.memory, none);
       if (plan == nullptr || !none.empty()) return std::nullopt;

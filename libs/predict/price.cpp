@@ -17,7 +17,8 @@ class Pricer::State {
   State(const RankView& rank, const Machine& machine, int ranks, int threads)
       : lanes_(rank),
         prices_(rank, machine, lanes_, ranks, threads),
-        overlaps_(machine.overlaps()) {}
+        overlaps_(machine.overlaps()),
+        last_(rank.program().timeline.back().segment) {}
 
   void play(const SegmentRun& what) {
     const int kind = prices_.ranks().kind(what.microbatch);
@@ -54,6 +55,7 @@ class Pricer::State {
     work(priced.beside.seconds);
     const double own = run_.clock - before.clock;
     work(prices_.run_seconds(own, priced.host + priced.beside.host) - own);
+    if (what.segment == last_) await_until(lanes_.left());
     // What is beside the instructions, and what the host takes longer, goes on all through the run.
     const double whole = run_.clock - before.clock;
     for (double& time : sent_) time = played > 0 ? (time - before.clock) * (whole / played) : whole;
@@ -301,6 +303,7 @@ class Pricer::State {
   HostLanes lanes_;
   InstructionPrices prices_;
   const bool overlaps_;
+  const int last_;  // segment of the step, which ends when what it sends to the host is there
   Run run_;
   double began_ = 0;          // when the step began
   std::vector<double> sent_;  // when sends and receives between stages were begun in this run

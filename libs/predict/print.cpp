@@ -299,7 +299,10 @@ std::string print(const Plan& plan, const Prediction& p) {
     text += fmt::format("  stages  {}{}, schedule {}\n", stages,
                         chunks > 1 ? fmt::format(" of {} chunks", chunks) : "", plan.schedule.name);
   }
-  for (const std::string& note : plan.notes) text += fmt::format("  note    {}\n", note);
+  for (const std::string& note : plan.notes) {
+    const bool of_stages = note == plan.request.recompute.note;
+    text += fmt::format("  note    {}{}\n", note, of_stages ? recompute_alike_text(p) : "");
+  }
   if (const std::string note = recompute_note(plan, p); !note.empty())
     text += fmt::format("  note    {}\n", note);
   text += "\n" + memory(p);

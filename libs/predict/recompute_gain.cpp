@@ -8,6 +8,7 @@
 
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/text.h"
+#include "predict/fit.h"
 
 namespace mw {
 namespace {
@@ -27,10 +28,20 @@ bool splits_backward(const Plan& plan) {
   });
 }
 
+void weigh_stages(const Plan& plan, const Machine& machine, int threads, Prediction& prediction) {
+  const RecomputePolicy& policy = plan.request.recompute;
+  if (policy.kind != RecomputePolicy::Kind::fixed || !policy.settings.contains("stages")) return;
+  prediction.recompute_by_stage = RecomputeByStage{policy.settings["stages"], std::nullopt};
+  if (plan.work > most_work_for_a_note) return;
+  if (const auto alike = with_recompute_alike(plan))
+    prediction.recompute_by_stage->seconds_alike = predict(*alike, machine, threads).step_seconds;
+}
+
 }  // namespace
 
 void weigh_recompute(const Plan& plan, const Machine& machine, int threads,
                      Prediction& prediction) {
+  weigh_stages(plan, machine, threads, prediction);
   if (!recomputes(plan.request.recompute) || plan.work > most_work_for_a_note) return;
   PlanRequest request = plan.request;
   request.recompute = {};
@@ -43,11 +54,25 @@ void weigh_recompute(const Plan& plan, const Machine& machine, int threads,
 void add_waste(const Prediction& prediction, Json& json) {
   if (prediction.timed() && prediction.idle_devices() > 0)
     json["idle_devices"] = prediction.idle_devices();
+  if (const auto& by_stage = prediction.recompute_by_stage) {
+    json["recompute_stages"] = by_stage->stages;
+    if (prediction.timed() && by_stage->seconds_alike)
+      json["recompute_alike_seconds"] = *by_stage->seconds_alike;
+  }
   if (!prediction.recompute) return;
   const RecomputeGain& gain = *prediction.recompute;
   json["recompute_frees_bytes"] = gain.peak_without - prediction.fullest().memory.peak;
   if (prediction.timed())
     json["recompute_costs_seconds"] = prediction.step_seconds - gain.seconds_without;
+}
+
+std::string recompute_alike_text(const Prediction& prediction) {
+  if (!prediction.timed() || !prediction.recompute_by_stage ||
+      !prediction.recompute_by_stage->seconds_alike)
+    return "";
+  return fmt::format("; the same on all stages: {} a step instead of {}",
+                     duration_text(*prediction.recompute_by_stage->seconds_alike),
+                     duration_text(prediction.step_seconds));
 }
 
 std::string recompute_note(const Plan& plan, const Prediction& prediction) {

@@ -63,6 +63,9 @@ const Fields<Stack>& stack_fields() {
           &S::narrow_gathers)
         .fallback(false);
     bytes("product_casts", "of each element that is narrowed for products", &S::product_casts);
+    f.add("products", "times the device's share of its peak that products reach", &S::products)
+        .range(0.1, 2.0)
+        .fallback(1.0);
     f.add("grouped", "of a product's rate, products of many experts at once", &S::grouped)
         .range(0.01, 1.0)
         .fallback(1.0);
@@ -90,6 +93,10 @@ const Fields<Stack>& stack_fields() {
         .range(0.01, 1024.0)
         .fallback(1.0);
     f.add("sequence_backward", "...", &S::sequence_backward).range(0.01, 1024.0).fallback(1.0);
+    f.add("sequence_beside",
+          "what the sequence's axes send goes beside transfers of data axes, and not behind them",
+          &S::sequence_beside)
+        .fallback(false);
     share("hidden_model", "share of collectives of model axes that products hide", &S::hidden_model)
         .fallback(0.0);
     f.add("reduced_whole", "gradients of a sharded update are all-reduced, not reduce-scattered",

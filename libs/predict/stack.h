@@ -45,6 +45,7 @@ struct Stack {
   bool narrow_gathers =
       false;                 // operands are narrowed before they are gathered over the model's axes
   double product_casts = 0;  // bytes of memory for each element that is narrowed for them
+  double products = 1;       // times the device's share of its peak that products reach
   double grouped = 1;        // of a product's rate, products of many experts at once
   double exchanged = 1;      // of an exchange's bytes, by numbers narrower than the program's
   int exchange_nodes = 0;    // that a token's copies go to; 0: any
@@ -56,10 +57,11 @@ struct Stack {
   // Times the program's bytes that attention sends over the sequence's axes: keys and values of
   // more heads, gradients in more bits.
   double sequence_forward = 1, sequence_backward = 1;
-  double hidden_model = 0;      // share of collectives of model axes that products hide
-  bool reduced_whole = false;   // gradients of a sharded update are all-reduced
-  double backward_gathers = 1;  // how often parameters kept in shards are gathered for backward
-  double data_share = 1;        // of a node's NICs that a collective of data axes gets
+  bool sequence_beside = false;  // these go beside transfers of data axes, and not behind them
+  double hidden_model = 0;       // share of collectives of model axes that products hide
+  bool reduced_whole = false;    // gradients of a sharded update are all-reduced
+  double backward_gathers = 1;   // how often parameters kept in shards are gathered for backward
+  double data_share = 1;         // of a node's NICs that a collective of data axes gets
   double data_slowed =
       -1;  // compute loses so much of each second beside them; below 0: the device's
   bool hierarchical = true;      // gathers and scatters over nodes take the best of both algorithms

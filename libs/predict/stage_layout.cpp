@@ -14,10 +14,15 @@
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/stage_balance.h"
+#include "predict/fit.h"
 #include "predict/prediction.h"
 
 namespace mw {
 namespace {
+
+// Layouts for each of which what is made again is searched as well.
+constexpr int most_searched = 3;
+constexpr double plans_of_a_search = 60;  // about
 
 struct PricedLayout {
   std::shared_ptr<const Plan> plan;  // null: it is refused
@@ -34,6 +39,27 @@ struct PricedLayout {
   }
 };
 
+PricedLayout priced_layout(std::shared_ptr<const Plan> plan, const Machine& machine,
+                           std::int64_t memory, int threads) {
+  PricedLayout tried;
+  tried.predicted = predict(*plan, machine, threads);
+  tried.fits = tried.predicted.fits && tried.predicted.host_fits() &&
+               (memory <= 0 || tried.peak() <= memory);
+  tried.plan = std::move(plan);
+  return tried;
+}
+
+// Says what was chosen, and what even stages would take (null: they are refused).
+std::string layout_note(const std::vector<int>& layers, const char* of, double seconds,
+                        const double* even, bool even_fits) {
+  return fmt::format(
+      "stages of {} layers, by predicted times {}and memory: {} a step; even ones {}",
+      fmt::join(layers, ", "), of, duration_text(seconds),
+      even == nullptr
+          ? "are refused"
+          : fmt::format("would take {}{}", duration_text(*even), even_fits ? "" : ", and not fit"));
+}
+
 // Seconds that each virtual stage computes for a microbatch, as predicted.
 std::vector<double> seconds_of(const PricedLayout& tried) {
   const Plan& plan = *tried.plan;
@@ -49,7 +75,9 @@ std::vector<double> seconds_of(const PricedLayout& tried) {
   return seconds;
 }
 
-// What layers and ends cost by those seconds: layers in the proportions that are declared.
+// What layers and ends cost by those seconds: layers in the proportions that are declared. Where
+// stages make different things again, each stage's layers cost what they take there, and those of
+// an end what they take on the stage beside it.
 LayerCosts costs_of(const PricedLayout& tried) {
   const std::vector<int>& layers = tried.plan->stage_layers;
   const std::vector<double> seconds = seconds_of(tried);
@@ -66,27 +94,53 @@ LayerCosts costs_of(const PricedLayout& tried) {
     predicted += seconds[v];
   }
   if (declared <= 0 || predicted <= 0) return costs;
-  const double scale = predicted / declared;
-  for (double& cost : costs.layers) cost *= scale;
-  costs.first = std::max(0.0, seconds.front() - scale * own.front());
-  costs.last = std::max(0.0, seconds.back() - scale * own.back());
+  std::vector<double> scales(layers.size(), predicted / declared);
+  if (recompute_differs(*tried.plan) && layers.size() > 2) {
+    for (std::size_t v = 1; v + 1 < layers.size(); ++v) scales[v] = seconds[v] / own[v];
+    scales.front() = scales[1];
+    scales.back() = scales[layers.size() - 2];
+  }
+  auto cost = costs.layers.begin();
+  for (std::size_t v = 0; v < layers.size(); ++v) {
+    for (int n = 0; n < layers[v]; ++n) *cost++ *= scales[v];
+  }
+  costs.first = std::max(0.0, seconds.front() - scales.front() * own.front());
+  costs.last = std::max(0.0, seconds.back() - scales.back() * own.back());
   return costs;
+}
+
+// What a layout is planned with. A strategy's error is a refusal.
+std::shared_ptr<const Plan> planned(const PlanMaker& make, const PlanRequest& request,
+                                    Problems& problems) {
+  try {
+    return make(request, problems);
+  } catch (const Error& error) {
+    if (ends_all(error)) throw;
+    problems.add(error);
+    return nullptr;
+  }
 }
 
 class Balancer {
  public:
-  Balancer(const PlanRequest& request, const Machine& machine, std::int64_t memory, int tries)
-      : request_(request), machine_(machine), memory_(memory), left_(tries) {}
+  Balancer(const PlanRequest& request, const Machine& machine, std::int64_t memory, int tries,
+           const PlanMaker& make)
+      : request_(request), machine_(machine), memory_(memory), make_(make), left_(tries) {}
 
-  std::shared_ptr<const Plan> run(std::shared_ptr<const Plan> own) {
-    stage_of_ = own->schedule.stage_of;
-    const PricedLayout first = tried_[own->stage_layers] = priced(own);
-    const std::vector<int> even =
-        even_layers(own->graph->layers, static_cast<int>(stage_of_.size()));
+  // `own`: of the strategy's layout; null: it is refused. Null: the even one is refused as well.
+  std::shared_ptr<const Plan> run(std::shared_ptr<const Plan> own, const std::vector<int>& even) {
+    PricedLayout first;
+    if (own != nullptr) first = tried_[own->stage_layers] = priced(own);
     plan(even);
     best_ = tried_.at(even);  // which stands where others gain nothing
     if (first.better_than(best_, 0)) best_ = first;
-    consider(balance_layers(costs_of(first), stage_of_));
+    if (best_.plan == nullptr) return nullptr;
+    stage_of_ = best_.plan->schedule.stage_of;
+    consider(balance_layers(costs_of(own != nullptr ? first : best_), stage_of_));
+    // What is made again changes with the layout, and so do the costs.
+    while (left_ > 0 && recompute_differs(*best_.plan) &&
+           consider(balance_layers(costs_of(best_), stage_of_))) {
+    }
     while (left_ > 0 && step()) {
     }
     return noted(even);
@@ -95,12 +149,7 @@ class Balancer {
  private:
   PricedLayout priced(std::shared_ptr<const Plan> plan) const {
     throw_if_stopped();
-    PricedLayout tried;
-    tried.predicted = predict(*plan, machine_, request_.threads);
-    tried.fits = tried.predicted.fits && tried.predicted.host_fits() &&
-                 (memory_ <= 0 || tried.peak() <= memory_);
-    tried.plan = std::move(plan);
-    return tried;
+    return priced_layout(std::move(plan), machine_, memory_, request_.threads);
   }
 
   // Plans and prices the layout; false if that was done before.
@@ -109,7 +158,8 @@ class Balancer {
     if (!missing) return false;
     PlanRequest request = request_;
     request.stage_layers = layers;
-    if (const auto plan = plan_if_possible(request)) found->second = priced(plan);
+    Problems none;
+    if (const auto plan = planned(make_, request, none)) found->second = priced(plan);
     return true;
   }
 
@@ -153,19 +203,13 @@ class Balancer {
   // chosen instead of the strategy's own note.
   std::shared_ptr<const Plan> noted(const std::vector<int>& even) const {
     constexpr double worth = 5e-3;  // of a step: the even layout stands where others gain less
-    if (const PricedLayout& evenly = tried_.at(even);
-        best_.plan == evenly.plan || !best_.better_than(evenly, worth))
-      return evenly.plan;
-    PlanRequest request = request_;
-    request.stage_layers = best_.plan->stage_layers;
     const PricedLayout& evenly = tried_.at(even);
-    request.notes.push_back(fmt::format(
-        "stages of {} layers, by predicted times and memory: {} a step; even ones {}",
-        fmt::join(request.stage_layers, ", "), duration_text(best_.predicted.step_seconds),
-        evenly.plan == nullptr
-            ? "are refused"
-            : fmt::format("would take {}{}", duration_text(evenly.predicted.step_seconds),
-                          evenly.fits ? "" : ", and not fit")));
+    if (best_.plan == evenly.plan || !best_.better_than(evenly, worth)) return evenly.plan;
+    PlanRequest request = best_.plan->request;  // with what was chosen for this layout
+    request.stage_layers = best_.plan->stage_layers;
+    request.notes.push_back(layout_note(request.stage_layers, "", best_.predicted.step_seconds,
+                                        evenly.plan ? &evenly.predicted.step_seconds : nullptr,
+                                        evenly.fits));
     Problems none;
     return make_plan(request, none);
   }
@@ -173,20 +217,165 @@ class Balancer {
   const PlanRequest& request_;
   const Machine& machine_;
   const std::int64_t memory_;
+  const PlanMaker& make_;
   std::vector<int> stage_of_;
   std::map<std::vector<int>, PricedLayout> tried_;
   PricedLayout best_;
   int left_;
 };
 
+// The even layout of a pipeline that balances its stages itself, where the request asks for no
+// other; empty: it does not. `own`: the request's plan; null where that is refused, maybe because
+// nothing fits in its layout.
+std::vector<int> even_for(const PlanRequest& request, std::shared_ptr<const Plan> own) {
+  if (!request.stage_layers.empty()) return {};
+  if (own == nullptr) {
+    PlanRequest placed = request;
+    placed.placements_only = true;
+    placed.recompute = {};
+    own = plan_if_possible(placed);
+  }
+  if (own == nullptr || own->stage_layers.size() < 2) return {};
+  return even_layers(own->graph->layers, static_cast<int>(own->stage_layers.size()));
+}
+
+// The plans of all steps in one layout.
+struct StepsInLayout {
+  std::shared_ptr<const Plan> plan;  // null: they are refused
+  std::shared_ptr<const StepPlans> all;
+  double seconds = 0;  // of a step, on average
+  std::int64_t peak = 0;
+  bool fits = true;
+  bool better_than(const StepsInLayout& other) const {
+    if (plan == nullptr) return false;
+    if (other.plan == nullptr || fits != other.fits) return other.plan == nullptr || fits;
+    return fits ? seconds < other.seconds : peak < other.peak;
+  }
+};
+
+class StepsBalancer {
+ public:
+  StepsBalancer(const PlanRequest& request, const MicrobatchPolicy& policy, std::int64_t steps,
+                const Machine& machine, std::int64_t memory)
+      : request_(request), policy_(policy), steps_(steps), machine_(machine), memory_(memory) {}
+
+  StepsInLayout run(Problems& problems) const {
+    Problems of_own;
+    const StepsInLayout own = in({}, of_own);
+    PlanRequest largest = request_;
+    if (own.plan != nullptr) {
+      largest.batch = own.plan->request.batch;
+      largest.microbatch = own.plan->request.microbatch;
+      largest.sizes = own.plan->request.sizes;
+      largest.smaller_batches = own.plan->request.smaller_batches;
+    }
+    const std::vector<int> even = even_for(largest, own.plan);
+    if (even.empty() || (own.plan != nullptr && work_of(own) > most_improvement)) {
+      problems.add(of_own);
+      return own;
+    }
+    Problems none;
+    const StepsInLayout evenly = in(even, none);
+    StepsInLayout best = own.better_than(evenly) ? own : evenly;
+    if (best.plan == nullptr) problems.add(of_own);
+    if (best.plan == nullptr || own.plan == nullptr) return best;
+    const auto balanced = make_balanced_plan(largest, machine_, memory_, none);
+    if (balanced == nullptr || balanced->stage_layers == even ||
+        balanced->stage_layers == own.plan->stage_layers)
+      return best;
+    const StepsInLayout other = in(balanced->stage_layers, none);
+    if (!other.better_than(best)) return best;
+    return in(balanced->stage_layers, problems,
+              layout_note(balanced->stage_layers, "of all steps ", other.seconds,
+                          evenly.plan ? &evenly.seconds : nullptr, evenly.fits));
+  }
+
+ private:
+  static double work_of(const StepsInLayout& steps) {
+    if (steps.all == nullptr) return steps.plan->work;
+    double work = 0;
+    for (const auto& plan : steps.all->plans) work += plan->work;
+    return work;
+  }
+
+  StepsInLayout in(const std::vector<int>& layers, Problems& problems,
+                   const std::string& note = "") const {
+    PlanRequest request = request_;
+    if (!layers.empty()) request.stage_layers = layers;
+    if (!note.empty()) request.notes.push_back(note);
+    StepsInLayout steps;
+    const PlanMaker make = [&](const PlanRequest& made, Problems& found) {
+      return make_step_plans(made, policy_, steps_, steps.all, found);
+    };
+    steps.plan = planned(make, request, problems);
+    if (steps.plan == nullptr) return steps;
+    const auto plans = steps.all ? steps.all->plans : std::vector{steps.plan};
+    for (std::size_t p = 0; p < plans.size(); ++p) {
+      throw_if_stopped();
+      const PricedLayout priced = priced_layout(plans[p], machine_, memory_, request_.threads);
+      const double share =
+          steps.all == nullptr
+              ? 1
+              : static_cast<double>(std::count(steps.all->of_step.begin(), steps.all->of_step.end(),
+                                               static_cast<int>(p))) /
+                    static_cast<double>(steps.all->of_step.size());
+      steps.seconds += share * priced.predicted.step_seconds;
+      steps.peak = std::max(steps.peak, priced.peak());
+      steps.fits = steps.fits && priced.fits;
+    }
+    return steps;
+  }
+
+  const PlanRequest& request_;
+  const MicrobatchPolicy& policy_;
+  const std::int64_t steps_;
+  const Machine& machine_;
+  const std::int64_t memory_;
+};
+
 }  // namespace
 
 std::shared_ptr<const Plan> make_balanced_plan(const PlanRequest& request, const Machine& machine,
-                                               std::int64_t memory, Problems& problems, int tries) {
-  std::shared_ptr<const Plan> own = make_plan(request, problems);
-  const bool open = own != nullptr && request.stage_layers.empty() && own->stages() > 1 &&
-                    !own->stage_layers.empty();
-  return open ? Balancer(request, machine, memory, tries).run(std::move(own)) : own;
+                                               std::int64_t memory, Problems& problems, int tries,
+                                               const PlanMaker& make) {
+  Problems of_own;
+  std::shared_ptr<const Plan> own = planned(make, request, of_own);
+  const std::vector<int> even = even_for(request, own);
+  if (!even.empty()) {
+    int most = tries;
+    if (request.recompute.kind == RecomputePolicy::Kind::fit && own != nullptr) {
+      const double layouts = most_improvement / (plans_of_a_search * own->work);
+      most = std::min({tries, most_searched, static_cast<int>(std::min(layouts, 100.0))});
+    }
+    own = Balancer(request, machine, memory, most, make).run(std::move(own), even);
+  }
+  if (own == nullptr) problems.add(of_own);
+  return own;
+}
+
+std::shared_ptr<const Plan> make_balanced_step_plans(const PlanRequest& request,
+                                                     const MicrobatchPolicy& policy,
+                                                     std::int64_t steps, const Machine& machine,
+                                                     std::int64_t memory,
+                                                     std::shared_ptr<const StepPlans>& all,
+                                                     Problems& problems) {
+  PlanRequest made = request;
+  made.microbatch = policy.size;
+  if (!policy.shape) {
+    return policy.search
+               ? make_balanced_plan(made, machine, memory, problems, most_searched, policy.search)
+               : make_balanced_plan(made, machine, memory, problems);
+  }
+  MicrobatchPolicy once = policy;  // a script's function is asked once for a step
+  once.shape = [&policy, shapes = std::make_shared<std::map<std::int64_t, StepShape>>()](
+                   std::int64_t step, std::int64_t sample) {
+    const auto known = shapes->find(step);
+    if (known != shapes->end()) return known->second;
+    return shapes->emplace(step, policy.shape(step, sample)).first->second;
+  };
+  StepsInLayout best = StepsBalancer(request, once, steps, machine, memory).run(problems);
+  all = std::move(best.all);
+  return best.plan;
 }
 
 }  // namespace mw

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "meshwright/engine/plan.h"
@@ -18,11 +19,26 @@ namespace mw {
 // those that differ from the best so far by a layer. The plan is that of the shortest step among
 // those that fit the memory, or, where none does, of the least peak, and says in a note what the
 // even layout would take. Null, with the problems, where make_plan gives none.
+// Where the request or `make` leaves something to what fits, as what is made again or the
+// microbatches, that is chosen for each layout.
 // `memory`: bytes that a rank may hold, beside what the machine has; 0: nobody says.
-// `tries`: layouts that are planned at most, beside the strategy's own and the even one.
+// `tries`: layouts that are planned at most, beside the strategy's own and the even one; fewer
+// where what is made again is chosen for each.
 constexpr int most_layouts = 16;
+using PlanMaker = std::function<std::shared_ptr<const Plan>(const PlanRequest&, Problems&)>;
 std::shared_ptr<const Plan> make_balanced_plan(const PlanRequest& request, const Machine& machine,
                                                std::int64_t memory, Problems& problems,
-                                               int tries = most_layouts);
+                                               int tries = most_layouts,
+                                               const PlanMaker& make = make_plan);
+
+// The same of a run with a policy of microbatches, whose steps may differ, as make_step_plans has
+// it. All steps have one layout: of the even one, the strategy's own and the one that is balanced
+// for the largest batch, that with which all steps together take least.
+std::shared_ptr<const Plan> make_balanced_step_plans(const PlanRequest& request,
+                                                     const MicrobatchPolicy& policy,
+                                                     std::int64_t steps, const Machine& machine,
+                                                     std::int64_t memory,
+                                                     std::shared_ptr<const StepPlans>& all,
+                                                     Problems& problems);
 
 }  // namespace mw

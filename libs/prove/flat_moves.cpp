@@ -190,16 +190,24 @@ void StageProof::copy_flat(const Instruction& i) {
     refuse("prove.slot", name(to) + " is no flat tensor", to);
   check_same_part(from, to);
   for (Region& region : regions) {
-    if (region.kind == Region::Kind::state)
-      refuse("prove.value", name(from) + " is the optimizer's state, and is copied", from);
+    if (region.kind == Region::Kind::state && !same_state(from, to))
+      refuse("prove.value",
+             fmt::format("{} is the optimizer's state, and is copied to {}", name(from), name(to)),
+             from);
     region.begins_beside = 0;
   }
-  Flat& target = open(to);
-  write(target, v, std::move(regions));
-  // Where the device's memory is the host's, nothing is copied into what comes and goes.
-  if (!slot(to).transient || slot(to).memory == slot(from).memory) return;
-  target.lent_from = view(from).flat;
-  lent_.insert(v.flat);
+  write(open(to), v, std::move(regions));
+}
+
+// Whether one is a state of a bucket as it lies in host memory, and the other as it lies on the
+// device.
+bool StageProof::same_state(int a, int b) const {
+  if (slot(a).bucket < 0) return false;
+  const FlatSlots& flat = program_.buckets[slot(a).bucket].flat;
+  for (std::size_t k = 0; k < flat.states_on_device.size(); ++k) {
+    if (std::minmax(a, b) == std::minmax(flat.states.at(k), flat.states_on_device[k])) return true;
+  }
+  return false;
 }
 
 void StageProof::add_flat(const Instruction& i) {

@@ -264,7 +264,6 @@ void StageProof::release(int slot) {
     refuse("prove.underway", fmt::format("{} is let go of while a transfer needs it", name(slot)),
            slot, f.by);
   f.there = f.settled = false;
-  lent_.erase(v.flat);
   f.regions.assign(f.regions.size(), {});
   released_[slot] = {-1, where_};
 }

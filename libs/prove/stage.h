@@ -153,6 +153,7 @@ class StageProof {
   Region reduced(const Region& region, const Move& move, int slot) const;
   void check_same_part(int from, int to) const;
   void copy_flat(const Instruction& i);
+  bool same_state(int a, int b) const;
   void add_flat(const Instruction& i);
   void hook_start(const Instruction& i);
   bool hook_finish(const Instruction& i);
@@ -168,7 +169,7 @@ class StageProof {
   void whole(const Instruction& i);
   void apply_update(const Instruction& i, const Bucket& bucket);
   void advance(int slot, int parameter, Region::Kind kind);
-  void advance_states(const Bucket& bucket, int parameter);
+  void advance_states(const Instruction& i, const Bucket& bucket, int from);
   void check_versions() const;
   int bucket_region(const Bucket& bucket, int parameter) const;
 
@@ -184,7 +185,6 @@ class StageProof {
   std::vector<FlatView> views_;                  // of each slot
   std::vector<std::pair<int, Where>> released_;  // of each slot the last time: microbatch, by what
   std::vector<Flat> flats_;
-  std::set<int> lent_;  // flats that may share the memory of another (Flat::lent_from)
   std::deque<Tensor> pool_;
   std::vector<int> free_;
   std::vector<OfMicrobatch> microbatches_;  // the first is of the step

@@ -108,7 +108,6 @@ struct Flat {
   std::vector<Region> regions;  // as Bucket::parameters
   int readers = 0;
   bool writing = false;
-  int lent_from = -1;  // the flat in the other memory that it was copied from, and may share
   Where by;
 };
 

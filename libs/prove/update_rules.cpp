@@ -191,10 +191,19 @@ void StageProof::advance(int index, int parameter, Region::Kind kind) {
   f.by = where_;
 }
 
-void StageProof::advance_states(const Bucket& bucket, int parameter) {
-  if (bucket.rule && bucket.flat.states.size() != bucket.rule->states.size())
+// The states that the op works on, which lie as `from` does: as they are on the device, where they
+// come there for it, or the bucket's own.
+void StageProof::advance_states(const Instruction& i, const Bucket& bucket, int from) {
+  const std::vector<int>& brought = bucket.flat.states_on_device;
+  if (!std::equal(brought.begin(), brought.end(), i.saved.begin(), i.saved.end()))
+    refuse("prove.operands", "it works on other states than those of " + bucket.name);
+  const std::vector<int>& states = brought.empty() ? bucket.flat.states : brought;
+  if (bucket.rule && states.size() != bucket.rule->states.size())
     refuse("prove.update", bucket.name + " has other states than its rule");
-  for (const int state : bucket.flat.states) advance(state, parameter, Region::Kind::state);
+  for (const int state : states) {
+    check_same_part(from, state);
+    advance(state, i.update == Update::direction ? i.parameter : -1, Region::Kind::state);
+  }
 }
 
 // What an elementwise op makes of gradients for matrices to be made of.
@@ -210,8 +219,7 @@ void StageProof::direction(const Instruction& i, const Bucket& bucket) {
              from);
     const Flat& f = there(flat(view(from)).slot, true);
     need_complete(f.regions[view(from).region], i.parameter, f.slot);
-    for (const int state : bucket.flat.states) check_same_part(f.slot, state);
-    advance_states(bucket, i.parameter);
+    advance_states(i, bucket, f.slot);
     Content made;
     made.what = What::direction;
     made.id = parameter.value;
@@ -222,13 +230,12 @@ void StageProof::direction(const Instruction& i, const Bucket& bucket) {
   check_same_part(from, to);
   if (flat(view(from)).bucket != i.bucket || view(from).part == FlatView::Part::parameter)
     refuse("prove.update", name(from) + " is none of " + bucket.name, from);
-  for (const int state : bucket.flat.states) check_same_part(from, state);
   for (std::size_t n = 0; n < regions.size(); ++n) {
     need_complete(regions[n], bucket.parameters[n], from);
     regions[n] = {};
     regions[n].kind = Region::Kind::direction;
   }
-  advance_states(bucket, -1);
+  advance_states(i, bucket, from);
   write(open(to), view(to), std::move(regions));
 }
 
@@ -275,10 +282,7 @@ void StageProof::apply_update(const Instruction& i, const Bucket& bucket) {
     check_same_part(from, to);
     for (std::size_t n = 0; n < f.regions.size(); ++n)
       need_complete(f.regions[n], bucket.parameters[n], from);
-    if (bucket.rule) {
-      for (const int state : bucket.flat.states) check_same_part(from, state);
-      advance_states(bucket, -1);
-    }
+    if (bucket.rule) advance_states(i, bucket, from);
     return advance(to, -1, Region::Kind::parameter);
   }
   const ProgramParameter& parameter = program_.parameters[i.parameter];

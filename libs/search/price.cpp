@@ -434,6 +434,7 @@ class Enumeration {
       }
       bool possible = false;
       for (int policy = 0; policy < terms_.probes().policies(); ++policy) {
+        if (terms_.probes().fits_later(policy)) continue;
         candidate.policy = static_cast<std::int16_t>(policy);
         orders_of(candidate, own / size);
         possible = price(candidate, *data) || possible;

@@ -102,6 +102,20 @@ int SearchProbes::policies() const {
 const RecomputeChoice& SearchProbes::recompute_of(int policy) const {
   return request_.recompute.at(static_cast<std::size_t>(policy) / request_.offload.size());
 }
+bool SearchProbes::fits_later(int policy) const {
+  const auto fits = [](const RecomputeChoice& choice) {
+    return choice.policy.kind == RecomputePolicy::Kind::fit;
+  };
+  return fits(recompute_of(policy)) && !std::ranges::all_of(request_.recompute, fits);
+}
+std::vector<int> SearchProbes::fitted(int policy) const {
+  const auto offloads = static_cast<int>(request_.offload.size());
+  std::vector<int> found;
+  for (int other = policy % offloads; other < policies(); other += offloads) {
+    if (fits_later(other)) found.push_back(other);
+  }
+  return found;
+}
 const OffloadChoice& SearchProbes::offload_of(int policy) const {
   return request_.offload.at(static_cast<std::size_t>(policy) % request_.offload.size());
 }

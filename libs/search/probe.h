@@ -115,6 +115,12 @@ class SearchProbes {
   std::array<std::int64_t, 2> layers() const { return layers_; }
   int policies() const;
   const RecomputeChoice& recompute_of(int policy) const;
+  // Whether what is made again is fitted to the memory of whole plans, which the closed form does
+  // not know: it is tried instead of what the fastest of other policies make again. Where all
+  // policies are such, they are priced by what they fit in the probes.
+  bool fits_later(int policy) const;
+  // Those policies that offload what this one does.
+  std::vector<int> fitted(int policy) const;
   const OffloadChoice& offload_of(int policy) const;
   std::int64_t plans() const { return plans_; }
   // Why the first of all plans was refused that were; null: none was.

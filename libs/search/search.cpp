@@ -82,6 +82,7 @@ class MixSearch {
       if (whole_.fitting().empty()) refuse_whole(request_, whole_, out_.candidates);
       check_simple();
       check_edge();
+      check_fitted();
       finish();
       out_.why = why();
     } catch (const Stopped&) {
@@ -225,6 +226,25 @@ class MixSearch {
     }
     const std::size_t each = std::max<std::size_t>(1, edge.size() / of_edge);
     for (std::size_t i = 0; i < edge.size(); i += each) whole_.plan(edge[i]);
+  }
+
+  // Plans the fastest of those that make something again with policies that fit it to the memory.
+  void check_fitted() {
+    std::vector<int> places;
+    for (const int place : whole_.fitting()) {
+      if (whole_.all()[place].recompute != "none") places.push_back(place);
+    }
+    std::stable_sort(places.begin(), places.end(), [&](int a, int b) {
+      return whole_.all()[a].predicted.step_seconds < whole_.all()[b].predicted.step_seconds;
+    });
+    places.resize(std::min(places.size(), static_cast<std::size_t>(request_.best)));
+    for (const int place : places) {
+      SearchCandidate candidate = whole_.candidate(place);
+      for (const int policy : terms_.probes().fitted(candidate.policy)) {
+        candidate.policy = static_cast<std::int16_t>(policy);
+        whole_.plan(candidate);
+      }
+    }
   }
 
   // Lists the best plans and the edge, with balanced stages. As balancing changes times, others may

@@ -155,22 +155,26 @@ class RopeOp final : public BlockOp {
 class AttendOp final : public BlockOp {
  public:
   static Options options() {
-    return Options()
-        .integer("window", "tokens that a query sees, itself and those before it; left out: all")
+    Options options;
+    options.integer("window", "tokens that a query sees, itself and those before it; left out: all")
         .at_least(1)
         .optional()
         .unit("tokens");
+    add_attention_option(options);
+    return options;
   }
   explicit AttendOp(const Values& values)
-      : window_(values.has("window") ? values.integer("window") : 0) {}
+      : window_(values.has("window") ? values.integer("window") : 0),
+        unfused_(is_unfused(values)) {}
   std::vector<std::string> inputs() const override { return {"q", "k", "v"}; }
   std::vector<int> append(Builder& b, const std::string& name,
                           const std::vector<int>& inputs) const override {
-    return {b.attention(name, inputs[0], inputs[1], inputs[2], window_)};
+    return {b.attention(name, inputs[0], inputs[1], inputs[2], window_, unfused_)};
   }
 
  private:
   const std::int64_t window_;
+  const bool unfused_;
 };
 
 class SplitOp final : public BlockOp {
@@ -256,6 +260,7 @@ class AttentionOp final : public BlockOp {
         .at_least(1)
         .optional()
         .unit("tokens");
+    add_attention_option(options);
     add_weight_options(options);
     return options;
   }
@@ -279,8 +284,8 @@ class AttentionOp final : public BlockOp {
       q = with_rope(b, name + ".q_rope", q, theta, RopePairs::halves);
       k = with_rope(b, name + ".k_rope", k, theta, RopePairs::halves);
     }
-    const int seen =
-        b.attention(name, q, k, v, values_.has("window") ? values_.integer("window") : 0);
+    const int seen = b.attention(
+        name, q, k, v, values_.has("window") ? values_.integer("window") : 0, is_unfused(values_));
     return {b.linear_to(name + ".o", seen, {b.dims(x).back()}, {}, bias, weights_of(values_))};
   }
 

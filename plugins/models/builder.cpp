@@ -227,7 +227,8 @@ int Builder::rope(const std::string& name, int x, const std::vector<int>& table,
       {{"", in}})[0];
 }
 
-int Builder::attention(const std::string& name, int q, int k, int v, std::int64_t window) {
+int Builder::attention(const std::string& name, int q, int k, int v, std::int64_t window,
+                       bool unfused) {
   const Dims &dq = dims(q), &dk = dims(k), &dv = dims(v);
   require(dq.size() == 4 && dk.size() == 4 && dv.size() == 4 && dq[3] == dk[3] && dk[2] == dv[2],
           name, [&] {
@@ -246,8 +247,8 @@ int Builder::attention(const std::string& name, int q, int k, int v, std::int64_
     return renamed;
   };
   Dims out = dq;
-  Op attends =
-      op(name, mw::attention(window), {use(q), keys(k), keys(v)}, {"keys", out.back(), dv[3]});
+  Op attends = op(name, unfused ? unfused_attention(window) : mw::attention(window),
+                  {use(q), keys(k), keys(v)}, {"keys", out.back(), dv[3]});
   if (dk[2] != dq[2]) attends.follows = {{dk[2], dq[2]}};
   out.back() = dv[3];
   return append(std::move(attends), {{"", out}})[0];

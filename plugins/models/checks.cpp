@@ -52,4 +52,17 @@ std::int64_t check_heads(const Values& values, Problems& problems) {
   return head_width(values);
 }
 
+void add_attention_option(Options& options) {
+  options
+      .choice(
+          "attention", {"flash", "unfused"},
+          "\"unfused\" makes scores and softmax as tensors, and keeps the softmax for backward; "
+          "\"flash\", which is what is done where this is left out, keeps no scores")
+      .optional();
+}
+
+bool is_unfused(const Values& values) {
+  return values.has("attention") && values.text("attention") == "unfused";
+}
+
 }  // namespace mw

@@ -33,6 +33,7 @@ void add_decoder_options(Options& options) {
       .optional()
       .unit("tokens");
   options.number("norm_eps", "added to the mean square in RMSNorm").fallback(1e-5).at_least(0);
+  add_attention_option(options);
 }
 
 void check_decoder(const Values& values, Problems& problems) {
@@ -61,6 +62,7 @@ Decoder::Decoder(std::string family, const Values& values, std::int64_t batch,
       window_(values.has("window") ? values.integer("window") : 0),
       tied_(values.flag("tied")) {
   b.graph.layers = values.int32("layers");
+  unfused_ = is_unfused(values);
   b.decoder_dims(values.integer("vocab"), values.integer("hidden"), values.integer("heads"),
                  kv_heads(values), values.integer("ffn"),
                  values.has("head_dim") ? values.integer("head_dim") : 0);
@@ -112,7 +114,7 @@ int Decoder::attention(int x) {
   const int v = linear(op + ".v", h, {"kv_heads", "head_dim", "hidden"}, theirs + "v_proj.weight");
   q = b.rope(op + ".q_rope", q, table_);
   k = b.rope(op + ".k_rope", k, table_);
-  h = b.attention(op, q, k, v, window_);
+  h = b.attention(op, q, k, v, window_, unfused_);
   h = linear(op + ".o", h, {"hidden", "heads", "head_dim"}, theirs + "o_proj.weight");
   return b.add(op + "_add", x, h);
 }

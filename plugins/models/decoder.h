@@ -59,7 +59,7 @@ class Decoder {
   const double eps_, theta_;
   const std::int64_t window_;
   const bool tied_;
-  bool latent_ = false, q_latent_ = false;
+  bool unfused_ = false, latent_ = false, q_latent_ = false;
   std::vector<int> table_;
 };
 

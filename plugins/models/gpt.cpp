@@ -18,6 +18,11 @@ const Init zeros{Init::Kind::zeros, 0};
 class Gpt final : public Model, public HfModel {
  public:
   static Options options() {
+    Options options = sizes();
+    add_attention_option(options);
+    return options;
+  }
+  static Options sizes() {
     return Options()
         .integer("layers", "transformer layers")
         .range(1, most_layers)
@@ -78,7 +83,8 @@ class Gpt final : public Model, public HfModel {
     x = b.add_positions("add_positions", x, learned);
     // Projections into the residual stream start smaller, by the number of those that add to it.
     const Init residual{Init::Kind::normal, normal_weights.std / std::sqrt(2.0 * layers)};
-    for (b.layer = 0; b.layer < layers; ++b.layer) x = layer(b, x, residual, eps);
+    for (b.layer = 0; b.layer < layers; ++b.layer)
+      x = layer(b, x, residual, eps, is_unfused(values));
     b.layer = layers;
     x = b.layer_norm("norm", x, "ln_f", eps);
     const int head = values.flag("tied") ? embedding
@@ -118,7 +124,7 @@ class Gpt final : public Model, public HfModel {
   }
 
  private:
-  static int layer(Builder& b, int x, const Init& residual, double eps) {
+  static int layer(Builder& b, int x, const Init& residual, double eps, bool unfused) {
     const std::string name = fmt::format("layers.{}", b.layer);
     const std::string hf = fmt::format("h.{}", b.layer);
     // GPT-2 stores its projections transposed, and q, k and v as one.
@@ -138,7 +144,7 @@ class Gpt final : public Model, public HfModel {
     const int q = head(".attention.q", h, 0);
     const int k = head(".attention.k", h, 1);
     const int v = head(".attention.v", h, 2);
-    h = b.attention(name + ".attention", q, k, v);
+    h = b.attention(name + ".attention", q, k, v, 0, unfused);
     h = linear(".attention.o", h, {"hidden", "heads", "head_dim"}, {"hidden"}, residual,
                ".attn.c_proj");
     x = b.add(name + ".attention_add", x, h);

@@ -46,9 +46,9 @@ class Precondition final : public MatrixOp {
     return stack;
   }
   // Eigenvectors by reduction to a tridiagonal matrix and divide and conquer take about 9 n^3, and
-  // the reduction goes column by column, each of which takes a few kernels. That is most of the time
-  // on a GPU: PyTorch's issue 174674 has 500 matrices of 100 columns in 914 ms on one, 18 us a
-  // column.
+  // the reduction goes column by column, each of which takes a few kernels. That is most of the
+  // time on a GPU: PyTorch's issue 174674 has 500 matrices of 100 columns in 914 ms on one, which
+  // is 18 us a column.
   Cost cost(std::int64_t matrices, std::int64_t rows, std::int64_t columns,
             int element) const override {
     const auto m = static_cast<double>(rows), n = static_cast<double>(columns);

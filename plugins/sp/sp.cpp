@@ -230,6 +230,21 @@ class SequenceParallel : public mw::Strategy {
     return true;
   }
 
+  // Unfused attention's softmax is over all keys of a query, and a ring never has them at once.
+  bool can_ring(mw::Draft& draft) const {
+    const auto& ops = draft.graph().ops();
+    const bool unfused = std::any_of(
+        ops.begin(), ops.end(), [](const mw::Op& op) { return op.kind() == "unfused_attention"; });
+    if (!unfused) return true;
+    draft.refuse("option.conflict", "form",
+                 fmt::format("sp({}): form = \"ring\" brings keys one part after the other, and "
+                             "attention = \"unfused\" needs all keys of a query at once",
+                             ways_),
+                 "take form = \"allgather\" or \"ulysses\", or the model's attention = "
+                 "\"flash\"");
+    return false;
+  }
+
   void cut_everywhere(mw::Draft& draft) const {
     if (!divides(draft)) return;
     draft.shard("seq", "cp");
@@ -242,6 +257,7 @@ class SequenceParallel : public mw::Strategy {
       share_heads(draft, "ulysses", heads_);
     }
     const int round = ways_ / heads_;
+    if (form_ == "ring" && round > 1 && !can_ring(draft)) return;
     if (form_ == "ring" && round > 1) {
       draft.rotate("keys", "cp", is_attention);
       draft.note(fmt::format("sp({}): in attention, keys and values go round cp", ways_));

@@ -30,6 +30,7 @@ struct ShardedStorage {
   bool by_chunk = false;
   // What lies in host memory of every bucket, in shards or not (Ren et al. 2021, "ZeRO-Offload").
   mw::Offload offload = mw::Offload::nothing;
+  bool updated_on_device = false;  // it comes to the device for the update
 };
 
 // The buckets of which ranks keep a shard, by this slot of each of their parameters.
@@ -80,6 +81,7 @@ class ShardStorage {
       bucket.offload = bucket.shard_atoms.empty()
                            ? std::min(storage_.offload, mw::Offload::optimizer)
                            : storage_.offload;
+      bucket.updated_on_device = storage_.updated_on_device;
       if (bucket.shard_atoms.empty()) continue;
       any = true;
       bucket.sharded_state = storage_.sharded_state;
@@ -315,11 +317,14 @@ class Zero : public mw::Strategy {
                "layer)")
         .fallback("25MiB")
         .at_least(1)
-        .choice(
-            "offload", {"none", "optimizer", "parameters"},
-            "what lies in host memory and is updated there: optimizer state; at stage 3 a rank's "
-            "parts of parameters too")
-        .fallback("none");
+        .choice("offload", {"none", "optimizer", "parameters"},
+                "what lies in host memory: optimizer state; at stage 3 a rank's parts of "
+                "parameters too")
+        .fallback("none")
+        .choice("update", {"host", "device"},
+                "where what is offloaded is updated: in host memory; or on the device, to which it "
+                "comes bucket by bucket, and goes back")
+        .fallback("host");
   }
 
   explicit Zero(const mw::Values& values)
@@ -334,7 +339,8 @@ class Zero : public mw::Strategy {
         bucket_(values.integer("bucket")),
         offload_(values.text("offload") == "none"        ? mw::Offload::nothing
                  : values.text("offload") == "optimizer" ? mw::Offload::optimizer
-                                                         : mw::Offload::parameters) {
+                                                         : mw::Offload::parameters),
+        updated_on_device_(values.text("update") == "device") {
     if (offload_ == mw::Offload::parameters && stage_ < 3) {
       throw mw::Error(
           mw::Stage::options, "option.conflict", "offload",
@@ -404,6 +410,7 @@ class Zero : public mw::Strategy {
     storage.reshard_after_forward = !(keep_ && stage_ == 3);
     storage.by_chunk = by_chunk_;
     storage.offload = offload_;
+    storage.updated_on_device = updated_on_device_;
     draft.add_pass(shard_storage(storage));
   }
 
@@ -451,6 +458,10 @@ class Zero : public mw::Strategy {
                          prefetch_),
              "leave prefetch out, or keep");
     }
+    if (updated_on_device_ && offload_ == mw::Offload::nothing) {
+      refuse("update", "update = \"device\" where nothing is offloaded, and all is updated there",
+             "leave update out, or write offload = \"optimizer\"");
+    }
     if (!overlap_gather_ && stage_ == 3) {
       refuse("overlap_gather",
              "overlap_gather = false at stage 3, which gathers parameters before each use",
@@ -480,6 +491,7 @@ class Zero : public mw::Strategy {
   bool overlap_gather_, keep_, by_chunk_, sequence_;
   std::int64_t bucket_;
   mw::Offload offload_;
+  bool updated_on_device_;
 };
 
 }  // namespace

@@ -43,11 +43,12 @@ class Ablations(ProgramCase):
         here = {path.relative_to(SOURCE / "scripts").with_suffix("").as_posix()
                 for folder in ("ablations", "pitfalls") for path in (SOURCE / "scripts" / folder).glob("*.lua")}
         others = {"ablations/microbatch", "ablations/mixes"}  # tests of their own
-        self.assertEqual(here - others, {*SWEEPS, *PLANS, "ablations/recompute", "ablations/torus"})
+        self.assertEqual(here - others, {*SWEEPS, *PLANS, "ablations/recompute", "ablations/torus", "ablations/attention"})
         page = pages.pages()["docs/ablations.md"]
         for script in here:
             self.assertIn(f"scripts/{script}.lua", page)
-        for script in (*SWEEPS, *PLANS, "ablations/recompute", "ablations/microbatch", "ablations/torus"):
+        for script in (*SWEEPS, *PLANS, "ablations/recompute", "ablations/microbatch", "ablations/torus",
+                       "ablations/attention"):
             comment = (SOURCE / f"scripts/{script}.lua").read_text().split("\nlocal")[0]
             self.assertIn("?", comment, "opens with its question")
             self.assertIn("arXiv:", comment)
@@ -178,9 +179,19 @@ class Ablations(ProgramCase):
         _, said = self.said("ablations/torus")
         ratios = [float(n) for n in re.findall(rf"{N} times", said["Answer"])]
         self.assertEqual(len(ratios), 4)
-        # Two of a chip's six links around a ring of four; half of what a ring of eight has over its middle.
+        # Of six links a ring of four has two; a ring of eight sends half of all over its middle.
         self.assertAlmostEqual(ratios[0], 3, delta=0.5)
         self.assertAlmostEqual(ratios[3], 6, delta=0.5)
+
+    def test_scores_of_attention(self):
+        text, said = self.said("ablations/attention")
+        rows = [[float(n) for n in row] for row in self.rows(text, r"^ +(\d+) +([\d.]+) +([\d.]+) +([\d.]+)$")]
+        short, long = rows[0], rows[-1]
+        # Four layers keep the softmax of 8 heads and 2 sequences in fp32, and no log-sum-exp.
+        self.assertAlmostEqual(short[2] - short[1], 4 * 8 * 2 * 4 * (128 ** 2 - 128) / 2 ** 20, delta=0.02)
+        self.assertGreater(long[2] - long[1], 200 * (short[2] - short[1]))  # 256 times the pairs of tokens
+        self.assertLess(long[3] - long[1], 0.5 * (long[2] - long[1]))
+        self.assertEqual(numbers(said["Answer"])[-1], 0)
 
     def test_plain_dp_of_ten_billion(self):
         _, said = self.said("pitfalls/plain_dp_10b")

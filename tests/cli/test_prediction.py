@@ -2,7 +2,10 @@
 """Plans priced for described clusters: a few rows of each published table, what the command line
 and
 scripts say of the machine, and what is refused."""
+import csv
 import json
+import os
+import pathlib
 import subprocess
 import unittest
 
@@ -13,15 +16,15 @@ from cases import BIN, ProgramCase, matrix
 TABLES = {
     "korthikanti5": (2.5, 9), "narayanan1": (3.5, 10), "narayanan2-ptdp": (2, 6), "narayanan2-zero3": (9, 6),
     "megatron-core": (5, 9), "llama3": (2, 3), "mpt-a100": (5.5, 61), "mpt-h100": (4.5, 52),
-    "vtrain-multi": (7, 73), "vtrain-single": (7, 300),
+    "nvidia-2025": (4, 26), "vtrain-multi": (7, 73), "vtrain-single": (7, 300),
 }
 FEW = ["korthikanti5", "narayanan2-ptdp", "llama3"]
 # ... of tables by which no share was fitted, a little above what they err by.
 ASIDE = {
     "mpt-h100-large": (2.5, 18), "mpt-a100-40": (8.5, 78), "zero-bubble-ratios": (3.5, 36), "zero-bubble-1f1b": (7.5, 12),
     "bloom": (12, 17), "mt-nlg": (21, 3), "internlm-zero1": (10, 32), "torchtitan-fsdp2": (4.5, 8),
-    "torchtitan-pp": (14, 2), "torchtitan-cp": (24, 8), "moe-folding": (10, 7), "bloom-memory": (3, 17),
-    "torchtitan-memory": (5.5, 12),
+    "torchtitan-pp": (14, 2), "torchtitan-cp": (24, 8), "nvidia-2025-aside": (3.5, 26), "moe-folding": (10, 7),
+    "bloom-memory": (3, 17), "torchtitan-memory": (5.5, 12),
 }
 
 
@@ -76,6 +79,15 @@ class Prediction(ProgramCase):
     def test_what_other_software_does_is_known(self):
         """Exchanges of experts in parts, recomputation by op, fp8 and eager mode; what drivers report."""
         self.holds(["moe-folding", "torchtitan-fsdp2", "bloom-memory", "torchtitan-memory"])
+
+    def test_software_of_2025_is_predicted_on_the_families_of_rows_that_were_not_fitted(self):
+        rows = rows_of(["nvidia-2025-aside"])["nvidia-2025-aside"]
+        with open(pathlib.Path(os.environ["MESHWRIGHT_SOURCE"]) / "tests/reference/nvidia_2025.csv", newline="") as file:
+            even = [float(row["seconds"]) for row in csv.DictReader(file) if int(row["family"]) % 2 == 0]
+        self.assertEqual([row["published"] for row in rows], even)
+        errors = [abs(row["predicted"] / row["published"] - 1) for row in rows]
+        self.assertLess(sum(errors) / len(errors), 0.035)
+        self.assertLess(max(errors), 0.09)
 
     def test_a_table_that_there_is_not_is_told(self):
         done = subprocess.run([BIN, "bench", "prediction", "korthikanti"], capture_output=True, text=True, timeout=60)

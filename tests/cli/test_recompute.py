@@ -1,6 +1,7 @@
 """Recompute: gradients are those of a run that keeps everything, in every mode and mix; memory
 is what is predicted and less; what is made again is counted."""
 
+import json
 import unittest
 
 from cases import MODELS, ProgramCase, matrix
@@ -147,6 +148,51 @@ end
         self.assertEqual(flops, sorted(flops))
         self.all_refused(head, ('big(mw.plan, { fit = "1MiB" })', 3, "recompute.fit recompute"))
 
+    def test_each_stage_of_a_pipeline_makes_again_what_it_must(self):
+        """Of four stages the first holds four microbatches, the last one: it makes nothing again."""
+        head = HEAD + """
+local function staged(verb, mode, more)
+  local e = { model = mw.llama { layers = 8, hidden = 64, heads = 4, kv_heads = 2, ffn = 172, vocab = 64 }, data = mw.synthetic {},
+    sequence = 256, plan = { pp { 4, schedule = "1f1b", layout = "even" } }, batch = 8, microbatch = 1, recompute = mode, threads = 1,
+    optimizer = mw.adamw { lr = 1e-3 }, steps = 2 }
+  for key, value in pairs(more or {}) do e[key] = value end
+  return verb(e)
+end
+"""
+        staged = lambda *calls: self.all("run", self.write(head + "".join(f"staged(mw.{call})\n" for call in calls)))
+        none, full = staged('plan, "none"', 'plan, "full"')
+        limit = full["peak_bytes"] + 3 * (none["peak_bytes"] - full["peak_bytes"]) // 10
+        each, word, alike, verdict, kept, run = staged(
+            f"plan, {{ fit = {limit} }}", f'plan, "fit", {{ memory = {limit} }}', f"plan, {{ fit = {limit}, by_stage = false }}",
+            f"verify, {{ fit = {limit} }}", 'train, "none"',
+            f'train, {{ fit = {limit} }}, {{ log = "run.h5", checkpoint = {{ path = "ck" }} }}')
+        stages = each["recompute_stages"]
+        count = [sum(parts.values()) for parts in stages]
+        self.assertEqual(count, sorted(count, reverse=True))
+        self.assertEqual(stages[3], {})
+        self.assertGreater(count[0], count[2])
+        self.assertLessEqual(each["peak_bytes"], limit)
+        self.assertEqual(word["recompute_stages"], stages)
+        self.assertEqual(alike["recompute_stages"], 4 * alike["recompute_stages"][:1])
+        self.assertLess(each["hardware_flops_per_step"], alike["hardware_flops_per_step"])
+        self.assertAlmostEqual(each["recompute_alike_seconds"], alike["step_seconds"], delta=1e-9)
+        self.assertNotIn("recompute_alike_seconds", alike)
+        self.assertEqual(verdict["verdict"], "equal")
+        self.assertLessEqual(max(verdict["max_relative_error"].values()), 1e-10)
+        self.assertEqual(run["losses"], kept["losses"])
+        self.assertEqual(run["peak_bytes"], run["predicted"]["peak_bytes"])
+        self.assertLessEqual(run["peak_bytes"], limit)
+        self.sent_as_predicted(run)
+        # What was chosen is kept.
+        index = json.loads((self.folder / "ck/step-00000002/index.json").read_text())["index"]
+        self.assertEqual(index["chosen"]["recompute"], {"fit": limit, "stages": stages})
+        loaded = self.call("run", self.write('local mw = require "meshwright"\nlocal run = mw.load("run.h5")\n'
+                                             'print(run.plan_description.recompute.stages[1]["mlp.swiglu"])\n'))
+        self.assertEqual(loaded.stdout.split(), [str(stages[0]["mlp.swiglu"])], loaded.stderr)
+        said = self.call("run", self.write(head + f"staged(mw.plan, {{ fit = {limit} }})\n")).stdout
+        line, = [line for line in said.split("\n") if "recompute, to fit" in line]
+        self.assertRegex(line, r"mlp\.swiglu in [12], [012], [012], 0.* layers of stages 0 to 3; the same on all stages: .* a step")
+
     def test_what_cannot_be(self):
         self.all_refused(HEAD, *((f'e("llama", {{}}, {mode}, mw.plan)', 2, problem) for mode, problem in (
             ('"half"', "option.choice recompute"),
@@ -159,6 +205,9 @@ end
             ('{ every = 1, ops = { "mlp" } }', "option.conflict recompute"),
             ('{ ops = { "mpl" } }', "option.choice recompute.ops"),
             ("function(op) return op.kind end", "function.result recompute"),
+            ('"fit"', "option.missing recompute"),
+            ('{ what = "fit" }', "option.missing recompute"),
+            ('{ every = 1, by_stage = false }', "option.conflict recompute.by_stage"),
         )))
 
 

@@ -104,6 +104,15 @@ Stamp enqueue(const std::string& op, std::uint32_t stream, const std::vector<Use
   return stamp;
 }
 
+namespace {
+
+void report_written(const Copying& copy) {
+  state().reports.push_back(c10::str("race: the host wrote page-locked memory while a copy on ",
+                                     name_of(copy.stamp.stream), " was reading it"));
+}
+
+}  // namespace
+
 void settle(const Block* block) {
   State& s = state();
   std::erase_if(s.copying, [&](const Copying& copy) {
@@ -113,9 +122,17 @@ void settle(const Block* block) {
       std::memcpy(copy.host, copy.data.data(), copy.data.size());
     } else if (copy.block != block &&
                std::memcmp(copy.host, copy.data.data(), copy.data.size()) != 0) {
-      s.reports.push_back(c10::str("race: the host wrote page-locked memory while a copy on ",
-                                   name_of(copy.stamp.stream), " was reading it"));
+      report_written(copy);
     }
+    return true;
+  });
+}
+
+void settle_reads(const Block* block) {
+  State& s = state();
+  std::erase_if(s.copying, [&](const Copying& copy) {
+    if (copy.block != block || copy.to_host) return false;
+    if (std::memcmp(copy.host, copy.data.data(), copy.data.size()) != 0) report_written(copy);
     return true;
   });
 }
@@ -165,11 +182,17 @@ std::int64_t reset() {
   const std::lock_guard lock(s.mutex);
   clock_of_host.clear();
   std::int64_t blocks = 0;
+  std::vector<bool> empty(static_cast<std::size_t>(s.devices), true);
   for (const auto& [first, block] : s.blocks) {
     if (block->device >= 0) ++blocks;
+    if (block->device >= 0) empty[static_cast<std::size_t>(block->device)] = false;
     block->accesses.clear();
     block->recorded.clear();
     if (block->device >= 0) block->stream = static_cast<std::uint32_t>(block->device);
+  }
+  // Addresses are handed out anew only here, so that whoever keeps one that was freed is found.
+  for (std::size_t d = 0; d < empty.size(); ++d) {
+    if (empty[d]) s.next[d] = reinterpret_cast<std::uintptr_t>(s.base) + d * span;
   }
   s.copying.clear();
   s.missing.reset();

@@ -14,7 +14,7 @@
 namespace mw::sim {
 
 constexpr auto device_type = c10::DeviceType::PrivateUse1;
-constexpr std::uintptr_t span = std::uintptr_t{1} << 36;  // addresses of a device: never reused
+constexpr std::uintptr_t span = std::uintptr_t{1} << 36;  // addresses of a device
 
 // By stream: up to which of its ops everything has happened.
 using Clock = std::vector<std::uint64_t>;
@@ -104,6 +104,9 @@ Clock& host_clock();  // of the calling thread
 Stamp enqueue(const std::string& op, std::uint32_t stream, const std::vector<Use>& uses);
 // Under the lock. Copies that the host has now waited for, or that `block` is needed from, land.
 void settle(const Block* block = nullptr);
+// Under the lock. Copies that read the block, which are over as a device writes to it, or were
+// reported as a race.
+void settle_reads(const Block* block);
 // The host waits for what the stream holds, because of `op`.
 void host_sync(std::uint32_t stream, const std::string& op);
 void host_sync(const Clock& clock, std::uint32_t stream, const std::string& op);

@@ -259,11 +259,12 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
   const at::Tensor data = at::empty_like(host, host.options().pinned_memory(false)).copy_(in);
   const auto* bytes = static_cast<const char*>(data.const_data_ptr());
   Copying copy{stamp, pinned, host.data_ptr(), {bytes, bytes + data.nbytes()}, to_host};
-  if (to_host)
-    std::memset(copy.host, 0xff, data.nbytes());  // until the host has waited for it
-  else
-    out.copy_(in);
+  if (!to_host) out.copy_(in);
   const std::lock_guard lock(s.mutex);
+  if (to_host) {
+    settle_reads(pinned);
+    std::memset(copy.host, 0xff, data.nbytes());  // until the host has waited for it
+  }
   s.copying.push_back(std::move(copy));
   return to;
 }

@@ -126,6 +126,21 @@ TEST_CASE("... offloaded to host memory, beside pipelines and tp", "[matrix]") {
   }
 }
 
+TEST_CASE("... kept in host memory and updated on the device") {
+  const auto [stage, offload] = GENERATE(table<int, std::string>(
+      {{1, "optimizer"}, {2, "optimizer"}, {3, "optimizer"}, {3, "parameters"}}));
+  const std::string optimizer = GENERATE(as<std::string>{}, "adamw", "muon", "sgd");
+  const bool stages = GENERATE(false, true);
+  Setup setup = odd_sizes(false, 4, 1);
+  setup.optimizer = optimizer;
+  setup.plan = {zero_on_device(2, stage, offload)};
+  if (stages) setup.plan.insert(setup.plan.begin(), pp(2, "1f1b", {1, 1}));
+  DYNAMIC_SECTION("stage " << stage << " " << offload << " " << optimizer
+                           << (stages ? " pp" : "")) {
+    must_equal_one_rank(setup);
+  }
+}
+
 TEST_CASE("... with tp, with pipelines, with both", "[matrix]") {
   const int stage = GENERATE(1, 2, 3), microbatches = GENERATE(1, 4);
   const std::string schedule = GENERATE(as<std::string>{}, "none", "1f1b", "zb-h1", "zbv");

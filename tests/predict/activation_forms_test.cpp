@@ -32,13 +32,15 @@ struct Shape {
 enum class Stream { whole, cut };
 
 // The bytes of one layer: what two more of them add, by two.
-std::int64_t layer_bytes(const Shape& shape, Stream stream, const RecomputePolicy& recompute) {
+std::int64_t layer_bytes(const Shape& shape, Stream stream, const RecomputePolicy& recompute,
+                         const char* attention = "flash") {
   std::int64_t bytes[2] = {};
   for (const int more : {0, 1}) {
     Setup setup;
     setup.options = {
         {"layers", 2 + 2 * more}, {"hidden", shape.h}, {"heads", shape.a}, {"vocab", 64}};
     setup.make_gpt();
+    setup.options["attention"] = attention;
     const int ways = static_cast<int>(shape.t);
     if (stream == Stream::cut) {
       setup.plan = {tp(ways), sp()};  // section 4.2.2
@@ -98,6 +100,32 @@ TEST_CASE("Activations of a layer follow Korthikanti et al. 2022, table 2") {
     // sbh 34 / t, with selective recompute
     CHECK(layer_bytes(shape, Stream::cut, kept(Kind::selective, true)) == 30 * sbh / t + norms / t);
     CHECK(layer_bytes(shape, Stream::cut, kept(Kind::full)) == 2 * sbh / t);
+  }
+}
+
+// With scores that exist, the paper's 5as2b is 2as2b here: the softmax in 16 bits. Dropout's mask
+// (as2b) and its output (2as2b) are not there: there is no dropout. Attention's backward reads no
+// log-sum-exp, so `rows` are not kept. Each line is the paper's, less 2sbh of masks (those of
+// Stream::cut are divided by t) and 3as2b / t, plus the norms' 16sb.
+TEST_CASE("With unfused attention a layer keeps the square of the sequence, as table 2 has it") {
+  using Kind = RecomputePolicy::Kind;
+  for (const Shape& shape : shapes) {
+    const auto [s, b, h, a, t] = shape;
+    const std::int64_t sbh = s * b * h, scores = 2 * a * s * s * b, norms = 16 * s * b;
+    INFO(fmt::format("s {} b {} h {} a {} t {}", s, b, h, a, t));
+    const auto bytes = [](const Shape& of, Stream stream, const RecomputePolicy& recompute) {
+      return layer_bytes(of, stream, recompute, "unfused");
+    };
+    CHECK(bytes({s, b, h, a, 1}, Stream::whole, kept(Kind::none)) == 32 * sbh + scores + norms);
+    CHECK(bytes(shape, Stream::whole, kept(Kind::none)) ==
+          8 * sbh + 24 * sbh / t + scores / t + norms);
+    CHECK(bytes(shape, Stream::whole, kept(Kind::selective)) == 8 * sbh + 22 * sbh / t + norms);
+    CHECK(bytes(shape, Stream::whole, kept(Kind::full)) == 2 * sbh);
+    if (t == 1) continue;
+    CHECK(bytes(shape, Stream::cut, kept(Kind::none, true)) ==
+          32 * sbh / t + scores / t + norms / t);
+    CHECK(bytes(shape, Stream::cut, kept(Kind::selective, true)) == 30 * sbh / t + norms / t);
+    CHECK(bytes(shape, Stream::cut, kept(Kind::full)) == 2 * sbh / t);
   }
 }
 

@@ -276,6 +276,33 @@ TEST_CASE("What products read in fp8 may be narrowed before it is gathered") {
   CHECK(seconds(true, "") < seconds(false, ""));
 }
 
+TEST_CASE("Libraries may reach another share of the peak than the device's") {
+  const Experiment e = experiment(llama({dp(2)}));
+  Cluster c = round_cluster();
+  const auto seconds = [&](double products) {
+    Stack stack = round_stack();
+    stack.products = products;
+    return predict(*e.plan, ClusterMachine(c, stack)).compute_seconds;
+  };
+  const double software = seconds(0.5);
+  CHECK(software > seconds(1));
+  c.device.gemm /= 2;
+  CHECK(seconds(1) == Approx(software));
+}
+
+TEST_CASE("What the sequence's axes send goes beside or behind transfers of data axes") {
+  const Experiment e = experiment(llama({zero_over_sequence(2, 1), sp(4, "ring")}));
+  const auto seconds = [&](bool beside, double slowed) {
+    Stack stack = round_stack();
+    stack.sequence_beside = beside;
+    stack.data_slowed = slowed;
+    return predict(*e.plan, ClusterMachine(cluster_of_two(), stack)).step_seconds;
+  };
+  CHECK(seconds(true, 0) < seconds(false, 0));
+  // State that is sharded over the sequence's ranks too is moved on data axes.
+  CHECK(seconds(true, 0.9) > seconds(true, 0));
+}
+
 TEST_CASE("Gradients of a sharded update may be all-reduced") {
   const auto seconds = [](int zero_stage, bool whole) {
     const Experiment e = experiment(llama({zero(4, zero_stage)}));

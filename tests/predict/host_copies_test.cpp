@@ -234,6 +234,33 @@ TEST_CASE("A gather of what lies in host memory waits for its copy, beside the l
   }
 }
 
+TEST_CASE(
+    "What comes to the device for the update is copied both ways beside other buckets' updates") {
+  const auto of = [](bool device) {
+    Setup setup = llama({device ? zero_on_device(2, 1, "optimizer")
+                                : zero(2, 1, 1, 1, false, 1 << 12, "optimizer")},
+                        1);
+    setup.options["layers"] = 6;
+    setup.precision = Precision::bf16;
+    return setup;
+  };
+  const Prediction host = priced_on(of(false), with_link(1e8)),
+                   device = priced_on(of(true), with_link(1e8)),
+                   fast = priced_on(of(true), with_link(1e12));
+  CHECK(host.host_copies.seconds == 0);
+  // AdamW: masters and two averages, 12 bytes an element, there and back.
+  const auto bytes =
+      static_cast<double>(predict_rank(*experiment(of(true)).plan, 0).memory[Category::host]);
+  CHECK(device.host_copies.seconds == Approx(2 * bytes / 1e8));
+  // A link carries both ways at once.
+  CHECK(device.host_copies.exposed > 0.5 * device.host_copies.seconds);
+  CHECK(device.host_copies.exposed < 0.75 * device.host_copies.seconds);
+  CHECK(fast.step_seconds < device.step_seconds);
+  double parts = device.compute_seconds + device.host_copies.exposed;
+  for (const CommunicationForecast& c : device.communication) parts += c.exposed_seconds;
+  CHECK(parts == Approx(device.step_seconds));
+}
+
 TEST_CASE("Gathers and sums of a group go in their order, beside those inside layers") {
   const bool inside = GENERATE(false, true);
   const int prefetch = GENERATE(1, 3);

@@ -227,6 +227,40 @@ TEST_CASE("... with ZeRO, and what it offloads beside the rank's own") {
   }
 }
 
+TEST_CASE("... with attention whose scores exist") {
+  const Precision precision = GENERATE(Precision::fp32, Precision::bf16, Precision::fp16);
+  const bool gpt = GENERATE(false, true), again = GENERATE(false, true);
+  DYNAMIC_SECTION((gpt ? "gpt " : "llama ") << name_of(precision) << (again ? " selective" : "")) {
+    Setup setup = llama({tp(2)}, 2);
+    if (gpt) {
+      setup.make_gpt();
+    } else {
+      setup.options["window"] = 5;
+    }
+    setup.options["attention"] = "unfused";
+    setup.precision = precision;
+    if (again) setup.recompute.kind = RecomputePolicy::Kind::selective;
+    check(setup);
+  }
+}
+
+TEST_CASE("... with ZeRO, and what it brings to the device for the update") {
+  const auto [stage, offload] = GENERATE(table<int, std::string>(
+      {{1, "optimizer"}, {2, "optimizer"}, {3, "optimizer"}, {3, "parameters"}}));
+  const Precision precision = GENERATE(Precision::fp32, Precision::bf16);
+  const std::string optimizer = GENERATE(as<std::string>{}, "adamw", "muon");
+  DYNAMIC_SECTION("stage " << stage << " " << offload << " " << name_of(precision) << " "
+                           << optimizer) {
+    Setup setup = llama({zero_on_device(2, stage, offload)}, 2);
+    setup.precision = precision;
+    setup.optimizer = optimizer;
+    check(setup);
+    const MemoryForecast memory = predict_rank(*experiment(setup).plan, 0).memory;
+    CHECK(memory[Category::host] > 0);
+    CHECK(memory[Category::optimizer] == 0);
+  }
+}
+
 TEST_CASE("... when the model is larger, and its parts uneven", "[kernels]") {
   Setup setup = llama({dp(2), tp(2)}, 2);
   setup.options = {{"layers", 2}, {"hidden", 256}, {"heads", 8}, {"ffn", 691}, {"vocab", 513}};

@@ -3,7 +3,8 @@
 -- another, ZeRO-1 by scope, experts, context parallelism, measured memory. What is not published is
 -- filled by one rule a table, which stands above it.
 local mw  = require "meshwright"
-local mpt = dofile((arg[0]:match "^(.*)/" or ".") .. "/mpt.lua")
+local folder      = arg[0]:match "^(.*)/" or "."
+local mpt, nvidia = dofile(folder .. "/mpt.lua"), dofile(folder .. "/nvidia.lua")
 
 local GiB = 2 ^ 30
 
@@ -210,6 +211,7 @@ return function(csv)
     { name = "torchtitan-pp", rows = function() return torchtitan(csv, { [5] = true }) end },
     { name = "zero-bubble-1f1b", rows = function() return schedules(csv, "seconds") end },
     { name = "zero-bubble-ratios", unit = "x", rows = function() return schedules(csv, "ratios") end },
+    { name = "nvidia-2025-aside", rows = function() return nvidia(csv "nvidia_2025", false) end },
     { name = "moe-folding", rows = function() return experts(csv) end },
     { name = "bloom-memory", unit = "GiB", rows = function() return bloom(csv, "memory") end },
     { name = "torchtitan-memory", unit = "GiB",

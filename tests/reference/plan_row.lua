@@ -8,7 +8,7 @@ local device_of = { selene = "a100", vtrain = "a100", ["dgx-a100-80"] = "a100", 
 
 -- Software that gathers updated parameters beside the next step's forward.
 local gathers_ahead = { ["megatron-core"] = true, llama3 = true, maxtext = true, ["deepseek-v3"] = true,
-  fsdp2 = true, ["fsdp2-eager"] = true }
+  fsdp2 = true, ["fsdp2-eager"] = true, ["nvidia-2025"] = true, ["nvidia-2025-fp8"] = true }
 
 local function both(one, other)
   local all = {}

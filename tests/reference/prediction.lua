@@ -9,6 +9,7 @@ local folder  = arg[0]:match "^(.*)/" or "."
 local memory, ranking = dofile(folder .. "/memory.lua"), dofile(folder .. "/ranking.lua")
 local aside   = dofile(folder .. "/aside.lua")
 local mpt     = dofile(folder .. "/mpt.lua")
+local nvidia  = dofile(folder .. "/nvidia.lua")
 local plan_of = dofile(folder .. "/plan_row.lua")
 
 local function csv(name)
@@ -43,6 +44,15 @@ for _, word in ipairs(arg) do
     json = true
   else
     wanted[word], any = true, true
+  end
+end
+
+-- What is changed of nvidia-2025 is so of its fp8 too, which has but a few keys of its own.
+if changes["nvidia-2025"] then
+  local own = changes["nvidia-2025-fp8"] or {}
+  changes["nvidia-2025-fp8"] = own
+  for key, value in pairs(changes["nvidia-2025"]) do
+    if key ~= "products" and own[key] == nil then own[key] = value end
   end
 end
 
@@ -194,6 +204,7 @@ add("megatron-core", mcore)
 add("llama3", llama3)
 add("mpt-a100", function() return mpt(csv "mpt_fsdp", false, "dgx-a100-80") end)
 add("mpt-h100", function() return mpt(csv "mpt_fsdp", true, "dgx-h100") end)
+add("nvidia-2025", function() return nvidia(csv "nvidia_2025", true) end)
 add("vtrain-multi", function() return vtrain "vtrain_multi_node" end)
 add("vtrain-single", function() return vtrain "vtrain_single_node" end)
 

@@ -30,9 +30,29 @@ MESSAGES = {
                      r"or write sp \{ n, .*"],
     "batch.uneven": [r"(b: )?batch: \w+\(\d+\)( x \w+\(\d+\))* cannot split \d+ sequences evenly over \d+ ranks( "
                      r"\(what microbatch makes of step \d+\))? \[nearest: batch = \d+( or \d+)?\]"],
+    "calibration.base": [r"(no log says which devices the cluster has|no cluster that ships has .+) \[name the nearest with "
+                         r"--cluster: [\w, -]+\]",
+                         r"\S+ is a torus, which has no nodes and no network \[name a cluster of nodes with --cluster, .*\]",
+                         r"\S+ has no network, and a log is of \d+ nodes \[name one with --cluster that has: .*\]",
+                         r"steps were measured, and nothing says by which software \[name the stack that is nearest .*\]",
+                         r"--stack is the software of steps, and none are given \[give measured steps, .*\]"],
     "calibration.broken": [r"\S+ is no calibration: .* \[measure anew: meshwright calibrate\]"],
+    "calibration.contradiction": [r"\w+_perf of [\d.]+ \wi?B among \d+ ranks on \d+ nodes? took \S+ ms, and \S+ ms in "
+                                  r"\S+:\d+ \[give the one of the two that holds\]"],
+    "calibration.devices": [r"it is of .+, and \S+ is of .+ \[a description has one kind of device: .*\]",
+                            r"--devices \d+, and a log has \d+ ranks on one node \[--devices \d+, or leave it out\]"],
+    "calibration.exists": [r"\S+: is there already \[another name, or --overwrite\]"],
+    "calibration.log": [r"there is no table of nccl-tests in it \[give what all_reduce_perf, .*\]",
+                        r"a row of \d+ columns is cut off: it has \d+ \[run it again, or take the row out\]",
+                        r"\S+: there is no such file, or it cannot be read \[name logs of nccl-tests, .*\]"],
     "calibration.missing": [r"there is no calibration \S+ \[MESHWRIGHT_CALIBRATION names it; .*"],
     "calibration.other-machine": [r"the calibration \S+ is not of this machine: it is of .* \[measure this one: meshwright calibrate\]"],
+    "calibration.output": [r"\S+: a cluster file ends in \.lua \[-o \S+\.lua\]",
+                           r"--from writes a cluster file, and nothing names it \[-o mine\.lua\]"],
+    "calibration.sizes": [r"\d+ sizes? in the table, and a curve takes \d+ \[run it with .*\]"],
+    "calibration.steps": [r"\S+: makes \d+ plans?, and a measured step is of one \[give a script that .*\]",
+                          r"\S+: there is no script \S+ \[a relative path counts from the file of steps\]"],
+    "calibration.wrong-results": [r"the collective gave wrong results in \d+ rows? \[what computes wrongly has no speed: .*\]"],
     "calibration.write": [r"cannot write \S+: .* \[name another file: meshwright calibrate -o FILE\]"],
     "checkpoint.broken": [r"checkpoint\.path: no checkpoint in \S+ is whole: the checkpoint \S+ is broken: .* \[take them away to "
                      r"begin anew, .*"],
@@ -159,6 +179,7 @@ MESSAGES = {
                      r"steps = 100\]",
                         r"offload: layers and ops are two ways to choose; take one \[.*",
                         r"recompute: what, every, ops and fit are four ways to choose; take one \[.*",
+                        r"recompute\.by_stage: only fit chooses for each stage \[leave it out, or write .*",
                         r"recompute: gathers = true brings again what collectives = \"keep\" keeps \[take one of "
                      r"them\]"],
     "option.divides": [r"zero\(\d+\): \d+ replicas do not divide \d+ ranks \[nearest: replicas = \d+( or \d+)?\]",
@@ -167,6 +188,7 @@ MESSAGES = {
                        rf"{NAME} is missing \[.*", r"sequence is missing: the tokens of one sample \[write sequence = .*",
                        r"model\.v_head_dim: missing beside kv_lora_rank \[DeepSeek-V3 "
                      r"has .*",
+                       r"recompute: there is no limit to fit: neither memory nor a cluster is named \[write .*",
                        r"microbatch\.memory: there is no limit to fit \[write mw\.microbatch\.fit .*",
                      r"plan\[2\]\.borrow: lists no axis \[name one, .*",
                        r"recompute: a table says what: what, every, ops, fit or gathers \[.*"],

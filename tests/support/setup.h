@@ -74,6 +74,12 @@ inline StrategyChoice zero(int ways, int stage, int replicas = 1, int prefetch =
   if (stage < 3) options["bucket"] = bucket;
   return strategy("zero", std::move(options));
 }
+// Updates on the device what it keeps in host memory.
+inline StrategyChoice zero_on_device(int ways, int stage, const std::string& offload) {
+  Json options = {{"ways", ways}, {"stage", stage}, {"offload", offload}, {"update", "device"}};
+  if (stage < 3) options["bucket"] = 1 << 12;
+  return strategy("zero", std::move(options));
+}
 
 // State in shards over the ranks that split the sequence too.
 inline StrategyChoice zero_over_sequence(int ways, int stage, int replicas = 1) {

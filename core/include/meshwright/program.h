@@ -157,6 +157,8 @@ struct Instruction {
   Piece piece = Piece::forward;  // of compute
   int op = -1;                   // of compute: the graph's op
   // Slots, -1 for none. Compute: indexed as the op's operands; for others see Code.
+  // An op of the optimizer has in `saved` the bucket's states where they lie for it on the device,
+  // in the order of FlatSlots::states; none where it works on those.
   Slots inputs, outputs, saved, grad_outputs, grad_inputs;
   Few<bool, 8> accumulate;  // for each grad_input: add to what is there
   bool in_place = false;    // forward overwrites an input; a move its source
@@ -263,6 +265,10 @@ struct FlatSlots {
   // beside it; of matrices in shards, the shard of directions and all of them.
   int master = -1;
   std::vector<int> states, of_matrix;  // as UpdateRule has them
+  // Where states lie in host memory and come to the device for the update: they, and what is
+  // updated (-1: that is on the device), as they are there. Empty: the update is made on the host.
+  std::vector<int> states_on_device;
+  int updated_on_device = -1;
   int direction = -1, directions = -1;
   // Their moves under way: the reduction, what of it remains for the shards,
   // the gather of parameters.
@@ -300,6 +306,7 @@ struct Bucket {
   }
   ShardedState sharded_state = ShardedState::nothing;  // `nothing` where there are no such atoms
   Offload offload = Offload::nothing;                  // parameters: only of those kept as shards
+  bool updated_on_device = false;  // what is offloaded comes to the device for the update
   std::shared_ptr<const struct UpdateRule> rule;  // how the optimizer updates it; null: it does not
   FlatSlots flat;                                 // once the passes have decided about buckets
 };

@@ -72,6 +72,7 @@ Json RecomputePolicy::describe() const {
       break;
     case Kind::fixed:
       json = fit > 0 ? Json{{"fit", fit}} : Json("chosen");
+      if (settings.contains("stages")) json["stages"] = settings["stages"];
       break;
   }
   if (keep_collectives) return Json{{"what", json}, {"collectives", "keep"}};

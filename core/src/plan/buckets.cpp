@@ -101,6 +101,7 @@ class Flattener {
     if (!program_.optimizer || b_.counts) return;
     b_.rule = std::make_shared<const UpdateRule>(program_.optimizer->rule(b_.matrix));
     for (const std::string& name : b_.rule->states) flat.states.push_back(keep(name));
+    bring_to_device(shard);
     for (const MatrixState& state : b_.rule->of_matrix)
       flat.of_matrix.push_back(add(state.name, dtype, Layout(shard.size()), Category::optimizer));
     if (b_.rule->whole == nullptr || b_.shard_atoms.empty()) return;
@@ -111,6 +112,21 @@ class Flattener {
                           ? add("directions", dtype, Layout(shard.size()), Category::buffers, true)
                           : flat.gradients;
     flat.gather_directions = program_.pendings++;
+  }
+
+  // Room on the device for what lies in host memory and is updated on the device.
+  void bring_to_device(const Layout& shard) {
+    FlatSlots& flat = b_.flat;
+    if (b_.offload == Offload::nothing || !b_.updated_on_device) return;
+    const auto on_device = [&](const std::string& what, int host) {
+      const Dtype dtype = program_.slots[host].dtype;
+      return add(what + " on the device", dtype, shard, Category::buffers, true);
+    };
+    const int updated = flat.master >= 0 ? flat.master : flat.stored;
+    if (program_.slots[updated].memory == Memory::host)
+      flat.updated_on_device = on_device("what is updated", updated);
+    for (std::size_t k = 0; k < flat.states.size(); ++k)
+      flat.states_on_device.push_back(on_device(b_.rule->states[k], flat.states[k]));
   }
 
   int add(const std::string& what, Dtype dtype, const Layout& layout, Category category,

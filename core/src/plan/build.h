@@ -90,6 +90,9 @@ void mark_matrices(Program& program);
 // the parameter. Each matrix after the other, so that one is whole at a time; where the bucket lies
 // in shards, its directions are gathered together.
 void add_updates(Program& program, int bucket, std::vector<Instruction>& code);
+// What of a bucket comes to the device for its update (FlatSlots::states_on_device) is on its way
+// from now on; after the update it goes back. None of a bucket that is updated where it lies.
+std::vector<Instruction> bring_to_device(const Program& program, int bucket);
 
 // Adds the segments that begin and end the step ("begin"; "reduce", "totals", "update"), places
 // overlapped reductions, grants in-place work where nobody reads the old value later, and notes for

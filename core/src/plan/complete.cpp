@@ -75,10 +75,13 @@ class Finish {
     code_.push_back(totals);
     end("totals");
 
-    for (const int bucket : updates_) {
-      add_updates(program_, bucket, code_);
-      if (program_.buckets[bucket].gathered_once_updated())
-        append(begin_gather(program_, bucket, "parameters"));
+    // What comes to the device for its update is on its way while the bucket before is updated.
+    for (std::size_t n = 0; n < updates_.size(); ++n) {
+      if (n == 0) append(bring_to_device(program_, updates_[0]));
+      if (n + 1 < updates_.size()) append(bring_to_device(program_, updates_[n + 1]));
+      add_updates(program_, updates_[n], code_);
+      if (program_.buckets[updates_[n]].gathered_once_updated())
+        append(begin_gather(program_, updates_[n], "parameters"));
     }
     for (const int bucket : updates_) {
       const Bucket& b = program_.buckets[bucket];

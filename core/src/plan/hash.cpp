@@ -187,6 +187,7 @@ void Digest::add(const Bucket& bucket) {
   add(bucket.hook ? bucket.hook->name() : std::string());
   add(bucket.sharded_state);
   add(bucket.offload);
+  if (bucket.updated_on_device) add(std::string("updated on device"));
 }
 
 void Digest::add(const Program& p) {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "meshwright/engine/activations.h"
 #include "meshwright/optimizer.h"
@@ -70,6 +72,18 @@ Instruction update_of(const Program& program, int bucket, Update what, int from,
   return i;
 }
 
+Slots states_for(const Program& program, int bucket) {
+  const std::vector<int>& states = program.buckets[bucket].flat.states_on_device;
+  return {states.begin(), states.end()};
+}
+
+// The same where it works on the bucket's states.
+Instruction update_by_states(const Program& program, int bucket, Update what, int from, int to) {
+  Instruction i = update_of(program, bucket, what, from, to);
+  i.saved = states_for(program, bucket);
+  return i;
+}
+
 // The same for one parameter.
 Instruction update_of(const Program& program, int bucket, int parameter, Update what, int from,
                       int to) {
@@ -77,6 +91,24 @@ Instruction update_of(const Program& program, int bucket, int parameter, Update 
   i.parameter = parameter;
   i.label = program.name_of_parameter(parameter);
   return i;
+}
+
+Instruction copy_of(const Program& program, int bucket, int from, int to) {
+  Instruction i = of_bucket(Code::copy, bucket, program, "optimizer");
+  i.inputs = {from};
+  i.outputs = {to};
+  return i;
+}
+
+// What of the bucket comes to the device for its update: where it lies on the host, and there.
+std::vector<std::pair<int, int>> on_device(const Bucket& bucket) {
+  const FlatSlots& flat = bucket.flat;
+  std::vector<std::pair<int, int>> brought;
+  if (flat.updated_on_device >= 0)
+    brought.emplace_back(flat.master >= 0 ? flat.master : flat.stored, flat.updated_on_device);
+  for (std::size_t k = 0; k < flat.states_on_device.size(); ++k)
+    brought.emplace_back(flat.states[k], flat.states_on_device[k]);
+  return brought;
 }
 
 void add_matrix_updates(Program& program, int bucket, int updated, std::vector<Instruction>& code) {
@@ -93,7 +125,8 @@ void add_matrix_updates(Program& program, int bucket, int updated, std::vector<I
   }
   const bool together = flat.directions >= 0;
   if (together) {
-    code.push_back(update_of(program, bucket, Update::direction, flat.reduced, flat.direction));
+    code.push_back(
+        update_by_states(program, bucket, Update::direction, flat.reduced, flat.direction));
     for (Instruction& i : gather_directions(program, bucket)) code.push_back(std::move(i));
     for (std::size_t k = 0; k < parameters.size(); ++k) {
       Instruction view =
@@ -105,9 +138,11 @@ void add_matrix_updates(Program& program, int bucket, int updated, std::vector<I
   }
   for (std::size_t k = 0; k < parameters.size(); ++k) {
     const ProgramParameter parameter = program.parameters[parameters[k]];
-    if (!together)
+    if (!together) {
       code.push_back(update_of(program, bucket, parameters[k], Update::direction,
                                parameter.gradient_slot, slots[k]));
+      code.back().saved = states_for(program, bucket);
+    }
     const Layout whole = gathered(parameter, program.graph->value(parameter.value).dims);
     const int moved = emit_moves(program, code, moves(parameter.stored, whole, program.mesh),
                                  slots[k], parameter.stored, "optimizer");
@@ -129,21 +164,33 @@ void mark_matrices(Program& program) {
   }
 }
 
+std::vector<Instruction> bring_to_device(const Program& program, int bucket) {
+  std::vector<Instruction> code;
+  for (const auto& [host, device] : on_device(program.buckets[bucket]))
+    code.push_back(copy_of(program, bucket, host, device));
+  return code;
+}
+
 void add_updates(Program& program, int bucket, std::vector<Instruction>& code) {
   const Bucket& b = program.buckets[bucket];
   const FlatSlots flat = b.flat;
   if (!b.rule && !b.counts) return;
-  const int updated = flat.master >= 0 ? flat.master : flat.stored;
+  const int kept = flat.master >= 0 ? flat.master : flat.stored;
+  const int updated = flat.updated_on_device >= 0 ? flat.updated_on_device : kept;
   if (b.rule && b.rule->whole != nullptr) {
     add_matrix_updates(program, bucket, updated, code);
   } else {
-    code.push_back(update_of(program, bucket, Update::apply, flat.reduced, updated));
+    code.push_back(update_by_states(program, bucket, Update::apply, flat.reduced, updated));
   }
-  if (flat.master < 0) return;
-  Instruction cast = of_bucket(Code::copy, bucket, program, "optimizer");
-  cast.inputs = {flat.master};
-  cast.outputs = {flat.stored};
-  code.push_back(std::move(cast));
+  const bool stored_on_host = program.slots[flat.stored].memory == Memory::host;
+  if (flat.master >= 0 && !stored_on_host)
+    code.push_back(copy_of(program, bucket, updated, flat.stored));
+  for (const auto& [host, device] : on_device(b)) {
+    code.push_back(copy_of(program, bucket, device, host));
+    code.back().release.push_back(device);
+  }
+  if (flat.master >= 0 && stored_on_host)
+    code.push_back(copy_of(program, bucket, flat.master, flat.stored));
 }
 
 }  // namespace mw

@@ -81,7 +81,8 @@ class FootprintMaker {
   bool on_demand(int slot) const {
     const FlatSlots& flat = program_.buckets[program_.slots[slot].bucket].flat;
     return slot == flat.parameters || slot == flat.gradients || slot == flat.directions ||
-           slot == flat.on_device;
+           slot == flat.on_device || slot == flat.updated_on_device ||
+           std::count(flat.states_on_device.begin(), flat.states_on_device.end(), slot) > 0;
   }
   // A persistent slot, or a view of one, is about to be written: it is made if it comes and goes.
   void open(int view) {
@@ -254,8 +255,14 @@ void CodeFootprint::copy() {
   const Slot &from = program_.slots[i_.inputs[0]], &to = program_.slots[i_.outputs[0]];
   const double bytes = touched(i_.outputs[0]);
   if (to.transient && to.memory != from.memory) {
-    // A shard of parameters, for a gather. Where the host's memory is the rank's, it is there.
+    works({.calls = 1, .one_memory = 2 * bytes});
+    open(i_.outputs[0]);
     host_copy(false, i_.outputs[0], i_.inputs[0]);
+    return;
+  }
+  if (from.transient && to.memory == Memory::host) {
+    works({.calls = 1, .one_memory = 2 * bytes});
+    host_copy(true, i_.inputs[0], i_.outputs[0]);
     return;
   }
   if (to.persistent) {
@@ -264,7 +271,8 @@ void CodeFootprint::copy() {
     fresh(i_.outputs[0], to.memory == Memory::host ? Category::host : Category::activations);
   }
   if (from.memory == to.memory) {
-    copies(touched(i_.inputs[0]) + bytes);
+    const double both = touched(i_.inputs[0]) + bytes;
+    to.memory == Memory::host ? works({.calls = 1, .host = both}) : copies(both);
   } else if (to.persistent) {
     works({.calls = 1, .link = bytes, .one_memory = 2 * bytes});
   } else {

@@ -46,7 +46,7 @@ UpdateSteps update_steps(const RankView& rank, const Instruction& update) {
   const Bucket& bucket = program.buckets[update.bucket];
   const Slot &from = program.slots[update.inputs[0]], &to = program.slots[update.outputs[0]];
   UpdateSteps steps;
-  steps.host = bucket.offload != Offload::nothing;
+  steps.host = bucket.offload != Offload::nothing && !bucket.updated_on_device;
   if (update.update == Update::direction) {
     steps.elements = rank.bytes(update.outputs[0]) / bytes_of(to.dtype);
     steps.casts = from.dtype != program.optimizer_dtype;

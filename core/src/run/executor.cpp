@@ -261,9 +261,15 @@ struct Executor::Codes {
     const Slot &from = e.program_.slots[i.inputs[0]], &to = e.program_.slots[i.outputs[0]];
     const at::Tensor& source = e.tensor(m, i.inputs[0]);
     if (to.transient && to.memory != from.memory) {  // beside what the rank computes
-      e.storage_.put(i.outputs[0],
-                     e.device_.is_cpu() ? source : e.copies_.to_device(source, i.label));
+      const Ledger::Scope scope(e.ledger_, to.category);
+      e.storage_.put(i.outputs[0], e.copies_.to_device(source, to.name));
+    } else if (from.transient && to.memory == Memory::host) {  // so does what goes back
+      e.copies_.back(e.storage_[i.outputs[0]], source, from.name);
     } else if (to.persistent) {
+      if (to.memory == Memory::host && from.memory == Memory::host && e.copies_.any()) {
+        const HostWait waits("a cast in host memory");
+        e.copies_.land();  // what is cast may be on its way there
+      }
       e.storage_.open(i.outputs[0]).copy_(source, /*non_blocking=*/to.memory == Memory::device);
     } else if (from.memory == to.memory) {
       m.slots[i.outputs[0]] =

@@ -138,6 +138,7 @@ class Executor : public RankRun {
   void totals(const Instruction& i);
   void update(const Instruction& i, Microbatch& m);
   void apply(const Instruction& i);
+  std::vector<int> states_of(const Instruction& i) const;
   // Steps before this one that were not left out.
   std::int64_t updates() const { return step_ - scaler_->left_out(); }
   void direction(const Instruction& i, Microbatch& m);

@@ -327,6 +327,12 @@ void Executor::update(const Instruction& i, Microbatch& m) {
   }
 }
 
+// The slots of the states that an op of the optimizer works on.
+std::vector<int> Executor::states_of(const Instruction& i) const {
+  if (i.saved.empty()) return program_.buckets[i.bucket].flat.states;
+  return {i.saved.begin(), i.saved.end()};
+}
+
 // A gradient in another dtype is cast a piece at a time, so that none is cast as a whole.
 void Executor::apply(const Instruction& i) {
   const Bucket& bucket = program_.buckets[i.bucket];
@@ -346,7 +352,7 @@ void Executor::apply(const Instruction& i) {
       return whole.narrow(0, at, std::min(steps.at_a_time, steps.elements - at));
     };
     UpdateCall call{piece(updated), piece(gradient).to(updated.options())};
-    for (int state : bucket.flat.states) call.state.tensors.push_back(piece(storage_[state]));
+    for (int state : states_of(i)) call.state.tensors.push_back(piece(storage_[state]));
     call.lr = outcome_.lr;
     call.step = updates();
     call.grad_scale = scale_;
@@ -374,7 +380,7 @@ void Executor::direction(const Instruction& i, Microbatch& m) {
   const Bucket& bucket = program_.buckets[i.bucket];
   const at::Tensor& gradient = storage_[i.inputs[0]];
   UpdateCall call;
-  for (int slot : bucket.flat.states) {
+  for (int slot : states_of(i)) {
     const at::Tensor& state = storage_[slot];
     call.state.tensors.push_back(i.parameter < 0 ? state
                                                  : storage_.slice(i.parameter, state).view(-1));
@@ -430,7 +436,8 @@ void Executor::apply_matrix(const Instruction& i, const Microbatch& m) {
   const at::Tensor own = storage_[i.outputs[0]].narrow(0, first, made.numel());
   UpdateCall call;
   const HostWait waits("an update in host memory");
-  call.parameter = own.to(storage_[bucket.flat.states.front()].device());
+  const bool on_host = update_steps(sizes_.of_kind(0), i).host;
+  call.parameter = own.to(on_host ? at::Device(at::kCPU) : device_);
   call.gradient = made.to(call.parameter.device());
   call.lr = outcome_.lr;
   call.step = updates();

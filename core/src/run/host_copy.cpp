@@ -23,17 +23,25 @@ c10::Stream HostCopies::begin(bool leaves, const std::string& name) {
 
 at::Tensor HostCopies::to_host(const at::Tensor& tensor, const std::string& name) {
   if (tensor.is_cpu()) return tensor.clone();
-  for (std::size_t k = 0; k < underway_.size(); ++k) {
-    if (underway_[k].leaves) settle(k--);
-  }
   const at::Tensor like = at::empty_like(tensor, tensor.options().device(at::kMeta));
   at::Tensor host =
       host_memory(like.sizes(), like.strides(), tensor.scalar_type(), device_, ledger_);
+  back(host, tensor, name);
+  return host;
+}
+
+void HostCopies::back(const at::Tensor& host, const at::Tensor& tensor, const std::string& name) {
+  if (tensor.is_cpu()) {
+    host.copy_(tensor);
+    return;
+  }
+  for (std::size_t k = 0; k < underway_.size(); ++k) {
+    if (underway_[k].leaves) settle(k--);
+  }
   const c10::Stream out = begin(true, name);
   const c10::StreamGuard guard(out);
   host.copy_(tensor, /*non_blocking=*/true);
   underway_.push_back({tensor, host.const_data_ptr(), record_event(out), name, true});
-  return host;
 }
 
 at::Tensor HostCopies::to_device(const at::Tensor& host, const std::string& name) {

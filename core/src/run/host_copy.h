@@ -24,6 +24,9 @@ class HostCopies {
   // In page-locked memory, booked as host memory. One tensor at a time is on its way and is kept
   // until it is there, the others are waited for: so the memory held is the same in every run.
   at::Tensor to_host(const at::Tensor& tensor, const std::string& name);
+  // The same to memory of the host that is there. A copy from it to the device that begins later
+  // comes after.
+  void back(const at::Tensor& host, const at::Tensor& tensor, const std::string& name);
   // A copy on the device; of what is on its way to the host, once that is there.
   at::Tensor to_device(const at::Tensor& host, const std::string& name);
   // What lies on the CPU on the device: itself where that is the CPU. Whoever made it may let it go

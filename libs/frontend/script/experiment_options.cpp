@@ -68,8 +68,9 @@ void add_numbers(Options& options) {
       .any("recompute",
            "activations that backward makes again: \"none\", \"selective\" (attention), "
            "\"full\", "
-           "{ every = n }, { ops = { … } }, { fit = \"8GiB\" }, a plugin's policy, or a "
-           "function of an op")
+           "{ every = n }, { ops = { … } }, { fit = \"8GiB\" } or \"fit\" (what the memory asks "
+           "for, "
+           "stage by stage), a plugin's policy, or a function of an op")
       .fallback("none")
       .may_change_on_resume()
       .any("offload",

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <cmath>
@@ -71,6 +72,12 @@ std::unique_ptr<Machine> cluster_of(const Values& values) {
   const Json cluster = given(values, "cluster");
   Problems problems;
   return cluster.is_null() ? nullptr : read_machine(cluster, given(values, "stack"), problems);
+}
+
+std::int64_t device_memory(const Values& values, std::int64_t limit) {
+  const std::shared_ptr<const Machine> machine = cluster_of(values);
+  if (!machine || machine->memory_together()) return limit;
+  return limit > 0 ? std::min(limit, machine->memory()) : machine->memory();
 }
 
 void make_for_cluster(const Values& values, PlanRequest& request) {

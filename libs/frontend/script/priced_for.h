@@ -19,6 +19,9 @@ void make_for_cluster(const Values& values, PlanRequest& request);
 
 // The cluster that the keys name; null: none, or one that read_priced_for refuses.
 std::unique_ptr<Machine> cluster_of(const Values& values);
+// Bytes that a rank may hold: of `limit` and a device of the cluster that the keys name the least;
+// 0: neither is known.
+std::int64_t device_memory(const Values& values, std::int64_t limit);
 // The cluster that the experiment names; null: this machine.
 std::unique_ptr<Machine> machine_of(const Experiment& experiment);
 

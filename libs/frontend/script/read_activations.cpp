@@ -53,8 +53,8 @@ std::vector<std::string> op_names(const std::string& key, const Json& given,
 }
 
 constexpr const char* recompute_forms =
-    "\"none\", \"selective\", \"full\", { every = n }, { ops = { \"attention\" } }, { fit = "
-    "\"8GiB\" }, or "
+    "\"none\", \"selective\", \"full\", \"fit\", { every = n }, { ops = { \"attention\" } }, { fit "
+    "= \"8GiB\" }, or "
     "function(op) return true end";
 
 const Options& recompute_options() {
@@ -69,8 +69,11 @@ const Options& recompute_options() {
           .bytes("fit", "what a rank may hold: the cheapest set with which it does")
           .at_least(1)
           .optional()
+          .boolean("by_stage", "fit chooses for each stage of a pipeline, not the same for all")
+          .fallback(true)
           .any("what",
-               "\"none\", \"selective\", \"full\" or a function(op): the same as these alone")
+               "\"none\", \"selective\", \"full\", \"fit\" or a function(op): the same as these "
+               "alone")
           .optional()
           .boolean("gathers", "what all-gathers brought is brought again, whoever reads it")
           .fallback(false)
@@ -80,8 +83,22 @@ const Options& recompute_options() {
   return options;
 }
 
+// What fits so many bytes a rank; 0: nobody says how many.
+void read_fit(std::int64_t limit, bool by_stage, RecomputePolicy& policy, Problems& problems) {
+  if (limit <= 0) {
+    policy.kind = RecomputePolicy::Kind::none;
+    problems.add(Stage::options, "option.missing", "recompute",
+                 "recompute: there is no limit to fit: neither memory nor a cluster is named",
+                 "write recompute = { fit = \"8GiB\" }, or memory in the experiment, or a cluster");
+    return;
+  }
+  policy.kind = RecomputePolicy::Kind::fit;
+  policy.search = by_stage ? fit_recompute : fit_recompute_alike;
+  policy.fit = limit;
+}
+
 void read_recompute_table(const Json& given, const std::shared_ptr<const ScriptReach>& reach,
-                          RecomputePolicy& policy, Problems& problems) {
+                          std::int64_t memory, RecomputePolicy& policy, Problems& problems) {
   Problems found;
   const Values values = recompute_options().read(given, "recompute", found);
   problems.add(found);
@@ -110,6 +127,7 @@ void read_recompute_table(const Json& given, const std::shared_ptr<const ScriptR
       {"none", RecomputePolicy::Kind::none},
       {"selective", RecomputePolicy::Kind::selective},
       {"full", RecomputePolicy::Kind::full},
+      {"fit", RecomputePolicy::Kind::fit},
   };
   const Json what = values.has("what") ? values.at("what") : Json(said == 0 ? "none" : "full");
   if (is_function(what)) {
@@ -126,15 +144,19 @@ void read_recompute_table(const Json& given, const std::shared_ptr<const ScriptR
     problems.add(Stage::options, is_word ? "option.choice" : "option.value", "recompute.what",
                  is_word ? fmt::format("recompute: there is no {}", describe(what))
                          : fmt::format("recompute.what: got {}", describe(what)),
-                 near.empty() ? "what is \"none\", \"selective\", \"full\" or function(op) return "
-                                "true end"
-                              : near);
+                 near.empty()
+                     ? "what is \"none\", \"selective\", \"full\", \"fit\" or function(op) return "
+                       "true end"
+                     : near);
   }
   if (values.has("every")) policy.every = values.int32("every");
-  if (values.has("fit")) {
-    policy.kind = RecomputePolicy::Kind::fit;
-    policy.search = fit_recompute;
-    policy.fit = values.integer("fit");
+  if (values.has("fit") || policy.kind == RecomputePolicy::Kind::fit) {
+    read_fit(values.has("fit") ? values.integer("fit") : memory, values.flag("by_stage"), policy,
+             problems);
+  } else if (!values.flag("by_stage")) {
+    problems.add(Stage::options, "option.conflict", "recompute.by_stage",
+                 "recompute.by_stage: only fit chooses for each stage",
+                 "leave it out, or write recompute = { fit = \"8GiB\", by_stage = false }");
   }
   if (values.has("ops")) {
     policy.kind = RecomputePolicy::Kind::ops;
@@ -217,7 +239,7 @@ void read_offload_table(const Json& given, OffloadPolicy& policy, Problems& prob
 }  // namespace
 
 RecomputePolicy read_recompute(const Json& given, std::shared_ptr<const ScriptReach> reach,
-                               Problems& problems) {
+                               std::int64_t memory, Problems& problems) {
   RecomputePolicy policy;
   if (is_function(given)) {
     policy.kind = RecomputePolicy::Kind::function;
@@ -228,13 +250,17 @@ RecomputePolicy read_recompute(const Json& given, std::shared_ptr<const ScriptRe
     if (given.contains("kind")) {
       read_registered(given, reach, policy, problems);
     } else {
-      read_recompute_table(given, reach, policy, problems);
+      read_recompute_table(given, reach, memory, policy, problems);
     }
     return policy;
   }
   const std::string text = given.is_string() ? given.get<std::string>() : json_text(given);
   if (text == "selective") policy.kind = RecomputePolicy::Kind::selective;
   if (text == "full") policy.kind = RecomputePolicy::Kind::full;
+  if (text == "fit") {
+    read_fit(memory, /*by_stage=*/true, policy, problems);
+    return policy;
+  }
   if (text != "none" && policy.kind == RecomputePolicy::Kind::none) {
     try {
       if (given.is_string() && registered(*reach->catalog, text)) {

@@ -8,11 +8,12 @@
 
 namespace mw {
 
-// "none", "selective", "full", { every = n }, { ops = { "attention", "mlp" } }, { fit = "8GiB" }, a
-// function of an op, or a policy that a plugin registered, by name or as a table; a table may also
-// say { what = "selective" } and collectives = "keep" or gathers = true.
+// "none", "selective", "full", "fit", { every = n }, { ops = { "attention", "mlp" } }, { fit =
+// "8GiB" }, a function of an op, or a policy that a plugin registered, by name or as a table; a
+// table may also say { what = "selective" } and collectives = "keep" or gathers = true.
+// `memory`: bytes that "fit" is to fit; 0: nobody says.
 RecomputePolicy read_recompute(const Json& given, std::shared_ptr<const ScriptReach> reach,
-                               Problems& problems);
+                               std::int64_t memory, Problems& problems);
 
 // "none", "full", { layers = n }, { ops = { "attention", "mlp" } }, a function of an op; a table
 // may also say least = "64KiB" and prefetch = n, and with these alone takes all.

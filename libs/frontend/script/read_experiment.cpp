@@ -271,7 +271,8 @@ class Reader {
     request_.precision = precision_of(precision);
     if (has("loss_scale") || request_.precision == Precision::fp16) read_loss_scaling();
     request_.fp32_sums = values_.text("reductions") == "fp32";
-    request_.recompute = read_recompute(values_.at("recompute"), reach_, problems_);
+    request_.recompute = read_recompute(values_.at("recompute"), reach_,
+                                        device_memory(values_, experiment_.memory), problems_);
     request_.offload = read_offload(values_.at("offload"), reach_, problems_);
     request_.fp32_gradients = values_.text("main_gradients") == "fp32";
   }
@@ -320,14 +321,15 @@ class Reader {
     experiment_.shapes_steps = policy.by_step;
     if (found.empty()) {
       const auto make_plans = [&]() -> std::shared_ptr<const Plan> {
-        const bool alike = !policy.shape && !policy.search &&
-                           request_.recompute.kind != RecomputePolicy::Kind::fit;
-        if (alike) {
+        if (const auto cluster = cluster_of(values_)) {
+          return make_balanced_step_plans(request_, policy, experiment_.steps, *cluster,
+                                          experiment_.memory, experiment_.step_plans, found);
+        }
+        if (!policy.shape && !policy.search &&
+            request_.recompute.kind != RecomputePolicy::Kind::fit) {
           PlanRequest made = request_;
           made.microbatch = policy.size;
-          const auto cluster = cluster_of(values_);
-          return cluster ? make_balanced_plan(made, *cluster, experiment_.memory, found)
-                         : make_plan_within(made, experiment_.memory, found);
+          return make_plan_within(made, experiment_.memory, found);
         }
         return make_step_plans(request_, policy, experiment_.steps, experiment_.step_plans, found);
       };

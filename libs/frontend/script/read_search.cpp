@@ -1,5 +1,6 @@
 // Reads the table of mw.search: an experiment without a plan, and what the search may choose.
 #include "script/read_search.h"
+#include "script/priced_for.h"
 #include "script/read_activations.h"
 
 #include <fmt/format.h>
@@ -102,7 +103,8 @@ void read_choices(const Values& values, const ReadContext& context, SearchReques
   const auto reach =
       std::make_shared<ScriptReach>(ScriptReach{context.call, context.roots, context.catalog});
   for (const Json& one : values_of(values, "recompute", {"none", "selective", "full"}))
-    request.recompute.push_back({without_hidden(one), read_recompute(one, reach, problems)});
+    request.recompute.push_back(
+        {without_hidden(one), read_recompute(one, reach, device_memory(values, 0), problems)});
   for (const Json& one : values_of(values, "offload", {"none"}))
     request.offload.push_back({without_hidden(one), read_offload(one, reach, problems)});
 }
@@ -202,6 +204,8 @@ ReadSearch read_search(const Json& table, const ReadContext& context) {
   request.ranks = static_cast<int>(ranks);
   request.memory = read.machine->memory();
   if (request.base.memory > 0) request.memory = std::min(request.memory, request.base.memory);
+  for (RecomputeChoice& choice : request.recompute)
+    choice.policy.fit = std::min(choice.policy.fit, request.memory);
   request.best = values.int32("best");
   request.checked = values.int32("checked");
   request.with_layers = layered(base, context);

@@ -4,6 +4,7 @@
 
 #include "attend.h"
 #include "blocks.h"
+#include "heads.h"
 #include "kernel.h"
 #include "meshwright/ops.h"
 
@@ -11,80 +12,6 @@ namespace mw {
 namespace {
 
 using namespace kernel;
-
-// Which of this rank's key heads its query heads read: query head i reads `first + i / repeat`, of
-// `count`, if regular; else that of its own group.
-struct HeadMap {
-  std::int64_t held = 0;  // key heads on this rank
-  std::int64_t first = 0, count = 0, repeat = 1;
-  bool regular = true;
-  LocalDim heads, kv_heads;
-  std::int64_t group() const { return heads.global / kv_heads.global; }
-  bool identity() const { return regular && repeat == 1 && first == 0 && count == held; }
-  bool all() const { return regular && first == 0 && count == held; }
-};
-
-HeadMap map_heads(const LocalDim& heads, const LocalDim& kv_heads) {
-  HeadMap map;
-  map.held = kv_heads.size;
-  map.heads = heads;
-  map.kv_heads = kv_heads;
-  if (heads.size == 0) return map;
-  const std::int64_t group = map.group(), last = heads.offset + heads.size - 1;
-  map.first = heads.offset / group - kv_heads.offset;
-  map.count = last / group - heads.offset / group + 1;
-  map.repeat = heads.size / map.count;
-  // The rank may hold just a part of the first and of the last group. The map is regular if these
-  // are as large as the groups between them.
-  const std::int64_t of_first = group - heads.offset % group, of_last = last % group + 1;
-  map.regular = map.count == 1 || (of_first == of_last && (map.count == 2 || of_first == group));
-  return map;
-}
-
-at::Tensor index_of(const HeadMap& map, const at::Tensor& like) {
-  std::vector<std::int64_t> index;
-  for (std::int64_t i = 0; i < map.heads.size; ++i)
-    index.push_back((map.heads.offset + i) / map.group() - map.kv_heads.offset);
-  return at::tensor(index, at::kLong).to(like.device(), /*non_blocking=*/true);
-}
-
-// One key head for each query head. A copy if a key head serves several and there is more than one:
-// the kernel wants a fixed distance between heads.
-at::Tensor spread(const at::Tensor& k, const HeadMap& map) {
-  if (map.identity()) return k;
-  if (!map.regular) return k.index_select(2, index_of(map, k));
-  at::Tensor picked = part_of(k, 2, map.first, map.count);
-  if (map.repeat == 1) return picked;
-  const std::int64_t b = k.size(0), t = k.size(1), d = k.size(3);
-  if (map.count == 1) return picked.expand({b, t, map.repeat, d});
-  return picked.unsqueeze(3)
-      .expand({b, t, map.count, map.repeat, d})
-      .reshape({b, t, map.count * map.repeat, d});
-}
-
-bool copies(const HeadMap& map) {
-  return !map.regular || (map.repeat > 1 && map.count > 1);
-}
-
-// The adjoint of spread: sums over the query heads of a key head.
-void fold(OpCall& call, std::size_t input, const at::Tensor& gradient, const HeadMap& map,
-          std::int64_t keys) {
-  const std::int64_t b = gradient.size(0), t = gradient.size(1), d = gradient.size(3);
-  if (t == keys && map.identity()) return deliver(call, input, gradient);
-  const auto folded = [&] {
-    if (map.repeat == 1) return gradient;
-    return gradient.reshape({b, t, map.count, map.repeat, d}).sum(3);
-  };
-  if (t == keys && map.all()) return deliver(call, input, folded());
-  Target to = target(call, input, {b, keys, map.held, d}, gradient.options());
-  if (!to.add) to.tensor.zero_();
-  at::Tensor part = to.tensor.narrow(1, 0, t);
-  if (map.regular) {
-    part.narrow(2, map.first, map.count).add_(folded());
-  } else {
-    part.index_add_(2, index_of(map, gradient), gradient);
-  }
-}
 
 struct Shape {
   std::vector<Block> blocks;
@@ -269,11 +196,8 @@ class Attention final : public OpType {
     }
     if (!backward) cost.workspace = merging > 0 ? copied + merging : 0;
     if (backward && !own) {  // after it, gradients of k are folded, then those of v
-      const bool in_part = !shape.map.all() || shape.read < shape.keys;
-      const bool sums = in_part && shape.map.regular && shape.map.repeat > 1;
-      cost.workspace = std::max(
-          {std::int64_t{0}, spread_k + spread_v - kept_v + (sums ? spread_k / shape.map.repeat : 0),
-           spread_v + (sums ? spread_v / shape.map.repeat : 0)});
+      cost.workspace =
+          fold_workspace(shape.map, spread_k, spread_v, kept_v, shape.read == shape.keys);
     }
     return cost;
   }

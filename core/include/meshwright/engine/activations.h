@@ -38,7 +38,7 @@ struct RecomputePolicy {
   int every = 1;                 // full: layers between what is kept
   std::vector<std::string> ops;  // kinds of ops, or parts of their names
   OpPredicate what;
-  Json settings;                  // registered: its kind and options
+  Json settings;                  // registered: its kind and options; fit: what each stage has
   bool keep_collectives = false;  // what they brought is kept, not fetched again
   bool gathers = false;           // what all-gathers brought is not
   // fit: bytes a rank may hold, and what finds the cheapest set with which it does. It makes plans

@@ -120,8 +120,9 @@ class Builder {
            RopePairs pairs = RopePairs::halves);
   // Causal. q (batch, seq, heads, head_dim), k (batch, seq, kv_heads, head_dim), v (batch, seq,
   // kv_heads, width) -> (batch, seq, heads, width). `window`: tokens that a query sees, itself and
-  // those before it; 0: all.
-  int attention(const std::string& name, int q, int k, int v, std::int64_t window = 0);
+  // those before it; 0: all. `unfused`: scores are kept.
+  int attention(const std::string& name, int q, int k, int v, std::int64_t window = 0,
+                bool unfused = false);
   // x (…, first + second) -> (…, first), (…, second).
   std::pair<int, int> split(const std::string& name, int x, Dim first, Dim second);
   // k, of width `width`, and v, of kv (batch, seq, heads, plain + value) and what is turned (batch,
@@ -184,6 +185,9 @@ class Builder {
 
 // The width of a head: the option head_dim, or else hidden / heads.
 std::int64_t head_width(const Values& values);
+// Adds the option `attention`, "flash" or "unfused"; and says whether it is the latter.
+void add_attention_option(Options& options);
+bool is_unfused(const Values& values);
 // Checks for models with heads: hidden divisible by heads, unless head_dim is given, and heads by
 // kv_heads. Returns the width of a head, 0 if there is none.
 std::int64_t check_heads(const Values& values, Problems& problems);

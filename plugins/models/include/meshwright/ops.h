@@ -49,6 +49,9 @@ OpTypePtr rope(RopePairs pairs = RopePairs::halves);
 // own queries. A query sees itself and the `window` - 1 tokens before it; 0: all before it [Jiang
 // et al. 2023, "Mistral 7B"].
 OpTypePtr attention(std::int64_t window = 0);
+// The same op, whose softmax of scores (batch, heads, seq, keys) is a tensor that backward reads.
+// Keys cannot come in ring steps.
+OpTypePtr unfused_attention(std::int64_t window = 0);
 
 // Latent attention [DeepSeek-AI 2024, "DeepSeek-V2", section 2.1].
 // inputs: x (..., first + second) -> (..., first), (..., second). Needs all three whole.

@@ -1,0 +1,354 @@
+// Fits a cluster's links: curves are taken as they were measured, shares and latencies are those
+// with which the rows come out best.
+#include "predict/link_fit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "meshwright/engine/text.h"
+#include "meshwright/options.h"
+#include "predict/network.h"
+#include "predict/share_fit.h"
+
+namespace mw {
+namespace {
+
+using Tables = std::vector<const LoggedTable*>;
+
+constexpr double rate_size = 1 << 20;      // bytes of a row by which a rate is fitted
+constexpr double latency_size = 64 << 10;  // least bytes of a row by which latencies are fitted
+constexpr double row_error = 0.02;         // of a measured row, as the fit weighs it
+constexpr double free_change = 3;          // of a logarithm: what the base says hardly counts
+
+std::string listed(const Tables& tables) {
+  std::vector<std::string> all;
+  for (const LoggedTable* table : tables)
+    all.push_back(fmt::format("{} among {} ({}:{}, {})", table->perf(), table->place(), table->file,
+                              table->line, plural(std::ssize(table->rows), "size")));
+  return join(all);
+}
+
+double mean_error(const std::vector<double>& predicted, const std::vector<double>& measured) {
+  double sum = 0;
+  for (std::size_t r = 0; r < measured.size(); ++r)
+    sum += std::abs(predicted[r] / measured[r] - 1) / static_cast<double>(measured.size());
+  return sum;
+}
+
+class LinkFit {
+ public:
+  LinkFit(Description& description, const std::vector<LoggedTable>& tables, int devices,
+          Problems& problems)
+      : made_(description), tables_(tables), devices_(devices), problems_(problems) {}
+
+  void run() {
+    if (tables_.empty()) {
+      if (devices_ > 0) made_.table["node"]["devices"] = devices_;
+      return;
+    }
+    if (!has_place()) return;
+    made_.table["node"]["devices"] = devices_;
+    curves();
+    node_share();
+    network();
+  }
+
+ private:
+  Tables those(const std::function<bool(const LoggedTable&)>& wanted) const {
+    Tables found;
+    for (const LoggedTable& table : tables_) {
+      if (wanted(table)) found.push_back(&table);
+    }
+    return found;
+  }
+
+  void refuse(const char* code, const std::string& message, const std::string& hint) {
+    problems_.add(Stage::options, code, "--cluster", message, hint);
+  }
+
+  bool has_place() {
+    int most = 1, nodes = 1;
+    for (const LoggedTable& table : tables_) {
+      most = std::max(most, table.most_of_node());
+      nodes = std::max(nodes, table.nodes());
+    }
+    if (devices_ == 0) {
+      devices_ = most;
+      const int base = made_.table["node"].value("devices", most);
+      if (base > most) {
+        made_.unknown.push_back(fmt::format(
+            "a node is taken to have {} devices, the most that a log has on one; {} has "
+            "{}: if yours does too, say --devices {}",
+            most, made_.base, base, base));
+      }
+    }
+    if (devices_ < most) {
+      problems_.add(Stage::options, "calibration.devices", "--devices",
+                    fmt::format("--devices {}, and a log has {} ranks on one node", devices_, most),
+                    fmt::format("--devices {}, or leave it out", most));
+      return false;
+    }
+    if (made_.table.contains("torus")) {
+      refuse("calibration.base",
+             fmt::format("{} is a torus, which has no nodes and no network", made_.base),
+             "name a cluster of nodes with --cluster, for example dgx-h100");
+      return false;
+    }
+    if (nodes > 1 && !made_.table.contains("network")) {
+      refuse("calibration.base",
+             fmt::format("{} has no network, and a log is of {} nodes", made_.base, nodes),
+             "name one with --cluster that has: network = { nic = 50e9 }, a device's share of "
+             "its node's NICs");
+      return false;
+    }
+    return true;
+  }
+
+  Cluster cluster() {
+    Cluster read = read_cluster(made_.table, "cluster", problems_);
+    for (const LoggedTable& table : tables_) read.nodes = std::max(read.nodes, table.nodes());
+    read.node.curve_share = 1;  // nothing else ran
+    return read;
+  }
+
+  // All-reduces as they were measured; where only halves of one were, twice these.
+  void curves() {
+    std::map<int, std::pair<Tables, double>> by_ranks;
+    for (const bool whole : {true, false}) {
+      for (const LoggedTable* table : those([&](const LoggedTable& t) {
+             const bool half = t.op == Collective::all_gather || t.op == Collective::reduce_scatter;
+             return t.nodes() == 1 && (whole ? t.op == Collective::all_reduce : half);
+           })) {
+        const double times = whole ? 1 : 2;
+        auto& [of, factor] = by_ranks.try_emplace(table->ranks(), Tables{}, times).first->second;
+        if (factor == times) of.push_back(table);
+      }
+    }
+    if (by_ranks.empty()) {
+      made_.unknown.push_back(fmt::format(
+          "no all-reduce inside a node was measured: node.curves stay those of {}", made_.base));
+      return;
+    }
+    Json& node = made_.table["node"];
+    node["curves"] = Json::array();
+    node.erase("curve_scale");
+    for (const auto& [ranks, measured] : by_ranks) {
+      const auto& [of, times] = measured;
+      std::map<double, std::vector<double>> by_bytes;
+      for (const LoggedTable* table : of)
+        for (const LoggedRow& row : table->rows) by_bytes[row.bytes].push_back(row.seconds);
+      Json points = Json::array();
+      for (const auto& [bytes, seconds] : by_bytes) {
+        double mean = 0;
+        for (const double each : seconds) mean += times * each / std::ssize(seconds);
+        points.push_back({bytes, rounded(mean)});
+      }
+      node["curves"].push_back({{"ranks", ranks}, {"points", points}});
+      made_.sources[fmt::format("node.curves[{}]", node["curves"].size())] =
+          fmt::format("{}{}", listed(of), times > 1 ? ": twice what these took" : "");
+    }
+    if (by_ranks.rbegin()->first < devices_) {
+      made_.unknown.push_back(fmt::format(
+          "the largest group measured inside a node has {} of {} devices: larger ones are priced "
+          "by the bus bandwidth of that",
+          by_ranks.rbegin()->first, devices_));
+    }
+  }
+
+  // Sets a rate of the data sheet and the share of it that is reached, of which no more than all
+  // makes sense.
+  void set_share(const char* part, const char* rate, double share, const std::string& source) {
+    Json& table = made_.table[part];
+    made_.sources[fmt::format("{}.share", part)] = source;
+    if (share > 1) {
+      table[rate] = rounded(table.value(rate, 0.0) * share);
+      made_.sources[fmt::format("{}.{}", part, rate)] =
+          fmt::format("more than {} has is reached: what is reached", made_.base);
+      share = 1;
+    }
+    table["share"] = rounded(share);
+  }
+
+  // What sends, exchanges and rings over nodes reach of a device's link.
+  void node_share() {
+    const auto inside = [](const LoggedTable& t) { return t.nodes() == 1; };
+    const Tables sends = those([&](const LoggedTable& t) {
+      return inside(t) && (t.op == Collective::all_to_all || t.op == Collective::send);
+    });
+    Tables halves = those([&](const LoggedTable& t) {
+      return inside(t) && (t.op == Collective::all_gather || t.op == Collective::reduce_scatter);
+    });
+    if (sends.empty() && halves.empty()) halves = those(inside);
+    if (sends.empty() && halves.empty()) return;
+    Json& node = made_.table["node"];
+    if (!sends.empty()) {
+      if (!node.contains("bandwidth")) node["bandwidth"] = 1e11;
+      Cluster read = cluster();
+      const auto [fit, error] =
+          fitted(read, sends, rate_size, {{"node.share", read.node.share, 1e-4, 100}});
+      set_share("node", "bandwidth", fit.values.front(), fitted_text(sends, rate_size, error));
+      return;
+    }
+    const auto largest = *std::max_element(halves.begin(), halves.end(),
+                                           [](auto a, auto b) { return a->ranks() < b->ranks(); });
+    const LoggedRow& row = largest->rows.back();
+    const double n = largest->ranks(), whole = largest->op == Collective::all_reduce ? 2 : 1,
+                 bus = whole * (n - 1) / n * row.bytes / row.seconds;
+    if (!node.contains("bandwidth")) node["bandwidth"] = rounded(bus);
+    // Switches that add up reach more than links have.
+    const double share = std::min(bus / node["bandwidth"].get<double>(), 1.0);
+    set_share("node", "bandwidth", share,
+              fmt::format("bus bandwidth of {} of {}, {}:{}", largest->perf(),
+                          format_bytes(row.bytes), largest->file, row.line));
+    made_.unknown.push_back(
+        "no all-to-all and no send inside a node was measured: node.share is the bus bandwidth of "
+        "the largest " +
+        largest->perf());
+  }
+
+  void network() {
+    const Tables over = those([](const LoggedTable& t) { return t.nodes() > 1; });
+    if (over.empty()) {
+      made_.unknown.push_back(
+          made_.table.contains("network")
+              ? fmt::format("only one node was measured: the network stays that of {}", made_.base)
+              : fmt::format("only one node was measured, and {} has no network: plans of several "
+                            "nodes are refused until the file has one",
+                            made_.base));
+      return;
+    }
+    const Tables whole =
+        those([&](const LoggedTable& t) { return t.nodes() > 1 && t.whole_nodes(devices_); });
+    if (whole.size() < over.size()) {
+      made_.unknown.push_back(fmt::format(
+          "{} over nodes {} not all {} devices of each, so that others' shares of the NICs lay "
+          "idle: compared, and not fitted to",
+          plural(std::ssize(over) - std::ssize(whole), "table"),
+          over.size() - whole.size() == 1 ? "has" : "have", devices_));
+    }
+    if (whole.empty()) {
+      made_.unknown.push_back(fmt::format(
+          "no log has all {} devices of several nodes: the network stays that of {}; where nodes "
+          "have fewer devices, say so by --devices",
+          devices_, made_.base));
+      return;
+    }
+    fit_network(whole);
+    int most = 0;
+    for (const LoggedTable* table : whole) most = std::max(most, table->nodes());
+    const bool sums = std::ranges::any_of(
+        whole, [](const LoggedTable* t) { return t->op == Collective::all_reduce; });
+    if (most == 2 && sums) {
+      made_.unknown.push_back(
+          "all-reduces over two nodes can be up to twice as fast as over more, as NCCL's tree "
+          "sends "
+          "each byte once there: measure four nodes, or with NCCL_ALGO=Ring, before plans of more "
+          "are believed");
+    }
+    made_.unknown.push_back(fmt::format(
+        "at most {} were measured together: what more of them share (network.oversubscription, "
+        "network.pod) stays that of {}",
+        plural(most, "node"), made_.base));
+  }
+
+  void fit_network(const Tables& whole) {
+    Cluster read = cluster();
+    const std::vector<Share> base = {{"network.share", read.network.share, 1e-4, 100},
+                                     {"network.hop", read.network.hop, 1e-8, 1e-2},
+                                     {"network.latency", read.network.latency, 1e-7, 1e-1}};
+    FittedShares best;
+    double least = INFINITY;
+    // Rings and hierarchies change places as these change: more than one start finds the best.
+    for (const double start : {1.0, 0.25, 4.0}) {
+      std::vector<Share> shares = base;
+      for (std::size_t k = 1; k < shares.size(); ++k)
+        shares[k].value = start * std::max(shares[k].value, 1e-6);
+      auto [fit, error] = fitted(read, whole, latency_size, shares);
+      if (error >= least) continue;
+      least = error;
+      best = std::move(fit);
+    }
+    set_share("network", "nic", best.values[0], fitted_text(whole, latency_size, least));
+    for (std::size_t k = 1; k < base.size(); ++k) {
+      const std::string key = base[k].key.substr(base[k].key.find('.') + 1);
+      if (best.told[k]) {
+        made_.table["network"][key] = rounded(best.values[k]);
+        made_.sources[base[k].key] = "fitted with network.share";
+      } else {
+        made_.unknown.push_back(
+            fmt::format("no row tells of {}: it stays that of {}", base[k].key, made_.base));
+      }
+    }
+  }
+
+  static std::string fitted_text(const Tables& tables, double least, double error) {
+    return fmt::format("fitted to rows of {} and more, off by {:.1f} % on average: {}",
+                       format_bytes(least), 100 * error, listed(tables));
+  }
+
+  static void set(Cluster& cluster, const std::string& key, double value) {
+    if (key == "node.share") cluster.node.share = value;
+    if (key == "network.share") cluster.network.share = value;
+    if (key == "network.hop") cluster.network.hop = value;
+    if (key == "network.latency") cluster.network.latency = value;
+  }
+
+  // The shares with which the rows come out best, and the mean error of these.
+  static std::pair<FittedShares, double> fitted(Cluster cluster, const Tables& tables, double least,
+                                                const std::vector<Share>& shares) {
+    std::vector<double> measured;
+    for (const LoggedTable* table : tables)
+      for (const LoggedRow& row : table->rows)
+        if (row.bytes >= least) measured.push_back(row.seconds);
+    const FittedShares fit = fit_shares(
+        shares, measured,
+        [&](const std::vector<double>& values) {
+          for (std::size_t k = 0; k < shares.size(); ++k) set(cluster, shares[k].key, values[k]);
+          std::vector<double> predicted;
+          for (const LoggedTable* table : tables)
+            for (const LoggedRow& row : table->rows)
+              if (row.bytes >= least)
+                predicted.push_back(logged_seconds(cluster, *table, row.bytes));
+          return predicted;
+        },
+        row_error, free_change);
+    const double error = mean_error(fit.predicted, measured);
+    return {fit, error};
+  }
+
+  Description& made_;
+  const std::vector<LoggedTable>& tables_;
+  int devices_;
+  Problems& problems_;
+};
+
+}  // namespace
+
+void fit_links(Description& description, const std::vector<LoggedTable>& tables, int devices,
+               Problems& problems) {
+  LinkFit(description, tables, devices, problems).run();
+}
+
+double rounded(double value) {
+  return std::stod(fmt::format("{:.5g}", value));
+}
+
+double logged_seconds(const Cluster& cluster, const LoggedTable& table, double bytes) {
+  std::vector<int> ranks, used(static_cast<std::size_t>(table.nodes()), 0);
+  for (const int node : table.node)
+    ranks.push_back(node * cluster.node.devices + used[static_cast<std::size_t>(node)]++);
+  if (table.op != Collective::send) {
+    std::sort(ranks.begin(), ranks.end());
+    return collective_seconds(cluster, table.op, bytes, place(cluster, ranks), {});
+  }
+  double slowest = 0;
+  for (std::size_t r = 0; r < ranks.size(); ++r)
+    slowest =
+        std::max(slowest, send_seconds(cluster, bytes, ranks[r], ranks[(r + 1) % ranks.size()]));
+  return slowest;
+}
+
+}  // namespace mw

@@ -1,0 +1,34 @@
+// Describes the links of a cluster by the collectives that were measured on it.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "meshwright/json.h"
+#include "predict/cluster.h"
+#include "predict/nccl_log.h"
+
+namespace mw {
+
+// A description in the making, and what is said of its numbers.
+struct Description {
+  Json table;        // as clusters/*.lua hold it, or clusters/stacks/*.lua
+  std::string base;  // the name of what it began as
+  std::map<std::string, std::string> sources;  // by key, "node.share": what it was fitted to
+  std::vector<std::string> unknown;            // sentences: what nothing told
+};
+
+// Puts into the description what the tables tell: the all-reduces of a node as curves, the share of
+// its links for all else, the network's share and latencies. `devices`: of a node; 0: the most
+// ranks that a node has in any table. Problems if the description has no place for them.
+void fit_links(Description& description, const std::vector<LoggedTable>& tables, int devices,
+               Problems& problems);
+
+// A fitted number with as many digits as it is worth.
+double rounded(double value);
+
+// What a table's collective takes on the cluster, where nothing else runs.
+double logged_seconds(const Cluster& cluster, const LoggedTable& table, double bytes);
+
+}  // namespace mw

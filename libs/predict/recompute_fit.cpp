@@ -1,0 +1,357 @@
+// Searches the cheapest set of ops to recompute with which every rank stays within a limit of
+// memory, for each stage of a pipeline by itself.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "meshwright/engine/forecast.h"
+#include "meshwright/engine/plan.h"
+#include "meshwright/engine/rank_view.h"
+#include "meshwright/engine/text.h"
+#include "predict/fit.h"
+#include "predict/prediction.h"
+
+namespace mw {
+namespace {
+
+// In how many of a stage's layers, the first ones, each part of them is made again.
+using Parts = std::map<std::string, int>;
+
+// An op of every layer: "attention.q" of "layers.3.attention.q".
+std::string part_of(const Op& op) {
+  const std::size_t first = op.name.find('.'), second = op.name.find('.', first + 1);
+  return second == std::string::npos ? op.name : op.name.substr(second + 1);
+}
+
+// The layers of each stage, in model order.
+std::vector<std::vector<int>> layers_of_stages(const Plan& plan) {
+  std::vector<std::set<int>> found(static_cast<std::size_t>(plan.stages()));
+  const Program& program = plan.programs.front();
+  for (std::size_t op = 0; op < program.vstage_of.size(); ++op) {
+    const int vstage = program.vstage_of[op];
+    if (vstage >= 0 && in_layers(program.graph->ops()[op], *program.graph))
+      found[program.stage_of[vstage]].insert(program.graph->ops()[op].layer);
+  }
+  std::vector<std::vector<int>> layers;
+  for (const std::set<int>& own : found) layers.emplace_back(own.begin(), own.end());
+  return layers;
+}
+
+// Which ops are made again, of parts of each stage's layers.
+std::vector<bool> ops_of(const std::vector<Parts>& again, const Graph& graph,
+                         const std::vector<std::vector<int>>& layers) {
+  std::map<int, std::pair<std::size_t, int>> places;  // of layers: stage, and which of its layers
+  for (std::size_t s = 0; s < layers.size(); ++s) {
+    for (std::size_t k = 0; k < layers[s].size(); ++k)
+      places[layers[s][k]] = {s, static_cast<int>(k)};
+  }
+  std::vector<bool> ops;
+  for (const Op& op : graph.ops()) {
+    const auto place = in_layers(op, graph) ? places.find(op.layer) : places.end();
+    if (place == places.end()) {
+      ops.push_back(false);
+      continue;
+    }
+    const auto [stage, which] = place->second;
+    const auto found = again[stage].find(part_of(op));
+    ops.push_back(found != again[stage].end() && which < found->second);
+  }
+  return ops;
+}
+
+Json to_json(const Parts& parts, int layers) {
+  Json json = Json::object();
+  for (const auto& [part, count] : parts) json[part] = std::min(count, layers);
+  return json;
+}
+
+std::string text_of(const Parts& parts, int layers) {
+  std::string text;
+  for (const auto& [part, count] : parts) {
+    text += (text.empty() ? "" : ", ") + part;
+    if (count < layers) text += fmt::format(" in {} of {} layers", count, layers);
+  }
+  return text;
+}
+
+class RecomputeFit {
+ public:
+  RecomputeFit(const PlanRequest& request, bool by_stage)
+      : request_(request), limit_(request.recompute.fit), by_stage_(by_stage) {}
+
+  std::shared_ptr<const Plan> run(Problems& problems) {
+    plan_ = made({}, problems);
+    if (plan_ == nullptr || highest_peak(*plan_) <= limit_) return plan_;
+    layers_ = layers_of_stages(*plan_);
+    most_layers_ = 0;
+    for (const std::vector<int>& own : layers_)
+      most_layers_ = std::max(most_layers_, static_cast<int>(own.size()));
+    order_ = by_cost();
+    if (!take_fewest(problems)) return nullptr;
+    std::vector<int> all(layers_.size());
+    std::iota(all.begin(), all.end(), 0);
+    const std::vector<Parts> fewest = again_;
+    let_off({all}, most_improvement / 2);
+    // Once more where something was kept: what others need may be less by then.
+    if (again_ != fewest) let_off({all}, most_improvement / 2);
+    const std::vector<Parts> alike = again_;
+    if (by_stage_ && layers_.size() > 1) {
+      Groups each;
+      for (const int stage : all) each.push_back({stage});
+      let_off(each, most_improvement);
+      // A schedule that heeds what works take may be another one by now, and hold more.
+      if (again_ != alike) {
+        const auto found = chosen(alike.front());
+        if (found != nullptr && highest_peak(*found) <= limit_) return found;
+      }
+      again_ = alike;
+    }
+    return chosen(alike.front());
+  }
+
+ private:
+  // The plan of what is made again now. `alike`: what all stages would make again, if they did the
+  // same.
+  std::shared_ptr<const Plan> chosen(const Parts& alike) const {
+    Json settings = {{"stages", Json::array()}};
+    for (std::size_t s = 0; s < again_.size(); ++s)
+      settings["stages"].push_back(to_json(again_[s], static_cast<int>(layers_[s].size())));
+    if (std::any_of(again_.begin(), again_.end(), [&](const Parts& p) { return p != alike; }))
+      settings["alike"] = to_json(alike, most_layers_);
+    Problems none;
+    return made(again_, none, note(), std::move(settings));
+  }
+
+  std::string note() const {
+    const std::string text =
+        "recompute, to fit " + format_bytes(static_cast<double>(limit_)) + ": ";
+    if (std::all_of(again_.begin(), again_.end(), [&](const Parts& p) { return p == again_[0]; }))
+      return text + text_of(again_.front(), most_layers_);
+    std::map<std::string, std::vector<std::string>> parts;  // by in how many layers of each stage
+    for (const std::string& part : order_) {
+      std::string counts;
+      bool any = false;
+      for (std::size_t s = 0; s < again_.size(); ++s) {
+        const auto found = again_[s].find(part);
+        const int count = found == again_[s].end()
+                              ? 0
+                              : std::min(found->second, static_cast<int>(layers_[s].size()));
+        any = any || count > 0;
+        counts += fmt::format("{}{}", counts.empty() ? "" : ", ", count);
+      }
+      if (any) parts[counts].push_back(part);
+    }
+    std::string of_parts;
+    for (const auto& [counts, names] : parts)
+      of_parts += fmt::format("{}{} in {}", of_parts.empty() ? "" : "; ", join(names), counts);
+    return text + of_parts + fmt::format(" layers of stages 0 to {}", again_.size() - 1);
+  }
+
+  std::shared_ptr<const Plan> made(const std::vector<Parts>& again, Problems& problems,
+                                   const std::string& note = "", Json settings = {}) const {
+    PlanRequest request = request_;
+    request.recompute.kind = RecomputePolicy::Kind::fixed;
+    request.recompute.set = {};
+    if (!again.empty()) request.recompute.set.ops = ops_of(again, *plan_->graph, layers_);
+    request.recompute.set.keep_moves = request_.recompute.keep_collectives;
+    request.recompute.set.gathers = request_.recompute.gathers;
+    request.recompute.note = note;
+    request.recompute.settings = std::move(settings);
+    auto plan = make_plan(request, problems);
+    work_ += plan != nullptr ? plan->work : 0;
+    return plan;
+  }
+
+  // What each stage's fullest rank holds; empty: the plan is refused.
+  std::vector<std::int64_t> peaks(const std::vector<Parts>& again) const {
+    Problems problems;
+    const auto plan = made(again, problems);
+    std::vector<std::int64_t> found;
+    if (plan == nullptr) return found;
+    for (const Program& program : plan->programs) {
+      std::int64_t peak = 0;
+      for (const RankClass& kind : rank_classes(program)) {
+        const RankView rank(program, kind.at, 0, request_.scratch.get());
+        peak = std::max(peak, forecast_memory(rank).peak);
+      }
+      found.push_back(peak + request_.kept_by_libraries);
+    }
+    return found;
+  }
+
+  bool fits(const std::vector<int>& stages, const std::vector<std::int64_t>& peaks) const {
+    return !peaks.empty() && std::all_of(stages.begin(), stages.end(),
+                                         [&](int stage) { return peaks[stage] <= limit_; });
+  }
+
+  // The fewest parts that suffice, in all layers alike, of an order in which each next one costs
+  // more for what it saves.
+  bool take_fewest(Problems& problems) {
+    std::size_t too_few = 0, enough = order_.size() + 1;
+    for (std::size_t n = order_.size(); n > too_few && enough > too_few + 1;
+         n = (too_few + enough) / 2) {
+      Parts parts;
+      for (std::size_t i = 0; i < n; ++i) parts[order_[i]] = most_layers_;
+      const std::vector<Parts> tried(layers_.size(), parts);
+      const std::vector<std::int64_t> held = peaks(tried);
+      const bool fit = !held.empty() && *std::max_element(held.begin(), held.end()) <= limit_;
+      if (!fit && n == order_.size()) {
+        refuse(held, problems);
+        return false;
+      }
+      (fit ? enough : too_few) = n;
+      if (fit) again_ = tried;
+    }
+    return true;
+  }
+
+  void refuse(const std::vector<std::int64_t>& held, Problems& problems) const {
+    const std::int64_t most =
+        held.empty() ? highest_peak(*plan_) : *std::max_element(held.begin(), held.end());
+    problems.add(
+        Stage::plan, "recompute.fit", "recompute",
+        fmt::format(
+            "recompute: with all of it a rank still holds {} at most, above the {} asked for",
+            format_bytes(static_cast<double>(most)), format_bytes(static_cast<double>(limit_))),
+        "a smaller microbatch, more ways of a form that shards, or a higher limit");
+  }
+
+  using Groups = std::vector<std::vector<int>>;  // of stages
+
+  // Keeps parts, the dearest first, in as many layers as the limit allows: in all stages of a group
+  // alike.
+  void let_off(const Groups& groups, double most_work) {
+    for (auto part = order_.rbegin(); part != order_.rend(); ++part)
+      let_off(*part, groups, most_work);
+  }
+
+  // What a stage holds depends on its own layers, so one plan tries something in all groups.
+  void let_off(const std::string& part, const Groups& groups, double most_work) {
+    struct Layers {
+      int too_few = -1, enough = 0;
+      bool open() const { return enough - too_few > 1; }
+      int next() const { return too_few < 0 ? 0 : (too_few + enough) / 2; }
+    };
+    std::vector<Layers> layers;
+    for (const std::vector<int>& group : groups) {
+      const auto now = again_[group.front()].find(part);
+      layers.push_back({-1, now == again_[group.front()].end() ? 0 : now->second});
+    }
+    while (work_ <= most_work &&
+           std::any_of(layers.begin(), layers.end(), [](const Layers& l) { return l.open(); })) {
+      std::vector<Parts> tried = again_;
+      for (std::size_t g = 0; g < groups.size(); ++g) {
+        for (const int stage : groups[g]) {
+          if (!layers[g].open()) break;
+          tried[stage][part] = layers[g].next();
+          if (layers[g].next() == 0) tried[stage].erase(part);
+        }
+      }
+      const std::vector<std::int64_t> held = peaks(tried);
+      for (std::size_t g = 0; g < groups.size(); ++g) {
+        if (!layers[g].open()) continue;
+        const bool fit = fits(groups[g], held);
+        (fit ? layers[g].enough : layers[g].too_few) = layers[g].next();
+        for (const int stage : groups[g]) {
+          if (fit) again_[stage] = tried[stage];
+        }
+      }
+    }
+  }
+
+  // The parts, those that cost least for a byte they save first.
+  std::vector<std::string> by_cost() const {
+    struct Saving {
+      double seconds = 0, bytes = 0;
+    };
+    std::map<std::string, Saving> parts;
+    for (const Program& program : plan_->programs) {
+      const RankView rank(program, program.first());
+      std::set<int> kept;  // slots that some backward reads
+      for (const Segment& segment : program.segments) {
+        if (segment.kind == SegmentKind::forward) continue;
+        for (const Instruction& i : segment.code) {
+          if (i.op < 0) continue;
+          for (const auto* slots : {&i.inputs, &i.outputs, &i.saved}) {
+            for (int slot : *slots) {
+              if (slot >= 0) kept.insert(program.root(slot));
+            }
+          }
+        }
+      }
+      for (const Segment& segment : program.segments) {
+        if (segment.kind != SegmentKind::forward) continue;
+        for (const Instruction& i : segment.code) {
+          if (i.op < 0) continue;
+          const Op& op = plan_->graph->ops()[i.op];
+          if (!in_layers(op, *plan_->graph)) continue;
+          Saving& part = parts[part_of(op)];
+          for (int step = 0; step < i.ring_steps; ++step) {
+            const Cost& cost = rank.cost(i.op, Piece::forward, step);
+            // A device does some tens of operations while it moves a byte (program/forecast.cpp).
+            part.seconds += std::max(cost.executed, 20 * cost.bytes);
+          }
+          for (const auto* slots : {&i.outputs, &i.saved}) {
+            for (int slot : *slots) {
+              if (kept.count(program.root(slot)) > 0)
+                part.bytes += static_cast<double>(rank.bytes(slot));
+            }
+          }
+        }
+      }
+    }
+    std::vector<std::string> order;
+    for (const auto& [name, part] : parts) order.push_back(name);
+    const auto price = [&](const std::string& name) {
+      const Saving& part = parts.at(name);
+      return part.seconds / std::max(part.bytes, 1.0);
+    };
+    std::stable_sort(order.begin(), order.end(), [&](const std::string& a, const std::string& b) {
+      // What keeps nothing itself is only made again for others: with the products that need it.
+      const bool idle_a = parts.at(a).bytes == 0, idle_b = parts.at(b).bytes == 0;
+      return idle_a != idle_b ? idle_b : price(a) < price(b);
+    });
+    return order;
+  }
+
+  const PlanRequest& request_;
+  const std::int64_t limit_;
+  const bool by_stage_;
+  std::shared_ptr<const Plan> plan_;      // which makes nothing again
+  std::vector<std::vector<int>> layers_;  // of each stage
+  int most_layers_ = 0;                   // of a stage
+  std::vector<std::string> order_;        // of parts, the cheapest first
+  std::vector<Parts> again_;              // of each stage
+  mutable double work_ = 0;               // of the plans made so far
+};
+
+}  // namespace
+
+std::shared_ptr<const Plan> fit_recompute(const PlanRequest& request, Problems& problems) {
+  return RecomputeFit(request, /*by_stage=*/true).run(problems);
+}
+
+std::shared_ptr<const Plan> fit_recompute_alike(const PlanRequest& request, Problems& problems) {
+  return RecomputeFit(request, /*by_stage=*/false).run(problems);
+}
+
+bool recompute_differs(const Plan& plan) {
+  const RecomputePolicy& policy = plan.request.recompute;
+  return policy.kind == RecomputePolicy::Kind::fixed && policy.settings.contains("alike");
+}
+
+std::shared_ptr<const Plan> with_recompute_alike(const Plan& plan) {
+  if (!recompute_differs(plan)) return nullptr;
+  const auto parts = plan.request.recompute.settings["alike"].get<Parts>();
+  PlanRequest request = plan.request;
+  const std::vector<std::vector<int>> layers = layers_of_stages(plan);
+  request.recompute.set.ops = ops_of(std::vector<Parts>(layers.size(), parts), *plan.graph, layers);
+  request.recompute.settings = {};
+  return plan_if_possible(request);
+}
+
+}  // namespace mw

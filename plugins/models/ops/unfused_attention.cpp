@@ -1,0 +1,256 @@
+// Attention in parts, whose scores exist: a product of queries and keys, its softmax, and the
+// product with the values. Backward reads the softmax, so it is kept, and what is kept grows with
+// the square of the sequence [Korthikanti et al. 2022, "Reducing Activation Recomputation in Large
+// Transformer Models", equation 2].
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "heads.h"
+#include "kernel.h"
+#include "meshwright/ops.h"
+
+namespace mw {
+namespace {
+
+using namespace kernel;
+
+// One sequence's (tokens, heads, width), as its heads' matrices (heads, tokens, width).
+at::Tensor matrices(const at::Tensor& sequence) {
+  return sequence.transpose(0, 1);
+}
+at::Tensor turned(const at::Tensor& matrices) {
+  return matrices.transpose(1, 2);
+}
+
+// The product of each head's matrices, times `scale`.
+at::Tensor scaled_product(const at::Tensor& a, const at::Tensor& b, double scale) {
+  at::Tensor product = at::empty({a.size(0), a.size(1), b.size(2)}, a.options());
+  return product.baddbmm_(a, b, 0, scale);
+}
+
+double score_scale(const at::Tensor& q) {
+  return 1.0 / std::sqrt(static_cast<double>(q.size(-1)));
+}
+
+// What the products of one head multiply, and how their operands lie.
+enum class HeadProduct : std::uint8_t { scores, weighed, weighed_back };
+
+struct ProductSizes {
+  std::int64_t m = 0, n = 0, k = 0, heads = 0;
+};
+
+std::function<void()> prepare_head_product(const std::vector<std::int64_t>& sizes,
+                                           at::ScalarType type) {
+  const std::int64_t m = sizes[0], n = sizes[1], k = sizes[2], heads = sizes[3];
+  const auto kind = static_cast<HeadProduct>(sizes[4]);
+  at::Tensor a = at::zeros({heads, m, k}, type), b = matrices(at::zeros({k, heads, n}, type));
+  if (kind == HeadProduct::scores) {
+    a = matrices(at::zeros({m, heads, k}, type));
+    b = turned(matrices(at::zeros({n, heads, k}, type)));
+  }
+  if (kind == HeadProduct::weighed_back) a = turned(at::zeros({heads, k, m}, type));
+  return [=, made = at::Tensor()]() mutable { made = scaled_product(a, b, 1); };
+}
+
+// One sequence's product, with so many bytes of the op's own `beside`.
+LibraryCall head_product(HeadProduct kind, const ProductSizes& sizes, std::int64_t beside) {
+  LibraryCall call;
+  call.name = "product of heads";
+  call.sizes = {sizes.m, sizes.n, sizes.k, sizes.heads, static_cast<std::int64_t>(kind)};
+  call.prepare = prepare_head_product;
+  const auto m = static_cast<double>(sizes.m), n = static_cast<double>(sizes.n),
+             k = static_cast<double>(sizes.k);
+  call.flops = static_cast<double>(sizes.heads) * (2 * m * n * k + 16 * (m * n + (m + n) * k));
+  call.beside = beside;
+  return call;
+}
+
+// Where a dim's tokens lie in the sequence.
+at::Tensor places_of(const LocalDim& dim, const at::Tensor& like) {
+  at::Tensor places = at::empty({dim.size}, like.options().dtype(at::kLong));
+  std::int64_t at = 0;
+  const auto fill = [&](const Range& tokens) {
+    at::Tensor part = places.narrow(0, at, tokens.size);
+    at::arange_out(part, tokens.offset, tokens.offset + tokens.size, 1);
+    at += tokens.size;
+  };
+  if (dim.runs.empty()) fill({dim.offset, dim.size});
+  for (const Range& run : dim.runs) fill(run);
+  return places;
+}
+
+// (queries, keys): which keys a query does not see, those after it and those before its window.
+at::Tensor unseen(const LocalDim& queries, const LocalDim& keys, std::int64_t window,
+                  const at::Tensor& like) {
+  const at::Tensor query = places_of(queries, like).unsqueeze(1),
+                   key = places_of(keys, like).unsqueeze(0);
+  at::Tensor mask = key.gt(query);
+  if (window > 0) mask.logical_or_(key.le(query - window));
+  return mask;
+}
+
+struct UnfusedShape {
+  HeadMap map;
+  std::int64_t batch = 0, queries = 0, heads = 0, keys = 0, head_dim = 0, value_dim = 0;
+  std::int64_t scores() const { return heads * queries * keys; }  // of a sequence
+};
+
+UnfusedShape unfused_shape(const Op& op, const LocalDims& dims) {
+  const Dims& q = op.inputs[0].dims;
+  const Dims& k = op.inputs[1].dims;
+  return {map_heads(dims.at(q[2]), dims.at(k[2])),
+          dims.at(q[0]).size,
+          dims.at(q[1]).size,
+          dims.at(q[2]).size,
+          dims.at(k[1]).size,
+          dims.at(q[3]).size,
+          dims.at(op.inputs[2].dims[3]).size};
+}
+
+class UnfusedAttention final : public OpType {
+ public:
+  explicit UnfusedAttention(std::int64_t window) : window_(window) {}
+
+  std::string kind() const override { return "unfused_attention"; }
+  OpClass op_class() const override { return OpClass::attention; }
+
+  OpTraits traits(const Op& op) const override {
+    const Dims& q = op.inputs[0].dims;
+    OpTraits traits;
+    traits.backward_reads_input = {true, true, true};
+    traits.backward_reads_output = {false};
+    traits.saved = {{"softmax", {q[0], q[2], q[1], op.inputs[1].dims[1]}}};
+    traits.gradient_passes = {false, false, false};
+    return traits;
+  }
+
+  void forward(const Op& op, OpCall& call) const override {
+    const UnfusedShape shape = unfused_shape(op, call.dims);
+    const at::Tensor& q = call.inputs[0];
+    const at::Tensor k = spread(call.inputs[1], shape.map), v = spread(call.inputs[2], shape.map);
+    set_outputs(call, {at::empty(call.dims.shape(op.output_dims[0]), q.options())});
+    call.saved = {at::empty({shape.batch, shape.heads, shape.queries, shape.keys}, q.options())};
+    const at::Tensor hidden =
+        unseen(call.dims.at(op.inputs[0].dims[1]), call.dims.at(op.inputs[1].dims[1]), window_, q);
+    for (std::int64_t i = 0; i < shape.batch; ++i) {
+      at::Tensor softmax = call.saved[0][i];
+      at::Tensor scores = scaled_product(matrices(q[i]), turned(matrices(k[i])), score_scale(q));
+      scores.masked_fill_(hidden, -std::numeric_limits<double>::infinity());
+      at::_softmax_out(softmax, scores, -1, false);
+      scores = at::Tensor();
+      call.outputs[0][i].copy_(matrices(scaled_product(softmax, matrices(v[i]), 1)));
+    }
+  }
+
+  void backward(const Op& op, OpCall& call) const override {
+    const UnfusedShape shape = unfused_shape(op, call.dims);
+    const at::Tensor& q = call.inputs[0];
+    const at::Tensor k = spread(call.inputs[1], shape.map), v = spread(call.inputs[2], shape.map);
+    Target dq;
+    at::Tensor dk, dv;
+    if (wanted(call, 0)) dq = target(call, 0, q.sizes(), q.options());
+    if (wanted(call, 1)) dk = at::empty(k.sizes(), q.options());
+    if (wanted(call, 2)) dv = at::empty(v.sizes(), q.options());
+    for (std::int64_t i = 0; i < shape.batch; ++i) {
+      const at::Tensor softmax = call.saved[0][i], dout = matrices(call.grad_outputs[0][i]);
+      if (dv.defined()) dv[i].copy_(matrices(scaled_product(turned(softmax), dout, 1)));
+      if (!dq.tensor.defined() && !dk.defined()) continue;
+      at::Tensor scores = scaled_product(dout, turned(matrices(v[i])), 1);
+      scores = at::_softmax_backward_data(scores, softmax, -1, q.scalar_type());
+      if (dq.tensor.defined()) {
+        put({dq.tensor[i], dq.add},
+            matrices(scaled_product(scores, matrices(k[i]), score_scale(q))));
+      }
+      if (!dk.defined()) continue;
+      dk[i].copy_(matrices(scaled_product(turned(scores), matrices(q[i]), score_scale(q))));
+    }
+    if (dk.defined()) fold(call, 1, dk, shape.map, shape.keys);
+    dk = at::Tensor();
+    if (dv.defined()) fold(call, 2, dv, shape.map, shape.keys);
+  }
+
+  Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
+    const UnfusedShape shape = unfused_shape(op, dims);
+    const bool backward = piece != Piece::forward;
+    const std::int64_t q = dims.count(op.inputs[0].dims), out = dims.count(op.output_dims[0]);
+    const std::int64_t row = shape.batch * shape.heads * shape.keys * element;
+    const Spread keys{row * shape.head_dim, row * shape.value_dim,
+                      dims.count(op.inputs[1].dims) * element,
+                      dims.count(op.inputs[2].dims) * element};
+    Cost cost;
+    cost.flops =
+        (backward ? 4.0 : 2.0) * static_cast<double>(shape.keys) * static_cast<double>(q + out);
+    cost.executed = cost.flops;
+    // Passes over scores: forward writes the product, masks it in place, reads it for the softmax,
+    // writes and reads that; backward writes and reads each of two, and reads the softmax twice.
+    const double passes = backward ? 7 : 6;
+    cost.bytes =
+        static_cast<double>(element) * (passes * static_cast<double>(shape.batch * shape.scores()) +
+                                        (backward ? 2.0 : 1.0) * static_cast<double>(q + out)) +
+        (backward ? 2.0 : 1.0) * static_cast<double>(keys.k + keys.v);
+    if (backward) {
+      add_backward_memory(cost, shape, keys, element);
+    } else {
+      add_forward_memory(cost, shape, keys, element);
+    }
+    return cost;
+  }
+
+ private:
+  // Bytes of keys and values, one head for each query head, and of those that are held.
+  struct Spread {
+    std::int64_t k = 0, v = 0, kept_k = 0, kept_v = 0;
+  };
+
+  void add_forward_memory(Cost& cost, const UnfusedShape& shape, const Spread& keys,
+                          int element) const {
+    const std::int64_t copied = copies(shape.map) ? keys.k + keys.v : 0;
+    const std::int64_t seen = shape.queries * shape.keys;  // bytes of the mask
+    const std::int64_t scores = shape.scores() * element;
+    const std::int64_t made = shape.heads * shape.queries * shape.value_dim * element;
+    // While the mask is made there are the places, of 8 bytes; and with a window another mask.
+    const std::int64_t places =
+        8 * (shape.queries + shape.keys) + (window_ > 0 ? seen + 8 * shape.queries : 0);
+    cost.workspace = copied + seen + std::max({places, scores, made});
+    cost.calls = {
+        head_product(HeadProduct::scores, {shape.queries, shape.keys, shape.head_dim, shape.heads},
+                     copied + seen + scores),
+        head_product(HeadProduct::weighed,
+                     {shape.queries, shape.value_dim, shape.keys, shape.heads},
+                     copied + seen + made)};
+  }
+
+  static void add_backward_memory(Cost& cost, const UnfusedShape& shape, const Spread& keys,
+                                  int element) {
+    const auto& [map, batch, queries, heads, all, head_dim, value_dim] = shape;
+    const std::int64_t copied = copies(map) ? keys.k + keys.v : 0;
+    // Gradients of keys and values that are not yet the op's own.
+    const std::int64_t around =
+        copied + (map.identity() ? 0 : keys.k + keys.v - keys.kept_k - keys.kept_v);
+    const std::int64_t scores = shape.scores() * element, row = heads * element;
+    const std::int64_t dv = row * all * value_dim, dq = row * queries * head_dim,
+                       dk = row * all * head_dim;
+    cost.workspace = around + std::max({2 * scores, scores + dq, scores + dk, dv});
+    cost.calls = {
+        head_product(HeadProduct::weighed_back, {all, value_dim, queries, heads}, around + dv),
+        head_product(HeadProduct::scores, {queries, all, value_dim, heads}, around + scores),
+        head_product(HeadProduct::weighed, {queries, head_dim, all, heads}, around + scores + dq),
+        head_product(HeadProduct::weighed_back, {all, head_dim, queries, heads},
+                     around + scores + dk)};
+    if (!map.identity()) {
+      cost.workspace = std::max(cost.workspace,
+                                fold_workspace(map, keys.k, keys.v, keys.kept_v, /*whole=*/true));
+    }
+  }
+
+  const std::int64_t window_;
+};
+
+}  // namespace
+
+OpTypePtr unfused_attention(std::int64_t window) {
+  return only_of<UnfusedAttention>(std::max<std::int64_t>(window, 0));
+}
+
+}  // namespace mw

@@ -1,0 +1,202 @@
+# label: cli
+"""`calibrate --from` describes a cluster by logs of nccl-tests and by measured steps: what was
+measured is found again, in the file that it writes; what cannot be is refused, all at once."""
+import csv
+import json
+import math
+import re
+import unittest
+
+from cases import SOURCE, ProgramCase
+from problems import problems
+
+GPU = "NVIDIA H100 80GB HBM3"
+BUS = {"all_reduce": lambda n: 2 * (n - 1) / n, "alltoall": lambda n: (n - 1) / n}
+
+# dgx-h100's numbers as somebody else would have guessed them.
+GUESSED = """\
+local include = ...
+local made = include "dgx-h100"
+made.node.curves, made.node.curve_scale, made.node.curve_share = nil, nil, nil
+made.node.share, made.network.share, made.network.latency = 0.4, 0.5, 50e-6
+return made
+"""
+
+# A step of 8 devices, whose parts --set changes.
+STEP = """\
+local mw = require "meshwright"
+local dp, tp = mw.plugins("dp", "tp")
+mw.plan {
+  model = mw.gpt { layers = 8, hidden = 4096, heads = 32, vocab = 51200 }, data = mw.synthetic {}, sequence = 2048,
+  plan = { dp(2), tp(4) }, batch = 32, microbatch = 4, precision = "bf16", recompute = "full",
+  optimizer = mw.adamw { lr = 1e-4 }, steps = 1,
+}
+"""
+STEPS = [[], ["model.hidden=1024", "microbatch=1"], ["plan[1].ways=1", "plan[2].ways=8"],
+         ["plan[1].ways=8", "plan[2].ways=1", "microbatch=2", "model.layers=4"]]
+
+
+def log(collective, nodes, rows, of_node=8, gpu=GPU):
+    """What <collective>_perf prints; rows: bytes and seconds."""
+    ranks = nodes * of_node
+    lines = [f"# Collective test starting: {collective}_perf", "# nThread 1 nGpus 1 minBytes 8 maxBytes 1073741824",
+             "#", "# Using devices"]
+    lines += [f"#  Rank {r:2} Group  0 Pid {r + 70:6} on    node{r // of_node} device {r % of_node:2} [0x0f] {gpu}"
+              for r in range(ranks)]
+    lines += ["#", "#" + " " * 62 + "out-of-place" + " " * 23 + "in-place",
+              "#       size         count      type   redop    root" + "     time   algbw   busbw #wrong" * 2,
+              "#        (B)    (elements)" + " " * 31 + "(us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)"]
+    for size, seconds in rows:
+        rate = 1e-9 * size / seconds
+        time = f"{1e6 * seconds:9.2f} {rate:7.2f} {BUS[collective](ranks) * rate:7.2f}      0"
+        lines.append(f"{size:12} {size // 4:13}     float     sum      -1 {time} {time}")
+    return "\n".join([*lines, "# Out of bounds values : 0 OK", "# Avg bus bandwidth    : 1", "#", ""])
+
+
+def h100_curve():
+    """dgx-h100's all-reduce of 8 devices: the A100's curve, whose link is 1.5 times slower."""
+    text = (SOURCE / "clusters/devices/nvlink_a100.lua").read_text().split("ranks = 8")[1]
+    points = [(int(size) << 20, float(seconds)) for size, seconds in re.findall(r"{ (\d+) \* MiB, ([\d.e-]+) }", text)]
+
+    def seconds(size):
+        size /= 1.5
+        if size <= points[0][0]:
+            return 20e-6 + (points[0][1] - 20e-6) * size / points[0][0]
+        for (a, low), (b, high) in zip(points, points[1:]):
+            if size <= b:
+                return low * (high / low) ** (math.log(size / a) / math.log(b / a))
+        return points[-1][1] * size / points[-1][0]
+    return seconds
+
+
+def h100_logs():
+    """Logs of a machine that is dgx-h100 as docs/prediction.md says it is priced."""
+    inside, own = h100_curve(), 50e9 * 0.88
+
+    def over(nodes, size):
+        n = 8 * nodes
+        ring = 2 * (n - 1) / n * size / min(8 * own, 450e9 * 0.78) + 2 * (n - 1) * 6e-6
+        tree = inside(size) + 2 * (nodes - 1) / nodes * size / 8 / own + 2 * math.log2(nodes) * 15e-6 + 20e-6
+        return min(ring, tree)
+
+    sizes = [1 << k for k in range(10, 32)]
+    rows = lambda seconds: [(size, seconds(size)) for size in sizes]
+    return {"all_reduce-1.txt": log("all_reduce", 1, rows(inside)),
+            "alltoall-1.txt": log("alltoall", 1, rows(lambda size: 20e-6 + size * 7 / 8 / (450e9 * 0.78))),
+            **{f"all_reduce-{nodes}.txt": log("all_reduce", nodes, rows(lambda size: over(nodes, size)))
+               for nodes in (2, 4, 16)}}
+
+
+class From(ProgramCase):
+    def put(self, files):
+        for name, text in files.items():
+            (self.folder / name).write_text(text)
+        return list(files)
+
+    def described(self, *arguments):
+        result = self.only("calibrate", "--from", *arguments)
+        self.assertEqual(result["kind"], "description")
+        return result
+
+    def refused(self, *arguments):
+        done = self.call("calibrate", "--json", "--from", *arguments)
+        self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+        return problems(self.lines(done))
+
+    def near(self, one, other, share=0.01):
+        self.assertLess(abs(one / other - 1), share, f"{one} and {other}")
+
+    def test_a_cluster_that_ships_is_found_again_from_a_wrong_guess(self):
+        files = self.put(h100_logs())
+        (self.folder / "guess.lua").write_text(GUESSED)
+        result = self.described(*files, "--cluster", "./guess.lua", "-o", "mine.lua")
+        self.assertEqual(len(result["rows"]), 22 * 5)
+        for row in result["rows"]:
+            if row["bytes"] >= 64 << 10:
+                with self.subTest(f'{row["collective"]} {row["ranks"]} {row["bytes"]}'):
+                    self.near(row["predicted_seconds"], row["seconds"])
+        # The file says so too, where a plan reads it.
+        text = (self.folder / "mine.lua").read_text()
+        for part, share in (("network", 0.88), ("node", 0.78)):
+            self.near(float(re.search(rf"  {part} = {{.*?  share = ([\d.]+),", text, re.DOTALL)[1]), share)
+        self.assertIn("alltoall-1.txt:", text)
+        script = self.write(STEP)
+        whole = ["--set", "plan[1].ways=1", "--set", "plan[2].ways=8"]
+        steps = [self.only("plan", script, "--cluster", name, "--nodes", "1", *whole)["step_seconds"]
+                 for name in ("dgx-h100", "./mine.lua")]
+        self.near(*steps)
+
+    def test_logs_alone_name_the_devices_and_what_they_do_not_tell_is_said(self):
+        rows = [[int(cell) for cell in (row[0], row[3])] for row in
+                csv.reader((SOURCE / "tests/reference/nccl_ar_a100_8gpu.csv").read_text().splitlines()[1:])]
+        powers = [(size, 1e-9 * time) for size, time in rows if size & (size - 1) == 0]
+        self.put({"one.txt": log("all_reduce", 1, powers, gpu="NVIDIA A100-SXM4-80GB")})
+        result = self.described("one.txt", "-o", "mine.lua")
+        self.assertEqual(result["base"], "dgx-a100-80")
+        self.assertTrue(any("the network stays that of dgx-a100-80" in said for said in result["unknown"]))
+        for row in result["rows"]:
+            self.near(row["predicted_seconds"], row["seconds"], 1e-3)
+        self.assertEqual(self.refused("one.txt", "-o", "mine.lua"), ["calibration.exists -o"])
+        self.described("one.txt", "-o", "mine.lua", "--overwrite")
+        # Two nodes of the same kind, as they were published.
+        published = SOURCE / "scripts/my_cluster/all_reduce-2nodes.txt"
+        result = self.described(published, "-o", "two.lua")
+        self.assertEqual(result["base"], "dgx-a100-40")
+        large = [row for row in result["rows"] if row["bytes"] >= 1 << 20]
+        self.assertEqual(len(large), 14)
+        self.assertLess(sum(abs(row["predicted_seconds"] / row["seconds"] - 1) for row in large) / 14, 0.25)
+
+    def test_steps_that_other_shares_made_are_found_again(self):
+        (self.folder / "step.lua").write_text(STEP)
+        made = ["--cluster", "dgx-h100", "--stack", "megatron-core", "--set", "cluster.device.gemm=0.52",
+                "--set", "stack.host=0.9"]
+        words = [[word for setting in settings for word in ("--set", setting)] for settings in STEPS]
+        steps = [self.only("plan", "step.lua", *made, *each)["step_seconds"] for each in words]
+        (self.folder / "steps.json").write_text(json.dumps(
+            [{"script": "step.lua", "step": step, "nodes": 1, "set": settings} for step, settings in zip(steps, STEPS)]))
+        result = self.described("steps.json", "--cluster", "dgx-h100", "--stack", "megatron-core", "-o", "mine.lua")
+        before = [abs(step["before_seconds"] / step["seconds"] - 1) for step in result["steps"]]
+        self.assertGreater(max(before), 0.1)
+        self.near(result["fitted"]["device.gemm"]["value"], 0.52, 0.02)
+        self.assertIn("left_out_seconds", result["steps"][0])
+        for step, each in zip(result["steps"], words):
+            self.near(step["predicted_seconds"], step["seconds"])
+            again = self.only("plan", "step.lua", "--cluster", "./mine.lua", "--stack", "./mine-stack.lua", *each)
+            self.near(again["step_seconds"], step["predicted_seconds"], 1e-4)
+            self.assertIn("mine: 1 node of 8 H100-80GB, stack mine-stack", again["priced_for"])
+
+    def test_all_that_is_wrong_is_said_at_once(self):
+        good = h100_logs()["all_reduce-1.txt"]
+        lines = good.splitlines()
+        self.put({"good.txt": good, "none.txt": "no table\n", "short.txt": good.replace(lines[-6], lines[-6][:60]),
+                  "wrong.txt": re.sub("0$", "7", lines[-6]).join(good.split(lines[-6])),
+                  "slow.txt": log("all_reduce", 1, [(1 << k, 1.0) for k in range(20, 31)]),
+                  "other.txt": good.replace(GPU, "NVIDIA A100-SXM4-80GB"),
+                  "few.txt": "\n".join(lines[:18] + lines[-4:]), "steps.json": '[{ "script": "no.lua", "step": 0 }]'})
+        found = self.refused("good.txt", "none.txt", "short.txt", "wrong.txt", "slow.txt", "other.txt", "few.txt",
+                             "gone.txt", "steps.json", "-o", "mine.json")
+        self.assertEqual(sorted(set(found)), [
+            "calibration.base --stack", "calibration.contradiction --from", "calibration.devices --from",
+            "calibration.log --from", "calibration.output -o", "calibration.sizes --from",
+            "calibration.wrong-results --from", "option.missing steps.json[1].nodes", "option.range steps.json[1].step"])
+        self.assertEqual(len(found), 11, found)
+        self.assertFalse((self.folder / "mine.json").exists())
+
+    def test_bases_that_cannot_be(self):
+        self.put({"good.txt": h100_logs()["all_reduce-2.txt"], "step.lua": STEP,
+                  "other.txt": log("all_reduce", 1, [(1 << k, 1e-3) for k in range(20, 31)], gpu="NVIDIA L40S"),
+                  "steps.json": '[{ "script": "step.lua", "step": 1, "nodes": 1 }]'})
+        self.assertEqual(self.refused("other.txt", "-o", "mine.lua"), ["calibration.base --cluster"])
+        self.assertEqual(self.refused("good.txt", "--cluster", "tpu-v4", "-o", "mine.lua"), ["calibration.base --cluster"])
+        self.assertEqual(self.refused("good.txt", "--devices", "4", "-o", "mine.lua"), ["calibration.devices --devices"])
+        self.assertEqual(self.refused("steps.json", "--stack", "megatron-core", "-o", "mine.lua"),
+                         ["calibration.base --cluster"])
+        self.assertEqual(self.refused("good.txt", "--stack", "megatron-core", "-o", "mine.lua"), ["calibration.base --stack"])
+        # A script of two plans is no measured step.
+        (self.folder / "step.lua").write_text(STEP + STEP.replace("local ", "").replace("mw =", "local mw ="))
+        self.assertEqual(self.refused("steps.json", "--cluster", "dgx-h100", "--stack", "megatron-core", "-o", "mine.lua"),
+                         ["calibration.steps"])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
