@@ -121,8 +121,8 @@ class Search(ProgramCase):
         self.assertEqual(again["peak_bytes"], best["predicted"]["peak_bytes"])
 
     def test_a_neighbour_is_the_fastest_of_its_kind_that_was_planned(self):
-        found = self.found("model = mw.llama { layers = 16, hidden = 1024, heads = 16, ffn = 4096, vocab = 256000 }, sequence = 4096, batch = 64",
-                           H100 % 1, 'strategies = { "pp", "zero" }, microbatch = 1, recompute = "none", memory = "40GiB", best = 8')
+        found = self.found("model = mw.llama { layers = 16, hidden = 1024, heads = 16, ffn = 4096, vocab = 256000 }, sequence = 4096, batch = 128",
+                           H100 % 1, 'strategies = { "pp", "dp", "tp" }, microbatch = 1, recompute = "none", memory = "24GiB"')
         best = found["best"][0]
         told = re.findall(r"^plan = (\{ pp \{ .*?\}, (.*) \}): ([+-][\d.]+) %$", found["why"], re.M)
         self.assertTrue(told, found["why"])
