@@ -7,8 +7,12 @@
 
 namespace mw {
 
+bool says_head_dim(const Values& values) {
+  return values.has("head_dim") && values.integer("head_dim") > 0;
+}
+
 std::int64_t head_width(const Values& values) {
-  return values.has("head_dim") ? values.integer("head_dim")
+  return says_head_dim(values) ? values.integer("head_dim")
                                 : values.integer("hidden") / values.integer("heads");
 }
 
@@ -16,15 +20,6 @@ std::int64_t check_heads(const Values& values, Problems& problems) {
   if (!values.has("hidden") || !values.has("heads")) return 0;
   const std::int64_t hidden = values.integer("hidden"), heads = values.integer("heads");
   if (hidden < 1 || heads < 1) return 0;
-  if (values.has("head_dim") && values.integer("head_dim") < 1) {
-    problems.add(Stage::options, "option.range", "head_dim",
-                 fmt::format("head_dim must be at least 1; got {}", values.integer("head_dim")),
-                 hidden % heads == 0
-                     ? fmt::format("leave it out: hidden / heads = {}", hidden / heads)
-                     : fmt::format("nearest to hidden / heads: head_dim = {}",
-                                   std::max<std::int64_t>(2, hidden / heads / 2 * 2)));
-    return 0;
-  }
   // The divisors of `whole` next to `part`, the one below and the one above.
   const auto near = [](std::int64_t whole, std::int64_t part) {
     const std::int64_t most = std::min(whole, most_heads);
@@ -33,7 +28,7 @@ std::int64_t check_heads(const Values& values, Problems& problems) {
     while (above <= most && whole % above != 0) ++above;
     return above > most ? fmt::format("{}", below) : fmt::format("{} or {}", below, above);
   };
-  if (!values.has("head_dim") && hidden % heads != 0) {
+  if (!says_head_dim(values) && hidden % heads != 0) {
     problems.add(Stage::options, "option.divides", "heads",
                  fmt::format("{} heads do not divide hidden = {}", heads, hidden),
                  fmt::format("nearest: heads = {}; or give head_dim", near(hidden, heads)));

@@ -35,7 +35,8 @@ end
 local rows = {}
 for _, ways in ipairs { 4, 16, 64, 256 } do
   local on_torus, switched = exchanges(torus, ways), exchanges(switch, ways)
-  rows[#rows + 1] = ("ep(%d) %.1f against %.1f ms, %.2f times"):format(ways, 1e3 * on_torus, 1e3 * switched, on_torus / switched)
+  rows[#rows + 1] = ("ep(%d) %.1f against %.1f ms, %.2f times"):format(ways, 1e3 * on_torus, 1e3 * switched,
+    on_torus / switched)
 end
-print(("Answer: On 256 chips, the exchanges of four layers of experts in a step on the torus and on the switched network, by prediction: %s."):format(
-  table.concat(rows, "; ")))
+print(("Answer: On 256 chips, the exchanges of four layers of experts in a step on the torus and on the switched " ..
+  "network, by prediction: %s."):format(table.concat(rows, "; ")))

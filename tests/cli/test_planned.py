@@ -97,15 +97,16 @@ class Planned(ProgramCase):
         columns = 2 * (4 * 2 * 1024 + 3 * (1024 + 2048))
         self.assertAlmostEqual(shampoo["step_seconds"] - sgd["step_seconds"], 17.5e-6 * columns, delta=0.2 * 17.5e-6 * columns)
 
-    def test_numbers_that_train_nothing(self):
+    def test_numbers_at_the_end_of_their_range(self):
         for name in ("sgd", "muon", "shampoo"):
             told = self.plan(more=f"optimizer = mw.{name} {{ lr = 1e-3, momentum = 1 }}", expect=2)
             self.assertIn("optimizer.momentum must be between 0 and 0.9999; got 1", told)
         self.assertIn("optimizer.eps must be at least 1e-12", self.plan(more="optimizer = mw.shampoo { lr = 1e-3, eps = 1e-30 }", expect=2))
         for kind, ffn in (("llama", "ffn = 128, "), ("gpt", "")):
-            told = self.plan(more="model = mw.%s { layers = 8, hidden = 64, heads = 4, %svocab = 64, head_dim = 0 }" % (kind, ffn), expect=2)
-            self.assertIn("head_dim must be at least 1; got 0", told)
-            self.assertIn("leave it out: hidden / heads = 16", told)
+            sizes = "model = mw.%s { layers = 8, hidden = 64, heads = 4, %svocab = 64, head_dim = %%d }" % (kind, ffn)
+            widths = [self.plan(more=sizes % width)["parameters"] for width in (0, 16, 32)]  # 0: hidden / heads
+            self.assertEqual(widths[0], widths[1])
+            self.assertLess(widths[1], widths[2])
 
     def test_a_layout_that_is_no_layout(self):
         self.assertIn("plan[1].layout", self.plan(', layout = "evenly"', expect=2))
