@@ -36,6 +36,7 @@ Json all_json(const std::vector<FoundPlan>& plans) {
 
 // Columns that some of these plans have.
 struct Columns {
+  bool staged = false;
   bool offload = false, reported = false, host = false;
 
   explicit Columns(const std::vector<FoundPlan>& plans) {
@@ -43,6 +44,7 @@ struct Columns {
       offload = offload || one.offload != "none";
       reported = reported || !one.predicted.most_reported().beside.empty();
       host = host || one.predicted.host_needed > 0;
+      staged = staged || one.predicted.stages.size() > 1;
     }
   }
 };
@@ -93,7 +95,10 @@ std::string table_text(const std::vector<FoundPlan>& plans) {
   }
   const std::string mark =
       above > 0 ? fmt::format("\n  *: more than the device's {}\n", bytes(above)) : "";
-  return table.text("  ") + mark;
+  const char* even = columns.staged
+                         ? "\n  closed form: of even stages; step and memory are of balanced ones\n"
+                         : "";
+  return table.text("  ") + mark + even;
 }
 
 // What `plan` says of their memory: all of the first one's, of the others what is nearly too much.

@@ -506,7 +506,7 @@ function mw.search(experiment) end
 ---@field layers integer transformer layers (1 .. 4096)
 ---@field hidden integer width of the residual stream (1 .. 2147483647)
 ---@field heads integer attention heads; must divide hidden, unless head_dim is given (1 .. 65536)
----@field head_dim? integer width of a head; hidden / heads by default (1 .. 2147483647)
+---@field head_dim? integer width of a head; 0 or left out: hidden / heads (0 .. 2147483647)
 ---@field ffn? integer width of the feed-forward part; 4 hidden by default (1 .. 2147483647)
 ---@field vocab integer size of the vocabulary (1 .. 2147483647)
 ---@field positions? integer learned positions; the sequence length by default (1 .. 2147483647)
@@ -524,7 +524,7 @@ function mw.gpt(options) end
 ---@field hidden integer width of the residual stream (1 .. 2147483647)
 ---@field heads integer query heads; must divide hidden, unless head_dim is given (1 .. 65536)
 ---@field kv_heads? integer key and value heads; must divide heads, which they default to (1 .. 65536)
----@field head_dim? integer width of a head; hidden / heads by default (1 .. 2147483647)
+---@field head_dim? integer width of a head; 0 or left out: hidden / heads (0 .. 2147483647)
 ---@field ffn integer width of the feed-forward part (1 .. 2147483647)
 ---@field vocab integer size of the vocabulary (1 .. 2147483647)
 ---@field tied? boolean the output projection is the embedding's weight (default false)
@@ -557,7 +557,7 @@ function mw.model(options) end
 ---@field hidden integer width of the residual stream (1 .. 2147483647)
 ---@field heads integer query heads; must divide hidden, unless head_dim is given (1 .. 65536)
 ---@field kv_heads? integer key and value heads; must divide heads, which they default to (1 .. 65536)
----@field head_dim? integer width of a head; hidden / heads by default (1 .. 2147483647)
+---@field head_dim? integer width of a head; 0 or left out: hidden / heads (0 .. 2147483647)
 ---@field ffn integer width of the feed-forward part (1 .. 2147483647)
 ---@field vocab integer size of the vocabulary (1 .. 2147483647)
 ---@field tied? boolean the output projection is the embedding's weight (default false)
@@ -638,7 +638,7 @@ function mw.adamw(options) end
 
 ---@class meshwright.muon
 ---@field lr number learning rate of matrices; a schedule starts from it (>= 0)
----@field momentum? number decay of the running average of gradients (default 0.95) (0 .. 1)
+---@field momentum? number decay of the running average of gradients (default 0.95) (0 .. 0.9999)
 ---@field nesterov? boolean whether the update looks ahead, between gradient and average (default true)
 ---@field weight_decay? number decoupled decay, on every tensor (default 0.1) (>= 0)
 ---@field ns_steps? integer Newton-Schulz steps that orthogonalise an update (default 5) (1 .. 100)
@@ -653,7 +653,7 @@ function mw.muon(options) end
 
 ---@class meshwright.sgd
 ---@field lr number learning rate; a schedule starts from it (>= 0)
----@field momentum? number decay of the running sum of updates (default 0) (0 .. 1)
+---@field momentum? number decay of the running sum of updates (default 0) (0 .. 0.9999)
 ---@field weight_decay? number added to the gradient, times the parameter (default 0) (>= 0)
 ---@field clip? number largest norm of all gradients; longer ones are scaled down to it (>= 0)
 
@@ -664,8 +664,8 @@ function mw.sgd(options) end
 
 ---@class meshwright.shampoo
 ---@field lr number learning rate; a schedule starts from it (>= 0)
----@field momentum? number decay of the running average of gradients of matrices (default 0.9) (0 .. 1)
----@field eps? number added to the factors' eigenvalues, and to AdaGrad's sums (default 0.0001) (>= 1e-30)
+---@field momentum? number decay of the running average of gradients of matrices (default 0.9) (0 .. 0.9999)
+---@field eps? number added to the factors' eigenvalues, and to AdaGrad's sums (default 0.0001) (>= 1e-12)
 ---@field weight_decay? number decoupled decay, on every tensor (default 0) (>= 0)
 ---@field clip? number largest norm of all gradients; longer ones are scaled down to it (>= 0)
 

@@ -317,12 +317,18 @@ GoodputRequest read_goodput(const Json& table, const std::string& path, Problems
   double restart = r.restart;
   for (const GoodputRequest::Cause& cause : r.causes) restart = std::max(restart, cause.restart);
   if (std::max(restart, round) > 20 * failure) {
-    problems.add(Stage::options, "goodput.never", path + ".mtbf",
-                 fmt::format("{}.mtbf: a failure comes every {:.3g} s, and {} takes {:.3g} s", path,
-                             failure, restart > round ? "a restart" : "a step with its checkpoint",
-                             std::max(restart, round)),
-                 fmt::format("no such run gets on; mtbf = {:.3g} or more, or fewer devices",
-                             std::max(restart, round) * r.devices));
+    const std::string key = path + (causes ? ".causes" : ".mtbf");
+    const double least = std::max(restart, round) * r.devices;
+    problems.add(
+        Stage::options, "goodput.never", key,
+        fmt::format("{}: a failure comes every {:.3g} s, and {} takes {:.3g} s", key, failure,
+                    restart > round ? "a restart" : "a step with its checkpoint",
+                    std::max(restart, round)),
+        causes
+            ? fmt::format("no such run gets on; causes whose mtbf together make {:.3g} or more "
+                          "(1 over the sum of 1 / mtbf), or fewer devices",
+                          least)
+            : fmt::format("no such run gets on; mtbf = {:.3g} or more, or fewer devices", least));
   }
   return r;
 }

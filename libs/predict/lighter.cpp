@@ -2,9 +2,13 @@
 // with them.
 #include "predict/lighter.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <set>
 
 #include "meshwright/engine/plugin_call.h"
+#include "meshwright/engine/text.h"
 
 namespace mw {
 namespace {
@@ -63,6 +67,21 @@ Role role_of(const StrategyChoice& choice) {
   return role;
 }
 
+std::string script_text(const StrategyChoice& choice) {
+  std::set<std::string> telling;
+  for (const Lighter& variant : lighter_of(choice)) {
+    if (variant.drastic) continue;
+    for (const auto& [key, value] : variant.options.items()) telling.insert(key);
+  }
+  Json entry = {{"plugin", choice.name}};
+  const Json& written = choice.written;
+  for (const auto& [key, value] : choice.options.items()) {
+    if (written.is_null() || telling.contains(key) || written.contains(key))
+      entry[key] = written.contains(key) ? written.at(key) : value;
+  }
+  return entry_text(entry);
+}
+
 // Strategies on the plugin path that are not in the plan, split that in so many ways, and have
 // lighter variants.
 std::vector<StrategyChoice> others(const RunRequest& experiment,
@@ -84,6 +103,13 @@ std::vector<StrategyChoice> others(const RunRequest& experiment,
 }
 
 }  // namespace
+
+std::string script_text(const std::vector<StrategyChoice>& strategies) {
+  std::string text;
+  for (const StrategyChoice& choice : strategies)
+    text += (text.empty() ? "" : ", ") + script_text(choice);
+  return text.empty() ? "{}" : fmt::format("{{ {} }}", text);
+}
 
 StrategyChoice with_axes(StrategyChoice choice) {
   choice.axes = call_plugin({choice.name, ""}, "said which axes it needs",

@@ -37,6 +37,10 @@ std::vector<LighterPlan> with_data_axis(const RunRequest& experiment,
 // The strategy with the axes that it asks for. Throws Error if it cannot be asked.
 StrategyChoice with_axes(StrategyChoice choice);
 
+// As a script has them: "{ pp { 4, layout = "auto" }, tp(8) }", as they were written, with the
+// options that tell lighter variants apart.
+std::string script_text(const std::vector<StrategyChoice>& strategies);
+
 // Whether an axis of the strategy with ranks of its own has the role. Its axes are known.
 bool splits(const StrategyChoice& choice, Role role);
 

@@ -32,6 +32,7 @@ struct Change {
 struct Candidate {
   std::string text;
   std::int64_t need = 0;
+  PlanRequest request;
 };
 
 bool holds_function(const Json& value) {
@@ -41,14 +42,13 @@ bool holds_function(const Json& value) {
 
 class Search {
  public:
-  Search(const RunRequest& experiment, const Plan& needs_most, MemoryNeed limit, bool runs)
+  Search(const RunRequest& experiment, const Plan& needs_most, MemoryNeed limit, int most_ranks)
       : experiment_(experiment),
         base_(needs_most),
         request_(experiment.plan->request),
         together_(limit.together),
         limit_(std::min(limit.bytes, predicted_need(needs_most, limit.together) - 1)),
-        most_ranks_(runs ? most_thread_ranks
-                         : std::max(most_thread_ranks, experiment.plan->ranks())) {
+        most_ranks_(most_ranks) {
     // A policy that the change would be asked to heed is left for what it made here.
     if (experiment.table.contains("microbatch") && experiment.table["microbatch"].is_object()) {
       fixed_ = base_.microbatch;
@@ -56,7 +56,26 @@ class Search {
     if (request_.recompute.fit > 0) request_.recompute.kind = RecomputePolicy::Kind::fit;
   }
 
-  std::string run() {
+  MemoryHint run() {
+    try_all();
+    if (found_) {
+      return {fmt::format("{} would fit: {}", found_->text, text_of(found_->need)), found_->text,
+              found_->need, std::move(found_->request)};
+    }
+    const std::string none =
+        work_ > most_search
+            ? fmt::format(
+                  "of the {} changes that were tried none would fit, and to plan them all "
+                  "would take too long",
+                  tried_)
+            : none_of(mild_) + "no recompute and no smaller microbatch would fit" + nor(drastic_);
+    return {lowest_ ? fmt::format("{}; the lowest is {}: {}", none, lowest_->text,
+                                  text_of(lowest_->need))
+                    : none};
+  }
+
+ private:
+  void try_all() {
     const std::vector<std::int64_t> sizes = smaller();
     const std::vector<std::string> again = heavier();
     const auto all = [&](const LighterPlan* plan, bool micro, bool recompute) {
@@ -85,20 +104,8 @@ class Search {
     for (const LighterPlan* plan : lightest) all(plan, true, true);
     try_each(with_data(), again);
     for (const LighterFamily& family : families) try_each(family.drastic, again);
-    if (found_) return fmt::format("{} would fit: {}", found_->text, text_of(found_->need));
-    const std::string none =
-        work_ > most_search
-            ? fmt::format(
-                  "of the {} changes that were tried none would fit, and to plan them all "
-                  "would take too long",
-                  tried_)
-            : none_of(mild_) + "no recompute and no smaller microbatch would fit" + nor(drastic_);
-    return lowest_ ? fmt::format("{}; the lowest is {}: {}", none, lowest_->text,
-                                 text_of(lowest_->need))
-                   : none;
   }
 
- private:
   // Each alone, then with microbatches of 1, then with recompute too.
   void try_each(const std::vector<LighterPlan>& plans, const std::vector<std::string>& again) {
     for (const LighterPlan& plan : plans) consider({&plan, 0, ""});
@@ -170,6 +177,7 @@ class Search {
     PlanRequest request = request_;
     if (change.plan != nullptr) {
       request.strategies = change.plan->strategies;
+      request.stage_layers.clear();  // which are of the stages that the plan has now
       (change.plan->drastic ? drastic_ : mild_).insert(change.plan->what);
     }
     if (change.microbatch == 0) change.microbatch = fixed_;
@@ -186,48 +194,32 @@ class Search {
     Problems problems;
     std::shared_ptr<const Plan> plan;
     try {
-      plan = make_plan(request, problems);
+      plan = make_plan_within(request, together_ ? 0 : limit_, problems);
     } catch (const Error&) {  // of a strategy's own
     }
     work_ += plan ? plan->work : experiment_.plan->work;
     ++tried_;
     if (!plan || plan->ranks() > most_ranks_) return;
-    Candidate candidate{text(*plan, change), predicted_need(*plan, together_)};
+    Candidate candidate{text(*plan, change), predicted_need(*plan, together_), std::move(request)};
     if (!lowest_ || candidate.need < lowest_->need) lowest_ = candidate;
     if (candidate.need <= limit_) found_ = candidate;
   }
 
   // A plan that stays is named too, so that all of it can be copied, unless it has functions.
   std::string text(const Plan& plan, const Change& change) const {
-    std::string entries, settings;
-    bool functions = false;
-    for (const StrategyChoice& choice : plan.request.strategies) {
-      entries += (entries.empty() ? "" : ", ") + text(choice);
-      functions = functions || holds_function(choice.options);
-    }
+    std::string settings;
+    const std::vector<StrategyChoice>& strategies = plan.request.strategies;
+    const bool functions =
+        std::any_of(strategies.begin(), strategies.end(),
+                    [](const StrategyChoice& choice) { return holds_function(choice.options); });
     if (change.microbatch > 0) settings = fmt::format("microbatch = {}", change.microbatch);
     if (!change.recompute.empty()) {
       settings +=
           fmt::format("{}recompute = \"{}\"", settings.empty() ? "" : ", ", change.recompute);
     }
     if (functions && change.plan == nullptr) return settings;
-    return fmt::format("plan = {{ {} }}{}{}", entries, settings.empty() ? "" : ", ", settings);
-  }
-
-  // As it was written, with the options that tell its lighter variants apart.
-  static std::string text(const StrategyChoice& choice) {
-    std::set<std::string> telling;
-    for (const Lighter& variant : lighter_of(choice)) {
-      if (variant.drastic) continue;
-      for (const auto& [key, value] : variant.options.items()) telling.insert(key);
-    }
-    Json entry = {{"plugin", choice.name}};
-    const Json& written = choice.written;
-    for (const auto& [key, value] : choice.options.items()) {
-      if (written.is_null() || telling.contains(key) || written.contains(key))
-        entry[key] = written.contains(key) ? written.at(key) : value;
-    }
-    return entry_text(entry);
+    return fmt::format("plan = {}{}{}", script_text(strategies), settings.empty() ? "" : ", ",
+                       settings);
   }
 
   const RunRequest& experiment_;
@@ -257,9 +249,17 @@ std::int64_t predicted_need(const Plan& plan, bool together) {
   return all.bytes();
 }
 
+MemoryHint what_fits(const RunRequest& experiment, const Plan& needs_most, MemoryNeed limit,
+                     int most_ranks) {
+  return Search(experiment, needs_most, limit, most_ranks).run();
+}
+
 std::string memory_hint(const RunRequest& experiment, const Plan& needs_most, MemoryNeed limit,
                         bool runs) {
-  return Search(experiment, needs_most, limit, runs).run();
+  const int ranks = experiment.plan->ranks();
+  return what_fits(experiment, needs_most, limit,
+                   runs ? most_thread_ranks : std::max(most_thread_ranks, ranks))
+      .text;
 }
 
 namespace {

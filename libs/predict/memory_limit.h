@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "common/run_request.h"
@@ -14,16 +16,34 @@ struct MemoryNeed {
   bool together = false;
 };
 
+// What a plan could do to hold less. `text` says it to people; `change`, `need` and `request` are
+// of the change that fits, as a script has it, and are empty where none does.
+struct MemoryHint {
+  std::string text, change = {};
+  std::int64_t need = 0;
+  std::optional<PlanRequest> request = {};
+};
+
 // The first change of the experiment whose predicted need is within the limit and below the
 // experiment's own, as a script has it ("plan = { zero { 4, stage = 1 } }, microbatch = 2"), with
 // that need; each was planned as it is written. In this order: lighter variants of strategies
 // (predict/lighter.h); smaller microbatches; recompute "selective", "full"; two and three of these
 // together; where nothing splits the data, an axis that does, of 2, 4, 8, … ways, with microbatches
-// of 1 and with recompute; drastic variants, likewise. Says so, and the lowest, if none is. `runs`:
-// of no more ranks than can be threads here. Of experiments whose steps differ, `needs_most` is the
-// plan that does.
+// of 1 and with recompute; drastic variants, likewise. Says so, and the lowest, if none is. Of
+// experiments whose steps differ, `needs_most` is the plan that does.
+MemoryHint what_fits(const RunRequest& experiment, const Plan& needs_most, MemoryNeed limit,
+                     int most_ranks);
+// Its text; `runs`: of no more ranks than can be threads here.
 std::string memory_hint(const RunRequest& experiment, const Plan& needs_most, MemoryNeed limit,
                         bool runs);
+
+// Makes the request's plan, as make_plan does, where no machine is named. Where a pipeline balances
+// its stages itself and the request asks for no layers, layouts near the strategy's own are planned
+// too: of those that keep to `memory` (bytes a rank; 0: there is no limit) the one whose busiest
+// stage has least to do by declared costs, and of equal ones that with the lowest peak; where none
+// keeps to it, the one with the lowest peak. A note says what was chosen.
+std::shared_ptr<const Plan> make_plan_within(const PlanRequest& request, std::int64_t memory,
+                                             Problems& problems);
 
 // The highest predicted peak of a rank, or what all of them hold together, in bytes: together, with
 // what they keep in host memory, which is the same.

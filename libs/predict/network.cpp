@@ -75,9 +75,11 @@ double torus_all_reduce(const Torus& torus, double bytes, const Placed& where) {
          2 * std::log2(n) * torus.latency;
 }
 
-// How many of a device's links the ranks use, of which other groups on the same ring take parts.
-double links_used(const std::vector<int>& shape, const std::vector<int>& ranks) {
-  double links = 0;
+// How many of a device's links the ranks use, of which other groups on the same ring take parts;
+// and what an all-to-all sends through those in the middle: half of what each rank on one side has
+// goes to the other side, by one link in a line and by two in a ring.
+void place_on_torus(const std::vector<int>& shape, const std::vector<int>& ranks, Placed& where) {
+  double& links = where.torus_links;
   std::int64_t inner = 1;
   for (std::size_t d = shape.size(); d-- > 0;) {
     std::set<int> at;
@@ -86,11 +88,15 @@ double links_used(const std::vector<int>& shape, const std::vector<int>& ranks) 
     if (used > 1) {
       const int step = *std::next(at.begin()) - *at.begin();
       // A whole ring has both ways round, a piece of one is a line.
-      links += (used * step == shape[d] ? 2.0 : 1.0) / step;
+      const bool ring = used * step == shape[d];
+      const double own = (ring ? 2.0 : 1.0) / step;
+      links += own;
+      where.torus_load = std::max(where.torus_load, used / 4.0 / own);
+      where.torus_hops += ring ? shape[d] / 2 : (used - 1) * step;
     }
     inner *= shape[d];
   }
-  return std::max(links, 0.5);
+  links = std::max(links, 0.5);
 }
 
 }  // namespace
@@ -100,7 +106,7 @@ Placed place(const Cluster& cluster, const std::vector<int>& ranks) {
   where.ranks = static_cast<int>(ranks.size());
   where.of_node = cluster.node.devices;
   if (!cluster.torus.shape.empty()) {
-    where.torus_links = links_used(cluster.torus.shape, ranks);
+    place_on_torus(cluster.torus.shape, ranks, where);
     return where;
   }
   int node = -1, here = 0, pod = -1;
@@ -127,10 +133,8 @@ double collective_seconds(const Cluster& cluster, Collective op, double bytes, c
   const double n = where.ranks;
   if (op == Collective::all_to_all) {
     if (torus) {
-      // Half the ring lies between two devices on average.
-      return bytes * (n - 1) / n * (n / 8) /
-                 (cluster.torus.bandwidth * cluster.torus.share * where.torus_links) +
-             cluster.torus.latency * n / 2;
+      return bytes * where.torus_load / (cluster.torus.bandwidth * cluster.torus.share) +
+             cluster.torus.latency * where.torus_hops;
     }
     const double inside = bytes * (where.in_node - 1) / n,
                  outside = bytes * (n - where.in_node) / n;

@@ -17,6 +17,8 @@ struct Placed {
   bool one_pod = true;
   int of_node = 1;         // devices that a node has
   double torus_links = 0;  // of a device that the ranks can use at once, shared ones in part
+  double torus_load = 0;   // of an all-to-all: of what a rank has, through the busiest link
+  int torus_hops = 0;      // between the two ranks that lie furthest apart
 };
 
 // `ranks`: ascending; each a device, counted through the nodes.

@@ -10,7 +10,9 @@
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/text.h"
 #include "predict/lighter.h"
+#include "predict/memory_limit.h"
 #include "predict/prediction.h"
+#include "predict/stage_layout.h"
 
 namespace mw {
 namespace {
@@ -20,9 +22,13 @@ constexpr double gain = 0.03;             // of a step, less is not said
 constexpr double kernels_gain = 0.1;      // of one by larger microbatches
 constexpr double costs_nothing = 0.01, frees = 0.1;  // of a step, and of the peak
 
+constexpr double hopeless = 1.25;  // by declared stages so much slower: balance makes it no faster
+
 struct WayOut {
-  std::string what;  // "tp(8) x zero{4, stage=1}, microbatch 2"
+  std::string what;  // "plan = { tp(8), zero { 4, stage = 1 } }, microbatch = 2"
+  PlanRequest request;
   Prediction predicted;
+  bool staged = false;
 };
 
 using Strategies = std::vector<StrategyChoice>;
@@ -37,31 +43,63 @@ class Pitfalls {
         node_(machine.host().ranks) {}
 
   std::vector<std::string> run() {
+    if (!own_.fits) {
+      does_not_fit();
+      return std::move(found_);
+    }
     too_few_microbatches();
     if (node_ <= 0) return std::move(found_);
     over_nodes(Role::model);
     over_nodes(Role::experts);
     whole_states();
     small_microbatches();
+    given_layout();
     runs_out();
     return std::move(found_);
   }
 
  private:
   // Plans it with other strategies or microbatches of as many ranks; nothing where that is refused,
-  // or does not fit.
+  // or does not fit. Stages have the layout that the strategy declares: see laid_out.
   std::optional<WayOut> tried(const Strategies& strategies, std::int64_t microbatch = 0) const {
     throw_if_stopped();
     PlanRequest request = plan_.request;
     request.strategies = strategies;
     request.stage_layers.clear();
+    request.notes.clear();
     request.schedule.reset();
     if (microbatch > 0) request.microbatch = microbatch;
     const auto plan = plan_if_possible(request);
     if (plan == nullptr || plan->ranks() != plan_.ranks()) return std::nullopt;
-    WayOut one{plan->mix(), predict(*plan, machine_, request_.threads)};
-    if (!one.predicted.fits || !one.predicted.host_fits()) return std::nullopt;
+    WayOut one{"plan = " + script_text(strategies), std::move(request), priced(*plan),
+               plan->stages() > 1};
+    if (!fits(one.predicted)) return std::nullopt;
     if (microbatch > 0) one.what += fmt::format(", microbatch = {}", plan->microbatch);
+    return one;
+  }
+
+  Prediction priced(const Plan& plan) const {
+    Prediction predicted = predict(plan, machine_, request_.threads);
+    if (node_ > 0 && request_.memory > 0) predicted.limit_memory(request_.memory);
+    return predicted;
+  }
+  static bool fits(const Prediction& predicted) { return predicted.fits && predicted.host_fits(); }
+
+  // With the stages that the plan has where a script names it; nothing if those do not fit.
+  std::optional<WayOut> laid_out(std::optional<WayOut> one) const {
+    if (!one || !one->staged || node_ <= 0) return one;
+    Problems none;
+    if (one->request.recompute.fit > 0) one->request.recompute.kind = RecomputePolicy::Kind::fit;
+    try {
+      const auto plan = make_balanced_plan(one->request, machine_, request_.memory, none);
+      if (plan == nullptr || !none.empty()) return std::nullopt;
+      one->predicted = priced(*plan);
+    } catch (const Stopped&) {
+      throw;
+    } catch (const Error&) {  // of a strategy's own
+      return std::nullopt;
+    }
+    if (!fits(one->predicted)) return std::nullopt;
     return one;
   }
 
@@ -70,7 +108,9 @@ class Pitfalls {
       best = std::move(other);
   }
 
-  void say(const std::string& what, const std::optional<WayOut>& best, double least = gain) {
+  void say(const std::string& what, std::optional<WayOut> best, double least = gain) {
+    if (!best || best->predicted.step_seconds > own_.step_seconds * hopeless) return;
+    best = laid_out(std::move(best));
     if (!best || best->predicted.step_seconds > own_.step_seconds * (1 - least)) return;
     found_.push_back(fmt::format("{}: a step takes {}, and {} with {}", what,
                                  duration_text(own_.step_seconds),
@@ -126,7 +166,7 @@ class Pitfalls {
     const StrategyChoice& choice = strategies()[static_cast<std::size_t>(place)];
     say(fmt::format("{}({}) lies on several nodes of {}, whose links are slower", choice.name, ways,
                     plural(node_, "device")),
-        best);
+        std::move(best));
   }
 
   // The strategy at `place` gets fewer ways, and one of the others, or a new one, as many more.
@@ -167,7 +207,7 @@ class Pitfalls {
     }
     say(fmt::format("{} for {} stages, of which most wait",
                     plural(plan_.microbatches, "microbatch"), stages),
-        best);
+        std::move(best));
   }
 
   // Looks for data parallelism that keeps all states on each rank, and plans ZeRO instead.
@@ -179,7 +219,7 @@ class Pitfalls {
           lighter.begin(), lighter.end(), strategies().begin(), strategies().end(),
           [](const StrategyChoice& a, const StrategyChoice& b) { return a.name == b.name; });
       if (renamed.first == lighter.end() || renamed.second == strategies().end()) continue;
-      const auto other = tried(lighter);
+      const auto other = laid_out(tried(lighter));
       if (!other) continue;
       const auto peak = static_cast<double>(own_.fullest().memory.peak),
                  less = static_cast<double>(other->predicted.fullest().memory.peak);
@@ -205,7 +245,23 @@ class Pitfalls {
     }
     say(fmt::format("microbatches of {} do not fill the device's kernels",
                     plural(plan_.microbatch, "sequence")),
-        best, kernels_gain);
+        std::move(best), kernels_gain);
+  }
+
+  // Looks for stages whose layers the script gives, where the strategy could choose them itself.
+  void given_layout() {
+    if (plan_.stages() < 2 || !plan_.stage_layers.empty()) return;
+    std::optional<WayOut> best;
+    for (const LighterFamily& family : lighter_families(request_, strategies())) {
+      for (const LighterPlan& plan : family.mild) {
+        for (std::size_t k = 0; k < plan.strategies.size(); ++k) {
+          if (k < strategies().size() && splits(plan.strategies[k], Role::layers) &&
+              plan.strategies[k].written != strategies()[k].written)
+            keep_faster(best, tried(plan.strategies));
+        }
+      }
+    }
+    say("the layout of stages is given, and some stages take longer than others", std::move(best));
   }
 
   void runs_out() {
@@ -217,11 +273,36 @@ class Pitfalls {
         if (other && !other->predicted.reported_above()) keep_faster(best, std::move(other));
       }
     }
+    best = laid_out(std::move(best));
     if (!best) return;
     found_.push_back(fmt::format(
         "the stack's software would run out of the device: {} does not, and takes {} a step "
         "instead of {}",
         best->what, duration_text(best->predicted.step_seconds), duration_text(own_.step_seconds)));
+  }
+
+  // Says the mildest change with which a device's memory suffices, or that none was found. A limit
+  // that the experiment sets is said elsewhere, with what keeps to it.
+  void does_not_fit() {
+    const std::int64_t peak = own_.fullest().memory.peak;
+    if (node_ <= 0 || peak <= own_.memory_limit || (request_.memory > 0 && peak > request_.memory))
+      return;
+    const MemoryHint hint =
+        what_fits(request_, plan_, {own_.memory_limit, false},
+                  static_cast<int>(std::max<std::int64_t>(own_.ranks, own_.devices)));
+    const std::string what = fmt::format("a rank holds {} of the {} that a device has",
+                                         format_bytes(static_cast<double>(peak)),
+                                         format_bytes(static_cast<double>(own_.memory_limit)));
+    if (!hint.request) {
+      found_.push_back(fmt::format("{}: {}", what, hint.text));
+      return;
+    }
+    const auto best = laid_out(WayOut{hint.change, *hint.request, {}, true});
+    if (!best) return;
+    found_.push_back(fmt::format(
+        "{}: a step takes {}, and a rank holds {}, with {}", what,
+        duration_text(best->predicted.step_seconds),
+        format_bytes(static_cast<double>(best->predicted.fullest().memory.peak)), best->what));
   }
 
   const RunRequest& request_;
@@ -236,8 +317,7 @@ class Pitfalls {
 
 std::vector<std::string> find_pitfalls(const RunRequest& request, const Machine& machine,
                                        const Prediction& own) {
-  if (request.plan == nullptr || request.plan->work > most_work_of_own || !own.timed() || !own.fits)
-    return {};
+  if (request.plan == nullptr || request.plan->work > most_work_of_own || !own.timed()) return {};
   return Pitfalls(request, machine, own).run();
 }
 

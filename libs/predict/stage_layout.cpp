@@ -191,36 +191,22 @@ class Balancer {
     const std::size_t some = std::min(looked_at, order.size() / 2);
     for (std::size_t from = 0; from < some; ++from) {
       for (std::size_t to = 0; to < some; ++to) {
-        const std::vector<int> moved = with_move(layers, order[from], order[order.size() - 1 - to]);
+        const std::vector<int> moved =
+            with_move(layers, stage_of_, order[from], order[order.size() - 1 - to]);
         if (left_ > 0 && !moved.empty() && consider(moved)) return true;
       }
     }
     return false;
   }
 
-  // From the stage's virtual stage with most layers to the other's with least; empty: it has none
-  // to give.
-  std::vector<int> with_move(std::vector<int> layers, int from, int to) const {
-    int gives = -1, takes = -1;
-    for (int v = 0; v < static_cast<int>(layers.size()); ++v) {
-      if (stage_of_[v] == from && can_give(layers, static_cast<std::size_t>(v)) &&
-          (gives < 0 || layers[v] > layers[gives]))
-        gives = v;
-      if (stage_of_[v] == to && (takes < 0 || layers[v] < layers[takes])) takes = v;
-    }
-    if (gives < 0 || takes < 0) return {};
-    --layers[gives];
-    ++layers[takes];
-    return layers;
-  }
-
   // The best plan. Where its layout is not the even one it is made again, with a note of what was
   // chosen instead of the strategy's own note.
   std::shared_ptr<const Plan> noted(const std::vector<int>& even) const {
-    if (best_.plan->stage_layers == even) return best_.plan;
+    constexpr double worth = 5e-3;  // of a step: the even layout stands where others gain less
+    const PricedLayout& evenly = tried_.at(even);
+    if (best_.plan == evenly.plan || !best_.better_than(evenly, worth)) return evenly.plan;
     PlanRequest request = best_.plan->request;  // with what was chosen for this layout
     request.stage_layers = best_.plan->stage_layers;
-    const PricedLayout& evenly = tried_.at(even);
     request.notes.push_back(layout_note(request.stage_layers, "", best_.predicted.step_seconds,
                                         evenly.plan ? &evenly.predicted.step_seconds : nullptr,
                                         evenly.fits));

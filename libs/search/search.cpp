@@ -351,9 +351,12 @@ class MixSearch {
                                  [&](const FoundPlan& one) { return same_settings(one, best); });
     const SearchCandidate own = whole_.candidate(static_cast<int>(at - whole_.all().begin()));
     for (const SearchCandidate& other : neighbours(own, all_)) {
-      const int place = whole_.plan(other);
-      if (place >= 0) whole_.balance(place);
-      if (place >= 0) others += "\n" + what_loses(best, whole_.all()[place], request_.memory);
+      int place = whole_.plan(other);
+      if (place < 0) continue;
+      whole_.balance(place);
+      place = whole_.fastest_like(own, place);
+      whole_.balance(place);
+      others += "\n" + what_loses(best, whole_.all()[place], request_.memory);
     }
     finish();  // a neighbour may be faster than all that were checked
     return same_settings(out_.best.front(), best) ? what_limits(best) + tie() + others + notes()

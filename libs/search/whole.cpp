@@ -296,6 +296,21 @@ int change(const SearchCandidate& a, const SearchCandidate& b) {
 
 }  // namespace
 
+int WholePlans::fastest_like(const SearchCandidate& of, int place) const {
+  const SearchCandidate& like = candidate(place);
+  int fastest = place;
+  if (like.microbatch != of.microbatch) return fastest;
+  for (const int other : fitting_) {
+    const SearchCandidate& one = candidate(other);
+    if (change(of, one) != change(of, like) || one.data != like.data) continue;
+    const auto at = static_cast<std::size_t>(fastest);
+    if (!all_[at].fits || all_[static_cast<std::size_t>(other)].predicted.step_seconds <
+                              all_[at].predicted.step_seconds)
+      fastest = other;
+  }
+  return fastest;
+}
+
 std::string settings_text(const FoundPlan& found) {
   std::string text = fmt::format("plan = {}, microbatch = {}, recompute = {}", found.plan,
                                  found.microbatch, lua_text(found.recompute));

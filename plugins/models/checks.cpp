@@ -7,8 +7,12 @@
 
 namespace mw {
 
+bool says_head_dim(const Values& values) {
+  return values.has("head_dim") && values.integer("head_dim") > 0;
+}
+
 std::int64_t head_width(const Values& values) {
-  return values.has("head_dim") ? values.integer("head_dim")
+  return says_head_dim(values) ? values.integer("head_dim")
                                 : values.integer("hidden") / values.integer("heads");
 }
 
@@ -24,7 +28,7 @@ std::int64_t check_heads(const Values& values, Problems& problems) {
     while (above <= most && whole % above != 0) ++above;
     return above > most ? fmt::format("{}", below) : fmt::format("{} or {}", below, above);
   };
-  if (!values.has("head_dim") && hidden % heads != 0) {
+  if (!says_head_dim(values) && hidden % heads != 0) {
     problems.add(Stage::options, "option.divides", "heads",
                  fmt::format("{} heads do not divide hidden = {}", heads, hidden),
                  fmt::format("nearest: heads = {}; or give head_dim", near(hidden, heads)));

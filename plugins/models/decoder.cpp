@@ -23,7 +23,9 @@ void add_decoder_options(Options& options) {
   options.integer("kv_heads", "key and value heads; must divide heads, which they default to")
       .range(1, most_heads)
       .optional();
-  options.integer("head_dim", "width of a head; hidden / heads by default").at_least(1).optional();
+  options.integer("head_dim", "width of a head; 0 or left out: hidden / heads")
+      .at_least(0)
+      .optional();
   options.integer("ffn", "width of the feed-forward part").at_least(1);
   options.integer("vocab", "size of the vocabulary").at_least(1).unit("tokens");
   options.boolean("tied", "the output projection is the embedding's weight").fallback(false);
@@ -40,7 +42,7 @@ void check_decoder(const Values& values, Problems& problems) {
   check_latent(values, problems);
   if (is_latent(values)) return;
   const std::int64_t width = check_heads(values, problems);
-  if (width % 2 != 0 && values.has("head_dim")) {
+  if (width % 2 != 0 && says_head_dim(values)) {
     problems.add(Stage::options, "model.odd", "head_dim",
                  fmt::format("{} is odd; rotary positions turn the dims of a head in pairs", width),
                  fmt::format("nearest: head_dim = {}", width + 1));

@@ -156,7 +156,7 @@ class Muon final : public Optimizer, public ElementOp {
         .at_least(0)
         .number("momentum", "decay of the running average of gradients")
         .fallback(0.95)
-        .range(0, 1)
+        .range(0, 0.9999)
         .boolean("nesterov", "whether the update looks ahead, between gradient and average")
         .fallback(true)
         .number("weight_decay", "decoupled decay, on every tensor")

@@ -17,7 +17,7 @@ class Sgd final : public Optimizer, public ElementOp {
         .at_least(0)
         .number("momentum", "decay of the running sum of updates")
         .fallback(0.0)
-        .range(0, 1)
+        .range(0, 0.9999)
         .number("weight_decay", "added to the gradient, times the parameter")
         .fallback(0.0)
         .at_least(0)

@@ -182,6 +182,7 @@ class PipelineParallel : public mw::Strategy {
 
   std::vector<mw::Lighter> lighter() const override {
     std::vector<mw::Lighter> variants;
+    if (!balances_) variants.push_back({"balanced stages", {{"layout", "auto"}}, false});
     for (const int times : {2, 4})
       variants.push_back({"more stages", {{"ways", times * ways_}}, true});
     return variants;
@@ -333,13 +334,13 @@ class PipelineParallel : public mw::Strategy {
   std::vector<int> layers(mw::Draft& draft, int parts) const {
     const int layers = draft.graph().layers;
     if (layout_.empty()) {
-      if (layers < parts) {
+      if (layers + std::min(parts, 2) < parts) {
         draft.refuse(
             "pipeline.layers", "ways",
             fmt::format("pp({}){} makes {} virtual stages of {} layers", ways_,
                         chunks_ > 1 ? fmt::format(" with {} chunks", chunks_) : "", parts, layers),
-            layers >= chunks_
-                ? fmt::format("nearest: pp({})", layers / chunks_)
+            layers + 2 >= chunks_
+                ? fmt::format("nearest: pp({})", (layers + 2) / chunks_)
                 : fmt::format("a stage has {} chunks, the model {} layers", chunks_, layers));
         return {};
       }

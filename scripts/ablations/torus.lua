@@ -4,9 +4,12 @@
 -- In a torus each device has links to its neighbours alone, and rows for a far expert go through
 -- all devices between, so that the links through its middle bound an all-to-all (Jouppi et al.
 -- 2023, "TPU v4", arXiv:2304.01433, section 2). Both clusters have the same chips, and as many
--- bytes a second of each. By prediction alone. The ratios are of whole steps: ZeRO's gathers and
--- scatters over ranks that lie apart take longer on the torus too, and are most of the difference
--- where ep is narrow; with ep(4) a rank would need more memory than a chip has.
+-- bytes a second of each. By prediction alone, of the exchanges in the layers of experts and
+-- nothing else, on plans that fit. To expect: ep(4) fills the ring of four, where a chip has two
+-- of its six links, so that the exchange takes three times as long. From ep(16) on half of what a
+-- line of four or a ring of eight has crosses its middle, at the rate of one link for what a rank
+-- has: six times. Inside a node of the switched network an exchange goes beside what leaves it, so
+-- that ep(16) is faster there than ep(256), and the factor is larger.
 local mw       = require "meshwright"
 local zero, ep = mw.plugins("zero", "ep")
 
@@ -14,18 +17,26 @@ local torus  = mw.cluster("tpu-v5p", { nodes = 64, torus = { shape = { 8, 8, 4 }
 local switch = { name = "switched", nodes = 64, device = torus.device,
   node = { devices = 4, bandwidth = 600e9, latency = 1e-6 }, network = { nic = 600e9, latency = 1e-6, hop = 1e-6 } }
 
-local function step(cluster, ways)
-  return mw.plan {
-    model = mw.moe { layers = 16, hidden = 4096, heads = 32, kv_heads = 8, ffn = 2048, vocab = 32000, experts = 256, top_k = 8 },
+-- Seconds that a chip's exchanges of a step take.
+local function exchanges(cluster, ways)
+  local p = mw.plan {
+    model = mw.moe { layers = 4, hidden = 4096, heads = 32, kv_heads = 8, ffn = 2048, vocab = 32000, experts = 256, top_k = 8 },
     data = mw.synthetic {}, sequence = 4096, batch = 512, microbatch = 2, precision = "bf16",
-    plan = { zero { 256, stage = 1 }, ways > 1 and ep(ways) or nil }, optimizer = mw.adamw { lr = 1e-4 }, steps = 1,
+    plan = { zero { 256, stage = 1 }, ep(ways) }, optimizer = mw.adamw { lr = 1e-4 }, steps = 1,
     cluster = cluster, stack = mw.stack "maxtext",
   }
+  assert(p.fits, "ep(" .. ways .. ") needs more memory than a chip has")
+  local seconds = 0
+  for _, row in ipairs(p.communication) do
+    if row.axis == "ep" then seconds = seconds + row.seconds end
+  end
+  return seconds
 end
 local rows = {}
 for _, ways in ipairs { 4, 16, 64, 256 } do
-  local on_torus, switched = step(torus, ways), step(switch, ways)
-  rows[#rows + 1] = ("ep(%d) %.2f"):format(ways, on_torus.step_seconds / switched.step_seconds)
+  local on_torus, switched = exchanges(torus, ways), exchanges(switch, ways)
+  rows[#rows + 1] = ("ep(%d) %.1f against %.1f ms, %.2f times"):format(ways, 1e3 * on_torus, 1e3 * switched,
+    on_torus / switched)
 end
-print(("Answer: On 256 chips, a step on the torus over one on the switched network, by prediction: %s."):format(
-  table.concat(rows, ", ")))
+print(("Answer: On 256 chips, the exchanges of four layers of experts in a step on the torus and on the switched " ..
+  "network, by prediction: %s."):format(table.concat(rows, "; ")))

@@ -107,6 +107,12 @@ class Goodput(ProgramCase):
             'restart_seconds = 300 }'))
         self.assertEqual(done.returncode, 2, done.stdout)
         self.assertIn("goodput.never", done.stdout)
+        done = self.call("run", "--json", self.write(
+            'require "meshwright".goodput { step_seconds = 5, devices = 1e6, checkpoint_seconds = 30, '
+            'causes = { gpu = { mtbf = 1e6, restart_seconds = 300 }, network = { mtbf = 1e7, restart_seconds = 30 } } }'))
+        self.assertEqual(done.returncode, 2, done.stdout)
+        self.assertIn("goodput.causes: a failure comes every", done.stdout)
+        self.assertNotIn("goodput.mtbf", done.stdout)
 
 
 if __name__ == "__main__":

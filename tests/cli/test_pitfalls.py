@@ -3,6 +3,7 @@
 none."""
 
 import json
+import re
 import unittest
 
 from cases import ProgramCase
@@ -36,18 +37,19 @@ class Pitfalls(ProgramCase):
         self.assertIn(better, line)
 
     def test_tensor_parallelism_over_nodes(self):
-        self.names("tp(16) lies on several nodes of 8 devices", "x tp(4)", self.plan("tp(16), sp()", "microbatch = 1"))
-        self.names("tp(2) lies on several nodes of 8 devices", "with zero(8) x tp(2)", self.plan("tp(2), zero(8)"))
+        self.names("tp(16) lies on several nodes of 8 devices", "tp(4) }", self.plan("tp(16), sp()", "microbatch = 1"))
+        self.names("tp(2) lies on several nodes of 8 devices", "with plan = { zero { 8, stage = 1 }, tp(2) }", self.plan("tp(2), zero(8)"))
 
     def test_fewer_microbatches_than_stages(self):
         self.names("4 microbatches for 8 stages", "pp(4)", self.plan("pp(8), tp(2), sp()", "batch = 4, microbatch = 1"))
         self.names("2 microbatches for 4 stages", "microbatch = ", self.plan("pp(4), zero(4)", "model = small, batch = 64, microbatch = 8"))
 
     def test_states_kept_whole(self):
-        self.names("dp keeps all of the optimizer's state on each rank", "with zero(8) x tp(2)", self.plan("dp(8), tp(2), sp()", "microbatch = 1"))
+        self.names("dp keeps all of the optimizer's state on each rank", "with plan = { zero { 8, stage = 1 }, tp(2), sp() }",
+                   self.plan("dp(8), tp(2), sp()", "microbatch = 1"))
 
     def test_experts_over_nodes(self):
-        self.names("ep(16) lies on several nodes of 8 devices", "zero(16) x ep(4)", self.plan("zero(16), ep(16)", "model = moe"))
+        self.names("ep(16) lies on several nodes of 8 devices", "plan = { zero { 16, stage = 1 }, ep(4) }", self.plan("zero(16), ep(16)", "model = moe"))
 
     def test_microbatches_that_fill_no_kernel(self):
         found = self.plan("zero(16)", "model = small, sequence = 512, batch = 512, microbatch = 1")
@@ -58,11 +60,36 @@ class Pitfalls(ProgramCase):
                           stack="megatron-core")
         self.names("the stack's software would run out of the device", " instead of ", found)
 
+    def test_a_plan_that_does_not_fit(self):
+        found = self.plan("dp(16)", "microbatch = 1")
+        self.names("a rank holds 126 GiB of the 80 GiB that a device has", "plan = { zero { 16, stage = 1 } }", found)
+        # Nothing helps a model of 90 billion parameters on two devices.
+        lost = self.plan("tp(2)", "model = mw.llama { layers = 80, hidden = 9216, heads = 72, ffn = 32768, vocab = 32000 }, "
+                                  'microbatch = 1, cluster = mw.cluster("dgx-h100", { nodes = 1, node = { devices = 2 } })')
+        self.names("a rank holds ", "tensor parallelism of more ranks; the lowest is plan = {", lost)
+
+    def test_stages_whose_layers_are_given(self):
+        head = "model = mw.llama { layers = 16, hidden = 2048, heads = 16, ffn = 5632, vocab = 256000 }, batch = 64, microbatch = 1"
+        for layout in ('"even"', "{ 2, 2, 2, 2, 2, 2, 2, 2 }"):
+            found = self.plan("pp { 8, layout = %s }, tp(2), sp()" % layout, head)
+            self.names("the layout of stages is given", 'plan = { pp { 8, layout = "auto" }, tp(2), sp() }', found)
+        self.assertFalse([line for line in self.plan("pp(8), tp(2), sp()", head) if "layout" in line])
+
+    def test_what_is_named_takes_so_long_where_it_is_pasted(self):
+        head = "model = mw.llama { layers = 16, hidden = 2048, heads = 16, ffn = 5632, vocab = 256000 }, "
+        line = next(line for line in self.plan("pp(8), tp(2), sp()", head + "batch = 4, microbatch = 1") if "microbatches for" in line)
+        step, plan, more = re.search(r"and (\S+ m?s) with plan = \{ (.*) \}(?:, (microbatch = \d+))?$", line).groups()
+        self.assertIn("pp(4)", plan)
+        script = self.write(SCRIPT.format(plan=plan, more=head + "batch = 4, " + (more or "microbatch = 1"), stack="meshwright"))
+        told = json.loads(self.call("plan", "--json", script).stdout.splitlines()[0])
+        number, unit = step.split()
+        self.assertAlmostEqual(told["step_seconds"], float(number) * {"s": 1, "ms": 1e-3}[unit], delta=0.005 * told["step_seconds"])
+
     def test_textbook_mixes_have_none(self):
         for mix, more in (
             ("zero(4), tp(4), sp()", ""),
             ("zero { 16, stage = 3 }", ""),
-            ("zero { 16, stage = 3, replicas = 2 }", ""),
+            ("zero { 16, stage = 3, replicas = 2 }", "microbatch = 2"),
             ("pp(2), zero(2), tp(4), sp()", "microbatch = 2"),
             ("pp { 4, schedule = \"interleaved\", chunks = 2 }, zero(2), tp(2), sp()", "microbatch = 2"),
             ("zero(16), ep(8)", "model = moe"),

@@ -3,6 +3,7 @@
 whole training takes."""
 
 import json
+import re
 import unittest
 
 from cases import ProgramCase
@@ -55,6 +56,58 @@ class Planned(ProgramCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("as its ends cost what layers do", done.stdout)
 
+    def test_without_a_cluster_the_memory_is_kept(self):
+        def plan(pp, memory):
+            more = ("model = mw.llama { layers = 8, hidden = 64, heads = 4, ffn = 128, vocab = 64 }, sequence = 64, batch = 16, "
+                    "precision = 'fp32', plan = { pp { 4%s } }, memory = %d" % (pp, memory))
+            script = self.write(HERE.format(pp="", more=more))
+            done = self.call("plan", "--json", script)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return {**json.loads(done.stdout.splitlines()[0]), "text": self.call("plan", script).stdout}
+        free, even = plan("", 1 << 30), plan(', layout = "even"', 1 << 30)
+        self.assertEqual(free["peak_bytes"], even["peak_bytes"])
+        limit = int(0.9 * free["peak_bytes"])
+        kept = plan("", limit)
+        self.assertLessEqual(kept["peak_bytes"], limit)
+        self.assertIn("by declared costs and memory", kept["text"])
+        told = plan(', layout = "even"', limit)
+        self.assertFalse(told["fits"])
+        self.assertTrue(told["hint"].startswith('plan = { pp { 4, layout = "auto" } } would fit'), told["hint"])
+
+    def test_more_stages_than_layers(self):
+        more = "model = mw.llama { layers = %d, hidden = 64, heads = 4, ffn = 128, vocab = 64 }, sequence = 64, plan = { pp(8) }"
+        for layers in (6, 7):
+            done = self.call("plan", "--json", self.write(HERE.format(pp="", more=more % layers)))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            listed = self.plan(more=more % layers)  # on a cluster
+            self.assertEqual(len(listed["memory"]), 8)
+        refused = self.call("plan", self.write(HERE.format(pp="", more=more % 5)))
+        self.assertEqual(refused.returncode, 3)
+        self.assertIn("nearest: pp(7)", refused.stderr)
+
+    def test_a_layout_that_gains_nothing_is_not_said(self):
+        found = self.plan(more="model = mw.llama { layers = 6, hidden = 2048, heads = 16, ffn = 5632, vocab = 32000 }, plan = { pp(2), tp(4), sp() }")
+        for a, b in re.findall(r"by predicted times and memory: (.*) a step; even ones would take (.*)", found["text"]):
+            self.assertNotEqual(a, b)
+
+    def test_eigenvectors_go_column_by_column(self):
+        """Shampoo's roots take 17.5 us a column of a factor on an H100, however few FLOPs they are."""
+        model = "model = mw.llama { layers = 2, hidden = 1024, heads = 8, ffn = 2048, vocab = 1024 }, plan = { tp(1) }, batch = 1, "
+        shampoo, sgd = (self.plan(more=f"{model} optimizer = mw.{name} {{ lr = 1e-3, momentum = 0.9 }}") for name in ("shampoo", "sgd"))
+        columns = 2 * (4 * 2 * 1024 + 3 * (1024 + 2048))
+        self.assertAlmostEqual(shampoo["step_seconds"] - sgd["step_seconds"], 17.5e-6 * columns, delta=0.2 * 17.5e-6 * columns)
+
+    def test_numbers_at_the_end_of_their_range(self):
+        for name in ("sgd", "muon", "shampoo"):
+            told = self.plan(more=f"optimizer = mw.{name} {{ lr = 1e-3, momentum = 1 }}", expect=2)
+            self.assertIn("optimizer.momentum must be between 0 and 0.9999; got 1", told)
+        self.assertIn("optimizer.eps must be at least 1e-12", self.plan(more="optimizer = mw.shampoo { lr = 1e-3, eps = 1e-30 }", expect=2))
+        for kind, ffn in (("llama", "ffn = 128, "), ("gpt", "")):
+            sizes = "model = mw.%s { layers = 8, hidden = 64, heads = 4, %svocab = 64, head_dim = %%d }" % (kind, ffn)
+            widths = [self.plan(more=sizes % width)["parameters"] for width in (0, 16, 32)]  # 0: hidden / heads
+            self.assertEqual(widths[0], widths[1])
+            self.assertLess(widths[1], widths[2])
+
     def test_a_layout_that_is_no_layout(self):
         self.assertIn("plan[1].layout", self.plan(', layout = "evenly"', expect=2))
         self.assertIn('"auto", "even", or a list', self.plan(', layout = "evenly"', expect=2))
@@ -65,13 +118,16 @@ class Planned(ProgramCase):
         self.assertAlmostEqual(found["device_hours"], hours, delta=1e-6 * hours)
         self.assertAlmostEqual(found["cost"], 2 * hours, delta=1e-6 * hours)
         self.assertIn("on 8 devices", found["text"])
+        for written in ("1.5t", "1.5 T", "1500 b"):
+            self.assertEqual(self.plan(more=f'tokens = "{written}"')["training_seconds"], found["training_seconds"])
         same = self.plan(more="tokens = 1.5e12")
         self.assertEqual(same["training_seconds"], found["training_seconds"])
         self.assertNotIn("cost", same)
         self.assertEqual(same["plan_hash"], self.plan()["plan_hash"])
 
     def test_tokens_that_are_no_number(self):
-        self.assertIn("tokens: got", self.plan(more='tokens = "many"', expect=2))
+        for wrong in ("many", "1.5 TB", "T", ""):
+            self.assertIn("tokens: got", self.plan(more=f'tokens = "{wrong}"', expect=2))
         self.assertIn("price", self.plan(more="price = 2", expect=2))
         done = self.call("plan", self.write(HERE.format(pp="", more='tokens = "1T"')))
         self.assertEqual(done.returncode, 2)

@@ -120,6 +120,17 @@ class Search(ProgramCase):
         self.assertEqual(again["step_seconds"], best["predicted"]["step_seconds"])
         self.assertEqual(again["peak_bytes"], best["predicted"]["peak_bytes"])
 
+    def test_a_neighbour_is_the_fastest_of_its_kind_that_was_planned(self):
+        found = self.found("model = mw.llama { layers = 16, hidden = 1024, heads = 16, ffn = 4096, vocab = 256000 }, sequence = 4096, batch = 128",
+                           H100 % 1, 'strategies = { "pp", "dp", "tp" }, microbatch = 1, recompute = "none", memory = "24GiB"')
+        best = found["best"][0]
+        told = re.findall(r"^plan = (\{ pp \{ .*?\}, (.*) \}): ([+-][\d.]+) %$", found["why"], re.M)
+        self.assertTrue(told, found["why"])
+        for plan, data, percent in told:
+            same = [one for one in found["checked"] if one["fits"] and one["plan"].startswith(plan[:8]) and one["plan"].endswith(f", {data} }}")]
+            least = min(one["predicted"]["step_seconds"] for one in same)
+            self.assertAlmostEqual(float(percent), 100 * (least / best["predicted"]["step_seconds"] - 1), delta=0.06)
+
     def test_the_closed_form_orders_as_the_events_do(self):
         found = self.found(B7, H100 % 2, FEW, "checked = 24", 'strategies = { "dp", "zero", "tp", "pp" }')
         form = [one["closed_form_seconds"] for one in found["checked"]]

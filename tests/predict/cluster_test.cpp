@@ -125,6 +125,25 @@ TEST_CASE("A torus gives each dim of it that a group spans two links") {
   CHECK(seconds(all) == Approx(2 * 15.0 / 16 / 4));
 }
 
+TEST_CASE("An all-to-all takes what goes through the middle of a torus") {
+  Cluster c = round_cluster(4);
+  c.nodes = 16;
+  c.torus = {{8, 8}, 1e9, 1, 0};
+  const auto seconds = [&](const std::vector<int>& ranks) {
+    return collective_seconds(c, Collective::all_to_all, 1e9, place(c, ranks), {});
+  };
+  // Four of a ring of eight send half of what they have over the middle, by two links each way.
+  CHECK(seconds({0, 1, 2, 3, 4, 5, 6, 7}) == Approx(4 * 0.5 / 2));
+  CHECK(seconds({0, 8, 16, 24, 32, 40, 48, 56}) == Approx(4 * 0.5 / 2));
+  CHECK(seconds({0, 1, 2, 3}) == Approx(2 * 0.5 / 1));  // a line
+  // Every other device of a ring: two such groups share its links.
+  CHECK(seconds({0, 2, 4, 6}) == Approx(2 * 0.5 / 2 * 2));
+  // Thirty-two devices on a side, and eight rings through the middle.
+  std::vector<int> all(64);
+  for (int k = 0; k < 64; ++k) all[k] = k;
+  CHECK(seconds(all) == Approx(32 * 0.5 / 16));
+}
+
 TEST_CASE("A cluster that lacks something is refused with its key") {
   Problems none;
   CHECK(read_cluster(cluster_table(), "cluster", none).devices() == 8);

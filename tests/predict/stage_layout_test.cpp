@@ -5,6 +5,7 @@
 #include <random>
 
 #include "meshwright/stage_balance.h"
+#include "predict/memory_limit.h"
 #include "predict/prediction.h"
 #include "predict/stage_layout.h"
 #include "search_setups.h"
@@ -70,6 +71,27 @@ TEST_CASE("Stages are as even as can be where the ends cost nothing") {
   CHECK(balance_layers(costs, {0, 1, 2, 3}) == std::vector<int>{3, 3, 2, 2});
   CHECK(balance_layers(costs, {0, 1, 0, 1}) == std::vector<int>{3, 3, 2, 2});
   CHECK(balance_layers(costs, {0}) == std::vector<int>{10});
+}
+
+TEST_CASE("Of fewer layers than stages the ends have none") {
+  CHECK(even_layers(7, 8) == std::vector<int>{1, 1, 1, 1, 1, 1, 1, 0});
+  CHECK(even_layers(6, 8) == std::vector<int>{0, 1, 1, 1, 1, 1, 1, 0});
+  CHECK(even_layers(1, 2) == std::vector<int>{1, 0});
+  const LayerCosts costs{std::vector<double>(7, 1.0), 2, 0};
+  CHECK(balance_layers(costs, {0, 1, 2, 3, 4, 5, 6, 7}) ==
+        std::vector<int>{0, 1, 1, 1, 1, 1, 1, 1});
+}
+
+TEST_CASE("Of layouts that cost as much the one with the lowest peak is taken") {
+  const PlanRequest request = experiment(staged(9, 64, stages(4, "1f1b", "auto"))).plan->request;
+  Problems problems;
+  const auto own = make_plan(request, problems), found = make_plan_within(request, 0, problems);
+  REQUIRE(problems.empty());
+  const LayerCosts costs = declared_costs(*own->graph);
+  const std::vector<int>& stage_of = own->schedule.stage_of;
+  CHECK(highest(costs, found->stage_layers, stage_of) ==
+        Approx(highest(costs, own->stage_layers, stage_of)));
+  CHECK(highest_peak(*found) < highest_peak(*own));
 }
 
 TEST_CASE("No layout has a lower highest cost, whatever the ends cost") {

@@ -107,7 +107,7 @@ MESSAGES = {
                         r"(On rank \d+: )?schedule: the function returned .* as the learning rate of step \d+ "
                      r"\[return a finite number, 0 or more\]",
                         r"(offload|recompute): the function returned .* for .* \[return true or false\]"],
-    "goodput.never": [r"goodput\.mtbf: a failure comes every \S+ s, and .* takes \S+ s \[no such run gets on; mtbf = .*"],
+    "goodput.never": [r"goodput\.(mtbf|causes): a failure comes every \S+ s, and .* takes \S+ s \[no such run gets on; .*"],
     "hook.dtype": [r"plan\[1\]\.hook: powersgd factors gradients, and .* has them in 2 bytes each "
                    r"\[write main_gradients = \"fp32\" in the experiment\]",
                    r"plan\[1\]\.hook: it refuses bucket \d+ \[let it\]"],

@@ -77,14 +77,33 @@ std::vector<double> stage_costs(const LayerCosts& costs, const std::vector<int>&
 
 std::vector<int> even_layers(int layers, int vstages) {
   std::vector<int> even;
-  for (int v = 0; v < vstages; ++v)
-    even.push_back(static_cast<int>(shard_range(layers, vstages, v).size));
+  const bool last_empty = layers < vstages, first_empty = layers + 1 < vstages;
+  const int parts = vstages - (last_empty ? 1 : 0) - (first_empty ? 1 : 0);
+  if (first_empty) even.push_back(0);
+  for (int v = 0; v < parts; ++v)
+    even.push_back(static_cast<int>(shard_range(layers, parts, v).size));
+  if (last_empty) even.push_back(0);
   return even;
 }
 
 bool can_give(const std::vector<int>& layers, std::size_t vstage) {
   const bool end = vstage == 0 || vstage + 1 == layers.size();
   return layers[vstage] > (end ? 0 : 1);
+}
+
+std::vector<int> with_move(std::vector<int> layers, const std::vector<int>& stage_of, int from,
+                           int to) {
+  int gives = -1, takes = -1;
+  for (int v = 0; v < static_cast<int>(layers.size()); ++v) {
+    if (stage_of[v] == from && can_give(layers, static_cast<std::size_t>(v)) &&
+        (gives < 0 || layers[v] > layers[gives]))
+      gives = v;
+    if (stage_of[v] == to && (takes < 0 || layers[v] < layers[takes])) takes = v;
+  }
+  if (gives < 0 || takes < 0) return {};
+  --layers[gives];
+  ++layers[takes];
+  return layers;
 }
 
 std::vector<int> balance_layers(const LayerCosts& costs, const std::vector<int>& stage_of) {

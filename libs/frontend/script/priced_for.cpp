@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <optional>
@@ -21,19 +22,22 @@ Json given(const Values& values, const char* key) {
   return values.has(key) ? without_hidden(values.at(key)) : Json();
 }
 
-// Reads a number of tokens: 1.4e12, or "1.4T". Returns nothing for anything else.
+// Reads a number of tokens: 1.4e12, "1.4T" or "1.4 t". Returns nothing for anything else.
 std::optional<double> tokens_of(const Json& given) {
   if (given.is_number()) return given.get<double>();
   if (!given.is_string()) return std::nullopt;
   const auto text = given.get<std::string>();
   double count = 0;
   const auto [end, wrong] = std::from_chars(text.data(), text.data() + text.size(), count);
-  const std::string unit(end, text.data() + text.size());
+  std::string unit(end, text.data() + text.size());
+  unit.erase(0, unit.find_first_not_of(' '));
   if (wrong != std::errc()) return std::nullopt;
-  for (const auto& [name, times] :
-       {std::pair{"", 1.0}, {"k", 1e3}, {"K", 1e3}, {"M", 1e6}, {"B", 1e9}, {"T", 1e12}}) {
-    if (unit == name) return count * times;
+  if (unit.size() > 1) return std::nullopt;
+  for (const auto& [name, times] : {std::pair{'K', 1e3}, {'M', 1e6}, {'B', 1e9}, {'T', 1e12}}) {
+    if (!unit.empty() && std::toupper(static_cast<unsigned char>(unit[0])) == name)
+      return count * times;
   }
+  if (unit.empty()) return count;
   return std::nullopt;
 }
 
@@ -55,7 +59,7 @@ void read_tokens(const Values& values, Experiment& experiment, Problems& problem
   if (!count || !std::isfinite(*count) || *count < 1) {
     problems.add(Stage::options, "option.value", "tokens",
                  fmt::format("tokens: got {}", describe(tokens)),
-                 "a number, or one with k, M, B or T: \"300B\"");
+                 "a number, or one with K, M, B or T: \"300B\"");
     return;
   }
   experiment.tokens = *count;

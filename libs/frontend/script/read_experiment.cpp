@@ -12,6 +12,7 @@
 #include "meshwright/engine/plan.h"
 #include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/text.h"
+#include "predict/memory_limit.h"
 #include "predict/stage_layout.h"
 #include "script/guarded.h"
 #include "script/identity.h"
@@ -324,6 +325,12 @@ class Reader {
         if (const auto cluster = cluster_of(values_)) {
           return make_balanced_step_plans(request_, policy, experiment_.steps, *cluster,
                                           experiment_.memory, experiment_.step_plans, found);
+        }
+        if (!policy.shape && !policy.search &&
+            request_.recompute.kind != RecomputePolicy::Kind::fit) {
+          PlanRequest made = request_;
+          made.microbatch = policy.size;
+          return make_plan_within(made, experiment_.memory, found);
         }
         return make_step_plans(request_, policy, experiment_.steps, experiment_.step_plans, found);
       };
