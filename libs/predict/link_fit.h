@@ -28,8 +28,8 @@ void fit_links(Description& description, const std::vector<LoggedTable>& tables,
 // A fitted number with as many digits as it is worth.
 double rounded(double value);
 
-// The described cluster as nccl-tests see it: as many nodes as a table has, and collectives that run
-// alone.
+// The described cluster as nccl-tests see it: as many nodes as a table has, and collectives that
+// run alone.
 Cluster logged_cluster(const Description& description, const std::vector<LoggedTable>& tables,
                        Problems& problems);
 // The seconds that a table's collective takes there.

@@ -91,8 +91,8 @@ std::string_view unlabelled(std::string_view line) {
 }
 
 // `line` 0: the whole file.
-void refuse_log(const std::string& file, int line, const char* code, const std::string& message,
-                const std::string& hint, Problems& problems) {
+void refused(const char* code, const std::string& file, int line, const std::string& message,
+             const std::string& hint, Problems& problems) {
   Problem problem{Stage::options, code, "--from", message, hint};
   problem.place = line > 0 ? fmt::format("{}:{}", file, line) : file;
   problems.add(std::move(problem));
@@ -136,7 +136,7 @@ class LogReader {
   };
 
   void refuse(const char* code, int line, const std::string& message, const std::string& hint) {
-    refuse_log(file_, line, code, message, hint, problems_);
+    refused(code, file_, line, message, hint, problems_);
   }
 
   void read(std::string_view line) {
@@ -413,11 +413,11 @@ void refuse_contradiction(const LoggedTable& own, const LoggedTable& earlier, Pr
     if (row.bytes < least || same == earlier.rows.end()) continue;
     const double ratio = row.seconds / same->seconds;
     if (ratio < apart && ratio > 1 / apart) continue;
-    refuse_log(own.file, row.line, "calibration.contradiction",
-               fmt::format("{} of {} among {} took {:.4g} ms, and {:.4g} ms in {}:{}", own.perf(),
-                           format_bytes(row.bytes), own.place(), 1e3 * row.seconds,
-                           1e3 * same->seconds, earlier.file, same->line),
-               "give the one of the two that holds", problems);
+    refused("calibration.contradiction", own.file, row.line,
+            fmt::format("{} of {} among {} took {:.4g} ms, and {:.4g} ms in {}:{}", own.perf(),
+                        format_bytes(row.bytes), own.place(), 1e3 * row.seconds,
+                        1e3 * same->seconds, earlier.file, same->line),
+            "give the one of the two that holds", problems);
     return;
   }
 }
@@ -456,10 +456,10 @@ void check_together(const std::vector<LoggedTable>& tables, Problems& problems) 
   for (std::size_t b = 1; b < tables.size(); ++b) {
     const LoggedTable& own = tables[b];
     if (own.device != tables.front().device) {
-      refuse_log(own.file, own.line, "calibration.devices",
-                 fmt::format("it is of {}, and {} is of {}", own.device, tables.front().file,
-                             tables.front().device),
-                 "a description has one kind of device: give the logs of one", problems);
+      refused("calibration.devices", own.file, own.line,
+              fmt::format("it is of {}, and {} is of {}", own.device, tables.front().file,
+                          tables.front().device),
+              "a description has one kind of device: give the logs of one", problems);
       continue;
     }
     for (std::size_t a = 0; a < b; ++a) refuse_contradiction(own, tables[a], problems);
