@@ -2,6 +2,8 @@
 // the initial weights, and runs a function on all of them.
 #include "meshwright/engine/ranks.h"
 
+#include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -65,6 +67,15 @@ void fill_parameter(RankRun& rank, const RunSetup& setup, int index) {
   }
 }
 
+// The library of matrix products keeps a workspace for each rank's stream, from its first product
+// on: taken here, it is booked as a buffer, and not to the op that happens to come first.
+void take_workspace(at::Device device, Ledger& ledger) {
+  if (device.is_cpu()) return;
+  const Ledger::Scope scope(ledger, Category::buffers);
+  const at::Tensor one = at::ones({1, 1}, device);
+  at::mm(one, one);
+}
+
 }  // namespace
 
 void check_thread_ranks(const Plan& plan, const Processes* processes) {
@@ -119,6 +130,7 @@ void with_ranks(RankRuntime& runtime, const RunSetup& setup, const Plan& plan,
           ledger.set_limit(setup.memory, context.rank, setup.memory_hint);
         }
         MemoryWatch watch(ledger);
+        take_workspace(device, ledger);
         Executor executor(plan.program_of(context.rank), context.rank, device, *context.source,
                           ledger, input);
         for (std::size_t p = 1; apart && p < setup.step_plans->plans.size(); ++p)
