@@ -44,10 +44,10 @@ mw.verify {{ model = models.{model}, data = mw.synthetic {{}}, sequence = 16, pl
                     run = self.only("run", self.script(plan, CUDA + f' e.precision = "{precision}"'))
                     self.assertEqual(run["status"], "done")
                     self.sent_as_predicted(run)
-                    for here, said in zip(run["memory"], run["predicted"]["memory"]):
-                        for name in ("parameters", "gradients", "optimizer"):
-                            self.assertGreaterEqual(here[name], said[name])
-                            self.assertLessEqual(here[name], said[name] + 64 * 512)  # the allocator's blocks
+                    for name in ("parameters", "gradients", "optimizer"):
+                        said = max(stage[name] for stage in run["predicted"]["memory"])
+                        self.assertGreaterEqual(run["memory"][name], said)
+                        self.assertLessEqual(run["memory"][name], said + 64 * 512)  # the allocator's blocks
 
     def test_a_run_goes_on(self):
         for plan in ("zero { 2, stage = 3 }", "zero { 2, stage = 1 }, tp(2)", "pp(2), dp(2)"):

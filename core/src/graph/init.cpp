@@ -17,7 +17,7 @@ namespace {
 
 using Block = std::array<std::uint32_t, 4>;
 
-constexpr std::int64_t filled_by_thread = 1 << 12;  // elements at least
+constexpr std::int64_t filled_by_thread = 1 << 14;  // elements at least
 
 // Philox4x32-10; the constants are the paper's.
 Block philox(std::uint64_t counter, std::uint64_t key) {

@@ -19,7 +19,7 @@
 
 namespace mw {
 namespace {
-constexpr std::int64_t filled_at_a_time = 1 << 16;  // elements
+constexpr std::int64_t filled_at_a_time = 1 << 20;  // elements, by all threads of a rank
 
 // How many ranks of this machine are those of processes before this one.
 int ranks_before_here(RankRuntime& runtime) {
