@@ -155,6 +155,14 @@ Prediction prediction_of(const Experiment& experiment, const Machine& machine,
   return of_its_device();
 }
 
+// A run on CPUs is predicted for this machine, whatever its plan is priced for; one on GPUs for the
+// cluster that the experiment names.
+Prediction prediction_of_run(const Experiment& experiment) {
+  const std::unique_ptr<Machine> cluster =
+      experiment.device == at::kCPU ? nullptr : machine_of(experiment);
+  return prediction_of(experiment, cluster ? *cluster : this_machine());
+}
+
 // As `plan` prints it, and what the run computes beside its steps.
 std::string plan_text(const Experiment& experiment, const Prediction& prediction) {
   std::string text = print(*experiment.plan, prediction);
@@ -336,7 +344,7 @@ class TrainVerb {
         words_(stop_after_step),
         start_(begin_checkpoints(limited_)),
         claim_(claim_log(experiment, start_.from())),
-        prediction_(prediction_of(experiment, this_machine())),
+        prediction_(prediction_of_run(experiment)),
         plan_(plan_text(experiment, prediction_)),
         origin_{script, experiment.log.empty() ? Json() : machine_json(experiment, plugins)},
         folder_(limited_, origin_, plan_) {

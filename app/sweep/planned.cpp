@@ -74,7 +74,9 @@ void check_memory(const Experiment& experiment, std::int64_t limit, Planned& pla
   const std::int64_t available = limit > 0 ? std::min(limit, machine) : machine;
   try {
     check_thread_ranks(*experiment.plan);
-    if (planned.memory > available) check_machine_memory(experiment, available);
+    // Memory of accelerators is asked for by the cell's own process, which alone opens them.
+    if (experiment.device == at::kCPU && planned.memory > available)
+      check_machine_memory(experiment, available);
     if (experiment.memory > 0 && planned.peak > experiment.memory) check_memory_limit(experiment);
   } catch (const Error& error) {
     refuse(planned, error);

@@ -13,6 +13,7 @@
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/plan.h"
 #include "meshwright/engine/processes.h"
+#include "meshwright/engine/ranks.h"
 #include "meshwright/engine/text.h"
 #include "predict/fit.h"
 #include "predict/imbalance.h"
@@ -342,7 +343,40 @@ Ledger::LimitHint check_memory_limit(const RunRequest& experiment) {
   };
 }
 
+namespace {
+
+// Of ranks on accelerators each needs its peak, and those that share one need theirs together.
+std::string check_accelerators(const RunRequest& experiment) {
+  const Accelerators there = accelerators_of(experiment);
+  const Plan& plan = highest(experiment, false);
+  const std::int64_t peak = predicted_peak(plan);
+  double all = 0;
+  for (const Program& program : plan.programs) {
+    for (const RankClass& kind : rank_classes(program)) {
+      all += static_cast<double>(kind.ranks) *
+             static_cast<double>(
+                 forecast_memory(RankView(program, kind.at, 0, plan.request.scratch.get())).peak);
+    }
+  }
+  const std::int64_t together = on_this_host(experiment, static_cast<std::int64_t>(all));
+  const std::int64_t has = there.bytes * there.count;
+  if (peak <= there.bytes && together <= has) return "";
+  const MemoryNeed limit =
+      peak > there.bytes ? MemoryNeed{there.bytes, false} : MemoryNeed{has, true};
+  return refuse(experiment,
+                fmt::format("plan: {} does not fit: {} of up to {}, {} together, on {} of {} each",
+                            plan.mix(), plural(plan.ranks(), "rank"), text_of(peak),
+                            text_of(together), plural(there.count, "GPU"), text_of(there.bytes)),
+                experiment.force
+                    ? ""
+                    : fmt::format("{}; meshwright plan (mw.plan) predicts it without running; {}",
+                                  memory_hint(experiment, plan, limit, /*runs=*/true), anyway));
+}
+
+}  // namespace
+
 std::string check_machine_memory(const RunRequest& experiment, std::int64_t available) {
+  if (experiment.device != at::kCPU) return check_accelerators(experiment);
   const Plan& plan = highest(experiment, true);
   const std::int64_t need = on_this_host(experiment, predicted_need(plan, true));
   if (need <= available) return "";

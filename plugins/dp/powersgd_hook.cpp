@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "hooks.h"
+#include "meshwright/decompositions.h"
 
 namespace dp {
 namespace {
@@ -109,7 +110,7 @@ class PowerSgdReduction : public mw::BucketReduction {
         continue;
       }
       at::Tensor left = p_of(p), right = q_of(p);
-      left.copy_(std::get<0>(at::linalg_qr(left)));
+      left.copy_(std::get<0>(mw::qr(left)));
       at::mm_out(right, matrix(p).t(), left);
     }
     ranks_->all_reduce(q_, mw::Reduction::sum, purpose_).wait();

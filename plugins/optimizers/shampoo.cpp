@@ -11,6 +11,7 @@
 
 #include <algorithm>
 
+#include "meshwright/decompositions.h"
 #include "meshwright/optimizer.h"
 #include "meshwright/plugin.h"
 
@@ -71,7 +72,7 @@ class Precondition final : public MatrixOp {
  private:
   // (factor + eps I)^(-1/4). A factor is a sum of squares: rounding alone makes it less than 0.
   at::Tensor root(const at::Tensor& factor) const {
-    const auto [values, vectors] = at::linalg_eigh(factor);
+    const auto [values, vectors] = eigh(factor);
     values.clamp_min_(0).add_(eps_).pow_(-0.25);
     return at::bmm(vectors * values.unsqueeze(1), vectors.transpose(1, 2));
   }

@@ -17,21 +17,6 @@ const NamedMix& mix_named(const std::string& name) {
   return *found;
 }
 
-// The most of each category in two steps, by rank.
-using Peaks = std::map<int, std::array<std::int64_t, category_count>>;
-Peaks peaks_of(const Experiment& e) {
-  Peaks peaks;
-  std::mutex mutex;
-  with_ranks(e, *e.plan, nullptr, [&](RankRun& executor, Ledger& ledger) {
-    ledger.reset_peaks();
-    for (std::int64_t step = 0; step < 2; ++step) executor.step(step, 1e-3);
-    const std::lock_guard lock(mutex);
-    for (int c = 0; c < category_count; ++c)
-      peaks[executor.rank()][c] = ledger.memory(static_cast<Category>(c)).peak;
-  });
-  return peaks;
-}
-
 }  // namespace
 
 TEST_CASE("What lasts, and what lies in host memory, is booked on an accelerator as on the CPU") {

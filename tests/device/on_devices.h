@@ -1,7 +1,9 @@
 // Runs of the engine with ranks on simulated devices.
 #pragma once
 
+#include <array>
 #include <catch2/catch.hpp>
+#include <map>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -77,6 +79,21 @@ inline Outcome run(const Experiment& e, std::int64_t steps) {
     });
   });
   return outcome;
+}
+
+// The most of each category in two steps, by rank.
+using Peaks = std::map<int, std::array<std::int64_t, category_count>>;
+inline Peaks peaks_of(const Experiment& e) {
+  Peaks peaks;
+  std::mutex mutex;
+  with_ranks(e, *e.plan, nullptr, [&](RankRun& executor, Ledger& ledger) {
+    ledger.reset_peaks();
+    for (std::int64_t step = 0; step < 2; ++step) executor.step(step, 1e-3);
+    const std::lock_guard lock(mutex);
+    for (int c = 0; c < category_count; ++c)
+      peaks[executor.rank()][c] = ledger.memory(static_cast<Category>(c)).peak;
+  });
+  return peaks;
 }
 
 inline void must_be_alike(const Outcome& a, const Outcome& b) {

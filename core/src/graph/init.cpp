@@ -2,6 +2,9 @@
 // slice.
 #include "graph/init.h"
 
+#include <ATen/Parallel.h>
+
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <numbers>
@@ -13,6 +16,8 @@ namespace mw {
 namespace {
 
 using Block = std::array<std::uint32_t, 4>;
+
+constexpr std::int64_t filled_by_thread = 1 << 14;  // elements at least
 
 // Philox4x32-10; the constants are the paper's.
 Block philox(std::uint64_t counter, std::uint64_t key) {
@@ -82,15 +87,23 @@ void fill_normal(T* out, const std::vector<std::int64_t>& shape, const std::vect
   }
   std::int64_t runs = 1;
   for (std::size_t d = 0; d < split; ++d) runs *= ranges[d].size;
-  for (std::int64_t r = 0; r < runs; ++r) {
-    std::int64_t rest = r, start = base, step = stride;
+  const auto start_of = [&](std::int64_t r) {
+    std::int64_t start = base, step = stride;
     for (std::size_t d = split; d-- > 0;) {
-      start += (ranges[d].offset + rest % ranges[d].size) * step;
-      rest /= ranges[d].size;
+      start += (ranges[d].offset + r % ranges[d].size) * step;
+      r /= ranges[d].size;
       step *= shape[d];
     }
-    fill_run(out + r * run, start, run, key, std);
-  }
+    return start;
+  };
+  at::parallel_for(0, runs * run, filled_by_thread, [&](std::int64_t from, std::int64_t to) {
+    while (from < to) {
+      const std::int64_t r = from / run, within = from % run;
+      const std::int64_t count = std::min(run - within, to - from);
+      fill_run(out + from, start_of(r) + within, count, key, std);
+      from += count;
+    }
+  });
 }
 
 }  // namespace

@@ -4,12 +4,14 @@
 #include "meshwright/engine/ranks.h"
 
 #include <ATen/Context.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>
+#include <limits>
 
 #include "meshwright/error.h"
 
@@ -84,6 +86,18 @@ void check_device(at::DeviceType type, const std::function<void()>& load) {
               fmt::format("device: this machine has 0 devices of \"{}\" that can be used{}{}", name,
                           state.why.empty() ? "" : ": ", state.why),
               type == at::kCUDA ? fmt::format("{}; {}", elsewhere, cuda_needs) : elsewhere);
+}
+
+Accelerators accelerators_of(const RunSetup& setup) {
+  check_device(setup.device, setup.load_device);
+  at::globalContext().lazyInitDevice(setup.device);
+  Accelerators there{count_of(setup.device), std::numeric_limits<std::int64_t>::max()};
+  for (int d = 0; d < there.count; ++d) {
+    const auto [left, all] =
+        c10::getDeviceAllocator(setup.device)->getMemoryInfo(static_cast<c10::DeviceIndex>(d));
+    there.bytes = std::min(there.bytes, static_cast<std::int64_t>(all));
+  }
+  return there;
 }
 
 at::Device device_of(at::DeviceType type, int local, int rank, int ranks) {

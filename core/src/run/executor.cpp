@@ -551,11 +551,13 @@ void Executor::totals(const Instruction& i) {
   for (std::size_t k = 1; k < i.inputs.size(); ++k) {
     if (!counts(k)) continue;
     const at::Tensor& own = storage_[i.inputs[k]];
-    // In pieces, as what is in bf16 is widened first. The CPU's kernel adds up in few lanes of
-    // fp32: over millions of squares that tells 4e-5 less or more, by how they are sharded.
+    // In pieces on the CPU, where what is in bf16 is widened first, and whose kernel adds up in few
+    // lanes of fp32: over millions of squares that tells 4e-5 less or more, by how they are
+    // sharded. A GPU's kernel widens what it reads, and adds up as a tree.
     const at::ScalarType wide = scalar_type(wider(program_.gradient_dtype, Dtype::fp32));
-    const std::int64_t most =
-        device_.is_cpu() && own.scalar_type() == wide ? few_squares : cast_at_a_time;
+    const std::int64_t most = !device_.is_cpu()           ? std::max<std::int64_t>(own.numel(), 1)
+                              : own.scalar_type() == wide ? few_squares
+                                                          : cast_at_a_time;
     for (std::int64_t at = 0; at < own.numel(); at += most) {
       const at::Tensor piece = at::linalg_vector_norm(
           own.narrow(0, at, std::min(most, own.numel() - at)), 2, std::nullopt, false, wide);

@@ -52,7 +52,7 @@ class Dispatch final : public OpType {
     const at::Tensor chosen = picks.index_select(0, here);
     const at::Tensor order = here.index_select(0, at::argsort(chosen, /*stable=*/true));
     const at::Tensor counts =
-        at::bincount(chosen - experts.offset, {}, experts.size).to(at::kCPU).contiguous();
+        counts_of(chosen - experts.offset, experts.size).to(at::kCPU).contiguous();
     const auto* first = counts.const_data_ptr<std::int64_t>();
     call.rows.assign(first, first + experts.size);
     set_outputs(call, {x.index_select(0, tokens_of(order, call.inputs[1].size(-1))), order});

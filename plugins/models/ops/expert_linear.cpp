@@ -24,10 +24,11 @@ ExpertSizes expert_sizes(const Op& op, const LocalDims& dims) {
   return sizes;
 }
 
-// The library's product for all experts at once has kernels for half types on accelerators;
-// elsewhere it is this loop itself.
-bool grouped(const at::Tensor& x) {
-  return !x.is_cpu() && x.scalar_type() == at::kBFloat16;
+// The library's product for all experts at once has kernels for bf16 on accelerators, of rows
+// that are multiples of 16 bytes; elsewhere it is this loop itself.
+bool grouped(const at::Tensor& x, const at::Tensor& weight) {
+  return !x.is_cpu() && x.scalar_type() == at::kBFloat16 && weight.size(1) % 8 == 0 &&
+         weight.size(2) % 8 == 0;
 }
 
 at::Tensor ends_of(const OpCall& call) {
@@ -63,7 +64,7 @@ class ExpertLinear final : public OpType {
 
   void forward(const Op&, OpCall& call) const override {
     const at::Tensor &x = call.inputs[0], &weight = call.inputs[1];
-    if (grouped(x)) {
+    if (grouped(x, weight)) {
       set_outputs(call, {at::_grouped_mm(x, weight.transpose(1, 2), ends_of(call))});
       return;
     }
@@ -77,7 +78,7 @@ class ExpertLinear final : public OpType {
 
   void dgrad(const Op&, OpCall& call) const override {
     const at::Tensor &dy = call.grad_outputs[0], &weight = call.inputs[1];
-    if (grouped(dy)) {
+    if (grouped(dy, weight)) {
       deliver(call, 0, at::_grouped_mm(dy, weight, ends_of(call)));
       return;
     }

@@ -49,6 +49,13 @@ inline std::int64_t wide_element(int element) {
   return std::max(element, 4);
 }
 
+// How many of `picks` are each of the numbers 0 to `kinds` - 1: int64, on their device. For
+// bincount the host waits, which reads the least and the most of them first.
+inline at::Tensor counts_of(const at::Tensor& picks, std::int64_t kinds) {
+  if (picks.is_cpu()) return at::bincount(picks, {}, kinds);
+  return at::zeros({kinds}, picks.options()).scatter_add_(0, picks, at::ones_like(picks));
+}
+
 // The traits of an op with one input and so many outputs through which no gradient passes.
 inline OpTraits without_gradient(std::size_t outputs) {
   OpTraits traits;

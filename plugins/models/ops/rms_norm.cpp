@@ -1,4 +1,5 @@
-// RMSNorm, forward and backward, in chunks of rows that stay in cache.
+// RMSNorm, forward and backward: on GPUs by ATen's fused kernel, elsewhere in chunks of rows that
+// stay in cache.
 #include "kernel.h"
 #include "meshwright/ops.h"
 
@@ -29,6 +30,12 @@ class RmsNorm final : public OpType {
   void forward(const Op& op, OpCall& call) const override {
     const std::int64_t columns = call.inputs[1].numel();
     const at::Tensor x = rows_of(call.inputs[0], columns), weight = call.inputs[1].view({1, -1});
+    if (x.is_cuda()) {
+      const auto [made, saved] = at::_fused_rms_norm(x, {columns}, weight.view({-1}), eps_);
+      set_outputs(call, {made.view(call.inputs[0].sizes())});
+      call.saved = {saved.view(call.dims.shape(normalised_rows(op)))};
+      return;
+    }
     const std::int64_t count = x.size(0);
     const at::Tensor rstd = at::empty({count, 1}, x.options().dtype(wide(x)));
     const at::Tensor y = at::empty_like(x);
@@ -51,6 +58,7 @@ class RmsNorm final : public OpType {
   }
 
   void backward(const Op&, OpCall& call) const override {
+    if (call.inputs[0].is_cuda()) return fused_backward(call);
     const std::int64_t columns = call.inputs[1].numel();
     const bool half = is_half(call.inputs[0]);
     const at::ScalarType type = wide(call.inputs[0]);
@@ -109,6 +117,7 @@ class RmsNorm final : public OpType {
       workspace_of_rows(cost, count, columns * element, [&](std::int64_t step) {
         return step * sum + (half ? (step + 1) * columns * sum : number);
       });
+      cost.accelerator_workspace = 0;
     } else {
       cost.executed = 10.0 * static_cast<double>(elements);
       cost.bytes = static_cast<double>((3 * elements + 2 * columns) * element + count * sum);
@@ -116,11 +125,22 @@ class RmsNorm final : public OpType {
         return step * (columns + 1) * sum + number +
                (half ? 2 * step * columns * sum + 2 * columns * sum : 0);
       });
+      cost.accelerator_workspace = elements * element;  // the input's gradient, before it is added
     }
     return cost;
   }
 
  private:
+  void fused_backward(OpCall& call) const {
+    const std::int64_t columns = call.inputs[1].numel();
+    const auto [dx, dw] = at::_fused_rms_norm_backward(
+        rows_of(call.grad_outputs[0], columns), rows_of(call.inputs[0], columns), {columns},
+        call.saved[0].reshape({-1, 1}), call.inputs[1].view({-1}),
+        {wanted(call, 0), wanted(call, 1)});
+    if (dx.defined()) deliver(call, 0, dx.view(call.inputs[0].sizes()));
+    if (dw.defined()) deliver(call, 1, dw.view(call.inputs[1].sizes()));
+  }
+
   double eps_;
 };
 

@@ -50,7 +50,7 @@ class Route final : public OpType {
     const std::int64_t experts = call.dims.at(op.inputs[1].dims[0]).size;
     // Expert load: how many tokens chose each.
     deliver(call, 1,
-            at::bincount(picks.flatten(), {}, experts)
+            counts_of(picks.flatten(), experts)
                 .to(call.grad_inputs.size() > 1 && call.grad_inputs[1].defined()
                         ? call.grad_inputs[1].scalar_type()
                         : wide(call.inputs[0])));

@@ -1,0 +1,76 @@
+# label: gpu
+"""Runs on the GPUs of this machine, by the program of the cuda preset: mixes equal one rank, memory is what is
+predicted, runs go on from checkpoints, errors are said once."""
+import os
+import pathlib
+import subprocess
+import unittest
+
+from cases import MODELS, SCRIPT, ProgramCase
+
+CUDA = ' e.device = "cuda"'
+MIXES = {
+    "llama": ["dp(2), tp(4)", "zero { 2, stage = 1 }, tp(2), sp()", "pp(2), zero { 2, stage = 2 }",
+              'pp { 2, schedule = "zbv", chunks = 2 }, dp(2)', "zero { 4, stage = 3 }",
+              'zero { 2, stage = 3, offload = "parameters" }', 'zero { 2, stage = 2, offload = "optimizer", update = "device" }',
+              'sp { 2, form = "ring" }, dp(2)', 'sp { 2, form = "ulysses" }, tp(2)'],
+    "gpt": ["tp { 2, overlap = true }, dp(2)", "pp(2), tp(2)"],
+    "moe": ["dp(4), ep(4)", "zero { 4, stage = 2 }, ep(2)"],
+}
+
+
+@unittest.skipUnless(os.path.exists("/dev/nvidiactl"), "this machine has no GPU")
+class Gpu(ProgramCase):
+    def test_the_engine(self):
+        program = pathlib.Path(os.environ["MESHWRIGHT_BUILD"]) / "bin/test_device"
+        done = subprocess.run([program, "[gpu]"], capture_output=True, text=True, timeout=900)
+        self.assertEqual(done.returncode, 0, done.stdout[-20000:] + done.stderr[-3000:])
+
+    def test_doctor_counts_them(self):
+        devices = next(line for line in self.all("doctor") if line["name"] == "devices")
+        self.assertRegex(devices["found"], r"^cpu, [1-9]\d* of cuda$")
+
+    def test_mixes_equal_one_rank(self):
+        calls = "".join(f"""
+mw.verify {{ model = models.{model}, data = mw.synthetic {{}}, sequence = 16, plan = {{ {plan} }}, batch = 8, microbatch = 2,
+  optimizer = mw.adamw {{ lr = 1e-2, clip = 1 }}, steps = 3, precision = "fp64", device = "cuda", timeout = 300 }}
+""" for model, plans in MIXES.items() for plan in plans)
+        self.verify_all(MODELS + calls)
+
+    def test_what_lasts_is_as_predicted(self):
+        for precision in ("fp32", "bf16"):
+            for plan in ("dp(2)", "zero { 2, stage = 2 }", "zero { 2, stage = 3 }", "pp(2)"):
+                with self.subTest(plan, precision=precision):
+                    run = self.only("run", self.script(plan, CUDA + f' e.precision = "{precision}"'))
+                    self.assertEqual(run["status"], "done")
+                    self.sent_as_predicted(run)
+                    for name in ("parameters", "gradients", "optimizer"):
+                        said = max(stage[name] for stage in run["predicted"]["memory"])
+                        self.assertGreaterEqual(run["memory"][name], said)
+                        self.assertLessEqual(run["memory"][name], said + 64 * 512)  # the allocator's blocks
+
+    def test_a_run_goes_on(self):
+        for plan in ("zero { 2, stage = 3 }", "zero { 2, stage = 1 }, tp(2)", "pp(2), dp(2)"):
+            with self.subTest(plan):
+                part = CUDA + ' e.precision = "bf16" e.checkpoint = { path = "%s" }'
+                whole = self.only("run", self.script(plan, part % "whole"))
+                first = self.only("run", self.script(plan, part % "part" + " e.steps = 2"))
+                self.assertEqual(first["steps"], 2)
+                again = self.only("run", self.script(plan, part % "part" + " e.steps = 4 e.resume = true"))
+                for here, there in zip(whole["losses"], first["losses"] + again["losses"][-2:]):
+                    self.assertAlmostEqual(here, there, places=3)
+                for path in self.folder.iterdir():
+                    if path.is_dir():
+                        subprocess.run(["rm", "-r", path], check=True)
+
+    def test_memory_that_is_not_there_is_one_error(self):
+        done = self.call("run", self.script("dp(2)", CUDA + """ e.sequence = 8192 e.batch = 512 e.microbatch = 256
+e.model = mw.llama { layers = 2, hidden = 8192, heads = 64, ffn = 32768, vocab = 256000 }"""), "--json", "--quiet")
+        errors = [line for line in self.lines(done) if line["kind"] == "error"]
+        self.assertEqual(len(errors), 1, done.stdout[-3000:] + done.stderr[-3000:])
+        print(errors[0])
+        self.assertNotIn("frame #", errors[0]["message"])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
