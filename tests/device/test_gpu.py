@@ -49,6 +49,14 @@ mw.verify {{ model = models.{model}, data = mw.synthetic {{}}, sequence = 16, pl
                         self.assertGreaterEqual(run["memory"][name], said)
                         self.assertLessEqual(run["memory"][name], said + 64 * 512)  # the allocator's blocks
 
+    def test_a_run_is_predicted_by_the_cluster_that_it_names(self):
+        named = ' e.precision = "bf16" e.cluster = mw.cluster("dgx-h100", { nodes = 1 }) e.stack = mw.stack("meshwright")'
+        run = self.only("run", self.script("", CUDA + named))
+        self.assertIn("dgx-h100", run["predicted"]["priced_for"])
+        self.assertGreater(run["predicted"]["step_seconds"], 0)
+        self.assertIsNotNone(run["mfu"])
+        self.assertAlmostEqual(run["memory"]["buffers"] / run["predicted"]["memory"][0]["buffers"], 1, places=2)
+
     def test_a_run_goes_on(self):
         for plan in ("zero { 2, stage = 3 }", "zero { 2, stage = 1 }, tp(2)", "pp(2), dp(2)"):
             with self.subTest(plan):
@@ -68,8 +76,8 @@ mw.verify {{ model = models.{model}, data = mw.synthetic {{}}, sequence = 16, pl
 e.model = mw.llama { layers = 2, hidden = 8192, heads = 64, ffn = 32768, vocab = 256000 }"""), "--json", "--quiet")
         errors = [line for line in self.lines(done) if line["kind"] == "error"]
         self.assertEqual(len(errors), 1, done.stdout[-3000:] + done.stderr[-3000:])
-        print(errors[0])
-        self.assertNotIn("frame #", errors[0]["message"])
+        self.assertEqual(errors[0]["code"], "memory.machine")
+        self.assertRegex(errors[0]["message"], r"on [1-9]\d* GPUs? of ")
 
 
 if __name__ == "__main__":
