@@ -106,6 +106,8 @@ std::string train_text(const Experiment& experiment, const Measurements& measure
         !note.empty())
       text += fmt::format("  {}\n", note);
     if (predicted.timed()) text += fmt::format("\n  predicted for {}\n", predicted.priced_for);
+    if (const std::string parts = measured.parting().text; !parts.empty())
+      text += fmt::format("  {}\n", parts);
     for (const std::string& pitfall : predicted.pitfalls)
       text += fmt::format("  pitfall  {}\n", pitfall);
     if (!measured.experts().empty()) text += "\n  experts: " + measured.experts().text() + "\n";
@@ -288,6 +290,23 @@ struct Observers {
   std::vector<RunObserver*> before, after;
 };
 
+// Says after each step what else used the cores. Of processes on several machines nobody knows it.
+RunRecorder::Look core_use_of(const Experiment& experiment) {
+  const Processes* processes = experiment.processes;
+  const bool several = processes != nullptr && processes->count() > 1;
+  if (several && processes->on_this_host() < processes->count()) return {};
+  struct State {
+    CoreMeter meter{system_root(), seconds_now(), cpu_seconds_now()};
+    double elsewhere = 0, own = cpu_seconds_now();  // elsewhere: of the other processes
+  };
+  return [several, state = std::make_shared<State>()](const StepReport& report) {
+    const double own = cpu_seconds_now();
+    if (several) state->elsewhere += std::max(0.0, report.cpu_seconds - (own - state->own));
+    state->own = own;
+    return state->meter.take(seconds_now(), own + state->elsewhere);
+  };
+}
+
 // In the place of `observe` where another process has it.
 class HeardFromFirst : public RunObserver {
  public:
@@ -454,8 +473,8 @@ class TrainVerb {
   }
 
   // What people see of a step, in the recorder's thread.
-  void show(const StepReport& report) {
-    const std::string news = measured_->add(report);
+  void show(const StepReport& report, const CoreUse& use) {
+    const std::string news = measured_->add(report, use);
     const std::vector<std::string> written = measured_->take_checkpoints();
     for (const auto& progress : shown_) {
       progress->step({report.step, report.loss, report.seconds,
@@ -472,7 +491,8 @@ class TrainVerb {
     if (folder_.output() != nullptr)
       shown_.push_back(
           std::make_unique<Progress>(folder_.output(), experiment_.steps, ProgressStyle{}));
-    recorder_.emplace([this](const StepReport& report) { show(report); });
+    recorder_.emplace([this](const StepReport& report, const CoreUse& use) { show(report, use); },
+                      core_use_of(experiment_));
     Observe observe(experiment_, *recorder_, *measured_);
     const Observers observers(experiment_, checkpoints());
     if (checkpoints() != nullptr)
