@@ -31,7 +31,7 @@ std::vector<std::string> words_of(const ScriptArguments& arguments) {
   for (const std::string& setting : arguments.settings) add("--set", setting);
   for (const std::string& folder : arguments.plugin_path) add("--plugin-path", folder);
   if (arguments.host.force) words.emplace_back("--force");
-  for (const char* key : {"only", "retry", "time", "memory"}) {
+  for (const char* key : {"only", "retry", "order", "reruns", "time", "memory"}) {
     if (!arguments.go.contains(key)) continue;
     const Json& value = arguments.go[key];
     for (const Json& one : value.is_array() ? value : Json::array({value}))
