@@ -65,8 +65,14 @@ RunTiming timing_of(const std::vector<TimedStep>& all, int wanted, int cores) {
   RunTiming timing;
   timing.cores = cores;
   timing.wanted = std::clamp(wanted, 1, cores);
-  const std::vector<TimedStep> steps(all.begin() + static_cast<std::ptrdiff_t>(warm_up(all.size())),
-                                     all.end());
+  std::vector<TimedStep> steps = all;
+  // The first stretch that is long enough to be measured reaches back to the run's beginning.
+  const auto known = std::find_if(steps.begin(), steps.end(), [](const TimedStep& step) {
+    return !std::isnan(step.use.others) || !std::isnan(step.use.throttled);
+  });
+  if (known != steps.end())
+    std::for_each(steps.begin(), known, [&](TimedStep& step) { step.use = known->use; });
+  steps.erase(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(warm_up(all.size())));
   timing.steps = steps.size();
   timing.use = {mean_of(steps, &CoreUse::others), mean_of(steps, &CoreUse::throttled),
                 mean_of(steps, &CoreUse::clock)};

@@ -40,17 +40,17 @@ TEST_CASE("Others' cores are what all cores worked less what the run used") {
 
 TEST_CASE("Short steps are measured with those before them") {
   const FakeSystem system;
-  system.worked(0);
+  system.worked(100);
   system.write("sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq", "2300000\n");
   CoreMeter meter(system.folder.path(), 0, 0);
-  system.worked(10);
+  system.worked(110);
   CHECK(std::isnan(meter.take(0.1, 0.1).others));  // too short to count hundredths
-  system.worked(50);
+  system.worked(150);
   CHECK(meter.take(0.3, 0.2).others == Approx(1.0));
   CHECK(meter.take(0.32, 0.2).others == Approx(1.0));  // read a moment ago
-  system.worked(70);
+  system.worked(170);
   CHECK(meter.take(0.5, 0.4).others == Approx(0.6));
-  system.worked(110);
+  system.worked(210);
   const CoreUse late = meter.take(0.8, 0.7);  // since 0.3
   CHECK(late.others == Approx(0.1 / 0.5));
   CHECK(late.clock == Approx(2.3e9));
