@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "app/command.h"
+#include "app/first_use.h"
 #include "app/measurements.h"
 #include "app/observe.h"
 #include "app/progress.h"
@@ -121,6 +122,11 @@ std::string train_text(const Experiment& experiment, const Measurements& measure
   return text;
 }
 
+// What a CPU does is measured where it is not known; nothing here says what a GPU does.
+const Machine& machine_here(const Experiment& experiment) {
+  return experiment.device == at::kCPU ? measured_machine() : this_machine();
+}
+
 // Predicts the experiment on the machine. Where its steps differ: the times of the largest batch,
 // the highest memory of any step, the bytes of the last one.
 Prediction prediction_of(const Experiment& experiment, const Machine& machine,
@@ -135,7 +141,7 @@ Prediction prediction_of(const Experiment& experiment, const Machine& machine,
                                   of(*experiment.held_out_plan).step_seconds;
   }
   const auto of_its_device = [&] {
-    if (&machine == &this_machine() && experiment.device != at::kCPU)
+    if (experiment.device != at::kCPU && &machine == &this_machine())
       prediction.forget_machine(
           "it is to run on a GPU (device = \"cuda\"), and nothing says what that can do");
     return prediction;
@@ -201,7 +207,7 @@ std::string training_text(const Experiment& experiment, const Prediction& predic
 
 Json run_plan_verb(const Experiment& experiment, const PlanPictures& pictures) {
   const std::unique_ptr<Machine> cluster = machine_of(experiment);
-  const Machine& machine = cluster ? *cluster : this_machine();
+  const Machine& machine = cluster ? *cluster : machine_here(experiment);
   Prediction prediction = prediction_of(experiment, machine, pictures.traces != nullptr);
   // A plan above it is told so below, with what would fit.
   if (cluster && experiment.memory > 0 && prediction.fullest().memory.peak <= experiment.memory)
@@ -355,7 +361,7 @@ class TrainVerb {
         words_(stop_after_step),
         start_(begin_checkpoints(limited_)),
         claim_(claim_log(experiment, start_.from())),
-        prediction_(prediction_of(experiment, this_machine())),
+        prediction_(prediction_of(experiment, machine_here(experiment))),
         plan_(plan_text(experiment, prediction_)),
         origin_{script, experiment.log.empty() ? Json() : machine_json(experiment, plugins)},
         folder_(limited_, origin_, plan_) {

@@ -28,6 +28,7 @@ set(test_environment
   "MESHWRIGHT_TEST_PLUGINS=${PROJECT_BINARY_DIR}/lib/meshwright/test-plugins"
   "PYTHONPATH=${PROJECT_SOURCE_DIR}/tests/support"
   # Nothing else uses the cores, as far as tests are told: none depends on what does.
+  MESHWRIGHT_FIRST_USE=off
   "MESHWRIGHT_SYSTEM_ROOT=${PROJECT_BINARY_DIR}/no-system"
   OMP_WAIT_POLICY=PASSIVE GOMP_SPINCOUNT=0)
 
