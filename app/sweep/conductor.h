@@ -65,7 +65,7 @@ class Conductor {
   Json result_of(const Running& running, int status, bool& from_outside) const;
   // Whether other programs spoiled the run and it is to be run again; then it waits for its turn.
   bool runs_again(const Running& running, const Json& result);
-  // Of a cell's runs the one that was disturbed least; the others' folders are in .earlier.
+  // Keeps the run of the cell that was disturbed least; the others' folders are in .earlier.
   void keep_quietest(std::size_t cell, Json& result);
   void end_all();
   void show();

@@ -32,7 +32,7 @@ std::optional<double> loss_of(const Json& row) {
   return row["losses"].back().get<double>();
 }
 
-// Of the steps that had the cores to themselves, if there were enough of them.
+// The rate of the steps that had the cores to themselves, if there were enough of them.
 std::optional<double> speed_of_row(const Json& row) {
   if (const auto speed = number_in(row, "tokens_per_second")) {
     const auto step = number_in(row, "step_seconds");

@@ -10,8 +10,8 @@
 
 namespace mw {
 
-// Which mix is the fastest, of rows of cells that are done: names, what was measured of each, and the
-// answer. `same_work`: whether they do the same work at all; else nothing is ranked.
+// Says which mix is the fastest, by the rows of cells that are done, with the mixes' names.
+// `same_work`: whether they do the same work at all; else nothing is ranked.
 struct SweepRanking {
   std::vector<std::string> names;
   Ranking ranking;

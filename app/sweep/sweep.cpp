@@ -177,9 +177,9 @@ class Sweep {
     states_[i] = state_of(rows_[i]);
   }
 
-  // In the order in which they are to run: rounds of all mixes with a seed each, so that what a
-  // machine does meanwhile falls on all of them alike. In the grid's own order those that others are
-  // compared with come first.
+  // The cells in the order in which they are to run: rounds of all mixes with a seed each, so that
+  // what a machine does meanwhile falls on all of them alike. In the grid's own order those that
+  // others are compared with come first.
   std::vector<std::size_t> todo() {
     std::vector<std::size_t> list;
     for (const std::size_t i : interleaved(cells_, go_.order)) {

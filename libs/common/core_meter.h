@@ -1,5 +1,5 @@
-// Measures what else used the cores of this machine while a run was under way: other programs, other
-// guests of its hypervisor, and limits that a container or a job scheduler sets.
+// Measures what else used the cores of this machine while a run was under way: other programs,
+// other guests of its hypervisor, and limits that a container or a job scheduler sets.
 #pragma once
 
 #include <deque>
@@ -26,9 +26,9 @@ class CoreMeter {
   // Reads for the first time at `now`, when the run had used `own` CPU seconds.
   CoreMeter(std::filesystem::path root, double now, double own);
 
-  // What has happened since the last call. The system counts in hundredths of a second, so a stretch
-  // that is shorter than `window` is measured together with what came right before it, and less than
-  // `least` altogether is not known.
+  // Says what has happened since the last call. The system counts in hundredths of a second, so a
+  // stretch that is shorter than `window` is measured together with what came right before it, and
+  // less than `least` altogether is not known.
   CoreUse take(double now, double own);
 
   static constexpr double window = 0.5, least = 0.2;  // seconds

@@ -1,5 +1,5 @@
-// Compares the measured step with the predicted one, and names what the prediction does not know of:
-// other programs on the cores, more ranks than cores, a machine that is not calibrated.
+// Compares the measured step with the predicted one, and names what the prediction does not know
+// of: other programs on the cores, more ranks than cores, a machine that is not calibrated.
 #include "common/parting.h"
 
 #include <fmt/format.h>

@@ -26,7 +26,7 @@ struct Parting {
 };
 
 Parting parting_of(const RunTiming& measured, const PredictedStep& predicted);
-// Of a result of `train`, or of a run file that has /result and /predicted.
+// Takes both from a result of `train`, or from a run file that has /result and /predicted.
 Parting parting_of(const Json& result, const Json& predicted);
 
 }  // namespace mw

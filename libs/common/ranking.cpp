@@ -45,7 +45,7 @@ struct Sample {
   int count() const { return static_cast<int>(logs.size()); }
 };
 
-// Of the runs that had the cores to themselves, if any had.
+// Takes the runs that had the cores to themselves, if any had.
 Sample sample_of(const RankedMix& mix, bool cpu) {
   const bool some = std::any_of(mix.runs.begin(), mix.runs.end(),
                                 [](const RunTiming& run) { return !run.disturbed; });
@@ -87,8 +87,8 @@ std::vector<Interval> intervals_of(const std::vector<Sample>& samples,
   return intervals;
 }
 
-// Whether the first of two mixes is faster for certain. CPU seconds decide where one of them had not
-// the cores to itself; what wall seconds contradict is not certain.
+// Whether the first of two mixes is faster for certain. CPU seconds decide where one of them had
+// not the cores to itself; what wall seconds contradict is not certain.
 bool beats(const Ranking& r, std::size_t a, std::size_t b) {
   const bool by_cpu = r.disturbed[a] || r.disturbed[b];
   const std::vector<Interval>& by = by_cpu ? r.cpu : r.wall;

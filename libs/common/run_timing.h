@@ -1,5 +1,5 @@
-// What the steps of a run took, with what else used the cores meanwhile, and whether its wall seconds
-// can be relied on.
+// What the steps of a run took, with what else used the cores meanwhile, and whether its wall
+// seconds can be relied on.
 #pragma once
 
 #include <cstddef>

@@ -100,8 +100,8 @@ std::string other_machine(const Calibration& calibration);
 // another machine's.
 std::shared_ptr<const Calibration> read_calibration(const std::filesystem::path& file);
 
-// Where the short measurement of this machine's first use is kept: a file of the cache for each CPU,
-// number of cores and version. The one that is there; null if there is none that can be used.
+// Where the short measurement of this machine's first use is kept: a file of the cache for each
+// CPU, number of cores and version; and what is in it, null if there is none that can be used.
 std::filesystem::path first_use_file();
 std::shared_ptr<const Calibration> first_use_calibration();
 

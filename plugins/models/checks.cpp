@@ -13,7 +13,7 @@ bool says_head_dim(const Values& values) {
 
 std::int64_t head_width(const Values& values) {
   return says_head_dim(values) ? values.integer("head_dim")
-                               : values.integer("hidden") / values.integer("heads");
+                                : values.integer("hidden") / values.integer("heads");
 }
 
 std::int64_t check_heads(const Values& values, Problems& problems) {

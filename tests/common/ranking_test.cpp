@@ -10,7 +10,8 @@
 namespace mw {
 namespace {
 
-// A run whose steps take `quiet` seconds, and `busy` ones where others have a core; `share` of them.
+// A run whose steps take `quiet` seconds, and `busy` ones where others have a core: in `share` of
+// them.
 RunTiming run_of(double quiet, double cpu, double share, double busy, int steps = 40) {
   std::vector<TimedStep> all;
   for (int s = 0; s < steps; ++s) {

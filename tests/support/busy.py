@@ -1,4 +1,4 @@
-"""A machine as the program sees it in MESHWRIGHT_SYSTEM_ROOT: one whose cores other programs use."""
+"""A machine whose cores other programs use, as the program sees it in MESHWRIGHT_SYSTEM_ROOT."""
 import os
 import pathlib
 import threading
