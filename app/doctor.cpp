@@ -114,19 +114,17 @@ Finding check_busy() {
 Finding check_calibration() {
   constexpr const char* hint = "meshwright calibrate, when the machine does nothing else";
   const auto text = [](const Calibration& c, const char* how) {
-    return fmt::format("{} {}, its own mixes {:.0f} % off{}", how, c.date.substr(0, 10),
-                       100 * c.step_error,
-                       c.others_cores > 0.15
-                           ? fmt::format("; other programs had {:.1f} cores meanwhile",
-                                         c.others_cores)
-                           : "");
+    return fmt::format(
+        "{} {}, its own mixes {:.0f} % off{}", how, c.date.substr(0, 10), 100 * c.step_error,
+        c.others_cores > 0.15
+            ? fmt::format("; other programs had {:.1f} cores meanwhile", c.others_cores)
+            : "");
   };
   try {
     const FoundCalibration& found = this_calibration();
     if (found.calibration && found.calibration->others_cores > 0.15 * core_count())
       return {"calibration", Verdict::warning, text(*found.calibration, "of"), hint};
-    if (found.calibration)
-      return {"calibration", Verdict::ok, text(*found.calibration, "of"), ""};
+    if (found.calibration) return {"calibration", Verdict::ok, text(*found.calibration, "of"), ""};
     if (!found.why.empty()) return {"calibration", Verdict::warning, found.why, hint};
   } catch (const Error& error) {  // of the file that the environment names
     const Problem& problem = error.problems().front();

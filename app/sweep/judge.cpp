@@ -91,7 +91,7 @@ void judge(Json& result, const std::string& like, const Json* reference, const s
     result["same_loss_as"] = found;
     return;
   }
-  const Json& own = result.at("losses");
+  const Json own = result.at("losses");  // a copy: `result` gets more keys, which moves it
   const Json& other = reference->at("losses");
   const std::size_t steps = std::min(own.size(), other.size());
   double worst = 0, first = 0, wrong = 0, limit = 0;

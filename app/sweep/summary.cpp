@@ -235,7 +235,7 @@ SweepRanking ranking_of(const std::vector<Cell>& cells, const std::vector<Json>&
 Json SweepRanking::to_json() const {
   const auto name = [&](int mix) { return names[static_cast<std::size_t>(mix)]; };
   Json json = {{"kind", "verdict"},          {"fastest", nullptr},          {"by", nullptr},
-               {"undecided", Json::array()}, {"impossible", Json::array()}, {"text", ""}};
+               {"undecided", Json::array()}, {"impossible", Json::array()}, {"answer", ""}};
   if (!same_work) return json;
   if (ranking.fastest >= 0) {
     json["fastest"] = name(ranking.fastest);
@@ -245,7 +245,7 @@ Json SweepRanking::to_json() const {
   }
   for (const auto& [more, less] : ranking.impossible)
     json["impossible"].push_back({{"more_work", name(more)}, {"less_work", name(less)}});
-  json["text"] = verdict_text(ranking, names);
+  json["answer"] = verdict_text(ranking, names);
   return json;
 }
 

@@ -17,7 +17,7 @@ namespace {
 constexpr double run_to_run = 0.03;
 // By how much CPU seconds may err beside other programs, which take caches, memory and the other
 // half of a core: docs/sweeps.md has the measurement.
-constexpr double cpu_beside_others = 0.08;
+constexpr double cpu_beside_others = 0.15;
 
 // The quantile of Student's t for an interval of 95 %.
 double student(int freedom) {

@@ -188,7 +188,9 @@ std::string headline_of_kinds(const ReportGroups& found) {
 
 std::string headline_of(const ReportRuns& runs, const ReportGroups& found) {
   if (found.kinds_of_work > 1) return headline_of_kinds(found);
-  if (found.fastest < 0 && !found.verdict.empty()) return sentence(found.verdict);
+  const std::string unchecked =
+      runs.same_loss_as.empty() ? " No loss was held to another's (same_loss_as)." : "";
+  if (found.fastest < 0 && !found.verdict.empty()) return sentence(found.verdict) + unchecked;
   if (found.fastest < 0) {
     const bool unproven =
         std::any_of(found.groups.begin(), found.groups.end(),
@@ -220,7 +222,7 @@ std::string headline_of(const ReportRuns& runs, const ReportGroups& found) {
   }
   text += ".";
   if (found.predicted) return text + " Nothing was run.";
-  if (!checked && found.groups.size() > 1) text += " No loss was held to another's (same_loss_as).";
+  if (found.groups.size() > 1) text += unchecked;
   if (best.tokens_per_second.n == 1 && found.groups.size() > 1) {
     text += " It ran once: its spread is not known, and differences of a few percent may be noise.";
   }

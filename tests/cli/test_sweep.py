@@ -41,8 +41,11 @@ class SweepCase(ProgramCase):
         """The rows of a call, by name, in order."""
         done = self.sweep("--json", *arguments)
         self.assertEqual(done.returncode, code, done.stdout[-3000:] + done.stderr[-3000:])
-        rows = [line for line in self.lines(done) if line["kind"] == "cell"]
-        return {row["name"]: row for row in rows}
+        rows = {line["name"]: line for line in self.lines(done) if line["kind"] == "cell"}
+        # They come as they end; the sweep has them in the grid's order.
+        file = self.folder / "runs/s/sweep.json"
+        names = [cell["name"] for cell in json.loads(file.read_text())["cells"]] if file.exists() else list(rows)
+        return {name: rows[name] for name in names if name in rows}
 
     def states(self, rows):
         return {name: row["status"] for name, row in rows.items()}
