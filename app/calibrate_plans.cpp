@@ -54,8 +54,10 @@ std::vector<CalibrationRun> calibration_models(const CalibrationSizes& sizes) {
   if (sizes.quick) {
     add("llama", {1, 512, 8, 4, 1408, 512, 128, 1, 1});  // products that fill a core
     add("gpt", {1, 96, 4, 4, 384, 256, 64, 8, 4});
-    add("llama", small, "fp64");
-    add("llama", small, "bf16");
+    for (const char* precision : {"fp64", "bf16"}) {
+      add("llama", small, precision);
+      add("llama", {1, 128, 4, 4, 352, 256, 128, 2, 2}, precision);
+    }
     return runs;
   }
   add("llama", thin);
