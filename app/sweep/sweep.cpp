@@ -86,11 +86,12 @@ class Sweep {
       if (go_.shards > 0) refresh_others();
       judge_all(/*last=*/true);
     }
+    if (const SweepRanking all = ranking_of(cells_, rows_); all.names.size() > 1)
+      verdict_ = all.to_json();
     write_index();
     emit_final(/*all=*/true);
-    if (const SweepRanking ranked = ranking_of(chosen(cells_), chosen(rows_));
-        ranked.names.size() > 1)
-      program_.emit(ranked.to_json());
+    if (const auto asked = ranking_of(chosen(cells_), chosen(rows_)); asked.names.size() > 1)
+      program_.emit(asked.to_json());
     return outcome();
   }
 
@@ -264,8 +265,7 @@ class Sweep {
 
   void write_index() {
     Json more = {{"order", go_.order}};
-    const SweepRanking ranked = ranking_of(cells_, rows_);
-    if (ranked.names.size() > 1) more["verdict"] = ranked.to_json();
+    if (!verdict_.is_null()) more["verdict"] = verdict_;
     folder_.write_index(sweep_, program_.script, cells_, planned_, states_, mine_, more);
   }
 
@@ -382,6 +382,7 @@ class Sweep {
   std::vector<bool> emitted_;
   std::vector<int> reference_;  // reference_of()
   std::vector<Json> before_;    // results that are to be replaced by new ones; else null
+  Json verdict_;                // of all cells, once they have ended
   bool writes_ = true;          // files of the sweep, and lines
   std::map<std::string, std::size_t> first_with_;  // hash -> cell
 };
