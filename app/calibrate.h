@@ -37,11 +37,11 @@ int describe_cluster(const CalibrateArguments& arguments, Output& output);
 // its first comment.
 std::string description_text(const Description& description, const std::vector<std::string>& head);
 
-// How much is measured; `quick` for tests: a few small sizes, for a moment each.
+// How much is measured; `quick`: a few sizes for a moment each, as at a machine's first use.
 struct CalibrationSizes {
   bool quick = false;
   int rounds() const { return quick ? 1 : 2; }
-  double seconds_of_run() const { return quick ? 0.05 : 0.4; }  // in a round
+  double seconds_of_run() const { return quick ? 0.15 : 0.4; }  // in a round
 };
 
 // What is run: tables of experiments, with a name for people.

@@ -13,6 +13,7 @@
 
 #include "app/calibrate.h"
 #include "app/command.h"
+#include "common/core_meter.h"
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/interrupt.h"
@@ -46,15 +47,6 @@ void check_folder(const std::filesystem::path& file) {
   std::filesystem::create_directories(folder, error);
   if (error) throw cannot_write(file, error.value());
   if (::access(folder.c_str(), W_OK | X_OK) != 0) throw cannot_write(file, errno);
-}
-
-// Seconds that all cores together have worked since the machine was started; 0: not known.
-double worked_by_all() {
-  std::ifstream stat("/proc/stat");
-  std::string word;
-  double user = 0, nice = 0, system = 0;
-  if (!(stat >> word >> user >> nice >> system)) return 0;
-  return (user + nice + system) / static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
 // A rate of products by their size, of what the ops ran.
@@ -115,11 +107,12 @@ class Calibrator {
   }
 
   Calibration run() {
-    const double start = seconds_now(), all = worked_by_all(), own = cpu_seconds_now();
+    CoreMeter meter(system_root(), seconds_now(), cpu_seconds_now());
     Calibration c = measure();
-    c.others_cores =
-        std::max(0.0, worked_by_all() - all - (cpu_seconds_now() - own)) / (seconds_now() - start);
-    if (c.others_cores > quiet) {
+    const double others = meter.take(seconds_now(), cpu_seconds_now()).others;
+    c.others_cores = std::isnan(others) ? 0 : others;
+    if (c.others_cores > quiet && sizes_.quick) forget_wall(c);
+    if (c.others_cores > quiet && !sizes_.quick) {
       output_.note(fmt::format(
           "other programs had {:.1f} cores meanwhile: wall seconds are theirs too. Calibrate "
           "again when the machine does nothing else",
@@ -132,8 +125,19 @@ class Calibrator {
   // Cores of other programs beside which a calibration is still this machine's.
   static constexpr double quiet = 0.15;
 
+  // Core seconds are the machine's own, whatever else runs on it: ranks are then supposed to keep
+  // the cores busy.
+  static void forget_wall(Calibration& c) {
+    for (SharedCosts* shared : {&c.few, &c.many}) {
+      shared->wall = 1;
+      shared->idle = 0;
+    }
+    c.step_error = c.cpu_error;
+  }
+
   Calibration measure() {
     Calibration c;
+    c.quick = sizes_.quick;
     c.date = now_text();
     c.cpu = cpu_model();
     c.cores = core_count();

@@ -50,8 +50,16 @@ std::vector<CalibrationRun> calibration_models(const CalibrationSizes& sizes) {
       large{1, 320, 5, 5, 880, 320, 256, 4, 4};
   add("llama", tiny);
   add("llama", small);
-  if (sizes.quick) return runs;
   add("llama", middle);
+  if (sizes.quick) {
+    add("llama", {1, 512, 8, 4, 1408, 512, 128, 1, 1});  // products that fill a core
+    add("gpt", {1, 96, 4, 4, 384, 256, 64, 8, 4});
+    for (const char* precision : {"fp64", "bf16"}) {
+      add("llama", small, precision);
+      add("llama", {1, 128, 4, 4, 352, 256, 128, 2, 2}, precision);
+    }
+    return runs;
+  }
   add("llama", thin);
   add("llama", large);
   add("llama", {1, 512, 8, 4, 1408, 512, 512, 2, 2});

@@ -46,8 +46,7 @@ TransferCurves measure_transfers(const CalibrationSizes& sizes) {
   std::vector<std::int64_t> bytes{256, 4096, 32 << 10, 256 << 10, 1 << 20, 8 << 20};
   std::vector<int> ways{2, 4, 8};
   if (sizes.quick) {
-    bytes = {256, 32 << 10};
-    ways = {2, 4};
+    bytes = {256, 32 << 10, 1 << 20};
   } else if (core_count() > 8) {
     ways.push_back(std::min(32, core_count()));
   }
@@ -71,7 +70,7 @@ TransferCurves measure_transfers(const CalibrationSizes& sizes) {
                     const at::Tensor large = at::zeros({count}, at::kFloat);
                     const at::Tensor same = at::zeros({count}, at::kFloat);
                     const int calls = static_cast<int>(std::clamp<std::int64_t>(
-                        (sizes.quick ? 1 << 20 : 64 << 20) / size / n, 3, sizes.quick ? 20 : 300));
+                        (sizes.quick ? 8 << 20 : 64 << 20) / size / n, 3, sizes.quick ? 40 : 300));
                     std::vector<double> taken;
                     for (int round = 0; round < 4; ++round) {
                       group->barrier(purpose).wait();

@@ -4,15 +4,18 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 
 #include "app/command.h"
+#include "common/core_meter.h"
 #include "lua/script.h"
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/ranks.h"
 #include "meshwright/engine/text.h"
+#include "predict/calibration.h"
 #include "record/hdf5_file.h"
 
 namespace mw {
@@ -93,6 +96,46 @@ Finding check_openmp() {
           : "set OMP_WAIT_POLICY=PASSIVE: threads that spin slow ranks down (./meshwright does)"};
 }
 
+// Whether a run would have the cores to itself now.
+Finding check_busy() {
+  constexpr double seconds = 0.5, quiet = 0.1;  // quiet: a share of the cores
+  const double others = others_cores_during(seconds);
+  const int cores = core_count();
+  if (std::isnan(others))
+    return {"busy", Verdict::ok, "not known: /proc/stat does not say what the cores do", ""};
+  const std::string found =
+      fmt::format("other programs have {:.1f} of {} now", others, plural(cores, "core"));
+  if (others <= quiet * cores) return {"busy", Verdict::ok, found, ""};
+  return {"busy", Verdict::warning, found,
+          "wall seconds of runs are theirs too; runs say so, and sweeps run such cells again"};
+}
+
+// What predictions for this machine rest on.
+Finding check_calibration() {
+  constexpr const char* hint = "meshwright calibrate, when the machine does nothing else";
+  const auto text = [](const Calibration& c, const char* how) {
+    return fmt::format(
+        "{} {}, its own mixes {:.0f} % off{}", how, c.date.substr(0, 10), 100 * c.step_error,
+        c.others_cores > 0.15
+            ? fmt::format("; other programs had {:.1f} cores meanwhile", c.others_cores)
+            : "");
+  };
+  try {
+    const FoundCalibration& found = this_calibration();
+    if (found.calibration && found.calibration->others_cores > 0.15 * core_count())
+      return {"calibration", Verdict::warning, text(*found.calibration, "of"), hint};
+    if (found.calibration) return {"calibration", Verdict::ok, text(*found.calibration, "of"), ""};
+    if (!found.why.empty()) return {"calibration", Verdict::warning, found.why, hint};
+  } catch (const Error& error) {  // of the file that the environment names
+    const Problem& problem = error.problems().front();
+    return {"calibration", Verdict::failed, problem.message, problem.hint};
+  }
+  if (const auto first = first_use_calibration())
+    return {"calibration", Verdict::ok, text(*first, "none; measured briefly"), hint};
+  return {"calibration", Verdict::warning,
+          "none: this machine is measured briefly before its first prediction", hint};
+}
+
 // What this machine and this installation have; 5 if something is missing.
 int doctor(const Arguments& arguments, Output& output) {
   PluginRegistry plugins = registry_of(arguments);
@@ -102,7 +145,9 @@ int doctor(const Arguments& arguments, Output& output) {
       {"CPU kernels", Verdict::ok, at::get_cpu_capability(), ""},
       check_hdf5(),
       check_lua(),
-      check_openmp()};
+      check_openmp(),
+      check_busy(),
+      check_calibration()};
   for (Finding& check : check_plugins(plugins)) checks.push_back(std::move(check));
   checks.push_back(check_devices());
   checks.push_back(check_writable_folder("run files", fs::current_path() / "runs"));

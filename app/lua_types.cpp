@@ -209,21 +209,26 @@ std::string strategy_types() {
   return text;
 }
 
+// What lies in a result, and is none by itself.
+bool is_part(const std::string& kind) {
+  return kind == "predicted" || kind == "timing";
+}
+
 std::string result_class(const std::string& kind) {
   if (result_fields(kind).empty()) return "meshwright.Result";
   std::string name = kind;
   name[0] = static_cast<char>(name[0] - 'a' + 'A');
-  return "meshwright." + name + (kind == "predicted" ? "" : "Result");
+  return "meshwright." + name + (is_part(kind) ? "" : "Result");
 }
 
 std::string result_types(const AppHost& host) {
-  std::vector<std::string> kinds = {"predicted", "loaded"};
+  std::vector<std::string> kinds = {"predicted", "timing", "loaded"};
   for (const Verb& verb : host.verbs()) kinds.push_back(verb.name);
   std::string text;
   for (const std::string& kind : kinds) {
     if (result_fields(kind).empty()) continue;
     text += fmt::format("---@class {}{}\n", result_class(kind),
-                        kind == "predicted" ? "" : ": meshwright.Result");
+                        is_part(kind) ? "" : ": meshwright.Result");
     for (const ResultField& field : result_fields(kind)) {
       std::string type = field.type;
       const bool optional = type.ends_with('?');

@@ -12,6 +12,7 @@
 #include "common/process.h"
 #include "common/statistics.h"
 #include "meshwright/engine/forecast.h"
+#include "meshwright/engine/host.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/rank_calls.h"
 #include "meshwright/engine/text.h"
@@ -49,7 +50,7 @@ double Measurements::rate_of(const StepReport& report) const {
   return static_cast<double>(experiment_.plan_at(report.step).tokens_per_step()) / report.seconds;
 }
 
-std::string Measurements::add(const StepReport& report) {
+std::string Measurements::add(const StepReport& report, const CoreUse& use) {
   at_step_ = report.step;
   if (seconds_.empty()) startup_seconds_ = seconds_since_start() - report.seconds;
   losses_.push_back(report.loss);
@@ -59,11 +60,12 @@ std::string Measurements::add(const StepReport& report) {
   rates_.push_back(rate_of(report));
   if (experiment_.step_plans) batches_.push_back(experiment_.plan_at(report.step).request.batch);
   cpu_seconds_.push_back(report.cpu_seconds);
+  times_.push_back({report.seconds, report.cpu_seconds, use});
   loads_.take(report.ranks);
   ranks_ = report.ranks;
   loss_scale_ = report.loss_scale;
   if (report.update_left_out) skipped_.push_back(report.step);
-  log_.write(report, row_of(report), loads_);
+  log_.write(report, row_of(report, use), loads_);
   std::string news = look_for_divergence(report);
   if (report.held_out) {
     const HeldOut& held_out = *report.held_out;
@@ -74,7 +76,7 @@ std::string Measurements::add(const StepReport& report) {
   return news;
 }
 
-StepRow Measurements::row_of(const StepReport& report) const {
+StepRow Measurements::row_of(const StepReport& report, const CoreUse& use) const {
   StepRow row;
   row.step = report.step;
   row.seconds = report.seconds;
@@ -85,7 +87,21 @@ StepRow Measurements::row_of(const StepReport& report) const {
   row.tokens_per_second = rate_of(report);
   row.mfu = flops_of_token() * row.tokens_per_second / prediction_.peak_flops;
   row.bubble = bubble_of(report);
+  row.cpu_seconds = report.cpu_seconds;
+  row.others_cores = use.others;
+  row.throttled_cores = use.throttled;
+  row.clock = use.clock;
   return row;
+}
+
+RunTiming Measurements::timing() const {
+  const int ranks = experiment_.plan->ranks();
+  return timing_of(times_, ranks * threads_of_rank(ranks, experiment_.threads), core_count());
+}
+
+Parting Measurements::parting() const {
+  return parting_of(timing(),
+                    {prediction_.step_seconds, prediction_.step_error, experiment_.plan->ranks()});
 }
 
 // A step that is left out for its overflow has done nothing. Where NaN ends the run, what ends it
@@ -287,6 +303,8 @@ Json Measurements::result(RunStatus status) const {
   result["step_seconds"] = step_seconds();
   result["tokens_per_second"] = tokens_per_second();
   result["cpu_seconds_per_step"] = median_after_warm_up(cpu_seconds_);
+  result["timing"] = timing().to_json();
+  if (const Parting parts = parting(); !parts.text.empty()) result["parting"] = parts.to_json();
   result["mfu"] = mfu();
   result["bubble_fraction"] = bubble_fraction();
   result["startup_seconds"] = startup_seconds_;

@@ -10,6 +10,8 @@
 #include "app/experts.h"
 #include "app/run_log.h"
 #include "check/run_check.h"
+#include "common/parting.h"
+#include "common/run_timing.h"
 #include "launch/restarts.h"
 #include "meshwright/engine/run.h"
 #include "meshwright/world.h"
@@ -29,7 +31,7 @@ class Measurements {
 
   // After each step, in the recorder's thread. Returns what people should be told at
   // once; mostly nothing.
-  std::string add(const StepReport& report);
+  std::string add(const StepReport& report, const CoreUse& use);
   // Numbers by name of the step that was added last; then it is complete.
   void add_metrics(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics);
   // What was added so far is in the run file: a checkpoint is no more than what the file has.
@@ -67,6 +69,8 @@ class Measurements {
 
   double tokens_per_second() const;  // of the median step
   double step_seconds() const;       // median after the warm-up
+  RunTiming timing() const;          // with what else used the cores
+  Parting parting() const;           // of measured and predicted steps
   const ExpertLoads& experts() const { return loads_; }
   double mfu() const;  // model flops over what the devices could have done
   // Bytes of a rank in the last step; of stages, the highest of each stage's first rank.
@@ -82,7 +86,7 @@ class Measurements {
   double bubble_of(const StepReport& report) const;
   double rate_of(const StepReport& report) const;  // tokens per second
   double flops_of_token() const;
-  StepRow row_of(const StepReport& report) const;
+  StepRow row_of(const StepReport& report, const CoreUse& use) const;
   std::string look_for_divergence(const StepReport& report);
   void add_held_out(std::int64_t step, const HeldOut& held_out);
   Json memory() const;
@@ -97,6 +101,7 @@ class Measurements {
   RunLog log_;
   std::vector<CheckpointReport> written_;  // checkpoints, those that failed too
   std::vector<double> losses_, norms_, seconds_, rates_, cpu_seconds_, bubbles_;
+  std::vector<TimedStep> times_;
   std::vector<std::int64_t> batches_;  // of each step, where they differ
   double loss_scale_ = 1;              // of the last step
   Json held_out_ = Json::array();      // of each evaluation

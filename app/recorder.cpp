@@ -8,8 +8,8 @@ namespace {
 constexpr std::size_t most_undone = 256;
 }
 
-RunRecorder::RunRecorder(std::function<void(const StepReport&)> take)
-    : take_(std::move(take)), thread_([this] { run(); }) {}
+RunRecorder::RunRecorder(Take take, Look look)
+    : take_(std::move(take)), look_(std::move(look)), thread_([this] { run(); }) {}
 
 RunRecorder::~RunRecorder() {
   {
@@ -22,11 +22,12 @@ RunRecorder::~RunRecorder() {
 
 void RunRecorder::step(RankRun& /*rank*/, StepEnd& end) {
   if (end.report == nullptr) return;
+  const CoreUse use = look_ ? look_(*end.report) : CoreUse();
   std::vector<RankReport> ranks = std::move(end.report->ranks);
   end.report->ranks.clear();
   auto report = std::make_shared<StepReport>(*end.report);
   report->ranks = std::move(ranks);
-  hand_over([this, report] { take_(*report); });
+  hand_over([this, report, use] { take_(*report, use); });
 }
 
 void RunRecorder::hand_over(std::function<void()> work) {

@@ -10,14 +10,18 @@
 #include <mutex>
 #include <thread>
 
+#include "common/core_meter.h"
 #include "meshwright/engine/run.h"
 
 namespace mw {
 
 class RunRecorder : public RunObserver {
  public:
-  // `take` is called for each step's report, in the thread of the recorder.
-  explicit RunRecorder(std::function<void(const StepReport&)> take);
+  // `take` is called for each step's report, in the thread of the recorder, with what `look` has
+  // returned of it in rank 0's thread, right at the step's end.
+  using Take = std::function<void(const StepReport&, const CoreUse&)>;
+  using Look = std::function<CoreUse(const StepReport&)>;
+  explicit RunRecorder(Take take, Look look = {});
   ~RunRecorder() override;  // does what is left
   RunRecorder(const RunRecorder&) = delete;
   RunRecorder& operator=(const RunRecorder&) = delete;
@@ -36,7 +40,8 @@ class RunRecorder : public RunObserver {
   void run();
   void rethrow();  // with the mutex held
 
-  const std::function<void(const StepReport&)> take_;
+  const Take take_;
+  const Look look_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> undone_;  // the first one is being done

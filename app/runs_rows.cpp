@@ -35,6 +35,8 @@ const std::vector<std::string>& row_fields() {
                                                   "mfu",
                                                   "bubble_fraction",
                                                   "startup_seconds",
+                                                  "others_cores",
+                                                  "disturbed",
                                                   "peak_bytes",
                                                   "predicted_peak_bytes",
                                                   "ranks",
@@ -134,6 +136,7 @@ std::string field_text(const std::string& field, const Json& value) {
       field.starts_with("bytes "))
     return format_bytes(number);
   if (field == "tokens_per_second") return format_count(number);
+  if (field == "others_cores") return fmt::format("{:.2f}", number);
   if (field == "mfu" || field == "bubble_fraction") return fmt::format("{:.1f} %", 100 * number);
   if (field.ends_with("seconds") || field.ends_with("seconds_per_step"))
     return number < 1 ? fmt::format("{:.1f} ms", 1e3 * number) : fmt::format("{:.3f} s", number);

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "app/runs_rows.h"
+#include "common/run_timing.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/options.h"
 #include "record/run_result.h"
@@ -124,13 +125,18 @@ std::string machine_text(const RunEntry& entry) {
              : "";
 }
 
-std::string result_text(const Json& numbers) {
+std::string result_text(const Json& numbers, const RunTiming& timing) {
   TextTable table({"", ""}, {1});
   for (const char* field :
        {"steps", "first_loss", "loss", "grad_norm", "step_seconds", "tokens_per_second",
         "cpu_seconds_per_step", "mfu", "bubble_fraction", "startup_seconds"})
     table.add({field, field_text(field, numbers[field])});
-  return table.text("  ");
+  table.add({"others_cores", field_text("others_cores", numbers["others_cores"])});
+  std::string text = table.text("  ");
+  if (const std::string why = disturbance_text(timing); !why.empty())
+    text += fmt::format("  {}{}\n", why,
+                        timing.disturbed ? "; its wall seconds are not the machine's own" : "");
+  return text;
 }
 
 void show(const RunEntry& entry, Output& output) {
@@ -154,7 +160,7 @@ void show(const RunEntry& entry, Output& output) {
     text += "\nexperiment\n" + experiment_text(experiment);
     if (kept.is_object() && kept.contains("plan") && kept["plan"].is_string())
       text += "\n" + kept["plan"].get<std::string>();
-    text += "\nresult\n" + result_text(numbers);
+    text += "\nresult\n" + result_text(numbers, read_timing(kept));
     if (!memory.empty()) {
       TextTable table({"memory", "measured", "predicted"}, {1, 2});
       for (const auto& [name, sizes] : memory)

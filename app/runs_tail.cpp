@@ -32,22 +32,11 @@ Json step_json(const StepRow& row) {
           {"tokens", row.tokens},
           {"tokens_per_second", row.tokens_per_second},
           {"mfu", row.mfu},
-          {"bubble", row.bubble}};
-}
-
-std::vector<StepRow> steps_from(RunReader& reader, std::uint64_t at) {
-  const Table table = reader.table("steps", at);
-  const auto step = table.integers("step"), tokens = table.integers("tokens");
-  const auto number = [&](const char* name) { return table.numbers(name); };
-  const auto seconds = number("seconds"), loss = number("loss"), norm = number("grad_norm"),
-             lr = number("lr"), rate = number("tokens_per_second"), mfu = number("mfu"),
-             bubble = number("bubble");
-  std::vector<StepRow> rows;
-  for (std::uint64_t r = 0; r < table.rows; ++r) {
-    rows.push_back(
-        {step[r], seconds[r], loss[r], norm[r], lr[r], tokens[r], rate[r], mfu[r], bubble[r]});
-  }
-  return rows;
+          {"bubble", row.bubble},
+          {"cpu_seconds", row.cpu_seconds},
+          {"others_cores", row.others_cores},
+          {"throttled_cores", row.throttled_cores},
+          {"clock", row.clock}};
 }
 
 class Follower {
@@ -66,7 +55,7 @@ class Follower {
       shown_ = created_.empty() && rows > most ? rows - most : 0;
       created_ = entry.created;
     }
-    for (const StepRow& row : steps_from(reader, shown_)) {
+    for (const StepRow& row : steps_of(reader.table("steps", shown_))) {
       if (!output_.json()) output_.text(step_text(row));
       output_.result(step_json(row));
       ++shown_;

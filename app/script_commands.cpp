@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "app/chrome_trace.h"
+#include "app/first_use.h"
 #include "app/script_command.h"
 #include "app/stuck_end.h"
 #include "common/files.h"
@@ -181,6 +182,7 @@ void add_force(CLI::App& command, ScriptArguments& arguments) {
 
 int run_script(const ScriptArguments& arguments, const std::string& train_as, Output& output) {
   if (const std::string& why = this_calibration().why; !why.empty()) output.note(why);
+  tell_first_use([&output](const std::string& text) { output.note(text); });
   return run_script(arguments, train_as, output, nullptr);
 }
 

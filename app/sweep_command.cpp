@@ -31,7 +31,7 @@ std::vector<std::string> words_of(const ScriptArguments& arguments) {
   for (const std::string& setting : arguments.settings) add("--set", setting);
   for (const std::string& folder : arguments.plugin_path) add("--plugin-path", folder);
   if (arguments.host.force) words.emplace_back("--force");
-  for (const char* key : {"only", "retry", "time", "memory"}) {
+  for (const char* key : {"only", "retry", "order", "reruns", "time", "memory"}) {
     if (!arguments.go.contains(key)) continue;
     const Json& value = arguments.go[key];
     for (const Json& one : value.is_array() ? value : Json::array({value}))
@@ -117,7 +117,11 @@ const CommandOf<ScriptArguments> sweep_command{
       add_script(sweep, a, "scripts/ablations/mixes.lua --dry");
       add_go_option(sweep, a, "workers",
                     "cells that run at a time; as many as memory and cores take if left out", "N");
-      add_go_option(sweep, a, "retry", "run these again: failed, or all", "WHICH");
+      add_go_option(sweep, a, "retry", "run these again: failed, disturbed, or all", "WHICH");
+      add_go_option(sweep, a, "order",
+                    "the seed of the random order of cells; 0: as the grid has them", "SEED");
+      add_go_option(sweep, a, "reruns",
+                    "how often a cell is run again beside which other programs had the cores", "N");
       add_go_option(sweep, a, "shard", "run every n-th cell from the i-th on", "I/N");
       add_go_option(sweep, a, "time", "what a cell may take before it is ended", "SECONDS");
       add_go_option(sweep, a, "memory", "what a cell's process may allocate: 8GiB", "BYTES");

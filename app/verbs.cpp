@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "app/command.h"
+#include "app/first_use.h"
 #include "app/measurements.h"
 #include "app/observe.h"
 #include "app/progress.h"
@@ -106,6 +107,8 @@ std::string train_text(const Experiment& experiment, const Measurements& measure
         !note.empty())
       text += fmt::format("  {}\n", note);
     if (predicted.timed()) text += fmt::format("\n  predicted for {}\n", predicted.priced_for);
+    if (const std::string parts = measured.parting().text; !parts.empty())
+      text += fmt::format("  {}\n", parts);
     for (const std::string& pitfall : predicted.pitfalls)
       text += fmt::format("  pitfall  {}\n", pitfall);
     if (!measured.experts().empty()) text += "\n  experts: " + measured.experts().text() + "\n";
@@ -117,6 +120,11 @@ std::string train_text(const Experiment& experiment, const Measurements& measure
                         folder ? experiment.folder : experiment.log);
   }
   return text;
+}
+
+// What a CPU does is measured where it is not known; nothing here says what a GPU does.
+const Machine& machine_here(const Experiment& experiment) {
+  return experiment.device == at::kCPU ? measured_machine() : this_machine();
 }
 
 // Predicts the experiment on the machine. Where its steps differ: the times of the largest batch,
@@ -133,7 +141,7 @@ Prediction prediction_of(const Experiment& experiment, const Machine& machine,
                                   of(*experiment.held_out_plan).step_seconds;
   }
   const auto of_its_device = [&] {
-    if (&machine == &this_machine() && experiment.device != at::kCPU)
+    if (experiment.device != at::kCPU && &machine == &this_machine())
       prediction.forget_machine(
           "it is to run on a GPU (device = \"cuda\"), and nothing says what that can do");
     return prediction;
@@ -160,7 +168,7 @@ Prediction prediction_of(const Experiment& experiment, const Machine& machine,
 Prediction prediction_of_run(const Experiment& experiment) {
   const std::unique_ptr<Machine> cluster =
       experiment.device == at::kCPU ? nullptr : machine_of(experiment);
-  return prediction_of(experiment, cluster ? *cluster : this_machine());
+  return prediction_of(experiment, cluster ? *cluster : machine_here(experiment));
 }
 
 // As `plan` prints it, and what the run computes beside its steps.
@@ -207,7 +215,7 @@ std::string training_text(const Experiment& experiment, const Prediction& predic
 
 Json run_plan_verb(const Experiment& experiment, const PlanPictures& pictures) {
   const std::unique_ptr<Machine> cluster = machine_of(experiment);
-  const Machine& machine = cluster ? *cluster : this_machine();
+  const Machine& machine = cluster ? *cluster : machine_here(experiment);
   Prediction prediction = prediction_of(experiment, machine, pictures.traces != nullptr);
   // A plan above it is told so below, with what would fit.
   if (cluster && experiment.memory > 0 && prediction.fullest().memory.peak <= experiment.memory)
@@ -295,6 +303,23 @@ struct Observers {
   std::optional<ExportParameters> exporter;
   std::vector<RunObserver*> before, after;
 };
+
+// Says after each step what else used the cores. Of processes on several machines nobody knows it.
+RunRecorder::Look core_use_of(const Experiment& experiment) {
+  const Processes* processes = experiment.processes;
+  const bool several = processes != nullptr && processes->count() > 1;
+  if (several && processes->on_this_host() < processes->count()) return {};
+  struct State {
+    CoreMeter meter{system_root(), seconds_now(), cpu_seconds_now()};
+    double elsewhere = 0, own = cpu_seconds_now();  // elsewhere: of the other processes
+  };
+  return [several, state = std::make_shared<State>()](const StepReport& report) {
+    const double own = cpu_seconds_now();
+    if (several) state->elsewhere += std::max(0.0, report.cpu_seconds - (own - state->own));
+    state->own = own;
+    return state->meter.take(seconds_now(), own + state->elsewhere);
+  };
+}
 
 // In the place of `observe` where another process has it.
 class HeardFromFirst : public RunObserver {
@@ -462,8 +487,8 @@ class TrainVerb {
   }
 
   // What people see of a step, in the recorder's thread.
-  void show(const StepReport& report) {
-    const std::string news = measured_->add(report);
+  void show(const StepReport& report, const CoreUse& use) {
+    const std::string news = measured_->add(report, use);
     const std::vector<std::string> written = measured_->take_checkpoints();
     for (const auto& progress : shown_) {
       progress->step({report.step, report.loss, report.seconds,
@@ -480,7 +505,8 @@ class TrainVerb {
     if (folder_.output() != nullptr)
       shown_.push_back(
           std::make_unique<Progress>(folder_.output(), experiment_.steps, ProgressStyle{}));
-    recorder_.emplace([this](const StepReport& report) { show(report); });
+    recorder_.emplace([this](const StepReport& report, const CoreUse& use) { show(report, use); },
+                      core_use_of(experiment_));
     Observe observe(experiment_, *recorder_, *measured_);
     const Observers observers(experiment_, checkpoints());
     if (checkpoints() != nullptr)

@@ -44,6 +44,20 @@ local mw = {}
 ---@field nearly_full? boolean fits, and fills more than 95 % of that, or of rank_memory_limit
 ---@field held_out_seconds? number of one evaluation
 
+---@class meshwright.Timing
+---@field cores integer of the machine
+---@field wanted_cores integer that the ranks keep busy
+---@field others_cores? number cores that other programs and other guests of the hypervisor had, on average
+---@field throttled_cores? number cores that a limit of the control group kept from the run, on average
+---@field clock? number Hz of the cores, on average
+---@field steps integer after the warm-up
+---@field disturbed_steps integer of those, steps that lacked more than a tenth of the wanted cores
+---@field disturbed boolean too few steps had the cores to themselves: wall seconds cannot be relied on
+---@field step_seconds? number median of the steps that were not disturbed; of all, if too few were not
+---@field step_error? number standard error of that, as a share
+---@field cpu_seconds? number of cores, median of a step
+---@field cpu_error? number standard error of that, as a share
+
 ---@class meshwright.LoadedResult: meshwright.Result
 ---@field kind "train"
 ---@field status "done"|"failed"|"interrupted"
@@ -58,6 +72,8 @@ local mw = {}
 ---@field step_seconds number median after the warm-up
 ---@field tokens_per_second number of the median step
 ---@field cpu_seconds_per_step number of the whole process
+---@field timing meshwright.Timing what else used the cores, and what steps take without it
+---@field parting? table of the measured step from the predicted one: share; why: busy, fewer_cores, not_calibrated; text
 ---@field mfu number
 ---@field bubble_fraction number of all ranks' time: waiting for another stage
 ---@field startup_seconds number from the process's start to the first step
@@ -107,6 +123,8 @@ local mw = {}
 ---@field step_seconds number median after the warm-up
 ---@field tokens_per_second number of the median step
 ---@field cpu_seconds_per_step number of the whole process
+---@field timing meshwright.Timing what else used the cores, and what steps take without it
+---@field parting? table of the measured step from the predicted one: share; why: busy, fewer_cores, not_calibrated; text
 ---@field mfu number
 ---@field bubble_fraction number of all ranks' time: waiting for another stage
 ---@field startup_seconds number from the process's start to the first step
@@ -819,7 +837,9 @@ function mw.plugins(...) end
 ---@class meshwright.GoOptions
 ---@field workers? integer cells that run at a time; as many as memory and cores take if left out (1 .. 4096)
 ---@field only? string|string[] the cells whose name has this in it, or matches with * and ?; or a list
----@field retry? "failed"|"all" runs these again, although they have a result
+---@field retry? "failed"|"disturbed"|"all" runs these again, although they have a result
+---@field order? integer the seed of the random order in which cells run, a round of all mixes for each seed; 0: as the grid has them (default 1) (0 .. 2147483647)
+---@field reruns? integer how often a cell is run again beside which other programs had the cores, after the others (default 2) (0 .. 100)
 ---@field time? number what a cell may take before it is ended (0.001 .. 1000000000)
 ---@field memory? integer|string what a cell's process may allocate (1 B .. 1 EiB)
 ---@field dry? boolean say what would run, with what is predicted, and run nothing (default false)
@@ -1004,6 +1024,8 @@ function mw.schedule(name, order) end
 ---@field tokens_per_second? number
 ---@field peak_bytes? integer
 ---@field predicted? table
+---@field timing? meshwright.Timing
+---@field reruns? integer how often it was run again, as other programs had the cores
 ---@field [string] any
 
 ---@class meshwright.Sweep

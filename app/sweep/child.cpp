@@ -87,7 +87,7 @@ std::int64_t allocated_here() {
 }
 
 std::int64_t kills_for_memory() {
-  for (const MemoryGroup& of : memory_groups()) {
+  for (const ControlGroup& of : control_groups("memory")) {
     const char* const file = of.first_version ? "memory.oom_control" : "memory.events";
     for (const std::filesystem::path& folder : {of.mounted / of.group, of.mounted}) {
       const std::int64_t kills = kills_in(folder, file, "oom_kill");

@@ -13,6 +13,7 @@
 
 #include "app/progress.h"
 #include "app/sweep/summary.h"
+#include "common/run_timing.h"
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/text.h"
@@ -148,14 +149,16 @@ bool Conductor::start(std::size_t cell) {
   mine_[cell] = true;
   // Another process may have run it since this one looked.
   const auto result = conduct_.folder.result(conduct_.cells[cell], hash);
-  if (result && *result != conduct_.before[cell]) {
+  const auto earlier = earlier_.find(cell);
+  if (result && earlier == earlier_.end() && *result != conduct_.before[cell]) {
     rows_[cell] = row_of_result(conduct_.sweep, conduct_.cells[cell], *result, true);
     states_[cell] = state_of(rows_[cell]);
     ++done_;
     conduct_.ended(cell);
     return true;
   }
-  const std::string folder = conduct_.folder.fresh(conduct_.cells[cell], hash);
+  const std::string folder = conduct_.folder.fresh(
+      conduct_.cells[cell], hash, earlier == earlier_.end() ? nullptr : &earlier->second.folder);
   ProcessStart options;
   options.command = conduct_.prepare(cell, folder);
   options.output = folder + "/output.txt";
@@ -165,6 +168,7 @@ bool Conductor::start(std::size_t cell) {
   running.cell = cell;
   running.kills = kills_for_memory();
   running.began = seconds_now();
+  running.turn = ++turns_;
   running.process = start_child(options);
   running.lock = std::move(*lock);
   running_.push_back(std::move(running));
@@ -186,13 +190,12 @@ void Conductor::look(Running& running) {
   }
 }
 
-void Conductor::take_end(Running& running, int status) {
+// What the cell's process has left, or why it has left nothing.
+Json Conductor::result_of(const Running& running, int status, bool& from_outside) const {
   const std::size_t cell = running.cell;
   const std::string folder = conduct_.folder.of(conduct_.cells[cell], conduct_.planned[cell].hash);
-  const double seconds = seconds_now() - running.began;
   auto result = conduct_.folder.result(conduct_.cells[cell], conduct_.planned[cell].hash);
-  const bool from_outside =
-      !result && !running.too_long && WIFEXITED(status) && WEXITSTATUS(status) == 130;
+  from_outside = !result && !running.too_long && WIFEXITED(status) && WEXITSTATUS(status) == 130;
   if (running.too_long && (!result || !result->value("trained", false))) {
     const std::string end = reason_of_end(status, folder + "/output.txt", false);
     const std::size_t words = end.find("; its last words");
@@ -210,24 +213,86 @@ void Conductor::take_end(Running& running, int status) {
   }
   (*result)["hash"] = conduct_.planned[cell].hash;
   (*result)["folder"] = folder;
-  (*result)["seconds"] = seconds;
+  (*result)["seconds"] = seconds_now() - running.began;
   (*result)["beside"] = running.beside - 1;
-  Json& row = rows_[cell] = row_of_result(conduct_.sweep, conduct_.cells[cell], *result, false);
-  if (!from_outside) replace_file(folder + "/result.json", json_text(row) + "\n");
-  states_[cell] = state_of(row);
+  (*result)["turn"] = running.turn;
+  return *result;
+}
+
+bool Conductor::runs_again(const Running& running, const Json& result) {
+  const std::size_t cell = running.cell;
+  const auto known = earlier_.find(cell);
+  const int reruns = known == earlier_.end() ? 0 : known->second.reruns;
+  // What other cells of the sweep took of it they will take again.
+  if (!read_timing(result).disturbed || !result.value("trained", false) || running.beside > 1 ||
+      reruns >= conduct_.go.reruns || conduct_.cells.size() < 2)
+    return false;
+  Json kept = result;
+  keep_quietest(cell, kept);
+  earlier_[cell] = {kept, reruns + 1, ""};
+  waiting_.insert(waiting_.begin(), cell);  // after all others
+  ++all_;
+  states_[cell] = CellState{};
+  return true;
+}
+
+void Conductor::keep_quietest(std::size_t cell, Json& result) {
+  const auto known = earlier_.find(cell);
+  if (known == earlier_.end() || known->second.folder.empty()) return;
+  const RunTiming before = read_timing(known->second.result), now = read_timing(result);
+  const auto share = [](const RunTiming& timing) {
+    return timing.steps > 0
+               ? static_cast<double>(timing.disturbed_steps) / static_cast<double>(timing.steps)
+               : 1;
+  };
+  const bool better =
+      result.value("trained", false) &&
+      std::pair(share(now), now.use.others) < std::pair(share(before), before.use.others);
+  if (!better) {
+    conduct_.folder.put_back(conduct_.cells[cell], conduct_.planned[cell].hash,
+                             known->second.folder);
+    result = known->second.result;
+  }
+  known->second.folder.clear();
+  result["reruns"] = known->second.reruns;
+}
+
+void Conductor::take_end(Running& running, int status) {
+  const std::size_t cell = running.cell;
+  const std::string& name = conduct_.cells[cell].name;
+  const double seconds = seconds_now() - running.began;
+  bool from_outside = false;
+  Json result = result_of(running, status, from_outside);
   measured_ += seconds;
   predicted_ += conduct_.planned[cell].seconds() + seconds_of_a_start;
   ++done_;
-  conduct_.ended(cell);
+  std::string word = result.value("status", "failed"), said;
+  const bool again = !from_outside && runs_again(running, result);
+  if (again) {
+    word = "again";
+    said = fmt::format("{}; it runs again when the others are done",
+                       disturbance_text(read_timing(result)));
+    result = earlier_[cell].result;
+  } else {
+    keep_quietest(cell, result);
+  }
+  const std::string folder = conduct_.folder.of(conduct_.cells[cell], conduct_.planned[cell].hash);
+  const Json row = row_of_result(conduct_.sweep, conduct_.cells[cell], result, false);
+  if (!from_outside) replace_file(folder + "/result.json", json_text(row) + "\n");
+  if (!again) {
+    rows_[cell] = row;
+    states_[cell] = state_of(row);
+    conduct_.ended(cell);
+    word = rows_[cell].value("status", "failed");
+    if (word == "failed") ++failed_;
+    said = short_result(rows_[cell]);
+  }
   conduct_.changed();
-  const std::string final_status = rows_[cell].value("status", "failed");
-  if (final_status == "failed") ++failed_;
   if (conduct_.go.quiet) return;
   if (line_open_) std::fputs("\r\033[K", stderr);
   line_open_ = false;
-  conduct_.say(fmt::format("[{}/{}] {:7} {:>6}  {}  {}", done_, all_, final_status,
-                           fmt::format("{:.1f} s", seconds), conduct_.cells[cell].name,
-                           short_result(rows_[cell])));
+  conduct_.say(fmt::format("[{}/{}] {:7} {:>6}  {}  {}", done_, all_, word,
+                           fmt::format("{:.1f} s", seconds), name, said));
 }
 
 // The cells that run are left as they were: to be run.

@@ -46,6 +46,15 @@ class Conductor {
     bool too_long = false;
     int beside = 1;  // the most cells that ran at a time meanwhile
     std::int64_t kills = 0;
+    int turn = 0;  // which it was to be started, from 1 on
+  };
+
+  // A run of a cell that is to be run again: its result, how often it was so, and where its folder
+  // was moved to.
+  struct Earlier {
+    Json result;
+    int reruns = 0;
+    std::string folder;
   };
 
   bool admits(std::size_t cell) const;
@@ -53,6 +62,11 @@ class Conductor {
   bool start(std::size_t cell);
   void look(Running& running);
   void take_end(Running& running, int status);
+  Json result_of(const Running& running, int status, bool& from_outside) const;
+  // Whether other programs spoiled the run and it is to be run again; then it waits for its turn.
+  bool runs_again(const Running& running, const Json& result);
+  // Keeps the run of the cell that was disturbed least; the others' folders are in .earlier.
+  void keep_quietest(std::size_t cell, Json& result);
   void end_all();
   void show();
   double seconds_left() const;
@@ -63,7 +77,9 @@ class Conductor {
   std::vector<bool>& mine_;
   std::vector<std::size_t> waiting_, elsewhere_;
   std::vector<Running> running_;
+  std::map<std::size_t, Earlier> earlier_;  // by cell
   std::size_t all_ = 0, done_ = 0, failed_ = 0;
+  int turns_ = 0;
   double measured_ = 0, predicted_ = 0;  // seconds of cells that have ended
   double shown_at_ = 0, looked_elsewhere_ = 0;
   bool rewrites_ = false, line_open_ = false;

@@ -108,25 +108,40 @@ std::string SweepFolder::lock_of(const std::string& hash) const {
   return fmt::format("{}/.locks/{}", path_, hash);
 }
 
-std::string SweepFolder::fresh(const Cell& cell, const std::string& hash) const {
-  const fs::path folder = of(cell, hash);
+std::string SweepFolder::move_aside(const fs::path& folder) const {
   std::error_code error;
-  if (fs::exists(folder, error)) {
-    make_folders(fs::path(path_) / ".earlier");
-    fs::path aside;
-    for (int n = 1; aside.empty() || fs::exists(aside, error); ++n)
-      aside = fs::path(path_) / ".earlier" / fmt::format("{}.{}", folder.filename().string(), n);
-    fs::rename(folder, aside, error);
-    if (error) cannot(folder, "move it away", error.value());
-  }
+  if (!fs::exists(folder, error)) return "";
+  make_folders(fs::path(path_) / ".earlier");
+  fs::path aside;
+  for (int n = 1; aside.empty() || fs::exists(aside, error); ++n)
+    aside = fs::path(path_) / ".earlier" / fmt::format("{}.{}", folder.filename().string(), n);
+  fs::rename(folder, aside, error);
+  if (error) cannot(folder, "move it away", error.value());
+  return aside.string();
+}
+
+std::string SweepFolder::fresh(const Cell& cell, const std::string& hash,
+                               std::string* earlier) const {
+  const fs::path folder = of(cell, hash);
+  const std::string aside = move_aside(folder);
+  if (earlier != nullptr) *earlier = aside;
   make_folders(folder);
   return folder.string();
 }
 
+void SweepFolder::put_back(const Cell& cell, const std::string& hash,
+                           const std::string& earlier) const {
+  const fs::path folder = of(cell, hash);
+  move_aside(folder);
+  std::error_code error;
+  fs::rename(earlier, folder, error);
+  if (error) cannot(folder, "put an earlier run back", error.value());
+}
+
 void SweepFolder::write_index(const SweepTable& sweep, const std::string& script,
                               const std::vector<Cell>& cells, const std::vector<Planned>& planned,
-                              const std::vector<CellState>& states,
-                              const std::vector<bool>& mine) const {
+                              const std::vector<CellState>& states, const std::vector<bool>& mine,
+                              const Json& more) const {
   make_folders(path_);
   const auto lock = Lock::take(fs::path(path_) / ".locks/sweep", /*wait=*/true);
   const fs::path file = fs::path(path_) / "sweep.json";
@@ -165,14 +180,15 @@ void SweepFolder::write_index(const SweepTable& sweep, const std::string& script
   Json axes = Json::array();
   for (const AxisText& axis : axes_of(cells))
     axes.push_back({{"key", axis.key}, {"values", axis.values}});
-  const Json index = {{"schema", sweep_schema},
-                      {"name", sweep.name},
-                      {"script", script},
-                      {"created", before.value("created", now_text())},
-                      {"axes", axes},
-                      {"baseline", sweep.baseline.empty() ? Json() : Json(sweep.baseline)},
-                      {"same_loss_as", sweep.like.empty() ? Json() : Json(sweep.like)},
-                      {"cells", list}};
+  Json index = {{"schema", sweep_schema},
+                {"name", sweep.name},
+                {"script", script},
+                {"created", before.value("created", now_text())},
+                {"axes", axes},
+                {"baseline", sweep.baseline.empty() ? Json() : Json(sweep.baseline)},
+                {"same_loss_as", sweep.like.empty() ? Json() : Json(sweep.like)},
+                {"cells", list}};
+  index.update(more);
   replace_file(file, json_text(index, 1) + "\n");
 }
 

@@ -52,18 +52,23 @@ class SweepFolder {
   std::optional<Json> result(const Cell& cell, const std::string& hash) const;
 
   // A cell's folder, empty: what a run that came to no end, or that is to be run again, left there
-  // goes to PATH/.earlier. The cell's lock is held.
-  std::string fresh(const Cell& cell, const std::string& hash) const;
+  // goes to PATH/.earlier, as `earlier` says if it is not null. The cell's lock is held.
+  std::string fresh(const Cell& cell, const std::string& hash,
+                    std::string* earlier = nullptr) const;
+  // Puts such a folder back in the place of the one that there is now, which is moved likewise.
+  void put_back(const Cell& cell, const std::string& hash, const std::string& earlier) const;
   std::string lock_of(const std::string& hash) const;
 
   // Replaces sweep.json. What other processes know of cells that are not `mine` stays; so does what
-  // is more than a prediction.
+  // is more than a prediction. `more`: further keys of the file.
   void write_index(const SweepTable& sweep, const std::string& script,
                    const std::vector<Cell>& cells, const std::vector<Planned>& planned,
-                   const std::vector<CellState>& states, const std::vector<bool>& mine) const;
+                   const std::vector<CellState>& states, const std::vector<bool>& mine,
+                   const Json& more) const;
 
  private:
   void look_up();
+  std::string move_aside(const std::filesystem::path& folder) const;  // where to; empty: none there
 
   std::string path_;
   std::map<std::string, std::string> known_;  // hash -> name of its folder

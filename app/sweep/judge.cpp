@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <random>
 
 #include "common/statistics.h"
 #include "meshwright/engine/text.h"
@@ -90,7 +91,7 @@ void judge(Json& result, const std::string& like, const Json* reference, const s
     result["same_loss_as"] = found;
     return;
   }
-  const Json& own = result.at("losses");
+  const Json own = result.at("losses");  // a copy: `result` gets more keys, which moves it
   const Json& other = reference->at("losses");
   const std::size_t steps = std::min(own.size(), other.size());
   double worst = 0, first = 0, wrong = 0, limit = 0;
@@ -157,6 +158,29 @@ std::string group_name(const Cell& cell) {
     name += value.shown ? value.text : value.key + "=" + value.text;
   }
   return name.empty() ? "base" : name;
+}
+
+std::vector<std::size_t> interleaved(const std::vector<Cell>& cells, std::int64_t seed) {
+  std::vector<std::size_t> order;
+  if (seed == 0) {
+    for (std::size_t i = 0; i < cells.size(); ++i) order.push_back(i);
+    return order;
+  }
+  std::mt19937_64 random(static_cast<std::uint64_t>(seed));
+  const auto shuffle = [&](std::vector<std::size_t>& list) {
+    for (std::size_t left = list.size(); left > 1; --left)
+      std::swap(list[left - 1], list[random() % left]);
+  };
+  std::vector<std::vector<std::size_t>> groups = groups_of(cells);
+  for (auto& group : groups) shuffle(group);
+  for (std::size_t round = 0; order.size() < cells.size(); ++round) {
+    std::vector<std::size_t> now;
+    for (const auto& group : groups)
+      if (round < group.size()) now.push_back(group[round]);
+    shuffle(now);
+    order.insert(order.end(), now.begin(), now.end());
+  }
+  return order;
 }
 
 std::vector<std::vector<std::size_t>> groups_of(const std::vector<Cell>& cells) {

@@ -10,6 +10,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "app/first_use.h"
 #include "common/process.h"
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/ranks.h"
@@ -120,7 +121,7 @@ void look_at(const Experiment& experiment, std::int64_t limit, const PredictExpe
   }
   planned.peak = predicted_need(plan, /*together=*/false);
   planned.memory = predicted_need(plan, /*together=*/true);
-  planned.step_seconds = predict(plan, this_machine(), experiment.threads).step_seconds;
+  planned.step_seconds = predict(plan, measured_machine(), experiment.threads).step_seconds;
   const std::int64_t threads =
       static_cast<std::int64_t>(threads_of_rank(plan.ranks(), experiment.threads)) * plan.ranks();
   planned.cores = static_cast<int>(std::min<std::int64_t>(core_count(), threads));

@@ -32,8 +32,13 @@ std::optional<double> loss_of(const Json& row) {
   return row["losses"].back().get<double>();
 }
 
+// The rate of the steps that had the cores to themselves, if there were enough of them.
 std::optional<double> speed_of_row(const Json& row) {
-  if (const auto speed = number_in(row, "tokens_per_second")) return speed;
+  if (const auto speed = number_in(row, "tokens_per_second")) {
+    const auto step = number_in(row, "step_seconds");
+    const double quiet = read_timing(row).seconds;
+    return step && quiet > 0 ? *speed * *step / quiet : *speed;
+  }
   return row.contains("predicted") ? number_in(row["predicted"], "tokens_per_second")
                                    : std::nullopt;
 }
@@ -66,6 +71,30 @@ std::string spread_text(const std::vector<double>& values, Text text) {
   const MeanAndDeviation spread = mean_and_deviation(values);
   if (spread.n < 2) return text(spread.mean);
   return fmt::format("{} ± {}", text(spread.mean), text(spread.deviation));
+}
+
+// The speed, with half of its interval where it was measured.
+std::string speed_text(const std::vector<double>& speeds, const Interval& interval) {
+  if (speeds.empty()) return "-";
+  const double mean = mean_and_deviation(speeds).mean;
+  const std::string text = format_count(mean);
+  if (!interval.known()) return text;
+  return fmt::format("{} ± {}", text, format_count(mean * interval.half() / interval.middle));
+}
+
+std::string others_text(const std::vector<std::size_t>& group, const std::vector<Json>& rows) {
+  double sum = 0;
+  int known = 0, disturbed = 0;
+  for (const std::size_t i : group) {
+    const RunTiming timing = read_timing(rows[i]);
+    disturbed += timing.disturbed ? 1 : 0;
+    if (std::isnan(timing.use.others)) continue;
+    sum += timing.use.others;
+    ++known;
+  }
+  if (known == 0) return "";
+  return fmt::format("{:.1f}{}", sum / known,
+                     disturbed > 0 ? fmt::format(", {} disturbed", disturbed) : "");
 }
 
 std::string status_text(const std::vector<std::size_t>& group, const std::vector<Json>& rows) {
@@ -107,6 +136,16 @@ int baseline_group(const SweepTable& sweep, const std::vector<Cell>& cells,
       return fits(g) ? static_cast<int>(g) : -1;
   }
   return -1;
+}
+
+// All values of the cell but those in which its group's cells differ, and `recompute`.
+std::string without_recompute(const Cell& cell) {
+  std::string text;
+  for (const CellValue& value : cell.values) {
+    if (value.key != "seed" && value.key != "repeat" && value.key != "recompute")
+      text += value.key + "=" + value.text + "\n";
+  }
+  return text;
 }
 
 std::string delta_text(const std::vector<double>& own, const std::vector<double>& base) {
@@ -171,11 +210,52 @@ std::string short_result(const Json& row) {
   return text;
 }
 
+SweepRanking ranking_of(const std::vector<Cell>& cells, const std::vector<Json>& rows) {
+  SweepRanking made;
+  const auto groups = groups_of(cells);
+  made.same_work = std::all_of(groups.begin(), groups.end(), [&](const auto& group) {
+    return same_work(cells[group.front()], cells[groups.front().front()]);
+  });
+  std::vector<RankedMix> mixes;
+  for (const auto& group : groups) {
+    made.names.push_back(group_name(cells[group.front()]));
+    RankedMix& mix = mixes.emplace_back();
+    mix.same_but_recompute = without_recompute(cells[group.front()]);
+    for (const std::size_t i : group) {
+      if (rows[i].value("status", "") != "done") continue;
+      mix.runs.push_back(read_timing(rows[i]));
+      if (rows[i].contains("predicted"))
+        mix.flops = number_in(rows[i]["predicted"], "hardware_flops_per_step").value_or(0);
+    }
+  }
+  made.ranking = rank_mixes(mixes);
+  return made;
+}
+
+Json SweepRanking::to_json() const {
+  const auto name = [&](int mix) { return names[static_cast<std::size_t>(mix)]; };
+  Json json = {{"kind", "verdict"},          {"fastest", nullptr},          {"by", nullptr},
+               {"undecided", Json::array()}, {"impossible", Json::array()}, {"answer", ""}};
+  if (!same_work) return json;
+  if (ranking.fastest >= 0) {
+    json["fastest"] = name(ranking.fastest);
+    json["by"] = ranking.by_cpu ? "cpu" : "wall";
+  } else {
+    for (const int mix : ranking.among) json["undecided"].push_back(name(mix));
+  }
+  for (const auto& [more, less] : ranking.impossible)
+    json["impossible"].push_back({{"more_work", name(more)}, {"less_work", name(less)}});
+  json["answer"] = verdict_text(ranking, names);
+  return json;
+}
+
 std::string summary_text(const SweepTable& sweep, const std::vector<Cell>& cells,
                          const std::vector<Json>& rows) {
-  TextTable table({"cell", "status", "loss", "tokens/s", "peak a rank", "against base", "reason"},
-                  {2, 3, 4, 5});
+  TextTable table(
+      {"cell", "status", "loss", "tokens/s", "peak a rank", "against base", "others", "reason"},
+      {2, 3, 4, 5, 6});
   const auto groups = groups_of(cells);
+  const SweepRanking ranked = ranking_of(cells, rows);
   std::size_t shown = 0;
   for (std::size_t g = 0; g < groups.size(); ++g) {
     if (++shown > most_rows) break;
@@ -186,19 +266,26 @@ std::string summary_text(const SweepTable& sweep, const std::vector<Cell>& cells
         {group_name(cells[group.front()]), status_text(group, rows),
          spread_text(values_of(group, rows, loss_of),
                      [](double v) { return fmt::format("{:.4f}", v); }),
-         spread_text(speeds, [](double v) { return format_count(v); }),
+         speed_text(speeds, ranked.ranking.wall[g]),
          spread_text(values_of(group, rows, memory_of), [](double v) { return format_bytes(v); }),
          base < 0 ? "" : delta_text(speeds, values_of(groups[base], rows, speed_of_row)),
-         reason_in(group, rows)});
+         others_text(group, rows), reason_in(group, rows)});
   }
   std::string text = fmt::format("sweep {}: {}: {}\n\n{}", sweep.name,
                                  plural(static_cast<std::int64_t>(cells.size()), "cell"),
                                  counts_text(rows), table.text("  "));
   if (groups.size() > most_rows)
     text += fmt::format("  … and {} more, in {}\n", groups.size() - most_rows, sweep.folder());
-  const bool several =
-      std::any_of(groups.begin(), groups.end(), [](const auto& group) { return group.size() > 1; });
-  if (several) text += "\n  ±: standard deviation over seeds and repeats\n";
+  if (std::any_of(ranked.ranking.wall.begin(), ranked.ranking.wall.end(),
+                  [](const Interval& interval) { return interval.known(); }))
+    text +=
+        "\n  ± of tokens/s: half of a 95 % interval; of other columns: standard deviation over "
+        "seeds\n"
+        "  others: cores that other programs had meanwhile, on average\n";
+  std::string verdict = ranked.same_work ? verdict_text(ranked.ranking, ranked.names) : "";
+  for (std::size_t at = 0; (at = verdict.find('\n', at)) != std::string::npos; at += 3)
+    verdict.replace(at, 1, "\n  ");
+  if (!verdict.empty()) text += fmt::format("\n  {}\n", verdict);
   return text;
 }
 

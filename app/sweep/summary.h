@@ -6,8 +6,19 @@
 
 #include "app/sweep/cell.h"
 #include "app/sweep/table.h"
+#include "common/ranking.h"
 
 namespace mw {
+
+// Says which mix is the fastest, by the rows of cells that are done, with the mixes' names.
+// `same_work`: whether they do the same work at all; else nothing is ranked.
+struct SweepRanking {
+  std::vector<std::string> names;
+  Ranking ranking;
+  bool same_work = false;
+  Json to_json() const;
+};
+SweepRanking ranking_of(const std::vector<Cell>& cells, const std::vector<Json>& rows);
 
 // A line for each cell, repeated runs in one with mean and spread; `rows` are the cells' results.
 std::string summary_text(const SweepTable& sweep, const std::vector<Cell>& cells,

@@ -15,6 +15,7 @@
 #include "app/sweep/judge.h"
 #include "app/sweep/planned.h"
 #include "app/sweep/summary.h"
+#include "common/run_timing.h"
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/text.h"
@@ -85,8 +86,12 @@ class Sweep {
       if (go_.shards > 0) refresh_others();
       judge_all(/*last=*/true);
     }
+    if (const SweepRanking all = ranking_of(cells_, rows_); all.names.size() > 1)
+      verdict_ = all.to_json();
     write_index();
     emit_final(/*all=*/true);
+    if (const auto asked = ranking_of(chosen(cells_), chosen(rows_)); asked.names.size() > 1)
+      program_.emit(asked.to_json());
     return outcome();
   }
 
@@ -153,7 +158,8 @@ class Sweep {
       const auto result = folder_.result(cells_[i], planned_[i].hash);
       if (!result) continue;
       const std::string status = result->value("status", "");
-      if (go_.retry == "all" || (go_.retry == "failed" && status != "done")) {
+      if (go_.retry == "all" || (go_.retry == "failed" && status != "done") ||
+          (go_.retry == "disturbed" && read_timing(*result).disturbed)) {
         before_[i] = *result;
         continue;
       }
@@ -172,14 +178,17 @@ class Sweep {
     states_[i] = state_of(rows_[i]);
   }
 
-  // In the order in which they are to run: those that others are compared with first.
+  // The cells in the order in which they are to run: rounds of all mixes with a seed each, so that
+  // what a machine does meanwhile falls on all of them alike. In the grid's own order those that
+  // others are compared with come first.
   std::vector<std::size_t> todo() {
     std::vector<std::size_t> list;
-    for (std::size_t i = 0; i < cells_.size(); ++i) {
+    for (const std::size_t i : interleaved(cells_, go_.order)) {
       if (own(i) && selected_[i] && states_[i].status == "queued") list.push_back(i);
     }
-    std::stable_partition(list.begin(), list.end(),
-                          [&](std::size_t i) { return reference_[i] < 0; });
+    if (go_.order == 0)
+      std::stable_partition(list.begin(), list.end(),
+                            [&](std::size_t i) { return reference_[i] < 0; });
     return list;
   }
 
@@ -255,7 +264,9 @@ class Sweep {
   }
 
   void write_index() {
-    folder_.write_index(sweep_, program_.script, cells_, planned_, states_, mine_);
+    Json more = {{"order", go_.order}};
+    if (!verdict_.is_null()) more["verdict"] = verdict_;
+    folder_.write_index(sweep_, program_.script, cells_, planned_, states_, mine_, more);
   }
 
   template <class Thing>
@@ -371,6 +382,7 @@ class Sweep {
   std::vector<bool> emitted_;
   std::vector<int> reference_;  // reference_of()
   std::vector<Json> before_;    // results that are to be replaced by new ones; else null
+  Json verdict_;                // of all cells, once they have ended
   bool writes_ = true;          // files of the sweep, and lines
   std::map<std::string, std::size_t> first_with_;  // hash -> cell
 };

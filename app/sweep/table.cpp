@@ -102,8 +102,19 @@ const Options& go_options() {
           .optional()
           .any("only", "the cells whose name has this in it, or matches with * and ?; or a list")
           .optional()
-          .choice("retry", {"failed", "all"}, "runs these again, although they have a result")
+          .choice("retry", {"failed", "disturbed", "all"},
+                  "runs these again, although they have a result")
           .optional()
+          .integer("order",
+                   "the seed of the random order in which cells run, a round of all mixes for each "
+                   "seed; 0: as the grid has them")
+          .range(0, 2147483647)
+          .fallback(1)
+          .integer("reruns",
+                   "how often a cell is run again beside which other programs had the cores, after "
+                   "the others")
+          .range(0, 100)
+          .fallback(2)
           .number("time", "what a cell may take before it is ended")
           .range(0.001, 1e9)
           .unit("seconds")
@@ -160,6 +171,8 @@ GoOptions read_go(const Json& given, const Json& command) {
   const auto has = [&](const char* key) { return values.has(key) && !values.at(key).is_null(); };
   if (has("workers")) go.workers = values.int32("workers");
   if (has("retry")) go.retry = values.text("retry");
+  if (has("order")) go.order = values.integer("order");
+  if (has("reruns")) go.reruns = values.int32("reruns");
   if (has("time")) go.time = values.number("time");
   if (has("memory")) go.memory = values.integer("memory");
   if (has("print")) go.print = values.text("print");

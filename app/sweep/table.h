@@ -35,7 +35,9 @@ SweepTable read_sweep(const Json& table, Problems& problems);
 struct GoOptions {
   int workers = 0;                // 0: as many as memory and cores take
   std::vector<std::string> only;  // patterns of cells; empty: all
-  std::string retry;              // "failed", "all", or empty
+  std::string retry;              // "failed", "disturbed", "all", or empty
+  std::int64_t order = 1;         // seed of the order in which cells run; 0: that of the grid
+  int reruns = 2;                 // of a cell beside which other programs had the cores, at most
   double time = 0;                // seconds that a cell may take; 0: no limit
   std::int64_t memory = 0;        // bytes that a cell's process may allocate; 0: no limit
   int shard = 0, shards = 0;      // this one of so many, counted from 1; 0: not sharded

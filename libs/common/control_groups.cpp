@@ -9,9 +9,9 @@ namespace mw {
 
 namespace fs = std::filesystem;
 
-std::vector<MemoryGroup> memory_groups(const fs::path& root) {
+std::vector<ControlGroup> control_groups(const std::string& controller, const fs::path& root) {
   const fs::path mounted = root / "sys/fs/cgroup";
-  std::vector<MemoryGroup> all;
+  std::vector<ControlGroup> all;
   std::ifstream groups(root / "proc/self/cgroup");  // "0::/a/b", or "4:memory:/a/b" in version 1
   for (std::string line; std::getline(groups, line);) {
     const std::size_t first = line.find(':'), second = line.find(':', first + 1);
@@ -22,11 +22,11 @@ std::vector<MemoryGroup> memory_groups(const fs::path& root) {
       all.push_back({mounted / "unified", group, false});
     }
     std::stringstream controllers(line.substr(first + 1, second - first - 1));
-    for (std::string controller; std::getline(controllers, controller, ',');) {
-      if (controller == "memory") all.push_back({mounted / "memory", group, true});
+    for (std::string each; std::getline(controllers, each, ',');) {
+      if (each == controller) all.push_back({mounted / controller, group, true});
     }
   }
-  if (all.empty()) all = {{mounted, "", false}, {mounted / "memory", "", true}};
+  if (all.empty()) all = {{mounted, "", false}, {mounted / controller, "", true}};
   return all;
 }
 

@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "meshwright/engine/files.h"
+#include "meshwright/engine/hash.h"
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
@@ -149,6 +150,7 @@ Json Calibration::to_json() const {
   json["step_error"] = step_error;
   json["cpu_error"] = cpu_error;
   json["others_cores"] = others_cores;
+  json["quick"] = quick;
   return json;
 }
 
@@ -184,6 +186,7 @@ Calibration Calibration::from_json(const Json& json) {
   c.step_error = at_least_0(json, "step_error");
   c.cpu_error = at_least_0(json, "cpu_error");
   c.others_cores = at_least_0(json, "others_cores");
+  c.quick = json.value("quick", false);
   return c;
 }
 
@@ -199,6 +202,22 @@ const char* named_by_environment() {
 std::filesystem::path calibration_file() {
   if (const char* name = named_by_environment()) return name;
   return cache_folder() / "calibration.json";
+}
+
+std::filesystem::path first_use_file() {
+  Fnv1a<std::uint64_t> hash;
+  const std::string key =
+      fmt::format("{} of {}, {}, {}", core_count(), cpu_model(), kernels_key(), version_line());
+  hash.add(key.data(), key.size());
+  return cache_folder() / fmt::format("first-use-{:016x}.json", hash.value());
+}
+
+std::shared_ptr<const Calibration> first_use_calibration() {
+  try {
+    return read_calibration(first_use_file());
+  } catch (const Error&) {  // damaged, or of an earlier form: measured anew
+    return nullptr;
+  }
 }
 
 std::string other_machine(const Calibration& c) {

@@ -74,6 +74,7 @@ struct Calibration {
   // Means of |predicted / measured - 1| over the mixes.
   double step_error = 0, cpu_error = 0;
   double others_cores = 0;  // that other programs had while it was measured
+  bool quick = false;       // a short measurement, as at the first use of a machine
 
   const SharedCosts& shared(int ranks) const { return ranks > cores ? many : few; }
   // Reals that were not measured are priced as those with the nearest bytes. Null if nothing was,
@@ -98,6 +99,11 @@ std::string other_machine(const Calibration& calibration);
 // The one in the file; null if there is none. Throws Error (environment) if it cannot be read or is
 // another machine's.
 std::shared_ptr<const Calibration> read_calibration(const std::filesystem::path& file);
+
+// Where the short measurement of this machine's first use is kept: a file of the cache for each
+// CPU, number of cores and version; and what is in it, null if there is none that can be used.
+std::filesystem::path first_use_file();
+std::shared_ptr<const Calibration> first_use_calibration();
 
 // That of calibration_file(), read once; null if there is none. A file that the environment names
 // must be there and be this machine's (Error); of the cache's own `why` says why it is not used.

@@ -323,7 +323,7 @@ std::int64_t limit_in(const fs::path& file) {
 }
 
 // The lowest limit of a group and of those around it.
-std::int64_t lowest(const MemoryGroup& of) {
+std::int64_t lowest(const ControlGroup& of) {
   const char* const name = of.first_version ? "memory.limit_in_bytes" : "memory.max";
   std::int64_t least = limit_in(of.mounted / name);
   for (fs::path group = of.group; !group.empty(); group = group.parent_path()) {
@@ -334,7 +334,8 @@ std::int64_t lowest(const MemoryGroup& of) {
 
 std::int64_t of_groups(const fs::path& root) {
   std::int64_t least = no_limit;
-  for (const MemoryGroup& group : memory_groups(root)) least = std::min(least, lowest(group));
+  for (const ControlGroup& group : control_groups("memory", root))
+    least = std::min(least, lowest(group));
   return least;
 }
 

@@ -184,8 +184,9 @@ SharedCores::SharedCores(const SharedCores& of, NoTurns)
 std::string SharedCores::name() const {
   std::string text =
       fmt::format("this machine, {} of {}", plural(device_.cores, "core"), device_.name);
-  return text +
-         (calibration_ ? ", calibrated " + calibration_->date.substr(0, 10) : ", by its roofline");
+  if (calibration_ == nullptr) return text + ", by its roofline";
+  const std::string date = calibration_->date.substr(0, 10);
+  return text + (calibration_->quick ? ", measured briefly " : ", calibrated ") + date;
 }
 
 std::int64_t SharedCores::room() const {
@@ -220,7 +221,10 @@ double SharedCores::slowdown(int ranks, int threads, int active) const {
 }
 
 const Machine& this_machine() {
-  static const SharedCores machine(this_device(), this_calibration().calibration);
+  static const SharedCores machine(this_device(), [] {
+    const auto calibration = this_calibration().calibration;
+    return calibration ? calibration : first_use_calibration();
+  }());
   return machine;
 }
 

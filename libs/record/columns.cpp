@@ -39,4 +39,20 @@ std::vector<std::string> Table::texts(const std::string& name) const {
   return std::vector<std::string>(rows);
 }
 
+std::vector<StepRow> steps_of(const Table& table) {
+  const auto step = table.integers("step"), tokens = table.integers("tokens");
+  const auto number = [&](const char* name) { return table.numbers(name); };
+  const auto seconds = number("seconds"), loss = number("loss"), norm = number("grad_norm"),
+             lr = number("lr"), rate = number("tokens_per_second"), mfu = number("mfu"),
+             bubble = number("bubble"), cpu = number("cpu_seconds"),
+             others = number("others_cores"), throttled = number("throttled_cores"),
+             clock = number("clock");
+  std::vector<StepRow> rows;
+  for (std::uint64_t r = 0; r < table.rows; ++r) {
+    rows.push_back({step[r], seconds[r], loss[r], norm[r], lr[r], tokens[r], rate[r], mfu[r],
+                    bubble[r], cpu[r], others[r], throttled[r], clock[r]});
+  }
+  return rows;
+}
+
 }  // namespace mw

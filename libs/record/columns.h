@@ -7,6 +7,8 @@
 #include <variant>
 #include <vector>
 
+#include "record/rows.h"
+
 namespace mw {
 
 struct TableColumn {
@@ -26,5 +28,8 @@ struct Table {
   std::vector<std::int64_t> integers(const std::string& name) const;
   std::vector<std::string> texts(const std::string& name) const;
 };
+
+// The rows of /steps. Files of earlier versions lack what else used the cores.
+std::vector<StepRow> steps_of(const Table& table);
 
 }  // namespace mw

@@ -143,8 +143,15 @@ std::vector<Series> RunReader::series() {
 }
 
 std::vector<StepRow> RunReader::steps() {
-  const TableLayout& layout = step_table();
-  return unpack(file_.read_rows(layout, 0, file_.count_rows(layout)), layout, unpack_step);
+  const Table steps = table("steps");
+  for (const char* name : {"step", "seconds", "loss", "grad_norm", "lr", "tokens",
+                           "tokens_per_second", "mfu", "bubble"}) {
+    if (steps.find(name) != nullptr) continue;
+    throw Error(Stage::run, "run-file.column", "",
+                fmt::format("run file {}: /steps has no column {}", path_.string(), name),
+                "is it whole, and a run file of this version?");
+  }
+  return steps_of(steps);
 }
 
 std::vector<ActionRow> RunReader::predicted_actions() {

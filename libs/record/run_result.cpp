@@ -1,12 +1,15 @@
 // Puts a run's result together again from what its file holds.
 #include "record/run_result.h"
-#include "common/statistics.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <tuple>
+
+#include "common/run_timing.h"
+#include "common/statistics.h"
 
 namespace mw {
 namespace {
@@ -55,6 +58,13 @@ Json communication_of(const Table& table) {
                     {"seconds", use.seconds}});
   }
   return list;
+}
+
+// Null where no step has a number: steps are too short, or nobody says.
+Json mean_after_warm_up(const std::vector<double>& values) {
+  const auto from = static_cast<std::ptrdiff_t>(warm_up(values.size()));
+  const MeanAndDeviation mean = mean_and_deviation({values.begin() + from, values.end()});
+  return mean.n > 0 ? Json(mean.mean) : Json();
 }
 
 // What /result has by a name, else what the tables say.
@@ -127,6 +137,11 @@ Json run_numbers(RunReader& reader) {
   numbers["predicted_peak_bytes"] = bytes(highest(memory.integers("predicted_bytes")));
   for (const char* name : {"cpu_seconds_per_step", "startup_seconds", "held_out_loss"})
     settle(numbers, result, name, nullptr);
+  const RunTiming timing = read_timing(result);
+  numbers["others_cores"] = std::isfinite(timing.use.others)
+                                ? Json(timing.use.others)
+                                : mean_after_warm_up(steps.numbers("others_cores"));
+  numbers["disturbed"] = timing.steps > 0 ? Json(timing.disturbed) : Json();
   return numbers;
 }
 

@@ -29,6 +29,10 @@ void fields(auto& visit, IsRow<StepRow> auto& row) {
   visit("tokens_per_second", row.tokens_per_second, "tokens/s");
   visit("mfu", row.mfu, "1");
   visit("bubble", row.bubble, "1");
+  visit("cpu_seconds", row.cpu_seconds, "s");
+  visit("others_cores", row.others_cores, "cores");
+  visit("throttled_cores", row.throttled_cores, "cores");
+  visit("clock", row.clock, "Hz");
 }
 
 void fields(auto& visit, IsRow<MemoryRow> auto& row) {
@@ -279,9 +283,6 @@ void pack_predicted(const ActionRow& row, std::vector<char>& out) {
   predicted_fields(packer, row);
 }
 
-StepRow unpack_step(const char* bytes) {
-  return unpack<StepRow>(bytes);
-}
 ActionRow unpack_action(const char* bytes) {
   return unpack<ActionRow>(bytes);
 }

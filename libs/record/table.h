@@ -46,7 +46,6 @@ void pack(const Row& row, std::vector<char>& out);
 void pack_predicted(const ActionRow& row, std::vector<char>& out);
 
 // From a row's bytes, as the layout says.
-StepRow unpack_step(const char* bytes);
 ActionRow unpack_action(const char* bytes);
 ActionRow unpack_predicted_action(const char* bytes);
 

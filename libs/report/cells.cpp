@@ -88,6 +88,10 @@ void take_facts(ReportCell& cell, const RunFacts& facts) {
     cell.tokens_per_second.predicted =
         static_cast<double>(facts.steps.back().tokens) / cell.step_seconds.predicted;
   }
+  cell.timing = read_timing(facts.result);
+  cell.parting = parting_of(facts.result, facts.predicted_result);
+  if (const double flops = number_at(facts.predicted_result, "hardware_flops_per_step"); flops > 0)
+    cell.flops = flops;
   cell.mfu = facts.mfu;
   cell.bubble = facts.bubble;
   cell.peak = facts.peak;

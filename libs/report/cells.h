@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/parting.h"
+#include "common/run_timing.h"
 #include "common/statistics.h"
 #include "record/run_facts.h"
 
@@ -40,10 +42,21 @@ struct ReportCell {
   std::optional<bool> compared;
   std::string held_to;  // the cell or value whose loss its sweep holds all others to; empty: none
   bool fits = true;     // in memory, as predicted
+  RunTiming timing;     // with what else used the cores; of earlier versions' runs nothing
+  double flops = 0;     // predicted, with what is computed twice; 0: not known
+  Parting parting;      // of the measured step from the predicted one
   int beside = 0;       // the most cells that ran at the same time
 
   bool done() const { return status == "done"; }
   bool measured() const { return steps > 0; }
+  // Measured; of the steps that had the cores to themselves, if there were enough of them.
+  double quiet_step() const {
+    return timing.steps > 0 && timing.seconds > 0 ? timing.seconds : step_seconds.measured;
+  }
+  double quiet_tokens() const {
+    const double share = step_seconds.measured / quiet_step();
+    return share > 0 ? tokens_per_second.measured * share : tokens_per_second.measured;
+  }
 };
 
 struct ReportRuns {

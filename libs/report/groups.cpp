@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <functional>
 #include <set>
@@ -69,8 +70,8 @@ void take_spreads(ReportGroup& group, const std::vector<ReportCell>& cells) {
     return mean_and_deviation(values);
   };
   using Cell = ReportCell;
-  group.tokens_per_second = over([](const Cell& c) { return c.tokens_per_second.measured; }, true);
-  group.step_seconds = over([](const Cell& c) { return c.step_seconds.measured; }, true);
+  group.tokens_per_second = over([](const Cell& c) { return c.quiet_tokens(); }, true);
+  group.step_seconds = over([](const Cell& c) { return c.quiet_step(); }, true);
   group.peak = over([](const Cell& c) { return c.peak.measured; }, true);
   group.mfu = over([](const Cell& c) { return c.mfu; }, true);
   group.bubble = over([](const Cell& c) { return c.bubble; }, true);
@@ -79,6 +80,15 @@ void take_spreads(ReportGroup& group, const std::vector<ReportCell>& cells) {
   group.predicted_tokens = over([](const Cell& c) { return c.tokens_per_second.predicted; }, false);
   group.predicted_step = over([](const Cell& c) { return c.step_seconds.predicted; }, false);
   group.predicted_peak = over([](const Cell& c) { return c.peak.predicted; }, false);
+  group.others = over([](const Cell& c) { return c.timing.use.others; }, true).mean;
+  double most = -1;
+  for (const std::size_t c : group.cells) {
+    const Cell& cell = cells[c];
+    group.disturbed += cell.done() && cell.timing.disturbed ? 1 : 0;
+    if (!cell.done() || !(std::abs(cell.parting.share) > most)) continue;
+    most = std::abs(cell.parting.share);
+    group.parting = cell.parting.text;
+  }
   const auto parts = [&](std::map<std::string, MeasuredPair> Cell::*of, bool measured) {
     std::map<std::string, MeanAndDeviation> all;
     for (const std::size_t c : group.cells)
@@ -154,6 +164,14 @@ std::string grouped(double value) {
   return digits;
 }
 
+// "undecided: a, b …\ncannot be: …" as sentences.
+std::string sentence(std::string text) {
+  text[0] = static_cast<char>(std::toupper(text[0]));
+  if (const std::size_t line = text.find('\n'); line != std::string::npos)
+    text.replace(line, 1, ". ");
+  return text + ".";
+}
+
 // Each kind of work has a fastest of its own; many are left to the table.
 std::string headline_of_kinds(const ReportGroups& found) {
   std::string text = fmt::format(
@@ -170,6 +188,9 @@ std::string headline_of_kinds(const ReportGroups& found) {
 
 std::string headline_of(const ReportRuns& runs, const ReportGroups& found) {
   if (found.kinds_of_work > 1) return headline_of_kinds(found);
+  const std::string unchecked =
+      runs.same_loss_as.empty() ? " No loss was held to another's (same_loss_as)." : "";
+  if (found.fastest < 0 && !found.verdict.empty()) return sentence(found.verdict) + unchecked;
   if (found.fastest < 0) {
     const bool unproven =
         std::any_of(found.groups.begin(), found.groups.end(),
@@ -190,9 +211,10 @@ std::string headline_of(const ReportRuns& runs, const ReportGroups& found) {
                      : checked       ? "Fastest right mix: "
                                      : "Fastest mix: ";
   text += fmt::format("{}, {} tokens/s", best.name, grouped(best.speed()));
-  if (best.tokens_per_second.n > 1) {
-    text += fmt::format(" ± {} (mean and s.d. of {} runs)",
-                        grouped(best.tokens_per_second.deviation), best.tokens_per_second.n);
+  if (best.interval.known()) {
+    text += fmt::format(" ± {} (95 %, of {})",
+                        grouped(best.speed() * best.interval.half() / best.interval.middle),
+                        plural(best.tokens_per_second.n, "run"));
   }
   if (best.baseline >= 0 && best.baseline != found.fastest && std::isfinite(best.delta)) {
     const ReportGroup& base = found.groups[static_cast<std::size_t>(best.baseline)];
@@ -200,18 +222,9 @@ std::string headline_of(const ReportRuns& runs, const ReportGroups& found) {
   }
   text += ".";
   if (found.predicted) return text + " Nothing was run.";
-  if (!checked && found.groups.size() > 1) text += " No loss was held to another's (same_loss_as).";
+  if (found.groups.size() > 1) text += unchecked;
   if (best.tokens_per_second.n == 1 && found.groups.size() > 1) {
     text += " It ran once: its spread is not known, and differences of a few percent may be noise.";
-  }
-  // Speeds within a spread of each other decide nothing.
-  for (std::size_t g = 0; g < found.groups.size(); ++g) {
-    const ReportGroup& other = found.groups[g];
-    const double spread =
-        std::max(best.tokens_per_second.deviation, other.tokens_per_second.deviation);
-    if (static_cast<int>(g) == found.fastest || other.verdict != GroupVerdict::right) continue;
-    if (other.speed() < best.speed() - spread || !std::isfinite(spread)) continue;
-    return text + fmt::format(" {} is within one standard deviation of it.", other.name);
   }
   return text;
 }
@@ -265,7 +278,51 @@ void tell_apart(std::vector<ReportGroup>& groups, const ReportRuns& runs, bool w
     if (longer[g.name] > 1) g.name += " (" + runs.cells[g.cells.front()].file + ")";
 }
 
-void find_fastest(ReportGroups& found) {
+int quickest_of(const ReportGroups& found, const std::vector<int>& race) {
+  int best = -1;
+  const auto speed = [&](int g) { return found.groups[static_cast<std::size_t>(g)].speed(); };
+  for (const int g : race)
+    if (best < 0 || speed(g) > speed(best)) best = g;
+  return best;
+}
+
+// By seconds of a token, which runs of earlier versions say too.
+RunTiming ranked_run(const ReportCell& cell) {
+  RunTiming timing = cell.timing;
+  timing.seconds = 1 / cell.quiet_tokens();
+  return timing;
+}
+
+// The one that beats all others of its work; -1: it is undecided, and why is kept.
+int first_of(ReportGroups& found, const std::vector<int>& race,
+             const std::vector<ReportCell>& cells, bool alone) {
+  std::vector<RankedMix> mixes;
+  std::vector<std::string> names;
+  for (const int g : race) {
+    const ReportGroup& group = found.groups[static_cast<std::size_t>(g)];
+    RankedMix& mix = mixes.emplace_back();
+    names.push_back(group.name);
+    for (const auto& [key, value] : group.values)
+      if (key != "recompute") mix.same_but_recompute += key + "=" + value + "\n";
+    for (const std::size_t c : group.cells) {
+      if (!cells[c].done()) continue;
+      mix.runs.push_back(ranked_run(cells[c]));
+      mix.flops = cells[c].flops;
+    }
+  }
+  const Ranking ranking = rank_mixes(mixes);
+  for (std::size_t m = 0; m < mixes.size(); ++m)
+    found.groups[static_cast<std::size_t>(race[m])].interval = ranking.wall[m];
+  const auto group = [&](int mix) { return race[static_cast<std::size_t>(mix)]; };
+  if (ranking.undecided()) {
+    for (const int mix : ranking.among)
+      found.groups[static_cast<std::size_t>(group(mix))].contends = true;
+  }
+  if (alone) found.verdict = verdict_text(ranking, names);
+  return ranking.fastest < 0 ? -1 : group(ranking.fastest);
+}
+
+void find_fastest(ReportGroups& found, const std::vector<ReportCell>& cells) {
   const GroupVerdict counted = found.predicted ? GroupVerdict::predicted : GroupVerdict::right;
   find_edge(found.groups, counted);
   std::map<KindOfWork, std::vector<int>> kinds;
@@ -274,12 +331,12 @@ void find_fastest(ReportGroups& found) {
       kinds[found.groups[g].work].push_back(static_cast<int>(g));
   found.kinds_of_work = static_cast<int>(kinds.size());
   for (const auto& [work, members] : kinds) {
-    int best = -1;
+    std::vector<int> race;
     for (const int g : members) {
-      const ReportGroup& one = found.groups[static_cast<std::size_t>(g)];
-      if (one.verdict != counted) continue;
-      if (best < 0 || one.speed() > found.groups[static_cast<std::size_t>(best)].speed()) best = g;
+      if (found.groups[static_cast<std::size_t>(g)].verdict == counted) race.push_back(g);
     }
+    const int best = found.predicted ? quickest_of(found, race)
+                                     : first_of(found, race, cells, kinds.size() == 1);
     if (best < 0 || (kinds.size() > 1 && members.size() < 2)) continue;  // alone: no race
     found.groups[static_cast<std::size_t>(best)].fastest = true;
     if (kinds.size() == 1) found.fastest = best;
@@ -331,7 +388,7 @@ ReportGroups group_cells(const ReportRuns& runs) {
       if (both && base.speed() > 0) g.delta = g.speed() / base.speed() - 1;
     }
   }
-  find_fastest(found);
+  find_fastest(found, runs.cells);
   found.headline = headline_of(runs, found);
   return found;
 }

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/ranking.h"
 #include "common/statistics.h"
 #include "report/cells.h"
 
@@ -32,11 +33,16 @@ struct ReportGroup {
   std::map<std::string, MeanAndDeviation> memory, bytes;
   MeanAndDeviation predicted_tokens, predicted_step, predicted_peak;
   std::map<std::string, MeanAndDeviation> predicted_memory, predicted_bytes;
-  int baseline = -1;         // the group that it is compared with; -1: none
-  double delta = not_known;  // of tokens a second: 0.1 is 10 % more than the baseline's
-  bool on_edge = false;      // no right group of its work is faster with as little memory
-  bool fastest = false;      // of those with its work, where there are others
-  std::string sweep;         // as ReportCell has it
+  int baseline = -1;          // the group that it is compared with; -1: none
+  double delta = not_known;   // of tokens a second: 0.1 is 10 % more than the baseline's
+  bool on_edge = false;       // no right group of its work is faster with as little memory
+  bool fastest = false;       // of those with its work, where there are others
+  bool contends = false;      // undecided: none of those with its work beats it for certain
+  Interval interval;          // seconds of a token, 95 %
+  double others = not_known;  // cores that other programs had, on average
+  int disturbed = 0;          // its runs that too few steps had the cores to themselves of
+  std::string parting;        // of measured and predicted steps, of the run that parts most
+  std::string sweep;          // as ReportCell has it
   std::vector<std::pair<std::string, std::string>> work;  // likewise; only equals are compared
 
   // What it is ranked by: measured, or predicted where nothing was run.
@@ -52,6 +58,7 @@ struct ReportGroups {
   bool predicted = false;  // nothing was run: all speeds are predictions
   int kinds_of_work = 0;   // of the groups whose speed is known
   int fastest = -1;        // of the right (or predicted) ones; -1: none, or several kinds of work
+  std::string verdict;     // why, of one kind of work: verdict_text()
   std::string headline;    // who is fastest, with its numbers, in a sentence
 };
 ReportGroups group_cells(const ReportRuns& runs);

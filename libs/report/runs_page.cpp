@@ -40,7 +40,8 @@ struct Limits {
 };
 constexpr std::size_t most_of_curve = 400, most_curves = 2000;
 constexpr std::size_t most_timelines = 16, most_series = 8;
-constexpr std::size_t most_text = 300;  // of names and values
+constexpr std::size_t most_text = 300;      // of names and values
+constexpr std::size_t most_sentence = 500;  // of sentences
 
 Json spread_json(const MeanAndDeviation& spread) {
   if (spread.n == 0) return {};
@@ -151,6 +152,11 @@ Json group_json(const ReportGroup& g, const Shown& shown, bool detailed) {
   if (std::isfinite(g.delta)) json["delta"] = page_number(g.delta);
   if (g.on_edge) json["edge"] = true;
   if (g.fastest) json["fastest"] = true;
+  if (g.contends) json["contends"] = true;
+  if (g.interval.known()) json["half"] = page_number(g.interval.half() / g.interval.middle);
+  if (std::isfinite(g.others)) json["others"] = page_number(g.others);
+  if (g.disturbed > 0) json["disturbed"] = g.disturbed;
+  if (!g.parting.empty()) json["parting"] = page_text(g.parting, most_sentence);
   if (!detailed) return json;
   json["memory"] = spreads_json(g.memory);
   json["bytes"] = spreads_json(g.bytes);
@@ -437,6 +443,9 @@ Report make_report(const ReportInput& input) {
                                  {"delta", nullptr}};
     if (std::isfinite(best.delta)) report.summary["fastest"]["delta"] = best.delta;
   }
+  report.summary["undecided"] = Json::array();
+  for (const ReportGroup& group : found.groups)
+    if (group.contends) report.summary["undecided"].push_back(group.name);
   report.summary["text"] = found.headline;
   return report;
 }

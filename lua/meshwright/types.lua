@@ -139,6 +139,8 @@ function mw.schedule(name, order) end
 ---@field tokens_per_second? number
 ---@field peak_bytes? integer
 ---@field predicted? table
+---@field timing? meshwright.Timing
+---@field reruns? integer how often it was run again, as other programs had the cores
 ---@field [string] any
 
 ---@class meshwright.Sweep

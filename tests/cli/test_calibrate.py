@@ -42,13 +42,13 @@ class Calibrate(ProgramCase):
         self.assertEqual({key: said[key] for key in kept}, kept)
         self.assertEqual(kept["schema"], "meshwright.calibration/2")
         self.assertIn("linear wgrad", kept["work"]["4"])
-        self.assertEqual(sorted(kept["transfers"]["all-reduce"]), ["2", "4"])
+        self.assertEqual(sorted(kept["transfers"]["all-reduce"]), ["2", "4", "8"])
         self.assertTrue(all(mix["predicted_cpu_seconds"] > 0 for mix in kept["mixes"]))
 
         after, lines = self.plan()
         self.assertEqual(after.returncode, 0, after.stderr)
         plan = lines[-1]
-        self.assertIn("calibrated " + kept["date"][:10], plan["priced_for"])
+        self.assertIn("measured briefly " + kept["date"][:10], plan["priced_for"])
         self.assertIn(kept["cpu"], plan["priced_for"])
         self.assertEqual(plan["step_error"], kept["step_error"])
         self.assertIn("±", after.stderr)
@@ -66,6 +66,22 @@ class Calibrate(ProgramCase):
         file.write_text("{}")
         broken, lines = self.plan(MESHWRIGHT_CALIBRATION=str(file))
         self.assertEqual((broken.returncode, problems(lines)), (5, ["calibration.broken"]))
+
+    def test_the_first_use_measures_briefly_and_keeps_it(self):
+        first, lines = self.plan(MESHWRIGHT_FIRST_USE="on")
+        self.assertEqual(first.returncode, 0, first.stderr)
+        self.assertIn("measuring this machine for predictions, once", first.stderr)
+        self.assertIn("measured briefly", lines[-1]["priced_for"])
+        self.assertGreater(lines[-1]["step_error"], 0)
+        kept, = self.folder.glob("cache/meshwright/first-use-*.json")
+        self.assertTrue(json.loads(kept.read_text())["quick"])
+        again, lines = self.plan(MESHWRIGHT_FIRST_USE="on")
+        self.assertNotIn("measuring this machine", again.stderr)
+        self.assertIn("measured briefly", lines[-1]["priced_for"])
+        # A calibration replaces it.
+        full = {**json.loads(kept.read_text()), "quick": False}
+        (self.folder / "cache/meshwright/calibration.json").write_text(json.dumps(full))
+        self.assertIn("calibrated", self.plan()[1][-1]["priced_for"])
 
     def test_one_that_is_broken_off_leaves_the_old_file(self):
         file = self.folder / "mine.json"

@@ -3,6 +3,7 @@ import os
 import subprocess
 import unittest
 
+import busy
 from cases import BIN, ProgramCase
 
 
@@ -13,6 +14,28 @@ class Doctor(ProgramCase):
         self.assertEqual(checks["plugins"], "ok")
         self.assertEqual(checks["Lua"], "ok")
         self.assertEqual(done.returncode, 0)
+
+    def checks(self, **environment):
+        done = self.call("doctor", "--json", XDG_CACHE_HOME=str(self.folder / "cache"), **environment)
+        return {line["name"]: line for line in self.lines(done)}
+
+    def test_it_says_whether_the_machine_is_busy(self):
+        self.assertIn("not known", self.checks()["busy"]["found"])
+        with busy.Machine(self.folder / "busy", others=1) as root:
+            found = self.checks(MESHWRIGHT_SYSTEM_ROOT=root)["busy"]
+        self.assertEqual(found["status"], "warning" if os.cpu_count() < 10 else "ok")
+        self.assertRegex(found["found"], r"other programs have [01]\.\d of \d+ cores? now")
+        with busy.Machine(self.folder / "quiet", others=0) as root:
+            found = self.checks(MESHWRIGHT_SYSTEM_ROOT=root)["busy"]
+        self.assertEqual((found["status"], found["hint"]), ("ok", ""))
+
+    def test_it_says_whether_the_machine_is_calibrated(self):
+        found = self.checks()["calibration"]
+        self.assertEqual(found["status"], "warning")
+        self.assertIn("none", found["found"])
+        self.assertIn("meshwright calibrate", found["hint"])
+        found = self.checks(MESHWRIGHT_CALIBRATION="nowhere.json")["calibration"]
+        self.assertEqual(found["status"], "failed")
 
     def test_threads_wait_passively_unless_told_otherwise(self):
         def said(**environment):

@@ -9,6 +9,7 @@ import subprocess
 import time
 import unittest
 
+import busy
 from cases import BIN, TEST_PLUGINS, ProgramCase
 from problems import problems
 
@@ -40,8 +41,11 @@ class SweepCase(ProgramCase):
         """The rows of a call, by name, in order."""
         done = self.sweep("--json", *arguments)
         self.assertEqual(done.returncode, code, done.stdout[-3000:] + done.stderr[-3000:])
-        rows = [line for line in self.lines(done) if line["kind"] == "cell"]
-        return {row["name"]: row for row in rows}
+        rows = {line["name"]: line for line in self.lines(done) if line["kind"] == "cell"}
+        # They come as they end; the sweep has them in the grid's order.
+        file = self.folder / "runs/s/sweep.json"
+        names = [cell["name"] for cell in json.loads(file.read_text())["cells"]] if file.exists() else list(rows)
+        return {name: rows[name] for name in names if name in rows}
 
     def states(self, rows):
         return {name: row["status"] for name, row in rows.items()}
@@ -61,12 +65,17 @@ class Runs(SweepCase):
             self.assertTrue(set(os.listdir(folder)) >= {"run.h5", "result.json", "script.lua", "output.txt"})
             self.assertEqual(json.loads((folder / "result.json").read_text())["hash"], row["hash"])
             self.assertTrue(folder.name.endswith("-" + row["hash"]))
+        # In each round every mix once.
+        turns = [name[:5] for name, row in sorted(rows.items(), key=lambda item: item[1]["turn"])]
+        self.assertEqual([set(turns[:2]), set(turns[2:])], [{"dp(2)", "tp(2)"}] * 2)
         right = rows["tp(2) seed=2"]["same_loss_as"]
         self.assertEqual((right["compared"], right["cell"]), (True, "dp(2) seed=2"))
         self.assertLess(right["difference"], 1e-4)
         self.assertNotEqual(rows["dp(2) seed=1"]["losses"], rows["dp(2) seed=2"]["losses"])
         index = self.index()
-        self.assertEqual(index["schema"], "meshwright.sweep/1")
+        self.assertEqual((index["schema"], index["order"]), ("meshwright.sweep/1", 1))
+        self.assertEqual(index["verdict"]["impossible"], [])
+        self.assertTrue((index["verdict"]["fastest"] is None) != (index["verdict"]["undecided"] == []), index["verdict"])
         self.assertEqual(index["axes"], [{"key": "plan", "values": ["dp(2)", "tp(2)"]},
                                          {"key": "seed", "values": ["1", "2"]}])
         self.assertEqual([(cell["name"], cell["status"], cell["id"]) for cell in index["cells"]],
@@ -143,6 +152,33 @@ assert(not pcall(function() return sweep.gone end))
         self.assertEqual(self.states(rows), {"dp(2)": "done", "tp(3)": "refused", "dp(2, overlap=true)": "skipped"})
         self.assertIn("tp(3) cannot split", rows["tp(3)"]["reason"])
         self.assertIn('the same experiment as "dp(2)"', rows["dp(2, overlap=true)"]["reason"])
+
+
+class Disturbed(SweepCase):
+    def test_disturbed_cells_run_again_and_decide_nothing_by_wall_seconds(self):
+        # Long enough to count hundredths of a second of the cores.
+        self.sweep_script("over = { plan = { { dp(2) }, { tp(2) } } },", base="steps = 200,")
+        with busy.Machine(self.folder / "system", others=1, run=True) as root:
+            done = self.sweep("--json", "--reruns", "1", MESHWRIGHT_SYSTEM_ROOT=root)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        *rows, verdict = self.lines(done)
+        self.assertEqual([(row["status"], row["reruns"], row["timing"]["disturbed"]) for row in rows],
+                         [("done", 1, True)] * 2)
+        for row in rows:
+            self.assertGreaterEqual(row["timing"]["others_cores"], 0.9)
+            self.assertIn("other programs had", row["parting"]["text"] + "other programs had" * (not row["parting"]["why"]))
+        self.assertEqual(done.stderr.count("it runs again when the others are done"), 2)
+        self.assertEqual(len(list(self.folder.glob("runs/s/.earlier/*/run.h5"))), 2)
+        self.assertIn(verdict["by"], (None, "cpu"))
+        self.assertEqual(self.index()["verdict"], verdict)
+        shown = self.call("runs", "show", self.folder / rows[0]["folder"])
+        self.assertRegex(shown.stdout, r"others_cores +\d+\.\d+\n +other programs had .* of \d+ cores .*not the machine's own")
+        text = self.sweep().stdout
+        self.assertRegex(text, r"dp\(2\) +done .* \d+\.\d, 1 disturbed")
+        # When the machine does nothing else they are measured anew.
+        again = self.cells("--retry", "disturbed")
+        self.assertEqual([(row["reused"], "reruns" in row, row["timing"]["disturbed"]) for row in again.values()],
+                         [(False, False, False)] * 2)
 
 
 class Wrong(SweepCase):

@@ -14,7 +14,8 @@ import xarray as xr
 import run_file_tools
 
 COLUMNS = {
-    "steps": "step seconds loss grad_norm lr tokens tokens_per_second mfu bubble",
+    "steps": "step seconds loss grad_norm lr tokens tokens_per_second mfu bubble cpu_seconds others_cores "
+             "throttled_cores clock",
     "memory": "rank stage category bytes peak_bytes predicted_bytes",
     "rank_memory": "rank stage bytes peak_bytes predicted_bytes",
     "communication": "step rank axis op phase calls bytes seconds predicted_bytes predicted_seconds",

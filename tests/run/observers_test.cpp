@@ -137,7 +137,7 @@ TEST_CASE("Rank 0 does not wait for what a recorder writes, and nothing that it 
   std::promise<void> over;
   const std::shared_future<void> wait = over.get_future().share();
   std::vector<std::int64_t> written;
-  RunRecorder recorder([&](const StepReport& report) {
+  RunRecorder recorder([&](const StepReport& report, const CoreUse&) {
     wait.wait();  // for the end of the training
     CHECK(report.ranks.size() == 4);
     written.push_back(report.step);
@@ -151,7 +151,7 @@ TEST_CASE("Rank 0 does not wait for what a recorder writes, and nothing that it 
 
 TEST_CASE("What a recorder fails at ends the run, or is thrown at its end") {
   std::atomic<int> calls = 0;
-  RunRecorder recorder([&](const StepReport&) {
+  RunRecorder recorder([&](const StepReport&, const CoreUse&) {
     ++calls;
     throw Error(Stage::run, "run.disk", "", "the disk is full");
   });

@@ -32,6 +32,29 @@ std::vector<double> growing(double growth, int steps) {
 
 }  // namespace
 
+TEST_CASE("cells run in rounds of all mixes, in an order that follows from a seed") {
+  std::vector<Cell> cells;
+  for (const char* plan : {"a", "b", "c", "d"}) {
+    for (const char* seed : {"1", "2", "3"}) {
+      Cell& cell = cells.emplace_back();
+      cell.values = {{"plan", plan, {}, true}, {"seed", seed, {}, false}};
+    }
+  }
+  const std::vector<std::size_t> order = interleaved(cells, 1);
+  CHECK(interleaved(cells, 1) == order);
+  CHECK(interleaved(cells, 2) != order);
+  REQUIRE(order.size() == cells.size());
+  for (std::size_t round = 0; round < 3; ++round) {
+    std::vector<std::size_t> mixes;
+    for (std::size_t k = 0; k < 4; ++k) mixes.push_back(order[4 * round + k] / 3);
+    std::sort(mixes.begin(), mixes.end());
+    CHECK(mixes == std::vector<std::size_t>{0, 1, 2, 3});
+  }
+  std::vector<std::size_t> all = order;
+  std::sort(all.begin(), all.end());
+  CHECK(interleaved(cells, 0) == all);
+}
+
 TEST_CASE("rounding that grows little by little is no fault") {
   const LossBound fp32 = loss_bound("fp32");
   const Json calm = judged(std::vector<double>(300, 9e-6), fp32);

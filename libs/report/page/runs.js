@@ -14,6 +14,16 @@ function deviationText(spread, text) {
   if (deviation === 0) return "± 0";
   return `± ${text === countText && Math.abs(value) >= 1000 ? Math.round(deviation).toLocaleString("en-US") : text(deviation)}`;
 }
+// Half of the 95 % interval where there is one: of speeds alone.
+function halfText(g, key, text) {
+  const spread = g.m[key];
+  if (!spread || !known(g.half) || (key !== "tokens" && key !== "step")) return deviationText(spread, text);
+  return `± ${text(g.half * spread[0])}`;
+}
+const speedText = (g, key, text) => g.m[key] ? [text(g.m[key][0]), halfText(g, key, text)].filter(Boolean).join(" ") : none;
+// The tag of the fastest, or of those that are not told apart.
+const rankTag = (g) => g.fastest ? tag(data.predicted ? "predicted fastest" : data.checked ? "fastest right" : "fastest", "right")
+  : g.contends ? tag("undecided", "unfinished") : null;
 const speedKey = () => data.predicted ? "p_tokens" : "tokens";
 const stepKey = () => data.predicted ? "p_step" : "step";
 const peakKey = () => data.predicted ? "p_peak" : "peak";
@@ -64,7 +74,7 @@ function pivot(into) {
       if (!g) return none;
       const value = g.m[chosen.key];
       if (!value) return tag(verdictText(g.verdict), g.verdict);
-      const more = [deviationText(value, chosen.text), value[2] > 1 ? `n = ${value[2]}` : "",
+      const more = [halfText(g, chosen.key, chosen.text), value[2] > 1 ? `n = ${value[2]}` : "",
         chosen.more && known(g.delta) && g.baseline !== data.groups.indexOf(g) ? changeText(g.delta) : "",
         g.baseline === data.groups.indexOf(g) ? "baseline" : ""].filter(Boolean).join(", ");
       return [chosen.text(value[0]), more ? make("span", { class: "more" }, more) : "", g.verdict === "failed" ? tag("failed") : ""];
@@ -83,12 +93,11 @@ function pivot(into) {
 }
 
 function showGroups() {
-  const what = data.predicted ? "Predictions: nothing was run." : "Medians of the steps after the warm-up; mean ± standard deviation over n runs that differ in the seed alone.";
+  const what = data.predicted ? "Predictions: nothing was run." : "Medians of the steps after the warm-up that had the cores to themselves; of speeds ± half of a 95 % interval, of all else ± the standard deviation over n runs that differ in the seed alone.";
   const into = section("mixes", "Mixes and policies", `${what} ${data.groups.some((g) => known(g.delta)) ? "Change: of tokens/s, against the baseline." : ""}`);
   pivot(into);
-  const spread = (key, name, text) => ({ name, num: true, value: (g) => mean(g, key), text: (g) => spreadText(g.m[key], text) });
-  const columns = [{ name: "mix", value: groupName, cell: (g) => g.fastest
-    ? [g.name, " ", tag(data.predicted ? "predicted fastest" : data.checked ? "fastest right" : "fastest", "right")] : g.name }];
+  const spread = (key, name, text) => ({ name, num: true, value: (g) => mean(g, key), text: (g) => speedText(g, key, text) });
+  const columns = [{ name: "mix", value: groupName, cell: (g) => rankTag(g) ? [g.name, " ", rankTag(g)] : g.name }];
   const named = data.axes.length > 1 || data.groups.some((g) => data.axes.some((axis) => (g.values[axis] ?? "") !== g.name));
   if (named && data.axes.length) for (const axis of data.axes) columns.push({ name: axis, value: (g) => g.values[axis] ?? "" });
   const joined = (g, keys) => data.axes.filter((a) => g.values[a] !== undefined)
@@ -96,8 +105,7 @@ function showGroups() {
   if (data.axes.length > 1 && data.groups.every((g) => g.name === joined(g, false) || g.name === joined(g, true))) columns.shift();
   if (columns[0].name !== "mix") {
     const first = columns[0].name;
-    columns[0] = { name: first, value: (g) => g.values[first] ?? "", cell: (g) => g.fastest
-      ? [g.values[first] ?? "", " ", tag(data.predicted ? "predicted fastest" : data.checked ? "fastest right" : "fastest", "right")] : g.values[first] ?? "" };
+    columns[0] = { name: first, value: (g) => g.values[first] ?? "", cell: (g) => rankTag(g) ? [g.values[first] ?? "", " ", rankTag(g)] : g.values[first] ?? "" };
   }
   const all = measures();
   for (const m of all) {
@@ -111,6 +119,11 @@ function showGroups() {
   const state = [{ name: data.checked ? "right?" : "state", value: (g) => verdictText(g.verdict), cell: (g) => tag(verdictText(g.verdict), g.verdict) },
     { name: "n", num: true, value: (g) => g.n, title: "runs of it" }];
   columns.splice(at < 0 ? columns.length : at + (columns[at + 1] && columns[at + 1].name === "change" ? 2 : 1), 0, ...state);
+  if (data.groups.some((g) => known(g.others))) {
+    columns.push({ name: "others", num: true, value: (g) => g.others ?? null, title: "cores that other programs had meanwhile, on average",
+      text: (g) => known(g.others) ? `${g.others.toFixed(1)}${g.disturbed ? `, ${g.disturbed} of ${g.n} disturbed` : ""}` : none });
+  }
+  if (data.groups.some((g) => g.parting)) columns.push({ name: "against the prediction", value: (g) => g.parting ?? "", long: true });
   into.append(table(columns, data.groups, { caption: "Every mix and policy", sort: at >= 0 ? [at, "descending"] : null,
     best: (g) => g.fastest, rows: 30 }));
 }

@@ -1,0 +1,85 @@
+// Runs `meshwright calibrate --quick` before the first prediction of a machine that has no
+// calibration, and keeps its file in the cache.
+#include "app/first_use.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "common/process.h"
+#include "meshwright/engine/files.h"
+#include "meshwright/engine/interrupt.h"
+#include "predict/calibration.h"
+#include "predict/shared_cores.h"
+
+namespace mw {
+namespace {
+
+constexpr const char* variable = "MESHWRIGHT_FIRST_USE";
+
+std::function<void(const std::string&)>& told() {
+  static std::function<void(const std::string&)> say;
+  return say;
+}
+
+bool left_out() {
+  const char* given = std::getenv(variable);
+  return given != nullptr && std::string_view(given) == "off";
+}
+
+bool can_keep(const std::filesystem::path& file) {
+  std::error_code error;
+  std::filesystem::create_directories(file.parent_path(), error);
+  return !error && ::access(file.parent_path().c_str(), W_OK | X_OK) == 0;
+}
+
+void measure_first_use() {
+  if (left_out() || this_calibration().calibration || first_use_calibration()) return;
+  const std::filesystem::path file = first_use_file();
+  if (!can_keep(file)) return;
+  if (told())
+    told()(
+        "measuring this machine for predictions, once and for some seconds; meshwright calibrate "
+        "does it better");
+  ProcessStart start;
+  start.program = "/proc/self/exe";
+  start.command = {"meshwright", "calibrate", "--quick", "--json", "-o", file.string()};
+  start.variables = {std::string(variable) + "=off"};
+  start.output = "/dev/null";
+  start.own_group = start.fresh_signals = true;
+  start.tied_by = SIGKILL;
+  try {
+    const pid_t process = start_process(start);
+    int status = 0;
+    while (!child_ended(process, status)) {
+      if (stop_requested()) ::kill(-process, SIGKILL);
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  } catch (const std::exception&) {  // the roofline does without
+  }
+  throw_if_stopped();
+}
+
+}  // namespace
+
+void tell_first_use(std::function<void(const std::string&)> say) {
+  told() = std::move(say);
+}
+
+const Machine& measured_machine() {
+  static const bool measured = [] {
+    measure_first_use();
+    return true;
+  }();
+  static_cast<void>(measured);
+  return this_machine();
+}
+
+}  // namespace mw

@@ -1,0 +1,69 @@
+// Compares the measured step with the predicted one, and names what the prediction does not know
+// of: other programs on the cores, more ranks than cores, a machine that is not calibrated.
+#include "common/parting.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "meshwright/engine/text.h"
+
+namespace mw {
+namespace {
+
+// Nearer than this nothing is to be explained.
+constexpr double near = 0.1;
+
+double number_at(const Json& json, const char* key) {
+  const bool there = json.is_object() && json.contains(key) && json[key].is_number();
+  return there ? json[key].get<double>() : CoreUse::unknown;
+}
+
+}  // namespace
+
+Json Parting::to_json() const {
+  return {{"share", std::isfinite(share) ? Json(share) : Json()}, {"why", why}, {"text", text}};
+}
+
+Parting parting_of(const RunTiming& measured, const PredictedStep& predicted) {
+  Parting made;
+  if (!(measured.seconds > 0) || !(predicted.seconds > 0)) return made;
+  made.share = measured.seconds / predicted.seconds - 1;
+  const double away = std::abs(made.share);
+  if (away <= std::max(near, predicted.error)) {
+    made.text = fmt::format("measured within {:.0f} % of the predicted step",
+                            std::max(1.0, std::ceil(100 * away)));
+    return made;
+  }
+  made.explained = false;
+  std::vector<std::string> reasons;
+  if (const std::string busy = disturbance_text(measured); !busy.empty() && made.share > 0) {
+    made.why.emplace_back("busy");
+    reasons.push_back(busy);
+  }
+  if (predicted.ranks > measured.cores) {
+    made.why.emplace_back("fewer_cores");
+    reasons.push_back(fmt::format("{} take turns on {}, which is predicted less well",
+                                  plural(predicted.ranks, "rank"), plural(measured.cores, "core")));
+  }
+  if (predicted.error <= 0) {
+    made.why.emplace_back("not_calibrated");
+    reasons.emplace_back("this machine is not calibrated (meshwright calibrate)");
+  }
+  made.text = fmt::format(
+      "measured {:.0f} % {} than predicted{}", 100 * away, made.share > 0 ? "longer" : "shorter",
+      reasons.empty() ? ", and nothing that is known explains it" : ": " + join(reasons, "; "));
+  return made;
+}
+
+Parting parting_of(const Json& result, const Json& predicted) {
+  PredictedStep step;
+  step.seconds = number_at(predicted, "step_seconds");
+  if (const double error = number_at(predicted, "step_error"); error > 0) step.error = error;
+  if (const double ranks = number_at(predicted, "ranks"); ranks >= 1 && ranks < 1e9)
+    step.ranks = static_cast<int>(ranks);
+  return parting_of(read_timing(result), step);
+}
+
+}  // namespace mw

@@ -1,0 +1,181 @@
+// Compares mixes by Student's t over the medians of their runs, whose spread is pooled over all
+// mixes, and by CPU seconds where another program had the cores that a mix wants.
+#include "common/ranking.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "meshwright/engine/text.h"
+
+namespace mw {
+namespace {
+
+// What a run that is alone of its kind may differ from the next one, measured on two cores that did
+// nothing else.
+constexpr double run_to_run = 0.03;
+// By how much CPU seconds may err beside other programs, which take caches, memory and the other
+// half of a core: docs/sweeps.md has the measurement.
+constexpr double cpu_beside_others = 0.15;
+
+// The quantile of Student's t for an interval of 95 %.
+double student(int freedom) {
+  static constexpr double small[] = {12.706, 4.303, 3.182, 2.776, 2.571};
+  if (freedom <= 5) return small[std::max(freedom, 1) - 1];
+  constexpr double z = 1.95996;
+  const double n = freedom, z3 = z * z * z, z5 = z3 * z * z;
+  return z + (z3 + z) / (4 * n) + (5 * z5 + 16 * z3 + 3 * z) / (96 * n * n);
+}
+
+struct Sample {
+  std::vector<double> logs;
+  double within = 0;  // the relative standard error that a run's own steps show, the largest
+  double mean() const {
+    double sum = 0;
+    for (const double value : logs) sum += value;
+    return sum / static_cast<double>(logs.size());
+  }
+  double squares() const {
+    double sum = 0;
+    const double middle = mean();
+    for (const double value : logs) sum += (value - middle) * (value - middle);
+    return sum;
+  }
+  int count() const { return static_cast<int>(logs.size()); }
+};
+
+// Takes the runs that had the cores to themselves, if any had.
+Sample sample_of(const RankedMix& mix, bool cpu) {
+  const bool some = std::any_of(mix.runs.begin(), mix.runs.end(),
+                                [](const RunTiming& run) { return !run.disturbed; });
+  Sample sample;
+  for (const RunTiming& run : mix.runs) {
+    if (run.disturbed && some && !cpu) continue;
+    const double value = cpu ? run.cpu : run.seconds, error = cpu ? run.cpu_error : run.error;
+    if (!(value > 0)) continue;
+    sample.logs.push_back(std::log(value));
+    if (error > sample.within) sample.within = error;
+  }
+  return sample;
+}
+
+std::vector<Interval> intervals_of(const std::vector<Sample>& samples,
+                                   const std::vector<double>& least) {
+  double squares = 0;
+  int freedom = 0;
+  for (const Sample& sample : samples) {
+    if (sample.count() < 2) continue;
+    squares += sample.squares();
+    freedom += sample.count() - 1;
+  }
+  const double pooled = freedom > 0 ? std::sqrt(squares / freedom) : 0;
+  std::vector<Interval> intervals;
+  for (std::size_t m = 0; m < samples.size(); ++m) {
+    const Sample& sample = samples[m];
+    Interval& made = intervals.emplace_back();
+    if (sample.logs.empty()) continue;
+    const int n = sample.count();
+    const double own = n > 1 ? std::sqrt(sample.squares() / (n - 1)) : 0;
+    // A mix that varies more than others is given its own spread.
+    double half = student(freedom) * std::max(pooled, own) / std::sqrt(n);
+    if (freedom == 0) half = std::max(run_to_run, student(4) * sample.within);
+    half = std::max({half, student(4) * sample.within / std::sqrt(n), least[m]});
+    const double middle = sample.mean();
+    made = {std::exp(middle - half), std::exp(middle), std::exp(middle + half)};
+  }
+  return intervals;
+}
+
+// Whether the first of two mixes is faster for certain. CPU seconds decide where one of them had
+// not the cores to itself; what wall seconds contradict is not certain.
+bool beats(const Ranking& r, std::size_t a, std::size_t b) {
+  const bool by_cpu = r.disturbed[a] || r.disturbed[b];
+  const std::vector<Interval>& by = by_cpu ? r.cpu : r.wall;
+  if (!by[a].known() || !by[b].known() || by[a].high >= by[b].low) return false;
+  return !by_cpu || r.wall[a].middle < r.wall[b].middle;
+}
+
+void find_fastest(Ranking& r) {
+  const std::size_t count = r.wall.size();
+  for (std::size_t a = 0; a < count; ++a) {
+    if (!r.wall[a].known()) continue;
+    bool beaten = false, beats_all = true, cpu = false;
+    for (std::size_t b = 0; b < count; ++b) {
+      if (a == b || !r.wall[b].known()) continue;
+      beaten = beaten || beats(r, b, a);
+      beats_all = beats_all && beats(r, a, b);
+      cpu = cpu || r.disturbed[a] || r.disturbed[b];
+    }
+    if (beats_all) {
+      r.fastest = static_cast<int>(a);
+      r.by_cpu = cpu;
+    }
+    if (!beaten) r.among.push_back(static_cast<int>(a));
+  }
+  std::stable_sort(r.among.begin(), r.among.end(), [&](int a, int b) {
+    return r.wall[static_cast<std::size_t>(a)].middle < r.wall[static_cast<std::size_t>(b)].middle;
+  });
+}
+
+}  // namespace
+
+Ranking rank_mixes(const std::vector<RankedMix>& mixes) {
+  Ranking r;
+  std::vector<Sample> wall, cpu;
+  std::vector<double> no_least, cpu_least;
+  for (const RankedMix& mix : mixes) {
+    r.disturbed.push_back(!mix.runs.empty() &&
+                          std::all_of(mix.runs.begin(), mix.runs.end(),
+                                      [](const RunTiming& run) { return run.disturbed; }));
+    wall.push_back(sample_of(mix, false));
+    cpu.push_back(sample_of(mix, true));
+    no_least.push_back(0);
+    cpu_least.push_back(cpu_beside_others);
+  }
+  r.wall = intervals_of(wall, no_least);
+  r.cpu = intervals_of(cpu, cpu_least);
+  find_fastest(r);
+  for (std::size_t a = 0; a < mixes.size(); ++a) {
+    for (std::size_t b = 0; b < mixes.size(); ++b) {
+      const bool alike = !mixes[a].same_but_recompute.empty() &&
+                         mixes[a].same_but_recompute == mixes[b].same_but_recompute;
+      if (alike && mixes[a].flops > 1.01 * mixes[b].flops && beats(r, a, b))
+        r.impossible.emplace_back(static_cast<int>(a), static_cast<int>(b));
+    }
+  }
+  // What rests on such a measurement is not known.
+  for (const auto& [more, less] : r.impossible) {
+    if (r.fastest != more) continue;
+    r.among = {more, less};
+    r.fastest = -1;
+  }
+  return r;
+}
+
+std::string verdict_text(const Ranking& r, const std::vector<std::string>& names) {
+  const auto name = [&](int mix) { return names[static_cast<std::size_t>(mix)]; };
+  std::string text;
+  if (r.fastest >= 0 && r.among.size() == 1 && names.size() > 1) {
+    text = fmt::format("fastest: {}, as the 95 % intervals of {} seconds say", name(r.fastest),
+                       r.by_cpu ? "CPU (other programs had the cores)" : "wall");
+  } else if (r.undecided() && r.among.size() > 1) {
+    std::vector<std::string> list;
+    for (const int mix : r.among) list.push_back(name(mix));
+    const std::size_t all = list.size();
+    if (all > 5) list.resize(5);
+    text = fmt::format(
+        "undecided: {}{} are not told apart by their 95 % intervals; more seeds, more steps or a "
+        "machine that does nothing else tell",
+        join(list), all > 5 ? fmt::format(" and {} more", all - 5) : "");
+  }
+  for (const auto& [more, less] : r.impossible) {
+    text += fmt::format(
+        "{}cannot be: {} does more work than {} in less time; one of the two was disturbed: run "
+        "both again (--retry all)",
+        text.empty() ? "" : "\n", name(more), name(less));
+  }
+  return text;
+}
+
+}  // namespace mw

@@ -1,0 +1,46 @@
+// Which of several mixes is the fastest, by repeated measurements on a machine that may have had
+// other things to do: with confidence intervals, and with "undecided" as an answer.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/run_timing.h"
+
+namespace mw {
+
+struct RankedMix {
+  std::vector<RunTiming> runs;  // that are done
+  // Which mixes do the same but for what they compute twice (all values but `recompute`), and flops
+  // of a step, computed twice or not. Empty: that is not known.
+  std::string same_but_recompute;
+  double flops = 0;
+};
+
+// A 95 % confidence interval of the seconds of a step.
+struct Interval {
+  double low = CoreUse::unknown, middle = CoreUse::unknown, high = CoreUse::unknown;
+  bool known() const { return low > 0; }
+  double half() const { return (high - low) / 2; }
+};
+
+struct Ranking {
+  std::vector<Interval> wall, cpu;  // of each mix
+  std::vector<bool> disturbed;      // of each mix: no run of it had the cores to itself
+  int fastest = -1;                 // the mix that beats every other one; -1: undecided
+  bool by_cpu = false;              // CPU seconds decided in some comparison of it
+  // Where it is undecided: the mixes that no other one beats, the quickest first.
+  std::vector<int> among;
+  // Pairs of mixes of which the first does more work than the second one in less time.
+  std::vector<std::pair<int, int>> impossible;
+  bool undecided() const { return fastest < 0 && !among.empty(); }
+};
+
+// Mixes without a run that is done take no part. All must do the same work for their batch.
+Ranking rank_mixes(const std::vector<RankedMix>& mixes);
+
+// The words of an answer: "by wall seconds …", or why it is undecided and what tells.
+std::string verdict_text(const Ranking& ranking, const std::vector<std::string>& names);
+
+}  // namespace mw

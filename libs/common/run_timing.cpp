@@ -1,0 +1,155 @@
+// Finds the steps beside which other programs had cores that the ranks want, and takes medians of
+// the others.
+#include "common/run_timing.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "common/statistics.h"
+
+namespace mw {
+namespace {
+
+// A step is disturbed where so large a share of the cores that its ranks want was missing. Counting
+// in hundredths of a second errs by a third of that in half a second on two cores.
+constexpr double most_missing = 0.1;
+// The least steps that a median is taken of: so many, and so large a share of all.
+constexpr std::size_t least_steps = 3;
+constexpr double least_share = 0.2;
+constexpr std::size_t stretches = 5;
+
+// The standard error of the median, as a share of it. NaN: there are too few values.
+double error_of_median(const std::vector<double>& values) {
+  if (values.size() < stretches) return CoreUse::unknown;
+  std::vector<double> medians;
+  for (std::size_t s = 0; s < stretches; ++s) {
+    const auto from = static_cast<std::ptrdiff_t>(s * values.size() / stretches),
+               to = static_cast<std::ptrdiff_t>((s + 1) * values.size() / stretches);
+    medians.push_back(median({values.begin() + from, values.begin() + to}));
+  }
+  const MeanAndDeviation spread = mean_and_deviation(medians);
+  return spread.deviation / std::sqrt(static_cast<double>(stretches)) / spread.mean;
+}
+
+double mean_of(const std::vector<TimedStep>& steps, double CoreUse::*what) {
+  double sum = 0, seconds = 0;
+  for (const TimedStep& step : steps) {
+    if (std::isnan(step.use.*what)) continue;
+    sum += step.use.*what * step.seconds;
+    seconds += step.seconds;
+  }
+  return seconds > 0 ? sum / seconds : CoreUse::unknown;
+}
+
+double number_in(const Json& json, const char* key) {
+  const auto found = json.find(key);
+  return found != json.end() && found->is_number() ? found->get<double>() : CoreUse::unknown;
+}
+
+// Medians of what is there; a result's 0 stands for none.
+double positive(double value) {
+  return value > 0 ? value : CoreUse::unknown;
+}
+
+}  // namespace
+
+double missing_cores(const CoreUse& use, int wanted, int cores) {
+  const double others = std::isnan(use.others) ? 0 : use.others,
+               throttled = std::isnan(use.throttled) ? 0 : use.throttled;
+  return std::max(0.0, others + wanted - cores) + throttled;
+}
+
+RunTiming timing_of(const std::vector<TimedStep>& all, int wanted, int cores) {
+  RunTiming timing;
+  timing.cores = cores;
+  timing.wanted = std::clamp(wanted, 1, cores);
+  std::vector<TimedStep> steps = all;
+  // The first stretch that is long enough to be measured reaches back to the run's beginning.
+  const auto known = std::find_if(steps.begin(), steps.end(), [](const TimedStep& step) {
+    return !std::isnan(step.use.others) || !std::isnan(step.use.throttled);
+  });
+  if (known != steps.end())
+    std::for_each(steps.begin(), known, [&](TimedStep& step) { step.use = known->use; });
+  steps.erase(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(warm_up(all.size())));
+  timing.steps = steps.size();
+  timing.use = {mean_of(steps, &CoreUse::others), mean_of(steps, &CoreUse::throttled),
+                mean_of(steps, &CoreUse::clock)};
+  std::vector<double> seconds, quiet, cpu;
+  for (const TimedStep& step : steps) {
+    seconds.push_back(step.seconds);
+    if (step.cpu > 0) cpu.push_back(step.cpu);
+    if (missing_cores(step.use, timing.wanted, cores) > most_missing * timing.wanted) {
+      ++timing.disturbed_steps;
+    } else {
+      quiet.push_back(step.seconds);
+    }
+  }
+  timing.disturbed =
+      timing.disturbed_steps > 0 &&
+      static_cast<double>(quiet.size()) <
+          std::max<double>(least_steps, least_share * static_cast<double>(steps.size()));
+  const std::vector<double>& counted = timing.disturbed ? seconds : quiet;
+  timing.seconds = median(counted);
+  timing.cpu = median(cpu);
+  timing.error = error_of_median(counted);
+  timing.cpu_error = error_of_median(cpu);
+  return timing;
+}
+
+Json RunTiming::to_json() const {
+  const auto number = [](double value) { return std::isfinite(value) ? Json(value) : Json(); };
+  return {{"cores", cores},
+          {"wanted_cores", wanted},
+          {"others_cores", number(use.others)},
+          {"throttled_cores", number(use.throttled)},
+          {"clock", number(use.clock)},
+          {"steps", steps},
+          {"disturbed_steps", disturbed_steps},
+          {"disturbed", disturbed},
+          {"step_seconds", number(seconds)},
+          {"step_error", number(error)},
+          {"cpu_seconds", number(cpu)},
+          {"cpu_error", number(cpu_error)}};
+}
+
+RunTiming read_timing(const Json& result) {
+  RunTiming timing;
+  if (!result.is_object()) return timing;
+  timing.seconds = positive(number_in(result, "step_seconds"));
+  timing.cpu = positive(number_in(result, "cpu_seconds_per_step"));
+  const auto kept = result.find("timing");
+  if (kept == result.end() || !kept->is_object()) return timing;
+  const auto whole = [&](const char* key) {
+    const double value = number_in(*kept, key);
+    return value >= 0 && value < 1e9 ? static_cast<int>(value) : 0;
+  };
+  timing.cores = std::max(1, whole("cores"));
+  timing.wanted = std::max(1, whole("wanted_cores"));
+  timing.use = {number_in(*kept, "others_cores"), number_in(*kept, "throttled_cores"),
+                number_in(*kept, "clock")};
+  timing.steps = static_cast<std::size_t>(whole("steps"));
+  timing.disturbed_steps = static_cast<std::size_t>(whole("disturbed_steps"));
+  timing.disturbed = kept->contains("disturbed") && (*kept)["disturbed"] == true;
+  timing.seconds = positive(number_in(*kept, "step_seconds"));
+  timing.error = number_in(*kept, "step_error");
+  timing.cpu = positive(number_in(*kept, "cpu_seconds"));
+  timing.cpu_error = number_in(*kept, "cpu_error");
+  return timing;
+}
+
+std::string disturbance_text(const RunTiming& timing) {
+  if (timing.disturbed_steps == 0) return "";
+  std::string text;
+  if (missing_cores({timing.use.others, 0, 0}, timing.wanted, timing.cores) > 0)
+    text = fmt::format("other programs had {:.2g} of {} cores", timing.use.others, timing.cores);
+  if (timing.use.throttled > 0.01)
+    text += fmt::format("{}a limit of its control group kept {:.2g} cores from it",
+                        text.empty() ? "" : " and ", timing.use.throttled);
+  if (text.empty()) text = "other programs had cores that its ranks want";
+  return fmt::format("{} ({} of {} steps were disturbed)", text, timing.disturbed_steps,
+                     timing.steps);
+}
+
+}  // namespace mw

@@ -1,0 +1,47 @@
+// What the steps of a run took, with what else used the cores meanwhile, and whether its wall
+// seconds can be relied on.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "common/core_meter.h"
+#include "meshwright/json.h"
+
+namespace mw {
+
+struct TimedStep {
+  double seconds = 0, cpu = 0;  // cpu: seconds of cores, of all ranks
+  CoreUse use;
+};
+
+struct RunTiming {
+  int cores = 1;                               // of the machine
+  int wanted = 1;                              // that the ranks keep busy
+  CoreUse use;                                 // means over the steps after the warm-up
+  std::size_t steps = 0, disturbed_steps = 0;  // after the warm-up
+  // Wall seconds cannot be relied on: too few steps had the cores that the ranks want. Where there
+  // are enough of them, `seconds` is their median, and the others do not count.
+  bool disturbed = false;
+  double seconds = CoreUse::unknown, cpu = CoreUse::unknown;  // medians of a step
+  // Standard errors of these two as shares of them, by medians of five stretches of the run.
+  double error = CoreUse::unknown, cpu_error = CoreUse::unknown;
+
+  Json to_json() const;
+};
+
+// Cores that were missing to ranks that keep `wanted` of `cores` busy. 0 where nobody says.
+double missing_cores(const CoreUse& use, int wanted, int cores);
+
+// `steps`: all of a run's, those of the warm-up too.
+RunTiming timing_of(const std::vector<TimedStep>& steps, int wanted, int cores);
+
+// That of a result of `train` (lua/meshwright/results.json); of results of earlier versions what
+// they have: medians alone.
+RunTiming read_timing(const Json& result);
+
+// "other programs had 0.6 of 2 cores in 12 of 20 steps"; empty: nothing did, or nobody says.
+std::string disturbance_text(const RunTiming& timing);
+
+}  // namespace mw
