@@ -120,9 +120,13 @@ const Fields<NodeLinks>& node_fields() {
     f.options()
         .list("curves", "measured all-reduces: { ranks =, points = { { bytes, seconds }, … } }")
         .fallback(Json::array());
-    share(f.add("curve_scale", "how much faster this link is than that of the curves",
-                &N::curve_scale))
-        .fallback(1.0);
+    rate(f.add("curve_bandwidth",
+               "bytes a second of the link that the curves were measured on: `bandwidth` over it is "
+               "how much faster collectives are than measured",
+               &N::curve_bandwidth))
+        .optional();
+    f.example("curve_bandwidth", "300e9");
+    f.formerly("curve_scale", "curve_bandwidth, in bytes a second,");
     share(f.add("curve_share", "of what was measured alone, within a step", &N::curve_share))
         .fallback(1.0);
     return f;
@@ -310,6 +314,12 @@ class Reader {
     }
     std::sort(node.curves.begin(), node.curves.end(),
               [](const auto& a, const auto& b) { return a.ranks < b.ranks; });
+    if (!node.curves.empty() && node.curve_bandwidth == 0) {
+      wrong("node.curve_bandwidth",
+            "is missing: nothing says on what link node.curves were measured",
+            fmt::format("node.curve_bandwidth = {}, where they are of this link",
+                        format_number(node.bandwidth > 0 ? node.bandwidth : 300e9)));
+    }
   }
 
   void read_torus(const Json& table) {

@@ -65,8 +65,10 @@ struct NodeLinks {
   double bandwidth = 0, share = 0.78;
   double latency = 0;                   // of a step of a ring
   std::vector<CollectiveCurve> curves;  // none: rings by the numbers above
-  double curve_scale = 1;               // the curves are of a link this many times slower
+  double curve_bandwidth = 0;           // of the link that the curves were measured on
   double curve_share = 1;               // within a step, of what was measured alone
+  // How many times faster this link is than that of the curves.
+  double curve_scale() const { return curve_bandwidth > 0 ? bandwidth / curve_bandwidth : 1; }
 };
 struct Network {
   double nic = 0;  // a node's NICs over its devices: all groups of the node share them

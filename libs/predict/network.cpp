@@ -41,7 +41,7 @@ double node_all_reduce(const NodeLinks& node, double bytes, int ranks) {
   const CollectiveCurve& curve = found == node.curves.end() ? node.curves.back() : *found;
   // As bus bandwidth counts it: other numbers of ranks move other shares of the bytes.
   const double same = ((ranks - 1.0) / ranks) / ((curve.ranks - 1.0) / curve.ranks);
-  return on_curve(curve, bytes / node.curve_scale * same) / node.curve_share;
+  return on_curve(curve, bytes / node.curve_scale() * same) / node.curve_share;
 }
 
 double nic(const Network& network, const Placed& where, const Library& library) {

@@ -81,6 +81,12 @@ TEST_CASE("Collectives inside a node, by a ring or a measured curve") {
         Approx(std::sqrt(1e-4 * 1e-3)));
   CHECK(collective_seconds(c, Collective::all_reduce, 1e9, all, {}) == Approx(1e-2));
   CHECK(collective_seconds(c, Collective::all_reduce, 1e6, place(c, {5}), {}) == 0);
+  // On a link of half the bandwidth each size takes what twice of it takes on the curve's.
+  c.node.curve_bandwidth = c.node.bandwidth;
+  c.node.bandwidth /= 2;
+  CHECK(collective_seconds(c, Collective::all_reduce, 5e6, all, {}) ==
+        Approx(std::sqrt(1e-4 * 1e-3)));
+  CHECK(collective_seconds(c, Collective::all_reduce, 1e9, all, {}) == Approx(2e-2));
 }
 
 TEST_CASE("All groups of a node share its NICs") {
