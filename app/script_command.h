@@ -20,6 +20,7 @@ struct ScriptArguments : Arguments {
   Json go = Json::object();      // what the command line says of sweeps: keys of sweep:go
   std::string cluster, stack;    // what plans are priced for; empty: as the script says
   int nodes = 0;                 // of the cluster; 0: its own number
+  std::vector<std::string> what_ifs;  // of plan: knobs and their values
   Restarts restarts;             // of run
   std::string attempt;           // of a process that run_with_restarts has started; or empty
 };

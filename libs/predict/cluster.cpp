@@ -382,6 +382,12 @@ class Reader {
 
 }  // namespace
 
+std::vector<std::pair<std::string, const Options*>> cluster_keys() {
+  return {{"", &cluster_fields().options()},        {"device", &device_fields().options()},
+          {"node", &node_fields().options()},       {"network", &network_fields().options()},
+          {"torus", &torus_fields().options()},     {"host", &host_fields().options()}};
+}
+
 Cluster read_cluster(const Json& table, const std::string& path, Problems& problems) {
   return Reader(path, problems).run(table);
 }

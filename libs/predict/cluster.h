@@ -11,6 +11,7 @@
 #include "meshwright/dtype.h"
 #include "meshwright/error.h"
 #include "meshwright/json.h"
+#include "meshwright/options.h"
 
 namespace mw {
 
@@ -104,6 +105,9 @@ struct Cluster {
 
   std::int64_t devices() const { return static_cast<std::int64_t>(nodes) * node.devices; }
 };
+
+// The declared keys of a cluster: of the table itself under "", of its tables under their names.
+std::vector<std::pair<std::string, const Options*>> cluster_keys();
 
 // Reads a table as clusters/*.lua hold it; every problem has its key under `path`.
 Cluster read_cluster(const Json& table, const std::string& path, Problems& problems);

@@ -150,6 +150,10 @@ bool read_way(const Json& given, StreamedOp::Way& way) {
 
 }  // namespace
 
+const Options& stack_keys() {
+  return stack_fields().options();
+}
+
 Stack read_stack(const Json& table, const std::string& path, Problems& problems) {
   Stack stack;
   const auto v = stack_fields().read(table, path, problems, stack);

@@ -8,6 +8,7 @@
 #include "meshwright/error.h"
 #include "meshwright/json.h"
 #include "meshwright/op.h"
+#include "meshwright/options.h"
 
 namespace mw {
 
@@ -72,6 +73,8 @@ struct Stack {
   // Ops of the host for each microbatch's data, masks and loss; backward takes 0.3 of them again.
   double microbatch_host = 0;
 };
+
+const Options& stack_keys();  // that are declared
 
 Stack read_stack(const Json& table, const std::string& path, Problems& problems);
 
