@@ -149,6 +149,17 @@ std::string AppHost::list_of(const std::vector<Json>& rows) const {
 
 namespace {
 
+// Throws Error with what is wrong with the options --what-if, before anything is planned.
+void check_what_if(const Json& asked, const Json& table) {
+  try {
+    knobs_of(asked, table);
+  } catch (const Error& error) {
+    std::vector<Problem> problems = error.problems();
+    for (Problem& problem : problems) problem.place = "--what-if";
+    throw Error(std::move(problems));
+  }
+}
+
 // Every problem of all of them at once; keys of two begin with "a." and "b.", and the second's
 // messages say so.
 std::vector<Experiment> read_all(const std::vector<Json>& tables, const ReadContext& context) {
@@ -236,8 +247,7 @@ ReadContext AppHost::context_with(const CallFunction& function) {
 Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments,
                    const CallFunction& function) {
   ReadContext context = context_with(function);
-  const bool runs =
-      verb != "plan" && verb != "prove" && verb != "search" && verb != "what_if";
+  const bool runs = verb != "plan" && verb != "prove" && verb != "search" && verb != "what_if";
   context.for_cluster = !runs;
   // `compare` looks for faults, `prove` tells of them itself, and `search` has no plan yet.
   const bool proves = verb == "prove" || (options_.proves_plans && verb == "plan");
@@ -252,6 +262,7 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
   }
   std::vector<Experiment> read = read_all(tables, context);
   for (Experiment& each : read) each.force = each.force || options_.force;
+  if (verb == "plan" && !options_.what_if.empty()) check_what_if(options_.what_if, tables.front());
   if (processes_ != nullptr) agree_on(*processes_, verb, read);
   Json result;
   if (verb == "compare") {

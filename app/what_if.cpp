@@ -94,8 +94,7 @@ std::string changes_of_room(const Prediction& base, const Prediction& other) {
                        bytes_of_rank_text(other.host_needed), bytes_of_rank_text(other.host_limit),
                        other.host_fits() ? "fits" : "does not fit");
   }
-  if (base.fullest().memory.peak != other.fullest().memory.peak)
-    return "the peak alone";
+  if (base.fullest().memory.peak != other.fullest().memory.peak) return "the peak alone";
   if (base.most_reported().reported() != other.most_reported().reported())
     return fmt::format("what a driver would report alone: {} for {}",
                        bytes_of_rank_text(other.most_reported().reported()),
@@ -132,8 +131,7 @@ class FollowNodes {
   Json fill(const Json& table, double factor, std::string& note) const {
     const Plan& plan = *base_.experiment.plan;
     const double ranks = plan.ranks() * factor;
-    if (base_.prediction.idle_devices() > 0 || !table.contains("plan") ||
-        !table["plan"].is_array())
+    if (base_.prediction.idle_devices() > 0 || !table.contains("plan") || !table["plan"].is_array())
       return table;
     for (std::size_t entry = 0; entry < table["plan"].size(); ++entry) {
       const Json& given = table["plan"][entry];
@@ -180,13 +178,14 @@ class WhatIf {
 
   Json row(const Knob& knob, const Knob::Value& value) {
     Json row = {{"knob", knob.name}, {"given", value.text}, {"value", value.value}};
+    row["shown"] = shown(knob, value.value);
     try {
       std::string note;
       const Priced other = turned(knob, value.value, note);
       add_numbers(row, other.prediction);
       const Json parts = part_changes(base_.prediction, other.prediction);
       if (!parts.empty()) row["parts"] = parts;
-      std::string what = changed_text(knob, base_, other, parts);
+      std::string what = note == so_already ? "" : changed_text(knob, base_, other, parts);
       if (!note.empty()) what = note + (what.empty() ? "" : "; " + what);
       row["changed"] = what;
     } catch (const Error& error) {
@@ -202,6 +201,10 @@ class WhatIf {
   Json sensitivity(const Knob& knob, const std::vector<Json>& rows) {
     Json json = {{"knob", knob.name}};
     const double before = base_.prediction.step_seconds;
+    if (changes_nothing(rows)) {
+      json.update({{"worth", 0.0}, {"tokens_worth", 0.0}, {"by", "no value changes the step"}});
+      return json;
+    }
     if (const auto more = tenth_more(knob)) {
       try {
         std::string note;
@@ -248,6 +251,21 @@ class WhatIf {
   const Prediction& base() const { return base_.prediction; }
 
  private:
+  static constexpr const char* so_already = "it is so already";
+
+  static bool changes_nothing(const std::vector<Json>& rows) {
+    return std::all_of(rows.begin(), rows.end(), [](const Json& row) {
+      return row.contains("change") && std::abs(row["change"].get<double>()) < rounding_share;
+    });
+  }
+  // The value as people read it: sizes in their units.
+  static std::string shown(const Knob& knob, const Json& value) {
+    if (value.is_string()) return value.get<std::string>();
+    const bool bytes = knob.declared != nullptr && knob.declared->type == OptionType::bytes;
+    if (bytes && value.is_number()) return format_bytes(value.get<double>());
+    return value.is_number_float() ? fmt::format("{:.4g}", value.get<double>()) : describe(value);
+  }
+
   Priced turned(const Knob& knob, const Json& value, std::string& note) const {
     Json table = table_;
     Setting setting;
@@ -255,6 +273,7 @@ class WhatIf {
     setting.value = value;
     setting.text = describe(value);
     apply_setting(setting, table);
+    if (table == table_) note = so_already;
     if (knob.path == "cluster.nodes" && value.is_number() && knob.now.is_number())
       table = FollowNodes(base_, context_)
                   .fill(table, value.get<double>() / knob.now.get<double>(), note);
@@ -299,13 +318,13 @@ std::string why_nothing(const Knob& knob, const Priced& base) {
                        plural(p.ranks, "rank"), p.idle_devices());
   }
   if (within("cluster.network.") && p.ranks <= cluster.node.devices) {
-    return fmt::format("all {} lie in one node of {} devices, and nothing goes over the network",
-                       plural(p.ranks, "rank"), cluster.node.devices);
+    return fmt::format("nothing leaves the node of {} devices, in which all {} lie",
+                       cluster.node.devices, plural(p.ranks, "rank"));
   }
   if ((knob.path == "cluster.node.latency" || knob.path == "cluster.node.share") &&
       !cluster.node.curves.empty()) {
-    return "collectives inside a node take what was measured (node.curves), and nothing else of "
-           "this plan stays inside one: change node.bandwidth or node.curve_share";
+    return "collectives inside a node take what was measured: node.bandwidth and node.curve_share "
+           "scale that";
   }
   if (within("cluster.host.") && p.host_needed == 0) return "the plan keeps nothing in host memory";
   if (within("cluster.device.peak")) {

@@ -1,5 +1,5 @@
-// What-ifs of a plan: the same experiment with one number after another changed, of the cluster, the
-// stack, the model, the batch or anything else, each planned and priced beside it.
+// What-ifs of a plan: the same experiment with one number after another changed, a number of the
+// cluster, the stack, the model, the batch or anything else, each planned and priced beside it.
 #pragma once
 
 #include <optional>
@@ -20,11 +20,11 @@ inline constexpr const char* what_if_key = "$what_if";
 
 // A number to turn: "node.bandwidth x", "batch =", "stack.host".
 struct Knob {
-  std::string name;                      // "node.bandwidth"
-  std::string path;                      // in the experiment: "cluster.node.bandwidth"
-  bool factor = false;                   // values are times what it is
-  const Option* declared = nullptr;      // null: a key of the experiment, or of what lies in it
-  Json now;                              // what it is; null: nothing says
+  std::string name;                  // "node.bandwidth"
+  std::string path;                  // in the experiment: "cluster.node.bandwidth"
+  bool factor = false;               // values are times what it is
+  const Option* declared = nullptr;  // null: a key of the experiment, or of what lies in it
+  Json now;                          // what it is; null: nothing says
   struct Value {
     std::string text;  // "x 0.5", "= 40GiB"
     Json value;        // to set
@@ -36,10 +36,10 @@ struct Knob {
 // (options) with all that are of another form.
 Json read_what_ifs(const std::vector<std::string>& texts);
 
-// What is asked of the experiment's table. Throws Error (options) with every knob that there is not,
-// and every value that it cannot have.
+// What is asked of the experiment's table. Throws Error (options) with every knob that is none and
+// every value that one cannot have.
 std::vector<Knob> knobs_of(const Json& asked, const Json& experiment);
-// The same knob, once more with what a tenth more of it is; nothing where only whole numbers will do.
+// What a tenth more of the knob's number is; nothing where only whole numbers will do.
 std::optional<Json> tenth_more(const Knob& knob);
 
 // An experiment and what it is predicted to take.

@@ -131,7 +131,7 @@ class KnobReader {
     wrong("what-if.knob", knob,
           knob.now.is_number()
               ? "is 0, and a factor leaves it so"
-              : fmt::format("the {} does not say it, so that nothing can be multiplied", root),
+              : fmt::format("the {} says none, and there is nothing to multiply", root),
           fmt::format("give a value: [\"{0}\"] = {{ … }}, or --what-if '{0}=…'", knob.name));
     return false;
   }
@@ -227,7 +227,8 @@ Json read_what_ifs(const std::vector<std::string>& texts) {
       if (!one.empty() && value.is_null()) values.push_back(one);
       from = comma;
     }
-    if (equals == std::string::npos || without_spaces(text.substr(0, equals)).empty() || values.empty()) {
+    if (equals == std::string::npos || without_spaces(text.substr(0, equals)).empty() ||
+        values.empty()) {
       problems.add(Stage::options, "what-if.form", "--what-if",
                    fmt::format("--what-if {} is not of the form knob=value,value", quote(text)),
                    "for example --what-if 'node.bandwidth x=0.5,2' or --what-if batch=512,1024");
@@ -259,8 +260,7 @@ std::optional<Json> tenth_more(const Knob& knob) {
   const double more = 1.1 * knob.now.get<double>();
   if (knob.declared != nullptr && knob.declared->type == OptionType::bytes)
     return static_cast<std::int64_t>(more);
-  if (knob.declared != nullptr && knob.declared->most &&
-      more > knob.declared->most->get<double>())
+  if (knob.declared != nullptr && knob.declared->most && more > knob.declared->most->get<double>())
     return std::nullopt;
   return more;
 }

@@ -10,12 +10,6 @@
 namespace mw {
 namespace {
 
-std::string knob_value_text(const Json& value) {
-  if (value.is_string()) return value.get<std::string>();
-  if (!value.is_number_float()) return describe(value);
-  return fmt::format("{:.4g}", value.get<double>());
-}
-
 std::string signed_share(double share) {
   const double percent = 100 * share;
   if (std::abs(percent) < 0.005) return "0 %";
@@ -31,12 +25,13 @@ std::string row_bytes(const Json& bytes) {
 }
 
 std::string what_if_rows(const Json& rows) {
-  TextTable table({"what if", "", "value", "step", "change", "tokens/s", "memory", "fits",
-                   "what changed"},
-                  {2, 3, 4, 5, 6});
+  TextTable table(
+      {"what if", "", "value", "step", "change", "tokens/s", "memory", "fits", "what changed"},
+      {2, 3, 4, 5, 6});
   for (const Json& row : rows) {
     std::vector<std::string> cells = {row["knob"].get<std::string>(),
-                                      row["given"].get<std::string>(), knob_value_text(row["value"])};
+                                      row["given"].get<std::string>(),
+                                      row["shown"].get<std::string>()};
     if (row.contains("refused")) {
       for (std::string cell : {"-", "", "", "", "refused"}) cells.push_back(std::move(cell));
       cells.push_back(row["refused"].get<std::string>());
@@ -69,7 +64,7 @@ Json what_if_page(const Json& result) {
   for (const Json& row : result["rows"]) {
     Json shown = {{"name", fmt::format("{} {}", row["knob"].get<std::string>(),
                                        row["given"].get<std::string>())},
-                  {"value", knob_value_text(row["value"])}};
+                  {"value", row["shown"]}};
     for (const char* key : {"step_seconds", "change", "tokens_per_second", "peak_bytes", "fits"})
       if (row.contains(key)) shown[key] = row[key];
     shown["changed"] = row.contains("refused") ? row["refused"] : row["changed"];
@@ -85,8 +80,7 @@ std::string what_if_text(const Json& result) {
       format_count(result["tokens_per_second"].get<double>()), row_bytes(result["peak_bytes"]),
       result["priced_for"].get<std::string>());
   text += what_if_rows(result["rows"]);
-  if (!result["sensitivities"].empty())
-    text += "\n" + sensitivities_text(result["sensitivities"]);
+  if (!result["sensitivities"].empty()) text += "\n" + sensitivities_text(result["sensitivities"]);
   return text;
 }
 

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <set>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "meshwright/dtype.h"
@@ -24,6 +26,7 @@ struct GemmTile {
 struct DeviceType {
   std::string name;
   double peak8 = 0, peak16 = 0, peak32 = 0, peak64 = 0;  // dense operations, by an element's bits
+  bool fitted = false;    // its shares, and those of its links, on steps that were measured
   std::set<Dtype> lacks;  // reals that it has no units for, whatever their width's rate
   std::int64_t memory = 0;
   std::int64_t workspace = 0;     // that the library of products keeps
@@ -103,6 +106,8 @@ struct Cluster {
       0;  // bytes a second of the host's memory, where what is offloaded is updated
   std::int64_t host_capacity = 0;  // bytes of a node's host memory; 0: not known
 
+  // Whether `changed` has a key that begins so: "node.".
+  bool changes(std::string_view prefix) const;
   std::int64_t devices() const { return static_cast<std::int64_t>(nodes) * node.devices; }
 };
 

@@ -31,6 +31,8 @@ class ClusterMachine final : public Machine {
       : cluster_(std::move(cluster)), stack_(std::move(stack)), kernels_(stack_.whole_rows) {}
 
   std::string name() const override;
+  // By the device's shares and the stack's facts, as both ship.
+  Basis basis() const override;
   std::int64_t room() const override { return cluster_.devices(); }
   std::unique_ptr<RankMachine> of_rank(const RankView& view, int ranks, int threads) const override;
   bool overlaps() const override { return true; }

@@ -157,6 +157,27 @@ double collective_seconds(const Cluster& cluster, Collective op, double bytes, c
   return whole ? seconds : seconds / 2;
 }
 
+Basis link_basis(const Cluster& cluster, bool crosses) {
+  const bool changed = cluster.changes("node.") ||
+                       (crosses && (cluster.changes("network.") || cluster.changes("torus.")));
+  return cluster.device.fitted && !changed ? Basis::fitted : Basis::beyond;
+}
+
+Basis collective_basis(const Cluster& cluster, Collective op, double bytes, const Placed& where) {
+  if (where.ranks <= 1 || bytes <= 0) return Basis::measured;
+  const bool ring = op == Collective::all_reduce || op == Collective::all_gather ||
+                    op == Collective::reduce_scatter;
+  const bool inside = where.torus_links == 0 && where.nodes == 1;
+  const NodeLinks& node = cluster.node;
+  if (!inside || !ring || node.curves.empty()) return link_basis(cluster, !inside);
+  const auto curve = std::find_if(node.curves.begin(), node.curves.end(),
+                                  [&](const CollectiveCurve& c) { return c.ranks == where.ranks; });
+  if (node.curve_scale() != 1 || curve == node.curves.end() ||
+      bytes < curve->points.front().first || bytes > curve->points.back().first)
+    return Basis::beyond;
+  return op == Collective::all_reduce ? Basis::measured : Basis::fitted;  // half of one
+}
+
 double exchange_seconds(const Cluster& cluster, double bytes, const Placed& where,
                         const Library& library, const RowExchange& rows) {
   const double nodes = where.nodes;

@@ -24,6 +24,7 @@ struct StreamedOp {
 struct Stack {
   std::string name;
   std::string changed;  // keys that are other than in the description of that name
+  bool fitted = false;  // steps of it are among those that devices' shares were fitted on
   int flash = 0;        // generation of attention's kernel; 0: products and softmax apart
   // Attention in parts: bytes of a score, and what is added where heads of a rank times
   // sequences are no multiple of `fused_heads` (0: always fused).
