@@ -289,6 +289,21 @@ local mw = {}
 ---@field why string what limits the best one, and what its neighbours lose
 ---@field text string what print shows
 
+---@class meshwright.What_ifResult: meshwright.Result
+---@field kind "what_if"
+---@field plan string the mix, as it is
+---@field plan_hash string
+---@field name string the experiment's
+---@field priced_for string the cluster and the stack, as they are
+---@field step_seconds number as it is, as are tokens_per_second, ranks, peak_bytes and fits
+---@field tokens_per_second number
+---@field ranks integer
+---@field peak_bytes integer of the rank with the most
+---@field fits? boolean nil where it is not known what there is
+---@field rows table[] of each value in its order: knob, given ("x 0.5"), value, shown (the value as print has it), and step_seconds, change (of the step, as a share), tokens_per_second, ranks, peak_bytes, fits, parts (seconds by which each part of the step changes), changed (in words, or why nothing does); or refused (why there is no such plan)
+---@field sensitivities table[] of each knob: knob, worth (by what share of the step a tenth more of it changes that), tokens_worth (of tokens_per_second), by (priced, or the slope to which value)
+---@field text string what print shows
+
 ---@class meshwright.Experiment
 ---@field model meshwright.Model what is trained: mw.llama { … }, mw.gpt { … }
 ---@field data meshwright.Data tokens: mw.text { "file", sequence = 128 }, mw.synthetic { … }
@@ -905,6 +920,14 @@ function mw.plugin(name) end
 ---@param chart meshwright.BarChart
 ---@return string file
 function mw.bar_chart(chart) end
+
+---Plans and prices the experiment with one number after another changed: of the cluster
+---("network.nic"), the stack ("stack.host"), the model ("model.layers"), "batch", "sequence", …
+---A name that ends in " x" is given factors.
+---@param experiment meshwright.Experiment
+---@param knobs table<string, number|string|(number|string)[]> { ["node.bandwidth x"] = { 0.5, 2 }, batch = 512 }
+---@return meshwright.What_ifResult
+function mw.what_if(experiment, knobs) end
 
 ---Hardware that a plan is priced for: of clusters/, or a file by its path.
 ---@param name string
