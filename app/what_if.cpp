@@ -109,7 +109,7 @@ std::string changed_text(const Knob& knob, const Priced& base, const Priced& oth
   if (same_number(p.step_seconds, before.step_seconds)) {
     std::string text = changes_of_room(before, p);
     if (text.empty()) text = changes_beside(before, p);
-    return text.empty() ? why_nothing(knob, base) : text;
+    return text.empty() ? why_nothing(knob, base, other) : text;
   }
   std::vector<std::string> texts;
   for (const auto& [name, seconds] : parts.items()) {
@@ -299,7 +299,7 @@ class WhatIf {
 
 }  // namespace
 
-std::string why_nothing(const Knob& knob, const Priced& base) {
+std::string why_nothing(const Knob& knob, const Priced& base, const Priced& other) {
   const Prediction& p = base.prediction;
   const Plan& plan = *base.experiment.plan;
   const std::string doc = knob.declared == nullptr || knob.declared->doc == "..."
@@ -314,8 +314,8 @@ std::string why_nothing(const Knob& knob, const Priced& base) {
   const Cluster& cluster = machine->cluster();
   const auto within = [&](const char* table) { return knob.path.starts_with(table); };
   if (knob.path == "cluster.nodes") {
-    return fmt::format("the plan's {} have no use for more nodes, and {} devices are idle",
-                       plural(p.ranks, "rank"), p.idle_devices());
+    return fmt::format("no data parallelism of the plan fills them: {} of {} devices are idle",
+                       other.prediction.idle_devices(), other.prediction.devices);
   }
   if (within("cluster.network.") && p.ranks <= cluster.node.devices) {
     return fmt::format("nothing leaves the node of {} devices, in which all {} lie",

@@ -48,7 +48,7 @@ struct Priced {
   Prediction prediction;
 };
 // Why nothing is other than it was, though the knob was turned.
-std::string why_nothing(const Knob& knob, const Priced& base);
+std::string why_nothing(const Knob& knob, const Priced& base, const Priced& other);
 
 // The result of mw.what_if and of `plan --what-if`, for people under "text".
 Json run_what_if(const Json& table, const Json& asked, const ReadContext& context);

@@ -37,8 +37,10 @@ const std::vector<DeclaredKnob>& declared_knobs() {
           found.push_back({prefix + option.name, root + prefix + option.name, &option});
       }
     };
-    for (const auto& [table, keys] : cluster_keys())
-      add(table.empty() ? "" : table + ".", "cluster.", *keys);
+    for (const auto& [table, keys] : cluster_keys()) {
+      if (table.find('[') == std::string::npos)
+        add(table.empty() ? "" : table + ".", "cluster.", *keys);
+    }
     add("stack.", "", stack_keys());
     return found;
   }();

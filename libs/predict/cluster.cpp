@@ -44,7 +44,11 @@ const Fields<Cluster>& cluster_fields() {
         .table("torus", "what joins all devices, where there is no network of nodes")
         .optional()
         .table("host", "the link to a device's host")
-        .optional();
+        .optional()
+        .list("slow",
+              "nodes that are slower than described, or a device of each: { { node = 3, compute = "
+              "1.3 }, … }")
+        .fallback(Json::array());
     return f;
   }();
   return fields;
@@ -195,6 +199,23 @@ const Fields<Torus>& torus_fields() {
   return fields;
 }
 
+const Fields<SlowPart>& slow_fields() {
+  static const Fields<SlowPart> fields = [] {
+    Fields<SlowPart> f;
+    f.options().any("node", "which one, counted from 0; or the first and the last: { 4, 7 }");
+    f.add("device", "one of the node's devices, counted from 0; all of them if left out",
+          &SlowPart::device)
+        .range(0, 65535)
+        .optional();
+    const auto times = [](Options& o) { o.range(1.0, 1e3).fallback(1.0); };
+    times(f.options().number("compute", "times longer that these devices compute"));
+    times(f.options().number("link", "times longer that their links inside the node take"));
+    times(f.options().number("nic", "times longer that their NICs take"));
+    return f;
+  }();
+  return fields;
+}
+
 const Fields<Cluster>& host_fields() {
   static const Fields<Cluster> fields = [] {
     Fields<Cluster> f;
@@ -235,6 +256,7 @@ class Reader {
     if (values->has("host"))
       host_fields().read(values->at("host"), path_ + ".host", problems_, cluster_);
     check_links(*values);
+    read_slow(*values);
     return cluster_;
   }
 
@@ -384,6 +406,34 @@ class Reader {
     return fmt::format("{{ {} }}", fmt::join(shape, ", "));
   }
 
+  void read_slow(const Values& cluster) {
+    int number = 0;
+    for (const Json& given : cluster.at("slow")) {
+      const std::string key = fmt::format("slow[{}]", ++number);
+      SlowPart part;
+      const auto v = slow_fields().read(given, path_ + "." + key, problems_, part);
+      if (!v) continue;
+      const Json& node = v->at("node");
+      const Json range = node.is_array() ? node : Json::array({node, node});
+      const auto first = range.size() == 2 ? whole_number(range[0]) : std::nullopt,
+                 last = range.size() == 2 ? whole_number(range[1]) : std::nullopt;
+      if (!first || !last || *first < 0 || *last < *first || *last >= cluster_.nodes ||
+          part.device >= cluster_.node.devices) {
+        wrong(key,
+              fmt::format("got node = {}{}, of {} of {} devices", lua_text(node),
+                          part.device >= 0 ? fmt::format(", device = {}", part.device) : "",
+                          plural(cluster_.nodes, "node"), cluster_.node.devices),
+              fmt::format("nodes are 0 to {}, one or {{ first, last }}, and devices 0 to {}",
+                          cluster_.nodes - 1, cluster_.node.devices - 1));
+        continue;
+      }
+      part.first = static_cast<int>(*first);
+      part.last = static_cast<int>(*last);
+      part.by = {v->number("compute"), v->number("link"), v->number("nic")};
+      cluster_.slow.push_back(part);
+    }
+  }
+
   // Whatever ranks there are can reach one another.
   void check_links(const Values& given) {
     if (given.has("torus")) return;
@@ -409,7 +459,8 @@ class Reader {
 std::vector<std::pair<std::string, const Options*>> cluster_keys() {
   return {{"", &cluster_fields().options()},    {"device", &device_fields().options()},
           {"node", &node_fields().options()},   {"network", &network_fields().options()},
-          {"torus", &torus_fields().options()}, {"host", &host_fields().options()}};
+          {"torus", &torus_fields().options()}, {"host", &host_fields().options()},
+          {"slow[n]", &slow_fields().options()}};
 }
 
 bool Cluster::changes(std::string_view prefix) const {

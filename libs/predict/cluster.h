@@ -85,6 +85,16 @@ struct Network {
   // its rings goes in and out by one NIC.
   double partial = 1;
 };
+// Times by which devices compute slower than described, and links of nodes send slower.
+struct SlowBy {
+  double compute = 1, link = 1, nic = 1;
+};
+// Nodes that are slower than the others, or one device of each.
+struct SlowPart {
+  int first = 0, last = 0;  // nodes, counted from 0
+  int device = -1;          // of each of them, counted from 0; -1: all
+  SlowBy by;
+};
 // A torus instead of nodes and network: each device is joined to two in each dim.
 struct Torus {
   std::vector<int> shape;  // of the whole; empty: there is none
@@ -99,6 +109,7 @@ struct Cluster {
   NodeLinks node;
   Network network;
   Torus torus;
+  std::vector<SlowPart> slow;
   // Bytes a second between a device and its host, each way (0: not known), and between all of a
   // node's devices together and their host (0: each has its link for itself).
   double host_link = 0, host_node_link = 0;

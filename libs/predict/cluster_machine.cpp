@@ -86,7 +86,7 @@ Basis ClusterMachine::basis() const {
   // What a device holds, and is called, is no rate.
   static constexpr std::string_view of_room[] = {"device.memory", "device.name", "device.context",
                                                  "device.communicator", "device.workspace"};
-  bool other = !stack_.changed.empty();
+  bool other = !stack_.changed.empty() || !cluster_.slow.empty();
   std::string_view left = cluster_.changed;
   while (!left.empty()) {
     const std::string_view key = left.substr(0, left.find(", "));

@@ -36,6 +36,7 @@ class ClusterMachine final : public Machine {
   std::int64_t room() const override { return cluster_.devices(); }
   std::unique_ptr<RankMachine> of_rank(const RankView& view, int ranks, int threads) const override;
   bool overlaps() const override { return true; }
+  bool uneven() const override { return !cluster_.slow.empty(); }
   bool stages_wait() const override { return stack_.stages_wait; }
   int threads_of(int, int) const override { return 1; }
   double peak(int ranks, Dtype dtype, int) const override {

@@ -84,6 +84,8 @@ class Machine {
                                                int threads) const = 0;
   // Transfers run beside compute; else a rank carries out its own when it waits for them.
   virtual bool overlaps() const = 0;
+  // Some ranks have slower devices or links than others.
+  virtual bool uneven() const { return false; }
   // A stage spends the time of a send or a receive on it, though it may be there already.
   virtual bool stages_wait() const = 0;
   // Threads that each of so many ranks computes with.

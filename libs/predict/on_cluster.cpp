@@ -65,8 +65,12 @@ constexpr double attention_forward = 7, attention_backward = 7, parts_forward = 
 
 OnCluster::OnCluster(const RankView& view, const Cluster& cluster, const Stack& stack)
     : program_(view.program()),
-      cluster_(cluster),
-      device_(cluster.device),
+      described_(cluster),
+      own_(cluster.slow.empty() ? nullptr
+                                : std::make_unique<Cluster>(
+                                      slowed(cluster, slow_by(cluster, program_, program_.stage)))),
+      cluster_(own_ ? *own_ : cluster),
+      device_(cluster_.device),
       stack_(stack),
       at_(view.at()),
       rank_(program_.mesh.rank(view.at())),
@@ -446,7 +450,7 @@ double OnCluster::send(const Instruction& i, const Transfer& transfer) {
   Coordinates peer = at_;
   peer[program_.stage_atom] = i.move.peer;
   const int to = program_.mesh.rank(peer);
-  const auto bytes = static_cast<double>(transfer.payload);
+  const double bytes = static_cast<double>(transfer.payload) * slower_peer(i);
   if (!stack_.scattered_sends || !sends_whole_ || model_.atoms.empty())
     return send_seconds(cluster_, bytes, rank_, to);
   const Placed& ranks = where(model_).placed;

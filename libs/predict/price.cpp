@@ -17,7 +17,7 @@ const char* name_of(Basis basis) {
 
 Basis TransferTime::basis() const {
   for (const Basis worst : {Basis::beyond, Basis::fitted}) {
-    if (by_basis[static_cast<std::size_t>(worst)] > 0.01 * seconds) return worst;
+    if (by_basis[static_cast<std::size_t>(worst)] > 0.05 * seconds) return worst;
   }
   return Basis::measured;
 }

@@ -19,7 +19,7 @@ struct TransferTime {
   double exposed = 0;                // seconds in which the rank did nothing else
   std::array<double, 3> by_basis{};  // of `seconds`, by how they are known
 
-  // The worst basis of more than a hundredth of the seconds.
+  // The worst basis of more than a twentieth of the seconds.
   Basis basis() const;
   void add(const TransferCost& cost);
   void add(const TransferTime& more, double times = 1);

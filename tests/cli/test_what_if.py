@@ -78,7 +78,7 @@ class WhatIf(ProgramCase):
         self.all_knobs(SOURCE / "scripts/published/gpt3-175b.lua", ("--set", "batch=96"), sends)
 
     def test_mixtral(self):
-        sends = {"node.bandwidth": {"ep's transfers"}, "network.nic": {"zero's transfers"}}
+        sends = {"node.bandwidth": {"ep's transfers"}, "network.nic": {"pp's transfers"}}
         self.all_knobs(SOURCE / "scripts/published/mixtral-8x22b.lua", (), sends)
 
     def test_measured_all_reduces_follow_the_link(self):
@@ -161,7 +161,7 @@ print(pcall(mw.what_if, e, { [1] = 2 }))
 
     def test_how_numbers_are_known(self):
         def bases(*options, cluster="selene", plan="dp(4), tp(2)"):
-            done = self.call("plan", self.small(plan), "--cluster", cluster, *options, "--json")
+            done = self.call("plan", self.small(plan), "--cluster", cluster, "--set", "model.hidden=4096", *options, "--json")
             self.assertEqual(done.returncode, 0, done.stderr)
             found = json.loads(done.stdout.splitlines()[0])
             rows = {f"{row['axis']} {row['op']} {row['phase']}": row["basis"] for row in found["communication"]}
@@ -172,7 +172,7 @@ print(pcall(mw.what_if, e, { [1] = 2 }))
         self.assertEqual(bases("--set", "cluster.device.gemm=0.7"), ("beyond", "measured", "beyond"))
         self.assertEqual(bases("--set", "stack.host=2"), ("beyond", "measured", "beyond"))
         # A mebibyte is the smallest that was measured.
-        self.assertEqual(bases("--set", "sequence=64", "--set", "microbatch=1")[1], "beyond")
+        self.assertEqual(bases("--set", "sequence=16", "--set", "microbatch=1")[1], "beyond")
         self.assertIn("basis   step fitted, compute fitted", self.call("plan", self.small()).stdout)
 
     def test_page_of_keys_is_up_to_date(self):
