@@ -76,8 +76,8 @@ class KnobReader {
     }
     if (!find(knob)) return std::nullopt;
     if (!values.is_array() || values.empty()) {
-      wrong("what-if.value", knob, fmt::format("got {}", describe(values)),
-            "a number, or a list of them: { 0.5, 2 }");
+      no_value(knob, fmt::format("got {}", describe(values)),
+               "a number, or a list of them: { 0.5, 2 }");
       return std::nullopt;
     }
     for (const Json& value : values) {
@@ -87,8 +87,13 @@ class KnobReader {
   }
 
  private:
-  void wrong(const char* code, const Knob& knob, const std::string& why, const std::string& hint) {
-    problems_.add(Stage::options, code, knob.name, fmt::format("{}: {}", knob.name, why), hint);
+  void no_knob(const Knob& knob, const std::string& why, const std::string& hint) {
+    problems_.add(Stage::options, "what-if.knob", knob.name, fmt::format("{}: {}", knob.name, why),
+                  hint);
+  }
+  void no_value(const Knob& knob, const std::string& why, const std::string& hint) {
+    problems_.add(Stage::options, "what-if.value", knob.name, fmt::format("{}: {}", knob.name, why),
+                  hint);
   }
 
   bool has(const char* key) const {
@@ -118,10 +123,10 @@ class KnobReader {
   bool find_declared(Knob& knob) {
     const char* const root = knob.path.starts_with("stack.") ? "stack" : "cluster";
     if (!has(root)) {
-      wrong("what-if.knob", knob, fmt::format("the experiment names no {}", root),
-            root == std::string("stack")
-                ? "--stack NAME, or stack = mw.stack \"megatron-core\""
-                : "--cluster NAME, or cluster = mw.cluster(\"selene\", { nodes = 8 })");
+      no_knob(knob, fmt::format("the experiment names no {}", root),
+              root == std::string("stack")
+                  ? "--stack NAME, or stack = mw.stack \"megatron-core\""
+                  : "--cluster NAME, or cluster = mw.cluster(\"selene\", { nodes = 8 })");
       return false;
     }
     knob.now = value_under(experiment_, knob.path);
@@ -130,17 +135,17 @@ class KnobReader {
       if (const auto bytes = parse_bytes(knob.now.get<std::string>())) knob.now = *bytes;
     }
     if (!knob.factor || (knob.now.is_number() && knob.now.get<double>() != 0)) return true;
-    wrong("what-if.knob", knob,
-          knob.now.is_number()
-              ? "is 0, and a factor leaves it so"
-              : fmt::format("the {} says none, and there is nothing to multiply", root),
-          fmt::format("give a value: [\"{0}\"] = {{ … }}, or --what-if '{0}=…'", knob.name));
+    no_knob(knob,
+            knob.now.is_number()
+                ? "is 0, and a factor leaves it so"
+                : fmt::format("the {} says none, and there is nothing to multiply", root),
+            fmt::format("give a value: [\"{0}\"] = {{ … }}, or --what-if '{0}=…'", knob.name));
     return false;
   }
 
   bool no_factor(const Knob& knob) {
-    wrong("what-if.knob", knob, "an entry of a list takes values, and no factor",
-          fmt::format("--what-if '{}=2,4'", knob.name));
+    no_knob(knob, "an entry of a list takes values, and no factor",
+            fmt::format("--what-if '{}=2,4'", knob.name));
     return false;
   }
 
@@ -159,12 +164,13 @@ class KnobReader {
       if (one.substr(one.rfind('.') + 1) == knob.name) same.push_back(one);
     }
     const std::string near = did_you_mean(knob.name, known);
-    wrong("what-if.knob", knob, "there is no such number to turn",
-          !same.empty()   ? "did you mean " + join_quoted(same, " or ") + "?"
-          : !near.empty() ? near
-                          : "for example network.nic, node.bandwidth, device.memory, "
-                            "device.peak16, host.link, nodes, batch, sequence, model.layers, "
-                            "stack.host; docs/description_keys.md has all of clusters and stacks");
+    no_knob(knob, "there is no such number to turn",
+            !same.empty() ? "did you mean " + join_quoted(same, " or ") + "?"
+            : !near.empty()
+                ? near
+                : "for example network.nic, node.bandwidth, device.memory, "
+                  "device.peak16, host.link, nodes, batch, sequence, model.layers, "
+                  "stack.host; docs/description_keys.md has all of clusters and stacks");
     return false;
   }
 
@@ -173,18 +179,17 @@ class KnobReader {
       if (given.is_number() || given.is_string() || given.is_boolean())
         return Knob::Value{"= " + (given.is_string() ? given.get<std::string>() : describe(given)),
                            given};
-      wrong("what-if.value", knob, fmt::format("got {}", describe(given)), "a number or a text");
+      no_value(knob, fmt::format("got {}", describe(given)), "a number or a text");
       return std::nullopt;
     }
     if (!given.is_number() || !(given.get<double>() > 0) || !std::isfinite(given.get<double>())) {
-      wrong("what-if.value", knob, fmt::format("x: got {}", describe(given)),
-            "a factor above 0, for example 0.5 or 2");
+      no_value(knob, fmt::format("x: got {}", describe(given)),
+               "a factor above 0, for example 0.5 or 2");
       return std::nullopt;
     }
     if (!knob.now.is_number()) {
-      wrong("what-if.value", knob,
-            fmt::format("is {}, which no factor multiplies", describe(knob.now)),
-            fmt::format("give a value: --what-if '{}=…'", knob.name));
+      no_value(knob, fmt::format("is {}, which no factor multiplies", describe(knob.now)),
+               fmt::format("give a value: --what-if '{}=…'", knob.name));
       return std::nullopt;
     }
     return times(knob, given.get<double>());
@@ -200,10 +205,10 @@ class KnobReader {
     const bool bytes = knob.declared != nullptr && knob.declared->type == OptionType::bytes;
     const double rounded = std::round(made);
     if (!bytes && std::abs(made - rounded) > 1e-9 * made) {
-      wrong("what-if.value", knob,
-            fmt::format("{} times {} is {}, and it is a whole number", factor, describe(knob.now),
-                        format_number(made)),
-            fmt::format("nearest: [\"{}\"] = {}", knob.name, std::max(1.0, rounded)));
+      no_value(knob,
+               fmt::format("{} times {} is {}, and it is a whole number", factor,
+                           describe(knob.now), format_number(made)),
+               fmt::format("nearest: [\"{}\"] = {}", knob.name, std::max(1.0, rounded)));
       return std::nullopt;
     }
     return Knob::Value{text, static_cast<std::int64_t>(rounded)};

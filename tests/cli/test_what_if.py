@@ -5,6 +5,7 @@ import json
 import math
 import unittest
 
+from browser import Browser, require_chromium
 from cases import SOURCE, ProgramCase
 from problems import problems
 
@@ -153,11 +154,21 @@ print(pcall(mw.what_if, e, { [1] = 2 }))
         self.assertEqual(self.refused(bare, "network.nic x=2", "stack.host x=2")[0], ["what-if.knob network.nic", "what-if.knob stack.host"])
 
     def test_page(self):
-        done = self.call("plan", self.small(), "--what-if", "node.bandwidth x=0.5,2", "--html", "plan.html")
+        done = self.call("plan", self.small(), "--what-if", "node.bandwidth x=0.5,2", "--what-if", "plan[2].ways=3", "--html",
+                         "plan.html")
         self.assertEqual(done.returncode, 0, done.stderr)
-        page = (self.folder / "plan.html").read_text()
-        self.assertIn('"name":"node.bandwidth x 0.5"', page)
-        self.assertIn("function showWhatIf", page)
+        page = self.folder / "plan.html"
+        self.assertIn('"name":"node.bandwidth x 0.5"', page.read_text())
+        require_chromium()
+        with Browser() as browser:
+            for width in (1280, 390):
+                browser.open(page, width)
+                self.assertEqual(browser.complaints(), [])
+                self.assertLessEqual(browser.value("document.documentElement.scrollWidth"), width)
+                self.assertEqual(browser.value("document.body.dataset.drawn"), "4")
+                words = browser.value("document.body.textContent")
+                for word in ("What if", "node.bandwidth x 0.5", "tp's transfers", "tp(3) cannot split", "a tenth more of"):
+                    self.assertIn(word, words)
 
     def test_how_numbers_are_known(self):
         def bases(*options, cluster="selene", plan="dp(4), tp(2)"):
