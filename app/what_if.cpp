@@ -286,6 +286,7 @@ class WhatIf {
       if (base_.prediction.timed())
         row["change"] = p.step_seconds / base_.prediction.step_seconds - 1;
       row["tokens_per_second"] = p.tokens_per_second;
+      row["basis"] = name_of(p.step_basis());
     }
     row["ranks"] = p.ranks;
     row["peak_bytes"] = p.fullest().memory.peak;

@@ -25,15 +25,15 @@ std::string row_bytes(const Json& bytes) {
 }
 
 std::string what_if_rows(const Json& rows) {
-  TextTable table(
-      {"what if", "", "value", "step", "change", "tokens/s", "memory", "fits", "what changed"},
-      {2, 3, 4, 5, 6});
+  TextTable table({"what if", "", "value", "step", "change", "tokens/s", "memory", "fits", "basis",
+                   "what changed"},
+                  {2, 3, 4, 5, 6});
   for (const Json& row : rows) {
     std::vector<std::string> cells = {row["knob"].get<std::string>(),
                                       row["given"].get<std::string>(),
                                       row["shown"].get<std::string>()};
     if (row.contains("refused")) {
-      for (std::string cell : {"-", "", "", "", "refused"}) cells.push_back(std::move(cell));
+      for (std::string cell : {"-", "", "", "", "refused", ""}) cells.push_back(std::move(cell));
       cells.push_back(row["refused"].get<std::string>());
     } else {
       cells.push_back(duration_text(row["step_seconds"].get<double>()));
@@ -41,6 +41,7 @@ std::string what_if_rows(const Json& rows) {
       cells.push_back(format_count(row["tokens_per_second"].get<double>()));
       cells.push_back(row_bytes(row["peak_bytes"]));
       cells.push_back(whether_fits(row));
+      cells.push_back(row["basis"].get<std::string>());
       cells.push_back(row["changed"].get<std::string>());
     }
     table.add(std::move(cells));
@@ -65,7 +66,8 @@ Json what_if_page(const Json& result) {
     Json shown = {{"name", fmt::format("{} {}", row["knob"].get<std::string>(),
                                        row["given"].get<std::string>())},
                   {"value", row["shown"]}};
-    for (const char* key : {"step_seconds", "change", "tokens_per_second", "peak_bytes", "fits"})
+    for (const char* key :
+         {"step_seconds", "change", "tokens_per_second", "peak_bytes", "fits", "basis"})
       if (row.contains(key)) shown[key] = row[key];
     shown["changed"] = row.contains("refused") ? row["refused"] : row["changed"];
     rows.push_back(std::move(shown));

@@ -55,6 +55,10 @@ class WhatIf(ProgramCase):
                 self.assertTrue(row["changed"])
                 changes = row["step_seconds"] / step
                 self.assertAlmostEqual(row["change"], changes - 1, places=9)
+                if knob == "device.peak16":
+                    self.assertEqual(row["basis"], "beyond")
+                if knob in ("device.memory", "host.link"):
+                    self.assertEqual(row["basis"], found["basis"])
                 self.assertAlmostEqual(sum(row.get("parts", {}).values()), row["step_seconds"] - step, delta=1e-3 * step)
                 way = math.log(factor) * math.log(changes)  # above 0: a larger number, a longer step
                 if knob in WORK:

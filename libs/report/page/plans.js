@@ -151,7 +151,8 @@ function showWhatIf(plan, id) {
     { name: "change", num: true, value: (r) => r.change, text: (r) => known(r.change) ? signed(r.change) : none },
     { name: "tokens/s", num: true, value: (r) => r.tokens_per_second, text: (r) => known(r.tokens_per_second) ? countText(r.tokens_per_second) : none },
     { name: "memory", num: true, value: (r) => r.peak_bytes, text: (r) => known(r.peak_bytes) ? bytesText(r.peak_bytes) : none },
-    { name: "fits", value: (r) => r.fits === undefined ? none : r.fits ? "yes" : "no" }, { name: "what changed", value: (r) => r.changed },
+    { name: "fits", value: (r) => r.fits === undefined ? none : r.fits ? "yes" : "no" }, { name: "basis", value: (r) => r.basis || none },
+    { name: "what changed", value: (r) => r.changed },
   ], rows, { caption: "Each number and each value" }));
   if (plan.what_if.sensitivities.length) into.append(table([
     { name: "a tenth more of", value: (r) => r.knob }, { name: "of the step", num: true, value: (r) => r.worth, text: (r) => signed(r.worth) },
