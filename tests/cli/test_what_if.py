@@ -103,7 +103,7 @@ class WhatIf(ProgramCase):
         self.assertEqual(rows[0]["ranks"], 16)
         # 64 sequences do not go over twelve ranks: the plan stays, and devices are idle.
         self.assertEqual((rows[1]["ranks"], rows[1]["change"]), (8, 0))
-        self.assertIn("16 devices are idle", rows[1]["changed"])
+        self.assertIn("16 of 24 devices are idle", rows[1]["changed"])
         self.assertIn("devices in 1 node", self.asked(self.small("pp(8), tp(2)", 2), "nodes x=0.5")["rows"][0]["refused"])
 
     def test_what_changes_nothing_says_why(self):
