@@ -14,6 +14,7 @@
 #include "app/progress.h"
 #include "app/runs_rows.h"
 #include "app/verbs.h"
+#include "app/what_if.h"
 #include "common/files.h"
 #include "lua/script.h"
 #include "meshwright/engine/plugin_call.h"
@@ -100,7 +101,7 @@ std::string predicted_step(const Json& row) {
 }  // namespace
 
 Json AppHost::row_of(const Json& result) const {
-  if (options_.full) return nullptr;
+  if (options_.full || !options_.what_if.empty()) return nullptr;
   if (result.value("kind", "") != "plan" || !result.contains("peak_bytes") ||
       result.contains("program") || result.contains("placements"))
     return nullptr;
@@ -148,6 +149,17 @@ std::string AppHost::list_of(const std::vector<Json>& rows) const {
 
 namespace {
 
+// Throws Error with what is wrong with the options --what-if, before anything is planned.
+void check_what_if(const Json& asked, const Json& table) {
+  try {
+    knobs_of(asked, table);
+  } catch (const Error& error) {
+    std::vector<Problem> problems = error.problems();
+    for (Problem& problem : problems) problem.place = "--what-if";
+    throw Error(std::move(problems));
+  }
+}
+
 // Every problem of all of them at once; keys of two begin with "a." and "b.", and the second's
 // messages say so.
 std::vector<Experiment> read_all(const std::vector<Json>& tables, const ReadContext& context) {
@@ -192,7 +204,8 @@ std::vector<Verb> AppHost::verbs() const {
            "Compares two plans of one model on the same weights and tokens: the first op and "
            "parameter at which they part, and whether rounding explains it.",
            2},
-          {"search", "Recommends a plan for a model on a cluster, and says why.", 1}};
+          {"search", "Recommends a plan for a model on a cluster, and says why.", 1},
+          {"what_if", "Plans and prices the experiment with one number after another changed.", 1}};
 }
 
 std::string AppHost::failure_of(const std::string& verb) const {
@@ -234,12 +247,13 @@ ReadContext AppHost::context_with(const CallFunction& function) {
 Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments,
                    const CallFunction& function) {
   ReadContext context = context_with(function);
-  const bool runs = verb != "plan" && verb != "prove" && verb != "search";
+  const bool runs = verb != "plan" && verb != "prove" && verb != "search" && verb != "what_if";
   context.for_cluster = !runs;
   // `compare` looks for faults, `prove` tells of them itself, and `search` has no plan yet.
   const bool proves = verb == "prove" || (options_.proves_plans && verb == "plan");
   context.unchecked = verb == "compare" || proves || verb == "search";
   if (verb == "search") return search(experiments.front(), context);
+  if (verb == "what_if") return what_if(experiments.front(), context);
   std::vector<Json> tables = experiments;
   for (Json& table : tables) {  // started again: it goes on where it can
     if (attempt_.restart() > 0 && verb == "train" && table.is_object() &&
@@ -248,6 +262,7 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
   }
   std::vector<Experiment> read = read_all(tables, context);
   for (Experiment& each : read) each.force = each.force || options_.force;
+  if (verb == "plan" && !options_.what_if.empty()) check_what_if(options_.what_if, tables.front());
   if (processes_ != nullptr) agree_on(*processes_, verb, read);
   Json result;
   if (verb == "compare") {
@@ -268,6 +283,7 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
   if ((status == "failed" || !right) && exit_code_ == 0) exit_code_ = 1;
   if (status == "interrupted") exit_code_ = 130;
   output_.result(result);
+  if (verb == "plan" && !options_.what_if.empty()) add_what_if(tables.front(), context, result);
   if (options_.must_fit && verb == "plan") look_whether_it_fits(result);
   return result;
 }
@@ -302,6 +318,22 @@ Json AppHost::search(const Json& table, const ReadContext& context) {
   if (result["status"] == "interrupted") exit_code_ = exit_interrupted;
   output_.result(result);
   return result;
+}
+
+Json AppHost::what_if(Json table, const ReadContext& context) {
+  const Json asked = table.value(what_if_key, Json::array());
+  table.erase(what_if_key);
+  Json result = run_what_if(table, asked, context);
+  called_.insert("what_if");
+  output_.result(result);
+  return result;
+}
+
+void AppHost::add_what_if(const Json& table, const ReadContext& context, Json& plan) {
+  const Json found = run_what_if(table, options_.what_if, context);
+  output_.result(found);
+  if (options_.pages && !pages_.empty()) pages_.back()["what_if"] = what_if_page(found);
+  plan["text"] = plan["text"].get<std::string>() + "\n" + found["text"].get<std::string>();
 }
 
 Json AppHost::done(const std::string& verb, const Experiment& experiment) {

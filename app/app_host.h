@@ -37,6 +37,7 @@ struct HostOptions {
   bool traces = false;        // each plan's step is kept, for viewers of traces
   bool force = false;         // runs start although they are predicted not to fit this machine
   std::string logits;         // where the verb "logits" writes
+  Json what_if = Json::array();  // what is asked of each plan (what_if.h)
 };
 
 class AppHost : public Host {
@@ -103,12 +104,15 @@ class AppHost : public Host {
   void check_compared() const;
 
  protected:
-  // Does any verb but compare and search.
+  // Does any verb but compare, search and what_if.
   virtual Json done(const std::string& verb, const Experiment& experiment);
 
  private:
   Json compare(const std::vector<Experiment>& given);
   Json search(const Json& table, const ReadContext& context);
+  Json what_if(Json table, const ReadContext& context);
+  // Beside a plan, where the options ask for it.
+  void add_what_if(const Json& table, const ReadContext& context, Json& plan);
   // Does what --must-fit asks for: says so where the plan does not fit, or nobody knows.
   void look_whether_it_fits(const Json& plan);
   Json train_beside(Experiment experiment);

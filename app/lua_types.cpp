@@ -257,6 +257,7 @@ std::string lua_types(PluginRegistry& plugins) {
     text += field(option, experiment_type(option));
   text += '\n' + search_types();
   for (const Verb& verb : host.verbs()) {
+    if (verb.name == "what_if") continue;  // takes knobs too: types.lua
     text += fmt::format("---{}\n", verb.doc);
     std::vector<std::string> names;
     for (int i = 0; i < verb.experiments; ++i) {

@@ -14,14 +14,15 @@
 namespace mw {
 
 struct ScriptArguments : Arguments {
-  std::string script;            // a path; "-": standard input
-  HostOptions host;              // how its verbs are done
-  std::string html, plan_trace;  // of plan: the page and the trace to write; empty: none
-  Json go = Json::object();      // what the command line says of sweeps: keys of sweep:go
-  std::string cluster, stack;    // what plans are priced for; empty: as the script says
-  int nodes = 0;                 // of the cluster; 0: its own number
-  Restarts restarts;             // of run
-  std::string attempt;           // of a process that run_with_restarts has started; or empty
+  std::string script;                 // a path; "-": standard input
+  HostOptions host;                   // how its verbs are done
+  std::string html, plan_trace;       // of plan: the page and the trace to write; empty: none
+  Json go = Json::object();           // what the command line says of sweeps: keys of sweep:go
+  std::string cluster, stack;         // what plans are priced for; empty: as the script says
+  int nodes = 0;                      // of the cluster; 0: its own number
+  std::vector<std::string> what_ifs;  // of plan: knobs and their values
+  Restarts restarts;                  // of run
+  std::string attempt;                // of a process that run_with_restarts has started; or empty
 };
 
 // SCRIPT and the options that all have; the footer with an example of the command's words.

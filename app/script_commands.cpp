@@ -11,6 +11,7 @@
 #include "app/first_use.h"
 #include "app/script_command.h"
 #include "app/stuck_end.h"
+#include "app/what_if.h"
 #include "common/files.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/pack.h"
@@ -54,7 +55,7 @@ namespace {
 // does what was asked for.
 bool did_what_was_asked(const AppHost& host, const std::string& train_as) {
   static const std::map<std::string, std::vector<std::string>> likes = {
-      {"plan", {"search", "goodput"}}, {"verify", {"compare"}}};
+      {"plan", {"search", "goodput", "what_if"}}, {"verify", {"compare"}}};
   if (host.called(train_as)) return true;
   const auto found = likes.find(train_as);
   return found != likes.end() &&
@@ -129,6 +130,7 @@ int run_script(const ScriptArguments& arguments, const std::string& train_as, Ou
   options.proves_plans = train_as == "prove";
   options.pages = !arguments.html.empty();
   options.traces = !arguments.plan_trace.empty();
+  options.what_if = read_what_ifs(arguments.what_ifs);
   AppHost host(output, plugins, std::move(options));
   const bool joins =
       train_as != "plan" && train_as != "prove" && train_as != "search" && sweep == nullptr;
@@ -357,6 +359,12 @@ const CommandOf<ScriptArguments> plan_command{
       command.add_flag(
           "--must-fit", a.host.must_fit,
           "end with 3, as where a plan is refused, if one does not fit its memory or nobody knows");
+      command
+          .add_option("--what-if", a.what_ifs,
+                      "plan and price it too with a number changed: 'node.bandwidth x=0.5,2' by "
+                      "factors, 'batch=512,1024' by values; may be repeated")
+          ->allow_extra_args(false)
+          ->type_name("KNOB=VALUES");
       add_priced_for(command, a);
     },
     [](const ScriptArguments& a, Output& output) { return run_script(a, "plan", output); }};

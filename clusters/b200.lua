@@ -6,7 +6,7 @@ return {
   device = include "devices/b200" (),
   -- The curves are the A100's, whose link is three times slower.
   node = {
-    devices = 8, bandwidth = 900e9, latency = 5e-6, curves = include "devices/nvlink_a100", curve_scale = 3,
+    devices = 8, bandwidth = 900e9, latency = 5e-6, curves = include "devices/nvlink_a100", curve_bandwidth = 300e9,
     curve_share = 0.992,
   },
   network = { nic = 50e9, share = 0.88, latency = 15e-6, hop = 6e-6 },

@@ -3,10 +3,10 @@
 local include = ...
 return {
   name = "h800",
-  device = include "devices/h100" { name = "H800-80GB" },
+  device = include "devices/h100" { name = "H800-80GB", fitted = false },
   -- The curves are the A100's, whose link is 1.5 times faster.
   node = {
-    devices = 8, bandwidth = 200e9, latency = 5e-6, curves = include "devices/nvlink_a100", curve_scale = 0.667,
+    devices = 8, bandwidth = 200e9, latency = 5e-6, curves = include "devices/nvlink_a100", curve_bandwidth = 300e9,
     curve_share = 0.992,
   },
   network = { nic = 50e9, share = 0.88, latency = 15e-6, hop = 6e-6 },

@@ -6,7 +6,8 @@ return {
   name = "selene",
   device = include "devices/a100" (),
   node = {
-    devices = 8, bandwidth = 300e9, latency = 5e-6, curves = include "devices/nvlink_a100", curve_share = 0.992,
+    devices = 8, bandwidth = 300e9, latency = 5e-6, curves = include "devices/nvlink_a100", curve_bandwidth = 300e9,
+    curve_share = 0.992,
   },
   network = { nic = 25e9, share = 0.88, latency = 15e-6, hop = 6e-6 },
   -- PCIe 4 x16 as copies reach it; a share of the DRAM's bandwidth; 2 TB of DRAM, as in

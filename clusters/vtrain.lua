@@ -5,7 +5,8 @@ return {
   name = "vtrain",
   device = include "devices/a100" (),
   node = {
-    devices = 8, bandwidth = 300e9, latency = 5e-6, curves = include "devices/nvlink_a100", curve_share = 0.992,
+    devices = 8, bandwidth = 300e9, latency = 5e-6, curves = include "devices/nvlink_a100", curve_bandwidth = 300e9,
+    curve_share = 0.992,
   },
   -- Two devices share a NIC: a group that has some of a node's devices gets no NIC to itself.
   network = { nic = 12.5e9, share = 0.88, latency = 15e-6, hop = 6e-6, partial = 0.5 },

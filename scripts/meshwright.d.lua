@@ -11,11 +11,13 @@ local mw = {}
 ---@field hardware_flops_per_step number with what is computed again
 ---@field memory table[] bytes by category and peak, of each stage's fullest rank
 ---@field peak_bytes integer of the rank with the most, as a training's
----@field communication table[] axis, op, phase, calls, bytes, seconds, exposed_seconds of a rank and step; with stages seconds and exposed_seconds of the stage that spends most, and mean_exposed_seconds of all
+---@field communication table[] axis, op, phase, calls, bytes, seconds, exposed_seconds of a rank and step, and basis, how the seconds are known; with stages seconds and exposed_seconds of the stage that spends most, and mean_exposed_seconds of all
 ---@field priced_for? string the machine of the times; without one there are no times
 ---@field idle_devices? integer of the cluster: those that the plan has no rank for
 ---@field pitfalls? string[] mistakes of the mix, each with the plan that avoids it and what that takes
 ---@field step_seconds number
+---@field step_basis? string measured, fitted or beyond: how the step's time is known, the worst of what makes more than a twentieth of it
+---@field compute_basis? string measured, fitted or beyond: how the time of what devices compute is known
 ---@field step_error? number by how much steps of the calibration's own mixes were mispredicted on average, as a share
 ---@field cpu_seconds? number of all ranks' threads in a step, where they share cores
 ---@field compute_seconds number the stages' mean, as are exposed_seconds and exposed_host_copy_seconds: with bubble_fraction of the step they add up to it
@@ -174,11 +176,13 @@ local mw = {}
 ---@field hardware_flops_per_step number with what is computed again
 ---@field memory table[] bytes by category and peak, of each stage's fullest rank
 ---@field peak_bytes integer of the rank with the most, as a training's
----@field communication table[] axis, op, phase, calls, bytes, seconds, exposed_seconds of a rank and step; with stages seconds and exposed_seconds of the stage that spends most, and mean_exposed_seconds of all
+---@field communication table[] axis, op, phase, calls, bytes, seconds, exposed_seconds of a rank and step, and basis, how the seconds are known; with stages seconds and exposed_seconds of the stage that spends most, and mean_exposed_seconds of all
 ---@field priced_for? string the machine of the times; without one there are no times
 ---@field idle_devices? integer of the cluster: those that the plan has no rank for
 ---@field pitfalls? string[] mistakes of the mix, each with the plan that avoids it and what that takes
 ---@field step_seconds number
+---@field step_basis? string measured, fitted or beyond: how the step's time is known, the worst of what makes more than a twentieth of it
+---@field compute_basis? string measured, fitted or beyond: how the time of what devices compute is known
 ---@field step_error? number by how much steps of the calibration's own mixes were mispredicted on average, as a share
 ---@field cpu_seconds? number of all ranks' threads in a step, where they share cores
 ---@field compute_seconds number the stages' mean, as are exposed_seconds and exposed_host_copy_seconds: with bubble_fraction of the step they add up to it
@@ -305,6 +309,22 @@ local mw = {}
 ---@field edge table[] of those planned whole: nothing has less memory and is as fast
 ---@field checked table[] all that were planned whole, in the order of the closed form
 ---@field why string what limits the best one, and what its neighbours lose
+---@field text string what print shows
+
+---@class meshwright.What_ifResult: meshwright.Result
+---@field kind "what_if"
+---@field plan string the mix, as it is
+---@field plan_hash string
+---@field name string the experiment's
+---@field priced_for string the cluster and the stack, as they are
+---@field step_seconds number as it is, as are tokens_per_second, ranks, peak_bytes and fits
+---@field tokens_per_second number
+---@field ranks integer
+---@field peak_bytes integer of the rank with the most
+---@field fits? boolean nil where it is not known what there is
+---@field basis string of step_seconds: measured, fitted or beyond
+---@field rows table[] of each value in its order: knob, given ("x 0.5"), value, shown (the value as print has it), and step_seconds, change (of the step, as a share), tokens_per_second, ranks, peak_bytes, fits, basis (how the step is known), parts (seconds by which each part of the step changes), changed (in words, or why nothing does); or refused (why there is no such plan)
+---@field sensitivities table[] of each knob: knob, worth (by what share of the step a tenth more of it changes that), tokens_worth (of tokens_per_second), by (priced, or the slope to which value)
 ---@field text string what print shows
 
 ---@class meshwright.Experiment
@@ -925,6 +945,14 @@ function mw.plugin(name) end
 ---@param chart meshwright.BarChart
 ---@return string file
 function mw.bar_chart(chart) end
+
+---Plans and prices the experiment with one number after another changed: of the cluster
+---("network.nic"), the stack ("stack.host"), the model ("model.layers"), "batch", "sequence", …
+---A name that ends in " x" is given factors.
+---@param experiment meshwright.Experiment
+---@param knobs table<string, number|string|(number|string)[]> { ["node.bandwidth x"] = { 0.5, 2 }, batch = 512 }
+---@return meshwright.What_ifResult
+function mw.what_if(experiment, knobs) end
 
 ---Hardware that a plan is priced for: of clusters/, or a file by its path.
 ---@param name string

@@ -7,7 +7,7 @@
 local include = ...
 return function(changes)
   local device = {
-    name = "A100-80GB", peak16 = 312e12, peak32 = 19.5e12, peak64 = 9.7e12,
+    name = "A100-80GB", fitted = true, peak16 = 312e12, peak32 = 19.5e12, peak64 = 9.7e12,
     memory = "80GiB", workspace = "8MiB", context = "1343MB", communicator = "192MiB",
     bandwidth = 2.04e12, power = 400, units = 108, tiles = include "devices/tiles",
     bandwidth_share = 0.779, gemm = 0.829, tile_k = 150, batched = 0.599,

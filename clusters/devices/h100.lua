@@ -5,7 +5,7 @@
 local include = ...
 return function(changes)
   local device = {
-    name = "H100-80GB", peak8 = 1979e12, peak16 = 989e12, peak32 = 67e12, peak64 = 34e12,
+    name = "H100-80GB", fitted = true, peak8 = 1979e12, peak16 = 989e12, peak32 = 67e12, peak64 = 34e12,
     memory = "80GiB", workspace = "32MiB", context = "1343MB", communicator = "192MiB",
     bandwidth = 3.35e12, power = 700, units = 132, tiles = include "devices/tiles",
     bandwidth_share = 0.766, gemm = 0.616, tile_k = 153, batched = 0.599,

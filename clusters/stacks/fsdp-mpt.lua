@@ -2,7 +2,7 @@
 -- flash attention 1, elementwise ops in eager PyTorch, an optimizer that is not fused.
 local include = ...
 return {
-  name = "fsdp-mpt",
+  name = "fsdp-mpt", fitted = true,
   flash = 1, ops = include "stacks/ops" (false, false), joined_projections = true,
   loss_forward = 34.2, loss_backward = 22.8, embedding_backward = 2, optimizer_bytes = 80,
   gradient_sum = 6, bucket_host = 5,

@@ -2,7 +2,7 @@
 -- product itself. Backward's all-reduce of TP runs beside them: tp { overlap = true } in the plan.
 local include = ...
 return {
-  name = "megatron-2022",
+  name = "megatron-2022", fitted = true,
   flash = 0, scores_forward = 4 + 5, scores_backward = 6 + 5,  -- scale, mask and softmax are one kernel; dropout
   fused_heads = 4, unfused_forward = 16, unfused_backward = 8,  -- ... where heads times sequences divide by 4
   ops = include "stacks/ops" (true, true), joined_projections = true, whole_recompute = true,

@@ -28,7 +28,7 @@ Options& seconds(Options& options) {
 const Fields<Cluster>& cluster_fields() {
   static const Fields<Cluster> fields = [] {
     Fields<Cluster> f;
-    f.options().text("kind", "that it is one").fallback("cluster");
+    f.options().text("kind", "says that the table describes a cluster").fallback("cluster");
     f.add("name", "what it is called", &Cluster::name);
     f.add("changed",
           "keys that are other than in the description of that name, as mw.cluster and --set note "
@@ -37,14 +37,18 @@ const Fields<Cluster>& cluster_fields() {
         .optional();
     f.add("nodes", "how many there are", &Cluster::nodes).at_least(1).fallback(1);
     f.options()
-        .table("device", "of which type the devices are")
+        .table("device", "what one device can do")
         .table("node", "devices of a node, and what joins them")
         .table("network", "what joins the nodes")
         .optional()
         .table("torus", "what joins all devices, where there is no network of nodes")
         .optional()
         .table("host", "the link to a device's host")
-        .optional();
+        .optional()
+        .list("slow",
+              "nodes that are slower than described, or a device of each: { { node = 3, compute = "
+              "1.3 }, … }")
+        .fallback(Json::array());
     return f;
   }();
   return fields;
@@ -55,42 +59,58 @@ const Fields<DeviceType>& device_fields() {
     Fields<DeviceType> f;
     using D = DeviceType;
     f.add("name", "what it is called", &D::name);
+    f.add("fitted", "its shares and those of its links were fitted on steps that were measured",
+          &D::fitted)
+        .fallback(false);
     rate(f.add("peak16", "dense operations a second of bf16 and fp16", &D::peak16));
-    rate(f.add("peak8", "... of fp8", &D::peak8)).optional();
-    rate(f.add("peak32", "... of fp32", &D::peak32)).optional();
-    rate(f.add("peak64", "... of fp64", &D::peak64)).optional();
+    rate(f.add("peak8", "dense operations a second of fp8", &D::peak8)).optional();
+    rate(f.add("peak32", "dense operations a second of fp32", &D::peak32)).optional();
+    rate(f.add("peak64", "dense operations a second of fp64", &D::peak64)).optional();
     f.options()
         .list("lacks", "precisions that it has no units for, as { \"bf16\" }")
         .fallback(Json::array());
-    f.add("memory", "its memory", &D::memory).at_least(1);
-    f.add("workspace", "that the library of products keeps of it", &D::workspace).fallback(0);
-    f.add("context", "that the driver keeps of it for a process", &D::context).fallback(0);
-    f.add("communicator", "that each communicator keeps of it", &D::communicator).fallback(0);
-    rate(f.add("bandwidth", "bytes a second of its memory", &D::bandwidth));
+    f.add("memory", "bytes of memory of a device", &D::memory).at_least(1);
+    f.add("workspace", "bytes of a device's memory that the library of products keeps",
+          &D::workspace)
+        .fallback(0);
+    f.add("context", "bytes of a device's memory that the driver keeps for a process", &D::context)
+        .fallback(0);
+    f.add("communicator", "bytes of a device's memory that each communicator keeps",
+          &D::communicator)
+        .fallback(0);
+    rate(f.add("bandwidth", "bytes a second of a device's memory", &D::bandwidth));
     for (const auto& [key, value] :
          {std::pair{"peak16", "312e12"}, std::pair{"peak8", "1979e12"},
           std::pair{"peak32", "19.5e12"}, std::pair{"peak64", "9.7e12"},
           std::pair{"memory", "\"80GiB\""}, std::pair{"bandwidth", "2e12"}})
       f.example(key, value);
-    share(f.add("bandwidth_share", "of that, what streaming kernels achieve", &D::bandwidth_share));
-    share(f.add("gemm", "of the peak, what large matrix products reach", &D::gemm));
-    f.add("power", "watts that it is rated for", &D::power).range(1.0, 1e5).optional();
-    f.add("power_limit", "watts that it is held to", &D::power_limit).range(1.0, 1e5).optional();
-    f.add("units", "that tiles are spread over", &D::units).range(1.0, 1e6).optional();
-    f.add("tile_k", "begin and end of a tile, in units of k", &D::tile_k)
+    share(f.add("bandwidth_share", "share of the memory's bandwidth that streaming kernels achieve",
+                &D::bandwidth_share));
+    share(f.add("gemm", "share of the peak that large matrix products reach", &D::gemm));
+    f.add("power", "watts that a device is rated for", &D::power).range(1.0, 1e5).optional();
+    f.add("power_limit", "watts that a device is held to", &D::power_limit)
+        .range(1.0, 1e5)
+        .optional();
+    f.add("units", "units (SMs) that the tiles of a product are spread over", &D::units)
+        .range(1.0, 1e6)
+        .optional();
+    f.add("tile_k", "what a tile's begin and end cost, in steps of k", &D::tile_k)
         .range(0.0, 1e6)
         .fallback(0.0);
     f.options()
-        .list("tiles", "{ rows, columns, share of the rate } of each")
+        .list("tiles", "tiles of products: { rows, columns, share of the rate } of each")
         .fallback(Json::array());
-    share(f.add("batched", "of `gemm`, attention's products of each head", &D::batched))
+    share(f.add("batched", "share of `gemm` that attention's products of each head reach",
+                &D::batched))
         .fallback(1.0);
-    seconds(f.add("kernel", "of a kernel that does nothing", &D::kernel));
+    seconds(f.add("kernel", "seconds that a kernel takes which does nothing", &D::kernel));
     f.options()
-        .list("flash", "share of the peak of flash attention, by generation")
+        .list("flash", "shares of the peak that flash attention 1, 2 and 3 reach")
         .fallback(Json::array());
-    seconds(f.add("launch", "of the host to launch one op", &D::launch));
-    share(f.add("backward_launch", "of that, in backward", &D::backward_launch)).fallback(1.0);
+    seconds(f.add("launch", "seconds of the host to launch one op", &D::launch));
+    share(f.add("backward_launch", "times `launch` that an op takes in backward",
+                &D::backward_launch))
+        .fallback(1.0);
     f.add("smooth", "how sharply the slower of host and device decides", &D::smooth)
         .range(1.0, 100.0)
         .fallback(4.5);
@@ -100,7 +120,8 @@ const Fields<DeviceType>& device_fields() {
     f.add("straggle", "1 + straggle sqrt(2 ln ranks) is what the slowest rank adds", &D::straggle)
         .range(0.0, 1.0)
         .fallback(0.0);
-    seconds(f.add("optimizer", "of each optimizer step, beside its bytes", &D::optimizer));
+    seconds(f.add("optimizer", "seconds of each optimizer step beside those of its bytes",
+                  &D::optimizer));
     return f;
   }();
   return fields;
@@ -110,20 +131,29 @@ const Fields<NodeLinks>& node_fields() {
   static const Fields<NodeLinks> fields = [] {
     Fields<NodeLinks> f;
     using N = NodeLinks;
-    f.add("devices", "of a node", &N::devices).range(1, 65536);
+    f.add("devices", "devices of a node", &N::devices).range(1, 65536);
     rate(f.add("bandwidth", "bytes a second that a device sends to the others of its node",
                &N::bandwidth))
         .optional();
     f.example("bandwidth", "300e9");
-    share(f.add("share", "of that, what collectives achieve", &N::share)).fallback(0.78);
-    seconds(f.add("latency", "of a step of a ring", &N::latency));
+    share(f.add("share", "share of `bandwidth` that collectives without a measured curve achieve",
+                &N::share))
+        .fallback(0.78);
+    seconds(f.add("latency", "seconds of a step of a ring inside a node", &N::latency));
     f.options()
         .list("curves", "measured all-reduces: { ranks =, points = { { bytes, seconds }, … } }")
         .fallback(Json::array());
-    share(f.add("curve_scale", "how much faster this link is than that of the curves",
-                &N::curve_scale))
-        .fallback(1.0);
-    share(f.add("curve_share", "of what was measured alone, within a step", &N::curve_share))
+    rate(
+        f.add("curve_bandwidth",
+              "bytes a second of the link that the curves were measured on: `bandwidth` over it is "
+              "how much faster collectives are than measured",
+              &N::curve_bandwidth))
+        .optional();
+    f.example("curve_bandwidth", "300e9");
+    f.formerly("curve_scale", "curve_bandwidth, in bytes a second,");
+    share(f.add("curve_share",
+                "share of the measured collectives' speed that is left within a training step",
+                &N::curve_share))
         .fallback(1.0);
     return f;
   }();
@@ -134,18 +164,20 @@ const Fields<Network>& network_fields() {
   static const Fields<Network> fields = [] {
     Fields<Network> f;
     using N = Network;
-    rate(f.add("nic", "bytes a second of a node's NICs, over its devices", &N::nic));
+    rate(f.add("nic", "bytes a second of a node's NICs over its devices", &N::nic));
     f.example("nic", "25e9");
-    share(f.add("share", "of that, what is achieved", &N::share)).fallback(0.88);
-    seconds(f.add("latency", "from node to node", &N::latency));
-    seconds(f.add("hop", "of a step of a ring that crosses nodes", &N::hop));
-    f.add("oversubscription", "of the tree above a pod", &N::oversubscription)
+    share(f.add("share", "share of `nic` that is achieved", &N::share)).fallback(0.88);
+    seconds(f.add("latency", "seconds from node to node", &N::latency));
+    seconds(f.add("hop", "seconds of a step of a ring that crosses nodes", &N::hop));
+    f.add("oversubscription", "by how much the tree above a pod is slower than the NICs below it",
+          &N::oversubscription)
         .range(1.0, 1e3)
         .fallback(1.0);
     f.add("pod", "nodes that reach one another at full rate; 0: all", &N::pod)
         .at_least(0)
         .fallback(0);
-    share(f.add("partial", "of the NICs' share, for groups of several ranks of a node but not all",
+    share(f.add("partial",
+                "share of their NICs that groups of several ranks of a node, but not all, get",
                 &N::partial))
         .fallback(1.0);
     return f;
@@ -160,8 +192,25 @@ const Fields<Torus>& torus_fields() {
     f.options().list("shape", "devices in each dim");
     rate(f.add("bandwidth", "bytes a second of a device to one neighbour", &T::bandwidth));
     f.example("bandwidth", "45e9");
-    share(f.add("share", "of that, what is achieved", &T::share)).fallback(0.9);
-    seconds(f.add("latency", "of a hop", &T::latency));
+    share(f.add("share", "share of `bandwidth` that is achieved", &T::share)).fallback(0.9);
+    seconds(f.add("latency", "seconds of a hop", &T::latency));
+    return f;
+  }();
+  return fields;
+}
+
+const Fields<SlowPart>& slow_fields() {
+  static const Fields<SlowPart> fields = [] {
+    Fields<SlowPart> f;
+    f.options().any("node", "which one, counted from 0; or the first and the last: { 4, 7 }");
+    f.add("device", "one of the node's devices, counted from 0; all of them if left out",
+          &SlowPart::device)
+        .range(0, 65535)
+        .optional();
+    const auto times = [](Options& o) { o.range(1.0, 1e3).fallback(1.0); };
+    times(f.options().number("compute", "times longer that these devices compute"));
+    times(f.options().number("link", "times longer that their links inside the node take"));
+    times(f.options().number("nic", "times longer that their NICs take"));
     return f;
   }();
   return fields;
@@ -207,6 +256,7 @@ class Reader {
     if (values->has("host"))
       host_fields().read(values->at("host"), path_ + ".host", problems_, cluster_);
     check_links(*values);
+    read_slow(*values);
     return cluster_;
   }
 
@@ -310,6 +360,12 @@ class Reader {
     }
     std::sort(node.curves.begin(), node.curves.end(),
               [](const auto& a, const auto& b) { return a.ranks < b.ranks; });
+    if (!node.curves.empty() && node.curve_bandwidth == 0) {
+      wrong("node.curve_bandwidth",
+            "is missing: nothing says on what link node.curves were measured",
+            fmt::format("node.curve_bandwidth = {}, where they are of this link",
+                        format_number(node.bandwidth > 0 ? node.bandwidth : 300e9)));
+    }
   }
 
   void read_torus(const Json& table) {
@@ -350,6 +406,34 @@ class Reader {
     return fmt::format("{{ {} }}", fmt::join(shape, ", "));
   }
 
+  void read_slow(const Values& cluster) {
+    int number = 0;
+    for (const Json& given : cluster.at("slow")) {
+      const std::string key = fmt::format("slow[{}]", ++number);
+      SlowPart part;
+      const auto v = slow_fields().read(given, path_ + "." + key, problems_, part);
+      if (!v) continue;
+      const Json& node = v->at("node");
+      const Json range = node.is_array() ? node : Json::array({node, node});
+      const auto first = range.size() == 2 ? whole_number(range[0]) : std::nullopt,
+                 last = range.size() == 2 ? whole_number(range[1]) : std::nullopt;
+      if (!first || !last || *first < 0 || *last < *first || *last >= cluster_.nodes ||
+          part.device >= cluster_.node.devices) {
+        wrong(key,
+              fmt::format("got node = {}{}, of {} of {} devices", lua_text(node),
+                          part.device >= 0 ? fmt::format(", device = {}", part.device) : "",
+                          plural(cluster_.nodes, "node"), cluster_.node.devices),
+              fmt::format("nodes are 0 to {}, one or {{ first, last }}, and devices 0 to {}",
+                          cluster_.nodes - 1, cluster_.node.devices - 1));
+        continue;
+      }
+      part.first = static_cast<int>(*first);
+      part.last = static_cast<int>(*last);
+      part.by = {v->number("compute"), v->number("link"), v->number("nic")};
+      cluster_.slow.push_back(part);
+    }
+  }
+
   // Whatever ranks there are can reach one another.
   void check_links(const Values& given) {
     if (given.has("torus")) return;
@@ -371,6 +455,18 @@ class Reader {
 };
 
 }  // namespace
+
+std::vector<std::pair<std::string, const Options*>> cluster_keys() {
+  return {{"", &cluster_fields().options()},    {"device", &device_fields().options()},
+          {"node", &node_fields().options()},   {"network", &network_fields().options()},
+          {"torus", &torus_fields().options()}, {"host", &host_fields().options()},
+          {"slow[n]", &slow_fields().options()}};
+}
+
+bool Cluster::changes(std::string_view prefix) const {
+  return changed.starts_with(prefix) ||
+         changed.find(", " + std::string(prefix)) != std::string::npos;
+}
 
 Cluster read_cluster(const Json& table, const std::string& path, Problems& problems) {
   return Reader(path, problems).run(table);

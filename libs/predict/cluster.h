@@ -6,11 +6,14 @@
 #include <cstdint>
 #include <set>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "meshwright/dtype.h"
 #include "meshwright/error.h"
 #include "meshwright/json.h"
+#include "meshwright/options.h"
 
 namespace mw {
 
@@ -23,6 +26,7 @@ struct GemmTile {
 struct DeviceType {
   std::string name;
   double peak8 = 0, peak16 = 0, peak32 = 0, peak64 = 0;  // dense operations, by an element's bits
+  bool fitted = false;    // its shares, and those of its links, on steps that were measured
   std::set<Dtype> lacks;  // reals that it has no units for, whatever their width's rate
   std::int64_t memory = 0;
   std::int64_t workspace = 0;     // that the library of products keeps
@@ -65,8 +69,10 @@ struct NodeLinks {
   double bandwidth = 0, share = 0.78;
   double latency = 0;                   // of a step of a ring
   std::vector<CollectiveCurve> curves;  // none: rings by the numbers above
-  double curve_scale = 1;               // the curves are of a link this many times slower
+  double curve_bandwidth = 0;           // of the link that the curves were measured on
   double curve_share = 1;               // within a step, of what was measured alone
+  // How many times faster this link is than that of the curves.
+  double curve_scale() const { return curve_bandwidth > 0 ? bandwidth / curve_bandwidth : 1; }
 };
 struct Network {
   double nic = 0;  // a node's NICs over its devices: all groups of the node share them
@@ -78,6 +84,16 @@ struct Network {
   // What a group gets of their NICs' share that has several ranks of a node, but not all: each of
   // its rings goes in and out by one NIC.
   double partial = 1;
+};
+// Times by which devices compute slower than described, and links of nodes send slower.
+struct SlowBy {
+  double compute = 1, link = 1, nic = 1;
+};
+// Nodes that are slower than the others, or one device of each.
+struct SlowPart {
+  int first = 0, last = 0;  // nodes, counted from 0
+  int device = -1;          // of each of them, counted from 0; -1: all
+  SlowBy by;
 };
 // A torus instead of nodes and network: each device is joined to two in each dim.
 struct Torus {
@@ -93,6 +109,7 @@ struct Cluster {
   NodeLinks node;
   Network network;
   Torus torus;
+  std::vector<SlowPart> slow;
   // Bytes a second between a device and its host, each way (0: not known), and between all of a
   // node's devices together and their host (0: each has its link for itself).
   double host_link = 0, host_node_link = 0;
@@ -100,8 +117,13 @@ struct Cluster {
       0;  // bytes a second of the host's memory, where what is offloaded is updated
   std::int64_t host_capacity = 0;  // bytes of a node's host memory; 0: not known
 
+  // Whether `changed` has a key that begins so: "node.".
+  bool changes(std::string_view prefix) const;
   std::int64_t devices() const { return static_cast<std::int64_t>(nodes) * node.devices; }
 };
+
+// The declared keys of a cluster: of the table itself under "", of its tables under their names.
+std::vector<std::pair<std::string, const Options*>> cluster_keys();
 
 // Reads a table as clusters/*.lua hold it; every problem has its key under `path`.
 Cluster read_cluster(const Json& table, const std::string& path, Problems& problems);

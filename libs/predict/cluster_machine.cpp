@@ -82,6 +82,21 @@ std::vector<NamedBytes> ClusterMachine::beside_program(const RankView& rank,
   return all;
 }
 
+Basis ClusterMachine::basis() const {
+  // What a device holds, and is called, is no rate.
+  static constexpr std::string_view of_room[] = {"device.memory", "device.name", "device.context",
+                                                 "device.communicator", "device.workspace"};
+  bool other = !stack_.changed.empty() || !cluster_.slow.empty();
+  std::string_view left = cluster_.changed;
+  while (!left.empty()) {
+    const std::string_view key = left.substr(0, left.find(", "));
+    left.remove_prefix(std::min(left.size(), key.size() + 2));
+    other = other || (key.starts_with("device.") &&
+                      std::find(std::begin(of_room), std::end(of_room), key) == std::end(of_room));
+  }
+  return cluster_.device.fitted && stack_.fitted && !other ? Basis::fitted : Basis::beyond;
+}
+
 double ClusterMachine::stragglers(int ranks) const {
   if (ranks < 2) return 1;
   return 1 + cluster_.device.straggle * std::sqrt(2 * std::log(static_cast<double>(ranks)));

@@ -31,9 +31,12 @@ class ClusterMachine final : public Machine {
       : cluster_(std::move(cluster)), stack_(std::move(stack)), kernels_(stack_.whole_rows) {}
 
   std::string name() const override;
+  // By the device's shares and the stack's facts, as both ship.
+  Basis basis() const override;
   std::int64_t room() const override { return cluster_.devices(); }
   std::unique_ptr<RankMachine> of_rank(const RankView& view, int ranks, int threads) const override;
   bool overlaps() const override { return true; }
+  bool uneven() const override { return !cluster_.slow.empty(); }
   bool stages_wait() const override { return stack_.stages_wait; }
   int threads_of(int, int) const override { return 1; }
   double peak(int ranks, Dtype dtype, int) const override {

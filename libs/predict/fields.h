@@ -33,6 +33,7 @@ class Fields {
   }
   // The options, to read keys by hand.
   Options& options() { return options_; }
+  const Options& options() const { return options_; }
 
   // A key of older files is told its name of today.
   void formerly(std::string old, std::string now) { renamed_[std::move(old)] = std::move(now); }

@@ -129,7 +129,7 @@ class LinkFit {
     }
     Json& node = made_.table["node"];
     node["curves"] = Json::array();
-    node.erase("curve_scale");
+    if (node.contains("bandwidth")) node["curve_bandwidth"] = node["bandwidth"];
     for (const auto& [ranks, measured] : by_ranks) {
       const auto& [of, times] = measured;
       std::map<double, std::vector<double>> by_bytes;

@@ -13,6 +13,11 @@
 
 namespace mw {
 
+// How a number is known: it was measured in this very case; it is worked out with constants that
+// were fitted to measured steps; or it lies beyond all that was measured and fitted.
+enum class Basis : std::uint8_t { measured, fitted, beyond };
+const char* name_of(Basis basis);
+
 // Seconds of a rank's own work: of its device, and of the host that launches it, which runs ahead.
 struct WorkTime {
   double seconds = 0, host = 0;
@@ -25,6 +30,7 @@ struct TransferCost {
   int link = 0;
   // Seconds that compute loses for each second of the transfer beside which it runs.
   double slows = 0;
+  Basis basis = Basis::fitted;
 };
 
 // The machine as one rank has it. Not thread-safe.
@@ -69,6 +75,8 @@ class Machine {
   virtual const Machine* by_core_seconds() const { return nullptr; }
   // By how much predicted steps err on average, as a share of them; 0: not known.
   virtual double error() const { return 0; }
+  // How what its devices compute and copy is known.
+  virtual Basis basis() const { return Basis::fitted; }
   // How many ranks it can hold; 0: as many as one likes.
   virtual std::int64_t room() const { return 0; }
   // `ranks`: of the plan that compute at the same time; `threads`: of each, 0: see threads_of.
@@ -76,6 +84,8 @@ class Machine {
                                                int threads) const = 0;
   // Transfers run beside compute; else a rank carries out its own when it waits for them.
   virtual bool overlaps() const = 0;
+  // Some ranks have slower devices or links than others.
+  virtual bool uneven() const { return false; }
   // A stage spends the time of a send or a receive on it, though it may be there already.
   virtual bool stages_wait() const = 0;
   // Threads that each of so many ranks computes with.

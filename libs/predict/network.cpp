@@ -41,7 +41,7 @@ double node_all_reduce(const NodeLinks& node, double bytes, int ranks) {
   const CollectiveCurve& curve = found == node.curves.end() ? node.curves.back() : *found;
   // As bus bandwidth counts it: other numbers of ranks move other shares of the bytes.
   const double same = ((ranks - 1.0) / ranks) / ((curve.ranks - 1.0) / curve.ranks);
-  return on_curve(curve, bytes / node.curve_scale * same) / node.curve_share;
+  return on_curve(curve, bytes / node.curve_scale() * same) / node.curve_share;
 }
 
 double nic(const Network& network, const Placed& where, const Library& library) {
@@ -155,6 +155,27 @@ double collective_seconds(const Cluster& cluster, Collective op, double bytes, c
   }
   // The other collectives are one of the two halves that an all-reduce is made of.
   return whole ? seconds : seconds / 2;
+}
+
+Basis link_basis(const Cluster& cluster, bool crosses) {
+  const bool changed = cluster.changes("node.") ||
+                       (crosses && (cluster.changes("network.") || cluster.changes("torus.")));
+  return cluster.device.fitted && !changed && cluster.slow.empty() ? Basis::fitted : Basis::beyond;
+}
+
+Basis collective_basis(const Cluster& cluster, Collective op, double bytes, const Placed& where) {
+  if (where.ranks <= 1 || bytes <= 0) return Basis::measured;
+  const bool ring = op == Collective::all_reduce || op == Collective::all_gather ||
+                    op == Collective::reduce_scatter;
+  const bool inside = where.torus_links == 0 && where.nodes == 1;
+  const NodeLinks& node = cluster.node;
+  if (!inside || !ring || node.curves.empty()) return link_basis(cluster, !inside);
+  const auto curve = std::find_if(node.curves.begin(), node.curves.end(),
+                                  [&](const CollectiveCurve& c) { return c.ranks == where.ranks; });
+  if (node.curve_scale() != 1 || curve == node.curves.end() ||
+      bytes < curve->points.front().first || bytes > curve->points.back().first)
+    return Basis::beyond;
+  return op == Collective::all_reduce ? Basis::measured : Basis::fitted;  // half of one
 }
 
 double exchange_seconds(const Cluster& cluster, double bytes, const Placed& where,

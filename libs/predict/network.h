@@ -6,6 +6,7 @@
 
 #include "meshwright/communicator.h"
 #include "predict/cluster.h"
+#include "predict/machine.h"
 
 namespace mw {
 
@@ -40,6 +41,11 @@ struct Library {
 // Seconds of a collective. `bytes`: of a rank's larger buffer (Transfer::payload).
 double collective_seconds(const Cluster& cluster, Collective op, double bytes, const Placed& where,
                           const Library& library);
+// How these are known: by a curve of as many ranks and such sizes on this very link, or by rings
+// with shares that were fitted, or neither.
+Basis collective_basis(const Cluster& cluster, Collective op, double bytes, const Placed& where);
+// How what crosses nodes, or stays in one, is known beside that.
+Basis link_basis(const Cluster& cluster, bool crosses);
 // Seconds of an all-to-all of rows, `bytes` as above.
 double exchange_seconds(const Cluster& cluster, double bytes, const Placed& where,
                         const Library& library, const RowExchange& rows);

@@ -65,8 +65,12 @@ constexpr double attention_forward = 7, attention_backward = 7, parts_forward = 
 
 OnCluster::OnCluster(const RankView& view, const Cluster& cluster, const Stack& stack)
     : program_(view.program()),
-      cluster_(cluster),
-      device_(cluster.device),
+      described_(cluster),
+      own_(cluster.slow.empty() ? nullptr
+                                : std::make_unique<Cluster>(
+                                      slowed(cluster, slow_by(cluster, program_, program_.stage)))),
+      cluster_(own_ ? *own_ : cluster),
+      device_(cluster_.device),
       stack_(stack),
       at_(view.at()),
       rank_(program_.mesh.rank(view.at())),
@@ -446,7 +450,7 @@ double OnCluster::send(const Instruction& i, const Transfer& transfer) {
   Coordinates peer = at_;
   peer[program_.stage_atom] = i.move.peer;
   const int to = program_.mesh.rank(peer);
-  const auto bytes = static_cast<double>(transfer.payload);
+  const double bytes = static_cast<double>(transfer.payload) * slower_peer(i);
   if (!stack_.scattered_sends || !sends_whole_ || model_.atoms.empty())
     return send_seconds(cluster_, bytes, rank_, to);
   const Placed& ranks = where(model_).placed;
@@ -502,7 +506,8 @@ TransferCost OnCluster::exchange(const Instruction& i, const Transfer& transfer)
                            : device_.slowed * traffic_share(cluster_, placed, {});
   // What is hidden costs what it slows.
   const double hidden = stack_.hidden_exchange;
-  return {seconds * (1 - hidden + hidden * slows), placed.nodes > 1 ? 1 : 0, slows};
+  return {seconds * (1 - hidden + hidden * slows), placed.nodes > 1 ? 1 : 0, slows,
+          link_basis(cluster_, placed.nodes != 1)};
 }
 
 // Round a ring all wait for its slowest hop.
@@ -531,10 +536,11 @@ TransferCost OnCluster::transfer(const RankView&, const Instruction& i, const Tr
   if (transfer.op == Collective::send || transfer.op == Collective::recv) {
     const bool stages = program_.stage_atom >= 0 && transfer.set.atoms.size() == 1 &&
                         transfer.set.atoms.front() == program_.stage_atom;
-    if (stages) return {send(i, transfer), link_to(i), 0};
+    if (stages) return {send(i, transfer), link_to(i), 0, link_basis(cluster_, link_to(i) == 1)};
     if (transfer.op == Collective::recv) return {};  // its sender counts it
     const double bytes = static_cast<double>(transfer.payload) * more(i, transfer);
-    return {shift(transfer.set, bytes), nic_link(/*of_sequence=*/true), device_.slowed};
+    return {shift(transfer.set, bytes), nic_link(/*of_sequence=*/true), device_.slowed,
+            link_basis(cluster_, where(transfer.set).placed.nodes != 1)};
   }
   if (transfer.op == Collective::all_to_all && i.move.exchanges_rows())
     return exchange(i, transfer);
@@ -549,7 +555,8 @@ TransferCost OnCluster::transfer(const RankView&, const Instruction& i, const Tr
                            : device_.slowed * traffic_share(cluster_, group.placed, library);
   double bytes = static_cast<double>(transfer.payload) * more(i, transfer);
   if (stack_.narrow_gathers && narrows(i)) bytes /= reals_;
-  double seconds = collective_seconds(cluster_, transfer.op, bytes, group.placed, library);
+  const double alone = collective_seconds(cluster_, transfer.op, bytes, group.placed, library);
+  double seconds = alone;
   if (backward_gathers_.contains(&i)) seconds *= stack_.backward_gathers;
   const std::string_view phase = transfer.phase;
   if (group.model && (phase == "forward" || phase == "backward" || phase == "recompute"))
@@ -561,7 +568,9 @@ TransferCost OnCluster::transfer(const RankView&, const Instruction& i, const Tr
     seconds *= 2;
   }
   const int link = group.placed.nodes > 1 ? nic_link(group.sequence && !lasting) : 0;
-  return {seconds, link, slows};
+  Basis basis = collective_basis(cluster_, transfer.op, bytes, group.placed);
+  if (seconds != alone) basis = std::max(basis, Basis::fitted);
+  return {seconds, link, slows, basis};
 }
 
 }  // namespace mw

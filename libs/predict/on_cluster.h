@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <unordered_map>
@@ -29,6 +30,12 @@ double flash_seconds(const DeviceType& device, Dtype dtype, int generation, doub
 // What a phase takes whose kernels take the device so long and whose launches the host: nearly the
 // longer of the two.
 double phase_seconds(const DeviceType& device, double own, double host);
+
+// By how much the slowest of what the ranks of a stage have is slower than described: all of them
+// wait for it.
+SlowBy slow_by(const Cluster& cluster, const Program& program, int stage);
+// The cluster as one of a stage is that is so slow.
+Cluster slowed(Cluster cluster, const SlowBy& by);
 
 class OnCluster final : public RankMachine {
  public:
@@ -92,6 +99,8 @@ class OnCluster final : public RankMachine {
   };
   const Where& where(const RankSet& set);
   double send(const Instruction& instruction, const Transfer& transfer);
+  // Times longer that it takes because the other stage's links are slower than this one's.
+  double slower_peer(const Instruction& instruction) const;
   double shift(const RankSet& set, double bytes);
   // Times the program's bytes that other software sends.
   double more(const Instruction& instruction, const Transfer& transfer);
@@ -106,6 +115,8 @@ class OnCluster final : public RankMachine {
   int nic_link(bool of_sequence) const;
 
   const Program& program_;
+  const Cluster& described_;
+  const std::unique_ptr<const Cluster> own_;  // as the slowest of the stage has it; null: all alike
   const Cluster& cluster_;
   const DeviceType& device_;
   const Stack& stack_;

@@ -26,7 +26,7 @@ void add_communication(Prediction& p, const std::vector<StepTime>& stages, const
     for (const StepTime& stage : stages) {
       const auto found = stage.transfers.find(key);
       if (found == stage.transfers.end()) continue;
-      const auto [seconds, exposed] = found->second;
+      const double seconds = found->second.seconds, exposed = found->second.exposed;
       row.mean_exposed_seconds += exposed / static_cast<double>(stages.size());
       // Among stages that spend alike, the one that hides least is taken.
       const bool longer = seconds > row.seconds * (1 + 1e-9);
@@ -34,6 +34,7 @@ void add_communication(Prediction& p, const std::vector<StepTime>& stages, const
       if (!longer && !(alike && exposed > row.exposed_seconds)) continue;
       row.seconds = seconds;
       row.exposed_seconds = exposed;
+      row.basis = found->second.basis();
     }
     p.communication.push_back(row);
   }
@@ -242,6 +243,7 @@ Prediction predict(const Plan& plan, const Machine& machine, int threads, bool t
   if ((machine.room() > 0 && p.ranks > machine.room()) || (!p.fits && machine.memory_together()))
     p.untimed = "these ranks are more than this machine holds";
   p.step_error = machine.error();
+  p.compute_basis = machine.basis();
 
   const double tokens = static_cast<double>(plan.tokens_per_step());
   p.peak_flops = machine.peak(p.ranks, dtype, threads);
@@ -267,6 +269,15 @@ std::shared_ptr<const Plan> plan_if_possible(const PlanRequest& request) {
 RankPrediction predict_rank(const Plan& plan, int rank) {
   const RankView view(plan.program_of(rank), plan.mesh.coordinates(rank));
   return {forecast_memory(view), forecast_traffic(view)};
+}
+
+Basis Prediction::step_basis() const {
+  Basis worst = compute_basis;
+  for (const CommunicationForecast& c : communication) {
+    const double share = parts.size() > 1 ? c.mean_exposed_seconds : c.exposed_seconds;
+    if (share > 0.05 * step_seconds) worst = std::max(worst, c.basis);
+  }
+  return worst;
 }
 
 std::size_t Prediction::busiest() const {
@@ -355,6 +366,7 @@ Json Prediction::to_json() const {
     if (!timed()) continue;
     json["communication"].back()["seconds"] = c.seconds;
     json["communication"].back()["exposed_seconds"] = c.exposed_seconds;
+    json["communication"].back()["basis"] = name_of(c.basis);
     if (parts.size() > 1)
       json["communication"].back()["mean_exposed_seconds"] = c.mean_exposed_seconds;
   }
@@ -362,9 +374,11 @@ Json Prediction::to_json() const {
   if (timed()) {
     json["priced_for"] = priced_for;
     json["step_seconds"] = step_seconds;
+    json["step_basis"] = name_of(step_basis());
     if (step_error > 0) json["step_error"] = step_error;
     if (cpu_seconds > 0) json["cpu_seconds"] = cpu_seconds;
     json["compute_seconds"] = compute_seconds;
+    json["compute_basis"] = name_of(compute_basis);
     json["exposed_seconds"] = exposed_seconds;
     if (host_copies.seconds > 0) {
       json["host_copy_seconds"] = host_copies.seconds;

@@ -24,6 +24,7 @@ struct CommunicationForecast {
   // With several stages: of the one that spends most on it, and what of that nothing hides.
   double seconds = 0, exposed_seconds = 0;
   double mean_exposed_seconds = 0;  // over all stages: these add up to Prediction::exposed_seconds
+  Basis basis = Basis::fitted;      // of `seconds`
 };
 
 struct StageForecast {
@@ -90,8 +91,11 @@ struct Prediction {
   // Copies between devices and host memory that go beside computing: what they take, and what of
   // it nothing hides, on average of the stages. None where ranks have no devices of their own.
   TransferTime host_copies;
-  double cpu_seconds = 0;      // of all ranks' threads in a step; 0: not known
-  double step_error = 0;       // Machine::error
+  double cpu_seconds = 0;               // of all ranks' threads in a step; 0: not known
+  double step_error = 0;                // Machine::error
+  Basis compute_basis = Basis::fitted;  // Machine::basis
+  // The worst of what makes more than a twentieth of the step.
+  Basis step_basis() const;
   double bubble_fraction = 0;  // of all stages' time: waiting for another stage
   StepShares shares;
   double tokens_per_second = 0, tokens_per_second_per_device = 0;

@@ -11,6 +11,28 @@
 
 namespace mw {
 
+const char* name_of(Basis basis) {
+  return basis == Basis::measured ? "measured" : basis == Basis::fitted ? "fitted" : "beyond";
+}
+
+Basis TransferTime::basis() const {
+  for (const Basis worst : {Basis::beyond, Basis::fitted}) {
+    if (by_basis[static_cast<std::size_t>(worst)] > 0.05 * seconds) return worst;
+  }
+  return Basis::measured;
+}
+
+void TransferTime::add(const TransferCost& cost) {
+  seconds += cost.seconds;
+  by_basis[static_cast<std::size_t>(cost.basis)] += cost.seconds;
+}
+
+void TransferTime::add(const TransferTime& more, double times) {
+  seconds += times * more.seconds;
+  exposed += times * more.exposed;
+  for (std::size_t b = 0; b < by_basis.size(); ++b) by_basis[b] += times * more.by_basis[b];
+}
+
 // One rank's clock. Transfers are begun and awaited; those between stages are timed by who waits.
 class Pricer::State {
  public:
@@ -144,8 +166,7 @@ class Pricer::State {
            after.host_copies.exposed - before.host_copies.exposed},
           after.transfers};
     for (std::size_t k = 0; k < before.transfers.size(); ++k) {
-      d.transfers[k].seconds -= before.transfers[k].seconds;
-      d.transfers[k].exposed -= before.transfers[k].exposed;
+      d.transfers[k].add(before.transfers[k], -1);
     }
     return d;
   }
@@ -157,8 +178,7 @@ class Pricer::State {
     run_.host_copies.seconds += run.host_copies.seconds;
     run_.host_copies.exposed += run.host_copies.exposed;
     for (std::size_t k = 0; k < run.transfers.size(); ++k) {
-      run_.transfers[k].seconds += run.transfers[k].seconds;
-      run_.transfers[k].exposed += run.transfers[k].exposed;
+      run_.transfers[k].add(run.transfers[k]);
     }
   }
 
@@ -190,7 +210,7 @@ class Pricer::State {
     if (p.between_stages && !p.transfers.empty()) sent_.push_back(run_.clock);
     for (const TimedTransfer& transfer : p.transfers) {
       if (p.between_stages) {
-        run_.transfers[transfer.key].seconds += transfer.cost.seconds;
+        run_.transfers[transfer.key].add(transfer.cost);
       } else {
         begin(transfer, p.begins, brought);
         if (p.begins == at_once) await(at_once);
@@ -251,7 +271,7 @@ class Pricer::State {
     }
     underway.kept = keep(InstructionTime::Kind::transfer, begin, underway.end);
     if (underway.kept >= 0) kept_[underway.kept].link = transfer.cost.link;
-    run_.transfers[transfer.key].seconds += seconds;
+    run_.transfers[transfer.key].add(transfer.cost);
     flights_[pending].push_back(underway);
   }
 

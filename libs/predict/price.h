@@ -2,6 +2,7 @@
 // transfers, and copies to and from host memory, are begun and awaited.
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
 #include <vector>
@@ -14,8 +15,14 @@
 namespace mw {
 
 struct TransferTime {
-  double seconds = 0;  // that the transfers take
-  double exposed = 0;  // seconds in which the rank did nothing else
+  double seconds = 0;                // that the transfers take
+  double exposed = 0;                // seconds in which the rank did nothing else
+  std::array<double, 3> by_basis{};  // of `seconds`, by how they are known
+
+  // The worst basis of more than a twentieth of the seconds.
+  Basis basis() const;
+  void add(const TransferCost& cost);
+  void add(const TransferTime& more, double times = 1);
 };
 
 struct StepTime {

@@ -156,6 +156,8 @@ std::string communication(const Prediction& prediction) {
   const bool stages = prediction.timed() && prediction.parts.size() > 1;
   if (prediction.timed()) header.insert(header.end(), {"time", "exposed"});
   if (stages) header.emplace_back("mean exposed");
+  const bool basis = prediction.timed() && prediction.devices > 0;
+  if (basis) header.emplace_back("basis");
   TextTable table(header, {3, 4, 5, 6, 7});
   for (const CommunicationForecast& c : prediction.communication) {
     std::vector<std::string> row{c.key.axis, c.key.op, c.key.phase, std::to_string(c.calls),
@@ -163,6 +165,7 @@ std::string communication(const Prediction& prediction) {
     if (prediction.timed())
       row.insert(row.end(), {duration_text(c.seconds), duration_text(c.exposed_seconds)});
     if (stages) row.push_back(duration_text(c.mean_exposed_seconds));
+    if (basis) row.emplace_back(name_of(c.basis));
     table.add(std::move(row));
   }
   return table.text("  ") + (stages ? "  (time, exposed: of the stage that spends most; mean "
@@ -202,17 +205,20 @@ std::string step(const Prediction& p) {
           ? fmt::format("{} exposed host copies, ", duration_text(p.host_copies.exposed))
           : "";
   return fmt::format(
-      "  step    {}{} predicted: {} compute, {} exposed communication, {}bubble {:.1f} %{}\n"
-      "  speed   {} tokens/s, {}, MFU {:.1f} %, HFU {:.1f} %, 6N {:.1f} %\n"
-      "  on      {}{}\n",
-      duration_text(p.step_seconds),
-      p.step_error > 0 ? fmt::format(" ± {:.0f} %", std::max(1.0, 100 * p.step_error)) : "",
-      duration_text(p.compute_seconds), duration_text(p.exposed_seconds), copies,
-      100 * p.bubble_fraction, stages(p), scaled(p.tokens_per_second), work, 100 * p.mfu,
-      100 * p.hfu, 100 * p.mfu_6n, p.priced_for,
-      p.idle_devices() > 0
-          ? fmt::format("; {} of its {} devices are idle", p.idle_devices(), p.devices)
-          : "");
+             "  step    {}{} predicted: {} compute, {} exposed communication, {}bubble {:.1f} %{}\n"
+             "  speed   {} tokens/s, {}, MFU {:.1f} %, HFU {:.1f} %, 6N {:.1f} %\n"
+             "  on      {}{}\n",
+             duration_text(p.step_seconds),
+             p.step_error > 0 ? fmt::format(" ± {:.0f} %", std::max(1.0, 100 * p.step_error)) : "",
+             duration_text(p.compute_seconds), duration_text(p.exposed_seconds), copies,
+             100 * p.bubble_fraction, stages(p), scaled(p.tokens_per_second), work, 100 * p.mfu,
+             100 * p.hfu, 100 * p.mfu_6n, p.priced_for,
+             p.idle_devices() > 0
+                 ? fmt::format("; {} of its {} devices are idle", p.idle_devices(), p.devices)
+                 : "") +
+         (p.devices > 0 ? fmt::format("  basis   step {}, compute {}\n", name_of(p.step_basis()),
+                                      name_of(p.compute_basis))
+                        : "");
 }
 
 }  // namespace

@@ -19,57 +19,72 @@ const Fields<Stack>& stack_fields() {
     const auto share = [&f](const char* name, const char* doc, double S::*member) -> Options& {
       return f.add(name, doc, member).range(0.0, 1.0);
     };
-    f.options().text("kind", "that it is one").fallback("stack");
+    f.options().text("kind", "says that the table describes a stack").fallback("stack");
     f.add("name", "what it is called", &S::name);
     f.add("changed",
           "keys that are other than in the description of that name, as mw.stack and --set note "
           "them",
           &S::changed)
         .optional();
+    f.add("fitted", "steps of it are among those that the shares of devices were fitted on",
+          &S::fitted)
+        .fallback(false);
     f.add("flash", "generation of attention's kernel; 0: products and softmax apart", &S::flash)
         .range(0, 3);
-    bytes("scores_forward", "of a score, where attention is in parts", &S::scores_forward);
-    bytes("scores_backward", "...", &S::scores_backward);
+    bytes("scores_forward", "bytes of a score in forward, where attention is in parts",
+          &S::scores_forward);
+    bytes("scores_backward", "bytes of a score in backward, where attention is in parts",
+          &S::scores_backward);
     f.add("fused_heads", "heads times sequences are a multiple of it, or softmax is in parts",
           &S::fused_heads)
         .range(0, 64)
         .fallback(0);
-    bytes("unfused_forward", "of a score, more, where softmax is in parts", &S::unfused_forward);
-    bytes("unfused_backward", "...", &S::unfused_backward);
+    bytes("unfused_forward", "bytes of a score that forward adds where softmax is in parts",
+          &S::unfused_forward);
+    bytes("unfused_backward", "bytes of a score that backward adds where softmax is in parts",
+          &S::unfused_backward);
     f.options()
-        .table("ops", "of each kind of op that streams: { forward = { passes, kernels, host }, … }")
+        .table("ops",
+               "kinds of ops that stream, each as { forward = { passes, kernels, host }, … }")
         .fallback(Json::object());
     f.add("joined_projections", "linears of one input are one product", &S::joined_projections)
         .fallback(false);
     f.add("whole_recompute", "a layer that is computed again is so to its end", &S::whole_recompute)
         .fallback(false);
-    bytes("gradient_sum", "of a parameter and microbatch, to add its gradient up",
+    bytes("gradient_sum", "bytes of a parameter and microbatch to add its gradient up",
           &S::gradient_sum);
-    bytes("loss_forward", "of a logit; 0: the program's", &S::loss_forward);
-    bytes("loss_backward", "...", &S::loss_backward);
-    bytes("logit_memory", "of a logit, that the loss holds beside the program's", &S::logit_memory);
-    bytes("second_gradients", "of a parameter, that gradients are kept in besides",
+    bytes("loss_forward", "bytes of a logit in the loss's forward; 0: the program's",
+          &S::loss_forward);
+    bytes("loss_backward", "bytes of a logit in the loss's backward; 0: the program's",
+          &S::loss_backward);
+    bytes("logit_memory", "bytes of a logit that the loss holds beside the program's",
+          &S::logit_memory);
+    bytes("second_gradients", "bytes of a parameter in which gradients are kept a second time",
           &S::second_gradients);
-    f.add("reserve", "of what the allocator reserves, what is not given out", &S::reserve)
+    f.add("reserve", "share of what the allocator reserves that it has not given out", &S::reserve)
         .range(0.0, 0.9)
         .fallback(0.0);
-    bytes("embedding_backward", "of an element of the embedding's gradient",
+    bytes("embedding_backward", "bytes of an element of the embedding's gradient",
           &S::embedding_backward);
-    bytes("optimizer_bytes", "of a parameter in a step; 0: the program's", &S::optimizer_bytes);
-    f.add("product_bits", "of linears' operands: 8; 0: the program's", &S::product_bits)
+    bytes("optimizer_bytes", "bytes of a parameter in an optimizer step; 0: the program's",
+          &S::optimizer_bytes);
+    f.add("product_bits", "bits of linears' operands: 8; 0: the program's", &S::product_bits)
         .range(0, 8)
         .fallback(0);
     f.add("narrow_gathers", "linears' operands are narrowed before they are gathered",
           &S::narrow_gathers)
         .fallback(false);
-    bytes("product_casts", "of each element that is narrowed for products", &S::product_casts);
+    bytes("product_casts", "bytes of each element that is narrowed for products",
+          &S::product_casts);
     f.add("products", "times the device's share of its peak that products reach", &S::products)
         .range(0.1, 2.0)
         .fallback(1.0);
-    f.add("grouped", "of a product's rate, products of many experts at once", &S::grouped)
+    f.add("grouped", "share of a product's rate that products of many experts at once reach",
+          &S::grouped)
         .range(0.01, 1.0)
         .fallback(1.0);
-    f.add("exchanged", "of an exchange's bytes, by narrower numbers than the program's",
+    f.add("exchanged",
+          "times an exchange's bytes, where its numbers are narrower than the program's",
           &S::exchanged)
         .range(0.01, 2.0)
         .fallback(1.0);
@@ -84,15 +99,20 @@ const Fields<Stack>& stack_fields() {
     share("hidden_exchange", "share of exchanges that another microbatch's compute hides",
           &S::hidden_exchange)
         .fallback(0.0);
-    f.add("exchange_slowed", "of each second of a hidden one, what compute loses",
+    f.add("exchange_slowed", "seconds that compute loses for each of a hidden exchange",
           &S::exchange_slowed)
         .range(0.0, 1.0)
         .optional();
-    f.add("sequence_forward", "times the bytes that attention sends over the sequence's axes",
+    f.add("sequence_forward",
+          "times the bytes that attention sends forward over the sequence's axes",
           &S::sequence_forward)
         .range(0.01, 1024.0)
         .fallback(1.0);
-    f.add("sequence_backward", "...", &S::sequence_backward).range(0.01, 1024.0).fallback(1.0);
+    f.add("sequence_backward",
+          "times the bytes that attention sends backward over the sequence's axes",
+          &S::sequence_backward)
+        .range(0.01, 1024.0)
+        .fallback(1.0);
     f.add("sequence_beside",
           "what the sequence's axes send goes beside transfers of data axes, and not behind them",
           &S::sequence_beside)
@@ -107,9 +127,11 @@ const Fields<Stack>& stack_fields() {
           &S::backward_gathers)
         .range(1.0, 3.0)
         .fallback(1.0);
-    share("data_share", "of a node's NICs that a collective of data axes gets", &S::data_share)
+    share("data_share", "share of a node's NICs that a collective of data axes gets",
+          &S::data_share)
         .fallback(1.0);
-    f.add("data_slowed", "of each second of theirs, what compute loses beside them",
+    f.add("data_slowed",
+          "seconds that compute loses for each of a collective of data axes beside it",
           &S::data_slowed)
         .range(0.0, 1.0)
         .optional();
@@ -124,7 +146,9 @@ const Fields<Stack>& stack_fields() {
         .fallback(false);
     f.add("stages_wait", "a stage spends the time of each send and receive on it", &S::stages_wait)
         .fallback(false);
-    f.add("host", "of the device's launch", &S::host).range(0.0, 100.0).fallback(1.0);
+    f.add("host", "times the device's `launch` that the host takes for an op", &S::host)
+        .range(0.0, 100.0)
+        .fallback(1.0);
     f.add("bucket_host", "ops of the host for each transfer of a bucket", &S::bucket_host)
         .range(0.0, 1e3)
         .fallback(1.0);
@@ -149,6 +173,10 @@ bool read_way(const Json& given, StreamedOp::Way& way) {
 }
 
 }  // namespace
+
+const Options& stack_keys() {
+  return stack_fields().options();
+}
 
 Stack read_stack(const Json& table, const std::string& path, Problems& problems) {
   Stack stack;

@@ -8,6 +8,7 @@
 #include "meshwright/error.h"
 #include "meshwright/json.h"
 #include "meshwright/op.h"
+#include "meshwright/options.h"
 
 namespace mw {
 
@@ -23,6 +24,7 @@ struct StreamedOp {
 struct Stack {
   std::string name;
   std::string changed;  // keys that are other than in the description of that name
+  bool fitted = false;  // steps of it are among those that devices' shares were fitted on
   int flash = 0;        // generation of attention's kernel; 0: products and softmax apart
   // Attention in parts: bytes of a score, and what is added where heads of a rank times
   // sequences are no multiple of `fused_heads` (0: always fused).
@@ -72,6 +74,8 @@ struct Stack {
   // Ops of the host for each microbatch's data, masks and loss; backward takes 0.3 of them again.
   double microbatch_host = 0;
 };
+
+const Options& stack_keys();  // that are declared
 
 Stack read_stack(const Json& table, const std::string& path, Problems& problems);
 

@@ -180,6 +180,7 @@ class Balancer {
     std::vector<double> load(static_cast<std::size_t>(best_.plan->stages()), 0);
     if (best_.fits) {
       load = stage_costs(costs_of(best_), layers, stage_of_);
+      if (machine_.uneven()) load = seconds_by_stage();
     } else {
       for (std::size_t s = 0; s < load.size(); ++s)
         load[s] = static_cast<double>(best_.predicted.stages[s].memory.peak);
@@ -197,6 +198,14 @@ class Balancer {
       }
     }
     return false;
+  }
+
+  // What each stage computes for a microbatch, where devices are not alike.
+  std::vector<double> seconds_by_stage() const {
+    const std::vector<double> seconds = seconds_of(best_);
+    std::vector<double> load(static_cast<std::size_t>(best_.plan->stages()), 0);
+    for (std::size_t v = 0; v < seconds.size(); ++v) load[stage_of_[v]] += seconds[v];
+    return load;
   }
 
   // The best plan. Where its layout is not the even one it is made again, with a note of what was

@@ -99,6 +99,7 @@ FittedSteps fit_steps(Description& cluster, Description& stack,
         fmt::format("fitted to {}; it was {}", plural(std::ssize(steps), "measured step"),
                     format_number(rounded(start[k])));
   }
+  cluster.table["device"]["fitted"] = stack.table["fitted"] = true;
   return fitted;
 }
 

@@ -267,6 +267,31 @@ for _, verb in ipairs(core.verbs()) do
   mw[verb] = function(...) return core.call(verb, select(2, arguments(...))) end
 end
 
+--- mw.what_if(e, { ["node.bandwidth x"] = { 0.5, 2 }, batch = 512 }): the experiment planned and
+--- priced with one number after another changed. A name that ends in " x" is given factors.
+function mw.what_if(...)
+  local given, knobs = select(2, arguments(...)), select(3, arguments(...))
+  if type(given) ~= "table" or type(knobs) ~= "table" then
+    core.refuse(("mw.what_if takes an experiment and a table of what to change; got %s and %s"):format(type(given),
+      type(knobs)), 'for example mw.what_if(e, { ["node.bandwidth x"] = { 0.5, 2 } })')
+  end
+  local asked, experiment = {}, {}
+  for key, value in pairs(given) do experiment[key] = value end
+  for knob, values in pairs(knobs) do
+    if type(knob) ~= "string" then
+      core.refuse(("mw.what_if: what to change has a name; got %s"):format(tostring(knob)),
+        'write { ["node.bandwidth x"] = { 0.5, 2 } }')
+    end
+    asked[#asked + 1] = { knob, type(values) == "table" and values or { values } }
+  end
+  table.sort(asked, function(a, b) return a[1] < b[1] end)
+  if #asked == 0 then
+    core.refuse("mw.what_if: nothing is asked", 'for example { ["node.bandwidth x"] = { 0.5, 2 } }')
+  end
+  experiment["$what_if"] = asked
+  return core.call("what_if", experiment)
+end
+
 return setmetatable(mw, {
   __index = function(_, key)
     local known = {}

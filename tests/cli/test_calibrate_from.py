@@ -17,7 +17,7 @@ BUS = {"all_reduce": lambda n: 2 * (n - 1) / n, "alltoall": lambda n: (n - 1) / 
 GUESSED = """\
 local include = ...
 local made = include "dgx-h100"
-made.node.curves, made.node.curve_scale, made.node.curve_share = nil, nil, nil
+made.node.curves, made.node.curve_bandwidth, made.node.curve_share = nil, nil, nil
 made.node.share, made.network.share, made.network.latency = 0.4, 0.5, 50e-6
 return made
 """

@@ -81,6 +81,12 @@ TEST_CASE("Collectives inside a node, by a ring or a measured curve") {
         Approx(std::sqrt(1e-4 * 1e-3)));
   CHECK(collective_seconds(c, Collective::all_reduce, 1e9, all, {}) == Approx(1e-2));
   CHECK(collective_seconds(c, Collective::all_reduce, 1e6, place(c, {5}), {}) == 0);
+  // On a link of half the bandwidth each size takes what twice of it takes on the curve's.
+  c.node.curve_bandwidth = c.node.bandwidth;
+  c.node.bandwidth /= 2;
+  CHECK(collective_seconds(c, Collective::all_reduce, 5e6, all, {}) ==
+        Approx(std::sqrt(1e-4 * 1e-3)));
+  CHECK(collective_seconds(c, Collective::all_reduce, 1e9, all, {}) == Approx(2e-2));
 }
 
 TEST_CASE("All groups of a node share its NICs") {
@@ -163,6 +169,22 @@ TEST_CASE("A cluster that lacks something is refused with its key") {
   table = cluster_table();
   table["torus"] = {{"shape", {2, 2}}, {"bandwidth", 1e9}};
   CHECK(refused(table) == "cluster.value cluster.torus.shape");
+  table = cluster_table();
+  table["node"]["curves"] = {{{"ranks", 2}, {"points", {{1e6, 1e-4}, {1e8, 1e-3}}}}};
+  CHECK(refused(table) == "cluster.value cluster.node.curve_bandwidth");
+  table = cluster_table();
+  table["slow"] = {{{"node", 2}, {"compute", 2}}};
+  CHECK(refused(table) == "cluster.value cluster.slow[1]");
+  table["slow"] = {{{"node", {1, 0}}}};
+  CHECK(refused(table) == "cluster.value cluster.slow[1]");
+  table["slow"] = {{{"node", 1}, {"device", 4}}};
+  CHECK(refused(table) == "cluster.value cluster.slow[1]");
+  table["slow"] = {{{"node", 1}, {"compute", 0.5}}};
+  CHECK(refused(table) == "option.range cluster.slow[1].compute");
+  table["slow"] = {{{"node", {0, 1}}, {"device", 3}, {"nic", 2}}};
+  Problems fine;
+  CHECK(read_cluster(table, "cluster", fine).slow.front().by.nic == 2);
+  CHECK(fine.empty());
 }
 
 TEST_CASE("A device held to less power than its shares are of runs at a lower clock") {

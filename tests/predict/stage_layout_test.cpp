@@ -186,3 +186,53 @@ TEST_CASE("A balanced plan is never slower than an even one, and fits where that
     }
   }
 }
+
+TEST_CASE("A slow node takes longer, and its stage gets fewer layers") {
+  Setup setup = staged(16, 64, stages(4, "1f1b", "even"));
+  Cluster c = round_cluster(2);
+  c.nodes = 4;
+  c.device.kernel = 0;
+  c.network = {1e10, 1, 0, 0, 1, 0};
+  const auto even = experiment(setup).plan;
+  const Prediction alike = predict(*even, ClusterMachine(c, round_stack()));
+  c.slow = {{1, 1, 0, {2, 1, 1}}};  // one of the two devices of the second stage
+  const ClusterMachine machine(c, round_stack());
+  const Prediction slow = predict(*even, machine);
+  CHECK(slow.parts[1].compute == Approx(2 * alike.parts[1].compute).epsilon(0.05));
+  CHECK(slow.parts[2].compute == Approx(alike.parts[2].compute));
+  CHECK(slow.step_seconds > 1.5 * alike.step_seconds);
+  CHECK(slow.step_basis() == Basis::beyond);
+
+  setup.plan = {stages(4, "1f1b", "auto"), tp(2)};
+  const auto chosen = balanced(setup, machine);
+  const std::vector<int>& layers = chosen->stage_layers;
+  CHECK(std::accumulate(layers.begin(), layers.end(), 0) == 16);
+  CHECK(layers[1] < layers[0]);
+  CHECK(layers[1] < layers[2]);
+  CHECK(predict(*chosen, machine).step_seconds < 0.8 * slow.step_seconds);
+}
+
+TEST_CASE("Slow links hold up what goes over them") {
+  const Setup setup = staged(8, 64, stages(2, "1f1b", "even"));
+  const auto plan = experiment(setup).plan;
+  Cluster c = round_cluster(2);
+  c.nodes = 2;
+  c.network = {1e6, 1, 0, 0, 1, 0};
+  const auto seconds = [&](const char* axis) {
+    double sum = 0;
+    for (const CommunicationForecast& each :
+         predict(*plan, ClusterMachine(c, round_stack())).communication)
+      sum += each.key.axis == axis ? each.seconds : 0;
+    return sum;
+  };
+  const double sends = seconds("pp"), sums = seconds("tp");
+  c.node.latency = 0;
+  const double sums_alone = seconds("tp");
+  CHECK(sums_alone < sums);
+  c.slow = {{1, 1, -1, {1, 1, 3}}};
+  CHECK(seconds("pp") == Approx(3 * sends).epsilon(0.05));  // both ways, though one end is slow
+  CHECK(seconds("tp") == Approx(sums_alone));
+  c.slow = {{0, 1, -1, {1, 3, 1}}};
+  CHECK(seconds("pp") == Approx(sends));
+  CHECK(seconds("tp") == Approx(3 * sums_alone));
+}

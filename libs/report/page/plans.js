@@ -135,6 +135,31 @@ function showCommunication(plan, id) {
   ], rows, { caption: "Collectives and transfers of a rank in one step", sort: [6, "descending"] }));
 }
 
+// How much a step changes with each number that is turned: the largest change first.
+function showWhatIf(plan, id) {
+  if (!plan.what_if) return;
+  const into = section("whatif" + id, "What if", "The same plan, priced with one number after another changed. What cannot be planned so has no bar, and says why in the table.");
+  const rows = plan.what_if.rows, priced = rows.filter((r) => known(r.change)), drawn = priced.slice().sort((a, b) => Math.abs(b.change) - Math.abs(a.change)).slice(0, mostBars);
+  const shade = () => drawn.map((r) => colour(r.change > 0 ? 1 : 0));
+  if (drawn.length) into.append(bars("What if", drawn.map((r) => r.name), () => [{ label: "change of the step", data: drawn.map((r) => 100 * r.change), backgroundColor: shade() }],
+    { unit: "change of the step (%)", text: (value) => `${value > 0 ? "+" : ""}${digits(value, 3)} %` }));
+  if (drawn.length < priced.length) into.append(note(`The ${drawn.length} largest changes of ${priced.length} are drawn.`));
+  const signed = (share) => `${share > 0 ? "+" : ""}${percentText(share)}`;
+  into.append(table([
+    { name: "what if", value: (r) => r.name }, { name: "value", num: true, value: (r) => r.value },
+    { name: "step", num: true, value: (r) => r.step_seconds, text: (r) => known(r.step_seconds) ? secondsText(r.step_seconds) : none },
+    { name: "change", num: true, value: (r) => r.change, text: (r) => known(r.change) ? signed(r.change) : none },
+    { name: "tokens/s", num: true, value: (r) => r.tokens_per_second, text: (r) => known(r.tokens_per_second) ? countText(r.tokens_per_second) : none },
+    { name: "memory", num: true, value: (r) => r.peak_bytes, text: (r) => known(r.peak_bytes) ? bytesText(r.peak_bytes) : none },
+    { name: "fits", value: (r) => r.fits === undefined ? none : r.fits ? "yes" : "no" }, { name: "basis", value: (r) => r.basis || none },
+    { name: "what changed", value: (r) => r.changed },
+  ], rows, { caption: "Each number and each value" }));
+  if (plan.what_if.sensitivities.length) into.append(table([
+    { name: "a tenth more of", value: (r) => r.knob }, { name: "of the step", num: true, value: (r) => r.worth, text: (r) => signed(r.worth) },
+    { name: "of tokens/s", num: true, value: (r) => r.tokens_worth, text: (r) => signed(r.tokens_worth) }, { name: "", value: (r) => r.by },
+  ], plan.what_if.sensitivities, { caption: "What a tenth more is worth" }));
+}
+
 function showPlan(plan, index) {
   const many = data.plans.length > 1, id = many ? `-${index}` : "", main = document.getElementById("main");
   main.append(tiles([["step", secondsText(plan.step.ms / 1e3)], ["tokens/s", countText(plan.step.tokens)], ["MFU", percentText(plan.step.mfu)],
@@ -143,6 +168,7 @@ function showPlan(plan, index) {
     ["peak of a rank", bytesText(Math.max(...plan.memory.map((m) => m.peak)))]]));
   main.append(facts(plan.facts));
   for (const text of plan.notes) main.append(note(text));
+  showWhatIf(plan, id);
   showMesh(plan, id);
   showPlacements(plan, id);
   const into = section("timeline" + id, "Timeline of a step", "Simulated: the slowest rank of each stage.");

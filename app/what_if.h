@@ -1,0 +1,60 @@
+// What-ifs of a plan: the same experiment with one number after another changed, a number of the
+// cluster, the stack, the model, the batch or anything else, each planned and priced beside it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "meshwright/json.h"
+#include "meshwright/options.h"
+#include "predict/prediction.h"
+#include "script/experiment.h"
+#include "script/read_experiment.h"
+
+namespace mw {
+
+// The hidden key of an experiment's table under which mw.what_if hands over what is asked:
+// [[knob, [value, …]], …].
+inline constexpr const char* what_if_key = "$what_if";
+
+// A number to turn: "node.bandwidth x", "batch =", "stack.host".
+struct Knob {
+  std::string name;                  // "node.bandwidth"
+  std::string path;                  // in the experiment: "cluster.node.bandwidth"
+  bool factor = false;               // values are times what it is
+  const Option* declared = nullptr;  // null: a key of the experiment, or of what lies in it
+  Json now;                          // what it is; null: nothing says
+  struct Value {
+    std::string text;  // "x 0.5", "= 40GiB"
+    Json value;        // to set
+  };
+  std::vector<Value> values;
+};
+
+// The texts of --what-if, 'node.bandwidth x=0.5,2', in the form of the hidden key. Throws Error
+// (options) with all that are of another form.
+Json read_what_ifs(const std::vector<std::string>& texts);
+
+// What is asked of the experiment's table. Throws Error (options) with every knob that is none and
+// every value that one cannot have.
+std::vector<Knob> knobs_of(const Json& asked, const Json& experiment);
+// What a tenth more of the knob's number is; nothing where only whole numbers will do.
+std::optional<Json> tenth_more(const Knob& knob);
+
+// An experiment and what it is predicted to take.
+struct Priced {
+  Experiment experiment;
+  Prediction prediction;
+};
+// Why nothing is other than it was, though the knob was turned.
+std::string why_nothing(const Knob& knob, const Priced& base, const Priced& other);
+
+// The result of mw.what_if and of `plan --what-if`, for people under "text".
+Json run_what_if(const Json& table, const Json& asked, const ReadContext& context);
+// What a page shows of the result (report/page/plans.js).
+Json what_if_page(const Json& result);
+// The text of the result without it.
+std::string what_if_text(const Json& result);
+
+}  // namespace mw

@@ -1,0 +1,275 @@
+// Reads what is asked of mw.what_if: which numbers are turned, and to what.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "app/what_if.h"
+#include "lua/settings.h"
+#include "meshwright/engine/text.h"
+#include "predict/cluster.h"
+#include "predict/stack.h"
+
+namespace mw {
+namespace {
+
+std::string without_spaces(std::string text) {
+  text.erase(0, text.find_first_not_of(" \t"));
+  text.erase(text.find_last_not_of(" \t") + 1);
+  return text;
+}
+
+bool is_numeric(OptionType type) {
+  return type == OptionType::integer || type == OptionType::number || type == OptionType::bytes;
+}
+
+// Declared keys that can be turned, by the names that a knob has for them.
+struct DeclaredKnob {
+  std::string name, path;
+  const Option* option;
+};
+const std::vector<DeclaredKnob>& declared_knobs() {
+  static const std::vector<DeclaredKnob> all = [] {
+    std::vector<DeclaredKnob> found;
+    const auto add = [&](const std::string& prefix, const std::string& root, const Options& keys) {
+      for (const Option& option : keys.list()) {
+        if (is_numeric(option.type) || option.type == OptionType::boolean)
+          found.push_back({prefix + option.name, root + prefix + option.name, &option});
+      }
+    };
+    for (const auto& [table, keys] : cluster_keys()) {
+      if (table.find('[') == std::string::npos)
+        add(table.empty() ? "" : table + ".", "cluster.", *keys);
+    }
+    add("stack.", "", stack_keys());
+    return found;
+  }();
+  return all;
+}
+
+// The value under a path of dots; null if there is none.
+Json value_under(const Json& table, const std::string& path) {
+  const Json* at = &table;
+  for (std::size_t from = 0; from <= path.size();) {
+    const std::size_t dot = std::min(path.find('.', from), path.size());
+    const std::string step = path.substr(from, dot - from);
+    if (!at->is_object() || !at->contains(step)) return nullptr;
+    at = &(*at)[step];
+    from = dot + 1;
+  }
+  return *at;
+}
+
+class KnobReader {
+ public:
+  KnobReader(const Json& experiment, Problems& problems)
+      : experiment_(experiment), problems_(problems) {}
+
+  std::optional<Knob> read(const std::string& given, const Json& values) {
+    Knob knob;
+    knob.name = without_spaces(given);
+    if (knob.name.ends_with(" x")) {
+      knob.factor = true;
+      knob.name = without_spaces(knob.name.substr(0, knob.name.size() - 2));
+    } else if (knob.name.ends_with('=')) {
+      knob.name = without_spaces(knob.name.substr(0, knob.name.size() - 1));
+    }
+    if (!find(knob)) return std::nullopt;
+    if (!values.is_array() || values.empty()) {
+      no_value(knob, fmt::format("got {}", describe(values)),
+               "a number, or a list of them: { 0.5, 2 }");
+      return std::nullopt;
+    }
+    for (const Json& value : values) {
+      if (auto made = value_of(knob, value)) knob.values.push_back(std::move(*made));
+    }
+    return knob;
+  }
+
+ private:
+  void no_knob(const Knob& knob, const std::string& why, const std::string& hint) {
+    problems_.add(Stage::options, "what-if.knob", knob.name, fmt::format("{}: {}", knob.name, why),
+                  hint);
+  }
+  void no_value(const Knob& knob, const std::string& why, const std::string& hint) {
+    problems_.add(Stage::options, "what-if.value", knob.name, fmt::format("{}: {}", knob.name, why),
+                  hint);
+  }
+
+  bool has(const char* key) const {
+    return experiment_.contains(key) && experiment_[key].is_object();
+  }
+
+  // Where it lies, and what it is.
+  bool find(Knob& knob) {
+    const std::string cluster = "cluster.";
+    const std::string name =
+        knob.name.starts_with(cluster) ? knob.name.substr(cluster.size()) : knob.name;
+    for (const DeclaredKnob& one : declared_knobs()) {
+      if (one.name == name) {
+        knob.path = one.path;
+        knob.declared = one.option;
+      }
+    }
+    if (knob.declared != nullptr) return find_declared(knob);
+    knob.path = knob.name;
+    if (knob.name == "sequence" && !experiment_.contains("sequence")) knob.path = "data.sequence";
+    if (knob.path.find('[') != std::string::npos) return !knob.factor || no_factor(knob);
+    knob.now = value_under(experiment_, knob.path);
+    if (knob.now.is_number() || knob.now.is_string()) return true;
+    return unknown(knob);
+  }
+
+  bool find_declared(Knob& knob) {
+    const char* const root = knob.path.starts_with("stack.") ? "stack" : "cluster";
+    if (!has(root)) {
+      no_knob(knob, fmt::format("the experiment names no {}", root),
+              root == std::string("stack")
+                  ? "--stack NAME, or stack = mw.stack \"megatron-core\""
+                  : "--cluster NAME, or cluster = mw.cluster(\"selene\", { nodes = 8 })");
+      return false;
+    }
+    knob.now = value_under(experiment_, knob.path);
+    if (knob.now.is_null() && knob.declared->fallback) knob.now = *knob.declared->fallback;
+    if (knob.now.is_string() && knob.declared->type == OptionType::bytes) {
+      if (const auto bytes = parse_bytes(knob.now.get<std::string>())) knob.now = *bytes;
+    }
+    if (!knob.factor || (knob.now.is_number() && knob.now.get<double>() != 0)) return true;
+    no_knob(knob,
+            knob.now.is_number()
+                ? "is 0, and a factor leaves it so"
+                : fmt::format("the {} says none, and there is nothing to multiply", root),
+            fmt::format("give a value: [\"{0}\"] = {{ … }}, or --what-if '{0}=…'", knob.name));
+    return false;
+  }
+
+  bool no_factor(const Knob& knob) {
+    no_knob(knob, "an entry of a list takes values, and no factor",
+            fmt::format("--what-if '{}=2,4'", knob.name));
+    return false;
+  }
+
+  bool unknown(const Knob& knob) {
+    std::vector<std::string> known;
+    for (const DeclaredKnob& one : declared_knobs()) known.push_back(one.name);
+    for (const auto& [key, value] : experiment_.items()) {
+      if (value.is_number()) known.push_back(key);
+      if (key != "model" || !value.is_object()) continue;
+      for (const auto& [inner, number] : value.items())
+        if (number.is_number()) known.push_back("model." + inner);
+    }
+    // The last word of a name is what people remember.
+    std::vector<std::string> same;
+    for (const std::string& one : known) {
+      if (one.substr(one.rfind('.') + 1) == knob.name) same.push_back(one);
+    }
+    const std::string near = did_you_mean(knob.name, known);
+    no_knob(knob, "there is no such number to turn",
+            !same.empty() ? "did you mean " + join_quoted(same, " or ") + "?"
+            : !near.empty()
+                ? near
+                : "for example network.nic, node.bandwidth, device.memory, "
+                  "device.peak16, host.link, nodes, batch, sequence, model.layers, "
+                  "stack.host; docs/description_keys.md has all of clusters and stacks");
+    return false;
+  }
+
+  std::optional<Knob::Value> value_of(const Knob& knob, const Json& given) {
+    if (!knob.factor) {
+      if (given.is_number() || given.is_string() || given.is_boolean())
+        return Knob::Value{"= " + (given.is_string() ? given.get<std::string>() : describe(given)),
+                           given};
+      no_value(knob, fmt::format("got {}", describe(given)), "a number or a text");
+      return std::nullopt;
+    }
+    if (!given.is_number() || !(given.get<double>() > 0) || !std::isfinite(given.get<double>())) {
+      no_value(knob, fmt::format("x: got {}", describe(given)),
+               "a factor above 0, for example 0.5 or 2");
+      return std::nullopt;
+    }
+    if (!knob.now.is_number()) {
+      no_value(knob, fmt::format("is {}, which no factor multiplies", describe(knob.now)),
+               fmt::format("give a value: --what-if '{}=…'", knob.name));
+      return std::nullopt;
+    }
+    return times(knob, given.get<double>());
+  }
+
+  // Whole numbers stay whole.
+  std::optional<Knob::Value> times(const Knob& knob, double factor) {
+    const double made = knob.now.get<double>() * factor;
+    const std::string text = "x " + format_number(factor);
+    const bool whole = knob.declared != nullptr ? knob.declared->type != OptionType::number
+                                                : knob.now.is_number_integer();
+    if (!whole) return Knob::Value{text, made};
+    const bool bytes = knob.declared != nullptr && knob.declared->type == OptionType::bytes;
+    const double rounded = std::round(made);
+    if (!bytes && std::abs(made - rounded) > 1e-9 * made) {
+      no_value(knob,
+               fmt::format("{} times {} is {}, and it is a whole number", factor,
+                           describe(knob.now), format_number(made)),
+               fmt::format("nearest: [\"{}\"] = {}", knob.name, std::max(1.0, rounded)));
+      return std::nullopt;
+    }
+    return Knob::Value{text, static_cast<std::int64_t>(rounded)};
+  }
+
+  const Json& experiment_;
+  Problems& problems_;
+};
+
+}  // namespace
+
+Json read_what_ifs(const std::vector<std::string>& texts) {
+  Json asked = Json::array();
+  Problems problems;
+  for (const std::string& text : texts) {
+    const std::size_t equals = text.find('=');
+    Json values = Json::array();
+    for (std::size_t from = equals; from != std::string::npos && from < text.size();) {
+      const std::size_t comma = std::min(text.find(',', from + 1), text.size());
+      const std::string one = without_spaces(text.substr(from + 1, comma - from - 1));
+      Json value;
+      if (!one.empty() && read_plainly(one, value)) values.push_back(value);
+      if (!one.empty() && value.is_null()) values.push_back(one);
+      from = comma;
+    }
+    if (equals == std::string::npos || without_spaces(text.substr(0, equals)).empty() ||
+        values.empty()) {
+      problems.add(Stage::options, "what-if.form", "--what-if",
+                   fmt::format("--what-if {} is not of the form knob=value,value", quote(text)),
+                   "for example --what-if 'node.bandwidth x=0.5,2' or --what-if batch=512,1024");
+      continue;
+    }
+    asked.push_back({without_spaces(text.substr(0, equals)), values});
+  }
+  problems.throw_if_any();
+  return asked;
+}
+
+std::vector<Knob> knobs_of(const Json& asked, const Json& experiment) {
+  Problems problems;
+  KnobReader reader(experiment, problems);
+  std::vector<Knob> knobs;
+  for (const Json& one : asked) {
+    if (auto knob = reader.read(one.at(0).get<std::string>(), one.at(1)))
+      knobs.push_back(std::move(*knob));
+  }
+  problems.throw_if_any();
+  return knobs;
+}
+
+std::optional<Json> tenth_more(const Knob& knob) {
+  const bool real = knob.declared != nullptr ? knob.declared->type == OptionType::number ||
+                                                   knob.declared->type == OptionType::bytes
+                                             : knob.now.is_number_float();
+  if (!real || !knob.now.is_number() || knob.now.get<double>() <= 0) return std::nullopt;
+  const double more = 1.1 * knob.now.get<double>();
+  if (knob.declared != nullptr && knob.declared->type == OptionType::bytes)
+    return static_cast<std::int64_t>(more);
+  if (knob.declared != nullptr && knob.declared->most && more > knob.declared->most->get<double>())
+    return std::nullopt;
+  return more;
+}
+
+}  // namespace mw
