@@ -97,6 +97,8 @@ inline Peaks peaks_of(const Experiment& e) {
 }
 
 inline void must_be_alike(const Outcome& a, const Outcome& b) {
+  REQUIRE(!a.losses.empty());
+  REQUIRE(a.losses.size() == b.losses.size());
   for (std::size_t step = 0; step < a.losses.size(); ++step) {
     CHECK(relative(a.losses[step], b.losses[step], 0) <= 1e-10);
     CHECK(relative(a.norms[step], b.norms[step], 0) <= 1e-10);

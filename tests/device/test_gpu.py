@@ -1,12 +1,14 @@
 # label: gpu
-"""Runs on the GPUs of this machine, by the program of the cuda preset: mixes equal one rank, memory is what is
-predicted, runs go on from checkpoints, errors are said once."""
+"""Runs on the GPUs of this machine, by the program of the cuda preset: mixes equal one rank, what
+lasts in memory is what is predicted, runs go on from checkpoints, errors are said once."""
 import os
 import pathlib
+import shutil
 import subprocess
 import unittest
 
-from cases import MODELS, SCRIPT, ProgramCase
+from cases import MODELS, ProgramCase
+from nccl_module import OWN
 
 CUDA = ' e.device = "cuda"'
 MIXES = {
@@ -20,6 +22,7 @@ MIXES = {
 
 
 @unittest.skipUnless(os.path.exists("/dev/nvidiactl"), "this machine has no GPU")
+@unittest.skipUnless(OWN.exists(), "this build has no plugin nccl, which brings libtorch's CUDA side: build --preset cuda")
 class Gpu(ProgramCase):
     def test_the_engine(self):
         program = pathlib.Path(os.environ["MESHWRIGHT_BUILD"]) / "bin/test_device"
@@ -65,11 +68,13 @@ mw.verify {{ model = models.{model}, data = mw.synthetic {{}}, sequence = 16, pl
                 first = self.only("run", self.script(plan, part % "part" + " e.steps = 2"))
                 self.assertEqual(first["steps"], 2)
                 again = self.only("run", self.script(plan, part % "part" + " e.steps = 4 e.resume = true"))
-                for here, there in zip(whole["losses"], first["losses"] + again["losses"][-2:]):
+                self.assertEqual(again["resumed"]["step"], 2)  # a run that began anew has the same losses
+                self.assertEqual(len(whole["losses"]), 4)
+                self.assertEqual(len(again["losses"]), 4)  # those before the checkpoint too
+                for here, there in zip(whole["losses"], again["losses"]):
                     self.assertAlmostEqual(here, there, places=3)
-                for path in self.folder.iterdir():
-                    if path.is_dir():
-                        subprocess.run(["rm", "-r", path], check=True)
+                for name in ("whole", "part"):
+                    shutil.rmtree(self.folder / name)
 
     def test_memory_that_is_not_there_is_one_error(self):
         done = self.call("run", self.script("dp(2)", CUDA + """ e.sequence = 8192 e.batch = 512 e.microbatch = 256

@@ -1,5 +1,6 @@
-// The engine on the GPUs of this machine. Hidden from the normal run: tests/device/test_gpu.py
-// calls these where there is a GPU.
+// The engine on the GPUs of this machine. These tests are hidden: tests/device/test_gpu.py runs
+// them where there is a GPU. The file is not named *_test.cpp, as each of those has an entry of its
+// own, which would run nothing and pass.
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
 
@@ -54,7 +55,7 @@ Setup with_wide_heads(Setup setup, Precision precision) {
   return setup;
 }
 
-// What libtorch says of its own waits for a GPU, in this thread, where none is declared.
+// Collects libtorch's warnings of waits for a GPU in this thread that no HostWait declares.
 class Undeclared final : public c10::WarningHandler {
  public:
   explicit Undeclared(std::vector<std::string>& said) : said_(said) {}
@@ -116,6 +117,8 @@ TEST_CASE("In fewer bits losses on GPUs are those on CPUs", "[.][gpu]") {
       const Outcome on_cpu = run(e, 3);
       const OnGpus gpus;
       const Outcome on_gpu = run(e, 3);
+      REQUIRE(on_cpu.losses.size() == 3);
+      REQUIRE(on_gpu.losses.size() == 3);
       const double bound = precision == Precision::fp32 ? 1e-5 : 1e-2;
       for (std::size_t step = 0; step < on_cpu.losses.size(); ++step) {
         CHECK(relative(on_gpu.losses[step], on_cpu.losses[step], 0) <= bound);
