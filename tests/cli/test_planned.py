@@ -3,7 +3,6 @@
 whole training takes."""
 
 import json
-import re
 import unittest
 
 from cases import ProgramCase
@@ -87,8 +86,7 @@ class Planned(ProgramCase):
 
     def test_a_layout_that_gains_nothing_is_not_said(self):
         found = self.plan(more="model = mw.llama { layers = 6, hidden = 2048, heads = 16, ffn = 5632, vocab = 32000 }, plan = { pp(2), tp(4), sp() }")
-        for a, b in re.findall(r"by predicted times and memory: (.*) a step; even ones would take (.*)", found["text"]):
-            self.assertNotEqual(a, b)
+        self.assertNotIn("by predicted times and memory", found["text"])
 
     def test_eigenvectors_go_column_by_column(self):
         """Shampoo's roots take 17.5 us a column of a factor on an H100, however few FLOPs they are."""
