@@ -4,12 +4,14 @@
 -- In a torus each device has links to its neighbours alone, and rows for a far expert go through
 -- all devices between, so that the links through its middle bound an all-to-all (Jouppi et al.
 -- 2023, "TPU v4", arXiv:2304.01433, section 2). Both clusters have the same chips, and as many
--- bytes a second of each. By prediction alone, of the exchanges in the layers of experts and
--- nothing else, on plans that fit. To expect: ep(4) fills the ring of four, where a chip has two
--- of its six links, so that the exchange takes three times as long. From ep(16) on half of what a
--- line of four or a ring of eight has crosses its middle, at the rate of one link for what a rank
--- has: six times. Inside a node of the switched network an exchange goes beside what leaves it, so
--- that ep(16) is faster there than ep(256), and the factor is larger.
+-- bytes a second of each. What is compared is the predicted time of the exchanges in the layers of
+-- experts, on plans that fit. To expect: ep(4) fills a ring of four. Half of what each of its chips
+-- has leaves by each of two links, as rows for the far chip take two hops; a switched chip sends
+-- three quarters of it by the rate of six. That is four times as long, less by the shares of their
+-- rates that the two reach (0.9 and 0.78). From ep(16) on the links in the middle of a line of four
+-- or a ring of eight each carry as much as a chip has, where a switched chip sends nearly all of
+-- that by the rate of six: six times. In ep(16) the switched network sends a fifth inside the node,
+-- beside the rest, so that the factor is larger than of ep(256).
 local mw       = require "meshwright"
 local zero, ep = mw.plugins("zero", "ep")
 
