@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 
 SIZES = {
-    "125m": dict(layers=12, hidden=768, heads=12, ffn=2048, vocab=32000, sequence=1024, batch=16),
+    "134m": dict(layers=12, hidden=768, heads=12, ffn=2048, vocab=32000, sequence=1024, batch=16),
     "1b": dict(layers=24, hidden=2048, heads=16, ffn=5504, vocab=32000, sequence=2048, batch=4),
     "wide": dict(layers=2, hidden=8192, heads=64, ffn=22016, vocab=32000, sequence=4096, batch=1),
 }
@@ -135,10 +135,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", default="build-cuda/bin/meshwright")
     parser.add_argument("--sizes", default=",".join(SIZES), help="some of " + ", ".join(SIZES))
-    parser.add_argument("--steps", type=int, default=15)
-    parser.add_argument("--turns", type=int, default=2)
-    parser.add_argument("--cluster", help="that predicts the step")
-    parser.add_argument("--json", help="a file for the rows")
+    parser.add_argument("--steps", type=int, default=15, help="steps of a turn")
+    parser.add_argument("--turns", type=int, default=2, help="turns of each of the two programs")
+    parser.add_argument("--cluster", help="for which the step is predicted too: dgx-h100")
+    parser.add_argument("--json", help="the file that the rows are written to")
     arguments = parser.parse_args()
     program = str(pathlib.Path(arguments.program).resolve())
     rate = product_rate()
@@ -155,7 +155,8 @@ def main():
                    peak_bytes=mine[-1]["peak_bytes"], predicted_peak_bytes=mine[-1]["predicted"]["peak_bytes"],
                    torch_peak_bytes=theirs[-1][1], product_flops=rate)
         if arguments.cluster:
-            plan = ours(program, "plan", size, arguments.steps, "--cluster", arguments.cluster, "--nodes", "1", "--stack", "meshwright")
+            plan = ours(program, "plan", size, arguments.steps, "--cluster", arguments.cluster, "--nodes", "1",
+                        "--stack", "meshwright")
             row.update(predicted_step_seconds=plan["step_seconds"], cluster_peak_bytes=plan["peak_bytes"])
             row["of_product"] = plan["hardware_flops_per_step"] / seconds / rate
         rows.append(row)
