@@ -196,7 +196,8 @@ class Search {
     std::shared_ptr<const Plan> plan;
     try {
       plan = make_plan_within(request, together_ ? 0 : limit_, problems);
-    } catch (const Error&) {  // of a strategy's own
+    } catch (const Error& error) {  // of a strategy's own
+      if (ends_all(error)) throw;
     }
     work_ += plan ? plan->work : experiment_.plan->work;
     ++tried_;
@@ -345,7 +346,7 @@ Ledger::LimitHint check_memory_limit(const RunRequest& experiment) {
 
 namespace {
 
-// Of ranks on accelerators each needs its peak, and those that share one need theirs together.
+// Compares each rank's peak with one accelerator's memory, and all peaks with all accelerators'.
 std::string check_accelerators(const RunRequest& experiment) {
   const Accelerators there = accelerators_of(experiment);
   const Plan& plan = highest(experiment, false);

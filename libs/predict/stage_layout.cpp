@@ -179,8 +179,8 @@ class Balancer {
     const std::vector<int> layers = best_.plan->stage_layers;
     std::vector<double> load(static_cast<std::size_t>(best_.plan->stages()), 0);
     if (best_.fits) {
-      load = stage_costs(costs_of(best_), layers, stage_of_);
-      if (machine_.uneven()) load = seconds_by_stage();
+      load =
+          machine_.uneven() ? seconds_by_stage() : stage_costs(costs_of(best_), layers, stage_of_);
     } else {
       for (std::size_t s = 0; s < load.size(); ++s)
         load[s] = static_cast<double>(best_.predicted.stages[s].memory.peak);
@@ -211,7 +211,7 @@ class Balancer {
   // The best plan. Where its layout is not the even one it is made again, with a note of what was
   // chosen instead of the strategy's own note.
   std::shared_ptr<const Plan> noted(const std::vector<int>& even) const {
-    constexpr double worth = 5e-3;  // of a step: the even layout stands where others gain less
+    constexpr double worth = 5e-3;  // share of a step: the even layout stays if others gain less
     const PricedLayout& evenly = tried_.at(even);
     if (best_.plan == evenly.plan || !best_.better_than(evenly, worth)) return evenly.plan;
     PlanRequest request = best_.plan->request;  // with what was chosen for this layout
