@@ -59,9 +59,10 @@ std::string memory_hint(const RunRequest& experiment, bool runs);
 // returns a hint for an allocation that goes over it all the same.
 Ledger::LimitHint check_memory_limit(const RunRequest& experiment);
 
-// Ranks that are threads share this machine's memory (predict/device.h), those on accelerators
-// that of these. Each throws Error (plan) where they are predicted to need more than there is; where the experiment is forced, returns a
-// note instead, empty if it fits.
+// Ranks that are threads share this machine's memory (predict/device.h), and ranks on accelerators
+// share the memory of these. Each check throws Error (plan) where the ranks are predicted to need
+// more than there is; where the experiment is forced it returns a note instead, which is empty if
+// they fit.
 std::string check_machine_memory(const RunRequest& experiment, std::int64_t available);
 // The same in float64, with the one rank that it is compared with, and what is kept of that.
 std::string check_verify_memory(const RunRequest& experiment, std::int64_t available);

@@ -175,7 +175,8 @@ Basis collective_basis(const Cluster& cluster, Collective op, double bytes, cons
   if (node.curve_scale() != 1 || curve == node.curves.end() ||
       bytes < curve->points.front().first || bytes > curve->points.back().first)
     return Basis::beyond;
-  return op == Collective::all_reduce ? Basis::measured : Basis::fitted;  // half of one
+  // Curves are of all-reduces. The other two are priced as half of one.
+  return op == Collective::all_reduce ? Basis::measured : Basis::fitted;
 }
 
 double exchange_seconds(const Cluster& cluster, double bytes, const Placed& where,

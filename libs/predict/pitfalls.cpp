@@ -22,7 +22,9 @@ constexpr double gain = 0.03;             // of a step, less is not said
 constexpr double kernels_gain = 0.1;      // of one by larger microbatches
 constexpr double costs_nothing = 0.01, frees = 0.1;  // of a step, and of the peak
 
-constexpr double hopeless = 1.25;  // by declared stages so much slower: balance makes it no faster
+// A plan whose step takes so many times the own one's, with the stages that its strategy declares,
+// is not tried with balanced stages: they would not make it the faster one.
+constexpr double hopeless = 1.25;
 
 struct WayOut {
   std::string what;  // "plan = { tp(8), zero { 4, stage = 1 } }, microbatch = 2"

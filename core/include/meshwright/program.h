@@ -330,8 +330,8 @@ struct Rotation {
 };
 
 // Elements of a gradient that are cast at a time, for the optimizer or the norm. The optimizer's
-// kernel gives 65,536 to each block of a GPU: of so few that there are less blocks than processors
-// an update takes four times as long.
+// kernel gives 65,536 of them to each block of a GPU, so a piece is 64 blocks: smaller pieces leave
+// more of its processors (132 on an H100) without work.
 constexpr std::int64_t cast_at_a_time = 1 << 22;
 
 struct Program {

@@ -33,23 +33,24 @@ LayerCosts declared_costs(const Graph& graph);
 std::vector<double> stage_costs(const LayerCosts& costs, const std::vector<int>& layers,
                                 const std::vector<int>& stage_of);
 
-// Parts the layers as evenly as can be, the larger parts first. Of fewer layers than virtual stages
-// the last has none, then the first as well.
+// Parts the layers as evenly as can be, the larger parts first. Where there are fewer layers than
+// virtual stages, the last virtual stage has none; where there are two fewer, the first has none
+// either.
 std::vector<int> even_layers(int layers, int vstages);
 
 // Whether the virtual stage may give one of its layers away: all but the first and the last keep
 // one.
 bool can_give(const std::vector<int>& layers, std::size_t vstage);
 
-// With a layer moved from one stage to another: from its virtual stage with most layers to the
-// other's with least; empty: it has none to give.
+// Moves a layer from one stage to another: from the virtual stage of `from` that has most layers to
+// that of `to` that has least. Returns nothing where `from` has no layer to give.
 std::vector<int> with_move(std::vector<int> layers, const std::vector<int>& stage_of, int from,
                            int to);
 
 // The layers of each virtual stage. Begins with even_layers, and moves one layer at a time from the
 // stage that costs most to another as long as the highest cost falls, or, where it stays, the sum
 // of squares. No virtual stage but the first and the last is left without a layer. There must be at
-// least as many layers as virtual stages but the first and the last.
+// least as many layers as there are virtual stages beside the first and the last.
 std::vector<int> balance_layers(const LayerCosts& costs, const std::vector<int>& stage_of);
 
 }  // namespace mw

@@ -1,4 +1,4 @@
-// Calls ATen's decompositions, the first one of a process alone.
+// Calls ATen's decompositions, after one thread has made a process's first call on a GPU.
 #include "meshwright/decompositions.h"
 
 #include <ATen/ops/eye.h>

@@ -551,9 +551,9 @@ void Executor::totals(const Instruction& i) {
   for (std::size_t k = 1; k < i.inputs.size(); ++k) {
     if (!counts(k)) continue;
     const at::Tensor& own = storage_[i.inputs[k]];
-    // In pieces on the CPU, where what is in bf16 is widened first, and whose kernel adds up in few
-    // lanes of fp32: over millions of squares that tells 4e-5 less or more, by how they are
-    // sharded. A GPU's kernel widens what it reads, and adds up as a tree.
+    // The CPU goes by pieces: it widens bf16 before it adds, and its kernel adds in few lanes of
+    // fp32, whose sum of millions of squares is 4e-5 off, by how they are sharded. A GPU's kernel
+    // widens what it reads, and adds as a tree.
     const at::ScalarType wide = scalar_type(wider(program_.gradient_dtype, Dtype::fp32));
     const std::int64_t most = !device_.is_cpu()           ? std::max<std::int64_t>(own.numel(), 1)
                               : own.scalar_type() == wide ? few_squares

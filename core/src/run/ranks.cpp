@@ -67,8 +67,9 @@ void fill_parameter(RankRun& rank, const RunSetup& setup, int index) {
   }
 }
 
-// The library of matrix products keeps a workspace for each rank's stream, from its first product
-// on: taken here, it is booked as a buffer, and not to the op that happens to come first.
+// The library of matrix products keeps a workspace for each rank's stream from its first product
+// on. This product comes before all ops, so that the workspace is booked as a buffer and not to the
+// first op.
 void take_workspace(at::Device device, Ledger& ledger) {
   if (device.is_cpu()) return;
   const Ledger::Scope scope(ledger, Category::buffers);

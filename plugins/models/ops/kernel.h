@@ -49,8 +49,9 @@ inline std::int64_t wide_element(int element) {
   return std::max(element, 4);
 }
 
-// How many of `picks` are each of the numbers 0 to `kinds` - 1: int64, on their device. For
-// bincount the host waits, which reads the least and the most of them first.
+// Counts how often each of the numbers 0 to `kinds` - 1 is among `picks`: int64, on their device.
+// bincount is for CPUs alone, since on a GPU it makes the host wait for the lowest and the highest
+// pick.
 inline at::Tensor counts_of(const at::Tensor& picks, std::int64_t kinds) {
   if (picks.is_cpu()) return at::bincount(picks, {}, kinds);
   return at::zeros({kinds}, picks.options()).scatter_add_(0, picks, at::ones_like(picks));

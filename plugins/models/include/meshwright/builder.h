@@ -120,8 +120,7 @@ class Builder {
            RopePairs pairs = RopePairs::halves);
   // Causal. q (batch, seq, heads, head_dim), k (batch, seq, kv_heads, head_dim), v (batch, seq,
   // kv_heads, width) -> (batch, seq, heads, width). `window`: tokens that a query sees, itself and
-  // those before it; 0: all. `unfused`: the softmax of
-  // scores is a tensor that backward reads.
+  // those before it; 0: all. `unfused`: the softmax of scores is a tensor that backward reads.
   int attention(const std::string& name, int q, int k, int v, std::int64_t window = 0,
                 bool unfused = false);
   // x (…, first + second) -> (…, first), (…, second).
