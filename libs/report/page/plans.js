@@ -156,7 +156,7 @@ function showWhatIf(plan, id) {
   ], rows, { caption: "Each number and each value" }));
   if (plan.what_if.sensitivities.length) into.append(table([
     { name: "a tenth more of", value: (r) => r.knob }, { name: "of the step", num: true, value: (r) => r.worth, text: (r) => signed(r.worth) },
-    { name: "of tokens/s", num: true, value: (r) => r.tokens_worth, text: (r) => signed(r.tokens_worth) }, { name: "", value: (r) => r.by },
+    { name: "of tokens/s", num: true, value: (r) => r.tokens_worth, text: (r) => signed(r.tokens_worth) }, { name: "how", value: (r) => r.by },
   ], plan.what_if.sensitivities, { caption: "What a tenth more is worth" }));
 }
 
