@@ -132,6 +132,7 @@ function showCommunication(plan, id) {
     { name: "time", num: true, value: (c) => c.ms, text: (c) => secondsText(c.ms / 1e3) },
     { name: "exposed", num: true, value: (c) => c.exposed, text: (c) => secondsText(c.exposed / 1e3) },
     { name: "exposed, of the step", num: true, value: (c) => c.exposed, text: (c) => percentText(c.exposed / plan.step.ms) },
+    { name: "basis", title: "how the time is known: measured, fitted, or beyond both", value: (c) => known(c.ms) ? c.basis : none },
   ], rows, { caption: "Collectives and transfers of a rank in one step", sort: [6, "descending"] }));
 }
 
