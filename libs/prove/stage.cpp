@@ -444,9 +444,14 @@ bool StageProof::turn() {
   bool more = !underway_.empty();
   for (Flat& f : flats_) {
     more = more || (f.there && slot(f.slot).transient);
+    const Bucket* const bucket = f.bucket < 0 ? nullptr : &program_.buckets[f.bucket];
+    const bool left = bucket != nullptr && bucket->update_overlaps_forward;
+    more = more || left;
     for (Region& region : f.regions) {
-      region.version = 0;
-      if (region.kind == Region::Kind::gradient || region.kind == Region::Kind::direction) {
+      region.version = left ? region.version - 1 : 0;
+      if (left && f.slot == bucket->flat.gradients_on_host) {
+        region.stale = true;
+      } else if (region.kind == Region::Kind::gradient || region.kind == Region::Kind::direction) {
         region = {};
         region.kind = Region::Kind::gradient;
         region.stale = true;
@@ -459,7 +464,7 @@ bool StageProof::turn() {
   for (OfMicrobatch& m : microbatches_) m = {};
   released_.assign(program_.slots.size(), {});
   run_ = next_ = 0;
-  totalled_ = false;
+  totalled_ = first_step_ = false;
   round_ = -1;
   counted_.clear();
   reported_.clear();

@@ -170,7 +170,8 @@ class StageProof {
   void apply_update(const Instruction& i, const Bucket& bucket);
   void advance(int slot, int parameter, Region::Kind kind);
   void advance_states(const Instruction& i, const Bucket& bucket, int from);
-  void check_versions() const;
+  const Flat& left_gradients(int slot);
+  void check_versions();
   int bucket_region(const Bucket& bucket, int parameter) const;
 
   const Program& program_;
@@ -195,6 +196,7 @@ class StageProof {
   int microbatch_ = -1;
   const Instruction* at_ = nullptr;
   bool totalled_ = false;
+  bool first_step_ = true;
   int round_ = -1;  // of the totals
   std::int64_t rules_ = 0;
   std::string waits_for_;

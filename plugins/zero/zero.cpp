@@ -30,7 +30,8 @@ struct ShardedStorage {
   bool by_chunk = false;
   // What lies in host memory of every bucket, in shards or not (Ren et al. 2021, "ZeRO-Offload").
   mw::Offload offload = mw::Offload::nothing;
-  bool update_on_device = false;  // where this is updated; else in host memory
+  bool update_on_device = false;        // where this is updated; else in host memory
+  bool update_overlaps_forward = true;  // updates there go on beside the next step's forward
 };
 
 // The buckets of which ranks keep a shard, by this slot of each of their parameters.
@@ -82,6 +83,7 @@ class ShardStorage {
                            ? std::min(storage_.offload, mw::Offload::optimizer)
                            : storage_.offload;
       bucket.update_on_device = storage_.update_on_device;
+      bucket.update_overlaps_forward = update_goes_on();
       if (bucket.shard_atoms.empty()) continue;
       any = true;
       bucket.sharded_state = storage_.sharded_state;
@@ -91,6 +93,11 @@ class ShardStorage {
       bucket.overlap = false;  // reduced in every microbatch or by chunk, not after the last one
     }
     return any;
+  }
+
+  bool update_goes_on() const {
+    return storage_.update_overlaps_forward && !storage_.update_on_device &&
+           storage_.offload != mw::Offload::nothing && storage_.reshard_after_forward;
   }
 
   // After a bucket's last gradient; awaited when the next that lies and is summed alike is about to
@@ -324,7 +331,11 @@ class Zero : public mw::Strategy {
         .choice("update", {"host", "device"},
                 "where what is offloaded is updated: in host memory; or on the device, to which it "
                 "comes bucket by bucket, and goes back")
-        .fallback("host");
+        .fallback("host")
+        .boolean("overlap_update",
+                 "updates in host memory are made beside the next step's forward, each bucket's "
+                 "before its first use; else all at the step's end")
+        .fallback(true);
   }
 
   explicit Zero(const mw::Values& values)
@@ -340,7 +351,8 @@ class Zero : public mw::Strategy {
         offload_(values.text("offload") == "none"        ? mw::Offload::nothing
                  : values.text("offload") == "optimizer" ? mw::Offload::optimizer
                                                          : mw::Offload::parameters),
-        update_on_device_(values.text("update") == "device") {
+        update_on_device_(values.text("update") == "device"),
+        overlap_update_(values.flag("overlap_update")) {
     if (offload_ == mw::Offload::parameters && stage_ < 3) {
       throw mw::Error(
           mw::Stage::options, "option.conflict", "offload",
@@ -411,6 +423,7 @@ class Zero : public mw::Strategy {
     storage.by_chunk = by_chunk_;
     storage.offload = offload_;
     storage.update_on_device = update_on_device_;
+    storage.update_overlaps_forward = overlap_update_;
     draft.add_pass(shard_storage(storage));
   }
 
@@ -462,6 +475,11 @@ class Zero : public mw::Strategy {
       refuse("update", "update = \"device\" where nothing is offloaded, and all is updated there",
              "leave update out, or write offload = \"optimizer\"");
     }
+    if (!overlap_update_ && (update_on_device_ || offload_ == mw::Offload::nothing)) {
+      refuse(
+          "overlap_update", "overlap_update = false where nothing is updated in host memory",
+          "leave overlap_update out, or write offload = \"optimizer\" without update = \"device\"");
+    }
     if (!overlap_gather_ && stage_ == 3) {
       refuse("overlap_gather",
              "overlap_gather = false at stage 3, which gathers parameters before each use",
@@ -491,7 +509,7 @@ class Zero : public mw::Strategy {
   bool overlap_gather_, keep_, by_chunk_, sequence_;
   std::int64_t bucket_;
   mw::Offload offload_;
-  bool update_on_device_;
+  bool update_on_device_, overlap_update_;
 };
 
 }  // namespace

@@ -127,9 +127,10 @@ enum class Code : std::uint8_t {
 const char* name_of(Code code);
 
 // The op of a bucket's rule (UpdateRule) that a compute runs,
-// for the whole bucket or one of its parameters. Where states or what is updated lie in host
-// memory, gradients and parameters are brought there and back piece by piece inside of it, and no
-// slot holds such a piece.
+// for the whole bucket or one of its parameters. Where an update of one element at a time is made
+// in host memory, all that it reads and writes lies there. Where that of matrices is, gradients and
+// parameters are brought there and back piece by piece inside of it, and no slot holds such a
+// piece.
 enum class Update : std::uint8_t {
   none,       // an op of the graph
   direction,  // outputs[0]: of the gradients in inputs[0], which it may share
@@ -271,6 +272,10 @@ struct FlatSlots {
   // lies in host memory: of `states`, and of updated(), -1 where that lies on the device.
   std::vector<int> states_on_device;
   int updated_on_device = -1;
+  // Where a bucket is updated in host memory, one element at a time (Bucket::updated_on_host()): its
+  // reduced gradients there; and the updated parameters there in the dtype that computes, on their
+  // way to `stored` on the device, -1 where updated() itself has that dtype or `stored` lies there.
+  int gradients_on_host = -1, parameters_on_host = -1;
   int direction = -1, directions = -1;
   // Their moves under way: the reduction, what of it remains for the shards,
   // the gather of parameters.
@@ -309,6 +314,12 @@ struct Bucket {
   ShardedState sharded_state = ShardedState::nothing;  // `nothing` where there are no such atoms
   Offload offload = Offload::nothing;                  // parameters: only of those kept as shards
   bool update_on_device = false;  // what is offloaded comes to the device for the update
+  // Whether it is updated in host memory, one element at a time.
+  bool updated_on_host() const { return flat.gradients_on_host >= 0; }
+  // Of such a one: the update of a step, and the way of the parameters to the device, stand in the
+  // next step's forward, before what reads the parameters first (completes_update,
+  // engine/program_facts.h); else, and where no forward has a place for them, at the step's end.
+  bool update_overlaps_forward = false;
   std::shared_ptr<const struct UpdateRule> rule;  // how the optimizer updates it; null: it does not
   FlatSlots flat;                                 // once the passes have decided about buckets
 };

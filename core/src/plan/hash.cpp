@@ -188,6 +188,7 @@ void Digest::add(const Bucket& bucket) {
   add(bucket.sharded_state);
   add(bucket.offload);
   if (bucket.update_on_device) add(std::string("updated on device"));
+  if (bucket.update_overlaps_forward) add(std::string("update overlaps forward"));
 }
 
 void Digest::add(const Program& p) {

@@ -44,6 +44,35 @@ void HostCopies::back(const at::Tensor& host, const at::Tensor& tensor, const st
   underway_.push_back({tensor, host.const_data_ptr(), record_event(out), name, true});
 }
 
+void HostCopies::copy(const at::Tensor& to, const at::Tensor& from, bool leaves,
+                      const std::string& name) {
+  const at::Tensor &host = leaves ? to : from, &tensor = leaves ? from : to;
+  if (tensor.is_cpu()) {
+    to.copy_(from);
+    return;
+  }
+  const c10::Stream stream = begin(leaves, name);
+  const c10::StreamGuard guard(stream);
+  to.copy_(from, /*non_blocking=*/true);
+  underway_.push_back({tensor, host.const_data_ptr(), record_event(stream), name, leaves});
+  lasting_.insert_or_assign(host.const_data_ptr(), record_event(stream));
+}
+
+void HostCopies::out(const at::Tensor& host, const at::Tensor& tensor, const std::string& name) {
+  copy(host, tensor, true, name);
+}
+
+void HostCopies::in(const at::Tensor& tensor, const at::Tensor& host, const std::string& name) {
+  copy(tensor, host, false, name);
+}
+
+void HostCopies::there(const at::Tensor& host) {
+  const auto copy = lasting_.find(host.const_data_ptr());
+  if (copy == lasting_.end()) return;
+  copy->second.synchronize();
+  lasting_.erase(copy);
+}
+
 at::Tensor HostCopies::to_device(const at::Tensor& host, const std::string& name) {
   if (device_.is_cpu()) return host.to(device_, /*non_blocking=*/false, /*copy=*/true);
   // It is allocated on the rank's own stream, which frees it.
