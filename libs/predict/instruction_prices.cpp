@@ -64,7 +64,8 @@ PricedSegment InstructionPrices::price(const Segment& segment, int kind) {
     }
     priced.code.back().copied = lanes_.awaits(i);
     priced.code.back().follows = lanes_.follows(i);
-    priced.on_host = priced.on_host || priced.code.back().on_host > 0;
+    priced.on_host =
+        priced.on_host || priced.code.back().on_host > 0 || priced.code.back().host_waits;
     if (same) ++next;
   }
   priced.beside = machine_->beside(*rank_, segment);
@@ -82,7 +83,7 @@ PricedInstruction InstructionPrices::price(const Instruction& i) {
   const WorkTime work = machine_->work(*rank_, i, made);
   if (overlaps_ && made.on_host >= 0) {
     p.on_host = work.seconds;
-    p.there = {made.on_host, i.outputs[0]};
+    p.there = {made.on_host, i.outputs[i.outputs.size() - 1]};
   } else {
     p.before = work.seconds;
   }

@@ -48,7 +48,7 @@ struct PricedSegment {
   std::vector<std::pair<std::size_t, int>> rings;  // which of `code`, and the ring's number
   WorkTime beside;                                 // what a run does beside its instructions
   double host = 0;                                 // seconds of the host that launches them
-  bool on_host = false;                            // the host works in it
+  bool on_host = false;                            // the host works in it, or waits
 };
 
 // Not thread-safe.

@@ -171,6 +171,7 @@ class StageProof {
   void advance(int slot, int parameter, Region::Kind kind);
   void advance_states(const Instruction& i, const Bucket& bucket, int from);
   const Flat& left_gradients(int slot);
+  void cast_updated(const Instruction& i);
   void check_versions();
   int bucket_region(const Bucket& bucket, int parameter) const;
 

@@ -279,15 +279,27 @@ const Flat& StageProof::left_gradients(int index) {
   return flat(v);
 }
 
+// What an update has written is also written in the dtype that computes.
+void StageProof::cast_updated(const Instruction& i) {
+  if (i.outputs.size() < 2) return;
+  const int to = i.outputs[1];
+  if (i.outputs.size() > 2 || i.bucket < 0 ||
+      to != program_.buckets[i.bucket].flat.parameters_on_host)
+    refuse("prove.operands", "it writes what is updated to another place than its bucket's", to);
+  check_same_part(i.outputs[0], to);
+  write(open(to), view(to), there(i.outputs[0], false).regions);
+}
+
 void StageProof::apply_update(const Instruction& i, const Bucket& bucket) {
-  const int from = one(i.inputs, "input"), to = one(i.outputs, "output");
+  const int from = one(i.inputs, "input");
+  const int to = i.outputs.size() == 2 ? i.outputs[0] : one(i.outputs, "output");
   if (!lasting(to) || view(to).flat < 0 || flat(view(to)).bucket != i.bucket)
     refuse("prove.update", name(to) + " is none of " + bucket.name, to);
   if (i.parameter < 0) {
     if (bucket.rule && bucket.rule->whole != nullptr)
       refuse("prove.update", bucket.name + " is updated by matrices, one after the other");
     const bool left = completes_update(program_, i);
-    if (left && first_step_) return;  // no step before has left it anything
+    if (left && first_step_) return cast_updated(i);  // no step before has left it anything
     const Flat& f = left ? left_gradients(from) : there(from, false);
     if (f.bucket != i.bucket)
       refuse("prove.update", name(from) + " is none of " + bucket.name, from);
@@ -298,7 +310,8 @@ void StageProof::apply_update(const Instruction& i, const Bucket& bucket) {
       need_complete(region, bucket.parameters[n], from);
     }
     if (bucket.rule) advance_states(i, bucket, from);
-    return advance(to, -1, Region::Kind::parameter);
+    advance(to, -1, Region::Kind::parameter);
+    return cast_updated(i);
   }
   const ProgramParameter& parameter = program_.parameters[i.parameter];
   const Operand found = read(from);

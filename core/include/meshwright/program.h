@@ -135,7 +135,8 @@ enum class Update : std::uint8_t {
   none,       // an op of the graph
   direction,  // outputs[0]: of the gradients in inputs[0], which it may share
   whole,      // outputs[0]: of the matrices of a parameter in inputs[0]
-  apply,  // to what is updated, in outputs[0]: gradients, or what was made of them, in inputs[0]
+  apply,  // to what is updated, in outputs[0]: gradients, or what was made of them, in inputs[0];
+          // outputs[1], if it is there, is that in the dtype that computes
 };
 
 // An operand of an op that computes in ring steps, on its way round the ranks: the slots that it
@@ -273,8 +274,8 @@ struct FlatSlots {
   std::vector<int> states_on_device;
   int updated_on_device = -1;
   // Where a bucket is updated in host memory, one element at a time (Bucket::updated_on_host()): its
-  // reduced gradients there; and the updated parameters there in the dtype that computes, on their
-  // way to `stored` on the device, -1 where updated() itself has that dtype or `stored` lies there.
+  // reduced gradients there; and, where that is not the dtype of updated(), the updated parameters
+  // there in the dtype that computes: `stored` itself, or what is copied to it on the device.
   int gradients_on_host = -1, parameters_on_host = -1;
   int direction = -1, directions = -1;
   // Their moves under way: the reduction, what of it remains for the shards,

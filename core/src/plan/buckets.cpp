@@ -107,9 +107,10 @@ class Flattener {
     if (on_host)
       flat.gradients_on_host =
           on_host_too("gradients", program_.gradient_dtype, shard, Category::gradients);
-    if (leaves && program_.has_masters())
+    if (on_host && program_.has_masters())
       flat.parameters_on_host =
-          on_host_too("shard of parameters", program_.dtype, shard, Category::parameters);
+          leaves ? on_host_too("shard of parameters", program_.dtype, shard, Category::parameters)
+                 : flat.stored;
     for (const std::string& name : b_.rule->states) flat.states.push_back(keep(name));
     make_room_on_device(shard);
     for (const MatrixState& state : b_.rule->of_matrix)

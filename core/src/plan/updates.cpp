@@ -180,12 +180,9 @@ std::vector<Instruction> update_on_host(const Program& program, int bucket) {
   const FlatSlots& flat = program.buckets[bucket].flat;
   std::vector<Instruction> code{
       update_of(program, bucket, Update::apply, flat.gradients_on_host, flat.updated())};
-  int from = flat.updated();
-  for (const int to : {flat.parameters_on_host, flat.stored}) {
-    if (to < 0 || to == from) continue;
-    code.push_back(copy_of(program, bucket, from, to));
-    from = to;
-  }
+  if (flat.parameters_on_host >= 0) code[0].outputs.push_back(flat.parameters_on_host);
+  if (program.slots[flat.stored].memory == Memory::device)
+    code.push_back(copy_of(program, bucket, code[0].outputs.back(), flat.stored));
   return code;
 }
 

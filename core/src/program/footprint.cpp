@@ -549,7 +549,8 @@ void FootprintMaker::apply() {
   }
   if (bucket().updated_on_host()) {
     made_.on_host = i_.inputs[0];
-    works({.calls = 1, .host = moved});
+    const double cast = i_.outputs.size() > 1 ? touched(i_.outputs[1]) : 0;
+    works({.calls = 1, .host = moved + cast});
     return;
   }
   const int both_ways = steps.fetches_parameters ? 2 * bytes_of(program_.dtype) : 0;

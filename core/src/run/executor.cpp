@@ -279,7 +279,10 @@ struct Executor::Codes {
                                 : e.copies_.in(target, source, to.name);
     } else if (to.persistent) {
       const at::Tensor& target = e.storage_.open(i.outputs[0]);
-      if (to.memory == Memory::host) cast_on_host(target);
+      if (to.memory == Memory::host && e.copies_.any()) {
+        const HostWait waits("a cast in host memory");
+        e.copies_.land();  // the tensor that is cast may still be on its way from the device
+      }
       target.copy_(source, /*non_blocking=*/to.memory == Memory::device);
     } else if (from.memory == to.memory) {
       m.slots[i.outputs[0]] =
@@ -294,14 +297,6 @@ struct Executor::Codes {
       m.slots[i.outputs[0]] =
           host ? e.copies_.to_host(source, name) : e.copies_.to_device(source, name);
     }
-  }
-
-  // The tensor that is cast may still be on its way from the device, and what was cast to the same
-  // place before on its way to it.
-  void cast_on_host(const at::Tensor& target) {
-    const HostWait waits("a cast in host memory");
-    if (e.program_.buckets[i.bucket].update_on_device) e.copies_.land();
-    e.copies_.there(target);
   }
 
   // Rows of the microbatch's data. An op may take tokens in other rows than another op the labels.

@@ -126,7 +126,7 @@ void Executor::update(const Instruction& i, Microbatch& m) {
       whole(i, m);
       break;
     case Update::apply:
-      if (numbers_of(i).left_out) break;
+      if (numbers_of(i).left_out && i.outputs.size() == 1) break;
       i.parameter >= 0 ? apply_matrix(i, m) : apply(i);
       break;
   }
@@ -151,6 +151,7 @@ void Executor::apply(const Instruction& i) {
   if (steps.host) {
     const HostWait waits("an update in host memory");
     copies_.there(storage_[i.inputs[0]]);
+    if (i.outputs.size() > 1) copies_.there(storage_[i.outputs[1]]);
   }
   for (std::int64_t at = 0; at < steps.elements; at += steps.at_a_time) {
     const auto piece = [&](int slot) {
@@ -163,7 +164,8 @@ void Executor::apply(const Instruction& i) {
     call.lr = numbers.lr;
     call.step = numbers.step;
     call.grad_scale = numbers.scale;
-    bucket.rule->apply->run(call);
+    if (!numbers.left_out) bucket.rule->apply->run(call);
+    if (i.outputs.size() > 1) piece(i.outputs[1]).copy_(call.parameter);
   }
 }
 
