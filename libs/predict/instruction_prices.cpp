@@ -83,7 +83,8 @@ PricedInstruction InstructionPrices::price(const Instruction& i) {
   const WorkTime work = machine_->work(*rank_, i, made);
   if (overlaps_ && made.on_host >= 0) {
     p.on_host = work.seconds;
-    p.there = {made.on_host, i.outputs[i.outputs.size() - 1]};
+    p.there.assign(i.outputs.begin(), i.outputs.end());
+    p.there.push_back(made.on_host);
   } else {
     p.before = work.seconds;
   }

@@ -299,6 +299,18 @@ void StageProof::check_slots(const Instruction& i) const {
     refuse("prove.operands", "there is no such bucket or parameter");
 }
 
+// Which transfers and copies between flat tensors outlast a step goes by their bucket.
+void StageProof::check_bucket(const Instruction& i) const {
+  if (i.code != Code::start && i.code != Code::wait && i.code != Code::copy) return;
+  if (i.outputs.empty() || i.outputs[0] < 0 || view(i.outputs[0]).flat < 0) return;
+  const int bucket = flats_[view(i.outputs[0]).flat].bucket;
+  if (bucket >= 0 && i.bucket != bucket)
+    refuse("prove.bucket",
+           fmt::format("it brings what is of {}, and says that it is not",
+                       program_.buckets[bucket].name),
+           i.outputs[0]);
+}
+
 // Whether it is done; else it waits for another stage, and nothing has changed.
 bool StageProof::apply(const Instruction& i) {
   switch (i.code) {
@@ -358,6 +370,7 @@ StageProof::Step StageProof::step() {
   where_ = {program_.stage, static_cast<int>(run_), static_cast<int>(next_), -1};
   at_ = &i;
   if (!seen_[segment]) check_slots(i);
+  check_bucket(i);
   if (!apply(i)) return Step::blocked;
   waits_for_.clear();
   release(i);

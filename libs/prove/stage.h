@@ -69,6 +69,7 @@ class StageProof {
   bool lasting(int index) const { return slot(index).persistent; }
   int one(const Slots& slots, const char* which) const;
   void check_slots(const Instruction& i) const;
+  void check_bucket(const Instruction& i) const;
   OfMicrobatch& now() { return of(microbatch_); }
   OfMicrobatch& of(int microbatch);
   Tensor& tensor(int index) { return pool_[index]; }

@@ -23,6 +23,7 @@ struct BuildOptions {
   Dtype dtype = Dtype::fp32, gradient_dtype = Dtype::fp32, optimizer_dtype = Dtype::fp32,
         reduce_dtype = Dtype::fp32;
   std::shared_ptr<const Optimizer> optimizer;
+  bool update_needs_totals = true;
   int threads = 1;
   std::map<Dim, std::vector<Range>> order;
   double imbalance = 1;
@@ -92,9 +93,9 @@ void mark_matrices(Program& program);
 // the parameter. Each matrix after the other, so that one is whole at a time; where the bucket lies
 // in shards, its directions are gathered together.
 void add_updates(Program& program, int bucket, std::vector<Instruction>& code);
-// Of a bucket that is updated in host memory (Bucket::updated_on_host()): the copy of its reduced
-// gradients to there; and its update there, with the copies that bring the updated parameters to
-// where they are kept.
+// What a bucket that is updated in host memory needs (Bucket::updated_on_host()): the copy of its
+// reduced gradients to there; and its update there, with the copy that brings the updated
+// parameters to where they are kept.
 std::vector<Instruction> gradients_to_host(const Program& program, int bucket);
 std::vector<Instruction> update_on_host(const Program& program, int bucket);
 // The copies that bring a bucket's states and what is updated to the device; add_updates() copies

@@ -60,7 +60,13 @@ class Finish {
   void run() {
     keep_gathered();
     reduce();
+    for (std::size_t b = 0; b < program_.buckets.size(); ++b) {
+      const int bucket = static_cast<int>(b);
+      if (program_.buckets[b].updated_on_host() && copied_.count(bucket) == 0)
+        append(gradients_to_host(program_, bucket));
+    }
     end("reduce");
+    if (!program_.update_needs_totals) update_on_host_first();
 
     Instruction loss;
     loss.code = Code::settle;
@@ -81,23 +87,45 @@ class Finish {
     code_.push_back(totals);
     end("totals");
 
-    // What comes to the device for its update is on its way while the bucket before is updated.
-    if (!updates_.empty()) append(bring_to_device(program_, updates_.front()));
-    for (std::size_t n = 0; n < updates_.size(); ++n) {
-      if (n + 1 < updates_.size()) append(bring_to_device(program_, updates_[n + 1]));
-      add_updates(program_, updates_[n], code_);
-      if (program_.buckets[updates_[n]].gathered_once_updated())
-        append(begin_gather(program_, updates_[n], "parameters"));
-    }
-    for (const int bucket : updates_) {
-      const Bucket& b = program_.buckets[bucket];
-      if (b.gathered_once_updated() && !b.gather_overlaps_forward)
-        code_.push_back(end_gather(program_, bucket, "parameters"));
-    }
+    update(updates_);
     end("update");
   }
 
  private:
+  void update(const std::vector<int>& buckets) {
+    // What comes to the device for its update is on its way while the bucket before is updated.
+    if (!buckets.empty()) append(bring_to_device(program_, buckets.front()));
+    for (std::size_t n = 0; n < buckets.size(); ++n) {
+      if (n + 1 < buckets.size()) append(bring_to_device(program_, buckets[n + 1]));
+      add_updates(program_, buckets[n], code_);
+      if (program_.buckets[buckets[n]].gathered_once_updated())
+        append(begin_gather(program_, buckets[n], "parameters"));
+    }
+    for (const int bucket : buckets) {
+      const Bucket& b = program_.buckets[bucket];
+      if (b.gathered_once_updated() && !b.gather_overlaps_forward)
+        code_.push_back(end_gather(program_, bucket, "parameters"));
+    }
+  }
+
+  // Updates in host memory that wait for no totals: in the order in which their gradients come
+  // there. The host, which is ahead of the device, makes them while that is still in the backward.
+  void update_on_host_first() {
+    std::vector<int> arrived;
+    for (const SegmentRun& run : program_.timeline) {
+      for (const Instruction& i : program_.segments[run.segment].code) {
+        const bool arrives = i.code == Code::copy && i.bucket >= 0 &&
+                             i.outputs[0] == program_.buckets[i.bucket].flat.gradients_on_host;
+        if (arrives && program_.buckets[i.bucket].update_overlaps) arrived.push_back(i.bucket);
+      }
+    }
+    update(arrived);
+    end("host update");
+    std::erase_if(updates_, [&](int b) {
+      return std::find(arrived.begin(), arrived.end(), b) != arrived.end();
+    });
+  }
+
   void append(std::vector<Instruction> code) {
     for (Instruction& i : code) code_.push_back(std::move(i));
   }
@@ -160,15 +188,10 @@ class Finish {
     return atoms;
   }
 
-  // What no reduction has settled, as it is not reduced or is kept apart. What no run has copied to
-  // host memory is.
+  // What neither a reduction nor a copy to host memory has settled.
   void settle_sums(int bucket) {
     const Bucket& b = program_.buckets[bucket];
-    if (b.updated_on_host()) {
-      if (copied_.count(bucket) == 0) append(gradients_to_host(program_, bucket));
-      return;
-    }
-    if (b.flat.shard_reduction >= 0) return;
+    if (b.flat.shard_reduction >= 0 || b.updated_on_host()) return;
     const std::vector<int> sums = sums_of(program_, bucket);
     if (sums.back() == b.flat.reduced) code_.push_back(settled(program_, bucket, b.flat.reduced));
   }

@@ -68,7 +68,8 @@ class ForwardUpdates {
       Bucket& bucket = program.buckets[b];
       const bool whole = !bucket.gathered_once_updated() || bucket.gather_overlaps_forward;
       bucket.update_overlaps_forward =
-          bucket.update_overlaps_forward && bucket.updated_on_host() && whole;
+          bucket.update_overlaps && bucket.updated_on_host() && whole &&
+          program.update_needs_totals;  // else they go on beside the backward already
       if (!bucket.gather_overlaps_forward && !bucket.update_overlaps_forward) continue;
       const int number = static_cast<int>(b);
       if (bucket.sharded_state == ShardedState::parameters) {
@@ -109,8 +110,8 @@ class ForwardUpdates {
     Insertions first, all;
     bool updates = false;
     for (std::size_t n = 0; n < reads.size(); ++n) {
-      // Parameters that are kept whole are on their way while what reads the bucket before computes;
-      // shards go where their own gather begins, which is as far ahead as it is told to be.
+      // Parameters that are kept whole are on their way while what reads the bucket before
+      // computes; shards go where their own gather begins, which is as far ahead as it is told.
       for (std::size_t k = n == 0 ? 0 : n + 1; k <= n + 1 && k < reads.size(); ++k)
         updates = update(first, segment, reads[k], reads[n].first) || updates;
       for (Insertions* inserts : {&first, &all}) await(*inserts, reads[n]);

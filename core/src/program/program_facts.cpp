@@ -191,9 +191,16 @@ bool completes_update(const Program& program, const Instruction& instruction) {
   if (instruction.bucket < 0) return false;
   const Bucket& bucket = program.buckets[instruction.bucket];
   if (!bucket.update_overlaps_forward) return false;
-  const bool gathers = instruction.code == Code::start && bucket.gathered_once_updated() &&
-                       instruction.pending == bucket.flat.gather;
-  return gathers || instruction.phase == std::string_view("optimizer");
+  switch (instruction.code) {
+    case Code::compute:
+      return instruction.update == Update::apply;
+    case Code::copy:
+      return instruction.outputs[0] == bucket.flat.stored;
+    case Code::start:
+      return bucket.gathered_once_updated() && instruction.pending == bucket.flat.gather;
+    default:
+      return false;
+  }
 }
 
 std::vector<Instruction> ring_steps(const Program& program, const Instruction& ring) {

@@ -270,7 +270,7 @@ struct Executor::Codes {
     const at::Tensor& source = e.tensor(m, i.inputs[0]);
     if (to.transient && to.memory != from.memory) {
       const Ledger::Scope scope(e.ledger_, to.category);
-      e.storage_.put(i.outputs[0], e.copies_.to_device(source, to.name));
+      e.storage_.put(i.outputs[0], e.copies_.to_device(source, to.name, from.persistent));
     } else if (from.transient && to.memory == Memory::host) {
       e.copies_.back(e.storage_[i.outputs[0]], source, from.name);
     } else if (to.persistent && to.memory != from.memory) {

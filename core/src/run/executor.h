@@ -160,7 +160,7 @@ class Executor : public RankRun {
   void find_updates();
   bool goes_on(const Instruction& i);
   void leave_updates();
-  // Of the step whose gradients an update takes.
+  // Those of the step whose gradients the update takes.
   UpdateNumbers numbers_of(const Instruction& i) const {
     if (completes_update(program_, i)) return kept_->left.numbers;
     return {outcome_.lr, updates(), scale_, outcome_.update_left_out};

@@ -1,5 +1,5 @@
-// Sums the step's totals, updates a bucket by its optimizer's ops, on the device or in host memory, and carries out the
-// updates that a step has left to the next one.
+// Sums the step's totals, updates a bucket by its optimizer's ops, on the device or in host memory,
+// and carries out the updates that a step has left to the next one.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -151,7 +151,7 @@ void Executor::apply(const Instruction& i) {
   if (steps.host) {
     const HostWait waits("an update in host memory");
     copies_.there(storage_[i.inputs[0]]);
-    if (i.outputs.size() > 1) copies_.there(storage_[i.outputs[1]]);
+    for (const int slot : i.outputs) copies_.there(storage_[slot]);
   }
   for (std::int64_t at = 0; at < steps.elements; at += steps.at_a_time) {
     const auto piece = [&](int slot) {

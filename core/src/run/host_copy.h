@@ -32,10 +32,11 @@ class HostCopies {
   // memory of its own. What the host reads or writes of it there awaits it by there().
   void out(const at::Tensor& host, const at::Tensor& tensor, const std::string& name);
   void in(const at::Tensor& tensor, const at::Tensor& host, const std::string& name);
-  // The host waits until what out() and in() copied to or from there has been copied.
+  // The host waits until what was copied to or from there, and lasts, has been copied.
   void there(const at::Tensor& host);
-  // A copy on the device; of what is on its way to the host, once that is there.
-  at::Tensor to_device(const at::Tensor& host, const std::string& name);
+  // A copy on the device; of what is on its way to the host, once that is there. `lasts`: there()
+  // awaits it too.
+  at::Tensor to_device(const at::Tensor& host, const std::string& name, bool lasts = false);
   // What lies on the CPU on the device: itself where that is the CPU. Whoever made it may let it go
   // and not write to it.
   at::Tensor brought(const at::Tensor& host, const std::string& name);
@@ -69,11 +70,13 @@ class HostCopies {
   Ledger& ledger_;
   std::optional<c10::Stream> out_, in_;  // a link carries both ways at once
   std::vector<Copy> underway_;
-  std::map<const void*, c10::Event>
-      lasting_;  // the last copy of out() and in(), by where in host memory
+  struct Lasting {
+    c10::Event event;
+    std::string name;
+  };
+  // The last copy of each that there() awaits, by where it lies in host memory.
+  std::map<const void*, Lasting> lasting_;
 };
-
-// A small tensor of the host on the device, in the order of the current stream; nobody waits.
 at::Tensor sent_to(at::Device device, const at::Tensor& host);
 
 // Page-locked where `device` is none of the host's own, and then booked in the ledger by hand: its
