@@ -270,6 +270,7 @@ class Reader {
     const std::string precision = values_.text("precision");
     request_.precision = precision_of(precision);
     if (has("loss_scale") || request_.precision == Precision::fp16) read_loss_scaling();
+    request_.may_leave_out = experiment_.loss_scale || experiment_.stops_on_nan;
     request_.fp32_sums = values_.text("reductions") == "fp32";
     request_.recompute = read_recompute(
         values_.at("recompute"), reach_,
