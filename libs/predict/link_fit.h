@@ -32,8 +32,8 @@ bool is_curve(const LoggedTable& table);
 // A fitted number with as many digits as it is worth.
 double rounded(double value);
 
-// The described cluster as nccl-tests see it: as many nodes as a table has, and collectives that run
-// alone.
+// The described cluster as nccl-tests see it: as many nodes as a table has, and collectives that
+// run alone.
 Cluster logged_cluster(const Description& description, const std::vector<LoggedTable>& tables,
                        Problems& problems);
 // The seconds that a table's collective takes there.

@@ -406,8 +406,8 @@ class LogReader {
   bool header_seen_ = false;
 };
 
-// Refuses a table that is an earlier one again, as no two programs take the very same times; and one
-// by the first size for which an earlier table has another time.
+// Refuses a table that is an earlier one again, as no two programs take the very same times, and
+// one by the first size for which an earlier table has another time.
 void refuse_twice(const LoggedTable& own, const LoggedTable& earlier, Problems& problems) {
   constexpr double least = 64 << 10, apart = 1.25;  // smaller sizes scatter by themselves
   if (earlier.op != own.op || earlier.node != own.node) return;

@@ -115,9 +115,9 @@ class SearchProbes {
   std::array<std::int64_t, 2> layers() const { return layers_; }
   int policies() const;
   const RecomputeChoice& recompute_of(int policy) const;
-  // Whether the policy fits recompute to memory, and is tried on whole plans alone, in place of what
-  // the fastest plans recompute: the closed form cannot price it. Where all policies fit, each is
-  // priced by what it chose for the probes.
+  // Whether the policy fits recompute to memory, and is tried on whole plans alone, in place of
+  // what the fastest plans recompute: the closed form cannot price it. Where all policies fit, each
+  // is priced by what it chose for the probes.
   bool fits_later(int policy) const;
   // The policies that are tried later in place of this one: those that offload what it does.
   std::vector<int> fitted(int policy) const;
