@@ -289,6 +289,16 @@ void Checkpoints::read_history() {
   }
 }
 
+Json chosen_of(const Plan& plan) {
+  Json chosen = Json::object();
+  const Json said = plan.description();
+  for (const char* key : {"layers", "recompute"}) {
+    const bool open = key == std::string("layers") || plan.request.recompute.fit > 0;
+    if (open && said.contains(key)) chosen[key] = said[key];
+  }
+  return chosen;
+}
+
 CheckpointIndex Checkpoints::facts(RankRun& executor, std::int64_t step) const {
   CheckpointIndex index;
   index.step = step;
@@ -300,11 +310,7 @@ CheckpointIndex Checkpoints::facts(RankRun& executor, std::int64_t step) const {
   index.hash = setup_.hash;
   index.mix = run_.plan->mix();
   index.ranks = run_.plan->ranks();
-  const Json said = run_.plan->description();
-  for (const char* key : {"layers", "recompute"}) {
-    const bool open = key == std::string("layers") || run_.plan->request.recompute.fit > 0;
-    if (open && said.contains(key)) index.chosen[key] = said[key];
-  }
+  index.chosen = chosen_of(*run_.plan);
   index.settings = setup_.settings;
   index.scaled = executor.scaler().active();
   index.loss_scaler = executor.scaler().state();

@@ -274,7 +274,7 @@ class Reader {
     request_.fp32_sums = values_.text("reductions") == "fp32";
     request_.recompute = read_recompute(
         values_.at("recompute"), reach_,
-        [this] { return device_memory(values_, experiment_.memory); }, problems_);
+        [this] { return memory_limit(values_, experiment_.memory); }, problems_);
     request_.offload = read_offload(values_.at("offload"), reach_, problems_);
     request_.fp32_gradients = values_.text("main_gradients") == "fp32";
   }
