@@ -208,7 +208,7 @@ void Checkpoints::step(RankRun& executor, StepEnd& end) {
 
 // Into memory that no ledger knows: it is the process', not the step's.
 std::vector<StoredPiece> Checkpoints::copies(RankRun& executor, Rank& rank) const {
-  executor.await_updates();  // on ranks that write nothing too
+  executor.await_updates();                              // on ranks that write nothing too
   std::vector<std::pair<StoredPiece, at::Tensor>> from;  // and what it is a copy of
   for (const KeptSlice& kept : rank.kept) {
     if (!kept.writes) continue;
