@@ -29,6 +29,25 @@ struct CalibrateArguments : Arguments {
 
 std::string now_text();  // "2026-11-22T13:00:00Z"
 
+// A step that was measured, as a file of steps has it.
+struct StepEntry {
+  std::string place;   // "steps.json[2]"
+  std::string script;  // as it can be opened from here
+  double seconds = 0;
+  int nodes = 1;
+  std::vector<std::string> settings;
+};
+std::vector<StepEntry> read_steps(const std::string& file, const std::string& text,
+                                  Problems& problems);
+// Refuses what is in the list twice.
+void refuse_repeated(const std::vector<StepEntry>& entries, Problems& problems);
+// What a step may take over what is priced of it, or below, by other software of the same kind.
+constexpr double most_explained = 2;
+// Refuses a step that is further from `nearest`, the seconds by all that a fit may change.
+// `priced`: by the base.
+void refuse_unexplained(const StepEntry& entry, double priced, double nearest,
+                        const std::string& base, Problems& problems);
+
 // `calibrate --from`: writes the description of a cluster, and that of its stack where steps were
 // measured.
 int describe_cluster(const CalibrateArguments& arguments, Output& output);

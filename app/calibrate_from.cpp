@@ -11,7 +11,6 @@
 #include "common/files.h"
 #include "lua/cluster_files.h"
 #include "meshwright/engine/text.h"
-#include "meshwright/options.h"
 #include "predict/prediction.h"
 #include "predict/step_fit.h"
 
@@ -19,27 +18,6 @@ namespace mw {
 namespace {
 
 namespace fs = std::filesystem;
-
-// An entry of a file of steps.
-struct StepEntry {
-  std::string file, script;
-  double seconds = 0;
-  int nodes = 1;
-  std::vector<std::string> settings;
-};
-
-const Options& step_options() {
-  static const Options options = [] {
-    Options o;
-    o.text("script", "a script that plans the step; a relative path counts from the file of steps");
-    o.number("step", "seconds that a step took, the median of many").range(1e-6, 1e6);
-    o.integer("nodes", "of the cluster on which it ran").range(1, 1 << 20);
-    o.list("set", "what --set would change of the script, { \"batch=64\" }")
-        .fallback(Json::array());
-    return o;
-  }();
-  return options;
-}
 
 // Keeps each experiment of a script unread: its keys `cluster` and `stack` are the tables that Lua
 // makes of the names of clusters and stacks.
@@ -54,38 +32,56 @@ class DescriptionHost final : public AppHost {
   std::vector<Json> read;
 };
 
-// Keeps the plans that a script makes.
+// Keeps what a script plans, with the result.
 class PlanHost final : public AppHost {
  public:
   using AppHost::AppHost;
-  std::vector<std::shared_ptr<const Plan>> plans;
-  std::vector<double> seconds;
+  std::vector<std::pair<std::shared_ptr<const Plan>, Json>> plans;
 
  protected:
   Json done(const std::string& verb, const Experiment& experiment) override {
     Json result = AppHost::done(verb, experiment);
-    if (verb == "plan") {
-      plans.push_back(experiment.plan);
-      seconds.push_back(result.value("step_seconds", 0.0));
-    }
+    if (verb == "plan") plans.emplace_back(experiment.plan, result);
     return result;
   }
 };
 
-// "A100" of "NVIDIA A100-SXM4-80GB": letters, then two digits or more.
-std::string model_of(const std::string& device) {
-  std::string word;
-  for (const char c : device + " ") {
+// A measured step on the descriptions as they are.
+struct PlannedStep {
+  MeasuredPlan measured;
+  double seconds = 0;                                 // predicted
+  std::int64_t needed = 0, reported = 0, memory = 0;  // bytes of the device
+  bool fits = true;
+};
+
+// "NVIDIA", "A100", "SXM4", "80GB" of "NVIDIA A100-SXM4-80GB".
+std::vector<std::string> words_of(const std::string& device) {
+  std::vector<std::string> words(1);
+  for (const char c : device) {
     if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
-      word += c;
-      continue;
+      words.back() += c;
+    } else if (!words.back().empty()) {
+      words.emplace_back();
     }
+  }
+  return words;
+}
+
+// "A100" of "NVIDIA A100-SXM4-80GB": letters, then two digits or more. Empty: no word is such.
+std::string model_of(const std::string& device) {
+  const auto digit = [](const std::string& word, std::size_t at) {
+    return at < word.size() && std::isdigit(static_cast<unsigned char>(word[at])) != 0;
+  };
+  for (const std::string& word : words_of(device)) {
     const std::size_t digits = word.find_first_of("0123456789");
-    const bool begins = digits != 0 && digits != std::string::npos && digits + 1 < word.size();
-    if (begins && std::isdigit(static_cast<unsigned char>(word[digits + 1])) != 0) return word;
-    word.clear();
+    if (digits != 0 && digit(word, digits) && digit(word, digits + 1)) return word;
   }
   return "";
+}
+
+bool is_same_file(const fs::path& one, const fs::path& other) {
+  std::error_code error;
+  return fs::equivalent(one, other, error) && !error;
 }
 
 class Describer {
@@ -100,6 +96,7 @@ class Describer {
   int run() {
     for (const std::string& from : arguments_.from) read(from);
     check_together(tables_, problems_);
+    refuse_repeated(entries_, problems_);
     check_files();
     find_bases();
     problems_.throw_if_any();
@@ -108,6 +105,7 @@ class Describer {
     problems_.throw_if_any();
     if (!entries_.empty()) fit_steps_of_scripts();
     compare_rows();
+    look_for_ends();
     write_output("-o", file_.string(), description_text(hardware_, head_of(hardware_)));
     if (!entries_.empty())
       write_output("-o", stack_file_.string(), description_text(software_, head_of(software_)));
@@ -123,67 +121,66 @@ class Describer {
     double predicted = 0;
   };
 
-  void refuse(const char* code, const std::string& key, const std::string& message,
-              const std::string& hint) {
-    problems_.add(Stage::options, code, key, message, hint);
+  // `value`: what the option was given, which says where the user wrote it.
+  void refuse(const char* code, const std::string& option, const std::string& value,
+              const std::string& message, const std::string& hint) {
+    problems_.add(
+        {Stage::options, code, option, message, hint, value.empty() ? "" : option + " " + value});
   }
 
   void read(const std::string& from) {
+    const bool steps = fs::path(from).extension() == ".json";
+    steps_given_ = steps_given_ || steps;
     const auto text = whole_file(from);
-    if (!text) {
-      refuse("calibration.log", "--from", from + ": there is no such file, or it cannot be read",
+    if (fs::is_directory(from)) {
+      refuse("calibration.log", "--from", from, "it is a folder",
+             "name the files in it: logs of nccl-tests, and measured steps that end in .json");
+    } else if (!text) {
+      refuse("calibration.log", "--from", from, "there is no such file, or it cannot be read",
              "name logs of nccl-tests, and files of measured steps that end in .json");
-    } else if (fs::path(from).extension() == ".json") {
-      read_steps(from, *text);
+    } else if (steps) {
+      for (StepEntry& entry : read_steps(from, *text, problems_))
+        entries_.push_back(std::move(entry));
     } else {
       for (LoggedTable& table : read_nccl_log(from, *text, problems_))
         tables_.push_back(std::move(table));
     }
   }
 
-  void read_steps(const std::string& from, const std::string& text) {
-    steps_given_ = true;
-    const Json list = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-    if (!list.is_array() || list.empty()) {
-      refuse("calibration.steps", "--from", from + ": it is no list of measured steps",
-             R"([{ "script": "mine.lua", "step": 1.234, "nodes": 4 }])");
-      return;
-    }
-    for (std::size_t k = 0; k < list.size(); ++k) {
-      const std::string path = fmt::format("{}[{}]", from, k + 1);
-      const std::size_t before = problems_.list().size();
-      const Values v = step_options().read(list[k], path, problems_);
-      if (problems_.list().size() > before) continue;
-      StepEntry entry{from, v.text("script"), v.number("step"), v.int32("nodes"), {}};
-      if (!fs::path(entry.script).is_absolute())
-        entry.script = (fs::path(from).parent_path() / entry.script).string();
-      for (const Json& setting : v.at("set"))
-        entry.settings.push_back(setting.is_string() ? setting.get<std::string>() : "");
-      if (!fs::exists(entry.script)) {
-        refuse("calibration.steps", path + ".script",
-               fmt::format("{}: there is no script {}", path, entry.script),
-               "a relative path counts from the file of steps");
-      }
-      entries_.push_back(std::move(entry));
-    }
-  }
-
   void check_files() {
     if (arguments_.file.empty() || file_.extension() != ".lua") {
-      refuse("calibration.output", "-o",
+      refuse("calibration.output", "-o", arguments_.file,
              arguments_.file.empty() ? "--from writes a cluster file, and nothing names it"
-                                     : arguments_.file + ": a cluster file ends in .lua",
+                                     : "a cluster file ends in .lua",
              fmt::format("-o {}.lua", file_.stem().empty() ? "mine" : file_.stem().string()));
       return;
     }
-    std::vector<fs::path> files = {file_};
-    if (!entries_.empty()) files.push_back(stack_file_);
-    for (const fs::path& file : files) {
-      if (!fs::exists(file) || arguments_.overwrite) continue;
-      refuse("calibration.exists", "-o", file.string() + ": is there already",
-             "another name, or --overwrite");
+    if (file_.has_parent_path() && !fs::is_directory(file_.parent_path())) {
+      refuse("calibration.output", "-o", arguments_.file,
+             "there is no folder " + file_.parent_path().string(),
+             fmt::format("make it first, or -o {}", file_.filename().string()));
+      return;
     }
+    check_output(file_);
+    if (!entries_.empty()) check_output(stack_file_);
   }
+
+  void check_output(const fs::path& file) {
+    std::vector<std::string> inputs = arguments_.from;
+    for (const StepEntry& entry : entries_) inputs.push_back(entry.script);
+    inputs.insert(inputs.end(), {arguments_.cluster, arguments_.stack});
+    for (const std::string& input : inputs) {
+      if (!is_same_file(file, input)) continue;
+      refuse("calibration.output", "-o", arguments_.file,
+             fmt::format("{} would be replaced, which is read", file.string()), "another name");
+      return;
+    }
+    if (!fs::exists(file) || arguments_.overwrite) return;
+    refuse("calibration.exists", "-o", arguments_.file, file.string() + " is there already",
+           "another name, or --overwrite");
+  }
+
+  static constexpr const char* chunk = "the bases";  // the name of these statements
 
   // The experiments that these Lua statements give to mw.plan.
   std::vector<Json> evaluated(const std::string& statements) {
@@ -192,18 +189,19 @@ class Describer {
     ScriptOptions options = script_options({}, "plan", quiet);
     options.say = [](const std::string&) {};
     Script script(host, options);
-    script.run_text("local mw = require \"meshwright\"\n" + statements, "--cluster and --stack");
+    script.run_text("local mw = require \"meshwright\"\n" + statements, chunk);
     return host.read;
   }
 
   void find_bases() {
     if (steps_given_ && arguments_.stack.empty()) {
-      refuse("calibration.base", "--stack",
+      refuse("calibration.base", "--stack", "",
              "steps were measured, and nothing says by which software",
              "name the stack that is nearest to it, for example --stack megatron-core");
     }
     if (!steps_given_ && !arguments_.stack.empty()) {
-      refuse("calibration.base", "--stack", "--stack is the software of steps, and none are given",
+      refuse("calibration.base", "--stack", arguments_.stack,
+             "it is the software of steps, and none are given",
              "give measured steps, a file .json, or leave --stack out");
     }
     hardware_.base = arguments_.cluster.empty() ? shipped_with_devices() : arguments_.cluster;
@@ -225,20 +223,27 @@ class Describer {
           "stay those of {}",
           hardware_.base));
     }
-    if (own.find(model_of(logged)) == std::string::npos) {
-      hardware_.unknown.push_back(fmt::format(
-          "the logs are of {}, and the devices of {} are {}: change device, or name another "
-          "--cluster",
+    if (model_of(logged) != model_of(own) || model_of(own).empty()) {
+      doubts_.push_back(fmt::format(
+          "the logs are of {}, and the devices of {} are {}: if these are not the same, change "
+          "device, or name another --cluster",
           logged, hardware_.base, own));
     }
   }
 
   Json described(const std::string& what, const std::string& name) {
-    Json table =
-        evaluated(fmt::format("mw.plan {{ {0} = mw.{0}({1}) }}", what, json_text(Json(name))))
-            .front()[what];
-    table.erase("changed");
-    return table;
+    try {
+      Json table =
+          evaluated(fmt::format("mw.plan {{ {0} = mw.{0}({1}) }}", what, json_text(Json(name))))
+              .front()[what];
+      table.erase("changed");
+      return table;
+    } catch (const Error& error) {
+      std::vector<Problem> problems = error.problems();
+      for (Problem& problem : problems)
+        if (problem.place.starts_with(chunk)) problem.place = fmt::format("--{} {}", what, name);
+      throw Error(std::move(problems));
+    }
   }
 
   // The first cluster that ships whose devices are those of the logs, by memory too if one is so.
@@ -256,12 +261,12 @@ class Describer {
       const std::string device = cluster["device"].value("name", "");
       if (model_of(logged).empty() || model_of(device) != model_of(logged)) continue;
       const std::string memory = device.substr(device.find_last_of('-') + 1);
-      const bool same = logged.find(memory) != std::string::npos;
-      if (same) return cluster["name"];
+      const std::vector<std::string> words = words_of(logged);
+      if (std::ranges::find(words, memory) != words.end()) return cluster["name"];
       if (found.empty()) found = cluster["name"];
     }
     if (found.empty() && (!tables_.empty() || problems_.empty())) {
-      refuse("calibration.base", "--cluster",
+      refuse("calibration.base", "--cluster", "",
              logged.empty() ? "no log says which devices the cluster has"
                             : fmt::format("no cluster that ships has {}", logged),
              "name the nearest with --cluster: " + known);
@@ -269,8 +274,8 @@ class Describer {
     return found;
   }
 
-  // The plan of an entry's script on the descriptions as they are now, and its predicted seconds.
-  std::pair<MeasuredPlan, double> planned(const StepEntry& entry) {
+  // An entry's script, planned on the descriptions as they are now.
+  PlannedStep planned(const StepEntry& entry) {
     throw_if_stopped();
     Json cluster = hardware_.table;
     cluster["nodes"] = entry.nodes;
@@ -283,43 +288,106 @@ class Describer {
     words.settings.insert(words.settings.end(), entry.settings.begin(), entry.settings.end());
     ScriptOptions options = script_options(words, "plan", quiet);
     options.say = [](const std::string&) {};
-    options.given_as[words.settings[0]] = "the cluster that is described";
-    options.given_as[words.settings[1]] = "its stack";
+    options.given_as[words.settings[0]] =
+        fmt::format("--cluster {} --nodes {}", hardware_.base, entry.nodes);
+    options.given_as[words.settings[1]] = "--stack " + software_.base;
     PlanHost host(quiet, plugins_);
     Script script(host, options);
     const ScriptText text = read_script(entry.script);
     host.set_script(text);
     script.run(text);
     if (host.plans.size() != 1) {
-      throw Error(Stage::options, "calibration.steps", "",
-                  fmt::format("{}: makes {}, and a measured step is of one", entry.script,
-                              plural(std::ssize(host.plans), "plan")),
-                  "give a script that plans or trains once, or choose one by \"set\"");
+      throw Error(Problem{Stage::options, "calibration.steps", entry.place + ".script",
+                          fmt::format("{} makes {}, and a measured step is of one", entry.script,
+                                      plural(std::ssize(host.plans), "plan")),
+                          "give a script that plans or trains once, or choose one by \"set\"",
+                          entry.place});
     }
-    return {{host.plans.front(), entry.nodes, entry.seconds}, host.seconds.front()};
+    const auto& [plan, result] = host.plans.front();
+    return {{plan, entry.nodes, entry.seconds},
+            result.value("step_seconds", 0.0),
+            result.value("memory_needed", std::int64_t{0}),
+            result.value("reported_bytes", std::int64_t{0}),
+            result.value("memory_limit", std::int64_t{0}),
+            result.value("fits", true)};
   }
 
-  // The same of all entries. Throws the problems of all their scripts together.
-  std::vector<std::pair<MeasuredPlan, double>> all_planned() {
-    std::vector<std::pair<MeasuredPlan, double>> all;
+  // The same of all entries. Throws the problems of all their scripts together, each with the entry
+  // in its place where it names nothing of the script.
+  std::vector<PlannedStep> all_planned() {
+    std::vector<PlannedStep> all;
     for (const StepEntry& entry : entries_) {
       try {
         all.push_back(planned(entry));
+      } catch (const Stopped&) {
+        throw;
       } catch (const Error& error) {
-        problems_.add(error);
+        for (Problem problem : error.problems()) {
+          if (problem.place.empty()) problem.place = entry.place;
+          if (problem.place.starts_with("--"))
+            problem.place = fmt::format("{}: {}", entry.place, problem.place);
+          problems_.add(std::move(problem));
+        }
       }
     }
     problems_.throw_if_any();
     return all;
   }
 
+  // A step that was measured has fit.
+  void check_memory(const StepEntry& entry, const PlannedStep& step) {
+    if (!step.fits) {
+      problems_.add(
+          {Stage::options, "calibration.steps", entry.place,
+           fmt::format("its plan needs {} of a device, and {} has {}: it cannot be what "
+                       "was measured",
+                       format_bytes(step.needed), hardware_.base, format_bytes(step.memory)),
+           "does \"set\" have the recompute, microbatch and sharding that ran? name the "
+           "cluster by --cluster if its devices have more",
+           entry.place});
+    }
+  }
+
+  void look_for_full_devices(const std::vector<PlannedStep>& steps) {
+    std::int64_t most = 0;
+    int full = 0;
+    for (const PlannedStep& step : steps) {
+      if (step.memory == 0 || step.reported <= step.memory) continue;
+      ++full;
+      most = std::max(most, step.reported);
+    }
+    if (full == 0) return;
+    doubts_.push_back(fmt::format(
+        "a driver would report more than the {} of a device of {} for {} of {}, up to {}: what was "
+        "measured may hold pauses of an allocator that gives memory back",
+        format_bytes(steps.front().memory), hardware_.base, full,
+        plural(std::ssize(steps), "measured step"), format_bytes(most)));
+  }
+
   void fit_steps_of_scripts() {
     std::vector<MeasuredPlan> steps;
-    for (auto& [plan, seconds] : all_planned()) steps.push_back(std::move(plan));
+    const std::vector<PlannedStep> before = all_planned();
+    for (std::size_t k = 0; k < before.size(); ++k) {
+      check_memory(entries_[k], before[k]);
+      steps.push_back(before[k].measured);
+    }
+    problems_.throw_if_any();
+    look_for_full_devices(before);
     fitted_ = fit_steps(hardware_, software_, steps, problems_);
     problems_.throw_if_any();
     // Planned anew, as `plan` will do it: stages may get other layers by the fitted shares.
-    for (const auto& [plan, seconds] : all_planned()) predicted_.push_back(seconds);
+    for (const PlannedStep& step : all_planned()) predicted_.push_back(step.seconds);
+    for (std::size_t k = 0; k < entries_.size(); ++k) {
+      const StepEntry& entry = entries_[k];
+      refuse_unexplained(entry, fitted_.before[k], predicted_[k], hardware_.base, problems_);
+      const double times = entry.seconds / fitted_.before[k];
+      if (times < most_explained && times > 1 / most_explained) continue;
+      doubts_.push_back(fmt::format(
+          "{} took {:.3g} times what {} and {} have it take: the shares fitted to it are those of "
+          "other hardware or of another step",
+          entry.place, times, hardware_.base, software_.base));
+    }
+    problems_.throw_if_any();
   }
 
   void compare_rows() {
@@ -328,6 +396,16 @@ class Describer {
     for (const LoggedTable& table : tables_) {
       for (const LoggedRow& row : table.rows)
         rows_.push_back({&table, row, logged_seconds(cluster, table, row.bytes)});
+    }
+  }
+
+  void look_for_ends() {
+    for (const LoggedTable& table : tables_) {
+      if (table.ended) continue;
+      doubts_.push_back(fmt::format(
+          "the table at {}:{} ends with {}, without the last lines of nccl-tests (\"# Avg bus "
+          "bandwidth\"): it is cut off, or the program did not come to its end",
+          table.file, table.line, format_bytes(table.rows.back().bytes)));
     }
   }
 
@@ -341,15 +419,14 @@ class Describer {
     head.insert(head.end(), description.unknown.begin(), description.unknown.end());
     for (std::size_t k = 1; k < head.size(); ++k)
       head[k] = fmt::format("Not measured: {}.", head[k]);
+    for (const std::string& doubt : doubts_) head.push_back(fmt::format("Doubtful: {}.", doubt));
     return head;
   }
 
   Json result() const {
-    Json result = {{"kind", "description"},
-                   {"file", file_.string()},
-                   {"base", hardware_.base},
-                   {"sources", hardware_.sources},
-                   {"unknown", unknown()}};
+    Json result = {{"kind", "description"},  {"file", file_.string()},
+                   {"base", hardware_.base}, {"sources", hardware_.sources},
+                   {"unknown", unknown()},   {"doubts", doubts_}};
     for (const ComparedRow& each : rows_)
       result["rows"].push_back({{"file", each.table->file},
                                 {"line", each.row.line},
@@ -358,7 +435,8 @@ class Describer {
                                 {"nodes", each.table->nodes()},
                                 {"bytes", each.row.bytes},
                                 {"seconds", each.row.seconds},
-                                {"predicted_seconds", each.predicted}});
+                                {"predicted_seconds", each.predicted},
+                                {"is_curve", is_curve(*each.table)}});
     if (entries_.empty()) return result;
     result["stack_file"] = stack_file_.string();
     result["base_stack"] = software_.base;
@@ -400,6 +478,11 @@ class Describer {
     TextTable lines(header, {2, 3, 4, 5, 6});
     for (const LoggedTable& table : tables_) {
       std::vector<std::string> line = {table.perf(), table.place()};
+      if (is_curve(table)) {
+        line.emplace_back("taken as the curve");
+        lines.add(std::move(line));
+        continue;
+      }
       double least = 0;
       for (const auto& [most, name] : bands) {
         double sum = 0;
@@ -452,6 +535,7 @@ class Describer {
     if (!entries_.empty()) text += steps_text();
     for (const std::string& sentence : unknown())
       text += "  not measured: " + wrapped(sentence, 100, 4) + "\n";
+    for (const std::string& doubt : doubts_) text += "  doubtful: " + wrapped(doubt, 100, 4) + "\n";
     text += fmt::format("  --cluster {}{}\n", named(file_),
                         entries_.empty() ? "" : " --stack " + named(stack_file_));
     return text;
@@ -471,6 +555,7 @@ class Describer {
   std::vector<StepEntry> entries_;
   bool steps_given_ = false;  // right or not
   Description hardware_, software_;
+  std::vector<std::string> doubts_;  // sentences that say what of the input may not be as it seems
   FittedSteps fitted_;
   std::vector<double> predicted_;  // of each step, by the descriptions as they were written
   std::vector<ComparedRow> rows_;

@@ -196,10 +196,28 @@ class Chooser {
     const std::vector<std::string> differs = differences(index.settings, settings_);
     if (!differs.empty())
       start_.notes.push_back(fmt::format("changed since then: {}", join(differs, "; ")));
+    if (index.mix == mix) note_chosen_anew(index.chosen);
     if (index.step >= experiment_.steps)
       start_.notes.push_back(
           fmt::format("its {} are done: nothing is left to do", plural(experiment_.steps, "step")));
     start_.setup.from = std::move(checkpoint);
+  }
+
+  // Another layout, or other recompute, reads the same tensors, slice by slice. What a script says
+  // itself is in neither.
+  void note_chosen_anew(const Json& there) {
+    const Json here = chosen_of(*experiment_.plan);
+    std::vector<std::string> changed;
+    for (const char* key : {"layers", "recompute"}) {
+      if (!there.contains(key) || !here.contains(key) || there[key] == here[key]) continue;
+      changed.push_back(
+          fmt::format("{} {}, which was {}", key, lua_text(here[key]), lua_text(there[key])));
+    }
+    if (changed.empty()) return;
+    start_.notes.push_back(fmt::format(
+        "the plan chose anew: {}; it reads the same tensors, and goes on equal to rounding, not "
+        "bit for bit",
+        join(changed, "; ")));
   }
 
   const Experiment& experiment_;

@@ -19,10 +19,9 @@ std::string keys_text(const Options& keys, const std::string& prefix) {
   std::string text = "| key | holds | left out | what it says |\n|---|---|---|---|\n";
   for (const Option& option : keys.list()) {
     if (option.name == "kind" || option.name == "changed") continue;  // mw.cluster writes them
-    const std::string otherwise =
-        !option.fallback && !option.optional ? "must be there"
-        : option.fallback                    ? default_text(option)
-                                             : "not said";
+    const std::string otherwise = !option.fallback && !option.optional ? "must be there"
+                                  : option.fallback                    ? default_text(option)
+                                                                       : "not said";
     text += fmt::format("| `{}{}` | {} | {} | {} |\n", prefix, option.name, kind_text(option),
                         otherwise, option.doc);
   }

@@ -309,8 +309,8 @@ void add_priced_for(CLI::App& command, ScriptArguments& arguments) {
       ->needs("--cluster");
   command
       .add_option("--stack", arguments.stack,
-                  "the software on the cluster: megatron-core, fsdp2, …; this project's own if "
-                  "left out")
+                  "the software on the cluster: megatron-core, fsdp2, …; if left out plain, the "
+                  "program as it is")
       ->type_name("NAME");
 }
 

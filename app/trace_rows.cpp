@@ -159,6 +159,8 @@ std::vector<SpanRow> TraceRows::predicted(const std::vector<InstructionTime>& ti
       made.name = "copy";
       made.axis = "host";
       made.bytes = footprint(views_.of(time.microbatch), at(time), Asks::work).host_copy.bytes;
+    } else if (time.kind == Of::on_host) {
+      made.axis = "host";
     } else if (time.kind != Of::own) {
       made.kind = time.kind == Of::wait ? "wait" : "transfer";
       name_transfer(*sends, time.microbatch, made);
@@ -172,8 +174,8 @@ std::vector<SpanMemoryRow> TraceRows::predicted_memory(
     const std::vector<InstructionTime>& times) const {
   std::map<std::tuple<int, int, int>, double> ends;  // of segment, index, microbatch
   for (const InstructionTime& time : times) {
-    if (time.kind == InstructionTime::Kind::transfer || time.kind == InstructionTime::Kind::copy)
-      continue;
+    using Of = InstructionTime::Kind;
+    if (time.kind == Of::transfer || time.kind == Of::copy || time.kind == Of::on_host) continue;
     double& end = ends[{time.segment, time.index, time.microbatch}];
     end = std::max(end, time.end);
   }

@@ -50,7 +50,7 @@ std::string what_if_rows(const Json& rows) {
 }
 
 std::string sensitivities_text(const Json& rows) {
-  TextTable table({"a tenth more of", "of the step", "of tokens/s", ""}, {1, 2});
+  TextTable table({"a tenth more of", "of the step", "of tokens/s", "how"}, {1, 2});
   for (const Json& row : rows) {
     table.add({row["knob"].get<std::string>(), signed_share(row["worth"].get<double>()),
                signed_share(row["tokens_worth"].get<double>()), row["by"].get<std::string>()});

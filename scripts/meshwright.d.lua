@@ -25,6 +25,8 @@ local mw = {}
 ---@field stages? table[] stage, compute_seconds, exposed_seconds, exposed_host_copy_seconds, bubble_seconds of each, which add up to the step
 ---@field host_copy_seconds? number of a rank's copies to and from host memory beside what its device computes, on a cluster
 ---@field exposed_host_copy_seconds? number of those, what nothing hides
+---@field host_update_seconds? number of the updates that the host makes beside what a rank's device computes, on a cluster
+---@field exposed_host_update_seconds? number of those, what nothing hides; it is in compute_seconds
 ---@field bubble_fraction number of a step, in which a stage waits
 ---@field tokens_per_second number
 ---@field tokens_per_second_per_device number
@@ -190,6 +192,8 @@ local mw = {}
 ---@field stages? table[] stage, compute_seconds, exposed_seconds, exposed_host_copy_seconds, bubble_seconds of each, which add up to the step
 ---@field host_copy_seconds? number of a rank's copies to and from host memory beside what its device computes, on a cluster
 ---@field exposed_host_copy_seconds? number of those, what nothing hides
+---@field host_update_seconds? number of the updates that the host makes beside what a rank's device computes, on a cluster
+---@field exposed_host_update_seconds? number of those, what nothing hides; it is in compute_seconds
 ---@field bubble_fraction number of a step, in which a stage waits
 ---@field tokens_per_second number
 ---@field tokens_per_second_per_device number
@@ -834,6 +838,7 @@ function mw.cosine(options) end
 ---@field bucket? integer|string gradients that are reduced together, at most (stage 1; stage 2 also parts them by layer) (default "25MiB") (1 B .. 1 EiB)
 ---@field offload? "none"|"optimizer"|"parameters" what lies in host memory: optimizer state; at stage 3 a rank's parts of parameters too (default "none")
 ---@field update? "host"|"device" where what is offloaded is updated: in host memory; or on the device, to which it comes bucket by bucket, and goes back (default "host")
+---@field overlap_update? boolean updates in host memory are made beside the next step's forward, each bucket's before its first use, or beside the backward where nothing waits for the norm of all gradients; else all at the step's end (default true)
 
 ---ZeRO: optimizer state, gradients, parameters sharded over data-parallel ranks
 ---@overload fun(options?: meshwright.plugin.zero|integer): meshwright.Strategy

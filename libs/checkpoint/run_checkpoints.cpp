@@ -208,6 +208,7 @@ void Checkpoints::step(RankRun& executor, StepEnd& end) {
 
 // Into memory that no ledger knows: it is the process', not the step's.
 std::vector<StoredPiece> Checkpoints::copies(RankRun& executor, Rank& rank) const {
+  executor.await_updates();  // on ranks that write nothing too
   std::vector<std::pair<StoredPiece, at::Tensor>> from;  // and what it is a copy of
   for (const KeptSlice& kept : rank.kept) {
     if (!kept.writes) continue;
@@ -288,6 +289,16 @@ void Checkpoints::read_history() {
   }
 }
 
+Json chosen_of(const Plan& plan) {
+  Json chosen = Json::object();
+  const Json said = plan.description();
+  for (const char* key : {"layers", "recompute"}) {
+    const bool open = key == std::string("layers") || plan.request.recompute.fit > 0;
+    if (open && said.contains(key)) chosen[key] = said[key];
+  }
+  return chosen;
+}
+
 CheckpointIndex Checkpoints::facts(RankRun& executor, std::int64_t step) const {
   CheckpointIndex index;
   index.step = step;
@@ -299,11 +310,7 @@ CheckpointIndex Checkpoints::facts(RankRun& executor, std::int64_t step) const {
   index.hash = setup_.hash;
   index.mix = run_.plan->mix();
   index.ranks = run_.plan->ranks();
-  const Json said = run_.plan->description();
-  for (const char* key : {"layers", "recompute"}) {
-    const bool open = key == std::string("layers") || run_.plan->request.recompute.fit > 0;
-    if (open && said.contains(key)) index.chosen[key] = said[key];
-  }
+  index.chosen = chosen_of(*run_.plan);
   index.settings = setup_.settings;
   index.scaled = executor.scaler().active();
   index.loss_scaler = executor.scaler().state();

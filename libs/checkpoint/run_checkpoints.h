@@ -40,6 +40,9 @@ struct ParameterPlace {
 };
 ParameterPlace place_of(const RankView& rank, int parameter);
 
+// CheckpointIndex::chosen of a plan.
+Json chosen_of(const Plan& plan);
+
 // A step that is done, as a checkpoint remembers it.
 struct PastStep {
   double seconds = 0, loss = 0, grad_norm = 0, lr = 0, loss_scale = 1;

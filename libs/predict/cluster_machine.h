@@ -12,10 +12,13 @@ namespace mw {
 
 // Products take none beside the library's own workspace; flash attention's backward adds up the
 // queries' gradient in fp32 (Dao 2023, "FlashAttention-2", algorithm 2). Ops take buffers for all
-// their rows where the stack's kernels do (Stack::whole_rows).
+// their rows where the stack's kernels do (Stack::whole_rows). `machine`: whose device it is of;
+// null: of none.
 class FlashScratch final : public DeviceScratch {
  public:
-  explicit FlashScratch(bool whole_rows) : whole_rows_(whole_rows) {}
+  explicit FlashScratch(bool whole_rows, const Machine* machine = nullptr)
+      : whole_rows_(whole_rows), machine_(machine) {}
+  const Machine* machine() const { return machine_; }
   std::int64_t workspace(const Cost& cost) const override {
     return whole_rows_ ? DeviceScratch::workspace(cost) : cost.workspace;
   }
@@ -23,12 +26,21 @@ class FlashScratch final : public DeviceScratch {
 
  private:
   bool whole_rows_;
+  const Machine* machine_;
 };
 
 class ClusterMachine final : public Machine {
  public:
   ClusterMachine(Cluster cluster, Stack stack)
-      : cluster_(std::move(cluster)), stack_(std::move(stack)), kernels_(stack_.whole_rows) {}
+      : cluster_(std::move(cluster)), stack_(std::move(stack)), kernels_(stack_.whole_rows, this) {}
+  // Its kernels know the machine that they are of.
+  ClusterMachine(const ClusterMachine& other) : ClusterMachine(other.cluster_, other.stack_) {}
+  ClusterMachine& operator=(const ClusterMachine& other) {
+    cluster_ = other.cluster_;
+    stack_ = other.stack_;
+    kernels_ = FlashScratch(stack_.whole_rows, this);
+    return *this;
+  }
 
   std::string name() const override;
   // By the device's shares and the stack's facts, as both ship.

@@ -20,6 +20,12 @@ namespace mw {
 std::shared_ptr<const Plan> fit_recompute(const PlanRequest& request, Problems& problems);
 // With the same choice for all stages.
 std::shared_ptr<const Plan> fit_recompute_alike(const PlanRequest& request, Problems& problems);
+// The same two where RecomputePolicy::fit is what a device has, and not what somebody said that a
+// rank may hold: each rank also leaves room there for what is in use beside the program
+// (Machine::beside_program), but for the reserve, which an allocator gives back.
+std::shared_ptr<const Plan> fit_recompute_on_device(const PlanRequest& request, Problems& problems);
+std::shared_ptr<const Plan> fit_recompute_alike_on_device(const PlanRequest& request,
+                                                          Problems& problems);
 // Whether fit_recompute() chose differently for the plan's stages.
 bool recompute_differs(const Plan& plan);
 // The same plan with the choice that is alike on all stages; null where stages do not differ.

@@ -248,6 +248,39 @@ const Fields<GoodputRequest>& goodput_fields() {
   return fields;
 }
 
+// Refuses a run that would fail before it was back, or had made a step: no simulation tells
+// anything of the shares that are left then. What fails in a restart and is back sooner makes it no
+// longer.
+void check_gets_on(const GoodputRequest& r, const std::string& key, Problems& problems) {
+  constexpr double most = 10;  // failures in a restart, or in a step
+  double seconds = r.checkpoint + r.step, failure = r.mtbf / r.devices;
+  bool restarts = false;
+  const auto look = [&](double restart, double between) {
+    if (restart / between <= seconds / failure) return;
+    seconds = restart;
+    failure = between;
+    restarts = true;
+  };
+  if (r.causes.empty()) look(r.restart, failure);
+  for (const GoodputRequest::Cause& cause : r.causes) {
+    double rate = 0;
+    for (const GoodputRequest::Cause& other : r.causes)
+      if (other.restart >= cause.restart) rate += r.devices / other.mtbf;
+    look(cause.restart, 1 / rate);
+  }
+  if (seconds <= most * failure) return;
+  const std::string least = fmt::format("{:.4g}", seconds * r.devices / most * (1 + 1e-3));
+  problems.add(
+      Stage::options, "goodput.never", key,
+      fmt::format("{}: a failure comes every {:.3g} s, and {} takes {:.3g} s", key, failure,
+                  restarts ? "a restart" : "a step with its checkpoint", seconds),
+      r.causes.empty()
+          ? fmt::format("no such run gets on; nearest: mtbf = {}, or fewer devices", least)
+          : fmt::format("no such run gets on; causes {}whose mtbf together make {} or more (1 over "
+                        "the sum of 1 / mtbf), or fewer devices",
+                        restarts ? "with as long a restart " : "", least));
+}
+
 }  // namespace
 
 double young_interval(double checkpoint, double failure_seconds) {
@@ -312,24 +345,7 @@ GoodputRequest read_goodput(const Json& table, const std::string& path, Problems
   if (v->has("stragglers") &&
       !straggler_fields().read(v->at("stragglers"), path + ".stragglers", problems, r))
     return r;
-  // It would fail before it was back: no simulation of it ends.
-  const double failure = r.mtbf / r.devices, round = r.checkpoint + r.step;
-  double restart = r.restart;
-  for (const GoodputRequest::Cause& cause : r.causes) restart = std::max(restart, cause.restart);
-  if (std::max(restart, round) > 20 * failure) {
-    const std::string key = path + (causes ? ".causes" : ".mtbf");
-    const double least = std::max(restart, round) * r.devices;
-    problems.add(
-        Stage::options, "goodput.never", key,
-        fmt::format("{}: a failure comes every {:.3g} s, and {} takes {:.3g} s", key, failure,
-                    restart > round ? "a restart" : "a step with its checkpoint",
-                    std::max(restart, round)),
-        causes
-            ? fmt::format("no such run gets on; causes whose mtbf together make {:.3g} or more "
-                          "(1 over the sum of 1 / mtbf), or fewer devices",
-                          least)
-            : fmt::format("no such run gets on; mtbf = {:.3g} or more, or fewer devices", least));
-  }
+  check_gets_on(r, path + (causes ? ".causes" : ".mtbf"), problems);
   return r;
 }
 

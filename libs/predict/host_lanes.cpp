@@ -58,9 +58,17 @@ int HostLanes::follows(const Instruction& instruction) const {
 double HostLanes::there(const std::vector<int>& storages, int microbatch) const {
   double end = 0;
   for (const Underway& copy : underway_) {
-    const bool awaited = copy.microbatch == microbatch &&
+    const bool awaited = copy.of(microbatch) &&
                          std::find(storages.begin(), storages.end(), copy.device) != storages.end();
     if (awaited) end = std::max(end, copy.end);
+  }
+  return end;
+}
+
+double HostLanes::on_host(int slot) const {
+  double end = 0;
+  for (const Underway& copy : underway_) {
+    if (copy.host == slot) end = std::max(end, copy.end);
   }
   return end;
 }
@@ -79,12 +87,13 @@ HostLanes::Copy HostLanes::begin(const HostCopy& copy, double seconds, int micro
   double& free = copy.leaves ? out_ : in_;
   Copy made{std::max(clock, free), 0};
   for (const Underway& one : underway_) {
-    if (!copy.leaves && one.leaves && one.host == copy.host && one.microbatch == microbatch)
+    if (!copy.leaves && one.leaves && one.host == copy.host && one.of(microbatch))
       made.begin = std::max(made.begin, one.end);
   }
   free = made.end = made.begin + seconds;
   const int device = copy.device >= 0 ? storage(copy.device) : -1;
-  underway_.push_back({made.end, device, copy.host, microbatch, copy.leaves});
+  underway_.push_back(
+      {made.end, device, copy.host, microbatch, copy.leaves, program_.slots[copy.host].persistent});
   return made;
 }
 
@@ -94,7 +103,7 @@ bool HostLanes::State::like(const State& other) const {
          std::equal(copies.begin(), copies.end(), other.copies.begin(), other.copies.end(),
                     [&](const Underway& a, const Underway& b) {
                       return near(a.end, b.end) && a.device == b.device && a.host == b.host &&
-                             a.microbatch == b.microbatch && a.leaves == b.leaves;
+                             a.of(b.microbatch) && a.leaves == b.leaves && a.lasts == b.lasts;
                     });
 }
 

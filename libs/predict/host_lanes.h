@@ -24,6 +24,8 @@ class HostLanes {
   double there(const std::vector<int>& storages, int microbatch) const;
   // When what left before is there, which the next one to leave awaits.
   double left() const;
+  // When what is copied to or from a slot in host memory that lasts is.
+  double on_host(int slot) const;
 
   struct Copy {
     double begin = 0, end = 0;
@@ -35,7 +37,8 @@ class HostLanes {
   struct Underway {
     double end = 0;
     int device = -1, host = -1, microbatch = 0;
-    bool leaves = false;
+    bool leaves = false, lasts = false;  // what lasts is of no microbatch
+    bool of(int which) const { return lasts || microbatch == which; }
   };
   struct State {
     double out = 0, in = 0;  // seconds until each lane is free

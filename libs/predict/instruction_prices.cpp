@@ -12,7 +12,8 @@ InstructionPrices::InstructionPrices(const RankView& rank, const Machine& machin
       program_(rank.program()),
       lanes_(lanes),
       keys_(program_),
-      machine_(machine.of_rank(rank, ranks, threads)) {}
+      machine_(machine.of_rank(rank, ranks, threads)),
+      overlaps_(machine.overlaps()) {}
 
 const PricedSegment& InstructionPrices::segment(int segment, int kind) {
   const auto [known, missing] = priced_.try_emplace({segment, kind});
@@ -63,6 +64,8 @@ PricedSegment InstructionPrices::price(const Segment& segment, int kind) {
     }
     priced.code.back().copied = lanes_.awaits(i);
     priced.code.back().follows = lanes_.follows(i);
+    priced.on_host =
+        priced.on_host || priced.code.back().on_host > 0 || priced.code.back().host_waits;
     if (same) ++next;
   }
   priced.beside = machine_->beside(*rank_, segment);
@@ -78,7 +81,14 @@ PricedInstruction InstructionPrices::price(const Instruction& i) {
   p.between_stages = made.between_stages;
   p.executed = made.executed();
   const WorkTime work = machine_->work(*rank_, i, made);
-  p.before = work.seconds;
+  if (overlaps_ && made.on_host >= 0) {
+    p.on_host = work.seconds;
+    p.there.assign(i.outputs.begin(), i.outputs.end());
+    p.there.push_back(made.on_host);
+  } else {
+    p.before = work.seconds;
+  }
+  p.host_waits = i.code == Code::totals || i.move.brings_counts;
   p.host = work.host;
   if (made.host_copy.bytes > 0) {
     p.copy = {made.host_copy, machine_->host_copy(static_cast<double>(made.host_copy.bytes))};

@@ -115,7 +115,7 @@ class LinkFit {
     for (const bool whole : {true, false}) {
       for (const LoggedTable* table : those([&](const LoggedTable& t) {
              const bool half = t.op == Collective::all_gather || t.op == Collective::reduce_scatter;
-             return t.nodes() == 1 && (whole ? t.op == Collective::all_reduce : half);
+             return whole ? is_curve(t) : half && t.nodes() == 1;
            })) {
         const double times = whole ? 1 : 2;
         auto& [of, factor] = by_ranks.try_emplace(table->ranks(), Tables{}, times).first->second;
@@ -231,17 +231,12 @@ class LinkFit {
           devices_, made_.base));
       return;
     }
-    fit_network(whole);
     int most = 0;
     for (const LoggedTable* table : whole) most = std::max(most, table->nodes());
-    const bool sums = std::ranges::any_of(
-        whole, [](const LoggedTable* t) { return t->op == Collective::all_reduce; });
-    if (most == 2 && sums) {
-      made_.unknown.push_back(
-          "all-reduces over two nodes can be up to twice as fast as over more, as NCCL's tree "
-          "sends "
-          "each byte once there: measure four nodes, or with NCCL_ALGO=Ring, before plans of more "
-          "are believed");
+    if (most == 2) {
+      fit_two_nodes(whole);
+    } else {
+      fit_network(whole, 100);
     }
     made_.unknown.push_back(fmt::format(
         "at most {} were measured together: what more of them share (network.oversubscription, "
@@ -249,9 +244,44 @@ class LinkFit {
         plural(most, "node"), made_.base));
   }
 
-  void fit_network(const Tables& whole) {
+  // NCCL's tree sends each byte of an all-reduce over two nodes once, a ring nearly twice. So these
+  // rows can be faster than the NICs let a ring be, and prove no faster NICs: other collectives
+  // would then be priced by what no NIC carries. Other collectives over two nodes tell the truth.
+  void fit_two_nodes(const Tables& whole) {
+    Tables others;
+    for (const LoggedTable* table : whole)
+      if (table->op != Collective::all_reduce) others.push_back(table);
+    if (!others.empty()) {
+      fit_network(others, 100);
+      if (others.size() < whole.size()) {
+        made_.unknown.push_back(
+            "all-reduces over two nodes can be up to twice as fast as over more, as NCCL's tree "
+            "sends each byte once there: compared, and not fitted to");
+      }
+      return;
+    }
+    fit_network(whole, 1);
+    double bus = 0;  // of a device, as a ring would have it
+    for (const LoggedTable* table : whole)
+      for (const LoggedRow& row : table->rows)
+        bus = std::max(
+            bus, 2.0 * (table->ranks() - 1) / table->ranks() * row.bytes / row.seconds / devices_);
+    const double nic = made_.table["network"].value("nic", 0.0);
+    made_.unknown.push_back(fmt::format(
+        "all-reduces over two nodes can be up to twice as fast as over more, as NCCL's tree sends "
+        "each byte once there{}: measure all_gather_perf, or four nodes, or with NCCL_ALGO=Ring, "
+        "before plans of more are believed",
+        bus <= nic ? ""
+                   : fmt::format(" (here up to {:.3g} GB/s a device by bus bandwidth, and its NICs "
+                                 "stay the {:.3g} GB/s of {})",
+                                 1e-9 * bus, 1e-9 * nic, made_.base)));
+  }
+
+  // `most`: of network.share, or what the base has if that is more.
+  void fit_network(const Tables& whole, double most) {
     Cluster read = cluster();
-    const std::vector<Share> base = {{"network.share", read.network.share, 1e-4, 100},
+    most = std::max(most, read.network.share);
+    const std::vector<Share> base = {{"network.share", read.network.share, 1e-4, most},
                                      {"network.hop", read.network.hop, 1e-8, 1e-2},
                                      {"network.latency", read.network.latency, 1e-7, 1e-1}};
     FittedShares best;
@@ -325,6 +355,10 @@ class LinkFit {
 void fit_links(Description& description, const std::vector<LoggedTable>& tables, int devices,
                Problems& problems) {
   LinkFit(description, tables, devices, problems).run();
+}
+
+bool is_curve(const LoggedTable& table) {
+  return table.op == Collective::all_reduce && table.nodes() == 1;
 }
 
 double rounded(double value) {

@@ -25,6 +25,10 @@ struct Description {
 void fit_links(Description& description, const std::vector<LoggedTable>& tables, int devices,
                Problems& problems);
 
+// Whether fit_links takes the table's rows as the curve itself, which says nothing then of how well
+// the description prices them.
+bool is_curve(const LoggedTable& table);
+
 // A fitted number with as many digits as it is worth.
 double rounded(double value);
 

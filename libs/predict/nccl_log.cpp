@@ -159,6 +159,8 @@ class LogReader {
     } else if (words[0] == "Out" && line.find("Out of bounds values") != std::string_view::npos) {
       now_.ended = true;
       now_.failed = line.find("FAILED") != std::string_view::npos;
+    } else if (words[0] == "Avg" && line.find("Avg bus bandwidth") != std::string_view::npos) {
+      now_.ended = true;
     } else if (!now_.columns.empty() && words.size() > 1 && is_count(words[0]) &&
                line.find("NCCL") == std::string_view::npos) {
       row(words);
@@ -274,6 +276,7 @@ class LogReader {
     if (!op) return;
     table.op = *op;
     table.rows = merged(done.rows);
+    table.ended = done.ended;
     check_sizes(table);
     if (problems_.list().size() == before) tables_.push_back(std::move(table));
   }
@@ -403,10 +406,21 @@ class LogReader {
   bool header_seen_ = false;
 };
 
-// Refuses a table by the first size for which an earlier table has another time.
-void refuse_contradiction(const LoggedTable& own, const LoggedTable& earlier, Problems& problems) {
+// Refuses a table that is an earlier one again, as no two programs take the very same times, and
+// one by the first size for which an earlier table has another time.
+void refuse_twice(const LoggedTable& own, const LoggedTable& earlier, Problems& problems) {
   constexpr double least = 64 << 10, apart = 1.25;  // smaller sizes scatter by themselves
   if (earlier.op != own.op || earlier.node != own.node) return;
+  const auto same_row = [](const LoggedRow& a, const LoggedRow& b) {
+    return a.bytes == b.bytes && a.seconds == b.seconds;
+  };
+  if (std::ranges::equal(own.rows, earlier.rows, same_row)) {
+    refuse_log(own.file, own.line, "calibration.twice",
+               fmt::format("its {} are those of {}:{}, and would count twice",
+                           plural(std::ssize(own.rows), "row"), earlier.file, earlier.line),
+               "give each log once", problems);
+    return;
+  }
   for (const LoggedRow& row : own.rows) {
     const auto same = std::find_if(earlier.rows.begin(), earlier.rows.end(),
                                    [&](const LoggedRow& r) { return r.bytes == row.bytes; });
@@ -462,7 +476,7 @@ void check_together(const std::vector<LoggedTable>& tables, Problems& problems) 
               "a description has one kind of device: give the logs of one", problems);
       continue;
     }
-    for (std::size_t a = 0; a < b; ++a) refuse_contradiction(own, tables[a], problems);
+    for (std::size_t a = 0; a < b; ++a) refuse_twice(own, tables[a], problems);
   }
 }
 

@@ -24,6 +24,7 @@ struct LoggedTable {
   std::string device;     // "NVIDIA H100 80GB HBM3"
   std::vector<int> node;  // of each rank, numbered in the order in which ranks name them
   std::vector<LoggedRow> rows;
+  bool ended = false;  // its last lines, which sum up, are there
 
   int ranks() const { return static_cast<int>(node.size()); }
   int nodes() const;
@@ -38,8 +39,8 @@ struct LoggedTable {
 std::vector<LoggedTable> read_nccl_log(const std::string& file, const std::string& text,
                                        Problems& problems);
 
-// What only all logs together show: devices of several kinds, and times of one size that cannot
-// both be true.
+// What only all logs together show: devices of several kinds, times of one size that cannot both be
+// true, and a table that is given twice.
 void check_together(const std::vector<LoggedTable>& tables, Problems& problems);
 
 }  // namespace mw

@@ -176,6 +176,7 @@ double OnCluster::elements(const RankView& view, int index, int ring_step) const
 WorkTime OnCluster::work(const RankView& view, const Instruction& i, const Footprint& made) {
   if (i.code == Code::compute && i.update == Update::none)
     return view.runs(i) ? op(view, i.op, i.piece, i.ring_step) : WorkTime{};
+  if (made.on_host >= 0) return {local(made), 0};
   const bool own_update = stack_.optimizer_bytes <= 0;
   if (i.code == Code::compute) {
     if (own_update || i.update != Update::apply || i.parameter >= 0) return {local(made), 0};

@@ -84,8 +84,9 @@ double active_parameters(const Graph& graph) {
 }
 
 void scale_times(Prediction& p, double share) {
-  for (double* seconds : {&p.step_seconds, &p.compute_seconds, &p.exposed_seconds,
-                          &p.host_copies.seconds, &p.host_copies.exposed})
+  for (double* seconds :
+       {&p.step_seconds, &p.compute_seconds, &p.exposed_seconds, &p.host_copies.seconds,
+        &p.host_copies.exposed, &p.host_updates.seconds, &p.host_updates.exposed})
     *seconds *= share;
   for (StageParts& part : p.parts) {
     for (double* seconds : {&part.compute, &part.exposed, &part.host_copies, &part.bubble})
@@ -225,6 +226,8 @@ Prediction predict(const Plan& plan, const Machine& machine, int threads, bool t
     p.exposed_seconds += stage.exposed / stages;
     p.host_copies.seconds += stage.host_copies.seconds / stages;
     p.host_copies.exposed += stage.host_copies.exposed / stages;
+    p.host_updates.seconds += stage.host_updates.seconds / stages;
+    p.host_updates.exposed += stage.host_updates.exposed / stages;
   }
   add_communication(p, time.stages, traffic);
   if (const double turns = machine.turns(p.ranks, threads); turns > 1 && ranks.size() == 1)
@@ -318,7 +321,7 @@ void Prediction::forget_machine(std::string why) {
   for (double* number : {&step_seconds, &compute_seconds, &exposed_seconds, &tokens_per_second,
                          &tokens_per_second_per_device, &peak_flops, &mfu, &mfu_6n, &hfu})
     *number = unknown;
-  host_copies = {};
+  host_copies = host_updates = {};
   parts.clear();
   cpu_seconds = step_error = 0;
   held_out_seconds.reset();
@@ -383,6 +386,10 @@ Json Prediction::to_json() const {
     if (host_copies.seconds > 0) {
       json["host_copy_seconds"] = host_copies.seconds;
       json["exposed_host_copy_seconds"] = host_copies.exposed;
+    }
+    if (host_updates.seconds > 0) {
+      json["host_update_seconds"] = host_updates.seconds;
+      json["exposed_host_update_seconds"] = host_updates.exposed;
     }
     if (parts.size() > 1) {
       for (std::size_t s = 0; s < parts.size(); ++s)

@@ -91,6 +91,9 @@ struct Prediction {
   // Copies between devices and host memory that go beside computing: what they take, and what of
   // it nothing hides, on average of the stages. None where ranks have no devices of their own.
   TransferTime host_copies;
+  // Updates in host memory that the host makes beside what devices compute, likewise; what nothing
+  // hides of them is in the compute.
+  TransferTime host_updates;
   double cpu_seconds = 0;               // of all ranks' threads in a step; 0: not known
   double step_error = 0;                // Machine::error
   Basis compute_basis = Basis::fitted;  // Machine::basis

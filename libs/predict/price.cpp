@@ -46,7 +46,8 @@ class Pricer::State {
     const int kind = prices_.ranks().kind(what.microbatch);
     ++runs_;
     now_ = {InstructionTime::Kind::own, what.segment, -1, what.microbatch, 0, 0};
-    const bool quiet = !keeps_ && settled();
+    const PricedSegment& priced = prices_.segment(what.segment, kind);
+    const bool quiet = !keeps_ && settled() && !priced.on_host;
     const HostLanes::State copies = lanes_.state(run_.clock, what.microbatch);
     std::vector<Known>& known = known_[{what.segment, kind}];
     if (quiet) {
@@ -59,7 +60,6 @@ class Pricer::State {
         return;
       }
     }
-    const PricedSegment& priced = prices_.segment(what.segment, kind);
     run_.transfers.resize(prices_.keys().size());
     const Run before = run_;
     sent_.clear();
@@ -108,7 +108,8 @@ class Pricer::State {
 
   void begin_step() {
     began_ = run_.clock;
-    run_ = {run_.clock, 0, 0, 0, {}, std::vector<TransferTime>(run_.transfers.size())};
+    run_ = {run_.clock, 0, 0, 0, {}, {}, std::vector<TransferTime>(run_.transfers.size())};
+    host_ = std::max(host_, run_.clock);  // it waits for the end of each step
     kept_.clear();
     runs_ = 0;
     for (auto& [pending, flights] : flights_)
@@ -121,6 +122,7 @@ class Pricer::State {
     time.compute = run_.compute;
     time.exposed = run_.exposed;
     time.host_copies = run_.host_copies;
+    time.host_updates = run_.host_updates;
     const double idle = time.step - run_.compute - run_.exposed - run_.host_copies.exposed;
     time.idle = idle > 1e-9 * time.step ? idle : 0;  // less is rounding
     time.executed = run_.executed;
@@ -137,7 +139,7 @@ class Pricer::State {
 
   struct Run {
     double clock = 0, compute = 0, exposed = 0, executed = 0;
-    TransferTime host_copies;
+    TransferTime host_copies, host_updates;
     std::vector<TransferTime> transfers;  // by key
   };
   struct Known {
@@ -164,6 +166,7 @@ class Pricer::State {
           after.executed - before.executed,
           {after.host_copies.seconds - before.host_copies.seconds,
            after.host_copies.exposed - before.host_copies.exposed},
+          {},  // a run in which the host works is never repeated
           after.transfers};
     for (std::size_t k = 0; k < before.transfers.size(); ++k) {
       d.transfers[k].add(before.transfers[k], -1);
@@ -205,6 +208,8 @@ class Pricer::State {
     await_copies(p.copied);
     if (p.awaits >= 0) await(p.awaits);
     work(p.before);
+    if (p.on_host > 0) work_on_host(p);
+    if (p.host_waits) host_ = std::max(host_, run_.clock);
     if (p.copy.seconds > 0) copy(p.copy);
     const double brought = p.follows >= 0 ? lanes_.there({p.follows}, now_.microbatch) : 0;
     if (p.between_stages && !p.transfers.empty()) sent_.push_back(run_.clock);
@@ -216,6 +221,17 @@ class Pricer::State {
         if (p.begins == at_once) await(at_once);
       }
     }
+  }
+
+  // The host comes to what stands behind it, and the device to that, when it is done.
+  void work_on_host(const PricedInstruction& p) {
+    for (const int slot : p.there) host_ = std::max(host_, lanes_.on_host(slot));
+    keep(InstructionTime::Kind::on_host, host_, host_ + p.on_host);
+    host_ += p.on_host;
+    run_.host_updates.seconds += p.on_host;
+    const double exposed = std::max(0.0, host_ - run_.clock);
+    run_.host_updates.exposed += exposed;
+    work(exposed);
   }
 
   void play_ring(int number) {
@@ -326,6 +342,7 @@ class Pricer::State {
   const int last_;  // segment of a step, at whose end copies to the host are awaited
   Run run_;
   double began_ = 0;          // when the step began
+  double host_ = 0;           // when the host comes to what it does itself next
   std::vector<double> sent_;  // when sends and receives between stages were begun in this run
   // By segment and kind of microbatch; begun with no transfer under way.
   std::map<std::pair<int, int>, std::vector<Known>> known_;

@@ -27,10 +27,11 @@ struct TransferTime {
 
 struct StepTime {
   double step = 0;
-  double compute = 0;        // in ops, copies in their order and the optimizer
-  double exposed = 0;        // waiting for transfers
-  TransferTime host_copies;  // to and from host memory beside what the rank computes
-  double idle = 0;           // neither: waiting for another stage
+  double compute = 0;         // in ops, copies in their order and the optimizer
+  double exposed = 0;         // waiting for transfers
+  TransferTime host_copies;   // to and from host memory beside what the rank computes
+  TransferTime host_updates;  // made by the host beside that; what nothing hides is in `compute`
+  double idle = 0;            // neither: waiting for another stage
   std::map<CommunicationKey, TransferTime> transfers;
   double executed = 0;  // floating-point operations that the rank really does
 };

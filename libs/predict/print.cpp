@@ -274,6 +274,11 @@ std::string room_text(const Prediction& p) {
           fmt::format("  copies to and from it take {}, of which nothing hides {}\n",
                       duration_text(p.host_copies.seconds), duration_text(p.host_copies.exposed));
     }
+    if (p.timed() && p.host_updates.seconds > 0) {
+      text +=
+          fmt::format("  updates there take {}, of which nothing hides {}\n",
+                      duration_text(p.host_updates.seconds), duration_text(p.host_updates.exposed));
+    }
   }
   const bool in_line = p.host_needed == 0 &&
                        std::any_of(p.stages.begin(), p.stages.end(), [](const StageForecast& s) {

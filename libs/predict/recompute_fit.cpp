@@ -12,6 +12,7 @@
 #include "meshwright/engine/plan.h"
 #include "meshwright/engine/rank_view.h"
 #include "meshwright/engine/text.h"
+#include "predict/cluster_machine.h"
 #include "predict/fit.h"
 #include "predict/prediction.h"
 
@@ -80,12 +81,12 @@ std::string text_of(const Parts& parts, int layers) {
 
 class RecomputeFit {
  public:
-  RecomputeFit(const PlanRequest& request, bool by_stage)
-      : request_(request), limit_(request.recompute.fit), by_stage_(by_stage) {}
+  RecomputeFit(const PlanRequest& request, const Machine* machine, bool by_stage)
+      : request_(request), machine_(machine), limit_(request.recompute.fit), by_stage_(by_stage) {}
 
   std::shared_ptr<const Plan> run(Problems& problems) {
     plan_ = made({}, problems);
-    if (plan_ == nullptr || highest_peak(*plan_) <= limit_) return plan_;
+    if (plan_ == nullptr || highest_need(*plan_) <= limit_) return plan_;
     layers_ = layers_of_stages(*plan_);
     most_layers_ = 0;
     for (const std::vector<int>& own : layers_)
@@ -106,7 +107,7 @@ class RecomputeFit {
       // A schedule that heeds what works take may be another one by now, and hold more.
       if (again_ != alike) {
         const auto found = chosen(alike.front());
-        if (found != nullptr && highest_peak(*found) <= limit_) return found;
+        if (found != nullptr && highest_need(*found) <= limit_) return found;
       }
       again_ = alike;
     }
@@ -166,26 +167,41 @@ class RecomputeFit {
     return plan;
   }
 
-  // What each stage's fullest rank holds; empty: the plan is refused.
-  std::vector<std::int64_t> peaks(const std::vector<Parts>& again) const {
-    Problems problems;
-    const auto plan = made(again, problems);
+  // What a rank has to find room for within the limit: the program's own bytes; or those and what
+  // is in use beside them, less what the device has beyond the limit.
+  std::int64_t need_of(const Program& program, const RankClass& kind) const {
+    const RankView rank(program, kind.at, 0, request_.scratch.get());
+    MemoryForecast memory = forecast_memory(rank);
+    memory.peak += request_.kept_by_libraries;
+    if (machine_ == nullptr) return memory.peak;
+    const StageForecast used{program.stage, memory, memory, machine_->beside_program(rank, memory)};
+    return std::max(memory.peak, used.in_use() - (machine_->memory() - limit_));
+  }
+
+  // The same of each stage's fullest rank.
+  std::vector<std::int64_t> needs_of(const Plan& plan) const {
     std::vector<std::int64_t> found;
-    if (plan == nullptr) return found;
-    for (const Program& program : plan->programs) {
-      std::int64_t peak = 0;
-      for (const RankClass& kind : rank_classes(program)) {
-        const RankView rank(program, kind.at, 0, request_.scratch.get());
-        peak = std::max(peak, forecast_memory(rank).peak);
-      }
-      found.push_back(peak + request_.kept_by_libraries);
+    for (const Program& program : plan.programs) {
+      std::int64_t most = 0;
+      for (const RankClass& kind : rank_classes(program))
+        most = std::max(most, need_of(program, kind));
+      found.push_back(most);
     }
     return found;
   }
 
-  bool fits(const std::vector<int>& stages, const std::vector<std::int64_t>& peaks) const {
-    return !peaks.empty() && std::all_of(stages.begin(), stages.end(),
-                                         [&](int stage) { return peaks[stage] <= limit_; });
+  std::int64_t highest_need(const Plan& plan) const { return std::ranges::max(needs_of(plan)); }
+
+  // Empty: the plan is refused.
+  std::vector<std::int64_t> needs(const std::vector<Parts>& again) const {
+    Problems problems;
+    const auto plan = made(again, problems);
+    return plan == nullptr ? std::vector<std::int64_t>{} : needs_of(*plan);
+  }
+
+  bool fits(const std::vector<int>& stages, const std::vector<std::int64_t>& needed) const {
+    return !needed.empty() && std::all_of(stages.begin(), stages.end(),
+                                          [&](int stage) { return needed[stage] <= limit_; });
   }
 
   // The fewest parts that suffice, in all layers alike, of an order in which each next one costs
@@ -197,7 +213,7 @@ class RecomputeFit {
       Parts parts;
       for (std::size_t i = 0; i < n; ++i) parts[order_[i]] = most_layers_;
       const std::vector<Parts> tried(layers_.size(), parts);
-      const std::vector<std::int64_t> held = peaks(tried);
+      const std::vector<std::int64_t> held = needs(tried);
       const bool fit = !held.empty() && *std::max_element(held.begin(), held.end()) <= limit_;
       if (!fit && n == order_.size()) {
         refuse(held, problems);
@@ -211,12 +227,14 @@ class RecomputeFit {
 
   void refuse(const std::vector<std::int64_t>& held, Problems& problems) const {
     const std::int64_t most =
-        held.empty() ? highest_peak(*plan_) : *std::max_element(held.begin(), held.end());
+        held.empty() ? highest_need(*plan_) : *std::max_element(held.begin(), held.end());
     problems.add(
         Stage::plan, "recompute.fit", "recompute",
         fmt::format(
-            "recompute: with all of it a rank still holds {} at most, above the {} asked for",
-            format_bytes(static_cast<double>(most)), format_bytes(static_cast<double>(limit_))),
+            "recompute: with all of it a rank still holds {} at most{}, above the {} asked for",
+            format_bytes(static_cast<double>(most)),
+            machine_ == nullptr ? "" : ", with what is in use beside the program",
+            format_bytes(static_cast<double>(limit_))),
         "a smaller microbatch, more ways of a form that shards, or a higher limit");
   }
 
@@ -251,7 +269,7 @@ class RecomputeFit {
           if (layers[g].next() == 0) tried[stage].erase(part);
         }
       }
-      const std::vector<std::int64_t> held = peaks(tried);
+      const std::vector<std::int64_t> held = needs(tried);
       for (std::size_t g = 0; g < groups.size(); ++g) {
         if (!layers[g].open()) continue;
         const bool fit = fits(groups[g], held);
@@ -319,6 +337,7 @@ class RecomputeFit {
   }
 
   const PlanRequest& request_;
+  const Machine* const machine_;  // null: nothing is beside the program
   const std::int64_t limit_;
   const bool by_stage_;
   std::shared_ptr<const Plan> plan_;      // which makes nothing again
@@ -329,14 +348,30 @@ class RecomputeFit {
   mutable double work_ = 0;               // of the plans made so far
 };
 
+// The machine that the request is made for; null: this one.
+const Machine* machine_of(const PlanRequest& request) {
+  const auto* kernels = dynamic_cast<const FlashScratch*>(request.scratch.get());
+  return kernels == nullptr ? nullptr : kernels->machine();
+}
+
 }  // namespace
 
 std::shared_ptr<const Plan> fit_recompute(const PlanRequest& request, Problems& problems) {
-  return RecomputeFit(request, /*by_stage=*/true).run(problems);
+  return RecomputeFit(request, nullptr, /*by_stage=*/true).run(problems);
 }
 
 std::shared_ptr<const Plan> fit_recompute_alike(const PlanRequest& request, Problems& problems) {
-  return RecomputeFit(request, /*by_stage=*/false).run(problems);
+  return RecomputeFit(request, nullptr, /*by_stage=*/false).run(problems);
+}
+
+std::shared_ptr<const Plan> fit_recompute_on_device(const PlanRequest& request,
+                                                    Problems& problems) {
+  return RecomputeFit(request, machine_of(request), /*by_stage=*/true).run(problems);
+}
+
+std::shared_ptr<const Plan> fit_recompute_alike_on_device(const PlanRequest& request,
+                                                          Problems& problems) {
+  return RecomputeFit(request, machine_of(request), /*by_stage=*/false).run(problems);
 }
 
 bool recompute_differs(const Plan& plan) {

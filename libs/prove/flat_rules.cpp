@@ -78,9 +78,10 @@ void StageProof::check_precisions(const FlatSlots& slots) const {
              index);
   };
   const Dtype gradient = program_.gradient_dtype, sum = wider(gradient, program_.reduce_dtype);
-  for (const int index : {slots.parameters, slots.stored, slots.on_device})
+  for (const int index :
+       {slots.parameters, slots.stored, slots.on_device, slots.parameters_on_host})
     must_be(index, program_.dtype);
-  for (const int index : {slots.gradients, slots.reduced, slots.cast_back})
+  for (const int index : {slots.gradients, slots.reduced, slots.cast_back, slots.gradients_on_host})
     must_be(index, gradient);
   must_be(slots.cast, sum);
   must_be(slots.arriving, sum);
@@ -156,7 +157,12 @@ StageProof::Operand StageProof::parameter(int index) {
            fmt::format("{} is read, of which ranks have their own shards alone", name(index)),
            index, f.by);
   if (region.version != 0)
-    refuse("prove.value", name(index) + " is read after it was updated", index, f.by);
+    refuse("prove.value",
+           fmt::format("{} is read {}", name(index),
+                       region.version > 0
+                           ? "after it was updated"
+                           : "before the update that the step before has left to this one"),
+           index, f.by);
   return {&parameters_[p],
           &graph_.value(program_.parameters[p].value).dims,
           slot(f.slot).dtype,

@@ -299,6 +299,18 @@ void StageProof::check_slots(const Instruction& i) const {
     refuse("prove.operands", "there is no such bucket or parameter");
 }
 
+// Which transfers and copies between flat tensors outlast a step goes by their bucket.
+void StageProof::check_bucket(const Instruction& i) const {
+  if (i.code != Code::start && i.code != Code::wait && i.code != Code::copy) return;
+  if (i.outputs.empty() || i.outputs[0] < 0 || view(i.outputs[0]).flat < 0) return;
+  const int bucket = flats_[view(i.outputs[0]).flat].bucket;
+  if (bucket >= 0 && i.bucket != bucket)
+    refuse("prove.bucket",
+           fmt::format("it brings what is of {}, and says that it is not",
+                       program_.buckets[bucket].name),
+           i.outputs[0]);
+}
+
 // Whether it is done; else it waits for another stage, and nothing has changed.
 bool StageProof::apply(const Instruction& i) {
   switch (i.code) {
@@ -358,6 +370,7 @@ StageProof::Step StageProof::step() {
   where_ = {program_.stage, static_cast<int>(run_), static_cast<int>(next_), -1};
   at_ = &i;
   if (!seen_[segment]) check_slots(i);
+  check_bucket(i);
   if (!apply(i)) return Step::blocked;
   waits_for_.clear();
   release(i);
@@ -444,9 +457,14 @@ bool StageProof::turn() {
   bool more = !underway_.empty();
   for (Flat& f : flats_) {
     more = more || (f.there && slot(f.slot).transient);
+    const Bucket* const bucket = f.bucket < 0 ? nullptr : &program_.buckets[f.bucket];
+    const bool left = bucket != nullptr && bucket->update_overlaps_forward;
+    more = more || left;
     for (Region& region : f.regions) {
-      region.version = 0;
-      if (region.kind == Region::Kind::gradient || region.kind == Region::Kind::direction) {
+      region.version = left ? region.version - 1 : 0;
+      if (left && f.slot == bucket->flat.gradients_on_host) {
+        region.stale = true;
+      } else if (region.kind == Region::Kind::gradient || region.kind == Region::Kind::direction) {
         region = {};
         region.kind = Region::Kind::gradient;
         region.stale = true;
@@ -459,7 +477,7 @@ bool StageProof::turn() {
   for (OfMicrobatch& m : microbatches_) m = {};
   released_.assign(program_.slots.size(), {});
   run_ = next_ = 0;
-  totalled_ = false;
+  totalled_ = first_step_ = false;
   round_ = -1;
   counted_.clear();
   reported_.clear();

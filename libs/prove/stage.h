@@ -69,6 +69,7 @@ class StageProof {
   bool lasting(int index) const { return slot(index).persistent; }
   int one(const Slots& slots, const char* which) const;
   void check_slots(const Instruction& i) const;
+  void check_bucket(const Instruction& i) const;
   OfMicrobatch& now() { return of(microbatch_); }
   OfMicrobatch& of(int microbatch);
   Tensor& tensor(int index) { return pool_[index]; }
@@ -170,7 +171,9 @@ class StageProof {
   void apply_update(const Instruction& i, const Bucket& bucket);
   void advance(int slot, int parameter, Region::Kind kind);
   void advance_states(const Instruction& i, const Bucket& bucket, int from);
-  void check_versions() const;
+  const Flat& left_gradients(int slot);
+  void cast_updated(const Instruction& i);
+  void check_versions();
   int bucket_region(const Bucket& bucket, int parameter) const;
 
   const Program& program_;
@@ -195,6 +198,7 @@ class StageProof {
   int microbatch_ = -1;
   const Instruction* at_ = nullptr;
   bool totalled_ = false;
+  bool first_step_ = true;
   int round_ = -1;  // of the totals
   std::int64_t rules_ = 0;
   std::string waits_for_;

@@ -88,7 +88,9 @@ class Microbatches {
 struct Region {
   enum class Kind : std::uint8_t { nothing, parameter, state, gradient, direction };
   Kind kind = Kind::nothing;
-  int version = 0;                   // of a parameter's or a state's numbers
+  // How many updates of this step are in a parameter's or a state's numbers; -1: not even that
+  // which the step before has left.
+  int version = 0;
   std::map<int, Microbatches> sums;  // of a gradient: which microbatches of which term
   int twice = -1;                    // a term that came again for a microbatch; -1: none
   Layout place;                      // of a gradient; where there are no sums it says nothing

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "meshwright/engine/program_facts.h"
 #include "meshwright/optimizer.h"
 #include "prove/stage.h"
 
@@ -145,7 +146,9 @@ void StageProof::need_complete(const Region& region, int parameter, int index) c
 }
 
 void StageProof::update(const Instruction& i) {
-  if (!totalled_)
+  const bool waits =
+      program_.update_needs_totals || (program_.optimizer && program_.optimizer->clip() > 0);
+  if (!totalled_ && waits && !completes_update(program_, i))
     refuse("prove.order",
            "parameters are updated before the step's totals, which say how gradients are clipped");
   if (i.bucket < 0) refuse("prove.operands", "it updates no bucket");
@@ -178,14 +181,14 @@ void StageProof::advance(int index, int parameter, Region::Kind kind) {
     Region& region = f.regions[n];
     if (region.kind != kind)
       refuse("prove.update", name(index) + " does not hold what is updated", index, f.by);
-    if (region.version != 0)
+    if (region.version != (bucket.update_overlaps_forward ? -1 : 0))
       refuse("prove.update",
              fmt::format("{} is updated twice in {}",
                          program_.name_of_parameter(bucket.parameters[n]), name(index)),
              index, f.by);
     if (v.part == FlatView::Part::whole && region.rest_differs)
       refuse("prove.update", name(index) + " is updated, and differs between ranks", index, f.by);
-    region.version = 1;
+    ++region.version;
     region.rest_differs = v.part == FlatView::Part::own && sharded(f);
   }
   f.by = where_;
@@ -269,21 +272,48 @@ void StageProof::whole(const Instruction& i) {
   for (const int kept : bucket.flat.of_matrix) advance(kept, i.parameter, Region::Kind::state);
 }
 
+// The gradients in host memory of the step before, from which an update of that step is made.
+const Flat& StageProof::left_gradients(int index) {
+  const FlatView v = view(index);
+  if (v.flat < 0 || v.part == FlatView::Part::parameter || !flat(v).there || flat(v).writing ||
+      !flat(v).settled)
+    refuse("prove.missing", name(index) + " does not hold gradients of the step before", index);
+  return flat(v);
+}
+
+// What an update has written is also written in the dtype that computes.
+void StageProof::cast_updated(const Instruction& i) {
+  if (i.outputs.size() < 2) return;
+  const int to = i.outputs[1];
+  if (i.outputs.size() > 2 || i.bucket < 0 ||
+      to != program_.buckets[i.bucket].flat.parameters_on_host)
+    refuse("prove.operands", "it writes what is updated to another place than its bucket's", to);
+  check_same_part(i.outputs[0], to);
+  write(open(to), view(to), there(i.outputs[0], false).regions);
+}
+
 void StageProof::apply_update(const Instruction& i, const Bucket& bucket) {
-  const int from = one(i.inputs, "input"), to = one(i.outputs, "output");
+  const int from = one(i.inputs, "input");
+  const int to = i.outputs.size() == 2 ? i.outputs[0] : one(i.outputs, "output");
   if (!lasting(to) || view(to).flat < 0 || flat(view(to)).bucket != i.bucket)
     refuse("prove.update", name(to) + " is none of " + bucket.name, to);
   if (i.parameter < 0) {
     if (bucket.rule && bucket.rule->whole != nullptr)
       refuse("prove.update", bucket.name + " is updated by matrices, one after the other");
-    const Flat& f = there(from, false);
+    const bool left = completes_update(program_, i);
+    if (left && first_step_) return cast_updated(i);  // no step before has left it anything
+    const Flat& f = left ? left_gradients(from) : there(from, false);
     if (f.bucket != i.bucket)
       refuse("prove.update", name(from) + " is none of " + bucket.name, from);
     check_same_part(from, to);
-    for (std::size_t n = 0; n < f.regions.size(); ++n)
-      need_complete(f.regions[n], bucket.parameters[n], from);
+    for (std::size_t n = 0; n < f.regions.size(); ++n) {
+      Region region = f.regions[n];
+      region.stale = region.stale != left;
+      need_complete(region, bucket.parameters[n], from);
+    }
     if (bucket.rule) advance_states(i, bucket, from);
-    return advance(to, -1, Region::Kind::parameter);
+    advance(to, -1, Region::Kind::parameter);
+    return cast_updated(i);
   }
   const ProgramParameter& parameter = program_.parameters[i.parameter];
   const Operand found = read(from);
@@ -304,13 +334,20 @@ void StageProof::apply_update(const Instruction& i, const Bucket& bucket) {
 }
 
 // Each copy of each parameter, and each state, was updated once.
-void StageProof::check_versions() const {
+void StageProof::check_versions() {
   if (!totalled_) refuse("prove.totals", "the step's totals are never made");
   for (const Bucket& bucket : program_.buckets) {
     const bool updates = bucket.rule || bucket.counts;
     if (program_.optimizer && !updates)
       refuse("prove.update", bucket.name + " has no rule to be updated by");
-    const int expected = updates ? 1 : 0;
+    // What a step leaves to the next one's forward needs its gradients alone.
+    const int expected = updates && !bucket.update_overlaps_forward ? 1 : 0;
+    if (bucket.update_overlaps_forward) {
+      const int gradients = bucket.flat.gradients_on_host;
+      const Flat& f = there(gradients, false);
+      for (std::size_t n = 0; n < f.regions.size(); ++n)
+        need_complete(f.regions[n], bucket.parameters[n], gradients);
+    }
     std::vector<int> slots = bucket.flat.states;
     slots.insert(slots.end(), bucket.flat.of_matrix.begin(), bucket.flat.of_matrix.end());
     const std::size_t states = slots.size();

@@ -252,7 +252,8 @@ Json plan_page_data(const Plan& plan, const Prediction& prediction, std::int64_t
                                      {"calls", c.calls},
                                      {"bytes", c.bytes},
                                      {"ms", page_number(1e3 * c.seconds)},
-                                     {"exposed", page_number(1e3 * c.exposed_seconds)}});
+                                     {"exposed", page_number(1e3 * c.exposed_seconds)},
+                                     {"basis", name_of(c.basis)}});
   }
   json["step"] = {{"ms", page_number(1e3 * prediction.step_seconds)},
                   {"compute", page_number(1e3 * prediction.compute_seconds)},

@@ -254,6 +254,10 @@ void ClosedForm::take(const WorkTerms& work, const DataTerms& data, const SentPr
   gather.add(data.gather_next, nullptr, work.forward.layer, {none, none}, most, data.slows);
   gather.add_end(data.gather_next, 0);
   end_ = data.after.layer * most + data.after.ends + gather.own + gather.each;
+  const double updates = data.beside.at(most);
+  const PerLayer& hides = data.beside_backward ? work.backward : work.forward;
+  // Nothing hides those of what is used first.
+  end_ += std::max(std::min(updates, data.beside.at(1)), updates - hides.layer * most);
   slows_ = 0;
   turns_ = {};
   if (data.by_chunk && staged) {

@@ -332,6 +332,8 @@ class Reader {
       for (const Instruction& i : segment.code) {
         if (end) {
           of_end(i);
+        } else if (completes_update(program_, i)) {
+          of_end(i);  // of the step before
         } else if (i.bucket >= 0) {
           of_microbatch(i, forward, run.microbatch > 0);
         }
@@ -463,8 +465,13 @@ class Reader {
   void of_end(const Instruction& i) {
     const Footprint made = footprint(rank_, i, Asks::work);
     const double seconds = device_->work(rank_, i, made).seconds;
-    copy(i, made, found_.copies_end);
-    if (i.bucket >= 0) {
+    if (!completes_update(program_, i)) copy(i, made, found_.copies_end);
+    const bool hides =
+        made.on_host >= 0 && i.bucket >= 0 && program_.buckets[i.bucket].update_overlaps;
+    if (hides) {
+      found_.beside += share_of(i) * seconds;
+      found_.beside_backward = !program_.update_needs_totals;
+    } else if (i.bucket >= 0) {
       found_.update += share_of(i) * seconds;
     } else {
       // What all buckets have a part in; the rest is there whatever they hold.

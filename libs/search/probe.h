@@ -53,6 +53,9 @@ struct StepProbe {
   // Seconds of the rank's own work for buckets: in each microbatch, in the last one's backward, and
   // at the step's end.
   PerLayer forward, backward, last, update;
+  // Seconds of updates that the host makes beside the last backward, or beside the first forward.
+  PerLayer beside;
+  bool beside_backward = false;
   // Seconds of copies from host memory that gathers wait for: in each microbatch, at the end.
   PerLayer copies_forward, copies_backward, copies_end;
   // Seconds of transfers: parameters and gradients in each microbatch, all of the last one's

@@ -159,6 +159,8 @@ std::optional<DataTerms> SearchTerms::made(int inner, int data, DataWays split) 
   const PerLayer moved = probe->end_moves[0] + probe->end_moves[1];
   // Copies go beside the transfers.
   terms.after = probe->update + moved + probe->copies_end.less(moved);
+  terms.beside = probe->beside;
+  terms.beside_backward = probe->beside_backward;
   return terms;
 }
 

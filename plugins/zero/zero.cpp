@@ -31,6 +31,7 @@ struct ShardedStorage {
   // What lies in host memory of every bucket, in shards or not (Ren et al. 2021, "ZeRO-Offload").
   mw::Offload offload = mw::Offload::nothing;
   bool update_on_device = false;  // where this is updated; else in host memory
+  bool update_overlaps = true;    // updates there go on beside what is computed
 };
 
 // The buckets of which ranks keep a shard, by this slot of each of their parameters.
@@ -82,6 +83,7 @@ class ShardStorage {
                            ? std::min(storage_.offload, mw::Offload::optimizer)
                            : storage_.offload;
       bucket.update_on_device = storage_.update_on_device;
+      bucket.update_overlaps = update_goes_on();
       if (bucket.shard_atoms.empty()) continue;
       any = true;
       bucket.sharded_state = storage_.sharded_state;
@@ -91,6 +93,11 @@ class ShardStorage {
       bucket.overlap = false;  // reduced in every microbatch or by chunk, not after the last one
     }
     return any;
+  }
+
+  bool update_goes_on() const {
+    return storage_.update_overlaps && !storage_.update_on_device &&
+           storage_.offload != mw::Offload::nothing && storage_.reshard_after_forward;
   }
 
   // After a bucket's last gradient; awaited when the next that lies and is summed alike is about to
@@ -264,6 +271,33 @@ class ByChunk {
   std::map<Copy, int> copies_;                  // the copy's segment
 };
 
+// When what lies in host memory is updated there, and why then.
+std::string say_when_updated(const std::vector<mw::Program>& programs) {
+  std::size_t all = 0, asked = 0, forward = 0;
+  bool waits = false;
+  for (const mw::Program& program : programs) {
+    waits = waits || program.update_needs_totals;
+    for (const mw::Bucket& bucket : program.buckets) {
+      all += bucket.updated_on_host() ? 1 : 0;
+      asked += bucket.updated_on_host() && bucket.update_overlaps ? 1 : 0;
+      forward += bucket.update_overlaps_forward ? 1 : 0;
+    }
+  }
+  if (asked == 0) return "";
+  if (!waits)
+    return "updates in host memory go on beside the backward, as no norm clips them and no step is "
+           "left out (on_nan = \"continue\")";
+  const std::string why =
+      "updates in host memory begin when the norm of all gradients is known, by which they are "
+      "clipped or left out";
+  if (forward == 0) return why + ", and end with the step";
+  if (forward == all) return why + ", and go on beside the next step's forward";
+  return fmt::format(
+      "{}; those of {} of {} buckets go on beside the next step's forward, the "
+      "others end with the step",
+      why, forward, all);
+}
+
 // Cuts the flat tensors of the buckets that are reduced over `axes`: gradients are
 // reduce-scattered, and parameters all-gathered after the update, or, stored as shards themselves,
 // before each use and let go after it. Gradients stored as shards are reduced in every microbatch,
@@ -272,6 +306,7 @@ mw::Pass shard_storage(const ShardedStorage& storage) {
   mw::Pass pass{"shard storage",
                 [storage](mw::Program& program) { ShardStorage(program, storage).run(); },
                 mw::Pass::storage, storage.axes.front()};
+  pass.note = say_when_updated;
   if (storage.by_chunk) {
     pass.finish = [](mw::Program& program) {
       ByChunk(program, buckets_of(program, &mw::ProgramParameter::gradient_slot)).run();
@@ -324,7 +359,12 @@ class Zero : public mw::Strategy {
         .choice("update", {"host", "device"},
                 "where what is offloaded is updated: in host memory; or on the device, to which it "
                 "comes bucket by bucket, and goes back")
-        .fallback("host");
+        .fallback("host")
+        .boolean("overlap_update",
+                 "updates in host memory are made beside the next step's forward, each bucket's "
+                 "before its first use, or beside the backward where nothing waits for the norm of "
+                 "all gradients; else all at the step's end")
+        .fallback(true);
   }
 
   explicit Zero(const mw::Values& values)
@@ -340,7 +380,8 @@ class Zero : public mw::Strategy {
         offload_(values.text("offload") == "none"        ? mw::Offload::nothing
                  : values.text("offload") == "optimizer" ? mw::Offload::optimizer
                                                          : mw::Offload::parameters),
-        update_on_device_(values.text("update") == "device") {
+        update_on_device_(values.text("update") == "device"),
+        overlap_update_(values.flag("overlap_update")) {
     if (offload_ == mw::Offload::parameters && stage_ < 3) {
       throw mw::Error(
           mw::Stage::options, "option.conflict", "offload",
@@ -411,6 +452,7 @@ class Zero : public mw::Strategy {
     storage.by_chunk = by_chunk_;
     storage.offload = offload_;
     storage.update_on_device = update_on_device_;
+    storage.update_overlaps = overlap_update_;
     draft.add_pass(shard_storage(storage));
   }
 
@@ -462,6 +504,11 @@ class Zero : public mw::Strategy {
       refuse("update", "update = \"device\" where nothing is offloaded, and all is updated there",
              "leave update out, or write offload = \"optimizer\"");
     }
+    if (!overlap_update_ && (update_on_device_ || offload_ == mw::Offload::nothing)) {
+      refuse(
+          "overlap_update", "overlap_update = false where nothing is updated in host memory",
+          "leave overlap_update out, or write offload = \"optimizer\" without update = \"device\"");
+    }
     if (!overlap_gather_ && stage_ == 3) {
       refuse("overlap_gather",
              "overlap_gather = false at stage 3, which gathers parameters before each use",
@@ -491,7 +538,7 @@ class Zero : public mw::Strategy {
   bool overlap_gather_, keep_, by_chunk_, sequence_;
   std::int64_t bucket_;
   mw::Offload offload_;
-  bool update_on_device_;
+  bool update_on_device_, overlap_update_;
 };
 
 }  // namespace

@@ -134,17 +134,21 @@ class From(ProgramCase):
         result = self.described("one.txt", "-o", "mine.lua")
         self.assertEqual(result["base"], "dgx-a100-80")
         self.assertTrue(any("the network stays that of dgx-a100-80" in said for said in result["unknown"]))
-        for row in result["rows"]:
-            self.near(row["predicted_seconds"], row["seconds"], 1e-3)
+        # Rows that became the curve say nothing of how well it predicts.
+        self.assertTrue(all(row["is_curve"] for row in result["rows"]))
+        self.assertEqual(result["doubts"], [])
         self.assertEqual(self.refused("one.txt", "-o", "mine.lua"), ["calibration.exists -o"])
         self.described("one.txt", "-o", "mine.lua", "--overwrite")
         # Two nodes of the same kind, as they were published.
         published = SOURCE / "scripts/my_cluster/all_reduce-2nodes.txt"
         result = self.described(published, "-o", "two.lua")
         self.assertEqual(result["base"], "dgx-a100-40")
+        self.assertFalse(any(row["is_curve"] for row in result["rows"]))
         large = [row for row in result["rows"] if row["bytes"] >= 1 << 20]
         self.assertEqual(len(large), 14)
         self.assertLess(sum(abs(row["predicted_seconds"] / row["seconds"] - 1) for row in large) / 14, 0.25)
+        # NCCL's tree over two nodes goes beyond the ring's rate: that makes no NIC faster.
+        self.assertIn("nic = 25e9", (self.folder / "two.lua").read_text())
 
     def test_steps_that_other_shares_made_are_found_again(self):
         (self.folder / "step.lua").write_text(STEP)
@@ -182,6 +186,75 @@ class From(ProgramCase):
         self.assertEqual(len(found), 11, found)
         self.assertFalse((self.folder / "mine.json").exists())
 
+    def steps(self, entries, name="steps.json"):
+        (self.folder / "step.lua").write_text(STEP)
+        (self.folder / name).write_text(json.dumps([{"script": "step.lua", "nodes": 1, **each} for each in entries]))
+
+    def test_steps_that_no_fit_explains(self):
+        base = ["--cluster", "dgx-h100", "--stack", "megatron-core", "-o", "mine.lua"]
+        (self.folder / "step.lua").write_text(STEP)
+        step = self.only("plan", "step.lua", *base[:4])["step_seconds"]
+        cases = (("milliseconds", [{"step": 1e3 * step}]), ("minutes", [{"step": step / 60}]),
+                 ("one of three", [{"step": step}, {"step": 1e3 * step / 2, "set": ["batch=16"]},
+                                   {"step": 2 * step, "set": ["batch=64"]}]),
+                 ("no room for it", [{"step": step, "set": ["model.layers=96", "recompute=none"]}]),
+                 ("no text", [{"step": step, "set": [5]}]))
+        for name, entries in cases:
+            with self.subTest(name):
+                self.steps(entries)
+                places = {"one of three": "steps.json[2].step", "no room for it": "steps.json[1]",
+                          "no text": "steps.json[1].set"}
+                self.assertEqual(self.refused("steps.json", *base),
+                                 ["calibration.steps " + places.get(name, "steps.json[1].step")])
+        self.assertFalse((self.folder / "mine.lua").exists())
+        # What a fit explains only by shares that no hardware of the kind has is written, and said.
+        self.steps([{"step": 3 * step}])
+        result = self.described("steps.json", *base)
+        self.assertEqual(len([said for said in result["doubts"] if said.startswith("steps.json[1] took 3 times")]), 1)
+        self.assertIn("Doubtful: steps.json[1] took 3 times", (self.folder / "mine.lua").read_text().replace("\n-- ", " "))
+
+    def test_what_a_driver_would_report_is_said_of_steps_that_fill_devices(self):
+        steps = SOURCE / "scripts/my_cluster/steps.json"
+        result = self.described(steps, "--cluster", "dgx-a100-40", "--stack", "fsdp-mpt", "-o", "mine.lua")
+        self.assertEqual(len(result["doubts"]), 1, result["doubts"])
+        self.assertRegex(result["doubts"][0], r"^a driver would report more than the 40 GiB of .* for 5 of 5 measured steps, "
+                                             r"up to 4\d\.\d GiB")
+
+    def test_inputs_given_twice_or_about_to_be_replaced(self):
+        good = h100_logs()["all_reduce-1.txt"]
+        lines = good.splitlines(keepends=True)
+        self.put({"good.txt": good, "log.lua": good, "cut.txt": "".join(lines[:-4]),
+                  "unknown.txt": good.replace(GPU, "NVIDIA Graphics Device"), "part.txt": good.replace(GPU, "NVIDIA GH100")})
+        self.assertEqual(self.refused("good.txt", "./good.txt", "-o", "mine.lua"), ["calibration.twice --from"])
+        self.assertEqual(self.refused("log.lua", "-o", "log.lua", "--overwrite"), ["calibration.output -o"])
+        self.assertEqual((self.folder / "log.lua").read_text(), good)
+        self.steps([{"step": 1}, {"step": 1.1}])
+        base = ["--cluster", "dgx-h100", "--stack", "megatron-core"]
+        self.assertEqual(self.refused("steps.json", *base, "-o", "mine.lua"), ["calibration.twice --from"])
+        self.steps([{"step": 1}])
+        self.assertEqual(self.refused("steps.json", *base, "-o", "step.lua", "--overwrite"), ["calibration.output -o"])
+        self.assertEqual(self.refused("good.txt", "-o", "none/mine.lua"), ["calibration.output -o"])
+        self.assertFalse((self.folder / "none").exists())
+        self.assertEqual(self.refused(".", "-o", "mine.lua"), ["calibration.log --from"])
+        self.assertEqual(self.refused("gone.json", *base, "-o", "mine.lua"), ["calibration.log --from"])
+        # Logs that are cut off, and devices that are not known to be the base's.
+        for name, words in (("cut.txt", "ends with 1 GiB"), ("unknown.txt", "NVIDIA Graphics Device"),
+                            ("part.txt", "NVIDIA GH100")):
+            with self.subTest(name):
+                [doubt] = self.described(name, "--cluster", "dgx-h100", "-o", name + ".lua")["doubts"]
+                self.assertIn(words, doubt)
+
+    def test_problems_name_what_the_user_wrote(self):
+        self.steps([{"step": 1, "set": ["batch=x"]}, {"step": 1, "set": ["plan[1].ways=16", "microbatch=1"]}])
+        done = self.call("calibrate", "--from", "steps.json", "--cluster", "dgx-h100", "--stack", "megatron-core",
+                         "-o", "mine.lua")
+        self.assertIn("error: steps.json[1]: --set batch=x: ", done.stderr)
+        self.assertIn("error: steps.json[2]: --cluster dgx-h100 --nodes 1: ", done.stderr)
+        self.put({"good.txt": h100_logs()["all_reduce-1.txt"]})
+        done = self.call("calibrate", "--from", "good.txt", "--cluster", "tpu", "-o", "mine.txt")
+        self.assertIn("error: --cluster tpu: ", done.stderr)
+        self.assertIn("error: -o mine.txt: ", done.stderr)
+
     def test_bases_that_cannot_be(self):
         self.put({"good.txt": h100_logs()["all_reduce-2.txt"], "step.lua": STEP,
                   "other.txt": log("all_reduce", 1, [(1 << k, 1e-3) for k in range(20, 31)], gpu="NVIDIA L40S"),
@@ -195,7 +268,7 @@ class From(ProgramCase):
         # A script of two plans is no measured step.
         (self.folder / "step.lua").write_text(STEP + STEP.replace("local ", "").replace("mw =", "local mw ="))
         self.assertEqual(self.refused("steps.json", "--cluster", "dgx-h100", "--stack", "megatron-core", "-o", "mine.lua"),
-                         ["calibration.steps"])
+                         ["calibration.steps steps.json[1].script"])
 
 
 if __name__ == "__main__":

@@ -42,6 +42,10 @@ SAME = {
     "tp x pp": "plan = { pp(2), tp(2) }, microbatch = 2, model = gpt",
     "experts": "plan = { dp(4), ep(2) }, model = moe, precision = 'bf16'",
     "offload": "plan = { zero { 2, stage = 3, offload = 'parameters' } }",
+    # Updates that a step leaves to the next one, of parameters that one of the two ranks writes.
+    "offload, steps that differ": "plan = { zero { 2, stage = 1, offload = 'optimizer' } }, precision = 'bf16', "
+                                  "microbatch = function(step) return { batch = step < 4 and 4 or 8, microbatch = 2 } end",
+    "offload beside backward": "plan = { zero { 2, stage = 2, offload = 'optimizer' } }, on_nan = 'continue'",
     "loss scale": "plan = { zero { 2, stage = 2 } }, precision = 'fp16', "
                   "loss_scale = { init = 2 ^ 40, interval = 2, backoff = 2 ^ -10 }",
     "powersgd": "plan = { dp { 2, hook = dp.powersgd { rank = 1 } } }, "

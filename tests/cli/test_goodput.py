@@ -113,6 +113,22 @@ class Goodput(ProgramCase):
         self.assertEqual(done.returncode, 2, done.stdout)
         self.assertIn("goodput.causes: a failure comes every", done.stdout)
         self.assertNotIn("goodput.mtbf", done.stdout)
+        # The number that is named gets on, and a little less does not.
+        head = 'local g = require "meshwright".goodput { step_seconds = 5, devices = 1e4, checkpoint_seconds = 30, '
+        least = float(re.search(r"mtbf = ([\d.e+]+)", self.call("run", "--json", self.write(
+            head + 'mtbf = 1e4, restart_seconds = 300 }')).stdout)[1])
+        self.assertAlmostEqual(least, 3e5, delta=3e2 + 1)
+        for mtbf, code in ((least, 0), (0.99 * least, 2)):
+            self.assertEqual(self.call("run", self.write(head + f"mtbf = {mtbf}, restart_seconds = 300 }}")).returncode, code)
+
+    def test_a_rare_cause_with_a_long_restart_is_no_end(self):
+        """Failures that are over before a long restart is do not make it longer."""
+        effective, closed = self.numbers(
+            'local g = mw.goodput { step_seconds = 5, devices = 1000, checkpoint_seconds = 30, causes = { '
+            'gpu = { mtbf = 4e6, restart_seconds = 60 }, hall = { mtbf = 1e10, restart_seconds = 86400 } } }\n'
+            'print(g.effective, g.closed_form)')
+        self.assertGreater(effective, 0.8)
+        self.assertAlmostEqual(effective, closed, delta=0.02)
 
 
 if __name__ == "__main__":

@@ -57,6 +57,9 @@ for n, sequence in ipairs { 5, 7, 9 } do
   verify(dense, { zero { 2, stage = 3 }, tp(ways), sp() }, sequence)
 end
 verify(dense, { tp(2), sp(), sp { 4, ulysses = 2 } }, 9)  -- tp's parts hold cp's
+-- More stages than layers: the loss stands alone, and the embedding too.
+verify(dense, { pp(3), dp(2) }, 5)
+verify(dense, { pp(4), zero { 2, stage = 2 } }, 5)
 """
 
 EXPERTS = MODELS + """

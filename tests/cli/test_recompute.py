@@ -186,12 +186,49 @@ end
         # What was chosen is kept.
         index = json.loads((self.folder / "ck/step-00000002/index.json").read_text())["index"]
         self.assertEqual(index["chosen"]["recompute"], {"fit": limit, "stages": stages})
+        # A run that goes on says where it chooses anew; the losses are the same.
+        goes_on = lambda limit: self.call("run", self.write(head + f'staged(mw.train, {{ fit = {limit} }}, {{ steps = 3, '
+                                                            f'resume = {{ from = "ck" }} }})\n')).stderr
+        self.assertNotIn("the plan chose anew", goes_on(limit))
+        said = goes_on(2 * limit)
+        self.assertRegex(said, r"the plan chose anew: recompute \{.*\}, which was \{.*\}; it reads the same tensors")
         loaded = self.call("run", self.write('local mw = require "meshwright"\nlocal run = mw.load("run.h5")\n'
                                              'print(run.plan_description.recompute.stages[1]["mlp.swiglu"])\n'))
         self.assertEqual(loaded.stdout.split(), [str(stages[0]["mlp.swiglu"])], loaded.stderr)
         said = self.call("run", self.write(head + f"staged(mw.plan, {{ fit = {limit} }})\n")).stdout
         line, = [line for line in said.split("\n") if "recompute, to fit" in line]
         self.assertRegex(line, r"mlp\.swiglu in [12], [012], [012], 0.* layers of stages 0 to 3; the same on all stages: .* a step")
+
+    def test_what_fits_a_device_leaves_room_for_what_is_beside_the_program(self):
+        plan = """local mw = require "meshwright"
+local tp, pp = mw.plugins("tp", "pp")
+for _, recompute in ipairs { "fit", { what = "fit", by_stage = false }, { fit = "40GiB" } } do
+  for _, memory in ipairs { false, "36GiB" } do
+    mw.plan {
+      model = mw.gpt { layers = 24, hidden = 4096, heads = 32, vocab = 51200 }, data = mw.synthetic {}, sequence = 2048,
+      plan = { pp { 2, layout = "even" }, tp(8) }, batch = 128, microbatch = 32, precision = "bf16", recompute = recompute,
+      memory = memory or nil, cluster = mw.cluster("dgx-a100-40", { nodes = 2 }), optimizer = mw.adamw { lr = 1e-4 }, steps = 1,
+    }
+  end
+end
+"""
+        device, found = 40 << 30, self.all("plan", self.write(plan))
+        beside = [result["reported_bytes"] - result["peak_bytes"] for result in found]
+        self.assertGreater(min(beside), 1 << 30)
+        for result in (found[0], found[2]):  # what the device has, with the driver's and NCCL's bytes
+            self.assertLessEqual(result["reported_bytes"], device)
+            self.assertGreater(result["reported_bytes"], 0.97 * device)
+        for result in (found[1], found[3]):  # memory of the program's own
+            self.assertLessEqual(result["peak_bytes"], 36 << 30)
+            self.assertGreater(result["peak_bytes"], 0.97 * (36 << 30))
+        # What a script says itself is of the program's own bytes.
+        self.assertGreater(found[4]["reported_bytes"], device)
+        self.assertLessEqual(found[4]["peak_bytes"], device)
+        self.all_refused(plan.split("for _")[0], ("""mw.plan {
+  model = mw.gpt { layers = 24, hidden = 4096, heads = 32, vocab = 51200 }, data = mw.synthetic {}, sequence = 2048,
+  plan = { tp(8) }, batch = 128, microbatch = 128, precision = "bf16", recompute = "fit",
+  cluster = mw.cluster("dgx-a100-40", { nodes = 1, device = { memory = "14GiB" } }), optimizer = mw.adamw { lr = 1e-4 }, steps = 1,
+}""", 3, "recompute.fit recompute"))
 
     def test_what_cannot_be(self):
         self.all_refused(HEAD, *((f'e("llama", {{}}, {mode}, mw.plan)', 2, problem) for mode, problem in (

@@ -282,6 +282,15 @@ class Search(ProgramCase):
         self.assertEqual(above["rank_memory_limit"], 80 * 2 ** 30)
         self.assertNotIn("more than a device's", self.found(*keys, 'memory = "60GiB"')["why"])
 
+    def test_a_recompute_that_fits_more_than_a_rank_may_hold_is_refused(self):
+        for said, key in (('{ fit = "500GiB" }', ""), ('{ "none", { fit = "70GiB" } }', ', memory = "60GiB"')):
+            text = SEARCH % (B1 + ", " + H100 % 1 + ", recompute = " + said + key)
+            done = subprocess.run([BIN, "run", "-", "--json"], input=text, capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 2, done.stdout)
+            [line] = map(json.loads, done.stdout.splitlines())
+            self.assertEqual((line["code"], line["key"]), ("option.range", "recompute.fit"))
+            self.assertIn("GiB are more than the", line["message"])
+
     def test_what_is_recommended_though_another_is_faster_and_smaller(self):
         found = self.found(B1, H100 % 1, FEW)
         own, other = (one["predicted"] for one in found["best"][:2])

@@ -104,7 +104,7 @@ class WhatIf(ProgramCase):
         # 64 sequences do not go over twelve ranks: the plan stays, and devices are idle.
         self.assertEqual((rows[1]["ranks"], rows[1]["change"]), (8, 0))
         self.assertIn("16 of 24 devices are idle", rows[1]["changed"])
-        self.assertIn("devices in 1 node", self.asked(self.small("pp(8), tp(2)", 2), "nodes x=0.5")["rows"][0]["refused"])
+        self.assertIn("devices in 1 node", self.asked(self.small("pp(2), tp(8)", 2), "nodes x=0.5")["rows"][0]["refused"])
 
     def test_what_changes_nothing_says_why(self):
         rows = self.asked(self.small(), "network.nic x=2", "node.latency x=2", "device.peak64 x=2", "batch=64", "device.memory=1GiB,40GiB",
@@ -189,6 +189,21 @@ print(pcall(mw.what_if, e, { [1] = 2 }))
         # A mebibyte is the smallest that was measured.
         self.assertEqual(bases("--set", "sequence=16", "--set", "microbatch=1")[1], "beyond")
         self.assertIn("basis   step fitted, compute fitted", self.call("plan", self.small()).stdout)
+
+    def test_slow_nodes(self):
+        def planned(slow, layout="auto"):
+            text = SCRIPT % (f'pp {{ 4, schedule = "1f1b", layout = "{layout}" }}, tp(8)', "full", 4)
+            change = f"e.model.layers, e.model.hidden, e.microbatch = 32, 8192, 1\ne.cluster = mw.cluster(\"selene\", {{ nodes = 4, slow = {slow} }})\nmw.plan(e)\n"
+            return self.only("plan", self.write(text + change))
+        even, slow = planned("{}", "even"), planned("{ { node = 1, compute = 1.5 } }", "even")
+        self.assertGreater(slow["step_seconds"], 1.2 * even["step_seconds"])
+        self.assertEqual((even["step_basis"] != "beyond", slow["compute_basis"]), (True, "beyond"))
+        self.assertIn("selene (changed: slow)", slow["priced_for"])
+        found = planned("{ { node = 1, compute = 1.5 } }")
+        self.assertLess(found["step_seconds"], 0.9 * slow["step_seconds"])
+        self.assertLess(found["memory"][1]["parameters"], found["memory"][2]["parameters"])
+        done = self.call("plan", self.small(), "--set", "cluster.slow={{ node = 1 }}", "--json")
+        self.assertEqual(problems(self.lines(done)), ["cluster.value cluster.slow[1]"])
 
     def test_page_of_keys_is_up_to_date(self):
         kept = (SOURCE / "docs/description_keys.md").read_text()

@@ -121,8 +121,9 @@ struct Cut {
   std::int64_t heads, h0, h, kv_heads, k0, k, seq, q0, q;
 };
 
-OpCase attention_case(const Cut& cut, std::int64_t width = 6, std::int64_t batch = 2) {
-  OpCase c(attention(),
+OpCase attention_case(const Cut& cut, std::int64_t width = 6, std::int64_t batch = 2,
+                      const OpTypePtr& type = attention()) {
+  OpCase c(type,
            {{"batch", "seq", "heads", "head_dim"},
             {"batch", "keys", "kv_heads", "head_dim"},
             {"batch", "keys", "kv_heads", "head_dim"}},
@@ -142,6 +143,29 @@ OpCase attention_case(const Cut& cut, std::int64_t width = 6, std::int64_t batch
 
 }  // namespace
 
+namespace {
+
+// Each gradient along a direction is the slope that outputs have along it.
+void check_slopes(const OpCase& c) {
+  const at::Tensor seed = at::randn(c.shape(c.op.output_dims[0]), at::kDouble);
+  const Gradients own = run(c, {seed}, Into::fresh);
+  constexpr double step = 1e-5;
+  for (std::size_t i = 0; i < c.inputs.size(); ++i) {
+    const at::Tensor direction = at::randn_like(c.inputs[i]);
+    double slope = 0;
+    for (const double sign : {1.0, -1.0}) {
+      OpCase moved = c;
+      moved.inputs[i] = c.inputs[i] + sign * step * direction;
+      slope += sign * (run(moved, {seed}, Into::fresh).outputs[0] * seed).sum().item<double>();
+    }
+    slope /= 2 * step;
+    INFO("input " << i);
+    CHECK((own.inputs[i] * direction).sum().item<double>() == Approx(slope).epsilon(1e-7));
+  }
+}
+
+}  // namespace
+
 TEST_CASE("attention: grouped key heads, cut heads, cut queries", "[kernels]") {
   const Cut cut = GENERATE(Cut{4, 0, 4, 4, 0, 4, 9, 0, 9},    // plain
                            Cut{4, 2, 2, 4, 2, 2, 9, 0, 9},    // both cut alike
@@ -156,7 +180,8 @@ TEST_CASE("attention: grouped key heads, cut heads, cut queries", "[kernels]") {
                            Cut{4, 0, 4, 4, 0, 4, 9, 0, 4},    // the first queries
                            Cut{4, 0, 4, 4, 0, 4, 9, 4, 5},    // the last ones
                            Cut{8, 0, 8, 2, 0, 2, 9, 3, 3});   // some in the middle, grouped
-  OpCase c = attention_case(cut);
+  const OpTypePtr type = GENERATE(as<OpTypePtr>{}, attention(), unfused_attention());
+  OpCase c = attention_case(cut, 6, 2, type);
   check_op(c, [&](const Tensors& in) {
     std::vector<std::int64_t> heads;
     for (std::int64_t i = 0; i < cut.h; ++i) {
@@ -177,7 +202,7 @@ TEST_CASE("attention over a window", "[kernels]") {
   const auto [first, count] =
       GENERATE(table<std::int64_t, std::int64_t>({{0, 24}, {8, 8}, {16, 8}}));
   OpCase c = attention_case({4, 0, 4, 2, 0, 2, 24, first, count});
-  c.op.type = attention(window);
+  c.op.type = GENERATE(false, true) ? unfused_attention(window) : attention(window);
   check_op(c, [&, q0 = first, q = count](const Tensors& in) {
     const at::Tensor k = in[1].repeat_interleave(2, 2), v = in[2].repeat_interleave(2, 2);
     const at::Tensor query = at::arange(q0, q0 + q).unsqueeze(1), key = at::arange(24).unsqueeze(0);
@@ -188,12 +213,21 @@ TEST_CASE("attention over a window", "[kernels]") {
   });
 }
 
+TEST_CASE("gradients of attention whose scores exist are those of finite differences",
+          "[kernels]") {
+  // Grouped key heads, cut heads, queries in the middle, and a window.
+  const std::int64_t window = GENERATE(0, 3);
+  OpCase c = attention_case({8, 2, 4, 4, 1, 2, 7, 2, 3}, 3, 2, unfused_attention(window));
+  check_slopes(c);
+}
+
 TEST_CASE("attention over tokens that lie in another order", "[kernels]") {
   using Runs = std::vector<Range>;
   const Runs keys{{0, 6}, {18, 6}, {6, 6}, {12, 6}};
   const std::vector<Runs> parts{keys, Runs{{0, 6}, {18, 6}}, Runs{{6, 12}}};
   const Runs queries = parts[GENERATE(0, 1, 2)];
-  OpCase c = attention_case({8, 2, 4, 4, 0, 4, 24, 0, 24});
+  const OpTypePtr type = GENERATE(as<OpTypePtr>{}, attention(), unfused_attention());
+  OpCase c = attention_case({8, 2, 4, 4, 0, 4, 24, 0, 24}, 6, 2, type);
   c.cut("seq", queries, 24);
   c.cut("keys", keys, 24);
   for (std::size_t i = 0; i < 3; ++i) c.real(i);
@@ -394,5 +428,6 @@ TEST_CASE("attention declares the memory that the allocator sees", "[kernels]") 
                            Cut{8, 4, 4, 2, 0, 2, 800, 0, 800}, Cut{8, 2, 2, 2, 0, 2, 90, 0, 90},
                            Cut{12, 3, 4, 4, 0, 4, 128, 0, 128}, Cut{4, 0, 4, 4, 0, 4, 128, 0, 64},
                            Cut{4, 0, 4, 4, 0, 4, 128, 64, 64}, Cut{8, 0, 8, 2, 0, 2, 128, 32, 32});
-  check_memory(attention_case(cut, 32, 3), type);
+  const OpTypePtr op = GENERATE(as<OpTypePtr>{}, attention(), unfused_attention());
+  check_memory(attention_case(cut, 32, 3, op), type);
 }

@@ -126,6 +126,24 @@ TEST_CASE("... offloaded to host memory, beside pipelines and tp", "[matrix]") {
   }
 }
 
+TEST_CASE("... updated in host memory beside the forward, or beside the backward") {
+  const auto [stage, offload] = GENERATE(table<int, std::string>(
+      {{1, "optimizer"}, {2, "optimizer"}, {3, "optimizer"}, {3, "parameters"}}));
+  const bool may_leave_out = GENERATE(true, false);
+  const std::string optimizer = GENERATE(as<std::string>{}, "adamw", "sgd", "muon", "shampoo");
+  if (optimizer == "shampoo" && stage != 1) return;
+  Setup setup = odd_sizes(false, 4, 1);
+  setup.optimizer = optimizer;
+  setup.optimizer_options = {{"lr", 1e-3}};
+  setup.may_leave_out = may_leave_out;
+  setup.plan = {zero_on_host(2, stage, offload, true)};
+  if (optimizer != "sgd") setup.plan.insert(setup.plan.begin(), pp(2, "1f1b", {1, 1}));
+  DYNAMIC_SECTION("stage " << stage << " " << offload << " " << optimizer
+                           << (may_leave_out ? "" : " beside backward")) {
+    must_equal_one_rank(setup);
+  }
+}
+
 TEST_CASE("... kept in host memory and updated on the device") {
   const auto [stage, offload] = GENERATE(table<int, std::string>(
       {{1, "optimizer"}, {2, "optimizer"}, {3, "optimizer"}, {3, "parameters"}}));

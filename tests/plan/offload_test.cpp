@@ -1,5 +1,5 @@
-// The pass that sends activations to the host: each once, back once where it is read,
-// no sooner than asked.
+// What goes to host memory: activations, each once, back once where it is read, no sooner than
+// asked; gradients, for updates there, which stand where they hide behind what is computed.
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -123,4 +123,90 @@ TEST_CASE("Only what the chosen ops' backward reads goes") {
   }
   CHECK(names == std::set<std::string>{"layers.0.mlp.gate", "layers.0.mlp.up", "layers.1.mlp.gate",
                                        "layers.1.mlp.up", "layers.2.mlp.gate", "layers.2.mlp.up"});
+}
+
+namespace {
+
+Program updated_on_host(int stage, bool overlaps, bool may_leave_out,
+                        const char* optimizer = "adamw") {
+  Setup setup;
+  setup.microbatch = 2;
+  setup.plan = {zero_on_host(2, stage, "optimizer", overlaps)};
+  setup.may_leave_out = may_leave_out;
+  setup.optimizer = optimizer;
+  setup.optimizer_options = {{"lr", 1e-3}};
+  setup.precision = Precision::bf16;
+  return experiment(setup).plan->programs.front();
+}
+
+// In which runs of the timeline, by their segments' names, the first of such instructions of each
+// bucket stands.
+template <class Which>
+std::map<int, std::string> where(const Program& program, const Which& which) {
+  std::map<int, std::string> found;
+  for (const SegmentRun& run : program.timeline) {
+    const Segment& segment = program.segments[run.segment];
+    for (const Instruction& i : segment.code) {
+      if (!which(i)) continue;
+      INFO("bucket " << i.bucket);
+      CHECK(found.emplace(i.bucket, segment.name).second);  // once in a step
+    }
+  }
+  return found;
+}
+
+bool is_update(const Instruction& i) {
+  return i.update == Update::apply;
+}
+
+}  // namespace
+
+TEST_CASE("Updates in host memory stand in the next step's first forward, ahead of their readers") {
+  const int stage = GENERATE(1, 2, 3);
+  const Program program = updated_on_host(stage, true, true);
+  const auto updates = where(program, is_update);
+  const auto gradients = where(program, [&](const Instruction& i) {
+    return i.code == Code::copy && i.outputs[0] == program.buckets[i.bucket].flat.gradients_on_host;
+  });
+  REQUIRE(updates.size() == program.buckets.size());
+  REQUIRE(program.buckets.size() > 2);
+  REQUIRE(gradients.size() == updates.size());
+  int behind = 0;  // the copies that stand in the end of the step
+  for (const auto& [bucket, segment] : gradients) behind += segment != "backward.last";
+  CHECK(behind <= 1);  // that of the last sum, which nothing is left to hide
+  for (const auto& [bucket, segment] : updates) {
+    INFO("bucket " << bucket);
+    CHECK(segment == "forward.first");
+    CHECK(program.buckets[bucket].update_overlaps_forward);
+  }
+  // Each begins before what reads the bucket before.
+  const Segment& first = program.segments[program.segment("forward.first")];
+  std::vector<int> order;
+  std::size_t awaited = 0;
+  for (const Instruction& i : first.code) {
+    if (is_update(i)) order.push_back(i.bucket);
+    if (stage == 3 || i.code != Code::wait) continue;
+    CHECK(i.bucket == order.at(awaited++));
+    CHECK(order.size() == std::min(awaited + 1, updates.size()));
+  }
+  CHECK(program.segment("update") < 0);
+}
+
+TEST_CASE("Updates in host memory stand at the end where they are told to, or need no norm") {
+  const auto updates = where(updated_on_host(2, false, true), is_update);
+  CHECK(updates.size() > 2);
+  for (const auto& [bucket, segment] : updates) CHECK(segment == "update");
+  // Beside the backward: before the host waits for the totals.
+  const Program program = updated_on_host(2, true, false);
+  for (const auto& [bucket, segment] : where(program, is_update)) CHECK(segment == "host update");
+  CHECK(program.segment("host update") >= 0);
+  std::vector<std::string> names;
+  for (const SegmentRun& run : program.timeline)
+    names.push_back(program.segments[run.segment].name);
+  const auto at = std::find(names.begin(), names.end(), "host update");
+  REQUIRE(at + 1 < names.end());
+  CHECK(*(at + 1) == "totals");
+  // Directions of matrices are gathered on the device, so matrices have no place in the forward.
+  const Program muon = updated_on_host(2, true, true, "muon");
+  for (const Bucket& bucket : muon.buckets) CHECK(bucket.update_overlaps_forward == !bucket.matrix);
 }

@@ -247,7 +247,11 @@ TEST_CASE(
   const Prediction host = priced_on(of(false), with_link(1e8)),
                    device = priced_on(of(true), with_link(1e8)),
                    fast = priced_on(of(true), with_link(1e12));
-  CHECK(host.host_copies.seconds == 0);
+  // Gradients go, and parameters come, in bf16; masters and two averages stay.
+  const auto elements = device.host_copies.seconds * 1e8 / 24;
+  CHECK(host.host_copies.seconds == Approx(4 * elements / 1e8));
+  CHECK(host.host_updates.seconds > 0);
+  CHECK(device.host_updates.seconds == 0);
   // AdamW: masters and two averages, 12 bytes an element, there and back.
   const auto bytes =
       static_cast<double>(predict_rank(*experiment(of(true)).plan, 0).memory[Category::host]);
@@ -308,4 +312,34 @@ TEST_CASE("Microbatches that repeat each other take what each takes played by it
   }
   CHECK(p.host_copies.seconds > 0);
   CHECK(last == Approx(p.step_seconds));
+}
+
+TEST_CASE("Updates in host memory hide behind the next forward, or behind the backward") {
+  const auto priced = [](int stage, bool overlaps, bool may_leave_out) {
+    Setup setup = llama({zero_on_host(2, stage, "optimizer", overlaps)}, 1);
+    setup.options["layers"] = 6;
+    setup.precision = Precision::bf16;
+    setup.may_leave_out = may_leave_out;
+    setup.optimizer_options = {{"lr", 1e-3}};
+    Prediction p = priced_on(setup, with_link(1e12));
+    double parts = p.compute_seconds + p.host_copies.exposed;
+    for (const CommunicationForecast& c : p.communication) parts += c.exposed_seconds;
+    CHECK(parts == Approx(p.step_seconds));
+    CHECK(p.host_updates.exposed <= p.host_updates.seconds * (1 + 1e-9));
+    CHECK(p.to_json()["host_update_seconds"] == p.host_updates.seconds);
+    return p;
+  };
+  for (const int stage : {1, 2, 3}) {
+    INFO("stage " << stage);
+    const Prediction end = priced(stage, false, true), forward = priced(stage, true, true),
+                     backward = priced(stage, true, false);
+    CHECK(end.host_updates.exposed == Approx(end.host_updates.seconds));
+    for (const Prediction* p : {&forward, &backward}) {
+      CHECK(p->host_updates.seconds == Approx(end.host_updates.seconds));
+      CHECK(p->host_updates.exposed < 0.8 * p->host_updates.seconds);
+      CHECK(p->step_seconds < end.step_seconds);
+    }
+    // A backward is longer than a forward.
+    CHECK(backward.host_updates.exposed < forward.host_updates.exposed);
+  }
 }

@@ -86,13 +86,35 @@ TEST_CASE("halves of an all-reduce stand for it, and links faster than the base'
   made.table = described();
   Problems problems;
   const auto half = logged(real, Collective::reduce_scatter, 1, 4);
-  const auto over = logged(real, Collective::all_reduce, 2, 4);
+  const auto over = logged(real, Collective::all_reduce, 4, 4);
   fit_links(made, {half, over}, 0, problems);
   REQUIRE(problems.empty());
   const Json& point = made.table["node"]["curves"][0]["points"].back();
   CHECK(point[1].get<double>() == Approx(2 * half.rows.back().seconds).epsilon(1e-3));
   CHECK(made.table["network"]["share"] == 1);
   CHECK(made.table["network"]["nic"].get<double>() == Approx(0.9 * 6e10).epsilon(0.02));
+}
+
+TEST_CASE("all-reduces over two nodes, however fast, raise no NIC; other collectives there do") {
+  Json truth = described();
+  truth["network"]["nic"] = 6e10;
+  const Cluster real = read(truth);
+  const auto sums = logged(real, Collective::all_reduce, 2, 4);
+  const auto gathers = logged(real, Collective::all_gather, 2, 4);
+  for (const bool both : {false, true}) {
+    Description made;
+    made.table = described();
+    Problems problems;
+    fit_links(made, both ? std::vector{sums, gathers} : std::vector{sums}, 0, problems);
+    REQUIRE(problems.empty());
+    const double reached = made.table["network"]["nic"].get<double>() *
+                           made.table["network"]["share"].get<double>();
+    INFO(reached);
+    if (both)
+      CHECK(reached == Approx(0.9 * 6e10).epsilon(0.02));
+    else
+      CHECK((made.table["network"]["nic"] == 2e10 && reached <= 2e10));
+  }
 }
 
 TEST_CASE("what was not measured stays, and is said") {

@@ -158,6 +158,13 @@ TEST_CASE("logs that tell nothing, or something else") {
         Found{"calibration.log log.txt:7"});
 }
 
+TEST_CASE("a table without the last lines of nccl-tests is known to be cut off") {
+  const std::string cut = "all_reduce_perf\n" + ranks(8, 8) + newer + rows(newer_row, 1.75);
+  CHECK_FALSE(only(cut).ended);
+  CHECK(only(cut + "# Out of bounds values : 0 OK\n").ended);
+  CHECK(only(cut + "# Avg bus bandwidth    : 12.5\n").ended);
+}
+
 TEST_CASE("what several logs say together") {
   const std::string head = "all_reduce_perf\n" + ranks(8, 8) + newer;
   Problems problems;
@@ -168,6 +175,7 @@ TEST_CASE("what several logs say together") {
   add(head + rows(newer_row, 1.75, 110), "b.txt");
   check_together(tables, problems);
   CHECK(problems.empty());
+  add(head + rows(newer_row, 1.75, 110), "again.txt");
   add(head + rows(newer_row, 1.75, 150), "c.txt");
   add("all_reduce_perf\n" + ranks(8, 8, "Group  0 ", "NVIDIA H100 80GB HBM3") + newer +
           rows(newer_row, 1.75),
@@ -176,6 +184,7 @@ TEST_CASE("what several logs say together") {
   Found found;
   for (const Problem& p : problems.list()) found.push_back(p.code + " " + p.place);
   // What is of another device contradicts nothing.
-  CHECK(found == Found{"calibration.contradiction c.txt:15", "calibration.contradiction c.txt:15",
+  CHECK(found == Found{"calibration.twice again.txt:13", "calibration.contradiction c.txt:15",
+                       "calibration.contradiction c.txt:15", "calibration.contradiction c.txt:15",
                        "calibration.devices d.txt:13"});
 }

@@ -239,6 +239,40 @@ TEST_CASE("Each copy of each parameter is updated once") {
   CHECK(refused(programs).code == "prove.gather");
 }
 
+TEST_CASE("An update that a step leaves to the next one stands before what reads its parameters") {
+  const Which update = [](const Instruction& i) { return i.update == Update::apply; };
+  const Which gradients = [](const Instruction& i) {
+    return i.code == Code::copy && i.phase == std::string_view("gradients");
+  };
+  const Which parameters = [](const Instruction& i) {
+    return i.code == Code::copy && i.phase == std::string_view("optimizer");
+  };
+  const auto late = [](const Place& place) {
+    place.segment->code.push_back(*place);
+    place.drop();
+  };
+  for (const int stage : {1, 2, 3}) {
+    INFO("stage " << stage);
+    const Setup setup = small({zero_on_host(2, stage, "optimizer", true)});
+    CHECK(code_after(setup, update, drop) == "prove.value");
+    CHECK(code_after(setup, update, twice) == "prove.update");
+    CHECK(code_after(setup, update, late) == "prove.value");
+    CHECK(code_after(setup, gradients, drop) == "prove.begin");
+    CHECK(code_after(setup, parameters, drop) == "prove.value");
+    CHECK(code_after(setup, move(Code::wait, Move::Kind::all_gather), drop) == "prove.underway");
+  }
+}
+
+TEST_CASE("An update that needs no totals may come before them") {
+  Setup setup = small({zero_on_host(2, 2, "optimizer", true)});
+  setup.may_leave_out = false;
+  setup.optimizer_options = {{"lr", 1e-3}};
+  Programs programs = programs_of(setup);
+  CHECK(prove(programs).proved());
+  programs[0].update_needs_totals = true;
+  CHECK(refused(programs).code == "prove.order");
+}
+
 TEST_CASE("Parameters that are gathered are read between the gather and the release") {
   const Setup setup = small({zero(2, 3)});
   const Which wait = move(Code::wait, Move::Kind::all_gather);

@@ -87,6 +87,11 @@ inline std::vector<NamedMix> all_mixes() {
       offloaded(mix("offload, zero 3, parameters in host memory, ring 2",
                     {zero(2, 3, 1, 1, false, small, "parameters"), sp(2, "ring")})),
   };
+  NamedMix beside = mix("zero 2, optimizer in host memory, updated beside the backward",
+                        {zero_on_host(2, 2, "optimizer", true)}, 2);
+  beside.setup.may_leave_out = false;
+  beside.setup.optimizer_options = {{"lr", 1e-3}};
+  mixes.push_back(beside);
   NamedMix muon = mix("muon, zero 2", {zero(2, 2)});
   muon.setup.optimizer = "muon";
   muon.setup.optimizer_options = Json{{"lr", 1e-3}};

@@ -196,6 +196,8 @@ class Mix:
             keys.append(f"microbatch = {self.one(1, 2, 4)}")
         if self.often(0.3):
             keys.append(f'recompute = "{self.one("selective", "full")}"')
+        if self.often(0.25):
+            keys[0] = f"model = {model[:-2]}, attention = \"unfused\" }}"
         lines = [*self.own, f"case({self.number}, function() return {{ " + ", ".join(keys) + " } end)"]
         return "do " + "\n   ".join(lines) + " end\n"
 

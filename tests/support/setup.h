@@ -74,6 +74,14 @@ inline StrategyChoice zero(int ways, int stage, int replicas = 1, int prefetch =
   if (stage < 3) options["bucket"] = bucket;
   return strategy("zero", std::move(options));
 }
+// Keeps optimizer state in host memory and updates there, all at the step's end where it does not
+// overlap.
+inline StrategyChoice zero_on_host(int ways, int stage, const std::string& offload, bool overlaps) {
+  Json options = {
+      {"ways", ways}, {"stage", stage}, {"offload", offload}, {"overlap_update", overlaps}};
+  if (stage < 3) options["bucket"] = 1 << 12;
+  return strategy("zero", std::move(options));
+}
 // Updates on the device what it keeps in host memory.
 inline StrategyChoice zero_on_device(int ways, int stage, const std::string& offload) {
   Json options = {{"ways", ways}, {"stage", stage}, {"offload", offload}, {"update", "device"}};
@@ -144,6 +152,7 @@ struct Setup {
   RecomputePolicy recompute;
   OffloadPolicy offload;
   bool fp32_sums = false;
+  bool may_leave_out = true;  // a step, as it is not finite
   int threads = 0;
   Json loss_scale;  // null: none
   std::string optimizer = "adamw";
@@ -183,6 +192,7 @@ inline Experiment experiment(const Setup& setup) {
   request.recompute = setup.recompute;
   request.offload = setup.offload;
   request.fp32_sums = setup.fp32_sums;
+  request.may_leave_out = setup.may_leave_out;
   request.threads = e.threads = setup.threads;
   if (!setup.loss_scale.is_null())
     e.loss_scale = read_loss_scale(setup.loss_scale, nullptr, problems);

@@ -127,14 +127,16 @@ enum class Code : std::uint8_t {
 const char* name_of(Code code);
 
 // The op of a bucket's rule (UpdateRule) that a compute runs,
-// for the whole bucket or one of its parameters. Where states or what is updated lie in host
-// memory, gradients and parameters are brought there and back piece by piece inside of it, and no
-// slot holds such a piece.
+// for the whole bucket or one of its parameters. Where an update of one element at a time is made
+// in host memory, all that it reads and writes lies there. Where that of matrices is, gradients and
+// parameters are brought there and back piece by piece inside of it, and no slot holds such a
+// piece.
 enum class Update : std::uint8_t {
   none,       // an op of the graph
   direction,  // outputs[0]: of the gradients in inputs[0], which it may share
   whole,      // outputs[0]: of the matrices of a parameter in inputs[0]
-  apply,  // to what is updated, in outputs[0]: gradients, or what was made of them, in inputs[0]
+  apply,  // to what is updated, in outputs[0]: gradients, or what was made of them, in inputs[0];
+          // outputs[1], if it is there, is that in the dtype that computes
 };
 
 // An operand of an op that computes in ring steps, on its way round the ranks: the slots that it
@@ -271,6 +273,10 @@ struct FlatSlots {
   // lies in host memory: of `states`, and of updated(), -1 where that lies on the device.
   std::vector<int> states_on_device;
   int updated_on_device = -1;
+  // Where a bucket is updated in host memory, element by element (Bucket::updated_on_host()): its
+  // reduced gradients there; and, where that is not the dtype of updated(), the updated parameters
+  // there in the dtype that computes: `stored` itself, or what is copied to it on the device.
+  int gradients_on_host = -1, parameters_on_host = -1;
   int direction = -1, directions = -1;
   // Their moves under way: the reduction, what of it remains for the shards,
   // the gather of parameters.
@@ -309,6 +315,16 @@ struct Bucket {
   ShardedState sharded_state = ShardedState::nothing;  // `nothing` where there are no such atoms
   Offload offload = Offload::nothing;                  // parameters: only of those kept as shards
   bool update_on_device = false;  // what is offloaded comes to the device for the update
+  // Whether it is updated in host memory, one element at a time.
+  bool updated_on_host() const { return flat.gradients_on_host >= 0; }
+  // Whether such an update is to be made beside what the device computes: beside the backward,
+  // where it waits for no totals (Program::update_needs_totals), else beside the next step's
+  // forward. Else it is made at the step's end.
+  bool update_overlaps = false;
+  // Set by the planner: the update of a step, and the way of the parameters to the device, stand in
+  // the next step's forward, before what reads the parameters first (completes_update,
+  // engine/program_facts.h). Where no forward has a place for them, they stand at the step's end.
+  bool update_overlaps_forward = false;
   std::shared_ptr<const struct UpdateRule> rule;  // how the optimizer updates it; null: it does not
   FlatSlots flat;                                 // once the passes have decided about buckets
 };
@@ -353,6 +369,9 @@ struct Program {
   Dtype gradient_dtype = Dtype::fp32, optimizer_dtype = Dtype::fp32;
   Dtype reduce_dtype = Dtype::fp32;  // in which narrower reals are summed over ranks
   std::shared_ptr<const class Optimizer> optimizer;  // null: the step updates nothing
+  // Whether an update waits for the step's totals, which say how gradients are clipped, whether
+  // they overflowed and whether all is finite.
+  bool update_needs_totals = true;
   std::vector<Slot> slots;
   int loss = -1;  // the slot in which the losses of a step's microbatches are summed
   std::vector<ProgramParameter> parameters;

@@ -97,9 +97,20 @@ class Flattener {
       if (b_.offload != Offload::nothing) program_.slots[slot].memory = Memory::host;
       return slot;
     };
-    if (program_.has_masters() && (program_.optimizer || b_.counts)) flat.master = keep("masters");
-    if (!program_.optimizer || b_.counts) return;
-    b_.rule = std::make_shared<const UpdateRule>(program_.optimizer->rule(b_.matrix));
+    const bool updates = program_.optimizer && !b_.counts;
+    if (updates) b_.rule = std::make_shared<const UpdateRule>(program_.optimizer->rule(b_.matrix));
+    const bool on_host = updates && b_.offload != Offload::nothing && !b_.update_on_device &&
+                         b_.rule->whole == nullptr;
+    const bool leaves = on_host && program_.slots[flat.stored].memory == Memory::device;
+    if (leaves || (program_.has_masters() && (updates || b_.counts))) flat.master = keep("masters");
+    if (!updates) return;
+    if (on_host)
+      flat.gradients_on_host =
+          on_host_too("gradients", program_.gradient_dtype, shard, Category::gradients);
+    if (on_host && program_.has_masters())
+      flat.parameters_on_host =
+          leaves ? on_host_too("shard of parameters", program_.dtype, shard, Category::parameters)
+                 : flat.stored;
     for (const std::string& name : b_.rule->states) flat.states.push_back(keep(name));
     make_room_on_device(shard);
     for (const MatrixState& state : b_.rule->of_matrix)
@@ -112,6 +123,12 @@ class Flattener {
                           ? add("directions", dtype, Layout(shard.size()), Category::buffers, true)
                           : flat.gradients;
     flat.gather_directions = program_.pendings++;
+  }
+
+  int on_host_too(const std::string& what, Dtype dtype, const Layout& shard, Category category) {
+    const int slot = add(what + " in host memory", dtype, shard, category);
+    program_.slots[slot].memory = Memory::host;
+    return slot;
   }
 
   // Adds the slots on the device of what lies in host memory and is updated on the device.

@@ -140,6 +140,7 @@ std::vector<Program> build(const std::shared_ptr<const Graph>& graph, const Mesh
     program.gradient_dtype = options.gradient_dtype;
     program.optimizer_dtype = options.optimizer_dtype;
     program.reduce_dtype = options.reduce_dtype;
+    program.update_needs_totals = options.update_needs_totals;
     program.optimizer = options.optimizer;
     program.cut = derived.cut;
     program.follow = derived.follow;

@@ -47,14 +47,26 @@ Begun begun_by_runs(const Program& program) {
 // which all ranks meet, the optimizer.
 class Finish {
  public:
-  // `updates`: the buckets in the order in which they are updated.
-  Finish(Program& program, std::vector<int> updates)
-      : program_(program), begun_(begun_by_runs(program)), updates_(std::move(updates)) {}
+  // `updates`: the buckets in the order in which they are updated. `copied`: those whose gradients
+  // a run has copied to host memory.
+  Finish(Program& program, std::vector<int> updates, std::set<int> copied)
+      : program_(program),
+        begun_(begun_by_runs(program)),
+        updates_(std::move(updates)),
+        copied_(std::move(copied)) {
+    std::erase_if(updates_, [&](int b) { return program_.buckets[b].update_overlaps_forward; });
+  }
 
   void run() {
     keep_gathered();
     reduce();
+    for (std::size_t b = 0; b < program_.buckets.size(); ++b) {
+      const int bucket = static_cast<int>(b);
+      if (program_.buckets[b].updated_on_host() && copied_.count(bucket) == 0)
+        append(gradients_to_host(program_, bucket));
+    }
     end("reduce");
+    if (!program_.update_needs_totals) update_on_host_first();
 
     Instruction loss;
     loss.code = Code::settle;
@@ -75,23 +87,45 @@ class Finish {
     code_.push_back(totals);
     end("totals");
 
-    // What comes to the device for its update is on its way while the bucket before is updated.
-    if (!updates_.empty()) append(bring_to_device(program_, updates_.front()));
-    for (std::size_t n = 0; n < updates_.size(); ++n) {
-      if (n + 1 < updates_.size()) append(bring_to_device(program_, updates_[n + 1]));
-      add_updates(program_, updates_[n], code_);
-      if (program_.buckets[updates_[n]].gathered_once_updated())
-        append(begin_gather(program_, updates_[n], "parameters"));
-    }
-    for (const int bucket : updates_) {
-      const Bucket& b = program_.buckets[bucket];
-      if (b.gathered_once_updated() && !b.gather_overlaps_forward)
-        code_.push_back(end_gather(program_, bucket, "parameters"));
-    }
+    update(updates_);
     end("update");
   }
 
  private:
+  void update(const std::vector<int>& buckets) {
+    // What comes to the device for its update is on its way while the bucket before is updated.
+    if (!buckets.empty()) append(bring_to_device(program_, buckets.front()));
+    for (std::size_t n = 0; n < buckets.size(); ++n) {
+      if (n + 1 < buckets.size()) append(bring_to_device(program_, buckets[n + 1]));
+      add_updates(program_, buckets[n], code_);
+      if (program_.buckets[buckets[n]].gathered_once_updated())
+        append(begin_gather(program_, buckets[n], "parameters"));
+    }
+    for (const int bucket : buckets) {
+      const Bucket& b = program_.buckets[bucket];
+      if (b.gathered_once_updated() && !b.gather_overlaps_forward)
+        code_.push_back(end_gather(program_, bucket, "parameters"));
+    }
+  }
+
+  // Updates in host memory that wait for no totals: in the order in which their gradients come
+  // there. The host, which is ahead of the device, makes them while that is still in the backward.
+  void update_on_host_first() {
+    std::vector<int> arrived;
+    for (const SegmentRun& run : program_.timeline) {
+      for (const Instruction& i : program_.segments[run.segment].code) {
+        const bool arrives = i.code == Code::copy && i.bucket >= 0 &&
+                             i.outputs[0] == program_.buckets[i.bucket].flat.gradients_on_host;
+        if (arrives && program_.buckets[i.bucket].update_overlaps) arrived.push_back(i.bucket);
+      }
+    }
+    update(arrived);
+    end("host update");
+    std::erase_if(updates_, [&](int b) {
+      return std::find(arrived.begin(), arrived.end(), b) != arrived.end();
+    });
+  }
+
   void append(std::vector<Instruction> code) {
     for (Instruction& i : code) code_.push_back(std::move(i));
   }
@@ -154,10 +188,10 @@ class Finish {
     return atoms;
   }
 
-  // What no reduction has settled, as it is not reduced or is kept apart.
+  // What neither a reduction nor a copy to host memory has settled.
   void settle_sums(int bucket) {
     const Bucket& b = program_.buckets[bucket];
-    if (b.flat.shard_reduction >= 0) return;
+    if (b.flat.shard_reduction >= 0 || b.updated_on_host()) return;
     const std::vector<int> sums = sums_of(program_, bucket);
     if (sums.back() == b.flat.reduced) code_.push_back(settled(program_, bucket, b.flat.reduced));
   }
@@ -173,7 +207,8 @@ class Finish {
     }
     for (const Bucket& bucket : program_.buckets) {
       const int slot = bucket.flat.parameters;
-      if (gathered.count(slot) > 0 && released.count(slot) == 0) kept_.push_back(slot);
+      if (program_.slots[slot].transient && gathered.count(slot) > 0 && released.count(slot) == 0)
+        kept_.push_back(slot);
     }
   }
 
@@ -191,17 +226,28 @@ class Finish {
 
   Program& program_;
   const Begun begun_;
-  const std::vector<int> updates_;
+  std::vector<int> updates_;
+  const std::set<int> copied_;
   std::vector<Instruction> code_;
   std::vector<int> kept_;  // what ends with the step
 };
 
 // The starts of reductions after these instructions of a segment: each the instruction's index and
 // the bucket; of several after one, the last bucket first.
-Insertions started_after(const Program& program, const std::vector<std::pair<int, int>>& starts) {
+Insertions started_after(const Program& program, std::vector<std::pair<int, int>> starts) {
+  std::sort(starts.begin(), starts.end(), [](const auto& a, const auto& b) {
+    return std::pair{a.first, -a.second} < std::pair{b.first, -b.second};
+  });
   Insertions begun;
-  for (auto start = starts.rbegin(); start != starts.rend(); ++start)
-    begun.before(start->first + 1, begin_reduction(program, start->second));
+  int before = -1;
+  for (const auto& [after, bucket] : starts) {
+    // A sum that goes on to host memory is awaited as the next one begins.
+    if (before >= 0) begun.before(after + 1, end_reduction(program, before));
+    begun.before(after + 1, begin_reduction(program, bucket));
+    const Bucket& b = program.buckets[bucket];
+    const bool goes_on = b.updated_on_host() && !b.reduce_per_microbatch && b.stages.empty();
+    before = goes_on ? bucket : -1;
+  }
   return begun;
 }
 
@@ -228,27 +274,6 @@ void place_reductions(Program& program) {
   }
 }
 
-// The last run of the timeline that awaits each bucket's reduction, and the instruction after those
-// that bring the sum to where it is kept; a bucket is left out whose last reduction none awaits.
-std::map<int, std::pair<int, int>> last_sums(const Program& program) {
-  std::map<int, std::pair<int, int>> last;
-  for (std::size_t r = 0; r < program.timeline.size(); ++r) {
-    const std::vector<Instruction>& code = program.segments[program.timeline[r].segment].code;
-    for (std::size_t n = 0; n < code.size(); ++n) {
-      const int bucket = code[n].bucket;
-      if (bucket < 0 || code[n].pending != program.buckets[bucket].flat.reduction) continue;
-      if (code[n].code == Code::start) last.erase(bucket);
-      if (code[n].code != Code::wait) continue;
-      std::size_t end = n + 1;
-      while (end < code.size() && code[end].bucket == bucket &&
-             (code[end].code == Code::copy || code[end].code == Code::add))
-        ++end;
-      last[bucket] = {static_cast<int>(r), static_cast<int>(end)};
-    }
-  }
-  return last;
-}
-
 // Where gradients are kept as shards by several groups of ranks, begins to sum each bucket's over
 // the groups as soon as the last microbatch's sum is there. A bucket whose sum no run awaits, as it
 // goes on beside all that is left of backward, has this at the end of the step; so has one that
@@ -264,40 +289,6 @@ void place_shard_reductions(Program& program) {
     int& segment = program.timeline[run].segment;
     segment = add_copy(program, segment, "last", inserts);
   }
-}
-
-// Has the forward await the parameters that the step before has updated, each bucket's before their
-// first use. The buckets in the order in which they are to be updated: by that use, so that what is
-// needed first is gathered first, and then those that no forward awaits.
-std::vector<int> await_gathers(Program& program) {
-  std::map<int, int> bucket_of;  // by a parameter's slot
-  for (std::size_t b = 0; b < program.buckets.size(); ++b) {
-    if (!program.buckets[b].gather_overlaps_forward) continue;
-    for (const int p : program.buckets[b].parameters)
-      bucket_of[program.parameters[p].slot] = static_cast<int>(b);
-  }
-  std::vector<int> order;
-  std::set<int> segments;
-  for (const SegmentRun& run : program.timeline) {
-    Segment& segment = program.segments[run.segment];
-    if (segment.kind != SegmentKind::forward || !segments.insert(run.segment).second) continue;
-    Insertions awaited;
-    for (const Span& span : spans(segment, bucket_of)) {
-      Instruction wait = end_gather(program, span.group, "parameters");
-      wait.again = true;
-      awaited.before(span.first, std::move(wait));
-      if (std::find(order.begin(), order.end(), span.group) == order.end())
-        order.push_back(span.group);
-    }
-    awaited.into(segment);
-  }
-  for (std::size_t b = 0; b < program.buckets.size(); ++b) {
-    const int bucket = static_cast<int>(b);
-    if (std::find(order.begin(), order.end(), bucket) != order.end()) continue;
-    program.buckets[b].gather_overlaps_forward = false;
-    order.push_back(bucket);
-  }
-  return order;
 }
 
 // Reductions of buckets that every run which adds to them reduces: begun after its last gradient,
@@ -360,7 +351,9 @@ void complete(Program& program, const std::vector<Pass>& passes) {
   }
   place_reductions(program);
   place_shard_reductions(program);
-  Finish(program, await_gathers(program)).run();
+  std::set<int> copied = place_gradient_copies(program);
+  std::vector<int> order = place_updates(program);
+  Finish(program, std::move(order), std::move(copied)).run();
   begin_sums(program);
   throw_if_stopped();
   grant_in_place(program);

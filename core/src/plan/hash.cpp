@@ -188,6 +188,7 @@ void Digest::add(const Bucket& bucket) {
   add(bucket.sharded_state);
   add(bucket.offload);
   if (bucket.update_on_device) add(std::string("updated on device"));
+  if (bucket.update_overlaps_forward) add(std::string("update overlaps forward"));
 }
 
 void Digest::add(const Program& p) {
@@ -202,6 +203,7 @@ void Digest::add(const Program& p) {
   add(p.gradient_dtype);
   add(p.optimizer_dtype);
   add(p.reduce_dtype);
+  if (!p.update_needs_totals) add(std::string("update needs no totals"));
   add(p.slots);
   add(p.parameters);
   add(p.buckets);

@@ -102,6 +102,8 @@ class ProgramMaker {
     options.reduce_dtype = plan_.request.fp32_sums ? wide : options.dtype;
     options.optimizer = plan_.request.optimizer;
     options.order = draft_.order();
+    options.update_needs_totals =
+        plan_.request.may_leave_out || (options.optimizer && options.optimizer->clip() > 0);
     plan_.imbalance = draft_.imbalance();
     options.imbalance = plan_.imbalance.factor;
     options.split = draft_.pipeline().has_value();

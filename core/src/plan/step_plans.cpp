@@ -7,6 +7,7 @@
 
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/plan.h"
+#include "meshwright/engine/program_facts.h"
 #include "meshwright/reduction_hook.h"
 #include "plan/build.h"
 #include "program/lifetimes.h"
@@ -39,7 +40,7 @@ bool keep_alike(const Plan& a, const Plan& b) {
         return std::tie(bucket.parameters, bucket.reduce_atoms, bucket.parameter_atoms,
                         bucket.stages, bucket.shard_atoms, bucket.sharded_state, bucket.matrix,
                         bucket.counts, bucket.offload, bucket.update_on_device,
-                        bucket.gather_overlaps_forward);
+                        bucket.gather_overlaps_forward, bucket.update_overlaps_forward);
       };
       if (kept(a_bucket) != kept(b_bucket) || hook(a_bucket) != hook(b_bucket)) return false;
     }
@@ -116,6 +117,8 @@ void keep_forward(Program& program) {
                 [&](const SegmentRun& run) { return !stays(program.segments[run.segment]); });
   drop_unused(program);
   for (Segment& segment : program.segments) {
+    // Updates that a step leaves to the next one's forward are made before this program runs.
+    std::erase_if(segment.code, [&](const Instruction& i) { return completes_update(program, i); });
     if (is_totals(segment)) segment.code.back().release.assign(ending.begin(), ending.end());
     keep_loss(program, segment);
     for (Instruction& i : segment.code) {

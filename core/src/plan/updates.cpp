@@ -166,10 +166,34 @@ std::vector<Instruction> bring_to_device(const Program& program, int bucket) {
   return code;
 }
 
+std::vector<Instruction> gradients_to_host(const Program& program, int bucket) {
+  const FlatSlots& flat = program.buckets[bucket].flat;
+  std::vector<Instruction> code;
+  if (sums_of(program, bucket).back() == flat.reduced)
+    code.push_back(settled(program, bucket, flat.reduced));
+  code.push_back(copy_of(program, bucket, flat.reduced, flat.gradients_on_host));
+  code.back().phase = "gradients";
+  return code;
+}
+
+std::vector<Instruction> update_on_host(const Program& program, int bucket) {
+  const FlatSlots& flat = program.buckets[bucket].flat;
+  std::vector<Instruction> code{
+      update_of(program, bucket, Update::apply, flat.gradients_on_host, flat.updated())};
+  if (flat.parameters_on_host >= 0) code[0].outputs.push_back(flat.parameters_on_host);
+  if (program.slots[flat.stored].memory == Memory::device)
+    code.push_back(copy_of(program, bucket, code[0].outputs.back(), flat.stored));
+  return code;
+}
+
 void add_updates(Program& program, int bucket, std::vector<Instruction>& code) {
   const Bucket& b = program.buckets[bucket];
   const FlatSlots flat = b.flat;
   if (!b.rule && !b.counts) return;
+  if (b.updated_on_host()) {
+    for (Instruction& i : update_on_host(program, bucket)) code.push_back(std::move(i));
+    return;
+  }
   const int updated = flat.updated_on_device >= 0 ? flat.updated_on_device : flat.updated();
   if (b.rule && b.rule->whole != nullptr) {
     add_matrix_updates(program, bucket, updated, code);

@@ -26,7 +26,7 @@ class FootprintMaker {
     made_.work.clear();
     made_.host_copy = {};
     made_.transfers.clear();
-    made_.awaits = made_.begins = -1;
+    made_.awaits = made_.begins = made_.on_host = -1;
     made_.between_stages = false;
     made_.measured = true;
   }
@@ -261,8 +261,7 @@ void CodeFootprint::copy() {
   if (from.memory == to.memory) {
     const double both = touched(i_.inputs[0]) + bytes;
     to.memory == Memory::host ? works({.calls = 1, .host = both}) : copies(both);
-  } else if (to.persistent && !to.transient && !from.transient) {
-    works({.calls = 1, .link = bytes, .one_memory = 2 * bytes});
+    if (to.memory == Memory::host) made_.on_host = i_.inputs[0];
   } else {  // beside what the rank computes
     works({.calls = 1, .one_memory = 2 * bytes});
     const bool leaves = to.memory == Memory::host;
@@ -546,6 +545,12 @@ void FootprintMaker::apply() {
       static_cast<double>(2 * (states + 1) * bytes_of(program_.optimizer_dtype) + gradient);
   if (!steps.host) {
     copies(moved);
+    return;
+  }
+  if (bucket().updated_on_host()) {
+    made_.on_host = i_.inputs[0];
+    const double cast = i_.outputs.size() > 1 ? touched(i_.outputs[1]) : 0;
+    works({.calls = 1, .host = moved + cast});
     return;
   }
   const int both_ways = steps.fetches_parameters ? 2 * bytes_of(program_.dtype) : 0;

@@ -187,6 +187,22 @@ bool outlasts_step(const Program& program, const Instruction& instruction) {
   return bucket.gather_overlaps_forward && instruction.pending == bucket.flat.gather;
 }
 
+bool completes_update(const Program& program, const Instruction& instruction) {
+  if (instruction.bucket < 0) return false;
+  const Bucket& bucket = program.buckets[instruction.bucket];
+  if (!bucket.update_overlaps_forward) return false;
+  switch (instruction.code) {
+    case Code::compute:
+      return instruction.update == Update::apply;
+    case Code::copy:
+      return instruction.outputs[0] == bucket.flat.stored;
+    case Code::start:
+      return bucket.gathered_once_updated() && instruction.pending == bucket.flat.gather;
+    default:
+      return false;
+  }
+}
+
 std::vector<Instruction> ring_steps(const Program& program, const Instruction& ring) {
   RingWriter writer(program, ring);
   for (int step = 0; step < ring.ring_steps; ++step) writer.write(step);

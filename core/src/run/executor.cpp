@@ -49,6 +49,7 @@ Executor::Executor(const Program& program, int rank, at::Device device, Communic
       clock_(device),
       copies_(device, ledger) {
   number_rows();
+  find_updates();
   if (first == nullptr) make_hooks();
 }
 
@@ -64,6 +65,7 @@ void Executor::evaluate_by(const Program& program, const StepInput& input) {
 }
 
 double Executor::evaluate(std::int64_t batch) {
+  await_updates();
   return evaluator_->own_step(batch, 0).loss;
 }
 
@@ -129,6 +131,7 @@ StepOutcome Executor::own_step(std::int64_t index, double lr) {
   }
   if (copies_.any()) copies_.finish();
   microbatches_.clear();
+  if (!input_.forward_only) leave_updates();
   if (watcher_ != nullptr) watcher_->ended();
   read_times();
   return std::move(outcome_);
@@ -186,8 +189,13 @@ void Executor::run_traced(const Instruction& i, InstructionTime time) {
 void Executor::touch(const Instruction& i, const Microbatch& m) {
   // A transfer follows what it reads (start_lasting), and the rank waits for neither.
   const bool follows = i.code == Code::start && between_lasting(program_, i);
+  const auto followed = [&](int slot) {
+    if (slot == i.inputs[0]) return true;
+    const at::Tensor &source = tensor(m, i.inputs[0]), &other = tensor(m, slot);
+    return copies_.brings(source) && other.defined() && other.is_alias_of(source);
+  };
   for_each_slot(i, [&](int slot) {
-    if (!follows || slot != i.inputs[0]) copies_.touch(tensor(m, slot));
+    if (!follows || !followed(slot)) copies_.touch(tensor(m, slot));
   });
   for (int slot : i.release) copies_.touch(tensor(m, slot));
 }
@@ -262,15 +270,20 @@ struct Executor::Codes {
     const at::Tensor& source = e.tensor(m, i.inputs[0]);
     if (to.transient && to.memory != from.memory) {
       const Ledger::Scope scope(e.ledger_, to.category);
-      e.storage_.put(i.outputs[0], e.copies_.to_device(source, to.name));
+      e.storage_.put(i.outputs[0], e.copies_.to_device(source, to.name, from.persistent));
     } else if (from.transient && to.memory == Memory::host) {
       e.copies_.back(e.storage_[i.outputs[0]], source, from.name);
+    } else if (to.persistent && to.memory != from.memory) {
+      const at::Tensor& target = e.storage_[i.outputs[0]];
+      to.memory == Memory::host ? e.copies_.out(target, source, from.name)
+                                : e.copies_.in(target, source, to.name);
     } else if (to.persistent) {
-      if (to.memory == Memory::host && from.memory == Memory::host && e.copies_.any()) {
+      const at::Tensor& target = e.storage_.open(i.outputs[0]);
+      if (to.memory == Memory::host && e.copies_.any()) {
         const HostWait waits("a cast in host memory");
         e.copies_.land();  // the tensor that is cast may still be on its way from the device
       }
-      e.storage_.open(i.outputs[0]).copy_(source, /*non_blocking=*/to.memory == Memory::device);
+      target.copy_(source, /*non_blocking=*/to.memory == Memory::device);
     } else if (from.memory == to.memory) {
       m.slots[i.outputs[0]] =
           from.dtype == to.dtype
@@ -340,6 +353,7 @@ void Executor::run(const Instruction& i, int microbatch) {
     for (const Instruction& each : steps_of(i)) run(each, microbatch);
     return;
   }
+  if (completes_update(program_, i) && !goes_on(i)) return;
   Microbatch& m = microbatches_[microbatch];
   if (m.slots.empty()) {
     m.slots.resize(program_.slots.size());
@@ -397,11 +411,6 @@ void Executor::start(const Instruction& i, Microbatch& m, int microbatch) {
     begun(start_move(i.move, steps, tensor(m, i.inputs[0]), group({i.move.atoms, {}}),
                      {i.phase, &i.label}));
   }
-}
-
-void Executor::await_gathers() const {
-  for (auto& [bucket, gather] : kept_->gathers) gather.finish();
-  kept_->gathers.clear();
 }
 
 void Executor::wait(const Instruction& i, Microbatch& m, int microbatch) {
@@ -509,7 +518,7 @@ Underway Executor::start_hook(const Instruction& i) {
 }
 
 at::Tensor Executor::whole(int bucket, bool gradients) {
-  await_gathers();
+  await_updates();
   const Bucket& b = program_.buckets[bucket];
   const at::Tensor& parameters = storage_[b.flat.parameters];
   if (!gradients && parameters.defined()) return parameters;
@@ -525,73 +534,6 @@ at::Tensor Executor::whole(int bucket, bool gradients) {
 
 at::Tensor Executor::slice(int parameter, const at::Tensor& whole) const {
   return storage_.slice(parameter, whole);
-}
-
-constexpr std::int64_t few_squares = 1 << 14;
-
-// One reduction over the world carries the loss, the squared gradient norm and the wish to stop.
-// A quantity that several ranks hold alike is given by the first of them alone,
-// so that it counts once.
-void Executor::totals(const Instruction& i) {
-  at::Tensor sums = at::zeros({3}, at::kDouble);
-  const auto counts = [&](std::size_t k) {
-    return sizes_.of_kind(0).contributes(i.contributing[k]);
-  };
-  const at::Tensor& loss = storage_[i.inputs[0]];
-  double squares = 0;
-  at::Tensor on_device;  // the loss and the squares, where reading each would wait for the device
-  if (!device_.is_cpu()) on_device = at::zeros({3}, sums.options().device(device_));
-  if (!counts(0)) {
-    // Others hold the same.
-  } else if (on_device.defined()) {
-    on_device[0].copy_(loss.squeeze());
-  } else {
-    sums[0] = loss.item<double>();
-  }
-  for (std::size_t k = 1; k < i.inputs.size(); ++k) {
-    if (!counts(k)) continue;
-    const at::Tensor& own = storage_[i.inputs[k]];
-    // The CPU goes by pieces: it widens bf16 before it adds, and its kernel adds in few lanes of
-    // fp32, so that sums of millions of squares differ by 4e-5 with how they are sharded. A GPU's
-    // kernel widens what it reads, and adds as a tree.
-    const at::ScalarType wide = scalar_type(wider(program_.gradient_dtype, Dtype::fp32));
-    const std::int64_t most = !device_.is_cpu()           ? std::max<std::int64_t>(own.numel(), 1)
-                              : own.scalar_type() == wide ? few_squares
-                                                          : cast_at_a_time;
-    for (std::int64_t at = 0; at < own.numel(); at += most) {
-      const at::Tensor piece = at::linalg_vector_norm(
-          own.narrow(0, at, std::min(most, own.numel() - at)), 2, std::nullopt, false, wide);
-      if (on_device.defined()) {
-        on_device[1].add_(piece.to(at::kDouble).square());
-        continue;
-      }
-      const auto norm = piece.item<double>();
-      squares += norm * norm;
-    }
-  }
-  sums[1] = squares;
-  if (input_.stop_request != nullptr && input_.stop_request->load()) sums[2] = 1;
-  if (on_device.defined()) sums = on_device.add_(sent_to(device_, sums));
-  if (program_.mesh.size() > 1) {
-    static const std::string label = "loss, gradient norm";
-    group({world_atoms(program_.mesh), {}})
-        .all_reduce(sums, Reduction::sum, {"report", &label})
-        .wait();
-  }
-  const HostWait waits("loss and gradient norm");
-  sums = sums.cpu();
-  outcome_.loss = sums[0].item<double>();
-  if (input_.forward_only) return;
-  outcome_.loss_scale = scaler_->scale();
-  outcome_.grad_norm = scaler_->end(std::sqrt(sums[1].item<double>()));
-  outcome_.update_left_out = scaler_->overflowed();
-  if (leaves_out_ && !outcome_.update_left_out) {
-    outcome_.not_finite = !std::isfinite(outcome_.loss) || !std::isfinite(outcome_.grad_norm);
-    outcome_.update_left_out = outcome_.not_finite;
-  }
-  outcome_.stop = sums[2].item<double>() > 0;
-  scale_ = clip_factor(outcome_.grad_norm, input_.optimizer->clip()) / outcome_.loss_scale;
-  if (watcher_ != nullptr) watcher_->gradients(*this);
 }
 
 }  // namespace mw

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "comm/step_clock.h"
+#include "meshwright/engine/program_facts.h"
 #include "meshwright/engine/rank_view.h"
 #include "meshwright/engine/run.h"
 #include "run/host_copy.h"
@@ -59,20 +60,20 @@ class Executor : public RankRun {
   int rank() const override { return rank_; }
   at::Device device() const override { return device_; }
   Ledger& ledger() override { return ledger_; }
-  const at::Tensor& kept(int slot) const override {
-    await_gathers();
+  const at::Tensor& kept(int slot) override {
+    await_updates();
     return storage_[slot];
   }
-  const at::Tensor& parameter(int index) const override {
-    await_gathers();
+  const at::Tensor& parameter(int index) override {
+    await_updates();
     return storage_.parameter(index);
   }
-  void await_gathers() const override;
+  void await_updates() override;
   const at::Tensor& gradient(int index) override { return storage_.gradient(index); }
   at::Tensor own_gradient(int index) const override { return storage_.own_gradient(index); }
   const Bucket& bucket_of(int index) const override { return storage_.bucket_of(index); }
   void fill(int index, std::int64_t first, const at::Tensor& numbers) override {
-    await_gathers();
+    await_updates();
     storage_.fill(index, first, numbers);
   }
   double loss_scale() const override { return scaler_->scale(); }
@@ -91,11 +92,26 @@ class Executor : public RankRun {
   std::map<std::pair<int, std::int64_t>, std::int64_t> expert_loads();
 
  private:
+  // What an update needs of its step beside gradients.
+  struct UpdateNumbers {
+    double lr = 0;
+    std::int64_t step = 0;  // steps before it that were not left out
+    double scale = 1;       // of the gradients: clipping, over the loss's
+    bool left_out = true;
+  };
+  // Updates that a step has left to the forward of the next one. There is one before the first
+  // step, which changes nothing: so each step does the same.
+  struct Left {
+    UpdateNumbers numbers;
+    bool any = false;          // a step has
+    std::map<int, bool> made;  // by bucket: its update since
+  };
   // What stays from step to step beside the storage, whichever program a step has.
   struct Kept {
     std::map<RankSet, std::unique_ptr<Communicator>> groups;
     std::vector<std::unique_ptr<BucketReduction>> hooks;  // of each bucket; null without a hook
     std::map<int, Underway> gathers;  // by bucket: of parameters, that outlast the step
+    Left left;
   };
   StepOutcome own_step(std::int64_t index, double lr);
   void read_times();
@@ -141,6 +157,14 @@ class Executor : public RankRun {
   std::vector<int> states_of(const Instruction& i) const;  // slots that an update works on
   // Steps before this one that were not left out.
   std::int64_t updates() const { return step_ - scaler_->left_out(); }
+  void find_updates();
+  bool goes_on(const Instruction& i);
+  void leave_updates();
+  // Those of the step whose gradients the update takes.
+  UpdateNumbers numbers_of(const Instruction& i) const {
+    if (completes_update(program_, i)) return kept_->left.numbers;
+    return {outcome_.lr, updates(), scale_, outcome_.update_left_out};
+  }
   void direction(const Instruction& i, Microbatch& m);
   void whole(const Instruction& i, Microbatch& m);
   void apply_matrix(const Instruction& i, const Microbatch& m);
@@ -195,6 +219,7 @@ class Executor : public RankRun {
   std::map<RankSet, std::unique_ptr<Communicator>>& groups_;
   std::map<int, Microbatch> microbatches_;
   std::map<std::pair<const Instruction*, const RankView*>, MoveSteps> steps_;  // of moves that ran
+  std::map<int, std::vector<const Instruction*>> updates_;  // left to the next forward, by bucket
   std::map<const Instruction*, std::vector<Instruction>> rings_;  // of those that ran, written out
   // Moves begun and not awaited, by pending and microbatch; -1: between slots that last.
   std::map<std::pair<int, int>, Underway> underway_;

@@ -44,7 +44,40 @@ void HostCopies::back(const at::Tensor& host, const at::Tensor& tensor, const st
   underway_.push_back({tensor, host.const_data_ptr(), record_event(out), name, true});
 }
 
-at::Tensor HostCopies::to_device(const at::Tensor& host, const std::string& name) {
+void HostCopies::copy(const at::Tensor& to, const at::Tensor& from, bool leaves,
+                      const std::string& name) {
+  const at::Tensor &host = leaves ? to : from, &tensor = leaves ? from : to;
+  if (tensor.is_cpu()) {
+    to.copy_(from);
+    return;
+  }
+  const c10::Stream stream = begin(leaves, name);
+  const c10::StreamGuard guard(stream);
+  to.copy_(from, /*non_blocking=*/true);
+  underway_.push_back({tensor, host.const_data_ptr(), record_event(stream), name, leaves});
+  lasting_.insert_or_assign(host.const_data_ptr(), Lasting{record_event(stream), name});
+}
+
+void HostCopies::out(const at::Tensor& host, const at::Tensor& tensor, const std::string& name) {
+  copy(host, tensor, true, name);
+}
+
+void HostCopies::in(const at::Tensor& tensor, const at::Tensor& host, const std::string& name) {
+  copy(tensor, host, false, name);
+}
+
+void HostCopies::there(const at::Tensor& host) {
+  const auto copy = lasting_.find(host.const_data_ptr());
+  if (copy == lasting_.end()) return;
+  const auto& [event, name] = copy->second;
+  const LeaveOut* which = waits_left_out();
+  const bool left_out = which != nullptr && (*which)("the host awaits the copy of " + name,
+                                                     current_stream(device_), event);
+  if (!left_out) event.synchronize();
+  lasting_.erase(copy);
+}
+
+at::Tensor HostCopies::to_device(const at::Tensor& host, const std::string& name, bool lasts) {
   if (device_.is_cpu()) return host.to(device_, /*non_blocking=*/false, /*copy=*/true);
   // It is allocated on the rank's own stream, which frees it.
   at::Tensor tensor = at::empty_like(host, host.options().device(device_).pinned_memory(false));
@@ -56,6 +89,7 @@ at::Tensor HostCopies::to_device(const at::Tensor& host, const std::string& name
   const c10::StreamGuard guard(in);
   tensor.copy_(host, /*non_blocking=*/true);
   underway_.push_back({tensor, host.const_data_ptr(), record_event(in), name, false});
+  if (lasts) lasting_.insert_or_assign(host.const_data_ptr(), Lasting{record_event(in), name});
   return tensor;
 }
 

@@ -7,6 +7,7 @@
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,8 +28,15 @@ class HostCopies {
   // Copies a tensor as to_host() does, into memory that there is. A copy of `host` to the device
   // that begins later waits for it.
   void back(const at::Tensor& host, const at::Tensor& tensor, const std::string& name);
-  // A copy on the device; of what is on its way to the host, once that is there.
-  at::Tensor to_device(const at::Tensor& host, const std::string& name);
+  // Copy between what lasts on the device and in host memory: beside each other, as none needs
+  // memory of its own. What the host reads or writes of it there awaits it by there().
+  void out(const at::Tensor& host, const at::Tensor& tensor, const std::string& name);
+  void in(const at::Tensor& tensor, const at::Tensor& host, const std::string& name);
+  // The host waits until what was copied to or from there, and lasts, has been copied.
+  void there(const at::Tensor& host);
+  // A copy on the device; of what is on its way to the host, once that is there. `lasts`: there()
+  // awaits it too.
+  at::Tensor to_device(const at::Tensor& host, const std::string& name, bool lasts = false);
   // What lies on the CPU on the device: itself where that is the CPU. Whoever made it may let it go
   // and not write to it.
   at::Tensor brought(const at::Tensor& host, const std::string& name);
@@ -55,15 +63,20 @@ class HostCopies {
     bool leaves;
   };
   c10::Stream begin(bool leaves, const std::string& name);
+  void copy(const at::Tensor& to, const at::Tensor& from, bool leaves, const std::string& name);
   void settle(std::size_t which);
 
   const at::Device device_;
   Ledger& ledger_;
   std::optional<c10::Stream> out_, in_;  // a link carries both ways at once
   std::vector<Copy> underway_;
+  struct Lasting {
+    c10::Event event;
+    std::string name;
+  };
+  // The last copy of each that there() awaits, by where it lies in host memory.
+  std::map<const void*, Lasting> lasting_;
 };
-
-// A small tensor of the host on the device, in the order of the current stream; nobody waits.
 at::Tensor sent_to(at::Device device, const at::Tensor& host);
 
 // Page-locked where `device` is none of the host's own, and then booked in the ledger by hand: its

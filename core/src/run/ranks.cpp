@@ -47,7 +47,8 @@ void fill_parameter(RankRun& rank, const RunSetup& setup, int index) {
     else
       fill_slice(out, value, static_cast<std::uint64_t>(setup.seed), shape, part);
   };
-  if (rank.bucket_of(index).sharded_state != ShardedState::parameters && !program.has_masters()) {
+  const Bucket& bucket = rank.bucket_of(index);
+  if (bucket.sharded_state != ShardedState::parameters && bucket.flat.master < 0) {
     numbers(ranges, rank.parameter(index));
     return;
   }
@@ -145,7 +146,7 @@ void with_ranks(RankRuntime& runtime, const RunSetup& setup, const Plan& plan,
         }
         if (!setup.goes_on) fill_parameters(executor, setup);
         body(executor, ledger);
-        executor.await_gathers();  // others still read this rank's parts
+        executor.await_updates();  // others still read this rank's parts
       },
       options, setup.device, plan.hash());
 }

@@ -74,10 +74,10 @@ std::unique_ptr<Machine> cluster_of(const Values& values) {
   return cluster.is_null() ? nullptr : read_machine(cluster, given(values, "stack"), problems);
 }
 
-std::int64_t device_memory(const Values& values, std::int64_t limit) {
+MemoryLimit memory_limit(const Values& values, std::int64_t limit) {
   const std::shared_ptr<const Machine> machine = cluster_of(values);
-  if (!machine || machine->memory_together()) return limit;
-  return limit > 0 ? std::min(limit, machine->memory()) : machine->memory();
+  if (!machine || machine->memory_together()) return {limit, false};
+  return {limit > 0 ? std::min(limit, machine->memory()) : machine->memory(), true};
 }
 
 void make_for_cluster(const Values& values, PlanRequest& request) {

@@ -83,9 +83,10 @@ const Options& recompute_options() {
   return options;
 }
 
-// A policy that fits so many bytes a rank; 0: neither memory nor a cluster says how many.
-void read_fit(std::int64_t limit, bool by_stage, RecomputePolicy& policy, Problems& problems) {
-  if (limit <= 0) {
+// A policy that fits so many bytes a rank.
+void read_fit(const MemoryLimit& limit, bool by_stage, RecomputePolicy& policy,
+              Problems& problems) {
+  if (limit.bytes <= 0) {
     policy.kind = RecomputePolicy::Kind::none;
     problems.add(Stage::options, "option.missing", "recompute",
                  "recompute: there is no limit to fit: neither memory nor a cluster is named",
@@ -93,12 +94,16 @@ void read_fit(std::int64_t limit, bool by_stage, RecomputePolicy& policy, Proble
     return;
   }
   policy.kind = RecomputePolicy::Kind::fit;
-  policy.search = by_stage ? fit_recompute : fit_recompute_alike;
-  policy.fit = limit;
+  if (limit.device)
+    policy.search = by_stage ? fit_recompute_on_device : fit_recompute_alike_on_device;
+  else
+    policy.search = by_stage ? fit_recompute : fit_recompute_alike;
+  policy.fit = limit.bytes;
 }
 
 void read_recompute_table(const Json& given, const std::shared_ptr<const ScriptReach>& reach,
-                          const MemoryLimit& memory, RecomputePolicy& policy, Problems& problems) {
+                          const std::function<MemoryLimit()>& memory, RecomputePolicy& policy,
+                          Problems& problems) {
   Problems found;
   const Values values = recompute_options().read(given, "recompute", found);
   problems.add(found);
@@ -151,8 +156,8 @@ void read_recompute_table(const Json& given, const std::shared_ptr<const ScriptR
   }
   if (values.has("every")) policy.every = values.int32("every");
   if (values.has("fit") || policy.kind == RecomputePolicy::Kind::fit) {
-    read_fit(values.has("fit") ? values.integer("fit") : memory(), values.flag("by_stage"), policy,
-             problems);
+    read_fit(values.has("fit") ? MemoryLimit{values.integer("fit")} : memory(),
+             values.flag("by_stage"), policy, problems);
   } else if (!values.flag("by_stage")) {
     problems.add(Stage::options, "option.conflict", "recompute.by_stage",
                  "recompute.by_stage: only fit chooses for each stage",
@@ -239,7 +244,7 @@ void read_offload_table(const Json& given, OffloadPolicy& policy, Problems& prob
 }  // namespace
 
 RecomputePolicy read_recompute(const Json& given, std::shared_ptr<const ScriptReach> reach,
-                               const MemoryLimit& memory, Problems& problems) {
+                               const std::function<MemoryLimit()>& memory, Problems& problems) {
   RecomputePolicy policy;
   if (is_function(given)) {
     policy.kind = RecomputePolicy::Kind::function;

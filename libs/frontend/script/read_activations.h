@@ -10,13 +10,17 @@
 
 namespace mw {
 
+// What "fit" keeps to where it says no bytes itself.
+struct MemoryLimit {
+  std::int64_t bytes = 0;  // of a rank; 0: nothing says how many
+  bool device = false;     // they are a cluster's device's, or it has no less
+};
+
 // "none", "selective", "full", "fit", { every = n }, { ops = { "attention", "mlp" } }, { fit =
 // "8GiB" }, a function of an op, or a policy that a plugin registered, by name or as a table; a
 // table may also say { what = "selective" } and collectives = "keep" or gathers = true.
-// `memory` is asked for the bytes that "fit" has to keep to; 0: neither memory nor a cluster says.
-using MemoryLimit = std::function<std::int64_t()>;
 RecomputePolicy read_recompute(const Json& given, std::shared_ptr<const ScriptReach> reach,
-                               const MemoryLimit& memory, Problems& problems);
+                               const std::function<MemoryLimit()>& memory, Problems& problems);
 
 // "none", "full", { layers = n }, { ops = { "attention", "mlp" } }, a function of an op; a table
 // may also say least = "64KiB" and prefetch = n, and with these alone takes all.

@@ -270,10 +270,11 @@ class Reader {
     const std::string precision = values_.text("precision");
     request_.precision = precision_of(precision);
     if (has("loss_scale") || request_.precision == Precision::fp16) read_loss_scaling();
+    request_.may_leave_out = experiment_.loss_scale || experiment_.stops_on_nan;
     request_.fp32_sums = values_.text("reductions") == "fp32";
     request_.recompute = read_recompute(
         values_.at("recompute"), reach_,
-        [this] { return device_memory(values_, experiment_.memory); }, problems_);
+        [this] { return memory_limit(values_, experiment_.memory); }, problems_);
     request_.offload = read_offload(values_.at("offload"), reach_, problems_);
     request_.fp32_gradients = values_.text("main_gradients") == "fp32";
   }

@@ -105,7 +105,7 @@ void read_choices(const Values& values, const ReadContext& context, SearchReques
   for (const Json& one : values_of(values, "recompute", {"none", "selective", "full"}))
     request.recompute.push_back(
         {without_hidden(one), read_recompute(
-                                  one, reach, [&] { return device_memory(values, 0); }, problems)});
+                                  one, reach, [&] { return memory_limit(values, 0); }, problems)});
   for (const Json& one : values_of(values, "offload", {"none"}))
     request.offload.push_back({without_hidden(one), read_offload(one, reach, problems)});
 }
@@ -205,8 +205,20 @@ ReadSearch read_search(const Json& table, const ReadContext& context) {
   request.ranks = static_cast<int>(ranks);
   request.memory = read.machine->memory();
   if (request.base.memory > 0) request.memory = std::min(request.memory, request.base.memory);
-  for (RecomputeChoice& choice : request.recompute)
+  for (RecomputeChoice& choice : request.recompute) {
+    const bool said = choice.written.is_object() && choice.written.contains("fit");
+    if (said && choice.policy.fit > request.memory) {
+      const auto bytes = [](std::int64_t count) {
+        return format_bytes(static_cast<double>(count));
+      };
+      problems.add(Stage::options, "option.range", "recompute.fit",
+                   fmt::format("recompute.fit: {} are more than the {} that a rank may hold",
+                               bytes(choice.policy.fit), bytes(request.memory)),
+                   "nearest: recompute = \"fit\", which takes what there is");
+    }
     choice.policy.fit = std::min(choice.policy.fit, request.memory);
+  }
+  problems.throw_if_any();
   request.best = values.int32("best");
   request.checked = values.int32("checked");
   request.with_layers = layered(base, context);

@@ -132,6 +132,7 @@ function showCommunication(plan, id) {
     { name: "time", num: true, value: (c) => c.ms, text: (c) => secondsText(c.ms / 1e3) },
     { name: "exposed", num: true, value: (c) => c.exposed, text: (c) => secondsText(c.exposed / 1e3) },
     { name: "exposed, of the step", num: true, value: (c) => c.exposed, text: (c) => percentText(c.exposed / plan.step.ms) },
+    { name: "basis", title: "how the time is known: measured, fitted, or beyond both", value: (c) => known(c.ms) ? c.basis : none },
   ], rows, { caption: "Collectives and transfers of a rank in one step", sort: [6, "descending"] }));
 }
 
@@ -156,7 +157,7 @@ function showWhatIf(plan, id) {
   ], rows, { caption: "Each number and each value" }));
   if (plan.what_if.sensitivities.length) into.append(table([
     { name: "a tenth more of", value: (r) => r.knob }, { name: "of the step", num: true, value: (r) => r.worth, text: (r) => signed(r.worth) },
-    { name: "of tokens/s", num: true, value: (r) => r.tokens_worth, text: (r) => signed(r.tokens_worth) }, { name: "", value: (r) => r.by },
+    { name: "of tokens/s", num: true, value: (r) => r.tokens_worth, text: (r) => signed(r.tokens_worth) }, { name: "how", value: (r) => r.by },
   ], plan.what_if.sensitivities, { caption: "What a tenth more is worth" }));
 }
 

@@ -101,6 +101,9 @@ struct Footprint {
   std::vector<MemoryEvent> memory;  // in order; Instruction::release comes after
   int awaits = -1;                  // a pending
   std::vector<LocalWork> work;
+  // Where the host itself does the work, in its own order and beside what the device computes: the
+  // slot in host memory that it reads, whose copies it awaits. -1: it does not.
+  int on_host = -1;
   HostCopy host_copy;
   std::vector<Transfer> transfers;
   int begins = -1;  // the pending that `transfers` fly under; -1: each is awaited at once

@@ -16,6 +16,7 @@ struct InstructionTime {
     transfer,  // what it began, from there until it was there
     copy_wait,  // what it spent waiting for a copy to or from host memory beside what the rank computes
     copy,
+    on_host,  // predicted: what the host does itself, in its own order, beside the device
   };
   Kind kind = Kind::own;
   int segment = -1, index = -1, microbatch = -1;  // which of the program's

@@ -63,6 +63,9 @@ struct PlanRequest {
   OffloadPolicy offload;
   std::shared_ptr<const Optimizer> optimizer;  // null: a step updates nothing
   bool fp32_sums = false;                      // Program::reduce_dtype
+  // Whether a step may be left out, as its loss or norm is not finite or its gradients overflow; a
+  // norm that clips counts by itself (Program::update_needs_totals).
+  bool may_leave_out = true;
   bool fp32_gradients = false;  // added up and reduced in fp32 where the plan computes in less
   // The schedule to take instead of the strategies', with no limit of its own:
   // what another plan resolved.

@@ -23,6 +23,12 @@ std::size_t ring_length(const Program& program, const Instruction& ring);
 // Whether the instruction begins or awaits a gather of updated parameters that may be under way
 // from one step to the next (Bucket::gather_overlaps_forward).
 bool outlasts_step(const Program& program, const Instruction& instruction);
+// Whether it belongs to the update of a bucket that the step before has left for this step's
+// forward (Bucket::update_overlaps_forward): the update itself, a copy of what is updated, or the
+// beginning of the gather for the ranks that keep it whole. Each bucket's stand in a forward once a
+// step, in order. They are carried out there unless they have been since the step before; in a
+// first step the update changes nothing.
+bool completes_update(const Program& program, const Instruction& instruction);
 
 // Finds ops of a program that are alike. A model's layers repeat them, and all of them cost a rank
 // what one of them costs.

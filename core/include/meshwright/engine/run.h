@@ -135,15 +135,17 @@ class RankRun {
   virtual at::Device device() const = 0;
   virtual Ledger& ledger() = 0;
 
-  // Returns when the parameters that the last step has updated are there: a step may leave their
-  // gathers under way, for the next one to await (Bucket::gather_overlaps_forward). What reads or
-  // fills parameters by this interface need not call it: it waits for all of them first, and where
-  // that is asked inside of a step, as `check = true` does, they hide behind nothing.
-  virtual void await_gathers() const = 0;
+  // Collective. Returns when what the last step updates is updated and there: a step may leave
+  // updates in host memory, and gathers of updated parameters, to the next one's forward
+  // (Bucket::update_overlaps_forward, gather_overlaps_forward). What reads or fills by this
+  // interface what a rank keeps calls it first, so that whoever reads on some ranks alone calls it
+  // on all of them before; where that is asked inside of a step, as `check = true` does, they hide
+  // behind nothing.
+  virtual void await_updates() = 0;
   // What the rank keeps from step to step: by slot; a parameter; a parameter's gradient, made if
   // it is not there; the reduced gradient that the rank keeps of it (1-D, empty where none).
-  virtual const at::Tensor& kept(int slot) const = 0;
-  virtual const at::Tensor& parameter(int index) const = 0;
+  virtual const at::Tensor& kept(int slot) = 0;
+  virtual const at::Tensor& parameter(int index) = 0;
   virtual const at::Tensor& gradient(int index) = 0;
   virtual at::Tensor own_gradient(int index) const = 0;
   virtual const Bucket& bucket_of(int parameter) const = 0;

@@ -49,8 +49,8 @@ OpTypePtr rope(RopePairs pairs = RopePairs::halves);
 // own queries. A query sees itself and the `window` - 1 tokens before it; 0: all before it [Jiang
 // et al. 2023, "Mistral 7B"].
 OpTypePtr attention(std::int64_t window = 0);
-// Causal attention as attention() computes it, by two products with a softmax between them, which
-// backward reads (batch, heads, seq, keys). Keys cannot come in ring steps.
+// Causal attention as attention() computes it, by two products with a softmax between them.
+// Backward reads that softmax (batch, heads, seq, keys). Keys cannot come in ring steps.
 OpTypePtr unfused_attention(std::int64_t window = 0);
 
 // Latent attention [DeepSeek-AI 2024, "DeepSeek-V2", section 2.1].
