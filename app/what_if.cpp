@@ -303,9 +303,7 @@ class WhatIf {
 std::string why_nothing(const Knob& knob, const Priced& base, const Priced& other) {
   const Prediction& p = base.prediction;
   const Plan& plan = *base.experiment.plan;
-  const std::string doc = knob.declared == nullptr || knob.declared->doc == "..."
-                              ? ""
-                              : fmt::format(" ({})", knob.declared->doc);
+  const std::string doc = knob.declared == nullptr ? "" : fmt::format(" ({})", knob.declared->doc);
   const std::string generic = fmt::format("nothing of this plan is priced by {}{}", knob.name, doc);
   Problems none;
   const auto machine = base.experiment.cluster.is_null()

@@ -1,4 +1,6 @@
 // Initial weights depend on seed, name and element alone.
+#include <ATen/Parallel.h>
+
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <cmath>
@@ -54,6 +56,21 @@ TEST_CASE("every slice is bit for bit that of the whole") {
     fill(strided, value, 1);
     CHECK(at::equal(strided, all));
   }
+}
+
+TEST_CASE("several threads fill a slice with what one does") {
+  const Value value = normal("embedding.weight");
+  const std::vector<std::int64_t> shape{60, 30, 50};
+  const std::vector<Range> ranges{{1, 56}, {3, 25}, {7, 41}};  // a third of them ends within a row
+  const int threads = at::get_num_threads();
+  std::vector<at::Tensor> made;
+  for (const int count : {1, 3}) {
+    at::set_num_threads(count);
+    made.push_back(at::zeros({56, 25, 41}));
+    fill_slice(made.back(), value, 1, shape, ranges);
+  }
+  at::set_num_threads(threads);
+  CHECK(at::equal(made[0], made[1]));
 }
 
 TEST_CASE("fp32 is fp64, rounded; names and seeds make different tensors") {

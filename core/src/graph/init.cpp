@@ -9,6 +9,8 @@
 #include <cmath>
 #include <numbers>
 #include <stdexcept>
+#include <thread>
+#include <vector>
 
 #include "meshwright/engine/hash.h"
 
@@ -18,6 +20,20 @@ namespace {
 using Block = std::array<std::uint32_t, 4>;
 
 constexpr std::int64_t filled_by_thread = 1 << 14;  // elements at least
+
+// Calls fill(from, to) for parts of [0, count), one on each of the calling rank's threads.
+// at::parallel_for, a template of libtorch's headers, would make a single call: it asks for a
+// compiler's OpenMP, which this build does not turn on.
+template <typename Fill>
+void in_parts(std::int64_t count, const Fill& fill) {
+  const std::int64_t parts =
+      std::clamp<std::int64_t>(count / filled_by_thread, 1, at::get_num_threads());
+  const std::int64_t each = (count + parts - 1) / parts;
+  std::vector<std::jthread> others;  // joined at the end
+  for (std::int64_t from = each; from < count; from += each)
+    others.emplace_back([&fill, from, to = std::min(from + each, count)] { fill(from, to); });
+  fill(std::int64_t{0}, std::min(each, count));
+}
 
 // Philox4x32-10; the constants are the paper's.
 Block philox(std::uint64_t counter, std::uint64_t key) {
@@ -96,7 +112,7 @@ void fill_normal(T* out, const std::vector<std::int64_t>& shape, const std::vect
     }
     return start;
   };
-  at::parallel_for(0, runs * run, filled_by_thread, [&](std::int64_t from, std::int64_t to) {
+  in_parts(runs * run, [&](std::int64_t from, std::int64_t to) {
     while (from < to) {
       const std::int64_t r = from / run, within = from % run;
       const std::int64_t count = std::min(run - within, to - from);

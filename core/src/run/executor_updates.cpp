@@ -39,8 +39,8 @@ void Executor::totals(const Instruction& i) {
     if (!counts(k)) continue;
     const at::Tensor& own = storage_[i.inputs[k]];
     // The CPU goes by pieces: it widens bf16 before it adds, and its kernel adds in few lanes of
-    // fp32, whose sum of millions of squares is 4e-5 off, by how they are sharded. A GPU's kernel
-    // widens what it reads, and adds as a tree.
+    // fp32, so that sums of millions of squares differ by 4e-5 with how they are sharded. A GPU's
+    // kernel widens what it reads, and adds as a tree.
     const at::ScalarType wide = scalar_type(wider(program_.gradient_dtype, Dtype::fp32));
     const std::int64_t most = !own.is_cpu()               ? std::max<std::int64_t>(own.numel(), 1)
                               : own.scalar_type() == wide ? few_squares
