@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 #include <vector>
@@ -346,38 +347,65 @@ Ledger::LimitHint check_memory_limit(const RunRequest& experiment) {
 
 namespace {
 
-// Compares each rank's peak with one accelerator's memory, and all peaks with all accelerators'.
-std::string check_accelerators(const RunRequest& experiment) {
-  const Accelerators there = accelerators_of(experiment);
-  const Plan& plan = highest(experiment, false);
-  const std::int64_t peak = predicted_peak(plan);
-  double all = 0;
+// The highest peak of a rank of each program, and what all ranks keep in host memory.
+struct Needs {
+  std::map<const Program*, std::int64_t> peak;
+  double host = 0;
+};
+Needs needs_of(const Plan& plan) {
+  Needs needs;
   for (const Program& program : plan.programs) {
     for (const RankClass& kind : rank_classes(program)) {
-      all += static_cast<double>(kind.ranks) *
-             static_cast<double>(
-                 forecast_memory(RankView(program, kind.at, 0, plan.request.scratch.get())).peak);
+      const MemoryForecast memory =
+          forecast_memory(RankView(program, kind.at, 0, plan.request.scratch.get()));
+      std::int64_t& peak = needs.peak[&program];
+      peak = std::max(peak, memory.peak);
+      needs.host += static_cast<double>(kind.ranks) * static_cast<double>(memory[Category::host]);
     }
   }
-  const std::int64_t together = on_this_host(experiment, static_cast<std::int64_t>(all));
-  const std::int64_t has = there.bytes * there.count;
-  if (peak <= there.bytes && together <= has) return "";
-  const MemoryNeed limit =
-      peak > there.bytes ? MemoryNeed{there.bytes, false} : MemoryNeed{has, true};
-  return refuse(experiment,
-                fmt::format("plan: {} does not fit: {} of up to {}, {} together, on {} of {} each",
-                            plan.mix(), plural(plan.ranks(), "rank"), text_of(peak),
-                            text_of(together), plural(there.count, "GPU"), text_of(there.bytes)),
+  return needs;
+}
+
+// Adds the peaks of the ranks of this process up by accelerator, and compares what lies in host
+// memory with the `host` bytes of this machine.
+std::string check_accelerators(const RunRequest& experiment, std::int64_t host) {
+  const Plan& plan = highest(experiment, false);
+  const Processes* processes = experiment.processes;
+  const int here = processes == nullptr ? plan.ranks() : plan.ranks() / processes->count();
+  const int first = processes == nullptr ? 0 : processes->index() * here;
+  const int before = processes == nullptr ? 0 : processes->before_on_this_host() * here;
+  const Accelerators there = accelerators_of(experiment, before, here);
+  const Needs needs = needs_of(plan);
+  std::map<int, std::pair<std::int64_t, int>> of_device;  // bytes, ranks
+  for (int rank = 0; rank < here; ++rank) {
+    auto& [bytes, ranks] = of_device[(before + rank) % there.count];
+    bytes += needs.peak.at(&plan.program_of(first + rank));
+    ++ranks;
+  }
+  std::pair<std::int64_t, int> most;
+  for (const auto& [device, need] : of_device) most = std::max(most, need);
+  const std::int64_t in_host = on_this_host(experiment, static_cast<std::int64_t>(needs.host));
+  if (most.first <= there.bytes && in_host <= host) return "";
+  const std::string what =
+      most.first > there.bytes
+          ? fmt::format("{} of one GPU need {} together, and it has {}",
+                        plural(most.second, "rank"), text_of(most.first), text_of(there.bytes))
+          : fmt::format("ranks here keep {} in host memory, and there are {}", text_of(in_host),
+                        text_of(host));
+  return refuse(experiment, fmt::format("plan: {} does not fit: {}", plan.mix(), what),
                 experiment.force
                     ? ""
                     : fmt::format("{}; meshwright plan (mw.plan) predicts it without running; {}",
-                                  memory_hint(experiment, plan, limit, /*runs=*/true), anyway));
+                                  memory_hint(experiment, plan,
+                                              {there.bytes / std::max(most.second, 1), false},
+                                              /*runs=*/true),
+                                  anyway));
 }
 
 }  // namespace
 
 std::string check_machine_memory(const RunRequest& experiment, std::int64_t available) {
-  if (experiment.device != at::kCPU) return check_accelerators(experiment);
+  if (experiment.device != at::kCPU) return check_accelerators(experiment, available);
   const Plan& plan = highest(experiment, true);
   const std::int64_t need = on_this_host(experiment, predicted_need(plan, true));
   if (need <= available) return "";
@@ -404,7 +432,9 @@ std::string check_verify_memory(const RunRequest& experiment, std::int64_t avail
   const std::int64_t steps = std::min<std::int64_t>(3, experiment.steps);
   const std::int64_t kept =
       copies_here(experiment) * (1 + steps + 3 * steps) * 8 * plan->graph->parameter_count();
-  const std::int64_t need = std::max(ranks, alone) + kept;
+  // On accelerators the ranks take none of this memory; what is kept of them lies here.
+  const bool here = experiment.device == at::kCPU;
+  const std::int64_t need = (here ? std::max(ranks, alone) : 0) + kept;
   if (need <= available) return "";
   return refuse(
       experiment,

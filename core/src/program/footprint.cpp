@@ -467,8 +467,8 @@ void FootprintMaker::hooked(bool begins) {
     transfer(call.op, program_.reduction(bucket()), call.bytes);
 }
 
-// The gradients are read for their norm, in pieces where they are widened for it: by every rank
-// here, though some leave it to others that hold the same.
+// The gradients are read for their norm, on CPUs in pieces where they are widened for it: by every
+// rank here, though some leave it to others that hold the same.
 void FootprintMaker::totals() {
   pass(64);  // a handful of scalars
   double bytes = 0;
@@ -476,7 +476,8 @@ void FootprintMaker::totals() {
   for (int k = 1; k <= gradients; ++k) {
     const int slot = i_.inputs[k];
     const int item = bytes_of(program_.slots[slot].dtype);
-    if (item < 4) pass(4 * std::min(rank_.bytes(slot) / item, cast_at_a_time));
+    if (item < 4 && rank_.scratch() == nullptr)
+      pass(4 * std::min(rank_.bytes(slot) / item, cast_at_a_time));
     bytes += touched(slot);
   }
   works({.calls = gradients, .bytes = bytes});

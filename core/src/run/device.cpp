@@ -88,13 +88,14 @@ void check_device(at::DeviceType type, const std::function<void()>& load) {
               type == at::kCUDA ? fmt::format("{}; {}", elsewhere, cuda_needs) : elsewhere);
 }
 
-Accelerators accelerators_of(const RunSetup& setup) {
+Accelerators accelerators_of(const RunSetup& setup, int before, int here) {
   check_device(setup.device, setup.load_device);
   at::globalContext().lazyInitDevice(setup.device);
   Accelerators there{count_of(setup.device), std::numeric_limits<std::int64_t>::max()};
-  for (int d = 0; d < there.count; ++d) {
-    const auto [left, all] =
-        c10::getDeviceAllocator(setup.device)->getMemoryInfo(static_cast<c10::DeviceIndex>(d));
+  // Those of other processes are left alone: to ask one of its memory is to open it.
+  for (int rank = 0; rank < std::min(here, there.count); ++rank) {
+    const auto device = static_cast<c10::DeviceIndex>((before + rank) % there.count);
+    const std::size_t all = c10::getDeviceAllocator(setup.device)->getMemoryInfo(device).second;
     there.bytes = std::min(there.bytes, static_cast<std::int64_t>(all));
   }
   return there;

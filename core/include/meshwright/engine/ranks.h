@@ -97,13 +97,15 @@ struct DeviceState {
   std::string why;  // there is none, in libtorch's words: "Found no NVIDIA driver on your system"
 };
 DeviceState state_of(at::DeviceType type);
-// The accelerators that a setup's ranks go round on this machine: how many, and the bytes of the
-// one that has least. Throws Error (environment) as a run of it does, where there are none.
+// The accelerators of this machine, of which `here` ranks take one each in turn, from the one that
+// follows `before` ranks of other processes on: how many there are, and the bytes of memory of the
+// one with least of those that are taken. Throws Error (environment) as a run of the setup does,
+// where there are none.
 struct Accelerators {
   int count = 0;
   std::int64_t bytes = 0;
 };
-Accelerators accelerators_of(const RunSetup& setup);
+Accelerators accelerators_of(const RunSetup& setup, int before, int here);
 // What a machine needs for GPUs, beside a build that has their kernels.
 extern const char* const cuda_needs;
 
