@@ -56,7 +56,7 @@ std::vector<CalibrationRun> calibration_models(const CalibrationSizes& sizes) {
     add("gpt", {1, 96, 4, 4, 384, 256, 64, 8, 4});
     for (const char* precision : {"fp64", "bf16"}) add("llama", small, precision);
     add("llama", {1, 128, 4, 4, 352, 256, 128, 2, 2}, "fp64");
-    // Products of two-byte reals are the slower the more rows they have.
+    // Products of two-byte reals took longer a flop over many rows than over few.
     add("llama", {1, 128, 4, 4, 352, 256, 128, 8, 8}, "bf16");
     return runs;
   }
