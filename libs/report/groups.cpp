@@ -222,6 +222,9 @@ std::string headline_of(const ReportRuns& runs, const ReportGroups& found) {
   }
   text += ".";
   if (found.predicted) return text + " Nothing was run.";
+  if (found.by_cpu) text += " CPU seconds say so, as other programs had the cores.";
+  if (const std::size_t more = found.verdict.find('\n'); more != std::string::npos)
+    text += " " + sentence(found.verdict.substr(more + 1));
   if (found.groups.size() > 1) text += unchecked;
   if (best.tokens_per_second.n == 1 && found.groups.size() > 1) {
     text += " It ran once: its spread is not known, and differences of a few percent may be noise.";
@@ -318,7 +321,10 @@ int first_of(ReportGroups& found, const std::vector<int>& race,
     for (const int mix : ranking.among)
       found.groups[static_cast<std::size_t>(group(mix))].contends = true;
   }
-  if (alone) found.verdict = verdict_text(ranking, names);
+  if (alone) {
+    found.verdict = verdict_text(ranking, names);
+    found.by_cpu = ranking.by_cpu;
+  }
   return ranking.fastest < 0 ? -1 : group(ranking.fastest);
 }
 

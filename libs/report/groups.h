@@ -58,6 +58,7 @@ struct ReportGroups {
   bool predicted = false;  // nothing was run: all speeds are predictions
   int kinds_of_work = 0;   // of the groups whose speed is known
   int fastest = -1;        // of the right (or predicted) ones; -1: none, or several kinds of work
+  bool by_cpu = false;     // of the fastest: CPU seconds say so
   std::string verdict;     // why, of one kind of work: verdict_text()
   std::string headline;    // who is fastest, with its numbers, in a sentence
 };

@@ -99,6 +99,28 @@ TEST_CASE("speeds that intervals do not tell apart decide nothing, and the headl
   CHECK(clear.headline.find("No loss was held") != std::string::npos);
 }
 
+TEST_CASE("a headline says that CPU seconds decided, and what cannot be") {
+  ReportRuns runs;
+  runs.name = "disturbed";
+  const auto add = [&](const std::string& plan, const std::string& policy, double tokens,
+                       double cpu, double flops, bool disturbed) {
+    ReportCell& one = runs.cells.emplace_back(cell(plan, policy, 0, tokens, 1));
+    one.step_seconds.measured = one.timing.seconds = 1000 / tokens;
+    one.timing.cpu = cpu;
+    one.timing.steps = 10;
+    one.timing.disturbed = disturbed;
+    one.flops = flops;
+  };
+  add("dp", "none", 2000, 1, 1e9, true);
+  add("tp", "none", 1000, 2, 1e9, false);
+  add("tp", "full", 1500, 1.4, 2e9, false);
+  const ReportGroups found = group_cells(runs);
+  CHECK(found.fastest == 0);
+  CHECK(found.headline.find("CPU seconds say so") != std::string::npos);
+  CHECK(found.headline.find("Cannot be: tp, full does more work than tp, none in less time") !=
+        std::string::npos);
+}
+
 TEST_CASE("what was compared with nothing is not right") {
   ReportRuns runs = sweep();
   for (ReportCell& one : runs.cells) {
