@@ -107,8 +107,8 @@ TEST_CASE("all-reduces over two nodes, however fast, raise no NIC; other collect
     Problems problems;
     fit_links(made, both ? std::vector{sums, gathers} : std::vector{sums}, 0, problems);
     REQUIRE(problems.empty());
-    const double reached = made.table["network"]["nic"].get<double>() *
-                           made.table["network"]["share"].get<double>();
+    const double reached =
+        made.table["network"]["nic"].get<double>() * made.table["network"]["share"].get<double>();
     INFO(reached);
     if (both)
       CHECK(reached == Approx(0.9 * 6e10).epsilon(0.02));
