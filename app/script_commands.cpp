@@ -309,8 +309,8 @@ void add_priced_for(CLI::App& command, ScriptArguments& arguments) {
       ->needs("--cluster");
   command
       .add_option("--stack", arguments.stack,
-                  "the software on the cluster: megatron-core, fsdp2, …; if left out plain, the "
-                  "program as it is")
+                  "the software on the cluster: megatron-core, fsdp2, …; left out it is plain, "
+                  "without flash attention")
       ->type_name("NAME");
 }
 

@@ -95,9 +95,11 @@ std::string table_text(const std::vector<FoundPlan>& plans) {
   }
   const std::string mark =
       above > 0 ? fmt::format("\n  *: more than the device's {}\n", bytes(above)) : "";
-  const char* even = columns.staged
-                         ? "\n  closed form: of even stages; step and memory are of balanced ones\n"
-                         : "";
+  const char* even =
+      columns.staged
+          ? "\n  closed form: of stages balanced by layers; step and memory: of the layout that is "
+            "chosen\n"
+          : "";
   return table.text("  ") + mark + even;
 }
 

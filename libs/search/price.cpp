@@ -244,7 +244,11 @@ void ClosedForm::take(const WorkTerms& work, const DataTerms& data, const SentPr
   microbatches_ = static_cast<double>(microbatches);
   const bool staged = c.stages > 1;
   const double mean = layers_ / c.stages, most = std::ceil(mean), least = std::floor(mean);
-  most_ = works(work, data, most, {true, !staged});
+  work_ = &work;
+  data_ = &data;
+  stages_count_ = c.stages;
+  stages_.clear();
+  if (!staged) whole_ = works(work, data, most, {true, true});
   Beside reduce;
   reduce.add(data.reduce, nullptr, beside_backward * work.backward.layer, work.backward_free, most,
              data.slows);
@@ -281,9 +285,27 @@ void ClosedForm::take(const WorkTerms& work, const DataTerms& data, const SentPr
   by_chunk_ = data.by_chunk;
   bytes_ = bytes(work, data, staged ? sent->bytes * static_cast<double>(c.microbatch) : 0, staged);
   if (!staged) return;
-  last_ = works(work, data, least, {false, true});
-  usual_ = works(work, data, mean, {});
   sent_ = send(*sent, c);
+}
+
+// The last stage has as many layers, from those of an even one down, as make the slowest stage
+// fastest.
+const ClosedForm::Stages& ClosedForm::stages(int chunks) const {
+  const double layer = work_->forward.layer + work_->backward.layer,
+               ends = work_->forward.ends + work_->backward.ends;
+  const double others = stages_count_ - 1;
+  const auto slowest = [&](int last) {
+    return std::max(std::ceil((layers_ - last) / others) * layer, last * layer + ends);
+  };
+  int last = static_cast<int>(layers_) / stages_count_;
+  while (last >= chunks && slowest(last - 1) < slowest(last)) --last;
+  const auto [found, is_new] = stages_.try_emplace(last);
+  if (is_new) {
+    const double mean = (layers_ - last) / others;
+    found->second = {works(*work_, *data_, std::ceil(mean), {true, false}),
+                     works(*work_, *data_, last, {false, true}), works(*work_, *data_, mean, {})};
+  }
+  return found->second;
 }
 
 // Those of the last chunk are waited for; of each one before, what the works of a turn do not hide,
@@ -299,7 +321,7 @@ double ClosedForm::turning(const OrderTerms& order, int chunks, double busy) con
 void ClosedForm::price(const OrderTerms* order, int chunks, SearchCandidate& c) const {
   c.host = host(order, c);
   if (order == nullptr) {
-    const double one = most_.forward.at(1) + most_.backward.at(1);
+    const double one = whole_.forward.at(1) + whole_.backward.at(1);
     c.seconds = (microbatches_ * one + end_) * stragglers_;
     fill(one_stage_[microbatches_ > 1 ? 1 : 0], false, 1, false, false, c);
     return;
@@ -311,13 +333,14 @@ void ClosedForm::price(const OrderTerms* order, int chunks, SearchCandidate& c) 
     if (parted > 0) seconds += parted * (works.dgrad.at(chunks) + works.wgrad.at(chunks));
     return seconds;
   };
-  const double most = busy(most_), last = busy(last_), usual = busy(usual_);
+  const Stages& of = stages(chunks);
+  const double most = busy(of.most), last = busy(of.last), usual = busy(of.usual);
   double bubble = 0;
   for (const OrderTerms::Way& way : order->ways) {
-    bubble = std::max(bubble, way.forward * usual_.forward.at(chunks) +
-                                  way.backward * usual_.backward.at(chunks) +
-                                  way.dgrad * usual_.dgrad.at(chunks) +
-                                  way.wgrad * usual_.wgrad.at(chunks));
+    bubble = std::max(bubble, way.forward * of.usual.forward.at(chunks) +
+                                  way.backward * of.usual.backward.at(chunks) +
+                                  way.dgrad * of.usual.dgrad.at(chunks) +
+                                  way.wgrad * of.usual.wgrad.at(chunks));
   }
   // The last stage, which is slower, is part of it.
   bubble *= 1 + std::max(0.0, last - most) / (c.stages * usual);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <tuple>
@@ -16,7 +17,7 @@ namespace mw {
 // A mix: indices into the space's sides, their ways, and how the batch is split. Ways of one: none.
 struct SearchCandidate {
   std::int64_t microbatch = 1;
-  double seconds = 0, bytes = 0;  // of a step; of the rank that holds most
+  double seconds = 0, bytes = 0;  // of a step of balanced stages; of the rank that holds most
   double least = 0;               // bytes that it holds at least, as a work may take none beside
   double host = 0;                // bytes in host memory of the node that holds most
   std::int32_t inner = 0, stages = 1;
@@ -79,6 +80,12 @@ class ClosedForm {
     bool any = false;
     double all = 0, late = 0, own = 0;
   };
+  // Works of the stage with most layers, of the last one and of a usual one.
+  struct Stages {
+    Works most, last, usual;
+  };
+  // The stages of a plan that balances them, each with a layer in every chunk but that of the loss.
+  const Stages& stages(int chunks) const;
   double host(const OrderTerms* order, const SearchCandidate& candidate) const;
   double turning(const OrderTerms& order, int chunks, double busy) const;
   double send(const SentProbe& sent, const SearchCandidate& candidate) const;
@@ -91,10 +98,14 @@ class ClosedForm {
   double layers_ = 1, stragglers_ = 1, kept_ = 0;
   std::int64_t batch_ = 1;
 
-  // What was taken: microbatches; works of the stage with most layers, of the last one and of a
-  // usual one; seconds of the step's end, and of a send; bytes with one stage, and of stages.
+  // What was taken: terms, and the number of stages; microbatches; seconds of the step's end, and
+  // of a send; works of one stage that has all; bytes with one stage, and of stages.
+  const WorkTerms* work_ = nullptr;
+  const DataTerms* data_ = nullptr;
+  int stages_count_ = 1;
   double microbatches_ = 1, end_ = 0, sent_ = 0;
-  Works most_, last_, usual_;
+  Works whole_;
+  mutable std::map<int, Stages> stages_;  // by layers of the last one
   Bytes bytes_;
   bool by_chunk_ = false;
   double on_first_ = 0.5, on_last_ = 0.5;  // shares of what the ends keep, by stages

@@ -51,7 +51,7 @@ int WholePlans::plan(const SearchCandidate& candidate) {
   Problems problems;
   try {
     PlanRequest request = request_of(candidate, found.entries);
-    if (candidate.stages > 1) {  // even, as the closed form supposes: see balance()
+    if (candidate.stages > 1) {  // even, which is one plan to make: see balance()
       const int chunks = space_.stages[candidate.stages_side].chunks;
       request.stage_layers =
           even_layers(request_.base.plan->graph->layers, candidate.stages * chunks);

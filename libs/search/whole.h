@@ -27,8 +27,9 @@ class WholePlans {
   // changes it.
   bool balance(int place);
   // The place of the fastest plan that fits and differs from the candidate in the same one thing as
-  // the plan in this place: the closed form, by which neighbours are chosen, knows no balanced
-  // stages. It is the place itself where none is faster, and where the microbatch differs.
+  // the plan in this place: the closed form, by which neighbours are chosen, balances stages by
+  // whole layers alone. It is the place itself where none is faster, and where the microbatch
+  // differs.
   int fastest_like(const SearchCandidate& of, int place) const;
   const std::vector<FoundPlan>& all() const { return all_; }
   std::vector<FoundPlan> take() { return std::move(all_); }

@@ -86,7 +86,7 @@ end
 
 class OddSizes(ProgramCase):
     def test_dense_models(self):
-        self.assertEqual(len(self.verify_all(DENSE)), 3 * 10 + 1)
+        self.assertEqual(len(self.verify_all(DENSE)), 3 * 10 + 3)
 
     @matrix
     def test_experts(self):

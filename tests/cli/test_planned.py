@@ -110,6 +110,12 @@ class Planned(ProgramCase):
         self.assertIn("plan[1].layout", self.plan(', layout = "evenly"', expect=2))
         self.assertIn('"auto", "even", or a list', self.plan(', layout = "evenly"', expect=2))
 
+    def test_the_stack_that_help_names_is_taken(self):
+        said = " ".join(self.call("plan", "--help").stdout.split())
+        self.assertIn("fsdp2, …; left out it is plain, without flash attention", said)
+        script = self.write(SCRIPT.replace('stack = mw.stack "meshwright", ', "").format(pp="", more=""))
+        self.assertIn("stack plain", self.only("plan", script)["priced_for"])
+
     def test_what_a_training_takes(self):
         found = self.plan(more='tokens = "1.5T", price = 2')
         hours = 1.5e12 / found["tokens_per_second"] / 3600 * 8

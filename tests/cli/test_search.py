@@ -291,6 +291,16 @@ class Search(ProgramCase):
             self.assertEqual((line["code"], line["key"]), ("option.range", "recompute.fit"))
             self.assertIn("GiB are more than the", line["message"])
 
+    def test_the_closed_form_balances_stages_where_the_vocabulary_is_large(self):
+        """A head of 256,000 words costs as much as eight layers here: even stages would take up to half as long again."""
+        found = self.found("model = mw.llama { layers = 26, hidden = 2304, heads = 8, ffn = 9216, vocab = 256000 }, sequence = 2048, "
+                           "batch = 64, checked = 60", H100 % 1, 'strategies = { "pp", "dp" }', 'schedules = { "1f1b", "zb-h1", "zb-h2" }')
+        staged = [one for one in found["best"] + found["edge"] if "pp" in one["plan"]]
+        self.assertGreater(len(staged), 4)
+        for one in staged:
+            with self.subTest(one["plan"]):
+                self.assertLess(abs(one["closed_form_seconds"] / one["predicted"]["step_seconds"] - 1), 0.1)
+
     def test_what_is_recommended_though_another_is_faster_and_smaller(self):
         found = self.found(B1, H100 % 1, FEW)
         own, other = (one["predicted"] for one in found["best"][:2])
