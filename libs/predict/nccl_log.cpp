@@ -415,10 +415,10 @@ void refuse_twice(const LoggedTable& own, const LoggedTable& earlier, Problems& 
     return a.bytes == b.bytes && a.seconds == b.seconds;
   };
   if (std::ranges::equal(own.rows, earlier.rows, same_row)) {
-    refuse_log(own.file, own.line, "calibration.twice",
-               fmt::format("its {} are those of {}:{}, and would count twice",
-                           plural(std::ssize(own.rows), "row"), earlier.file, earlier.line),
-               "give each log once", problems);
+    refused("calibration.twice", own.file, own.line,
+            fmt::format("its {} are those of {}:{}, and would count twice",
+                        plural(std::ssize(own.rows), "row"), earlier.file, earlier.line),
+            "give each log once", problems);
     return;
   }
   for (const LoggedRow& row : own.rows) {
