@@ -436,7 +436,7 @@ class Describer {
                                 {"bytes", each.row.bytes},
                                 {"seconds", each.row.seconds},
                                 {"predicted_seconds", each.predicted},
-                                {"is_curve", is_curve(*each.table)}});
+                                {"is_curve", is_curve(*each.table, tables_)}});
     if (entries_.empty()) return result;
     result["stack_file"] = stack_file_.string();
     result["base_stack"] = software_.base;
@@ -478,7 +478,7 @@ class Describer {
     TextTable lines(header, {2, 3, 4, 5, 6});
     for (const LoggedTable& table : tables_) {
       std::vector<std::string> line = {table.perf(), table.place()};
-      if (is_curve(table)) {
+      if (is_curve(table, tables_)) {
         line.emplace_back("taken as the curve");
         lines.add(std::move(line));
         continue;

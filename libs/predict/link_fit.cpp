@@ -112,15 +112,11 @@ class LinkFit {
   // All-reduces as they were measured; where only halves of one were, twice these.
   void curves() {
     std::map<int, std::pair<Tables, double>> by_ranks;
-    for (const bool whole : {true, false}) {
-      for (const LoggedTable* table : those([&](const LoggedTable& t) {
-             const bool half = t.op == Collective::all_gather || t.op == Collective::reduce_scatter;
-             return whole ? is_curve(t) : half && t.nodes() == 1;
-           })) {
-        const double times = whole ? 1 : 2;
-        auto& [of, factor] = by_ranks.try_emplace(table->ranks(), Tables{}, times).first->second;
-        if (factor == times) of.push_back(table);
-      }
+    for (const LoggedTable* table :
+         those([&](const LoggedTable& t) { return is_curve(t, tables_); })) {
+      auto& [of, times] = by_ranks[table->ranks()];
+      times = table->op == Collective::all_reduce ? 1 : 2;
+      of.push_back(table);
     }
     if (by_ranks.empty()) {
       made_.unknown.push_back(fmt::format(
@@ -357,8 +353,14 @@ void fit_links(Description& description, const std::vector<LoggedTable>& tables,
   LinkFit(description, tables, devices, problems).run();
 }
 
-bool is_curve(const LoggedTable& table) {
-  return table.op == Collective::all_reduce && table.nodes() == 1;
+bool is_curve(const LoggedTable& table, const std::vector<LoggedTable>& all) {
+  if (table.nodes() != 1) return false;
+  if (table.op == Collective::all_reduce) return true;
+  const bool half = table.op == Collective::all_gather || table.op == Collective::reduce_scatter;
+  return half && std::ranges::none_of(all, [&](const LoggedTable& other) {
+           return other.op == Collective::all_reduce && other.nodes() == 1 &&
+                  other.ranks() == table.ranks();
+         });
 }
 
 double rounded(double value) {

@@ -26,8 +26,9 @@ void fit_links(Description& description, const std::vector<LoggedTable>& tables,
                Problems& problems);
 
 // Whether fit_links takes the table's rows as the curve itself, which says nothing then of how well
-// the description prices them.
-bool is_curve(const LoggedTable& table);
+// the description prices them: an all-reduce inside a node, or half of one where `all` have none
+// among as many ranks.
+bool is_curve(const LoggedTable& table, const std::vector<LoggedTable>& all);
 
 // A fitted number with as many digits as it is worth.
 double rounded(double value);

@@ -91,6 +91,9 @@ TEST_CASE("halves of an all-reduce stand for it, and links faster than the base'
   REQUIRE(problems.empty());
   const Json& point = made.table["node"]["curves"][0]["points"].back();
   CHECK(point[1].get<double>() == Approx(2 * half.rows.back().seconds).epsilon(1e-3));
+  CHECK(is_curve(half, {half, over}));
+  CHECK_FALSE(is_curve(over, {half, over}));
+  CHECK_FALSE(is_curve(half, {half, logged(real, Collective::all_reduce, 1, 4)}));
   CHECK(made.table["network"]["share"] == 1);
   CHECK(made.table["network"]["nic"].get<double>() == Approx(0.9 * 6e10).epsilon(0.02));
 }
