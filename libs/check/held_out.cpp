@@ -9,10 +9,13 @@ void HeldOutLoss::step(RankRun& rank, StepEnd& end) {
   if (end.outcome.stop || end.outcome.not_finite) return;
   if ((end.step + 1) % every_ != 0 && end.step + 1 != steps_) return;
   const double began = seconds_now();
+  // Gathers of what this step has updated are the next one's, which will not send them again.
+  rank.await_updates();
+  const auto sent = rank.ledger().communication();
   HeldOut result;
   for (std::int64_t batch = 0; batch < batches_; ++batch)
     result.loss += rank.evaluate(batch) / static_cast<double>(batches_);
-  rank.ledger().clear_step();
+  rank.ledger().clear_step(sent);
   result.seconds = seconds_now() - began;
   end.apart = true;
   if (end.report != nullptr) end.report->held_out = result;

@@ -81,6 +81,12 @@ double HostLanes::left() const {
   return end;
 }
 
+bool HostLanes::awaits_left(const HostCopy& copy) const {
+  if (!copy.leaves || copy.device < 0) return copy.leaves;
+  const Slot& device = program_.slots[copy.device];
+  return !device.persistent || device.transient;
+}
+
 HostLanes::Copy HostLanes::begin(const HostCopy& copy, double seconds, int microbatch,
                                  double clock) {
   std::erase_if(underway_, [&](const Underway& one) { return one.end <= clock; });

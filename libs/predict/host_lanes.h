@@ -22,8 +22,10 @@ class HostLanes {
   int follows(const Instruction& instruction) const;
   // When all of these are there, of a microbatch.
   double there(const std::vector<int>& storages, int microbatch) const;
-  // When what left before is there, which the next one to leave awaits.
+  // When what left before is there.
   double left() const;
+  // Whether a copy awaits that: not where both its ends last, as none holds memory meanwhile.
+  bool awaits_left(const HostCopy& copy) const;
   // When what is copied to or from a slot in host memory that lasts is.
   double on_host(int slot) const;
 

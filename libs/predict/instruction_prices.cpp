@@ -1,9 +1,20 @@
 // Prices one rank's instructions in seconds by their footprints.
 #include "predict/instruction_prices.h"
 
+#include <algorithm>
+
 #include "meshwright/engine/program_facts.h"
 
 namespace mw {
+namespace {
+
+// Whether the host itself updates, or casts what it keeps.
+bool works_on_host(const Program& program) {
+  return std::any_of(program.buckets.begin(), program.buckets.end(),
+                     [](const Bucket& bucket) { return bucket.offload != Offload::nothing; });
+}
+
+}  // namespace
 
 InstructionPrices::InstructionPrices(const RankView& rank, const Machine& machine,
                                      const HostLanes& lanes, int ranks, int threads)
@@ -13,7 +24,8 @@ InstructionPrices::InstructionPrices(const RankView& rank, const Machine& machin
       lanes_(lanes),
       keys_(program_),
       machine_(machine.of_rank(rank, ranks, threads)),
-      overlaps_(machine.overlaps()) {}
+      overlaps_(machine.overlaps()),
+      host_works_(overlaps_ && works_on_host(program_)) {}
 
 const PricedSegment& InstructionPrices::segment(int segment, int kind) {
   const auto [known, missing] = priced_.try_emplace({segment, kind});
@@ -88,7 +100,7 @@ PricedInstruction InstructionPrices::price(const Instruction& i) {
   } else {
     p.before = work.seconds;
   }
-  p.host_waits = i.code == Code::totals || i.move.brings_counts;
+  p.host_waits = host_works_ && (i.code == Code::totals || i.move.brings_counts);
   p.host = work.host;
   if (made.host_copy.bytes > 0) {
     p.copy = {made.host_copy, machine_->host_copy(static_cast<double>(made.host_copy.bytes))};

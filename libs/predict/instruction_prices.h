@@ -85,7 +85,8 @@ class InstructionPrices {
   TransferKeys keys_;
   std::map<RankSet, int> groups_;
   const std::unique_ptr<RankMachine> machine_;
-  const bool overlaps_;  // ranks have devices of their own, beside which the host works
+  const bool overlaps_;    // ranks have devices of their own, beside which the host works
+  const bool host_works_;  // and it has work of its own in the program
   std::map<std::pair<int, int>, PricedSegment> priced_;  // by segment and kind of microbatch
   std::map<std::tuple<const RankView*, std::string, std::vector<int>>, int> ring_numbers_;
   std::vector<PricedRing> rings_;

@@ -253,7 +253,7 @@ class Pricer::State {
 
   // To or from host memory.
   void copy(const PricedCopy& priced) {
-    if (priced.copy.leaves) await_until(lanes_.left());
+    if (lanes_.awaits_left(priced.copy)) await_until(lanes_.left());
     const HostLanes::Copy made =
         lanes_.begin(priced.copy, priced.seconds, now_.microbatch, run_.clock);
     run_.host_copies.seconds += priced.seconds;

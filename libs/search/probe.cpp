@@ -466,9 +466,7 @@ class Reader {
     const Footprint made = footprint(rank_, i, Asks::work);
     const double seconds = device_->work(rank_, i, made).seconds;
     if (!completes_update(program_, i)) copy(i, made, found_.copies_end);
-    const bool hides =
-        made.on_host >= 0 && i.bucket >= 0 && program_.buckets[i.bucket].update_overlaps;
-    if (hides) {
+    if (made.on_host >= 0 && i.bucket >= 0 && hides_update(program_.buckets[i.bucket])) {
       found_.beside += share_of(i) * seconds;
       found_.beside_backward = !program_.update_needs_totals;
     } else if (i.bucket >= 0) {
@@ -487,6 +485,12 @@ class Reader {
       (outlasts ? found_.gather_next : found_.end_moves)[cost.link] += moved;
       if (outlasts) beside(cost, moved);
     }
+  }
+
+  // Whether the bucket's update in host memory is made beside what the device computes.
+  bool hides_update(const Bucket& bucket) const {
+    return bucket.update_overlaps_forward ||
+           (bucket.update_overlaps && !program_.update_needs_totals);
   }
 
   void of_microbatch(const Instruction& i, bool forward, bool last) {

@@ -121,8 +121,9 @@ class Ledger {
   }
   // The highest rows_share() of this step and those before it.
   double most_rows_share() const { return std::max(most_rows_share_, rows_share()); }
-  // Empties the books of communication, work and rows, after those of a step were taken.
-  void clear_step();
+  // Empties the books of communication, work and rows, after those of a step were taken; of what
+  // the next step has sent already, its book is given.
+  void clear_step(std::map<CommunicationKey, CommunicationUse> communication = {});
 
  private:
   void add(MemoryUse& use, std::int64_t bytes);

@@ -109,8 +109,8 @@ void Ledger::worked(const std::string& op, const char* piece, double flops, doub
   use.seconds += seconds;
 }
 
-void Ledger::clear_step() {
-  communication_.clear();
+void Ledger::clear_step(std::map<CommunicationKey, CommunicationUse> communication) {
+  communication_ = std::move(communication);
   work_.clear();
   rows_.clear();
   most_rows_share_ = most_rows_share();

@@ -203,7 +203,6 @@ void Digest::add(const Program& p) {
   add(p.gradient_dtype);
   add(p.optimizer_dtype);
   add(p.reduce_dtype);
-  if (!p.update_needs_totals) add(std::string("update needs no totals"));
   add(p.slots);
   add(p.parameters);
   add(p.buckets);

@@ -88,26 +88,8 @@ class ProgramMaker {
     if (!problems_.empty()) return;
     const Partition partition = part_layers(*plan_.graph, plan_.mesh, pipeline_, problems_);
     if (!problems_.empty()) return;
-    BuildOptions options;
-    options.microbatches = static_cast<int>(plan_.microbatches);
-    options.threads = threads_of_rank(plan_.ranks(), plan_.request.threads);
-    options.dtype = plan_.request.precision;
-    // Counts must be exact.
-    const std::vector<int> parameters = plan_.graph->parameters();
-    const bool counts = std::any_of(parameters.begin(), parameters.end(),
-                                    [&](int value) { return plan_.graph->value(value).counts; });
-    const Dtype wide = wider(options.dtype, Dtype::fp32);
-    options.gradient_dtype = plan_.request.fp32_gradients || counts ? wide : options.dtype;
-    options.optimizer_dtype = wide;
-    options.reduce_dtype = plan_.request.fp32_sums ? wide : options.dtype;
-    options.optimizer = plan_.request.optimizer;
-    options.order = draft_.order();
-    options.update_needs_totals =
-        plan_.request.may_leave_out || (options.optimizer && options.optimizer->clip() > 0);
     plan_.imbalance = draft_.imbalance();
-    options.imbalance = plan_.imbalance.factor;
-    options.split = draft_.pipeline().has_value();
-    plan_.programs = build(plan_.graph, plan_.mesh, derived, partition, options);
+    plan_.programs = build(plan_.graph, plan_.mesh, derived, partition, build_options());
     if (std::count(plan_.sizes.begin(), plan_.sizes.end(), plan_.microbatch) < plan_.microbatches) {
       for (Program& program : plan_.programs) {
         for (std::int64_t size : plan_.sizes) program.batches.push_back(size * plan_.batch_ways);
@@ -135,6 +117,28 @@ class ProgramMaker {
   }
 
  private:
+  BuildOptions build_options() const {
+    BuildOptions options;
+    options.microbatches = static_cast<int>(plan_.microbatches);
+    options.threads = threads_of_rank(plan_.ranks(), plan_.request.threads);
+    options.dtype = plan_.request.precision;
+    // Counts must be exact.
+    const std::vector<int> parameters = plan_.graph->parameters();
+    const bool counts = std::any_of(parameters.begin(), parameters.end(),
+                                    [&](int value) { return plan_.graph->value(value).counts; });
+    const Dtype wide = wider(options.dtype, Dtype::fp32);
+    options.gradient_dtype = plan_.request.fp32_gradients || counts ? wide : options.dtype;
+    options.optimizer_dtype = wide;
+    options.reduce_dtype = plan_.request.fp32_sums ? wide : options.dtype;
+    options.optimizer = plan_.request.optimizer;
+    options.order = draft_.order();
+    options.update_needs_totals =
+        plan_.request.may_leave_out || (options.optimizer && options.optimizer->clip() > 0);
+    options.imbalance = plan_.imbalance.factor;
+    options.split = draft_.pipeline().has_value();
+    return options;
+  }
+
   std::map<std::string, Speaker> asked() const {
     std::map<std::string, Speaker> who;
     for (const StrategyChoice& choice : plan_.request.strategies) {

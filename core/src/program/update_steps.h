@@ -1,5 +1,5 @@
 // How a rank carries out an op of the optimizer: where, in what pieces, on which elements, and what
-// is copied for it. The executor does it (run/executor_compute), the footprint says what it takes.
+// is copied for it. The executor does it (run/executor_updates), the footprint says what it takes.
 #pragma once
 
 #include <cstdint>

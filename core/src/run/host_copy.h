@@ -77,6 +77,8 @@ class HostCopies {
   // The last copy of each that there() awaits, by where it lies in host memory.
   std::map<const void*, Lasting> lasting_;
 };
+
+// A small tensor of the host on the device, in the order of the current stream; nobody waits.
 at::Tensor sent_to(at::Device device, const at::Tensor& host);
 
 // Page-locked where `device` is none of the host's own, and then booked in the ledger by hand: its

@@ -89,7 +89,8 @@ struct LocalWork {
 // after what went that way before, and after all that the rank has computed by then.
 struct HostCopy {
   std::int64_t bytes = 0;  // 0: there is none
-  bool leaves = false;     // to host memory: once the copy that left before is awaited
+  // To host memory: once the copy that left before is awaited, unless both ends last.
+  bool leaves = false;
   // On the device, awaited by whoever comes to its storage; but a transfer between slots that last
   // follows a copy of what it reads, and no one else waits.
   int device = -1;
