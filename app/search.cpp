@@ -7,6 +7,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "app/search_as.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/text.h"
 #include "script/read_search.h"
@@ -169,7 +170,33 @@ std::string search_text(const SearchRequest& request, const SearchOutcome& found
 
 }  // namespace
 
-Json run_search(const Json& table, const ReadContext& context, Output& output) {
+namespace {
+
+SearchedFor searched_for(const Json& table, const SearchRequest& request) {
+  const PlanRequest& plan = request.base.plan->request;
+  return {table.value("model", Json::object()), request.ranks,          plan.batch, plan.sequence,
+          request.base.plan->graph->layers,     name_of(plan.precision)};
+}
+
+// Adds to each listed plan what other software is told to run it; returns that of the first for `as`.
+std::string add_elsewhere(const SearchedFor& searched, const std::string& as, Json& best) {
+  std::string text;
+  for (Json& one : best) {
+    const PlanElsewhere megatron = as_megatron(one, searched);
+    const PlanElsewhere torchtitan = as_torchtitan(one, searched);
+    one["megatron"] = megatron.to_json();
+    one["torchtitan"] = torchtitan.to_json();
+    if (!text.empty() || as.empty()) continue;
+    text = as == "megatron" ? "\nplan 1 as flags of Megatron-LM\n\n" + megatron.shown()
+                            : "\nplan 1 as TOML of torchtitan\n\n" + torchtitan.shown();
+  }
+  return text;
+}
+
+}  // namespace
+
+Json run_search(const Json& table, const ReadContext& context, const std::string& as,
+                Output& output) {
   ReadSearch read = read_search(table, context);
   if (!output.json() && !output.quiet())
     read.request.progress = [&output](const std::string& text) { output.note(text); };
@@ -198,7 +225,9 @@ Json run_search(const Json& table, const ReadContext& context, Output& output) {
   result["edge"] = all_json(found.edge);
   result["checked"] = all_json(found.checked);
   result["why"] = found.why;
-  result["text"] = search_text(read.request, found);
+  const std::string elsewhere =
+      add_elsewhere(searched_for(table, read.request), as, result["best"]);
+  result["text"] = search_text(read.request, found) + elsewhere;
   return result;
 }
 

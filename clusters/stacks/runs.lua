@@ -65,23 +65,23 @@ return {
     dp = true, zero = { stage = { 2, 3 }, reduce = { "each" }, offload = { "none", "parameters" } },
     recompute = { "none", "full" }, offload = { "none", "full" },
   },
-  -- DeepSpeed of 2021: its pipeline engine refuses stages 2 and 3 (deepspeed/runtime/pipe/engine.py);
-  -- ZeRO-Offload and ZeRO-Infinity; no groups of ranks, no form that splits the sequence.
+  -- DeepSpeed of 2021 (deepspeed/runtime/pipe/engine.py refuses stages 2 and 3; ZeRO-Offload and
+  -- ZeRO-Infinity): no groups of ranks, no form that splits the sequence.
   ["zero3-2021"] = {
     dp = true, zero = { replicas = { 1 }, keep = { false }, reduce = { "each" } }, tp = { overlap = { false } }, pp = true,
     schedules = { "1f1b" }, recompute = { "none", "full" }, offload = { "none", "full" },
     apart = { { pp = true, zero = { stage = { 2, 3 } } } },
   },
   -- Meta's trainer (Grattafiori et al. 2024, section 3.3): sharded states whose parameters are not
-  -- sharded again after forward, context parallelism by gathered keys, one interleaved schedule that
-  -- goes from 1F1B to all forwards first.
+  -- sharded again after forward, context parallelism by gathered keys, one interleaved schedule
+  -- that goes from 1F1B to all forwards first.
   llama3 = {
     zero = { stage = { 1, 2 }, offload = { "none" } }, tp = true, sp = { form = { "allgather" } }, pp = true,
     schedules = { "1f1b", "gpipe", "interleaved", "looped-bfs" }, offload = { "none" },
   },
-  -- MaxText (its configs/base.yml: ici_ and dcn_ axes data, fsdp, context, tensor, expert, pipeline;
-  -- remat_policy; optimizer_memory_host_offload, parameter_memory_host_offload): stages go forward
-  -- with all microbatches first, in a circle where a stage has several chunks.
+  -- MaxText (its configs/base.yml: ici_ and dcn_ axes data, fsdp, context, tensor, expert and
+  -- pipeline; remat_policy; optimizer_memory_host_offload, parameter_memory_host_offload): stages
+  -- go forward with all microbatches first, in a circle where a stage has several chunks.
   maxtext = {
     dp = true, zero = { stage = { 3 } }, tp = true, sp = { form = { "allgather" } }, pp = true, ep = true,
     schedules = { "gpipe", "looped-bfs" },

@@ -20,7 +20,7 @@ double ratio(double a, double b) {
 }
 
 // Within a factor of two in each number, and split where the other is.
-bool is_near(const MeasuredStep& a, const MeasuredStep& b) {
+bool is_near(const PublishedStep& a, const PublishedStep& b) {
   constexpr double most = 1 + 1e-9;
   bool near = ratio(a.parameters, b.parameters) <= most && ratio(a.devices, b.devices) <= most;
   for (std::size_t k = 0; k < a.ways.size(); ++k)
@@ -28,7 +28,7 @@ bool is_near(const MeasuredStep& a, const MeasuredStep& b) {
   return near;
 }
 
-double distance(const MeasuredStep& a, const MeasuredStep& b) {
+double distance(const PublishedStep& a, const PublishedStep& b) {
   double sum = ratio(a.parameters, b.parameters) + ratio(a.devices, b.devices);
   for (std::size_t k = 0; k < a.ways.size(); ++k) sum += ratio(a.ways[k], b.ways[k]);
   return sum;
@@ -36,14 +36,14 @@ double distance(const MeasuredStep& a, const MeasuredStep& b) {
 
 }  // namespace
 
-Json MeasuredStep::to_json() const {
+Json PublishedStep::to_json() const {
   Json json = {{"parameters", parameters}, {"devices", devices}};
   for (std::size_t k = 0; k < ways.size(); ++k) json[name_of(measured_roles[k])] = ways[k];
   if (!table.empty()) json["table"] = table;
   return json;
 }
 
-std::string measured_text(const MeasuredStep& step) {
+std::string measured_text(const PublishedStep& step) {
   std::string text =
       fmt::format("{:.3g} B parameters on {:.0f} devices", step.parameters / 1e9, step.devices);
   for (std::size_t k = 0; k < step.ways.size(); ++k) {
@@ -53,9 +53,9 @@ std::string measured_text(const MeasuredStep& step) {
   return step.table.empty() ? text : fmt::format("{} ({})", text, step.table);
 }
 
-std::vector<MeasuredStep> read_measured(const Json& list, const std::string& path,
-                                        Problems& problems) {
-  std::vector<MeasuredStep> steps;
+std::vector<PublishedStep> read_measured(const Json& list, const std::string& path,
+                                         Problems& problems) {
+  std::vector<PublishedStep> steps;
   for (const Json& given : list) {
     const bool whole = given.is_array() && given.size() == numbers_of_step + 1 &&
                        given.back().is_string() &&
@@ -70,7 +70,7 @@ std::vector<MeasuredStep> read_measured(const Json& list, const std::string& pat
                    "}, numbers from 1 on");
       return steps;
     }
-    MeasuredStep step;
+    PublishedStep step;
     step.parameters = given[0].get<double>();
     step.devices = given[1].get<double>();
     for (std::size_t k = 0; k < step.ways.size(); ++k) step.ways[k] = given[2 + k].get<double>();
@@ -80,8 +80,8 @@ std::vector<MeasuredStep> read_measured(const Json& list, const std::string& pat
   return steps;
 }
 
-MeasuredStep sizes_of(const Plan& plan) {
-  MeasuredStep sizes;
+PublishedStep sizes_of(const Plan& plan) {
+  PublishedStep sizes;
   sizes.parameters = static_cast<double>(plan.graph->parameter_count());
   sizes.devices = plan.ranks();
   for (const Axis& axis : plan.mesh.axes()) {
@@ -92,13 +92,13 @@ MeasuredStep sizes_of(const Plan& plan) {
   return sizes;
 }
 
-std::optional<NearestMeasured> nearest_measured(const std::vector<MeasuredStep>& measured,
-                                                const MeasuredStep& sizes) {
-  const MeasuredStep* nearest = nullptr;
-  const auto key = [&](const MeasuredStep& one) {
+std::optional<NearestMeasured> nearest_measured(const std::vector<PublishedStep>& measured,
+                                                const PublishedStep& sizes) {
+  const PublishedStep* nearest = nullptr;
+  const auto key = [&](const PublishedStep& one) {
     return std::pair(!is_near(one, sizes), distance(one, sizes));
   };
-  for (const MeasuredStep& one : measured) {
+  for (const PublishedStep& one : measured) {
     if (nearest == nullptr || key(one) < key(*nearest)) nearest = &one;
   }
   if (nearest == nullptr) return std::nullopt;

@@ -65,9 +65,9 @@ struct RecomputeByStage {
   std::optional<double> seconds_alike;
 };
 
-// What a plan that fits leaves of a device, by what its software holds beside the program. `over`: a
-// driver would report more than there is, by what the allocator holds idle; `runs_out`: more is in
-// use than there is, and that software would run out of it.
+// What a plan that fits leaves of a device, by what its software holds beside the program. `over`:
+// a driver would report more than there is, by what the allocator holds idle; `runs_out`: more is
+// in use than there is, and that software would run out of it.
 enum class Room : std::uint8_t { ample, nearly_full, over, runs_out };
 const char* name_of(Room room);  // "", "nearly full", "over", "runs out"
 

@@ -28,7 +28,7 @@ class SoftwareRuns {
   std::string lacks_schedule(const std::string& name) const;
   // `what`: "recompute" or "offload".
   std::string lacks_policy(const char* what, const std::string& kind) const;
-  // Of a strategy's resolved options, its schedule among them.
+  // Takes a strategy's resolved options, its schedule among them.
   std::string lacks_options(const std::string& name, const Json& options) const;
 
   Parts parts_of(const std::string& name, const Json& options) const;

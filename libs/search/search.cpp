@@ -285,7 +285,7 @@ class MixSearch {
     list();
   }
 
-  // Of those that fit, the fastest first, and behind them those that a driver reports as over.
+  // All that fit, the fastest first, and behind them those that a driver reports as over.
   std::vector<const FoundPlan*> ranked() const {
     std::vector<const FoundPlan*> found;
     for (const int place : whole_.fitting()) found.push_back(&whole_.all()[place]);

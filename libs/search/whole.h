@@ -64,8 +64,8 @@ class WholePlans {
 [[noreturn]] void refuse_whole(const SearchRequest& request, const WholePlans& whole,
                                std::int64_t candidates);
 
-// Of what fits by the program's own bytes, the software runs out of memory under each: `nearest` is
-// the best of these. Throws Error (search.memory).
+// The software runs out of memory under each plan that fits by the program's own bytes; `nearest`
+// is the best of these. Throws Error (search.memory).
 [[noreturn]] void refuse_running_out(const SearchRequest& request, const FoundPlan& nearest,
                                      std::int64_t candidates);
 
