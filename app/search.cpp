@@ -178,7 +178,7 @@ SearchedFor searched_for(const Json& table, const SearchRequest& request) {
           request.base.plan->graph->layers,     name_of(plan.precision)};
 }
 
-// Adds to each listed plan what other software is told to run it; returns that of the first for `as`.
+// Adds to each listed plan what other software is told to run it; returns the first's for `as`.
 std::string add_elsewhere(const SearchedFor& searched, const std::string& as, Json& best) {
   std::string text;
   for (Json& one : best) {

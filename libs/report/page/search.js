@@ -22,7 +22,7 @@ function showPareto(search, id) {
       { label: "recommended", data: first.map(at), pointStyle: "circle", backgroundColor: "transparent", borderColor: look("--text"), borderWidth: 2, radius: 9, hoverRadius: 9, pointHitRadius: 0 },
       ...kinds.map(([label, fill, pointStyle, list]) => ({ label, data: list.map(at), pointStyle, backgroundColor: fill(), borderColor: fill(),
         radius: search.plans.length > 200 ? 3 : 5, hoverRadius: 7, borderWidth: pointStyle === "crossRot" ? 2 : 1 })),
-      { label: "edge", type: "line", data: edge.map(at), stepped: "after", borderColor: colour(0), borderWidth: 1.5, borderDash: [5, 4], pointRadius: 0, pointHitRadius: 0 },
+      { label: "edge", type: "line", data: edge.map(at), stepped: "before", borderColor: colour(0), borderWidth: 1.5, borderDash: [5, 4], pointRadius: 0, pointHitRadius: 0 },
     ] },
     options: {
       parsing: false,
@@ -43,9 +43,9 @@ function showFound(search, id) {
     { name: "recompute", value: (p) => p.recompute }, { name: "step", num: true, value: (p) => p.seconds, text: (p) => secondsText(p.seconds) },
     { name: "MFU", num: true, value: (p) => p.mfu, text: (p) => percentText(p.mfu) },
     { name: "peak memory", num: true, value: (p) => p.bytes, text: (p) => bytesText(p.bytes) },
-    { name: "room", value: (p) => p.room || "ample" }, { name: "on the edge", value: (p) => p.edge ? "yes" : "no" },
+    { name: "edge", value: (p) => p.edge ? "yes" : "" }, { name: "room", value: (p) => p.room || "ample" },
     { name: "measured", value: (p) => p.beyond ? "beyond" : "near" },
-    { name: "the stack lacks", value: (p) => p.lacks || none },
+    ...(search.plans.some((p) => p.lacks) ? [{ name: "the stack lacks", value: (p) => p.lacks }] : []),
   ], search.plans, { caption: `${search.plans.length} plans`, sort: [3, "ascending"], best: (p) => p.first }));
 }
 
