@@ -1,4 +1,4 @@
--- The text of clusters/stacks/measured.lua: under each stack the configurations with a published
+-- The text of clusters/software/measured.lua: under each stack the configurations with a published
 -- step, each once, from the rows of prediction.lua's tables.
 local mw = require "meshwright"
 

@@ -4,7 +4,7 @@
 -- line of JSON a row, every=5 for a fifth of each long table, and changes for fits: of a device or
 -- a stack, such as h100.gemm=0.62 or megatron-core.hidden_model=0.6, and of every cluster's node or
 -- network, such as network.share=0.9. The word "measured" alone prints what was measured under each
--- stack, as clusters/stacks/measured.lua has it.
+-- stack, as clusters/software/measured.lua has it.
 local mw      = require "meshwright"
 local folder  = arg[0]:match "^(.*)/" or "."
 local memory, ranking = dofile(folder .. "/memory.lua"), dofile(folder .. "/ranking.lua")
