@@ -313,7 +313,8 @@ void AppHost::look_whether_it_fits(const Json& plan) {
 }
 
 Json AppHost::search(const Json& table, const ReadContext& context) {
-  Json result = run_search(table, context, output_);
+  Json result = run_search(table, context, options_.search_as, output_);
+  if (options_.pages) searches_.push_back(result);
   called_.insert("search");
   if (result["status"] == "interrupted") exit_code_ = exit_interrupted;
   output_.result(result);

@@ -33,6 +33,7 @@ struct HostOptions {
   bool proves_plans = false;  // what is planned is proved too
   bool strict = false;        // `prove` supposes collectives that block until all have come
   bool models = false;        // `plan` shows the experiment's model and nothing else
+  std::string search_as;      // the software whose flags a search ends with: megatron, torchtitan
   bool pages = false;         // what a page shows of each plan is kept (AppHost::pages)
   bool traces = false;        // each plan's step is kept, for viewers of traces
   bool force = false;         // runs start although they are predicted not to fit this machine
@@ -84,6 +85,7 @@ class AppHost : public Host {
 
   // What is kept of plans where the options say so, in the plans' order.
   const std::vector<Json>& pages() const { return pages_; }
+  const std::vector<Json>& searches() const { return searches_; }  // results, likewise
   const std::vector<TraceProcess>& traces() const { return traces_; }
 
   // 0, or the exit code of the gravest result so far: 1 after a verdict that is not "equal" and a
@@ -130,7 +132,7 @@ class AppHost : public Host {
   Processes* processes_ = nullptr;
   std::set<std::string> sweeps_;   // names
   std::set<std::string> not_run_;  // sweeps that were only listed or printed
-  std::vector<Json> pages_;
+  std::vector<Json> pages_, searches_;
   std::vector<TraceProcess> traces_;
   int compared_ = 0;                   // experiments of `meshwright compare` so far
   std::optional<Experiment> waiting_;  // the first of them

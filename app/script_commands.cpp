@@ -19,6 +19,7 @@
 #include "predict/calibration.h"
 #include "report/page.h"
 #include "report/plan_page.h"
+#include "report/search_page.h"
 
 namespace mw {
 
@@ -107,9 +108,12 @@ ScriptText of_first(Processes* processes, const std::string& script,
 }
 
 // The page and the trace of all that was planned.
-void write_of_plans(const ScriptArguments& arguments, const AppHost& host, Output& output) {
+void write_of_plans(const ScriptArguments& arguments, const std::string& train_as,
+                    const AppHost& host, Output& output) {
   if (!arguments.html.empty()) {
-    write_page("--html", arguments.html, plans_html(arguments.script, host.pages()));
+    write_page("--html", arguments.html,
+               train_as == "search" ? searches_html(arguments.script, host.searches())
+                                    : plans_html(arguments.script, host.pages()));
     output.note(fmt::format("{}: written", arguments.html));
   }
   if (!arguments.plan_trace.empty()) {
@@ -158,7 +162,7 @@ int run_script(const ScriptArguments& arguments, const std::string& train_as, Ou
     }
     show_rest();
     if (sweep == nullptr) look_for_results(host, arguments.script, train_as, output);
-    write_of_plans(arguments, host, output);
+    write_of_plans(arguments, train_as, host, output);
     return host.exit_code();
   });
 }
@@ -377,6 +381,17 @@ const CommandOf<ScriptArguments> search_command{
     [](CLI::App& command, ScriptArguments& a) {
       add_script(command, a, "scripts/search.lua --set batch=512");
       add_common(command, a);
+      command
+          .add_option(
+              "--html", a.html,
+              "write a page too: the plans by time and memory, and which none beats in both")
+          ->type_name("FILE");
+      command
+          .add_option("--as", a.host.search_as,
+                      "print the recommended plan as flags of Megatron-LM or as TOML of torchtitan "
+                      "too, and what of it they cannot express")
+          ->check(CLI::IsMember({"megatron", "torchtitan"}))
+          ->type_name("SOFTWARE");
       add_priced_for(command, a);
     },
     [](const ScriptArguments& a, Output& output) { return run_script(a, "search", output); }};

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "app/search_as.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/text.h"
 #include "script/read_search.h"
@@ -16,16 +17,20 @@ namespace mw {
 namespace {
 
 Json found_json(const FoundPlan& found) {
-  return {{"plan", found.plan},
-          {"entries", found.entries},
-          {"microbatch", found.microbatch},
-          {"recompute", found.recompute},
-          {"offload", found.offload},
-          {"fits", found.fits},
-          {"closed_form_seconds", found.closed_form_seconds},
-          {"closed_form_bytes", found.closed_form_bytes},
-          {"closed_form_host_bytes", found.closed_form_host_bytes},
-          {"predicted", found.predicted.to_json()}};
+  Json json = {{"plan", found.plan},
+               {"entries", found.entries},
+               {"microbatch", found.microbatch},
+               {"recompute", found.recompute},
+               {"offload", found.offload},
+               {"fits", found.fits},
+               {"room", found.fits ? name_of(found.predicted.room()) : "does not fit"},
+               {"closed_form_seconds", found.closed_form_seconds},
+               {"closed_form_bytes", found.closed_form_bytes},
+               {"closed_form_host_bytes", found.closed_form_host_bytes},
+               {"beyond_measured", found.beyond_measured()},
+               {"predicted", found.predicted.to_json()}};
+  if (found.measured) json["nearest_measured"] = found.measured->step.to_json();
+  return json;
 }
 
 Json all_json(const std::vector<FoundPlan>& plans) {
@@ -37,13 +42,16 @@ Json all_json(const std::vector<FoundPlan>& plans) {
 // Columns that some of these plans have.
 struct Columns {
   bool staged = false;
-  bool offload = false, reported = false, host = false;
+  bool offload = false, reported = false, host = false, room = false;
+  bool measured = false;  // under the stack
 
   explicit Columns(const std::vector<FoundPlan>& plans) {
     for (const FoundPlan& one : plans) {
       offload = offload || one.offload != "none";
       reported = reported || !one.predicted.most_reported().beside.empty();
       host = host || one.predicted.host_needed > 0;
+      measured = measured || one.measured.has_value();
+      room = room || one.predicted.room() != Room::ample;
       staged = staged || one.predicted.stages.size() > 1;
     }
   }
@@ -73,6 +81,8 @@ std::string table_text(const std::vector<FoundPlan>& plans) {
   for (const char* name : {"step", "closed form", "MFU", "memory"}) numbers(name);
   if (columns.reported) numbers("reported");
   if (columns.host) numbers("host, a node");
+  if (columns.room) header.emplace_back("room");
+  if (columns.measured) header.emplace_back("measured");
   TextTable table(header, right);
   const auto bytes = [](std::int64_t count) { return format_bytes(static_cast<double>(count)); };
   int number = 0;
@@ -91,6 +101,8 @@ std::string table_text(const std::vector<FoundPlan>& plans) {
       above = std::max(above, p.reported_above() ? p.memory_limit : 0);
     }
     if (columns.host) row.push_back(bytes(p.host_needed));
+    if (columns.room) row.emplace_back(name_of(p.room()));
+    if (columns.measured) row.emplace_back(one.beyond_measured() ? "beyond" : "near");
     table.add(row);
   }
   const std::string mark =
@@ -108,12 +120,29 @@ std::string notes_text(const std::vector<FoundPlan>& plans) {
   std::string text;
   int number = 0;
   for (const FoundPlan& one : plans) {
+    if (!one.predicted.cannot_run.empty())
+      text += fmt::format("  {}: its stack's software cannot run this: {}\n", number + 1,
+                          join(one.predicted.cannot_run, "; "));
+    if (one.measured && one.beyond_measured())
+      text += fmt::format("  {}: beyond what was measured under its stack; the nearest was {}\n",
+                          number + 1, measured_text(one.measured->step));
     std::istringstream notes((number++ == 0 ? reported_text(one.predicted) : "") +
                              room_text(one.predicted));
     for (std::string line; std::getline(notes, line);)
       text += fmt::format("  {}:{}\n", number, line.substr(1));
   }
   return text.empty() ? "" : "\n" + text;
+}
+
+// What the stack's software cannot run, and what of these plans it is.
+std::string software_text(const SearchRequest& request, const SearchOutcome& found) {
+  const std::string& name = request.machine->stack().name;
+  if (request.unsupported)
+    return fmt::format("  what the software of {} cannot run is proposed too (unsupported)\n\n",
+                       name);
+  if (found.left_out.empty()) return "";
+  return fmt::format("  left out, as the software of {} lacks it: {}\n\n", name,
+                     join(found.left_out, "; "));
 }
 
 std::string search_text(const SearchRequest& request, const SearchOutcome& found) {
@@ -127,6 +156,12 @@ std::string search_text(const SearchRequest& request, const SearchOutcome& found
       found.candidates, found.refused, found.fitting, std::llround(found.rate()),
       seconds_text(found.probing_seconds), found.probes, seconds_text(found.pricing_seconds),
       found.checked.size(), seconds_text(found.checking_seconds), seconds_text(found.seconds));
+  text += software_text(request, found);
+  if (request.machine->stack().measured.empty())
+    text += fmt::format(
+        "  no step was published under the stack {}: all of these are beyond what was "
+        "measured\n\n",
+        request.machine->stack().name);
   text += table_text(found.best) + notes_text(found.best);
   if (found.edge.size() > 1) text += "\n  less memory, more time\n\n" + table_text(found.edge);
   text += "\n";
@@ -137,7 +172,33 @@ std::string search_text(const SearchRequest& request, const SearchOutcome& found
 
 }  // namespace
 
-Json run_search(const Json& table, const ReadContext& context, Output& output) {
+namespace {
+
+SearchedFor searched_for(const Json& table, const SearchRequest& request) {
+  const PlanRequest& plan = request.base.plan->request;
+  return {table.value("model", Json::object()), request.ranks,          plan.batch, plan.sequence,
+          request.base.plan->graph->layers,     name_of(plan.precision)};
+}
+
+// Adds to each listed plan what other software is told to run it; returns the first's for `as`.
+std::string add_elsewhere(const SearchedFor& searched, const std::string& as, Json& best) {
+  std::string text;
+  for (Json& one : best) {
+    const PlanElsewhere megatron = as_megatron(one, searched);
+    const PlanElsewhere torchtitan = as_torchtitan(one, searched);
+    one["megatron"] = megatron.to_json();
+    one["torchtitan"] = torchtitan.to_json();
+    if (!text.empty() || as.empty()) continue;
+    text = as == "megatron" ? "\nplan 1 as flags of Megatron-LM\n\n" + megatron.shown()
+                            : "\nplan 1 as TOML of torchtitan\n\n" + torchtitan.shown();
+  }
+  return text;
+}
+
+}  // namespace
+
+Json run_search(const Json& table, const ReadContext& context, const std::string& as,
+                Output& output) {
   ReadSearch read = read_search(table, context);
   if (!output.json() && !output.quiet())
     read.request.progress = [&output](const std::string& text) { output.note(text); };
@@ -160,11 +221,15 @@ Json run_search(const Json& table, const ReadContext& context, Output& output) {
                  {"checking_seconds", found.checking_seconds}};
   if (const std::int64_t host = read.request.machine->host().bytes; host > 0)
     result["host_memory_limit"] = host;
+  result["unsupported"] = read.request.unsupported;
+  result["left_out"] = found.left_out;
   result["best"] = all_json(found.best);
   result["edge"] = all_json(found.edge);
   result["checked"] = all_json(found.checked);
   result["why"] = found.why;
-  result["text"] = search_text(read.request, found);
+  const std::string elsewhere =
+      add_elsewhere(searched_for(table, read.request), as, result["best"]);
+  result["text"] = search_text(read.request, found) + elsewhere;
   return result;
 }
 

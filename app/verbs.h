@@ -33,7 +33,9 @@ Json run_verify(const Experiment& experiment, Output& output);
 Json run_prove(const Experiment& experiment, bool strict);
 
 // Status "interrupted" if the user stopped it: what is there are the best so far.
-Json run_search(const Json& table, const ReadContext& context, Output& output);
+// `as`: the software whose flags the text ends with; empty: none.
+Json run_search(const Json& table, const ReadContext& context, const std::string& as,
+                Output& output);
 
 // Throws Error with all that a and b do not share and must. Status "interrupted" and no verdict if
 // the user stopped it. The key "text" is the summary for people. `output` is told where a function

@@ -15,6 +15,7 @@ local mw = {}
 ---@field priced_for? string the machine of the times; without one there are no times
 ---@field idle_devices? integer of the cluster: those that the plan has no rank for
 ---@field pitfalls? string[] mistakes of the mix, each with the plan that avoids it and what that takes
+---@field cannot_run? string[] what of the plan the software of the stack cannot run, a phrase each
 ---@field step_seconds number
 ---@field step_basis? string measured, fitted or beyond: how the step's time is known, the worst of what makes more than a twentieth of it
 ---@field compute_basis? string measured, fitted or beyond: how the time of what devices compute is known
@@ -182,6 +183,7 @@ local mw = {}
 ---@field priced_for? string the machine of the times; without one there are no times
 ---@field idle_devices? integer of the cluster: those that the plan has no rank for
 ---@field pitfalls? string[] mistakes of the mix, each with the plan that avoids it and what that takes
+---@field cannot_run? string[] what of the plan the software of the stack cannot run, a phrase each
 ---@field step_seconds number
 ---@field step_basis? string measured, fitted or beyond: how the step's time is known, the worst of what makes more than a twentieth of it
 ---@field compute_basis? string measured, fitted or beyond: how the time of what devices compute is known
@@ -304,12 +306,14 @@ local mw = {}
 ---@field refused integer that the strategies or the model do not allow
 ---@field fitting integer of the candidates, by the closed form
 ---@field candidates_per_second number that a core prices, plans of few layers and orders of works included
+---@field unsupported boolean what the stack's software cannot run was priced too
+---@field left_out string[] what of the request and of options the stack's software lacks, a phrase each
 ---@field probes integer plans of few layers, of which the closed form has its terms
 ---@field seconds number all of the search, by the clock
 ---@field probing_seconds number of a core: plans of few layers, orders of works
 ---@field pricing_seconds number ... the sums that price the candidates
 ---@field checking_seconds number ... planning the best whole
----@field best table[] plan (text), entries (a table for plan =), microbatch, recompute, offload, predicted, fits, closed_form_seconds, closed_form_bytes, closed_form_host_bytes; the fastest first
+---@field best table[] plan (text), entries (a table for plan =), microbatch, recompute, offload, predicted (cannot_run among it), fits, room ("", "nearly full", "over", "runs out", "does not fit"), beyond_measured, nearest_measured, megatron and torchtitan (text, cannot), closed_form_seconds, closed_form_bytes, closed_form_host_bytes; the first is recommended, the others the fastest first, and what is over behind them
 ---@field edge table[] of those planned whole: nothing has less memory and is as fast
 ---@field checked table[] all that were planned whole, in the order of the closed form
 ---@field why string what limits the best one, and what its neighbours lose
@@ -375,6 +379,7 @@ local mw = {}
 ---@class meshwright.SearchTable
 ---@field best? integer plans to return (default 5) (1 .. 100)
 ---@field checked? integer candidates that are planned whole, the best by the closed form (default 24) (1 .. 1000)
+---@field unsupported? boolean the software of the stack need not be able to run what is proposed (default false)
 ---@field ranks? integer that each plan has; the cluster's devices if left out (1 .. 2147483647)
 ---@field strategies? (string|table)[] names of those that may stand in a plan; all of the plugin path if left out
 ---@field schedules? string[] of stages: { "1f1b" }; all that are registered if left out

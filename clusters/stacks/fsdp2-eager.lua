@@ -14,6 +14,7 @@ ops.rope = { forward = { 10, 3, 6 }, backward = { 10, 3, 6 } }
 -- The loss as fsdp2's.
 return {
   name = "fsdp2-eager",
+  runs = (include "software/runs")["fsdp2-eager"], measured = (include "software/measured")["fsdp2-eager"],
   flash = 2, ops = ops,
   loss_forward = 14, loss_backward = 22, embedding_backward = 2, optimizer_bytes = 44,
   gradient_sum = 6, bucket_host = 5, host = 1,

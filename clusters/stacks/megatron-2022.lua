@@ -3,6 +3,7 @@
 local include = ...
 return {
   name = "megatron-2022", fitted = true,
+  runs = (include "software/runs")["megatron-2022"], measured = (include "software/measured")["megatron-2022"],
   flash = 0, scores_forward = 4 + 5, scores_backward = 6 + 5,  -- scale, mask and softmax are one kernel; dropout
   fused_heads = 4, unfused_forward = 16, unfused_backward = 8,  -- ... where heads times sequences divide by 4
   ops = include "stacks/ops" (true, true), joined_projections = true, whole_recompute = true,

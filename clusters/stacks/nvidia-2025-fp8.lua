@@ -4,6 +4,7 @@ local include = ...
 local stack = {}
 for key, value in pairs(include "stacks/nvidia-2025") do stack[key] = value end
 stack.name = "nvidia-2025-fp8"
+stack.measured = (include "software/measured")["nvidia-2025-fp8"]
 stack.product_bits = 8
 -- Transformer Engine's cast_transpose reads an operand in bf16 and writes it in fp8 twice, once
 -- transposed, as H100's products in fp8 take one layout alone. Current scaling reads it once more,

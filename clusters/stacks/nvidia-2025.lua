@@ -7,6 +7,7 @@
 local include = ...
 return {
   name = "nvidia-2025", fitted = true,
+  runs = (include "software/runs")["nvidia-2025"], measured = (include "software/measured")["nvidia-2025"],
   -- The recipes choose cuDNN's attention (NVTE_FUSED_ATTN=1). It is taken to be as fast as flash
   -- attention 3, beside which Shah et al. 2024 ("FlashAttention-3", figure 5) measured it.
   flash = 3,

@@ -58,6 +58,9 @@ class ClusterMachine final : public Machine {
   std::int64_t memory() const override { return cluster_.device.memory; }
   bool memory_together() const override { return false; }
   HostMemory host() const override { return {cluster_.host_capacity, cluster_.node.devices}; }
+  std::vector<std::string> cannot_run(const PlanRequest& request) const override {
+    return stack_.runs.lacks(request);
+  }
   const DeviceScratch* scratch() const override { return &kernels_; }
   std::int64_t kept_by_libraries() const override { return cluster_.device.workspace; }
   // gradients, loss, reserve, communicators, context: those that the stack and the device have.

@@ -13,6 +13,8 @@
 
 namespace mw {
 
+struct PlanRequest;
+
 // How a number is known: it was measured in this very case; it is worked out with constants that
 // were fitted to measured steps; or it lies beyond all that was measured and fitted.
 enum class Basis : std::uint8_t { measured, fitted, beyond };
@@ -103,6 +105,8 @@ class Machine {
   virtual bool memory_together() const = 0;
   virtual HostMemory host() const { return {}; }
   // What calls of libraries' kernels allocate there; null: what they do on this machine.
+  // What of a plan the software that it is priced for cannot run, a phrase each.
+  virtual std::vector<std::string> cannot_run(const PlanRequest& /*request*/) const { return {}; }
   virtual const DeviceScratch* scratch() const { return nullptr; }
   // Bytes that a rank's libraries keep beside the program's tensors.
   virtual std::int64_t kept_by_libraries() const { return 0; }

@@ -179,6 +179,7 @@ Prediction predict(const Plan& plan, const Machine& machine, int threads, bool t
   const Dtype dtype = plan.programs.front().dtype;
   Prediction p;
   p.priced_for = machine.name();
+  p.cannot_run = machine.cannot_run(plan.request);
   p.ranks = plan.ranks();
   if (!machine.memory_together()) p.devices = machine.room();
   p.parameters = plan.graph->parameter_count();
@@ -318,6 +319,7 @@ void Prediction::forget_machine(std::string why) {
   constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
   untimed = std::move(why);
   priced_for.clear();
+  cannot_run.clear();
   for (double* number : {&step_seconds, &compute_seconds, &exposed_seconds, &tokens_per_second,
                          &tokens_per_second_per_device, &peak_flops, &mfu, &mfu_6n, &hfu})
     *number = unknown;
@@ -343,6 +345,26 @@ bool Prediction::nearly_full() const {
 
 bool Prediction::reported_above() const {
   return fits && memory_limit > 0 && most_reported().reported() > memory_limit;
+}
+
+Room Prediction::room() const {
+  if (reported_above())
+    return most_reported().in_use() > memory_limit ? Room::runs_out : Room::over;
+  return nearly_full() ? Room::nearly_full : Room::ample;
+}
+
+const char* name_of(Room room) {
+  switch (room) {
+    case Room::ample:
+      return "";
+    case Room::nearly_full:
+      return "nearly full";
+    case Room::over:
+      return "over";
+    case Room::runs_out:
+      break;
+  }
+  return "runs out";
 }
 
 void Prediction::limit_memory(std::int64_t bytes) {
@@ -376,6 +398,7 @@ Json Prediction::to_json() const {
   json["bubble_fraction"] = bubble_fraction;
   if (timed()) {
     json["priced_for"] = priced_for;
+    if (!cannot_run.empty()) json["cannot_run"] = cannot_run;
     json["step_seconds"] = step_seconds;
     json["step_basis"] = name_of(step_basis());
     if (step_error > 0) json["step_error"] = step_error;

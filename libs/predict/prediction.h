@@ -65,8 +65,15 @@ struct RecomputeByStage {
   std::optional<double> seconds_alike;
 };
 
+// What a plan that fits leaves of a device, by what its software holds beside the program. `over`:
+// a driver would report more than there is, by what the allocator holds idle; `runs_out`: more is
+// in use than there is, and that software would run out of it.
+enum class Room : std::uint8_t { ample, nearly_full, over, runs_out };
+const char* name_of(Room room);  // "", "nearly full", "over", "runs out"
+
 struct Prediction {
-  std::string priced_for;  // Machine::name
+  std::string priced_for;               // Machine::name
+  std::vector<std::string> cannot_run;  // of the plan, the software that it is priced for
   // Why no seconds are told, nor what follows from them: that machine could not run it, or nothing
   // is known of the one that would. Empty: they are.
   std::string untimed;
@@ -124,8 +131,7 @@ struct Prediction {
   bool nearly_full() const;
   // Fits, and a driver would report more than the device has.
   bool reported_above() const;
-  // Memory so full that steps can take longer than is priced.
-  bool tight() const { return nearly_full() || reported_above(); }
+  Room room() const;
   std::optional<RecomputeGain> recompute = {};  // where it was weighed (predict/recompute_gain.h)
   std::optional<RecomputeByStage> recompute_by_stage = {};
   std::vector<std::string> pitfalls = {};       // a line each, where they were looked for

@@ -326,6 +326,8 @@ std::string print(const Plan& plan, const Prediction& p) {
   text += reported_text(p);
   text += "\n" + communication(p) + "\n";
   text += step(p);
+  if (!p.cannot_run.empty())
+    text += fmt::format("  stack   its software cannot run this: {}\n", join(p.cannot_run, "; "));
   if (const std::string supposed = supposed_rows(plan); !supposed.empty())
     text += fmt::format("  supposes {}\n", supposed);
   for (const std::string& pitfall : p.pitfalls) text += fmt::format("  pitfall  {}\n", pitfall);

@@ -26,6 +26,18 @@ const Fields<Stack>& stack_fields() {
           "them",
           &S::changed)
         .optional();
+    f.options()
+        .table(
+            "runs",
+            "what the software can run, a list for each kind: `{ schedules = { \"1f1b\" }, zero = "
+            "{ stage = { 1 } }, tp = true, apart = { … } }`; left out: everything")
+        .optional();
+    f.options()
+        .list("measured",
+              "configurations with a published step under it, each as `{ parameters, devices, ways "
+              "of "
+              "layers, model, sequence and experts, table }`")
+        .optional();
     f.add("fitted", "steps of it are among those that the shares of devices were fitted on",
           &S::fitted)
         .fallback(false);
@@ -182,6 +194,9 @@ Stack read_stack(const Json& table, const std::string& path, Problems& problems)
   Stack stack;
   const auto v = stack_fields().read(table, path, problems, stack);
   if (!v) return stack;
+  if (v->has("runs")) stack.runs = SoftwareRuns::read(v->at("runs"), path + ".runs", problems);
+  if (v->has("measured"))
+    stack.measured = read_measured(v->at("measured"), path + ".measured", problems);
   if (stack.product_bits != 0 && stack.product_bits != 8) {
     const std::string key = path + ".product_bits";
     problems.add(Stage::options, "cluster.value", key,

@@ -4,11 +4,14 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "meshwright/error.h"
 #include "meshwright/json.h"
 #include "meshwright/op.h"
 #include "meshwright/options.h"
+#include "predict/measured.h"
+#include "predict/runs.h"
 
 namespace mw {
 
@@ -23,7 +26,9 @@ struct StreamedOp {
 
 struct Stack {
   std::string name;
-  std::string changed;  // keys that are other than in the description of that name
+  std::string changed;                 // keys that are other than in the description of that name
+  SoftwareRuns runs;                   // what it can run
+  std::vector<PublishedStep> measured;  // published steps of it
   bool fitted = false;  // steps of it are among those that devices' shares were fitted on
   int flash = 0;        // generation of attention's kernel; 0: products and softmax apart
   // Attention in parts: bytes of a score, and what is added where heads of a rank times

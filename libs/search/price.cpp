@@ -10,6 +10,7 @@
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/interrupt.h"
 #include "predict/network.h"
+#include "search/software.h"
 
 namespace mw {
 namespace {
@@ -371,6 +372,7 @@ class Enumeration {
         space_(space),
         terms_(terms),
         form_(request),
+        together_(request, space),
         batch_(request.base.plan->request.batch),
         layers_(request.base.plan->graph->layers) {}
 
@@ -495,6 +497,10 @@ class Enumeration {
   }
 
   bool price(SearchCandidate& candidate, const DataTerms& data) {
+    if (candidate.stages == 1) {
+      candidate.stages_side = -1;
+      if (!together_(candidate)) return true;  // not what the software has: nothing is refused
+    }
     const WorkTerms* work = terms_.work(candidate.inner, candidate.microbatch, candidate.policy);
     const SentProbe* sent = candidate.stages > 1 ? terms_.sent(candidate.inner) : nullptr;
     if (work == nullptr || (candidate.stages > 1 && sent == nullptr)) {
@@ -503,7 +509,6 @@ class Enumeration {
     }
     form_.take(*work, data, sent, candidate);
     if (candidate.stages == 1) {
-      candidate.stages_side = -1;
       form_.price(nullptr, 1, candidate);
       found_.all.push_back(candidate);
       return true;
@@ -519,6 +524,7 @@ class Enumeration {
         continue;
       }
       candidate.stages_side = static_cast<std::int16_t>(s);
+      if (!together_(candidate)) continue;
       form_.price(orders_[s], chunks, candidate);
       found_.all.push_back(candidate);
     }
@@ -535,6 +541,7 @@ class Enumeration {
   const SearchSpace& space_;
   SearchTerms& terms_;
   ClosedForm form_;
+  const GoesTogether together_;
   const std::int64_t batch_;
   const int layers_;
   std::vector<const OrderTerms*> orders_;  // of each side of stages; null: none

@@ -11,6 +11,7 @@
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/text.h"
+#include "search/software.h"
 #include "search/whole.h"
 
 namespace mw {
@@ -40,6 +41,13 @@ std::size_t complexity(const FoundPlan& found) {
   std::size_t parts = found.predicted.communication.size();
   for (const Json& entry : found.entries) parts += entry.size();
   return parts + (found.recompute == "none" ? 0 : 1) + (found.offload == "none" ? 0 : 1);
+}
+
+// 0: a device has room for it and what its software holds beside it; 1: a driver would report more
+// than there is; 2: the software would run out.
+int is_over(const FoundPlan& found) {
+  const Room room = found.predicted.room();
+  return room == Room::runs_out ? 2 : room == Room::over ? 1 : 0;
 }
 
 bool same_settings(const FoundPlan& a, const FoundPlan& b) {
@@ -85,11 +93,14 @@ class MixSearch {
       check_fitted();
       finish();
       out_.why = why();
+      if (out_.best.front().predicted.room() == Room::runs_out)
+        refuse_running_out(request_, out_.best.front(), out_.candidates);
     } catch (const Stopped&) {
       out_.interrupted = true;
       after_stopping();
     }
     out_.checked = whole_.all();
+    out_.left_out = space_.left_out;
     out_.checking_seconds = cpu_seconds_now() - checking;
     out_.seconds = seconds_now() - begun_;
     return std::move(out_);
@@ -123,11 +134,18 @@ class MixSearch {
     }
   }
 
+  // Plans that fit and leave what their software holds room too.
+  int with_room() const {
+    return static_cast<int>(
+        std::count_if(whole_.fitting().begin(), whole_.fitting().end(),
+                      [&](int place) { return is_over(whole_.all()[place]) == 0; }));
+  }
+
   void check_best() {
     int tried = 0;
     std::vector<const SearchCandidate*> may;
     for (const SearchCandidate& candidate : all_) {
-      const bool enough = static_cast<int>(whole_.fitting().size()) >= request_.best;
+      const bool enough = with_room() >= request_.best;
       if (tried >= request_.checked && (enough || tried >= 8 * request_.checked)) break;
       if (!may_fit(candidate)) continue;
       if (filled(candidate) > doubted) {
@@ -267,62 +285,97 @@ class MixSearch {
     list();
   }
 
+  // All that fit, the fastest first, and behind them those that a driver reports as over.
+  std::vector<const FoundPlan*> ranked() const {
+    std::vector<const FoundPlan*> found;
+    for (const int place : whole_.fitting()) found.push_back(&whole_.all()[place]);
+    const auto key = [](const FoundPlan* one) {
+      return std::tuple(is_over(*one), one->predicted.step_seconds,
+                        one->predicted.fullest().memory.peak);
+    };
+    std::stable_sort(found.begin(), found.end(),
+                     [&](const FoundPlan* a, const FoundPlan* b) { return key(a) < key(b); });
+    return found;
+  }
+
+  // The place of the one to recommend: of those that are tied with the first, and that none beats
+  // in time and memory, that which leaves most room and has the fewest parts.
+  std::size_t recommended(const std::vector<const FoundPlan*>& found) {
+    const double most = tied * found.front()->predicted.step_seconds;
+    std::size_t chosen = 0;
+    std::int64_t least = INT64_MAX;
+    bool passed_tight = false;
+    const auto key = [](const FoundPlan& one) {
+      return std::pair(one.predicted.room(), complexity(one));
+    };
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      const FoundPlan& one = *found[i];
+      if (one.predicted.step_seconds > most || is_over(one) != is_over(*found.front())) break;
+      const std::int64_t peak = one.predicted.fullest().memory.peak;
+      if (peak >= least) continue;  // one before it is as fast and has no more
+      least = peak;
+      if (i > 0 && key(one) < key(*found[chosen])) chosen = i;
+    }
+    for (std::size_t i = 0; i < chosen; ++i)
+      passed_tight = passed_tight || found[i]->predicted.room() > found[chosen]->predicted.room();
+    passed_tight_ = passed_tight;
+    return chosen;
+  }
+
   void list() {
     out_.best.clear();
     out_.edge.clear();
-    std::vector<const FoundPlan*> found;
-    for (const int place : whole_.fitting()) found.push_back(&whole_.all()[place]);
-    std::stable_sort(found.begin(), found.end(), [](const FoundPlan* a, const FoundPlan* b) {
-      return a->predicted.step_seconds < b->predicted.step_seconds;
-    });
+    fastest_ = nullptr;
+    std::vector<const FoundPlan*> found = ranked();
+    if (found.empty()) return;
     std::int64_t least = INT64_MAX;
     for (const FoundPlan* one : found) {
       const std::int64_t peak = one->predicted.fullest().memory.peak;
-      if (peak >= least) continue;
+      if (peak >= least || is_over(*one) != is_over(*found.front())) continue;
       least = peak;
       out_.edge.push_back(*one);
     }
-    const auto slower = std::find_if(found.begin(), found.end(), [&](const FoundPlan* one) {
-      return one->predicted.step_seconds > tied * found.front()->predicted.step_seconds;
-    });
-    const auto simplest =
-        std::min_element(found.begin(), slower, [](const FoundPlan* a, const FoundPlan* b) {
-          return std::pair(a->predicted.tight(), complexity(*a)) <
-                 std::pair(b->predicted.tight(), complexity(*b));
-        });
-    passed_tight_ = simplest != slower && !(*simplest)->predicted.tight() &&
-                    std::any_of(found.begin(), slower, [&](const FoundPlan* one) {
-                      return one->predicted.tight() && complexity(*one) < complexity(**simplest);
-                    });
-    if (simplest != found.end()) std::rotate(found.begin(), simplest, simplest + 1);
+    const auto first = found.begin() + static_cast<std::ptrdiff_t>(recommended(found));
+    if (first != found.begin()) fastest_ = found.front();
+    std::rotate(found.begin(), first, first + 1);
     for (const FoundPlan* one : found) {
       if (static_cast<int>(out_.best.size()) < request_.best) out_.best.push_back(*one);
     }
-    fastest_ =
-        found.size() > 1 && found[1]->predicted.step_seconds < found[0]->predicted.step_seconds
-            ? found[1]
-            : nullptr;
   }
 
   // Why the first one is recommended and not the fastest.
   std::string tie() const {
     if (fastest_ == nullptr) return "";
     return fmt::format(
-        "\ntied: predictions err by {:.0f} %, and of the plans within that of the fastest{} this "
-        "one "
-        "has the fewest forms, options and collectives; the fastest: {}",
-        100 * (tied - 1), passed_tight_ ? " that leave a device some memory" : "",
-        what_loses(out_.best.front(), *fastest_, request_.memory) + smaller_too());
+        "\ntied: predictions err by {:.0f} %, and of the plans within that of the fastest that "
+        "none "
+        "beats in time and memory this one {}has the fewest forms, options and collectives; the "
+        "fastest: {}",
+        100 * (tied - 1), passed_tight_ ? "leaves a device more memory, and of those that do " : "",
+        what_loses(out_.best.front(), *fastest_, request_.memory));
   }
 
-  // Where what is recommended takes more time and more memory than another.
-  std::string smaller_too() const {
-    const std::int64_t own = out_.best.front().predicted.fullest().memory.peak;
-    const std::int64_t other = fastest_->predicted.fullest().memory.peak;
-    if (other >= own) return "";
-    return fmt::format(", and {} a rank instead of {}: faster and smaller, but not as plain",
-                       format_bytes(static_cast<double>(other)),
-                       format_bytes(static_cast<double>(own)));
+  // Faster ones that are not recommended, as the device would be too small.
+  std::string over() const {
+    const FoundPlan* fastest = nullptr;
+    int count = 0;
+    const FoundPlan& best = out_.best.front();
+    for (const int place : whole_.fitting()) {
+      const FoundPlan& one = whole_.all()[place];
+      if (is_over(one) <= is_over(best)) continue;
+      if (one.predicted.step_seconds >= best.predicted.step_seconds) continue;
+      ++count;
+      if (fastest == nullptr || one.predicted.step_seconds < fastest->predicted.step_seconds)
+        fastest = &one;
+    }
+    if (fastest == nullptr) return "";
+    return fmt::format(
+        "\nover: {} faster, and a driver would report more than the device has; the fastest, {} of "
+        "{}: {}",
+        count == 1 ? "1 plan is" : fmt::format("{} plans are", count),
+        format_bytes(static_cast<double>(fastest->predicted.most_reported().reported())),
+        format_bytes(static_cast<double>(fastest->predicted.memory_limit)),
+        what_loses(best, *fastest, request_.memory));
   }
 
   // What a reader would miss: a limit that is none, and what was not looked at.
@@ -359,8 +412,9 @@ class MixSearch {
       others += "\n" + what_loses(best, whole_.all()[place], request_.memory);
     }
     finish();  // a neighbour may be faster than all that were checked
-    return same_settings(out_.best.front(), best) ? what_limits(best) + tie() + others + notes()
-                                                  : why();
+    return same_settings(out_.best.front(), best)
+               ? what_limits(best) + tie() + over() + others + notes()
+               : why();
   }
 
   const SearchRequest& request_;
@@ -370,7 +424,7 @@ class MixSearch {
   WholePlans whole_;
   std::vector<SearchCandidate> all_;    // the fastest first
   const FoundPlan* fastest_ = nullptr;  // where it is not the one recommended
-  bool passed_tight_ = false;           // simpler ones that were tied leave no memory
+  bool passed_tight_ = false;           // a faster one leaves less memory
   double told_ = seconds_now();
   SearchOutcome out_;
 };
@@ -378,7 +432,9 @@ class MixSearch {
 }  // namespace
 
 SearchOutcome search(const SearchRequest& request) {
-  return MixSearch(request).run();
+  SearchRequest own = request;
+  leave_out(own);
+  return MixSearch(own).run();
 }
 
 }  // namespace mw

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,7 +41,10 @@ struct SearchRequest {
   std::vector<std::int64_t> microbatches;  // empty: powers of two that divide what a rank has
   std::vector<RecomputeChoice> recompute;
   std::vector<OffloadChoice> offload;
-  int best = 5;      // how many to return
+  // What the stack's software cannot run is priced too.
+  bool unsupported = false;
+  std::vector<std::string> left_out;  // search() notes what of this the software cannot run
+  int best = 5;                       // how many to return
   int checked = 24;  // candidates that are planned whole, at least while that many are left
   int sampled =
       0;  // candidates planned beside these, whatever they are, to see how far the closed form errs
@@ -67,6 +71,9 @@ struct FoundPlan {
   double closed_form_host_bytes = 0;  // of the node that holds most in host memory
   Prediction predicted;
   bool fits = false;
+  // The published step that is nearest; nothing: none is of this stack.
+  std::optional<NearestMeasured> measured;
+  bool beyond_measured() const { return !measured || !measured->near; }
 };
 
 struct SearchOutcome {
@@ -81,7 +88,8 @@ struct SearchOutcome {
   std::vector<FoundPlan> checked;  // all that were planned whole, in the order of the closed form
   std::vector<FoundPlan> sample;   // of what was asked for as `sampled`
   std::string why;
-  double seconds = 0;           // all of the search
+  std::vector<std::string> left_out;  // what the stack's software cannot run, a phrase each
+  double seconds = 0;                 // all of the search
   double probing_seconds = 0;   // of a core: plans of few layers, orders of works, terms of both
   double pricing_seconds = 0;   // of a core: the sums that price candidates
   double checking_seconds = 0;  // of a core: planning the best whole

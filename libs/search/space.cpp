@@ -10,6 +10,7 @@
 #include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/text.h"
 #include "predict/lighter.h"
+#include "search/software.h"
 
 namespace mw {
 namespace {
@@ -273,10 +274,12 @@ SearchSpace search_space(const SearchRequest& request) {
   Forms forms;
   for (const std::string& name : request.strategies) sort_in(request, name, forms);
   SearchSpace space;
+  space.left_out = request.left_out;
   for (const Form& form : forms.data)
     space.data.push_back({form.name, form.options, groups_of(request, form)});
   space.stages = stages_of(request, forms.layers);
   add_inner(request, forms, space);
+  leave_out(request, space);
   return space;
 }
 

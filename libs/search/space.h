@@ -13,9 +13,10 @@ namespace mw {
 // dims and experts, or change how these do.
 struct InnerSide {
   std::vector<Json> entries;
-  int ranks = 1;  // their own
-  int lent = 1;   // ranks of the data that they borrow
-  int plain = 0;  // the side without experts, itself if it has none
+  int ranks = 1;                  // their own
+  int lent = 1;                   // ranks of the data that they borrow
+  int plain = 0;                  // the side without experts, itself if it has none
+  SoftwareRuns::Parts parts = 0;  // of combinations that the software does not run
 };
 
 // What splits the batch, without its ways.
@@ -23,6 +24,7 @@ struct DataSide {
   std::string name;
   Json options = Json::object();
   std::string groups;  // the option that parts its ranks into groups; empty: it has none
+  SoftwareRuns::Parts parts = 0;
 };
 struct DataWays {
   int ways = 1;
@@ -34,13 +36,15 @@ struct StagesSide {
   std::string name;
   std::string schedule;  // empty: it takes none
   int chunks = 1;
+  SoftwareRuns::Parts parts = 0;
 };
 
 struct SearchSpace {
-  std::vector<InnerSide> inner;     // the first is none
-  std::vector<DataSide> data;       // the first holds most
-  std::vector<StagesSide> stages;   // empty: layers are not split
-  std::vector<std::string> passed;  // sides that were passed over, for people
+  std::vector<InnerSide> inner;       // the first is none
+  std::vector<DataSide> data;         // the first holds most
+  std::vector<StagesSide> stages;     // empty: layers are not split
+  std::vector<std::string> passed;    // sides that were passed over, for people
+  std::vector<std::string> left_out;  // what the stack's software lacks, for people
 };
 
 SearchSpace search_space(const SearchRequest& request);

@@ -75,6 +75,7 @@ int WholePlans::plan(const SearchCandidate& candidate) {
     places_.erase(candidate.key());
     throw;
   }
+  found.measured = nearest_measured(request_.machine->stack().measured, sizes_of(*plan));
   found.predicted.limit_memory(request_.memory);
   found.fits = found.predicted.fits;
   if (found.fits) check_plan(*plan, problems);  // it may be recommended
@@ -210,6 +211,9 @@ void refuse_all(const SearchRequest& request, const SearchSpace& space,
   }
   reasons.insert(reasons.end(), space.passed.begin(), space.passed.end());
   reasons.insert(reasons.end(), priced.passed.begin(), priced.passed.end());
+  if (!space.left_out.empty())
+    reasons.push_back(fmt::format("the software of the stack {} lacks {}",
+                                  request.machine->stack().name, join(space.left_out, "; ")));
   if (reasons.empty()) reasons.emplace_back("these have no axes that make so many");
   std::vector<std::string> hints;
   if (const std::string ranks = nearest_ranks(request); !ranks.empty()) hints.push_back(ranks);
@@ -261,6 +265,19 @@ void refuse_whole(const SearchRequest& request, const WholePlans& whole, std::in
   throw Error(Stage::plan, "search.memory", "memory",
               fmt::format("memory: {}: {}, {} too much", none, bytes(peak), bytes(peak - limit)),
               memory_hint(*nearest, whole.all(), limit, host_limit));
+}
+
+void refuse_running_out(const SearchRequest& request, const FoundPlan& nearest,
+                        std::int64_t candidates) {
+  const auto in_use = static_cast<double>(nearest.predicted.most_reported().in_use());
+  const auto limit = static_cast<double>(nearest.predicted.memory_limit);
+  throw Error(
+      Stage::plan, "search.memory", "memory",
+      fmt::format("memory: of {} candidates those that fit would run out of a device's {} "
+                  "under the stack {}; the nearest is {}: {} in use, {} too much",
+                  candidates, format_bytes(limit), request.machine->stack().name,
+                  settings_text(nearest), format_bytes(in_use), format_bytes(in_use - limit)),
+      fmt::format("devices with {} each, or more ranks", format_bytes(in_use)));
 }
 
 namespace {

@@ -65,6 +65,11 @@ class WholePlans {
 [[noreturn]] void refuse_whole(const SearchRequest& request, const WholePlans& whole,
                                std::int64_t candidates);
 
+// The software runs out of memory under each plan that fits by the program's own bytes; `nearest`
+// is the best of these. Throws Error (search.memory).
+[[noreturn]] void refuse_running_out(const SearchRequest& request, const FoundPlan& nearest,
+                                     std::int64_t candidates);
+
 // The share of what there is that it takes, of a device's `limit` bytes or of a host's (0: not
 // known).
 double filled(const FoundPlan& found, double limit);

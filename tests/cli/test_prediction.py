@@ -89,6 +89,11 @@ class Prediction(ProgramCase):
         self.assertLess(sum(errors) / len(errors), 0.035)
         self.assertLess(max(errors), 0.09)
 
+    def test_what_was_measured_under_each_stack_is_listed(self):
+        made = self.call("bench", "prediction", "measured")
+        listed = pathlib.Path(os.environ["MESHWRIGHT_SOURCE"]) / "clusters/software/measured.lua"
+        self.assertEqual(made.stdout, listed.read_text(), made.stderr)
+
     def test_a_table_that_there_is_not_is_told(self):
         done = subprocess.run([BIN, "bench", "prediction", "korthikanti"], capture_output=True, text=True, timeout=60)
         self.assertEqual((done.returncode, done.stdout), (2, ""))

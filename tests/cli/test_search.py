@@ -301,18 +301,64 @@ class Search(ProgramCase):
             with self.subTest(one["plan"]):
                 self.assertLess(abs(one["closed_form_seconds"] / one["predicted"]["step_seconds"] - 1), 0.1)
 
-    def test_what_is_recommended_though_another_is_faster_and_smaller(self):
-        found = self.found(B1, H100 % 1, FEW)
-        own, other = (one["predicted"] for one in found["best"][:2])
-        self.assertLess(other["step_seconds"], own["step_seconds"])
-        self.assertEqual("faster and smaller, but not as plain" in found["why"], other["peak_bytes"] < own["peak_bytes"], found["why"])
+    def undominated(self, found):
+        """No plan of those planned whole takes less time and memory than the first."""
+        own = found["best"][0]["predicted"]
+        for one in found["checked"]:
+            other = one["predicted"]
+            beats = other["step_seconds"] <= own["step_seconds"] and other["peak_bytes"] < own["peak_bytes"]
+            self.assertFalse(one["fits"] and one["room"] not in ("over", "runs out") and beats,
+                             f"{one['plan']} beats {found['best'][0]['plan']}")
 
-    def test_what_a_driver_reports_above_the_device_is_marked(self):
+    def test_the_same_search_under_three_stacks(self):
+        model = "model = mw.gpt { layers = 40, hidden = 6144, heads = 48, vocab = 51200 }, sequence = 2048, batch = 128"
+        more = 'cluster = mw.cluster("selene", { nodes = 8 }), best = 4, checked = 12, microbatch = { 1, 2, 4 }'
+        shapes = {"megatron-2021": {"dp", "tp", "pp"}, "megatron-core": {"dp", "zero", "tp", "sp", "pp", "ep"}, "meshwright": None}
+        for stack, strategies in shapes.items():
+            with self.subTest(stack):
+                found = self.found(model, more, f'stack = mw.stack "{stack}"')
+                self.undominated(found)
+                self.assertNotIn(found["best"][0]["room"], ("over", "runs out"))
+                for one in found["checked"]:
+                    self.assertNotIn("cannot_run", one["predicted"], one["plan"])
+                    for entry in one["entries"] if strategies else []:
+                        self.assertIn(entry["plugin"], strategies)
+                        self.assertIn(entry.get("schedule", "1f1b"), ("1f1b", "interleaved"))
+                        self.assertEqual(entry.get("stage", 1), 1)
+                if stack == "meshwright":
+                    self.assertEqual(found["left_out"], [])
+                    self.assertTrue(all(one["beyond_measured"] for one in found["best"]))
+                    self.assertIn("no step was published under the stack meshwright", found["text"])
+                else:
+                    self.assertTrue(any("zbv" in one for one in found["left_out"]), found["left_out"])
+                    self.assertIn("left out, as the software of", found["text"])
+                    for one in found["best"]:
+                        self.assertIn("parameters", one["nearest_measured"])
+                        self.assertEqual("beyond" in found["text"], any(o["beyond_measured"] for o in found["best"] + found["edge"]))
+
+    def test_a_plan_that_the_software_lacks_says_so_in_a_line(self):
+        text = ('local mw = require "meshwright"\nlocal pp, tp, zero = mw.plugins("pp", "tp", "zero")\nmw.plan { precision = "bf16", '
+                'data = mw.synthetic {}, plan = { pp { 2, schedule = "%s" }, %s(2), tp(2) }, microbatch = 1, steps = 1, '
+                'optimizer = mw.adamw { lr = 1e-4 }, stack = mw.stack "megatron-2021", %s, %s }')
+        for schedule, data, expected in (("zb-h1", "zero", ["zero (it has dp, pp, tp)", "the schedule zb-h1 (it has 1f1b, interleaved)"]),
+                                         ("1f1b", "mw.plugins \"dp\"", [])):
+            done = subprocess.run([BIN, "run", "-", "--json"], input=text % (schedule, data, B7, 'cluster = mw.cluster("selene", { nodes = 1 })'),
+                                  capture_output=True, text=True, timeout=120)
+            plan = json.loads(done.stdout.splitlines()[-1])
+            self.assertEqual(sorted(plan.get("cannot_run", [])), sorted(expected))
+            said = [line for line in plan["text"].splitlines() if "its software cannot run this" in line]
+            self.assertEqual(len(said), 1 if expected else 0)
+
+    def test_what_a_driver_reports_above_the_device_is_never_first(self):
         keys = [B1, 'strategies = { "dp" }, schedules = {}, microbatch = 4, recompute = "none"']
         peak = self.found(*keys, H100 % 1)["best"][0]["predicted"]["peak_bytes"]
         own = 'cluster = mw.cluster("dgx-h100", { nodes = 1, device = { memory = "%dB" } })'
-        shown = self.shown(*keys, own % int(1.001 * peak))
-        self.assertRegex(shown, r"(?m)^  1 .* \* [\d.]+ GiB *$")
+        text = SEARCH % ", ".join([*keys, own % int(1.001 * peak)])
+        done = subprocess.run([BIN, "run", "-", "--json"], input=text, capture_output=True, text=True, timeout=120)
+        self.assertEqual(problems([json.loads(line) for line in done.stdout.splitlines()]), ["search.memory memory"])
+        shown = self.shown(keys[0], 'strategies = { "dp" }, schedules = {}, microbatch = 4, recompute = { "none", "full" }', own % int(1.001 * peak))
+        self.assertRegex(shown, r"(?m)^  1 .* full ")
+        self.assertRegex(shown, r"(?m)^  2 .* none .* \* [\d.]+ GiB +runs out")
         self.assertRegex(shown, r"(?m)^  \*: more than the device's [\d.]+ GiB$")
         shown = self.shown(*keys, own % (2 * peak))
         self.assertNotIn("*", shown)

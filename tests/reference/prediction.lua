@@ -3,7 +3,8 @@
 -- published. Arguments: names of tables (all if none is given), "rows" for each row, "json" for a
 -- line of JSON a row, every=5 for a fifth of each long table, and changes for fits: of a device or
 -- a stack, such as h100.gemm=0.62 or megatron-core.hidden_model=0.6, and of every cluster's node or
--- network, such as network.share=0.9.
+-- network, such as network.share=0.9. The word "measured" alone prints what was measured under each
+-- stack, as clusters/software/measured.lua has it.
 local mw      = require "meshwright"
 local folder  = arg[0]:match "^(.*)/" or "."
 local memory, ranking = dofile(folder .. "/memory.lua"), dofile(folder .. "/ranking.lua")
@@ -212,6 +213,11 @@ add("vtrain-single", function() return vtrain "vtrain_single_node" end)
 for _, table_ in ipairs(aside(csv)) do
   table_.aside = true
   tables[#tables + 1] = table_
+end
+
+if wanted.measured then
+  print(dofile(folder .. "/measured.lua")(tables))
+  return
 end
 
 -- Memory comes last, in tables of its own.

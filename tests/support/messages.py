@@ -329,11 +329,13 @@ MESSAGES = {
     "search.batch": [r"batch: \d+ sequences? cannot be split over the data's ranks of any mix of \d+ ranks \[nearest: batch = \d+\]"],
     "search.cluster": [r"cluster is missing: a search is for described hardware \[cluster = .*"],
     "search.memory": [r"memory: none of \d+ candidates fits \d+ ranks of .*; the nearest is plan = .*: .*, .* too much \[.*",
+                      r"memory: of \d+ candidates those that fit would run out of a device's .*: .* in use, .* too much \[devices with .*",
                       r"cluster\.host\.capacity: none of \d+ candidates fits .* in the host memory of a node, .* too much \[more nodes, .*"],
+    "search.software": [r"\w+: the software of the stack \S+ can run none of these: .* \[name what it has, another stack, .*"],
     "search.microbatch": [r"microbatch: (\d+ divides the sequences of a rank in no|none of \d+(, \d+)+ divides the sequences of a rank in any) mix of \d+ ranks: of a batch of \d+ it has "
                           r".* \[nearest: microbatch = \d+( or \d+)?\]"],
     "search.none": [r"no mix of .* on \d+ ranks is possible: (these have no axes that make so many|of \d+ candidates none can be planned "
-                    r"whole.*|((\d+ (was|were) refused(, the first as .*)?|\d+ ha(s|ve) more chunks, .*|.* not tried|\d+ layers make .*)(; )?)+) "
+                    r"whole.*|((\d+ (was|were) refused(, the first as .*)?|\d+ ha(s|ve) more chunks, .*|.* not tried|\d+ layers make .*|the software of the stack .* lacks .*)(; )?)+) "
                     r"\[(allow more .*|((nearest: ranks = \d+( or \d+)?|schedules of fewer chunks, .*|of the first that was refused: .*)(; )?)+)\]"],
     "set.form": [r"--set steps is not of the form key=value \[for example --set steps=20 .*"],
     "set.value": [r"there is no (cluster|stack) \S+ \[(did you mean \".*\"\? )?there are .*\]", r".*unexpected symbol .* \[the value is .*",

@@ -141,6 +141,9 @@ const Options& search_options() {
         .integer("checked", "candidates that are planned whole, the best by the closed form")
         .range(1, 1000)
         .fallback(24)
+        .boolean("unsupported",
+                 "the software of the stack need not be able to run what is proposed")
+        .fallback(false)
         .integer("ranks", "that each plan has; the cluster's devices if left out")
         .at_least(1)
         .optional()
@@ -219,6 +222,7 @@ ReadSearch read_search(const Json& table, const ReadContext& context) {
     choice.policy.fit = std::min(choice.policy.fit, request.memory);
   }
   problems.throw_if_any();
+  request.unsupported = values.flag("unsupported");
   request.best = values.int32("best");
   request.checked = values.int32("checked");
   request.with_layers = layered(base, context);

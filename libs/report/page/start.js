@@ -14,7 +14,7 @@ function redrawLegends() {
   for (const element of document.querySelectorAll("[data-legend]")) element.dispatchEvent(new Event("theme"));
 }
 
-const kinds = { runs: showRuns, plans: showPlans, bars: showBars };
+const kinds = { runs: showRuns, plans: showPlans, bars: showBars, searches: showSearches };
 document.getElementById("main").replaceChildren();
 kinds[data.kind]();
 document.getElementById("foot").append(

@@ -1,0 +1,43 @@
+// The configurations of which a step was published under a stack, and how near a plan is to these.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "meshwright/engine/plan.h"
+#include "meshwright/error.h"
+#include "meshwright/json.h"
+#include "meshwright/mesh.h"
+
+namespace mw {
+
+// The model's parameters, devices, and ways by role.
+struct PublishedStep {
+  double parameters = 0, devices = 0;
+  std::array<double, 4> ways = {1, 1, 1, 1};  // by `measured_roles`
+  std::string table;                          // of the published steps
+
+  Json to_json() const;
+};
+inline constexpr Role measured_roles[] = {Role::layers, Role::model, Role::sequence, Role::experts};
+
+// "175 B on 384 devices, layers 12, model 8 (narayanan2-ptdp)".
+std::string measured_text(const PublishedStep& step);
+
+std::vector<PublishedStep> read_measured(const Json& list, const std::string& path,
+                                         Problems& problems);
+
+PublishedStep sizes_of(const Plan& plan);
+
+struct NearestMeasured {
+  PublishedStep step;
+  // A measured one is within a factor of two in each number, and splits what the plan splits.
+  bool near = false;
+};
+// By the sum of the logarithms of all ratios; nothing where nothing was measured.
+std::optional<NearestMeasured> nearest_measured(const std::vector<PublishedStep>& measured,
+                                                const PublishedStep& sizes);
+
+}  // namespace mw

@@ -1,0 +1,67 @@
+// What the software of a stack can run: strategies, values of their options, schedules, kinds of
+// recompute and offload, and what does not go together. A list that is absent allows everything.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "meshwright/engine/plan.h"
+#include "meshwright/error.h"
+#include "meshwright/json.h"
+
+namespace mw {
+
+class SoftwareRuns {
+ public:
+  // Bit k: the plan has, or is, part k of the combinations that the software does not run.
+  using Parts = std::uint64_t;
+
+  // From the stack's table `runs`; null: everything.
+  static SoftwareRuns read(const Json& table, const std::string& path, Problems& problems);
+
+  bool everything() const { return declared_.empty(); }
+  // Why the software cannot run it, as one phrase; empty: it can.
+  std::string lacks_strategy(const std::string& name) const;
+  std::string lacks_schedule(const std::string& name) const;
+  // `what`: "recompute" or "offload".
+  std::string lacks_policy(const char* what, const std::string& kind) const;
+  // Takes a strategy's resolved options, its schedule among them.
+  std::string lacks_options(const std::string& name, const Json& options) const;
+
+  Parts parts_of(const std::string& name, const Json& options) const;
+  // Why what a plan has does not go together; empty: it does.
+  std::string lacks_together(Parts parts) const;
+
+  // All of that of a plan.
+  std::vector<std::string> lacks(const PlanRequest& request) const;
+
+ private:
+  using OptionValues = std::map<std::string, std::vector<Json>>;  // by the option's name
+  struct Part {
+    std::string strategy;
+    bool absent = false;  // the plan lacks it
+    OptionValues options;
+  };
+  struct Together {
+    std::vector<Part> parts;
+    Parts all = 0, absent = 0;
+    int first = 0;  // the bit of its first part
+  };
+
+  static std::optional<OptionValues> options_in(const Json& table);
+  bool read_together(const Json& list);
+
+  std::vector<std::string> declared_;  // the table's keys
+  std::map<std::string, OptionValues> strategies_;
+  std::map<std::string, std::vector<std::string>> lists_;  // schedules, recompute, offload
+  std::vector<Together> apart_;
+};
+
+// Its kind as a stack's lists have it: "none", "selective", "full", "fit", ...
+std::string kind_name(const RecomputePolicy& policy);
+std::string kind_name(const OffloadPolicy& policy);
+
+}  // namespace mw

@@ -1,0 +1,41 @@
+// What the stack's software cannot run is left out of a search, unless its request asks for it.
+#pragma once
+
+#include <cstddef>
+
+#include "search/price.h"
+#include "search/space.h"
+
+namespace mw {
+
+// Takes from the request the strategies, schedules and policies that the software lacks, and notes
+// which in `left_out`. Throws Error (search.software) where none of a list is left.
+void leave_out(SearchRequest& request);
+
+// Takes from the space what has options that the software lacks, says which, and notes of all else
+// which parts of combinations it is.
+void leave_out(const SearchRequest& request, SearchSpace& space);
+
+// Whether what a candidate has goes together.
+class GoesTogether {
+ public:
+  GoesTogether(const SearchRequest& request, const SearchSpace& space)
+      : runs_(request.unsupported ? nullptr : &request.machine->stack().runs), space_(space) {
+    if (runs_ != nullptr && runs_->everything()) runs_ = nullptr;
+  }
+  bool operator()(const SearchCandidate& candidate) const {
+    if (runs_ == nullptr) return true;
+    SoftwareRuns::Parts parts = space_.inner[static_cast<std::size_t>(candidate.inner)].parts;
+    if (candidate.data >= 0 && candidate.split.ways > 1)
+      parts |= space_.data[static_cast<std::size_t>(candidate.data)].parts;
+    if (candidate.stages > 1 && candidate.stages_side >= 0)
+      parts |= space_.stages[static_cast<std::size_t>(candidate.stages_side)].parts;
+    return runs_->lacks_together(parts).empty();
+  }
+
+ private:
+  const SoftwareRuns* runs_;
+  const SearchSpace& space_;
+};
+
+}  // namespace mw
