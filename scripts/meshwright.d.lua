@@ -417,7 +417,7 @@ local mw = {}
 ---@field force? boolean a training's: the search does not look at it
 ---@field check? boolean a training's: the search does not look at it
 ---@field timeout? number a training's: the search does not look at it
----@field on_nan? "stop"|"continue" a training's: the search does not look at it
+---@field on_nan? "stop"|"continue" what a loss or a gradient norm that is NaN or Inf does: end the run before the optimizer's step, naming where it comes up first; or nothing. Steps that a loss scale leaves out are neither
 ---@field trace? any[] a training's: the search does not look at it
 ---@field observe? fun(step: integer, facts: meshwright.Facts): table<string, number|boolean>? a training's: the search does not look at it
 

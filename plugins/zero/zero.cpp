@@ -278,7 +278,9 @@ std::string say_when_updated(const std::vector<mw::Program>& programs) {
   for (const mw::Program& program : programs) {
     waits = waits || program.update_needs_totals;
     for (const mw::Bucket& bucket : program.buckets) {
-      all += bucket.updated_on_host() ? 1 : 0;
+      // Those of matrices too, which have no place in a forward.
+      const bool offloaded = bucket.offload != mw::Offload::nothing && !bucket.update_on_device;
+      all += bucket.rule && offloaded ? 1 : 0;
       asked += bucket.updated_on_host() && bucket.update_overlaps ? 1 : 0;
       forward += bucket.update_overlaps_forward ? 1 : 0;
     }

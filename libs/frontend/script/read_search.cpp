@@ -15,9 +15,9 @@ namespace mw {
 namespace {
 
 // Keys of an experiment that a step on a cluster depends on, whatever its plan is.
-constexpr const char* handed_on[] = {"model",          "data",       "sequence",   "batch",
-                                     "precision",      "loss_scale", "reductions", "optimizer",
-                                     "main_gradients", "cluster",    "stack",      "memory"};
+constexpr const char* handed_on[] = {
+    "model",     "data",           "sequence", "batch", "precision", "loss_scale", "reductions",
+    "optimizer", "main_gradients", "cluster",  "stack", "memory",    "on_nan"};
 
 // One value, or each of a list of them.
 std::vector<Json> values_of(const Values& values, const char* key, std::vector<Json> otherwise) {
