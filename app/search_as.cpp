@@ -92,12 +92,17 @@ void megatron_model(const SearchedFor& searched, Flags& flags, std::vector<std::
   if (kind == "moe") {
     size("num-experts", "experts");
     size("moe-router-topk", "top_k");
+    size("moe-ffn-hidden-size", "expert_ffn");
+    for (const char* key : {"shared_experts", "dense_layers", "kv_lora_rank"}) {
+      if (model.value(key, Json(0)) != 0) cannot.push_back(fmt::format("model.{}", key));
+    }
   }
   if (kind != "gpt") {
     flags.add("swiglu");
     flags.add("normalization RMSNorm");
     flags.add("position-embedding-type rope");
     flags.add("disable-bias-linear");
+    if (!model.value("tied", false)) flags.add("untie-embeddings-and-output-weights");
   }
 }
 
