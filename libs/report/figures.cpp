@@ -443,7 +443,7 @@ class FigureMaker {
     keep(std::move(figure));
   }
 
-  // Of each number of ranks the fastest mix, and what the smallest number would come to.
+  // The fastest mix at each number of ranks, beside a growth in proportion from the smallest one.
   void scaling() {
     std::map<std::string, std::map<int, const PaperRow*>> works;
     for (const PaperRow& row : rows_) {
