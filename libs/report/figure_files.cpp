@@ -136,9 +136,10 @@ void check_replaced(const fs::path& file) {
   const std::optional<std::string> text =
       fs::is_regular_file(file) ? whole_file(file) : std::nullopt;
   if (text && text->find(made_mark) != std::string::npos) return;
-  throw Error(Stage::options, "page.foreign", "",
-              fmt::format("--figures {}: it is there, and no figure of meshwright", file.string()),
-              "name another folder; figures that are there are replaced");
+  throw Error(
+      Stage::options, "page.foreign", "",
+      fmt::format("--figures {}: it is there, and it is no figure of meshwright", file.string()),
+      "name another folder; figures that are there are replaced");
 }
 
 // The fonts that a PDF holds, without the letters that tell subsets apart.

@@ -124,9 +124,7 @@ class PaperFigure {
   static constexpr const char* frame = "stroke=\"#000\" stroke-width=\"0.6\" fill=\"none\"";
   static constexpr const char* grid = "stroke=\"#ddd\" stroke-width=\"0.4\" fill=\"none\"";
   static const char* ink(std::size_t series) { return inks[series % inks.size()]; }
-  static const char* dash(std::size_t series) {
-    return strokes[series / inks.size() % strokes.size()];
-  }
+  static const char* dash(std::size_t series) { return strokes[series % strokes.size()]; }
 
   // One swatch and name after the other, in as many lines as they need.
   void legend() {
@@ -172,7 +170,7 @@ class PaperFigure {
 
   void axis_below(const Scale& x, double top) {
     const double room = x.to - x.from;
-    for (const double tick : x.ticks(room / 45)) {
+    for (const double tick : x.ticks(room / 34)) {
       const double at = x.place(tick);
       line(at, y_, at, y_ + 2.5, frame);
       const std::string text = number_text(tick);
@@ -211,7 +209,7 @@ class PaperFigure {
     const double each = body + 4 + (above_ ? line_step : 0);
     const Scale x{0, 1.03 * widest_bar(), left_, width_ - edge - 4};
     const double top = y_, bottom = y_ + each * static_cast<double>(figure_.categories.size());
-    for (const double tick : x.ticks((x.to - x.from) / 45))
+    for (const double tick : x.ticks((x.to - x.from) / 34))
       if (tick > 0) line(x.place(tick), top, x.place(tick), bottom, grid);
     for (std::size_t c = 0; c < figure_.categories.size(); ++c, y_ += each) {
       const double at = y_ + 2 + (above_ ? line_step : 0);
@@ -324,18 +322,19 @@ class PaperFigure {
       path += fmt::format("{}{:.2f} {:.2f}", path.empty() ? "M" : "L", at, high);
       if (!of.joined || of.x.size() <= 12)
         add("<circle cx=\"{:.2f}\" cy=\"{:.2f}\" r=\"1.8\" fill=\"{}\"/>\n", at, high, ink(s));
-      if (i < of.names.size() && !of.names[i].empty()) name_point(of.names[i], at, high, x);
+      if (i < of.names.size() && !of.names[i].empty()) name_point(of.names[i], at, high, x, y.from);
     }
     if (!of.joined || path.empty()) return;
     add("<path d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1\" stroke-dasharray=\"{}\"/>\n",
         path, ink(s), dash(s));
   }
 
-  // Beside the point, on the side with more room.
-  void name_point(const std::string& name, double at, double high, const Scale& x) {
+  // Beside the point, on the side with more room, and inside the frame.
+  void name_point(const std::string& name, double at, double high, const Scale& x, double bottom) {
     const bool left = at > (x.from + x.to) / 2;
     const std::string text = cut_to(name, left ? at - x.from - 6 : x.to - at - 4);
-    words(left ? at - 4 : at + 4, high + 9, left ? "end" : "start", text);
+    const double y = high + 11 > bottom ? high - 3 : high + 9;
+    words(left ? at - 4 : at + 4, y, left ? "end" : "start", text);
   }
 
   const Figure& figure_;

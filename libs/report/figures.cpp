@@ -51,23 +51,27 @@ double number_in(const Json& json, const char* key) {
 
 // What a step's time goes to; of all stages on average, and of each.
 void take_breakdown(PaperRow& row, const Json& prediction) {
-  if (!prediction.is_object() || !prediction.contains("stages")) return;
+  if (!prediction.is_object()) return;
   const std::pair<const char*, const char*> keys[] = {
       {"compute_seconds", "compute"},
       {"exposed_seconds", "exposed communication"},
       {"exposed_host_copy_seconds", "exposed host copies"},
       {"bubble_seconds", "bubble"}};
-  const Json& stages = prediction["stages"];
-  for (const Json& stage : stages) {
+  const auto parts_of = [&](const Json& json) {
     Parts parts;
-    for (const auto& [key, name] : keys) {
-      const double seconds = number_in(stage, key);
-      if (!(seconds > 0)) continue;
-      parts[name] = seconds;
-      row.step_parts[name] += seconds / static_cast<double>(stages.size());
-    }
+    for (const auto& [key, name] : keys)
+      if (const double seconds = number_in(json, key); seconds > 0) parts[name] = seconds;
+    return parts;
+  };
+  row.step_parts = parts_of(prediction);
+  double rest = number_in(prediction, "step_seconds");
+  for (const auto& [name, seconds] : row.step_parts) rest -= seconds;
+  const Json stages = prediction.value("stages", Json::array());
+  if (rest > 0 && !row.step_parts.empty())
+    row.step_parts[stages.size() > 1 ? "bubble" : "other"] += rest;
+  for (const Json& stage : stages) {
     row.stages.emplace_back(fmt::format("stage {}", std::llround(number_in(stage, "stage"))),
-                            parts);
+                            parts_of(stage));
   }
 }
 
@@ -439,7 +443,7 @@ class FigureMaker {
     keep(std::move(figure));
   }
 
-  // Of each number of ranks the fastest mix, and what the smallest number would come to.
+  // The fastest mix at each number of ranks, beside a growth in proportion from the smallest one.
   void scaling() {
     std::map<std::string, std::map<int, const PaperRow*>> works;
     for (const PaperRow& row : rows_) {

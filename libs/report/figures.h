@@ -52,17 +52,18 @@ struct FigureSet {
   std::vector<std::pair<std::string, std::string>> not_drawn;  // a figure's name, and why
 };
 
-// An input is a run file, a folder of runs or of a sweep, or a file with the lines that plan,
-// search or run wrote with --json. Throws Error (options).
+// An input is a run file, a folder of runs or of a sweep, or a file with the lines that plan or
+// search wrote with --json. Throws Error (options).
 FigureSet figures_of(const std::vector<std::filesystem::path>& inputs);
 
 std::string figure_svg(const Figure& figure, const FigureStyle& style);
 std::string figure_csv(const Figure& figure, const FigureStyle& style);
 std::string figure_tex(const Figure& figure, const FigureStyle& style);  // of bars
 
-// Each figure as NAME.svg, .pdf and .csv, and .tex where it has bars; a table as .csv and .tex. Returns { figures: [{ name,
-// title, files, left_out }], not_drawn: [{ name, why }], fonts }. Throws Error before anything is
-// written if rsvg-convert is missing or a file that is there was not made by this.
+// Writes each figure as NAME.svg, .pdf and .csv, and .tex where it has bars; a table as .csv and
+// .tex. Returns { figures: [{ name, title, files, left_out }], not_drawn: [{ name, why }], fonts }.
+// Throws Error before anything is written if rsvg-convert is missing, or if a file is there that
+// this did not make.
 Json write_figures(const FigureSet& set, const std::string& folder, const FigureStyle& style);
 
 }  // namespace mw

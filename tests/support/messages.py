@@ -227,7 +227,8 @@ MESSAGES = {
                      r"plan\[1\]\.layout: .* is no number of layers \[list the layers of "
                      r"each stage: layout = .*",
                      r"plan\[2\]\.borrow: 2 is no axis to take ranks of \[list names of axes: .*"],
-    "page.foreign": [r"(-o|--html|mw\.bar_chart) .*: it is there, and it is no page of meshwright \[name another file; .*"],
+    "page.foreign": [r"(-o|--html|mw\.bar_chart) .*: it is there, and it is no page of meshwright \[name another file; .*",
+                     r"--figures .*: it is there, and it is no figure of meshwright \[name another folder; .*"],
     "page.part": [r"a part of the reports' page is missing: .* \[build or install the program anew; .*"],
     "pipeline.layers": [r"pp\(\d+\)( with \d+ chunks)? makes \d+ virtual stages of \d+ layers \[(nearest: "
                      r"pp\(\d+\)|a stage has .*)\]",
@@ -247,6 +248,8 @@ MESSAGES = {
     "plugin.abi": [r"plugin \"wrong_abi\": .* is unusable: built for plugin ABI 999; this program has plugin ABI "
                      r"\d+ \[rebuild it .*"],
     "plugin.fault": [r"(On rank \d+: )?(plan\[1\]|optimizer|data): the plugin \"\w+\" threw while it .*: .* \[mend the plugin\]"],
+    "program.failed": [r"--figures: rsvg-convert could not convert .*: .* \[run it by hand .*\]"],
+    "program.missing": [r"--figures: rsvg-convert is not there, .* \[install it: .*librsvg2-bin.*\]"],
     "ranks.differ": [r"ranks: \d+ are asked for, and the plan has \d+: .* \[nearest: (.*, or )?ranks = \d+\]"],
     "plugin.lacks": [r".*/\w+\.so registers the \w+ \"\w+\"(, the \w+ \"\w+\")*, and no \w+ \"\w+\" \[write a name that it registers, .*"],
     "plugin.misnamed": [r"plugin \"\w+\" is in a file of another name: .*/\w+\.so \[rename the file to \w+\.so\]",

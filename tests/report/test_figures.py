@@ -1,0 +1,171 @@
+"""`meshwright report --figures`: figures and tables for papers, of a sweep, plans and a search."""
+import csv
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+import xml.etree.ElementTree as xml
+
+from cases import BIN, ProgramCase
+
+SWEEP = """\
+local mw = require "meshwright"
+local dp, tp, pp = mw.plugins("dp", "tp", "pp")
+mw.sweep { name = "mixes",
+  base = { model = mw.llama { layers = 2, hidden = 32, heads = 4, ffn = 64, vocab = 64 }, sequence = 16,
+    data = mw.synthetic {}, batch = 8, microbatch = 2, optimizer = mw.adamw { lr = 1e-2 }, steps = 6, threads = 1 },
+  over = { plan = { { dp(2) }, { pp { 2, schedule = "zb-h1" } }, { dp(2), tp(2) } }, seed = { 1, 2 } },
+  same_loss_as = "dp(2)" }:go()
+"""
+PLAN = """\
+local mw = require "meshwright"
+local dp, pp = mw.plugins("dp", "pp")
+mw.plan { model = mw.llama { layers = 2, hidden = 32, heads = 4, ffn = 64, vocab = 64 }, sequence = 16,
+  data = mw.synthetic {}, batch = 8, microbatch = 2, optimizer = mw.adamw { lr = 1e-2 }, steps = 1, plan = { %s } }
+"""
+PAPER = r"""\documentclass[twocolumn]{article}
+\usepackage{graphicx,booktabs}
+\begin{document}
+%s
+\end{document}
+"""
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def words(svg):
+    return [text.text for text in xml.parse(svg).iter(f"{SVG}text")]
+
+
+def rows(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(line for line in file if not line.startswith("#")))
+
+
+class Figures(ProgramCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.home = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.home.cleanup)
+        folder = pathlib.Path(cls.home.name)
+        (folder / "sweep.lua").write_text(SWEEP)
+        done = subprocess.run([BIN, "run", "sweep.lua"], cwd=folder, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        cls.sweep = folder / "runs/mixes"
+        for number, plan in enumerate(("pp { 2, schedule = '1f1b' }", "dp(2), pp(2)")):
+            (folder / "plan.lua").write_text(PLAN % plan)
+            done = subprocess.run([BIN, "plan", "plan.lua", "--json"], cwd=folder, capture_output=True, text=True,
+                                  timeout=300)
+            assert done.returncode == 0, done.stderr[-3000:]
+            (folder / f"plan{number}.jsonl").write_text(done.stdout)
+        cls.plans = [folder / "plan0.jsonl", folder / "plan1.jsonl"]
+
+    def draw(self, *arguments, code=0, **variables):
+        done = subprocess.run([BIN, "report", *map(str, arguments), "--json"], cwd=self.folder, capture_output=True,
+                              text=True, timeout=300, env=dict(os.environ, **variables))
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return json.loads(done.stdout.splitlines()[-1])
+
+    def test_a_sweep(self):
+        made = self.draw(self.sweep, "--figures", "out")
+        names = {figure["name"] for figure in made["figures"]}
+        self.assertEqual(names, {"speed", "memory", "bytes", "breakdown", "pareto", "loss", "scaling", "summary",
+                                 "timeline_measured", "timeline_simulated"})
+        self.assertEqual([one["name"] for one in made["not_drawn"]], ["held_out_loss"])
+        command = f"meshwright report {self.sweep} --figures out"
+        for figure in made["figures"]:
+            for file in figure["files"]:
+                self.assertIn(command.encode(), (self.folder / file).read_bytes(), file)
+        out = self.folder / "out"
+        mixes = {row["mix"] for row in rows(out / "speed.csv")}
+        self.assertEqual(mixes, {"dp(2)", "pp(2, schedule=zb-h1)", "dp(2) x tp(2)"})
+        for name in ("dp(2)", "dp(2) x tp(2)", "tokens/s"):
+            self.assertIn(name, words(out / "speed.svg"))
+        # The bars are as long as their numbers.
+        bars = [float(bar.get("width")) for bar in xml.parse(out / "speed.svg").iter(f"{SVG}rect")]
+        speeds = [float(row["measured (tokens/s)"]) for row in rows(out / "speed.csv")]
+        for bar, speed in zip(bars, speeds, strict=True):
+            self.assertAlmostEqual(bar / bars[0], speed / speeds[0], places=2)
+        losses = rows(out / "loss.csv")
+        self.assertEqual(len(losses), 3 * 6)
+        self.assertEqual({row["ranks"] for row in rows(out / "scaling.csv")}, {"2", "4"})
+        self.assertTrue({row["work"] for row in rows(out / "timeline_measured.csv")} & {"F", "B"})
+        table = (out / "summary.tex").read_text()
+        self.assertIn(r"\toprule", table)
+        self.assertEqual(table.count(r"\\"), 1 + 3)
+
+    def test_size_and_font(self):
+        for columns, points in ((1, 237.6), (2, 504)):
+            self.draw(self.plans[0], "--figures", "out", "--columns", columns, "--font", "DejaVu Serif")
+            pdf = (self.folder / "out/memory.pdf").read_bytes()
+            width = re.search(rb"/MediaBox \[ 0 0 ([\d.]+) ", pdf)
+            self.assertAlmostEqual(float(width[1]), points, places=1)
+            self.assertIn("DejaVu Serif", (self.folder / "out/memory.svg").read_text())
+        self.draw(self.plans[0], "--figures", "out", "--columns", 3, code=2)
+
+    def test_plans(self):
+        made = self.draw(self.plans[0], "--figures", "one")
+        self.assertIn("by stage", next(f["title"] for f in made["figures"] if f["name"] == "breakdown"))
+        memory = rows(self.folder / "one/memory.csv")
+        plan = json.loads(self.plans[0].read_text().splitlines()[0])
+        self.assertEqual([row["stage"] for row in memory], ["stage 0", "stage 1"])
+        for row, stage in zip(memory, plan["memory"], strict=True):
+            self.assertAlmostEqual(float(row["activations (MiB)"]) * 2**20, stage["activations"], delta=1)
+        made = self.draw(*self.plans, "--figures", "both")
+        self.assertEqual({f["name"] for f in made["figures"]},
+                         {"speed", "memory", "bytes", "breakdown", "pareto", "scaling", "summary"})
+        for row in rows(self.folder / "both/breakdown.csv"):
+            parts = sum(float(value) for key, value in row.items() if key != "mix" and value)
+            steps = {json.loads(p.read_text().splitlines()[0])["step_seconds"] for p in self.plans}
+            self.assertTrue(any(abs(parts / step - 1) < 1e-6 for step in steps), (parts, steps))
+
+    def test_a_search(self):
+        predicted = json.loads(self.plans[0].read_text().splitlines()[0])
+        found = [dict(plan=f"dp({n})", microbatch=1, recompute="none", offload="none",
+                      predicted=dict(predicted, tokens_per_second=speed, peak_bytes=peak << 20))
+                 for n, speed, peak in ((1, 100, 10), (2, 200, 20), (4, 150, 30))]
+        (self.folder / "found.json").write_text(json.dumps(dict(kind="search", best=found[:1], edge=[], checked=found)))
+        made = self.draw("found.json", "--figures", "out")
+        self.assertIn("pareto", {f["name"] for f in made["figures"]})
+        points = {row["name"]: row["series"] for row in rows(self.folder / "out/pareto.csv")}
+        self.assertEqual(points, {"dp(1), microbatch 1": "on the edge", "dp(2), microbatch 1": "on the edge",
+                                  "dp(4), microbatch 1": "others"})
+
+    def test_refused(self):
+        (self.folder / "out").mkdir()
+        (self.folder / "out/speed.svg").write_text("<svg>mine</svg>")
+        (self.folder / "words.json").write_text("no result\n")
+        for code, kind, arguments in ((2, "page.foreign", (self.plans[0], "--figures", "out")),
+                                      (2, "file.format", ("words.json", "--figures", "new")),
+                                      (2, "file.missing", ("none.json", "--figures", "new"))):
+            self.assertEqual(self.draw(*arguments, code=code)["code"], kind)
+        self.assertEqual((self.folder / "out/speed.svg").read_text(), "<svg>mine</svg>")
+        missing = self.draw(self.plans[0], "--figures", "new", code=5, PATH="/nowhere")
+        self.assertEqual(missing["code"], "program.missing")
+        self.assertFalse((self.folder / "new").exists())
+
+    def test_in_a_paper(self):
+        if not shutil.which("pdflatex"):
+            self.skipTest("there is no LaTeX: apt-get install texlive-latex-base texlive-latex-recommended")
+        made = self.draw(self.sweep, "--figures", "out")
+        body = ""
+        for figure in made["figures"]:
+            files = {pathlib.Path(file).suffix: file for file in figure["files"]}
+            if ".pdf" in files:
+                body += f"\\noindent\\includegraphics{{{files['.pdf'][:-4]}}}\n\n"
+        body += r"\onecolumn \footnotesize" + "\n"
+        body += "\n\n".join(f"\\input{{{file}}}" for figure in made["figures"] for file in figure["files"]
+                            if file.endswith(".tex"))
+        (self.folder / "paper.tex").write_text(PAPER % body)
+        done = subprocess.run(["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex"], cwd=self.folder,
+                              capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stdout[-3000:])
+        self.assertIn("Output written on paper.pdf (2 pages", done.stdout)
+        self.assertNotIn("Overfull", done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
