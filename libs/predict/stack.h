@@ -26,8 +26,8 @@ struct StreamedOp {
 
 struct Stack {
   std::string name;
-  std::string changed;                 // keys that are other than in the description of that name
-  SoftwareRuns runs;                   // what it can run
+  std::string changed;                  // keys that are other than in the description of that name
+  SoftwareRuns runs;                    // what it can run
   std::vector<PublishedStep> measured;  // published steps of it
   bool fitted = false;  // steps of it are among those that devices' shares were fitted on
   int flash = 0;        // generation of attention's kernel; 0: products and softmax apart
