@@ -9,6 +9,21 @@ from test_report import Data
 CHART = 'require("meshwright").bar_chart { file = "%s", title = "<b>Tokens</b>", unit = "tokens", ' \
         'series = { "predicted", "run" }, bars = { { "ring", 4096, 2048 }, { "a </script>", 12, 0 } } }'
 
+# Clicks each chart's button; of what would be saved: its name, what it is, its width, a corner, the page's ground.
+SAVED = """(async () => {
+  const links = [], click = HTMLAnchorElement.prototype.click;
+  HTMLAnchorElement.prototype.click = function () { links.push([this.download, this.href]); };
+  document.querySelectorAll(".chart .save").forEach((button) => button.click());
+  HTMLAnchorElement.prototype.click = click;
+  const ground = getComputedStyle(document.body).backgroundColor.match(/\\d+/g).join();
+  return Promise.all(links.map(async ([name, href]) => {
+    const image = new Image(); image.src = href; await image.decode();
+    const canvas = document.createElement("canvas"); canvas.width = canvas.height = 2;
+    const context = canvas.getContext("2d"); context.drawImage(image, 0, 0);
+    return [name, href.split(",")[0], image.width, [...context.getImageData(0, 0, 1, 1).data.slice(0, 3)].join(), ground];
+  }));
+})()"""
+
 
 class PlanPage(ProgramCase):
     def page(self, plan, more=""):
@@ -64,6 +79,14 @@ class PlanPage(ProgramCase):
                         browser.value("{ const s = document.querySelector('select'); s.selectedIndex = 1; "
                                       "s.dispatchEvent(new Event('change')); }")
                     self.assertIn("dp(2) x tp(2)", browser.value("document.querySelector('.headline').textContent"))
+                    # Each chart can be saved: a click makes a PNG of the canvas' size, on the page's ground.
+                    saved = browser.value(SAVED)
+                    self.assertEqual(len(saved), 3)
+                    self.assertEqual(len({name for name, *_ in saved}), 3)
+                    for name, kind, wide, corner, ground in saved:
+                        self.assertRegex(name, r"^[a-z0-9-]+\.png$")
+                        self.assertEqual((kind, corner), ("data:image/png;base64", ground))
+                        self.assertGreater(wide, 300)
 
     def test_one_rank_and_refusals(self):
         _, data = self.page("")
