@@ -24,6 +24,13 @@ SAVED = """(async () => {
   }));
 })()"""
 
+# The parameters that the page shows of one stage of the first plan.
+HELD = """(() => {
+  const section = document.querySelector("section[id^=holds]"), select = section.querySelector("select");
+  select.selectedIndex = %d; select.dispatchEvent(new Event("change"));
+  return section.querySelector("table").textContent;
+})()"""
+
 
 class PlanPage(ProgramCase):
     def page(self, plan, more=""):
@@ -73,6 +80,10 @@ class PlanPage(ProgramCase):
                     self.assertEqual(browser.complaints(), [])
                     self.assertEqual(browser.requested(), [page.as_uri()])
                     self.assertLessEqual(browser.value("document.documentElement.scrollWidth"), width)
+                    # Who holds what is shown of one stage at a time.
+                    held = [browser.value(HELD % stage) for stage in (0, 1)]
+                    self.assertIn("embedding", held[0])
+                    self.assertNotIn("embedding", held[1])
                     for charts in (3, 3):
                         self.assertEqual(browser.value("document.body.dataset.drawn"), str(charts))
                         self.assertEqual(browser.value("document.querySelectorAll('.rank').length"), 4)
