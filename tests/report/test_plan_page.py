@@ -9,6 +9,28 @@ from test_report import Data
 CHART = 'require("meshwright").bar_chart { file = "%s", title = "<b>Tokens</b>", unit = "tokens", ' \
         'series = { "predicted", "run" }, bars = { { "ring", 4096, 2048 }, { "a </script>", 12, 0 } } }'
 
+# Clicks each chart's button; of what would be saved: its name, what it is, its width, a corner, the page's ground.
+SAVED = """(async () => {
+  const links = [], click = HTMLAnchorElement.prototype.click;
+  HTMLAnchorElement.prototype.click = function () { links.push([this.download, this.href]); };
+  document.querySelectorAll(".chart .save").forEach((button) => button.click());
+  HTMLAnchorElement.prototype.click = click;
+  const ground = getComputedStyle(document.body).backgroundColor.match(/\\d+/g).join();
+  return Promise.all(links.map(async ([name, href]) => {
+    const image = new Image(); image.src = href; await image.decode();
+    const canvas = document.createElement("canvas"); canvas.width = canvas.height = 2;
+    const context = canvas.getContext("2d"); context.drawImage(image, 0, 0);
+    return [name, href.split(",")[0], image.width, [...context.getImageData(0, 0, 1, 1).data.slice(0, 3)].join(), ground];
+  }));
+})()"""
+
+# The parameters that the page shows of one stage of the first plan.
+HELD = """(() => {
+  const section = document.querySelector("section[id^=holds]"), select = section.querySelector("select");
+  select.selectedIndex = %d; select.dispatchEvent(new Event("change"));
+  return section.querySelector("table").textContent;
+})()"""
+
 
 class PlanPage(ProgramCase):
     def page(self, plan, more=""):
@@ -58,12 +80,24 @@ class PlanPage(ProgramCase):
                     self.assertEqual(browser.complaints(), [])
                     self.assertEqual(browser.requested(), [page.as_uri()])
                     self.assertLessEqual(browser.value("document.documentElement.scrollWidth"), width)
+                    # Who holds what is shown of one stage at a time.
+                    held = [browser.value(HELD % stage) for stage in (0, 1)]
+                    self.assertIn("embedding", held[0])
+                    self.assertNotIn("embedding", held[1])
                     for charts in (3, 3):
                         self.assertEqual(browser.value("document.body.dataset.drawn"), str(charts))
                         self.assertEqual(browser.value("document.querySelectorAll('.rank').length"), 4)
                         browser.value("{ const s = document.querySelector('select'); s.selectedIndex = 1; "
                                       "s.dispatchEvent(new Event('change')); }")
                     self.assertIn("dp(2) x tp(2)", browser.value("document.querySelector('.headline').textContent"))
+                    # Each chart can be saved: a click makes a PNG of the canvas' size, on the page's ground.
+                    saved = browser.value(SAVED)
+                    self.assertEqual(len(saved), 3)
+                    self.assertEqual(len({name for name, *_ in saved}), 3)
+                    for name, kind, wide, corner, ground in saved:
+                        self.assertRegex(name, r"^[a-z0-9-]+\.png$")
+                        self.assertEqual((kind, corner), ("data:image/png;base64", ground))
+                        self.assertGreater(wide, 300)
 
     def test_one_rank_and_refusals(self):
         _, data = self.page("")

@@ -16,7 +16,9 @@ function themeDefaults() {
 // `height`: pixels, or a function that says them.
 function chart(name, height, build) {
   const canvas = make("canvas", { role: "img", "aria-label": name });
-  const box = make("div", { class: "chart" }, canvas);
+  const save = make("button", { class: "save", type: "button", "aria-label": `Save the chart: ${name}`,
+    on: { click: () => saveChart(entry) } }, "Save PNG");
+  const box = make("div", { class: "chart" }, canvas, save);
   const entry = { name, canvas, box, build, height, chart: null };
   page.charts.push(entry);
   document.body.dataset.charts = page.charts.length;
@@ -29,6 +31,19 @@ function chart(name, height, build) {
   };
   box.redraw = entry.draw;
   return box;
+}
+// The chart as a picture, on the page's ground: a canvas has none of its own.
+function chartPicture(entry) {
+  const { canvas } = entry, copy = make("canvas", { width: canvas.width, height: canvas.height });
+  const context = copy.getContext("2d");
+  context.fillStyle = look("--bg");
+  context.fillRect(0, 0, copy.width, copy.height);
+  context.drawImage(canvas, 0, 0);
+  return copy.toDataURL("image/png");
+}
+function saveChart(entry) {
+  const file = entry.name.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "").slice(0, 60) || "chart";
+  make("a", { href: chartPicture(entry), download: file + ".png" }).click();
 }
 function drawAll() {
   for (const entry of page.charts) entry.draw();

@@ -40,16 +40,21 @@ function showMesh(plan, id) {
 
 function showPlacements(plan, id) {
   const into = section("holds" + id, "Who holds what", "Parameters, layers that are alike in one row. Shape: what a rank of each class holds while it computes; sharded: what of it is kept in shards between uses.");
-  for (const stage of plan.placements) {
-    if (plan.placements.length > 1) into.append(make("h3", {}, `Stage ${stage.stage}`));
-    const classes = stage.classes.slice(0, 8);
-    into.append(table([
+  // One stage at a time: those of a deep pipeline would fill twenty screens.
+  const holder = make("div");
+  const select = make("select", { on: { change: draw } }, plan.placements.map((stage) => make("option", {}, `stage ${stage.stage}`)));
+  function draw() {
+    const stage = plan.placements[Math.max(0, select.selectedIndex)], classes = stage.classes.slice(0, 8);
+    holder.replaceChildren(table([
       { name: "parameter", value: (r) => r.name }, { name: "dims", value: (r) => r.dims }, { name: "placement", value: (r) => r.placement },
       ...classes.map((c, i) => ({ name: stage.classes.length === 1 ? "shape on each rank" : `shape on ${c.ranks} like rank ${c.first_rank}`, value: (r) => r.shapes[i] })),
       ...(stage.rows.some((r) => r.in_parts) ? [{ name: "sharded", value: (r) => r.in_parts }] : []),
-    ], stage.rows, { caption: `${stage.rows.length} kinds of parameters` }));
-    if (classes.length < stage.classes.length) into.append(note(`${stage.classes.length - classes.length} more classes of ranks; plan --json --placements has all.`));
+    ], stage.rows, { caption: `${stage.rows.length} kinds of parameters` }),
+    classes.length < stage.classes.length ? note(`${stage.classes.length - classes.length} more classes of ranks; plan --json --placements has all.`) : "");
   }
+  if (plan.placements.length > 1) into.append(make("div", { class: "controls" }, make("label", {}, "Of", select)));
+  into.append(holder);
+  draw();
   if (plan.rules.length === 0) return;
   into.append(make("h3", {}, "Rules"), table([
     { name: "dim", value: (r) => r.dim }, { name: "lives on", value: (r) => r.axis }, { name: "for", value: (r) => r.where }, { name: "said by", value: (r) => r.by },
