@@ -145,7 +145,7 @@ class PipelinePlans(ProgramCase):
         return errors
 
     def test_sizes(self):
-        self.refuse(("pp(3)", 3, "pipeline.layers plan[1].ways"), verbs=("train", "plan", "verify"))
+        self.refuse(("pp(5)", 3, "pipeline.layers plan[1].ways"), verbs=("train", "plan", "verify"))
         self.refuse(
             ('pp { 2, schedule = "zbv" }', 3, "pipeline.layers plan[1].ways"),
             ('pp { 2, schedule = "zbv", chunks = 3 }', 3, "schedule.chunks plan[1].chunks"),

@@ -184,6 +184,22 @@ TEST_CASE("What to do about a limit may go by the rows that a rank has had") {
   CHECK(ledger.limit_hint() != "as it is");
 }
 
+TEST_CASE("What is sent early for the next step is in its book") {
+  Ledger ledger;
+  ledger.communicated("zero", "all-gather", "parameters", 8);
+  {
+    const Ledger::OfNextStep next(ledger);
+    ledger.communicated("zero", "all-gather", "parameters", 100);
+  }
+  REQUIRE(ledger.communication().size() == 1);
+  CHECK(ledger.communication().begin()->second.bytes == 8);
+  ledger.clear_step();
+  REQUIRE(ledger.communication().size() == 1);
+  CHECK(ledger.communication().begin()->second.bytes == 100);
+  ledger.clear_step();
+  CHECK(ledger.communication().empty());
+}
+
 TEST_CASE("Bytes on the wire of a bandwidth-optimal algorithm") {
   CHECK(wire_bytes(Collective::all_reduce, 1000, 4) == 1500);
   CHECK(wire_bytes(Collective::all_gather, 1000, 4) == 750);

@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 namespace mw {
@@ -75,6 +76,21 @@ class Ledger {
     Ledger& ledger_;
   };
 
+  // What is sent while an OfNextStep lives is the next step's, which will not send it again: gathers
+  // that somebody who reads parameters between two steps has hastened.
+  class OfNextStep {
+   public:
+    explicit OfNextStep(Ledger& ledger) : ledger_(ledger) {
+      std::swap(ledger_.communication_, ledger_.of_next_step_);
+    }
+    ~OfNextStep() { std::swap(ledger_.communication_, ledger_.of_next_step_); }
+    OfNextStep(const OfNextStep&) = delete;
+    OfNextStep& operator=(const OfNextStep&) = delete;
+
+   private:
+    Ledger& ledger_;
+  };
+
   void allocated(const void* pointer, std::int64_t bytes);
   // `pointer` may be unknown (allocated before watching began, or by another rank): then ignored.
   void freed(const void* pointer);
@@ -121,9 +137,10 @@ class Ledger {
   }
   // The highest rows_share() of this step and those before it.
   double most_rows_share() const { return std::max(most_rows_share_, rows_share()); }
-  // Empties the books of communication, work and rows, after those of a step were taken; of what
-  // the next step has sent already, its book is given.
-  void clear_step(std::map<CommunicationKey, CommunicationUse> communication = {});
+  // Empties the books of communication, work and rows, after those of a step were taken. That of
+  // communication then begins with what was sent under OfNextStep, and with `sent`, which is the
+  // next step's too.
+  void clear_step(std::map<CommunicationKey, CommunicationUse> sent = {});
 
  private:
   void add(MemoryUse& use, std::int64_t bytes);
@@ -143,7 +160,7 @@ class Ledger {
   int rank_ = 0;
   LimitHint hint_;
   bool over_limit_ = false;
-  std::map<CommunicationKey, CommunicationUse> communication_;
+  std::map<CommunicationKey, CommunicationUse> communication_, of_next_step_;
   std::map<WorkKey, WorkUse> work_;
   std::map<std::pair<int, std::int64_t>, std::int64_t> rows_;  // of each layer and group
   struct Compared {

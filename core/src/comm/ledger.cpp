@@ -109,8 +109,10 @@ void Ledger::worked(const std::string& op, const char* piece, double flops, doub
   use.seconds += seconds;
 }
 
-void Ledger::clear_step(std::map<CommunicationKey, CommunicationUse> communication) {
-  communication_ = std::move(communication);
+void Ledger::clear_step(std::map<CommunicationKey, CommunicationUse> sent) {
+  sent.merge(of_next_step_);
+  of_next_step_.clear();
+  communication_ = std::move(sent);
   work_.clear();
   rows_.clear();
   most_rows_share_ = most_rows_share();

@@ -132,7 +132,10 @@ StepOutcome Executor::own_step(std::int64_t index, double lr) {
   if (copies_.any()) copies_.finish();
   microbatches_.clear();
   if (!input_.forward_only) leave_updates();
-  if (watcher_ != nullptr) watcher_->ended();
+  if (watcher_ != nullptr) {
+    const Ledger::OfNextStep next(ledger_);
+    watcher_->ended();
+  }
   read_times();
   return std::move(outcome_);
 }
