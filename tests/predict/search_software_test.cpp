@@ -64,12 +64,15 @@ TEST_CASE("A search proposes nothing that the software lacks, and all that it ha
   Asked asked(small());
   asked.machine = running(old_software);
   asked.request.strategies = {"dp", "zero", "tp", "sp", "pp"};
+  asked.request.schedules = {"1f1b", "gpipe"};
+  asked.request.microbatches = {2};
+  asked.request.ranks = 4;
   const SearchOutcome own = all_of(asked);
   bool staged = false, sharded = false;
   for (const FoundPlan& one : own.sample) {
     INFO(one.plan);
     CHECK(one.predicted.cannot_run.empty());
-    staged = staged || one.plan.find("interleaved") != std::string::npos;
+    staged = staged || one.plan.find("1f1b") != std::string::npos;
     sharded = sharded || one.plan.find("stage = 3") != std::string::npos;
   }
   CHECK(staged);
@@ -79,7 +82,7 @@ TEST_CASE("A search proposes nothing that the software lacks, and all that it ha
                        [&](const std::string& one) { return one.find(text) != std::string::npos; });
   };
   CHECK(left("sp (it has dp, pp, tp, zero)"));
-  CHECK(left("the schedule zbv (it has 1f1b, interleaved)"));
+  CHECK(left("the schedule gpipe (it has 1f1b, interleaved)"));
   CHECK(left("recompute = \"full\""));
   CHECK(left("zero { stage = 2 } (it has 1, 3)"));
   CHECK(left("tp { overlap = true }"));
