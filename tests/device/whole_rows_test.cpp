@@ -34,6 +34,8 @@ struct Case {
   std::vector<LocalDim> cut = {};  // dims of which the rank has a part
 };
 
+// RMSNorm is not among them: GPUs run ATen's fused kernel of it, which the simulated accelerator
+// has not.
 std::vector<Case> cases() {
   const Dims stream{"batch", "seq", "hidden"}, rows{"batch", "seq"},
       logits{"batch", "seq", "vocab"}, heads{"batch", "seq", "heads", "head_dim"},
@@ -42,7 +44,6 @@ std::vector<Case> cases() {
   return {
       {"swiglu", swiglu(), {stream, stream}, {stream}, {}, {}, {true, true}},
       {"swiglu, weighed", swiglu(), {stream, stream, rows}, {stream}, {}, {2}, {true, true, true}},
-      {"rms_norm", rms_norm(1e-5), {stream, {"hidden"}}, {stream}, {}, {}, {true, true}},
       {"rope", rope(), {heads, table, table}, {heads}, {}, {}, {true, false, false}},
       {"ce_stats",
        ce_stats(),

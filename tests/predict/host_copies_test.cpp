@@ -317,7 +317,11 @@ TEST_CASE("Microbatches that repeat each other take what each takes played by it
 TEST_CASE("Updates in host memory hide behind the next forward, or behind the backward") {
   const auto priced = [](int stage, bool overlaps, bool may_leave_out) {
     Setup setup = llama({zero_on_host(2, stage, "optimizer", overlaps)}, 1);
+    // So large that kernels, and not their launches, take the time.
     setup.options["layers"] = 6;
+    setup.options["hidden"] = 1024;
+    setup.options["ffn"] = 4096;
+    setup.sequence = 1024;
     setup.precision = Precision::bf16;
     setup.may_leave_out = may_leave_out;
     setup.optimizer_options = {{"lr", 1e-3}};

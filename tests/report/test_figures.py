@@ -154,7 +154,7 @@ class Figures(ProgramCase):
         body = ""
         for figure in made["figures"]:
             files = {pathlib.Path(file).suffix: file for file in figure["files"]}
-            if ".pdf" in files:
+            if ".pdf" in files and not figure["name"].startswith("timeline"):
                 body += f"\\noindent\\includegraphics{{{files['.pdf'][:-4]}}}\n\n"
         body += r"\onecolumn \footnotesize" + "\n"
         body += "\n\n".join(f"\\input{{{file}}}" for figure in made["figures"] for file in figure["files"]

@@ -346,9 +346,9 @@ struct Rotation {
 };
 
 // Elements of a gradient that are cast at a time, for the optimizer or the norm. The optimizer's
-// kernel gives 65,536 of them to each block of a GPU, so a piece is 64 blocks: smaller pieces leave
-// more of its processors (132 on an H100) without work.
-constexpr std::int64_t cast_at_a_time = 1 << 22;
+// kernel gives 65,536 to each block of a GPU, which a piece as small as a CPU's leaves mostly idle.
+constexpr std::int64_t cast_at_a_time = 1 << 20;
+constexpr std::int64_t cast_at_a_time_on_accelerators = 1 << 22;
 
 struct Program {
   std::shared_ptr<const Graph> graph;

@@ -506,7 +506,7 @@ void FootprintMaker::update() {
 // Gradients and states are read, states and directions written.
 void FootprintMaker::direction() {
   const int to = i_.outputs[0];
-  const UpdateSteps steps = update_steps(rank_, i_);
+  const UpdateSteps steps = update_steps(rank_, i_, rank_.scratch() != nullptr);
   if (program_.slots[to].persistent) {
     open(to);
   } else {
@@ -535,7 +535,7 @@ void FootprintMaker::whole() {
 
 // Parameters and states are read and written, gradients read.
 void FootprintMaker::apply() {
-  const UpdateSteps steps = update_steps(rank_, i_);
+  const UpdateSteps steps = update_steps(rank_, i_, rank_.scratch() != nullptr);
   const std::int64_t states =
       i_.parameter >= 0 ? 0 : static_cast<std::int64_t>(bucket().flat.states.size());
   const int gradient = bytes_of(program_.slots[i_.inputs[0]].dtype);

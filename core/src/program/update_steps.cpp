@@ -41,7 +41,7 @@ MatrixUpdate matrix_update(const RankView& rank, const Instruction& update) {
   return made;
 }
 
-UpdateSteps update_steps(const RankView& rank, const Instruction& update) {
+UpdateSteps update_steps(const RankView& rank, const Instruction& update, bool accelerator) {
   const Program& program = rank.program();
   const Bucket& bucket = program.buckets[update.bucket];
   const Slot &from = program.slots[update.inputs[0]], &to = program.slots[update.outputs[0]];
@@ -60,7 +60,9 @@ UpdateSteps update_steps(const RankView& rank, const Instruction& update) {
   }
   // What experts' loads move is a sum of few elements; directions have the optimizer's dtype.
   steps.casts = bucket.rule && update.parameter < 0 && from.dtype != to.dtype;
-  steps.at_a_time = steps.casts ? std::min(steps.elements, cast_at_a_time) : steps.elements;
+  const std::int64_t piece =
+      accelerator && !steps.host ? cast_at_a_time_on_accelerators : cast_at_a_time;
+  steps.at_a_time = steps.casts ? std::min(steps.elements, piece) : steps.elements;
   steps.fetches_parameters = steps.host && to.memory != Memory::host;
   return steps;
 }

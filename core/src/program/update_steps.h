@@ -27,7 +27,8 @@ struct UpdateSteps {
   bool host = false;                // in host memory, where the state lies: the gradient goes there
   bool fetches_parameters = false;  // the parameters are copied too, and come back
 };
-// The steps of `direction`, and of `apply` on a bucket or on a parameter's matrices.
-UpdateSteps update_steps(const RankView& rank, const Instruction& update);
+// The steps of `direction`, and of `apply` on a bucket or on a parameter's matrices, of a rank that
+// computes on the CPU or on an accelerator.
+UpdateSteps update_steps(const RankView& rank, const Instruction& update, bool accelerator);
 
 }  // namespace mw

@@ -142,7 +142,7 @@ std::vector<int> Executor::states_of(const Instruction& i) const {
 // A gradient in another dtype is cast a piece at a time, so that none is cast as a whole.
 void Executor::apply(const Instruction& i) {
   const Bucket& bucket = program_.buckets[i.bucket];
-  const UpdateSteps steps = update_steps(sizes_.of_kind(0), i);
+  const UpdateSteps steps = update_steps(sizes_.of_kind(0), i, !device_.is_cpu());
   const UpdateNumbers numbers = numbers_of(i);
   // A piece that is cast in host memory takes none of the device's, and no footprint counts it. On
   // the CPU, where both are one memory, it would else raise the peak of the forward around it.
@@ -248,7 +248,7 @@ void Executor::apply_matrix(const Instruction& i, const Microbatch& m) {
   const at::Tensor own = storage_[i.outputs[0]].narrow(0, first, made.numel());
   UpdateCall call;
   const HostWait waits("an update in host memory");
-  const bool on_host = update_steps(sizes_.of_kind(0), i).host;
+  const bool on_host = update_steps(sizes_.of_kind(0), i, !device_.is_cpu()).host;
   call.parameter = own.to(on_host ? at::Device(at::kCPU) : device_);
   call.gradient = made.to(call.parameter.device());
   call.lr = outcome_.lr;
