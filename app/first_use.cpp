@@ -22,16 +22,9 @@
 namespace mw {
 namespace {
 
-constexpr const char* variable = "MESHWRIGHT_FIRST_USE";
-
 std::function<void(const std::string&)>& told() {
   static std::function<void(const std::string&)> say;
   return say;
-}
-
-bool left_out() {
-  const char* given = std::getenv(variable);
-  return given != nullptr && std::string_view(given) == "off";
 }
 
 bool can_keep(const std::filesystem::path& file) {
@@ -41,7 +34,7 @@ bool can_keep(const std::filesystem::path& file) {
 }
 
 void measure_first_use() {
-  if (left_out() || this_calibration().calibration || first_use_calibration()) return;
+  if (first_use_left_out() || this_calibration().calibration || first_use_calibration()) return;
   const std::filesystem::path file = first_use_file();
   if (!can_keep(file)) return;
   if (told())
@@ -51,7 +44,7 @@ void measure_first_use() {
   ProcessStart start;
   start.program = "/proc/self/exe";
   start.command = {"meshwright", "calibrate", "--quick", "--json", "-o", file.string()};
-  start.variables = {std::string(variable) + "=off"};
+  start.variables = {"MESHWRIGHT_FIRST_USE=off"};
   start.output = "/dev/null";
   start.own_group = start.fresh_signals = true;
   start.tied_by = SIGKILL;

@@ -101,8 +101,10 @@ std::string other_machine(const Calibration& calibration);
 std::shared_ptr<const Calibration> read_calibration(const std::filesystem::path& file);
 
 // Where the short measurement of this machine's first use is kept: a file of the cache for each
-// CPU, number of cores and version; and what is in it, null if there is none that can be used.
+// CPU, number of cores and version; and what is in it, null if there is none that can be used, or
+// MESHWRIGHT_FIRST_USE=off in the environment leaves it out.
 std::filesystem::path first_use_file();
+bool first_use_left_out();
 std::shared_ptr<const Calibration> first_use_calibration();
 
 // That of calibration_file(), read once; null if there is none. A file that the environment names

@@ -147,7 +147,7 @@ class PipelinePlans(ProgramCase):
     def test_sizes(self):
         self.refuse(("pp(5)", 3, "pipeline.layers plan[1].ways"), verbs=("train", "plan", "verify"))
         self.refuse(
-            ('pp { 2, schedule = "zbv" }', 3, "pipeline.layers plan[1].ways"),
+            ('pp { 3, schedule = "zbv" }', 3, "pipeline.layers plan[1].ways"),
             ('pp { 2, schedule = "zbv", chunks = 3 }', 3, "schedule.chunks plan[1].chunks"),
             ("pp { 2, chunks = 2 }", 3, "schedule.chunks plan[1].chunks"),
             ("pp { 2, layout = { 1, 2 } }", 3, "pipeline.layers plan[1].layout"),

@@ -245,14 +245,13 @@ class Search(ProgramCase):
         self.assertGreater(more["refused"], few["refused"])
 
     def test_memory_is_told_as_plan_tells_it(self):
-        one = 'strategies = { "dp" }, schedules = {}, microbatch = 2, recompute = { "none" }'
+        one = 'strategies = { "dp" }, schedules = {}, microbatch = 8, recompute = { "none" }'
         cluster = 'cluster = mw.cluster("dgx-h100", { nodes = 1, device = { memory = "%dB" } })'
         found = self.found(B1, one, H100 % 1)
-        memory = int(found["best"][0]["predicted"]["peak_bytes"] / 0.97)
+        memory = int(found["best"][0]["predicted"]["peak_bytes"] / 0.9515)  # what is beside the program fits too
         text = SEARCH.replace("mw.search {", "print(mw.search {").replace("\n}\n", "\n})\n") % ", ".join([B1, one, cluster % memory])
         done = subprocess.run([BIN, "run", "-", "--quiet"], input=text, capture_output=True, text=True, timeout=300)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("  1: a driver would report", done.stdout)
         self.assertRegex(done.stdout, r"(?m)^  \d: nearly full: .* which is not priced$")
         self.assertRegex(done.stdout, r"(?m)^ +plan +microbatch .* memory +reported$")
         # What a user lets a rank hold is what is near, as it is what must fit.

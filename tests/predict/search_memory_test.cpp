@@ -67,8 +67,8 @@ TEST_CASE("No candidate is held to need more than it does: dense, offloaded, rec
   asked.request.offload.push_back({"full", all_away()});
   const Off off = memory_of(sampled(asked, 200).sample);
   CHECK(off.count > 180);
-  CHECK(off.mean < 0.037);
-  CHECK(off.lowest > -0.25);
+  CHECK(off.mean < 0.04);
+  CHECK(off.lowest > -0.28);
   CHECK(off.highest < most_off);
 }
 
@@ -100,7 +100,7 @@ TEST_CASE("No candidate is held to need more than it does: experts") {
   CHECK(off.count > 180);
   CHECK(off.mean < 0.04);
   CHECK(off.lowest > -0.35);
-  CHECK(off.highest < 0.6);
+  CHECK(off.highest < 0.65);
 }
 
 TEST_CASE("What stages hold between works is counted as plans lay it down") {

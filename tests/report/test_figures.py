@@ -29,6 +29,7 @@ mw.plan { model = mw.llama { layers = 2, hidden = 32, heads = 4, ffn = 64, vocab
 """
 PAPER = r"""\documentclass[twocolumn]{article}
 \usepackage{graphicx,booktabs}
+\setlength{\textwidth}{7in}\setlength{\columnsep}{0.25in}\setlength{\oddsidemargin}{-0.25in}
 \begin{document}
 %s
 \end{document}

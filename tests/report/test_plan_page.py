@@ -9,7 +9,8 @@ from test_report import Data
 CHART = 'require("meshwright").bar_chart { file = "%s", title = "<b>Tokens</b>", unit = "tokens", ' \
         'series = { "predicted", "run" }, bars = { { "ring", 4096, 2048 }, { "a </script>", 12, 0 } } }'
 
-# Clicks each chart's button; of what would be saved: its name, what it is, its width, a corner, the page's ground.
+# Clicks each chart's button; of what would be saved: its name, what it is, its width, a corner,
+# the page's ground.
 SAVED = """(async () => {
   const links = [], click = HTMLAnchorElement.prototype.click;
   HTMLAnchorElement.prototype.click = function () { links.push([this.download, this.href]); };
@@ -90,7 +91,8 @@ class PlanPage(ProgramCase):
                         browser.value("{ const s = document.querySelector('select'); s.selectedIndex = 1; "
                                       "s.dispatchEvent(new Event('change')); }")
                     self.assertIn("dp(2) x tp(2)", browser.value("document.querySelector('.headline').textContent"))
-                    # Each chart can be saved: a click makes a PNG of the canvas' size, on the page's ground.
+                    # Each chart can be saved: a click makes a PNG of the canvas' size, on the
+                    # page's ground.
                     saved = browser.value(SAVED)
                     self.assertEqual(len(saved), 3)
                     self.assertEqual(len({name for name, *_ in saved}), 3)

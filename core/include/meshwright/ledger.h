@@ -76,8 +76,8 @@ class Ledger {
     Ledger& ledger_;
   };
 
-  // What is sent while an OfNextStep lives is the next step's, which will not send it again: gathers
-  // that somebody who reads parameters between two steps has hastened.
+  // What is sent while an OfNextStep lives is the next step's, which will not send it again: such
+  // as gathers that somebody who reads parameters between two steps has hastened.
   class OfNextStep {
    public:
     explicit OfNextStep(Ledger& ledger) : ledger_(ledger) {
