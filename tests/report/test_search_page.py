@@ -59,7 +59,7 @@ class SearchPage(ProgramCase):
         self.assertEqual("--use-megatron-fsdp" in flags, forms.get("zero", {}).get("stage", 1) > 1)
         self.assertEqual((value["--micro-batch-size"], value["--global-batch-size"], value["--num-layers"]), ("1", "64", "16"))
         self.assertEqual(value["--recompute-granularity"], "full")
-        shown = self.call("search", self.folder / "script.lua", "--as", "megatron", "--quiet").stdout
+        shown = self.call("search", self.folder / "script.lua", "--as", "megatron").stdout
         self.assertIn(best["megatron"]["text"].splitlines()[0], shown)
 
     def test_as_a_config_of_torchtitan(self):
