@@ -299,7 +299,7 @@ void StageProof::check_slots(const Instruction& i) const {
     refuse("prove.operands", "there is no such bucket or parameter");
 }
 
-// Which transfers and copies between flat tensors outlast a step goes by their bucket.
+// A transfer or copy between flat tensors names their bucket, which says whether it outlasts a step.
 void StageProof::check_bucket(const Instruction& i) const {
   if (i.code != Code::start && i.code != Code::wait && i.code != Code::copy) return;
   if (i.outputs.empty() || i.outputs[0] < 0 || view(i.outputs[0]).flat < 0) return;
@@ -369,8 +369,10 @@ StageProof::Step StageProof::step() {
   microbatch_ = run.microbatch;
   where_ = {program_.stage, static_cast<int>(run_), static_cast<int>(next_), -1};
   at_ = &i;
-  if (!seen_[segment]) check_slots(i);
-  check_bucket(i);
+  if (!seen_[segment]) {
+    check_slots(i);
+    check_bucket(i);
+  }
   if (!apply(i)) return Step::blocked;
   waits_for_.clear();
   release(i);

@@ -340,7 +340,7 @@ void StageProof::check_versions() {
     const bool updates = bucket.rule || bucket.counts;
     if (program_.optimizer && !updates)
       refuse("prove.update", bucket.name + " has no rule to be updated by");
-    // What a step leaves to the next one's forward needs its gradients alone.
+    // An update that is left to the next step's forward needs its gradients at this step's end.
     const int expected = updates && !bucket.update_overlaps_forward ? 1 : 0;
     if (bucket.update_overlaps_forward) {
       const int gradients = bucket.flat.gradients_on_host;

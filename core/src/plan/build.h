@@ -93,9 +93,9 @@ void mark_matrices(Program& program);
 // the parameter. Each matrix after the other, so that one is whole at a time; where the bucket lies
 // in shards, its directions are gathered together.
 void add_updates(Program& program, int bucket, std::vector<Instruction>& code);
-// What a bucket that is updated in host memory needs (Bucket::updated_on_host()): the copy of its
-// reduced gradients to there; and its update there, with the copy that brings the updated
-// parameters to where they are kept.
+// The instructions of a bucket that is updated in host memory (Bucket::updated_on_host()): those
+// that copy its reduced gradients to host memory; and those that update it there and copy the
+// updated parameters to the device, if they are kept there.
 std::vector<Instruction> gradients_to_host(const Program& program, int bucket);
 std::vector<Instruction> update_on_host(const Program& program, int bucket);
 // The copies that bring a bucket's states and what is updated to the device; add_updates() copies
@@ -105,13 +105,14 @@ std::vector<Instruction> bring_to_device(const Program& program, int bucket);
 // The last run of the timeline that awaits each bucket's reduction, and the instruction after those
 // that bring the sum to where it is kept; a bucket is left out whose last reduction none awaits.
 std::map<int, std::pair<int, int>> last_sums(const Program& program);
-// Places the copies of reduced gradients to host memory that a run has the sums for, each right
-// after its bucket's sum is there for the last time; the buckets of which it did.
+// Places the copies of reduced gradients to host memory, each in the run that has its bucket's sum
+// for the last time, right after that. Returns the buckets whose gradients are copied so; those of
+// others have their sums at the step's end.
 std::set<int> place_gradient_copies(Program& program);
 // Has the forward await the parameters that the step before has updated, each bucket's before their
 // first use, and make there the updates that the step before has left to it, each one bucket ahead
-// of that use. The buckets in the order in which they are to be updated: by that use, so that what
-// is needed first is gathered first, and then those that no forward awaits.
+// of that use. Returns the buckets in the order in which they are to be updated: by that use, so
+// that what is needed first is gathered first, and then those that no forward awaits.
 std::vector<int> place_updates(Program& program);
 
 // Adds the segments that begin and end the step ("begin"; "reduce", "totals", "update"), places

@@ -1,6 +1,6 @@
-// Places what a step's edges do not end: the gathers of updated parameters, awaited by the next
-// step's forward, and the updates in host memory, which stand in that forward, with the copies of
-// gradients to there, which stand in the backward that sums them.
+// Places what goes on beyond a step's end: the next step's forward awaits the gathers of updated
+// parameters, and makes the updates in host memory; the backward copies the gradients for these to
+// host memory as it sums them.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -12,8 +12,6 @@
 
 namespace mw {
 
-// The last run of the timeline that awaits each bucket's reduction, and the instruction after those
-// that bring the sum to where it is kept; a bucket is left out whose last reduction none awaits.
 std::map<int, std::pair<int, int>> last_sums(const Program& program) {
   std::map<int, std::pair<int, int>> last;
   for (std::size_t r = 0; r < program.timeline.size(); ++r) {
@@ -60,7 +58,8 @@ std::vector<Instruction> left_update(const Program& program, int bucket) {
   return code;
 }
 
-// What a forward does about the buckets whose parameters it reads, as it reads them.
+// Places in the forward, before each bucket's parameters are first read, the bucket's update that
+// the step before has left and the wait for its gather.
 class ForwardUpdates {
  public:
   explicit ForwardUpdates(Program& program) : program_(program) {

@@ -277,9 +277,8 @@ struct Executor::Codes {
     } else if (from.transient && to.memory == Memory::host) {
       e.copies_.back(e.storage_[i.outputs[0]], source, from.name);
     } else if (to.persistent && to.memory != from.memory) {
-      const at::Tensor& target = e.storage_[i.outputs[0]];
-      to.memory == Memory::host ? e.copies_.out(target, source, from.name)
-                                : e.copies_.in(target, source, to.name);
+      e.copies_.copy(e.storage_[i.outputs[0]], source,
+                     to.memory == Memory::host ? from.name : to.name);
     } else if (to.persistent) {
       const at::Tensor& target = e.storage_.open(i.outputs[0]);
       if (to.memory == Memory::host && e.copies_.any()) {

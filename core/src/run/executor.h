@@ -92,19 +92,19 @@ class Executor : public RankRun {
   std::map<std::pair<int, std::int64_t>, std::int64_t> expert_loads();
 
  private:
-  // What an update needs of its step beside gradients.
+  // The numbers of a step, beside its gradients, that an update of this step needs.
   struct UpdateNumbers {
     double lr = 0;
     std::int64_t step = 0;  // steps before it that were not left out
     double scale = 1;       // of the gradients: clipping, over the loss's
     bool left_out = true;
   };
-  // Updates that a step has left to the forward of the next one. There is one before the first
-  // step, which changes nothing: so each step does the same.
+  // The updates that a step has left to the forward of the next one. Before the first step these
+  // numbers say `left_out`, so that its forward sends what every step's does and updates nothing.
   struct Left {
     UpdateNumbers numbers;
-    bool any = false;          // a step has
-    std::map<int, bool> made;  // by bucket: its update since
+    bool any = false;          // whether a step has left any
+    std::map<int, bool> made;  // by bucket: whether its update has been made since
   };
   // What stays from step to step beside the storage, whichever program a step has.
   struct Kept {
@@ -160,7 +160,7 @@ class Executor : public RankRun {
   void find_updates();
   bool goes_on(const Instruction& i);
   void leave_updates();
-  // Those of the step whose gradients the update takes.
+  // The numbers of the step whose gradients the update takes: this one's, or the one's before.
   UpdateNumbers numbers_of(const Instruction& i) const {
     if (completes_update(program_, i)) return kept_->left.numbers;
     return {outcome_.lr, updates(), scale_, outcome_.update_left_out};

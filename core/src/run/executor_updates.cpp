@@ -91,8 +91,8 @@ void Executor::find_updates() {
   }
 }
 
-// Whether an instruction of such an update is to be carried out, as no one has since the step
-// before.
+// Whether an instruction of an update that the step before has left is still to be carried out: not
+// if somebody who read parameters between the steps has had it made (await_updates()).
 bool Executor::goes_on(const Instruction& i) {
   Left& left = kept_->left;
   const bool goes = !left.made[i.bucket];

@@ -44,26 +44,18 @@ void HostCopies::back(const at::Tensor& host, const at::Tensor& tensor, const st
   underway_.push_back({tensor, host.const_data_ptr(), record_event(out), name, true});
 }
 
-void HostCopies::copy(const at::Tensor& to, const at::Tensor& from, bool leaves,
-                      const std::string& name) {
-  const at::Tensor &host = leaves ? to : from, &tensor = leaves ? from : to;
-  if (tensor.is_cpu()) {
+void HostCopies::copy(const at::Tensor& to, const at::Tensor& from, const std::string& name) {
+  if (device_.is_cpu()) {
     to.copy_(from);
     return;
   }
+  const bool leaves = to.is_cpu();
+  const at::Tensor &host = leaves ? to : from, &tensor = leaves ? from : to;
   const c10::Stream stream = begin(leaves, name);
   const c10::StreamGuard guard(stream);
   to.copy_(from, /*non_blocking=*/true);
   underway_.push_back({tensor, host.const_data_ptr(), record_event(stream), name, leaves});
   lasting_.insert_or_assign(host.const_data_ptr(), Lasting{record_event(stream), name});
-}
-
-void HostCopies::out(const at::Tensor& host, const at::Tensor& tensor, const std::string& name) {
-  copy(host, tensor, true, name);
-}
-
-void HostCopies::in(const at::Tensor& tensor, const at::Tensor& host, const std::string& name) {
-  copy(tensor, host, false, name);
 }
 
 void HostCopies::there(const at::Tensor& host) {

@@ -28,14 +28,15 @@ class HostCopies {
   // Copies a tensor as to_host() does, into memory that there is. A copy of `host` to the device
   // that begins later waits for it.
   void back(const at::Tensor& host, const at::Tensor& tensor, const std::string& name);
-  // Copy between what lasts on the device and in host memory: beside each other, as none needs
-  // memory of its own. What the host reads or writes of it there awaits it by there().
-  void out(const at::Tensor& host, const at::Tensor& tensor, const std::string& name);
-  void in(const at::Tensor& tensor, const at::Tensor& host, const std::string& name);
-  // The host waits until what was copied to or from there, and lasts, has been copied.
+  // Copies between two tensors that last, one on the device and one in host memory. Several such
+  // copies may be under way, as none needs memory of its own. The host calls there() before it
+  // reads or writes the tensor in its memory.
+  void copy(const at::Tensor& to, const at::Tensor& from, const std::string& name);
+  // Waits, on the host, for the last copy() to or from this tensor in host memory, or to_device()
+  // from it that `lasts`.
   void there(const at::Tensor& host);
-  // A copy on the device; of what is on its way to the host, once that is there. `lasts`: there()
-  // awaits it too.
+  // A copy on the device; of what is on its way to the host, once that is there. `lasts`: so does
+  // the tensor in host memory, and there() awaits this copy too.
   at::Tensor to_device(const at::Tensor& host, const std::string& name, bool lasts = false);
   // What lies on the CPU on the device: itself where that is the CPU. Whoever made it may let it go
   // and not write to it.
@@ -63,7 +64,6 @@ class HostCopies {
     bool leaves;
   };
   c10::Stream begin(bool leaves, const std::string& name);
-  void copy(const at::Tensor& to, const at::Tensor& from, bool leaves, const std::string& name);
   void settle(std::size_t which);
 
   const at::Device device_;
@@ -74,7 +74,7 @@ class HostCopies {
     c10::Event event;
     std::string name;
   };
-  // The last copy of each that there() awaits, by where it lies in host memory.
+  // The copies that there() awaits, the last of each tensor, by where that lies in host memory.
   std::map<const void*, Lasting> lasting_;
 };
 

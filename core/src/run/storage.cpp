@@ -2,8 +2,6 @@
 // lets go of those that come and go.
 #include "run/storage.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <array>
 
@@ -16,23 +14,20 @@ namespace {
 void add_bf16(const at::Tensor& sum, const at::Tensor& more) {
   float* to = sum.data_ptr<float>();
   const at::BFloat16* from = more.const_data_ptr<at::BFloat16>();
-  at::parallel_for(0, sum.numel(), 1 << 15, [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t k = begin; k < end; ++k) to[k] += static_cast<float>(from[k]);
-  });
+  const std::int64_t end = sum.numel();
+  for (std::int64_t k = 0; k < end; ++k) to[k] += static_cast<float>(from[k]);
 }
 
 // A loop widens fp16 by integer operations, libtorch by the CPU's own: piece by piece on the stack.
 void add_fp16(const at::Tensor& sum, const at::Tensor& more) {
   constexpr std::int64_t most = 1 << 14;
   const at::Tensor to = sum.view({-1}), from = more.view({-1});
-  at::parallel_for(0, to.numel(), 1 << 15, [&](std::int64_t begin, std::int64_t end) {
-    alignas(64) std::array<float, most> piece;
-    const at::Tensor wide = at::from_blob(piece.data(), {most}, at::kFloat);
-    for (std::int64_t k = begin; k < end; k += most) {
-      const std::int64_t count = std::min(most, end - k);
-      to.narrow(0, k, count).add_(wide.narrow(0, 0, count).copy_(from.narrow(0, k, count)));
-    }
-  });
+  alignas(64) std::array<float, most> piece;
+  const at::Tensor wide = at::from_blob(piece.data(), {most}, at::kFloat);
+  for (std::int64_t k = 0; k < to.numel(); k += most) {
+    const std::int64_t count = std::min(most, to.numel() - k);
+    to.narrow(0, k, count).add_(wide.narrow(0, 0, count).copy_(from.narrow(0, k, count)));
+  }
 }
 
 // On a CPU libtorch adds reals of 2 bytes to fp32 by way of an fp32 copy of them all.
