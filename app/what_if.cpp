@@ -102,7 +102,7 @@ std::string changes_of_room(const Prediction& base, const Prediction& other) {
   return "";
 }
 
-// What of the step changed, in a line.
+// Says in a line what of the step changed, or why nothing did.
 std::string changed_text(const Knob& knob, const Priced& base, const Priced& other,
                          const Json& parts) {
   const Prediction &p = other.prediction, &before = base.prediction;
@@ -120,8 +120,9 @@ std::string changed_text(const Knob& knob, const Priced& base, const Priced& oth
   return join(texts);
 }
 
-// Twice the nodes are filled by twice the ways of the plan's data parallelism, at the same batch:
-// the first entry of the plan by which all ranks and the axes of data become as many more.
+// Fills twice the nodes by twice the ways of the plan's data parallelism, at the same batch: it
+// multiplies the ways of the first entry of the plan that makes both the ranks and the ways of data
+// so many more.
 class FollowNodes {
  public:
   FollowNodes(const Priced& base, const ReadContext& context) : base_(base), context_(context) {}
@@ -261,8 +262,7 @@ class WhatIf {
   // The value as people read it: sizes in their units.
   static std::string shown(const Knob& knob, const Json& value) {
     if (value.is_string()) return value.get<std::string>();
-    const bool bytes = knob.declared != nullptr && knob.declared->type == OptionType::bytes;
-    if (bytes && value.is_number()) return format_bytes(value.get<double>());
+    if (knob.in_bytes() && value.is_number()) return format_bytes(value.get<double>());
     return value.is_number_float() ? fmt::format("{:.4g}", value.get<double>()) : describe(value);
   }
 
