@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <set>
 
 #include "app/calibrate.h"
 #include "app/script_command.h"

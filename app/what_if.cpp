@@ -64,10 +64,6 @@ std::string signed_duration(double seconds) {
   return (seconds < 0 ? "-" : "+") + duration_text(std::abs(seconds));
 }
 
-std::string bytes_of_rank_text(std::int64_t bytes) {
-  return format_bytes(static_cast<double>(bytes));
-}
-
 // Transfers that take longer or shorter, though no step does.
 std::string changes_beside(const Prediction& base, const Prediction& other) {
   std::vector<std::string> found;
@@ -86,19 +82,19 @@ std::string changes_beside(const Prediction& base, const Prediction& other) {
 std::string changes_of_room(const Prediction& base, const Prediction& other) {
   if (base.bound() != other.bound()) {
     return fmt::format("no time hangs on it: {} of {} are needed a rank, which {}",
-                       bytes_of_rank_text(other.memory_needed), bytes_of_rank_text(other.bound()),
+                       format_bytes(other.memory_needed), format_bytes(other.bound()),
                        other.fits ? "fits" : "does not fit");
   }
   if (base.host_limit != other.host_limit) {
     return fmt::format("no time hangs on it: {} of {} are needed in a node's host memory, which {}",
-                       bytes_of_rank_text(other.host_needed), bytes_of_rank_text(other.host_limit),
+                       format_bytes(other.host_needed), format_bytes(other.host_limit),
                        other.host_fits() ? "fits" : "does not fit");
   }
   if (base.fullest().memory.peak != other.fullest().memory.peak) return "the peak alone";
   if (base.most_reported().reported() != other.most_reported().reported())
     return fmt::format("what a driver would report alone: {} for {}",
-                       bytes_of_rank_text(other.most_reported().reported()),
-                       bytes_of_rank_text(base.most_reported().reported()));
+                       format_bytes(other.most_reported().reported()),
+                       format_bytes(base.most_reported().reported()));
   return "";
 }
 
