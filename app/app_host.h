@@ -85,7 +85,8 @@ class AppHost : public Host {
 
   // What is kept of plans where the options say so, in the plans' order.
   const std::vector<Json>& pages() const { return pages_; }
-  const std::vector<Json>& searches() const { return searches_; }  // results, likewise
+  // The results of searches, where pages are asked for.
+  const std::vector<Json>& searches() const { return searches_; }
   const std::vector<TraceProcess>& traces() const { return traces_; }
 
   // 0, or the exit code of the gravest result so far: 1 after a verdict that is not "equal" and a
@@ -113,7 +114,7 @@ class AppHost : public Host {
   Json compare(const std::vector<Experiment>& given);
   Json search(const Json& table, const ReadContext& context);
   Json what_if(Json table, const ReadContext& context);
-  // Beside a plan, where the options ask for it.
+  // Adds to a plan's result what --what-if asks for.
   void add_what_if(const Json& table, const ReadContext& context, Json& plan);
   // Does what --must-fit asks for: says so where the plan does not fit, or nobody knows.
   void look_whether_it_fits(const Json& plan);

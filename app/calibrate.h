@@ -39,12 +39,13 @@ struct StepEntry {
 };
 std::vector<StepEntry> read_steps(const std::string& file, const std::string& text,
                                   Problems& problems);
-// Refuses what is in the list twice.
+// Refuses each step that is in the list twice.
 void refuse_repeated(const std::vector<StepEntry>& entries, Problems& problems);
-// What a step may take over what is priced of it, or below, by other software of the same kind.
-constexpr double most_explained = 2;
-// Refuses a step that is further from `nearest`, the seconds by all that a fit may change.
-// `priced`: by the base.
+// Whether a step takes less than twice what is priced of it, and more than half: so much may other
+// software of the same kind explain. `times`: measured over priced.
+bool is_explained(double times);
+// Refuses a step that is not explained even by `nearest`, the seconds that it takes with all that a
+// fit may change. `priced`: the seconds that it takes on the base.
 void refuse_unexplained(const StepEntry& entry, double priced, double nearest,
                         const std::string& base, Problems& problems);
 

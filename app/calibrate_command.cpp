@@ -9,7 +9,6 @@
 #include <cstring>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 
 #include "app/calibrate.h"
 #include "app/command.h"
@@ -111,8 +110,9 @@ class Calibrator {
     Calibration c = measure();
     const double others = meter.take(seconds_now(), cpu_seconds_now()).others;
     c.others_cores = std::isnan(others) ? 0 : others;
-    if (c.others_cores > quiet && sizes_.quick) forget_wall(c);
-    if (c.others_cores > quiet && !sizes_.quick) {
+    if (c.others_cores > quiet && sizes_.quick) {
+      forget_wall(c);
+    } else if (c.others_cores > quiet) {
       output_.note(fmt::format(
           "other programs had {:.1f} cores meanwhile: wall seconds are theirs too. Calibrate "
           "again when the machine does nothing else",
@@ -125,8 +125,8 @@ class Calibrator {
   // Cores of other programs beside which a calibration is still this machine's.
   static constexpr double quiet = 0.15;
 
-  // Core seconds are the machine's own, whatever else runs on it: ranks are then supposed to keep
-  // the cores busy.
+  // Leaves core seconds alone, which are the machine's own whatever else runs on it: ranks are then
+  // supposed to keep the cores busy.
   static void forget_wall(Calibration& c) {
     for (SharedCosts* shared : {&c.few, &c.many}) {
       shared->wall = 1;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <set>
 
 #include "app/calibrate.h"
 #include "app/script_command.h"
@@ -312,8 +311,8 @@ class Describer {
             result.value("fits", true)};
   }
 
-  // The same of all entries. Throws the problems of all their scripts together, each with the entry
-  // in its place where it names nothing of the script.
+  // All entries, planned. Throws the problems of all their scripts together, each with the entry as
+  // its place where it names nothing of the script.
   std::vector<PlannedStep> all_planned() {
     std::vector<PlannedStep> all;
     for (const StepEntry& entry : entries_) {
@@ -334,7 +333,7 @@ class Describer {
     return all;
   }
 
-  // A step that was measured has fit.
+  // Refuses a step whose plan does not fit the devices: what was measured did fit.
   void check_memory(const StepEntry& entry, const PlannedStep& step) {
     if (!step.fits) {
       problems_.add(
@@ -381,7 +380,7 @@ class Describer {
       const StepEntry& entry = entries_[k];
       refuse_unexplained(entry, fitted_.before[k], predicted_[k], hardware_.base, problems_);
       const double times = entry.seconds / fitted_.before[k];
-      if (times < most_explained && times > 1 / most_explained) continue;
+      if (is_explained(times)) continue;
       doubts_.push_back(fmt::format(
           "{} took {:.3g} times what {} and {} have it take: the shares fitted to it are those of "
           "other hardware or of another step",

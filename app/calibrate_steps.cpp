@@ -91,10 +91,14 @@ void refuse_repeated(const std::vector<StepEntry>& entries, Problems& problems) 
   }
 }
 
+bool is_explained(double times) {
+  return times < 2 && times > 0.5;
+}
+
 void refuse_unexplained(const StepEntry& entry, double priced, double nearest,
                         const std::string& base, Problems& problems) {
-  const double times = entry.seconds / nearest, over = entry.seconds / priced;
-  if (times < most_explained && times > 1 / most_explained) return;
+  if (is_explained(entry.seconds / nearest)) return;
+  const double over = entry.seconds / priced;
   const char* unit = over > 300 && over < 3000            ? "milliseconds"
                      : over > 3e5 && over < 3e6           ? "microseconds"
                      : over > 1.0 / 120 && over < 1 / 30. ? "minutes"

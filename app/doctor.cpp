@@ -113,7 +113,7 @@ Finding check_busy() {
 // What predictions for this machine rest on.
 Finding check_calibration() {
   constexpr const char* hint = "meshwright calibrate, when the machine does nothing else";
-  const auto text = [](const Calibration& c, const char* how) {
+  const auto text = [](const char* how, const Calibration& c) {
     return fmt::format(
         "{} {}, its own mixes {:.0f} % off{}", how, c.date.substr(0, 10), 100 * c.step_error,
         c.others_cores > 0.15
@@ -122,16 +122,18 @@ Finding check_calibration() {
   };
   try {
     const FoundCalibration& found = this_calibration();
-    if (found.calibration && found.calibration->others_cores > 0.15 * core_count())
-      return {"calibration", Verdict::warning, text(*found.calibration, "of"), hint};
-    if (found.calibration) return {"calibration", Verdict::ok, text(*found.calibration, "of"), ""};
+    if (found.calibration) {
+      const bool busy = found.calibration->others_cores > 0.15 * core_count();
+      return {"calibration", busy ? Verdict::warning : Verdict::ok, text("of", *found.calibration),
+              busy ? hint : ""};
+    }
     if (!found.why.empty()) return {"calibration", Verdict::warning, found.why, hint};
-  } catch (const Error& error) {  // of the file that the environment names
+  } catch (const Error& error) {  // the environment names a file that is no calibration
     const Problem& problem = error.problems().front();
     return {"calibration", Verdict::failed, problem.message, problem.hint};
   }
   if (const auto first = first_use_calibration())
-    return {"calibration", Verdict::ok, text(*first, "none; measured briefly"), hint};
+    return {"calibration", Verdict::ok, text("none; measured briefly", *first), hint};
   return {"calibration", Verdict::warning,
           "none: this machine is measured briefly before its first prediction", hint};
 }

@@ -6,9 +6,7 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
-#include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -67,11 +65,7 @@ void tell_first_use(std::function<void(const std::string&)> say) {
 }
 
 const Machine& measured_machine() {
-  static const bool measured = [] {
-    measure_first_use();
-    return true;
-  }();
-  static_cast<void>(measured);
+  [[maybe_unused]] static const bool once = (measure_first_use(), true);
   return this_machine();
 }
 

@@ -209,7 +209,7 @@ std::string strategy_types() {
   return text;
 }
 
-// What lies in a result, and is none by itself.
+// Whether a table of the kind lies in results of other kinds, and is no result by itself.
 bool is_part(const std::string& kind) {
   return kind == "predicted" || kind == "timing";
 }

@@ -115,18 +115,21 @@ std::string table_text(const std::vector<FoundPlan>& plans) {
   return table.text("  ") + mark + even;
 }
 
-// What `plan` says of their memory: all of the first one's, of the others what is nearly too much.
+// Notes under a table of plans: what the stack's software cannot run, which plans lie beyond what
+// was measured, and what `plan` says of memory: all of it of the first plan, what is nearly too
+// much of the others.
 std::string notes_text(const std::vector<FoundPlan>& plans) {
   std::string text;
   int number = 0;
   for (const FoundPlan& one : plans) {
+    ++number;
     if (!one.predicted.cannot_run.empty())
-      text += fmt::format("  {}: its stack's software cannot run this: {}\n", number + 1,
+      text += fmt::format("  {}: its stack's software cannot run this: {}\n", number,
                           join(one.predicted.cannot_run, "; "));
     if (one.measured && one.beyond_measured())
       text += fmt::format("  {}: beyond what was measured under its stack; the nearest was {}\n",
-                          number + 1, measured_text(one.measured->step));
-    std::istringstream notes((number++ == 0 ? reported_text(one.predicted) : "") +
+                          number, measured_text(one.measured->step));
+    std::istringstream notes((number == 1 ? reported_text(one.predicted) : "") +
                              room_text(one.predicted));
     for (std::string line; std::getline(notes, line);)
       text += fmt::format("  {}:{}\n", number, line.substr(1));
@@ -134,7 +137,7 @@ std::string notes_text(const std::vector<FoundPlan>& plans) {
   return text.empty() ? "" : "\n" + text;
 }
 
-// What the stack's software cannot run, and what of these plans it is.
+// Says what the search left out as the stack's software cannot run it, or that it left out nothing.
 std::string software_text(const SearchRequest& request, const SearchOutcome& found) {
   const std::string& name = request.machine->stack().name;
   if (request.unsupported)
@@ -169,10 +172,6 @@ std::string search_text(const SearchRequest& request, const SearchOutcome& found
   for (std::string line; std::getline(why, line);) text += "  " + line + "\n";
   return text;
 }
-
-}  // namespace
-
-namespace {
 
 SearchedFor searched_for(const Json& table, const SearchRequest& request) {
   const PlanRequest& plan = request.base.plan->request;

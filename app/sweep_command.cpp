@@ -120,8 +120,11 @@ const CommandOf<ScriptArguments> sweep_command{
       add_go_option(sweep, a, "retry", "run these again: failed, disturbed, or all", "WHICH");
       add_go_option(sweep, a, "order",
                     "the seed of the random order of cells; 0: as the grid has them", "SEED");
-      add_go_option(sweep, a, "reruns",
-                    "how often a cell is run again beside which other programs had the cores", "N");
+      add_go_option(
+          sweep, a, "reruns",
+          "how often a cell runs again, after the others, if other programs had the cores "
+          "during its run",
+          "N");
       add_go_option(sweep, a, "shard", "run every n-th cell from the i-th on", "I/N");
       add_go_option(sweep, a, "time", "what a cell may take before it is ended", "SECONDS");
       add_go_option(sweep, a, "memory", "what a cell's process may allocate: 8GiB", "BYTES");

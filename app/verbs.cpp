@@ -122,7 +122,7 @@ std::string train_text(const Experiment& experiment, const Measurements& measure
   return text;
 }
 
-// What a CPU does is measured where it is not known; nothing here says what a GPU does.
+// This machine, measured for a run on CPUs. Nothing measures what its GPUs can do.
 const Machine& machine_here(const Experiment& experiment) {
   return experiment.device == at::kCPU ? measured_machine() : this_machine();
 }
@@ -304,7 +304,8 @@ struct Observers {
   std::vector<RunObserver*> before, after;
 };
 
-// Says after each step what else used the cores. Of processes on several machines nobody knows it.
+// Says after each step what else used the cores; empty where processes are on several machines, as
+// each of these would have to count its own.
 RunRecorder::Look core_use_of(const Experiment& experiment) {
   const Processes* processes = experiment.processes;
   const bool several = processes != nullptr && processes->count() > 1;

@@ -64,10 +64,6 @@ std::string signed_duration(double seconds) {
   return (seconds < 0 ? "-" : "+") + duration_text(std::abs(seconds));
 }
 
-std::string bytes_of_rank_text(std::int64_t bytes) {
-  return format_bytes(static_cast<double>(bytes));
-}
-
 // Transfers that take longer or shorter, though no step does.
 std::string changes_beside(const Prediction& base, const Prediction& other) {
   std::vector<std::string> found;
@@ -86,23 +82,23 @@ std::string changes_beside(const Prediction& base, const Prediction& other) {
 std::string changes_of_room(const Prediction& base, const Prediction& other) {
   if (base.bound() != other.bound()) {
     return fmt::format("no time hangs on it: {} of {} are needed a rank, which {}",
-                       bytes_of_rank_text(other.memory_needed), bytes_of_rank_text(other.bound()),
+                       format_bytes(other.memory_needed), format_bytes(other.bound()),
                        other.fits ? "fits" : "does not fit");
   }
   if (base.host_limit != other.host_limit) {
     return fmt::format("no time hangs on it: {} of {} are needed in a node's host memory, which {}",
-                       bytes_of_rank_text(other.host_needed), bytes_of_rank_text(other.host_limit),
+                       format_bytes(other.host_needed), format_bytes(other.host_limit),
                        other.host_fits() ? "fits" : "does not fit");
   }
   if (base.fullest().memory.peak != other.fullest().memory.peak) return "the peak alone";
   if (base.most_reported().reported() != other.most_reported().reported())
     return fmt::format("what a driver would report alone: {} for {}",
-                       bytes_of_rank_text(other.most_reported().reported()),
-                       bytes_of_rank_text(base.most_reported().reported()));
+                       format_bytes(other.most_reported().reported()),
+                       format_bytes(base.most_reported().reported()));
   return "";
 }
 
-// What of the step changed, in a line.
+// Says in a line what of the step changed, or why nothing did.
 std::string changed_text(const Knob& knob, const Priced& base, const Priced& other,
                          const Json& parts) {
   const Prediction &p = other.prediction, &before = base.prediction;
@@ -120,8 +116,9 @@ std::string changed_text(const Knob& knob, const Priced& base, const Priced& oth
   return join(texts);
 }
 
-// Twice the nodes are filled by twice the ways of the plan's data parallelism, at the same batch:
-// the first entry of the plan by which all ranks and the axes of data become as many more.
+// Fills twice the nodes by twice the ways of the plan's data parallelism, at the same batch: it
+// multiplies the ways of the first entry of the plan that makes both the ranks and the ways of data
+// so many more.
 class FollowNodes {
  public:
   FollowNodes(const Priced& base, const ReadContext& context) : base_(base), context_(context) {}
@@ -261,8 +258,7 @@ class WhatIf {
   // The value as people read it: sizes in their units.
   static std::string shown(const Knob& knob, const Json& value) {
     if (value.is_string()) return value.get<std::string>();
-    const bool bytes = knob.declared != nullptr && knob.declared->type == OptionType::bytes;
-    if (bytes && value.is_number()) return format_bytes(value.get<double>());
+    if (knob.in_bytes() && value.is_number()) return format_bytes(value.get<double>());
     return value.is_number_float() ? fmt::format("{:.4g}", value.get<double>()) : describe(value);
   }
 

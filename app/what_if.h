@@ -18,7 +18,7 @@ namespace mw {
 // [[knob, [value, …]], …].
 inline constexpr const char* what_if_key = "$what_if";
 
-// A number to turn: "node.bandwidth x", "batch =", "stack.host".
+// A number that is to be changed: "node.bandwidth x", "batch =", "stack.host".
 struct Knob {
   std::string name;                  // "node.bandwidth"
   std::string path;                  // in the experiment: "cluster.node.bandwidth"
@@ -30,6 +30,7 @@ struct Knob {
     Json value;        // to set
   };
   std::vector<Value> values;
+  bool in_bytes() const { return declared != nullptr && declared->type == OptionType::bytes; }
 };
 
 // The texts of --what-if, 'node.bandwidth x=0.5,2', in the form of the hidden key. Throws Error
@@ -47,14 +48,14 @@ struct Priced {
   Experiment experiment;
   Prediction prediction;
 };
-// Why nothing is other than it was, though the knob was turned.
+// Says why the prediction is the same as before, though the knob has another value.
 std::string why_nothing(const Knob& knob, const Priced& base, const Priced& other);
 
 // The result of mw.what_if and of `plan --what-if`, for people under "text".
 Json run_what_if(const Json& table, const Json& asked, const ReadContext& context);
 // What a page shows of the result (report/page/plans.js).
 Json what_if_page(const Json& result);
-// The text of the result without it.
+// What the result has under "text", made from the rest of it.
 std::string what_if_text(const Json& result);
 
 }  // namespace mw

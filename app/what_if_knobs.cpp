@@ -13,12 +13,6 @@
 namespace mw {
 namespace {
 
-std::string without_spaces(std::string text) {
-  text.erase(0, text.find_first_not_of(" \t"));
-  text.erase(text.find_last_not_of(" \t") + 1);
-  return text;
-}
-
 bool is_numeric(OptionType type) {
   return type == OptionType::integer || type == OptionType::number || type == OptionType::bytes;
 }
@@ -100,7 +94,7 @@ class KnobReader {
     return experiment_.contains(key) && experiment_[key].is_object();
   }
 
-  // Where it lies, and what it is.
+  // Fills in where the knob's number lies, and what it is.
   bool find(Knob& knob) {
     const std::string cluster = "cluster.";
     const std::string name =
@@ -195,16 +189,15 @@ class KnobReader {
     return times(knob, given.get<double>());
   }
 
-  // Whole numbers stay whole.
+  // The factor's product; refused where it is to be whole and is not.
   std::optional<Knob::Value> times(const Knob& knob, double factor) {
     const double made = knob.now.get<double>() * factor;
     const std::string text = "x " + format_number(factor);
     const bool whole = knob.declared != nullptr ? knob.declared->type != OptionType::number
                                                 : knob.now.is_number_integer();
     if (!whole) return Knob::Value{text, made};
-    const bool bytes = knob.declared != nullptr && knob.declared->type == OptionType::bytes;
     const double rounded = std::round(made);
-    if (!bytes && std::abs(made - rounded) > 1e-9 * made) {
+    if (!knob.in_bytes() && std::abs(made - rounded) > 1e-9 * made) {
       no_value(knob,
                fmt::format("{} times {} is {}, and it is a whole number", factor,
                            describe(knob.now), format_number(made)),
@@ -225,6 +218,7 @@ Json read_what_ifs(const std::vector<std::string>& texts) {
   Problems problems;
   for (const std::string& text : texts) {
     const std::size_t equals = text.find('=');
+    const std::string knob = without_spaces(text.substr(0, equals));
     Json values = Json::array();
     for (std::size_t from = equals; from != std::string::npos && from < text.size();) {
       const std::size_t comma = std::min(text.find(',', from + 1), text.size());
@@ -234,14 +228,13 @@ Json read_what_ifs(const std::vector<std::string>& texts) {
       if (!one.empty() && value.is_null()) values.push_back(one);
       from = comma;
     }
-    if (equals == std::string::npos || without_spaces(text.substr(0, equals)).empty() ||
-        values.empty()) {
+    if (knob.empty() || values.empty()) {
       problems.add(Stage::options, "what-if.form", "--what-if",
                    fmt::format("--what-if {} is not of the form knob=value,value", quote(text)),
                    "for example --what-if 'node.bandwidth x=0.5,2' or --what-if batch=512,1024");
       continue;
     }
-    asked.push_back({without_spaces(text.substr(0, equals)), values});
+    asked.push_back({knob, values});
   }
   problems.throw_if_any();
   return asked;
@@ -265,8 +258,7 @@ std::optional<Json> tenth_more(const Knob& knob) {
                                              : knob.now.is_number_float();
   if (!real || !knob.now.is_number() || knob.now.get<double>() <= 0) return std::nullopt;
   const double more = 1.1 * knob.now.get<double>();
-  if (knob.declared != nullptr && knob.declared->type == OptionType::bytes)
-    return static_cast<std::int64_t>(more);
+  if (knob.in_bytes()) return static_cast<std::int64_t>(more);
   if (knob.declared != nullptr && knob.declared->most && more > knob.declared->most->get<double>())
     return std::nullopt;
   return more;

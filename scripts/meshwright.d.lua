@@ -869,7 +869,7 @@ function mw.plugins(...) end
 ---@field only? string|string[] the cells whose name has this in it, or matches with * and ?; or a list
 ---@field retry? "failed"|"disturbed"|"all" runs these again, although they have a result
 ---@field order? integer the seed of the random order in which cells run, a round of all mixes for each seed; 0: as the grid has them (default 1) (0 .. 2147483647)
----@field reruns? integer how often a cell is run again beside which other programs had the cores, after the others (default 2) (0 .. 100)
+---@field reruns? integer how often a cell runs again, after the others, if other programs had the cores during its run (default 2) (0 .. 100)
 ---@field time? number what a cell may take before it is ended (0.001 .. 1000000000)
 ---@field memory? integer|string what a cell's process may allocate (1 B .. 1 EiB)
 ---@field dry? boolean say what would run, with what is predicted, and run nothing (default false)

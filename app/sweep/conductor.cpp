@@ -219,21 +219,12 @@ Json Conductor::result_of(const Running& running, int status, bool& from_outside
   return *result;
 }
 
-bool Conductor::runs_again(const Running& running, const Json& result) {
-  const std::size_t cell = running.cell;
-  const auto known = earlier_.find(cell);
+bool Conductor::runs_again(const Running& running, const Json& result) const {
+  const auto known = earlier_.find(running.cell);
   const int reruns = known == earlier_.end() ? 0 : known->second.reruns;
-  // What other cells of the sweep took of it they will take again.
-  if (!read_timing(result).disturbed || !result.value("trained", false) || running.beside > 1 ||
-      reruns >= conduct_.go.reruns || conduct_.cells.size() < 2)
-    return false;
-  Json kept = result;
-  keep_quietest(cell, kept);
-  earlier_[cell] = {kept, reruns + 1, ""};
-  waiting_.insert(waiting_.begin(), cell);  // after all others
-  ++all_;
-  states_[cell] = CellState{};
-  return true;
+  // Cells that run side by side disturb each other the next time too.
+  return read_timing(result).disturbed && result.value("trained", false) && running.beside <= 1 &&
+         reruns < conduct_.go.reruns && conduct_.cells.size() > 1;
 }
 
 void Conductor::keep_quietest(std::size_t cell, Json& result) {
@@ -266,26 +257,26 @@ void Conductor::take_end(Running& running, int status) {
   measured_ += seconds;
   predicted_ += conduct_.planned[cell].seconds() + seconds_of_a_start;
   ++done_;
-  std::string word = result.value("status", "failed"), said;
   const bool again = !from_outside && runs_again(running, result);
-  if (again) {
-    word = "again";
-    said = fmt::format("{}; it runs again when the others are done",
-                       disturbance_text(read_timing(result)));
-    result = earlier_[cell].result;
-  } else {
-    keep_quietest(cell, result);
-  }
+  const std::string why = disturbance_text(read_timing(result));
+  keep_quietest(cell, result);
   const std::string folder = conduct_.folder.of(conduct_.cells[cell], conduct_.planned[cell].hash);
   const Json row = row_of_result(conduct_.sweep, conduct_.cells[cell], result, false);
   if (!from_outside) replace_file(folder + "/result.json", json_text(row) + "\n");
-  if (!again) {
+  std::string word = "again", said;
+  if (again) {
+    said = why + "; it runs again when the others are done";
+    earlier_[cell] = {result, earlier_[cell].reruns + 1, ""};
+    waiting_.insert(waiting_.begin(), cell);  // after all others
+    ++all_;
+    states_[cell] = CellState{};
+  } else {
     rows_[cell] = row;
     states_[cell] = state_of(row);
     conduct_.ended(cell);
-    word = rows_[cell].value("status", "failed");
+    word = row.value("status", "failed");
     if (word == "failed") ++failed_;
-    said = short_result(rows_[cell]);
+    said = short_result(row);
   }
   conduct_.changed();
   if (conduct_.go.quiet) return;

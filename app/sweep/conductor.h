@@ -46,15 +46,14 @@ class Conductor {
     bool too_long = false;
     int beside = 1;  // the most cells that ran at a time meanwhile
     std::int64_t kills = 0;
-    int turn = 0;  // which it was to be started, from 1 on
+    int turn = 0;  // its number among all cells that this process started, from 1 on
   };
 
-  // A run of a cell that is to be run again: its result, how often it was so, and where its folder
-  // was moved to.
+  // The run to keep so far of a cell that runs again.
   struct Earlier {
     Json result;
-    int reruns = 0;
-    std::string folder;
+    int reruns = 0;      // how often the cell was run again
+    std::string folder;  // to which the run was moved; empty: it is the cell's
   };
 
   bool admits(std::size_t cell) const;
@@ -63,8 +62,8 @@ class Conductor {
   void look(Running& running);
   void take_end(Running& running, int status);
   Json result_of(const Running& running, int status, bool& from_outside) const;
-  // Whether other programs spoiled the run and it is to be run again; then it waits for its turn.
-  bool runs_again(const Running& running, const Json& result);
+  // Whether the run was disturbed by other programs and its cell is to run again.
+  bool runs_again(const Running& running, const Json& result) const;
   // Keeps the run of the cell that was disturbed least; the others' folders are in .earlier.
   void keep_quietest(std::size_t cell, Json& result);
   void end_all();

@@ -55,7 +55,8 @@ class SweepFolder {
   // goes to PATH/.earlier, as `earlier` says if it is not null. The cell's lock is held.
   std::string fresh(const Cell& cell, const std::string& hash,
                     std::string* earlier = nullptr) const;
-  // Puts such a folder back in the place of the one that there is now, which is moved likewise.
+  // Makes `earlier`, to which fresh() has moved a folder, the cell's folder again. The folder that
+  // is the cell's now goes to PATH/.earlier.
   void put_back(const Cell& cell, const std::string& hash, const std::string& earlier) const;
   std::string lock_of(const std::string& hash) const;
 

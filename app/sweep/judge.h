@@ -39,8 +39,8 @@ void judge(Json& result, const std::string& like, const Json* reference, const s
 
 // Cells that differ in nothing but seed and repeat, as indices, in order of the first.
 std::vector<std::vector<std::size_t>> groups_of(const std::vector<Cell>& cells);
-// All cells in the order in which they run: in each round one cell of each such group, in a random
-// order that follows from `seed` alone. 0: as they come.
+// All cells in the order in which they run: in each round one cell of each group of groups_of(), in
+// a random order that follows from `seed` alone. With seed 0 they run as they come.
 std::vector<std::size_t> interleaved(const std::vector<Cell>& cells, std::int64_t seed);
 // The name of such a group: of its cells without seed and repeat.
 std::string group_name(const Cell& cell);

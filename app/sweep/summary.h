@@ -10,8 +10,8 @@
 
 namespace mw {
 
-// Says which mix is the fastest, by the rows of cells that are done, with the mixes' names.
-// `same_work`: whether they do the same work at all; else nothing is ranked.
+// The ranking of a sweep's mixes by the rows of cells that are done, with the mixes' names.
+// `same_work`: whether all do the same work; where they do not, no verdict is given.
 struct SweepRanking {
   std::vector<std::string> names;
   Ranking ranking;

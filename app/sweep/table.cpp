@@ -111,8 +111,8 @@ const Options& go_options() {
           .range(0, 2147483647)
           .fallback(1)
           .integer("reruns",
-                   "how often a cell is run again beside which other programs had the cores, after "
-                   "the others")
+                   "how often a cell runs again, after the others, if other programs had the cores "
+                   "during its run")
           .range(0, 100)
           .fallback(2)
           .number("time", "what a cell may take before it is ended")

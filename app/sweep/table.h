@@ -37,7 +37,7 @@ struct GoOptions {
   std::vector<std::string> only;  // patterns of cells; empty: all
   std::string retry;              // "failed", "disturbed", "all", or empty
   std::int64_t order = 1;         // seed of the order in which cells run; 0: that of the grid
-  int reruns = 2;                 // of a cell beside which other programs had the cores, at most
+  int reruns = 2;                 // of a cell that other programs disturbed, at most
   double time = 0;                // seconds that a cell may take; 0: no limit
   std::int64_t memory = 0;        // bytes that a cell's process may allocate; 0: no limit
   int shard = 0, shards = 0;      // this one of so many, counted from 1; 0: not sharded

@@ -72,10 +72,9 @@ CoreMeter::CoreMeter(fs::path root, double now, double own) : root_(std::move(ro
 }
 
 CoreMeter::Reading CoreMeter::read(double now, double own) const {
-  Reading made{now, own, worked_by_all(root_), CoreUse::unknown};
-  for (const fs::path& file : limits_)
-    made.throttled = (std::isnan(made.throttled) ? 0 : made.throttled) + throttled_in(file);
-  return made;
+  double throttled = limits_.empty() ? CoreUse::unknown : 0;
+  for (const fs::path& file : limits_) throttled += throttled_in(file);
+  return {now, own, worked_by_all(root_), throttled};
 }
 
 double CoreMeter::clock() const {

@@ -23,7 +23,7 @@ std::filesystem::path system_root();
 
 class CoreMeter {
  public:
-  // Reads for the first time at `now`, when the run had used `own` CPU seconds.
+  // Reads for the first time. `now`: by seconds_now(); `own`: CPU seconds that the run has used.
   CoreMeter(std::filesystem::path root, double now, double own);
 
   // Says what has happened since the last call. The system counts in hundredths of a second, so a
@@ -47,7 +47,7 @@ class CoreMeter {
   CoreUse last_;
 };
 
-// Waits that long, and says how many cores other programs had meanwhile; NaN: not known.
+// Waits for so many seconds, and says how many cores other programs had meanwhile. NaN: not known.
 double others_cores_during(double seconds);
 
 }  // namespace mw

@@ -12,13 +12,8 @@
 namespace mw {
 namespace {
 
-// Nearer than this nothing is to be explained.
+// The share up to which a difference needs no explanation.
 constexpr double near = 0.1;
-
-double number_at(const Json& json, const char* key) {
-  const bool there = json.is_object() && json.contains(key) && json[key].is_number();
-  return there ? json[key].get<double>() : CoreUse::unknown;
-}
 
 }  // namespace
 
@@ -59,9 +54,9 @@ Parting parting_of(const RunTiming& measured, const PredictedStep& predicted) {
 
 Parting parting_of(const Json& result, const Json& predicted) {
   PredictedStep step;
-  step.seconds = number_at(predicted, "step_seconds");
-  if (const double error = number_at(predicted, "step_error"); error > 0) step.error = error;
-  if (const double ranks = number_at(predicted, "ranks"); ranks >= 1 && ranks < 1e9)
+  step.seconds = number_under(predicted, "step_seconds");
+  if (const double error = number_under(predicted, "step_error"); error > 0) step.error = error;
+  if (const double ranks = number_under(predicted, "ranks"); ranks >= 1 && ranks < 1e9)
     step.ranks = static_cast<int>(ranks);
   return parting_of(read_timing(result), step);
 }

@@ -1,4 +1,4 @@
-// By how much a measured step parts from the predicted one, and what may explain that.
+// Says by how much a measured step parts from the predicted one, and what may explain that.
 #pragma once
 
 #include <string>
@@ -18,9 +18,9 @@ struct PredictedStep {
 struct Parting {
   double share = CoreUse::unknown;  // measured over predicted, less 1
   bool explained = true;            // the two are as near as predictions of this machine are
-  // Else what is known to make them part: "busy", "fewer_cores", "not_calibrated".
+  // Known reasons, where they are not: "busy", "fewer_cores", "not_calibrated".
   std::vector<std::string> why;
-  std::string text;  // the same for people; empty: nothing is known
+  std::string text;  // the same for people; empty: no step was measured or predicted
 
   Json to_json() const;
 };

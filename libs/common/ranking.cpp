@@ -7,16 +7,17 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/statistics.h"
 #include "meshwright/engine/text.h"
 
 namespace mw {
 namespace {
 
-// What a run that is alone of its kind may differ from the next one, measured on two cores that did
-// nothing else.
+// The share by which a run differs from the next one of its mix, measured on two cores that did
+// nothing else: half of an interval where each mix ran once.
 constexpr double run_to_run = 0.03;
-// By how much CPU seconds may err beside other programs, which take caches, memory and the other
-// half of a core: docs/sweeps.md has the measurement.
+// The share by which CPU seconds may err beside other programs, which take caches, memory and the
+// other half of a core: docs/sweeps.md has the measurement.
 constexpr double cpu_beside_others = 0.15;
 
 // The quantile of Student's t for an interval of 95 %.
@@ -29,20 +30,8 @@ double student(int freedom) {
 }
 
 struct Sample {
-  std::vector<double> logs;
-  double within = 0;  // the relative standard error that a run's own steps show, the largest
-  double mean() const {
-    double sum = 0;
-    for (const double value : logs) sum += value;
-    return sum / static_cast<double>(logs.size());
-  }
-  double squares() const {
-    double sum = 0;
-    const double middle = mean();
-    for (const double value : logs) sum += (value - middle) * (value - middle);
-    return sum;
-  }
-  int count() const { return static_cast<int>(logs.size()); }
+  std::vector<double> logs;  // of a run's median step each
+  double within = 0;         // the relative standard error that a run's own steps show, the largest
 };
 
 // Takes the runs that had the cores to themselves, if any had.
@@ -60,29 +49,30 @@ Sample sample_of(const RankedMix& mix, bool cpu) {
   return sample;
 }
 
-std::vector<Interval> intervals_of(const std::vector<Sample>& samples,
-                                   const std::vector<double>& least) {
+// `least`: half of the narrowest interval, as a share.
+std::vector<Interval> intervals_of(const std::vector<Sample>& samples, double least) {
   double squares = 0;
   int freedom = 0;
+  std::vector<MeanAndDeviation> spreads;
   for (const Sample& sample : samples) {
-    if (sample.count() < 2) continue;
-    squares += sample.squares();
-    freedom += sample.count() - 1;
+    const MeanAndDeviation& spread = spreads.emplace_back(mean_and_deviation(sample.logs));
+    if (spread.n < 2) continue;
+    squares += spread.deviation * spread.deviation * (spread.n - 1);
+    freedom += spread.n - 1;
   }
   const double pooled = freedom > 0 ? std::sqrt(squares / freedom) : 0;
   std::vector<Interval> intervals;
   for (std::size_t m = 0; m < samples.size(); ++m) {
-    const Sample& sample = samples[m];
+    const auto& [middle, deviation, n] = spreads[m];
     Interval& made = intervals.emplace_back();
-    if (sample.logs.empty()) continue;
-    const int n = sample.count();
-    const double own = n > 1 ? std::sqrt(sample.squares() / (n - 1)) : 0;
+    if (n == 0) continue;
+    const double within = student(4) * samples[m].within / std::sqrt(n);
     // A mix that varies more than others is given its own spread.
-    double half = student(freedom) * std::max(pooled, own) / std::sqrt(n);
-    if (freedom == 0) half = std::max(run_to_run, student(4) * sample.within);
-    half = std::max({half, student(4) * sample.within / std::sqrt(n), least[m]});
-    const double middle = sample.mean();
-    made = {std::exp(middle - half), std::exp(middle), std::exp(middle + half)};
+    const double half =
+        freedom > 0 ? student(freedom) * std::max(pooled, n > 1 ? deviation : 0) / std::sqrt(n)
+                    : run_to_run;
+    const double wide = std::max({half, within, least});
+    made = {std::exp(middle - wide), std::exp(middle), std::exp(middle + wide)};
   }
   return intervals;
 }
@@ -123,18 +113,15 @@ void find_fastest(Ranking& r) {
 Ranking rank_mixes(const std::vector<RankedMix>& mixes) {
   Ranking r;
   std::vector<Sample> wall, cpu;
-  std::vector<double> no_least, cpu_least;
   for (const RankedMix& mix : mixes) {
     r.disturbed.push_back(!mix.runs.empty() &&
                           std::all_of(mix.runs.begin(), mix.runs.end(),
                                       [](const RunTiming& run) { return run.disturbed; }));
     wall.push_back(sample_of(mix, false));
     cpu.push_back(sample_of(mix, true));
-    no_least.push_back(0);
-    cpu_least.push_back(cpu_beside_others);
   }
-  r.wall = intervals_of(wall, no_least);
-  r.cpu = intervals_of(cpu, cpu_least);
+  r.wall = intervals_of(wall, 0);
+  r.cpu = intervals_of(cpu, cpu_beside_others);
   find_fastest(r);
   for (std::size_t a = 0; a < mixes.size(); ++a) {
     for (std::size_t b = 0; b < mixes.size(); ++b) {

@@ -1,5 +1,5 @@
-// Which of several mixes is the fastest, by repeated measurements on a machine that may have had
-// other things to do: with confidence intervals, and with "undecided" as an answer.
+// Finds the fastest of several mixes by repeated measurements on a machine that may have had other
+// things to do: with confidence intervals, and with "undecided" as an answer.
 #pragma once
 
 #include <string>
@@ -11,11 +11,11 @@
 namespace mw {
 
 struct RankedMix {
-  std::vector<RunTiming> runs;  // that are done
-  // Which mixes do the same but for what they compute twice (all values but `recompute`), and flops
-  // of a step, computed twice or not. Empty: that is not known.
+  std::vector<RunTiming> runs;  // only those that are done
+  // All values of the mix but `recompute`: mixes with the same text differ only in what they
+  // compute twice. Empty: the values are not known.
   std::string same_but_recompute;
-  double flops = 0;
+  double flops = 0;  // of a step, with what is computed twice; 0: not known
 };
 
 // A 95 % confidence interval of the seconds of a step.
@@ -29,8 +29,9 @@ struct Ranking {
   std::vector<Interval> wall, cpu;  // of each mix
   std::vector<bool> disturbed;      // of each mix: no run of it had the cores to itself
   int fastest = -1;                 // the mix that beats every other one; -1: undecided
-  bool by_cpu = false;              // CPU seconds decided in some comparison of it
-  // Where it is undecided: the mixes that no other one beats, the quickest first.
+  bool by_cpu = false;              // CPU seconds decided a comparison of the fastest mix
+  // The mixes that no other one beats, the quickest first; the two of an impossible pair, if its
+  // first would have been the fastest.
   std::vector<int> among;
   // Pairs of mixes of which the first does more work than the second one in less time.
   std::vector<std::pair<int, int>> impossible;
@@ -40,7 +41,8 @@ struct Ranking {
 // Mixes without a run that is done take no part. All must do the same work for their batch.
 Ranking rank_mixes(const std::vector<RankedMix>& mixes);
 
-// The words of an answer: "by wall seconds …", or why it is undecided and what tells.
+// Says in words which mix is the fastest, or which ones are not told apart, and which measurements
+// cannot be. Empty: there is nothing to compare.
 std::string verdict_text(const Ranking& ranking, const std::vector<std::string>& names);
 
 }  // namespace mw

@@ -43,17 +43,17 @@ double mean_of(const std::vector<TimedStep>& steps, double CoreUse::*what) {
   return seconds > 0 ? sum / seconds : CoreUse::unknown;
 }
 
-double number_in(const Json& json, const char* key) {
-  const auto found = json.find(key);
-  return found != json.end() && found->is_number() ? found->get<double>() : CoreUse::unknown;
-}
-
-// Medians of what is there; a result's 0 stands for none.
+// A result says 0 where it has no median.
 double positive(double value) {
   return value > 0 ? value : CoreUse::unknown;
 }
 
 }  // namespace
+
+double number_under(const Json& json, const char* key) {
+  const bool there = json.is_object() && json.contains(key) && json[key].is_number();
+  return there ? json[key].get<double>() : CoreUse::unknown;
+}
 
 double missing_cores(const CoreUse& use, int wanted, int cores) {
   const double others = std::isnan(use.others) ? 0 : use.others,
@@ -116,26 +116,25 @@ Json RunTiming::to_json() const {
 
 RunTiming read_timing(const Json& result) {
   RunTiming timing;
-  if (!result.is_object()) return timing;
-  timing.seconds = positive(number_in(result, "step_seconds"));
-  timing.cpu = positive(number_in(result, "cpu_seconds_per_step"));
+  timing.seconds = positive(number_under(result, "step_seconds"));
+  timing.cpu = positive(number_under(result, "cpu_seconds_per_step"));
   const auto kept = result.find("timing");
   if (kept == result.end() || !kept->is_object()) return timing;
   const auto whole = [&](const char* key) {
-    const double value = number_in(*kept, key);
+    const double value = number_under(*kept, key);
     return value >= 0 && value < 1e9 ? static_cast<int>(value) : 0;
   };
   timing.cores = std::max(1, whole("cores"));
   timing.wanted = std::max(1, whole("wanted_cores"));
-  timing.use = {number_in(*kept, "others_cores"), number_in(*kept, "throttled_cores"),
-                number_in(*kept, "clock")};
+  timing.use = {number_under(*kept, "others_cores"), number_under(*kept, "throttled_cores"),
+                number_under(*kept, "clock")};
   timing.steps = static_cast<std::size_t>(whole("steps"));
   timing.disturbed_steps = static_cast<std::size_t>(whole("disturbed_steps"));
   timing.disturbed = kept->contains("disturbed") && (*kept)["disturbed"] == true;
-  timing.seconds = positive(number_in(*kept, "step_seconds"));
-  timing.error = number_in(*kept, "step_error");
-  timing.cpu = positive(number_in(*kept, "cpu_seconds"));
-  timing.cpu_error = number_in(*kept, "cpu_error");
+  timing.seconds = positive(number_under(*kept, "step_seconds"));
+  timing.error = number_under(*kept, "step_error");
+  timing.cpu = positive(number_under(*kept, "cpu_seconds"));
+  timing.cpu_error = number_under(*kept, "cpu_error");
   return timing;
 }
 

@@ -31,17 +31,21 @@ struct RunTiming {
   Json to_json() const;
 };
 
-// Cores that were missing to ranks that keep `wanted` of `cores` busy. 0 where nobody says.
+// The number under a key. NaN: there is none, or `json` has no keys.
+double number_under(const Json& json, const char* key);
+
+// The cores that ranks lacked which keep `wanted` of `cores` busy. 0 where the system does not say.
 double missing_cores(const CoreUse& use, int wanted, int cores);
 
-// `steps`: all of a run's, those of the warm-up too.
+// `steps`: all steps of a run, those of the warm-up too.
 RunTiming timing_of(const std::vector<TimedStep>& steps, int wanted, int cores);
 
-// That of a result of `train` (lua/meshwright/results.json); of results of earlier versions what
-// they have: medians alone.
+// Reads the timing of a result of `train` (lua/meshwright/results.json). A result of an earlier
+// version has medians alone.
 RunTiming read_timing(const Json& result);
 
-// "other programs had 0.6 of 2 cores in 12 of 20 steps"; empty: nothing did, or nobody says.
+// "other programs had 0.6 of 2 cores (12 of 20 steps were disturbed)". Empty: no step was
+// disturbed, or the system does not say.
 std::string disturbance_text(const RunTiming& timing);
 
 }  // namespace mw

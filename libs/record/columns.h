@@ -29,7 +29,7 @@ struct Table {
   std::vector<std::string> texts(const std::string& name) const;
 };
 
-// The rows of /steps. Files of earlier versions lack what else used the cores.
+// The rows of /steps. Where a file of an earlier version lacks columns, their numbers are NaN.
 std::vector<StepRow> steps_of(const Table& table);
 
 }  // namespace mw

@@ -19,12 +19,12 @@ struct StepRow {
   double lr = not_known;
   std::int64_t tokens = 0;  // of this step, over all ranks
   double tokens_per_second = not_known;
-  double mfu = not_known;           // 0..1
-  double bubble = not_known;        // 0..1
-  double cpu_seconds = not_known;   // of cores, of all ranks
-  double others_cores = not_known;  // that other programs had meanwhile (common/core_meter.h)
-  double throttled_cores = not_known;
-  double clock = not_known;  // Hz
+  double mfu = not_known;              // 0..1
+  double bubble = not_known;           // 0..1
+  double cpu_seconds = not_known;      // of cores, of all ranks
+  double others_cores = not_known;     // that other programs had meanwhile (common/core_meter.h)
+  double throttled_cores = not_known;  // that a limit of the control group kept from the run
+  double clock = not_known;            // of the cores, in Hz
 };
 
 struct MemoryRow {

@@ -60,7 +60,7 @@ Json communication_of(const Table& table) {
   return list;
 }
 
-// Null where no step has a number: steps are too short, or nobody says.
+// Null where no step has a number.
 Json mean_after_warm_up(const std::vector<double>& values) {
   const auto from = static_cast<std::ptrdiff_t>(warm_up(values.size()));
   const MeanAndDeviation mean = mean_and_deviation({values.begin() + from, values.end()});

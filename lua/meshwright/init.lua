@@ -270,7 +270,7 @@ end
 --- mw.what_if(e, { ["node.bandwidth x"] = { 0.5, 2 }, batch = 512 }): the experiment planned and
 --- priced with one number after another changed. A name that ends in " x" is given factors.
 function mw.what_if(...)
-  local given, knobs = select(2, arguments(...)), select(3, arguments(...))
+  local _, given, knobs = arguments(...)
   if type(given) ~= "table" or type(knobs) ~= "table" then
     core.refuse(("mw.what_if takes an experiment and a table of what to change; got %s and %s"):format(type(given),
       type(knobs)), 'for example mw.what_if(e, { ["node.bandwidth x"] = { 0.5, 2 } })')

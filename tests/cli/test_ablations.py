@@ -179,8 +179,9 @@ class Ablations(ProgramCase):
         _, said = self.said("ablations/torus")
         ratios = [float(n) for n in re.findall(rf"{N} times", said["Answer"])]
         self.assertEqual(len(ratios), 4)
-        # Of what a chip has, a link of the ring of four carries 1/2, one in the torus' middle all;
-        # six switched links carry what leaves the chip. The shares of their rates differ.
+        # A link of the ring of four carries half of what a chip has, and one in the torus' middle
+        # all of it; six switched links carry what leaves the chip. The shares of their rates
+        # differ.
         self.assertAlmostEqual(ratios[0], 4 * 0.78 / 0.9, delta=0.3)
         self.assertAlmostEqual(ratios[3], 6 * 0.88 / 0.9, delta=0.3)
 

@@ -1,4 +1,4 @@
-// Which steps of a run count, and which mix is the fastest where other programs come and go.
+// Tests which steps of a run count, and which mix is the fastest where other programs come and go.
 #include <catch2/catch.hpp>
 
 #include <cmath>

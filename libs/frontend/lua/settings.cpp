@@ -87,19 +87,19 @@ std::size_t entry_of(const std::string& step, std::size_t size) {
 
 }  // namespace
 
+std::string without_spaces(std::string text) {
+  text.erase(0, text.find_first_not_of(" \t"));
+  text.erase(text.find_last_not_of(" \t") + 1);
+  return text;
+}
+
 Setting parse_setting(const std::string& given) {
   const auto equals = given.find('=');
   Setting setting;
   setting.given = given;
   if (equals != std::string::npos) {
-    setting.key = given.substr(0, equals);
-    setting.text = given.substr(equals + 1);
-    const auto trim = [](std::string& text) {
-      text.erase(0, text.find_first_not_of(" \t"));
-      text.erase(text.find_last_not_of(" \t") + 1);
-    };
-    trim(setting.key);
-    trim(setting.text);
+    setting.key = without_spaces(given.substr(0, equals));
+    setting.text = without_spaces(given.substr(equals + 1));
   }
   if (steps_of(setting.key).empty() || setting.text.empty()) {
     throw Error(

@@ -16,6 +16,9 @@ struct Setting {
   Json value;         // what the text means; null takes the key away
 };
 
+// The text without spaces and tabs at its ends.
+std::string without_spaces(std::string text);
+
 // Splits "key=value"; the value is still to be read. Throws Error (options) if it is none.
 Setting parse_setting(const std::string& given);
 

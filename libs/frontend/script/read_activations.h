@@ -10,10 +10,10 @@
 
 namespace mw {
 
-// What "fit" keeps to where it says no bytes itself.
+// The limit that recompute = "fit" keeps to where it says no bytes itself.
 struct MemoryLimit {
   std::int64_t bytes = 0;  // of a rank; 0: nothing says how many
-  bool device = false;     // they are a cluster's device's, or it has no less
+  bool device = false;     // a rank also leaves room for what is in use beside the program
 };
 
 // "none", "selective", "full", "fit", { every = n }, { ops = { "attention", "mlp" } }, { fit =
