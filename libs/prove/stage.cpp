@@ -299,7 +299,7 @@ void StageProof::check_slots(const Instruction& i) const {
     refuse("prove.operands", "there is no such bucket or parameter");
 }
 
-// A transfer or copy between flat tensors names their bucket, which says whether it outlasts a step.
+// A transfer or copy between flat tensors names their bucket, by which it may outlast a step.
 void StageProof::check_bucket(const Instruction& i) const {
   if (i.code != Code::start && i.code != Code::wait && i.code != Code::copy) return;
   if (i.outputs.empty() || i.outputs[0] < 0 || view(i.outputs[0]).flat < 0) return;
