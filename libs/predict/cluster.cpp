@@ -463,9 +463,18 @@ std::vector<std::pair<std::string, const Options*>> cluster_keys() {
           {"slow[n]", &slow_fields().options()}};
 }
 
+std::vector<std::string_view> Cluster::changed_keys() const {
+  std::vector<std::string_view> keys;
+  for (std::string_view left = changed; !left.empty();) {
+    keys.push_back(left.substr(0, left.find(", ")));
+    left.remove_prefix(std::min(left.size(), keys.back().size() + 2));
+  }
+  return keys;
+}
+
 bool Cluster::changes(std::string_view prefix) const {
-  return changed.starts_with(prefix) ||
-         changed.find(", " + std::string(prefix)) != std::string::npos;
+  return std::ranges::any_of(changed_keys(),
+                             [&](std::string_view key) { return key.starts_with(prefix); });
 }
 
 Cluster read_cluster(const Json& table, const std::string& path, Problems& problems) {

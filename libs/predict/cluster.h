@@ -117,7 +117,9 @@ struct Cluster {
       0;  // bytes a second of the host's memory, where what is offloaded is updated
   std::int64_t host_capacity = 0;  // bytes of a node's host memory; 0: not known
 
-  // Whether `changed` has a key that begins so: "node.".
+  // The keys in `changed`.
+  std::vector<std::string_view> changed_keys() const;
+  // Whether one of them begins so: "node.".
   bool changes(std::string_view prefix) const;
   std::int64_t devices() const { return static_cast<std::int64_t>(nodes) * node.devices; }
 };

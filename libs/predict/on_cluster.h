@@ -50,6 +50,9 @@ class OnCluster final : public RankMachine {
   double run_seconds(double device, double host) const override;
 
  private:
+  // Values of TransferCost::link. Inside a node, sends go beside collectives, as a switch takes both;
+  // some stacks send over the sequence's axes beside all else on the NICs.
+  enum Link : int { node_link, nic_link, node_send_link, sequence_link };
   // One piece of an op of the graph.
   WorkTime op(const RankView& view, int index, Piece piece, int ring_step);
   // A matrix product (m, k) times (k, n) of one piece of an op, so many at once.
@@ -104,15 +107,15 @@ class OnCluster final : public RankMachine {
   double shift(const RankSet& set, double bytes);
   // Times the program's bytes that other software sends.
   double more(const Instruction& instruction, const Transfer& transfer);
-  int link_to(const Instruction& instruction) const;
+  Link link_to(const Instruction& instruction) const;
   // Ranks of model axes that have the same rows as this one before an exchange, or parts of their
   // sums.
   RankSet alike(const Instruction& instruction, const RankSet& exchanging) const;
   TransferCost exchange(const Instruction& instruction, const Transfer& transfer);
   // Whether every atom belongs to an axis of one of these roles.
   bool of_roles(const RankSet& set, std::initializer_list<Role> roles) const;
-  // The TransferCost::link of a node's NICs. Some stacks give the sequence's axes one of their own.
-  int nic_link(bool of_sequence) const;
+  // The link of what crosses nodes.
+  Link network_link(bool of_sequence) const;
 
   const Program& program_;
   const Cluster& described_;

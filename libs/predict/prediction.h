@@ -104,7 +104,7 @@ struct Prediction {
   double cpu_seconds = 0;               // of all ranks' threads in a step; 0: not known
   double step_error = 0;                // Machine::error
   Basis compute_basis = Basis::fitted;  // Machine::basis
-  // The worst of what makes more than a twentieth of the step.
+  // The worst basis of the computing and of communication beyond `negligible_share` of the step.
   Basis step_basis() const;
   double bubble_fraction = 0;  // of all stages' time: waiting for another stage
   StepShares shares;

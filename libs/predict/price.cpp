@@ -17,7 +17,7 @@ const char* name_of(Basis basis) {
 
 Basis TransferTime::basis() const {
   for (const Basis worst : {Basis::beyond, Basis::fitted}) {
-    if (by_basis[static_cast<std::size_t>(worst)] > 0.05 * seconds) return worst;
+    if (by_basis[static_cast<std::size_t>(worst)] > negligible_share * seconds) return worst;
   }
   return Basis::measured;
 }
@@ -164,10 +164,10 @@ class Pricer::State {
           after.compute - before.compute,
           after.exposed - before.exposed,
           after.executed - before.executed,
-          {after.host_copies.seconds - before.host_copies.seconds,
-           after.host_copies.exposed - before.host_copies.exposed},
+          after.host_copies,
           {},  // a run in which the host works is never repeated
           after.transfers};
+    d.host_copies.add(before.host_copies, -1);
     for (std::size_t k = 0; k < before.transfers.size(); ++k) {
       d.transfers[k].add(before.transfers[k], -1);
     }
@@ -178,8 +178,7 @@ class Pricer::State {
     run_.compute += run.compute;
     run_.exposed += run.exposed;
     run_.executed += run.executed;
-    run_.host_copies.seconds += run.host_copies.seconds;
-    run_.host_copies.exposed += run.host_copies.exposed;
+    run_.host_copies.add(run.host_copies);
     for (std::size_t k = 0; k < run.transfers.size(); ++k) {
       run_.transfers[k].add(run.transfers[k]);
     }

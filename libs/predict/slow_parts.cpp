@@ -52,7 +52,7 @@ double OnCluster::slower_peer(const Instruction& i) const {
   if (!own_) return 1;
   const SlowBy own = slow_by(described_, program_, program_.stage),
                peer = slow_by(described_, program_, i.move.peer);
-  const bool inside = link_to(i) == 2 || !described_.torus.shape.empty();
+  const bool inside = link_to(i) == node_send_link || !described_.torus.shape.empty();
   return std::max(1.0, inside ? peer.link / own.link : peer.nic / own.nic);
 }
 
