@@ -32,10 +32,11 @@ class SoftwareRuns {
   std::string lacks_options(const std::string& name, const Json& options) const;
 
   Parts parts_of(const std::string& name, const Json& options) const;
-  // Why what a plan has does not go together; empty: it does.
+  // Whether the software runs a plan with these parts, and why it does not; empty: it does.
+  bool go_together(Parts parts) const { return apart(parts) == nullptr; }
   std::string lacks_together(Parts parts) const;
 
-  // All of that of a plan.
+  // Everything in a plan that the software cannot run, a phrase each.
   std::vector<std::string> lacks(const PlanRequest& request) const;
 
  private:
@@ -53,6 +54,10 @@ class SoftwareRuns {
 
   static std::optional<OptionValues> options_in(const Json& table);
   bool read_together(const Json& list);
+  // The combination that makes these parts impossible; null: none does.
+  const Together* apart(Parts parts) const;
+  // Whether a list of this key is declared, without the name.
+  bool leaves_out(const std::string& key, const std::string& name) const;
 
   std::vector<std::string> declared_;  // the table's keys
   std::map<std::string, OptionValues> strategies_;
@@ -60,7 +65,7 @@ class SoftwareRuns {
   std::vector<Together> apart_;
 };
 
-// Its kind as a stack's lists have it: "none", "selective", "full", "fit", ...
+// The policy's kind as a stack's lists have it: "none", "selective", "full", "fit" and so on.
 std::string kind_name(const RecomputePolicy& policy);
 std::string kind_name(const OffloadPolicy& policy);
 
