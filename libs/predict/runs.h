@@ -16,14 +16,14 @@ namespace mw {
 
 class SoftwareRuns {
  public:
-  // Bit k: the plan has, or is, part k of the combinations that the software does not run.
+  // Bit k says that a plan has part k of the combinations that the software does not run.
   using Parts = std::uint64_t;
 
   // From the stack's table `runs`; null: everything.
   static SoftwareRuns read(const Json& table, const std::string& path, Problems& problems);
 
   bool everything() const { return declared_.empty(); }
-  // Why the software cannot run it, as one phrase; empty: it can.
+  // Each lacks_… returns why the software cannot run it, as one phrase; empty: it can.
   std::string lacks_strategy(const std::string& name) const;
   std::string lacks_schedule(const std::string& name) const;
   // `what`: "recompute" or "offload".
@@ -43,7 +43,7 @@ class SoftwareRuns {
   using OptionValues = std::map<std::string, std::vector<Json>>;  // by the option's name
   struct Part {
     std::string strategy;
-    bool absent = false;  // the plan lacks it
+    bool absent = false;  // the combination is one without this strategy
     OptionValues options;
   };
   struct Together {

@@ -31,7 +31,7 @@ SlowBy slow_by(const Cluster& cluster, const Program& program, int stage) {
       const int last = part.device >= 0 ? first : (node + 1) * devices - 1;
       if (!has_rank_of(program, stage, first, last)) continue;
       take_slower(slowest, part.by);
-      break;  // the other nodes of the part are as slow
+      break;  // all nodes of a part are as slow
     }
   }
   return slowest;
