@@ -1,9 +1,10 @@
 -- What the software of each stack can run, as its documentation and its checks of arguments say.
--- A strategy that is not named is not there; `true` allows all its options, a table the values of
--- some. `apart` lists what does not go together: false stands for what a plan lacks. sp with ways
--- of its own is context parallelism; without any it is Megatron's sequence parallelism on TP's
--- ranks. A stack that is not here (deepseek-v3, whose software is not public, and meshwright, which
--- is this project) runs everything.
+-- Software lacks the strategies that its table does not name; `true` allows all options of one,
+-- and a table limits the values of some. `apart` lists combinations that the software refuses,
+-- where false stands for a strategy that the plan lacks. sp with ways of its own is context
+-- parallelism; without any it is Megatron's sequence parallelism on TP's ranks. A stack that is
+-- not here (deepseek-v3, whose software is not public, and meshwright, which is this project)
+-- runs everything.
 
 -- Megatron-LM v2.x (Narayanan et al. 2021, sections 2 and 3): 1F1B and its interleaved form,
 -- whole layers are computed again (--checkpoint-activations), nothing is sharded over data ranks.

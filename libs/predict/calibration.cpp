@@ -221,7 +221,7 @@ std::shared_ptr<const Calibration> first_use_calibration() {
   if (first_use_left_out()) return nullptr;
   try {
     return read_calibration(first_use_file());
-  } catch (const Error&) {  // damaged, or of an earlier form: measured anew
+  } catch (const Error&) {  // a damaged file, or one of an earlier form, is measured anew
     return nullptr;
   }
 }

@@ -100,11 +100,12 @@ std::string other_machine(const Calibration& calibration);
 // another machine's.
 std::shared_ptr<const Calibration> read_calibration(const std::filesystem::path& file);
 
-// Where the short measurement of this machine's first use is kept: a file of the cache for each
-// CPU, number of cores and version; and what is in it, null if there is none that can be used, or
-// MESHWRIGHT_FIRST_USE=off in the environment leaves it out.
+// The file of the cache that keeps the short measurement of this machine's first use. Each CPU,
+// number of cores and version has its own.
 std::filesystem::path first_use_file();
+// Whether the environment turns that measurement off: MESHWRIGHT_FIRST_USE=off.
 bool first_use_left_out();
+// The calibration in that file; null if it is turned off, or no file is there that can be used.
 std::shared_ptr<const Calibration> first_use_calibration();
 
 // That of calibration_file(), read once; null if there is none. A file that the environment names

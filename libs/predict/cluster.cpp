@@ -35,7 +35,7 @@ const Fields<Cluster>& cluster_fields() {
           "them",
           &Cluster::changed)
         .optional();
-    f.add("nodes", "how many there are", &Cluster::nodes).at_least(1).fallback(1);
+    f.add("nodes", "number of nodes", &Cluster::nodes).at_least(1).fallback(1);
     f.options()
         .table("device", "what one device can do")
         .table("node", "devices of a node, and what joins them")
@@ -59,7 +59,7 @@ const Fields<DeviceType>& device_fields() {
     Fields<DeviceType> f;
     using D = DeviceType;
     f.add("name", "what it is called", &D::name);
-    f.add("fitted", "its shares and those of its links were fitted on steps that were measured",
+    f.add("fitted", "says that shares of the device and of its links were fitted to measured steps",
           &D::fitted)
         .fallback(false);
     rate(f.add("peak16", "dense operations a second of bf16 and fp16", &D::peak16));
@@ -67,7 +67,7 @@ const Fields<DeviceType>& device_fields() {
     rate(f.add("peak32", "dense operations a second of fp32", &D::peak32)).optional();
     rate(f.add("peak64", "dense operations a second of fp64", &D::peak64)).optional();
     f.options()
-        .list("lacks", "precisions that it has no units for, as { \"bf16\" }")
+        .list("lacks", "precisions that the device has no units for, as { \"bf16\" }")
         .fallback(Json::array());
     f.add("memory", "bytes of memory of a device", &D::memory).at_least(1);
     f.add("workspace", "bytes of a device's memory that the library of products keeps",
@@ -108,13 +108,14 @@ const Fields<DeviceType>& device_fields() {
         .list("flash", "shares of the peak that flash attention 1, 2 and 3 reach")
         .fallback(Json::array());
     seconds(f.add("launch", "seconds of the host to launch one op", &D::launch));
-    share(f.add("backward_launch", "times `launch` that an op takes in backward",
+    share(f.add("backward_launch", "how many times `launch` an op takes in backward",
                 &D::backward_launch))
         .fallback(1.0);
     f.add("smooth", "how sharply the slower of host and device decides", &D::smooth)
         .range(1.0, 100.0)
         .fallback(4.5);
-    f.add("slowed", "seconds that compute loses for each of a collective beside it", &D::slowed)
+    f.add("slowed", "seconds that compute loses for each second of a collective beside it",
+          &D::slowed)
         .range(0.0, 1.0)
         .fallback(0.0);
     f.add("straggle", "1 + straggle sqrt(2 ln ranks) is what the slowest rank adds", &D::straggle)
@@ -202,15 +203,16 @@ const Fields<Torus>& torus_fields() {
 const Fields<SlowPart>& slow_fields() {
   static const Fields<SlowPart> fields = [] {
     Fields<SlowPart> f;
-    f.options().any("node", "which one, counted from 0; or the first and the last: { 4, 7 }");
+    f.options().any("node",
+                    "the node, counted from 0; or the first and the last of several: { 4, 7 }");
     f.add("device", "one of the node's devices, counted from 0; all of them if left out",
           &SlowPart::device)
         .range(0, 65535)
         .optional();
     const auto times = [](Options& o) { o.range(1.0, 1e3).fallback(1.0); };
-    times(f.options().number("compute", "times longer that these devices compute"));
-    times(f.options().number("link", "times longer that their links inside the node take"));
-    times(f.options().number("nic", "times longer that their NICs take"));
+    times(f.options().number("compute", "how many times longer these devices compute"));
+    times(f.options().number("link", "how many times longer their links inside the node take"));
+    times(f.options().number("nic", "how many times longer their NICs take"));
     return f;
   }();
   return fields;
@@ -463,9 +465,18 @@ std::vector<std::pair<std::string, const Options*>> cluster_keys() {
           {"slow[n]", &slow_fields().options()}};
 }
 
+std::vector<std::string_view> Cluster::changed_keys() const {
+  std::vector<std::string_view> keys;
+  for (std::string_view left = changed; !left.empty();) {
+    keys.push_back(left.substr(0, left.find(", ")));
+    left.remove_prefix(std::min(left.size(), keys.back().size() + 2));
+  }
+  return keys;
+}
+
 bool Cluster::changes(std::string_view prefix) const {
-  return changed.starts_with(prefix) ||
-         changed.find(", " + std::string(prefix)) != std::string::npos;
+  return std::ranges::any_of(changed_keys(),
+                             [&](std::string_view key) { return key.starts_with(prefix); });
 }
 
 Cluster read_cluster(const Json& table, const std::string& path, Problems& problems) {

@@ -26,7 +26,7 @@ struct GemmTile {
 struct DeviceType {
   std::string name;
   double peak8 = 0, peak16 = 0, peak32 = 0, peak64 = 0;  // dense operations, by an element's bits
-  bool fitted = false;    // its shares, and those of its links, on steps that were measured
+  bool fitted = false;    // its shares, and those of its links, come from steps that were measured
   std::set<Dtype> lacks;  // reals that it has no units for, whatever their width's rate
   std::int64_t memory = 0;
   std::int64_t workspace = 0;     // that the library of products keeps
@@ -85,7 +85,7 @@ struct Network {
   // its rings goes in and out by one NIC.
   double partial = 1;
 };
-// Times by which devices compute slower than described, and links of nodes send slower.
+// How many times longer than described devices compute, and links of nodes send.
 struct SlowBy {
   double compute = 1, link = 1, nic = 1;
 };
@@ -117,7 +117,9 @@ struct Cluster {
       0;  // bytes a second of the host's memory, where what is offloaded is updated
   std::int64_t host_capacity = 0;  // bytes of a node's host memory; 0: not known
 
-  // Whether `changed` has a key that begins so: "node.".
+  // The keys in `changed`.
+  std::vector<std::string_view> changed_keys() const;
+  // Whether one of them begins so: "node.".
   bool changes(std::string_view prefix) const;
   std::int64_t devices() const { return static_cast<std::int64_t>(nodes) * node.devices; }
 };

@@ -83,18 +83,15 @@ std::vector<NamedBytes> ClusterMachine::beside_program(const RankView& rank,
 }
 
 Basis ClusterMachine::basis() const {
-  // What a device holds, and is called, is no rate.
-  static constexpr std::string_view of_room[] = {"device.memory", "device.name", "device.context",
-                                                 "device.communicator", "device.workspace"};
-  bool other = !stack_.changed.empty() || !cluster_.slow.empty();
-  std::string_view left = cluster_.changed;
-  while (!left.empty()) {
-    const std::string_view key = left.substr(0, left.find(", "));
-    left.remove_prefix(std::min(left.size(), key.size() + 2));
-    other = other || (key.starts_with("device.") &&
-                      std::find(std::begin(of_room), std::end(of_room), key) == std::end(of_room));
-  }
-  return cluster_.device.fitted && stack_.fitted && !other ? Basis::fitted : Basis::beyond;
+  // A device's name, and the bytes that it holds, change no time.
+  static constexpr std::string_view timeless[] = {"device.memory", "device.name", "device.context",
+                                                  "device.communicator", "device.workspace"};
+  const bool shipped =
+      stack_.changed.empty() && cluster_.slow.empty() &&
+      std::ranges::none_of(cluster_.changed_keys(), [](std::string_view key) {
+        return key.starts_with("device.") && std::ranges::find(timeless, key) == std::end(timeless);
+      });
+  return cluster_.device.fitted && stack_.fitted && shipped ? Basis::fitted : Basis::beyond;
 }
 
 double ClusterMachine::stragglers(int ranks) const {

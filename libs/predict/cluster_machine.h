@@ -12,8 +12,8 @@ namespace mw {
 
 // Products take none beside the library's own workspace; flash attention's backward adds up the
 // queries' gradient in fp32 (Dao 2023, "FlashAttention-2", algorithm 2). Ops take buffers for all
-// their rows where the stack's kernels do (Stack::whole_rows). `machine`: whose device it is of;
-// null: of none.
+// their rows where the stack's kernels do (Stack::whole_rows). `machine` is the
+// one whose kernels these are, null if there is none.
 class FlashScratch final : public DeviceScratch {
  public:
   explicit FlashScratch(bool whole_rows, const Machine* machine = nullptr)
@@ -33,7 +33,7 @@ class ClusterMachine final : public Machine {
  public:
   ClusterMachine(Cluster cluster, Stack stack)
       : cluster_(std::move(cluster)), stack_(std::move(stack)), kernels_(stack_.whole_rows, this) {}
-  // Its kernels know the machine that they are of.
+  // A copy's kernels point to the copy.
   ClusterMachine(const ClusterMachine& other) : ClusterMachine(other.cluster_, other.stack_) {}
   ClusterMachine& operator=(const ClusterMachine& other) {
     cluster_ = other.cluster_;
@@ -43,7 +43,7 @@ class ClusterMachine final : public Machine {
   }
 
   std::string name() const override;
-  // By the device's shares and the stack's facts, as both ship.
+  // Fitted if the device and the stack are, and no key that times depend on was changed.
   Basis basis() const override;
   std::int64_t room() const override { return cluster_.devices(); }
   std::unique_ptr<RankMachine> of_rank(const RankView& view, int ranks, int threads) const override;

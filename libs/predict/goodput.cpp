@@ -248,9 +248,9 @@ const Fields<GoodputRequest>& goodput_fields() {
   return fields;
 }
 
-// Refuses a run that would fail before it was back, or had made a step: no simulation tells
-// anything of the shares that are left then. What fails in a restart and is back sooner makes it no
-// longer.
+// Refuses a run that fails again and again in a restart, or before it has made one step: a
+// simulation of so little progress would tell nothing. Against a restart only those failures count
+// whose own restart takes as long or longer: others do not lengthen it.
 void check_gets_on(const GoodputRequest& r, const std::string& key, Problems& problems) {
   constexpr double most = 10;  // failures in a restart, or in a step
   double seconds = r.checkpoint + r.step, failure = r.mtbf / r.devices;

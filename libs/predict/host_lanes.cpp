@@ -55,30 +55,27 @@ int HostLanes::follows(const Instruction& instruction) const {
   return copied_[root] ? root : -1;
 }
 
-double HostLanes::there(const std::vector<int>& storages, int microbatch) const {
+template <class Which>
+double HostLanes::over(const Which& which) const {
   double end = 0;
   for (const Underway& copy : underway_) {
-    const bool awaited = copy.of(microbatch) &&
-                         std::find(storages.begin(), storages.end(), copy.device) != storages.end();
-    if (awaited) end = std::max(end, copy.end);
+    if (which(copy)) end = std::max(end, copy.end);
   }
   return end;
+}
+
+double HostLanes::there(const std::vector<int>& storages, int microbatch) const {
+  return over([&](const Underway& copy) {
+    return copy.of(microbatch) && std::ranges::find(storages, copy.device) != storages.end();
+  });
 }
 
 double HostLanes::on_host(int slot) const {
-  double end = 0;
-  for (const Underway& copy : underway_) {
-    if (copy.host == slot) end = std::max(end, copy.end);
-  }
-  return end;
+  return over([&](const Underway& copy) { return copy.host == slot; });
 }
 
 double HostLanes::left() const {
-  double end = 0;
-  for (const Underway& copy : underway_) {
-    if (copy.leaves) end = std::max(end, copy.end);
-  }
-  return end;
+  return over([](const Underway& copy) { return copy.leaves; });
 }
 
 bool HostLanes::awaits_left(const HostCopy& copy) const {

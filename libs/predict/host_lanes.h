@@ -20,13 +20,14 @@ class HostLanes {
   // The storage that a transfer between slots that last reads, if copies come to it: the transfer
   // follows them, and the rank awaits none. -1: there is none.
   int follows(const Instruction& instruction) const;
-  // When all of these are there, of a microbatch.
+  // When the copies of a microbatch to or from these storages are over.
   double there(const std::vector<int>& storages, int microbatch) const;
-  // When what left before is there.
+  // When all copies to host memory that were begun before are over.
   double left() const;
-  // Whether a copy awaits that: not where both its ends last, as none holds memory meanwhile.
+  // Whether a copy awaits left(). One between two slots that last does not: waiting copies of this
+  // kind hold no more memory.
   bool awaits_left(const HostCopy& copy) const;
-  // When what is copied to or from a slot in host memory that lasts is.
+  // When the copies to or from this slot in host memory, which lasts, are over.
   double on_host(int slot) const;
 
   struct Copy {
@@ -39,7 +40,7 @@ class HostLanes {
   struct Underway {
     double end = 0;
     int device = -1, host = -1, microbatch = 0;
-    bool leaves = false, lasts = false;  // what lasts is of no microbatch
+    bool leaves = false, lasts = false;  // a copy of a slot that lasts belongs to no microbatch
     bool of(int which) const { return lasts || microbatch == which; }
   };
   struct State {
@@ -54,6 +55,9 @@ class HostLanes {
 
  private:
   int storage(int slot) const;
+  // When the last of the copies under way for which `which` holds is over.
+  template <class Which>
+  double over(const Which& which) const;
 
   const Program& program_;
   std::vector<bool> copied_;  // by storage; empty: nothing ever is

@@ -8,7 +8,7 @@
 namespace mw {
 namespace {
 
-// Whether the host itself updates, or casts what it keeps.
+// Whether the host itself updates parameters, or casts what it keeps of them.
 bool works_on_host(const Program& program) {
   return std::any_of(program.buckets.begin(), program.buckets.end(),
                      [](const Bucket& bucket) { return bucket.offload != Offload::nothing; });

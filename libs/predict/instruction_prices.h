@@ -29,9 +29,9 @@ struct PricedInstruction {
   std::vector<int> copied;  // storages of which it awaits copies
   int follows = -1;         // the storage of which its transfer awaits copies
   double before = 0;        // compute seconds, between what it awaits and what it begins
-  double on_host = 0;       // or seconds in which the host works, in its own order
-  std::vector<int> there;   // what lies in host memory and whose copies that awaits
-  bool host_waits = false;  // the host waits until the device has come so far
+  double on_host = 0;       // seconds that the host works on it instead, on a lane of its own
+  std::vector<int> there;   // slots in host memory: that work awaits their copies
+  bool host_waits = false;  // the host waits until the device has come to this instruction
   PricedCopy copy;          // the copy before the transfers
   std::vector<TimedTransfer> transfers;  // that the instruction begins
   bool between_stages = false;
@@ -48,7 +48,7 @@ struct PricedSegment {
   std::vector<std::pair<std::size_t, int>> rings;  // which of `code`, and the ring's number
   WorkTime beside;                                 // what a run does beside its instructions
   double host = 0;                                 // seconds of the host that launches them
-  bool on_host = false;                            // the host works in it, or waits
+  bool on_host = false;                            // the host works or waits in it
 };
 
 // Not thread-safe.
@@ -85,8 +85,8 @@ class InstructionPrices {
   TransferKeys keys_;
   std::map<RankSet, int> groups_;
   const std::unique_ptr<RankMachine> machine_;
-  const bool overlaps_;    // ranks have devices of their own, beside which the host works
-  const bool host_works_;  // and it has work of its own in the program
+  const bool overlaps_;    // ranks have devices of their own, and the host works beside these
+  const bool host_works_;  // the program has such work for the host
   std::map<std::pair<int, int>, PricedSegment> priced_;  // by segment and kind of microbatch
   std::map<std::tuple<const RankView*, std::string, std::vector<int>>, int> ring_numbers_;
   std::vector<PricedRing> rings_;

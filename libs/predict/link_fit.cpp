@@ -240,9 +240,9 @@ class LinkFit {
         plural(most, "node"), made_.base));
   }
 
-  // NCCL's tree sends each byte of an all-reduce over two nodes once, a ring nearly twice. So these
-  // rows can be faster than the NICs let a ring be, and prove no faster NICs: other collectives
-  // would then be priced by what no NIC carries. Other collectives over two nodes tell the truth.
+  // NCCL's tree sends each byte of an all-reduce over two nodes once, a ring nearly twice. So
+  // rows of all-reduces can be faster than the NICs let a ring be, and prove no faster NICs. The
+  // NICs are fitted to other collectives, where there are any.
   void fit_two_nodes(const Tables& whole) {
     Tables others;
     for (const LoggedTable* table : whole)
@@ -257,7 +257,7 @@ class LinkFit {
       return;
     }
     fit_network(whole, 1);
-    double bus = 0;  // of a device, as a ring would have it
+    double bus = 0;  // the highest bytes a second of a device that a ring would need
     for (const LoggedTable* table : whole)
       for (const LoggedRow& row : table->rows)
         bus = std::max(
@@ -273,7 +273,7 @@ class LinkFit {
                                  1e-9 * bus, 1e-9 * nic, made_.base)));
   }
 
-  // `most`: of network.share, or what the base has if that is more.
+  // `most` is the upper bound of network.share, unless the base has a larger one.
   void fit_network(const Tables& whole, double most) {
     Cluster read = cluster();
     most = std::max(most, read.network.share);

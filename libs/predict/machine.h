@@ -15,8 +15,8 @@ namespace mw {
 
 struct PlanRequest;
 
-// How a number is known: it was measured in this very case; it is worked out with constants that
-// were fitted to measured steps; or it lies beyond all that was measured and fitted.
+// How a time is known: it was measured in this very case; it is worked out with constants that were
+// fitted to measured steps; or it lies beyond all that was measured and fitted. The worst is last.
 enum class Basis : std::uint8_t { measured, fitted, beyond };
 const char* name_of(Basis basis);
 
@@ -77,7 +77,7 @@ class Machine {
   virtual const Machine* by_core_seconds() const { return nullptr; }
   // By how much predicted steps err on average, as a share of them; 0: not known.
   virtual double error() const { return 0; }
-  // How what its devices compute and copy is known.
+  // How the times of computing on its devices are known.
   virtual Basis basis() const { return Basis::fitted; }
   // How many ranks it can hold; 0: as many as one likes.
   virtual std::int64_t room() const { return 0; }
@@ -104,9 +104,9 @@ class Machine {
   virtual std::int64_t memory() const = 0;
   virtual bool memory_together() const = 0;
   virtual HostMemory host() const { return {}; }
-  // What calls of libraries' kernels allocate there; null: what they do on this machine.
   // What of a plan the software that it is priced for cannot run, a phrase each.
   virtual std::vector<std::string> cannot_run(const PlanRequest& /*request*/) const { return {}; }
+  // What calls of libraries' kernels allocate there; null: what they do on this machine.
   virtual const DeviceScratch* scratch() const { return nullptr; }
   // Bytes that a rank's libraries keep beside the program's tensors.
   virtual std::int64_t kept_by_libraries() const { return 0; }

@@ -15,22 +15,24 @@ namespace {
 
 constexpr std::size_t numbers_of_step = 2 + std::size(measured_roles);
 
-double ratio(double a, double b) {
+// How many times one is twice the other, with fractions.
+double doublings(double a, double b) {
   return std::abs(std::log2(a / b));
 }
 
-// Within a factor of two in each number, and split where the other is.
+// Whether their numbers are within factors of two, and both split the same things.
 bool is_near(const PublishedStep& a, const PublishedStep& b) {
   constexpr double most = 1 + 1e-9;
-  bool near = ratio(a.parameters, b.parameters) <= most && ratio(a.devices, b.devices) <= most;
+  bool near =
+      doublings(a.parameters, b.parameters) <= most && doublings(a.devices, b.devices) <= most;
   for (std::size_t k = 0; k < a.ways.size(); ++k)
-    near = near && ratio(a.ways[k], b.ways[k]) <= most && (a.ways[k] > 1) == (b.ways[k] > 1);
+    near = near && doublings(a.ways[k], b.ways[k]) <= most && (a.ways[k] > 1) == (b.ways[k] > 1);
   return near;
 }
 
 double distance(const PublishedStep& a, const PublishedStep& b) {
-  double sum = ratio(a.parameters, b.parameters) + ratio(a.devices, b.devices);
-  for (std::size_t k = 0; k < a.ways.size(); ++k) sum += ratio(a.ways[k], b.ways[k]);
+  double sum = doublings(a.parameters, b.parameters) + doublings(a.devices, b.devices);
+  for (std::size_t k = 0; k < a.ways.size(); ++k) sum += doublings(a.ways[k], b.ways[k]);
   return sum;
 }
 

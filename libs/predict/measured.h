@@ -13,17 +13,18 @@
 
 namespace mw {
 
-// The model's parameters, devices, and ways by role.
+// The sizes by which plans and published steps are compared: the model's parameters, devices, and
+// ways by role.
 struct PublishedStep {
   double parameters = 0, devices = 0;
   std::array<double, 4> ways = {1, 1, 1, 1};  // by `measured_roles`
-  std::string table;                          // of the published steps
+  std::string table;                          // of tests/reference that has the step
 
   Json to_json() const;
 };
 inline constexpr Role measured_roles[] = {Role::layers, Role::model, Role::sequence, Role::experts};
 
-// "175 B on 384 devices, layers 12, model 8 (narayanan2-ptdp)".
+// "175 B parameters on 384 devices, layers 12 ways, model 8 ways (narayanan2-ptdp)".
 std::string measured_text(const PublishedStep& step);
 
 std::vector<PublishedStep> read_measured(const Json& list, const std::string& path,
@@ -33,10 +34,11 @@ PublishedStep sizes_of(const Plan& plan);
 
 struct NearestMeasured {
   PublishedStep step;
-  // A measured one is within a factor of two in each number, and splits what the plan splits.
+  // Each of its numbers is within a factor of two of the plan's, and it splits what that splits.
   bool near = false;
 };
-// By the sum of the logarithms of all ratios; nothing where nothing was measured.
+// The measured step with the smallest sum of the logarithms of all ratios, near ones first; nothing
+// where nothing was measured.
 std::optional<NearestMeasured> nearest_measured(const std::vector<PublishedStep>& measured,
                                                 const PublishedStep& sizes);
 

@@ -197,7 +197,7 @@ class Search {
     std::shared_ptr<const Plan> plan;
     try {
       plan = make_plan_within(request, together_ ? 0 : limit_, problems);
-    } catch (const Error& error) {  // of a strategy's own
+    } catch (const Error& error) {  // a strategy refuses the change
       if (ends_all(error)) throw;
     }
     work_ += plan ? plan->work : experiment_.plan->work;
@@ -239,16 +239,25 @@ class Search {
   int tried_ = 0;
 };
 
+// Calls visit(program, kind, memory) for each class of ranks that are alike.
+template <class Visit>
+void for_each_forecast(const Plan& plan, const Visit& visit) {
+  for (const Program& program : plan.programs) {
+    for (const RankClass& kind : rank_classes(program)) {
+      visit(program, kind,
+            forecast_memory(RankView(program, kind.at, 0, plan.request.scratch.get())));
+    }
+  }
+}
+
 }  // namespace
 
 std::int64_t predicted_need(const Plan& plan, bool together) {
   if (!together) return highest_peak(plan);
   TotalMemory all;
-  for (const Program& program : plan.programs) {
-    for (const RankClass& kind : rank_classes(program)) {
-      all.add(kind, forecast_memory(RankView(program, kind.at, 0, plan.request.scratch.get())));
-    }
-  }
+  for_each_forecast(plan, [&](const Program&, const RankClass& kind, const MemoryForecast& memory) {
+    all.add(kind, memory);
+  });
   return all.bytes();
 }
 
@@ -290,7 +299,7 @@ const Plan& highest(const RunRequest& experiment, bool together, std::int64_t* s
   return *steps.plans[fullest];
 }
 
-// Refused, or where the experiment is forced a note.
+// Throws Error (memory.machine); where the experiment is forced, returns the message as a note.
 std::string refuse(const RunRequest& experiment, const std::string& message,
                    const std::string& hint) {
   if (experiment.force) return "forced: " + message;
@@ -308,6 +317,16 @@ std::int64_t copies_here(const RunRequest& experiment) {
 }
 
 constexpr const char* anyway = "--force (or force = true) starts it all the same";
+
+// Refuses the plan, which `why` says is too large, with a change by which it stays within `limit`.
+std::string does_not_fit(const RunRequest& experiment, const Plan& plan, const std::string& why,
+                         MemoryNeed limit) {
+  return refuse(experiment, fmt::format("plan: {} does not fit: {}", plan.mix(), why),
+                experiment.force
+                    ? ""
+                    : fmt::format("{}; meshwright plan (mw.plan) predicts it without running; {}",
+                                  memory_hint(experiment, plan, limit, /*runs=*/true), anyway));
+}
 
 }  // namespace
 
@@ -354,20 +373,17 @@ struct Needs {
 };
 Needs needs_of(const Plan& plan) {
   Needs needs;
-  for (const Program& program : plan.programs) {
-    for (const RankClass& kind : rank_classes(program)) {
-      const MemoryForecast memory =
-          forecast_memory(RankView(program, kind.at, 0, plan.request.scratch.get()));
-      std::int64_t& peak = needs.peak[&program];
-      peak = std::max(peak, memory.peak);
-      needs.host += static_cast<double>(kind.ranks) * static_cast<double>(memory[Category::host]);
-    }
-  }
+  for_each_forecast(
+      plan, [&](const Program& program, const RankClass& kind, const MemoryForecast& memory) {
+        std::int64_t& peak = needs.peak[&program];
+        peak = std::max(peak, memory.peak);
+        needs.host += static_cast<double>(kind.ranks) * static_cast<double>(memory[Category::host]);
+      });
   return needs;
 }
 
-// Adds the peaks of the ranks of this process up by accelerator, and compares what lies in host
-// memory with the `host` bytes of this machine.
+// Refuses a plan whose ranks in this process need more than an accelerator has, or whose tensors in
+// host memory need more than the `host` bytes of this machine.
 std::string check_accelerators(const RunRequest& experiment, std::int64_t host) {
   const Plan& plan = highest(experiment, false);
   const Processes* processes = experiment.processes;
@@ -392,14 +408,7 @@ std::string check_accelerators(const RunRequest& experiment, std::int64_t host) 
                         plural(most.second, "rank"), text_of(most.first), text_of(there.bytes))
           : fmt::format("ranks here keep {} in host memory, and there are {}", text_of(in_host),
                         text_of(host));
-  return refuse(experiment, fmt::format("plan: {} does not fit: {}", plan.mix(), what),
-                experiment.force
-                    ? ""
-                    : fmt::format("{}; meshwright plan (mw.plan) predicts it without running; {}",
-                                  memory_hint(experiment, plan,
-                                              {there.bytes / std::max(most.second, 1), false},
-                                              /*runs=*/true),
-                                  anyway));
+  return does_not_fit(experiment, plan, what, {there.bytes / std::max(most.second, 1), false});
 }
 
 }  // namespace
@@ -410,15 +419,11 @@ std::string check_machine_memory(const RunRequest& experiment, std::int64_t avai
   const std::int64_t need = on_this_host(experiment, predicted_need(plan, true));
   if (need <= available) return "";
   const std::int64_t peak = predicted_peak(plan);
-  return refuse(
-      experiment,
-      fmt::format("plan: {} does not fit: {} of up to {}, {} together, against {} of memory here",
-                  plan.mix(), plan.ranks() == 1 ? "1 rank" : fmt::format("{} ranks", plan.ranks()),
-                  text_of(peak), text_of(need), text_of(available)),
-      experiment.force
-          ? ""
-          : fmt::format("{}; meshwright plan (mw.plan) predicts it without running; {}",
-                        memory_hint(experiment, plan, {available, true}, /*runs=*/true), anyway));
+  return does_not_fit(
+      experiment, plan,
+      fmt::format("{} of up to {}, {} together, against {} of memory here",
+                  plural(plan.ranks(), "rank"), text_of(peak), text_of(need), text_of(available)),
+      {available, true});
 }
 
 std::string check_verify_memory(const RunRequest& experiment, std::int64_t available) {
@@ -440,10 +445,8 @@ std::string check_verify_memory(const RunRequest& experiment, std::int64_t avail
       experiment,
       fmt::format(
           "plan: {} cannot be verified within {} of memory here: in float64, {} hold {}, the "
-          "one rank that computes the whole batch {}, and {} is kept of "
-          "what they did",
-          experiment.plan->mix(), text_of(available),
-          plan->ranks() == 1 ? "1 rank" : fmt::format("{} ranks", plan->ranks()), text_of(ranks),
+          "one rank that computes the whole batch {}, and {} is kept of what they did",
+          experiment.plan->mix(), text_of(available), plural(plan->ranks(), "rank"), text_of(ranks),
           text_of(alone), text_of(kept)),
       fmt::format(
           "verify the mix with a smaller model, batch or sequence, where the same rules hold "

@@ -90,7 +90,7 @@ std::string_view unlabelled(std::string_view line) {
   return line;
 }
 
-// `line` 0: the whole file.
+// Adds a problem of a line of the file; line 0 stands for the whole file.
 void refused(const char* code, const std::string& file, int line, const std::string& message,
              const std::string& hint, Problems& problems) {
   Problem problem{Stage::options, code, "--from", message, hint};
@@ -409,7 +409,7 @@ class LogReader {
 // Refuses a table that is an earlier one again, as no two programs take the very same times, and
 // one by the first size for which an earlier table has another time.
 void refuse_twice(const LoggedTable& own, const LoggedTable& earlier, Problems& problems) {
-  constexpr double least = 64 << 10, apart = 1.25;  // smaller sizes scatter by themselves
+  constexpr double least = 64 << 10, apart = 1.25;  // times of smaller sizes scatter by more
   if (earlier.op != own.op || earlier.node != own.node) return;
   const auto same_row = [](const LoggedRow& a, const LoggedRow& b) {
     return a.bytes == b.bytes && a.seconds == b.seconds;

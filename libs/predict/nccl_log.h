@@ -24,7 +24,7 @@ struct LoggedTable {
   std::string device;     // "NVIDIA H100 80GB HBM3"
   std::vector<int> node;  // of each rank, numbered in the order in which ranks name them
   std::vector<LoggedRow> rows;
-  bool ended = false;  // its last lines, which sum up, are there
+  bool ended = false;  // the log has the lines that nccl-tests ends a table with
 
   int ranks() const { return static_cast<int>(node.size()); }
   int nodes() const;

@@ -41,10 +41,10 @@ struct Library {
 // Seconds of a collective. `bytes`: of a rank's larger buffer (Transfer::payload).
 double collective_seconds(const Cluster& cluster, Collective op, double bytes, const Placed& where,
                           const Library& library);
-// How these are known: by a curve of as many ranks and such sizes on this very link, or by rings
-// with shares that were fitted, or neither.
+// How the seconds of a collective are known: measured, if a curve has as many ranks and such sizes
+// on this very link; fitted, if they follow from shares that were fitted; else beyond both.
 Basis collective_basis(const Cluster& cluster, Collective op, double bytes, const Placed& where);
-// How what crosses nodes, or stays in one, is known beside that.
+// The same of transfers that no curve can have measured, which cross nodes or stay in one.
 Basis link_basis(const Cluster& cluster, bool crosses);
 // Seconds of an all-to-all of rows, `bytes` as above.
 double exchange_seconds(const Cluster& cluster, double bytes, const Placed& where,

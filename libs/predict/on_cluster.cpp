@@ -423,8 +423,8 @@ double OnCluster::run_seconds(double device, double host) const {
   return phase_seconds(device_, device, host);
 }
 
-int OnCluster::nic_link(bool of_sequence) const {
-  return of_sequence && stack_.sequence_beside ? 3 : 1;
+OnCluster::Link OnCluster::network_link(bool of_sequence) const {
+  return of_sequence && stack_.sequence_beside ? sequence_link : nic_link;
 }
 
 bool OnCluster::of_roles(const RankSet& set, std::initializer_list<Role> roles) const {
@@ -459,14 +459,14 @@ double OnCluster::send(const Instruction& i, const Transfer& transfer) {
          collective_seconds(cluster_, Collective::all_gather, bytes, ranks, {});
 }
 
-// Sends inside a node go beside its collectives: a switch takes both.
-int OnCluster::link_to(const Instruction& i) const {
+// The link of a send to another stage.
+OnCluster::Link OnCluster::link_to(const Instruction& i) const {
   Coordinates peer = at_;
   peer[program_.stage_atom] = i.move.peer;
   const int devices = cluster_.node.devices;
   const bool inside =
       cluster_.torus.shape.empty() && program_.mesh.rank(peer) / devices == rank_ / devices;
-  return inside ? 2 : 1;
+  return inside ? node_send_link : nic_link;
 }
 
 RankSet OnCluster::alike(const Instruction& i, const RankSet& exchanging) const {
@@ -507,7 +507,7 @@ TransferCost OnCluster::exchange(const Instruction& i, const Transfer& transfer)
                            : device_.slowed * traffic_share(cluster_, placed, {});
   // What is hidden costs what it slows.
   const double hidden = stack_.hidden_exchange;
-  return {seconds * (1 - hidden + hidden * slows), placed.nodes > 1 ? 1 : 0, slows,
+  return {seconds * (1 - hidden + hidden * slows), placed.nodes > 1 ? nic_link : node_link, slows,
           link_basis(cluster_, placed.nodes != 1)};
 }
 
@@ -537,10 +537,13 @@ TransferCost OnCluster::transfer(const RankView&, const Instruction& i, const Tr
   if (transfer.op == Collective::send || transfer.op == Collective::recv) {
     const bool stages = program_.stage_atom >= 0 && transfer.set.atoms.size() == 1 &&
                         transfer.set.atoms.front() == program_.stage_atom;
-    if (stages) return {send(i, transfer), link_to(i), 0, link_basis(cluster_, link_to(i) == 1)};
+    if (stages) {
+      const Link link = link_to(i);
+      return {send(i, transfer), link, 0, link_basis(cluster_, link == nic_link)};
+    }
     if (transfer.op == Collective::recv) return {};  // its sender counts it
     const double bytes = static_cast<double>(transfer.payload) * more(i, transfer);
-    return {shift(transfer.set, bytes), nic_link(/*of_sequence=*/true), device_.slowed,
+    return {shift(transfer.set, bytes), network_link(/*of_sequence=*/true), device_.slowed,
             link_basis(cluster_, where(transfer.set).placed.nodes != 1)};
   }
   if (transfer.op == Collective::all_to_all && i.move.exchanges_rows())
@@ -568,7 +571,7 @@ TransferCost OnCluster::transfer(const RankView&, const Instruction& i, const Tr
       program_.buckets[i.bucket].sharded_state == ShardedState::optimizer) {
     seconds *= 2;
   }
-  const int link = group.placed.nodes > 1 ? nic_link(group.sequence && !lasting) : 0;
+  const Link link = group.placed.nodes > 1 ? network_link(group.sequence && !lasting) : node_link;
   Basis basis = collective_basis(cluster_, transfer.op, bytes, group.placed);
   if (seconds != alone) basis = std::max(basis, Basis::fitted);
   return {seconds, link, slows, basis};

@@ -31,10 +31,10 @@ double flash_seconds(const DeviceType& device, Dtype dtype, int generation, doub
 // longer of the two.
 double phase_seconds(const DeviceType& device, double own, double host);
 
-// By how much the slowest of what the ranks of a stage have is slower than described: all of them
-// wait for it.
+// By how much the slowest device and links of a stage's ranks are slower than described: all ranks
+// of the stage wait for these.
 SlowBy slow_by(const Cluster& cluster, const Program& program, int stage);
-// The cluster as one of a stage is that is so slow.
+// The cluster with all devices and links so much slower.
 Cluster slowed(Cluster cluster, const SlowBy& by);
 
 class OnCluster final : public RankMachine {
@@ -50,6 +50,9 @@ class OnCluster final : public RankMachine {
   double run_seconds(double device, double host) const override;
 
  private:
+  // Values of TransferCost::link. Inside a node sends go beside collectives, as a switch takes
+  // both; some stacks send over the sequence's axes beside all else on the NICs.
+  enum Link : int { node_link, nic_link, node_send_link, sequence_link };
   // One piece of an op of the graph.
   WorkTime op(const RankView& view, int index, Piece piece, int ring_step);
   // A matrix product (m, k) times (k, n) of one piece of an op, so many at once.
@@ -99,24 +102,25 @@ class OnCluster final : public RankMachine {
   };
   const Where& where(const RankSet& set);
   double send(const Instruction& instruction, const Transfer& transfer);
-  // Times longer that it takes because the other stage's links are slower than this one's.
+  // How many times longer a send takes because the other stage's links are slower than this one's.
   double slower_peer(const Instruction& instruction) const;
   double shift(const RankSet& set, double bytes);
   // Times the program's bytes that other software sends.
   double more(const Instruction& instruction, const Transfer& transfer);
-  int link_to(const Instruction& instruction) const;
+  Link link_to(const Instruction& instruction) const;
   // Ranks of model axes that have the same rows as this one before an exchange, or parts of their
   // sums.
   RankSet alike(const Instruction& instruction, const RankSet& exchanging) const;
   TransferCost exchange(const Instruction& instruction, const Transfer& transfer);
   // Whether every atom belongs to an axis of one of these roles.
   bool of_roles(const RankSet& set, std::initializer_list<Role> roles) const;
-  // The TransferCost::link of a node's NICs. Some stacks give the sequence's axes one of their own.
-  int nic_link(bool of_sequence) const;
+  // The link of what crosses nodes.
+  Link network_link(bool of_sequence) const;
 
   const Program& program_;
   const Cluster& described_;
-  const std::unique_ptr<const Cluster> own_;  // as the slowest of the stage has it; null: all alike
+  // The cluster as slow as the stage's slowest part; null: no part of the cluster is slow.
+  const std::unique_ptr<const Cluster> own_;
   const Cluster& cluster_;
   const DeviceType& device_;
   const Stack& stack_;

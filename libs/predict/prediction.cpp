@@ -279,7 +279,7 @@ Basis Prediction::step_basis() const {
   Basis worst = compute_basis;
   for (const CommunicationForecast& c : communication) {
     const double share = parts.size() > 1 ? c.mean_exposed_seconds : c.exposed_seconds;
-    if (share > 0.05 * step_seconds) worst = std::max(worst, c.basis);
+    if (share > negligible_share * step_seconds) worst = std::max(worst, c.basis);
   }
   return worst;
 }

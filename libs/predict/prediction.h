@@ -65,15 +65,15 @@ struct RecomputeByStage {
   std::optional<double> seconds_alike;
 };
 
-// What a plan that fits leaves of a device, by what its software holds beside the program. `over`:
-// a driver would report more than there is, by what the allocator holds idle; `runs_out`: more is
-// in use than there is, and that software would run out of it.
+// How full a plan that fits makes a device, with what its software holds beside the program.
+// `over`: a driver would report more than there is, as the allocator also holds idle memory;
+// `runs_out`: more would be in use than there is.
 enum class Room : std::uint8_t { ample, nearly_full, over, runs_out };
 const char* name_of(Room room);  // "", "nearly full", "over", "runs out"
 
 struct Prediction {
   std::string priced_for;               // Machine::name
-  std::vector<std::string> cannot_run;  // of the plan, the software that it is priced for
+  std::vector<std::string> cannot_run;  // Machine::cannot_run of this plan
   // Why no seconds are told, nor what follows from them: that machine could not run it, or nothing
   // is known of the one that would. Empty: they are.
   std::string untimed;
@@ -98,13 +98,13 @@ struct Prediction {
   // Copies between devices and host memory that go beside computing: what they take, and what of
   // it nothing hides, on average of the stages. None where ranks have no devices of their own.
   TransferTime host_copies;
-  // Updates in host memory that the host makes beside what devices compute, likewise; what nothing
-  // hides of them is in the compute.
+  // Updates in host memory that the host makes beside what devices compute, on average of the
+  // stages; what nothing hides of them is a part of compute_seconds.
   TransferTime host_updates;
   double cpu_seconds = 0;               // of all ranks' threads in a step; 0: not known
   double step_error = 0;                // Machine::error
   Basis compute_basis = Basis::fitted;  // Machine::basis
-  // The worst of what makes more than a twentieth of the step.
+  // The worst basis of the computing and of communication beyond `negligible_share` of the step.
   Basis step_basis() const;
   double bubble_fraction = 0;  // of all stages' time: waiting for another stage
   StepShares shares;

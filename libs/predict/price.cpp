@@ -17,7 +17,7 @@ const char* name_of(Basis basis) {
 
 Basis TransferTime::basis() const {
   for (const Basis worst : {Basis::beyond, Basis::fitted}) {
-    if (by_basis[static_cast<std::size_t>(worst)] > 0.05 * seconds) return worst;
+    if (by_basis[static_cast<std::size_t>(worst)] > negligible_share * seconds) return worst;
   }
   return Basis::measured;
 }
@@ -109,7 +109,7 @@ class Pricer::State {
   void begin_step() {
     began_ = run_.clock;
     run_ = {run_.clock, 0, 0, 0, {}, {}, std::vector<TransferTime>(run_.transfers.size())};
-    host_ = std::max(host_, run_.clock);  // it waits for the end of each step
+    host_ = std::max(host_, run_.clock);  // the host waits for the end of each step
     kept_.clear();
     runs_ = 0;
     for (auto& [pending, flights] : flights_)
@@ -164,10 +164,10 @@ class Pricer::State {
           after.compute - before.compute,
           after.exposed - before.exposed,
           after.executed - before.executed,
-          {after.host_copies.seconds - before.host_copies.seconds,
-           after.host_copies.exposed - before.host_copies.exposed},
+          after.host_copies,
           {},  // a run in which the host works is never repeated
           after.transfers};
+    d.host_copies.add(before.host_copies, -1);
     for (std::size_t k = 0; k < before.transfers.size(); ++k) {
       d.transfers[k].add(before.transfers[k], -1);
     }
@@ -178,8 +178,7 @@ class Pricer::State {
     run_.compute += run.compute;
     run_.exposed += run.exposed;
     run_.executed += run.executed;
-    run_.host_copies.seconds += run.host_copies.seconds;
-    run_.host_copies.exposed += run.host_copies.exposed;
+    run_.host_copies.add(run.host_copies);
     for (std::size_t k = 0; k < run.transfers.size(); ++k) {
       run_.transfers[k].add(run.transfers[k]);
     }
@@ -223,7 +222,7 @@ class Pricer::State {
     }
   }
 
-  // The host comes to what stands behind it, and the device to that, when it is done.
+  // The host and the device both go on with the next instruction when the host's work is over.
   void work_on_host(const PricedInstruction& p) {
     for (const int slot : p.there) host_ = std::max(host_, lanes_.on_host(slot));
     keep(InstructionTime::Kind::on_host, host_, host_ + p.on_host);
@@ -342,7 +341,7 @@ class Pricer::State {
   const int last_;  // segment of a step, at whose end copies to the host are awaited
   Run run_;
   double began_ = 0;          // when the step began
-  double host_ = 0;           // when the host comes to what it does itself next
+  double host_ = 0;           // when the host is free for its own next work
   std::vector<double> sent_;  // when sends and receives between stages were begun in this run
   // By segment and kind of microbatch; begun with no transfer under way.
   std::map<std::pair<int, int>, std::vector<Known>> known_;

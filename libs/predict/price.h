@@ -14,12 +14,15 @@
 
 namespace mw {
 
+// Parts of a time that make no more than this share of it do not decide how it is known.
+inline constexpr double negligible_share = 0.05;
+
 struct TransferTime {
   double seconds = 0;                // that the transfers take
   double exposed = 0;                // seconds in which the rank did nothing else
-  std::array<double, 3> by_basis{};  // of `seconds`, by how they are known
+  std::array<double, 3> by_basis{};  // `seconds` by how they are known
 
-  // The worst basis of more than a twentieth of the seconds.
+  // The worst basis of which more than `negligible_share` of the seconds are.
   Basis basis() const;
   void add(const TransferCost& cost);
   void add(const TransferTime& more, double times = 1);
@@ -30,7 +33,7 @@ struct StepTime {
   double compute = 0;         // in ops, copies in their order and the optimizer
   double exposed = 0;         // waiting for transfers
   TransferTime host_copies;   // to and from host memory beside what the rank computes
-  TransferTime host_updates;  // made by the host beside that; what nothing hides is in `compute`
+  TransferTime host_updates;  // by the host beside it; what nothing hides of them is in `compute`
   double idle = 0;            // neither: waiting for another stage
   std::map<CommunicationKey, TransferTime> transfers;
   double executed = 0;  // floating-point operations that the rank really does

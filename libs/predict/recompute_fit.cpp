@@ -167,8 +167,8 @@ class RecomputeFit {
     return plan;
   }
 
-  // What a rank has to find room for within the limit: the program's own bytes; or those and what
-  // is in use beside them, less what the device has beyond the limit.
+  // The bytes that the limit has to cover: the program's own; or, if they are more, these and what
+  // is in use beside them, less the memory that the device has beyond the limit.
   std::int64_t need_of(const Program& program, const RankClass& kind) const {
     const RankView rank(program, kind.at, 0, request_.scratch.get());
     MemoryForecast memory = forecast_memory(rank);
@@ -178,7 +178,7 @@ class RecomputeFit {
     return std::max(memory.peak, used.in_use() - (machine_->memory() - limit_));
   }
 
-  // The same of each stage's fullest rank.
+  // These bytes of each stage's fullest rank.
   std::vector<std::int64_t> needs_of(const Plan& plan) const {
     std::vector<std::int64_t> found;
     for (const Program& program : plan.programs) {
@@ -192,7 +192,7 @@ class RecomputeFit {
 
   std::int64_t highest_need(const Plan& plan) const { return std::ranges::max(needs_of(plan)); }
 
-  // Empty: the plan is refused.
+  // The same where each stage makes these parts again; empty if such a plan is refused.
   std::vector<std::int64_t> needs(const std::vector<Parts>& again) const {
     Problems problems;
     const auto plan = made(again, problems);
@@ -213,10 +213,10 @@ class RecomputeFit {
       Parts parts;
       for (std::size_t i = 0; i < n; ++i) parts[order_[i]] = most_layers_;
       const std::vector<Parts> tried(layers_.size(), parts);
-      const std::vector<std::int64_t> held = needs(tried);
-      const bool fit = !held.empty() && *std::max_element(held.begin(), held.end()) <= limit_;
+      const std::vector<std::int64_t> needed = needs(tried);
+      const bool fit = !needed.empty() && *std::max_element(needed.begin(), needed.end()) <= limit_;
       if (!fit && n == order_.size()) {
-        refuse(held, problems);
+        refuse(needed, problems);
         return false;
       }
       (fit ? enough : too_few) = n;
@@ -225,9 +225,9 @@ class RecomputeFit {
     return true;
   }
 
-  void refuse(const std::vector<std::int64_t>& held, Problems& problems) const {
+  void refuse(const std::vector<std::int64_t>& needed, Problems& problems) const {
     const std::int64_t most =
-        held.empty() ? highest_need(*plan_) : *std::max_element(held.begin(), held.end());
+        needed.empty() ? highest_need(*plan_) : *std::max_element(needed.begin(), needed.end());
     problems.add(
         Stage::plan, "recompute.fit", "recompute",
         fmt::format(
@@ -269,10 +269,10 @@ class RecomputeFit {
           if (layers[g].next() == 0) tried[stage].erase(part);
         }
       }
-      const std::vector<std::int64_t> held = needs(tried);
+      const std::vector<std::int64_t> needed = needs(tried);
       for (std::size_t g = 0; g < groups.size(); ++g) {
         if (!layers[g].open()) continue;
-        const bool fit = fits(groups[g], held);
+        const bool fit = fits(groups[g], needed);
         (fit ? layers[g].enough : layers[g].too_few) = layers[g].next();
         for (const int stage : groups[g]) {
           if (fit) again_[stage] = tried[stage];
@@ -337,7 +337,7 @@ class RecomputeFit {
   }
 
   const PlanRequest& request_;
-  const Machine* const machine_;  // null: nothing is beside the program
+  const Machine* const machine_;  // null: nothing beside the program counts
   const std::int64_t limit_;
   const bool by_stage_;
   std::shared_ptr<const Plan> plan_;      // which makes nothing again

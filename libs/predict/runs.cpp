@@ -148,21 +148,20 @@ std::string SoftwareRuns::lacks_strategy(const std::string& name) const {
   return fmt::format("{} (it has {})", name, join(has));
 }
 
+bool SoftwareRuns::leaves_out(const std::string& key, const std::string& name) const {
+  const auto list = lists_.find(key);
+  return list != lists_.end() && std::ranges::find(list->second, name) == list->second.end();
+}
+
 std::string SoftwareRuns::lacks_schedule(const std::string& name) const {
-  const auto list = lists_.find("schedules");
-  if (list == lists_.end() ||
-      std::find(list->second.begin(), list->second.end(), name) != list->second.end())
-    return "";
-  return fmt::format("the schedule {} (it has {})", name,
-                     list->second.empty() ? "none" : join(list->second));
+  if (!leaves_out("schedules", name)) return "";
+  const std::vector<std::string>& has = lists_.at("schedules");
+  return fmt::format("the schedule {} (it has {})", name, has.empty() ? "none" : join(has));
 }
 
 std::string SoftwareRuns::lacks_policy(const char* what, const std::string& kind) const {
-  const auto list = lists_.find(what);
-  if (list == lists_.end() ||
-      std::find(list->second.begin(), list->second.end(), kind) != list->second.end())
-    return "";
-  return fmt::format("{} = \"{}\" (it has {})", what, kind, join(list->second));
+  if (!leaves_out(what, kind)) return "";
+  return fmt::format("{} = \"{}\" (it has {})", what, kind, join(lists_.at(what)));
 }
 
 std::string SoftwareRuns::lacks_options(const std::string& name, const Json& options) const {
@@ -197,19 +196,24 @@ SoftwareRuns::Parts SoftwareRuns::parts_of(const std::string& name, const Json& 
   return found;
 }
 
+const SoftwareRuns::Together* SoftwareRuns::apart(Parts parts) const {
+  const auto found = std::ranges::find_if(apart_, [&](const Together& together) {
+    return (parts & together.all) == (together.all & ~together.absent);
+  });
+  return found == apart_.end() ? nullptr : &*found;
+}
+
 std::string SoftwareRuns::lacks_together(Parts parts) const {
-  for (const Together& together : apart_) {
-    if ((parts & together.all) != (together.all & ~together.absent)) continue;
-    std::vector<std::string> with, without;
-    for (const Part& part : together.parts) {
-      std::string text = part.strategy;
-      for (const auto& [option, values] : part.options)
-        text += fmt::format(" {{ {} = {} }}", option, values_text(values));
-      (part.absent ? without : with).push_back(text);
-    }
-    return join(with, " with ") + (without.empty() ? "" : " without " + join(without));
+  const Together* together = apart(parts);
+  if (together == nullptr) return "";
+  std::vector<std::string> with, without;
+  for (const Part& part : together->parts) {
+    std::string text = part.strategy;
+    for (const auto& [option, values] : part.options)
+      text += fmt::format(" {{ {} = {} }}", option, values_text(values));
+    (part.absent ? without : with).push_back(text);
   }
-  return "";
+  return join(with, " with ") + (without.empty() ? "" : " without " + join(without));
 }
 
 std::vector<std::string> SoftwareRuns::lacks(const PlanRequest& request) const {

@@ -16,14 +16,14 @@ namespace mw {
 
 class SoftwareRuns {
  public:
-  // Bit k: the plan has, or is, part k of the combinations that the software does not run.
+  // Bit k says that a plan has part k of the combinations that the software does not run.
   using Parts = std::uint64_t;
 
   // From the stack's table `runs`; null: everything.
   static SoftwareRuns read(const Json& table, const std::string& path, Problems& problems);
 
   bool everything() const { return declared_.empty(); }
-  // Why the software cannot run it, as one phrase; empty: it can.
+  // Each lacks_… returns why the software cannot run it, as one phrase; empty: it can.
   std::string lacks_strategy(const std::string& name) const;
   std::string lacks_schedule(const std::string& name) const;
   // `what`: "recompute" or "offload".
@@ -32,17 +32,18 @@ class SoftwareRuns {
   std::string lacks_options(const std::string& name, const Json& options) const;
 
   Parts parts_of(const std::string& name, const Json& options) const;
-  // Why what a plan has does not go together; empty: it does.
+  // Whether the software runs a plan with these parts, and why it does not; empty: it does.
+  bool go_together(Parts parts) const { return apart(parts) == nullptr; }
   std::string lacks_together(Parts parts) const;
 
-  // All of that of a plan.
+  // Everything in a plan that the software cannot run, a phrase each.
   std::vector<std::string> lacks(const PlanRequest& request) const;
 
  private:
   using OptionValues = std::map<std::string, std::vector<Json>>;  // by the option's name
   struct Part {
     std::string strategy;
-    bool absent = false;  // the plan lacks it
+    bool absent = false;  // the combination is one without this strategy
     OptionValues options;
   };
   struct Together {
@@ -53,6 +54,10 @@ class SoftwareRuns {
 
   static std::optional<OptionValues> options_in(const Json& table);
   bool read_together(const Json& list);
+  // The combination that makes these parts impossible; null: none does.
+  const Together* apart(Parts parts) const;
+  // Whether a list of this key is declared, without the name.
+  bool leaves_out(const std::string& key, const std::string& name) const;
 
   std::vector<std::string> declared_;  // the table's keys
   std::map<std::string, OptionValues> strategies_;
@@ -60,7 +65,7 @@ class SoftwareRuns {
   std::vector<Together> apart_;
 };
 
-// Its kind as a stack's lists have it: "none", "selective", "full", "fit", ...
+// The policy's kind as a stack's lists have it: "none", "selective", "full", "fit" and so on.
 std::string kind_name(const RecomputePolicy& policy);
 std::string kind_name(const OffloadPolicy& policy);
 

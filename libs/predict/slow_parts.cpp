@@ -31,7 +31,7 @@ SlowBy slow_by(const Cluster& cluster, const Program& program, int stage) {
       const int last = part.device >= 0 ? first : (node + 1) * devices - 1;
       if (!has_rank_of(program, stage, first, last)) continue;
       take_slower(slowest, part.by);
-      break;  // the other nodes of the part are as slow
+      break;  // all nodes of a part are as slow
     }
   }
   return slowest;
@@ -52,7 +52,7 @@ double OnCluster::slower_peer(const Instruction& i) const {
   if (!own_) return 1;
   const SlowBy own = slow_by(described_, program_, program_.stage),
                peer = slow_by(described_, program_, i.move.peer);
-  const bool inside = link_to(i) == 2 || !described_.torus.shape.empty();
+  const bool inside = link_to(i) == node_send_link || !described_.torus.shape.empty();
   return std::max(1.0, inside ? peer.link / own.link : peer.nic / own.nic);
 }
 

@@ -34,11 +34,10 @@ const Fields<Stack>& stack_fields() {
         .optional();
     f.options()
         .list("measured",
-              "configurations with a published step under it, each as `{ parameters, devices, ways "
-              "of "
-              "layers, model, sequence and experts, table }`")
+              "configurations with a published step under this stack, each as `{ parameters, "
+              "devices, ways of layers, model, sequence and experts, table }`")
         .optional();
-    f.add("fitted", "steps of it are among those that the shares of devices were fitted on",
+    f.add("fitted", "says that devices' shares were fitted to steps of this stack, among others",
           &S::fitted)
         .fallback(false);
     f.add("flash", "generation of attention's kernel; 0: products and softmax apart", &S::flash)
@@ -47,7 +46,8 @@ const Fields<Stack>& stack_fields() {
           &S::scores_forward);
     bytes("scores_backward", "bytes of a score in backward, where attention is in parts",
           &S::scores_backward);
-    f.add("fused_heads", "heads times sequences are a multiple of it, or softmax is in parts",
+    f.add("fused_heads",
+          "softmax is one kernel where heads times sequences are a multiple of this; 0: always",
           &S::fused_heads)
         .range(0, 64)
         .fallback(0);
@@ -61,7 +61,8 @@ const Fields<Stack>& stack_fields() {
         .fallback(Json::object());
     f.add("joined_projections", "linears of one input are one product", &S::joined_projections)
         .fallback(false);
-    f.add("whole_recompute", "a layer that is computed again is so to its end", &S::whole_recompute)
+    f.add("whole_recompute", "a layer that is computed again is computed to its end",
+          &S::whole_recompute)
         .fallback(false);
     bytes("gradient_sum", "bytes of a parameter and microbatch to add its gradient up",
           &S::gradient_sum);
@@ -88,7 +89,7 @@ const Fields<Stack>& stack_fields() {
         .fallback(false);
     bytes("product_casts", "bytes of each element that is narrowed for products",
           &S::product_casts);
-    f.add("products", "times the device's share of its peak that products reach", &S::products)
+    f.add("products", "factor of the device's share of its peak that products reach", &S::products)
         .range(0.1, 2.0)
         .fallback(1.0);
     f.add("grouped", "share of a product's rate that products of many experts at once reach",
@@ -96,7 +97,7 @@ const Fields<Stack>& stack_fields() {
         .range(0.01, 1.0)
         .fallback(1.0);
     f.add("exchanged",
-          "times an exchange's bytes, where its numbers are narrower than the program's",
+          "factor of an exchange's bytes, where its numbers are narrower than the program's",
           &S::exchanged)
         .range(0.01, 2.0)
         .fallback(1.0);
@@ -111,17 +112,17 @@ const Fields<Stack>& stack_fields() {
     share("hidden_exchange", "share of exchanges that another microbatch's compute hides",
           &S::hidden_exchange)
         .fallback(0.0);
-    f.add("exchange_slowed", "seconds that compute loses for each of a hidden exchange",
+    f.add("exchange_slowed", "seconds that compute loses for each second of a hidden exchange",
           &S::exchange_slowed)
         .range(0.0, 1.0)
         .optional();
     f.add("sequence_forward",
-          "times the bytes that attention sends forward over the sequence's axes",
+          "factor of the bytes that attention sends forward over the sequence's axes",
           &S::sequence_forward)
         .range(0.01, 1024.0)
         .fallback(1.0);
     f.add("sequence_backward",
-          "times the bytes that attention sends backward over the sequence's axes",
+          "factor of the bytes that attention sends backward over the sequence's axes",
           &S::sequence_backward)
         .range(0.01, 1024.0)
         .fallback(1.0);
@@ -143,7 +144,7 @@ const Fields<Stack>& stack_fields() {
           &S::data_share)
         .fallback(1.0);
     f.add("data_slowed",
-          "seconds that compute loses for each of a collective of data axes beside it",
+          "seconds that compute loses for each second of a collective of data axes beside it",
           &S::data_slowed)
         .range(0.0, 1.0)
         .optional();
@@ -158,7 +159,7 @@ const Fields<Stack>& stack_fields() {
         .fallback(false);
     f.add("stages_wait", "a stage spends the time of each send and receive on it", &S::stages_wait)
         .fallback(false);
-    f.add("host", "times the device's `launch` that the host takes for an op", &S::host)
+    f.add("host", "how many times the device's `launch` the host takes for an op", &S::host)
         .range(0.0, 100.0)
         .fallback(1.0);
     f.add("bucket_host", "ops of the host for each transfer of a bucket", &S::bucket_host)

@@ -28,7 +28,7 @@ struct Stack {
   std::string name;
   std::string changed;                  // keys that are other than in the description of that name
   SoftwareRuns runs;                    // what it can run
-  std::vector<PublishedStep> measured;  // published steps of it
+  std::vector<PublishedStep> measured;  // published steps under this stack
   bool fitted = false;  // steps of it are among those that devices' shares were fitted on
   int flash = 0;        // generation of attention's kernel; 0: products and softmax apart
   // Attention in parts: bytes of a score, and what is added where heads of a rank times
@@ -80,7 +80,8 @@ struct Stack {
   double microbatch_host = 0;
 };
 
-const Options& stack_keys();  // that are declared
+// The declared keys of a stack.
+const Options& stack_keys();
 
 Stack read_stack(const Json& table, const std::string& path, Problems& problems);
 

@@ -200,7 +200,7 @@ class Balancer {
     return false;
   }
 
-  // What each stage computes for a microbatch, where devices are not alike.
+  // Seconds that each stage computes for a microbatch on devices that are not alike.
   std::vector<double> seconds_by_stage() const {
     const std::vector<double> seconds = seconds_of(best_);
     std::vector<double> load(static_cast<std::size_t>(best_.plan->stages()), 0);

@@ -22,7 +22,7 @@ namespace {
 constexpr int most_tries = 24;  // layouts that are planned beside the strategy's own
 constexpr double rounding = 1e-9;
 
-struct HeldLayout {
+struct PlannedLayout {
   std::shared_ptr<const Plan> plan;
   std::vector<std::int64_t> peaks;  // of each stage
   double cost = 0;                  // declared, of the busiest stage
@@ -37,7 +37,7 @@ class WithinMemory {
         stage_of_(own->schedule.stage_of),
         costs_(declared_costs(*own->graph)) {
     tried_.insert(own->stage_layers);
-    best_ = held(std::move(own));
+    best_ = planned(std::move(own));
     own_peak_ = best_.peak();
   }
 
@@ -51,15 +51,15 @@ class WithinMemory {
   }
 
  private:
-  bool fits(const HeldLayout& one) const { return memory_ <= 0 || one.peak() <= memory_; }
+  bool fits(const PlannedLayout& one) const { return memory_ <= 0 || one.peak() <= memory_; }
 
   double cost_of(const std::vector<int>& layers) const {
     const std::vector<double> stages = stage_costs(costs_, layers, stage_of_);
     return *std::max_element(stages.begin(), stages.end());
   }
 
-  HeldLayout held(std::shared_ptr<const Plan> plan) const {
-    HeldLayout one;
+  PlannedLayout planned(std::shared_ptr<const Plan> plan) const {
+    PlannedLayout one;
     for (const Program& program : plan->programs)
       one.peaks.push_back(highest_peak({program}, plan->request.scratch.get()));
     one.cost = cost_of(plan->stage_layers);
@@ -67,13 +67,13 @@ class WithinMemory {
     return one;
   }
 
-  bool better(const HeldLayout& one, const HeldLayout& other) const {
+  bool better(const PlannedLayout& one, const PlannedLayout& other) const {
     if (fits(one) != fits(other)) return fits(one);
     const bool equal = std::abs(one.cost - other.cost) <= rounding * other.cost;
     return fits(one) && !equal ? one.cost < other.cost : one.peak() < other.peak();
   }
 
-  // Plans the layout if it may be better; whether it is.
+  // Plans the layout if it may be better than the best one, and returns whether it is.
   bool consider(const std::vector<int>& layers) {
     const bool costs_more = cost_of(layers) > best_.cost * (1 + rounding);
     if ((fits(best_) && costs_more) || left_ == 0 || !tried_.insert(layers).second) return false;
@@ -83,13 +83,14 @@ class WithinMemory {
     request.stage_layers = layers;
     auto plan = plan_if_possible(request);
     if (plan == nullptr) return false;
-    HeldLayout one = held(std::move(plan));
+    PlannedLayout one = planned(std::move(plan));
     if (!better(one, best_)) return false;
     best_ = std::move(one);
     return true;
   }
 
-  // Moves a layer from the stage that holds most to one of the others, those that hold least first.
+  // Moves a layer from the stage that needs most memory to another, trying those that need least
+  // first.
   bool step() {
     const std::vector<int> layers = best_.plan->stage_layers;
     const std::vector<std::int64_t> peaks = best_.peaks;
@@ -123,7 +124,7 @@ class WithinMemory {
   const std::vector<int> stage_of_;
   const LayerCosts costs_;
   std::set<std::vector<int>> tried_;
-  HeldLayout best_;
+  PlannedLayout best_;
   std::int64_t own_peak_ = 0;
   int left_ = most_tries;
 };

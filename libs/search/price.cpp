@@ -261,7 +261,7 @@ void ClosedForm::take(const WorkTerms& work, const DataTerms& data, const SentPr
   end_ = data.after.layer * most + data.after.ends + gather.own + gather.each;
   const double updates = data.beside.at(most);
   const PerLayer& hides = data.beside_backward ? work.backward : work.forward;
-  // Nothing hides those of what is used first.
+  // Nothing hides the updates of the layer that is used first.
   end_ += std::max(std::min(updates, data.beside.at(1)), updates - hides.layer * most);
   slows_ = 0;
   turns_ = {};
@@ -289,7 +289,7 @@ void ClosedForm::take(const WorkTerms& work, const DataTerms& data, const SentPr
   sent_ = send(*sent, c);
 }
 
-// The last stage has as many layers, from those of an even one down, as make the slowest stage
+// The last stage has as many layers as an even one, or as many fewer as make the slowest stage
 // fastest.
 const ClosedForm::Stages& ClosedForm::stages(int chunks) const {
   const double layer = work_->forward.layer + work_->backward.layer,
@@ -499,7 +499,7 @@ class Enumeration {
   bool price(SearchCandidate& candidate, const DataTerms& data) {
     if (candidate.stages == 1) {
       candidate.stages_side = -1;
-      if (!together_(candidate)) return true;  // not what the software has: nothing is refused
+      if (!together_(candidate)) return true;  // left out, as the software cannot run it
     }
     const WorkTerms* work = terms_.work(candidate.inner, candidate.microbatch, candidate.policy);
     const SentProbe* sent = candidate.stages > 1 ? terms_.sent(candidate.inner) : nullptr;

@@ -98,8 +98,9 @@ class ClosedForm {
   double layers_ = 1, stragglers_ = 1, kept_ = 0;
   std::int64_t batch_ = 1;
 
-  // What was taken: terms, and the number of stages; microbatches; seconds of the step's end, and
-  // of a send; works of one stage that has all; bytes with one stage, and of stages.
+  // The candidate that was taken: its terms, and the number of stages; microbatches; seconds of the
+  // step's end, and of a send; works of one stage with all layers; bytes with one stage, and of
+  // stages.
   const WorkTerms* work_ = nullptr;
   const DataTerms* data_ = nullptr;
   int stages_count_ = 1;

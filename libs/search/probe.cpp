@@ -333,7 +333,7 @@ class Reader {
         if (end) {
           of_end(i);
         } else if (completes_update(program_, i)) {
-          of_end(i);  // of the step before
+          of_end(i);  // the update belongs to the step before
         } else if (i.bucket >= 0) {
           of_microbatch(i, forward, run.microbatch > 0);
         }

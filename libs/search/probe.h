@@ -53,7 +53,8 @@ struct StepProbe {
   // Seconds of the rank's own work for buckets: in each microbatch, in the last one's backward, and
   // at the step's end.
   PerLayer forward, backward, last, update;
-  // Seconds of updates that the host makes beside the last backward, or beside the first forward.
+  // Seconds of updates that the host makes beside what the device computes: beside the last
+  // backward of a step, or else beside the first forward.
   PerLayer beside;
   bool beside_backward = false;
   // Seconds of copies from host memory that gathers wait for: in each microbatch, at the end.

@@ -43,11 +43,10 @@ std::size_t complexity(const FoundPlan& found) {
   return parts + (found.recompute == "none" ? 0 : 1) + (found.offload == "none" ? 0 : 1);
 }
 
-// 0: a device has room for it and what its software holds beside it; 1: a driver would report more
-// than there is; 2: the software would run out.
-int is_over(const FoundPlan& found) {
-  const Room room = found.predicted.room();
-  return room == Room::runs_out ? 2 : room == Room::over ? 1 : 0;
+// What a plan leaves of a device, by which plans are ranked before their time: those that fill it
+// nearly are ranked as those that leave more.
+Room ranked_room(const FoundPlan& found) {
+  return std::max(found.predicted.room(), Room::nearly_full);
 }
 
 bool same_settings(const FoundPlan& a, const FoundPlan& b) {
@@ -134,11 +133,11 @@ class MixSearch {
     }
   }
 
-  // Plans that fit and leave what their software holds room too.
+  // How many plans fit with what their software holds beside the program.
   int with_room() const {
-    return static_cast<int>(
-        std::count_if(whole_.fitting().begin(), whole_.fitting().end(),
-                      [&](int place) { return is_over(whole_.all()[place]) == 0; }));
+    return static_cast<int>(std::count_if(
+        whole_.fitting().begin(), whole_.fitting().end(),
+        [&](int place) { return whole_.all()[place].predicted.room() < Room::over; }));
   }
 
   void check_best() {
@@ -285,12 +284,12 @@ class MixSearch {
     list();
   }
 
-  // All that fit, the fastest first, and behind them those that a driver reports as over.
+  // All plans that fit, the fastest first, and behind them those that are over a device's memory.
   std::vector<const FoundPlan*> ranked() const {
     std::vector<const FoundPlan*> found;
     for (const int place : whole_.fitting()) found.push_back(&whole_.all()[place]);
     const auto key = [](const FoundPlan* one) {
-      return std::tuple(is_over(*one), one->predicted.step_seconds,
+      return std::tuple(ranked_room(*one), one->predicted.step_seconds,
                         one->predicted.fullest().memory.peak);
     };
     std::stable_sort(found.begin(), found.end(),
@@ -298,27 +297,28 @@ class MixSearch {
     return found;
   }
 
-  // The place of the one to recommend: of those that are tied with the first, and that none beats
-  // in time and memory, that which leaves most room and has the fewest parts.
+  // The place of the plan to recommend. Among the plans that are tied with the first, and that no
+  // other beats in both time and memory, it leaves most room, and then has the fewest parts.
   std::size_t recommended(const std::vector<const FoundPlan*>& found) {
     const double most = tied * found.front()->predicted.step_seconds;
     std::size_t chosen = 0;
     std::int64_t least = INT64_MAX;
-    bool passed_tight = false;
     const auto key = [](const FoundPlan& one) {
       return std::pair(one.predicted.room(), complexity(one));
     };
     for (std::size_t i = 0; i < found.size(); ++i) {
       const FoundPlan& one = *found[i];
-      if (one.predicted.step_seconds > most || is_over(one) != is_over(*found.front())) break;
+      if (one.predicted.step_seconds > most || ranked_room(one) != ranked_room(*found.front()))
+        break;
       const std::int64_t peak = one.predicted.fullest().memory.peak;
-      if (peak >= least) continue;  // one before it is as fast and has no more
+      if (peak >= least) continue;  // a plan before it is as fast and needs no more memory
       least = peak;
       if (i > 0 && key(one) < key(*found[chosen])) chosen = i;
     }
-    for (std::size_t i = 0; i < chosen; ++i)
-      passed_tight = passed_tight || found[i]->predicted.room() > found[chosen]->predicted.room();
-    passed_tight_ = passed_tight;
+    passed_tight_ = std::any_of(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(chosen),
+                                [&](const FoundPlan* faster) {
+                                  return faster->predicted.room() > found[chosen]->predicted.room();
+                                });
     return chosen;
   }
 
@@ -331,7 +331,7 @@ class MixSearch {
     std::int64_t least = INT64_MAX;
     for (const FoundPlan* one : found) {
       const std::int64_t peak = one->predicted.fullest().memory.peak;
-      if (peak >= least || is_over(*one) != is_over(*found.front())) continue;
+      if (peak >= least || ranked_room(*one) != ranked_room(*found.front())) continue;
       least = peak;
       out_.edge.push_back(*one);
     }
@@ -348,21 +348,20 @@ class MixSearch {
     if (fastest_ == nullptr) return "";
     return fmt::format(
         "\ntied: predictions err by {:.0f} %, and of the plans within that of the fastest that "
-        "none "
-        "beats in time and memory this one {}has the fewest forms, options and collectives; the "
-        "fastest: {}",
+        "none beats in time and memory this one {}has the fewest forms, options and collectives; "
+        "the fastest: {}",
         100 * (tied - 1), passed_tight_ ? "leaves a device more memory, and of those that do " : "",
         what_loses(out_.best.front(), *fastest_, request_.memory));
   }
 
-  // Faster ones that are not recommended, as the device would be too small.
+  // Says which faster plans are not recommended, as they are further over a device's memory.
   std::string over() const {
     const FoundPlan* fastest = nullptr;
     int count = 0;
     const FoundPlan& best = out_.best.front();
     for (const int place : whole_.fitting()) {
       const FoundPlan& one = whole_.all()[place];
-      if (is_over(one) <= is_over(best)) continue;
+      if (ranked_room(one) <= ranked_room(best)) continue;
       if (one.predicted.step_seconds >= best.predicted.step_seconds) continue;
       ++count;
       if (fastest == nullptr || one.predicted.step_seconds < fastest->predicted.step_seconds)
@@ -424,7 +423,7 @@ class MixSearch {
   WholePlans whole_;
   std::vector<SearchCandidate> all_;    // the fastest first
   const FoundPlan* fastest_ = nullptr;  // where it is not the one recommended
-  bool passed_tight_ = false;           // a faster one leaves less memory
+  bool passed_tight_ = false;           // a faster plan than the recommended one leaves less room
   double told_ = seconds_now();
   SearchOutcome out_;
 };

@@ -41,9 +41,9 @@ struct SearchRequest {
   std::vector<std::int64_t> microbatches;  // empty: powers of two that divide what a rank has
   std::vector<RecomputeChoice> recompute;
   std::vector<OffloadChoice> offload;
-  // What the stack's software cannot run is priced too.
+  // Plans that the stack's software cannot run are priced too.
   bool unsupported = false;
-  std::vector<std::string> left_out;  // search() notes what of this the software cannot run
+  std::vector<std::string> left_out;  // what search() left out, as the software cannot run it
   int best = 5;                       // how many to return
   int checked = 24;  // candidates that are planned whole, at least while that many are left
   int sampled =
@@ -71,7 +71,7 @@ struct FoundPlan {
   double closed_form_host_bytes = 0;  // of the node that holds most in host memory
   Prediction predicted;
   bool fits = false;
-  // The published step that is nearest; nothing: none is of this stack.
+  // The nearest published step; nothing if none was published under this stack.
   std::optional<NearestMeasured> measured;
   bool beyond_measured() const { return !measured || !measured->near; }
 };

@@ -12,7 +12,7 @@
 namespace mw {
 namespace {
 
-// Keeps of the list what `lacks` has nothing to say of.
+// Keeps what the software runs: `lacks` says why it cannot run a value, or nothing.
 template <class One, class Lacks>
 void keep(const char* key, std::vector<One>& list, const Lacks& lacks, SearchRequest& request) {
   std::vector<One> kept;

@@ -12,11 +12,11 @@ namespace mw {
 // which in `left_out`. Throws Error (search.software) where none of a list is left.
 void leave_out(SearchRequest& request);
 
-// Takes from the space what has options that the software lacks, says which, and notes of all else
-// which parts of combinations it is.
+// Takes from the space the sides with options that the software lacks and notes these in its
+// `left_out`; the other sides are marked with the parts of combinations that they are.
 void leave_out(const SearchRequest& request, SearchSpace& space);
 
-// Whether what a candidate has goes together.
+// Whether the stack's software runs a candidate's strategies together.
 class GoesTogether {
  public:
   GoesTogether(const SearchRequest& request, const SearchSpace& space)
@@ -30,7 +30,7 @@ class GoesTogether {
       parts |= space_.data[static_cast<std::size_t>(candidate.data)].parts;
     if (candidate.stages > 1 && candidate.stages_side >= 0)
       parts |= space_.stages[static_cast<std::size_t>(candidate.stages_side)].parts;
-    return runs_->lacks_together(parts).empty();
+    return runs_->go_together(parts);
   }
 
  private:

@@ -16,7 +16,7 @@ struct InnerSide {
   int ranks = 1;                  // their own
   int lent = 1;                   // ranks of the data that they borrow
   int plain = 0;                  // the side without experts, itself if it has none
-  SoftwareRuns::Parts parts = 0;  // of combinations that the software does not run
+  SoftwareRuns::Parts parts = 0;  // its parts of combinations that the software does not run
 };
 
 // What splits the batch, without its ways.

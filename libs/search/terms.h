@@ -56,9 +56,9 @@ struct DataTerms {
   PerLink reduce;                           // beside the last backward, or that of each turn
   PerLayer own_last;                        // seconds of the rank's own work in it
   PerLayer after;                           // seconds of the step's end, with its transfers
-  PerLayer beside;                          // seconds of updates that the host makes beside one of
-  bool beside_backward = false;             // a step's works: its last backward, or first forward
-  ByLink slows{};                           // compute loses so much of each second beside them
+  PerLayer beside;                          // as StepProbe has it
+  bool beside_backward = false;
+  ByLink slows{};  // compute loses so much of each second beside them
 };
 
 // Each is made once. Null: the strategies or the model refuse it.

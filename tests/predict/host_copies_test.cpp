@@ -337,7 +337,7 @@ TEST_CASE("Updates in host memory hide behind the next forward, or behind the ba
     INFO("stage " << stage);
     const Prediction end = priced(stage, false, true), forward = priced(stage, true, true),
                      backward = priced(stage, true, false);
-    // But for what the device still has queued when the first begins.
+    // The device still has a little work queued when the first update begins.
     CHECK(end.host_updates.exposed == Approx(end.host_updates.seconds).epsilon(1e-3));
     for (const Prediction* p : {&forward, &backward}) {
       CHECK(p->host_updates.seconds == Approx(end.host_updates.seconds));

@@ -42,7 +42,7 @@ SearchOutcome all_of(Asked& asked) {
   return search(asked.request);
 }
 
-// The device's memory so that the plan just fits, with so much more beside the program.
+// Devices with just the memory that the program needs; `beside` times as much comes beside it.
 ClusterMachine just_large_enough(const FoundPlan& plan, double beside) {
   const ClusterMachine machine = two_nodes();
   Cluster cluster = machine.cluster();
