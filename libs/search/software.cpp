@@ -93,8 +93,8 @@ class SpaceFilter {
     return why.empty();
   }
 
-  // A side with experts names its plain side, which is kept wherever this one is: it has all entries
-  // of the plain side, and more.
+  // A side with experts names its plain side, which is kept wherever it is kept itself: it has all
+  // entries of the plain side, and more.
   void inner() {
     std::vector<InnerSide> kept;
     std::map<int, int> places;  // new places of the sides that are kept, by their old ones
