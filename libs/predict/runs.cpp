@@ -118,7 +118,7 @@ SoftwareRuns SoftwareRuns::read(const Json& table, const std::string& path, Prob
   };
   for (const auto& [key, given] : table.items()) {
     if (key.starts_with('$')) continue;
-    runs.declared_.push_back(key);
+    runs.everything_ = false;
     if (std::find(std::begin(of_lists), std::end(of_lists), key) != std::end(of_lists)) {
       const bool names =
           given.is_array() &&

@@ -22,7 +22,7 @@ class SoftwareRuns {
   // From the stack's table `runs`; null: everything.
   static SoftwareRuns read(const Json& table, const std::string& path, Problems& problems);
 
-  bool everything() const { return declared_.empty(); }
+  bool everything() const { return everything_; }
   // Each lacks_… returns why the software cannot run it, as one phrase; empty: it can.
   std::string lacks_strategy(const std::string& name) const;
   std::string lacks_schedule(const std::string& name) const;
@@ -59,7 +59,7 @@ class SoftwareRuns {
   // Whether a list of this key is declared, without the name.
   bool leaves_out(const std::string& key, const std::string& name) const;
 
-  std::vector<std::string> declared_;  // the table's keys
+  bool everything_ = true;  // no key is declared
   std::map<std::string, OptionValues> strategies_;
   std::map<std::string, std::vector<std::string>> lists_;  // schedules, recompute, offload
   std::vector<Together> apart_;

@@ -89,7 +89,7 @@ const Fields<Stack>& stack_fields() {
         .fallback(false);
     bytes("product_casts", "bytes of each element that is narrowed for products",
           &S::product_casts);
-    f.add("products", "factor of the device's share of its peak that products reach", &S::products)
+    f.add("products", "factor on the device's share of its peak that products reach", &S::products)
         .range(0.1, 2.0)
         .fallback(1.0);
     f.add("grouped", "share of a product's rate that products of many experts at once reach",
@@ -97,7 +97,7 @@ const Fields<Stack>& stack_fields() {
         .range(0.01, 1.0)
         .fallback(1.0);
     f.add("exchanged",
-          "factor of an exchange's bytes, where its numbers are narrower than the program's",
+          "factor on an exchange's bytes, where its numbers are narrower than the program's",
           &S::exchanged)
         .range(0.01, 2.0)
         .fallback(1.0);
@@ -117,12 +117,12 @@ const Fields<Stack>& stack_fields() {
         .range(0.0, 1.0)
         .optional();
     f.add("sequence_forward",
-          "factor of the bytes that attention sends forward over the sequence's axes",
+          "factor on the bytes that attention sends forward over the sequence's axes",
           &S::sequence_forward)
         .range(0.01, 1024.0)
         .fallback(1.0);
     f.add("sequence_backward",
-          "factor of the bytes that attention sends backward over the sequence's axes",
+          "factor on the bytes that attention sends backward over the sequence's axes",
           &S::sequence_backward)
         .range(0.01, 1024.0)
         .fallback(1.0);

@@ -36,7 +36,7 @@ void keep(const char* key, std::vector<One>& list, const Lacks& lacks, SearchReq
   request.left_out.insert(request.left_out.end(), out.begin(), out.end());
 }
 
-// The options of an entry as its strategy resolves them; each is asked once.
+// The options of an entry as its strategy resolves them. Each entry is resolved once.
 class Resolved {
  public:
   explicit Resolved(const SearchRequest& request) : request_(request) {}
@@ -45,7 +45,7 @@ class Resolved {
     if (missing) {
       try {
         known->second = request_.base.make_strategy(entry).options;
-      } catch (const Error&) {  // it needs other options: planning it will say so
+      } catch (const Error&) {  // a strategy that needs more options says so when it is planned
         known->second = entry;
       }
     }
@@ -57,6 +57,7 @@ class Resolved {
   std::map<std::string, Json> all_;
 };
 
+// An entry to resolve. Its ways are an example that the strategy takes.
 Json with(const std::string& name, const Json& options, int ways) {
   Json entry = {{"plugin", name}, {"ways", ways}};
   entry.update(options);
@@ -92,10 +93,11 @@ class SpaceFilter {
     return why.empty();
   }
 
-  // A side with experts names the one without, whose entries it has too: that stays where it does.
+  // A side with experts names its plain side, which is kept wherever it is kept itself: it has all
+  // entries of the plain side, and more.
   void inner() {
     std::vector<InnerSide> kept;
-    std::map<int, int> places;  // of what is kept, by the place that it had
+    std::map<int, int> places;  // new places of the sides that are kept, by their old ones
     for (std::size_t i = 0; i < space_.inner.size(); ++i) {
       InnerSide& side = space_.inner[i];
       bool all = true;

@@ -60,7 +60,7 @@ int WholePlans::plan(const SearchCandidate& candidate) {
     if (plan) check_placed(*plan, *request_.machine, problems);
   } catch (const Stopped&) {
     throw;
-  } catch (const Error& error) {  // of a strategy's own
+  } catch (const Error& error) {  // a strategy refuses the plan
     problems.add(error);
   }
   int& place = places_[candidate.key()];
@@ -106,7 +106,7 @@ bool WholePlans::balance(int place) {
     if (plan) check_plan(*plan, problems);
   } catch (const Stopped&) {
     throw;
-  } catch (const Error& error) {  // of a strategy's own
+  } catch (const Error& error) {  // a strategy refuses the plan
     problems.add(error);
   }
   if (!plan || !problems.empty()) return false;
