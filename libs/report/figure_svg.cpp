@@ -7,10 +7,10 @@
 #include <iterator>
 #include <limits>
 
-#include "common/statistics.h"
 #include "meshwright/engine/text.h"
 #include "report/figures.h"
 #include "report/page.h"
+#include "report/svg.h"
 
 namespace mw {
 namespace {
@@ -34,13 +34,6 @@ std::string cut_to(const std::string& text, double room) {
   return text.substr(0, most - 1 - last) + "…" + text.substr(text.size() - last);
 }
 
-double distance_of(double span, double count) {
-  const double rough = span / count, power = std::pow(10, std::floor(std::log10(rough)));
-  for (const double step : {1.0, 2.0, 5.0})
-    if (step * power >= rough) return step * power;
-  return 10 * power;
-}
-
 std::string number_text(double value) {
   if (value != 0 && std::abs(value) >= 1e6) return fmt::format("{:.4g} M", value / 1e6);
   if (std::abs(value) >= 1e4) return fmt::format("{:.4g} k", value / 1e3);
@@ -59,7 +52,7 @@ struct Scale {
   std::vector<double> ticks(double count) const {
     std::vector<double> at;
     if (!log) {
-      const double step = distance_of(high - low, count);
+      const double step = tick_distance(high - low, count);
       for (double i = std::ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; ++i)
         at.push_back(i == 0 ? 0 : i * step);
       return at;
