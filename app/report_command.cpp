@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "app/command.h"
+#include "common/process.h"
 #include "meshwright/engine/text.h"
 #include "report/figures.h"
 #include "report/runs_page.h"
@@ -16,24 +17,13 @@ struct ReportArguments : Arguments {
   FigureStyle style;
 };
 
-// The command as a shell takes it.
+// The command line that makes the same figures again.
 std::string command_text(const ReportArguments& arguments) {
-  const auto quoted = [](const std::string& word) {
-    const bool plain =
-        !word.empty() &&
-        word.find_first_not_of(
-            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./,:=+-") ==
-            std::string::npos;
-    if (plain) return word;
-    std::string text = "'";
-    for (const char c : word) text += c == '\'' ? "'\\''" : std::string(1, c);
-    return text + "'";
-  };
   std::string text = "meshwright report";
-  for (const std::string& run : arguments.runs) text += " " + quoted(run);
-  text += " --figures " + quoted(arguments.figures);
+  for (const std::string& run : arguments.runs) text += " " + shell_word(run);
+  text += " --figures " + shell_word(arguments.figures);
   if (arguments.style.columns != 1) text += fmt::format(" --columns {}", arguments.style.columns);
-  if (!arguments.style.font.empty()) text += " --font " + quoted(arguments.style.font);
+  if (!arguments.style.font.empty()) text += " --font " + shell_word(arguments.style.font);
   return text;
 }
 

@@ -9,6 +9,7 @@
 
 #include "app/progress.h"
 #include "app/sweep/judge.h"
+#include "common/process.h"
 #include "common/statistics.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/options.h"
@@ -165,16 +166,6 @@ std::string reason_in(const std::vector<std::size_t>& group, const std::vector<J
   return all;
 }
 
-std::string in_quotes(const std::string& word) {
-  const bool plain = !word.empty() && word.find_first_not_of(
-                                          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                          "0123456789_-./=,:%+@") == std::string::npos;
-  if (plain) return word;
-  std::string text = "'";
-  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return text + "'";
-}
-
 }  // namespace
 
 std::string counts_text(const std::vector<Json>& rows) {
@@ -322,9 +313,10 @@ std::string sbatch_text(const SweepTable& sweep, const GoOptions& go, const Slur
   const auto most = static_cast<double>(*std::max_element(of_job.begin(), of_job.end()));
   const double limit = go.time > 0 ? most * (go.time + 10) : 0;
   const auto minutes = static_cast<std::int64_t>(std::ceil(limit / 60)) + 1;
-  std::string call = fmt::format("exec {} sweep {}", in_quotes(job.program), in_quotes(job.script));
+  std::string call =
+      fmt::format("exec {} sweep {}", shell_word(job.program), shell_word(job.script));
   call += fmt::format(" --workers 1 --shard \"$SLURM_ARRAY_TASK_ID/{}\"", jobs);
-  for (const std::string& word : job.arguments) call += " " + in_quotes(word);
+  for (const std::string& word : job.arguments) call += " " + shell_word(word);
   std::string text = "#!/bin/bash\n";
   text += fmt::format("# The sweep {} as a job array: {}, {} predicted one after the other.\n",
                       sweep.name, plural(cells, "cell"), format_duration(job.seconds));
@@ -344,7 +336,7 @@ std::string sbatch_text(const SweepTable& sweep, const GoOptions& go, const Slur
       "#SBATCH --output=slurm-{}-%A_%a.txt\n#SBATCH --open-mode=append\n#SBATCH --requeue\n"
       "#SBATCH --signal=B:TERM@60\n",
       sweep.name);
-  text += fmt::format("set -euo pipefail\ncd {}\n", in_quotes(job.folder));
+  text += fmt::format("set -euo pipefail\ncd {}\n", shell_word(job.folder));
   text += "export OMP_WAIT_POLICY=PASSIVE\n";
   return text + call + "\n";
 }

@@ -57,8 +57,6 @@ struct FigureSet {
 FigureSet figures_of(const std::vector<std::filesystem::path>& inputs);
 
 std::string figure_svg(const Figure& figure, const FigureStyle& style);
-std::string figure_csv(const Figure& figure, const FigureStyle& style);
-std::string figure_tex(const Figure& figure, const FigureStyle& style);  // of bars
 
 // Writes each figure as NAME.svg, .pdf and .csv, and .tex where it has bars; a table as .csv and
 // .tex. Returns { figures: [{ name, title, files, left_out }], not_drawn: [{ name, why }], fonts }.
