@@ -1,5 +1,5 @@
-// Makes the figures that the inputs have data for: runs and sweeps by their mixes, plans and search
-// results as --json writes them.
+// Makes the figures that the inputs have data for, with a row for each mix of runs and sweeps, and
+// for each plan that plan or search wrote with --json.
 #include "report/figures.h"
 
 #include <fmt/format.h>
@@ -487,7 +487,7 @@ void FigureMaker::summary() {
   keep(std::move(table));
 }
 
-// The steps of one run: measured and as it was predicted.
+// Adds the timelines of one run's step, as it was measured and as it was simulated.
 void add_timelines(const ReportRuns& runs, const ReportGroups& groups, FigureSet& set) {
   const ReportCell* cell = nullptr;
   if (groups.fastest >= 0)
@@ -516,7 +516,9 @@ void add_timelines(const ReportRuns& runs, const ReportGroups& groups, FigureSet
     for (const Json& bar : drawn["bars"])
       figure.spans.push_back({bar[0], bar[1], bar[2], bar[3], bar[4]});
     if (drawn.contains("left_out"))
-      figure.left_out = fmt::format("{} more rows", drawn["left_out"].get<int>());
+      figure.left_out =
+          fmt::format("the first {0} of {1} rows", figure.categories.size(),
+                      figure.categories.size() + drawn["left_out"].get<std::size_t>());
     set.figures.push_back(std::move(figure));
   }
 }
