@@ -40,7 +40,7 @@ function showMesh(plan, id) {
 
 function showPlacements(plan, id) {
   const into = section("holds" + id, "Who holds what", "Parameters, layers that are alike in one row. Shape: what a rank of each class holds while it computes; sharded: what of it is kept in shards between uses.");
-  // One stage at a time: those of a deep pipeline would fill twenty screens.
+  // One stage is shown at a time: all stages of a deep pipeline would fill twenty screens.
   const holder = make("div");
   const select = make("select", { on: { change: draw } }, plan.placements.map((stage) => make("option", {}, `stage ${stage.stage}`)));
   function draw() {
@@ -141,7 +141,7 @@ function showCommunication(plan, id) {
   ], rows, { caption: "Collectives and transfers of a rank in one step", sort: [6, "descending"] }));
 }
 
-// How much a step changes with each number that is turned: the largest change first.
+// How much a step changes where one number of the machine or plan is changed: the largest change first.
 function showWhatIf(plan, id) {
   if (!plan.what_if) return;
   const into = section("whatif" + id, "What if", "The same plan, priced with one number after another changed. What cannot be planned so has no bar, and says why in the table.");
