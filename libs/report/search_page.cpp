@@ -20,10 +20,9 @@ bool is_same_plan(const Json& a, const Json& b) {
 
 Json plan_json(const Json& found, const Json& result) {
   const Json& predicted = found.at("predicted");
-  const auto is_in = [&](const char* list) {
-    return std::any_of(result.at(list).begin(), result.at(list).end(),
-                       [&](const Json& one) { return is_same_plan(one, found); });
-  };
+  const Json& edge = result.at("edge");
+  const bool on_edge = std::any_of(edge.begin(), edge.end(),
+                                   [&](const Json& one) { return is_same_plan(one, found); });
   const auto lacks = predicted.value("cannot_run", std::vector<std::string>());
   return {{"plan", page_text(found.at("plan").get<std::string>(), 300)},
           {"microbatch", found.at("microbatch")},
@@ -32,7 +31,7 @@ Json plan_json(const Json& found, const Json& result) {
           {"mfu", page_number(predicted.at("mfu"))},
           {"bytes", predicted.at("peak_bytes")},
           {"room", found.at("room")},
-          {"edge", is_in("edge")},
+          {"edge", on_edge},
           {"first", !result.at("best").empty() && is_same_plan(result.at("best").front(), found)},
           {"beyond", found.at("beyond_measured")},
           {"lacks", page_text(join(lacks, "; "), 300)}};
