@@ -1,5 +1,5 @@
 // Pages for people: one HTML file that holds all it needs and asks nothing of a network. The
-// template, its style and its scripts lie in core/src/report/page, Chart.js beside them.
+// template, its style and its scripts lie in libs/report/page, Chart.js beside them.
 #pragma once
 
 #include <string>
