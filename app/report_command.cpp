@@ -17,7 +17,7 @@ struct ReportArguments : Arguments {
   FigureStyle style;
 };
 
-// The command as a shell takes it.
+// The command line that makes the same figures again.
 std::string command_text(const ReportArguments& arguments) {
   std::string text = "meshwright report";
   for (const std::string& run : arguments.runs) text += " " + shell_word(run);
@@ -105,7 +105,7 @@ const CommandOf<ReportArguments> report_command{
               ->type_name("FOLDER");
       command
           .add_option("--columns", a.style.columns,
-                      "of a paper's two that a figure is as wide as: 1 is 3.3 inches, 2 is 7")
+                      "the figures' width, in columns of a paper with two: 1 is 3.3 inches, 2 is 7")
           ->check(CLI::IsMember({1, 2}))
           ->type_name("N")
           ->needs(figures);

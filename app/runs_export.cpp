@@ -30,7 +30,8 @@ class Sheet {
 
   std::string csv() const {
     std::string text;
-    for (std::size_t c = 0; c < names_.size(); ++c) text += (c > 0 ? "," : "") + quoted(names_[c]);
+    for (std::size_t c = 0; c < names_.size(); ++c)
+      text += (c > 0 ? "," : "") + csv_quoted(names_[c]);
     text += "\n";
     for (const std::vector<Json>& row : rows_) {
       for (std::size_t c = 0; c < names_.size(); ++c)
@@ -54,18 +55,13 @@ class Sheet {
   }
 
  private:
-  static std::string quoted(const std::string& text) {
-    std::string out = "\"";
-    for (const char c : readable(text)) out += c == '"' ? std::string("\"\"") : std::string(1, c);
-    return out + "\"";
-  }
   static std::string cell(const Json& value) {
     if (value.is_null()) return "";
     if (value.is_boolean()) return value.get<bool>() ? "True" : "False";
-    if (value.is_string()) return quoted(value.get<std::string>());
+    if (value.is_string()) return csv_quoted(value.get<std::string>());
     if (value.is_number_integer()) return std::to_string(value.get<std::int64_t>());
     if (value.is_number()) return fmt::format("{}", real(value.get<double>()));
-    return quoted(json_text(value));
+    return csv_quoted(json_text(value));
   }
   // As pandas and Python read them; a number that is whole stays a real one.
   static std::string real(double value) {

@@ -8,6 +8,7 @@
 #include <sstream>
 #include <system_error>
 
+#include "meshwright/engine/text.h"
 #include "meshwright/error.h"
 
 namespace mw {
@@ -41,6 +42,12 @@ void write_output(const std::string& asked_by, const std::string& path, const st
               fmt::format("{} {}: cannot write it: {}", asked_by, path,
                           std::generic_category().message(reason)),
               "name a file in a folder that you may write to");
+}
+
+std::string csv_quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : readable(text)) out += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return out + "\"";
 }
 
 }  // namespace mw

@@ -1,4 +1,5 @@
-// Whole files: read in one piece, read as JSON, and written where a command's option asks for one.
+// Whole files: read in one piece, read as JSON, and written where a command's option asks for one;
+// and how text stands in CSV.
 #pragma once
 
 #include <filesystem>
@@ -20,5 +21,8 @@ Json read_json(const std::filesystem::path& file);
 // Replaces the file, making missing folders. Throws Error (options) naming who asked for it: an
 // option such as "--svg".
 void write_output(const std::string& asked_by, const std::string& path, const std::string& text);
+
+// The text as a field of a CSV file, in quotes.
+std::string csv_quoted(const std::string& text);
 
 }  // namespace mw

@@ -94,6 +94,16 @@ pid_t fork_tied(int signal) {
   return process;
 }
 
+std::string shell_word(const std::string& word) {
+  const bool plain = !word.empty() && word.find_first_not_of(
+                                          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                          "0123456789_-./=,:%+@") == std::string::npos;
+  if (plain) return word;
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return text + "'";
+}
+
 pid_t start_process(const ProcessStart& start) {
   std::vector<std::string> words = start.command, variables = environment_with(start.variables);
   const std::vector<char*> arguments = raw_words(words), environment = raw_words(variables);

@@ -31,6 +31,9 @@ struct ProcessStart {
   std::optional<sigset_t> signals_blocked;  // in it; none: as here
 };
 
+// The word as a shell's command line has it: in quotes if it needs them.
+std::string shell_word(const std::string& word);
+
 // Throws std::system_error if it does not start, its program included. Throws Error (environment,
 // "file.write") if `output` cannot be written.
 pid_t start_process(const ProcessStart& start);

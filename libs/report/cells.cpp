@@ -34,12 +34,6 @@ std::string text_at(const Json& json, const char* key) {
   return json.is_object() && json.contains(key) ? text_of(json[key]) : "";
 }
 
-// The number under a key; NaN if there is none.
-double number_at(const Json& json, const char* key) {
-  if (!json.is_object() || !json.contains(key) || !json[key].is_number()) return not_known;
-  return json[key].get<double>();
-}
-
 // Nested tables as "a.b", with their texts.
 void flatten(const std::string& name, const Json& json,
              std::vector<std::pair<std::string, std::string>>& out) {
@@ -92,6 +86,7 @@ void take_facts(ReportCell& cell, const RunFacts& facts) {
   cell.parting = parting_of(facts.result, facts.predicted_result);
   if (const double flops = number_at(facts.predicted_result, "hardware_flops_per_step"); flops > 0)
     cell.flops = flops;
+  cell.predicted_parts = step_parts(facts.predicted_result);
   cell.mfu = facts.mfu;
   cell.bubble = facts.bubble;
   cell.peak = facts.peak;
@@ -103,34 +98,6 @@ void take_facts(ReportCell& cell, const RunFacts& facts) {
     cell.held_out = held_out->second.back().second;
   if (!facts.head.host.empty()) cell.machine.emplace_back("host", facts.head.host);
   flatten("", facts.head.versions, cell.machine);
-}
-
-// What `plan` says of an experiment: of cells that were predicted and not run.
-void take_prediction(ReportCell& cell, const Json& plan) {
-  cell.step_seconds.predicted = number_at(plan, "step_seconds");
-  cell.tokens_per_second.predicted = number_at(plan, "tokens_per_second");
-  cell.fits = !plan.contains("fits") || plan["fits"] != false;
-  if (plan.contains("experiment") && cell.settings.empty()) {
-    cell.settings = settings_of(plan["experiment"]);
-    cell.work = work_of(plan["experiment"]);
-  }
-  cell.ranks = std::max(cell.ranks, static_cast<int>(std::max(0.0, number_at(plan, "ranks"))));
-  if (plan.contains("memory") && plan["memory"].is_array()) {
-    for (const Json& stage : plan["memory"]) {
-      if (!stage.is_object()) continue;
-      for (const auto& [name, bytes] : stage.items()) {
-        if (!bytes.is_number() || name == "stage") continue;
-        double& most = name == "peak" ? cell.peak.predicted : cell.memory[name].predicted;
-        if (!(most >= bytes.get<double>())) most = bytes.get<double>();
-      }
-    }
-  }
-  if (!plan.contains("communication") || !plan["communication"].is_array()) return;
-  for (const Json& use : plan["communication"]) {
-    if (!use.is_object()) continue;
-    double& bytes = cell.bytes[text_at(use, "axis")].predicted;
-    bytes = (std::isnan(bytes) ? 0 : bytes) + std::max(0.0, number_at(use, "bytes"));
-  }
 }
 
 void take_machine(ReportCell& cell, const fs::path& folder) {
@@ -354,6 +321,53 @@ void name_differences(ReportRuns& runs, const std::vector<std::size_t>& which) {
 }
 
 }  // namespace
+
+double number_at(const Json& json, const char* key) {
+  if (!json.is_object() || !json.contains(key) || !json[key].is_number()) return not_known;
+  return json[key].get<double>();
+}
+
+std::map<std::string, double> step_parts(const Json& prediction) {
+  std::map<std::string, double> parts;
+  for (const auto& [key, name] : {std::pair{"compute_seconds", "compute"},
+                                  {"exposed_seconds", "exposed communication"},
+                                  {"exposed_host_copy_seconds", "exposed host copies"},
+                                  {"bubble_seconds", "bubble"}})
+    if (const double seconds = number_at(prediction, key); seconds > 0) parts[name] = seconds;
+  double rest = number_at(prediction, "step_seconds");
+  for (const auto& [name, seconds] : parts) rest -= seconds;
+  if (rest > 0 && !parts.empty())
+    parts[prediction.contains("stages") && prediction["stages"].size() > 1 ? "bubble" : "other"] +=
+        rest;
+  return parts;
+}
+
+void take_prediction(ReportCell& cell, const Json& plan) {
+  cell.step_seconds.predicted = number_at(plan, "step_seconds");
+  cell.tokens_per_second.predicted = number_at(plan, "tokens_per_second");
+  cell.fits = !plan.contains("fits") || plan["fits"] != false;
+  if (plan.contains("experiment") && cell.settings.empty()) {
+    cell.settings = settings_of(plan["experiment"]);
+    cell.work = work_of(plan["experiment"]);
+  }
+  cell.ranks = std::max(cell.ranks, static_cast<int>(std::max(0.0, number_at(plan, "ranks"))));
+  if (plan.contains("memory") && plan["memory"].is_array()) {
+    for (const Json& stage : plan["memory"]) {
+      if (!stage.is_object()) continue;
+      for (const auto& [name, bytes] : stage.items()) {
+        if (!bytes.is_number() || name == "stage") continue;
+        double& most = name == "peak" ? cell.peak.predicted : cell.memory[name].predicted;
+        if (!(most >= bytes.get<double>())) most = bytes.get<double>();
+      }
+    }
+  }
+  if (!plan.contains("communication") || !plan["communication"].is_array()) return;
+  for (const Json& use : plan["communication"]) {
+    if (!use.is_object()) continue;
+    double& bytes = cell.bytes[text_at(use, "axis")].predicted;
+    bytes = (std::isnan(bytes) ? 0 : bytes) + std::max(0.0, number_at(use, "bytes"));
+  }
+}
 
 ReportRuns find_report_runs(const std::vector<fs::path>& paths) {
   std::vector<fs::path> given;

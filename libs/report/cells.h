@@ -42,14 +42,17 @@ struct ReportCell {
   std::optional<bool> compared;
   std::string held_to;  // the cell or value whose loss its sweep holds all others to; empty: none
   bool fits = true;     // in memory, as predicted
-  RunTiming timing;     // with what else used the cores; of earlier versions' runs nothing
+  RunTiming timing;     // with what else used the cores, which earlier versions did not record
   double flops = 0;     // predicted, with what is computed twice; 0: not known
   Parting parting;      // of the measured step from the predicted one
-  int beside = 0;       // the most cells that ran at the same time
+  // Seconds of the predicted step of a run, as step_parts() has them.
+  std::map<std::string, double> predicted_parts;
+  int beside = 0;  // the most cells that ran at the same time
 
   bool done() const { return status == "done"; }
   bool measured() const { return steps > 0; }
-  // Measured; of the steps that had the cores to themselves, if there were enough of them.
+  // The measured step time and speed: of the steps that had the cores to themselves, if there were
+  // enough of them, else of all.
   double quiet_step() const {
     return timing.steps > 0 && timing.seconds > 0 ? timing.seconds : step_seconds.measured;
   }
@@ -70,5 +73,15 @@ struct ReportRuns {
 // Each path is what record/run_set.h takes. Throws Error (options): see find_runs; and if there is
 // no sweep and no run that can be read.
 ReportRuns find_report_runs(const std::vector<std::filesystem::path>& paths);
+
+// The number under a key; NaN if there is none.
+double number_at(const Json& json, const char* key);
+
+// Seconds of a predicted step, or of a stage's part in it, by what takes them: compute, exposed
+// communication and copies, bubble. Of a step they add up to it.
+std::map<std::string, double> step_parts(const Json& prediction);
+
+// Takes what `plan` says of an experiment, which was predicted and not run.
+void take_prediction(ReportCell& cell, const Json& plan);
 
 }  // namespace mw

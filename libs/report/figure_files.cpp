@@ -14,6 +14,7 @@
 #include "common/process.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
+#include "record/rows.h"
 #include "report/figures.h"
 
 namespace mw {
@@ -26,10 +27,7 @@ constexpr const char* converter = "rsvg-convert";
 constexpr std::string_view made_mark = "meshwright report ";  // in all files that are replaced
 
 std::string csv_text(const std::string& text) {
-  if (text.find_first_of(",\"\n") == std::string::npos) return text;
-  std::string out = "\"";
-  for (const char c : text) out += c == '"' ? "\"\"" : std::string(1, c);
-  return out + "\"";
+  return text.find_first_of(",\"\n") == std::string::npos ? text : csv_quoted(text);
 }
 
 std::string csv_number(double value) {
@@ -37,10 +35,10 @@ std::string csv_number(double value) {
 }
 
 double value_at(const std::vector<double>& values, std::size_t at) {
-  return at < values.size() ? values[at] : std::nan("");
+  return at < values.size() ? values[at] : not_known;
 }
 
-// A table's columns name their units themselves.
+// A column's head. Tables have no unit of their own, as their columns' names say it.
 std::string with_unit(const std::string& name, const Figure& figure) {
   return figure.x_label.empty() ? name : fmt::format("{} ({})", name, figure.x_label);
 }
@@ -90,8 +88,7 @@ std::string csv_of_timeline(const Figure& figure) {
 
 std::string tex_text(const std::string& text) {
   std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
+  for (const char c : text) {
     if (std::string_view("&%$#_{}").find(c) != std::string_view::npos) {
       out += std::string("\\") + c;
     } else if (c == '\\') {
@@ -153,7 +150,7 @@ void take_fonts(const std::string& pdf, std::set<std::string>& fonts) {
   }
 }
 
-// What a PDF's reader takes for white space before its last lines: the command that made it.
+// Adds the command that made a PDF as a comment before its last lines, where readers skip it.
 void put_comment(std::string& pdf, const std::string& made_by) {
   const std::size_t at = pdf.rfind("startxref");
   if (at != std::string::npos) pdf.insert(at, "% made by: " + one_line(made_by) + "\n");
@@ -161,11 +158,11 @@ void put_comment(std::string& pdf, const std::string& made_by) {
 
 void make_pdf(const fs::path& svg, const fs::path& pdf, const FigureStyle& style,
               std::set<std::string>& fonts) {
-  const fs::path log = fs::path(pdf).replace_extension(".log");
+  const std::string log = pdf.string() + ".log";
   ProcessStart start;
   start.command = {converter, "--format=pdf", "--dpi-x=96", "--dpi-y=96",
                    "-o",      pdf.string(),   svg.string()};
-  start.output = log.string();
+  start.output = log;
   int status = 0;
   const pid_t process = start_process(start);
   ::waitpid(process, &status, 0);
@@ -183,12 +180,6 @@ void make_pdf(const fs::path& svg, const fs::path& pdf, const FigureStyle& style
   put_comment(text, style.made_by);
   write_output("--figures", pdf.string(), text);
 }
-
-bool has_table(const Figure& figure) {
-  return figure.kind != Figure::Kind::curves && figure.kind != Figure::Kind::timeline;
-}
-
-}  // namespace
 
 std::string figure_csv(const Figure& figure, const FigureStyle& style) {
   const std::string head = "# made by: " + one_line(style.made_by) + "\n";
@@ -227,6 +218,12 @@ std::string figure_tex(const Figure& figure, const FigureStyle& style) {
   }
   return out + "\\bottomrule\n\\end{tabular}\n";
 }
+
+bool has_table(const Figure& figure) {
+  return figure.kind != Figure::Kind::curves && figure.kind != Figure::Kind::timeline;
+}
+
+}  // namespace
 
 Json write_figures(const FigureSet& set, const std::string& folder, const FigureStyle& style) {
   check_converter();

@@ -7,10 +7,10 @@
 #include <iterator>
 #include <limits>
 
-#include "common/statistics.h"
 #include "meshwright/engine/text.h"
 #include "report/figures.h"
 #include "report/page.h"
+#include "report/svg.h"
 
 namespace mw {
 namespace {
@@ -25,7 +25,7 @@ double text_width(const std::string& text) {
   return 0.58 * type_size * static_cast<double>(display_width(text));
 }
 
-// Both ends of a text, as the last words tell many names apart.
+// Cuts the middle out of a text that is wider than the room, as many names differ in their ends.
 std::string cut_to(const std::string& text, double room) {
   const auto most = static_cast<std::size_t>(std::max(4.0, room / (0.58 * type_size)));
   const bool plain = std::all_of(text.begin(), text.end(), [](char c) { return c > 0; });
@@ -34,20 +34,13 @@ std::string cut_to(const std::string& text, double room) {
   return text.substr(0, most - 1 - last) + "…" + text.substr(text.size() - last);
 }
 
-double distance_of(double span, double count) {
-  const double rough = span / count, power = std::pow(10, std::floor(std::log10(rough)));
-  for (const double step : {1.0, 2.0, 5.0})
-    if (step * power >= rough) return step * power;
-  return 10 * power;
-}
-
 std::string number_text(double value) {
   if (value != 0 && std::abs(value) >= 1e6) return fmt::format("{:.4g} M", value / 1e6);
   if (std::abs(value) >= 1e4) return fmt::format("{:.4g} k", value / 1e3);
   return fmt::format("{:.4g}", value);
 }
 
-// An axis: from values to places between two points.
+// An axis, which maps values to places between two points.
 struct Scale {
   double low = 0, high = 1, from = 0, to = 1;
   bool log = false;
@@ -59,7 +52,7 @@ struct Scale {
   std::vector<double> ticks(double count) const {
     std::vector<double> at;
     if (!log) {
-      const double step = distance_of(high - low, count);
+      const double step = tick_distance(high - low, count);
       for (double i = std::ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; ++i)
         at.push_back(i == 0 ? 0 : i * step);
       return at;
@@ -126,7 +119,7 @@ class PaperFigure {
   static const char* ink(std::size_t series) { return inks[series % inks.size()]; }
   static const char* dash(std::size_t series) { return strokes[series % strokes.size()]; }
 
-  // One swatch and name after the other, in as many lines as they need.
+  // Swatches and names stand one after the other, in as many lines as they need.
   void legend() {
     const bool marks = !figure_.marks.empty();
     if (figure_.series.size() < 2 && !marks) return;
@@ -159,14 +152,14 @@ class PaperFigure {
         dash(s));
   }
 
-  // Names stand beside their bars if they leave these most of the width, else above them.
-  void place_names() {
+  double longest_name() const {
     double longest = 0;
     for (const std::string& name : figure_.categories)
       longest = std::max(longest, text_width(name));
-    above_ = longest > 0.36 * width_;
-    left_ = edge + (above_ ? 1 : longest + 4);
+    return longest;
   }
+  // The most that names beside bars may take.
+  double room_beside() const { return 0.36 * width_; }
 
   void axis_below(const Scale& x, double top) {
     const double room = x.to - x.from;
@@ -202,21 +195,24 @@ class PaperFigure {
   }
 
   void bars() {
-    place_names();
+    // Names stand beside their bars if they leave these most of the width, else above them.
+    const double longest = longest_name();
+    const bool above = longest > room_beside();
+    const double left = edge + (above ? 1 : longest + 4);
     const bool stacked = figure_.kind == Figure::Kind::stacked;
     const double bar = stacked || figure_.series.size() == 1 ? 8 : 5;
     const double body = bar * static_cast<double>(stacked ? 1 : figure_.series.size());
-    const double each = body + 4 + (above_ ? line_step : 0);
-    const Scale x{0, 1.03 * widest_bar(), left_, width_ - edge - 4};
+    const double each = body + 4 + (above ? line_step : 0);
+    const Scale x{0, 1.03 * widest_bar(), left, width_ - edge - 4};
     const double top = y_, bottom = y_ + each * static_cast<double>(figure_.categories.size());
     for (const double tick : x.ticks((x.to - x.from) / 34))
       if (tick > 0) line(x.place(tick), top, x.place(tick), bottom, grid);
     for (std::size_t c = 0; c < figure_.categories.size(); ++c, y_ += each) {
-      const double at = y_ + 2 + (above_ ? line_step : 0);
-      if (above_) {
-        words(left_ + 2, at - 2.5, "start", cut_to(figure_.categories[c], width_ - left_ - edge));
+      const double at = y_ + 2 + (above ? line_step : 0);
+      if (above) {
+        words(left + 2, at - 2.5, "start", cut_to(figure_.categories[c], width_ - left - edge));
       } else {
-        words(left_ - 3, at + body / 2 + 2.7, "end", figure_.categories[c]);
+        words(left - 3, at + body / 2 + 2.7, "end", figure_.categories[c]);
       }
       bar_of(c, x, at, bar, body);
     }
@@ -247,15 +243,15 @@ class PaperFigure {
   }
 
   void timeline() {
-    place_names();
+    const double left = edge + std::min(longest_name(), room_beside()) + 4;
     const double each = figure_.categories.size() > 16 ? 8 : 12;
     double end = 0;
     for (const FigureSpan& span : figure_.spans) end = std::max(end, span.end);
-    const Scale x{0, end > 0 ? end : 1, left_, width_ - edge - 4};
+    const Scale x{0, end > 0 ? end : 1, left, width_ - edge - 4};
     const double top = y_;
     for (std::size_t r = 0; r < figure_.categories.size(); ++r) {
-      words(left_ - 3, top + each * static_cast<double>(r) + each / 2 + 2.5, "end",
-            cut_to(figure_.categories[r], 0.36 * width_));
+      words(left - 3, top + each * static_cast<double>(r) + each / 2 + 2.5, "end",
+            cut_to(figure_.categories[r], room_beside()));
     }
     for (const FigureSpan& span : figure_.spans) {
       const double y = top + each * static_cast<double>(span.row) + 1;
@@ -272,7 +268,7 @@ class PaperFigure {
     axis_below(x, top);
   }
 
-  // The scale that holds all of one coordinate.
+  // The scale on which all points lie; `values`: their x or their y.
   Scale scale_of(std::vector<double> FigureSeries::*values, bool log, bool zero) const {
     double low = std::numeric_limits<double>::infinity(), high = -low;
     for (const FigureSeries& s : figure_.series) {
@@ -329,7 +325,7 @@ class PaperFigure {
         path, ink(s), dash(s));
   }
 
-  // Beside the point, on the side with more room, and inside the frame.
+  // A name stands beside its point, on the side with more room, inside the frame.
   void name_point(const std::string& name, double at, double high, const Scale& x, double bottom) {
     const bool left = at > (x.from + x.to) / 2;
     const std::string text = cut_to(name, left ? at - x.from - 6 : x.to - at - 4);
@@ -341,8 +337,7 @@ class PaperFigure {
   const FigureStyle& style_;
   const double width_;
   std::string out_;
-  double y_ = 0, left_ = 0;
-  bool above_ = false;
+  double y_ = 0;  // where the next part of the drawing begins
 };
 
 }  // namespace

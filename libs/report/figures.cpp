@@ -1,5 +1,5 @@
-// Makes the figures that the inputs have data for: runs and sweeps by their mixes, plans and search
-// results as --json writes them.
+// Makes the figures that the inputs have data for, with a row for each mix of runs and sweeps, and
+// for each plan that plan or search wrote with --json.
 #include "report/figures.h"
 
 #include <fmt/format.h>
@@ -13,7 +13,6 @@
 #include "common/files.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
-#include "record/run_facts.h"
 #include "report/cells.h"
 #include "report/groups.h"
 #include "report/timeline.h"
@@ -29,84 +28,60 @@ constexpr double gib = 1 << 30, mib = 1 << 20;
 using Parts = std::map<std::string, double>;
 using Sampled = std::vector<std::pair<std::int64_t, double>>;
 
-// A mix of a sweep, a run, a plan, or a plan that a search found.
+// What figures show of one mix of a sweep, run, plan, or plan that a search found.
 struct PaperRow {
   std::string name, work;
   int ranks = 0;
-  bool predicted = false, counted = true;  // right, or it fits: it may lie on an edge
+  bool predicted = false;
+  bool counted = true;  // it is right, or predicted to fit: it may lie on the edge
   double speed = not_known, half = not_known, step = not_known, peak = not_known, mfu = not_known;
-  double loss = not_known, limit = not_known;
+  double loss = not_known;
   int runs = 0;
   Parts memory, step_parts, bytes;
   std::vector<std::pair<std::string, Parts>> stages, stage_memory;
   Sampled losses, held_out;
 };
 
-double number_in(const Json& json, const char* key) {
-  if (!json.is_object() || !json.contains(key) || !json[key].is_number()) return not_known;
-  return json[key].get<double>();
-}
-
 // --- Predictions ---
 
-// What a step's time goes to; of all stages on average, and of each.
-void take_breakdown(PaperRow& row, const Json& prediction) {
-  if (!prediction.is_object()) return;
-  const std::pair<const char*, const char*> keys[] = {
-      {"compute_seconds", "compute"},
-      {"exposed_seconds", "exposed communication"},
-      {"exposed_host_copy_seconds", "exposed host copies"},
-      {"bubble_seconds", "bubble"}};
-  const auto parts_of = [&](const Json& json) {
-    Parts parts;
-    for (const auto& [key, name] : keys)
-      if (const double seconds = number_in(json, key); seconds > 0) parts[name] = seconds;
-    return parts;
-  };
-  row.step_parts = parts_of(prediction);
-  double rest = number_in(prediction, "step_seconds");
-  for (const auto& [name, seconds] : row.step_parts) rest -= seconds;
-  const Json stages = prediction.value("stages", Json::array());
-  if (rest > 0 && !row.step_parts.empty())
-    row.step_parts[stages.size() > 1 ? "bubble" : "other"] += rest;
-  for (const Json& stage : stages) {
-    row.stages.emplace_back(fmt::format("stage {}", std::llround(number_in(stage, "stage"))),
-                            parts_of(stage));
-  }
+std::string stage_name(const Json& stage) {
+  return fmt::format("stage {}", std::llround(number_at(stage, "stage")));
 }
 
-void take_stage_memory(PaperRow& row, const Json& prediction) {
+void take_stages(PaperRow& row, const Json& prediction) {
+  for (const Json& stage : prediction.value("stages", Json::array()))
+    row.stages.emplace_back(stage_name(stage), step_parts(stage));
   for (const Json& stage : prediction.value("memory", Json::array())) {
     Parts parts;
-    for (const auto& [name, bytes] : stage.items()) {
-      if (!bytes.is_number() || name == "stage" || bytes.get<double>() <= 0) continue;
-      parts[name] = bytes.get<double>();
-      if (name != "peak") row.memory[name] = std::max(row.memory[name], bytes.get<double>());
-    }
-    row.stage_memory.emplace_back(fmt::format("stage {}", std::llround(number_in(stage, "stage"))),
-                                  parts);
+    for (const auto& [name, bytes] : stage.items())
+      if (bytes.is_number() && name != "stage" && bytes.get<double>() > 0)
+        parts[name] = bytes.get<double>();
+    row.stage_memory.emplace_back(stage_name(stage), parts);
   }
 }
 
 PaperRow row_of_prediction(const std::string& name, const Json& prediction) {
+  ReportCell cell;
+  take_prediction(cell, prediction);
   PaperRow row;
   row.name = name;
   row.predicted = true;
-  row.counted = !prediction.contains("fits") || prediction["fits"] != false;
-  row.ranks = static_cast<int>(std::max(0.0, number_in(prediction, "ranks")));
-  row.speed = number_in(prediction, "tokens_per_second");
-  row.step = number_in(prediction, "step_seconds");
-  row.peak = number_in(prediction, "peak_bytes");
-  row.mfu = number_in(prediction, "mfu");
-  row.limit = number_in(prediction, "memory_limit");
-  take_breakdown(row, prediction);
-  take_stage_memory(row, prediction);
-  for (const Json& use : prediction.value("communication", Json::array()))
-    row.bytes[use.value("axis", "")] += std::max(0.0, number_in(use, "bytes"));
+  row.counted = cell.fits;
+  row.ranks = cell.ranks;
+  row.speed = cell.tokens_per_second.predicted;
+  row.step = cell.step_seconds.predicted;
+  row.peak = number_at(prediction, "peak_bytes");
+  row.mfu = number_at(prediction, "mfu");
+  row.step_parts = step_parts(prediction);
+  for (const auto& [category, bytes] : cell.memory)
+    if (bytes.predicted > 0) row.memory[category] = bytes.predicted;
+  for (const auto& [axis, bytes] : cell.bytes) row.bytes[axis] = bytes.predicted;
+  take_stages(row, prediction);
   return row;
 }
 
-// What tells kinds of work apart, the batch apart: curves of scaling may let it grow.
+// A text that is the same for experiments of the same work. The batch is left out: it may grow
+// along a curve of scaling.
 std::string work_of_experiment(const Json& experiment) {
   Json work = Json::object();
   for (const char* key : {"model", "sequence"})
@@ -132,7 +107,7 @@ void take_search(const Json& found, std::vector<PaperRow>& rows) {
   }
 }
 
-// A file with lines of JSON.
+// Adds the plans of a file that holds a result of plan or search on each line.
 void take_results(const fs::path& path, std::vector<PaperRow>& rows) {
   const std::optional<std::string> text = whole_file(path);
   const std::size_t before = rows.size();
@@ -163,7 +138,7 @@ Parts means_of(const std::map<std::string, MeanAndDeviation>& spreads) {
   return parts;
 }
 
-// The mean over runs at the steps that all of them have.
+// The mean of several curves, at the steps that all of them have.
 Sampled mean_curve(const std::vector<const Sampled*>& curves) {
   std::map<std::int64_t, std::pair<double, std::size_t>> sums;
   for (const Sampled* curve : curves) {
@@ -190,8 +165,7 @@ PaperRow row_of_group(const ReportGroup& group, const std::vector<ReportCell>& c
   row.peak = group.memory_needed();
   row.mfu = group.mfu.mean;
   row.loss = group.loss.mean;
-  if (group.interval.known() && group.interval.middle > 0)
-    row.half = row.speed * group.interval.half() / group.interval.middle;
+  if (group.interval.known()) row.half = row.speed * group.half();
   row.memory = means_of(row.predicted ? group.predicted_memory : group.memory);
   row.bytes = means_of(row.predicted ? group.predicted_bytes : group.bytes);
   for (const auto& [key, value] : group.work)
@@ -208,7 +182,7 @@ PaperRow row_of_group(const ReportGroup& group, const std::vector<ReportCell>& c
   row.held_out = mean_curve(held_out);
   for (const std::size_t c : group.cells) {
     if (!cells[c].measured()) continue;
-    take_breakdown(row, read_run_facts(cells[c].file, /*actions=*/false).predicted_result);
+    row.step_parts = cells[c].predicted_parts;
     break;
   }
   return row;
@@ -216,17 +190,10 @@ PaperRow row_of_group(const ReportGroup& group, const std::vector<ReportCell>& c
 
 // --- Figures ---
 
-std::vector<std::string> names_of(const std::vector<const PaperRow*>& rows) {
-  std::vector<std::string> names;
-  for (const PaperRow* row : rows) names.push_back(row->name);
-  return names;
-}
-
-// Stacked bars of all parts that any row has.
+// A series of stacked bars for each part that any of the bars has.
 std::vector<FigureSeries> stacked_parts(const std::vector<Parts>& of, double unit) {
-  const std::vector<std::string> first = {"parameters",  "gradients", "optimizer",
-                                          "activations", "compute",   "exposed communication"};
-  std::vector<std::string> order = first;
+  std::vector<std::string> order = {"parameters",  "gradients", "optimizer",
+                                    "activations", "compute",   "exposed communication"};
   for (const Parts& parts : of)
     for (const auto& [name, value] : parts)
       if (std::find(order.begin(), order.end(), name) == order.end()) order.push_back(name);
@@ -256,8 +223,9 @@ class FigureMaker {
       left_out_ = fmt::format("the {} fastest of {}", most_drawn, drawn_.size());
       drawn_.resize(most_drawn);
     }
-    predicted_ = std::all_of(rows_.begin(), rows_.end(), [](auto& row) { return row.predicted; });
-    said_ = predicted_ ? "predicted" : "measured";
+    const bool predicted =
+        std::all_of(rows_.begin(), rows_.end(), [](auto& row) { return row.predicted; });
+    said_ = predicted ? "predicted" : "measured";
   }
 
   FigureSet make() {
@@ -305,7 +273,7 @@ class FigureMaker {
     keep(std::move(figure));
   }
 
-  // One plan by its stages, several rows by themselves.
+  // Whether bars are the stages of one plan; else each is a row.
   bool by_stage() const { return rows_.size() == 1 && rows_.front().stage_memory.size() > 1; }
 
   void memory() {
@@ -447,7 +415,6 @@ class FigureMaker {
   void scaling() {
     std::map<std::string, std::map<int, const PaperRow*>> works;
     for (const PaperRow& row : rows_) {
-      if (!row.counted && !row.predicted && rows_.size() > 1 && row.runs == 0) continue;
       if (row.ranks < 1 || !std::isfinite(row.speed)) continue;
       const PaperRow*& best = works[row.work][row.ranks];
       if (best == nullptr || row.speed > best->speed) best = &row;
@@ -466,7 +433,7 @@ class FigureMaker {
     for (const auto& [work, sizes] : works) {
       const std::string number =
           works.size() > 1 ? fmt::format(" {}", figure.series.size() / 2 + 1) : "";
-      FigureSeries have{(predicted_ ? "predicted" : "measured") + number, {}, {}, {}, {}, true};
+      FigureSeries have{said_ + number, {}, {}, {}, {}, true};
       FigureSeries ideal{"linear" + number, {}, {}, {}, {}, true};
       const auto& [least, first] = *sizes.begin();
       for (const auto& [ranks, row] : sizes) {
@@ -482,14 +449,14 @@ class FigureMaker {
     keep(std::move(figure));
   }
 
-  // The table of all rows, which is drawn as no picture.
+  // A table of the rows, for which there is no drawing.
   void summary();
 
   const std::vector<PaperRow>& rows_;
   std::vector<const PaperRow*> drawn_;  // the fastest first
   FigureSet set_;
-  std::string left_out_, said_;
-  bool predicted_ = false;
+  std::string left_out_;  // where not all rows are drawn: which of them are
+  std::string said_;      // "measured" or "predicted"
 };
 
 void FigureMaker::summary() {
@@ -506,7 +473,7 @@ void FigureMaker::summary() {
       {"peak (MiB)", [](const PaperRow& r) { return r.peak / mib; }},
       {"MFU (%)", [](const PaperRow& r) { return 100 * r.mfu; }},
       {"loss", [](const PaperRow& r) { return r.loss; }}};
-  table.categories = names_of(drawn_);
+  for (const PaperRow* row : drawn_) table.categories.push_back(row->name);
   for (const auto& [name, value] : columns) {
     FigureSeries column;
     column.name = name;
@@ -520,7 +487,7 @@ void FigureMaker::summary() {
   keep(std::move(table));
 }
 
-// The steps of one run: measured and as it was predicted.
+// Adds the timelines of one run's step, as it was measured and as it was simulated.
 void add_timelines(const ReportRuns& runs, const ReportGroups& groups, FigureSet& set) {
   const ReportCell* cell = nullptr;
   if (groups.fastest >= 0)
@@ -549,7 +516,9 @@ void add_timelines(const ReportRuns& runs, const ReportGroups& groups, FigureSet
     for (const Json& bar : drawn["bars"])
       figure.spans.push_back({bar[0], bar[1], bar[2], bar[3], bar[4]});
     if (drawn.contains("left_out"))
-      figure.left_out = fmt::format("{} more rows", drawn["left_out"].get<int>());
+      figure.left_out =
+          fmt::format("the first {0} of {1} rows", figure.categories.size(),
+                      figure.categories.size() + drawn["left_out"].get<std::size_t>());
     set.figures.push_back(std::move(figure));
   }
 }

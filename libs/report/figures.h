@@ -1,4 +1,4 @@
-// Figures and tables for papers: what runs, sweeps, plans and searches say, drawn in the size of a
+// Figures and tables for papers, of runs, sweeps, plans and searches: drawn in the width of a
 // column, each with the numbers that it shows and the command that made it.
 #pragma once
 
@@ -13,10 +13,10 @@ namespace mw {
 
 struct FigureSeries {
   std::string name;
-  std::vector<double> x, y;        // of bars: y alone, one of each category; NaN: nothing there
-  std::vector<double> spread;      // half of an interval, or none
-  std::vector<std::string> names;  // of points
-  bool joined = true;              // by a line
+  std::vector<double> x, y;        // bars have y alone, one of each category; NaN: nothing there
+  std::vector<double> spread;      // half of each y's interval, or none
+  std::vector<std::string> names;  // the points' names, or none
+  bool joined = true;              // a line joins the points
 };
 
 struct FigureSpan {
@@ -28,21 +28,21 @@ struct FigureSpan {
 struct Figure {
   enum class Kind { bars, stacked, curves, timeline, table };
   Kind kind = Kind::bars;
-  std::string name;              // of its files
+  std::string name;              // its files' name, without their endings
   std::string title;             // a sentence for the caption
   std::string x_label, y_label;  // with the unit; bars lie along x, and y_label is their header
-  std::vector<std::string> categories;  // of bars: what each is of; of a timeline: its rows
+  std::vector<std::string> categories;  // what each bar, or each row of a timeline, stands for
   std::vector<FigureSeries> series;
   std::vector<double> marks;  // one of each category, drawn across its bar
   std::string mark_name;
   std::vector<FigureSpan> spans;
   bool log_x = false, log_y = false, from_zero = true;
-  // Where the drawing shows less than the data: what it leaves out.
+  // What it shows where that is less than the data: "the 24 fastest of 30".
   std::string left_out;
 };
 
 struct FigureStyle {
-  int columns = 1;      // of the paper's two, that the figure is as wide as
+  int columns = 1;      // the width: one column of a paper with two, or both
   std::string font;     // a family; empty: sans-serif
   std::string made_by;  // the command, which each file holds
 };
@@ -57,8 +57,6 @@ struct FigureSet {
 FigureSet figures_of(const std::vector<std::filesystem::path>& inputs);
 
 std::string figure_svg(const Figure& figure, const FigureStyle& style);
-std::string figure_csv(const Figure& figure, const FigureStyle& style);
-std::string figure_tex(const Figure& figure, const FigureStyle& style);  // of bars
 
 // Writes each figure as NAME.svg, .pdf and .csv, and .tex where it has bars; a table as .csv and
 // .tex. Returns { figures: [{ name, title, files, left_out }], not_drawn: [{ name, why }], fonts }.

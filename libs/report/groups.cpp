@@ -164,7 +164,7 @@ std::string grouped(double value) {
   return digits;
 }
 
-// "undecided: a, b …\ncannot be: …" as sentences.
+// Makes sentences of "undecided: a, b …\ncannot be: …".
 std::string sentence(std::string text) {
   text[0] = static_cast<char>(std::toupper(text[0]));
   if (const std::size_t line = text.find('\n'); line != std::string::npos)
@@ -212,8 +212,7 @@ std::string headline_of(const ReportRuns& runs, const ReportGroups& found) {
                                      : "Fastest mix: ";
   text += fmt::format("{}, {} tokens/s", best.name, grouped(best.speed()));
   if (best.interval.known()) {
-    text += fmt::format(" ± {} (95 %, of {})",
-                        grouped(best.speed() * best.interval.half() / best.interval.middle),
+    text += fmt::format(" ± {} (95 %, of {})", grouped(best.speed() * best.half()),
                         plural(best.tokens_per_second.n, "run"));
   }
   if (best.baseline >= 0 && best.baseline != found.fastest && std::isfinite(best.delta)) {
@@ -289,14 +288,15 @@ int quickest_of(const ReportGroups& found, const std::vector<int>& race) {
   return best;
 }
 
-// By seconds of a token, which runs of earlier versions say too.
+// Runs are ranked by seconds of a token, which files of earlier versions have too.
 RunTiming ranked_run(const ReportCell& cell) {
   RunTiming timing = cell.timing;
   timing.seconds = 1 / cell.quiet_tokens();
   return timing;
 }
 
-// The one that beats all others of its work; -1: it is undecided, and why is kept.
+// Returns the group that beats all others of its work, or -1: then those that no other one beats
+// are marked. `alone`: there is no other kind of work, so that the headline says why.
 int first_of(ReportGroups& found, const std::vector<int>& race,
              const std::vector<ReportCell>& cells, bool alone) {
   std::vector<RankedMix> mixes;

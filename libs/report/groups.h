@@ -37,11 +37,11 @@ struct ReportGroup {
   double delta = not_known;   // of tokens a second: 0.1 is 10 % more than the baseline's
   bool on_edge = false;       // no right group of its work is faster with as little memory
   bool fastest = false;       // of those with its work, where there are others
-  bool contends = false;      // undecided: none of those with its work beats it for certain
+  bool contends = false;      // it may be the fastest: no other one of its work is sure to beat it
   Interval interval;          // seconds of a token, 95 %
   double others = not_known;  // cores that other programs had, on average
-  int disturbed = 0;          // its runs that too few steps had the cores to themselves of
-  std::string parting;        // of measured and predicted steps, of the run that parts most
+  int disturbed = 0;          // runs in which too few steps had the cores to themselves
+  std::string parting;        // why the run whose step parts most from the predicted one does
   std::string sweep;          // as ReportCell has it
   std::vector<std::pair<std::string, std::string>> work;  // likewise; only equals are compared
 
@@ -49,6 +49,8 @@ struct ReportGroup {
   double speed() const {
     return tokens_per_second.n > 0 ? tokens_per_second.mean : predicted_tokens.mean;
   }
+  // Half of the 95 % interval of its speed, as a share of it.
+  double half() const { return interval.half() / interval.middle; }
   double memory_needed() const { return peak.n > 0 ? peak.mean : predicted_peak.mean; }
 };
 
@@ -58,8 +60,8 @@ struct ReportGroups {
   bool predicted = false;  // nothing was run: all speeds are predictions
   int kinds_of_work = 0;   // of the groups whose speed is known
   int fastest = -1;        // of the right (or predicted) ones; -1: none, or several kinds of work
-  bool by_cpu = false;     // of the fastest: CPU seconds say so
-  std::string verdict;     // why, of one kind of work: verdict_text()
+  bool by_cpu = false;     // CPU seconds decided which is the fastest
+  std::string verdict;     // verdict_text() of the ranking; empty with several kinds of work
   std::string headline;    // who is fastest, with its numbers, in a sentence
 };
 ReportGroups group_cells(const ReportRuns& runs);

@@ -86,6 +86,13 @@ Error cannot_write(const std::string& asked_by, const std::string& path, const s
 
 }  // namespace
 
+Json page_data(const std::string& kind, const std::string& title) {
+  return {{"kind", kind},
+          {"title", title},
+          {"program", version_line()},
+          {"made", fmt::format("{:%Y-%m-%d %H:%M} UTC", fmt::gmtime(std::time(nullptr)))}};
+}
+
 std::string html_page(const std::string& title, const Json& data) {
   const std::string page = part("page.html");
   std::string out;
@@ -144,29 +151,21 @@ std::string page_text(const std::string& text, std::size_t most) {
   return fmt::format("{} … ({} characters)", readable(text.substr(0, at)), have);
 }
 
-namespace {
-
-std::string shown(const Json& name) {
-  return page_text(name.is_string() ? name.get<std::string>() : name.dump(), 300);
+std::string page_value(const Json& value, std::size_t most) {
+  return page_text(value.is_string() ? value.get<std::string>() : value.dump(), most);
 }
-
-}  // namespace
 
 std::string bars_html(const Json& chart) {
   const std::string title = page_text(chart.value("title", "Chart"), 200);
-  Json data = {{"kind", "bars"},
-               {"title", title},
-               {"unit", page_text(chart.value("unit", ""), 60)},
-               {"program", version_line()},
-               {"made", fmt::format("{:%Y-%m-%d %H:%M} UTC", fmt::gmtime(std::time(nullptr)))},
-               {"series", Json::array()},
-               {"bars", Json::array()}};
-  for (const Json& name : chart.at("series")) data["series"].push_back(shown(name));
+  Json data = page_data("bars", title);
+  data["unit"] = page_text(chart.value("unit", ""), 60);
+  data["series"] = data["bars"] = Json::array();
+  for (const Json& name : chart.at("series")) data["series"].push_back(page_value(name));
   for (const Json& bar : chart.at("bars")) {
     Json row = Json::array();
     for (std::size_t i = 0; i < bar.size(); ++i) {
       if (i == 0) {
-        row.push_back(shown(bar[i]));
+        row.push_back(page_value(bar[i]));
       } else {
         row.push_back(bar[i]);
       }

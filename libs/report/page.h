@@ -1,5 +1,5 @@
 // Pages for people: one HTML file that holds all it needs and asks nothing of a network. The
-// template, its style and its scripts lie in core/src/report/page, Chart.js beside them.
+// template, its style and its scripts lie in libs/report/page, Chart.js beside them.
 #pragma once
 
 #include <string>
@@ -9,7 +9,11 @@
 
 namespace mw {
 
-// `data` is what the page shows; its `kind` says how: "runs", "plans" or "bars". Whatever texts it
+// What each page's data begin with: its kind, its title, the program and the time.
+Json page_data(const std::string& kind, const std::string& title);
+
+// `data` is what the page shows; its `kind` says how: "runs", "plans", "searches" or
+// "bars". Whatever texts it
 // holds, they end up as text. Throws Error (environment) if a part of the page is not installed.
 std::string html_page(const std::string& title, const Json& data);
 
@@ -22,6 +26,8 @@ void write_page(const std::string& asked_by, const std::string& path, const std:
 Json page_number(double value);
 // At most `most` characters of a text, and how many there are if it has more.
 std::string page_text(const std::string& text, std::size_t most = 2000);
+// The same of a JSON value; a string stands without its quotes.
+std::string page_value(const Json& value, std::size_t most = 300);
 
 // `chart`: { title, unit, series: [name], bars: [[name, number for each of the series…]] }.
 std::string bars_html(const Json& chart);

@@ -1,11 +1,9 @@
 // Makes of a plan and its prediction what the page of plans shows.
 #include "report/plan_page.h"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <ctime>
 
 #include "meshwright/engine/forecast.h"
 #include "meshwright/engine/rank_view.h"
@@ -267,14 +265,12 @@ Json plan_page_data(const Plan& plan, const Prediction& prediction, std::int64_t
 }
 
 std::string plans_html(const std::string& script, std::vector<Json> plans) {
-  Json data = {{"kind", "plans"},
-               {"title", page_text(plans.size() == 1 ? plans.front()["name"].get<std::string>()
-                                                     : "Plans of " + script,
-                                   120)},
-               {"script", page_text(script, 300)},
-               {"program", version_line()},
-               {"made", fmt::format("{:%Y-%m-%d %H:%M} UTC", fmt::gmtime(std::time(nullptr)))},
-               {"notes", Json::array()}};
+  Json data = page_data(
+      "plans",
+      page_text(plans.size() == 1 ? plans.front()["name"].get<std::string>() : "Plans of " + script,
+                120));
+  data["script"] = page_text(script, 300);
+  data["notes"] = Json::array();
   if (plans.size() > most_plans) {
     data["notes"].push_back(
         fmt::format("The first {} of {} plans are on this page.", most_plans, plans.size()));

@@ -1,10 +1,8 @@
 // Makes the page of runs: reads them, groups them, and shrinks what does not fit.
 #include "report/runs_page.h"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <charconv>
-#include <ctime>
 
 #include <algorithm>
 #include <cmath>
@@ -153,7 +151,7 @@ Json group_json(const ReportGroup& g, const Shown& shown, bool detailed) {
   if (g.on_edge) json["edge"] = true;
   if (g.fastest) json["fastest"] = true;
   if (g.contends) json["contends"] = true;
-  if (g.interval.known()) json["half"] = page_number(g.interval.half() / g.interval.middle);
+  if (g.interval.known()) json["half"] = page_number(g.half());
   if (std::isfinite(g.others)) json["others"] = page_number(g.others);
   if (g.disturbed > 0) json["disturbed"] = g.disturbed;
   if (!g.parting.empty()) json["parting"] = page_text(g.parting, most_sentence);
@@ -348,10 +346,9 @@ Json runs_data(const ReportRuns& runs, const ReportGroups& found, const std::str
                double share) {
   const Limits limits(share);
   const Shown shown = choose(runs, found, limits);
-  Json data = {{"kind", "runs"}, {"title", title}, {"headline", found.headline}};
+  Json data = page_data("runs", title);
+  data["headline"] = found.headline;
   data["notes"] = shown.notes;
-  data["made"] = fmt::format("{:%Y-%m-%d %H:%M} UTC", fmt::gmtime(std::time(nullptr)));
-  data["program"] = version_line();
   data["asked"] = pairs_json(runs.asked);
   int beside = 0;
   for (const ReportCell& cell : runs.cells) beside = std::max(beside, cell.beside);

@@ -12,6 +12,7 @@
 #include "common/statistics.h"
 #include "report/page.h"
 #include "report/palette.h"
+#include "report/svg.h"
 
 namespace mw {
 namespace {
@@ -25,14 +26,6 @@ double width_of(std::string_view text) {
   const auto letters =
       std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; });
   return letter_width * static_cast<double>(letters);
-}
-
-// A tick distance of 1, 2 or 5 times a power of ten, for about `count` ticks.
-double tick_of(double span, double count) {
-  const double rough = span / count, power = std::pow(10, std::floor(std::log10(rough)));
-  for (const double step : {1.0, 2.0, 5.0})
-    if (step * power >= rough) return step * power;
-  return 10 * power;
 }
 
 std::string class_of(const TimedAction& work) {
@@ -187,7 +180,7 @@ class Picture {
 
   void axis(double grid) {
     if (span_ <= 0) return;
-    const double step = tick_of(span_, width_ / 90);
+    const double step = tick_distance(span_, width_ / 90);
     for (int i = 0; i * step <= span_ * (1 + 1e-9); ++i) {
       const double x = left_ + i * step * scale_;
       add("<path class=\"grid\" d=\"M{0:.1f} {1:.1f}V{2:.1f}\"/>"

@@ -8,7 +8,7 @@
 
 namespace mw {
 
-// `results`: of mw.search, in the order of the script's searches.
+// `results` are those of mw.search, in the order of the script's searches.
 std::string searches_html(const std::string& script, const std::vector<Json>& results);
 
 }  // namespace mw

@@ -1,5 +1,5 @@
-// What goes to host memory: activations, each once, back once where it is read, no sooner than
-// asked; gradients, for updates there, which stand where they hide behind what is computed.
+// Two things go to host memory. Activations go there once and come back once where they are read,
+// no sooner than asked. Gradients go there for updates, which are made beside what is computed.
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -139,8 +139,8 @@ Program updated_on_host(int stage, bool overlaps, bool may_leave_out,
   return experiment(setup).plan->programs.front();
 }
 
-// In which runs of the timeline, by their segments' names, the first of such instructions of each
-// bucket stands.
+// The name of the segment in which the instruction of each bucket stands for which `which` is true.
+// A bucket may have it once in a step.
 template <class Which>
 std::map<int, std::string> where(const Program& program, const Which& which) {
   std::map<int, std::string> found;
@@ -171,9 +171,9 @@ TEST_CASE("Updates in host memory stand in the next step's first forward, ahead 
   REQUIRE(updates.size() == program.buckets.size());
   REQUIRE(program.buckets.size() > 2);
   REQUIRE(gradients.size() == updates.size());
-  int behind = 0;  // the copies that stand in the end of the step
+  int behind = 0;  // copies that stand outside of the last backward
   for (const auto& [bucket, segment] : gradients) behind += segment != "backward.last";
-  CHECK(behind <= 1);  // that of the last sum, which nothing is left to hide
+  CHECK(behind <= 1);  // the copy of the last sum, as nothing is left to hide it
   for (const auto& [bucket, segment] : updates) {
     INFO("bucket " << bucket);
     CHECK(segment == "forward.first");

@@ -133,7 +133,7 @@ class Report(ProgramCase):
         self.assertAlmostEqual(groups["pp, full"]["delta"], change, places=4)
         right = [g for g in data["groups"] if g["verdict"] == "right"]
         fastest = max(right, key=lambda g: g["m"]["tokens"][0])
-        if data["fastest"] < 0:  # of so few steps
+        if data["fastest"] < 0:  # so few steps may tell no mix from the others
             self.assertTrue(data["headline"].startswith(("Undecided: ", "Cannot be: ")), data["headline"])
             self.assertIn(fastest["name"], self.summary["undecided"])
             self.assertTrue(fastest["contends"])

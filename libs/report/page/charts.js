@@ -32,7 +32,7 @@ function chart(name, height, build) {
   box.redraw = entry.draw;
   return box;
 }
-// The chart as a picture, on the page's ground: a canvas has none of its own.
+// The chart as a picture, on the page's background colour: a canvas is transparent.
 function chartPicture(entry) {
   const { canvas } = entry, copy = make("canvas", { width: canvas.width, height: canvas.height });
   const context = copy.getContext("2d");
@@ -100,6 +100,13 @@ const marksOnBars = (values) => ({
     ctx.restore();
   },
 });
+
+// Points of several kinds, [name, colour, shape, things] each; `at` makes a thing's point.
+const kindsOfPoints = (kinds, at, many) => kinds.map(([label, fill, pointStyle, list]) => ({ label, data: list.map(at), pointStyle,
+  backgroundColor: fill(), borderColor: fill(), radius: many ? 3 : 5, hoverRadius: 7, borderWidth: pointStyle === "crossRot" ? 2 : 1 }));
+// The edge of what no other point beats, as steps.
+const edgeLine = (points) => ({ label: "edge", type: "line", data: points, stepped: "before", borderColor: colour(0), borderWidth: 1.5,
+  borderDash: [5, 4], pointRadius: 0, pointHitRadius: 0 });
 
 // Names of points, left out where they would lie on one another.
 const namedPoints = (which) => ({

@@ -38,23 +38,28 @@ function showMesh(plan, id) {
     ...mesh.axes.map((axis, i) => ({ name: axis.name, num: true, value: (r) => r.at[i] }))], () => mesh.ranks.map((rank, number) => ({ number, ...rank }))));
 }
 
+// Shows one of several things, which a select above it chooses: `draw` fills an element with that of an index.
+function oneOf(into, names, first, draw) {
+  const holder = make("div");
+  const select = make("select", { on: { change: () => draw(holder, select.selectedIndex) } }, names.map((name) => make("option", {}, name)));
+  select.selectedIndex = first;
+  if (names.length > 1) into.append(make("div", { class: "controls" }, make("label", {}, "Of", select)));
+  into.append(holder);
+  draw(holder, first);
+}
+
 function showPlacements(plan, id) {
   const into = section("holds" + id, "Who holds what", "Parameters, layers that are alike in one row. Shape: what a rank of each class holds while it computes; sharded: what of it is kept in shards between uses.");
-  // One stage at a time: those of a deep pipeline would fill twenty screens.
-  const holder = make("div");
-  const select = make("select", { on: { change: draw } }, plan.placements.map((stage) => make("option", {}, `stage ${stage.stage}`)));
-  function draw() {
-    const stage = plan.placements[Math.max(0, select.selectedIndex)], classes = stage.classes.slice(0, 8);
+  // One stage is shown at a time: all stages of a deep pipeline would fill twenty screens.
+  oneOf(into, plan.placements.map((stage) => `stage ${stage.stage}`), 0, (holder, index) => {
+    const stage = plan.placements[index], classes = stage.classes.slice(0, 8);
     holder.replaceChildren(table([
       { name: "parameter", value: (r) => r.name }, { name: "dims", value: (r) => r.dims }, { name: "placement", value: (r) => r.placement },
       ...classes.map((c, i) => ({ name: stage.classes.length === 1 ? "shape on each rank" : `shape on ${c.ranks} like rank ${c.first_rank}`, value: (r) => r.shapes[i] })),
       ...(stage.rows.some((r) => r.in_parts) ? [{ name: "sharded", value: (r) => r.in_parts }] : []),
     ], stage.rows, { caption: `${stage.rows.length} kinds of parameters` }),
     classes.length < stage.classes.length ? note(`${stage.classes.length - classes.length} more classes of ranks; plan --json --placements has all.`) : "");
-  }
-  if (plan.placements.length > 1) into.append(make("div", { class: "controls" }, make("label", {}, "Of", select)));
-  into.append(holder);
-  draw();
+  });
   if (plan.rules.length === 0) return;
   into.append(make("h3", {}, "Rules"), table([
     { name: "dim", value: (r) => r.dim }, { name: "lives on", value: (r) => r.axis }, { name: "for", value: (r) => r.where }, { name: "said by", value: (r) => r.by },
@@ -63,12 +68,10 @@ function showPlacements(plan, id) {
 
 function showMemoryOver(plan, id) {
   const into = section("memory" + id, "Memory over time", "Predicted, of the rank of a stage that holds most. While a work runs, the most that it holds stands for all its length.");
-  const holder = make("div");
-  const select = make("select", { on: { change: draw } }, plan.memory.map((m) => make("option", {}, `stage ${m.stage} (rank ${m.rank}), peak ${bytesText(m.peak)}`)));
+  const names = plan.memory.map((m) => `stage ${m.stage} (rank ${m.rank}), peak ${bytesText(m.peak)}`);
   const highest = plan.memory.reduce((best, m, i) => m.peak > plan.memory[best].peak ? i : best, 0);
-  select.selectedIndex = highest;
-  function draw() {
-    const m = plan.memory[Math.max(0, select.selectedIndex)];
+  oneOf(into, names, highest, (holder, index) => {
+    const m = plan.memory[index];
     const base = Object.entries(m.lasting).filter(([, bytes]) => bytes > 0);
     const scale = byteScale(m.peak), end = Math.max(plan.step.ms, ...m.points.map((p) => p[1]));
     const unit = end >= 2000 ? [1e-3, "s"] : end < 1 ? [1e3, "µs"] : [1, "ms"];
@@ -109,10 +112,7 @@ function showMemoryOver(plan, id) {
         { name: "activations", num: true, value: (p) => p[2], text: (p) => bytesText(p[2]) }, { name: "buffers and the rest", num: true, value: (p) => p[3], text: (p) => bytesText(p[3]) },
         { name: "all", num: true, value: (p) => p[2] + p[3] + base.reduce((a, b) => a + b[1], 0), text: (p) => bytesText(p[2] + p[3] + base.reduce((a, b) => a + b[1], 0)) }], () => m.points));
     if (document.body.dataset.ready) drawAll();
-  }
-  if (plan.memory.length > 1) into.append(make("div", { class: "controls" }, make("label", {}, "Of", select)));
-  into.append(holder);
-  draw();
+  });
   const categories = Object.keys(plan.memory[0].categories).filter((name) => plan.memory.some((m) => m.categories[name] > 0));
   into.append(table([{ name: "stage", num: true, value: (m) => m.stage },
     ...categories.map((name) => ({ name, num: true, value: (m) => m.categories[name], text: (m) => bytesText(m.categories[name]) })),
@@ -141,7 +141,7 @@ function showCommunication(plan, id) {
   ], rows, { caption: "Collectives and transfers of a rank in one step", sort: [6, "descending"] }));
 }
 
-// How much a step changes with each number that is turned: the largest change first.
+// How much a step changes where one number of the machine or plan is changed: the largest change first.
 function showWhatIf(plan, id) {
   if (!plan.what_if) return;
   const into = section("whatif" + id, "What if", "The same plan, priced with one number after another changed. What cannot be planned so has no bar, and says why in the table.");

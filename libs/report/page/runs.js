@@ -14,7 +14,7 @@ function deviationText(spread, text) {
   if (deviation === 0) return "± 0";
   return `± ${text === countText && Math.abs(value) >= 1000 ? Math.round(deviation).toLocaleString("en-US") : text(deviation)}`;
 }
-// Half of the 95 % interval where there is one: of speeds alone.
+// Half of the 95 % interval, which tokens/s and step times have; else the standard deviation.
 function halfText(g, key, text) {
   const spread = g.m[key];
   if (!spread || !known(g.half) || (key !== "tokens" && key !== "step")) return deviationText(spread, text);
@@ -24,6 +24,7 @@ const speedText = (g, key, text) => g.m[key] ? [text(g.m[key][0]), halfText(g, k
 // The tag of the fastest, or of those that are not told apart.
 const rankTag = (g) => g.fastest ? tag(data.predicted ? "predicted fastest" : data.checked ? "fastest right" : "fastest", "right")
   : g.contends ? tag("undecided", "unfinished") : null;
+const withRank = (text, g) => { const rank = rankTag(g); return rank ? [text, " ", rank] : text; };
 const speedKey = () => data.predicted ? "p_tokens" : "tokens";
 const stepKey = () => data.predicted ? "p_step" : "step";
 const peakKey = () => data.predicted ? "p_peak" : "peak";
@@ -97,7 +98,7 @@ function showGroups() {
   const into = section("mixes", "Mixes and policies", `${what} ${data.groups.some((g) => known(g.delta)) ? "Change: of tokens/s, against the baseline." : ""}`);
   pivot(into);
   const spread = (key, name, text) => ({ name, num: true, value: (g) => mean(g, key), text: (g) => speedText(g, key, text) });
-  const columns = [{ name: "mix", value: groupName, cell: (g) => rankTag(g) ? [g.name, " ", rankTag(g)] : g.name }];
+  const columns = [{ name: "mix", value: groupName, cell: (g) => withRank(g.name, g) }];
   const named = data.axes.length > 1 || data.groups.some((g) => data.axes.some((axis) => (g.values[axis] ?? "") !== g.name));
   if (named && data.axes.length) for (const axis of data.axes) columns.push({ name: axis, value: (g) => g.values[axis] ?? "" });
   const joined = (g, keys) => data.axes.filter((a) => g.values[a] !== undefined)
@@ -105,7 +106,7 @@ function showGroups() {
   if (data.axes.length > 1 && data.groups.every((g) => g.name === joined(g, false) || g.name === joined(g, true))) columns.shift();
   if (columns[0].name !== "mix") {
     const first = columns[0].name;
-    columns[0] = { name: first, value: (g) => g.values[first] ?? "", cell: (g) => rankTag(g) ? [g.values[first] ?? "", " ", rankTag(g)] : g.values[first] ?? "" };
+    columns[0] = { name: first, value: (g) => g.values[first] ?? "", cell: (g) => withRank(g.values[first] ?? "", g) };
   }
   const all = measures();
   for (const m of all) {

@@ -93,11 +93,7 @@ function showEdge() {
   } };
   into.append(chart("Speed against memory", () => narrow() ? 300 : 420, () => ({
     type: "scatter",
-    data: { datasets: [
-      ...kinds.map(([label, fill, pointStyle, list]) => ({ label, data: list.map(at), pointStyle, backgroundColor: fill(), borderColor: fill(),
-        radius: points.length > 200 ? 3 : 5, hoverRadius: 7, borderWidth: pointStyle === "crossRot" ? 2 : 1 })),
-      { label: "edge", type: "line", data: data.kinds > 1 ? [] : edge.map(at), stepped: "before", borderColor: colour(0), borderWidth: 1.5, borderDash: [5, 4], pointRadius: 0, pointHitRadius: 0 },
-    ] },
+    data: { datasets: [...kindsOfPoints(kinds, at, points.length > 200), edgeLine(data.kinds > 1 ? [] : edge.map(at))] },
     options: {
       parsing: false,
       scales: { x: { title: axisTitle(`peak memory of a rank (${scale.unit})`), grace: "8%" }, y: { title: axisTitle("tokens/s"), grace: "8%", ...around, ticks: { callback: (v) => tickText(v) } } },

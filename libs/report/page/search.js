@@ -1,5 +1,7 @@
-// The page of searches: each plan that was planned whole by time and memory, and the edge of both.
+// The page of searches: each plan that was planned whole, by its time and memory, and the edge of
+// those that no other beats in both.
 
+// Kinds of points: name, colour, shape. kindOf() says which of them a plan is.
 const rooms = [["on the edge", () => colour(0), "circle"], ["not on the edge", () => look("--muted"), "circle"],
   ["nearly full", () => colour(4), "triangle"], ["over or runs out", () => colour(1), "crossRot"]];
 
@@ -20,9 +22,7 @@ function showPareto(search, id) {
     type: "scatter",
     data: { datasets: [
       { label: "recommended", data: first.map(at), pointStyle: "circle", backgroundColor: "transparent", borderColor: look("--text"), borderWidth: 2, radius: 9, hoverRadius: 9, pointHitRadius: 0 },
-      ...kinds.map(([label, fill, pointStyle, list]) => ({ label, data: list.map(at), pointStyle, backgroundColor: fill(), borderColor: fill(),
-        radius: search.plans.length > 200 ? 3 : 5, hoverRadius: 7, borderWidth: pointStyle === "crossRot" ? 2 : 1 })),
-      { label: "edge", type: "line", data: edge.map(at), stepped: "before", borderColor: colour(0), borderWidth: 1.5, borderDash: [5, 4], pointRadius: 0, pointHitRadius: 0 },
+      ...kindsOfPoints(kinds, at, search.plans.length > 200), edgeLine(edge.map(at)),
     ] },
     options: {
       parsing: false,
@@ -50,11 +50,12 @@ function showFound(search, id) {
 }
 
 function showSearches() {
+  const main = document.getElementById("main");
   document.getElementById("contents").hidden = data.searches.length === 0;
   data.searches.forEach((search, index) => {
     const id = data.searches.length > 1 ? `-${index}` : "";
-    document.getElementById("main").append(...(data.searches.length > 1 ? [make("h2", {}, search.name)] : []), facts(search.facts));
-    for (const text of search.notes) document.getElementById("main").append(note(text));
+    if (data.searches.length > 1) main.append(make("h2", {}, search.name));
+    main.append(facts(search.facts), ...search.notes.map(note));
     showPareto(search, id);
     showFound(search, id);
   });
