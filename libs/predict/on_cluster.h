@@ -51,7 +51,8 @@ class OnCluster final : public RankMachine {
 
  private:
   // Values of TransferCost::link. Inside a node sends go beside collectives, as a switch takes
-  // both; some stacks send over the sequence's axes beside all else on the NICs.
+  // both; some stacks send over the sequence's axes beside all else on the NICs. Even numbers are
+  // inside a node.
   enum Link : int { node_link, nic_link, node_send_link, sequence_link };
   // One piece of an op of the graph.
   WorkTime op(const RankView& view, int index, Piece piece, int ring_step);

@@ -28,6 +28,12 @@ std::vector<StrategyChoice> choices_of(const SearchRequest& request, const Json&
 
 namespace {
 
+// The place in ByLink and PerLink of what a transfer goes over. A cluster tells more links apart
+// (OnCluster::Link), of which those with even numbers are inside a node.
+std::size_t wire_of(const TransferCost& cost) {
+  return static_cast<std::size_t>(cost.link % 2);
+}
+
 // How the parameters of a plan lie: what decides what the data's ranks do with them.
 std::string parameters_text(const Plan& plan) {
   const Program& program = plan.programs.front();
@@ -482,7 +488,7 @@ class Reader {
     for (const Transfer& transfer : made.transfers) {
       const TransferCost cost = device_->transfer(rank_, i, transfer);
       const PerLayer moved = share_of(i) * cost.seconds;
-      (outlasts ? found_.gather_next : found_.end_moves)[cost.link] += moved;
+      (outlasts ? found_.gather_next : found_.end_moves)[wire_of(cost)] += moved;
       if (outlasts) beside(cost, moved);
     }
   }
@@ -506,14 +512,14 @@ class Reader {
                        : last                                             ? found_.last_moves
                        : std::string_view(transfer.phase) == "parameters" ? found_.gather_backward
                                                                           : found_.scatter;
-      moves[cost.link] += seconds;
+      moves[wire_of(cost)] += seconds;
       beside(cost, seconds);
     }
   }
 
   void beside(const TransferCost& cost, const PerLayer& seconds) {
-    beside_[cost.link] += seconds.layer;
-    slowed_[cost.link] += cost.slows * seconds.layer;
+    beside_[wire_of(cost)] += seconds.layer;
+    slowed_[wire_of(cost)] += cost.slows * seconds.layer;
   }
 
   void copy(const Instruction& i, const Footprint& made, PerLayer& copies) {
