@@ -137,16 +137,6 @@ pid_t start_process(const ProcessStart& start) {
   return process;
 }
 
-std::string shell_word(const std::string& word) {
-  const bool plain = !word.empty() && word.find_first_not_of(
-                                          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                          "0123456789_-./=,:%+@") == std::string::npos;
-  if (plain) return word;
-  std::string text = "'";
-  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return text + "'";
-}
-
 bool child_ended(pid_t process, int& status) {
   const pid_t ended = ::waitpid(process, &status, WNOHANG);
   if (ended == process) return true;

@@ -38,9 +38,6 @@ std::string shell_word(const std::string& word);
 // "file.write") if `output` cannot be written.
 pid_t start_process(const ProcessStart& start);
 
-// The word as a shell reads it: in quotes where it needs them.
-std::string shell_word(const std::string& word);
-
 // Whether it has ended; then `status` is as waitpid has it.
 bool child_ended(pid_t process, int& status);
 
