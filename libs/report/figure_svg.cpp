@@ -15,7 +15,7 @@
 namespace mw {
 namespace {
 
-constexpr double points_an_inch = 72, type_size = 7.5, edge = 3, line_step = 10;
+constexpr double points_an_inch = 72, type_size = 7.5, border = 3, line_step = 10;
 // Okabe and Ito's colours, which stay apart for the colour-blind.
 constexpr std::array<const char*, 8> inks = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                              "#e69f00", "#56b4e9", "#5b4aa3", "#6b6f1d"};
@@ -75,7 +75,7 @@ class PaperFigure {
       : figure_(figure), style_(style), width_((style.columns == 2 ? 7.0 : 3.3) * points_an_inch) {}
 
   std::string draw() {
-    y_ = edge;
+    y_ = border;
     legend();
     switch (figure_.kind) {
       case Figure::Kind::bars:
@@ -97,7 +97,7 @@ class PaperFigure {
                "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.4g}in\" height=\"{1:.4g}in\" "
                "viewBox=\"0 0 {2:.2f} {3:.2f}\" font-family=\"{4}\" font-size=\"{5}\">\n"
                "<title>{6}</title>\n<desc>{7}</desc>\n",
-               width_ / points_an_inch, (y_ + edge) / points_an_inch, width_, y_ + edge,
+               width_ / points_an_inch, (y_ + border) / points_an_inch, width_, y_ + border,
                escaped(family), type_size, escaped(figure_.title), escaped(style_.made_by)) +
            out_ + "</svg>\n";
   }
@@ -123,12 +123,12 @@ class PaperFigure {
   void legend() {
     const bool marks = !figure_.marks.empty();
     if (figure_.series.size() < 2 && !marks) return;
-    double x = edge;
+    double x = border;
     y_ += type_size;
     const auto entry = [&](const std::string& name, const std::string& swatch) {
-      const std::string text = cut_to(name, width_ - 2 * edge - 16);
-      if (x > edge && x + 16 + text_width(text) > width_ - edge) {
-        x = edge;
+      const std::string text = cut_to(name, width_ - 2 * border - 16);
+      if (x > border && x + 16 + text_width(text) > width_ - border) {
+        x = border;
         y_ += line_step;
       }
       add("<g transform=\"translate({:.2f} {:.2f})\">{}</g>", x, y_ - 2.6, swatch);
@@ -168,7 +168,7 @@ class PaperFigure {
       line(at, y_, at, y_ + 2.5, frame);
       const std::string text = number_text(tick);
       const double half = text_width(text) / 2;
-      words(std::clamp(at, edge + half, std::max(edge + half, width_ - edge - half)),
+      words(std::clamp(at, border + half, std::max(border + half, width_ - border - half)),
             y_ + 3.5 + type_size, "middle", text);
     }
     line(x.from, y_, x.to, y_, frame);
@@ -198,19 +198,19 @@ class PaperFigure {
     // Names stand beside their bars if they leave these most of the width, else above them.
     const double longest = longest_name();
     const bool above = longest > room_beside();
-    const double left = edge + (above ? 1 : longest + 4);
+    const double left = border + (above ? 1 : longest + 4);
     const bool stacked = figure_.kind == Figure::Kind::stacked;
     const double bar = stacked || figure_.series.size() == 1 ? 8 : 5;
     const double body = bar * static_cast<double>(stacked ? 1 : figure_.series.size());
     const double each = body + 4 + (above ? line_step : 0);
-    const Scale x{0, 1.03 * widest_bar(), left, width_ - edge - 4};
+    const Scale x{0, 1.03 * widest_bar(), left, width_ - border - 4};
     const double top = y_, bottom = y_ + each * static_cast<double>(figure_.categories.size());
     for (const double tick : x.ticks((x.to - x.from) / 34))
       if (tick > 0) line(x.place(tick), top, x.place(tick), bottom, grid);
     for (std::size_t c = 0; c < figure_.categories.size(); ++c, y_ += each) {
       const double at = y_ + 2 + (above ? line_step : 0);
       if (above) {
-        words(left + 2, at - 2.5, "start", cut_to(figure_.categories[c], width_ - left - edge));
+        words(left + 2, at - 2.5, "start", cut_to(figure_.categories[c], width_ - left - border));
       } else {
         words(left - 3, at + body / 2 + 2.7, "end", figure_.categories[c]);
       }
@@ -243,11 +243,11 @@ class PaperFigure {
   }
 
   void timeline() {
-    const double left = edge + std::min(longest_name(), room_beside()) + 4;
+    const double left = border + std::min(longest_name(), room_beside()) + 4;
     const double each = figure_.categories.size() > 16 ? 8 : 12;
     double end = 0;
     for (const FigureSpan& span : figure_.spans) end = std::max(end, span.end);
-    const Scale x{0, end > 0 ? end : 1, left, width_ - edge - 4};
+    const Scale x{0, end > 0 ? end : 1, left, width_ - border - 4};
     const double top = y_;
     for (std::size_t r = 0; r < figure_.categories.size(); ++r) {
       words(left - 3, top + each * static_cast<double>(r) + each / 2 + 2.5, "end",
@@ -293,15 +293,15 @@ class PaperFigure {
     const std::vector<double> ticks = y.ticks((bottom - top) / 22);
     double label = 0;
     for (const double tick : ticks) label = std::max(label, text_width(number_text(tick)));
-    x.from = edge + type_size + 4 + label + 4;
-    x.to = width_ - edge - 4;
+    x.from = border + type_size + 4 + label + 4;
+    x.to = width_ - border - 4;
     for (const double tick : ticks) {
       line(x.from, y.place(tick), x.to, y.place(tick), grid);
       words(x.from - 3, y.place(tick) + 2.6, "end", number_text(tick));
     }
     add("<text transform=\"translate({:.2f} {:.2f}) rotate(-90)\" "
         "text-anchor=\"middle\">{}</text>\n",
-        edge + type_size, (top + bottom) / 2, escaped(figure_.y_label));
+        border + type_size, (top + bottom) / 2, escaped(figure_.y_label));
     for (std::size_t s = 0; s < figure_.series.size(); ++s) curve(s, x, y);
     y_ = bottom;
     axis_below(x, top);
