@@ -52,7 +52,7 @@ inline std::size_t filled_by(const Action& action, int microbatches) {
 }
 
 // Calls visit(stage, step, action) for each action after those that it needs, stage by stage as far
-// as each can go. Returns the step that each stage reached: less than its number of actions if it
+// as each can go. The actions of a group follow each other once all that they need is there. Returns the step that each stage reached: less than its number of actions if it
 // waits for ever. Every action's virtual stage and microbatch must be in range.
 template <typename Visit>
 std::vector<std::size_t> replay(const Schedule& schedule, Visit&& visit) {
@@ -72,15 +72,20 @@ std::vector<std::size_t> replay(const Schedule& schedule, Visit&& visit) {
     queue.pop_back();
     const auto& actions = schedule.order[s];
     awaited[s] = no_slot;
+    std::size_t ready = reached[s];  // up to here all is there that the actions need
     for (std::size_t& step = reached[s]; step < actions.size(); ++step) {
-      const Action& action = actions[step];
-      const Needs needs = needs_of(action, vstages);
-      std::size_t slot = missing(needs.own, action.microbatch);
-      if (slot == no_slot) slot = missing(needs.other, action.microbatch);
+      const std::size_t end = ready > step ? ready : schedule.group_end(static_cast<int>(s), step);
+      std::size_t slot = no_slot;
+      for (; ready < end && slot == no_slot; ++ready) {
+        const Needs needs = needs_of(actions[ready], vstages);
+        slot = missing(needs.own, actions[ready].microbatch);
+        if (slot == no_slot) slot = missing(needs.other, actions[ready].microbatch);
+      }
       if (slot != no_slot) {
         awaited[s] = slot;
         break;
       }
+      const Action& action = actions[step];
       visit(static_cast<int>(s), step, action);
       const std::size_t own = filled_by(action, m);
       if (own == no_slot) continue;
