@@ -118,6 +118,25 @@ inline double bytes_added(const Action& action, const WorkBytes& bytes) {
   return -bytes.dgrad;
 }
 
+// Calls visit(first action, bytes) for each group of the stage, and for each work by itself, with the
+// activation memory that the stage holds while it runs: a group's works hold what they add before
+// any of them lets go of anything. `bytes_of(action)`: what the work adds.
+template <typename BytesOf, typename Visit>
+void for_each_level(const Schedule& schedule, int stage, BytesOf&& bytes_of, Visit&& visit) {
+  const auto& actions = schedule.order[static_cast<std::size_t>(stage)];
+  double bytes = 0;
+  for (std::size_t k = 0; k < actions.size();) {
+    const std::size_t first = k, end = schedule.group_end(stage, k);
+    double freed = 0;
+    for (; k < end; ++k) {
+      const double added = bytes_of(actions[k]);
+      (added > 0 ? bytes : freed) += added;
+    }
+    visit(first, bytes);
+    bytes += freed;
+  }
+}
+
 // Room for sums of fractions that a limit would allow exactly.
 inline bool above(double bytes, double limit) {
   return bytes > limit * (1 + 1e-9);
