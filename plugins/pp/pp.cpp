@@ -13,6 +13,7 @@
 #include "meshwright/stage_balance.h"
 #include "meshwright/strategy.h"
 #include "schedulers.h"
+#include "weaves.h"
 
 namespace {
 
@@ -121,6 +122,10 @@ class PipelineParallel : public mw::Strategy {
              "\"auto\", so that stages cost alike with the embedding and the head, by predicted "
              "times where a cluster is named, else by declared FLOPs and bytes; or \"even\"")
         .fallback("auto")
+        .any("weave",
+             "how the works of a group (0F3+1B1) are interleaved: a weave's name, as switch, which "
+             "is what it is if left out; a table with its options; or mw.weave { … }")
+        .optional()
         .any("times",
              "{ F, I, W } of a microbatch, one such triple for each virtual stage, or a run file "
              "whose measured times are taken: by what zero-bubble schedules place W; predicted if "
@@ -138,6 +143,7 @@ class PipelineParallel : public mw::Strategy {
     balances_ = values.at("layout") == "auto";
     if (!balances_ && values.at("layout") != "even") layout_ = read_layout(values.at("layout"));
     choose_schedule(values);
+    weave_ = pp::read_weave(values);
     if (!values.has("times")) return;
     const Json& times = values.at("times");
     if (written_) {
@@ -166,6 +172,7 @@ class PipelineParallel : public mw::Strategy {
     pipeline.memory_limit = memory_;
     pipeline.adapts = adapts_;
     pipeline.splits = splits_;
+    pipeline.weave = weave_;
     if (times_.size() > 1 && static_cast<int>(times_.size()) != parts) {
       draft.refuse(
           "pipeline.times", "times",
@@ -379,9 +386,10 @@ class PipelineParallel : public mw::Strategy {
   std::string idle_times_of_;  // the scheduler that times were given for, and does not look at them
   bool splits_ = true;         // of a function nobody knows
   std::function<mw::Schedule(const mw::ScheduleRequest&)> schedule_;
+  std::shared_ptr<const mw::Weave> weave_;
 };
 
 }  // namespace
 
 MESHWRIGHT_PLUGIN("pp", "1.0.0", "pipeline parallelism: layers -> pp, with a schedule",
-                  mw::strategy<PipelineParallel>(), pp::schedulers)
+                  mw::strategy<PipelineParallel>(), pp::schedulers, pp::weaves)

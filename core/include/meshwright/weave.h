@@ -31,9 +31,19 @@ struct WeaveRequest {
   std::function<double(const Instruction&)> seconds;
 };
 
-// What a script is told of an instruction: code, piece, op, kind, layer, label, phase, move, axis,
-// bucket, bytes, seconds; what does not apply is left out.
-Json facts_of(const WeaveRequest& request, const Instruction& instruction);
+// What scripts are told of a program's instructions: code, piece, op, kind, layer, label, phase,
+// move, axis, bucket, bytes (of a transfer, as the stage's first rank sends them); what does not
+// apply is left out. Keeps a reference to the program.
+class InstructionFacts {
+ public:
+  explicit InstructionFacts(const Program& program);
+  ~InstructionFacts();
+  Json of(const Instruction& instruction) const;
+
+ private:
+  struct View;
+  const std::unique_ptr<View> view_;
+};
 
 class Weave : public Registered {
  public:
