@@ -188,7 +188,8 @@ std::vector<SpanMemoryRow> TraceRows::predicted_memory(
     const auto& code = program_.segments[static_cast<std::size_t>(run.segment)].code;
     for (std::size_t index = 0; index < code.size(); ++index, ++next) {
       // What takes no time has none of its own: it is over when what was before it is.
-      const auto end = ends.find({run.segment, static_cast<int>(index), run.microbatch});
+      const int microbatch = microbatch_of(run, code[index].lane);
+      const auto end = ends.find({run.segment, static_cast<int>(index), microbatch});
       if (end != ends.end()) now = std::max(now, end->second);
       if (next > 0 && held[next] == held[next - 1]) continue;
       rows.push_back(memory_row(-1, rank_, now, held[next]));

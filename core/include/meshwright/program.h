@@ -15,6 +15,7 @@
 
 #include "meshwright/communicator.h"
 #include "meshwright/dtype.h"
+#include "meshwright/few.h"
 #include "meshwright/graph.h"
 #include "meshwright/ledger.h"
 #include "meshwright/mesh.h"
@@ -190,6 +191,7 @@ struct Instruction {
   const char* phase = "forward";
   std::string label;  // what it serves: an op, a value, a bucket
   Slots release;      // slots that nobody reads after this instruction
+  int lane = 0;       // of a braid's: which of its lanes it is of
   friend bool operator==(const Instruction&, const Instruction&) = default;
 };
 
@@ -215,6 +217,14 @@ enum class SegmentKind : std::uint8_t {
   begin,    // once in a step, before all others: its sums begin
   gather,   // once in a step, before what computes: the parameters that are then kept until its end
   finish,   // once in a step, last: reductions, totals, optimizer
+  braid,    // several of those that compute, interleaved instruction by instruction
+};
+
+// One of the segments that a braid interleaves.
+struct Lane {
+  SegmentKind kind = SegmentKind::forward;
+  int vstage = 0;
+  std::string segment;  // its name: "forward.2", "backward.last"
 };
 
 struct Segment {
@@ -227,13 +237,30 @@ struct Segment {
   int vstage = 0;
   bool gradient = false;  // of post, receive and sent: of gradients
   int copy_of = -1;       // of "X.last": X
+  // Of a braid, "forward+backward": what it interleaves, and the weave that has said how. `code`
+  // has copies of the lanes' instructions (Instruction::lane), those of one lane in their own
+  // order, and `kind` and `vstage` of such a segment say nothing of a lane.
+  std::vector<Lane> lanes;
+  std::string weave;
 };
 
 // One run of a segment.
 struct SegmentRun {
   int segment = -1;
-  int microbatch = -1;  // -1: of the step
+  int microbatch = -1;  // -1: of the step; of a braid: that of its first lane
+  Few<int, 2> others;   // of a braid: those of the lanes after the first
+  // While programs are made: the schedule joins it with the run after it, and a braid of both is
+  // to come. No run of a finished program says so.
+  bool joined = false;
 };
+// The microbatch that a lane of the run is for; of a segment without lanes, lane 0.
+inline int microbatch_of(const SegmentRun& run, int lane) {
+  return lane == 0 ? run.microbatch : run.others[static_cast<std::size_t>(lane) - 1];
+}
+// How many lanes the run has: 1 but for a braid's.
+inline int lanes_of(const SegmentRun& run) {
+  return 1 + static_cast<int>(run.others.size());
+}
 
 // A parameter of the stage: where it is stored and where its gradient accumulates.
 struct ProgramParameter {

@@ -63,6 +63,7 @@ class Digest {
   void add(const SegmentRun& run) {
     add(run.segment);
     add(run.microbatch);
+    if (!run.others.empty()) add(run.others);  // plans without braids keep their hashes
   }
   template <class Element>
   void add(const std::vector<Element>& list) {
@@ -154,6 +155,7 @@ void Digest::add(const Instruction& i) {
   add(i.ring_steps);
   if (i.ring) add(*i.ring);
   add(i.phase);
+  if (i.lane > 0) add(i.lane);
 }
 
 void Digest::add(const Segment& segment) {

@@ -16,6 +16,7 @@
 #include "meshwright/engine/text.h"
 #include "meshwright/reduction_hook.h"
 #include "meshwright/stage_balance.h"
+#include "meshwright/weave.h"
 #include "plan/derive.h"
 #include "plan/matched.h"
 #include "plan/stages.h"
@@ -258,6 +259,7 @@ class ProgramMaker {
         if (!check_reductions(program)) return;
         drop_unused(program);
         complete(program, passes);
+        if (!weave_works(program)) return;
       } catch (const Stopped&) {
         throw;
       } catch (const Error& error) {
@@ -267,6 +269,17 @@ class ProgramMaker {
     }
     note_passes(passes);
     check_shared_hooks();
+  }
+
+  bool weave_works(Program& program) {
+    const WeaveBy by{pipeline_.weave.get(), plan_.request.seconds, pipeline_.strategy,
+                     pipeline_.place};
+    try {
+      weave(program, by);
+    } catch (const Error& error) {
+      problems_.add(error);
+    }
+    return problems_.empty();
   }
 
   // Programs may be finished several times, for one schedule after the other.

@@ -120,16 +120,12 @@ StepOutcome Executor::own_step(std::int64_t index, double lr) {
   work_.clear();
   for (std::size_t r = 0; r < program_.timeline.size(); ++r) {
     const SegmentRun& part = program_.timeline[r];
-    run_marks_.push_back(clock_.mark());
-    if (traced) {
-      run_traced(part);
-    } else {
-      for (const Instruction& i : program_.segments[part.segment].code) run(i, part.microbatch);
+    run_lanes(part, traced);
+    for (int lane = 0; lane < lanes_of(part); ++lane) {
+      const int microbatch = microbatch_of(part, lane);
+      if (last_run_[r].at(static_cast<std::size_t>(lane))) microbatches_[microbatch].rows.clear();
+      if (watcher_ != nullptr) watcher_->ran(microbatch);
     }
-    run_marks_.push_back(clock_.mark());
-    outcome_.runs.push_back({part.segment, part.microbatch, 0, 0});
-    if (last_run_[r]) microbatches_[part.microbatch].rows.clear();
-    if (watcher_ != nullptr) watcher_->ran(part.microbatch);
   }
   if (copies_.any()) copies_.finish();
   microbatches_.clear();
@@ -160,21 +156,44 @@ void Executor::read_times() {
   }
 }
 
-void Executor::run_traced(const SegmentRun& part) {
+// Runs the code of one entry of the timeline. A lane's time is from its first instruction to its
+// last one: marks are made where the braid turns from one lane to another.
+void Executor::run_lanes(const SegmentRun& part, bool traced) {
   const std::vector<Instruction>& code = program_.segments[part.segment].code;
+  const std::size_t first = outcome_.runs.size();
+  const int begin = clock_.mark();
+  for (int lane = 0; lane < lanes_of(part); ++lane) {
+    outcome_.runs.push_back({part.segment, microbatch_of(part, lane), 0, 0, lane});
+    run_marks_.insert(run_marks_.end(), {begin, begin});
+  }
+  std::vector<bool> began(static_cast<std::size_t>(lanes_of(part)), false);
   for (std::size_t n = 0; n < code.size(); ++n) {
-    InstructionTime time;
-    time.segment = part.segment;
-    time.index = static_cast<int>(n);
-    time.microbatch = part.microbatch;
-    if (!code[n].ring) {
-      run_traced(code[n], time);
-      continue;
+    const auto lane = static_cast<std::size_t>(code[n].lane);
+    const bool turns = n + 1 == code.size() || code[n + 1].lane != code[n].lane;
+    if (!began[lane] && n > 0) run_marks_[2 * (first + lane)] = clock_.mark();
+    began[lane] = true;
+    if (traced) {
+      run_traced(part, n);
+    } else {
+      run(code[n], microbatch_of(part, code[n].lane));
     }
-    for (const Instruction& each : steps_of(code[n])) {
-      ++time.inner;
-      run_traced(each, time);
-    }
+    if (turns) run_marks_[2 * (first + lane) + 1] = clock_.mark();
+  }
+}
+
+void Executor::run_traced(const SegmentRun& part, std::size_t index) {
+  const Instruction& i = program_.segments[part.segment].code[index];
+  InstructionTime time;
+  time.segment = part.segment;
+  time.index = static_cast<int>(index);
+  time.microbatch = microbatch_of(part, i.lane);
+  if (!i.ring) {
+    run_traced(i, time);
+    return;
+  }
+  for (const Instruction& each : steps_of(i)) {
+    ++time.inner;
+    run_traced(each, time);
   }
 }
 

@@ -137,7 +137,8 @@ class Executor : public RankRun {
   const std::vector<Instruction>& steps_of(const Instruction& ring);
   // Waits for copies of host memory that it reads, overwrites or frees.
   void touch(const Instruction& i, const Microbatch& m);
-  void run_traced(const SegmentRun& part);
+  void run_lanes(const SegmentRun& part, bool traced);
+  void run_traced(const SegmentRun& part, std::size_t index);
   void run_traced(const Instruction& i, InstructionTime time);
   void compute(const Instruction& i, Microbatch& m, int microbatch);
   void call(const Instruction& i, const Microbatch& m, struct OpCall& call);
@@ -219,7 +220,8 @@ class Executor : public RankRun {
   // sparse.
   std::vector<int> rows_of_slot_;
   std::vector<std::pair<int, int>> expert_loads_;  // parameters that count, and their layers
-  std::vector<bool> last_run_;  // for each run of the timeline: of its microbatch
+  // For each run of the timeline, of each of its lanes: whether it is the last of its microbatch.
+  std::vector<std::vector<bool>> last_run_;
   Groups& groups_;
   std::map<int, Microbatch> microbatches_;
   std::map<std::pair<const Instruction*, const RankView*>, MoveSteps> steps_;  // of moves that ran
