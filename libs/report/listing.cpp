@@ -57,6 +57,8 @@ std::string describe(const RankView& rank, const Instruction& i) {
   } else {
     text += i.label;
   }
+  if (i.move.stream >= 0 && made.begins >= 0)
+    text += " on stream " + program.streams[static_cast<std::size_t>(i.move.stream)];
   if (i.in_place) text += "  in place";
   if (i.ring) {
     text += fmt::format("  in {} ring steps over {}", i.ring_steps,
