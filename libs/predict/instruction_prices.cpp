@@ -85,7 +85,8 @@ PricedSegment InstructionPrices::price(const Segment& segment, const Kinds& kind
     rank_ = &ranks_.of_kind(kinds[static_cast<std::size_t>(i.lane)]);
     const bool same = from != nullptr && next < from->size() && (*from)[next].code == i.code &&
                       (*from)[next].op == i.op && (*from)[next].piece == i.piece &&
-                      (*from)[next].bucket == i.bucket && (*from)[next].pending == i.pending;
+                      (*from)[next].bucket == i.bucket && (*from)[next].pending == i.pending &&
+                      (*from)[next].move.stream == i.move.stream;
     if (i.ring) {
       const int number = ring_of(i);
       priced.host += rings_[number].host;
@@ -150,7 +151,8 @@ PricedInstruction InstructionPrices::price(const Instruction& i) {
   for (const Transfer& transfer : made.transfers) {
     const auto group = groups_.try_emplace(transfer.set, static_cast<int>(groups_.size())).first;
     p.transfers.push_back({machine_->transfer(*rank_, i, transfer),
-                           static_cast<int>(keys_.number(transfer)), group->second});
+                           static_cast<int>(keys_.number(transfer)),
+                           i.move.stream < 0 ? group->second : -2 - i.move.stream, i.move.stream});
   }
   return p;
 }

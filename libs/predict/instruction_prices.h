@@ -18,7 +18,10 @@ namespace mw {
 struct TimedTransfer {
   TransferCost cost;
   int key = -1;    // number of the collective's key
-  int group = -1;  // number of the ranks that take part
+  // Number of the ranks that take part: those of a group go in their order. Of a stream's it is one
+  // below -1.
+  int group = -1;
+  int stream = -1;  // Move::stream
 };
 struct PricedCopy {
   HostCopy copy;  // bytes 0: none

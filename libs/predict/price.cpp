@@ -311,8 +311,12 @@ class Pricer::State {
     underway.brought = brought;
     double begin = run_.clock;
     if (overlaps_) {
+      // Those of a stream go in their order on whatever links, those of a group on each.
+      double& over = stream_over_[transfer.stream];
+      const double ready = transfer.stream < 0 ? brought : std::max(brought, over);
       const LinkQueue::Time time = links_[transfer.cost.link].begin(transfer.group, transfer.key,
-                                                                    run_.clock, brought, seconds);
+                                                                    run_.clock, ready, seconds);
+      over = time.end;
       begin = time.begin;
       underway.end = time.end;
     } else {
@@ -383,6 +387,7 @@ class Pricer::State {
   std::map<const Instruction*, int> stage_keys_;
   std::vector<std::optional<Run>> known_rings_;  // begun with nothing under way
   std::map<int, LinkQueue> links_;
+  std::map<int, double> stream_over_;  // by stream: when its last transfer is
   std::map<std::pair<int, int>, std::vector<Underway>> flights_;
   bool keeps_ = false;
   std::size_t runs_ = 0;

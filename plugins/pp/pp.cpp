@@ -183,6 +183,11 @@ class PipelineParallel : public mw::Strategy {
     if (!idle_times_of_.empty())
       draft.note(fmt::format("pp({}): the schedule {} of so many stages does not go by times",
                              ways_, idle_times_of_));
+    if (!idle_weave_of_.empty())
+      draft.note(
+          fmt::format("pp({}): the schedule {} joins no works, so weave changes nothing; "
+                      "schedule = {{ kind = \"1f1b\", pair = true }} and dualpipev do",
+                      ways_, idle_weave_of_));
     if (!plain_.empty()) draft.note(fmt::format("pp({}): {}", ways_, plain_));
     if (!pipeline.layers.empty()) draft.pipeline(std::move(pipeline));
   }
@@ -243,6 +248,9 @@ class PipelineParallel : public mw::Strategy {
     stage_of_ = scheduler->placement(ways_, chunks_);
     adapts_ = true;
     splits_ = may_split(*scheduler);
+    if (values.has("weave") &&
+        !may(*scheduler, [](const mw::Schedule& schedule) { return schedule.grouped(); }))
+      idle_weave_of_ = name;
     if (values.has("times") && !heeds_times(*scheduler)) idle_times_of_ = name;
     schedule_ = [scheduler](const mw::ScheduleRequest& request) {
       return scheduler->make(request);
@@ -252,6 +260,11 @@ class PipelineParallel : public mw::Strategy {
   // How many microbatches there will be is not known yet, and the scheduler may refuse some numbers
   // of them; where it makes none of these orders, nobody knows.
   bool may_split(const mw::Scheduler& scheduler) const {
+    return may(scheduler, [](const mw::Schedule& schedule) { return schedule.splits(); });
+  }
+
+  template <class Does>
+  bool may(const mw::Scheduler& scheduler, const Does& does) const {
     bool made = false;
     for (const int microbatches : {ways_, 2 * ways_, 4 * ways_, 1}) {
       mw::ScheduleRequest some;
@@ -259,7 +272,7 @@ class PipelineParallel : public mw::Strategy {
       some.chunks = chunks_;
       some.microbatches = microbatches;
       try {
-        if (scheduler.make(some).splits()) return true;
+        if (does(scheduler.make(some))) return true;
         made = true;
       } catch (const Error&) {
       }
@@ -384,6 +397,7 @@ class PipelineParallel : public mw::Strategy {
   bool written_ = false;       // of a file
   std::string plain_;          // what a schedule for several chunks is with one; or empty
   std::string idle_times_of_;  // the scheduler that times were given for, and does not look at them
+  std::string idle_weave_of_;  // the scheduler that a weave was given for, and that joins no works
   bool splits_ = true;         // of a function nobody knows
   std::function<mw::Schedule(const mw::ScheduleRequest&)> schedule_;
   std::shared_ptr<const mw::Weave> weave_;

@@ -50,6 +50,11 @@ struct Move {
   std::vector<int> stages;  // only ranks of these take part; empty: of all (RankSet)
   int peer = -1;            // of send and recv: a stage
   int tag = 0;  // what is sent: the same on both sides, distinct in a step but for microbatches
+  // Of a start, or a hook's: the stream on which it goes, an index into Program::streams; -1: that
+  // of its group of ranks. Transfers of one stream go in the order in which they are started,
+  // whatever their groups; those of two streams need no order.
+  int stream = -1;
+  friend bool operator==(const Move&, const Move&) = default;
 };
 bool communicates(Move::Kind kind);
 const char* name_of(Move::Kind kind);
@@ -88,6 +93,7 @@ struct Slot {
   std::vector<int> ring;
   int ring_step = 0;
   int alias_of = -1;  // shares the storage of that slot
+  friend bool operator==(const Slot&, const Slot&) = default;
 };
 
 // What an instruction does. No reader knows more of it than this and the program say: above all,
@@ -186,6 +192,7 @@ struct Instruction {
   std::string label;  // what it serves: an op, a value, a bucket
   Slots release;      // slots that nobody reads after this instruction
   int lane = 0;       // of a braid's: which of its lanes it is of
+  friend bool operator==(const Instruction&, const Instruction&) = default;
 };
 
 struct Program;
@@ -408,6 +415,7 @@ struct Program {
   std::vector<Segment> segments;
   std::vector<SegmentRun> timeline;
   int pendings = 0;                   // numbers used by start and wait
+  std::vector<std::string> streams;   // of transfers (Move::stream), by name
   std::vector<Layout> cut;            // for each op of the graph: its iteration space on the mesh
   std::vector<Layout> follow;         // the dim that follows the cut one (kv_heads after heads)
   std::map<int, Rotation> rotations;  // of ops of the graph

@@ -356,6 +356,7 @@ void complete(Program& program, const std::vector<Pass>& passes) {
   Finish(program, std::move(order), std::move(copied)).run();
   begin_sums(program);
   throw_if_stopped();
+  for (const Pass& pass : passes) rearrange_held(pass, program);
   grant_in_place(program);
   note_releases(program);
 }

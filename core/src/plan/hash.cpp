@@ -121,6 +121,7 @@ void Digest::add(const Move& move) {
   add(move.stages);
   add(move.peer);
   add(move.tag);
+  if (move.stream >= 0) add(move.stream);  // plans without streams keep their hashes
 }
 
 void Digest::add(const Rotating& r) {
@@ -210,6 +211,7 @@ void Digest::add(const Program& p) {
   add(p.buckets);
   add(p.segments);
   add(p.timeline);
+  if (!p.streams.empty()) add(p.streams);
   add(p.cut);
   add(p.follow);
   for (const auto& [op, rotation] : p.rotations) {

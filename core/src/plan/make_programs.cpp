@@ -11,6 +11,7 @@
 
 #include "meshwright/engine/forecast.h"
 #include "meshwright/engine/host.h"
+#include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/reduction_hook.h"
@@ -252,15 +253,19 @@ class ProgramMaker {
     if (!check_passes(passes)) return;
     for (Program& program : plan_.programs) {
       try {
-        for (const Pass& pass : passes) pass.run(program);
+        for (const Pass& pass : passes) {
+          if (pass.run) run_held(pass, program);
+        }
+        if (!check_reductions(program)) return;
+        drop_unused(program);
+        complete(program, passes);
+        if (!weave_works(program)) return;
+      } catch (const Stopped&) {
+        throw;
       } catch (const Error& error) {
         problems_.add(error);
         return;
       }
-      if (!check_reductions(program)) return;
-      drop_unused(program);
-      complete(program, passes);
-      if (!weave_works(program)) return;
     }
     note_passes(passes);
     check_shared_hooks();

@@ -84,13 +84,15 @@ StepOutcome Executor::step(std::int64_t index, double lr) {
   return which == 0 ? own_step(index, lr) : others_.at(which - 1)->own_step(index, lr);
 }
 
-Communicator& Executor::group(const RankSet& set) {
-  auto& communicator = groups_[set];
+Communicator& Executor::group(const RankSet& set, int stream) {
+  const std::string on = stream < 0 ? "" : program_.streams.at(static_cast<std::size_t>(stream));
+  auto& communicator = groups_[{set, on}];
   if (!communicator) {
     const std::vector<int> ranks = program_.ranks_of(set, rank_);
     const auto index = std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin();
     communicator =
-        make_communicator(source_, program_.name_of(set), ranks, static_cast<int>(index), &ledger_);
+        make_communicator(source_, program_.name_of(set), ranks, static_cast<int>(index), &ledger_,
+                          on);
   }
   return *communicator;
 }
@@ -429,7 +431,7 @@ void Executor::start(const Instruction& i, Microbatch& m, int microbatch) {
   if (i.code == Code::move) {
     m.slots[i.outputs[0]] = local_move(i.move, steps, tensor(m, i.inputs[0]));
   } else {
-    begun(start_move(i.move, steps, tensor(m, i.inputs[0]), group({i.move.atoms, {}}),
+    begun(start_move(i.move, steps, tensor(m, i.inputs[0]), group({i.move.atoms, {}}, i.move.stream),
                      {i.phase, &i.label}));
   }
 }
@@ -512,7 +514,7 @@ void Executor::make_hooks() {
 
 Underway Executor::start_lasting(const Instruction& i) {
   const at::Tensor& source = storage_[i.inputs[0]];
-  Communicator& ranks = group({i.move.atoms, i.move.stages});
+  Communicator& ranks = group({i.move.atoms, i.move.stages}, i.move.stream);
   const Purpose purpose{i.phase, &i.label};
   const at::Tensor& target = storage_.open(i.outputs[0]);
   const auto nothing = [] { return at::Tensor(); };
@@ -529,7 +531,8 @@ Underway Executor::start_lasting(const Instruction& i) {
 
 Underway Executor::start_hook(const Instruction& i) {
   const Ledger::Scope scope(ledger_, Category::buffers);
-  hook_of_bucket_[i.bucket]->start(storage_[i.inputs[0]], group({i.move.atoms, i.move.stages}),
+  hook_of_bucket_[i.bucket]->start(storage_[i.inputs[0]],
+                                   group({i.move.atoms, i.move.stages}, i.move.stream),
                                    {i.phase, &i.label});
   return {{}, [this, &i] {
             const Ledger::Scope again(ledger_, Category::buffers);

@@ -260,7 +260,7 @@ std::map<std::pair<int, std::int64_t>, std::int64_t> Executor::expert_loads() {
 
 Underway Executor::start_exchange(const Instruction& i, Microbatch& m) {
   const at::Tensor& input = tensor(m, i.inputs[0]);
-  Communicator& ranks = group({i.move.atoms, {}, true});
+  Communicator& ranks = group({i.move.atoms, {}, true}, i.move.stream);
   const Purpose purpose{i.phase, &i.label};
   const int ways = ranks.ways();
   const auto counts = at::TensorOptions().dtype(at::kLong);
