@@ -190,7 +190,7 @@ TEST_CASE("The works of a group stand one below the other", "[groups_test]") {
   const auto schedule = schedule_from_text("0F0 0F1+0B0 0B1", "own");
   const auto timeline = simulate(schedule, request);
   const std::string text = draw_text(schedule, timeline, 26, false);
-  CHECK_THAT(text, Contains("0|F0--F1----------B1------\n |    B0----------        \n") &&
+  CHECK_THAT(text, Contains("0|F0--F1----------B1------\n |    B0----------\n") &&
                        Contains("one below the other: a group"));
   const auto svg = draw_svg(timeline.stages, {"stage 0"}, "pair", "");
   CHECK_THAT(svg, Contains("height=\"12\"") && Contains("height=\"24\""));
