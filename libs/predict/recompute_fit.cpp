@@ -291,7 +291,8 @@ class RecomputeFit {
       const RankView rank(program, program.first());
       std::set<int> kept;  // slots that some backward reads
       for (const Segment& segment : program.segments) {
-        if (segment.kind == SegmentKind::forward) continue;
+        // A braid's lanes stand among the segments themselves.
+        if (segment.kind == SegmentKind::forward || segment.kind == SegmentKind::braid) continue;
         for (const Instruction& i : segment.code) {
           if (i.op < 0) continue;
           for (const auto* slots : {&i.inputs, &i.outputs, &i.saved}) {
