@@ -152,7 +152,7 @@ TEST_CASE("What scripts are told of instructions") {
                         const InstructionFacts facts(request.program);
                         for (const Instruction& i : request.lanes[0]->code) {
                           const Json said = facts.of(i);
-                          if (said.value("move", "") != "all_to_all" || i.code != Code::start)
+                          if (said.value("move", "") != "all-to-all" || i.code != Code::start)
                             continue;
                           (said.at("kind") == "dispatch" ? out : back).push_back(said);
                         }
