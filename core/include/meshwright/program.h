@@ -239,9 +239,9 @@ struct Segment {
   int vstage = 0;
   bool gradient = false;  // of post, receive and sent: of gradients
   int copy_of = -1;       // of "X.last": X
-  // Of a braid, "forward+backward": what it interleaves, and the weave that has said how. `code`
-  // has copies of the lanes' instructions (Instruction::lane), those of one lane in their own
-  // order, and `kind` and `vstage` of such a segment say nothing of a lane.
+  // A braid, "forward+backward", has the segments that it interleaves here, and the weave that has
+  // said how. Its `code` has copies of the lanes' instructions (Instruction::lane), those of one
+  // lane in their own order; its `kind` and `vstage` say nothing of a lane.
   std::vector<Lane> lanes;
   std::string weave;
 };
