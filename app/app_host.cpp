@@ -359,8 +359,9 @@ Json AppHost::done(const std::string& verb, const Experiment& experiment) {
     result["text"] = model_text(*experiment.plan->graph, name);
     return result;
   }
-  result = run_plan_verb(
-      experiment, {options_.pages ? &pages_ : nullptr, options_.traces ? &traces_ : nullptr});
+  result = run_plan_verb(experiment,
+                         {options_.pages ? &pages_ : nullptr, options_.traces ? &traces_ : nullptr,
+                          options_.braids ? &braids_ : nullptr});
   if (options_.placements) {
     result["placements"] = placements_json(*experiment.plan);
     result["text"] = result["text"].get<std::string>() + "\n" + placements_text(*experiment.plan);

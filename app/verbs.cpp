@@ -232,6 +232,13 @@ Json run_plan_verb(const Experiment& experiment, const PlanPictures& pictures) {
   result.update(identity_of(experiment));
   std::string text = plan_text(experiment, prediction);
   text += training_text(experiment, prediction, result);
+  if (pictures.braids != nullptr) {
+    const auto braids = braid_pictures(*experiment.plan, machine, experiment.threads);
+    pictures.braids->insert(pictures.braids->end(), braids.begin(), braids.end());
+    result["braids"] = braids_json(braids);
+    text += braids.empty() ? "  braids  none: the schedule has no groups of works\n"
+                           : "\n" + braids_text(braids, 100);
+  }
   if (experiment.memory > 0) {
     const std::int64_t peak = prediction.fullest().memory.peak;
     result["rank_memory_limit"] = experiment.memory;

@@ -10,6 +10,7 @@
 #include "launch/restarts.h"
 #include "meshwright/engine/registry.h"
 #include "meshwright/json.h"
+#include "report/braids.h"
 #include "script/experiment.h"
 #include "script/read_experiment.h"
 
@@ -23,6 +24,7 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
 struct PlanPictures {
   std::vector<Json>* pages = nullptr;           // what a page shows of it (report/plan_page.h)
   std::vector<TraceProcess>* traces = nullptr;  // its step (trace_process.h)
+  std::vector<BraidPicture>* braids = nullptr;  // its braids, which the result shows too then
 };
 Json run_plan_verb(const Experiment& experiment, const PlanPictures& pictures = {});
 // Writes tokens, labels and logits of the first batch into a safetensors file.

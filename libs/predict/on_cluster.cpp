@@ -515,9 +515,7 @@ TransferCost OnCluster::exchange(const Instruction& i, const Transfer& transfer)
   const double slows = stack_.exchange_slowed >= 0
                            ? stack_.exchange_slowed
                            : device_.slowed * traffic_share(cluster_, placed, {});
-  // What is hidden costs what it slows.
-  const double hidden = stack_.hidden_exchange;
-  return {seconds * (1 - hidden + hidden * slows), placed.nodes > 1 ? nic_link : node_link, slows,
+  return {seconds, placed.nodes > 1 ? nic_link : node_link, slows,
           link_basis(cluster_, placed.nodes != 1)};
 }
 

@@ -27,6 +27,14 @@ class Switch final : public mw::Weave {
   std::vector<std::string> axes_;  // whose transfers count; empty: all
 };
 
+// By predicted seconds, for plans that name a device: at a wait for what is still on its way then,
+// the next lane whose next instruction is ready. Of several rules for which of those that are ready
+// is next, and of the order that needs no times, the one with which the braid is over first.
+class Hide final : public mw::Weave {
+ public:
+  std::vector<int> order(const mw::WeaveRequest& request) const override;
+};
+
 // mw.weave { name, order = function(lanes…) … end }, as Lua wraps it: the function is given the
 // lanes with their instructions, and returns the lane of each next instruction, from 1.
 class ScriptWeave final : public mw::Weave {
@@ -43,7 +51,11 @@ class ScriptWeave final : public mw::Weave {
 // script's function.
 std::shared_ptr<const mw::Weave> read_weave(const mw::Values& values);
 
-inline constexpr std::array<mw::Registration, 1> weaves = {mw::weave<Switch>(
-    "switch", "a lane runs until it would wait for a transfer, then the next one")};
+inline constexpr std::array<mw::Registration, 2> weaves = {
+    mw::weave<Switch>("switch",
+                      "a lane runs until it would wait for a transfer, then the next one"),
+    mw::weave<Hide>("hide",
+                    "by predicted seconds: at a wait that is not over, the lane that is ready; for "
+                    "plans with a cluster")};
 
 }  // namespace pp

@@ -131,7 +131,7 @@ void complete(Program& program, const std::vector<Pass>& passes);
 // other. `seconds`: PlanRequest::seconds.
 struct WeaveBy {
   const Weave* weave = nullptr;
-  std::function<double(const Program&, const Instruction&)> seconds;
+  std::function<std::function<double(const Instruction&)>(const Program&)> seconds;
   std::string strategy, place;
 };
 // Makes one run of a braid of the runs that the timeline joins. To be called last: a braid has what

@@ -255,7 +255,7 @@ class Weaver {
   }
 
   // What the weave says, each lane as often as it has instructions.
-  std::vector<int> order(const std::vector<const Segment*>& lanes, const std::string& braid) const {
+  std::vector<int> order(const std::vector<const Segment*>& lanes, const std::string& braid) {
     std::vector<int> list;
     if (by_.weave == nullptr) {
       for (std::size_t lane = 0; lane < lanes.size(); ++lane)
@@ -263,8 +263,8 @@ class Weaver {
       return list;
     }
     WeaveRequest request{program_, lanes, {}};
-    if (by_.seconds)
-      request.seconds = [this](const Instruction& i) { return by_.seconds(program_, i); };
+    if (by_.seconds && !seconds_) seconds_ = by_.seconds(program_);
+    request.seconds = seconds_;
     list = call_plugin({by_.strategy, by_.place}, "interleaved works",
                        [&] { return by_.weave->order(request); });
     std::vector<std::size_t> counts(lanes.size(), 0);
@@ -292,6 +292,7 @@ class Weaver {
 
   Program& program_;
   const WeaveBy& by_;
+  std::function<double(const Instruction&)> seconds_;  // of the program: made when first asked for
   std::map<std::pair<std::vector<int>, std::vector<int>>, int> braids_;
 };
 
