@@ -89,40 +89,50 @@ OnCluster::OnCluster(const RankView& view, const Cluster& cluster, const Stack& 
   }
   std::vector<int> made_by(program_.slots.size(), -1);  // the op that makes a slot in forward
   for (const Segment& segment : program_.segments) {
-    std::map<int, double> gathered;  // slot -> ranks of the model's axes
-    if (segment.kind == SegmentKind::forward) std::fill(made_by.begin(), made_by.end(), -1);
-    for (const Instruction& i : segment.code) {
-      if (stack_.narrow_gathers && narrows(i))
-        gathered[i.outputs[0]] = program_.mesh.ways(i.move.atoms);
-      if (!gathered.empty() && i.code == Code::compute && i.update == Update::none) {
-        for (const int slot : i.inputs) {
-          if (gathered.contains(slot)) narrowed_by_[{i.op, i.piece}] = gathered[slot];
-        }
+    const int lanes = std::max(1, static_cast<int>(segment.lanes.size()));
+    for (int lane = 0; lane < lanes; ++lane) look_at(segment, lane, made_by);
+  }
+}
+
+// Of the segment, or of one lane of a braid. `made_by`: the op that makes a slot in forward.
+void OnCluster::look_at(const Segment& segment, int lane, std::vector<int>& made_by) {
+  std::map<int, double> gathered;  // slot -> ranks of the model's axes
+  const bool braided = segment.kind == SegmentKind::braid;
+  const bool forward =
+      SegmentKind::forward ==
+      (braided ? segment.lanes[static_cast<std::size_t>(lane)].kind : segment.kind);
+  if (forward) std::fill(made_by.begin(), made_by.end(), -1);
+  for (const Instruction& i : segment.code) {
+    if (i.lane != lane) continue;
+    if (stack_.narrow_gathers && narrows(i))
+      gathered[i.outputs[0]] = program_.mesh.ways(i.move.atoms);
+    if (!gathered.empty() && i.code == Code::compute && i.update == Update::none) {
+      for (const int slot : i.inputs) {
+        if (gathered.contains(slot)) narrowed_by_[{i.op, i.piece}] = gathered[slot];
       }
-      if (i.code == Code::start && between_lasting(program_, i) &&
-          segment.kind != SegmentKind::forward && i.bucket >= 0 &&
-          i.pending == program_.buckets[i.bucket].flat.gather &&
-          program_.buckets[i.bucket].sharded_state == ShardedState::parameters) {
-        backward_gathers_.insert(&i);
+    }
+    if (i.code == Code::start && between_lasting(program_, i) && !forward && i.bucket >= 0 &&
+        i.pending == program_.buckets[i.bucket].flat.gather &&
+        program_.buckets[i.bucket].sharded_state == ShardedState::parameters) {
+      backward_gathers_.insert(&i);
+    }
+    if (forward && i.code == Code::compute && i.update == Update::none &&
+        i.piece == Piece::forward) {
+      for (const int slot : i.outputs) made_by[slot] = i.op;
+    }
+    if (i.code != Code::start || i.inputs.empty() || between_lasting(program_, i)) continue;
+    if (i.move.kind == Move::Kind::all_reduce) {
+      for (const int slot : i.outputs) summed_[slot] = true;
+    }
+    if (i.move.kind == Move::Kind::send) {
+      const auto& placements = program_.slots[i.inputs[0]].layout;
+      sends_whole_ = true;
+      for (const int atom : model_.atoms) {
+        if (placements[atom].kind != Placement::Kind::replicate) sends_whole_ = false;
       }
-      if (segment.kind == SegmentKind::forward && i.code == Code::compute &&
-          i.update == Update::none && i.piece == Piece::forward) {
-        for (const int slot : i.outputs) made_by[slot] = i.op;
-      }
-      if (i.code != Code::start || i.inputs.empty() || between_lasting(program_, i)) continue;
-      if (i.move.kind == Move::Kind::all_reduce) {
-        for (const int slot : i.outputs) summed_[slot] = true;
-      }
-      if (i.move.kind == Move::Kind::send) {
-        const auto& placements = program_.slots[i.inputs[0]].layout;
-        sends_whole_ = true;
-        for (const int atom : model_.atoms) {
-          if (placements[atom].kind != Placement::Kind::replicate) sends_whole_ = false;
-        }
-      } else if (segment.kind == SegmentKind::forward && made_by[i.inputs[0]] >= 0) {
-        const Instruction*& first = forward_starts_[made_by[i.inputs[0]]];
-        if (first == nullptr) first = &i;
-      }
+    } else if (forward && made_by[i.inputs[0]] >= 0) {
+      const Instruction*& first = forward_starts_[made_by[i.inputs[0]]];
+      if (first == nullptr) first = &i;
     }
   }
 }

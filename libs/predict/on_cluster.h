@@ -50,6 +50,7 @@ class OnCluster final : public RankMachine {
   double run_seconds(double device, double host) const override;
 
  private:
+  void look_at(const Segment& segment, int lane, std::vector<int>& made_by);
   // Values of TransferCost::link. Inside a node sends go beside collectives, as a switch takes
   // both; some stacks send over the sequence's axes beside all else on the NICs. Even numbers are
   // inside a node.

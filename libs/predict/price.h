@@ -55,6 +55,8 @@ class Pricer {
   // How long after its begin the run that was played last begins each of its sends and receives
   // between stages, in the order of its code.
   const std::vector<double>& between_stages() const;
+  // How long after its begin each lane of that run begins its first instruction and ends its last.
+  const std::vector<std::pair<double, double>>& lanes() const;
   void idle_until(double time);
   // Time that the rank spends on a transfer from another stage; `start` is that of a recv.
   void transferred(const Instruction& start, double seconds);

@@ -174,6 +174,8 @@ end
 local recorded, plain_model = require "meshwright.model", mw.model
 function mw.model(...) return recorded(plain_model(...)) end
 
+local weave = require "meshwright.weave" (made)
+
 --- mw.schedule("name", function(s) … end): a pipeline schedule of one's own, for
 -- pp { schedule = … }. The name may be left out; messages and drawings show it.
 function mw.schedule(...)
@@ -184,6 +186,27 @@ function mw.schedule(...)
       'write mw.schedule("mine", function(s) return { "0F0 0B0", "1F0 1B0" } end)')
   end
   return setmetatable({ kind = "schedule", name = name, order = order }, made)
+end
+
+--- mw.weave { name = "mine", order = function(f, b) … end }: how works that share a stage are
+--- interleaved, for pp { weave = … }. The other weaves with options are mw.weave.NAME { … }.
+mw.weave = setmetatable(mw.weave or {}, {
+  __call = function(_, ...) return weave(...) end,
+  __index = function(_, name)
+    return function(...) return make("kind", name, nil, ...) end
+  end,
+})
+
+--- for fl, bl in mw.zip(f:layers(), b:layers()) do … end: lists side by side, to the end of the
+--- shortest.
+function mw.zip(...)
+  local lists, n = { ... }, 0
+  return function()
+    n = n + 1
+    local row = {}
+    for k, list in ipairs(lists) do row[k] = list[n] end
+    if #row == #lists then return table.unpack(row) end
+  end
 end
 
 --- mw.strategy { name = "mine", axis = { … }, rules = { … } }: a strategy of one's own. What it

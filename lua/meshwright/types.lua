@@ -128,6 +128,67 @@ function mw.load(file) end
 ---@return table
 function mw.schedule(name, order) end
 
+---An instruction, as a weave's function sees it; what does not apply is nil.
+---@class meshwright.WeaveInstruction
+---@field code string "compute", "start", "wait", … as `plan --program` lists them
+---@field piece? string "forward", "backward", "dgrad", "wgrad"
+---@field op? string of what it computes, or of what its transfer serves
+---@field kind? string the op's kind; of an exchange of experts' rows "dispatch" or "combine"
+---@field layer? integer
+---@field label string
+---@field phase string
+---@field bucket? string
+---@field move? string "all-to-all"
+---@field axis? string
+---@field bytes? number that a rank sends
+---@field seconds? number on the plan's device, where that is known
+
+---Which instruction `take` looks for; texts may have "*" in them.
+---@class meshwright.WeaveFilter
+---@field through? string the instruction's code
+---@field last? boolean the last one that matches, not the first
+---@field piece? string
+---@field op? string
+---@field kind? string
+---@field layer? integer
+---@field label? string
+---@field phase? string
+---@field move? string
+---@field axis? string
+---@field bucket? string
+
+---A work that shares a stage with others, or a part of one.
+---@class meshwright.Lane
+---@field name string "forward.1"
+---@field kind string "forward", "backward", "dgrad", "wgrad"
+---@field vstage? integer
+---@field layer? integer of a part
+local Lane = {}
+---Takes all up to the first instruction that matches, and that one.
+---@param filter meshwright.WeaveFilter
+function Lane:take(filter) end
+---@param filter meshwright.WeaveFilter
+---@return boolean # whether such an instruction is left
+function Lane:has(filter) end
+---Takes all that is left.
+function Lane:rest() end
+---@return meshwright.Lane[] # a part for each layer that it computes, in its order
+function Lane:layers() end
+---@return meshwright.WeaveInstruction[]
+function Lane:left() end
+
+---How works that share a stage are interleaved, for a pipeline's `weave = …`. The function takes
+---instructions from the lanes; or it returns them in order, as `left()` has them.
+---@param options { name?: string, order: fun(...: meshwright.Lane): meshwright.WeaveInstruction[]? }
+---@return table
+function mw.weave(options) end
+
+---Lists side by side, to the end of the shortest.
+---@generic T
+---@param ... T[]
+---@return fun(): ...
+function mw.zip(...) end
+
 ---What `over` and `skip` are told of a cell: the axes' values by their keys.
 ---@class meshwright.CellSoFar
 ---@field name string

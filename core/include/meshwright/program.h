@@ -220,6 +220,8 @@ enum class SegmentKind : std::uint8_t {
   braid,    // several of those that compute, interleaved instruction by instruction
 };
 
+const char* name_of(SegmentKind kind);  // "forward", "braid"
+
 // One of the segments that a braid interleaves.
 struct Lane {
   SegmentKind kind = SegmentKind::forward;
