@@ -29,11 +29,13 @@ std::size_t shape_digest(const Slot& slot) {
   for (const Placement& placement : slot.layout)
     mix(state, static_cast<std::size_t>(placement.kind) << 16 | placement.dim.id());
   if (!slot.ring.empty()) mix(state, static_cast<std::size_t>(slot.ring_step));
+  if (slot.slices > 1) mix(state, static_cast<std::size_t>(slot.slices));
   return state;
 }
 bool same_shape_as(const Slot& a, const Slot& b) {
   return a.dtype == b.dtype && a.extra == b.extra && a.dims == b.dims && a.layout == b.layout &&
-         a.ring == b.ring && (a.ring.empty() || a.ring_step == b.ring_step);
+         a.ring == b.ring && (a.ring.empty() || a.ring_step == b.ring_step) &&
+         a.slices == b.slices && a.slice_dim == b.slice_dim;
 }
 
 }  // namespace
