@@ -358,20 +358,28 @@ const Machine* machine_of(const PlanRequest& request) {
 }  // namespace
 
 std::shared_ptr<const Plan> fit_recompute(const PlanRequest& request, Problems& problems) {
+  if (request.recompute.offload)
+    return fit_with_offload(request, fit_recompute, machine_of(request), problems);
   return RecomputeFit(request, nullptr, /*by_stage=*/true).run(problems);
 }
 
 std::shared_ptr<const Plan> fit_recompute_alike(const PlanRequest& request, Problems& problems) {
+  if (request.recompute.offload)
+    return fit_with_offload(request, fit_recompute_alike, machine_of(request), problems);
   return RecomputeFit(request, nullptr, /*by_stage=*/false).run(problems);
 }
 
 std::shared_ptr<const Plan> fit_recompute_on_device(const PlanRequest& request,
                                                     Problems& problems) {
+  if (request.recompute.offload)
+    return fit_with_offload(request, fit_recompute_on_device, machine_of(request), problems);
   return RecomputeFit(request, machine_of(request), /*by_stage=*/true).run(problems);
 }
 
 std::shared_ptr<const Plan> fit_recompute_alike_on_device(const PlanRequest& request,
                                                           Problems& problems) {
+  if (request.recompute.offload)
+    return fit_with_offload(request, fit_recompute_alike_on_device, machine_of(request), problems);
   return RecomputeFit(request, machine_of(request), /*by_stage=*/false).run(problems);
 }
 

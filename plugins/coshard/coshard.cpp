@@ -49,7 +49,8 @@ class Coshard : public mw::Strategy {
   void edit(mw::Draft& draft) const override {
     for (const std::string& name : ops_) {
       const auto& ops = draft.graph().ops();
-      if (std::any_of(ops.begin(), ops.end(), [&](const mw::Op& op) { return is_called(op, name); }))
+      if (std::any_of(ops.begin(), ops.end(),
+                      [&](const mw::Op& op) { return is_called(op, name); }))
         continue;
       draft.refuse("slices.ops", "ops", fmt::format("no op is called {}", name),
                    "kinds and names of ops: plan --program lists them");

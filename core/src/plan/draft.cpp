@@ -197,8 +197,7 @@ void Draft::rotate(Dim dim, const std::string& axis, std::function<bool(const Op
 
 void Draft::slice(Dim dim, int slices, std::function<bool(const Op&)> where, bool recompute) {
   if (!has_dim(graph_, dim)) {
-    refuse("rule.dim", "",
-           fmt::format("slices of {}, and the model has no such dim", name_of(dim)),
+    refuse("rule.dim", "", fmt::format("slices of {}, and the model has no such dim", name_of(dim)),
            dims_there_are(graph_, dim));
     return;
   }

@@ -48,11 +48,11 @@ class SlicedOps {
     }
     for (const auto& [follower, leader] : what.follows) {
       if (leader == rule.dim && program.cut[op] != leading(program, op, follower, leader)) {
-        refuse(rule, "slices.follow",
-               fmt::format("{}: {} is cut in {} over ranks that each have all {}", text, what.name,
-                           leader.name(), follower.name()),
-               fmt::format("let {} divide by the ways that cut {}", follower.name(),
-                           leader.name()));
+        refuse(
+            rule, "slices.follow",
+            fmt::format("{}: {} is cut in {} over ranks that each have all {}", text, what.name,
+                        leader.name(), follower.name()),
+            fmt::format("let {} divide by the ways that cut {}", follower.name(), leader.name()));
         return false;
       }
     }
@@ -112,9 +112,9 @@ class SlicedOps {
     if (any) return;
     refuse(rule, "slices.nothing",
            fmt::format("no op is computed in slices of {}{}", rule.dim.name(),
-                       whole.empty() ? ""
-                                     : fmt::format(": {} need it whole",
-                                                   join({whole.begin(), whole.end()}))),
+                       whole.empty()
+                           ? ""
+                           : fmt::format(": {} need it whole", join({whole.begin(), whole.end()}))),
            "dims that slices are for: ffn, heads; seq and vocab of the head and the loss");
   }
 
@@ -136,10 +136,10 @@ class SlicedOps {
       if (size % (ways * n) == 0 && distance(n) < distance(nearest)) nearest = n;
     }
     refuse(rule, "slices.divide",
-           fmt::format("{} slices cannot part the {} {} of a rank", rule.slices,
-                       size % ways == 0 ? std::to_string(each)
-                                        : fmt::format("{} or {}", each, each + 1),
-                       dim.name()),
+           fmt::format(
+               "{} slices cannot part the {} {} of a rank", rule.slices,
+               size % ways == 0 ? std::to_string(each) : fmt::format("{} or {}", each, each + 1),
+               dim.name()),
            nearest > 1 ? fmt::format("nearest: slices = {}", nearest)
                        : "they do not divide: leave the slices out");
   }
@@ -224,8 +224,7 @@ class Slicer {
     throw_if_stopped();
     const Dims& dims = ops_.dims(*chain.rule);
     find_inner(chain, dims);
-    for (const int op : chain.ops)
-      program_.slicing[op] = {dims, chain.rule->slices, chain.number};
+    for (const int op : chain.ops) program_.slicing[op] = {dims, chain.rule->slices, chain.number};
     for (Segment& segment : program_.segments) {
       if (segment.kind > SegmentKind::wgrad) {
         refuse_touched(segment.code, chain);
@@ -363,8 +362,7 @@ class Slicer {
         refuse_leaving(chain, i);
         return;
       }
-      for (int k = 0; member && k < chain.rule->slices; ++k)
-        all.push_back(of_slice(i, k, chain));
+      for (int k = 0; member && k < chain.rule->slices; ++k) all.push_back(of_slice(i, k, chain));
       if (!member) all.push_back(i);
     }
     code = std::move(all);

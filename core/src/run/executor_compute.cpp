@@ -198,8 +198,7 @@ void Executor::keep_results(const Instruction& i, Microbatch& m, int microbatch,
   for (std::size_t k = 0; k < i.saved.size(); ++k) m.slots[i.saved[k]] = std::move(call.saved[k]);
   if (watcher_ == nullptr || i.ring_step + 1 != i.ring_steps || recomputes(i)) return;
   for (int slot : i.outputs) {
-    if (program_.slots[slot].slices == 1)
-      watcher_->computed(i, slot, microbatch, tensor(m, slot));
+    if (program_.slots[slot].slices == 1) watcher_->computed(i, slot, microbatch, tensor(m, slot));
   }
 }
 
