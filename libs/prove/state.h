@@ -54,12 +54,12 @@ struct Content {
   // In a ring: the shard is that of the `shift`-th rank before; and of how many of the ring's steps
   // it is made, 0 standing for all.
   int shift = 0, steps = 0;
-  // Of one slice of a dim that its op computes in so many (Program::slicing); no dim of what the op
-  // keeps of a slice without it.
+  // The content is of one slice of a dim that its op computes in so many (Program::slicing); there
+  // is no dim in what the op keeps of a slice without it.
   int slices = 1, slice = 0;
   Dim slice_dim;
-  // Of a gradient to which slices add one after the other: how many have, of each term that is not
-  // in `terms` yet, as more are to come.
+  // Slices add to a gradient one after the other: how many have, by term, of those terms that are
+  // not in `terms` yet, as more slices are to come.
   std::map<int, int> parts;
 };
 

@@ -126,7 +126,7 @@ class Recomputer {
   };
   using Parts = std::map<Part, Again>;
 
-  // Of which slice an instruction is, in a block.
+  // The slice that an instruction is of, in a block.
   Part part_of(const Instruction& i, int block) const {
     if (const Slicing* sliced = program_.slicing_of(i)) return {block, sliced->chain, i.ring_step};
     for (const auto* slots : {&i.inputs, &i.outputs}) {

@@ -155,8 +155,6 @@ class CodeFootprint : public FootprintMaker {
   void copy();
   void compute();
   void compute_memory();
-  std::int64_t of_slice(int slot) const;
-  std::int64_t copied_operands() const;
   void start();
   void wait();
   bool between_stages() const;
@@ -294,12 +292,13 @@ void CodeFootprint::compute_memory() {
     if (!program_.slots[slot].persistent) {
       const bool part = program_.sliced_at(i_, slot) >= 0;
       if (part || (i_.accumulate[k] && program_.graph->traits(i_.op).gradients_apart))
-        apart += of_slice(slot);
+        apart += rank_.bytes_of_slice(i_, slot);
       continue;
     }
     open(slot);
     if (program_.gradient_dtype != program_.dtype && rank_.contributes(i_.contributing[k]))
-      apart += of_slice(slot) / bytes_of(program_.gradient_dtype) * bytes_of(program_.dtype);
+      apart += rank_.bytes_of_slice(i_, slot) / bytes_of(program_.gradient_dtype) *
+               bytes_of(program_.dtype);
   }
   if (i_.piece == Piece::forward) {
     const auto makes = [&](int slot) {
@@ -325,31 +324,7 @@ void CodeFootprint::compute_memory() {
   if (!scratch_) return;
   const Scratch workspace = rank_.workspace(i_.op, i_.piece, i_.ring_step, i_.ring_alike);
   made_.measured = workspace.measured;
-  pass(workspace.bytes + apart + copied_operands());
-}
-
-// The bytes of a slot that the instruction reads or writes: of an op in slices, its part.
-std::int64_t CodeFootprint::of_slice(int slot) const {
-  const bool part = program_.sliced_at(i_, slot) >= 0;
-  return part ? rank_.bytes(slot) / program_.slicing_of(i_)->slices : rank_.bytes(slot);
-}
-
-// What an executor copies of the operands of a slice: the parts of what is no parameter; noughts
-// for an additive operand that counted in the first slice.
-std::int64_t CodeFootprint::copied_operands() const {
-  if (program_.slicing_of(i_) == nullptr) return 0;
-  const Op& op = program_.graph->ops()[i_.op];
-  std::int64_t bytes = 0;
-  for (std::size_t k = 0; k < i_.inputs.size(); ++k) {
-    const int slot = i_.inputs[k];
-    if (slot < 0) continue;
-    const bool noughts = op.inputs[k].additive && i_.piece == Piece::forward && i_.ring_step > 0 &&
-                         program_.slots[i_.outputs[0]].slices == 1;
-    if (noughts) bytes += of_slice(slot);
-    if (program_.sliced_at(i_, slot) > 0 && !program_.slots[slot].persistent)
-      bytes += of_slice(slot);
-  }
-  return bytes;
+  pass(workspace.bytes + apart + rank_.copied_operands(i_));
 }
 
 void CodeFootprint::start() {

@@ -146,8 +146,8 @@ int Program::sliced_at(const Instruction& instruction, int slot) const {
   const Slicing* sliced = slicing_of(instruction);
   if (sliced == nullptr || slot < 0 || slots[slot].slices > 1) return -1;
   const Dims& dims = slots[slot].dims;
-  const auto found = std::find_if(dims.begin(), dims.end(),
-                                  [&](Dim dim) { return contains(sliced->dims, dim); });
+  const auto found =
+      std::find_if(dims.begin(), dims.end(), [&](Dim dim) { return contains(sliced->dims, dim); });
   return found == dims.end() ? -1 : static_cast<int>(found - dims.begin());
 }
 
