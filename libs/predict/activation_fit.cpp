@@ -184,6 +184,12 @@ std::set<std::string> chosen(const std::vector<OfStage>& stages, double share) {
   return names;
 }
 
+bool has_link(const Plan& plan, const Machine& machine) {
+  const Program& program = plan.programs.front();
+  const RankView rank(program, program.first(), 0, machine.scratch());
+  return machine.of_rank(rank, plan.ranks(), plan.request.threads)->host_copy(1) > 0;
+}
+
 std::string part_of(const std::string& name) {
   const std::size_t first = name.find('.'), second = name.find('.', first + 1);
   return second == std::string::npos ? name : name.substr(second + 1);
@@ -205,17 +211,17 @@ std::shared_ptr<const Plan> fit_with_offload(const PlanRequest& request, Recompu
                                              const Machine* machine, Problems& problems) {
   PlanRequest alone = request;
   alone.recompute.offload = false;
-  if (machine == nullptr || machine->host().ranks == 0) {
+  PlanRequest whole = alone;
+  whole.recompute.kind = RecomputePolicy::Kind::none;
+  const auto plan = make_plan(whole, problems);
+  if (plan == nullptr) return nullptr;
+  if (machine == nullptr || !has_link(*plan, *machine)) {
     problems.add(Stage::plan, "recompute.offload", "recompute.offload",
                  "recompute.offload: what goes to host memory follows from a device's host link, "
                  "and no cluster with one is named",
                  "name a cluster whose device has `link`, or write offload = { ops = … }");
     return nullptr;
   }
-  PlanRequest whole = alone;
-  whole.recompute.kind = RecomputePolicy::Kind::none;
-  const auto plan = make_plan(whole, problems);
-  if (plan == nullptr) return nullptr;
   const std::vector<OfStage> stages = stages_of(*plan, *machine, request.recompute.fit);
   std::shared_ptr<const Plan> best;
   std::set<std::set<std::string>> tried;

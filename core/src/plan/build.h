@@ -55,8 +55,8 @@ std::vector<Instruction> gather_directions(const Program& program, int bucket);
 
 // Computes the ops that the rules take in slices, stage by stage: repeats their instructions for
 // each slice (Program::slicing). Returns the ops of which backward makes again what a slice has
-// inside. Adds a problem for a rule that takes no op, for ops that two rules take, for slices that do not
-// divide, and for ops that cannot be sliced so. To be called first after build().
+// inside. Adds a problem for a rule that takes no op, for ops that two rules take, for slices that
+// do not divide, and for ops that cannot be sliced so. To be called first after build().
 std::vector<bool> slice_ops(std::vector<Program>& programs, const std::vector<SliceRule>& rules,
                             Problems& problems);
 

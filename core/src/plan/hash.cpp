@@ -110,7 +110,7 @@ void Digest::add(const Slot& slot) {
   if (slot.slices == 1) return;
   add(slot.slices);
   add(slot.slice);
-  add(Dims{slot.slice_dim});
+  add(slot.slice_dim);
 }
 
 void Digest::add(const Move& move) {

@@ -285,9 +285,10 @@ class Slicer {
   }
 
   void refuse_leaving(const Chain& chain, const Instruction& i) {
-    ops_.refuse(*chain.rule, "slices.chain",
-                fmt::format("{} slices of {}: {} takes all of them together", chain.rule->slices,
-                            chain.rule->dim.name(), i.label),
+    const SliceRule& rule = *chain.rule;
+    ops_.refuse(rule, "slices.chain",
+                fmt::format("{} slices of {}: {} takes all of them together", rule.slices,
+                            rule.dim.name(), i.label),
                 "let the slices be of all neighbours that share the dim, or of fewer ops");
   }
 
