@@ -10,6 +10,7 @@
 
 #include "meshwright/engine/forecast.h"
 #include "meshwright/engine/plan.h"
+#include "meshwright/engine/program_facts.h"
 #include "meshwright/engine/rank_view.h"
 #include "meshwright/engine/text.h"
 #include "predict/cluster_machine.h"
@@ -291,10 +292,8 @@ class RecomputeFit {
       const RankView rank(program, program.first());
       std::set<int> kept;  // slots that some backward reads
       for (const Segment& segment : program.segments) {
-        // A braid's lanes stand among the segments themselves.
-        if (segment.kind == SegmentKind::forward || segment.kind == SegmentKind::braid) continue;
         for (const Instruction& i : segment.code) {
-          if (i.op < 0) continue;
+          if (i.op < 0 || kind_of(segment, i) == SegmentKind::forward) continue;
           for (const auto* slots : {&i.inputs, &i.outputs, &i.saved}) {
             for (int slot : *slots) {
               if (slot >= 0) kept.insert(program.root(slot));
