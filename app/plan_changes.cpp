@@ -121,7 +121,7 @@ std::vector<DiffLine> compared(const std::vector<std::string>& a,
   while (begin < end_a && begin < end_b && a[begin] == b[begin]) ++begin;
   while (end_a > begin && end_b > begin && a[end_a - 1] == b[end_b - 1]) --end_a, --end_b;
   const std::size_t n = end_a - begin, m = end_b - begin;
-  // Of so many lines they are not looked for: all of one text then stand before all of the other.
+  // Where there are too many lines, all of one text stand before all of the other.
   const bool looks = n < 1 << 15 && m < 1 << 15 && n * m < std::size_t{1} << 27;
   std::vector<std::uint16_t> table(looks ? (n + 1) * (m + 1) : 0, 0);
   const auto longest = [&](std::size_t i, std::size_t j) -> std::uint16_t {

@@ -9,8 +9,8 @@
 namespace mw {
 
 // The plan's programs before the pass of that name and after it, as a diff; bytes, peak memory and
-// predicted step of both; and whether both are proved. Passes behind it are in neither. Throws Error
-// where the plan has no such pass, with the nearest.
+// predicted step of both; and whether both are proved. Passes behind it are in neither. Throws
+// Error where the plan has no such pass, with the nearest.
 Json pass_diff(const Experiment& experiment, const std::string& pass);
 
 // The plan of the first strategy of the experiment, of the first two, and so on: what each sends,

@@ -270,7 +270,7 @@ function mw.strategy(strategy) end
 ---@field writes? string|string[]
 ---@field optional? boolean it may match nothing
 
----An instruction of the code that a pass edits, and what moves it. The verbs return by how many places.
+---An instruction of the code that a pass edits, and what moves it, by how many places.
 ---@class meshwright.Instruction
 ---@field code string
 ---@field piece? string
@@ -307,14 +307,15 @@ function mw.strategy(strategy) end
 ---@field edit? fun(code: meshwright.Code) for each segment of each stage
 ---@field directives? table[]
 
----Moves instructions of a plan's program, as far as dataflow allows. Stands in a plan, or in `passes` of
----mw.strategy.
+---Moves instructions of a plan's program, as far as dataflow allows. Stands in a plan, or in
+---`passes` of mw.strategy.
 ---@param pass meshwright.Pass
 ---@return meshwright.Strategy
 function mw.pass(pass) end
 
 ---Edits that need no function: { "order", which, before = which }, { "stream", which, name },
----{ "budget", which, n }, { "issue", which, layers_ahead = n }, { "reduce", { bucket = … }, after = … }.
+---{ "budget", which, n }, { "issue", which, layers_ahead = n },
+---{ "reduce", { bucket = … }, after = … }.
 ---@param directives table[]|{ name?: string, segments?: string[] }
 ---@return meshwright.Strategy
 function mw.directives(directives) end

@@ -1,4 +1,4 @@
-// Directives of a script, as entries of a plan, and mixes on which each of them has something to do.
+// Directives of a script, as entries of a plan, and mixes on which each has something to do.
 #pragma once
 
 #include <string>

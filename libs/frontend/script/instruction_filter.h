@@ -37,7 +37,7 @@ std::string kind_in_scripts(const Segment& segment);
 class InstructionFilter {
  public:
   InstructionFilter() = default;
-  // Of a table; problems with keys such as "PATH.axis".
+  // Reads a table; problems have keys such as "PATH.axis".
   InstructionFilter(const Json& table, const std::string& path, Problems& problems);
 
   bool takes(const Json& facts) const;
