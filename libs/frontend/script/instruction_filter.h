@@ -40,7 +40,12 @@ class InstructionFilter {
   // Reads a table; problems have keys such as "PATH.axis".
   InstructionFilter(const Json& table, const std::string& path, Problems& problems);
 
+  // From now on it takes only what starts a transfer.
+  void keep_to_starts();
+
   bool takes(const Json& facts) const;
+  // Whether it may take the instruction, by what need not be looked up.
+  bool may_take(const Instruction& instruction) const;
   // Whether it may match nothing: { …, optional = true }.
   bool optional() const { return optional_; }
   std::string text() const;  // { axis = "ep", code = "start" }
