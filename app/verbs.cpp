@@ -218,7 +218,7 @@ Json run_plan_verb(const Experiment& experiment, const PlanPictures& pictures) {
   const Machine& machine = cluster ? *cluster : machine_here(experiment);
   Prediction prediction = prediction_of(experiment, machine, pictures.traces != nullptr);
   // A plan above it is told so below, with what would fit.
-  if (cluster && experiment.memory > 0 && prediction.fullest().memory.peak <= experiment.memory)
+  if (cluster && experiment.memory > 0 && prediction.highest_peak() <= experiment.memory)
     prediction.limit_memory(experiment.memory);
   if (pictures.traces != nullptr)
     pictures.traces->push_back(
@@ -233,7 +233,7 @@ Json run_plan_verb(const Experiment& experiment, const PlanPictures& pictures) {
   std::string text = plan_text(experiment, prediction);
   text += training_text(experiment, prediction, result);
   if (experiment.memory > 0) {
-    const std::int64_t peak = prediction.fullest().memory.peak;
+    const std::int64_t peak = prediction.highest_peak();
     result["rank_memory_limit"] = experiment.memory;
     if (peak > experiment.memory) {
       const std::string hint = memory_hint(experiment, /*runs=*/false);
