@@ -283,7 +283,8 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
   if ((status == "failed" || !right) && exit_code_ == 0) exit_code_ = 1;
   if (status == "interrupted") exit_code_ = 130;
   output_.result(result);
-  if (verb == "plan" && !options_.what_if.empty()) add_what_if(tables.front(), context, read.front(), result);
+  if (verb == "plan" && !options_.what_if.empty())
+    add_what_if(tables.front(), context, read.front(), result);
   if (options_.must_fit && verb == "plan") look_whether_it_fits(result);
   return result;
 }

@@ -294,6 +294,27 @@ class WhatIf {
 
 }  // namespace
 
+namespace {
+
+// Says that kinds of nodes have the knob's key for themselves; empty: none has.
+std::string of_kinds(const Json& cluster, const Knob& knob) {
+  const std::size_t table = knob.path.find('.') + 1, key = knob.path.rfind('.');
+  if (!cluster.contains("kinds") || key < table) return "";
+  const std::string in = knob.path.substr(table, key - table), own = knob.path.substr(key + 1);
+  std::vector<std::string> found;
+  int number = 0;
+  for (const Json& kind : cluster["kinds"]) {
+    ++number;
+    if (kind.contains(in) && kind[in].contains(own))
+      found.push_back(fmt::format("cluster.kinds[{}].{}.{}", number, in, own));
+  }
+  if (found.empty()) return "";
+  return fmt::format("kinds of nodes have it for themselves, and take values there: {}",
+                     join(found));
+}
+
+}  // namespace
+
 std::string why_nothing(const Knob& knob, const Priced& base, const Priced& other) {
   const Prediction& p = base.prediction;
   const Plan& plan = *base.experiment.plan;
@@ -306,6 +327,8 @@ std::string why_nothing(const Knob& knob, const Priced& base, const Priced& othe
   if (!machine) return generic;
   const Cluster& cluster = machine->cluster();
   const auto within = [&](const char* table) { return knob.path.starts_with(table); };
+  if (const std::string kinds = of_kinds(base.experiment.cluster, knob); !kinds.empty())
+    return kinds;
   if (knob.path == "cluster.nodes") {
     return fmt::format("no data parallelism of the plan fills them: {} of {} devices are idle",
                        other.prediction.idle_devices(), other.prediction.devices);

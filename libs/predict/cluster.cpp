@@ -532,11 +532,10 @@ class Reader {
 }  // namespace
 
 std::vector<std::pair<std::string, const Options*>> cluster_keys() {
-  return {{"", &cluster_fields().options()},    {"device", &device_fields().options()},
-          {"node", &node_fields().options()},   {"network", &network_fields().options()},
-          {"torus", &torus_fields().options()}, {"host", &host_fields().options()},
-          {"slow[n]", &slow_fields().options()},
-          {"kinds[n]", &kind_fields().options()}};
+  return {{"", &cluster_fields().options()},     {"device", &device_fields().options()},
+          {"node", &node_fields().options()},    {"network", &network_fields().options()},
+          {"torus", &torus_fields().options()},  {"host", &host_fields().options()},
+          {"slow[n]", &slow_fields().options()}, {"kinds[n]", &kind_fields().options()}};
 }
 
 std::vector<std::string_view> Cluster::changed_keys() const {

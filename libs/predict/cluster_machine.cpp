@@ -46,7 +46,8 @@ std::string ClusterMachine::name() const {
   std::vector<std::string> kinds;
   int left = cluster_.nodes;
   const auto add = [&](int nodes, const std::string& device) {
-    kinds.push_back(fmt::format("{} of {} {}", plural(nodes, "node"), cluster_.node.devices, device));
+    kinds.push_back(
+        fmt::format("{} of {} {}", plural(nodes, "node"), cluster_.node.devices, device));
   };
   for (const Cluster& kind : cluster_.kinds) {
     add(kind.nodes, kind.device.name);
@@ -141,6 +142,12 @@ Basis ClusterMachine::basis() const {
       });
   const bool fitted = parts_.all().front().cluster.device.fitted;
   return fitted && stack_.fitted && shipped ? Basis::fitted : Basis::beyond;
+}
+
+Basis ClusterMachine::beside_basis() const {
+  const bool shipped = stack_.changed.empty() && !cluster_.changes("device.context") &&
+                       !cluster_.changes("device.communicator") && cluster_.kinds.empty();
+  return cluster_.device.fitted && stack_.fitted && shipped ? Basis::fitted : Basis::beyond;
 }
 
 double ClusterMachine::stragglers(int ranks) const {

@@ -74,6 +74,9 @@ class ClusterMachine final : public Machine {
   // gradients, loss, reserve, communicators, context: those that the stack and the device have.
   std::vector<NamedBytes> beside_program(const RankView& rank,
                                          const MemoryForecast& memory) const override;
+  // Fitted if the device and the stack are, and no key of either that these bytes depend on was
+  // changed.
+  Basis beside_basis() const override;
 
   const Cluster& cluster() const { return cluster_; }
   const ClusterParts& parts() const { return parts_; }

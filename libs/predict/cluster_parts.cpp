@@ -101,10 +101,10 @@ ClusterParts::ClusterParts(const Cluster& cluster) {
   for (Part& part : all_) part.cluster.device.fitted = part.cluster.device.fitted && !uneven();
 }
 
-void ClusterParts::add(std::int64_t first, std::int64_t end, const Cluster& described, int kind, const SlowBy& by) {
-  auto part = std::ranges::find_if(all_, [&](const Part& one) {
-    return one.kind == kind && one.by == by;
-  });
+void ClusterParts::add(std::int64_t first, std::int64_t end, const Cluster& described, int kind,
+                       const SlowBy& by) {
+  auto part =
+      std::ranges::find_if(all_, [&](const Part& one) { return one.kind == kind && one.by == by; });
   if (part == all_.end()) {
     Cluster cluster = slowed(described, by);
     part = std::ranges::find_if(
@@ -184,7 +184,8 @@ std::vector<std::vector<RankClass>> ClusterParts::split(
       const Coordinates own = program.mesh.coordinates(rank);
       Coordinates at = own;
       for (std::size_t a = 0; a < atoms; ++a) at[a] = *std::prev(begins[a].upper_bound(at[a]));
-      const auto [known, missing] = by_part[numbers.at(at)].try_emplace(of(rank), RankClass{own, 1});
+      const auto [known, missing] =
+          by_part[numbers.at(at)].try_emplace(of(rank), RankClass{own, 1});
       if (!missing) ++known->second.ranks;
     }
   }

@@ -17,10 +17,10 @@ Cluster slowed(Cluster cluster, const SlowBy& by);
 class ClusterParts {
  public:
   struct Part {
-    Cluster cluster;     // as if all of its nodes were as this part is
-    std::string key;     // where its device is described: "cluster.device"
-    SlowBy by;           // how much slower than that it is
-    int kind = 0;        // the place of its kind in Cluster::kinds, counted from 1; 0: none of them
+    Cluster cluster;  // as if all of its nodes were as this part is
+    std::string key;  // where its device is described: "cluster.device"
+    SlowBy by;        // how much slower than that it is
+    int kind = 0;     // the place of its kind in Cluster::kinds, counted from 1; 0: none of them
     std::int64_t devices = 0;
   };
 

@@ -133,6 +133,8 @@ class Machine {
                                                  const MemoryForecast& /*memory*/) const {
     return {};
   }
+  // How those bytes are known.
+  virtual Basis beside_basis() const { return Basis::fitted; }
 };
 
 }  // namespace mw

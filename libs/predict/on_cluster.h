@@ -94,7 +94,7 @@ class OnCluster final : public RankMachine {
   struct Where {
     Placed placed;
     bool model = false, data = false, sequence = false;
-    bool parts = false;  // its axes split the batch or the sequence
+    bool parts = false;                    // its axes split the batch or the sequence
     std::vector<const Cluster*> clusters;  // of the parts that its ranks lie on
     // The most that `seconds(cluster)` is of any of these: all ranks wait for the slowest.
     template <class Seconds>
@@ -138,7 +138,7 @@ class OnCluster final : public RankMachine {
   std::map<std::pair<int, Piece>, double> narrowed_by_;
   std::vector<bool> summed_;  // slots that an all-reduce leaves
   std::map<RankSet, Where> where_;
-  std::map<int, std::vector<int>> parts_of_stages_;  // by stage
+  std::map<int, std::vector<int>> parts_of_stages_;      // by stage
   std::map<std::pair<RankSet, double>, double> shifts_;  // by bytes
   std::unordered_map<int, Known> known_;                 // by op (RankView::like) and piece
   std::vector<double> joined_;                           // by op; negative: not asked for

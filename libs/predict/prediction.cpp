@@ -129,8 +129,7 @@ bool less_full(std::int64_t bytes, std::int64_t room, std::int64_t others, std::
 void take_fuller(StageForecast& stage, const RankView& rank, const MemoryForecast& memory,
                  const Machine& machine) {
   DeviceRoom device;
-  if (!machine.memory_together())
-    device = machine.device_of(rank.program().mesh.rank(rank.at()));
+  if (!machine.memory_together()) device = machine.device_of(rank.program().mesh.rank(rank.at()));
   if (!less_full(stage.memory.peak, stage.device.bytes, memory.peak, device.bytes)) return;
   stage.memory = memory;
   stage.device = std::move(device);
@@ -271,6 +270,7 @@ Prediction predict(const Plan& plan, const Machine& machine, int threads, bool t
     p.untimed = "these ranks are more than this machine holds";
   p.step_error = machine.error();
   p.compute_basis = machine.basis();
+  p.beside_basis = machine.beside_basis();
 
   const double tokens = static_cast<double>(plan.tokens_per_step());
   p.peak_flops = machine.peak(p.ranks, dtype, threads);
@@ -305,6 +305,11 @@ Basis Prediction::step_basis() const {
     if (share > negligible_share * step_seconds) worst = std::max(worst, c.basis);
   }
   return worst;
+}
+
+const char* Prediction::memory_basis() const {
+  const auto counted = [](const StageForecast& stage) { return stage.memory.measured; };
+  return std::all_of(stages.begin(), stages.end(), counted) ? "counted" : "estimated";
 }
 
 std::size_t Prediction::busiest() const {
@@ -469,8 +474,10 @@ Json Prediction::to_json() const {
     json["hfu"] = hfu;
   }
   json["peak_bytes"] = fullest().memory.peak;
+  json["memory_basis"] = memory_basis();
   if (const StageForecast& most = most_reported(); !most.beside.empty()) {
     json["reported_bytes"] = most.reported();
+    json["reported_basis"] = name_of(beside_basis);
     for (const NamedBytes& each : most.beside) json["beside_program"][each.name] = each.bytes;
   }
   json["memory_needed"] = memory_needed;

@@ -111,6 +111,9 @@ struct Prediction {
   double cpu_seconds = 0;               // of all ranks' threads in a step; 0: not known
   double step_error = 0;                // Machine::error
   Basis compute_basis = Basis::fitted;  // Machine::basis
+  Basis beside_basis = Basis::fitted;   // Machine::beside_basis
+  // Bytes are counted from the program, but for kernels' scratch that no call was tried for.
+  const char* memory_basis() const;  // "counted", "estimated"
   // The worst basis of the computing and of communication beyond `negligible_share` of the step.
   Basis step_basis() const;
   double bubble_fraction = 0;  // of all stages' time: waiting for another stage

@@ -222,9 +222,10 @@ std::string step(const Prediction& p) {
              p.idle_devices() > 0
                  ? fmt::format("; {} of its {} devices are idle", p.idle_devices(), p.devices)
                  : "") +
-         (p.devices > 0 ? fmt::format("  basis   step {}, compute {}\n", name_of(p.step_basis()),
-                                      name_of(p.compute_basis))
-                        : "");
+         (p.devices > 0
+              ? fmt::format("  basis   step {}, compute {}, memory {}\n", name_of(p.step_basis()),
+                            name_of(p.compute_basis), p.memory_basis())
+              : "");
 }
 
 }  // namespace
@@ -237,8 +238,9 @@ std::string reported_text(const Prediction& prediction) {
   std::vector<std::string> parts;
   for (const NamedBytes& each : most.beside)
     parts.push_back(fmt::format("{} {}", each.name, bytes(each.bytes)));
-  std::string text = fmt::format("  a driver would report {}: {} of the program, {}\n",
-                                 bytes(most.reported()), bytes(most.memory.peak), join(parts));
+  std::string text = fmt::format("  a driver would report {}: {} of the program, {} ({})\n",
+                                 bytes(most.reported()), bytes(most.memory.peak), join(parts),
+                                 name_of(prediction.beside_basis));
   if (most.in_use() > most.device.bytes && prediction.reported_above()) {
     text += fmt::format(
         "  that software would run out of the device's {}: {} are in use where its allocator "

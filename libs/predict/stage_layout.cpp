@@ -199,9 +199,8 @@ class Balancer {
   // it does not fit.
   std::vector<double> loads() const {
     if (best_.fits) {
-      return machine_.uneven()
-                 ? seconds_by_stage()
-                 : stage_costs(costs_of(best_), best_.plan->stage_layers, stage_of_);
+      return machine_.uneven() ? seconds_by_stage()
+                               : stage_costs(costs_of(best_), best_.plan->stage_layers, stage_of_);
     }
     std::vector<double> load;
     for (const StageForecast& stage : best_.predicted.stages) load.push_back(stage.filled());

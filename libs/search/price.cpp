@@ -498,10 +498,9 @@ class Enumeration {
     if (of.stages == 1) return;
     for (std::size_t s = 0; s < space_.stages.size(); ++s) {
       const bool enough = space_.stages[s].chunks * of.stages <= layers_;
-      orders_.push_back(
-          enough ? terms_.first().order(static_cast<int>(s), of.stages, microbatches, of.inner,
-                                        of.policy)
-                 : nullptr);
+      orders_.push_back(enough ? terms_.first().order(static_cast<int>(s), of.stages, microbatches,
+                                                      of.inner, of.policy)
+                               : nullptr);
     }
   }
 
@@ -562,9 +561,9 @@ class Enumeration {
   const SearchSpace& space_;
   PartTerms& terms_;
   UnevenStages stages_;
-  std::vector<ClosedForm> forms_;        // of each part of the cluster
-  std::vector<const DataTerms*> data_;   // likewise, of the candidate
-  std::vector<double> seconds_;          // likewise
+  std::vector<ClosedForm> forms_;       // of each part of the cluster
+  std::vector<const DataTerms*> data_;  // likewise, of the candidate
+  std::vector<double> seconds_;         // likewise
   const GoesTogether together_;
   const std::int64_t batch_;
   const int layers_;

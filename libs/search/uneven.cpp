@@ -14,8 +14,7 @@ const UnevenStages::Lies& UnevenStages::lies(int stages) {
   for (int stage = 0; stage < stages; ++stage) {
     std::vector<std::size_t> places;
     for (const int part : cluster_.among(stage * ranks, (stage + 1) * ranks))
-      places.push_back(
-          static_cast<std::size_t>(std::ranges::find(parts_, part) - parts_.begin()));
+      places.push_back(static_cast<std::size_t>(std::ranges::find(parts_, part) - parts_.begin()));
     found->second.push_back(std::move(places));
   }
   return found->second;
