@@ -28,7 +28,7 @@ Cluster four_nodes() {
 }
 
 // Nodes of devices that are so many times as fast.
-Cluster kind(int nodes, double faster, std::int64_t memory = 16LL << 30) {
+Cluster faster_nodes(int nodes, double faster, std::int64_t memory = 16LL << 30) {
   Cluster c = four_nodes();
   c.nodes = nodes;
   c.device.name = "fast-device";
@@ -62,7 +62,7 @@ std::shared_ptr<const Plan> balanced_on(const Setup& setup, const Machine& machi
 }
 
 // All numbers, as a text, without the machine's name.
-std::string numbers(const Prediction& p) {
+std::string numbers_of(const Prediction& p) {
   Json json = p.to_json();
   json.erase("priced_for");
   return json.dump();
@@ -95,11 +95,11 @@ std::string first_problem(const Json& kinds) {
 TEST_CASE("Kinds that are alike give the numbers of the plain cluster") {
   const auto plan = experiment(piped(4, "even")).plan;
   const ClusterMachine plain(four_nodes(), round_stack());
-  const ClusterMachine alike = with_kinds({kind(1, 1), kind(2, 1)});
+  const ClusterMachine alike = with_kinds({faster_nodes(1, 1), faster_nodes(2, 1)});
   CHECK_FALSE(alike.uneven());
-  CHECK(numbers(predict(*plan, alike)) == numbers(predict(*plan, plain)));
+  CHECK(numbers_of(predict(*plan, alike)) == numbers_of(predict(*plan, plain)));
   // The same through all that looks at parts: nothing but a byte of memory differs.
-  const ClusterMachine nearly = with_kinds({kind(2, 1, (16LL << 30) + 1)});
+  const ClusterMachine nearly = with_kinds({faster_nodes(2, 1, (16LL << 30) + 1)});
   CHECK(nearly.uneven());
   CHECK(predict(*plan, nearly).step_seconds == predict(*plan, plain).step_seconds);
 }
@@ -107,7 +107,7 @@ TEST_CASE("Kinds that are alike give the numbers of the plain cluster") {
 TEST_CASE("A stage takes what its slowest device takes") {
   const auto plan = experiment(piped(4, "even")).plan;
   const Prediction plain = predict(*plan, ClusterMachine(four_nodes(), round_stack()));
-  const Prediction fast = predict(*plan, with_kinds({kind(1, 1), kind(1, 2)}));
+  const Prediction fast = predict(*plan, with_kinds({faster_nodes(1, 1), faster_nodes(1, 2)}));
   CHECK(fast.parts[0].compute == Approx(plain.parts[0].compute));
   CHECK(fast.parts[1].compute == Approx(plain.parts[1].compute / 2).epsilon(0.01));
   CHECK(fast.parts[2].compute == Approx(plain.parts[2].compute));  // of no kind
@@ -120,9 +120,9 @@ TEST_CASE("A stage takes what its slowest device takes") {
                 tp(2)};
   const auto wide = experiment(setup).plan;
   const Prediction both = predict(*wide, ClusterMachine(four_nodes(), round_stack()));
-  const Prediction mixed = predict(*wide, with_kinds({kind(3, 1), kind(1, 2)}));
+  const Prediction mixed = predict(*wide, with_kinds({faster_nodes(3, 1), faster_nodes(1, 2)}));
   CHECK(mixed.parts[1].compute == Approx(both.parts[1].compute));
-  const Prediction whole = predict(*wide, with_kinds({kind(2, 1), kind(2, 2)}));
+  const Prediction whole = predict(*wide, with_kinds({faster_nodes(2, 1), faster_nodes(2, 2)}));
   CHECK(whole.parts[1].compute < 0.6 * both.parts[1].compute);
 }
 
@@ -137,14 +137,14 @@ TEST_CASE("A collective over two kinds takes what the slower links take") {
       seconds += each.seconds;
     return seconds;
   };
-  Cluster other = kind(1, 1);
+  Cluster other = faster_nodes(1, 1);
   other.network.nic /= 4;
   const double plain = sums(ClusterMachine(four_nodes(), round_stack()));
-  CHECK(sums(with_kinds({kind(3, 1), other})) == Approx(4 * plain).epsilon(0.05));
+  CHECK(sums(with_kinds({faster_nodes(3, 1), other})) == Approx(4 * plain).epsilon(0.05));
 }
 
 TEST_CASE("Layers go to the stages that are faster") {
-  const ClusterMachine machine = with_kinds({kind(2, 1), kind(2, 3)});
+  const ClusterMachine machine = with_kinds({faster_nodes(2, 1), faster_nodes(2, 3)});
   const Prediction even = predict(*experiment(piped(4, "even")).plan, machine);
   const auto chosen = balanced_on(piped(4, "auto"), machine);
   const std::vector<int>& layers = chosen->stage_layers;
@@ -163,24 +163,26 @@ TEST_CASE("Each rank is held against the memory of its own device") {
   REQUIRE(first > last);  // 1F1B holds most microbatches on the first stage
   const std::int64_t between = (first + last) / 2;
   // Devices with less on the last nodes suffice there, and do not on the first.
-  const Prediction fits = predict(*plan, with_kinds({kind(3, 1), kind(1, 1, between)}));
+  const Prediction fits =
+      predict(*plan, with_kinds({faster_nodes(3, 1), faster_nodes(1, 1, between)}));
   CHECK(fits.fits);
   CHECK(fits.fullest().stage == 3);
   CHECK(fits.memory_limit == between);
-  Prediction over = predict(*plan, with_kinds({kind(1, 1, between)}));
+  Prediction over = predict(*plan, with_kinds({faster_nodes(1, 1, between)}));
   CHECK_FALSE(over.fits);
   CHECK(over.memory_needed == first);
   CHECK_THAT(room_text(over), Catch::Contains("a rank of stage 0 against") &&
                                   Catch::Contains("of memory on fast-device"));
   CHECK(over.to_json()["memory"][0]["device"] == "fast-device");
   // A user's limit bounds the larger devices alone.
-  Prediction limited = predict(*plan, with_kinds({kind(3, 1), kind(1, 1, between)}));
+  Prediction limited =
+      predict(*plan, with_kinds({faster_nodes(3, 1), faster_nodes(1, 1, between)}));
   limited.limit_memory(first);
   CHECK(limited.fits);
   limited.limit_memory(first - 1);
   CHECK_FALSE(limited.fits);
   // Layouts leave the small device what it can hold.
-  const ClusterMachine small_first = with_kinds({kind(1, 1, first * 3 / 4)});
+  const ClusterMachine small_first = with_kinds({faster_nodes(1, 1, first * 3 / 4)});
   const auto chosen = balanced_on(piped(4, "auto"), small_first);
   CHECK(predict(*chosen, small_first).fits);
   CHECK(chosen->stage_layers[0] < 4);
