@@ -175,7 +175,8 @@ class RecomputeFit {
     MemoryForecast memory = forecast_memory(rank);
     memory.peak += request_.kept_by_libraries;
     if (machine_ == nullptr) return memory.peak;
-    const StageForecast used{program.stage, memory, memory, machine_->beside_program(rank, memory)};
+    const StageForecast used{
+        program.stage, memory, memory, machine_->beside_program(rank, memory), {}};
     return std::max(memory.peak, used.in_use() - (machine_->memory() - limit_));
   }
 
