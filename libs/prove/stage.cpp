@@ -90,6 +90,9 @@ std::string StageProof::text_of(const Content& content) const {
   if (content.microbatch >= 0) text += fmt::format(" of microbatch {}", content.microbatch);
   if (content.version > 0) text += " after the update";
   if (content.steps > 0) text += fmt::format(", {} ring steps of it", content.steps);
+  if (content.slices > 1)
+    text += fmt::format(", slice {} of {}", content.slice + 1, content.slices);
+  if (!content.parts.empty()) text += ", of some slices";
   if (content.shift > 0) text += fmt::format(", of the rank {} before", content.shift);
   return text;
 }
@@ -213,6 +216,12 @@ void StageProof::claim(int index, const Content& content, const Dims& dims, Dtyp
                        to_string(content.place, program_.mesh), to_string(s.layout, program_.mesh)),
            index);
   }
+  if (s.slices != content.slices ||
+      (s.slices > 1 && (s.slice != content.slice || s.slice_dim != content.slice_dim)))
+    refuse("prove.slice",
+           fmt::format("{} gets {}, and says that it is slice {} of {}", s.name, text_of(content),
+                       s.slice + 1, s.slices),
+           index);
   if (s.dtype != dtype) {
     refuse("prove.dtype",
            fmt::format("{} gets {} in {}, and says that it is {}", s.name, text_of(content),
@@ -297,6 +306,17 @@ void StageProof::check_slots(const Instruction& i) const {
   if (i.bucket >= static_cast<int>(program_.buckets.size()) ||
       i.parameter >= static_cast<int>(program_.parameters.size()))
     refuse("prove.operands", "there is no such bucket or parameter");
+  const int stream = i.move.stream;
+  if (stream < -1 || stream >= static_cast<int>(program_.streams.size()))
+    refuse("prove.operands", fmt::format("there is no stream {}", stream));
+  const bool between = i.move.kind == Move::Kind::send || i.move.kind == Move::Kind::recv;
+  if (stream >= 0 && (between || !i.move.stages.empty())) {
+    refuse(
+        "prove.stream",
+        fmt::format("a transfer between stages is on the stream {}, and each stage may come to it "
+                    "behind others",
+                    program_.streams[static_cast<std::size_t>(stream)]));
+  }
 }
 
 // A transfer or copy between flat tensors names their bucket, by which it may outlast a step.

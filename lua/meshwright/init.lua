@@ -218,6 +218,23 @@ function mw.strategy(...)
   return registered { tag = "plugin", name = name, positional = positional ~= "" and positional or nil, own = own }
 end
 
+-- Edits of the program, as a strategy that has nothing else.
+local passes = require "meshwright.pass"
+local function pass_strategy(given)
+  local name = type(given.name) == "string" and given.name:gsub("[^%w_]+", "_") or given.name
+  local own = { name = name, passes = { given }, ["$at"] = core.place() }
+  core.strategy(own)
+  return registered { tag = "plugin", name = name, own = own }
+end
+
+--- mw.pass { name = "late weights", segments = { "backward" }, edit = function(code) … end }: moves
+--- instructions, as far as dataflow allows. It stands in a plan as a strategy does, or in `passes`
+--- of one.
+function mw.pass(...) return pass_strategy(passes.pass(select(2, arguments(...)))) end
+
+--- mw.directives { { "stream", { axis = "ep" }, "exchange" }, … }: edits that need no function.
+function mw.directives(...) return pass_strategy(passes.directives(select(2, arguments(...)))) end
+
 --- mw.load "runs/x.h5": a run's result as mw.train returned it, with its steps and metrics; of a
 --- folder of runs, a sweep's too, a list of them.
 function mw.load(...) return core.load(select(2, arguments(...))) end

@@ -146,14 +146,18 @@ std::size_t earliest(const Program& program, const std::vector<Instruction>& cod
 // and with which it may change places, as far as there are such; where it then stands.
 std::size_t moved(const Program& program, std::vector<Instruction>& code, std::size_t from,
                   std::size_t to, const std::function<bool(const Instruction&)>& over = {});
-// Has all instructions of `first` stand before all of `then`, with as few changes as that takes:
-// what those of `first` depend on goes with them. Both are ascending indices. Where dataflow forbids
-// it, nothing is changed, and the pair that must stand in the other order is returned: what is of
-// `then`, and what is of `first`; else {-1, -1}. `places`: of each instruction, in the new order,
-// where it stood.
+// Which of the two sides of an order moves.
+enum class Moves : std::uint8_t {
+  first,  // up, with what it depends on
+  then,   // down, with what depends on it
+};
+// Has all instructions of `first` stand before all of `then`; both are ascending indices. Where
+// dataflow forbids it, nothing is changed, and the pair that must stand in the other order is
+// returned: what is of `then`, and what is of `first`; else {-1, -1}. `places`: where each
+// instruction of the new order stood.
 std::pair<int, int> order_before(const Program& program, std::vector<Instruction>& code,
                                  const std::vector<std::size_t>& first,
-                                 const std::vector<std::size_t>& then,
+                                 const std::vector<std::size_t>& then, Moves moves,
                                  std::vector<std::size_t>& places);
 // Index of the stream of that name (Program::streams), which is added if there is none.
 int stream_named(Program& program, const std::string& name);

@@ -108,11 +108,15 @@ bool stays(const Instruction& i) {
          i.update != Update::none;
 }
 
-// What has to stand before all of some instructions, found from the last of them backwards.
-class Before {
+// What has to move with some instructions, up or down: found from the farthest of them on.
+class Moving {
  public:
-  Before(const Program& program, const std::vector<Instruction>& code)
-      : program_(program), code_(code), uses_(program.slots.size(), 0), why_(code.size(), none) {}
+  Moving(const Program& program, const std::vector<Instruction>& code, Moves moves)
+      : program_(program),
+        code_(code),
+        up_(moves == Moves::first),
+        uses_(program.slots.size(), 0),
+        why_(code.size(), none) {}
 
   void add(std::size_t at, std::size_t why) {
     visit_uses(code_[at], [&](int slot, bool writes) {
@@ -124,7 +128,7 @@ class Before {
     all_.push_back(at);
     why_[at] = why;
   }
-  // One of those that the instruction, which stands before them all, may not change places with.
+  // One of those that the instruction, which they are to pass, may not change places with.
   std::size_t blocks(std::size_t at) const {
     bool near = stays(code_[at]);
     visit_uses(code_[at], [&](int slot, bool writes) {
@@ -132,12 +136,14 @@ class Before {
       near = near || use == 2 || (writes && use == 1);
     });
     for (const std::size_t other : near ? all_ : more_) {
-      if (!may_swap(program_, code_[at], code_[other])) return other;
+      const bool free = up_ ? may_swap(program_, code_[at], code_[other])
+                            : may_swap(program_, code_[other], code_[at]);
+      if (!free) return other;
     }
     return none;
   }
   bool has(std::size_t at) const { return why_[at] != none; }
-  // Of those that were to stand before, the one for which this one has to.
+  // The one that was asked for for which this one has to move.
   std::size_t reason(std::size_t at) const {
     while (why_[at] != at) at = why_[at];
     return at;
@@ -148,6 +154,7 @@ class Before {
  private:
   const Program& program_;
   const std::vector<Instruction>& code_;
+  const bool up_;
   std::vector<std::uint8_t> uses_;       // of storages: 1 read, 2 written
   std::vector<std::size_t> all_, more_;  // and those with which there is more than slots
   std::vector<std::size_t> why_;         // by instruction; of one that was asked for itself
@@ -230,27 +237,32 @@ std::size_t moved(const Program& program, std::vector<Instruction>& code, std::s
 
 std::pair<int, int> order_before(const Program& program, std::vector<Instruction>& code,
                                  const std::vector<std::size_t>& first,
-                                 const std::vector<std::size_t>& then,
+                                 const std::vector<std::size_t>& then, Moves moves,
                                  std::vector<std::size_t>& places) {
   places.resize(code.size());
   std::iota(places.begin(), places.end(), std::size_t{0});
   if (first.empty() || then.empty() || first.back() < then.front()) return {-1, -1};
-  const auto among = [](const std::vector<std::size_t>& list, std::size_t at) {
-    return std::binary_search(list.begin(), list.end(), at);
-  };
-  Before before(program, code);
-  for (std::size_t at = first.back() + 1; at-- > then.front();) {
-    std::size_t why = among(first, at) ? at : before.blocks(at);
-    if (why == Before::none) continue;
-    if (among(then, at))
-      return {static_cast<int>(at), static_cast<int>(why == at ? at : before.reason(why))};
-    before.add(at, why);
+  const bool up = moves == Moves::first;
+  const std::vector<std::size_t>&asked = up ? first : then, &passed = up ? then : first;
+  const std::size_t begin = then.front(), end = first.back() + 1;
+  Moving moving(program, code, moves);
+  for (std::size_t n = begin; n < end; ++n) {
+    const std::size_t at = up ? begin + end - 1 - n : n;
+    const bool is_asked = std::binary_search(asked.begin(), asked.end(), at);
+    const std::size_t why = is_asked ? at : moving.blocks(at);
+    if (why == Moving::none) continue;
+    if (std::binary_search(passed.begin(), passed.end(), at)) {
+      const int other = static_cast<int>(is_asked ? at : moving.reason(why));
+      const int here = static_cast<int>(at);
+      return up ? std::pair{here, other} : std::pair{other, here};
+    }
+    moving.add(at, why);
   }
-  const auto range = [&](auto& list, std::size_t at) {
-    return list.begin() + static_cast<std::ptrdiff_t>(at);
+  const auto place = [&](std::size_t at) {
+    return places.begin() + static_cast<std::ptrdiff_t>(at);
   };
-  std::stable_partition(range(places, then.front()), range(places, first.back() + 1),
-                        [&](std::size_t at) { return before.has(at); });
+  std::stable_partition(place(begin), place(end),
+                        [&](std::size_t at) { return moving.has(at) == up; });
   std::vector<Instruction> ordered;
   ordered.reserve(code.size());
   for (const std::size_t at : places) ordered.push_back(std::move(code[at]));

@@ -79,7 +79,7 @@ std::string broken_order(const Program& program, const Segment& was, const Segme
   return "";
 }
 
-// Of all runs of a step: how often each piece of an op is computed, and by what label.
+// How often each piece of an op is computed in a step.
 std::map<std::pair<int, Piece>, int> computed(const Program& program) {
   std::vector<int> runs(program.segments.size(), 0);
   for (const SegmentRun& run : program.timeline) ++runs[static_cast<std::size_t>(run.segment)];

@@ -170,8 +170,6 @@ class Merge {
   void ask(std::size_t lane) {
     if (next_[lane] < ++asked_[lane]) take(lane);
   }
-  // Of the instructions that were not asked for when they were taken: another lane waits for them.
-  std::size_t hastened() const { return hastened_; }
   std::vector<Instruction> code() { return std::move(code_); }
 
  private:
@@ -179,7 +177,7 @@ class Merge {
     const std::size_t index = next_[lane];
     for (std::size_t other = 0; other < lane; ++other) {
       const std::size_t needed = lanes_.needed(lane, index, other);
-      for (; next_[other] < needed; ++hastened_) take(other);
+      while (next_[other] < needed) take(other);
     }
     ++next_[lane];
     Instruction i = lanes_.at(lane, index);
@@ -195,7 +193,6 @@ class Merge {
   const LaneCode& lanes_;
   OneGather gathers_;
   std::vector<std::size_t> next_, asked_;
-  std::size_t hastened_ = 0;
   std::vector<Instruction> code_;
 };
 

@@ -206,20 +206,21 @@ ReadSearch read_search(const Json& table, const ReadContext& context) {
     problems.throw_if_any();
   }
   request.ranks = static_cast<int>(ranks);
-  request.memory = read.machine->memory();
+  request.memory = read.machine->most_memory();
   if (request.base.memory > 0) request.memory = std::min(request.memory, request.base.memory);
+  const std::int64_t least = std::min(request.memory, read.machine->memory());
   for (RecomputeChoice& choice : request.recompute) {
     const bool said = choice.written.is_object() && choice.written.contains("fit");
-    if (said && choice.policy.fit > request.memory) {
+    if (said && choice.policy.fit > least) {
       const auto bytes = [](std::int64_t count) {
         return format_bytes(static_cast<double>(count));
       };
       problems.add(Stage::options, "option.range", "recompute.fit",
                    fmt::format("recompute.fit: {} are more than the {} that a rank may hold",
-                               bytes(choice.policy.fit), bytes(request.memory)),
+                               bytes(choice.policy.fit), bytes(least)),
                    "nearest: recompute = \"fit\", which takes what there is");
     }
-    choice.policy.fit = std::min(choice.policy.fit, request.memory);
+    choice.policy.fit = std::min(choice.policy.fit, least);
   }
   problems.throw_if_any();
   request.unsupported = values.flag("unsupported");
