@@ -223,8 +223,12 @@ Json run_plan_verb(const Experiment& experiment, const PlanPictures& pictures) {
   if (pictures.traces != nullptr)
     pictures.traces->push_back(
         predicted_process(experiment.name, *experiment.plan, prediction, machine));
-  if (pictures.pages != nullptr)
+  if (pictures.pages != nullptr) {
     pictures.pages->push_back(plan_page_data(*experiment.plan, prediction, experiment.memory));
+    const auto braids = braid_pictures(*experiment.plan, machine, experiment.threads);
+    if (!braids.empty())
+      pictures.pages->back()["braids"] = braids_svg(braids, "Works that share a stage");
+  }
   Json result = {{"kind", "plan"}};
   result.update(prediction.to_json());
   result["plan"] = experiment.plan->mix();

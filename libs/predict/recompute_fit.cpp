@@ -10,6 +10,7 @@
 
 #include "meshwright/engine/forecast.h"
 #include "meshwright/engine/plan.h"
+#include "meshwright/engine/program_facts.h"
 #include "meshwright/engine/rank_view.h"
 #include "meshwright/engine/text.h"
 #include "predict/cluster_machine.h"
@@ -291,10 +292,8 @@ class RecomputeFit {
       const RankView rank(program, program.first());
       std::set<int> kept;  // slots that some backward reads
       for (const Segment& segment : program.segments) {
-        // A braid's lanes stand among the segments themselves.
-        if (segment.kind == SegmentKind::forward || segment.kind == SegmentKind::braid) continue;
         for (const Instruction& i : segment.code) {
-          if (i.op < 0) continue;
+          if (i.op < 0 || kind_of(segment, i) == SegmentKind::forward) continue;
           for (const auto* slots : {&i.inputs, &i.outputs, &i.saved}) {
             for (int slot : *slots) {
               if (slot >= 0) kept.insert(program.root(slot));
@@ -309,8 +308,7 @@ class RecomputeFit {
           const Op& op = plan_->graph->ops()[i.op];
           if (!in_layers(op, *plan_->graph)) continue;
           Saving& part = parts[part_of(op)];
-          const bool later_slice = !i.ring && i.ring_step > 0;
-          for (int step = 0; !later_slice && step < i.ring_steps; ++step) {
+          for (int step = 0; step < i.ring_steps; ++step) {
             const Cost& cost = rank.cost(i.op, Piece::forward, step);
             // A device does some tens of operations while it moves a byte (program/forecast.cpp).
             part.seconds += std::max(cost.executed, 20 * cost.bytes);
@@ -359,28 +357,20 @@ const Machine* machine_of(const PlanRequest& request) {
 }  // namespace
 
 std::shared_ptr<const Plan> fit_recompute(const PlanRequest& request, Problems& problems) {
-  if (request.recompute.offload)
-    return fit_with_offload(request, fit_recompute, machine_of(request), problems);
   return RecomputeFit(request, nullptr, /*by_stage=*/true).run(problems);
 }
 
 std::shared_ptr<const Plan> fit_recompute_alike(const PlanRequest& request, Problems& problems) {
-  if (request.recompute.offload)
-    return fit_with_offload(request, fit_recompute_alike, machine_of(request), problems);
   return RecomputeFit(request, nullptr, /*by_stage=*/false).run(problems);
 }
 
 std::shared_ptr<const Plan> fit_recompute_on_device(const PlanRequest& request,
                                                     Problems& problems) {
-  if (request.recompute.offload)
-    return fit_with_offload(request, fit_recompute_on_device, machine_of(request), problems);
   return RecomputeFit(request, machine_of(request), /*by_stage=*/true).run(problems);
 }
 
 std::shared_ptr<const Plan> fit_recompute_alike_on_device(const PlanRequest& request,
                                                           Problems& problems) {
-  if (request.recompute.offload)
-    return fit_with_offload(request, fit_recompute_alike_on_device, machine_of(request), problems);
   return RecomputeFit(request, machine_of(request), /*by_stage=*/false).run(problems);
 }
 

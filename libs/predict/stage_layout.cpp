@@ -60,7 +60,8 @@ std::string layout_note(const std::vector<int>& layers, const char* of, double s
           : fmt::format("would take {}{}", duration_text(*even), even_fits ? "" : ", and not fit"));
 }
 
-// Seconds that each virtual stage computes for a microbatch, as predicted.
+// Seconds that each virtual stage computes for a microbatch, as predicted. Works of a group, which go
+// on at once, take equal shares of them.
 std::vector<double> seconds_of(const PricedLayout& tried) {
   const Plan& plan = *tried.plan;
   std::vector<double> seconds(plan.stage_layers.size(), 0);
@@ -69,7 +70,8 @@ std::vector<double> seconds_of(const PricedLayout& tried) {
       const bool works =
           action.name == "F" || action.name == "B" || action.name == "I" || action.name == "W";
       if (works && action.vstage >= 0)
-        seconds[action.vstage] += (action.end - action.start) / plan.schedule.microbatches;
+        seconds[action.vstage] +=
+            (action.end - action.start) / (action.lanes * plan.schedule.microbatches);
     }
   }
   return seconds;

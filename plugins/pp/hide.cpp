@@ -26,13 +26,17 @@ struct HideStep {
 };
 
 std::vector<HideStep> hide_steps(const mw::WeaveRequest& request, const mw::Segment& segment,
+                                 const std::vector<std::string>& axes,
                                  std::map<std::string, int>& links) {
   std::vector<HideStep> steps;
   std::map<int, int> pendings;
   for (const Instruction& i : segment.code) {
     HideStep step;
     step.seconds = request.seconds(i);
-    if (i.code == Code::start || i.code == Code::hook_start) {
+    const bool starts = i.code == Code::start || i.code == Code::hook_start;
+    if (starts && !counts(request.program, i, axes)) {
+      step.seconds = 0;
+    } else if (starts) {
       step.begins = pendings[i.pending] = static_cast<int>(steps.size());
       const std::string axis =
           request.program.name_of({i.move.atoms, i.move.stages, i.move.exchanges_rows()});
@@ -125,6 +129,13 @@ class HideClock {
 
 }  // namespace
 
+mw::Options Hide::options() {
+  mw::Options options;
+  return add_axes(options);
+}
+
+Hide::Hide(const mw::Values& values) : axes_(read_axes(values)) {}
+
 std::vector<int> Hide::order(const mw::WeaveRequest& request) const {
   if (!request.seconds) {
     throw mw::Error(mw::Stage::plan, "weave.times", "weave",
@@ -135,13 +146,13 @@ std::vector<int> Hide::order(const mw::WeaveRequest& request) const {
   std::map<std::string, int> links;
   std::vector<std::vector<HideStep>> lanes;
   for (const mw::Segment* segment : request.lanes)
-    lanes.push_back(hide_steps(request, *segment, links));
+    lanes.push_back(hide_steps(request, *segment, axes_, links));
   const auto played = [&](HideRule rule, const std::vector<int>& given = {}) {
     HideClock clock(&lanes);
     clock.run(rule, given);
     return clock;
   };
-  HideClock best = played(HideRule::given, Switch(mw::Values()).order(request));
+  HideClock best = played(HideRule::given, Switch(axes_).order(request));
   for (const HideRule rule : {HideRule::stay, HideRule::longest, HideRule::soonest_transfer}) {
     HideClock clock = played(rule);
     if (clock.seconds() < best.seconds()) best = std::move(clock);

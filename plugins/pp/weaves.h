@@ -21,6 +21,7 @@ class Switch final : public mw::Weave {
  public:
   static mw::Options options();
   explicit Switch(const mw::Values& values);
+  explicit Switch(std::vector<std::string> axes) : axes_(std::move(axes)) {}
   std::vector<int> order(const mw::WeaveRequest& request) const override;
 
  private:
@@ -32,7 +33,12 @@ class Switch final : public mw::Weave {
 // is next, and of the order that needs no times, the one with which the braid is over first.
 class Hide final : public mw::Weave {
  public:
+  static mw::Options options();
+  explicit Hide(const mw::Values& values);
   std::vector<int> order(const mw::WeaveRequest& request) const override;
+
+ private:
+  std::vector<std::string> axes_;  // whose transfers count; empty: all
 };
 
 // mw.weave { name, order = function(lanes…) … end }, as Lua wraps it: the function is given the
@@ -46,6 +52,13 @@ class ScriptWeave final : public mw::Weave {
  private:
   Call call_;
 };
+
+// The option `axes` of weaves that go by transfers.
+mw::Options& add_axes(mw::Options& options);
+std::vector<std::string> read_axes(const mw::Values& values);
+// Whether a transfer is over one of the axes, or there is no list of them.
+bool counts(const mw::Program& program, const mw::Instruction& start,
+            const std::vector<std::string>& axes);
 
 // The weave that `weave` of these values says: a name, a table with a kind and its options, or a
 // script's function.
