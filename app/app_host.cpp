@@ -11,6 +11,7 @@
 #include "app/command.h"
 #include "app/joined.h"
 #include "app/model_text.h"
+#include "app/plan_changes.h"
 #include "app/progress.h"
 #include "app/runs_rows.h"
 #include "app/verbs.h"
@@ -103,7 +104,8 @@ std::string predicted_step(const Json& row) {
 Json AppHost::row_of(const Json& result) const {
   if (options_.full || !options_.what_if.empty()) return nullptr;
   if (result.value("kind", "") != "plan" || !result.contains("peak_bytes") ||
-      result.contains("program") || result.contains("placements"))
+      result.contains("program") || result.contains("placements") || result.contains("pass") ||
+      result.contains("by_strategy"))
     return nullptr;
   Json row = Json::object();
   for (const char* key : {"plan_hash", "plan", "name", "step_seconds", "tokens_per_second",
@@ -365,6 +367,15 @@ Json AppHost::done(const std::string& verb, const Experiment& experiment) {
   if (options_.placements) {
     result["placements"] = placements_json(*experiment.plan);
     result["text"] = result["text"].get<std::string>() + "\n" + placements_text(*experiment.plan);
+  }
+  if (!options_.diff.empty()) {
+    result["pass"] = pass_diff(experiment, options_.diff);
+    result["text"] = result["text"].get<std::string>() + "\n" + result["pass"].value("text", "");
+  }
+  if (options_.by_strategy) {
+    const Json changes = plan_by_strategy(experiment);
+    result["by_strategy"] = changes.at("rows");
+    result["text"] = result["text"].get<std::string>() + "\n" + changes.value("text", "");
   }
   if (options_.programs) {
     std::string program;

@@ -30,6 +30,8 @@ struct HostOptions {
   bool programs = false;      // `plan` lists each program too
   bool braids = false;        // `plan` draws how works that share a stage are interleaved
   bool placements = false;    // `plan` lists too which rank holds what of each parameter
+  std::string diff;           // `plan` shows what the pass of that name changes
+  bool by_strategy = false;   // `plan` shows what each strategy adds
   bool full = false;          // each plan of a script that makes many is shown whole
   bool must_fit = false;      // a plan that does not fit, or may not, ends as one that is refused
   bool proves_plans = false;  // what is planned is proved too

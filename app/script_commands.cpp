@@ -358,6 +358,16 @@ const CommandOf<ScriptArguments> plan_command{
           "--placements", a.host.placements,
           "list the parameters too: who holds what, by placement and shape on each class of ranks");
       command
+          .add_option(
+              "--diff", a.host.diff,
+              "show what this pass of the plan changes too: the program before and after it, "
+              "bytes, peak memory and step of both, and whether they are proved")
+          ->type_name("PASS");
+      command.add_flag(
+          "--by-strategy", a.host.by_strategy,
+          "show what each of the plan's strategies adds too, one after the other: what "
+          "it sends, holds and takes");
+      command
           .add_option("--html", a.html,
                       "write a page too: the mesh and who holds what, the timeline, memory over "
                       "time")

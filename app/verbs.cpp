@@ -44,6 +44,10 @@
 #include "script/priced_for.h"
 
 namespace mw {
+const Machine& machine_here(const Experiment& experiment) {
+  return experiment.device == at::kCPU ? measured_machine() : this_machine();
+}
+
 namespace {
 
 constexpr unsigned seconds_for_last_words = 20;
@@ -120,11 +124,6 @@ std::string train_text(const Experiment& experiment, const Measurements& measure
                         folder ? experiment.folder : experiment.log);
   }
   return text;
-}
-
-// This machine, measured for a run on CPUs. Nothing measures what its GPUs can do.
-const Machine& machine_here(const Experiment& experiment) {
-  return experiment.device == at::kCPU ? measured_machine() : this_machine();
 }
 
 // Predicts the experiment on the machine. Where its steps differ: the times of the largest batch,

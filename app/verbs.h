@@ -11,6 +11,7 @@
 #include "meshwright/engine/registry.h"
 #include "meshwright/json.h"
 #include "report/braids.h"
+#include "predict/machine.h"
 #include "script/experiment.h"
 #include "script/read_experiment.h"
 
@@ -20,6 +21,9 @@ namespace mw {
 // throws. `script` is the script's text, for the run file; of the plugins it has the versions.
 Json run_train(const Experiment& experiment, const std::string& script, Output& output,
                PluginRegistry& plugins, const Attempt& attempt = {});
+// This machine, measured for a run on CPUs. Nothing measures what its GPUs can do.
+const Machine& machine_here(const Experiment& experiment);
+
 // What is kept of plans beside their results, where it is given.
 struct PlanPictures {
   std::vector<Json>* pages = nullptr;           // what a page shows of it (report/plan_page.h)

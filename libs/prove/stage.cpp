@@ -306,6 +306,17 @@ void StageProof::check_slots(const Instruction& i) const {
   if (i.bucket >= static_cast<int>(program_.buckets.size()) ||
       i.parameter >= static_cast<int>(program_.parameters.size()))
     refuse("prove.operands", "there is no such bucket or parameter");
+  const int stream = i.move.stream;
+  if (stream < -1 || stream >= static_cast<int>(program_.streams.size()))
+    refuse("prove.operands", fmt::format("there is no stream {}", stream));
+  const bool between = i.move.kind == Move::Kind::send || i.move.kind == Move::Kind::recv;
+  if (stream >= 0 && (between || !i.move.stages.empty())) {
+    refuse(
+        "prove.stream",
+        fmt::format("a transfer between stages is on the stream {}, and each stage may come to it "
+                    "behind others",
+                    program_.streams[static_cast<std::size_t>(stream)]));
+  }
 }
 
 // A transfer or copy between flat tensors names their bucket, by which it may outlast a step.

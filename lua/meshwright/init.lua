@@ -220,9 +220,9 @@ end
 
 -- Edits of the program, as a strategy that has nothing else.
 local passes = require "meshwright.pass"
-local function pass_strategy(table)
-  local name = type(table.name) == "string" and table.name:gsub("[^%w_]+", "_") or table.name
-  local own = { name = name, passes = { table }, ["$at"] = core.place() }
+local function pass_strategy(given)
+  local name = type(given.name) == "string" and given.name:gsub("[^%w_]+", "_") or given.name
+  local own = { name = name, passes = { given }, ["$at"] = core.place() }
   core.strategy(own)
   return registered { tag = "plugin", name = name, own = own }
 end

@@ -1,5 +1,5 @@
--- mw.pass { name, segments, changes, edit = function(code) … end } and mw.directives { … }: edits of a
--- plan's program. What the function is given stands for the code of one segment: it yields
+-- mw.pass { name, segments, changes, edit = function(code) … end } and mw.directives { … }: edits of
+-- a plan's program. What the function is given stands for the code of one segment: it yields
 -- instructions, whose fields are read and whose verbs move them.
 local core = require "meshwright.core"
 
@@ -15,7 +15,7 @@ local function number(given)
 end
 
 local verbs = {}
---- Up, past what `over` takes, `by` places at most, as far as dataflow allows; by how many it moved.
+--- Up, past what `over` takes, `by` places at most, as far as dataflow allows. Returns how many.
 function verbs:hoist(how) return core.pass("hoist", self[edit_of], self[number_of], how) end
 --- Down, likewise.
 function verbs:sink(how) return core.pass("sink", self[edit_of], self[number_of], how) end

@@ -251,4 +251,73 @@ function mw.sweep(sweep) end
 ---@return fun(options?: table|integer): meshwright.Strategy
 function mw.strategy(strategy) end
 
+---Which instructions are meant. A text may have "*" for anything; a list means any of its entries.
+---@class meshwright.Which
+---@field code? string|string[] "compute", "start", "wait", …
+---@field piece? string|string[] "forward", "dgrad", "wgrad", "backward"
+---@field op? string|string[] "layers.3.mlp.up"
+---@field kind? string|string[] of the op: "linear"; "dispatch" and "combine" of rows of experts
+---@field layer? integer|integer[]
+---@field label? string|string[]
+---@field phase? string|string[] "forward", "backward", "recompute", "gradients", …
+---@field move? string|string[] "all-gather", …
+---@field axis? string|string[] by name or role
+---@field bucket? string|string[] by name, or a pattern that all its parameters fit
+---@field bytes? integer|{ at_least?: number, at_most?: number }
+---@field stream? string|string[]
+---@field segment? string|string[]
+---@field reads? string|string[]
+---@field writes? string|string[]
+---@field optional? boolean it may match nothing
+
+---An instruction of the code that a pass edits, and what moves it, by how many places.
+---@class meshwright.Instruction
+---@field code string
+---@field piece? string
+---@field op? string
+---@field kind? string
+---@field layer? integer
+---@field label string
+---@field phase string
+---@field move? string
+---@field axis? string
+---@field bucket? string
+---@field bytes? integer that the stage's first rank sends
+---@field segment string
+---@field reads string[]
+---@field writes string[]
+---@field hoist fun(self: meshwright.Instruction, how?: { over?: meshwright.Which, by?: integer }): integer
+---@field sink fun(self: meshwright.Instruction, how?: { over?: meshwright.Which, by?: integer }): integer
+---@field before fun(self: meshwright.Instruction, other: meshwright.Instruction): integer
+---@field after fun(self: meshwright.Instruction, other: meshwright.Instruction): integer
+---@field stream fun(self: meshwright.Instruction, name: string): integer
+
+---The code of a segment.
+---@class meshwright.Code
+---@field segment string "forward", "backward", …
+---@field vstage integer
+---@field stage integer
+---@field each fun(self: meshwright.Code, which: meshwright.Which): fun(): meshwright.Instruction?
+---@field list fun(self: meshwright.Code, which: meshwright.Which): meshwright.Instruction[]
+
+---@class meshwright.Pass
+---@field name string
+---@field segments? string[] "forward", "backward", "dgrad", "wgrad", "gather", "reduce", "totals", "update"
+---@field changes? "order"|"placement"|"numerics"
+---@field edit? fun(code: meshwright.Code) for each segment of each stage
+---@field directives? table[]
+
+---Moves instructions of a plan's program, as far as dataflow allows. Stands in a plan, or in
+---`passes` of mw.strategy.
+---@param pass meshwright.Pass
+---@return meshwright.Strategy
+function mw.pass(pass) end
+
+---Edits that need no function: { "order", which, before = which }, { "stream", which, name },
+---{ "budget", which, n }, { "issue", which, layers_ahead = n },
+---{ "reduce", { bucket = … }, after = … }.
+---@param directives table[]|{ name?: string, segments?: string[] }
+---@return meshwright.Strategy
+function mw.directives(directives) end
+
 return mw

@@ -42,8 +42,8 @@ class GroupBackend final : public mw::comm::CheckedBackend {
   const std::vector<int> members_;
   const int index_, device_;
   const std::string name_;
-  // NCCL has a stream for each communicator. One of a program's stream begins where this one stands,
-  // and this one waits for its end.
+  // NCCL has a stream for each communicator. What goes on a program's stream begins where this one
+  // stands, and this one waits for its end.
   const std::optional<c10::Stream> line_;
   GroupPtr group_;
   // NCCL takes what two ranks send to each other in the order in which it is issued, and a send

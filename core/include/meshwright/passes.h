@@ -153,8 +153,8 @@ enum class Moves : std::uint8_t {
 };
 // Has all instructions of `first` stand before all of `then`; both are ascending indices. Where
 // dataflow forbids it, nothing is changed, and the pair that must stand in the other order is
-// returned: what is of `then`, and what is of `first`; else {-1, -1}. `places`: of each instruction,
-// in the new order, where it stood.
+// returned: what is of `then`, and what is of `first`; else {-1, -1}. `places`: where each
+// instruction of the new order stood.
 std::pair<int, int> order_before(const Program& program, std::vector<Instruction>& code,
                                  const std::vector<std::size_t>& first,
                                  const std::vector<std::size_t>& then, Moves moves,

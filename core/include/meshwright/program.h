@@ -50,8 +50,8 @@ struct Move {
   std::vector<int> stages;  // only ranks of these take part; empty: of all (RankSet)
   int peer = -1;            // of send and recv: a stage
   int tag = 0;  // what is sent: the same on both sides, distinct in a step but for microbatches
-  // Of a start, or a hook's: the stream on which it goes, an index into Program::streams; -1: that
-  // of its group of ranks. Transfers of one stream go in the order in which they are started,
+  // The stream on which a start, or a hook's, goes: an index into Program::streams; -1: that of its
+  // group of ranks. Transfers of one stream go in the order in which they are started,
   // whatever their groups; those of two streams need no order.
   int stream = -1;
   friend bool operator==(const Move&, const Move&) = default;

@@ -79,7 +79,7 @@ std::string broken_order(const Program& program, const Segment& was, const Segme
   return "";
 }
 
-// Of all runs of a step: how often each piece of an op is computed, and by what label.
+// How often each piece of an op is computed in a step.
 std::map<std::pair<int, Piece>, int> computed(const Program& program) {
   std::vector<int> runs(program.segments.size(), 0);
   for (const SegmentRun& run : program.timeline) ++runs[static_cast<std::size_t>(run.segment)];
@@ -148,13 +148,7 @@ std::string changed_beside_order(const Program& was, const Program& now) {
 
 }  // namespace
 
-const char* name_of(Pass::Changes changes) {
-  return changes == Pass::Changes::order       ? "order"
-         : changes == Pass::Changes::placement ? "placement"
-                                               : "numerics";
-}
-
-void hold_to(const Pass& pass, Pass::Changes changes, const Program& was, const Program& now) {
+static void hold_to(const Pass& pass, Pass::Changes changes, const Program& was, const Program& now) {
   if (changes == Pass::Changes::numerics) return;
   const bool order = changes == Pass::Changes::order;
   const std::string found = order ? changed_beside_order(was, now) : changed_numbers(was, now);
@@ -168,11 +162,20 @@ void hold_to(const Pass& pass, Pass::Changes changes, const Program& was, const 
              : "mend the pass, or let it say that it changes \"numerics\""}));
 }
 
-void run_held(const Pass& pass, Program& program) {
-  if (pass.changes == Pass::Changes::numerics) return pass.run(program);
+static void held(const Pass& pass, const std::function<void(Program&)>& edit, Program& program) {
+  if (!edit) return;
+  if (pass.changes == Pass::Changes::numerics) return edit(program);
   const Program was = program;
-  pass.run(program);
+  edit(program);
   hold_to(pass, pass.changes, was, program);
+}
+
+void run_held(const Pass& pass, Program& program) {
+  held(pass, pass.run, program);
+}
+
+void finish_held(const Pass& pass, Program& program) {
+  held(pass, pass.finish, program);
 }
 
 void rearrange_held(const Pass& pass, Program& program) {

@@ -38,7 +38,8 @@ CodeEdit::CodeEdit(Program& program, Segment& segment)
 std::vector<int> CodeEdit::find(const InstructionFilter& filter) const {
   std::vector<int> found;
   for (std::size_t at = 0; at < number_.size(); ++at) {
-    if (filter.takes(facts_.of(segment_, segment_.code[at]))) found.push_back(number_[at]);
+    const Instruction& i = segment_.code[at];
+    if (filter.may_take(i) && filter.takes(facts_.of(segment_, i))) found.push_back(number_[at]);
   }
   return found;
 }
@@ -59,7 +60,9 @@ Moved CodeEdit::go(int number, std::size_t to, const InstructionFilter* over) {
   const std::size_t from = place_[number];
   std::function<bool(const Instruction&)> takes;
   if (over != nullptr)
-    takes = [&](const Instruction& i) { return over->takes(facts_.of(segment_, i)); };
+    takes = [&](const Instruction& i) {
+      return over->may_take(i) && over->takes(facts_.of(segment_, i));
+    };
   const std::size_t at = moved(program_, segment_.code, from, to, takes);
   const auto place = [&](std::size_t n) {
     return number_.begin() + static_cast<std::ptrdiff_t>(n);
@@ -91,8 +94,8 @@ std::vector<std::size_t> CodeEdit::places_of(const std::vector<int>& numbers) co
 
 Moved CodeEdit::order(const std::vector<int>& first, const std::vector<int>& then, Moves moves) {
   std::vector<std::size_t> places;
-  const auto [before, after] = order_before(program_, segment_.code, places_of(first),
-                                            places_of(then), moves, places);
+  const auto [before, after] =
+      order_before(program_, segment_.code, places_of(first), places_of(then), moves, places);
   if (before >= 0) {
     const std::string one = text(number_[static_cast<std::size_t>(after)]);
     if (before == after) {
@@ -108,8 +111,7 @@ Moved CodeEdit::order(const std::vector<int>& first, const std::vector<int>& the
   for (std::size_t n = 0; n < places.size(); ++n) numbers[n] = number_[places[n]];
   const std::vector<std::size_t> was = place_;
   number_ = std::move(numbers);
-  for (std::size_t n = 0; n < number_.size(); ++n)
-    place_[static_cast<std::size_t>(number_[n])] = n;
+  for (std::size_t n = 0; n < number_.size(); ++n) place_[static_cast<std::size_t>(number_[n])] = n;
   Moved done;
   for (const int number : moves == Moves::first ? first : then) {
     const auto distance = std::abs(static_cast<std::int64_t>(place_[number]) -
@@ -123,13 +125,19 @@ Moved CodeEdit::stream(const std::vector<int>& numbers, const std::string& name)
   Moved done;
   for (const int number : numbers) {
     Instruction& i = segment_.code[place_[number]];
-    if (!starts(i)) continue;
+    if (!starts(i)) {
+      throw Error(Stage::plan, "pass.stream", "",
+                  fmt::format("{} starts no transfer, so that there is nothing to put on a stream",
+                              text(number)),
+                  "take its start: code = \"start\"");
+    }
     const bool between = i.move.kind == Move::Kind::send || i.move.kind == Move::Kind::recv;
     if (between || !i.move.stages.empty()) {
-      throw Error(Stage::plan, "pass.stream", "",
-                  fmt::format("{} is a transfer between stages, which goes on no stream of a script",
-                              text(number)),
-                  "narrow the condition to collectives inside of a stage, by their axis");
+      throw Error(
+          Stage::plan, "pass.stream", "",
+          fmt::format("{} is a transfer between stages, which goes on no stream of a script",
+                      text(number)),
+          "narrow the condition to collectives inside of a stage, by their axis");
     }
     const int stream = stream_named(program_, name);
     done += {1, i.move.stream == stream ? 0 : 1, 0};
@@ -143,8 +151,7 @@ int CodeEdit::wait_of(int start) const {
   const Instruction& i = at(start);
   for (std::size_t n = place_[start] + 1; n < segment_.code.size(); ++n) {
     const Instruction& other = segment_.code[n];
-    if (other.pending == i.pending &&
-        (other.code == Code::wait || other.code == Code::hook_finish))
+    if (other.pending == i.pending && (other.code == Code::wait || other.code == Code::hook_finish))
       return number_[n];
   }
   return -1;
@@ -184,9 +191,8 @@ std::size_t CodeEdit::issue_place(int start, int layers_ahead) const {
   std::size_t read = wait;
   while (read < segment_.code.size() && layer_at(read) == -2) ++read;
   if (read == segment_.code.size()) return place_[start];
-  const auto own = std::find_if(layers.begin(), layers.end(), [&](const auto& known) {
-    return known.first == layer_at(read);
-  });
+  const auto own = std::find_if(layers.begin(), layers.end(),
+                                [&](const auto& known) { return known.first == layer_at(read); });
   const auto ahead = std::min<std::ptrdiff_t>(layers_ahead, own - layers.begin());
   return std::min(std::prev(own, ahead)->second, wait);
 }

@@ -78,6 +78,8 @@ class DirectiveReader {
         read_reduce(*directive);
         break;
     }
+    if (directive->kind != Directive::Kind::order && directive->kind != Directive::Kind::reduce)
+      directive->filter.keep_to_starts();
     refuse_others(*directive);
     return problems_.list().size() == before ? directive : nullptr;
   }

@@ -44,9 +44,8 @@ struct Matches {
 // Carries out one that changes order.
 Moved carry_out(const Directive& directive, CodeEdit& code, Matches& matches);
 
-// Of `reduce`: says of the buckets that it means when they are reduced. `each` before the buckets
-// have their flat slots, and what is after gradients, chunks or the step then (Pass::finish). How
-// many they are.
+// Carry out `reduce`: say of the buckets that it means when they are reduced. `each` is for before
+// the buckets have their flat slots, the others for Pass::finish. How many buckets they are.
 int reduce_each(const Directive& directive, Program& program);
 int reduce_after(const Directive& directive, Program& program);
 

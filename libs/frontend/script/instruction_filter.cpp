@@ -81,9 +81,9 @@ Json names_of_slots(const Program& program, std::initializer_list<const Slots*> 
 }  // namespace
 
 const std::vector<std::string>& names_of_facts() {
-  static const std::vector<std::string> names{
-      "axis", "bucket", "bytes", "code",  "kind",    "label",  "layer", "move",
-      "op",   "phase",  "piece", "reads", "segment", "stream", "writes"};
+  static const std::vector<std::string> names{"axis",  "bucket", "bytes",   "code",   "kind",
+                                              "label", "layer",  "move",    "op",     "phase",
+                                              "piece", "reads",  "segment", "stream", "writes"};
   return names;
 }
 
@@ -112,9 +112,9 @@ Json SegmentFacts::of(const Segment& segment, const Instruction& i) const {
   Json facts = facts_.of(i);
   facts["segment"] = kind_in_scripts(segment);
   const bool backward = i.code == Code::compute && i.piece != Piece::forward;
-  facts["reads"] = backward ? names_of_slots(program_, {&i.inputs, &i.outputs, &i.saved,
-                                                        &i.grad_outputs})
-                            : names_of_slots(program_, {&i.inputs});
+  facts["reads"] =
+      backward ? names_of_slots(program_, {&i.inputs, &i.outputs, &i.saved, &i.grad_outputs})
+               : names_of_slots(program_, {&i.inputs});
   facts["writes"] = backward ? names_of_slots(program_, {&i.grad_inputs})
                              : names_of_slots(program_, {&i.outputs, &i.saved});
   if (facts.contains("axis")) facts["axes"] = axes_of(program_, i.move);
@@ -132,10 +132,10 @@ Json SegmentFacts::of(const Segment& segment, const Instruction& i) const {
 InstructionFilter::InstructionFilter(const Json& table, const std::string& path,
                                      Problems& problems) {
   if (!table.is_object()) {
-    problems.add(Stage::options, "option.type", path,
-                 fmt::format("{}: which instructions are meant is a table; got {}", path,
-                             describe(table)),
-                 "write { code = \"start\", axis = \"ep\" }");
+    problems.add(
+        Stage::options, "option.type", path,
+        fmt::format("{}: which instructions are meant is a table; got {}", path, describe(table)),
+        "write { code = \"start\", axis = \"ep\" }");
     return;
   }
   const std::vector<std::string>& known = names_of_facts();
@@ -177,6 +177,24 @@ bool InstructionFilter::takes(const Json& facts) const {
                      [&](const Condition& condition) { return holds(condition, facts); });
 }
 
+void InstructionFilter::keep_to_starts() {
+  conditions_.push_back({"code", {"start", "hook_start"}});
+}
+
+bool InstructionFilter::may_take(const Instruction& i) const {
+  return std::all_of(conditions_.begin(), conditions_.end(), [&](const Condition& condition) {
+    const std::string& fact = condition.fact;
+    if (fact == "code") return matches(condition.wanted, name_of(i.code));
+    if (fact == "phase") return matches(condition.wanted, i.phase);
+    if (fact == "piece")
+      return i.code == Code::compute && matches(condition.wanted, name_of(i.piece));
+    if (fact == "axis" || fact == "move") return !i.move.atoms.empty();
+    if (fact == "bucket") return i.bucket >= 0;
+    if (fact == "stream") return i.move.stream >= 0;
+    return true;
+  });
+}
+
 std::string InstructionFilter::text() const {
   std::string text;
   for (const Condition& condition : conditions_)
@@ -196,7 +214,8 @@ std::string InstructionFilter::why_nothing(const std::vector<Program>& programs)
         const Json facts = all.of(segment, i);
         for (std::size_t c = 0; c < conditions_.size(); ++c) {
           alone[c] += holds(conditions_[c], facts) ? 1 : 0;
-          const auto fact = facts.find(conditions_[c].fact == "axis" ? "axes" : conditions_[c].fact);
+          const auto fact =
+              facts.find(conditions_[c].fact == "axis" ? "axes" : conditions_[c].fact);
           if (fact == facts.end() || there[c].size() > 200) continue;
           for (const Json& one : fact->is_array() ? *fact : Json::array({*fact}))
             there[c].insert(one.is_string() ? one.get<std::string>() : json_text(one));
@@ -217,9 +236,9 @@ std::string InstructionFilter::why_nothing(const std::vector<Program>& programs)
         wanted.is_string() ? did_you_mean(wanted.get<std::string>(), known) : "";
     if (!near.empty()) return near;
     if (known.empty()) return fmt::format("no instruction of this plan has any {}", fact);
-    return fmt::format("{} is one of {}", fact,
-                       join({known.begin(), known.begin() + std::min<std::ptrdiff_t>(
-                                                               12, std::ssize(known))}));
+    return fmt::format(
+        "{} is one of {}", fact,
+        join({known.begin(), known.begin() + std::min<std::ptrdiff_t>(12, std::ssize(known))}));
   }
   return fmt::format("there are {}; none is all of it", each);
 }

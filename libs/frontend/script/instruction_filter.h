@@ -37,10 +37,15 @@ std::string kind_in_scripts(const Segment& segment);
 class InstructionFilter {
  public:
   InstructionFilter() = default;
-  // Of a table; problems with keys such as "PATH.axis".
+  // Reads a table; problems have keys such as "PATH.axis".
   InstructionFilter(const Json& table, const std::string& path, Problems& problems);
 
+  // From now on it takes only what starts a transfer.
+  void keep_to_starts();
+
   bool takes(const Json& facts) const;
+  // Whether it may take the instruction, by what need not be looked up.
+  bool may_take(const Instruction& instruction) const;
   // Whether it may match nothing: { …, optional = true }.
   bool optional() const { return optional_; }
   std::string text() const;  // { axis = "ep", code = "start" }

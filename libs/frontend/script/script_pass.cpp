@@ -26,6 +26,7 @@ const std::vector<std::string>& kinds_of_segments() {
 
 // One condition of a pass, wherever it was asked: how many instructions of all stages it took.
 struct Asked {
+  bool reduces = false;  // it took buckets
   InstructionFilter filter;
   std::string place, key;   // the script's line, or the key of the directive that has it
   std::map<int, int> took;  // by stage
@@ -39,7 +40,9 @@ struct Outcome {
 
   void forget(int stage) {
     moved.erase(stage);
-    for (auto& [where, one] : asked) one.took.erase(stage);
+    for (auto& [where, one] : asked) {
+      if (!one.reduces) one.took.erase(stage);
+    }
   }
   void took(const InstructionFilter& filter, const std::string& place, const std::string& key,
             int stage, int count) {
@@ -199,84 +202,112 @@ void PassTable::read_directives(const std::string& path, bool any, Problems& pro
   }
 }
 
-void PassTable::add_to(Draft& draft, const std::shared_ptr<const ScriptReach>& reach,
-                       const std::string& option) const {
-  const auto outcome = std::make_shared<Outcome>();
-  std::function<Json(const std::vector<Json>&)> edit;
-  if (values_.has("edit")) {
-    Values own(Json{{"edit", values_.at("edit")}});
-    own.set_reach(reach);
-    edit = own.function("edit");
+namespace {
+
+// A pass in one draft: what its table says, and what came of it.
+class ScriptPass {
+ public:
+  ScriptPass(std::string name, std::string option, std::vector<std::string> segments,
+             std::vector<std::shared_ptr<const Directive>> directives)
+      : name_(std::move(name)),
+        option_(std::move(option)),
+        segments_(std::move(segments)),
+        directives_(std::move(directives)) {}
+
+  std::function<Json(const std::vector<Json>&)> edit;  // empty: it has none
+
+  bool reduces() const {
+    return std::any_of(directives_.begin(), directives_.end(),
+                       [](const auto& d) { return d->kind == Directive::Kind::reduce; });
   }
-  const auto key_of = [option](std::size_t n) {
-    return fmt::format("{}.directives[{}]", option, n + 1);
-  };
-  Pass pass;
-  pass.name = name_;
-  pass.changes = changes_;
-  pass.order = Pass::reductions;
-  const bool reduces = std::any_of(directives_.begin(), directives_.end(), [](const auto& d) {
-    return d->kind == Directive::Kind::reduce;
-  });
-  const auto reduce = [directives = directives_, outcome, key_of](Program& program, bool each) {
-    for (std::size_t n = 0; n < directives.size(); ++n) {
-      const Directive& directive = *directives[n];
+
+  // The directives about reductions: `each`, those that are for every microbatch; else the others.
+  void reduce(Program& program, bool each) {
+    for (std::size_t n = 0; n < directives_.size(); ++n) {
+      const Directive& directive = *directives_[n];
       if (directive.kind != Directive::Kind::reduce ||
           (directive.after == Directive::After::each) != each)
         continue;
-      const int count = of_directive(key_of(n), [&] {
+      const int count = of_directive(key(n), [&] {
         return each ? reduce_each(directive, program) : reduce_after(directive, program);
       });
-      outcome->reduced[program.stage][directive.name()] = count;
-      Asked& asked = outcome->asked["reduce" + key_of(n)];
+      outcome_.reduced[program.stage][directive.name()] = count;
+      Asked& asked = outcome_.asked[key(n)];
       asked.filter = directive.filter;
-      asked.key = key_of(n);
+      asked.key = key(n);
+      asked.reduces = true;
       asked.took[program.stage] = count;
     }
-  };
-  if (reduces) {
-    pass.run = [reduce](Program& program) { reduce(program, true); };
-    pass.finish = [reduce](Program& program) { reduce(program, false); };
   }
-  pass.rearrange = [directives = directives_, segments = segments_, edit, outcome,
-                    key_of](Program& program) {
-    outcome->moved.erase(program.stage);
-    for (auto& [where, one] : outcome->asked) {
-      if (!where.starts_with("reduce")) one.took.erase(program.stage);
-    }
+
+  void rearrange(Program& program) {
+    outcome_.forget(program.stage);
     for (Segment& segment : program.segments) {
       const std::string kind = kind_in_scripts(segment);
-      const bool wanted =
-          segments.empty() || std::find(segments.begin(), segments.end(), kind) != segments.end();
-      if (kind.empty() || !wanted) continue;
-      CodeEdit code(program, segment);
-      for (std::size_t n = 0; n < directives.size(); ++n) {
-        const Directive& directive = *directives[n];
-        if (directive.kind == Directive::Kind::reduce) continue;
-        Matches matches;
-        outcome->moved[program.stage][directive.name()] +=
-            of_directive(key_of(n), [&] { return carry_out(directive, code, matches); });
-        outcome->took(directive.filter, "", key_of(n), program.stage, matches.filter);
-        if (directive.kind == Directive::Kind::order)
-          outcome->took(directive.other, "", key_of(n), program.stage, matches.other);
-      }
-      if (!edit) continue;
-      const Session outer = std::exchange(session, {++sessions, &code, outcome.get()});
-      const struct Restored {
-        const Session& outer;
-        ~Restored() { session = outer; }
-      } restored{outer};
-      edit({Json{{"edit", session.number},
-                 {"segment", kind},
-                 {"vstage", segment.vstage},
-                 {"stage", program.stage},
-                 {"size", code.size()}}});
+      const bool wanted = segments_.empty() ||
+                          std::find(segments_.begin(), segments_.end(), kind) != segments_.end();
+      if (!kind.empty() && wanted) rearrange(program, segment, kind);
     }
-  };
-  pass.note = [name = name_, outcome](const std::vector<Program>& programs) {
-    refuse_unmatched(name, *outcome, programs);
-    return note_of(name, *outcome);
-  };
+  }
+
+  std::string note(const std::vector<Program>& programs) const {
+    refuse_unmatched(name_, outcome_, programs);
+    return note_of(name_, outcome_);
+  }
+
+ private:
+  std::string key(std::size_t n) const { return fmt::format("{}.directives[{}]", option_, n + 1); }
+
+  void rearrange(Program& program, Segment& segment, const std::string& kind) {
+    CodeEdit code(program, segment);
+    for (std::size_t n = 0; n < directives_.size(); ++n) {
+      const Directive& directive = *directives_[n];
+      if (directive.kind == Directive::Kind::reduce) continue;
+      Matches matches;
+      outcome_.moved[program.stage][directive.name()] +=
+          of_directive(key(n), [&] { return carry_out(directive, code, matches); });
+      outcome_.took(directive.filter, "", key(n), program.stage, matches.filter);
+      if (directive.kind == Directive::Kind::order)
+        outcome_.took(directive.other, "", key(n), program.stage, matches.other);
+    }
+    if (!edit) return;
+    const Session outer = std::exchange(session, {++sessions, &code, &outcome_});
+    const struct Restored {
+      const Session& outer;
+      ~Restored() { session = outer; }
+    } restored{outer};
+    edit({Json{{"edit", session.number},
+               {"segment", kind},
+               {"vstage", segment.vstage},
+               {"stage", program.stage}}});
+  }
+
+  const std::string name_, option_;
+  const std::vector<std::string> segments_;
+  const std::vector<std::shared_ptr<const Directive>> directives_;
+  Outcome outcome_;
+};
+
+}  // namespace
+
+void PassTable::add_to(Draft& draft, const std::shared_ptr<const ScriptReach>& reach,
+                       const std::string& option) const {
+  const auto made = std::make_shared<ScriptPass>(name_, option, segments_, directives_);
+  if (values_.has("edit")) {
+    Values own(Json{{"edit", values_.at("edit")}});
+    own.set_reach(reach);
+    made->edit = own.function("edit");
+  }
+  Pass pass;
+  pass.name = name_;
+  pass.changes = changes_;
+  if (made->reduces()) {
+    pass.order = Pass::reductions;
+    pass.run = [made](Program& program) { made->reduce(program, true); };
+    pass.finish = [made](Program& program) { made->reduce(program, false); };
+  }
+  pass.rearrange = [made](Program& program) { made->rearrange(program); };
+  pass.note = [made](const std::vector<Program>& programs) { return made->note(programs); };
   draft.add_pass(std::move(pass));
 }
 
@@ -362,32 +393,41 @@ class PassCall {
                         near.empty() ? "its fields: " + join(known) : near, place_});
   }
 
-  Json move() {
-    const Json& how = argument(3);
+  // How far it may go.
+  struct How {
     std::optional<InstructionFilter> over;
     int most = std::numeric_limits<int>::max();
-    if (!how.is_null()) {
-      if (!how.is_object())
-        throw wrong(fmt::format("{} takes a table; got {}", verb_, describe(how)),
-                    fmt::format("write :{} {{ over = {{ piece = \"wgrad\" }} }}", verb_));
-      for (const auto& [key, value] : how.items()) {
-        const auto whole = whole_number(value);
-        if (key == "over") {
-          over = filter(value, "over");
-        } else if (key == "by" && whole && *whole >= 0 && *whole < 1 << 30) {
-          most = static_cast<int>(*whole);
-        } else if (!key.starts_with("$")) {
-          throw wrong(fmt::format("{} takes `over`, a condition, and `by`, a number of places; got "
-                                  "{} = {}",
-                                  verb_, key, describe(value)),
-                      fmt::format("write :{} {{ over = {{ piece = \"wgrad\" }} }}", verb_));
-        }
+  };
+  How how() const {
+    How found;
+    const Json& given = argument(3);
+    const std::string example =
+        fmt::format("write :{} {{ over = {{ piece = \"wgrad\" }} }}", verb_);
+    if (given.is_null()) return found;
+    if (!given.is_object())
+      throw wrong(fmt::format("{} takes a table; got {}", verb_, describe(given)), example);
+    for (const auto& [key, value] : given.items()) {
+      const auto whole = whole_number(value);
+      if (key == "over") {
+        found.over = filter(value, "over");
+      } else if (key == "by" && whole && *whole >= 0 && *whole < 1 << 30) {
+        found.most = static_cast<int>(*whole);
+      } else if (!key.starts_with("$")) {
+        throw wrong(fmt::format("{} takes `over`, a condition, and `by`, a number of places; got "
+                                "{} = {}",
+                                verb_, key, describe(value)),
+                    example);
       }
     }
-    const InstructionFilter* past = over ? &*over : nullptr;
+    return found;
+  }
+
+  Json move() {
+    const How how = this->how();
+    const InstructionFilter* past = how.over ? &*how.over : nullptr;
     const int number = this->number(2);
-    return told(
-        verb_, verb_ == "hoist" ? code_.hoist(number, past, most) : code_.sink(number, past, most));
+    return told(verb_, verb_ == "hoist" ? code_.hoist(number, past, how.most)
+                                        : code_.sink(number, past, how.most));
   }
 
   // The places that it moved by.
