@@ -124,9 +124,10 @@ std::set<int> place_gradient_copies(Program& program);
 // that what is needed first is gathered first, and then those that no forward awaits.
 std::vector<int> place_updates(Program& program);
 
-// Runs a pass, or what it does at last, and throws Error if it changes more than it says
-// (Pass::changes).
+// Run a pass, what it does once all passes have run, and what it does at last; throw Error if it
+// changes more than it says (Pass::changes).
 void run_held(const Pass& pass, Program& program);
+void finish_held(const Pass& pass, Program& program);
 void rearrange_held(const Pass& pass, Program& program);
 
 // Adds the segments that begin and end the step ("begin"; "reduce", "totals", "update"), places

@@ -255,9 +255,7 @@ class ProgramMaker {
     if (!check_passes(passes)) return;
     for (Program& program : plan_.programs) {
       try {
-        for (const Pass& pass : passes) {
-          if (pass.run) run_held(pass, program);
-        }
+        for (const Pass& pass : passes) run_held(pass, program);
         if (!check_reductions(program)) return;
         drop_unused(program);
         complete(program, passes);

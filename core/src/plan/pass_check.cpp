@@ -148,13 +148,7 @@ std::string changed_beside_order(const Program& was, const Program& now) {
 
 }  // namespace
 
-const char* name_of(Pass::Changes changes) {
-  return changes == Pass::Changes::order       ? "order"
-         : changes == Pass::Changes::placement ? "placement"
-                                               : "numerics";
-}
-
-void hold_to(const Pass& pass, Pass::Changes changes, const Program& was, const Program& now) {
+static void hold_to(const Pass& pass, Pass::Changes changes, const Program& was, const Program& now) {
   if (changes == Pass::Changes::numerics) return;
   const bool order = changes == Pass::Changes::order;
   const std::string found = order ? changed_beside_order(was, now) : changed_numbers(was, now);
@@ -168,11 +162,20 @@ void hold_to(const Pass& pass, Pass::Changes changes, const Program& was, const 
              : "mend the pass, or let it say that it changes \"numerics\""}));
 }
 
-void run_held(const Pass& pass, Program& program) {
-  if (pass.changes == Pass::Changes::numerics) return pass.run(program);
+static void held(const Pass& pass, const std::function<void(Program&)>& edit, Program& program) {
+  if (!edit) return;
+  if (pass.changes == Pass::Changes::numerics) return edit(program);
   const Program was = program;
-  pass.run(program);
+  edit(program);
   hold_to(pass, pass.changes, was, program);
+}
+
+void run_held(const Pass& pass, Program& program) {
+  held(pass, pass.run, program);
+}
+
+void finish_held(const Pass& pass, Program& program) {
+  held(pass, pass.finish, program);
 }
 
 void rearrange_held(const Pass& pass, Program& program) {

@@ -208,19 +208,18 @@ ReadSearch read_search(const Json& table, const ReadContext& context) {
   request.ranks = static_cast<int>(ranks);
   request.memory = read.machine->most_memory();
   if (request.base.memory > 0) request.memory = std::min(request.memory, request.base.memory);
-  const std::int64_t least = std::min(request.memory, read.machine->memory());
   for (RecomputeChoice& choice : request.recompute) {
     const bool said = choice.written.is_object() && choice.written.contains("fit");
-    if (said && choice.policy.fit > least) {
+    if (said && choice.policy.fit > request.memory) {
       const auto bytes = [](std::int64_t count) {
         return format_bytes(static_cast<double>(count));
       };
       problems.add(Stage::options, "option.range", "recompute.fit",
                    fmt::format("recompute.fit: {} are more than the {} that a rank may hold",
-                               bytes(choice.policy.fit), bytes(least)),
+                               bytes(choice.policy.fit), bytes(request.memory)),
                    "nearest: recompute = \"fit\", which takes what there is");
     }
-    choice.policy.fit = std::min(choice.policy.fit, least);
+    choice.policy.fit = std::min(choice.policy.fit, request.memory);
   }
   problems.throw_if_any();
   request.unsupported = values.flag("unsupported");

@@ -301,8 +301,8 @@ void PassTable::add_to(Draft& draft, const std::shared_ptr<const ScriptReach>& r
   Pass pass;
   pass.name = name_;
   pass.changes = changes_;
-  pass.order = Pass::reductions;
   if (made->reduces()) {
+    pass.order = Pass::reductions;
     pass.run = [made](Program& program) { made->reduce(program, true); };
     pass.finish = [made](Program& program) { made->reduce(program, false); };
   }
