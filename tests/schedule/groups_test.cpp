@@ -55,7 +55,7 @@ TEST_CASE("Groups are read from text and CSV, and written as they were", "[group
 }
 
 TEST_CASE("A group's works need nothing of each other", "[groups_test]") {
-  // Of the same virtual stage, of another chunk of the stage, of two works away.
+  // A work needs one of the same virtual stage, of another chunk of the stage, two works away.
   CHECK(faults(schedule_from_text("0F0+0B0", "own"), request_of(1, 1, 1)) ==
         "schedule.group [1][2]");
   CHECK(faults(schedule_from_text("0F0 0I0+0W0", "own"), request_of(1, 1, 1)) ==
