@@ -29,7 +29,7 @@ struct Figures {
   std::int64_t peak() const { return prediction.fullest().memory.peak; }
 };
 
-Figures figures_of(std::shared_ptr<const Plan> plan, const Machine& machine, int threads) {
+Figures plan_figures(std::shared_ptr<const Plan> plan, const Machine& machine, int threads) {
   Figures figures;
   figures.prediction = predict(*plan, machine, threads);
   for (const CommunicationForecast& row : figures.prediction.communication) {
@@ -208,9 +208,9 @@ Json pass_diff(const Experiment& experiment, const std::string& pass) {
   const int number = number_of(*experiment.plan, pass);
   PlanRequest request = experiment.plan->request;
   request.first_passes = number;
-  const Figures before = figures_of(must_make(request), machine, experiment.threads);
+  const Figures before = plan_figures(must_make(request), machine, experiment.threads);
   request.first_passes = number + 1;
-  const Figures after = figures_of(must_make(request), machine, experiment.threads);
+  const Figures after = plan_figures(must_make(request), machine, experiment.threads);
   std::string diff, last;
   for (std::size_t s = 0; s < after.plan->programs.size(); ++s) {
     const Program &was = before.plan->programs[s], &now = after.plan->programs[s];
@@ -255,11 +255,12 @@ Json pass_diff(const Experiment& experiment, const std::string& pass) {
 
 namespace {
 
-using Sent = std::map<std::pair<std::string, std::string>, std::pair<std::int64_t, std::int64_t>>;
+using SentByKind =
+    std::map<std::pair<std::string, std::string>, std::pair<std::int64_t, std::int64_t>>;
 
 // Calls and bytes by axis and kind of collective.
-Sent sent_of(const Figures& figures) {
-  Sent sent;
+SentByKind sent_by_kind(const Figures& figures) {
+  SentByKind sent;
   for (const CommunicationForecast& row : figures.prediction.communication) {
     auto& [calls, bytes] = sent[{row.key.axis, row.key.op}];
     calls += row.calls;
@@ -269,7 +270,7 @@ Sent sent_of(const Figures& figures) {
 }
 
 // What one plan sends that the one before did not, or sends otherwise.
-std::string sent_change(const Sent& before, const Sent& after) {
+std::string sent_change(const SentByKind& before, const SentByKind& after) {
   std::string text;
   const auto row = [&](const auto& key, std::int64_t calls, std::int64_t bytes) {
     text += fmt::format("      {:+} {} on {}, {}{}\n", calls, key.second, key.first,
@@ -295,7 +296,7 @@ Json plan_by_strategy(const Experiment& experiment) {
   const PlanRequest& whole = experiment.plan->request;
   Json rows = Json::array();
   std::string text = "strategies, one after the other\n";
-  Sent before;
+  SentByKind before;
   for (std::size_t count = 0; count <= whole.strategies.size(); ++count) {
     PlanRequest request = whole;
     request.strategies.resize(count);
@@ -312,7 +313,7 @@ Json plan_by_strategy(const Experiment& experiment) {
       text += fmt::format("  + {}: not a plan by itself: {}\n", added, why);
       continue;
     }
-    const Figures figures = figures_of(std::move(plan), machine, experiment.threads);
+    const Figures figures = plan_figures(std::move(plan), machine, experiment.threads);
     Json row = to_json(figures);
     row["added"] = added;
     text += fmt::format(
@@ -321,7 +322,7 @@ Json plan_by_strategy(const Experiment& experiment) {
         format_bytes(static_cast<double>(figures.peak())),
         figures.prediction.timed() ? ", step " + duration_text(figures.prediction.step_seconds)
                                    : "");
-    const Sent sent = sent_of(figures);
+    const SentByKind sent = sent_by_kind(figures);
     text += sent_change(before, sent);
     before = sent;
     rows.push_back(std::move(row));

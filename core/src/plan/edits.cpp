@@ -272,8 +272,7 @@ std::pair<int, int> order_before(const Program& program, std::vector<Instruction
 
 int stream_named(Program& program, const std::string& name) {
   const auto found = std::find(program.streams.begin(), program.streams.end(), name);
-  if (found != program.streams.end())
-    return static_cast<int>(found - program.streams.begin());
+  if (found != program.streams.end()) return static_cast<int>(found - program.streams.begin());
   program.streams.push_back(name);
   return static_cast<int>(program.streams.size()) - 1;
 }
