@@ -285,7 +285,8 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
   if ((status == "failed" || !right) && exit_code_ == 0) exit_code_ = 1;
   if (status == "interrupted") exit_code_ = 130;
   output_.result(result);
-  if (verb == "plan" && !options_.what_if.empty()) add_what_if(tables.front(), context, result);
+  if (verb == "plan" && !options_.what_if.empty())
+    add_what_if(tables.front(), context, read.front(), result);
   if (options_.must_fit && verb == "plan") look_whether_it_fits(result);
   return result;
 }
@@ -326,14 +327,16 @@ Json AppHost::search(const Json& table, const ReadContext& context) {
 Json AppHost::what_if(Json table, const ReadContext& context) {
   const Json asked = table.value(what_if_key, Json::array());
   table.erase(what_if_key);
-  Json result = run_what_if(table, asked, context);
+  knobs_of(asked, table);  // what is wrong with these is said first
+  Json result = run_what_if(table, asked, context, read_experiment(table, context));
   called_.insert("what_if");
   output_.result(result);
   return result;
 }
 
-void AppHost::add_what_if(const Json& table, const ReadContext& context, Json& plan) {
-  const Json found = run_what_if(table, options_.what_if, context);
+void AppHost::add_what_if(const Json& table, const ReadContext& context,
+                          const Experiment& experiment, Json& plan) {
+  const Json found = run_what_if(table, options_.what_if, context, experiment);
   output_.result(found);
   if (options_.pages && !pages_.empty()) pages_.back()["what_if"] = what_if_page(found);
   plan["text"] = plan["text"].get<std::string>() + "\n" + found["text"].get<std::string>();
@@ -361,8 +364,9 @@ Json AppHost::done(const std::string& verb, const Experiment& experiment) {
     result["text"] = model_text(*experiment.plan->graph, name);
     return result;
   }
-  result = run_plan_verb(
-      experiment, {options_.pages ? &pages_ : nullptr, options_.traces ? &traces_ : nullptr});
+  result = run_plan_verb(experiment,
+                         {options_.pages ? &pages_ : nullptr, options_.traces ? &traces_ : nullptr,
+                          options_.braids ? &braids_ : nullptr});
   if (options_.placements) {
     result["placements"] = placements_json(*experiment.plan);
     result["text"] = result["text"].get<std::string>() + "\n" + placements_text(*experiment.plan);

@@ -1,8 +1,9 @@
--- A weave of one's own: layer by layer, one microbatch's exchanges behind the compute of another, in
--- the order that Megatron-Core has built in (`overlap_moe_expert_parallel_comm`). Its two streams:
+-- A weave of one's own: layer by layer, one microbatch's exchanges behind the compute of another,
+-- in the order that Megatron-Core has built in (`overlap_moe_expert_parallel_comm`). F is the one
+-- that goes forward, B the one that goes back:
 --
---   exchange  gradient of combine | dispatch    dispatch's gradient | combine
---   compute   attention, router   | experts' backward               | experts' forward | attention's backward
+--   exchange  combine's gradient (B) | dispatch (F) | dispatch's gradient (B) | combine (F)
+--   compute   attention, router (F)  | experts (B)  | experts (F)             | attention (B)
 local mw         = require "meshwright"
 local pp, dp, ep = mw.plugins("pp", "dp", "ep")
 

@@ -40,6 +40,21 @@ const PricedSegment& InstructionPrices::segment(int segment, const Kinds& kinds)
   return known->second;
 }
 
+double InstructionPrices::seconds(const Instruction& i) {
+  rank_ = &ranks_.of_kind(0);
+  double seconds = 0;
+  const auto add = [&](const PricedInstruction& p) {
+    seconds += p.before + p.on_host + p.copy.seconds;
+    for (const TimedTransfer& transfer : p.transfers) seconds += transfer.cost.seconds;
+  };
+  if (!i.ring) {
+    add(price(i));
+  } else {
+    for (const PricedInstruction& p : rings_[static_cast<std::size_t>(ring_of(i))].code) add(p);
+  }
+  return seconds;
+}
+
 double InstructionPrices::transfer_seconds(const Instruction& i, int kind) const {
   const RankView& rank = ranks_.of_kind(kind);
   const Footprint made = footprint(rank, i, Asks::work);

@@ -68,6 +68,8 @@ class InstructionPrices {
   Kinds kinds(const SegmentRun& run) const;
   const PricedSegment& segment(int segment, const Kinds& kinds);
   const PricedRing& ring(int number) const { return rings_[static_cast<std::size_t>(number)]; }
+  // Of an instruction by itself, with all that it begins and copies.
+  double seconds(const Instruction& instruction);
   // The price of a send or a receive between stages.
   double transfer_seconds(const Instruction& instruction, int kind) const;
   int key_of(const Instruction& start);

@@ -434,6 +434,24 @@ StepTime Pricer::times() const {
   return state_->times();
 }
 
+std::function<std::function<double(const Instruction&)>(const Program&)> seconds_on(
+    std::shared_ptr<const Machine> machine, int threads) {
+  struct Priced {
+    Priced(const Program& program, const Machine& machine, int threads)
+        : rank(program, program.first(), 0, machine.scratch()),
+          lanes(rank),
+          prices(rank, machine, lanes, program.mesh.size() / program.stages, threads) {}
+    const RankView rank;
+    const HostLanes lanes;
+    InstructionPrices prices;
+  };
+  return [machine = std::move(machine), threads](const Program& program) {
+    const int all = machine->threads_of(program.mesh.size(), threads);
+    auto priced = std::make_shared<Priced>(program, *machine, all);
+    return [machine, priced](const Instruction& i) { return priced->prices.seconds(i); };
+  };
+}
+
 int steps_to_price(const Program& program) {
   const auto& buckets = program.buckets;
   return std::any_of(buckets.begin(), buckets.end(),

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -79,6 +80,11 @@ class Pricer {
   class State;
   std::unique_ptr<State> state_;
 };
+
+// What instructions take on the machine, of programs that are still being made: for weaves that
+// heed times (PlanRequest::seconds).
+std::function<std::function<double(const Instruction&)>(const Program&)> seconds_on(
+    std::shared_ptr<const Machine> machine, int threads = 0);
 
 // How many steps to play so that the last one is as any but the first: two where one leaves gathers
 // of parameters under way for the next.

@@ -90,6 +90,9 @@ std::string StageProof::text_of(const Content& content) const {
   if (content.microbatch >= 0) text += fmt::format(" of microbatch {}", content.microbatch);
   if (content.version > 0) text += " after the update";
   if (content.steps > 0) text += fmt::format(", {} ring steps of it", content.steps);
+  if (content.slices > 1)
+    text += fmt::format(", slice {} of {}", content.slice + 1, content.slices);
+  if (!content.parts.empty()) text += ", of some slices";
   if (content.shift > 0) text += fmt::format(", of the rank {} before", content.shift);
   return text;
 }
@@ -213,6 +216,12 @@ void StageProof::claim(int index, const Content& content, const Dims& dims, Dtyp
                        to_string(content.place, program_.mesh), to_string(s.layout, program_.mesh)),
            index);
   }
+  if (s.slices != content.slices ||
+      (s.slices > 1 && (s.slice != content.slice || s.slice_dim != content.slice_dim)))
+    refuse("prove.slice",
+           fmt::format("{} gets {}, and says that it is slice {} of {}", s.name, text_of(content),
+                       s.slice + 1, s.slices),
+           index);
   if (s.dtype != dtype) {
     refuse("prove.dtype",
            fmt::format("{} gets {} in {}, and says that it is {}", s.name, text_of(content),

@@ -67,7 +67,8 @@ std::string describe(const RankView& rank, const Instruction& i) {
     text += fmt::format("  ring steps {} to {} of {}", i.ring_step + 1,
                         i.ring_step + i.ring_alike + 1, i.ring_steps);
   } else if (i.ring_steps > 1 && i.code == Code::compute) {
-    text += fmt::format("  ring step {} of {}", i.ring_step + 1, i.ring_steps);
+    text += fmt::format("  {} {} of {}", program.slicing_of(i) != nullptr ? "slice" : "ring step",
+                        i.ring_step + 1, i.ring_steps);
   }
   for (int slot : i.release) {
     if (program.slots[slot].persistent) text += "  lets go of " + program.slots[slot].name;

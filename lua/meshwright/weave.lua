@@ -125,8 +125,8 @@ function Lane:rest() take_through(self, self.last) end
 --- The instructions that are left, to look at.
 function Lane:left() return table.move(self.whole.code, math.max(self.whole.taken + 1, self.first), self.last, 1, {}) end
 
---- The lane in parts, one for each layer that it computes, in its order. What comes before the first
---- layer belongs to that, and what comes after the last to the last.
+--- The lane in parts, one for each layer that it computes, in its order. What comes before the
+--- first layer belongs to that, and what comes after the last to the last.
 function Lane:layers()
   local parts, seen = {}, {}
   for n = math.max(self.whole.taken + 1, self.first), self.last do

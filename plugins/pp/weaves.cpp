@@ -14,22 +14,37 @@ using mw::Error;
 using mw::Instruction;
 using mw::Json;
 
-mw::Options Switch::options() {
-  return mw::Options()
-      .list("axes", "names of axes: only waits for their transfers count; left out: all")
+mw::Options& add_axes(mw::Options& options) {
+  return options.list("axes", "names of axes: only waits for their transfers count; left out: all")
       .optional();
 }
 
-Switch::Switch(const mw::Values& values) {
-  if (!values.has("axes")) return;
+std::vector<std::string> read_axes(const mw::Values& values) {
+  std::vector<std::string> axes;
+  if (!values.has("axes")) return axes;
   for (const Json& axis : values.at("axes")) {
     if (!axis.is_string())
       throw Error(mw::Stage::options, "option.value", "axes",
                   fmt::format("got {}", mw::json_text(axis)),
                   "list names of axes: axes = { \"ep\" }");
-    axes_.push_back(axis.get<std::string>());
+    axes.push_back(axis.get<std::string>());
   }
+  return axes;
 }
+
+bool counts(const mw::Program& program, const Instruction& start,
+            const std::vector<std::string>& axes) {
+  const std::string axis =
+      program.name_of({start.move.atoms, start.move.stages, start.move.exchanges_rows()});
+  return axes.empty() || std::find(axes.begin(), axes.end(), axis) != axes.end();
+}
+
+mw::Options Switch::options() {
+  mw::Options options;
+  return add_axes(options);
+}
+
+Switch::Switch(const mw::Values& values) : axes_(read_axes(values)) {}
 
 namespace {
 
@@ -51,12 +66,7 @@ SwitchLane lane_of(const mw::Program& program, const mw::Segment& segment,
   for (const Instruction& i : segment.code) {
     const bool starts = i.code == Code::start || i.code == Code::hook_start;
     const bool awaits = i.code == Code::wait || i.code == Code::hook_finish;
-    const auto counts = [&] {
-      const std::string axis =
-          program.name_of({i.move.atoms, i.move.stages, i.move.exchanges_rows()});
-      return axes.empty() || std::find(axes.begin(), axes.end(), axis) != axes.end();
-    };
-    if (starts && counts()) begins.insert(i.pending);
+    if (starts && counts(program, i, axes)) begins.insert(i.pending);
     lane.waits.push_back(awaits && begins.count(i.pending) > 0);
     lane.waits_left += lane.waits.back() ? 1 : 0;
   }

@@ -21,6 +21,20 @@ class Switch final : public mw::Weave {
  public:
   static mw::Options options();
   explicit Switch(const mw::Values& values);
+  explicit Switch(std::vector<std::string> axes) : axes_(std::move(axes)) {}
+  std::vector<int> order(const mw::WeaveRequest& request) const override;
+
+ private:
+  std::vector<std::string> axes_;  // whose transfers count; empty: all
+};
+
+// By predicted seconds, for plans that name a device: at a wait for what is still on its way then,
+// the next lane whose next instruction is ready. Of several rules for which of those that are ready
+// is next, and of the order that needs no times, the one with which the braid is over first.
+class Hide final : public mw::Weave {
+ public:
+  static mw::Options options();
+  explicit Hide(const mw::Values& values);
   std::vector<int> order(const mw::WeaveRequest& request) const override;
 
  private:
@@ -39,11 +53,22 @@ class ScriptWeave final : public mw::Weave {
   Call call_;
 };
 
+// The option `axes` of weaves that go by transfers.
+mw::Options& add_axes(mw::Options& options);
+std::vector<std::string> read_axes(const mw::Values& values);
+// Whether a transfer is over one of the axes, or there is no list of them.
+bool counts(const mw::Program& program, const mw::Instruction& start,
+            const std::vector<std::string>& axes);
+
 // The weave that `weave` of these values says: a name, a table with a kind and its options, or a
 // script's function.
 std::shared_ptr<const mw::Weave> read_weave(const mw::Values& values);
 
-inline constexpr std::array<mw::Registration, 1> weaves = {mw::weave<Switch>(
-    "switch", "a lane runs until it would wait for a transfer, then the next one")};
+inline constexpr std::array<mw::Registration, 2> weaves = {
+    mw::weave<Switch>("switch",
+                      "a lane runs until it would wait for a transfer, then the next one"),
+    mw::weave<Hide>("hide",
+                    "by predicted seconds: at a wait that is not over, the lane that is ready; for "
+                    "plans with a cluster")};
 
 }  // namespace pp

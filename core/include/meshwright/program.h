@@ -92,6 +92,11 @@ struct Slot {
   // the shard of the ring_step-th rank before.
   std::vector<int> ring;
   int ring_step = 0;
+  // Where an op computes a dim in slices (Program::slicing) and this holds what is of one of them:
+  // how many slices there are, which of them it is, and the dim of which it has that part (none: of
+  // what the op keeps of a slice without the dim).
+  int slices = 1, slice = 0;
+  Dim slice_dim;
   int alias_of = -1;  // shares the storage of that slot
   friend bool operator==(const Slot&, const Slot&) = default;
 };
@@ -186,6 +191,11 @@ struct Instruction {
   // Where the op of a compute runs in ring steps (Rotation), one instruction stands for all of
   // them, and for what they send. engine/program_facts.h writes it out, as executor and footprint
   // read it: then each instruction is of a `ring_step`, or of that and the `ring_alike` next ones.
+  // An op that computes a dim in slices (Program::slicing) has an instruction for each of them,
+  // without `ring`: `ring_step` says which slice it is. What of an operand has the dim, and is not
+  // of one slice already, is read and written in that slice's part. Results and gradients without
+  // the dim are made by the first slice, and each later one adds to them; an additive operand
+  // counts in the first slice alone.
   std::shared_ptr<const std::vector<Rotating>> ring;
   int ring_step = 0, ring_steps = 1, ring_alike = 0;
   const char* phase = "forward";
@@ -239,9 +249,9 @@ struct Segment {
   int vstage = 0;
   bool gradient = false;  // of post, receive and sent: of gradients
   int copy_of = -1;       // of "X.last": X
-  // Of a braid, "forward+backward": what it interleaves, and the weave that has said how. `code`
-  // has copies of the lanes' instructions (Instruction::lane), those of one lane in their own
-  // order, and `kind` and `vstage` of such a segment say nothing of a lane.
+  // A braid, "forward+backward", has the segments that it interleaves here, and the weave that has
+  // said how. Its `code` has copies of the lanes' instructions (Instruction::lane), those of one
+  // lane in their own order; its `kind` and `vstage` say nothing of a lane.
   std::vector<Lane> lanes;
   std::string weave;
 };
@@ -381,6 +391,16 @@ struct Rotation {
   std::vector<int> atoms;
 };
 
+// An op that a rank computes in parts of one of its dims, one after the other (Draft::slice).
+struct Slicing {
+  Dims dims;  // the dim, and those that follow it (kv_heads after heads)
+  int slices = 1;
+  int chain = 0;  // neighbouring ops, whose slices are computed together, have the same number
+  friend bool operator==(const Slicing& a, const Slicing& b) {
+    return a.dims == b.dims && a.slices == b.slices;
+  }
+};
+
 // Elements of a gradient that are cast at a time, for the optimizer or the norm. The optimizer's
 // kernel gives 65,536 to each block of a GPU, which a piece as small as a CPU's leaves mostly idle.
 constexpr std::int64_t cast_at_a_time = 1 << 20;
@@ -419,6 +439,7 @@ struct Program {
   std::vector<Layout> cut;            // for each op of the graph: its iteration space on the mesh
   std::vector<Layout> follow;         // the dim that follows the cut one (kv_heads after heads)
   std::map<int, Rotation> rotations;  // of ops of the graph
+  std::map<int, Slicing> slicing;     // of ops of the graph that are computed in slices
   // Rows of sparse tensors on the rank that has most, over the average,
   // where groups are cut; for predictions.
   double imbalance = 1;
@@ -455,7 +476,8 @@ struct Program {
   std::int64_t first_row(int microbatch) const;
   // A dim's global size where that of "batch" is `batch`; 0: the graph's.
   std::int64_t size(Dim dim, std::int64_t batch) const;
-  // The range of each dim of an op's space, or of a slot's dims, on the rank at these coordinates.
+  // The range of each dim of an op's space, or of a slot's dims, on the rank at these coordinates;
+  // of an op that is computed in slices, in the slice `ring_step`.
   LocalDims local_dims(int op, const Coordinates& at, int ring_step = 0,
                        std::int64_t batch = 0) const;
   // What of a dim lies at `part` of it: [part] but where it lies in another order.
@@ -464,6 +486,11 @@ struct Program {
                                         std::int64_t batch = 0) const;
   std::int64_t local_bytes(const Slot& slot, const Coordinates& at, std::int64_t batch = 0) const;
   int root(int slot) const;  // follows alias_of
+  // How the op of a compute is sliced; null: it is not.
+  const Slicing* slicing_of(const Instruction& instruction) const;
+  // The place in a slot's shape of the dim by whose slices such an instruction reads and writes a
+  // part of it; -1: it takes all of the slot, which lacks the dim or is of one slice already.
+  int sliced_at(const Instruction& instruction, int slot) const;
 };
 
 }  // namespace mw

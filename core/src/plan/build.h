@@ -55,6 +55,13 @@ std::vector<Instruction> end_shard_reduction(const Program& program, int bucket)
 // The all-gather of a bucket's directions, awaited.
 std::vector<Instruction> gather_directions(const Program& program, int bucket);
 
+// Computes the ops that the rules take in slices, stage by stage: repeats their instructions for
+// each slice (Program::slicing). Returns the ops of which backward makes again what a slice has
+// inside. Adds a problem for a rule that takes no op, for ops that two rules take, for slices that
+// do not divide, and for ops that cannot be sliced so. To be called first after build().
+std::vector<bool> slice_ops(std::vector<Program>& programs, const std::vector<SliceRule>& rules,
+                            Problems& problems);
+
 // Copies forward's instructions, under the phase "recompute", into each backward segment, before
 // the first that reads what a block of layers makes again; what only these copies replace is no
 // longer kept. What several blocks read, or an op that is not of the set makes, is kept. To be
@@ -132,7 +139,7 @@ void complete(Program& program, const std::vector<Pass>& passes);
 // other. `seconds`: PlanRequest::seconds.
 struct WeaveBy {
   const Weave* weave = nullptr;
-  std::function<double(const Program&, const Instruction&)> seconds;
+  std::function<std::function<double(const Instruction&)>(const Program&)> seconds;
   std::string strategy, place;
 };
 // Makes one run of a braid of the runs that the timeline joins. To be called last: a braid has what

@@ -195,6 +195,25 @@ void Draft::rotate(Dim dim, const std::string& axis, std::function<bool(const Op
       {strategy_, dim, axis, guarded({strategy_, place_}, std::move(where)), place_});
 }
 
+void Draft::slice(Dim dim, int slices, std::function<bool(const Op&)> where, bool recompute) {
+  if (!has_dim(graph_, dim)) {
+    refuse("rule.dim", "", fmt::format("slices of {}, and the model has no such dim", name_of(dim)),
+           dims_there_are(graph_, dim));
+    return;
+  }
+  static const Dim batch("batch");
+  if (slices < 1 || dim == batch) {
+    refuse("slices.dim", "",
+           dim == batch ? std::string("slices of batch: a microbatch is one already")
+                        : fmt::format("{} slices of {}", slices, dim.name()),
+           dim == batch ? "set microbatch" : "1 slice, or more");
+    return;
+  }
+  if (slices == 1) return;
+  slices_.push_back({strategy_, dim, slices, guarded({strategy_, place_}, std::move(where)),
+                     recompute, place_, option_});
+}
+
 void Draft::add_pass(Pass pass) {
   const Speaker speaker{strategy_, place_};
   if (!pass.run && !pass.rearrange) {

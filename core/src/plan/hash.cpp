@@ -108,6 +108,10 @@ void Digest::add(const Slot& slot) {
   add(slot.alias_of);
   add(slot.ring);
   add(slot.ring_step);
+  if (slot.slices == 1) return;
+  add(slot.slices);
+  add(slot.slice);
+  add(slot.slice_dim);
 }
 
 void Digest::add(const Move& move) {

@@ -97,7 +97,9 @@ class ProgramMaker {
         for (std::int64_t size : plan_.sizes) program.batches.push_back(size * plan_.batch_ways);
       }
     }
-    const RecomputeSet again = resolve(plan_.request.recompute, *plan_.graph, problems_);
+    const std::vector<bool> sliced = slice_ops(plan_.programs, draft_.slices(), problems_);
+    RecomputeSet again = resolve(plan_.request.recompute, *plan_.graph, problems_);
+    for (std::size_t op = 0; op < sliced.size(); ++op) again.ops[op] = again.ops[op] || sliced[op];
     const OffloadSet away = resolve(plan_.request.offload, *plan_.graph, problems_);
     if (!problems_.empty()) return;
     for (Program& program : plan_.programs) recompute(program, again);

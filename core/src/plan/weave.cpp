@@ -170,8 +170,6 @@ class Merge {
   void ask(std::size_t lane) {
     if (next_[lane] < ++asked_[lane]) take(lane);
   }
-  // Of the instructions that were not asked for when they were taken: another lane waits for them.
-  std::size_t hastened() const { return hastened_; }
   std::vector<Instruction> code() { return std::move(code_); }
 
  private:
@@ -179,7 +177,7 @@ class Merge {
     const std::size_t index = next_[lane];
     for (std::size_t other = 0; other < lane; ++other) {
       const std::size_t needed = lanes_.needed(lane, index, other);
-      for (; next_[other] < needed; ++hastened_) take(other);
+      while (next_[other] < needed) take(other);
     }
     ++next_[lane];
     Instruction i = lanes_.at(lane, index);
@@ -195,7 +193,6 @@ class Merge {
   const LaneCode& lanes_;
   OneGather gathers_;
   std::vector<std::size_t> next_, asked_;
-  std::size_t hastened_ = 0;
   std::vector<Instruction> code_;
 };
 
@@ -258,7 +255,7 @@ class Weaver {
   }
 
   // What the weave says, each lane as often as it has instructions.
-  std::vector<int> order(const std::vector<const Segment*>& lanes, const std::string& braid) const {
+  std::vector<int> order(const std::vector<const Segment*>& lanes, const std::string& braid) {
     std::vector<int> list;
     if (by_.weave == nullptr) {
       for (std::size_t lane = 0; lane < lanes.size(); ++lane)
@@ -266,8 +263,8 @@ class Weaver {
       return list;
     }
     WeaveRequest request{program_, lanes, {}};
-    if (by_.seconds)
-      request.seconds = [this](const Instruction& i) { return by_.seconds(program_, i); };
+    if (by_.seconds && !seconds_) seconds_ = by_.seconds(program_);
+    request.seconds = seconds_;
     list = call_plugin({by_.strategy, by_.place}, "interleaved works",
                        [&] { return by_.weave->order(request); });
     std::vector<std::size_t> counts(lanes.size(), 0);
@@ -295,6 +292,7 @@ class Weaver {
 
   Program& program_;
   const WeaveBy& by_;
+  std::function<double(const Instruction&)> seconds_;  // of the program: made when first asked for
   std::map<std::pair<std::vector<int>, std::vector<int>>, int> braids_;
 };
 

@@ -315,6 +315,7 @@ double seconds(const RankView& rank, const Segment& segment, const Takes& takes)
   std::map<std::pair<int, Piece>, double> known;  // of ops that are alike
   for (const Instruction& i : segment.code) {
     if (i.op < 0 || !takes(i) || !rank.runs(i)) continue;
+    if (!i.ring && i.ring_step > 0) continue;  // a later slice, counted with the first
     const auto [own, missing] = known.try_emplace({rank.like(i.op), i.piece}, 0);
     for (int step = 0; missing && step < i.ring_steps; ++step)
       own->second += nominal_seconds(rank.cost(i.op, i.piece, step));

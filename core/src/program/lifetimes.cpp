@@ -143,7 +143,7 @@ bool same_shape(const Program& program, int a, int b) {
     return true;
   };
   if (x.dtype != y.dtype || x.memory != y.memory) return false;
-  if (x.ring_step != y.ring_step) return false;
+  if (x.ring_step != y.ring_step || x.slices != y.slices) return false;
   if (x.extra != y.extra || x.dims.size() != y.dims.size()) return false;
   for (std::size_t i = 0; i < x.dims.size(); ++i) {
     if (program.graph->size(x.dims[i]) != program.graph->size(y.dims[i])) return false;
@@ -197,7 +197,13 @@ std::vector<int> places_in(const Segment& copy, const Segment& original) {
 void grant_compute(Program& program, Uses& uses, const Everywhere& all) {
   Instruction& i = program.segments[all.places[0].segment].code[all.places[0].index];
   const OpTraits& traits = program.graph->traits(i.op);
+  // What several slices add to, or write their parts of, is nobody's operand.
+  const bool sliced = program.slicing_of(i) != nullptr;
+  const auto of_all_slices = [&](int slot) {
+    return sliced && slot >= 0 && program.slots[slot].slices == 1;
+  };
   if (i.piece == Piece::forward) {
+    if (of_all_slices(i.outputs[0])) return;
     const int j = traits.forward_in_place;
     if (j < 0) return;
     const int from = i.inputs[j], to = i.outputs[0];
@@ -215,6 +221,7 @@ void grant_compute(Program& program, Uses& uses, const Everywhere& all) {
   for (std::size_t k = 0; k < i.grad_inputs.size(); ++k) {
     if (i.grad_inputs[k] < 0) continue;
     const int from = i.inputs[k];
+    if (of_all_slices(i.grad_inputs[k])) return;
     if (from < 0 || i.accumulate[k] || !ours(program, from) || all.later(uses, from) ||
         program.slots[i.grad_inputs[k]].persistent ||
         program.slots[i.grad_inputs[k]].alias_of >= 0 ||

@@ -393,7 +393,7 @@ void Executor::run(const Instruction& i, int microbatch) {
   }
   if (watcher_ != nullptr &&
       (i.code == Code::move || i.code == Code::wait || i.code == Code::copy) &&
-      !i.outputs.empty() && !lasts(i.outputs[0])) {
+      !i.outputs.empty() && !lasts(i.outputs[0]) && program_.slots[i.outputs[0]].slices == 1) {
     if (i.code == Code::copy) {  // it may read what is on its way to host memory
       const HostWait waits("check = true");
       copies_.land();

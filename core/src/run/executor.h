@@ -143,6 +143,14 @@ class Executor : public RankRun {
   void compute(const Instruction& i, Microbatch& m, int microbatch);
   void call(const Instruction& i, const Microbatch& m, struct OpCall& call);
   void settle_gradient(const Instruction& i, std::size_t input, Microbatch& m, struct OpCall& call);
+  // What the instruction's slice reads or writes of a slot's tensor.
+  at::Tensor part_of(const Instruction& i, int slot, const at::Tensor& tensor) const;
+  // Whether the op of a slice sums over the sliced dim.
+  bool sums_slices(const Instruction& i) const;
+  // Brings what a kernel made of a gradient to its slot.
+  void keep_gradient(const Instruction& i, std::size_t input, Microbatch& m,
+                     const struct OpCall& call);
+  void keep_results(const Instruction& i, Microbatch& m, int microbatch, struct OpCall& call);
   // Whether parameters' gradients are added up in more bits than they are made in.
   bool widens() const { return program_.gradient_dtype != program_.dtype; }
   Underway start_shift(const Instruction& i, Microbatch& m, int microbatch);

@@ -138,6 +138,10 @@ class ScriptStrategy : public Strategy {
     int number = 0;
     for (const Values& rule : rules(draft)) {
       draft.set_option(fmt::format("rules[{}]", ++number));
+      if (rule.has("slices")) {
+        add_slices(draft, rule);
+        continue;
+      }
       for (const std::string& axis : axes_of(draft, rule)) add_rule(draft, rule, axis);
     }
     number = 0;
@@ -221,6 +225,27 @@ class ScriptStrategy : public Strategy {
     } else {
       draft.shard(dim, axis);
     }
+  }
+
+  // A rank's own part of the dim, in slices.
+  void add_slices(Draft& draft, const Values& rule) const {
+    if (rule.has("axis") || rule.has("lent_by")) {
+      draft.refuse("option.conflict", "",
+                   fmt::format("{}: slices are computed one after the other, and an axis at once",
+                               rule.text("dim")),
+                   "leave axis and lent_by out, or make two rules of it");
+      return;
+    }
+    std::function<bool(const Op&)> where;
+    if (rule.has("where")) {
+      const auto known = std::make_shared<std::map<std::string, bool>>();  // by op
+      where = [known, ask = function_of(rule)](const Op& op) {
+        const auto [answer, missing] = known->try_emplace(op.name, false);
+        if (missing) answer->second = holds(ask({describe_op(op, {})}));
+        return answer->second;
+      };
+    }
+    draft.slice(rule.text("dim"), rule.int32("slices"), std::move(where), rule.flag("recompute"));
   }
 
   static bool can_cut(const Draft& draft, Dim dim, const std::string& axis) {
@@ -360,6 +385,13 @@ const Options& strategy_rule_options() {
                 "only over those ranks of the axis that these axes, or axes of these roles, lend; "
                 "the rule is left out where there are none")
           .optional()
+          .integer("slices",
+                   "no axis cuts it: each rank computes its part of it in so many slices, one "
+                   "after the other")
+          .range(1, 1 << 16)
+          .optional()
+          .boolean("recompute", "of slices: backward makes again what a slice has inside")
+          .fallback(true)
           .boolean("optional",
                    "left out where the model lacks the dim or the axis cannot cut it as it must be")
           .fallback(false);
