@@ -42,13 +42,13 @@ struct TraceProcess {
   std::vector<TraceCounter> counters = {};
 };
 
-// A process for each timeline, a thread row for each of its rows, and one more for each further lane
-// of groups of works. Works and receives are complete
-// events; a flow leads from an F to the same microbatch's F on the next virtual stage, and from a B
-// or I to that of the virtual stage before, where the two lie on different rows. The i-th row of a
-// stage sends to the i-th row of another. Lanes stand below the row of their rank, in the order
-// given; a counter for each rank shows its memory. Times are whole nanoseconds, written as
-// microseconds; the events are sorted by time. `about` goes into "otherData".
+// A process for each timeline, a thread row for each of its rows, and one more for each further
+// lane of groups of works. Works and receives are complete events; a flow leads from an F to the
+// same microbatch's F on the next virtual stage, and from a B or I to that of the virtual stage
+// before, where the two lie on different rows. The i-th row of a stage sends to the i-th row of
+// another. Lanes stand below the row of their rank, in the order given; a counter for each rank
+// shows its memory. Times are whole nanoseconds, written as microseconds; the events are sorted by
+// time. `about` goes into "otherData".
 std::string chrome_trace(const std::vector<TraceProcess>& processes, const Json& about);
 
 }  // namespace mw

@@ -21,7 +21,7 @@ namespace mw {
 namespace {
 
 // What is said of each of several plans.
-struct PlanFigures {
+struct Figures {
   std::shared_ptr<const Plan> plan;
   Prediction prediction;
   std::int64_t bytes = 0, calls = 0;
@@ -29,8 +29,8 @@ struct PlanFigures {
   std::int64_t peak() const { return prediction.fullest().memory.peak; }
 };
 
-PlanFigures plan_figures(std::shared_ptr<const Plan> plan, const Machine& machine, int threads) {
-  PlanFigures figures;
+Figures plan_figures(std::shared_ptr<const Plan> plan, const Machine& machine, int threads) {
+  Figures figures;
   figures.prediction = predict(*plan, machine, threads);
   for (const CommunicationForecast& row : figures.prediction.communication) {
     figures.bytes += row.bytes;
@@ -40,7 +40,7 @@ PlanFigures plan_figures(std::shared_ptr<const Plan> plan, const Machine& machin
   return figures;
 }
 
-Json to_json(const PlanFigures& figures) {
+Json to_json(const Figures& figures) {
   Json json = {{"plan", figures.plan->mix()},    {"plan_hash", figures.plan->hash()},
                {"ranks", figures.plan->ranks()}, {"sent_bytes", figures.bytes},
                {"transfers", figures.calls},     {"peak_bytes", figures.peak()}};
@@ -208,9 +208,9 @@ Json pass_diff(const Experiment& experiment, const std::string& pass) {
   const int number = number_of(*experiment.plan, pass);
   PlanRequest request = experiment.plan->request;
   request.first_passes = number;
-  const PlanFigures before = plan_figures(must_make(request), machine, experiment.threads);
+  const Figures before = plan_figures(must_make(request), machine, experiment.threads);
   request.first_passes = number + 1;
-  const PlanFigures after = plan_figures(must_make(request), machine, experiment.threads);
+  const Figures after = plan_figures(must_make(request), machine, experiment.threads);
   std::string diff, last;
   for (std::size_t s = 0; s < after.plan->programs.size(); ++s) {
     const Program &was = before.plan->programs[s], &now = after.plan->programs[s];
@@ -255,12 +255,12 @@ Json pass_diff(const Experiment& experiment, const std::string& pass) {
 
 namespace {
 
-using SentByAxis =
+using SentByKind =
     std::map<std::pair<std::string, std::string>, std::pair<std::int64_t, std::int64_t>>;
 
 // Calls and bytes by axis and kind of collective.
-SentByAxis sent_by_axis(const PlanFigures& figures) {
-  SentByAxis sent;
+SentByKind sent_by_kind(const Figures& figures) {
+  SentByKind sent;
   for (const CommunicationForecast& row : figures.prediction.communication) {
     auto& [calls, bytes] = sent[{row.key.axis, row.key.op}];
     calls += row.calls;
@@ -270,7 +270,7 @@ SentByAxis sent_by_axis(const PlanFigures& figures) {
 }
 
 // What one plan sends that the one before did not, or sends otherwise.
-std::string sent_change(const SentByAxis& before, const SentByAxis& after) {
+std::string sent_change(const SentByKind& before, const SentByKind& after) {
   std::string text;
   const auto row = [&](const auto& key, std::int64_t calls, std::int64_t bytes) {
     text += fmt::format("      {:+} {} on {}, {}{}\n", calls, key.second, key.first,
@@ -296,7 +296,7 @@ Json plan_by_strategy(const Experiment& experiment) {
   const PlanRequest& whole = experiment.plan->request;
   Json rows = Json::array();
   std::string text = "strategies, one after the other\n";
-  SentByAxis before;
+  SentByKind before;
   for (std::size_t count = 0; count <= whole.strategies.size(); ++count) {
     PlanRequest request = whole;
     request.strategies.resize(count);
@@ -313,7 +313,7 @@ Json plan_by_strategy(const Experiment& experiment) {
       text += fmt::format("  + {}: not a plan by itself: {}\n", added, why);
       continue;
     }
-    const PlanFigures figures = plan_figures(std::move(plan), machine, experiment.threads);
+    const Figures figures = plan_figures(std::move(plan), machine, experiment.threads);
     Json row = to_json(figures);
     row["added"] = added;
     text += fmt::format(
@@ -322,7 +322,7 @@ Json plan_by_strategy(const Experiment& experiment) {
         format_bytes(static_cast<double>(figures.peak())),
         figures.prediction.timed() ? ", step " + duration_text(figures.prediction.step_seconds)
                                    : "");
-    const SentByAxis sent = sent_by_axis(figures);
+    const SentByKind sent = sent_by_kind(figures);
     text += sent_change(before, sent);
     before = sent;
     rows.push_back(std::move(row));

@@ -1,6 +1,7 @@
--- What pairs hide: a forward of one microbatch interleaved with a backward of another, so that rows on
--- their way to their experts wait for nobody. Exposed exchange and step of plans that were published
--- with such pairs, under schedules without and with them, as predicted for their clusters.
+-- What pairs hide: a forward of one microbatch interleaved with a backward of another, so that rows
+-- on their way to their experts wait for nobody. Exposed exchange and step of plans that were
+-- published with such pairs, under schedules without and with them, as predicted for their
+-- clusters.
 -- `./meshwright plan scripts/pairs.lua`
 local mw           = require "meshwright"
 local pp, zero, ep = mw.plugins("pp", "zero", "ep")

@@ -107,7 +107,7 @@ PricedSegment InstructionPrices::price(const Segment& segment, const Kinds& kind
   return priced;
 }
 
-// Of a braid: what its lanes do beside their instructions.
+// What a run does beside its instructions: of a braid, what its lanes do.
 WorkTime InstructionPrices::beside(const Segment& segment, const Kinds& kinds) {
   if (segment.kind != SegmentKind::braid)
     return machine_->beside(ranks_.of_kind(kinds.front()), segment);

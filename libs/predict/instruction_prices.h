@@ -17,7 +17,7 @@ namespace mw {
 
 struct TimedTransfer {
   TransferCost cost;
-  int key = -1;    // number of the collective's key
+  int key = -1;  // number of the collective's key
   // Number of the ranks that take part: those of a group go in their order. Of a stream's it is one
   // below -1.
   int group = -1;
@@ -68,7 +68,7 @@ class InstructionPrices {
   Kinds kinds(const SegmentRun& run) const;
   const PricedSegment& segment(int segment, const Kinds& kinds);
   const PricedRing& ring(int number) const { return rings_[static_cast<std::size_t>(number)]; }
-  // Of an instruction by itself, with all that it begins and copies.
+  // What an instruction takes by itself, with all that it begins and copies.
   double seconds(const Instruction& instruction);
   // The price of a send or a receive between stages.
   double transfer_seconds(const Instruction& instruction, int kind) const;

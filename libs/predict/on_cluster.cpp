@@ -44,7 +44,7 @@ OnCluster::OnCluster(const RankView& view, const ClusterParts& parts, const Stac
   }
 }
 
-// Of the segment, or of one lane of a braid. `made_by`: the op that makes a slot in forward.
+// Looks at a segment, or at one lane of a braid. `made_by`: the op that makes a slot in forward.
 void OnCluster::look_at(const Segment& segment, int lane, std::vector<int>& made_by) {
   std::map<int, double> gathered;  // slot -> ranks of the model's axes
   const bool braided = segment.kind == SegmentKind::braid;

@@ -104,8 +104,8 @@ class StageClock {
     own_.emplace_back(before, pricer_.clock());
     return pricer_.clock() - before;
   }
-  // When a lane of the run that has begun last began and ended, on the clock of all stages, on which
-  // the whole run took from `start` to `end`.
+  // When a lane of the run that has begun last began and ended, on the clock of all stages, on
+  // which the whole run took from `start` to `end`.
   std::pair<double, double> lane(std::size_t number, double start, double end) const {
     const auto [own_start, own_end] = own_.back();
     const auto [from, to] = pricer_.lanes().at(number);

@@ -156,8 +156,8 @@ class Pricer::State {
     TransferTime host_copies, host_updates;
     std::vector<TransferTime> transfers;  // by key
   };
-  // Of the last run, in seconds from its begin: when sends and receives between stages were begun,
-  // and when each lane began and ended.
+  // What is known of the last run, in seconds from its begin: when sends and receives between
+  // stages were begun, and when each lane began and ended.
   struct Seen {
     std::vector<double> sent;
     std::vector<std::pair<double, double>> lanes;

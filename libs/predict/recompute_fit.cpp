@@ -169,8 +169,8 @@ class RecomputeFit {
   }
 
   // The bytes that the limit has to cover: the program's own; or, if they are more, these and what
-  // is in use beside them, less the memory that the device has beyond the limit. What a device has
-  // less than the limit counts as needed.
+  // is in use beside them, less the memory that the device has beyond the limit. What it has less
+  // than the largest device counts as needed.
   std::int64_t need_of(const Program& program, const RankClass& kind) const {
     const RankView rank(program, kind.at, 0, request_.scratch.get());
     MemoryForecast memory = forecast_memory(rank);
@@ -178,8 +178,10 @@ class RecomputeFit {
     if (machine_ == nullptr) return memory.peak;
     const StageForecast used{
         program.stage, memory, memory, machine_->beside_program(rank, memory), {}};
-    const std::int64_t beyond = machine_->device_of(program.mesh.rank(kind.at)).bytes - limit_;
-    return std::max(memory.peak - std::min<std::int64_t>(beyond, 0), used.in_use() - beyond);
+    const std::int64_t own = machine_->device_of(program.mesh.rank(kind.at)).bytes;
+    const std::int64_t smaller = std::min(limit_, machine_->most_memory()) - own;
+    return std::max(memory.peak + std::max<std::int64_t>(smaller, 0),
+                    used.in_use() - (own - limit_));
   }
 
   // These bytes of each stage's fullest rank.
@@ -188,8 +190,8 @@ class RecomputeFit {
     for (const Program& program : plan.programs) {
       std::int64_t most = 0;
       const std::vector<RankClass> classes = rank_classes(program);
-      const auto by_device =
-          machine_ == nullptr ? std::vector{classes} : machine_->by_device(program, classes);
+      std::vector<std::vector<RankClass>> by_device = {classes};
+      if (machine_ != nullptr) by_device = machine_->by_device(program, classes);
       for (const std::vector<RankClass>& alike : by_device)
         for (const RankClass& kind : alike) most = std::max(most, need_of(program, kind));
       found.push_back(most);

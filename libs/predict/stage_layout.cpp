@@ -61,8 +61,8 @@ std::string layout_note(const std::vector<int>& layers, const char* of, double s
           : fmt::format("would take {}{}", duration_text(*even), even_fits ? "" : ", and not fit"));
 }
 
-// Seconds that each virtual stage computes for a microbatch, as predicted. Works of a group, which go
-// on at once, take equal shares of them.
+// Seconds that each virtual stage computes for a microbatch, as predicted. Works of a group, which
+// go on at once, take equal shares of them.
 std::vector<double> seconds_of(const PricedLayout& tried) {
   const Plan& plan = *tried.plan;
   std::vector<double> seconds(plan.stage_layers.size(), 0);

@@ -94,7 +94,7 @@ Flops count_flops(const std::vector<Program>& stages) {
 Traffic forecast_traffic(const RankView& rank) {
   const Program& program = rank.program();
   const RankViews ranks(rank);
-  // Of segments and their lanes, by kind of microbatch.
+  // How often segments and their lanes run, by kind of microbatch.
   std::map<std::tuple<int, int, int>, std::int64_t> runs;
   for (const SegmentRun& run : program.timeline) {
     for (int lane = 0; lane < lanes_of(run); ++lane)

@@ -1,5 +1,5 @@
-// Pictures of braids, priced: how a stage interleaves the works of a group, with a row for each work
-// and one for each axis that it sends over.
+// Pictures of braids, priced: how a stage interleaves the works of a group, with a row for each
+// work and one for each axis that it sends over.
 #pragma once
 
 #include <string>
@@ -24,8 +24,8 @@ struct BraidPicture {
   std::vector<std::vector<TimedAction>> rows;  // what computes, and what is on its way
 };
 
-// Of the stage that has most braids (of those the first), each braid as its first rank runs it in the
-// middle of the step; empty: the plan has none.
+// Each braid of the stage that has most of them, or of the first such stage, as its first rank runs
+// it in the middle of the step. Empty: the plan has none.
 std::vector<BraidPicture> braid_pictures(const Plan& plan, const Machine& machine, int threads);
 
 // At most `columns` wide: a letter of the work where something of it goes on.

@@ -115,7 +115,7 @@ class Grid {
   }
 
   static std::string line(const std::string& label, const std::string& grid) {
-    return fmt::format("{}|{}\n", label, grid);
+    return fmt::format("{}|{}\n", label, grid.substr(0, grid.find_last_not_of(' ') + 1));
   }
 
   static std::string idle(int columns, const char* nothing = "·") {

@@ -183,8 +183,8 @@ GroupBackend::WorkPtr GroupBackend::issue_pair(Issue issue, int peer, int tag) {
   const bool sends = issue.call.op == mw::Collective::send;
   GroupPtr& nccl = sends ? pair(index_, peer, tag) : pair(peer, index_, tag);
   std::vector<at::Tensor> tensors{sends ? issue.in : issue.out};
-  WorkPtr work = in_line(
-      [&] { return sends ? nccl->send(tensors, 1, tag) : nccl->recv(tensors, 0, tag); });
+  WorkPtr work =
+      in_line([&] { return sends ? nccl->send(tensors, 1, tag) : nccl->recv(tensors, 0, tag); });
   return followed(std::move(work), std::move(issue));
 }
 

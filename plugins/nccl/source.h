@@ -74,7 +74,7 @@ class Source final : public mw::CommunicatorSource {
   std::condition_variable changed_;
   std::optional<std::string> stopped_;
   NamedGroups groups_;
-  std::set<int> told_;  // ranks whose device is in the store
+  std::set<int> told_;                                        // ranks whose device is in the store
   std::map<std::pair<int, std::string>, c10::Stream> lines_;  // by rank and stream of a program
   bool over_ = false;
   std::thread watching_;

@@ -85,7 +85,7 @@ class HideClock {
     return awaits < 0 ? now_ : std::max(now_, ends_[lane].at(awaits));
   }
 
-  // Of the lanes that are ready first, by the rule; at the same, the lane that has run last.
+  // The rule chooses among the lanes that are ready first, and else the one that has run last.
   std::size_t choose(HideRule rule) const {
     const auto last = order_.empty() ? std::size_t{0} : static_cast<std::size_t>(order_.back());
     std::size_t best = lanes_->size();

@@ -71,6 +71,27 @@ class Weaves(ProgramCase):
                 self.assertRegex(errors[0]["message"], message)
                 self.assertRegex(errors[0]["hint"], hint)
 
+    def test_hide_wants_a_device_and_braids_are_drawn(self):
+        cluster = '{ cluster = mw.cluster("dgx-h100", { nodes = 1 }) }'
+        self.write(HEAD + f'mw.plan(with("hide", {cluster}))\nmw.plan(with("switch", {cluster}))\n'
+                          f'mw.plan(with(mw.weave.hide {{ axes = {{ "ep" }} }}, {cluster}))')
+        plans = self.all("plan", self.folder / "script.lua", "--braids", "--braids-svg", "braids.svg")
+        for plan, weave in zip(plans, ("hide", "switch", "hide")):
+            self.assertTrue(plan["braids"], weave)
+            for braid in plan["braids"]:
+                self.assertEqual(braid["weave"], weave)
+                self.assertLessEqual(braid["seconds"], braid["apart_seconds"] * (1 + 1e-9))
+                self.assertLessEqual(braid["waited_seconds"], braid["apart_waited_seconds"] * (1 + 1e-9))
+                self.assertRegex(plan["text"], rf"(?m)^{re.escape(braid['name'])} on stage {braid['stage']}, by {weave}: ")
+        for hidden, switched in zip(plans[0]["braids"], plans[1]["braids"]):
+            self.assertLessEqual(hidden["seconds"], switched["seconds"] * (1 + 1e-9))
+        self.assertIn(plans[0]["braids"][0]["name"], (self.folder / "braids.svg").read_text())
+        found = self.tried(HEAD, ['mw.plan(with("hide"))'])
+        self.assertEqual(problems(found[0]), ["weave.times plan[1].weave"], found)
+        self.assertIn("cluster", found[0][0]["hint"])
+        self.write(HEAD + 'mw.plan(with(nil, { plan = { pp(2), dp(2), ep(2) } }))')
+        self.assertIn("braids  none", self.call("plan", self.folder / "script.lua", "--braids").stdout)
+
     def test_a_braid_is_listed_in_columns(self):
         self.write(HEAD + "mw.plan(with())")
         text = self.call("plan", self.folder / "script.lua", "--program").stdout

@@ -52,8 +52,9 @@ inline std::size_t filled_by(const Action& action, int microbatches) {
 }
 
 // Calls visit(stage, step, action) for each action after those that it needs, stage by stage as far
-// as each can go. The actions of a group follow each other once all that they need is there. Returns the step that each stage reached: less than its number of actions if it
-// waits for ever. Every action's virtual stage and microbatch must be in range.
+// as each can go. The actions of a group follow each other once all that they need is there.
+// Returns the step that each stage reached: less than its number of actions if it waits for ever.
+// Every action's virtual stage and microbatch must be in range.
 template <typename Visit>
 std::vector<std::size_t> replay(const Schedule& schedule, Visit&& visit) {
   const int m = schedule.microbatches, vstages = schedule.vstages();
@@ -118,9 +119,9 @@ inline double bytes_added(const Action& action, const WorkBytes& bytes) {
   return -bytes.dgrad;
 }
 
-// Calls visit(first action, bytes) for each group of the stage, and for each work by itself, with the
-// activation memory that the stage holds while it runs: a group's works hold what they add before
-// any of them lets go of anything. `bytes_of(action)`: what the work adds.
+// Calls visit(first action, bytes) for each group of the stage, and for each work by itself, with
+// the activation memory that the stage holds while it runs: a group's works hold what they add
+// before any of them lets go of anything. `bytes_of(action)`: what the work adds.
 template <typename BytesOf, typename Visit>
 void for_each_level(const Schedule& schedule, int stage, BytesOf&& bytes_of, Visit&& visit) {
   const auto& actions = schedule.order[static_cast<std::size_t>(stage)];

@@ -35,8 +35,9 @@ struct Schedule {
   int microbatches = 0;
   std::vector<int> stage_of;               // of each virtual stage
   std::vector<std::vector<Action>> order;  // of each stage
-  // Of each stage, for each action, whether it is of one group with the next: "0F3+1B1". A group's
-  // works stand one after the other in `order`, and a stage may interleave them. Empty: no groups.
+  // Whether an action is of one group with the next, "0F3+1B1", for each action of each stage. A
+  // group's works stand one after the other in `order`, and a stage may interleave them. Empty: no
+  // groups.
   std::vector<std::vector<bool>> joined;
 
   int stages() const { return static_cast<int>(order.size()); }
@@ -112,9 +113,9 @@ std::vector<int> v_placement(int stages);
 // Adds a problem (plan) for every fault: other stages or microbatches than the request's, a work
 // missing or done twice, on the wrong stage, before what it needs on the same stage, a cycle of
 // stages that wait for each other (each action of it named), activations above `memory_limit`. Each
-// names stage, step (from 0, in the stage's order) and action. Works of a group must need nothing of
-// each other, also by way of other stages, and a stage holds what all of them hold. Not more than a few of a kind; a
-// kind that hides what follows ends the check.
+// names stage, step (from 0, in the stage's order) and action. Works of a group must need nothing
+// of each other, also by way of other stages, and a stage holds what all of them hold. Not more
+// than a few of a kind; a kind that hides what follows ends the check.
 void check(const Schedule& schedule, const ScheduleRequest& request, Problems& problems);
 
 // One work, or one transfer, with its times in seconds since the step began. Simulated and measured
@@ -143,7 +144,7 @@ struct ScheduleTimeline {
 };
 
 // Runs the schedule with these times. A group begins when all of its works can, and all of them are
-// over when the group is. The schedule must have passed check(); throws Error (plan) at a deadlock.
+// over when the group is. The schedule must have passed check(). Throws Error (plan) at a deadlock.
 ScheduleTimeline simulate(const Schedule& schedule, const ScheduleRequest& request);
 
 // PyTorch's published form of compute actions: a row for each stage, cells such as 2F0, 1I3, 1W3,

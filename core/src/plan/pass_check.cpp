@@ -17,10 +17,15 @@ namespace {
 // What two instructions that are the same have alike, to find them by.
 using Key = std::tuple<int, int, int, int, int, int, Slots, Slots, Slots>;
 Key key_of(const Instruction& i) {
-  return {static_cast<int>(i.code), static_cast<int>(i.piece),
-          static_cast<int>(i.update), i.op,
-          i.pending, i.bucket,
-          i.inputs, i.outputs, i.grad_inputs};
+  return {static_cast<int>(i.code),
+          static_cast<int>(i.piece),
+          static_cast<int>(i.update),
+          i.op,
+          i.pending,
+          i.bucket,
+          i.inputs,
+          i.outputs,
+          i.grad_inputs};
 }
 
 bool same_but_stream(const Instruction& a, const Instruction& b) {
@@ -45,9 +50,8 @@ std::optional<std::vector<std::size_t>> places_before(const std::vector<Instruct
   places.reserve(now.size());
   for (const Instruction& i : now) {
     std::vector<std::size_t>& list = known[key_of(i)];
-    const auto found = std::find_if(list.rbegin(), list.rend(), [&](std::size_t n) {
-      return same_but_stream(i, was[n]);
-    });
+    const auto found = std::find_if(list.rbegin(), list.rend(),
+                                    [&](std::size_t n) { return same_but_stream(i, was[n]); });
     if (found == list.rend()) {
       strange = fmt::format("{} is new, or not what it was", named(i));
       return std::nullopt;
@@ -125,7 +129,8 @@ std::string changed_numbers(const Program& was, const Program& now) {
   for (const auto& [parameter, how] : had) {
     const auto found = has.find(parameter);
     if (found == has.end() || found->second != how)
-      return fmt::format("the gradient of {} is summed otherwise", now.name_of_parameter(parameter));
+      return fmt::format("the gradient of {} is summed otherwise",
+                         now.name_of_parameter(parameter));
   }
   return "";
 }
@@ -148,7 +153,8 @@ std::string changed_beside_order(const Program& was, const Program& now) {
 
 }  // namespace
 
-static void hold_to(const Pass& pass, Pass::Changes changes, const Program& was, const Program& now) {
+static void hold_to(const Pass& pass, Pass::Changes changes, const Program& was,
+                    const Program& now) {
   if (changes == Pass::Changes::numerics) return;
   const bool order = changes == Pass::Changes::order;
   const std::string found = order ? changed_beside_order(was, now) : changed_numbers(was, now);

@@ -90,9 +90,8 @@ Communicator& Executor::group(const RankSet& set, int stream) {
   if (!communicator) {
     const std::vector<int> ranks = program_.ranks_of(set, rank_);
     const auto index = std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin();
-    communicator =
-        make_communicator(source_, program_.name_of(set), ranks, static_cast<int>(index), &ledger_,
-                          on);
+    communicator = make_communicator(source_, program_.name_of(set), ranks, static_cast<int>(index),
+                                     &ledger_, on);
   }
   return *communicator;
 }
@@ -431,8 +430,8 @@ void Executor::start(const Instruction& i, Microbatch& m, int microbatch) {
   if (i.code == Code::move) {
     m.slots[i.outputs[0]] = local_move(i.move, steps, tensor(m, i.inputs[0]));
   } else {
-    begun(start_move(i.move, steps, tensor(m, i.inputs[0]), group({i.move.atoms, {}}, i.move.stream),
-                     {i.phase, &i.label}));
+    begun(start_move(i.move, steps, tensor(m, i.inputs[0]),
+                     group({i.move.atoms, {}}, i.move.stream), {i.phase, &i.label}));
   }
 }
 

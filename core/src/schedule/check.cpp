@@ -251,10 +251,10 @@ class Checker {
   Place waiting(int stage, std::size_t step, const std::vector<std::size_t>& reached) {
     const auto& actions = schedule_.order[static_cast<std::size_t>(stage)];
     for (std::size_t k = step; k < schedule_.group_end(stage, step); ++k) {
-      const Place other =
-          maker(needs_of(actions[k], schedule_.vstages()).other, actions[k].microbatch);
-      if (other.stage >= 0 &&
-          static_cast<std::size_t>(other.step) >= reached[static_cast<std::size_t>(other.stage)])
+      const Need need = needs_of(actions[k], schedule_.vstages()).other;
+      if (need.vstage < 0) continue;
+      const Place other = maker(need, actions[k].microbatch);
+      if (static_cast<std::size_t>(other.step) >= reached[static_cast<std::size_t>(other.stage)])
         return {stage, static_cast<int>(k)};
     }
     return {stage, static_cast<int>(step)};

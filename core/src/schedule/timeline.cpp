@@ -21,7 +21,7 @@ double seconds_of(Work work, const WorkTimes& times) {
   return times.wgrad;
 }
 
-// Of the group that begins with `first`.
+// What the group takes that begins with `first`.
 double seconds_of_group(const Schedule& schedule, const ScheduleRequest& request, int stage,
                         std::size_t first, std::size_t end) {
   const auto& actions = schedule.order[static_cast<std::size_t>(stage)];

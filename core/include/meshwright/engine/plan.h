@@ -70,8 +70,8 @@ struct PlanRequest {
   // The schedule to take instead of the strategies', with no limit of its own:
   // what another plan resolved.
   std::optional<Schedule> schedule;
-  // Of a program, what its instructions take on the plan's device, for weaves that heed times: of a
-  // start, the seconds until its transfer is over, if nothing else is on its way; empty: nobody
+  // Says what a program's instructions take on the plan's device, for weaves that heed times: of a
+  // start, the seconds until its transfer is over, if nothing else is on its way. Empty: nobody
   // knows.
   std::function<std::function<double(const Instruction&)>(const Program&)> seconds;
   // The layers of each virtual stage, instead of those of a pipeline that balances them itself
