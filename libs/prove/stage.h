@@ -68,6 +68,7 @@ class StageProof {
   std::string name(int index) const { return slot(index).name; }
   bool lasting(int index) const { return slot(index).persistent; }
   int one(const Slots& slots, const char* which) const;
+  void check_lanes(const SegmentRun& run) const;
   void check_slots(const Instruction& i) const;
   void check_bucket(const Instruction& i) const;
   OfMicrobatch& now() { return of(microbatch_); }

@@ -159,8 +159,8 @@ struct Underway {
 struct OfMicrobatch {
   std::vector<int> slots;  // tensors of the pool; -1: none
   int held = 0;
-  std::vector<std::uint8_t> done;  // of each of the stage's ops: pieces
-  std::map<int, Atoms> carried;    // of the ops that carried a sum on
+  std::vector<std::uint8_t> done;                   // of each of the stage's ops: pieces
+  std::map<int, Atoms> carried;                     // of the ops that carried a sum on
   std::map<std::pair<int, Piece>, int> next_slice;  // of ops in slices
   // Where the first slice of an op added the gradient of an operand, and which ranks did.
   std::map<std::pair<int, std::size_t>, std::pair<int, std::vector<int>>> slice_targets;

@@ -48,6 +48,14 @@ inline NamedMix offloaded(NamedMix made) {
   return made;
 }
 
+// Two stages whose schedule joins works, so that braids run.
+inline StrategyChoice pairs(const std::string& schedule, const std::vector<int>& layers) {
+  return strategy("pp", {{"ways", 2},
+                         {"schedule", {{"kind", schedule}, {"pair", true}}},
+                         {"chunks", layers.size() / 2},
+                         {"layout", layers}});
+}
+
 }  // namespace mixes
 
 inline std::vector<NamedMix> all_mixes() {
@@ -73,6 +81,9 @@ inline std::vector<NamedMix> all_mixes() {
       mix("pp 2, zb-h1", {pp(2, "zb-h1", {1, 1})}, 2),
       deep(mix("pp 2, zbv", {pp(2, "zbv", {1, 1, 1, 1})}, 2)),
       deep(mix("pp 2, interleaved", {pp(2, "interleaved", {1, 1, 1, 1})}, 2)),
+      deep(mix("pairs, dualpipev, zero 3", {pairs("dualpipev", {1, 1, 1, 1}), zero(2, 3)}, 1)),
+      mix("pairs, 1f1b, tp 2", {pairs("1f1b", {1, 1}), tp(2)}, 2),
+      experts(mix("pairs, zb-h1, ep 2", {pairs("zb-h1", {1, 1}), dp(2), ep(2)}, 1)),
       mix("ring", {sp(2, "ring")}),
       mix("ulysses", {sp(2, "ulysses")}),
       mix("gathered keys", {sp(2, "allgather")}),

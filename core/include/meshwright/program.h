@@ -15,6 +15,7 @@
 
 #include "meshwright/communicator.h"
 #include "meshwright/dtype.h"
+#include "meshwright/few.h"
 #include "meshwright/graph.h"
 #include "meshwright/ledger.h"
 #include "meshwright/mesh.h"
@@ -49,6 +50,11 @@ struct Move {
   std::vector<int> stages;  // only ranks of these take part; empty: of all (RankSet)
   int peer = -1;            // of send and recv: a stage
   int tag = 0;  // what is sent: the same on both sides, distinct in a step but for microbatches
+  // The stream on which a start, or a hook's, goes: an index into Program::streams; -1: that of its
+  // group of ranks. Transfers of one stream go in the order in which they are started,
+  // whatever their groups; those of two streams need no order.
+  int stream = -1;
+  friend bool operator==(const Move&, const Move&) = default;
 };
 bool communicates(Move::Kind kind);
 const char* name_of(Move::Kind kind);
@@ -92,6 +98,7 @@ struct Slot {
   int slices = 1, slice = 0;
   Dim slice_dim;
   int alias_of = -1;  // shares the storage of that slot
+  friend bool operator==(const Slot&, const Slot&) = default;
 };
 
 // What an instruction does. No reader knows more of it than this and the program say: above all,
@@ -194,6 +201,8 @@ struct Instruction {
   const char* phase = "forward";
   std::string label;  // what it serves: an op, a value, a bucket
   Slots release;      // slots that nobody reads after this instruction
+  int lane = 0;       // of a braid's: which of its lanes it is of
+  friend bool operator==(const Instruction&, const Instruction&) = default;
 };
 
 struct Program;
@@ -218,6 +227,16 @@ enum class SegmentKind : std::uint8_t {
   begin,    // once in a step, before all others: its sums begin
   gather,   // once in a step, before what computes: the parameters that are then kept until its end
   finish,   // once in a step, last: reductions, totals, optimizer
+  braid,    // several of those that compute, interleaved instruction by instruction
+};
+
+const char* name_of(SegmentKind kind);  // "forward", "braid"
+
+// One of the segments that a braid interleaves.
+struct Lane {
+  SegmentKind kind = SegmentKind::forward;
+  int vstage = 0;
+  std::string segment;  // its name: "forward.2", "backward.last"
 };
 
 struct Segment {
@@ -230,13 +249,30 @@ struct Segment {
   int vstage = 0;
   bool gradient = false;  // of post, receive and sent: of gradients
   int copy_of = -1;       // of "X.last": X
+  // A braid, "forward+backward", has the segments that it interleaves here, and the weave that has
+  // said how. Its `code` has copies of the lanes' instructions (Instruction::lane), those of one
+  // lane in their own order; its `kind` and `vstage` say nothing of a lane.
+  std::vector<Lane> lanes;
+  std::string weave;
 };
 
 // One run of a segment.
 struct SegmentRun {
   int segment = -1;
-  int microbatch = -1;  // -1: of the step
+  int microbatch = -1;  // -1: of the step; of a braid: that of its first lane
+  Few<int, 2> others;   // of a braid: those of the lanes after the first
+  // While programs are made: the schedule joins it with the run after it, and a braid of both is
+  // to come. No run of a finished program says so.
+  bool joined = false;
 };
+// The microbatch that a lane of the run is for; of a segment without lanes, lane 0.
+inline int microbatch_of(const SegmentRun& run, int lane) {
+  return lane == 0 ? run.microbatch : run.others[static_cast<std::size_t>(lane) - 1];
+}
+// How many lanes the run has: 1 but for a braid's.
+inline int lanes_of(const SegmentRun& run) {
+  return 1 + static_cast<int>(run.others.size());
+}
 
 // A parameter of the stage: where it is stored and where its gradient accumulates.
 struct ProgramParameter {
@@ -399,6 +435,7 @@ struct Program {
   std::vector<Segment> segments;
   std::vector<SegmentRun> timeline;
   int pendings = 0;                   // numbers used by start and wait
+  std::vector<std::string> streams;   // of transfers (Move::stream), by name
   std::vector<Layout> cut;            // for each op of the graph: its iteration space on the mesh
   std::vector<Layout> follow;         // the dim that follows the cut one (kv_heads after heads)
   std::map<int, Rotation> rotations;  // of ops of the graph

@@ -29,6 +29,7 @@
 namespace mw {
 
 struct Pass;  // an edit of the derived program (passes.h)
+class Weave;  // how works that share a stage are interleaved (weave.h)
 
 // A mesh axis that a strategy asks for: ranks of its own, or borrowed from others.
 struct AxisRequest {
@@ -105,6 +106,9 @@ struct Pipeline {
   // Whether `layers` was chosen for want of better knowledge (stage_balance.h): who knows what
   // works take on the hardware that the plan is for may have others (PlanRequest::stage_layers).
   bool balances = false;
+  // How the works of a group (Schedule::joined) are interleaved; null: they run one after the
+  // other.
+  std::shared_ptr<const Weave> weave = nullptr;
   std::string strategy = {}, place = {};  // of who says so: "plan[2]"; set by the planner
 };
 

@@ -216,7 +216,7 @@ void Draft::slice(Dim dim, int slices, std::function<bool(const Op&)> where, boo
 
 void Draft::add_pass(Pass pass) {
   const Speaker speaker{strategy_, place_};
-  if (!pass.run) {
+  if (!pass.run && !pass.rearrange) {
     refuse("pass.empty", "", fmt::format("the pass \"{}\" has nothing to run", readable(pass.name)),
            "give it a function of the program");
     return;
@@ -228,10 +228,17 @@ void Draft::add_pass(Pass pass) {
            axes_there_are(mesh_, pass.axis));
     return;
   }
-  pass.run = [speaker, run = std::move(pass.run)](Program& program) {
-    call_plugin(speaker, "edited a program", [&] { run(program); });
-    guard_hooks(program, speaker);
-  };
+  if (pass.run) {
+    pass.run = [speaker, run = std::move(pass.run)](Program& program) {
+      call_plugin(speaker, "edited a program", [&] { run(program); });
+      guard_hooks(program, speaker);
+    };
+  }
+  if (pass.rearrange) {
+    pass.rearrange = [speaker, run = std::move(pass.rearrange)](Program& program) {
+      call_plugin(speaker, "rearranged a program", [&] { run(program); });
+    };
+  }
   pass.strategy = strategy_;
   pass.place = place_;
   passes_.push_back(std::move(pass));

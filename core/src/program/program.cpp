@@ -15,6 +15,13 @@ const char* name_of(Dtype dtype) {
   return names.at(static_cast<std::size_t>(dtype));
 }
 
+const char* name_of(SegmentKind kind) {
+  static constexpr std::array names{"forward", "backward", "dgrad",  "wgrad",  "post", "receive",
+                                    "sent",    "begin",    "gather", "finish", "braid"};
+  static_assert(names.size() == static_cast<std::size_t>(SegmentKind::braid) + 1);
+  return names.at(static_cast<std::size_t>(kind));
+}
+
 Dtype Program::dtype_of(Scalar scalar, bool fp32_at_least) const {
   if (scalar == Scalar::index) return Dtype::int64;
   return fp32_at_least ? wider(dtype, Dtype::fp32) : dtype;

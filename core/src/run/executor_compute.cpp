@@ -241,9 +241,11 @@ at::Tensor reordered(const at::Tensor& rows, const std::vector<std::vector<std::
 void Executor::number_rows() {
   rows_of_slot_.assign(program_.slots.size(), -1);
   std::set<int> seen;
-  last_run_.assign(program_.timeline.size(), false);
+  last_run_.resize(program_.timeline.size());
   for (std::size_t r = last_run_.size(); r-- > 0;) {
-    last_run_[r] = seen.insert(program_.timeline[r].microbatch).second;
+    const SegmentRun& run = program_.timeline[r];
+    for (int lane = 0; lane < lanes_of(run); ++lane)
+      last_run_[r].push_back(seen.insert(microbatch_of(run, lane)).second);
   }
   for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
     const int value = program_.parameters[p].value;
@@ -327,7 +329,7 @@ std::map<std::pair<int, std::int64_t>, std::int64_t> Executor::expert_loads() {
 
 Underway Executor::start_exchange(const Instruction& i, Microbatch& m) {
   const at::Tensor& input = tensor(m, i.inputs[0]);
-  Communicator& ranks = group({i.move.atoms, {}, true});
+  Communicator& ranks = group({i.move.atoms, {}, true}, i.move.stream);
   const Purpose purpose{i.phase, &i.label};
   const int ways = ranks.ways();
   const auto counts = at::TensorOptions().dtype(at::kLong);
