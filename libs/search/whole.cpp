@@ -75,6 +75,7 @@ int WholePlans::plan(const SearchCandidate& candidate) {
     places_.erase(candidate.key());
     throw;
   }
+  found.layers = plan->stage_layers;
   found.measured = nearest_measured(request_.machine->stack().measured, sizes_of(*plan));
   found.predicted.limit_memory(request_.memory);
   found.fits = found.predicted.fits;
@@ -114,6 +115,7 @@ bool WholePlans::balance(int place) {
   predicted.limit_memory(request_.memory);
   if (!predicted.fits && found.fits) return false;
   found.predicted = std::move(predicted);
+  found.layers = plan->stage_layers;
   return true;
 }
 
