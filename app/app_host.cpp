@@ -11,6 +11,7 @@
 #include "app/command.h"
 #include "app/joined.h"
 #include "app/model_text.h"
+#include "app/plan_changes.h"
 #include "app/progress.h"
 #include "app/runs_rows.h"
 #include "app/verbs.h"
@@ -103,7 +104,8 @@ std::string predicted_step(const Json& row) {
 Json AppHost::row_of(const Json& result) const {
   if (options_.full || !options_.what_if.empty()) return nullptr;
   if (result.value("kind", "") != "plan" || !result.contains("peak_bytes") ||
-      result.contains("program") || result.contains("placements"))
+      result.contains("program") || result.contains("placements") || result.contains("pass") ||
+      result.contains("by_strategy"))
     return nullptr;
   Json row = Json::object();
   for (const char* key : {"plan_hash", "plan", "name", "step_seconds", "tokens_per_second",
@@ -283,7 +285,8 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
   if ((status == "failed" || !right) && exit_code_ == 0) exit_code_ = 1;
   if (status == "interrupted") exit_code_ = 130;
   output_.result(result);
-  if (verb == "plan" && !options_.what_if.empty()) add_what_if(tables.front(), context, result);
+  if (verb == "plan" && !options_.what_if.empty())
+    add_what_if(tables.front(), context, read.front(), result);
   if (options_.must_fit && verb == "plan") look_whether_it_fits(result);
   return result;
 }
@@ -324,14 +327,16 @@ Json AppHost::search(const Json& table, const ReadContext& context) {
 Json AppHost::what_if(Json table, const ReadContext& context) {
   const Json asked = table.value(what_if_key, Json::array());
   table.erase(what_if_key);
-  Json result = run_what_if(table, asked, context);
+  knobs_of(asked, table);  // what is wrong with these is said first
+  Json result = run_what_if(table, asked, context, read_experiment(table, context));
   called_.insert("what_if");
   output_.result(result);
   return result;
 }
 
-void AppHost::add_what_if(const Json& table, const ReadContext& context, Json& plan) {
-  const Json found = run_what_if(table, options_.what_if, context);
+void AppHost::add_what_if(const Json& table, const ReadContext& context,
+                          const Experiment& experiment, Json& plan) {
+  const Json found = run_what_if(table, options_.what_if, context, experiment);
   output_.result(found);
   if (options_.pages && !pages_.empty()) pages_.back()["what_if"] = what_if_page(found);
   plan["text"] = plan["text"].get<std::string>() + "\n" + found["text"].get<std::string>();
@@ -359,11 +364,21 @@ Json AppHost::done(const std::string& verb, const Experiment& experiment) {
     result["text"] = model_text(*experiment.plan->graph, name);
     return result;
   }
-  result = run_plan_verb(
-      experiment, {options_.pages ? &pages_ : nullptr, options_.traces ? &traces_ : nullptr});
+  result = run_plan_verb(experiment,
+                         {options_.pages ? &pages_ : nullptr, options_.traces ? &traces_ : nullptr,
+                          options_.braids ? &braids_ : nullptr});
   if (options_.placements) {
     result["placements"] = placements_json(*experiment.plan);
     result["text"] = result["text"].get<std::string>() + "\n" + placements_text(*experiment.plan);
+  }
+  if (!options_.diff.empty()) {
+    result["pass"] = pass_diff(experiment, options_.diff);
+    result["text"] = result["text"].get<std::string>() + "\n" + result["pass"].value("text", "");
+  }
+  if (options_.by_strategy) {
+    const Json changes = plan_by_strategy(experiment);
+    result["by_strategy"] = changes.at("rows");
+    result["text"] = result["text"].get<std::string>() + "\n" + changes.value("text", "");
   }
   if (options_.programs) {
     std::string program;

@@ -14,6 +14,7 @@
 #include "lua/host.h"
 #include "lua/script.h"
 #include "meshwright/engine/processes.h"
+#include "report/braids.h"
 #include "script/read_experiment.h"
 
 namespace mw {
@@ -27,7 +28,10 @@ inline constexpr const char* what_to_do_with_caught =
 // How verbs are done, and what is shown of their results, as the command line has it.
 struct HostOptions {
   bool programs = false;      // `plan` lists each program too
+  bool braids = false;        // `plan` draws how works that share a stage are interleaved
   bool placements = false;    // `plan` lists too which rank holds what of each parameter
+  std::string diff;           // `plan` shows what the pass of that name changes
+  bool by_strategy = false;   // `plan` shows what each strategy adds
   bool full = false;          // each plan of a script that makes many is shown whole
   bool must_fit = false;      // a plan that does not fit, or may not, ends as one that is refused
   bool proves_plans = false;  // what is planned is proved too
@@ -88,6 +92,7 @@ class AppHost : public Host {
   // The results of searches, where pages are asked for.
   const std::vector<Json>& searches() const { return searches_; }
   const std::vector<TraceProcess>& traces() const { return traces_; }
+  const std::vector<BraidPicture>& braids() const { return braids_; }
 
   // 0, or the exit code of the gravest result so far: 1 after a verdict that is not "equal" and a
   // run that failed, 3 after a proof that refuses, 130 after a run or verification that was
@@ -115,7 +120,8 @@ class AppHost : public Host {
   Json search(const Json& table, const ReadContext& context);
   Json what_if(Json table, const ReadContext& context);
   // Adds to a plan's result what --what-if asks for.
-  void add_what_if(const Json& table, const ReadContext& context, Json& plan);
+  void add_what_if(const Json& table, const ReadContext& context, const Experiment& experiment,
+                   Json& plan);
   // Does what --must-fit asks for: says so where the plan does not fit, or nobody knows.
   void look_whether_it_fits(const Json& plan);
   Json train_beside(Experiment experiment);
@@ -135,6 +141,7 @@ class AppHost : public Host {
   std::set<std::string> not_run_;  // sweeps that were only listed or printed
   std::vector<Json> pages_, searches_;
   std::vector<TraceProcess> traces_;
+  std::vector<BraidPicture> braids_;
   int compared_ = 0;                   // experiments of `meshwright compare` so far
   std::optional<Experiment> waiting_;  // the first of them
   std::set<std::string> called_;       // verbs, and functions that make something

@@ -110,9 +110,10 @@ class Calibrator {
     Calibration c = measure();
     const double others = meter.take(seconds_now(), cpu_seconds_now()).others;
     c.others_cores = std::isnan(others) ? 0 : others;
-    if (c.others_cores > quiet && sizes_.quick) {
+    const bool busy = are_busy(c.others_cores, core_count());
+    if (busy && sizes_.quick) {
       forget_wall(c);
-    } else if (c.others_cores > quiet) {
+    } else if (busy) {
       output_.note(fmt::format(
           "other programs had {:.1f} cores meanwhile: wall seconds are theirs too. Calibrate "
           "again when the machine does nothing else",
@@ -122,9 +123,6 @@ class Calibrator {
   }
 
  private:
-  // Cores of other programs beside which a calibration is still this machine's.
-  static constexpr double quiet = 0.15;
-
   // Leaves core seconds alone, which are the machine's own whatever else runs on it: ranks are then
   // supposed to keep the cores busy.
   static void forget_wall(Calibration& c) {

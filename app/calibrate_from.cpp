@@ -318,9 +318,8 @@ class Describer {
     for (const StepEntry& entry : entries_) {
       try {
         all.push_back(planned(entry));
-      } catch (const Stopped&) {
-        throw;
       } catch (const Error& error) {
+        if (ends_all(error)) throw;
         for (Problem problem : error.problems()) {
           if (problem.place.empty()) problem.place = entry.place;
           if (problem.place.starts_with("--"))

@@ -32,6 +32,11 @@ struct Event {
 
 constexpr int lanes_of_a_rank = 256, first_lane = 1 << 24;
 
+// The thread of a row's works, or of a lane of its groups; lanes of ops and axes count up from 1.
+int track_of(const TraceRow& row, int lane) {
+  return lane == 0 ? row.rank : first_lane + row.rank * lanes_of_a_rank + lanes_of_a_rank - lane;
+}
+
 bool is_work(const TimedAction& action) {
   return action.name == "F" || action.name == "B" || action.name == "I" || action.name == "W";
 }
@@ -84,6 +89,13 @@ class Writer {
     for (const TraceRow& row : process.rows) {
       add("thread_name", row.rank, {{"name", row.name}});
       add("thread_sort_index", row.rank, {{"sort_index", row.rank * lanes_of_a_rank}});
+      int lanes = 1;
+      for (const TimedAction& action : row.actions) lanes = std::max(lanes, action.lanes);
+      for (int lane = 1; lane < lanes; ++lane) {
+        const int track = track_of(row, lane);
+        add("thread_name", track, {{"name", row.name + ", work " + std::to_string(lane + 1)}});
+        add("thread_sort_index", track, {{"sort_index", row.rank * lanes_of_a_rank}});
+      }
     }
   }
 
@@ -147,7 +159,7 @@ class Writer {
 
   void slice(const TraceRow& row, const TimedAction& action) {
     const std::int64_t start = nanoseconds(action.start), end = nanoseconds(action.end);
-    Json json = base("X", row.rank);
+    Json json = base("X", track_of(row, action.lane));
     json["name"] = action.name;
     if (is_work(action) && action.vstage >= 0) {
       const Work works[] = {Work::forward, Work::backward, Work::dgrad, Work::wgrad};
@@ -167,7 +179,7 @@ class Writer {
 
   void flows(const TraceProcess& process) {
     struct Place {
-      int row;
+      int track, rank;
       const TimedAction* action;
     };
     // By the row's place among those of its stage, virtual stage, gradient or not, and microbatch.
@@ -177,14 +189,15 @@ class Writer {
       const int place = seen[row.stage]++;
       for (const TimedAction& action : row.actions) {
         if (!is_work(action) || action.name == "W" || action.vstage < 0) continue;
-        places[{place, action.vstage, action.name != "F", action.microbatch}] = {row.rank, &action};
+        places[{place, action.vstage, action.name != "F", action.microbatch}] = {
+            track_of(row, action.lane), row.rank, &action};
       }
     }
     for (const auto& [key, to] : places) {
       const auto& [place, vstage, gradient, microbatch] = key;
       const auto from = places.find({place, vstage + (gradient ? 1 : -1), gradient, microbatch});
-      if (from != places.end() && from->second.row != to.row)
-        flow(from->second.row, *from->second.action, to.row, *to.action);
+      if (from != places.end() && from->second.rank != to.rank)
+        flow(from->second.track, *from->second.action, to.track, *to.action);
     }
   }
 

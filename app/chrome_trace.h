@@ -12,7 +12,8 @@ namespace mw {
 struct TraceRow {
   std::string name;  // "rank 0, stage 0"
   int rank = 0, stage = 0;
-  std::vector<TimedAction> actions;  // in the order of their starts, none beside another
+  // In the order of their starts; those of a group stand beside each other, in lanes of their own.
+  std::vector<TimedAction> actions;
 };
 
 // An op, a wait or a transfer in a lane of its own kind below a rank's row.
@@ -41,12 +42,13 @@ struct TraceProcess {
   std::vector<TraceCounter> counters = {};
 };
 
-// A process for each timeline, a thread row for each of its rows. Works and receives are complete
-// events; a flow leads from an F to the same microbatch's F on the next virtual stage, and from a B
-// or I to that of the virtual stage before, where the two lie on different rows. The i-th row of a
-// stage sends to the i-th row of another. Lanes stand below the row of their rank, in the order
-// given; a counter for each rank shows its memory. Times are whole nanoseconds, written as
-// microseconds; the events are sorted by time. `about` goes into "otherData".
+// A process for each timeline, a thread row for each of its rows, and one more for each further
+// lane of groups of works. Works and receives are complete events; a flow leads from an F to the
+// same microbatch's F on the next virtual stage, and from a B or I to that of the virtual stage
+// before, where the two lie on different rows. The i-th row of a stage sends to the i-th row of
+// another. Lanes stand below the row of their rank, in the order given; a counter for each rank
+// shows its memory. Times are whole nanoseconds, written as microseconds; the events are sorted by
+// time. `about` goes into "otherData".
 std::string chrome_trace(const std::vector<TraceProcess>& processes, const Json& about);
 
 }  // namespace mw

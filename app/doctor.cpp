@@ -98,14 +98,14 @@ Finding check_openmp() {
 
 // Whether a run would have the cores to itself now.
 Finding check_busy() {
-  constexpr double seconds = 0.5, quiet = 0.1;  // quiet: a share of the cores
+  constexpr double seconds = 0.5;
   const double others = others_cores_during(seconds);
   const int cores = core_count();
   if (std::isnan(others))
     return {"busy", Verdict::ok, "not known: /proc/stat does not say what the cores do", ""};
   const std::string found =
       fmt::format("other programs have {:.1f} of {} now", others, plural(cores, "core"));
-  if (others <= quiet * cores) return {"busy", Verdict::ok, found, ""};
+  if (!are_busy(others, cores)) return {"busy", Verdict::ok, found, ""};
   return {"busy", Verdict::warning, found,
           "wall seconds of runs are theirs too; runs say so, and sweeps run such cells again"};
 }
@@ -116,14 +116,14 @@ Finding check_calibration() {
   const auto text = [](const char* how, const Calibration& c) {
     return fmt::format(
         "{} {}, its own mixes {:.0f} % off{}", how, c.date.substr(0, 10), 100 * c.step_error,
-        c.others_cores > 0.15
+        are_busy(c.others_cores, core_count())
             ? fmt::format("; other programs had {:.1f} cores meanwhile", c.others_cores)
             : "");
   };
   try {
     const FoundCalibration& found = this_calibration();
     if (found.calibration) {
-      const bool busy = found.calibration->others_cores > 0.15 * core_count();
+      const bool busy = are_busy(found.calibration->others_cores, core_count());
       return {"calibration", busy ? Verdict::warning : Verdict::ok, text("of", *found.calibration),
               busy ? hint : ""};
     }

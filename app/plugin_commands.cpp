@@ -65,6 +65,8 @@ std::string usage(const PluginDescriptor& plugin, const Registration& one) {
       return fmt::format("recompute = {}", quote(one.name));
     case Kind::scheduler:
       return fmt::format("{{ schedule = {} }} of a pipeline", quote(one.name));
+    case Kind::weave:
+      return fmt::format("{{ weave = {} }} of a pipeline", quote(one.name));
     case Kind::hook:
       return fmt::format("{{ hook = {} }} of data parallelism", quote(one.name));
     default:

@@ -168,6 +168,10 @@ class PluginTester {
         experiment["microbatch"] = 1;
         experiment["plan"] = plan_with("scheduler", table);
         break;
+      case Kind::weave:
+        experiment["microbatch"] = 1;
+        experiment["plan"] = plan_with("weave", table);
+        break;
       case Kind::hook:
         experiment["plan"] = plan_with("hook", table);
         break;

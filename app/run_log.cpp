@@ -177,8 +177,12 @@ void RunLog::write_actions(const StepReport& report) {
       row.step = report.step;
       row.rank = rank.rank;
       row.stage = program.stage;
-      if (segment.kind != SegmentKind::finish) row.chunk = program.chunk_of(segment.vstage);
-      row.action = action_name(segment);
+      if (segment.kind == SegmentKind::braid) {
+        row.chunk = program.chunk_of(segment.lanes.at(static_cast<std::size_t>(run.lane)).vstage);
+      } else if (segment.kind != SegmentKind::finish) {
+        row.chunk = program.chunk_of(segment.vstage);
+      }
+      row.action = action_name(segment, run.lane);
       row.microbatch = run.microbatch;
       row.start = rank.began - began + run.start;
       row.end = rank.began - began + run.end;

@@ -23,6 +23,8 @@ struct ScheduleArguments : Arguments {
   std::vector<double> times = {1, 1, 1};         // F, I, W of a stage and microbatch
   double send = 0;                               // between two stages, in the same unit
   double memory = 0;                             // microbatches that a stage may hold; 0: no limit
+  double joint = 1;                              // ScheduleRequest::joint
+  std::vector<std::string> options;              // of the scheduler: KEY=VALUE
   std::string csv, svg, trace;                   // files to write; empty: none
 };
 
@@ -43,6 +45,24 @@ void share_out(const ScheduleArguments& arguments, ScheduleRequest& request) {
   request.times = {{t[0] / chunks, t[1] / chunks, t[2] / chunks, arguments.send}};
   request.bytes = {{1 / chunks, 1 / chunks}};
   request.memory_limit = arguments.memory;
+  request.joint = arguments.joint;
+}
+
+// The scheduler's options as they were given, each "pair=true".
+Json options_of(const ScheduleArguments& arguments) {
+  Json given = Json::object();
+  for (const std::string& option : arguments.options) {
+    const std::size_t equals = option.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      throw Error(Stage::options, "usage.value", "",
+                  fmt::format("--option {} says no key and value", quote(option)),
+                  "for example: --option pair=true");
+    }
+    const std::string value = option.substr(equals + 1);
+    const Json read = Json::parse(value, nullptr, false);
+    given[option.substr(0, equals)] = read.is_discarded() ? Json(value) : read;
+  }
+  return given;
 }
 
 Made read_schedule(const ScheduleArguments& arguments, const Catalog& catalog) {
@@ -52,6 +72,12 @@ Made read_schedule(const ScheduleArguments& arguments, const Catalog& catalog) {
         Stage::options, "file.missing", "",
         fmt::format("{}: there is no such file", arguments.name),
         "name a CSV file of compute actions, or one of " + names_of(catalog, Kind::scheduler));
+  }
+  if (!arguments.options.empty()) {
+    throw Error(Stage::options, "usage.value", "",
+                fmt::format("--option {}: {} is a file, and a file has no options",
+                            arguments.options.front(), arguments.name),
+                "leave --option out, or name a scheduler");
   }
   Made made;
   made.schedule = schedule_from_csv(*text, arguments.name);
@@ -73,7 +99,7 @@ Made read_schedule(const ScheduleArguments& arguments, const Catalog& catalog) {
 Made make_schedule(const ScheduleArguments& arguments, Catalog& catalog) {
   const Registration& found = catalog.find(Kind::scheduler, arguments.name);
   Problems problems;
-  const Values values = found.options().read(Json::object(), "", problems);
+  const Values values = found.options().read(options_of(arguments), "", problems);
   problems.throw_if_any();
   const auto scheduler = make<Scheduler>(found, values);
   for (const auto& [option, value] : {std::pair{"--stages", arguments.stages},
@@ -213,7 +239,8 @@ int show_schedule(const ScheduleArguments& arguments, Output& output) {
                 "example --times 1,1.2,0.8");
   }
   for (const auto& [option, value] :
-       {std::pair{"--send", arguments.send}, std::pair{"--memory", arguments.memory}}) {
+       {std::pair{"--send", arguments.send}, std::pair{"--memory", arguments.memory},
+        std::pair{"--joint", arguments.joint}}) {
     if (!std::isnan(value)) continue;
     throw Error(Stage::options, "usage.value", "", fmt::format("{} is no number", option),
                 "a number of 0 or more");
@@ -277,6 +304,17 @@ const CommandOf<ScheduleArguments> schedule_command{
                       "limit of the activations of a stage, in microbatches of the whole stage")
           ->check(CLI::Range(1e-6, most_time))
           ->type_name("MICROBATCHES");
+      command
+          .add_option("--joint", a.joint,
+                      "what the works of a group (0F3+1B1) take, over the sum of what each takes "
+                      "(default 1)")
+          ->check(CLI::Range(1e-6, 1.0))
+          ->type_name("SHARE");
+      command
+          .add_option("--option", a.options,
+                      "an option of the scheduler: pair=true; may be repeated")
+          ->allow_extra_args(false)
+          ->type_name("KEY=VALUE");
       command.add_option("--csv", a.csv, "write the order in PyTorch's CSV form")
           ->type_name("FILE");
       command.add_option("--svg", a.svg, "write the drawing")->type_name("FILE");

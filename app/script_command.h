@@ -17,6 +17,7 @@ struct ScriptArguments : Arguments {
   std::string script;                 // a path; "-": standard input
   HostOptions host;                   // how its verbs are done
   std::string html, plan_trace;       // of plan: the page and the trace to write; empty: none
+  std::string braids_svg;             // of plan: the drawing of braids to write; empty: none
   Json go = Json::object();           // what the command line says of sweeps: keys of sweep:go
   std::string cluster, stack;         // what plans are priced for; empty: as the script says
   int nodes = 0;                      // of the cluster; 0: its own number

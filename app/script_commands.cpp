@@ -121,6 +121,10 @@ void write_of_plans(const ScriptArguments& arguments, const std::string& train_a
                  chrome_trace(host.traces(), {{"script", arguments.script}}));
     output.note(fmt::format("{}: written; https://ui.perfetto.dev opens it", arguments.plan_trace));
   }
+  if (!arguments.braids_svg.empty()) {
+    write_output("--braids-svg", arguments.braids_svg, braids_svg(host.braids(), arguments.script));
+    output.note(fmt::format("{}: written", arguments.braids_svg));
+  }
 }
 
 // `sweep`: null, or the run is for the script's sweeps.
@@ -134,6 +138,7 @@ int run_script(const ScriptArguments& arguments, const std::string& train_as, Ou
   options.proves_plans = train_as == "prove";
   options.pages = !arguments.html.empty();
   options.traces = !arguments.plan_trace.empty();
+  options.braids = options.braids || !arguments.braids_svg.empty();
   options.what_if = read_what_ifs(arguments.what_ifs);
   AppHost host(output, plugins, std::move(options));
   const bool joins =
@@ -344,8 +349,24 @@ const CommandOf<ScriptArguments> plan_command{
           "--program", a.host.programs,
           "list the program too: every instruction that the engine runs and the simulator prices");
       command.add_flag(
+          "--braids", a.host.braids,
+          "draw the braids too: how a stage interleaves the works of a group (0F3+1B1), "
+          "priced");
+      command.add_option("--braids-svg", a.braids_svg, "write that drawing as an SVG")
+          ->type_name("FILE");
+      command.add_flag(
           "--placements", a.host.placements,
           "list the parameters too: who holds what, by placement and shape on each class of ranks");
+      command
+          .add_option(
+              "--diff", a.host.diff,
+              "show what this pass of the plan changes too: the program before and after it, "
+              "bytes, peak memory and step of both, and whether they are proved")
+          ->type_name("PASS");
+      command.add_flag(
+          "--by-strategy", a.host.by_strategy,
+          "show what each of the plan's strategies adds too, one after the other: what "
+          "it sends, holds and takes");
       command
           .add_option("--html", a.html,
                       "write a page too: the mesh and who holds what, the timeline, memory over "

@@ -3,12 +3,38 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
 #include "app/trace_rows.h"
 
 namespace mw {
+
+namespace {
+
+// Works of a rank that go on at once are those of a group: each gets a lane of its own.
+void find_lanes(std::vector<TimedAction>& actions) {
+  std::vector<TimedAction*> works, open;
+  for (TimedAction& action : actions)
+    if (action.microbatch >= 0 && !action.name.starts_with("receive")) works.push_back(&action);
+  std::stable_sort(works.begin(), works.end(),
+                   [](const auto* a, const auto* b) { return a->start < b->start; });
+  double end = 0;  // of all that are open
+  const auto close = [&] {
+    for (TimedAction* one : open) one->lanes = static_cast<int>(open.size());
+    open.clear();
+  };
+  for (TimedAction* work : works) {
+    if (work->start >= end) close();
+    work->lane = static_cast<int>(open.size());
+    end = open.empty() ? work->end : std::max(end, work->end);
+    open.push_back(work);
+  }
+  close();
+}
+
+}  // namespace
 
 TraceProcess process_of(const std::string& name, const std::vector<ActionRow>& actions,
                         const Schedule& schedule) {
@@ -29,7 +55,10 @@ TraceProcess process_of(const std::string& name, const std::vector<ActionRow>& a
     row.actions.push_back(std::move(timed));
   }
   TraceProcess process{name, {}, {}, {}};
-  for (auto& [rank, row] : rows) process.rows.push_back(std::move(row));
+  for (auto& [rank, row] : rows) {
+    find_lanes(row.actions);
+    process.rows.push_back(std::move(row));
+  }
   return process;
 }
 

@@ -85,6 +85,12 @@ SpanRow TraceRows::row(const InstructionTime& time) const {
   return row;
 }
 
+// The segment in which sums begin is no action of the step (is_shown), and what it takes is
+// negligible.
+bool TraceRows::begins(const InstructionTime& time) const {
+  return program_.segments.at(static_cast<std::size_t>(time.segment)).kind == SegmentKind::begin;
+}
+
 std::vector<SpanRow> TraceRows::measured(std::int64_t step,
                                          const std::vector<InstructionTime>& times,
                                          double offset) const {
@@ -97,9 +103,7 @@ std::vector<SpanRow> TraceRows::measured(std::int64_t step,
   };
   std::map<std::pair<int, int>, Begun> underway;
   for (InstructionTime time : times) {
-    // The segment in which sums begin is no action of the step (is_shown), and takes no time.
-    if (program_.segments.at(static_cast<std::size_t>(time.segment)).kind == SegmentKind::begin)
-      continue;
+    if (begins(time)) continue;
     time.start += offset;
     time.end += offset;
     const Instruction& i = at(time);
@@ -147,6 +151,7 @@ std::vector<SpanRow> TraceRows::measured(std::int64_t step,
 std::vector<SpanRow> TraceRows::predicted(const std::vector<InstructionTime>& times) const {
   std::vector<SpanRow> rows;
   for (const InstructionTime& time : times) {
+    if (begins(time)) continue;
     SpanRow made = row(time);
     const Instruction* sends = &at(time);
     if (waits(*sends)) {
@@ -188,7 +193,8 @@ std::vector<SpanMemoryRow> TraceRows::predicted_memory(
     const auto& code = program_.segments[static_cast<std::size_t>(run.segment)].code;
     for (std::size_t index = 0; index < code.size(); ++index, ++next) {
       // What takes no time has none of its own: it is over when what was before it is.
-      const auto end = ends.find({run.segment, static_cast<int>(index), run.microbatch});
+      const int microbatch = microbatch_of(run, code[index].lane);
+      const auto end = ends.find({run.segment, static_cast<int>(index), microbatch});
       if (end != ends.end()) now = std::max(now, end->second);
       if (next > 0 && held[next] == held[next - 1]) continue;
       rows.push_back(memory_row(-1, rank_, now, held[next]));

@@ -33,6 +33,8 @@ class TraceRows {
   std::vector<SpanMemoryRow> predicted_memory(const std::vector<InstructionTime>& times) const;
 
  private:
+  // Whether it is of the segment before the step's first action.
+  bool begins(const InstructionTime& time) const;
   SpanRow row(const InstructionTime& time) const;
   const Instruction& at(const InstructionTime& time) const;
   // Names what the instruction sends, but for its phase: starts of one pending stand in several.

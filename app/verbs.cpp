@@ -44,6 +44,10 @@
 #include "script/priced_for.h"
 
 namespace mw {
+const Machine& machine_here(const Experiment& experiment) {
+  return experiment.device == at::kCPU ? measured_machine() : this_machine();
+}
+
 namespace {
 
 constexpr unsigned seconds_for_last_words = 20;
@@ -122,20 +126,16 @@ std::string train_text(const Experiment& experiment, const Measurements& measure
   return text;
 }
 
-// This machine, measured for a run on CPUs. Nothing measures what its GPUs can do.
-const Machine& machine_here(const Experiment& experiment) {
-  return experiment.device == at::kCPU ? measured_machine() : this_machine();
-}
-
 // Predicts the experiment on the machine. Where its steps differ: the times of the largest batch,
 // the highest memory of any step, the bytes of the last one.
-Prediction prediction_of(const Experiment& experiment, const Machine& machine,
-                         bool traced = false) {
+Prediction prediction_of(const Experiment& experiment, const Machine& machine, bool traced = false,
+                         bool advice = true) {
   const auto of = [&](const Plan& plan) { return predict(plan, machine, experiment.threads); };
   traced = traced || (!experiment.log.empty() && !experiment.trace.empty());
   Prediction prediction = predict(*experiment.plan, machine, experiment.threads, traced);
-  weigh_recompute(*experiment.plan, machine, experiment.threads, prediction);
-  if (!experiment.step_plans) prediction.pitfalls = find_pitfalls(experiment, machine, prediction);
+  if (advice) weigh_recompute(*experiment.plan, machine, experiment.threads, prediction);
+  if (advice && !experiment.step_plans)
+    prediction.pitfalls = find_pitfalls(experiment, machine, prediction);
   if (experiment.held_out_data) {
     prediction.held_out_seconds = static_cast<double>(experiment.evaluation.batches) *
                                   of(*experiment.held_out_plan).step_seconds;
@@ -213,18 +213,29 @@ std::string training_text(const Experiment& experiment, const Prediction& predic
 
 }  // namespace
 
+PricedPlan price_plan(const Experiment& experiment, bool advice, bool traced) {
+  PricedPlan priced{machine_of(experiment), nullptr, {}};
+  priced.machine = priced.cluster ? priced.cluster.get() : &machine_here(experiment);
+  priced.prediction = prediction_of(experiment, *priced.machine, traced, advice);
+  return priced;
+}
+
 Json run_plan_verb(const Experiment& experiment, const PlanPictures& pictures) {
-  const std::unique_ptr<Machine> cluster = machine_of(experiment);
-  const Machine& machine = cluster ? *cluster : machine_here(experiment);
-  Prediction prediction = prediction_of(experiment, machine, pictures.traces != nullptr);
+  PricedPlan priced = price_plan(experiment, /*advice=*/true, pictures.traces != nullptr);
+  const Machine& machine = *priced.machine;
+  Prediction& prediction = priced.prediction;
   // A plan above it is told so below, with what would fit.
-  if (cluster && experiment.memory > 0 && prediction.fullest().memory.peak <= experiment.memory)
+  if (priced.cluster && experiment.memory > 0 && prediction.highest_peak() <= experiment.memory)
     prediction.limit_memory(experiment.memory);
   if (pictures.traces != nullptr)
     pictures.traces->push_back(
         predicted_process(experiment.name, *experiment.plan, prediction, machine));
-  if (pictures.pages != nullptr)
+  if (pictures.pages != nullptr) {
     pictures.pages->push_back(plan_page_data(*experiment.plan, prediction, experiment.memory));
+    const auto braids = braid_pictures(*experiment.plan, machine, experiment.threads);
+    if (!braids.empty())
+      pictures.pages->back()["braids"] = braids_svg(braids, "Works that share a stage");
+  }
   Json result = {{"kind", "plan"}};
   result.update(prediction.to_json());
   result["plan"] = experiment.plan->mix();
@@ -232,8 +243,15 @@ Json run_plan_verb(const Experiment& experiment, const PlanPictures& pictures) {
   result.update(identity_of(experiment));
   std::string text = plan_text(experiment, prediction);
   text += training_text(experiment, prediction, result);
+  if (pictures.braids != nullptr) {
+    const auto braids = braid_pictures(*experiment.plan, machine, experiment.threads);
+    pictures.braids->insert(pictures.braids->end(), braids.begin(), braids.end());
+    result["braids"] = braids_json(braids);
+    text += braids.empty() ? "  braids  none: the schedule has no groups of works\n"
+                           : "\n" + braids_text(braids, 100);
+  }
   if (experiment.memory > 0) {
-    const std::int64_t peak = prediction.fullest().memory.peak;
+    const std::int64_t peak = prediction.highest_peak();
     result["rank_memory_limit"] = experiment.memory;
     if (peak > experiment.memory) {
       const std::string hint = memory_hint(experiment, /*runs=*/false);

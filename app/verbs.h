@@ -2,6 +2,7 @@
 // the result as the script and --json see it. The key "text" is the summary for people.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,9 @@
 #include "launch/restarts.h"
 #include "meshwright/engine/registry.h"
 #include "meshwright/json.h"
+#include "predict/machine.h"
+#include "predict/prediction.h"
+#include "report/braids.h"
 #include "script/experiment.h"
 #include "script/read_experiment.h"
 
@@ -19,11 +23,25 @@ namespace mw {
 // throws. `script` is the script's text, for the run file; of the plugins it has the versions.
 Json run_train(const Experiment& experiment, const std::string& script, Output& output,
                PluginRegistry& plugins, const Attempt& attempt = {});
+// This machine, measured for a run on CPUs. Nothing measures what its GPUs can do.
+const Machine& machine_here(const Experiment& experiment);
+
 // What is kept of plans beside their results, where it is given.
 struct PlanPictures {
   std::vector<Json>* pages = nullptr;           // what a page shows of it (report/plan_page.h)
   std::vector<TraceProcess>* traces = nullptr;  // its step (trace_process.h)
+  std::vector<BraidPicture>* braids = nullptr;  // its braids, which the result shows too then
 };
+// What `plan` predicts of an experiment: on the cluster that it names, else on this machine, which
+// is measured before its first prediction; no seconds of GPUs of which nobody knows anything.
+struct PricedPlan {
+  std::unique_ptr<Machine> cluster;  // null: this machine
+  const Machine* machine = nullptr;
+  Prediction prediction;
+};
+// `advice`: with what other plans and less recompute would gain; `traced`: with the times of
+// instructions.
+PricedPlan price_plan(const Experiment& experiment, bool advice, bool traced = false);
 Json run_plan_verb(const Experiment& experiment, const PlanPictures& pictures = {});
 // Writes tokens, labels and logits of the first batch into a safetensors file.
 Json run_logits(const Experiment& experiment, const std::string& file);

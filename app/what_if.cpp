@@ -6,12 +6,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "app/verbs.h"
 #include "lua/settings.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/text.h"
 #include "predict/cluster_machine.h"
-#include "predict/shared_cores.h"
-#include "script/priced_for.h"
 
 namespace mw {
 namespace {
@@ -24,14 +23,13 @@ bool same_number(double a, double b) {
          (std::isnan(a) && std::isnan(b));
 }
 
-Priced priced(const Json& table, const ReadContext& context) {
-  Priced made{read_experiment(table, context), {}};
+Priced priced(Experiment experiment) {
+  Priced made{std::move(experiment), {}};
   const Experiment& e = made.experiment;
-  const std::unique_ptr<Machine> cluster = machine_of(e);
-  const Machine& machine = cluster ? *cluster : this_machine();
-  made.prediction = predict(*e.plan, machine, e.threads);
-  if (cluster && e.memory > 0) made.prediction.limit_memory(e.memory);
-  if (!cluster && e.memory > 0 && made.prediction.fullest().memory.peak > e.memory)
+  PricedPlan plan = price_plan(e, /*advice=*/false);
+  made.prediction = std::move(plan.prediction);
+  if (plan.cluster && e.memory > 0) made.prediction.limit_memory(e.memory);
+  if (!plan.cluster && e.memory > 0 && made.prediction.highest_peak() > e.memory)
     made.prediction.fits = false;
   return made;
 }
@@ -168,8 +166,8 @@ class FollowNodes {
 
 class WhatIf {
  public:
-  WhatIf(const Json& table, const ReadContext& context)
-      : table_(table), context_(context), base_(priced(table, context)) {
+  WhatIf(const Json& table, const ReadContext& context, Experiment base)
+      : table_(table), context_(context), base_(priced(std::move(base))) {
     context_.unchecked = true;
   }
 
@@ -273,7 +271,7 @@ class WhatIf {
     if (knob.path == "cluster.nodes" && value.is_number() && knob.now.is_number())
       table = FollowNodes(base_, context_)
                   .fill(table, value.get<double>() / knob.now.get<double>(), note);
-    return priced(table, context_);
+    return priced(read_experiment(table, context_));
   }
 
   void add_numbers(Json& row, const Prediction& p) const {
@@ -296,6 +294,27 @@ class WhatIf {
 
 }  // namespace
 
+namespace {
+
+// Says that kinds of nodes have the knob's key for themselves; empty: none has.
+std::string of_kinds(const Json& cluster, const Knob& knob) {
+  const std::size_t table = knob.path.find('.') + 1, key = knob.path.rfind('.');
+  if (!cluster.contains("kinds") || key < table) return "";
+  const std::string in = knob.path.substr(table, key - table), own = knob.path.substr(key + 1);
+  std::vector<std::string> found;
+  int number = 0;
+  for (const Json& kind : cluster["kinds"]) {
+    ++number;
+    if (kind.contains(in) && kind[in].contains(own))
+      found.push_back(fmt::format("cluster.kinds[{}].{}.{}", number, in, own));
+  }
+  if (found.empty()) return "";
+  return fmt::format("kinds of nodes have it for themselves, and take values there: {}",
+                     join(found));
+}
+
+}  // namespace
+
 std::string why_nothing(const Knob& knob, const Priced& base, const Priced& other) {
   const Prediction& p = base.prediction;
   const Plan& plan = *base.experiment.plan;
@@ -308,6 +327,8 @@ std::string why_nothing(const Knob& knob, const Priced& base, const Priced& othe
   if (!machine) return generic;
   const Cluster& cluster = machine->cluster();
   const auto within = [&](const char* table) { return knob.path.starts_with(table); };
+  if (const std::string kinds = of_kinds(base.experiment.cluster, knob); !kinds.empty())
+    return kinds;
   if (knob.path == "cluster.nodes") {
     return fmt::format("no data parallelism of the plan fills them: {} of {} devices are idle",
                        other.prediction.idle_devices(), other.prediction.devices);
@@ -329,9 +350,10 @@ std::string why_nothing(const Knob& knob, const Priced& base, const Priced& othe
   return generic;
 }
 
-Json run_what_if(const Json& table, const Json& asked, const ReadContext& context) {
+Json run_what_if(const Json& table, const Json& asked, const ReadContext& context,
+                 Experiment base) {
   const std::vector<Knob> knobs = knobs_of(asked, table);
-  WhatIf what(table, context);
+  WhatIf what(table, context, std::move(base));
   if (!what.base().timed()) {
     throw Error(Stage::options, "what-if.untimed", "",
                 "what_if: no time is predicted of the plan: " + what.base().untimed,

@@ -51,8 +51,9 @@ struct Priced {
 // Says why the prediction is the same as before, though the knob has another value.
 std::string why_nothing(const Knob& knob, const Priced& base, const Priced& other);
 
-// The result of mw.what_if and of `plan --what-if`, for people under "text".
-Json run_what_if(const Json& table, const Json& asked, const ReadContext& context);
+// The result of mw.what_if and of `plan --what-if`, for people under "text". `base`: the table's
+// experiment.
+Json run_what_if(const Json& table, const Json& asked, const ReadContext& context, Experiment base);
 // What a page shows of the result (report/page/plans.js).
 Json what_if_page(const Json& result);
 // What the result has under "text", made from the rest of it.

@@ -9,7 +9,8 @@ local mw = {}
 ---@field parameters integer of the model, each once
 ---@field flops_per_step number of the model
 ---@field hardware_flops_per_step number with what is computed again
----@field memory table[] bytes by category and peak, of each stage's fullest rank
+---@field memory table[] bytes by category and peak, of each stage's fullest rank; on devices of several kinds also device, its name, and device_memory, its bytes
+---@field memory_basis string counted, from the program; or estimated, where kernels' scratch is too large to be tried
 ---@field peak_bytes integer of the rank with the most, as a training's
 ---@field communication table[] axis, op, phase, calls, bytes, seconds, exposed_seconds of a rank and step, and basis, how the seconds are known; with stages seconds and exposed_seconds of the stage that spends most, and mean_exposed_seconds of all
 ---@field priced_for? string the machine of the times; without one there are no times
@@ -36,6 +37,7 @@ local mw = {}
 ---@field mfu_6n number 6 x parameters x tokens
 ---@field hfu number
 ---@field reported_bytes? integer that a driver would report of the fullest rank's device, where a stack or cluster says so
+---@field reported_basis? string fitted or beyond: how what is beside the program is known
 ---@field beside_program? table<string, integer> what of those are no bytes of the program: gradients, loss, reserve, communicators, context
 ---@field recompute_frees_bytes? integer where anything is recomputed: bytes that the fullest rank would hold more without
 ---@field recompute_costs_seconds? number where anything is recomputed: by how much a step takes longer for it
@@ -177,7 +179,8 @@ local mw = {}
 ---@field parameters integer of the model, each once
 ---@field flops_per_step number of the model
 ---@field hardware_flops_per_step number with what is computed again
----@field memory table[] bytes by category and peak, of each stage's fullest rank
+---@field memory table[] bytes by category and peak, of each stage's fullest rank; on devices of several kinds also device, its name, and device_memory, its bytes
+---@field memory_basis string counted, from the program; or estimated, where kernels' scratch is too large to be tried
 ---@field peak_bytes integer of the rank with the most, as a training's
 ---@field communication table[] axis, op, phase, calls, bytes, seconds, exposed_seconds of a rank and step, and basis, how the seconds are known; with stages seconds and exposed_seconds of the stage that spends most, and mean_exposed_seconds of all
 ---@field priced_for? string the machine of the times; without one there are no times
@@ -204,6 +207,7 @@ local mw = {}
 ---@field mfu_6n number 6 x parameters x tokens
 ---@field hfu number
 ---@field reported_bytes? integer that a driver would report of the fullest rank's device, where a stack or cluster says so
+---@field reported_basis? string fitted or beyond: how what is beside the program is known
 ---@field beside_program? table<string, integer> what of those are no bytes of the program: gradients, loss, reserve, communicators, context
 ---@field recompute_frees_bytes? integer where anything is recomputed: bytes that the fullest rank would hold more without
 ---@field recompute_costs_seconds? number where anything is recomputed: by how much a step takes longer for it

@@ -1,7 +1,7 @@
 -- DeepSeek's trainer of V3 (DeepSeek-AI 2024, "DeepSeek-V3 Technical Report", section 3): products
 -- in fp8 with operands scaled in tiles, tokens dispatched in fp8 and combined in bf16, to 4 nodes
--- at most and once to each, all exchanges behind the compute of another microbatch (DualPipe),
--- carried by 20 of a device's 132 SMs. How well its attention does is not published: as flash
+-- at most and once to each, exchanges carried by 20 of a device's 132 SMs. What hides them is the
+-- plan's: pairs of works (DualPipe). How well its attention does is not published: as flash
 -- attention 2.
 local include = ...
 return {
@@ -12,6 +12,6 @@ return {
   product_bits = 8, product_casts = 3,  -- read in bf16, written in fp8
   grouped = 0.9,                        -- rows of experts come in no whole tiles
   exchanged = 0.76,                     -- two of four in fp8, with their scales
-  by_node = true, exchange_nodes = 4, hidden_exchange = 1, exchange_slowed = 20 / 132,
+  by_node = true, exchange_nodes = 4, exchange_slowed = 20 / 132,
   logit_memory = 6, reserve = 0.15,  -- logits in fp32; Guo et al. 2024, "GMLake", abstract
 }

@@ -122,7 +122,7 @@ void Check::look(const std::string& what, bool backward, int slot, int microbatc
   }
   if (set.atoms.empty()) return;
   ++report_.replicas;
-  seen_[set].push_back({what, sum_of_bits(tensor)});
+  seen_[set].push_back({what, sum_of_bits(tensor), microbatch});
 }
 
 // A step whose gradients overflow is left out where the loss is scaled:
@@ -137,13 +137,13 @@ void Check::look_for_infinities(const std::string& what, bool backward, const st
   if (overflowed_.empty()) overflowed_ = said;
 }
 
-void Check::ran(int microbatch) {
+void Check::ran(int /*microbatch*/) {
   const Stopwatch watch(report_.seconds);
-  compare(microbatch);
+  compare();
 }
 
 // All ranks of a set have seen the same list.
-void Check::compare(int microbatch) {
+void Check::compare() {
   Ledger::Pause pause(executor_->ledger());
   static const std::string label = "replicas";
   for (auto& [set, list] : seen_) {
@@ -171,11 +171,13 @@ void Check::compare(int microbatch) {
       }
       throw Error(
           Stage::run, "check.replicas", "",
-          fmt::format("check: {} is called Replicate over {}, and its bits on rank{} {} are not "
-                      "those on rank {} (step {}{})",
-                      list[first].what, executor_->program().name_of(set),
-                      others.size() == 1 ? "" : "s", fmt::join(others, ", "), ranks.group()[0],
-                      step_, microbatch < 0 ? "" : fmt::format(", microbatch {}", microbatch)),
+          fmt::format(
+              "check: {} is called Replicate over {}, and its bits on rank{} {} are not "
+              "those on rank {} (step {}{})",
+              list[first].what, executor_->program().name_of(set), others.size() == 1 ? "" : "s",
+              fmt::join(others, ", "), ranks.group()[0], step_,
+              list[first].microbatch < 0 ? ""
+                                         : fmt::format(", microbatch {}", list[first].microbatch)),
           "a reduction or a gather before it is missing, doubled or stale; mw.verify names the op "
           "that parts first");
     }
@@ -219,7 +221,7 @@ void Check::gradients(RankRun& executor) {
 void Check::ended() {
   const Stopwatch watch(report_.seconds);
   compare_kept();
-  compare(-1);
+  compare();
   ++report_.steps;
 }
 

@@ -50,13 +50,14 @@ class Check : public Watcher {
   struct Seen {
     std::string what;  // "the output of layers.0.attention.q"
     std::int64_t bits = 0;
+    int microbatch = -1;
   };
 
   void look(const std::string& what, bool backward, int slot, int microbatch,
             const at::Tensor& tensor);
   void look_for_infinities(const std::string& what, bool backward, const std::string& where,
                            const at::Tensor& tensor);
-  void compare(int microbatch);
+  void compare();
   void compare_kept();
 
   const bool overflows_;

@@ -109,6 +109,11 @@ CoreUse CoreMeter::take(double now, double own) {
   return last_;
 }
 
+bool are_busy(double others, int cores) {
+  constexpr double quiet = 0.1;  // a share of the cores: runs call a step disturbed beyond it too
+  return others > quiet * cores;
+}
+
 double others_cores_during(double seconds) {
   CoreMeter meter(system_root(), seconds_now(), cpu_seconds_now());
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));

@@ -47,6 +47,10 @@ class CoreMeter {
   CoreUse last_;
 };
 
+// Whether other programs had so many of the cores that wall seconds meanwhile are theirs too. False
+// for NaN, as nobody knows.
+bool are_busy(double others, int cores);
+
 // Waits for so many seconds, and says how many cores other programs had meanwhile. NaN: not known.
 double others_cores_during(double seconds);
 

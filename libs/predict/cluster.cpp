@@ -48,6 +48,10 @@ const Fields<Cluster>& cluster_fields() {
         .list("slow",
               "nodes that are slower than described, or a device of each: { { node = 3, compute = "
               "1.3 }, … }")
+        .fallback(Json::array())
+        .list("kinds",
+              "nodes with other devices or links, from the first node on: { { nodes = 4 }, { nodes "
+              "= 4, device = { … } } }")
         .fallback(Json::array());
     return f;
   }();
@@ -218,6 +222,32 @@ const Fields<SlowPart>& slow_fields() {
   return fields;
 }
 
+const Fields<Cluster>& kind_fields() {
+  static const Fields<Cluster> fields = [] {
+    Fields<Cluster> f;
+    f.options().text("kind", "says that the table describes a cluster").optional();
+    f.options().text("name", "what the kind is called").optional();
+    f.options().text("changed", "as in a cluster").optional();
+    f.add("nodes",
+          "number of nodes of this kind; nodes that no kind has are as the cluster's own tables "
+          "say",
+          &Cluster::nodes)
+        .at_least(1);
+    f.options()
+        .table("device",
+               "what is other of a device; of a whole cluster, as mw.cluster gives it, all of it")
+        .optional()
+        .table("node", "the same of what joins the devices of a node")
+        .optional()
+        .table("network", "the same of what joins the nodes")
+        .optional()
+        .table("host", "the same of the link to a device's host")
+        .optional();
+    return f;
+  }();
+  return fields;
+}
+
 const Fields<Cluster>& host_fields() {
   static const Fields<Cluster> fields = [] {
     Fields<Cluster> f;
@@ -258,6 +288,7 @@ class Reader {
     if (values->has("host"))
       host_fields().read(values->at("host"), path_ + ".host", problems_, cluster_);
     check_links(*values);
+    read_kinds(table, values->at("kinds"));
     read_slow(*values);
     return cluster_;
   }
@@ -408,6 +439,48 @@ class Reader {
     return fmt::format("{{ {} }}", fmt::join(shape, ", "));
   }
 
+  // Kinds are read as clusters of their nodes, whose tables are the described ones with what is
+  // other in them; a whole cluster's are its own.
+  void read_kinds(const Json& table, const Json& kinds) {
+    if (!problems_.empty()) return;  // kinds would repeat what is wrong with the tables they share
+    int number = 0;
+    std::int64_t nodes = 0;
+    for (const Json& given : kinds) {
+      const std::string key = fmt::format("kinds[{}]", ++number);
+      Cluster kind;
+      const auto v = kind_fields().read(given, path_ + "." + key, problems_, kind);
+      if (!v) continue;
+      Json whole = {{"name", given.value("name", cluster_.name)}, {"nodes", kind.nodes}};
+      for (const char* part : {"device", "node", "network", "host"}) {
+        if (table.contains(part)) whole[part] = table[part];
+        if (!given.contains(part)) continue;
+        if (given.value("kind", "") == "cluster" || !whole.contains(part)) {
+          whole[part] = given[part];
+        } else {
+          whole[part].merge_patch(given[part]);
+        }
+      }
+      if (table.contains("torus") && !whole.contains("network"))
+        whole["network"] = {{"nic", cluster_.torus.bandwidth}};  // which no transfer takes
+      kind = Reader(path_ + "." + key, problems_).run(whole);
+      if (kind.node.devices != cluster_.node.devices) {
+        wrong(key + ".node.devices",
+              fmt::format("{}, and the cluster's other nodes have {} devices", kind.node.devices,
+                          cluster_.node.devices),
+              fmt::format("nearest: devices = {}", cluster_.node.devices));
+      }
+      nodes += kind.nodes;
+      cluster_.kinds.push_back(std::move(kind));
+    }
+    if (!kinds.empty() && !table.contains("nodes")) cluster_.nodes = static_cast<int>(nodes);
+    if (nodes > cluster_.nodes) {
+      wrong("kinds",
+            fmt::format("{} in {}, and the cluster has {}", plural(nodes, "node"),
+                        plural(number, "kind"), plural(cluster_.nodes, "node")),
+            fmt::format("nearest: nodes = {}, or fewer nodes of a kind", nodes));
+    }
+  }
+
   void read_slow(const Values& cluster) {
     int number = 0;
     for (const Json& given : cluster.at("slow")) {
@@ -459,10 +532,10 @@ class Reader {
 }  // namespace
 
 std::vector<std::pair<std::string, const Options*>> cluster_keys() {
-  return {{"", &cluster_fields().options()},    {"device", &device_fields().options()},
-          {"node", &node_fields().options()},   {"network", &network_fields().options()},
-          {"torus", &torus_fields().options()}, {"host", &host_fields().options()},
-          {"slow[n]", &slow_fields().options()}};
+  return {{"", &cluster_fields().options()},     {"device", &device_fields().options()},
+          {"node", &node_fields().options()},    {"network", &network_fields().options()},
+          {"torus", &torus_fields().options()},  {"host", &host_fields().options()},
+          {"slow[n]", &slow_fields().options()}, {"kinds[n]", &kind_fields().options()}};
 }
 
 std::vector<std::string_view> Cluster::changed_keys() const {

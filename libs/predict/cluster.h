@@ -20,6 +20,7 @@ namespace mw {
 // A tile of a matrix product, and the share of the device's rate that it reaches.
 struct GemmTile {
   double rows = 0, columns = 0, rate = 1;
+  friend bool operator==(const GemmTile&, const GemmTile&) = default;
 };
 
 // Rates are per second, sizes in bytes, times in seconds, shares between 0 and 1.
@@ -54,12 +55,14 @@ struct DeviceType {
     const int bytes = bytes_of(dtype);
     return bytes == 8 ? peak64 : bytes == 4 ? peak32 : peak16;
   }
+  friend bool operator==(const DeviceType&, const DeviceType&) = default;
 };
 
 // A measured all-reduce among some devices of a node: bytes and seconds, ascending.
 struct CollectiveCurve {
   int ranks = 0;
   std::vector<std::pair<double, double>> points;
+  friend bool operator==(const CollectiveCurve&, const CollectiveCurve&) = default;
 };
 
 // What joins the devices of a node, and each of them to the next nodes. Bandwidths are of one
@@ -73,6 +76,7 @@ struct NodeLinks {
   double curve_share = 1;               // within a step, of what was measured alone
   // How many times faster this link is than that of the curves.
   double curve_scale() const { return curve_bandwidth > 0 ? bandwidth / curve_bandwidth : 1; }
+  friend bool operator==(const NodeLinks&, const NodeLinks&) = default;
 };
 struct Network {
   double nic = 0;  // a node's NICs over its devices: all groups of the node share them
@@ -84,10 +88,12 @@ struct Network {
   // What a group gets of their NICs' share that has several ranks of a node, but not all: each of
   // its rings goes in and out by one NIC.
   double partial = 1;
+  friend bool operator==(const Network&, const Network&) = default;
 };
 // How many times longer than described devices compute, and links of nodes send.
 struct SlowBy {
   double compute = 1, link = 1, nic = 1;
+  friend bool operator==(const SlowBy&, const SlowBy&) = default;
 };
 // Nodes that are slower than the others, or one device of each.
 struct SlowPart {
@@ -99,6 +105,7 @@ struct SlowPart {
 struct Torus {
   std::vector<int> shape;  // of the whole; empty: there is none
   double bandwidth = 0, share = 0.9, latency = 0;
+  friend bool operator==(const Torus&, const Torus&) = default;
 };
 
 struct Cluster {
@@ -110,6 +117,9 @@ struct Cluster {
   Network network;
   Torus torus;
   std::vector<SlowPart> slow;
+  // Nodes with other devices or links, from the first node on; `nodes` of each says how many. Those
+  // that are left over are as this table describes them.
+  std::vector<Cluster> kinds;
   // Bytes a second between a device and its host, each way (0: not known), and between all of a
   // node's devices together and their host (0: each has its link for itself).
   double host_link = 0, host_node_link = 0;

@@ -43,9 +43,57 @@ std::string ClusterMachine::name() const {
   const auto named = [](const std::string& name, const std::string& changed) {
     return changed.empty() ? name : fmt::format("{} (changed: {})", name, changed);
   };
-  return fmt::format("{}: {} of {} {}, stack {}", named(cluster_.name, cluster_.changed),
-                     plural(cluster_.nodes, "node"), cluster_.node.devices, cluster_.device.name,
-                     named(stack_.name, stack_.changed));
+  std::vector<std::string> kinds;
+  int left = cluster_.nodes;
+  const auto add = [&](int nodes, const std::string& device) {
+    kinds.push_back(
+        fmt::format("{} of {} {}", plural(nodes, "node"), cluster_.node.devices, device));
+  };
+  for (const Cluster& kind : cluster_.kinds) {
+    add(kind.nodes, kind.device.name);
+    left -= kind.nodes;
+  }
+  if (left > 0) add(left, cluster_.device.name);
+  return fmt::format("{}: {}, stack {}", named(cluster_.name, cluster_.changed),
+                     join(kinds, " and "), named(stack_.name, stack_.changed));
+}
+
+double ClusterMachine::peak(int ranks, Dtype dtype, int) const {
+  return parts_.sum(ranks, [&](const ClusterParts::Part& part) {
+    return part.cluster.device.peak(dtype) * part.by.compute;  // slow devices are as described
+  });
+}
+
+std::int64_t ClusterMachine::memory() const {
+  std::int64_t least = parts_.all().front().cluster.device.memory;
+  for (const auto& part : parts_.all()) least = std::min(least, part.cluster.device.memory);
+  return least;
+}
+
+std::int64_t ClusterMachine::most_memory() const {
+  std::int64_t most = 0;
+  for (const auto& part : parts_.all()) most = std::max(most, part.cluster.device.memory);
+  return most;
+}
+
+DeviceRoom ClusterMachine::device_of(int rank) const {
+  const DeviceType& device = parts_.part_of(rank).cluster.device;
+  return {cluster_.kinds.empty() || !uneven() ? "" : device.name, device.memory};
+}
+
+HostMemory ClusterMachine::host() const {
+  std::int64_t least = 0;  // of those that are known
+  for (const auto& part : parts_.all()) {
+    const std::int64_t own = part.cluster.host_capacity;
+    if (own > 0) least = least > 0 ? std::min(least, own) : own;
+  }
+  return {least, cluster_.node.devices};
+}
+
+std::int64_t ClusterMachine::kept_by_libraries() const {
+  std::int64_t most = 0;
+  for (const auto& part : parts_.all()) most = std::max(most, part.cluster.device.workspace);
+  return most;
 }
 
 std::int64_t FlashScratch::of(const LibraryCall& call, int element) const {
@@ -60,7 +108,7 @@ std::int64_t FlashScratch::of(const LibraryCall& call, int element) const {
 }
 
 std::unique_ptr<RankMachine> ClusterMachine::of_rank(const RankView& view, int, int) const {
-  return std::make_unique<OnCluster>(view, cluster_, stack_);
+  return std::make_unique<OnCluster>(view, parts_, stack_);
 }
 
 std::vector<NamedBytes> ClusterMachine::beside_program(const RankView& rank,
@@ -72,13 +120,14 @@ std::vector<NamedBytes> ClusterMachine::beside_program(const RankView& rank,
     return bytes;
   };
   const Program& program = rank.program();
+  const DeviceType& device = parts_.part_of(program.mesh.rank(rank.at())).cluster.device;
   const auto parameters =
       static_cast<double>(memory[Category::parameters]) / bytes_of(program.dtype);
   allocated += add("gradients", stack_.second_gradients * parameters);
   allocated += add("loss", stack_.logit_memory * logits(rank));
   add(reserve_name, allocated * stack_.reserve / (1 - stack_.reserve));
-  add("communicators", static_cast<double>(cluster_.device.communicator) * groups(program.mesh));
-  add("context", static_cast<double>(cluster_.device.context));
+  add("communicators", static_cast<double>(device.communicator) * groups(program.mesh));
+  add("context", static_cast<double>(device.context));
   return all;
 }
 
@@ -87,17 +136,42 @@ Basis ClusterMachine::basis() const {
   static constexpr std::string_view timeless[] = {"device.memory", "device.name", "device.context",
                                                   "device.communicator", "device.workspace"};
   const bool shipped =
-      stack_.changed.empty() && cluster_.slow.empty() &&
+      stack_.changed.empty() &&
       std::ranges::none_of(cluster_.changed_keys(), [](std::string_view key) {
         return key.starts_with("device.") && std::ranges::find(timeless, key) == std::end(timeless);
       });
+  const bool fitted = parts_.all().front().cluster.device.fitted;
+  return fitted && stack_.fitted && shipped ? Basis::fitted : Basis::beyond;
+}
+
+Basis ClusterMachine::beside_basis() const {
+  const bool shipped = stack_.changed.empty() && !cluster_.changes("device.context") &&
+                       !cluster_.changes("device.communicator") && cluster_.kinds.empty();
   return cluster_.device.fitted && stack_.fitted && shipped ? Basis::fitted : Basis::beyond;
 }
 
 double ClusterMachine::stragglers(int ranks) const {
   if (ranks < 2) return 1;
-  return 1 + cluster_.device.straggle * std::sqrt(2 * std::log(static_cast<double>(ranks)));
+  double most = 0;
+  for (const auto& part : parts_.all()) most = std::max(most, part.cluster.device.straggle);
+  return 1 + most * std::sqrt(2 * std::log(static_cast<double>(ranks)));
 }
+
+namespace {
+
+// Every device has a rate for the attention of the stack.
+void check_flash(const Cluster& hardware, const Stack& software, Problems& problems) {
+  const ClusterParts parts(hardware);
+  for (const auto& part : parts.all()) {
+    if (part.cluster.device.flash.at(static_cast<std::size_t>(software.flash)) > 0) continue;
+    problems.add(Stage::options, "cluster.value", part.key + ".flash",
+                 fmt::format("{}.flash: says nothing of generation {}, which the stack {} has",
+                             part.key, software.flash, software.name),
+                 "give its share of the peak: flash = { 0.35, 0.45, 0.6 }");
+  }
+}
+
+}  // namespace
 
 std::unique_ptr<ClusterMachine> read_machine(const Json& cluster, const Json& stack,
                                              Problems& problems) {
@@ -115,18 +189,44 @@ std::unique_ptr<ClusterMachine> read_machine(const Json& cluster, const Json& st
   software.name = "plain";
   software.whole_rows = true;
   if (!stack.is_null()) software = read_stack(stack, "stack", found);
-  if (found.empty() && software.flash > 0 &&
-      hardware.device.flash.at(static_cast<std::size_t>(software.flash)) <= 0) {
-    found.add(Stage::options, "cluster.value", "cluster.device.flash",
-              fmt::format("cluster.device.flash: says nothing of generation {}, which the stack "
-                          "{} has",
-                          software.flash, software.name),
-              "give its share of the peak: flash = { 0.35, 0.45, 0.6 }");
-  }
+  if (found.empty() && software.flash > 0) check_flash(hardware, software, found);
   problems.add(found);
   if (!found.empty()) return nullptr;
   return std::make_unique<ClusterMachine>(std::move(hardware), std::move(software));
 }
+
+namespace {
+
+// The devices have a rate for what the plan computes in.
+void check_rates(const Plan& plan, const ClusterMachine& machine, const ClusterParts::Part& part,
+                 Problems& problems) {
+  const DeviceType& device = part.cluster.device;
+  if (machine.stack().product_bits == 8 && device.peak8 <= 0) {
+    problems.add(Stage::plan, "cluster.rate", part.key + ".peak8",
+                 fmt::format("{}.peak8: is missing, and the stack {} multiplies in fp8", part.key,
+                             machine.stack().name),
+                 "give its dense operations a second, or name another stack");
+  }
+  const Dtype dtype = plan.programs.front().dtype;
+  if (device.lacks.contains(dtype)) {
+    // Another of the same width that it has.
+    const Dtype other = dtype == Dtype::bf16 ? Dtype::fp16 : Dtype::bf16;
+    const bool has_other = bytes_of(dtype) == 2 && !device.lacks.contains(other);
+    problems.add(
+        Stage::plan, "cluster.rate", "precision",
+        fmt::format("precision: {} on devices that have no units for it ({}, {}.lacks)",
+                    name_of(dtype), device.name, part.key),
+        fmt::format("nearest: precision = \"{}\"", name_of(has_other ? other : Dtype::fp32)));
+  } else if (device.peak(dtype) <= 0) {
+    const int bits = 8 * bytes_of(dtype);
+    problems.add(Stage::plan, "cluster.rate", fmt::format("{}.peak{}", part.key, bits),
+                 fmt::format("{}.peak{}: is missing, and the plan computes in {}", part.key, bits,
+                             name_of(dtype)),
+                 "give its dense operations a second, or plan in another precision");
+  }
+}
+
+}  // namespace
 
 void check_placed(const Plan& plan, const ClusterMachine& machine, Problems& problems) {
   const Cluster& cluster = machine.cluster();
@@ -137,30 +237,8 @@ void check_placed(const Plan& plan, const ClusterMachine& machine, Problems& pro
                              cluster.devices(), plural(cluster.nodes, "node")),
                  fmt::format("nodes = {} or more, or a plan of fewer ranks", nodes));
   }
-  if (machine.stack().product_bits == 8 && cluster.device.peak8 <= 0) {
-    problems.add(Stage::plan, "cluster.rate", "cluster.device.peak8",
-                 fmt::format("cluster.device.peak8: is missing, and the stack {} multiplies in fp8",
-                             machine.stack().name),
-                 "give its dense operations a second, or name another stack");
-  }
-  const Dtype dtype = plan.programs.front().dtype;
-  if (cluster.device.lacks.contains(dtype)) {
-    // Another of the same width that it has.
-    const Dtype other = dtype == Dtype::bf16 ? Dtype::fp16 : Dtype::bf16;
-    const bool has_other = bytes_of(dtype) == 2 && !cluster.device.lacks.contains(other);
-    problems.add(
-        Stage::plan, "cluster.rate", "precision",
-        fmt::format("precision: {} on devices that have no units for it ({}, "
-                    "cluster.device.lacks)",
-                    name_of(dtype), cluster.device.name),
-        fmt::format("nearest: precision = \"{}\"", name_of(has_other ? other : Dtype::fp32)));
-  } else if (cluster.device.peak(dtype) <= 0) {
-    const int bits = 8 * bytes_of(dtype);
-    problems.add(Stage::plan, "cluster.rate", fmt::format("cluster.device.peak{}", bits),
-                 fmt::format("cluster.device.peak{}: is missing, and the plan computes in {}", bits,
-                             name_of(dtype)),
-                 "give its dense operations a second, or plan in another precision");
-  }
+  for (const int part : machine.parts().among(0, plan.ranks()))
+    check_rates(plan, machine, machine.parts().all()[static_cast<std::size_t>(part)], problems);
   bool offloads = false;
   for (const Program& program : plan.programs) {
     for (const Slot& slot : program.slots) offloads = offloads || slot.memory == Memory::host;

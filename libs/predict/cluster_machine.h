@@ -4,7 +4,7 @@
 
 #include "meshwright/engine/plan.h"
 #include "meshwright/engine/scratch.h"
-#include "predict/cluster.h"
+#include "predict/cluster_parts.h"
 #include "predict/machine.h"
 #include "predict/stack.h"
 
@@ -32,12 +32,16 @@ class FlashScratch final : public DeviceScratch {
 class ClusterMachine final : public Machine {
  public:
   ClusterMachine(Cluster cluster, Stack stack)
-      : cluster_(std::move(cluster)), stack_(std::move(stack)), kernels_(stack_.whole_rows, this) {}
+      : cluster_(std::move(cluster)),
+        stack_(std::move(stack)),
+        parts_(cluster_),
+        kernels_(stack_.whole_rows, this) {}
   // A copy's kernels point to the copy.
   ClusterMachine(const ClusterMachine& other) : ClusterMachine(other.cluster_, other.stack_) {}
   ClusterMachine& operator=(const ClusterMachine& other) {
     cluster_ = other.cluster_;
     stack_ = other.stack_;
+    parts_ = other.parts_;
     kernels_ = FlashScratch(stack_.whole_rows, this);
     return *this;
   }
@@ -48,31 +52,40 @@ class ClusterMachine final : public Machine {
   std::int64_t room() const override { return cluster_.devices(); }
   std::unique_ptr<RankMachine> of_rank(const RankView& view, int ranks, int threads) const override;
   bool overlaps() const override { return true; }
-  bool uneven() const override { return !cluster_.slow.empty(); }
+  bool uneven() const override { return parts_.uneven(); }
+  std::vector<std::vector<RankClass>> by_device(
+      const Program& program, const std::vector<RankClass>& classes) const override {
+    return parts_.split(program, classes);
+  }
   bool stages_wait() const override { return stack_.stages_wait; }
   int threads_of(int, int) const override { return 1; }
-  double peak(int ranks, Dtype dtype, int) const override {
-    return cluster_.device.peak(dtype) * ranks;
-  }
+  double peak(int ranks, Dtype dtype, int) const override;
   double stragglers(int ranks) const override;
-  std::int64_t memory() const override { return cluster_.device.memory; }
+  std::int64_t memory() const override;
+  std::int64_t most_memory() const override;
+  DeviceRoom device_of(int rank) const override;
   bool memory_together() const override { return false; }
-  HostMemory host() const override { return {cluster_.host_capacity, cluster_.node.devices}; }
+  HostMemory host() const override;
   std::vector<std::string> cannot_run(const PlanRequest& request) const override {
     return stack_.runs.lacks(request);
   }
   const DeviceScratch* scratch() const override { return &kernels_; }
-  std::int64_t kept_by_libraries() const override { return cluster_.device.workspace; }
+  std::int64_t kept_by_libraries() const override;
   // gradients, loss, reserve, communicators, context: those that the stack and the device have.
   std::vector<NamedBytes> beside_program(const RankView& rank,
                                          const MemoryForecast& memory) const override;
+  // Fitted if the device and the stack are, and no key of either that these bytes depend on was
+  // changed.
+  Basis beside_basis() const override;
 
   const Cluster& cluster() const { return cluster_; }
+  const ClusterParts& parts() const { return parts_; }
   const Stack& stack() const { return stack_; }
 
  private:
   Cluster cluster_;
   Stack stack_;
+  ClusterParts parts_;
   FlashScratch kernels_;
 };
 

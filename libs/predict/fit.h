@@ -26,6 +26,14 @@ std::shared_ptr<const Plan> fit_recompute_alike(const PlanRequest& request, Prob
 std::shared_ptr<const Plan> fit_recompute_on_device(const PlanRequest& request, Problems& problems);
 std::shared_ptr<const Plan> fit_recompute_alike_on_device(const PlanRequest& request,
                                                           Problems& problems);
+// The same where tensors may also go to host memory (RecomputePolicy::offload): each kept tensor of
+// a layer is saved, made again or sent there. For shares of what the host link can carry while
+// layers compute, those tensors go that are dearest to make again for their bytes, and `fit`, one
+// of the functions above, makes again what the limit asks for besides; the plan that is predicted
+// to be the fastest on the machine is taken. Null, and a problem, where `machine` has no such link.
+using RecomputeFitter = std::shared_ptr<const Plan> (*)(const PlanRequest&, Problems&);
+std::shared_ptr<const Plan> fit_with_offload(const PlanRequest& request, RecomputeFitter fit,
+                                             const class Machine* machine, Problems& problems);
 // Whether fit_recompute() chose differently for the plan's stages.
 bool recompute_differs(const Plan& plan);
 // The same plan with the choice that is alike on all stages; null where stages do not differ.

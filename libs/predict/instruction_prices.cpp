@@ -27,13 +27,32 @@ InstructionPrices::InstructionPrices(const RankView& rank, const Machine& machin
       overlaps_(machine.overlaps()),
       host_works_(overlaps_ && works_on_host(program_)) {}
 
-const PricedSegment& InstructionPrices::segment(int segment, int kind) {
-  const auto [known, missing] = priced_.try_emplace({segment, kind});
-  if (missing) {
-    rank_ = &ranks_.of_kind(kind);
-    known->second = price(program_.segments[segment], kind);
-  }
+InstructionPrices::Kinds InstructionPrices::kinds(const SegmentRun& run) const {
+  Kinds kinds;
+  for (int lane = 0; lane < lanes_of(run); ++lane)
+    kinds.push_back(ranks_.kind(microbatch_of(run, lane)));
+  return kinds;
+}
+
+const PricedSegment& InstructionPrices::segment(int segment, const Kinds& kinds) {
+  const auto [known, missing] = priced_.try_emplace({segment, kinds});
+  if (missing) known->second = price(program_.segments[segment], kinds);
   return known->second;
+}
+
+double InstructionPrices::seconds(const Instruction& i) {
+  rank_ = &ranks_.of_kind(0);
+  double seconds = 0;
+  const auto add = [&](const PricedInstruction& p) {
+    seconds += p.before + p.on_host + p.copy.seconds;
+    for (const TimedTransfer& transfer : p.transfers) seconds += transfer.cost.seconds;
+  };
+  if (!i.ring) {
+    add(price(i));
+  } else {
+    for (const PricedInstruction& p : rings_[static_cast<std::size_t>(ring_of(i))].code) add(p);
+  }
+  return seconds;
 }
 
 double InstructionPrices::transfer_seconds(const Instruction& i, int kind) const {
@@ -49,22 +68,25 @@ int InstructionPrices::key_of(const Instruction& start) {
 
 // What a segment with reductions in it is a copy of, where that is priced: they are alike but for
 // these.
-const PricedSegment* InstructionPrices::priced_original(const Segment& segment, int kind) const {
+const PricedSegment* InstructionPrices::priced_original(const Segment& segment,
+                                                        const Kinds& kinds) const {
   if (segment.copy_of < 0) return nullptr;
-  const auto found = priced_.find({segment.copy_of, kind});
+  const auto found = priced_.find({segment.copy_of, kinds});
   return found == priced_.end() ? nullptr : &found->second;
 }
 
-PricedSegment InstructionPrices::price(const Segment& segment, int kind) {
+PricedSegment InstructionPrices::price(const Segment& segment, const Kinds& kinds) {
   PricedSegment priced;
   priced.code.reserve(segment.code.size());
-  const PricedSegment* original = priced_original(segment, kind);
+  const PricedSegment* original = priced_original(segment, kinds);
   const auto* from = original == nullptr ? nullptr : &program_.segments[segment.copy_of].code;
   std::size_t next = 0;  // of the original's
   for (const Instruction& i : segment.code) {
+    rank_ = &ranks_.of_kind(kinds[static_cast<std::size_t>(i.lane)]);
     const bool same = from != nullptr && next < from->size() && (*from)[next].code == i.code &&
                       (*from)[next].op == i.op && (*from)[next].piece == i.piece &&
-                      (*from)[next].bucket == i.bucket && (*from)[next].pending == i.pending;
+                      (*from)[next].bucket == i.bucket && (*from)[next].pending == i.pending &&
+                      (*from)[next].move.stream == i.move.stream;
     if (i.ring) {
       const int number = ring_of(i);
       priced.host += rings_[number].host;
@@ -74,20 +96,40 @@ PricedSegment InstructionPrices::price(const Segment& segment, int kind) {
       priced.code.push_back(same ? original->code[next] : price(i));
       priced.host += priced.code.back().host;
     }
+    priced.code.back().lane = i.lane;
     priced.code.back().copied = lanes_.awaits(i);
     priced.code.back().follows = lanes_.follows(i);
     priced.on_host =
         priced.on_host || priced.code.back().on_host > 0 || priced.code.back().host_waits;
     if (same) ++next;
   }
-  priced.beside = machine_->beside(*rank_, segment);
+  priced.beside = beside(segment, kinds);
   return priced;
+}
+
+// What a run does beside its instructions: of a braid, what its lanes do.
+WorkTime InstructionPrices::beside(const Segment& segment, const Kinds& kinds) {
+  if (segment.kind != SegmentKind::braid)
+    return machine_->beside(ranks_.of_kind(kinds.front()), segment);
+  WorkTime all;
+  for (std::size_t lane = 0; lane < segment.lanes.size(); ++lane) {
+    Segment own;
+    own.kind = segment.lanes[lane].kind;
+    own.vstage = segment.lanes[lane].vstage;
+    for (const Instruction& i : segment.code)
+      if (i.lane == static_cast<int>(lane)) own.code.push_back(i);
+    const WorkTime time = machine_->beside(ranks_.of_kind(kinds[lane]), own);
+    all.seconds += time.seconds;
+    all.host += time.host;
+  }
+  return all;
 }
 
 PricedInstruction InstructionPrices::price(const Instruction& i) {
   Footprint& made = made_;
   footprint(*rank_, i, Asks::work, made);
   PricedInstruction p;
+  p.of_step = between_lasting(program_, i);
   p.awaits = made.awaits;
   p.begins = made.begins;
   p.between_stages = made.between_stages;
@@ -109,7 +151,8 @@ PricedInstruction InstructionPrices::price(const Instruction& i) {
   for (const Transfer& transfer : made.transfers) {
     const auto group = groups_.try_emplace(transfer.set, static_cast<int>(groups_.size())).first;
     p.transfers.push_back({machine_->transfer(*rank_, i, transfer),
-                           static_cast<int>(keys_.number(transfer)), group->second});
+                           static_cast<int>(keys_.number(transfer)),
+                           i.move.stream < 0 ? group->second : -2 - i.move.stream, i.move.stream});
   }
   return p;
 }

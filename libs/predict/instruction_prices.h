@@ -17,14 +17,19 @@ namespace mw {
 
 struct TimedTransfer {
   TransferCost cost;
-  int key = -1;    // number of the collective's key
-  int group = -1;  // number of the ranks that take part
+  int key = -1;  // number of the collective's key
+  // Number of the ranks that take part: those of a group go in their order. Of a stream's it is one
+  // below -1.
+  int group = -1;
+  int stream = -1;  // Move::stream
 };
 struct PricedCopy {
   HostCopy copy;  // bytes 0: none
   double seconds = 0;
 };
 struct PricedInstruction {
+  int lane = 0;          // of a braid's: which
+  bool of_step = false;  // what it awaits or begins belongs to no microbatch (between_lasting)
   int awaits = -1, begins = -1;
   std::vector<int> copied;  // storages of which it awaits copies
   int follows = -1;         // the storage of which its transfer awaits copies
@@ -58,9 +63,13 @@ class InstructionPrices {
   InstructionPrices(const RankView& rank, const Machine& machine, const HostLanes& lanes, int ranks,
                     int threads);
 
-  // `kind`: of a microbatch (RankViews::kind).
-  const PricedSegment& segment(int segment, int kind);
+  // The kinds of the microbatches that a run is for (RankViews::kind), one for each lane.
+  using Kinds = Few<int, 3>;
+  Kinds kinds(const SegmentRun& run) const;
+  const PricedSegment& segment(int segment, const Kinds& kinds);
   const PricedRing& ring(int number) const { return rings_[static_cast<std::size_t>(number)]; }
+  // What an instruction takes by itself, with all that it begins and copies.
+  double seconds(const Instruction& instruction);
   // The price of a send or a receive between stages.
   double transfer_seconds(const Instruction& instruction, int kind) const;
   int key_of(const Instruction& start);
@@ -72,8 +81,9 @@ class InstructionPrices {
   const TransferKeys& keys() const { return keys_; }
 
  private:
-  const PricedSegment* priced_original(const Segment& segment, int kind) const;
-  PricedSegment price(const Segment& segment, int kind);
+  const PricedSegment* priced_original(const Segment& segment, const Kinds& kinds) const;
+  PricedSegment price(const Segment& segment, const Kinds& kinds);
+  WorkTime beside(const Segment& segment, const Kinds& kinds);
   PricedInstruction price(const Instruction& instruction);
   int ring_of(const Instruction& ring);
   PricedRing price_ring(const Instruction& ring);
@@ -87,7 +97,7 @@ class InstructionPrices {
   const std::unique_ptr<RankMachine> machine_;
   const bool overlaps_;    // ranks have devices of their own, and the host works beside these
   const bool host_works_;  // the program has such work for the host
-  std::map<std::pair<int, int>, PricedSegment> priced_;  // by segment and kind of microbatch
+  std::map<std::pair<int, Kinds>, PricedSegment> priced_;  // by segment and kinds of microbatches
   std::map<std::tuple<const RankView*, std::string, std::vector<int>>, int> ring_numbers_;
   std::vector<PricedRing> rings_;
   Footprint made_;  // of the instruction that is priced

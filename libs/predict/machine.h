@@ -56,6 +56,12 @@ class RankMachine {
 // The name of what an allocator holds idle, and gives back where there is no other room.
 inline constexpr const char* reserve_name = "reserve";
 
+// A device with memory of its own.
+struct DeviceRoom {
+  std::string name;        // empty where all devices are alike
+  std::int64_t bytes = 0;  // of its memory
+};
+
 struct NamedBytes {
   std::string name;
   std::int64_t bytes = 0;
@@ -86,8 +92,15 @@ class Machine {
                                                int threads) const = 0;
   // Transfers run beside compute; else a rank carries out its own when it waits for them.
   virtual bool overlaps() const = 0;
-  // Some ranks have slower devices or links than others.
+  // Some ranks have other devices or links than others: slower ones, or of another kind.
   virtual bool uneven() const { return false; }
+  // What of each class of a program's ranks has devices and links that are alike, one rank of each.
+  virtual std::vector<std::vector<RankClass>> by_device(
+      const Program& /*program*/, const std::vector<RankClass>& classes) const {
+    std::vector<std::vector<RankClass>> all;
+    for (const RankClass& one : classes) all.push_back({one});
+    return all;
+  }
   // A stage spends the time of a send or a receive on it, though it may be there already.
   virtual bool stages_wait() const = 0;
   // Threads that each of so many ranks computes with.
@@ -100,8 +113,12 @@ class Machine {
   virtual double slowdown(int /*ranks*/, int /*threads*/, int /*active*/) const { return 1; }
   // What waiting for the slowest of so many ranks adds, as a factor.
   virtual double stragglers(int /*ranks*/) const { return 1; }
-  // Bytes; of all ranks together (with what they keep in host memory), or of each.
+  // Bytes; of all ranks together (with what they keep in host memory), or of each: of devices that
+  // are not alike, of the one that has least.
   virtual std::int64_t memory() const = 0;
+  // The same of the one that has most, and of that of a rank.
+  virtual std::int64_t most_memory() const { return memory(); }
+  virtual DeviceRoom device_of(int /*rank*/) const { return {"", memory()}; }
   virtual bool memory_together() const = 0;
   virtual HostMemory host() const { return {}; }
   // What of a plan the software that it is priced for cannot run, a phrase each.
@@ -116,6 +133,8 @@ class Machine {
                                                  const MemoryForecast& /*memory*/) const {
     return {};
   }
+  // How those bytes are known.
+  virtual Basis beside_basis() const { return Basis::fitted; }
 };
 
 }  // namespace mw

@@ -160,7 +160,7 @@ double collective_seconds(const Cluster& cluster, Collective op, double bytes, c
 Basis link_basis(const Cluster& cluster, bool crosses) {
   const bool changed = cluster.changes("node.") ||
                        (crosses && (cluster.changes("network.") || cluster.changes("torus.")));
-  return cluster.device.fitted && !changed && cluster.slow.empty() ? Basis::fitted : Basis::beyond;
+  return cluster.device.fitted && !changed ? Basis::fitted : Basis::beyond;
 }
 
 Basis collective_basis(const Cluster& cluster, Collective op, double bytes, const Placed& where) {

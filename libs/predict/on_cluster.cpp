@@ -10,70 +10,20 @@
 namespace mw {
 namespace {
 
-// Whole tiles, at least one on each unit that has any: a small product leaves units idle.
-double tiled(const DeviceType& device, double peak, double m, double n, double k, double batch) {
-  double best = INFINITY;
-  for (const GemmTile& tile : device.tiles) {
-    for (const bool turned : {false, true}) {
-      const double rows = turned ? tile.columns : tile.rows,
-                   columns = turned ? tile.rows : tile.columns;
-      const double tiles = std::ceil(m / rows) * std::ceil(n / columns) * batch / device.units;
-      best = std::min(best, std::max(tiles, 1.0) * 2 * rows * columns * (k + device.tile_k) /
-                                (peak / device.units * tile.rate));
-    }
-  }
-  return best;
-}
-
-}  // namespace
-
-double gemm_seconds(const DeviceType& device, Dtype dtype, double m, double n, double k,
-                    double batch, double share, int bits) {
-  if (m <= 0 || n <= 0 || k <= 0 || batch <= 0) return 0;
-  const double peak = bits == 8 ? device.peak8 : device.peak(dtype);
-  const double work =
-      device.tiles.empty() ? 2 * m * n * k * batch / peak : tiled(device, peak, m, n, k, batch);
-  const double bytes = bytes_of(dtype) * batch * (m * k + k * n + m * n);
-  return std::max(work / (device.gemm * share),
-                  bytes / (device.bandwidth * device.bandwidth_share)) +
-         device.kernel;
-}
-
-double stream_seconds(const DeviceType& device, double bytes, double kernels) {
-  return bytes / (device.bandwidth * device.bandwidth_share) + kernels * device.kernel;
-}
-
-double flash_seconds(const DeviceType& device, Dtype dtype, int generation, double flops,
-                     double kernels) {
-  return flops / (device.peak(dtype) * device.flash.at(static_cast<std::size_t>(generation))) +
-         kernels * device.kernel;
-}
-
-double phase_seconds(const DeviceType& device, double own, double host) {
-  const double most = std::max(own, host), least = std::min(own, host);
-  if (least <= 0) return most;
-  return most * std::pow(1 + std::pow(least / most, device.smooth), 1 / device.smooth);
-}
-
-namespace {
-
 // Ops of the host for what is launched in pieces.
 constexpr double attention_forward = 7, attention_backward = 7, parts_forward = 3,
                  parts_backward = 4, unfused_forward = 5, unfused_backward = 4;
 
 }  // namespace
 
-OnCluster::OnCluster(const RankView& view, const Cluster& cluster, const Stack& stack)
+OnCluster::OnCluster(const RankView& view, const ClusterParts& parts, const Stack& stack)
     : program_(view.program()),
-      described_(cluster),
-      own_(cluster.slow.empty() ? nullptr
-                                : std::make_unique<Cluster>(
-                                      slowed(cluster, slow_by(cluster, program_, program_.stage)))),
-      cluster_(own_ ? *own_ : cluster),
-      device_(cluster_.device),
-      stack_(stack),
+      parts_(parts),
       at_(view.at()),
       rank_(program_.mesh.rank(view.at())),
+      cluster_(parts.part_of(rank_).cluster),
+      device_(cluster_.device),
+      stack_(stack),
       reals_(bytes_of(program_.dtype)),
       summed_(program_.slots.size(), false),
       joined_(program_.graph->ops().size(), -1),
@@ -89,40 +39,50 @@ OnCluster::OnCluster(const RankView& view, const Cluster& cluster, const Stack& 
   }
   std::vector<int> made_by(program_.slots.size(), -1);  // the op that makes a slot in forward
   for (const Segment& segment : program_.segments) {
-    std::map<int, double> gathered;  // slot -> ranks of the model's axes
-    if (segment.kind == SegmentKind::forward) std::fill(made_by.begin(), made_by.end(), -1);
-    for (const Instruction& i : segment.code) {
-      if (stack_.narrow_gathers && narrows(i))
-        gathered[i.outputs[0]] = program_.mesh.ways(i.move.atoms);
-      if (!gathered.empty() && i.code == Code::compute && i.update == Update::none) {
-        for (const int slot : i.inputs) {
-          if (gathered.contains(slot)) narrowed_by_[{i.op, i.piece}] = gathered[slot];
-        }
+    const int lanes = std::max(1, static_cast<int>(segment.lanes.size()));
+    for (int lane = 0; lane < lanes; ++lane) look_at(segment, lane, made_by);
+  }
+}
+
+// Looks at a segment, or at one lane of a braid. `made_by`: the op that makes a slot in forward.
+void OnCluster::look_at(const Segment& segment, int lane, std::vector<int>& made_by) {
+  std::map<int, double> gathered;  // slot -> ranks of the model's axes
+  const bool braided = segment.kind == SegmentKind::braid;
+  const bool forward =
+      SegmentKind::forward ==
+      (braided ? segment.lanes[static_cast<std::size_t>(lane)].kind : segment.kind);
+  if (forward) std::fill(made_by.begin(), made_by.end(), -1);
+  for (const Instruction& i : segment.code) {
+    if (i.lane != lane) continue;
+    if (stack_.narrow_gathers && narrows(i))
+      gathered[i.outputs[0]] = program_.mesh.ways(i.move.atoms);
+    if (!gathered.empty() && i.code == Code::compute && i.update == Update::none) {
+      for (const int slot : i.inputs) {
+        if (gathered.contains(slot)) narrowed_by_[{i.op, i.piece}] = gathered[slot];
       }
-      if (i.code == Code::start && between_lasting(program_, i) &&
-          segment.kind != SegmentKind::forward && i.bucket >= 0 &&
-          i.pending == program_.buckets[i.bucket].flat.gather &&
-          program_.buckets[i.bucket].sharded_state == ShardedState::parameters) {
-        backward_gathers_.insert(&i);
+    }
+    if (i.code == Code::start && between_lasting(program_, i) && !forward && i.bucket >= 0 &&
+        i.pending == program_.buckets[i.bucket].flat.gather &&
+        program_.buckets[i.bucket].sharded_state == ShardedState::parameters) {
+      backward_gathers_.insert(&i);
+    }
+    if (forward && i.code == Code::compute && i.update == Update::none &&
+        i.piece == Piece::forward) {
+      for (const int slot : i.outputs) made_by[slot] = i.op;
+    }
+    if (i.code != Code::start || i.inputs.empty() || between_lasting(program_, i)) continue;
+    if (i.move.kind == Move::Kind::all_reduce) {
+      for (const int slot : i.outputs) summed_[slot] = true;
+    }
+    if (i.move.kind == Move::Kind::send) {
+      const auto& placements = program_.slots[i.inputs[0]].layout;
+      sends_whole_ = true;
+      for (const int atom : model_.atoms) {
+        if (placements[atom].kind != Placement::Kind::replicate) sends_whole_ = false;
       }
-      if (segment.kind == SegmentKind::forward && i.code == Code::compute &&
-          i.update == Update::none && i.piece == Piece::forward) {
-        for (const int slot : i.outputs) made_by[slot] = i.op;
-      }
-      if (i.code != Code::start || i.inputs.empty() || between_lasting(program_, i)) continue;
-      if (i.move.kind == Move::Kind::all_reduce) {
-        for (const int slot : i.outputs) summed_[slot] = true;
-      }
-      if (i.move.kind == Move::Kind::send) {
-        const auto& placements = program_.slots[i.inputs[0]].layout;
-        sends_whole_ = true;
-        for (const int atom : model_.atoms) {
-          if (placements[atom].kind != Placement::Kind::replicate) sends_whole_ = false;
-        }
-      } else if (segment.kind == SegmentKind::forward && made_by[i.inputs[0]] >= 0) {
-        const Instruction*& first = forward_starts_[made_by[i.inputs[0]]];
-        if (first == nullptr) first = &i;
-      }
+    } else if (forward && made_by[i.inputs[0]] >= 0) {
+      const Instruction*& first = forward_starts_[made_by[i.inputs[0]]];
+      if (first == nullptr) first = &i;
     }
   }
 }
@@ -439,10 +399,19 @@ bool OnCluster::of_roles(const RankSet& set, std::initializer_list<Role> roles) 
 
 const OnCluster::Where& OnCluster::where(const RankSet& set) {
   const auto [found, missing] = where_.try_emplace(set);
-  if (missing) {
-    found->second = {place(cluster_, program_.ranks_of(set, rank_)), of_roles(set, {Role::model}),
-                     of_roles(set, {Role::data}), of_roles(set, {Role::sequence}),
-                     of_roles(set, {Role::data, Role::sequence})};
+  if (!missing) return found->second;
+  const std::vector<int> ranks = program_.ranks_of(set, rank_);
+  found->second = {place(cluster_, ranks),
+                   of_roles(set, {Role::model}),
+                   of_roles(set, {Role::data}),
+                   of_roles(set, {Role::sequence}),
+                   of_roles(set, {Role::data, Role::sequence}),
+                   {&cluster_}};
+  if (!parts_.uneven()) return found->second;
+  for (const int rank : ranks) {
+    const Cluster* other = &parts_.part_of(rank).cluster;
+    if (std::ranges::find(found->second.clusters, other) == found->second.clusters.end())
+      found->second.clusters.push_back(other);
   }
   return found->second;
 }
@@ -451,12 +420,28 @@ double OnCluster::send(const Instruction& i, const Transfer& transfer) {
   Coordinates peer = at_;
   peer[program_.stage_atom] = i.move.peer;
   const int to = program_.mesh.rank(peer);
-  const double bytes = static_cast<double>(transfer.payload) * slower_peer(i);
+  const auto bytes = static_cast<double>(transfer.payload);
   if (!stack_.scattered_sends || !sends_whole_ || model_.atoms.empty())
-    return send_seconds(cluster_, bytes, rank_, to);
-  const Placed& ranks = where(model_).placed;
-  return send_seconds(cluster_, bytes / ranks.ranks, rank_, to) +
-         collective_seconds(cluster_, Collective::all_gather, bytes, ranks, {});
+    return send_to(i.move.peer, to, bytes);
+  const Where& ranks = where(model_);
+  return send_to(i.move.peer, to, bytes / ranks.placed.ranks) +
+         ranks.slowest([&](const Cluster& cluster) {
+           return collective_seconds(cluster, Collective::all_gather, bytes, ranks.placed, {});
+         });
+}
+
+double OnCluster::send_to(int stage, int rank, double bytes) {
+  double seconds = send_seconds(cluster_, bytes, rank_, rank);
+  if (!parts_.uneven()) return seconds;
+  for (const int either : {program_.stage, stage}) {
+    const auto [found, missing] = parts_of_stages_.try_emplace(either);
+    if (missing) found->second = parts_.of_stage(program_, either);
+    for (const int part : found->second) {
+      const Cluster& cluster = parts_.all()[static_cast<std::size_t>(part)].cluster;
+      seconds = std::max(seconds, send_seconds(cluster, bytes, rank_, rank));
+    }
+  }
+  return seconds;
 }
 
 // The link of a send to another stage.
@@ -484,7 +469,8 @@ RankSet OnCluster::alike(const Instruction& i, const RankSet& exchanging) const 
 
 // Tokens on their way to their experts, or back.
 TransferCost OnCluster::exchange(const Instruction& i, const Transfer& transfer) {
-  const Placed& placed = where(transfer.set).placed;
+  const Where& group = where(transfer.set);
+  const Placed& placed = group.placed;
   const Sparse& sparse = program_.graph->sparse;
   RowExchange rows;
   rows.most_nodes = stack_.exchange_nodes;
@@ -496,18 +482,21 @@ TransferCost OnCluster::exchange(const Instruction& i, const Transfer& transfer)
   if (!same.atoms.empty()) {
     // Sums are scattered before, what is the same is gathered behind: half an all-reduce each. One
     // that the program has before the exchange is both of them.
-    const Placed& ranks = where(same).placed;
-    if (!summed_[i.inputs[0]])
-      gathered = collective_seconds(cluster_, Collective::all_gather, bytes, ranks, {});
-    bytes /= ranks.ranks;
+    const Where& ranks = where(same);
+    if (!summed_[i.inputs[0]]) {
+      gathered = ranks.slowest([&](const Cluster& cluster) {
+        return collective_seconds(cluster, Collective::all_gather, bytes, ranks.placed, {});
+      });
+    }
+    bytes /= ranks.placed.ranks;
   }
-  const double seconds = gathered + exchange_seconds(cluster_, bytes, placed, {}, rows);
+  const double seconds = gathered + group.slowest([&](const Cluster& cluster) {
+    return exchange_seconds(cluster, bytes, placed, {}, rows);
+  });
   const double slows = stack_.exchange_slowed >= 0
                            ? stack_.exchange_slowed
                            : device_.slowed * traffic_share(cluster_, placed, {});
-  // What is hidden costs what it slows.
-  const double hidden = stack_.hidden_exchange;
-  return {seconds * (1 - hidden + hidden * slows), placed.nodes > 1 ? nic_link : node_link, slows,
+  return {seconds, placed.nodes > 1 ? nic_link : node_link, slows,
           link_basis(cluster_, placed.nodes != 1)};
 }
 
@@ -518,8 +507,10 @@ double OnCluster::shift(const RankSet& set, double bytes) {
   if (!missing) return slowest;
   const std::vector<int> ranks = program_.ranks_of(set, rank_);
   for (std::size_t k = 0; k < ranks.size(); ++k) {
-    slowest =
-        std::max(slowest, send_seconds(cluster_, bytes, ranks[k], ranks[(k + 1) % ranks.size()]));
+    const double hop = where(set).slowest([&](const Cluster& cluster) {
+      return send_seconds(cluster, bytes, ranks[k], ranks[(k + 1) % ranks.size()]);
+    });
+    slowest = std::max(slowest, hop);
   }
   return slowest;
 }
@@ -559,7 +550,9 @@ TransferCost OnCluster::transfer(const RankView&, const Instruction& i, const Tr
                            : device_.slowed * traffic_share(cluster_, group.placed, library);
   double bytes = static_cast<double>(transfer.payload) * more(i, transfer);
   if (stack_.narrow_gathers && narrows(i)) bytes /= reals_;
-  const double alone = collective_seconds(cluster_, transfer.op, bytes, group.placed, library);
+  const double alone = group.slowest([&](const Cluster& cluster) {
+    return collective_seconds(cluster, transfer.op, bytes, group.placed, library);
+  });
   double seconds = alone;
   if (backward_gathers_.contains(&i)) seconds *= stack_.backward_gathers;
   const std::string_view phase = transfer.phase;

@@ -1,6 +1,7 @@
 // One rank of a plan on a described cluster: what its instructions and transfers take.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <initializer_list>
 #include <map>
@@ -11,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "predict/cluster.h"
+#include "predict/cluster_parts.h"
 #include "predict/machine.h"
 #include "predict/network.h"
 #include "predict/stack.h"
@@ -31,15 +32,9 @@ double flash_seconds(const DeviceType& device, Dtype dtype, int generation, doub
 // longer of the two.
 double phase_seconds(const DeviceType& device, double own, double host);
 
-// By how much the slowest device and links of a stage's ranks are slower than described: all ranks
-// of the stage wait for these.
-SlowBy slow_by(const Cluster& cluster, const Program& program, int stage);
-// The cluster with all devices and links so much slower.
-Cluster slowed(Cluster cluster, const SlowBy& by);
-
 class OnCluster final : public RankMachine {
  public:
-  OnCluster(const RankView& view, const Cluster& cluster, const Stack& stack);
+  OnCluster(const RankView& view, const ClusterParts& parts, const Stack& stack);
 
   WorkTime work(const RankView& view, const Instruction& instruction,
                 const Footprint& made) override;
@@ -50,6 +45,7 @@ class OnCluster final : public RankMachine {
   double run_seconds(double device, double host) const override;
 
  private:
+  void look_at(const Segment& segment, int lane, std::vector<int>& made_by);
   // Values of TransferCost::link. Inside a node sends go beside collectives, as a switch takes
   // both; some stacks send over the sequence's axes beside all else on the NICs. Even numbers are
   // inside a node.
@@ -99,12 +95,21 @@ class OnCluster final : public RankMachine {
   struct Where {
     Placed placed;
     bool model = false, data = false, sequence = false;
-    bool parts = false;  // its axes split the batch or the sequence
+    bool parts = false;                    // its axes split the batch or the sequence
+    std::vector<const Cluster*> clusters;  // of the parts that its ranks lie on
+    // The most that `seconds(cluster)` is of any of these: all ranks wait for the slowest.
+    template <class Seconds>
+    double slowest(const Seconds& seconds) const {
+      double most = 0;
+      for (const Cluster* cluster : clusters) most = std::max(most, seconds(*cluster));
+      return most;
+    }
   };
   const Where& where(const RankSet& set);
   double send(const Instruction& instruction, const Transfer& transfer);
-  // How many times longer a send takes because the other stage's links are slower than this one's.
-  double slower_peer(const Instruction& instruction) const;
+  // A message from this rank to one of another stage, by the slowest links of both stages: all
+  // ranks of a stage wait for theirs.
+  double send_to(int stage, int rank, double bytes);
   double shift(const RankSet& set, double bytes);
   // Times the program's bytes that other software sends.
   double more(const Instruction& instruction, const Transfer& transfer);
@@ -119,14 +124,12 @@ class OnCluster final : public RankMachine {
   Link network_link(bool of_sequence) const;
 
   const Program& program_;
-  const Cluster& described_;
-  // The cluster as slow as the stage's slowest part; null: no part of the cluster is slow.
-  const std::unique_ptr<const Cluster> own_;
-  const Cluster& cluster_;
-  const DeviceType& device_;
-  const Stack& stack_;
+  const ClusterParts& parts_;
   const Coordinates at_;
   const int rank_;
+  const Cluster& cluster_;  // as the rank's own part is
+  const DeviceType& device_;
+  const Stack& stack_;
   double reals_ = 2;            // bytes of a real
   bool sums_gradients_ = true;  // a microbatch's gradients are added to those before
   RankSet model_;               // all axes of the model
@@ -136,6 +139,7 @@ class OnCluster final : public RankMachine {
   std::map<std::pair<int, Piece>, double> narrowed_by_;
   std::vector<bool> summed_;  // slots that an all-reduce leaves
   std::map<RankSet, Where> where_;
+  std::map<int, std::vector<int>> parts_of_stages_;      // by stage
   std::map<std::pair<RankSet, double>, double> shifts_;  // by bytes
   std::unordered_map<int, Known> known_;                 // by op (RankView::like) and piece
   std::vector<double> joined_;                           // by op; negative: not asked for

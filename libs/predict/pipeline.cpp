@@ -9,6 +9,7 @@
 #include <map>
 #include <queue>
 #include <stdexcept>
+#include <tuple>
 #include <unordered_map>
 
 #include "meshwright/engine/interrupt.h"
@@ -71,8 +72,9 @@ class StageClock {
   const std::vector<StageTransfer>& awaits() const { return awaits_[run().segment]; }
   const std::vector<StageTransfer>& sends() const { return sends_[run().segment]; }
   double seconds(const StageTransfer& t) const {
-    return pricer_.transfer_seconds(*t.start, run().microbatch);
+    return pricer_.transfer_seconds(*t.start, microbatch(t));
   }
+  int microbatch(const StageTransfer& t) const { return microbatch_of(run(), t.start->lane); }
   const Segment& segment() const { return program_.segments[run().segment]; }
   const Program& program() const { return program_; }
   bool meets() const { return !done() && totals_[run().segment]; }
@@ -101,6 +103,15 @@ class StageClock {
     pricer_.play(run());
     own_.emplace_back(before, pricer_.clock());
     return pricer_.clock() - before;
+  }
+  // When a lane of the run that has begun last began and ended, on the clock of all stages, on
+  // which the whole run took from `start` to `end`.
+  std::pair<double, double> lane(std::size_t number, double start, double end) const {
+    const auto [own_start, own_end] = own_.back();
+    const auto [from, to] = pricer_.lanes().at(number);
+    const double spent = own_end - own_start;
+    const double slow = spent > 0 ? (end - start) / spent : 1;
+    return {start + (waited_ + from) * slow, std::min(end, start + (waited_ + to) * slow)};
   }
   void begin_step() {
     pricer_.begin_step();
@@ -152,6 +163,7 @@ class Simulation {
     result_.actions.resize(stages.size());
     started_.resize(stages.size());
     runs_.resize(stages.size());
+    shown_.resize(stages.size());
     if (!traced_) return;
     for (StageClock& clock : clocks_) clock.keep_times();
     sent_.resize(stages.size());
@@ -181,6 +193,7 @@ class Simulation {
       clocks_[s].begin_step();
       runs_[s].clear();
       result_.actions[s].clear();
+      shown_[s] = 0;
       if (traced_) sent_[s].clear();
     }
     for (std::size_t s = 0; s < clocks_.size(); ++s) start(s);
@@ -198,8 +211,8 @@ class Simulation {
                        [](const StageClock& c) { return c.done() || c.meets() || c.met(); });
   }
 
-  static std::int64_t message(const StageTransfer& t, int microbatch) {
-    return (static_cast<std::int64_t>(t.tag) << 32) + microbatch;
+  static std::int64_t message(const StageClock& clock, const StageTransfer& t) {
+    return (static_cast<std::int64_t>(t.tag) << 32) + clock.microbatch(t);
   }
 
   // Begins the stage's next run if what it waits for is there; else it stays idle until somebody
@@ -208,17 +221,16 @@ class Simulation {
     StageClock& clock = clocks_[s];
     if (busy_[s] || clock.done()) return;
     if (clock.meets() && !all_meet()) return;
-    const int microbatch = clock.run().microbatch;
     double arrived = 0;
     for (const StageTransfer& t : clock.awaits()) {
-      const auto found = messages_.find(message(t, microbatch));
+      const auto found = messages_.find(message(clock, t));
       if (found == messages_.end()) {
-        waiting_[message(t, microbatch)] = s;
+        waiting_[message(clock, t)] = s;
         return;
       }
       arrived = std::max(arrived, found->second);
     }
-    for (const StageTransfer& t : clock.awaits()) messages_.erase(message(t, microbatch));
+    for (const StageTransfer& t : clock.awaits()) messages_.erase(message(clock, t));
     started_[s] = now_;
     busy_[s] = true;
     ++computing_;
@@ -267,10 +279,10 @@ class Simulation {
     if (traced_) {
       const auto& code = clock.segment().code;
       sent_[s].push_back({InstructionTime::Kind::transfer, clock.run().segment,
-                          static_cast<int>(t.start - code.data()), clock.run().microbatch,
+                          static_cast<int>(t.start - code.data()), clock.microbatch(t),
                           now_ - began_, now_ - began_ + seconds});
     }
-    const std::int64_t key = message(t, clock.run().microbatch);
+    const std::int64_t key = message(clock, t);
     messages_[key] = now_ + seconds;
     if (const auto waits = waiting_.find(key); waits != waiting_.end()) {
       next.push_back(waits->second);
@@ -283,20 +295,33 @@ class Simulation {
     busy_[s] = false;
     --computing_;
     runs_[s].emplace_back(started_[s] - began_, now_ - began_);
+    if (is_shown(clock.segment())) show(s);
+    clock.advance();
+  }
+
+  // Adds the run's action, and of a braid one for each lane.
+  void show(std::size_t s) {
+    const StageClock& clock = clocks_[s];
     const Segment& segment = clock.segment();
-    if (is_shown(segment)) {
+    shown_[s] += now_ - started_[s];
+    for (int lane = 0; lane < lanes_of(clock.run()); ++lane) {
       TimedAction action;
-      action.rank = static_cast<int>(s);
-      action.stage = static_cast<int>(s);
+      action.rank = action.stage = static_cast<int>(s);
       action.vstage = segment.kind == SegmentKind::finish ? -1 : segment.vstage;
-      action.chunk = action.vstage < 0 ? 0 : clock.program().chunk_of(segment.vstage);
-      action.name = action_name(segment);
-      action.microbatch = clock.run().microbatch;
+      action.name = action_name(segment, lane);
+      action.microbatch = microbatch_of(clock.run(), lane);
       action.start = started_[s] - began_;
       action.end = now_ - began_;
+      if (segment.kind == SegmentKind::braid) {
+        action.vstage = segment.lanes[static_cast<std::size_t>(lane)].vstage;
+        std::tie(action.start, action.end) =
+            clock.lane(static_cast<std::size_t>(lane), action.start, action.end);
+        action.lane = lane;
+        action.lanes = lanes_of(clock.run());
+      }
+      action.chunk = action.vstage < 0 ? 0 : clock.program().chunk_of(action.vstage);
       result_.actions[s].push_back(std::move(action));
     }
-    clock.advance();
   }
 
   PipelineTime finish() {
@@ -304,9 +329,7 @@ class Simulation {
     for (StepTime& stage : result_.stages) {
       // On shared cores the stages' own times pass more slowly than by themselves.
       if (!machine_.overlaps()) {
-        double busy = 0;
-        const std::size_t s = &stage - result_.stages.data();
-        for (const TimedAction& a : result_.actions[s]) busy += a.end - a.start;
+        const double busy = shown_[&stage - result_.stages.data()];
         const double own = stage.compute + stage.exposed;
         const double stretch = own > 0 ? std::max(1.0, busy / own) : 1;
         stage.compute *= stretch;
@@ -342,8 +365,9 @@ class Simulation {
     friend auto operator<=>(const Moment&, const Moment&) = default;
   };
   std::priority_queue<Moment, std::vector<Moment>, std::greater<>> coming_;
-  int computing_ = 0;                                      // stages whose run goes on
-  std::vector<double> started_;                            // of each stage's run
+  int computing_ = 0;            // stages whose run goes on
+  std::vector<double> started_;  // of each stage's run
+  std::vector<double> shown_;    // of each stage: seconds of runs that are shown
   std::unordered_map<std::int64_t, double> messages_;      // when they are there
   std::unordered_map<std::int64_t, std::size_t> waiting_;  // the stage that waits for a message
   double now_ = 0, began_ = 0;                             // the step
@@ -362,9 +386,10 @@ bool is_shown(const Segment& segment) {
          segment.kind != SegmentKind::begin;
 }
 
-std::string action_name(const Segment& segment) {
+std::string action_name(const Segment& segment, int lane) {
   const std::string of = segment.gradient ? " B" : " F";
-  switch (segment.kind) {
+  switch (segment.kind == SegmentKind::braid ? segment.lanes[static_cast<std::size_t>(lane)].kind
+                                             : segment.kind) {
     case SegmentKind::forward:
       return "F";
     case SegmentKind::backward:
@@ -385,6 +410,8 @@ std::string action_name(const Segment& segment) {
       return "gather";
     case SegmentKind::finish:
       return segment.name;
+    case SegmentKind::braid:
+      break;
   }
   return "?";
 }

@@ -26,8 +26,8 @@ PipelineTime price_pipeline(const std::vector<RankView>& stages, const Machine& 
                             int threads = 0, bool traced = false);
 
 // "F", "B", "I", "W", "receive F", "receive B", "reduce", "totals", "update": what /actions and the
-// drawings call a segment.
-std::string action_name(const Segment& segment);
+// drawings call a segment; of a braid, each lane has the name of its segment.
+std::string action_name(const Segment& segment, int lane = 0);
 // Whether timelines show its runs: not of what only begins something or waits for what is over.
 bool is_shown(const Segment& segment);
 

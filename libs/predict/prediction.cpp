@@ -118,37 +118,56 @@ void share_cores(Prediction& p, const StageRanks& ranks, double turns) {
   scale_times(p, std::max(ranks.mean, ranks.most / turns) / ranks.most);
 }
 
+// Whether `bytes` fill so much room less than others fill theirs; rooms may be unknown, and 0.
+bool less_full(std::int64_t bytes, std::int64_t room, std::int64_t others, std::int64_t theirs) {
+  if (room == theirs || room <= 0 || theirs <= 0) return bytes < others;
+  return static_cast<double>(bytes) / static_cast<double>(room) <
+         static_cast<double>(others) / static_cast<double>(theirs);
+}
+
+// Takes the rank's memory if it is fuller than the one before.
+void take_fuller(StageForecast& stage, const RankView& rank, const MemoryForecast& memory,
+                 const Machine& machine) {
+  DeviceRoom device;
+  if (!machine.memory_together()) device = machine.device_of(rank.program().mesh.rank(rank.at()));
+  if (!less_full(stage.memory.peak, stage.device.bytes, memory.peak, device.bytes)) return;
+  stage.memory = memory;
+  stage.device = std::move(device);
+  stage.beside = machine.beside_program(rank, memory);
+}
+
 StageRanks look_at(const Program& program, const Machine& machine, int threads,
                    TotalMemory& together, NodeMemory& hosts, Traffic& traffic) {
   StageRanks found;
   found.forecast.stage = program.stage;
   double slowest = -1;
-  const auto kinds = rank_classes(program);
-  for (const RankClass& kind : kinds) {
-    auto view = std::make_unique<RankView>(program, kind.at, 0, machine.scratch());
-    const RankView& rank = *view;
-    MemoryForecast memory = forecast_memory(rank);
+  const auto classes = rank_classes(program);
+  const auto by_device = machine.by_device(program, classes);
+  const bool alike = classes.size() == 1 && by_device.front().size() == 1;
+  for (std::size_t c = 0; c < classes.size(); ++c) {
+    auto view = std::make_unique<RankView>(program, classes[c].at, 0, machine.scratch());
+    MemoryForecast memory = forecast_memory(*view);
     memory[Category::buffers] += machine.kept_by_libraries();
     memory.peak += machine.kept_by_libraries();
-    together.add(kind, memory);
-    hosts.add(program, kind, memory);
+    together.add(classes[c], memory);
+    hosts.add(program, classes[c], memory);
     found.forecast.most = highest_of(found.forecast.most, memory);
-    if (memory.peak > found.forecast.memory.peak) {
-      found.forecast.memory = memory;
-      found.forecast.beside = machine.beside_program(rank, memory);
-    }
-    if (const Machine* cores = machine.by_core_seconds()) {
-      const StepTime alone = price_step(rank, *cores, threads);
-      double own = alone.compute;
-      for (const auto& [key, transfer] : alone.transfers) own += transfer.seconds;
-      found.cpu += own * static_cast<double>(kind.ranks);
-    }
-    take_most(traffic, forecast_traffic(rank));
-    const double seconds = kinds.size() == 1 ? 0 : price_step(rank, machine, threads).step;
-    found.mean += seconds * static_cast<double>(kind.ranks) / program.mesh.size();
-    if (!found.slowest || seconds > slowest) {
+    take_most(traffic, forecast_traffic(*view));
+    for (const RankClass& kind : by_device[c]) {
+      if (kind.at != view->at())
+        view = std::make_unique<RankView>(program, kind.at, 0, machine.scratch());
+      take_fuller(found.forecast, *view, memory, machine);
+      if (const Machine* cores = machine.by_core_seconds()) {
+        const StepTime alone = price_step(*view, *cores, threads);
+        double own = alone.compute;
+        for (const auto& [key, transfer] : alone.transfers) own += transfer.seconds;
+        found.cpu += own * static_cast<double>(kind.ranks);
+      }
+      const double seconds = alike ? 0 : price_step(*view, machine, threads).step;
+      found.mean += seconds * static_cast<double>(kind.ranks) / program.mesh.size();
+      if (found.slowest && seconds <= slowest) continue;
       slowest = seconds;
-      found.slowest = std::move(view);
+      found.slowest = std::make_unique<RankView>(program, kind.at, 0, machine.scratch());
     }
   }
   found.most = slowest;
@@ -170,6 +189,10 @@ Json memory_json(const StageForecast& stage) {
   }
   json["peak"] = stage.memory.peak;
   json["scratch"] = stage.memory.measured ? "measured" : "estimated";
+  if (!stage.device.name.empty()) {
+    json["device"] = stage.device.name;
+    json["device_memory"] = stage.device.bytes;
+  }
   return json;
 }
 
@@ -189,7 +212,6 @@ Prediction predict(const Plan& plan, const Machine& machine, int threads, bool t
 
   TotalMemory together;
   NodeMemory hosts;
-  std::int64_t peak = 0;
   std::vector<RankView> slowest;
   slowest.reserve(plan.programs.size());
   std::vector<Coordinates> ranks;  // theirs
@@ -199,7 +221,6 @@ Prediction predict(const Plan& plan, const Machine& machine, int threads, bool t
     last = look_at(program, machine, threads, together, hosts, traffic);
     p.stages.push_back(last.forecast);
     p.cpu_seconds += last.cpu;
-    peak = std::max(peak, last.forecast.memory.peak);
     ranks.push_back(last.slowest->at());
     slowest.push_back(std::move(*last.slowest));
   }
@@ -235,8 +256,9 @@ Prediction predict(const Plan& plan, const Machine& machine, int threads, bool t
     share_cores(p, last, turns);
   if (const double stragglers = machine.stragglers(p.ranks); stragglers > 1)
     scale_times(p, stragglers);
-  p.memory_limit = machine.memory();
-  p.memory_needed = machine.memory_together() ? together.bytes() : peak;
+  const StageForecast& fullest = p.fullest();
+  p.memory_limit = machine.memory_together() ? machine.memory() : fullest.device.bytes;
+  p.memory_needed = machine.memory_together() ? together.bytes() : fullest.memory.peak;
   if (const HostMemory host = machine.host(); host.ranks > 0) {
     p.host_needed = hosts.most(plan, host.ranks);
     p.host_limit = host.bytes;
@@ -248,6 +270,7 @@ Prediction predict(const Plan& plan, const Machine& machine, int threads, bool t
     p.untimed = "these ranks are more than this machine holds";
   p.step_error = machine.error();
   p.compute_basis = machine.basis();
+  p.beside_basis = machine.beside_basis();
 
   const double tokens = static_cast<double>(plan.tokens_per_step());
   p.peak_flops = machine.peak(p.ranks, dtype, threads);
@@ -284,6 +307,11 @@ Basis Prediction::step_basis() const {
   return worst;
 }
 
+const char* Prediction::memory_basis() const {
+  const auto counted = [](const StageForecast& stage) { return stage.memory.measured; };
+  return std::all_of(stages.begin(), stages.end(), counted) ? "counted" : "estimated";
+}
+
 std::size_t Prediction::busiest() const {
   return static_cast<std::size_t>(
       std::min_element(parts.begin(), parts.end(),
@@ -292,9 +320,16 @@ std::size_t Prediction::busiest() const {
 }
 
 const StageForecast& Prediction::fullest() const {
-  return *std::max_element(stages.begin(), stages.end(), [](const auto& a, const auto& b) {
-    return a.memory.peak < b.memory.peak;
+  return *std::max_element(stages.begin(), stages.end(), [&](const auto& a, const auto& b) {
+    return less_full(a.memory.peak, bound_of(a.device.bytes), b.memory.peak,
+                     bound_of(b.device.bytes));
   });
+}
+
+std::int64_t Prediction::highest_peak() const {
+  std::int64_t most = 0;
+  for (const StageForecast& stage : stages) most = std::max(most, stage.most.peak);
+  return most;
 }
 
 std::int64_t StageForecast::reported() const {
@@ -311,7 +346,7 @@ std::int64_t StageForecast::in_use() const {
 
 const StageForecast& Prediction::most_reported() const {
   return *std::max_element(stages.begin(), stages.end(), [](const auto& a, const auto& b) {
-    return a.reported() < b.reported();
+    return less_full(a.reported(), a.device.bytes, b.reported(), b.device.bytes);
   });
 }
 
@@ -333,6 +368,7 @@ void Prediction::forget_machine(std::string why) {
   for (auto& stage : actions) stage.clear();
   for (auto& stage : instructions) stage.clear();
   // What each rank needs, as ranks have devices of their own.
+  for (StageForecast& stage : stages) stage.device = {};
   memory_needed = fullest().memory.peak;
   memory_limit = 0;
   fits = true;
@@ -344,12 +380,15 @@ bool Prediction::nearly_full() const {
 }
 
 bool Prediction::reported_above() const {
-  return fits && memory_limit > 0 && most_reported().reported() > memory_limit;
+  const StageForecast& most = most_reported();
+  return fits && most.device.bytes > 0 && most.reported() > most.device.bytes;
 }
 
 Room Prediction::room() const {
-  if (reported_above())
-    return most_reported().in_use() > memory_limit ? Room::runs_out : Room::over;
+  if (reported_above()) {
+    const StageForecast& most = most_reported();
+    return most.in_use() > most.device.bytes ? Room::runs_out : Room::over;
+  }
   return nearly_full() ? Room::nearly_full : Room::ample;
 }
 
@@ -368,9 +407,14 @@ const char* name_of(Room room) {
 }
 
 void Prediction::limit_memory(std::int64_t bytes) {
-  if (bytes >= memory_limit) return;
+  const bool bounds = std::any_of(stages.begin(), stages.end(), [&](const StageForecast& stage) {
+    return bytes < stage.device.bytes;
+  });
+  if (!bounds) return;
   rank_limit = bytes;
-  fits = memory_needed <= rank_limit && host_fits();
+  memory_needed = fullest().memory.peak;
+  memory_limit = fullest().device.bytes;
+  fits = memory_needed <= bound() && host_fits();
 }
 
 Json Prediction::to_json() const {
@@ -430,8 +474,10 @@ Json Prediction::to_json() const {
     json["hfu"] = hfu;
   }
   json["peak_bytes"] = fullest().memory.peak;
+  json["memory_basis"] = memory_basis();
   if (const StageForecast& most = most_reported(); !most.beside.empty()) {
     json["reported_bytes"] = most.reported();
+    json["reported_basis"] = name_of(beside_basis);
     for (const NamedBytes& each : most.beside) json["beside_program"][each.name] = each.bytes;
   }
   json["memory_needed"] = memory_needed;

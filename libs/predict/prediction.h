@@ -1,6 +1,7 @@
 // The prediction of a plan: what `plan` prints and what a run is compared with.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -29,9 +30,15 @@ struct CommunicationForecast {
 
 struct StageForecast {
   int stage = 0;
-  MemoryForecast memory;           // of the rank with the highest peak
+  MemoryForecast memory;           // of the rank with the highest peak, as fullest() has it
   MemoryForecast most;             // of each category what the rank with most of it has
   std::vector<NamedBytes> beside;  // Machine::beside_program of that rank
+  DeviceRoom device;               // its own, where ranks have devices
+  // The share of that device; where nobody knows what it has, bytes.
+  double filled() const {
+    return static_cast<double>(memory.peak) /
+           static_cast<double>(std::max<std::int64_t>(device.bytes, 1));
+  }
   // What a device's driver would report: the peak and those.
   std::int64_t reported() const;
   // The same without the reserve, where its allocator has given back all that it holds idle.
@@ -104,6 +111,9 @@ struct Prediction {
   double cpu_seconds = 0;               // of all ranks' threads in a step; 0: not known
   double step_error = 0;                // Machine::error
   Basis compute_basis = Basis::fitted;  // Machine::basis
+  Basis beside_basis = Basis::fitted;   // Machine::beside_basis
+  // Bytes are counted from the program, but for kernels' scratch that no call was tried for.
+  const char* memory_basis() const;  // "counted", "estimated"
   // The worst basis of the computing and of communication beyond `negligible_share` of the step.
   Basis step_basis() const;
   double bubble_fraction = 0;  // of all stages' time: waiting for another stage
@@ -113,7 +123,7 @@ struct Prediction {
   // Fractions of the peak; mfu_6n counts 6 flops for each parameter and token.
   double mfu = 0, mfu_6n = 0, hfu = 0;
   // Bytes that are needed, and that there are (0: not known): of all ranks together if they share a
-  // machine, else of the rank that needs most.
+  // machine, else of the fullest rank.
   std::int64_t memory_needed = 0, memory_limit = 0;
   // Bytes in host memory, where devices have one beside them: of the node that needs most, and what
   // a node has (0: not known).
@@ -124,7 +134,10 @@ struct Prediction {
   // if it is less than these have, it is the bound of what fits and of what is nearly full.
   std::int64_t rank_limit = 0;
   void limit_memory(std::int64_t bytes);
-  std::int64_t bound() const { return rank_limit > 0 ? rank_limit : memory_limit; }
+  std::int64_t bound() const { return bound_of(memory_limit); }
+  std::int64_t bound_of(std::int64_t device) const {
+    return rank_limit > 0 ? std::min(rank_limit, device) : device;
+  }
   bool host_fits() const { return host_limit == 0 || host_needed <= host_limit; }
   // Fits, and leaves so little that an allocator frees and asks again.
   static constexpr double nearly_full_share = 0.95;
@@ -139,9 +152,10 @@ struct Prediction {
 
   // The stage that waits least for others, by its place in `parts`.
   std::size_t busiest() const;
-  // The stage with the highest peak.
+  // The stage with the highest peak; on devices that are not alike the one that is fullest.
   const StageForecast& fullest() const;
-  // The one of which a driver would report most.
+  std::int64_t highest_peak() const;  // bytes, of any rank
+  // The one of which a driver would report most, against its device.
   const StageForecast& most_reported() const;
   // Lets go of all that hangs on the machine that it was priced for.
   void forget_machine(std::string why);

@@ -43,35 +43,40 @@ class Pricer::State {
         last_(rank.program().timeline.back().segment) {}
 
   void play(const SegmentRun& what) {
-    const int kind = prices_.ranks().kind(what.microbatch);
+    const InstructionPrices::Kinds kinds = prices_.kinds(what);
     ++runs_;
     now_ = {InstructionTime::Kind::own, what.segment, -1, what.microbatch, 0, 0};
-    const PricedSegment& priced = prices_.segment(what.segment, kind);
+    const PricedSegment& priced = prices_.segment(what.segment, kinds);
     const bool quiet = !keeps_ && settled() && !priced.on_host;
     const HostLanes::State copies = lanes_.state(run_.clock, what.microbatch);
-    std::vector<Known>& known = known_[{what.segment, kind}];
+    std::vector<Known>& known = known_[known_by(what, kinds)];
     if (quiet) {
       const auto same = std::find_if(known.begin(), known.end(),
                                      [&](const Known& one) { return one.before.like(copies); });
       if (same != known.end()) {
         repeat(same->run);
-        sent_ = same->sent;
+        seen_ = same->seen;
         lanes_.resume(same->after, run_.clock, what.microbatch);
         return;
       }
     }
     run_.transfers.resize(prices_.keys().size());
     const Run before = run_;
-    sent_.clear();
+    seen_.sent.clear();
+    seen_.lanes.assign(kinds.size(), {-1, 0});
     auto ring = priced.rings.begin();
     for (const PricedInstruction& p : priced.code) {
       ++now_.index;
+      now_.microbatch = microbatch_of(what, p.lane);
+      auto& [from, to] = seen_.lanes[static_cast<std::size_t>(p.lane)];
+      if (from < 0) from = run_.clock;
       if (ring != priced.rings.end() && ring->first == static_cast<std::size_t>(now_.index)) {
         await_copies(p.copied);
         play_ring((ring++)->second);
       } else {
         play(p);
       }
+      to = run_.clock;
     }
     const double played = run_.clock - before.clock;
     work(priced.beside.seconds);
@@ -80,12 +85,21 @@ class Pricer::State {
     if (what.segment == last_) await_until(lanes_.left());
     // What is beside the instructions, and what the host takes longer, goes on all through the run.
     const double whole = run_.clock - before.clock;
-    for (double& time : sent_) time = played > 0 ? (time - before.clock) * (whole / played) : whole;
+    const auto stretch = [&](double& time) {
+      time = played > 0 ? (time - before.clock) * (whole / played) : whole;
+    };
+    for (double& time : seen_.sent) stretch(time);
+    for (auto& [from, to] : seen_.lanes) {
+      if (from < 0) from = to = before.clock;
+      stretch(from);
+      stretch(to);
+    }
     if (quiet && settled() && known.size() < most_known)
       known.push_back(
-          {copies, lanes_.state(run_.clock, what.microbatch), difference(run_, before), sent_});
+          {copies, lanes_.state(run_.clock, what.microbatch), difference(run_, before), seen_});
   }
-  const std::vector<double>& between_stages() const { return sent_; }
+  const std::vector<double>& between_stages() const { return seen_.sent; }
+  const std::vector<std::pair<double, double>>& lanes() const { return seen_.lanes; }
 
   double clock() const { return run_.clock; }
   void keep_times() { keeps_ = true; }
@@ -112,7 +126,7 @@ class Pricer::State {
     host_ = std::max(host_, run_.clock);  // the host waits for the end of each step
     kept_.clear();
     runs_ = 0;
-    for (auto& [pending, flights] : flights_)
+    for (auto& [which, flights] : flights_)
       for (Underway& underway : flights) underway.kept = -1;
   }
 
@@ -142,10 +156,16 @@ class Pricer::State {
     TransferTime host_copies, host_updates;
     std::vector<TransferTime> transfers;  // by key
   };
+  // What is known of the last run, in seconds from its begin: when sends and receives between
+  // stages were begun, and when each lane began and ended.
+  struct Seen {
+    std::vector<double> sent;
+    std::vector<std::pair<double, double>> lanes;
+  };
   struct Known {
     HostLanes::State before, after;
     Run run;
-    std::vector<double> sent;
+    Seen seen;
   };
   struct Underway {
     double end = 0;
@@ -153,6 +173,20 @@ class Pricer::State {
     int key = -1, kept = -1;
     double brought = 0;  // when what it sends has come from host memory
   };
+
+  // Runs of a segment that are alike: those of a braid have microbatches of the same kinds as far
+  // apart.
+  static Few<int, 6> known_by(const SegmentRun& what, const InstructionPrices::Kinds& kinds) {
+    Few<int, 6> key{what.segment};
+    key.insert(key.end(), kinds.begin(), kinds.end());
+    for (const int other : what.others) key.push_back(other - what.microbatch);
+    return key;
+  }
+  // What a transfer under way is known by: its pending and, unless it is of the step, its
+  // microbatch.
+  std::pair<int, int> flight(const PricedInstruction& p, int pending) const {
+    return {pending, p.of_step ? -1 : now_.microbatch};
+  }
 
   bool settled() const {
     return flights_.empty() && std::all_of(links_.begin(), links_.end(), [&](const auto& link) {
@@ -205,19 +239,19 @@ class Pricer::State {
   void play(const PricedInstruction& p) {
     run_.executed += p.executed;
     await_copies(p.copied);
-    if (p.awaits >= 0) await(p.awaits);
+    if (p.awaits >= 0) await(flight(p, p.awaits));
     work(p.before);
     if (p.on_host > 0) work_on_host(p);
     if (p.host_waits) host_ = std::max(host_, run_.clock);
     if (p.copy.seconds > 0) copy(p.copy);
     const double brought = p.follows >= 0 ? lanes_.there({p.follows}, now_.microbatch) : 0;
-    if (p.between_stages && !p.transfers.empty()) sent_.push_back(run_.clock);
+    if (p.between_stages && !p.transfers.empty()) seen_.sent.push_back(run_.clock);
     for (const TimedTransfer& transfer : p.transfers) {
       if (p.between_stages) {
         run_.transfers[transfer.key].add(transfer.cost);
       } else {
-        begin(transfer, p.begins, brought);
-        if (p.begins == at_once) await(at_once);
+        begin(transfer, flight(p, p.begins), brought);
+        if (p.begins == at_once) await(flight(p, at_once));
       }
     }
   }
@@ -271,14 +305,18 @@ class Pricer::State {
 
   // Threads copy their own messages, so a transfer takes its time from the rank when it is waited
   // for and none before.
-  void begin(const TimedTransfer& transfer, int pending, double brought) {
+  void begin(const TimedTransfer& transfer, const std::pair<int, int>& which, double brought) {
     const double seconds = transfer.cost.seconds;
     Underway underway{0, transfer.cost, transfer.key};
     underway.brought = brought;
     double begin = run_.clock;
     if (overlaps_) {
+      // Those of a stream go in their order on whatever links, those of a group on each.
+      double& over = stream_over_[transfer.stream];
+      const double ready = transfer.stream < 0 ? brought : std::max(brought, over);
       const LinkQueue::Time time = links_[transfer.cost.link].begin(transfer.group, transfer.key,
-                                                                    run_.clock, brought, seconds);
+                                                                    run_.clock, ready, seconds);
+      over = time.end;
       begin = time.begin;
       underway.end = time.end;
     } else {
@@ -287,7 +325,7 @@ class Pricer::State {
     underway.kept = keep(InstructionTime::Kind::transfer, begin, underway.end);
     if (underway.kept >= 0) kept_[underway.kept].link = transfer.cost.link;
     run_.transfers[transfer.key].add(transfer.cost);
-    flights_[pending].push_back(underway);
+    flights_[which].push_back(underway);
   }
 
   // Until a transfer that goes on is there. The seconds.
@@ -314,8 +352,8 @@ class Pricer::State {
     return seconds;
   }
 
-  void await(int pending) {
-    const auto found = flights_.find(pending);
+  void await(const std::pair<int, int>& which) {
+    const auto found = flights_.find(which);
     if (found == flights_.end()) return;
     for (const Underway& underway : found->second) {
       const double seconds = underway.cost.seconds;
@@ -340,17 +378,17 @@ class Pricer::State {
   const bool overlaps_;
   const int last_;  // segment of a step, at whose end copies to the host are awaited
   Run run_;
-  double began_ = 0;          // when the step began
-  double host_ = 0;           // when the host is free for its own next work
-  std::vector<double> sent_;  // when sends and receives between stages were begun in this run
-  // By segment and kind of microbatch; begun with no transfer under way.
-  std::map<std::pair<int, int>, std::vector<Known>> known_;
+  double began_ = 0;  // when the step began
+  double host_ = 0;   // when the host is free for its own next work
+  Seen seen_;
+  std::map<Few<int, 6>, std::vector<Known>> known_;  // begun with no transfer under way
   // Sends and receives between stages: by kind of microbatch, and what they are booked under.
   mutable std::map<std::pair<const Instruction*, int>, double> stage_seconds_;
   std::map<const Instruction*, int> stage_keys_;
   std::vector<std::optional<Run>> known_rings_;  // begun with nothing under way
   std::map<int, LinkQueue> links_;
-  std::map<int, std::vector<Underway>> flights_;  // by pending
+  std::map<int, double> stream_over_;  // by stream: when its last transfer is
+  std::map<std::pair<int, int>, std::vector<Underway>> flights_;
   bool keeps_ = false;
   std::size_t runs_ = 0;
   InstructionTime now_;  // which instruction is played
@@ -370,6 +408,9 @@ double Pricer::clock() const {
 }
 const std::vector<double>& Pricer::between_stages() const {
   return state_->between_stages();
+}
+const std::vector<std::pair<double, double>>& Pricer::lanes() const {
+  return state_->lanes();
 }
 void Pricer::idle_until(double time) {
   state_->idle_until(time);
@@ -391,6 +432,24 @@ void Pricer::begin_step() {
 }
 StepTime Pricer::times() const {
   return state_->times();
+}
+
+std::function<std::function<double(const Instruction&)>(const Program&)> seconds_on(
+    std::shared_ptr<const Machine> machine, int threads) {
+  struct Priced {
+    Priced(const Program& program, const Machine& machine, int threads)
+        : rank(program, program.first(), 0, machine.scratch()),
+          lanes(rank),
+          prices(rank, machine, lanes, program.mesh.size() / program.stages, threads) {}
+    const RankView rank;
+    const HostLanes lanes;
+    InstructionPrices prices;
+  };
+  return [machine = std::move(machine), threads](const Program& program) {
+    const int all = machine->threads_of(program.mesh.size(), threads);
+    auto priced = std::make_shared<Priced>(program, *machine, all);
+    return [machine, priced](const Instruction& i) { return priced->prices.seconds(i); };
+  };
 }
 
 int steps_to_price(const Program& program) {

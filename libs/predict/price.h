@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -55,6 +56,8 @@ class Pricer {
   // How long after its begin the run that was played last begins each of its sends and receives
   // between stages, in the order of its code.
   const std::vector<double>& between_stages() const;
+  // How long after its begin each lane of that run begins its first instruction and ends its last.
+  const std::vector<std::pair<double, double>>& lanes() const;
   void idle_until(double time);
   // Time that the rank spends on a transfer from another stage; `start` is that of a recv.
   void transferred(const Instruction& start, double seconds);
@@ -77,6 +80,11 @@ class Pricer {
   class State;
   std::unique_ptr<State> state_;
 };
+
+// What instructions take on the machine, of programs that are still being made: for weaves that
+// heed times (PlanRequest::seconds).
+std::function<std::function<double(const Instruction&)>(const Program&)> seconds_on(
+    std::shared_ptr<const Machine> machine, int threads = 0);
 
 // How many steps to play so that the last one is as any but the first: two where one leaves gathers
 // of parameters under way for the next.

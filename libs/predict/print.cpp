@@ -74,6 +74,9 @@ std::string memory(const Prediction& prediction) {
   }
   header.emplace_back("peak");
   if (offloads) header.emplace_back(name_of(Category::host));
+  const bool kinds = std::any_of(prediction.stages.begin(), prediction.stages.end(),
+                                 [](const StageForecast& s) { return !s.device.name.empty(); });
+  if (kinds) header.emplace_back("of");
   struct Row {
     int first = 0, last = 0;  // stages that are alike
     std::int64_t peak = 0;
@@ -89,6 +92,9 @@ std::string memory(const Prediction& prediction) {
     }
     row.push_back(format_bytes(static_cast<double>(stage.memory.peak)));
     if (offloads) row.push_back(format_bytes(static_cast<double>(stage.memory[Category::host])));
+    if (kinds)
+      row.push_back(fmt::format("{}, {}", format_bytes(static_cast<double>(stage.device.bytes)),
+                                stage.device.name));
     if (!rows.empty() && rows.back().cells == row) {
       rows.back().last = stage.stage;
     } else {
@@ -216,9 +222,10 @@ std::string step(const Prediction& p) {
              p.idle_devices() > 0
                  ? fmt::format("; {} of its {} devices are idle", p.idle_devices(), p.devices)
                  : "") +
-         (p.devices > 0 ? fmt::format("  basis   step {}, compute {}\n", name_of(p.step_basis()),
-                                      name_of(p.compute_basis))
-                        : "");
+         (p.devices > 0
+              ? fmt::format("  basis   step {}, compute {}, memory {}\n", name_of(p.step_basis()),
+                            name_of(p.compute_basis), p.memory_basis())
+              : "");
 }
 
 }  // namespace
@@ -231,26 +238,51 @@ std::string reported_text(const Prediction& prediction) {
   std::vector<std::string> parts;
   for (const NamedBytes& each : most.beside)
     parts.push_back(fmt::format("{} {}", each.name, bytes(each.bytes)));
-  std::string text = fmt::format("  a driver would report {}: {} of the program, {}\n",
-                                 bytes(most.reported()), bytes(most.memory.peak), join(parts));
-  if (most.in_use() > prediction.memory_limit && prediction.reported_above()) {
+  std::string text = fmt::format("  a driver would report {}: {} of the program, {} ({})\n",
+                                 bytes(most.reported()), bytes(most.memory.peak), join(parts),
+                                 name_of(prediction.beside_basis));
+  if (most.in_use() > most.device.bytes && prediction.reported_above()) {
     text += fmt::format(
         "  that software would run out of the device's {}: {} are in use where its allocator "
         "gives back all that it holds idle\n",
-        bytes(prediction.memory_limit), bytes(most.in_use()));
+        bytes(most.device.bytes), bytes(most.in_use()));
   } else if (prediction.reported_above()) {
     text += fmt::format(
         "  that is above the device's {}: an allocator gives back there what it holds idle, and "
         "steps can be slower than priced\n",
-        bytes(prediction.memory_limit));
+        bytes(most.device.bytes));
   }
   return text;
 }
 
+namespace {
+
+// The stages that do not fit, on devices of several kinds; each by its fullest rank.
+std::string no_room_text(const Prediction& p) {
+  constexpr std::size_t most_shown = 4;
+  std::string text;
+  std::size_t found = 0;
+  for (const StageForecast& stage : p.stages) {
+    const std::int64_t room = p.bound_of(stage.device.bytes);
+    if (stage.memory.peak <= room || ++found > most_shown) continue;
+    text += fmt::format("  does not fit: {} a rank{} against {} of memory on {}\n",
+                        format_bytes(static_cast<double>(stage.memory.peak)),
+                        p.stages.size() > 1 ? fmt::format(" of stage {}", stage.stage) : "",
+                        format_bytes(static_cast<double>(room)), stage.device.name);
+  }
+  if (found > most_shown)
+    text += fmt::format("  nor do {} more stages fit (--json has all)\n", found - most_shown);
+  return text;
+}
+
+}  // namespace
+
 std::string room_text(const Prediction& p) {
   const auto bytes = [](std::int64_t count) { return format_bytes(static_cast<double>(count)); };
   std::string text;
-  if (p.bound() > 0 && p.memory_needed > p.bound()) {
+  if (!p.fullest().device.name.empty()) {
+    text += no_room_text(p);
+  } else if (p.bound() > 0 && p.memory_needed > p.bound()) {
     const std::int64_t peak = p.fullest().memory.peak;
     // A rank that fits by itself shares its memory with the others.
     text += peak > p.bound()

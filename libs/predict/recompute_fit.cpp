@@ -10,6 +10,7 @@
 
 #include "meshwright/engine/forecast.h"
 #include "meshwright/engine/plan.h"
+#include "meshwright/engine/program_facts.h"
 #include "meshwright/engine/rank_view.h"
 #include "meshwright/engine/text.h"
 #include "predict/cluster_machine.h"
@@ -168,14 +169,19 @@ class RecomputeFit {
   }
 
   // The bytes that the limit has to cover: the program's own; or, if they are more, these and what
-  // is in use beside them, less the memory that the device has beyond the limit.
+  // is in use beside them, less the memory that the device has beyond the limit. What it has less
+  // than the largest device counts as needed.
   std::int64_t need_of(const Program& program, const RankClass& kind) const {
     const RankView rank(program, kind.at, 0, request_.scratch.get());
     MemoryForecast memory = forecast_memory(rank);
     memory.peak += request_.kept_by_libraries;
     if (machine_ == nullptr) return memory.peak;
-    const StageForecast used{program.stage, memory, memory, machine_->beside_program(rank, memory)};
-    return std::max(memory.peak, used.in_use() - (machine_->memory() - limit_));
+    const StageForecast used{
+        program.stage, memory, memory, machine_->beside_program(rank, memory), {}};
+    const std::int64_t own = machine_->device_of(program.mesh.rank(kind.at)).bytes;
+    const std::int64_t smaller = std::min(limit_, machine_->most_memory()) - own;
+    return std::max(memory.peak + std::max<std::int64_t>(smaller, 0),
+                    used.in_use() - (own - limit_));
   }
 
   // These bytes of each stage's fullest rank.
@@ -183,8 +189,11 @@ class RecomputeFit {
     std::vector<std::int64_t> found;
     for (const Program& program : plan.programs) {
       std::int64_t most = 0;
-      for (const RankClass& kind : rank_classes(program))
-        most = std::max(most, need_of(program, kind));
+      const std::vector<RankClass> classes = rank_classes(program);
+      std::vector<std::vector<RankClass>> by_device = {classes};
+      if (machine_ != nullptr) by_device = machine_->by_device(program, classes);
+      for (const std::vector<RankClass>& alike : by_device)
+        for (const RankClass& kind : alike) most = std::max(most, need_of(program, kind));
       found.push_back(most);
     }
     return found;
@@ -291,9 +300,8 @@ class RecomputeFit {
       const RankView rank(program, program.first());
       std::set<int> kept;  // slots that some backward reads
       for (const Segment& segment : program.segments) {
-        if (segment.kind == SegmentKind::forward) continue;
         for (const Instruction& i : segment.code) {
-          if (i.op < 0) continue;
+          if (i.op < 0 || kind_of(segment, i) == SegmentKind::forward) continue;
           for (const auto* slots : {&i.inputs, &i.outputs, &i.saved}) {
             for (int slot : *slots) {
               if (slot >= 0) kept.insert(program.root(slot));

@@ -109,10 +109,8 @@ const Fields<Stack>& stack_fields() {
     f.add("scattered_exchanges", "ranks with the same tokens exchange a part each, and gather it",
           &S::scattered_exchanges)
         .fallback(false);
-    share("hidden_exchange", "share of exchanges that another microbatch's compute hides",
-          &S::hidden_exchange)
-        .fallback(0.0);
-    f.add("exchange_slowed", "seconds that compute loses for each second of a hidden exchange",
+    f.formerly("hidden_exchange", "pairs of works, in schedules: pp { schedule = \"dualpipev\" }");
+    f.add("exchange_slowed", "seconds that compute loses for each second of an exchange beside it",
           &S::exchange_slowed)
         .range(0.0, 1.0)
         .optional();

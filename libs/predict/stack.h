@@ -57,7 +57,6 @@ struct Stack {
   double exchanged = 1;      // of an exchange's bytes, by numbers narrower than the program's
   int exchange_nodes = 0;    // that a token's copies go to; 0: any
   bool by_node = false;      // a token goes once to each node, which hands it on
-  double hidden_exchange = 0;  // share of exchanges that the compute of another microbatch hides
   // Ranks that have the same rows, or sums of them, exchange a part each, and gather it.
   bool scattered_exchanges = false;
   double exchange_slowed = -1;  // compute loses so much of each second of theirs; below 0: device's

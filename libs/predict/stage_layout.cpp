@@ -28,13 +28,14 @@ struct PricedLayout {
   std::shared_ptr<const Plan> plan;  // null: it is refused
   Prediction predicted;
   bool fits = false;
-  std::int64_t peak() const { return predicted.fullest().memory.peak; }
+  std::int64_t peak() const { return predicted.highest_peak(); }
+  double full() const { return predicted.fullest().filled(); }
   // Whether this layout is to be taken instead of the other: it alone fits; or neither does, and it
   // holds less; or its step is shorter by more than `share` of the other's.
   bool better_than(const PricedLayout& other, double share) const {
     if (plan == nullptr) return false;
     if (other.plan == nullptr || fits != other.fits) return other.plan == nullptr || fits;
-    if (!fits && peak() != other.peak()) return peak() < other.peak();
+    if (!fits && full() != other.full()) return full() < other.full();
     return predicted.step_seconds < other.predicted.step_seconds * (1 - share);
   }
 };
@@ -60,7 +61,8 @@ std::string layout_note(const std::vector<int>& layers, const char* of, double s
           : fmt::format("would take {}{}", duration_text(*even), even_fits ? "" : ", and not fit"));
 }
 
-// Seconds that each virtual stage computes for a microbatch, as predicted.
+// Seconds that each virtual stage computes for a microbatch, as predicted. Works of a group, which
+// go on at once, take equal shares of them.
 std::vector<double> seconds_of(const PricedLayout& tried) {
   const Plan& plan = *tried.plan;
   std::vector<double> seconds(plan.stage_layers.size(), 0);
@@ -69,7 +71,8 @@ std::vector<double> seconds_of(const PricedLayout& tried) {
       const bool works =
           action.name == "F" || action.name == "B" || action.name == "I" || action.name == "W";
       if (works && action.vstage >= 0)
-        seconds[action.vstage] += (action.end - action.start) / plan.schedule.microbatches;
+        seconds[action.vstage] +=
+            (action.end - action.start) / (action.lanes * plan.schedule.microbatches);
     }
   }
   return seconds;
@@ -141,6 +144,7 @@ class Balancer {
     while (left_ > 0 && recompute_differs(*best_.plan) &&
            consider(balance_layers(costs_of(best_), stage_of_))) {
     }
+    for (int round = 0; machine_.uneven() && round < 2; ++round) consider(evened());
     while (left_ > 0 && step()) {
     }
     return noted(even);
@@ -177,14 +181,7 @@ class Balancer {
   // Moves one layer from the stages that are busiest, or hold most, to those that are least so.
   bool step() {
     const std::vector<int> layers = best_.plan->stage_layers;
-    std::vector<double> load(static_cast<std::size_t>(best_.plan->stages()), 0);
-    if (best_.fits) {
-      load =
-          machine_.uneven() ? seconds_by_stage() : stage_costs(costs_of(best_), layers, stage_of_);
-    } else {
-      for (std::size_t s = 0; s < load.size(); ++s)
-        load[s] = static_cast<double>(best_.predicted.stages[s].memory.peak);
-    }
+    const std::vector<double> load = loads();
     std::vector<int> order(load.size());
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return load[a] > load[b]; });
@@ -198,6 +195,52 @@ class Balancer {
       }
     }
     return false;
+  }
+
+  // What is to become alike on the stages of the best layout: seconds, or how full they are where
+  // it does not fit.
+  std::vector<double> loads() const {
+    if (best_.fits) {
+      return machine_.uneven() ? seconds_by_stage()
+                               : stage_costs(costs_of(best_), best_.plan->stage_layers, stage_of_);
+    }
+    std::vector<double> load;
+    for (const StageForecast& stage : best_.predicted.stages) load.push_back(stage.filled());
+    return load;
+  }
+
+  // Layers for stages whose devices are not alike: one after another moves from the stage that has
+  // most, as long as the most becomes less. A layer adds to a stage in proportion to what the best
+  // layout's layers do there, by their declared costs.
+  std::vector<int> evened() const {
+    const LayerCosts declared = declared_costs(*best_.plan->graph);
+    std::vector<int> layers = best_.plan->stage_layers;
+    std::vector<double> rates = loads();
+    const std::vector<double> own = stage_costs(declared, layers, stage_of_);
+    for (std::size_t s = 0; s < rates.size(); ++s) rates[s] = own[s] > 0 ? rates[s] / own[s] : 0;
+    const auto load_of = [&](const std::vector<int>& of) {
+      std::vector<double> load = stage_costs(declared, of, stage_of_);
+      for (std::size_t s = 0; s < load.size(); ++s) load[s] *= rates[s];
+      return load;
+    };
+    for (;;) {
+      const std::vector<double> load = load_of(layers);
+      const auto most = std::ranges::max_element(load);
+      const auto from = static_cast<int>(most - load.begin());
+      double least = *most * (1 - 1e-9);
+      std::vector<int> better;
+      for (int to = 0; to < static_cast<int>(load.size()); ++to) {
+        std::vector<int> moved;
+        if (to != from) moved = with_move(layers, stage_of_, from, to);
+        if (moved.empty()) continue;
+        const double now = std::ranges::max(load_of(moved));
+        if (now >= least) continue;
+        least = now;
+        better = std::move(moved);
+      }
+      if (better.empty()) return layers;
+      layers = std::move(better);
+    }
   }
 
   // Seconds that each stage computes for a microbatch on devices that are not alike.

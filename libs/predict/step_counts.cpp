@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <optional>
+#include <tuple>
 
 #include "meshwright/engine/footprint.h"
 #include "meshwright/engine/program_facts.h"
@@ -41,7 +43,7 @@ double repeats(const Program& program, const Instruction& i) {
 using Counted = std::array<bool, 4>;  // by Piece
 
 void count(const Program& program, std::vector<Counted>& seen, Flops& flops) {
-  std::vector<double> runs(program.segments.size(), 0);
+  std::map<std::pair<int, int>, double> runs;  // of segments and their lanes
   // Over the largest microbatches, as flops grow with the sequences.
   const auto share = [&](int microbatch) {
     return static_cast<double>(program.batch_of(microbatch)) /
@@ -61,14 +63,18 @@ void count(const Program& program, std::vector<Counted>& seen, Flops& flops) {
   };
   double microbatches = 0;
   for (int m = 0; m < program.microbatches; ++m) microbatches += share(m);
-  for (const SegmentRun& run : program.timeline) runs[run.segment] += share(run.microbatch);
+  for (const SegmentRun& run : program.timeline) {
+    for (int lane = 0; lane < lanes_of(run); ++lane)
+      runs[{run.segment, lane}] += share(microbatch_of(run, lane));
+  }
   for (std::size_t s = 0; s < program.segments.size(); ++s) {
-    if (runs[s] == 0) continue;
     for (const Instruction& i : program.segments[s].code) {
+      const double times = runs[{static_cast<int>(s), i.lane}];
+      if (times == 0) continue;
       if (i.op < 0 || i.ring_step > 0) continue;  // the whole op is counted
       const double own = flops_of(i.op, i.piece);
       if (own == 0) continue;
-      flops.hardware += runs[s] * own * repeats(program, i);
+      flops.hardware += times * own * repeats(program, i);
       bool& counted = seen[i.op][static_cast<std::size_t>(i.piece)];
       if (!counted) flops.model += microbatches * own;
       counted = true;
@@ -88,16 +94,20 @@ Flops count_flops(const std::vector<Program>& stages) {
 Traffic forecast_traffic(const RankView& rank) {
   const Program& program = rank.program();
   const RankViews ranks(rank);
-  std::map<std::pair<int, int>, std::int64_t> runs;  // of segments, by kind of microbatch
-  for (const SegmentRun& action : program.timeline)
-    ++runs[{action.segment, ranks.kind(action.microbatch)}];
+  // How often segments and their lanes run, by kind of microbatch.
+  std::map<std::tuple<int, int, int>, std::int64_t> runs;
+  for (const SegmentRun& run : program.timeline) {
+    for (int lane = 0; lane < lanes_of(run); ++lane)
+      ++runs[{run.segment, lane, ranks.kind(microbatch_of(run, lane))}];
+  }
   TransferKeys keys(program);
   std::vector<CommunicationUse> uses;  // by the key's number
   Footprint made;
   for (const auto& [what, times] : runs) {
-    for (const Instruction& i : program.segments[what.first].code) {
-      if (sends_nothing(i)) continue;
-      footprint(ranks.of_kind(what.second), i, Asks::work, made);
+    const auto [segment, lane, kind] = what;
+    for (const Instruction& i : program.segments[segment].code) {
+      if (i.lane != lane || sends_nothing(i)) continue;
+      footprint(ranks.of_kind(kind), i, Asks::work, made);
       for (const Transfer& transfer : made.transfers) {
         const std::size_t number = keys.number(transfer);
         if (uses.size() <= number) uses.resize(number + 1);

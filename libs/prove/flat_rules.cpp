@@ -305,6 +305,8 @@ void StageProof::add_gradient(int index, const Content& content,
   const ProgramParameter& parameter = program_.parameters[p];
   if (parameter.gradient_slot != index)
     refuse("prove.add", name(index) + " is a parameter, and a gradient is added to it", index);
+  if (content.slices > 1 || !content.parts.empty())
+    refuse("prove.slice", fmt::format("{} is added to {}", text_of(content), name(index)), index);
   if (content.shift != 0 || content.steps != 0)
     refuse("prove.ring", fmt::format("{} is added to {}", text_of(content), name(index)), index);
   const std::vector<int>& known = gradients_.sets.terms(gradients_.complete(parameter.value));

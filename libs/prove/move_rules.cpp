@@ -427,6 +427,9 @@ void StageProof::add(const Instruction& i) {
     refuse("prove.add",
            fmt::format("{} is {}, which is no gradient to be added", name(from), text_of(more)),
            from, found.by);
+  if (!more.parts.empty())
+    refuse("prove.slice", fmt::format("{} is {}, and is added", name(from), text_of(more)), from,
+           found.by);
   if (lasting(to)) return add_gradient(to, more, contributing);
   if (!contributing.empty())
     refuse("prove.add", "only some ranks add to " + name(to) + ", which is of a microbatch", to);
@@ -435,6 +438,10 @@ void StageProof::add(const Instruction& i) {
   // Shares of one gradient, of the ranks of a ring.
   const bool shares =
       sum.steps > 0 && more.steps > 0 && sum.shift == more.shift && sum.terms == more.terms;
+  if (sum.slices != more.slices || sum.slice != more.slice || !sum.parts.empty())
+    refuse("prove.slice",
+           fmt::format("{} is {}, to which {} is added", name(to), text_of(sum), text_of(more)), to,
+           t.by);
   if (sum.what != What::gradient || sum.microbatch != more.microbatch || t.dims != *found.dims ||
       (!shares && (sum.steps != 0 || more.steps != 0 || sum.shift != more.shift)))
     refuse("prove.add",

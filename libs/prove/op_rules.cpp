@@ -75,13 +75,21 @@ void StageProof::note_lemma(const Instruction& i, Atoms carried) {
     if (cut.is_shard()) lemma.cut.push_back(cut.dim.name());
     if (follow.is_shard()) lemma.follow.push_back(follow.dim.name());
   }
+  if (const Slicing* sliced = program_.slicing_of(i)) {  // a cut in time
+    std::vector<std::string> has;
+    for (const Dim dim : sliced->dims) {
+      if (graph_.ops()[i.op].has(dim)) has.push_back(dim.name());
+    }
+    if (!has.empty()) lemma.cut.push_back(has.front());
+    if (has.size() > 1) lemma.follow.push_back(has[1]);
+  }
   lemma.carried = carried != 0;
-  lemma.ring = in_ring(i);
+  lemma.ring = in_ring(i) && !in_slices(i);
   lemmas_.insert(std::move(lemma));
 }
 
 bool StageProof::rotates(const Instruction& i, std::size_t input) const {
-  if (!in_ring(i)) return false;
+  if (!in_ring(i) || in_slices(i)) return false;
   const Op& op = graph_.ops()[i.op];
   return contains(op.inputs[input].dims, program_.rotations.at(i.op).dim);
 }
@@ -103,6 +111,7 @@ void StageProof::compute(const Instruction& i) {
   if (i.inputs.size() != op.inputs.size())
     refuse("prove.operands", fmt::format("{} takes {} inputs and has {}", op.name, op.inputs.size(),
                                          i.inputs.size()));
+  if (in_slices(i)) next_slice(i);
   if (i.ring) return ring(i);
   if (program_.rotations.count(i.op) > 0 && !in_ring(i))
     refuse("prove.ring", op.name + " is to be computed in ring steps, and is not");
@@ -133,6 +142,7 @@ void StageProof::need_value(int index, int value, const Layout& place, int steps
                        microbatch_, name(index), text_of(content)),
            index, found.by);
   }
+  check_slice(index, content);
   if (content.place != place) misplaced(index, found, place, what);
   const Dtype dtype = program_.dtype_of(needed.scalar, needed.fp32_at_least);
   if (found.dtype != dtype)
@@ -205,6 +215,7 @@ void StageProof::forward(const Instruction& i) {
     Tensor& t = tensor(shared);
     Content made{What::value, op.outputs[0], 0, microbatch_, 0, 0, table.out[0], 0, 0};
     const Value& value = graph_.value(op.outputs[0]);
+    mark_slice(i, value.dims, made);
     const Dtype dtype = program_.dtype_of(value.scalar, value.fp32_at_least);
     if (t.dtype != dtype)
       refuse("prove.in-place",
@@ -224,23 +235,27 @@ void StageProof::write_output(const Instruction& i, std::size_t k, const OpTable
   const Value& value = graph_.value(id);
   const int index = i.outputs[k];
   const int steps = in_ring(i) && i.ring_step + 1 < i.ring_steps ? i.ring_step + 1 : 0;
-  if (i.ring_step > 0) {  // brought up to date in place
+  Content made{What::value, id, 0, microbatch_, 0, 0, table.out[k], 0, 0};
+  mark_slice(i, value.dims, made);
+  const bool own = made.slices > 1;
+  if (i.ring_step > 0 && !own) {  // brought up to date in place
     need_value(index, id, table.out[k], i.ring_step, value.name);
     Tensor& t = overwrite(index);
     t.content.steps = steps;
     t.by = where_;
     return;
   }
-  make(index, {What::value, id, 0, microbatch_, 0, 0, table.out[k], 0, steps}, value.dims,
-       program_.dtype_of(value.scalar, value.fp32_at_least));
+  if (!own) made.steps = steps;
+  make(index, std::move(made), value.dims, program_.dtype_of(value.scalar, value.fp32_at_least));
 }
 
 void StageProof::write_saved(const Instruction& i, std::size_t k, const OpTable& table) {
   const SavedValue& saved = graph_.traits(i.op).saved[k];
   const int index = i.saved[k];
   if (index < 0) refuse("prove.operands", "there is no slot for " + saved.name);
-  const int steps = in_ring(i) && i.ring_step + 1 < i.ring_steps ? i.ring_step + 1 : 0;
-  if (i.ring_step > 0) {
+  const bool sliced = in_slices(i);
+  const int steps = !sliced && in_ring(i) && i.ring_step + 1 < i.ring_steps ? i.ring_step + 1 : 0;
+  if (i.ring_step > 0 && !sliced) {
     Tensor& t = overwrite(index);
     if (t.content.what != What::saved || t.content.id != i.op ||
         t.content.output != static_cast<int>(k) || t.content.steps != i.ring_step)
@@ -254,8 +269,13 @@ void StageProof::write_saved(const Instruction& i, std::size_t k, const OpTable&
            fmt::format("{} has {} at its end, and {} is needed", name(index), slot(index).extra,
                        saved.extra),
            index);
-  make(index, {What::saved, i.op, static_cast<int>(k), microbatch_, 0, 0, table.saved[k], 0, steps},
-       saved.dims, program_.dtype_of(Scalar::real, saved.fp32_at_least));
+  Content made{What::saved, i.op, static_cast<int>(k), microbatch_, 0, 0, table.saved[k], 0, steps};
+  mark_slice(i, saved.dims, made);
+  if (sliced && made.slices == 1) {  // what a slice keeps is its own, with the dim or without
+    made.slices = i.ring_steps;
+    made.slice = i.ring_step;
+  }
+  make(index, std::move(made), saved.dims, program_.dtype_of(Scalar::real, saved.fp32_at_least));
 }
 
 // What backward reads of forward: operands, results and what was kept.
@@ -287,6 +307,7 @@ void StageProof::need_saved(const Instruction& i, const OpTable& table) {
              fmt::format("{} must be what {} keeps of microbatch {}, and is {}", name(i.saved[k]),
                          op.name, microbatch_, text_of(c)),
              i.saved[k], found.by);
+    check_slice(i.saved[k], c);
     if (found.memory != Memory::device)
       refuse("prove.memory", fmt::format("{} is read from host memory", name(i.saved[k])),
              i.saved[k], found.by);
@@ -320,11 +341,13 @@ void StageProof::need_gradients(const Instruction& i, const OpTable& table) {
     if (index < 0) refuse("prove.missing", "the gradient of " + value.name + " is not read");
     const Operand found = read(index);
     const Content& c = *found.content;
-    if (c.what != What::gradient || c.microbatch != microbatch_ || c.shift != 0 || c.steps != 0)
+    if (c.what != What::gradient || c.microbatch != microbatch_ || c.shift != 0 || c.steps != 0 ||
+        !c.parts.empty())
       refuse("prove.value",
              fmt::format("{} must be the gradient of {} of microbatch {}, and is {}", name(index),
                          value.name, microbatch_, text_of(c)),
              index, found.by);
+    check_slice(index, c);
     if (c.terms != needed) {
       Refusal made = refusal("prove.gradient", "");
       made.slot = index;
@@ -395,6 +418,7 @@ void StageProof::write_gradient(const Instruction& i, std::size_t k, const OpTab
   if (lasting(index)) {
     if (k >= i.contributing.size())
       refuse("prove.operands", "it does not say which ranks contribute to " + name(index), index);
+    if (in_slices(i)) same_target(i, k);
     if (in_ring(i) && (goes_round || !last)) {
       if (goes_round) refuse("prove.ring", name(index) + " cannot go round", index);
       return;
@@ -403,7 +427,10 @@ void StageProof::write_gradient(const Instruction& i, std::size_t k, const OpTab
     return;
   }
   const Dtype dtype = program_.dtype_of(Scalar::real, value.fp32_at_least);
-  if (goes_round) {
+  if (in_slices(i)) {
+    if (slot(index).slices == 1) return add_part(i, k, std::move(made));
+    mark_slice(i, value.dims, made);
+  } else if (goes_round) {
     made.shift = i.ring_step;
     made.steps = 1;
   } else if (in_ring(i)) {
@@ -429,7 +456,12 @@ void StageProof::add_share(const Instruction& i, std::size_t k, const Content& m
   const bool goes_round = rotates(i, k);
   Tensor& t = overwrite(index);
   const Content& there = t.content;
-  const bool goes_on = in_ring(i) && i.ring_step > 0 && !goes_round;
+  const bool goes_on = in_ring(i) && !in_slices(i) && i.ring_step > 0 && !goes_round;
+  if (there.slices != made.slices || there.slice != made.slice || !there.parts.empty())
+    refuse(
+        "prove.slice",
+        fmt::format("{} is {}, to which {} is added", name(index), text_of(there), text_of(made)),
+        index, t.by);
   if (there.what != What::gradient || there.microbatch != microbatch_ || there.shift != 0 ||
       there.steps != (goes_on ? i.ring_step : 0) || goes_round)
     refuse("prove.value",

@@ -77,10 +77,14 @@ std::string text_of(const Program& program, const Where& where) {
   const SegmentRun& run = program.timeline[where.run];
   const Segment& segment = program.segments[run.segment];
   std::string text;
-  if (where.instruction >= 0 && where.instruction < static_cast<int>(segment.code.size()))
-    text = listed(program, segment.code[where.instruction]);
+  int microbatch = run.microbatch;
+  if (where.instruction >= 0 && where.instruction < static_cast<int>(segment.code.size())) {
+    const Instruction& i = segment.code[where.instruction];
+    text = listed(program, i);
+    microbatch = microbatch_of(run, i.lane);
+  }
   text += fmt::format(" ({}, run {}", segment.name, where.run);
-  if (run.microbatch >= 0) text += fmt::format(" of microbatch {}", run.microbatch);
+  if (microbatch >= 0) text += fmt::format(" of microbatch {}", microbatch);
   text += fmt::format(", instruction {}", where.instruction);
   if (where.ring_step >= 0) text += fmt::format(", ring step {}", where.ring_step);
   return text + ")";
@@ -97,11 +101,11 @@ Refusal StageProof::refusal(std::string code, std::string message) const {
   const SegmentRun& run = program_.timeline[where_.run];
   made.run = where_.run;
   made.segment = run.segment;
-  made.microbatch = run.microbatch;
+  made.microbatch = microbatch_of(run, at_->lane);
   made.instruction = where_.instruction;
   made.ring_step = where_.ring_step;
   made.where += fmt::format(", {}, run {}", program_.segments[run.segment].name, where_.run);
-  if (run.microbatch >= 0) made.where += fmt::format(" (microbatch {})", run.microbatch);
+  if (made.microbatch >= 0) made.where += fmt::format(" (microbatch {})", made.microbatch);
   made.where += fmt::format(", instruction {}", where_.instruction);
   if (where_.ring_step >= 0) made.where += fmt::format(", ring step {}", where_.ring_step);
   made.listed = listed(program_, *at_);

@@ -90,6 +90,9 @@ std::string StageProof::text_of(const Content& content) const {
   if (content.microbatch >= 0) text += fmt::format(" of microbatch {}", content.microbatch);
   if (content.version > 0) text += " after the update";
   if (content.steps > 0) text += fmt::format(", {} ring steps of it", content.steps);
+  if (content.slices > 1)
+    text += fmt::format(", slice {} of {}", content.slice + 1, content.slices);
+  if (!content.parts.empty()) text += ", of some slices";
   if (content.shift > 0) text += fmt::format(", of the rank {} before", content.shift);
   return text;
 }
@@ -213,6 +216,12 @@ void StageProof::claim(int index, const Content& content, const Dims& dims, Dtyp
                        to_string(content.place, program_.mesh), to_string(s.layout, program_.mesh)),
            index);
   }
+  if (s.slices != content.slices ||
+      (s.slices > 1 && (s.slice != content.slice || s.slice_dim != content.slice_dim)))
+    refuse("prove.slice",
+           fmt::format("{} gets {}, and says that it is slice {} of {}", s.name, text_of(content),
+                       s.slice + 1, s.slices),
+           index);
   if (s.dtype != dtype) {
     refuse("prove.dtype",
            fmt::format("{} gets {} in {}, and says that it is {}", s.name, text_of(content),
@@ -297,6 +306,17 @@ void StageProof::check_slots(const Instruction& i) const {
   if (i.bucket >= static_cast<int>(program_.buckets.size()) ||
       i.parameter >= static_cast<int>(program_.parameters.size()))
     refuse("prove.operands", "there is no such bucket or parameter");
+  const int stream = i.move.stream;
+  if (stream < -1 || stream >= static_cast<int>(program_.streams.size()))
+    refuse("prove.operands", fmt::format("there is no stream {}", stream));
+  const bool between = i.move.kind == Move::Kind::send || i.move.kind == Move::Kind::recv;
+  if (stream >= 0 && (between || !i.move.stages.empty())) {
+    refuse(
+        "prove.stream",
+        fmt::format("a transfer between stages is on the stream {}, and each stage may come to it "
+                    "behind others",
+                    program_.streams[static_cast<std::size_t>(stream)]));
+  }
 }
 
 // A transfer or copy between flat tensors names their bucket, by which it may outlast a step.
@@ -366,7 +386,7 @@ StageProof::Step StageProof::step() {
   const SegmentRun& run = program_.timeline[run_];
   const auto segment = static_cast<std::size_t>(run.segment);
   const Instruction& i = program_.segments[segment].code[next_];
-  microbatch_ = run.microbatch;
+  microbatch_ = microbatch_of(run, i.lane);
   where_ = {program_.stage, static_cast<int>(run_), static_cast<int>(next_), -1};
   at_ = &i;
   if (!seen_[segment]) {
@@ -379,6 +399,15 @@ StageProof::Step StageProof::step() {
   ++rules_;
   if (++next_ == program_.segments[segment].code.size()) seen_[segment] = true;
   return Step::moved;
+}
+
+// A braid has a microbatch for each lane, and what is no braid has one lane.
+void StageProof::check_lanes(const SegmentRun& run) const {
+  const Segment& segment = program_.segments[run.segment];
+  const auto lanes = static_cast<std::size_t>(lanes_of(run));
+  if (lanes != std::max<std::size_t>(segment.lanes.size(), 1))
+    refuse("prove.lanes", fmt::format("{} has {} lanes and runs for {} microbatches", segment.name,
+                                      segment.lanes.size(), lanes));
 }
 
 void StageProof::check_program() {
@@ -395,11 +424,23 @@ void StageProof::check_program() {
   }
   if (program_.loss >= 0 && slot(program_.loss).dtype != Dtype::fp64)
     refuse("prove.dtype", name(program_.loss) + " is not summed in fp64", program_.loss);
+  for (const Segment& segment : program_.segments) {
+    for (const Instruction& i : segment.code) {
+      if (i.lane < 0 || i.lane >= std::max(1, static_cast<int>(segment.lanes.size())))
+        refuse("prove.lanes", fmt::format("{} of {} is of lane {} of {}", listed(program_, i),
+                                          segment.name, i.lane, segment.lanes.size()));
+    }
+  }
   for (const SegmentRun& run : program_.timeline) {
-    if (run.segment < 0 || run.segment >= static_cast<int>(program_.segments.size()) ||
-        run.microbatch < -1 || run.microbatch >= program_.microbatches)
+    bool there = run.segment >= 0 && run.segment < static_cast<int>(program_.segments.size());
+    for (int lane = 0; lane < lanes_of(run); ++lane) {
+      const int microbatch = microbatch_of(run, lane);
+      there = there && microbatch >= -1 && microbatch < program_.microbatches;
+    }
+    if (!there)
       refuse("prove.operands",
              "the timeline has a run of a segment or microbatch that is not there");
+    check_lanes(run);
   }
   for (std::size_t b = 0; b < program_.buckets.size(); ++b) {
     for (const int p : program_.buckets[b].parameters) {

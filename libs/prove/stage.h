@@ -68,6 +68,7 @@ class StageProof {
   std::string name(int index) const { return slot(index).name; }
   bool lasting(int index) const { return slot(index).persistent; }
   int one(const Slots& slots, const char* which) const;
+  void check_lanes(const SegmentRun& run) const;
   void check_slots(const Instruction& i) const;
   void check_bucket(const Instruction& i) const;
   OfMicrobatch& now() { return of(microbatch_); }
@@ -104,6 +105,13 @@ class StageProof {
   void add_share(const Instruction& i, std::size_t k, const Content& made);
   bool in_ring(const Instruction& i) const { return i.ring_steps > 1; }
   bool rotates(const Instruction& i, std::size_t input) const;
+  // slice_rules.cpp: of ops that are computed in slices.
+  bool in_slices(const Instruction& i) const { return program_.slicing_of(i) != nullptr; }
+  void next_slice(const Instruction& i);
+  void check_slice(int slot, const Content& content) const;
+  void mark_slice(const Instruction& i, const Dims& dims, Content& content) const;
+  void same_target(const Instruction& i, std::size_t k);
+  void add_part(const Instruction& i, std::size_t k, Content made);
   // Refuses an operand that is another rank's shard than the ring step computes with.
   void check_ring_shard(const Instruction& i, std::size_t input);
   void ring(const Instruction& i);

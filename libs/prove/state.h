@@ -54,6 +54,13 @@ struct Content {
   // In a ring: the shard is that of the `shift`-th rank before; and of how many of the ring's steps
   // it is made, 0 standing for all.
   int shift = 0, steps = 0;
+  // The content is of one slice of a dim that its op computes in so many (Program::slicing); there
+  // is no dim in what the op keeps of a slice without it.
+  int slices = 1, slice = 0;
+  Dim slice_dim;
+  // Slices add to a gradient one after the other: how many have, by term, of those terms that are
+  // not in `terms` yet, as more slices are to come.
+  std::map<int, int> parts;
 };
 
 // A tensor of a microbatch. Several slots may hold it.
@@ -152,8 +159,11 @@ struct Underway {
 struct OfMicrobatch {
   std::vector<int> slots;  // tensors of the pool; -1: none
   int held = 0;
-  std::vector<std::uint8_t> done;  // of each of the stage's ops: pieces
-  std::map<int, Atoms> carried;    // of the ops that carried a sum on
+  std::vector<std::uint8_t> done;                   // of each of the stage's ops: pieces
+  std::map<int, Atoms> carried;                     // of the ops that carried a sum on
+  std::map<std::pair<int, Piece>, int> next_slice;  // of ops in slices
+  // Where the first slice of an op added the gradient of an operand, and which ranks did.
+  std::map<std::pair<int, std::size_t>, std::pair<int, std::vector<int>>> slice_targets;
   std::set<std::pair<int, std::vector<std::pair<int, Dim>>>>
       rows;  // of sparse values: known counts
 };

@@ -3,6 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
 #include "meshwright/engine/footprint.h"
 #include "meshwright/engine/program_facts.h"
 #include "meshwright/optimizer.h"
@@ -52,6 +57,8 @@ std::string describe(const RankView& rank, const Instruction& i) {
   } else {
     text += i.label;
   }
+  if (i.move.stream >= 0 && made.begins >= 0)
+    text += " on stream " + program.streams[static_cast<std::size_t>(i.move.stream)];
   if (i.in_place) text += "  in place";
   if (i.ring) {
     text += fmt::format("  in {} ring steps over {}", i.ring_steps,
@@ -60,10 +67,47 @@ std::string describe(const RankView& rank, const Instruction& i) {
     text += fmt::format("  ring steps {} to {} of {}", i.ring_step + 1,
                         i.ring_step + i.ring_alike + 1, i.ring_steps);
   } else if (i.ring_steps > 1 && i.code == Code::compute) {
-    text += fmt::format("  ring step {} of {}", i.ring_step + 1, i.ring_steps);
+    text += fmt::format("  {} {} of {}", program.slicing_of(i) != nullptr ? "slice" : "ring step",
+                        i.ring_step + 1, i.ring_steps);
   }
   for (int slot : i.release) {
     if (program.slots[slot].persistent) text += "  lets go of " + program.slots[slot].name;
+  }
+  return text;
+}
+
+// An instruction's lines: of a ring, its steps too.
+std::vector<std::string> lines_of(const RankView& rank, const Instruction& i) {
+  std::vector<std::string> lines{describe(rank, i)};
+  if (!i.ring) return lines;
+  for (const Instruction& inner : ring_kinds(rank.program(), i))
+    lines.push_back("  " + describe(rank, inner));
+  return lines;
+}
+
+// A column for each lane of a braid, under the name of its segment.
+std::string columns(const RankView& rank, const Segment& braid) {
+  constexpr std::size_t most = 72;  // of a column; what is longer runs into the next one
+  std::vector<std::size_t> at{0};   // where each column begins
+  std::vector<std::vector<std::string>> code;
+  for (const Instruction& i : braid.code) code.push_back(lines_of(rank, i));
+  std::string text;
+  for (std::size_t lane = 0; lane < braid.lanes.size(); ++lane) {
+    std::size_t widest = braid.lanes[lane].segment.size();
+    for (std::size_t n = 0; n < code.size(); ++n) {
+      if (braid.code[n].lane != static_cast<int>(lane)) continue;
+      for (const std::string& line : code[n])
+        widest = std::max(widest, std::min(line.size(), most));
+    }
+    text.resize(at.back(), ' ');
+    text += braid.lanes[lane].segment;
+    at.push_back(at.back() + widest + 2);
+  }
+  text = "  " + text + "\n";
+  for (std::size_t n = 0; n < code.size(); ++n) {
+    for (const std::string& line : code[n])
+      text +=
+          fmt::format("  {:{}}{}\n", "", at[static_cast<std::size_t>(braid.code[n].lane)], line);
   }
   return text;
 }
@@ -74,19 +118,31 @@ std::string listing(const Program& program) {
   const RankView rank(program, program.first());
   std::string text =
       fmt::format("stage {} of {}, {}\n", program.stage, program.stages, program.mesh.describe());
+  std::set<std::string> only_lanes;  // segments that nothing runs by themselves
   for (const Segment& s : program.segments) {
+    for (const Lane& lane : s.lanes) only_lanes.insert(lane.segment);
+  }
+  for (const SegmentRun& a : program.timeline) only_lanes.erase(program.segments[a.segment].name);
+  for (const Segment& s : program.segments) {
+    if (only_lanes.contains(s.name)) continue;
+    if (s.kind == SegmentKind::braid) {
+      text += fmt::format("\n{} ({} instructions in {} lanes, woven by {})\n", s.name,
+                          s.code.size(), s.lanes.size(), s.weave);
+      text += columns(rank, s);
+      continue;
+    }
     text += fmt::format("\n{} ({} instructions)\n", s.name, s.code.size());
     for (const Instruction& i : s.code) {
-      text += "  " + describe(rank, i) + "\n";
-      if (!i.ring) continue;
-      for (const Instruction& inner : ring_kinds(program, i))
-        text += "    " + describe(rank, inner) + "\n";
+      for (const std::string& line : lines_of(rank, i)) text += "  " + line + "\n";
     }
   }
   text += "\ntimeline:";
   for (const SegmentRun& a : program.timeline) {
     text += " " + program.segments[a.segment].name;
-    if (a.microbatch >= 0) text += fmt::format("({})", a.microbatch);
+    if (a.microbatch < 0) continue;
+    text += fmt::format("({}", a.microbatch);
+    for (const int other : a.others) text += fmt::format("+{}", other);
+    text += ")";
   }
   return text + "\n";
 }

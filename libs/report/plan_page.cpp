@@ -103,7 +103,11 @@ std::vector<Held> held_over_time(const Program& program, const MemoryTimeline& m
     if (!is_shown(segment) || next >= actions.size()) {
       held.push_back({now, now, moment.activations, moment.sum});
     } else {
-      const TimedAction& action = actions[next++];
+      TimedAction action = actions[next++];
+      for (std::size_t lane = 1; lane < segment.lanes.size() && next < actions.size(); ++lane) {
+        action.start = std::min(action.start, actions[next].start);
+        action.end = std::max(action.end, actions[next++].end);
+      }
       if (before != nullptr && action.start > now) {
         held.push_back({now, action.start, before->activations_after,
                         before->activations_after + before->buffers_after});

@@ -200,7 +200,8 @@ class Picture {
   void row(std::size_t i) {
     const double y = y_of(i);
     for (const TimedAction& work : rows_[i])
-      if (!is_transfer(work)) cell(work, y, row_height_);
+      if (!is_transfer(work))
+        cell(work, y + row_height_ * work.lane / work.lanes, row_height_ / work.lanes);
     // Over the works beside which they run.
     for (const TimedAction& work : rows_[i])
       if (is_transfer(work)) cell(work, y + row_height_ - 5, 5);

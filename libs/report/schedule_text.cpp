@@ -47,20 +47,35 @@ class Grid {
     std::string out;
     if (span_ <= 0) return out;
     for (std::size_t s = 0; s < timeline_.stages.size(); ++s) {
+      const std::string label = fmt::format("{:>{}}", s, label_);
       if (shortest_ * scale_ < 1 - 1e-9) {
-        out += line(s, dense(timeline_.stages[s]));
-      } else if (colour_ || narrowest_ > most_digits_) {
-        out += line(s, in_one_line(timeline_.stages[s]));
-      } else {
-        const auto [letters, numbers] = in_two_lines(timeline_.stages[s]);
-        out += line(s, letters) + std::string(static_cast<std::size_t>(label_), ' ') + "|" +
-               numbers + '\n';
+        out += line(label, dense(timeline_.stages[s]));
+        continue;
       }
+      int lanes = 1;
+      for (const TimedAction& work : timeline_.stages[s]) lanes = std::max(lanes, work.lanes);
+      for (int lane = 0; lane < lanes; ++lane)
+        out += lane_lines(lane == 0 ? label : without_label(), timeline_.stages[s], lane);
     }
     return out + legend();
   }
 
  private:
+  std::string without_label() const { return std::string(static_cast<std::size_t>(label_), ' '); }
+
+  // A stage's first lines have works by themselves and the first work of each group; the others
+  // have the other works of groups alone.
+  std::string lane_lines(const std::string& label, const std::vector<TimedAction>& works,
+                         int lane) const {
+    std::vector<TimedAction> own;
+    for (const TimedAction& work : works)
+      if (work.lane == lane) own.push_back(work);
+    const char* const nothing = lane == 0 ? "·" : " ";
+    if (colour_ || narrowest_ > most_digits_) return line(label, in_one_line(own, nothing));
+    const auto [letters, numbers] = in_two_lines(own, nothing);
+    return line(label, letters) + without_label() + "|" + numbers + '\n';
+  }
+
   void measure() {
     bool first = true;
     double unit = 0;
@@ -99,13 +114,13 @@ class Grid {
     return out;
   }
 
-  std::string line(std::size_t stage, const std::string& grid) const {
-    return fmt::format("{:>{}}|{}\n", stage, label_, grid);
+  static std::string line(const std::string& label, const std::string& grid) {
+    return fmt::format("{}|{}\n", label, grid.substr(0, grid.find_last_not_of(' ') + 1));
   }
 
-  std::string idle(int columns) const {
+  static std::string idle(int columns, const char* nothing = "·") {
     std::string out;
-    for (int i = 0; i < columns; ++i) out += "·";
+    for (int i = 0; i < columns; ++i) out += nothing;
     return out;
   }
 
@@ -115,11 +130,11 @@ class Grid {
   }
 
   // "F12---": letter and number, or the number alone where colours tell the work.
-  std::string in_one_line(const std::vector<TimedAction>& works) const {
+  std::string in_one_line(const std::vector<TimedAction>& works, const char* nothing) const {
     std::string out;
     int at = 0;
     for (const Cell& cell : cells(works)) {
-      out += idle(cell.from - at);
+      out += idle(cell.from - at, nothing);
       at = cell.to;
       const int number = cell.work->microbatch;
       const bool lettered = cell.width() > digits_of(number);
@@ -128,14 +143,15 @@ class Grid {
       text.resize(static_cast<std::size_t>(cell.width()), colour_ ? ' ' : '-');
       out += painted(*cell.work, text);
     }
-    return out + idle(column(end_) - at);
+    return out + idle(column(end_) - at, nothing);
   }
 
-  std::pair<std::string, std::string> in_two_lines(const std::vector<TimedAction>& works) const {
+  std::pair<std::string, std::string> in_two_lines(const std::vector<TimedAction>& works,
+                                                   const char* nothing) const {
     std::string letters, numbers;
     int at = 0;
     for (const Cell& cell : cells(works)) {
-      letters += idle(cell.from - at);
+      letters += idle(cell.from - at, nothing);
       numbers.append(static_cast<std::size_t>(cell.from - at), ' ');
       at = cell.to;
       const auto width = static_cast<std::size_t>(cell.width());
@@ -145,7 +161,7 @@ class Grid {
       numbers += number;
     }
     numbers.erase(numbers.find_last_not_of(' ') + 1);
-    return {letters + idle(column(end_) - at), numbers};
+    return {letters + idle(column(end_) - at, nothing), numbers};
   }
 
   // A column for several works: letters in proportion to their time, near to where they are done.
@@ -163,7 +179,8 @@ class Grid {
       double idle_here = to - from;
       while (first < works.size() && works[first].end <= from) ++first;
       for (std::size_t i = first; i < works.size() && works[i].start < to; ++i) {
-        const double part = std::min(to, works[i].end) - std::max(from, works[i].start);
+        const double part =
+            (std::min(to, works[i].end) - std::max(from, works[i].start)) / works[i].lanes;
         if (part <= 0) continue;
         idle_here -= part;
         auto same = std::find_if(kinds.begin() + 1, kinds.end(), [&](const Kind& kind) {
@@ -202,6 +219,7 @@ class Grid {
     parts.emplace_back("· idle");
     if (most_chunk > 0) parts.emplace_back("lower case: odd chunks");
     const bool dense = shortest_ * scale_ < 1 - 1e-9;
+    if (!dense && schedule_.grouped()) parts.emplace_back("one below the other: a group");
     if (dense) {
       parts.emplace_back("letters in proportion to time");
     } else if (narrowest_ < most_digits_) {

@@ -46,6 +46,20 @@ Rows by_rank(const std::vector<ActionRow>& actions, bool ranks) {
   return rows;
 }
 
+// Where each of a row's bars stands: those of works that go on at once stand one below the other.
+std::vector<std::size_t> lanes_of_row(const std::vector<ActionRow>& actions) {
+  std::vector<double> free;  // when each lane is
+  std::vector<std::size_t> lanes;
+  for (const ActionRow& action : actions) {
+    std::size_t lane = 0;
+    while (lane < free.size() && free[lane] > action.start + 1e-9) ++lane;
+    if (lane == free.size()) free.push_back(0);
+    free[lane] = action.end;
+    lanes.push_back(lane);
+  }
+  return lanes;
+}
+
 }  // namespace
 
 Json timeline_json(const Rows& rows, std::size_t most_rows) {
@@ -58,12 +72,19 @@ Json timeline_json(const Rows& rows, std::size_t most_rows) {
       json["left_out"] = rows.size() - r;
       break;
     }
-    json["rows"].push_back(page_text(name, 60));
+    const std::vector<std::size_t> lanes = lanes_of_row(actions);
+    const std::size_t first = json["rows"].size();
+    const std::size_t most = lanes.empty() ? 0 : *std::max_element(lanes.begin(), lanes.end());
+    for (std::size_t lane = 0; lane <= most; ++lane) {
+      json["rows"].push_back(
+          page_text(lane == 0 ? name : fmt::format("{}, work {}", name, lane + 1), 60));
+    }
     bars += actions.size();
-    for (const ActionRow& action : actions) {
+    for (std::size_t a = 0; a < actions.size(); ++a) {
+      const ActionRow& action = actions[a];
       const auto [kind, fresh] = kinds.emplace(action.action, static_cast<int>(kinds.size()));
       if (fresh) json["kinds"].push_back(page_text(action.action, 40));
-      Json bar = {r, kind->second, label_of(action), rounded(1e3 * action.start),
+      Json bar = {first + lanes[a], kind->second, label_of(action), rounded(1e3 * action.start),
                   rounded(1e3 * action.end)};
       if (action.chunk > 0) bar.push_back(action.chunk);
       json["bars"].push_back(std::move(bar));

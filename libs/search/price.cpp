@@ -11,6 +11,7 @@
 #include "meshwright/engine/interrupt.h"
 #include "predict/network.h"
 #include "search/software.h"
+#include "search/uneven.h"
 
 namespace mw {
 namespace {
@@ -21,8 +22,9 @@ constexpr double beside_backward = 0.9;
 
 }  // namespace
 
-ClosedForm::ClosedForm(const SearchRequest& request)
+ClosedForm::ClosedForm(const SearchRequest& request, const Cluster& cluster)
     : request_(request),
+      cluster_(cluster),
       layers_(static_cast<double>(request.base.plan->graph->layers)),
       stragglers_(request.machine->stragglers(request.ranks)),
       kept_(static_cast<double>(request.machine->kept_by_libraries())),
@@ -31,15 +33,14 @@ ClosedForm::ClosedForm(const SearchRequest& request)
                  moments_of_one(request.base.plan->graph->layers, 2)} {}
 
 double ClosedForm::send(const SentProbe& sent, const SearchCandidate& candidate) const {
-  const Cluster& cluster = request_.machine->cluster();
   const double bytes = sent.bytes * static_cast<double>(candidate.microbatch);
   const int next = request_.ranks / candidate.stages;
   if (!request_.machine->stack().scattered_sends || !sent.whole || sent.ranks < 2)
-    return send_seconds(cluster, bytes, 0, next);
+    return send_seconds(cluster_, bytes, 0, next);
   std::vector<int> ranks;
   for (int r = 0; r < sent.ranks; ++r) ranks.push_back(r);
-  return send_seconds(cluster, bytes / sent.ranks, 0, next) +
-         collective_seconds(cluster, Collective::all_gather, bytes, place(cluster, ranks), {});
+  return send_seconds(cluster_, bytes / sent.ranks, 0, next) +
+         collective_seconds(cluster_, Collective::all_gather, bytes, place(cluster_, ranks), {});
 }
 
 namespace {
@@ -365,16 +366,20 @@ constexpr std::int64_t most_microbatch = 64;
 class Enumeration {
  public:
   // `one`: it ends with the first that is possible.
-  Enumeration(const SearchRequest& request, const SearchSpace& space, SearchTerms& terms,
+  Enumeration(const SearchRequest& request, const SearchSpace& space, PartTerms& terms,
               bool one = false)
       : one_(one),
         request_(request),
         space_(space),
         terms_(terms),
-        form_(request),
+        stages_(request),
         together_(request, space),
         batch_(request.base.plan->request.batch),
-        layers_(request.base.plan->graph->layers) {}
+        layers_(request.base.plan->graph->layers) {
+    const ClusterParts& parts = request.machine->parts();
+    for (const int part : stages_.parts())
+      forms_.emplace_back(request, parts.all()[static_cast<std::size_t>(part)].cluster);
+  }
 
   PricedCandidates run() {
     try {
@@ -454,19 +459,22 @@ class Enumeration {
       return;
     }
     found_.sized = true;
-    const DataTerms* data = terms_.data(candidate.inner, candidate.data, candidate.split);
+    data_.clear();
+    for (std::size_t part = 0; part < terms_.size(); ++part)
+      data_.push_back(terms_.of(part).data(candidate.inner, candidate.data, candidate.split));
+    const SearchProbes& probes = terms_.first().probes();
     for (const std::int64_t size : sizes) {
       candidate.microbatch = size;
-      if (data == nullptr) {
-        found_.refused += terms_.probes().policies();
+      if (data_.front() == nullptr) {
+        found_.refused += probes.policies();
         continue;
       }
       bool possible = false;
-      for (int policy = 0; policy < terms_.probes().policies(); ++policy) {
-        if (terms_.probes().fits_later(policy)) continue;
+      for (int policy = 0; policy < probes.policies(); ++policy) {
+        if (probes.fits_later(policy)) continue;
         candidate.policy = static_cast<std::int16_t>(policy);
         orders_of(candidate, own / size);
-        possible = price(candidate, *data) || possible;
+        possible = price(candidate) || possible;
       }
       if (enough()) return;
       if (!possible) break;  // a model that refuses these refuses larger ones
@@ -490,26 +498,29 @@ class Enumeration {
     if (of.stages == 1) return;
     for (std::size_t s = 0; s < space_.stages.size(); ++s) {
       const bool enough = space_.stages[s].chunks * of.stages <= layers_;
-      orders_.push_back(
-          enough ? terms_.order(static_cast<int>(s), of.stages, microbatches, of.inner, of.policy)
-                 : nullptr);
+      orders_.push_back(enough ? terms_.first().order(static_cast<int>(s), of.stages, microbatches,
+                                                      of.inner, of.policy)
+                               : nullptr);
     }
   }
 
-  bool price(SearchCandidate& candidate, const DataTerms& data) {
+  bool price(SearchCandidate& candidate) {
     if (candidate.stages == 1) {
       candidate.stages_side = -1;
       if (!together_(candidate)) return true;  // left out, as the software cannot run it
     }
-    const WorkTerms* work = terms_.work(candidate.inner, candidate.microbatch, candidate.policy);
-    const SentProbe* sent = candidate.stages > 1 ? terms_.sent(candidate.inner) : nullptr;
-    if (work == nullptr || (candidate.stages > 1 && sent == nullptr)) {
-      ++found_.refused;
-      return false;
+    const SentProbe* sent = candidate.stages > 1 ? terms_.first().sent(candidate.inner) : nullptr;
+    for (std::size_t part = 0; part < forms_.size(); ++part) {
+      const WorkTerms* work =
+          terms_.of(part).work(candidate.inner, candidate.microbatch, candidate.policy);
+      if (work == nullptr || (candidate.stages > 1 && sent == nullptr)) {
+        ++found_.refused;
+        return false;
+      }
+      forms_[part].take(*work, *data_[part], sent, candidate);
     }
-    form_.take(*work, data, sent, candidate);
     if (candidate.stages == 1) {
-      form_.price(nullptr, 1, candidate);
+      price_on_parts(nullptr, 1, candidate);
       found_.all.push_back(candidate);
       return true;
     }
@@ -525,10 +536,19 @@ class Enumeration {
       }
       candidate.stages_side = static_cast<std::int16_t>(s);
       if (!together_(candidate)) continue;
-      form_.price(orders_[s], chunks, candidate);
+      price_on_parts(orders_[s], chunks, candidate);
       found_.all.push_back(candidate);
     }
     return true;
+  }
+
+  void price_on_parts(const OrderTerms* order, int chunks, SearchCandidate& candidate) {
+    seconds_.clear();
+    for (const ClosedForm& form : forms_) {
+      form.price(order, chunks, candidate);
+      seconds_.push_back(candidate.seconds);
+    }
+    if (forms_.size() > 1) candidate.seconds = stages_.seconds(candidate.stages, chunks, seconds_);
   }
 
   // A schedule of more chunks than there are layers.
@@ -539,8 +559,11 @@ class Enumeration {
   const bool one_;
   const SearchRequest& request_;
   const SearchSpace& space_;
-  SearchTerms& terms_;
-  ClosedForm form_;
+  PartTerms& terms_;
+  UnevenStages stages_;
+  std::vector<ClosedForm> forms_;       // of each part of the cluster
+  std::vector<const DataTerms*> data_;  // likewise, of the candidate
+  std::vector<double> seconds_;         // likewise
   const GoesTogether together_;
   const std::int64_t batch_;
   const int layers_;
@@ -552,7 +575,7 @@ class Enumeration {
 }  // namespace
 
 PricedCandidates price_candidates(const SearchRequest& request, const SearchSpace& space,
-                                  SearchTerms& terms) {
+                                  PartTerms& terms) {
   const double begun = cpu_seconds_now(), before = terms.spent();
   PricedCandidates found = Enumeration(request, space, terms).run();
   found.pricing_seconds = cpu_seconds_now() - begun - (terms.spent() - before);
@@ -561,7 +584,7 @@ PricedCandidates price_candidates(const SearchRequest& request, const SearchSpac
 
 bool any_candidate(const SearchRequest& request) {
   const SearchSpace space = search_space(request);
-  SearchTerms terms(request, space);
+  PartTerms terms(request, space);
   const PricedCandidates found = Enumeration(request, space, terms, /*one=*/true).run();
   if (found.interrupted) throw Stopped("interrupted");
   return !found.all.empty();

@@ -33,7 +33,8 @@ struct SearchCandidate {
 
 class ClosedForm {
  public:
-  explicit ClosedForm(const SearchRequest& request);
+  // `cluster`: that seconds are of.
+  ClosedForm(const SearchRequest& request, const Cluster& cluster);
 
   // Takes what candidates have in common that differ in the order of their stages alone; `sent` is
   // null with one stage.
@@ -95,6 +96,7 @@ class ClosedForm {
             SearchCandidate& candidate) const;
 
   const SearchRequest& request_;
+  const Cluster& cluster_;
   double layers_ = 1, stragglers_ = 1, kept_ = 0;
   std::int64_t batch_ = 1;
 
@@ -133,7 +135,7 @@ struct PricedCandidates {
   bool interrupted = false;
 };
 PricedCandidates price_candidates(const SearchRequest& request, const SearchSpace& space,
-                                  SearchTerms& terms);
+                                  PartTerms& terms);
 // Whether there is any. Throws Stopped.
 bool any_candidate(const SearchRequest& request);
 

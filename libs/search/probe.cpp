@@ -59,21 +59,23 @@ std::string parameters_text(const Plan& plan) {
 }
 
 // Plans of few ranks would have more of what a node's links to its host carry together.
-ClusterMachine shared_by(const ClusterMachine& machine, int ranks) {
-  Cluster cluster = machine.cluster();
+ClusterMachine shared_by(Cluster cluster, const Stack& stack, int ranks) {
   if (cluster.host_node_link > 0) {
     const double bytes = cluster.host_link;  // for a second
     cluster.host_link =
         bytes / host_copy_seconds(cluster, bytes, std::min(ranks, cluster.node.devices));
     cluster.host_node_link = 0;
   }
-  return {std::move(cluster), machine.stack()};
+  return {std::move(cluster), stack};
 }
 
 }  // namespace
 
-SearchProbes::SearchProbes(const SearchRequest& request, const SearchSpace& space)
-    : request_(request), space_(space), machine_(shared_by(*request.machine, request.ranks)) {
+SearchProbes::SearchProbes(const SearchRequest& request, const SearchSpace& space,
+                           const Cluster& cluster)
+    : request_(request),
+      space_(space),
+      machine_(shared_by(cluster, request.machine->stack(), request.ranks)) {
   choose_layers();
 }
 

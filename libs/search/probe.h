@@ -100,7 +100,8 @@ struct SentProbe {
 // Not thread-safe. Throws Stopped.
 class SearchProbes {
  public:
-  SearchProbes(const SearchRequest& request, const SearchSpace& space);
+  // `cluster`: that plans of few ranks are priced for.
+  SearchProbes(const SearchRequest& request, const SearchSpace& space, const Cluster& cluster);
 
   // The step of the inner side alone, with no more of the data's ranks than it borrows. It has the
   // more layers alone: a bucket's parameters say of which layers it is. Empty: refused.

@@ -60,23 +60,24 @@ class MixSearch {
   MixSearch(const SearchRequest& request, std::vector<std::string> left_out)
       : request_(request),
         begun_(seconds_now()),
-        limit_(static_cast<double>(request.memory)),
+        most_(static_cast<double>(request.memory)),
+        limit_(std::min(most_, static_cast<double>(request.machine->memory()))),
         host_limit_(static_cast<double>(request.machine->host().bytes)),
         space_(space_of(request, std::move(left_out))),
         terms_(request, space_),
-        whole_(request, space_, terms_.probes(), [this] { report(); }) {}
+        whole_(request, space_, terms_.first().probes(), [this] { report(); }) {}
 
   SearchOutcome run() {
     PricedCandidates priced = price_candidates(request_, space_, terms_);
     all_ = std::move(priced.all);
     out_.candidates = static_cast<std::int64_t>(all_.size());
     out_.refused = priced.refused + priced.shallow;
-    out_.probes = terms_.probes().plans();
+    out_.probes = terms_.plans();
     out_.interrupted = priced.interrupted;
     out_.pricing_seconds = priced.pricing_seconds;
     out_.probing_seconds = terms_.spent();
     if (all_.empty() && !out_.interrupted)
-      refuse_all(request_, space_, priced, terms_.probes().refusal());
+      refuse_all(request_, space_, priced, terms_.first().probes().refusal());
     const double checking = cpu_seconds_now();
     try {
       std::sort(all_.begin(), all_.end(), [](const SearchCandidate& a, const SearchCandidate& b) {
@@ -113,14 +114,15 @@ class MixSearch {
     return space;
   }
 
-  // The share of what there is that it takes, of a device or of a host.
+  // The share of what there is that it takes, of the smallest device or of a host: which stage lies
+  // on which device, the closed form does not say.
   double filled(const SearchCandidate& c) const {
     return std::max(c.bytes / limit_, host_limit_ > 0 ? c.host / host_limit_ : 0);
   }
 
   // Not known to need more than a device has; nor, by an estimate that is no bound, than a host.
   bool may_fit(const SearchCandidate& c) const {
-    return c.least <= limit_ && (host_limit_ <= 0 || c.host <= doubted * host_limit_);
+    return c.least <= most_ && (host_limit_ <= 0 || c.host <= doubted * host_limit_);
   }
 
   void report() {
@@ -251,8 +253,8 @@ class MixSearch {
     }
     if (candidate.stages > 1)
       count += 3 + (space_.stages[candidate.stages_side].chunks > 1 ? 1 : 0);
-    if (terms_.probes().recompute_of(candidate.policy).written != "none") ++count;
-    if (terms_.probes().offload_of(candidate.policy).written != "none") ++count;
+    if (terms_.first().probes().recompute_of(candidate.policy).written != "none") ++count;
+    if (terms_.first().probes().offload_of(candidate.policy).written != "none") ++count;
     return count;
   }
 
@@ -282,7 +284,7 @@ class MixSearch {
     places.resize(std::min(places.size(), static_cast<std::size_t>(request_.best)));
     for (const int place : places) {
       SearchCandidate candidate = whole_.candidate(place);
-      for (const int policy : terms_.probes().fitted(candidate.policy)) {
+      for (const int policy : terms_.first().probes().fitted(candidate.policy)) {
         candidate.policy = static_cast<std::int16_t>(policy);
         whole_.plan(candidate);
       }
@@ -398,14 +400,14 @@ class MixSearch {
         "{}: {}",
         count == 1 ? "1 plan is" : fmt::format("{} plans are", count),
         format_bytes(static_cast<double>(fastest->predicted.most_reported().reported())),
-        format_bytes(static_cast<double>(fastest->predicted.memory_limit)),
+        format_bytes(static_cast<double>(fastest->predicted.most_reported().device.bytes)),
         what_loses(best, *fastest, request_.memory));
   }
 
   // What a reader would miss: a limit that is none, and what was not looked at.
   std::string notes() const {
     std::string text;
-    const std::int64_t asked = request_.base.memory, has = request_.machine->memory();
+    const std::int64_t asked = request_.base.memory, has = request_.machine->most_memory();
     if (asked > has && has > 0)
       text += fmt::format("\nmemory: {} is more than a device's {}, by which plans are judged",
                           format_bytes(static_cast<double>(asked)),
@@ -445,9 +447,11 @@ class MixSearch {
   }
 
   const SearchRequest& request_;
-  const double begun_, limit_, host_limit_;  // 0: what a host holds is not known
+  const double begun_;
+  // Bytes that the largest and the smallest device may hold; 0: what a host holds is not known.
+  const double most_, limit_, host_limit_;
   const SearchSpace space_;
-  SearchTerms terms_;
+  PartTerms terms_;
   WholePlans whole_;
   std::vector<SearchCandidate> all_;    // the fastest first
   const FoundPlan* fastest_ = nullptr;  // where it is not the one recommended

@@ -28,8 +28,9 @@ class SearchTerms::Clock {
   const bool outermost_;
 };
 
-SearchTerms::SearchTerms(const SearchRequest& request, const SearchSpace& space)
-    : request_(request), space_(space), probes_(request, space), orders_(request, space) {}
+SearchTerms::SearchTerms(const SearchRequest& request, const SearchSpace& space,
+                         const Cluster& cluster)
+    : request_(request), space_(space), probes_(request, space, cluster), orders_(request, space) {}
 
 PerLayer SearchTerms::per_layer(double fewer, double more) const {
   const auto [few, many] = probes_.layers();

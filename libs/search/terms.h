@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <tuple>
 #include <vector>
@@ -64,7 +65,8 @@ struct DataTerms {
 // Each is made once. Null: the strategies or the model refuse it.
 class SearchTerms {
  public:
-  SearchTerms(const SearchRequest& request, const SearchSpace& space);
+  // Seconds are those of a cluster.
+  SearchTerms(const SearchRequest& request, const SearchSpace& space, const Cluster& cluster);
 
   // `policy`: of recompute, times that of offload.
   const WorkTerms* work(int inner, std::int64_t microbatch, int policy);
@@ -93,6 +95,35 @@ class SearchTerms {
   std::map<int, const SentProbe*> sent_;
   double spent_ = 0;
   bool counts_ = false;  // a clock runs
+};
+
+// The terms of each part of the cluster on which a search's ranks lie, as if all devices were so
+// (ClusterParts). Bytes, and orders of works, are those of the first.
+class PartTerms {
+ public:
+  PartTerms(const SearchRequest& request, const SearchSpace& space) {
+    const ClusterParts& parts = request.machine->parts();
+    for (const int part : parts.among(0, request.ranks)) {
+      all_.push_back(std::make_unique<SearchTerms>(
+          request, space, parts.all()[static_cast<std::size_t>(part)].cluster));
+    }
+  }
+  std::size_t size() const { return all_.size(); }
+  SearchTerms& of(std::size_t part) const { return *all_[part]; }
+  SearchTerms& first() const { return *all_.front(); }
+  std::int64_t plans() const {
+    std::int64_t sum = 0;
+    for (const auto& one : all_) sum += one->probes().plans();
+    return sum;
+  }
+  double spent() const {
+    double sum = 0;
+    for (const auto& one : all_) sum += one->spent();
+    return sum;
+  }
+
+ private:
+  std::vector<std::unique_ptr<SearchTerms>> all_;
 };
 
 }  // namespace mw

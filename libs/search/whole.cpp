@@ -90,6 +90,8 @@ int WholePlans::plan(const SearchCandidate& candidate) {
   all_.push_back(std::move(found));
   if (all_.back().fits) fitting_.push_back(place);
   if (planned_) planned_();
+  // Even stages say little where devices are not alike.
+  if (request_.machine->uneven()) balance(place);
   return place;
 }
 
@@ -114,6 +116,10 @@ bool WholePlans::balance(int place) {
   Prediction predicted = predict(*plan, *request_.machine);
   predicted.limit_memory(request_.memory);
   if (!predicted.fits && found.fits) return false;
+  if (request_.machine->uneven() && predicted.fits && !found.fits) {
+    found.fits = true;
+    fitting_.push_back(place);
+  }
   found.predicted = std::move(predicted);
   found.layers = plan->stage_layers;
   return true;
@@ -181,7 +187,9 @@ std::string none_possible(const SearchRequest& request, const std::string& why) 
 
 double filled(const FoundPlan& found, double limit) {
   const Prediction& p = found.predicted;
-  return std::max(static_cast<double>(p.fullest().memory.peak) / limit,
+  const StageForecast& fullest = p.fullest();
+  return std::max(static_cast<double>(fullest.memory.peak) /
+                      std::min(limit, static_cast<double>(fullest.device.bytes)),
                   p.host_limit > 0
                       ? static_cast<double>(p.host_needed) / static_cast<double>(p.host_limit)
                       : 0);
@@ -235,7 +243,7 @@ void refuse_all(const SearchRequest& request, const SearchSpace& space,
 }
 
 void refuse_whole(const SearchRequest& request, const WholePlans& whole, std::int64_t candidates) {
-  const auto limit = static_cast<double>(request.memory);
+  auto limit = static_cast<double>(request.memory);
   const auto host_limit = static_cast<double>(request.machine->host().bytes);
   const auto nearest = std::min_element(
       whole.all().begin(), whole.all().end(),
@@ -252,6 +260,7 @@ void refuse_whole(const SearchRequest& request, const WholePlans& whole, std::in
                     : "allow more strategies, microbatches or schedules");
   }
   const auto bytes = [](double count) { return format_bytes(count); };
+  limit = static_cast<double>(nearest->predicted.bound());  // of the device that is fullest
   const auto peak = static_cast<double>(nearest->predicted.fullest().memory.peak);
   const std::string none =
       fmt::format("none of {} candidates fits {} ranks of {}; the nearest is {}", candidates,
@@ -272,7 +281,7 @@ void refuse_whole(const SearchRequest& request, const WholePlans& whole, std::in
 void refuse_running_out(const SearchRequest& request, const FoundPlan& nearest,
                         std::int64_t candidates) {
   const auto in_use = static_cast<double>(nearest.predicted.most_reported().in_use());
-  const auto limit = static_cast<double>(nearest.predicted.memory_limit);
+  const auto limit = static_cast<double>(nearest.predicted.most_reported().device.bytes);
   throw Error(
       Stage::plan, "search.memory", "memory",
       fmt::format("memory: of {} candidates those that fit would run out of a device's {} "
@@ -367,6 +376,7 @@ std::string what_loses(const FoundPlan& best, const FoundPlan& other, std::int64
   const std::string what = join(changed);
   if (!other.fits) {
     const std::int64_t peak = other.predicted.fullest().memory.peak;
+    memory = std::min(memory, other.predicted.bound());  // of the device that is fullest
     return peak > memory || other.predicted.host_fits()
                ? fmt::format("{}: does not fit, needs {} of {}", what, memory_text(peak),
                              memory_text(memory))

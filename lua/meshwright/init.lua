@@ -174,6 +174,8 @@ end
 local recorded, plain_model = require "meshwright.model", mw.model
 function mw.model(...) return recorded(plain_model(...)) end
 
+local weave = require "meshwright.weave" (made)
+
 --- mw.schedule("name", function(s) … end): a pipeline schedule of one's own, for
 -- pp { schedule = … }. The name may be left out; messages and drawings show it.
 function mw.schedule(...)
@@ -186,6 +188,27 @@ function mw.schedule(...)
   return setmetatable({ kind = "schedule", name = name, order = order }, made)
 end
 
+--- mw.weave { name = "mine", order = function(f, b) … end }: how works that share a stage are
+--- interleaved, for pp { weave = … }. The other weaves with options are mw.weave.NAME { … }.
+mw.weave = setmetatable(mw.weave or {}, {
+  __call = function(_, ...) return weave(...) end,
+  __index = function(_, name)
+    return function(...) return make("kind", name, nil, ...) end
+  end,
+})
+
+--- for fl, bl in mw.zip(f:layers(), b:layers()) do … end: lists side by side, to the end of the
+--- shortest.
+function mw.zip(...)
+  local lists, n = { ... }, 0
+  return function()
+    n = n + 1
+    local row = {}
+    for k, list in ipairs(lists) do row[k] = list[n] end
+    if #row == #lists then return table.unpack(row) end
+  end
+end
+
 --- mw.strategy { name = "mine", axis = { … }, rules = { … } }: a strategy of one's own. What it
 --- returns stands in a plan as a plugin does: mine(2), mine { ways = 2 }.
 function mw.strategy(...)
@@ -194,6 +217,23 @@ function mw.strategy(...)
   for key, value in pairs((...)) do own[key] = value end
   return registered { tag = "plugin", name = name, positional = positional ~= "" and positional or nil, own = own }
 end
+
+-- Edits of the program, as a strategy that has nothing else.
+local passes = require "meshwright.pass"
+local function pass_strategy(given)
+  local name = type(given.name) == "string" and given.name:gsub("[^%w_]+", "_") or given.name
+  local own = { name = name, passes = { given }, ["$at"] = core.place() }
+  core.strategy(own)
+  return registered { tag = "plugin", name = name, own = own }
+end
+
+--- mw.pass { name = "late weights", segments = { "backward" }, edit = function(code) … end }: moves
+--- instructions, as far as dataflow allows. It stands in a plan as a strategy does, or in `passes`
+--- of one.
+function mw.pass(...) return pass_strategy(passes.pass(select(2, arguments(...)))) end
+
+--- mw.directives { { "stream", { axis = "ep" }, "exchange" }, … }: edits that need no function.
+function mw.directives(...) return pass_strategy(passes.directives(select(2, arguments(...)))) end
 
 --- mw.load "runs/x.h5": a run's result as mw.train returned it, with its steps and metrics; of a
 --- folder of runs, a sweep's too, a list of them.

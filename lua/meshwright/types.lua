@@ -128,6 +128,67 @@ function mw.load(file) end
 ---@return table
 function mw.schedule(name, order) end
 
+---An instruction, as a weave's function sees it; what does not apply is nil.
+---@class meshwright.WeaveInstruction
+---@field code string "compute", "start", "wait", … as `plan --program` lists them
+---@field piece? string "forward", "backward", "dgrad", "wgrad"
+---@field op? string of what it computes, or of what its transfer serves
+---@field kind? string the op's kind; of an exchange of experts' rows "dispatch" or "combine"
+---@field layer? integer
+---@field label string
+---@field phase string
+---@field bucket? string
+---@field move? string "all-to-all"
+---@field axis? string
+---@field bytes? number that a rank sends
+---@field seconds? number on the plan's device, where that is known
+
+---Which instruction `take` looks for; texts may have "*" in them.
+---@class meshwright.WeaveFilter
+---@field through? string the instruction's code
+---@field last? boolean the last one that matches, not the first
+---@field piece? string
+---@field op? string
+---@field kind? string
+---@field layer? integer
+---@field label? string
+---@field phase? string
+---@field move? string
+---@field axis? string
+---@field bucket? string
+
+---A work that shares a stage with others, or a part of one.
+---@class meshwright.Lane
+---@field name string "forward.1"
+---@field kind string "forward", "backward", "dgrad", "wgrad"
+---@field vstage? integer
+---@field layer? integer of a part
+local Lane = {}
+---Takes all up to the first instruction that matches, and that one.
+---@param filter meshwright.WeaveFilter
+function Lane:take(filter) end
+---@param filter meshwright.WeaveFilter
+---@return boolean # whether such an instruction is left
+function Lane:has(filter) end
+---Takes all that is left.
+function Lane:rest() end
+---@return meshwright.Lane[] # a part for each layer that it computes, in its order
+function Lane:layers() end
+---@return meshwright.WeaveInstruction[]
+function Lane:left() end
+
+---How works that share a stage are interleaved, for a pipeline's `weave = …`. The function takes
+---instructions from the lanes; or it returns them in order, as `left()` has them.
+---@param options { name?: string, order: fun(...: meshwright.Lane): meshwright.WeaveInstruction[]? }
+---@return table
+function mw.weave(options) end
+
+---Lists side by side, to the end of the shortest.
+---@generic T
+---@param ... T[]
+---@return fun(): ...
+function mw.zip(...) end
+
 ---What `over` and `skip` are told of a cell: the axes' values by their keys.
 ---@class meshwright.CellSoFar
 ---@field name string
@@ -189,5 +250,74 @@ function mw.sweep(sweep) end
 ---@param strategy meshwright.StrategyTable
 ---@return fun(options?: table|integer): meshwright.Strategy
 function mw.strategy(strategy) end
+
+---Which instructions are meant. A text may have "*" for anything; a list means any of its entries.
+---@class meshwright.Which
+---@field code? string|string[] "compute", "start", "wait", …
+---@field piece? string|string[] "forward", "dgrad", "wgrad", "backward"
+---@field op? string|string[] "layers.3.mlp.up"
+---@field kind? string|string[] of the op: "linear"; "dispatch" and "combine" of rows of experts
+---@field layer? integer|integer[]
+---@field label? string|string[]
+---@field phase? string|string[] "forward", "backward", "recompute", "gradients", …
+---@field move? string|string[] "all-gather", …
+---@field axis? string|string[] by name or role
+---@field bucket? string|string[] by name, or a pattern that all its parameters fit
+---@field bytes? integer|{ at_least?: number, at_most?: number }
+---@field stream? string|string[]
+---@field segment? string|string[]
+---@field reads? string|string[]
+---@field writes? string|string[]
+---@field optional? boolean it may match nothing
+
+---An instruction of the code that a pass edits, and what moves it, by how many places.
+---@class meshwright.Instruction
+---@field code string
+---@field piece? string
+---@field op? string
+---@field kind? string
+---@field layer? integer
+---@field label string
+---@field phase string
+---@field move? string
+---@field axis? string
+---@field bucket? string
+---@field bytes? integer that the stage's first rank sends
+---@field segment string
+---@field reads string[]
+---@field writes string[]
+---@field hoist fun(self: meshwright.Instruction, how?: { over?: meshwright.Which, by?: integer }): integer
+---@field sink fun(self: meshwright.Instruction, how?: { over?: meshwright.Which, by?: integer }): integer
+---@field before fun(self: meshwright.Instruction, other: meshwright.Instruction): integer
+---@field after fun(self: meshwright.Instruction, other: meshwright.Instruction): integer
+---@field stream fun(self: meshwright.Instruction, name: string): integer
+
+---The code of a segment.
+---@class meshwright.Code
+---@field segment string "forward", "backward", …
+---@field vstage integer
+---@field stage integer
+---@field each fun(self: meshwright.Code, which: meshwright.Which): fun(): meshwright.Instruction?
+---@field list fun(self: meshwright.Code, which: meshwright.Which): meshwright.Instruction[]
+
+---@class meshwright.Pass
+---@field name string
+---@field segments? string[] "forward", "backward", "dgrad", "wgrad", "gather", "reduce", "totals", "update"
+---@field changes? "order"|"placement"|"numerics"
+---@field edit? fun(code: meshwright.Code) for each segment of each stage
+---@field directives? table[]
+
+---Moves instructions of a plan's program, as far as dataflow allows. Stands in a plan, or in
+---`passes` of mw.strategy.
+---@param pass meshwright.Pass
+---@return meshwright.Strategy
+function mw.pass(pass) end
+
+---Edits that need no function: { "order", which, before = which }, { "stream", which, name },
+---{ "budget", which, n }, { "issue", which, layers_ahead = n },
+---{ "reduce", { bucket = … }, after = … }.
+---@param directives table[]|{ name?: string, segments?: string[] }
+---@return meshwright.Strategy
+function mw.directives(directives) end
 
 return mw

@@ -31,24 +31,24 @@ bool exchange(const mw::Instruction& i, mw::Code code) {
 
 void spread_exchanges(const mw::Program& program, std::vector<mw::Instruction>& code) {
   for (std::size_t n = code.size(); n-- > 0;) {
-    if (exchange(code[n], mw::Code::wait))
-      mw::move_to(code, n, mw::latest(program, code, n, code.size()));
+    if (exchange(code[n], mw::Code::wait)) mw::moved(program, code, n, code.size());
   }
   std::size_t before = 0;  // exchanges go in their order, behind the one that brings their counts
   for (std::size_t n = 0; n < code.size(); ++n) {
-    if (!exchange(code[n], mw::Code::start)) continue;
-    const std::size_t to = mw::earliest(program, code, n, before);
-    mw::move_to(code, n, to);
-    before = to + 1;
+    if (exchange(code[n], mw::Code::start)) before = mw::moved(program, code, n, before) + 1;
   }
 }
 
 // Lets what depends on neither go on while rows of sparse tensors are on their way: exchanges begin
 // as soon as what they send is there, and are awaited where what they bring is read.
 mw::Pass overlap_exchanges() {
-  return {"overlap exchanges", [](mw::Program& program) {
-            for (mw::Segment& segment : program.segments) spread_exchanges(program, segment.code);
-          }};
+  mw::Pass pass;
+  pass.name = "overlap exchanges";
+  pass.run = [](mw::Program& program) {
+    for (mw::Segment& segment : program.segments) spread_exchanges(program, segment.code);
+  };
+  pass.changes = mw::Pass::Changes::order;
+  return pass;
 }
 
 class ExpertParallel : public mw::Strategy {

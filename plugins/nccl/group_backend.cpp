@@ -1,6 +1,9 @@
 // Hands checked calls to ProcessGroupNCCL, and follows each until its rank waits for it.
 #include "group_backend.h"
 
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -71,13 +74,30 @@ class Followed final : public c10d::Work {
 }  // namespace
 
 GroupBackend::GroupBackend(Source& source, const std::string& axis, const std::vector<int>& group,
-                           int index, std::chrono::milliseconds timeout)
+                           int index, std::chrono::milliseconds timeout,
+                           const std::pair<std::string, std::optional<c10::Stream>>& stream)
     : CheckedBackend(axis, group, index, timeout),
       source_(source),
       members_(group),
       index_(index),
       device_(c10::cuda::current_device()),
-      name_(fmt::format("{}/{}", axis, fmt::join(group, "-"))) {}
+      name_(fmt::format("{}/{}{}", axis, fmt::join(group, "-"),
+                        stream.first.empty() ? "" : "/" + stream.first)),
+      line_(stream.second) {}
+
+// Behind all that the rank's stream has queued and all that was begun on the program's stream.
+template <class Call>
+GroupBackend::WorkPtr GroupBackend::in_line(const Call& call) {
+  if (!line_) return call();
+  const c10::impl::VirtualGuardImpl device(line_->device_type());
+  c10::Event now(line_->device_type());
+  now.record(device.getStream(line_->device()));
+  now.block(*line_);
+  const c10::StreamGuard guard(*line_);
+  WorkPtr work = call();
+  work->wait(kNoTimeout);  // of the stream, not of the host
+  return work;
+}
 
 GroupPtr& GroupBackend::all() {
   if (!group_) {
@@ -105,7 +125,18 @@ GroupBackend::WorkPtr GroupBackend::followed(WorkPtr work, Issue issue) {
 }
 
 GroupBackend::WorkPtr GroupBackend::issue(Issue issue) {
+  if (issue.call.op == mw::Collective::barrier) {
+    // NCCL's own barrier guesses a device.
+    const at::Device device(at::kCUDA, static_cast<at::DeviceIndex>(device_));
+    issue.tensors = {at::zeros({1}, at::TensorOptions().device(device))};
+  }
+  WorkPtr work = in_line([&] { return called(issue); });
+  return followed(std::move(work), std::move(issue));
+}
+
+GroupBackend::WorkPtr GroupBackend::called(const Issue& given) {
   using mw::Collective;
+  Issue issue = given;
   c10d::ProcessGroupNCCL& nccl = *all();
   const mw::comm::Call& call = issue.call;
   WorkPtr work;
@@ -138,26 +169,22 @@ GroupBackend::WorkPtr GroupBackend::issue(Issue issue) {
       work = nccl.broadcast(tensors, options);
       break;
     }
-    case Collective::barrier: {
-      // NCCL's own barrier guesses a device.
-      const at::Device device(at::kCUDA, static_cast<at::DeviceIndex>(device_));
-      std::vector<at::Tensor> one{at::zeros({1}, at::TensorOptions().device(device))};
-      work = nccl.allreduce(one, {});
-      issue.tensors = one;
+    case Collective::barrier:
+      work = nccl.allreduce(issue.tensors, {});
       break;
-    }
     case Collective::send:
     case Collective::recv:
       throw std::logic_error("sends and recvs come in pairs");
   }
-  return followed(std::move(work), std::move(issue));
+  return work;
 }
 
 GroupBackend::WorkPtr GroupBackend::issue_pair(Issue issue, int peer, int tag) {
   const bool sends = issue.call.op == mw::Collective::send;
   GroupPtr& nccl = sends ? pair(index_, peer, tag) : pair(peer, index_, tag);
   std::vector<at::Tensor> tensors{sends ? issue.in : issue.out};
-  WorkPtr work = sends ? nccl->send(tensors, 1, tag) : nccl->recv(tensors, 0, tag);
+  WorkPtr work =
+      in_line([&] { return sends ? nccl->send(tensors, 1, tag) : nccl->recv(tensors, 0, tag); });
   return followed(std::move(work), std::move(issue));
 }
 

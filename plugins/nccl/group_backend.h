@@ -2,10 +2,14 @@
 // pairing of sends that Communicator promises.
 #pragma once
 
+#include <c10/core/Stream.h>
+
 #include <chrono>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "meshwright/backend.h"
@@ -15,9 +19,11 @@ namespace nccl {
 
 class GroupBackend final : public mw::comm::CheckedBackend {
  public:
-  // The backend is for the GPU that is the calling thread's now.
+  // The backend is for the GPU that is the calling thread's now. `stream`: of a program, by name,
+  // and the device's that the rank's groups on it share; {}: none.
   GroupBackend(Source& source, const std::string& axis, const std::vector<int>& group, int index,
-               std::chrono::milliseconds timeout);
+               std::chrono::milliseconds timeout,
+               const std::pair<std::string, std::optional<c10::Stream>>& stream = {});
   const std::string getBackendName() const override { return "nccl"; }
 
  protected:
@@ -25,6 +31,9 @@ class GroupBackend final : public mw::comm::CheckedBackend {
   WorkPtr issue_pair(Issue issue, int peer, int tag) override;
 
  private:
+  WorkPtr called(const Issue& issue);
+  template <class Call>
+  WorkPtr in_line(const Call& call);
   GroupPtr& all();
   GroupPtr& pair(int from, int to, int tag);
   WorkPtr followed(WorkPtr work, Issue issue);
@@ -33,6 +42,9 @@ class GroupBackend final : public mw::comm::CheckedBackend {
   const std::vector<int> members_;
   const int index_, device_;
   const std::string name_;
+  // NCCL has a stream for each communicator. What goes on a program's stream begins where this one
+  // stands, and this one waits for its end.
+  const std::optional<c10::Stream> line_;
   GroupPtr group_;
   // NCCL takes what two ranks send to each other in the order in which it is issued, and a send
   // before a recv on one communicator waits for the other side's recv. So each direction and tag

@@ -1,6 +1,8 @@
 // Makes NCCL's communicators, watches them and the other processes, and takes all down together.
 #include "source.h"
 
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/cuda/CUDAFunctions.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -57,13 +59,32 @@ Source::~Source() {
   }
 }
 
-c10::intrusive_ptr<c10d::Backend> Source::backend(const std::string& axis,
-                                                  const std::vector<int>& group, int index) {
+bool Source::is_here(const std::vector<int>& group, int index) const {
   const auto process_of = [&](int rank) { return process_of_.at(static_cast<std::size_t>(rank)); };
   const int own = process_of(group.at(static_cast<std::size_t>(index)));
-  if (std::all_of(group.begin(), group.end(), [&](int rank) { return process_of(rank) == own; }))
-    return threads_->backend(axis, group, index);
+  return std::all_of(group.begin(), group.end(), [&](int rank) { return process_of(rank) == own; });
+}
+
+c10::intrusive_ptr<c10d::Backend> Source::backend(const std::string& axis,
+                                                  const std::vector<int>& group, int index) {
+  if (is_here(group, index)) return threads_->backend(axis, group, index);
   return c10::make_intrusive<GroupBackend>(*this, axis, group, index, timeout_);
+}
+
+c10::intrusive_ptr<c10d::Backend> Source::backend_on(const std::string& stream,
+                                                     const std::string& axis,
+                                                     const std::vector<int>& group, int index) {
+  if (is_here(group, index)) return threads_->backend_on(stream, axis, group, index);
+  const int rank = group.at(static_cast<std::size_t>(index));
+  const at::Device device(at::kCUDA, static_cast<at::DeviceIndex>(c10::cuda::current_device()));
+  const std::lock_guard lock(mutex_);
+  auto line = lines_.find({rank, stream});
+  if (line == lines_.end()) {
+    const c10::impl::VirtualGuardImpl guard(at::kCUDA);
+    line = lines_.try_emplace({rank, stream}, guard.getStreamFromGlobalPool(device, true)).first;
+  }
+  return c10::make_intrusive<GroupBackend>(*this, axis, group, index, timeout_,
+                                           std::pair{stream, std::optional(line->second)});
 }
 
 GroupPtr Source::join(const std::string& name, int index, int size, int /*device*/) {

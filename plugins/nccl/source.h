@@ -2,6 +2,8 @@
 // them end when one fails.
 #pragma once
 
+#include <c10/core/Stream.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <map>
@@ -40,6 +42,8 @@ class Source final : public mw::CommunicatorSource {
   // a GPU where they do. In any other group, each member has a GPU of its own.
   c10::intrusive_ptr<c10d::Backend> backend(const std::string& axis, const std::vector<int>& group,
                                             int index) override;
+  c10::intrusive_ptr<c10d::Backend> backend_on(const std::string& stream, const std::string& axis,
+                                               const std::vector<int>& group, int index) override;
   void abort(int rank, const std::string& reason) override;
   void ended(int rank) override;
 
@@ -53,6 +57,7 @@ class Source final : public mw::CommunicatorSource {
   void check() const;
 
  private:
+  bool is_here(const std::vector<int>& group, int index) const;
   void watch();
   void stop(const std::string& reason);
   void fail(const std::string& reason);
@@ -69,7 +74,8 @@ class Source final : public mw::CommunicatorSource {
   std::condition_variable changed_;
   std::optional<std::string> stopped_;
   NamedGroups groups_;
-  std::set<int> told_;  // ranks whose device is in the store
+  std::set<int> told_;                                        // ranks whose device is in the store
+  std::map<std::pair<int, std::string>, c10::Stream> lines_;  // by rank and stream of a program
   bool over_ = false;
   std::thread watching_;
 };

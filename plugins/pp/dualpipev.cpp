@@ -1,6 +1,6 @@
 // DualPipeV: DeepSeek's DualPipe cut in half, so that a stage holds one copy of two chunks of a V.
 // Microbatches go down the V (chunk 0) and up again (chunk 1); once both ways are full, each F of
-// one chunk stands beside a B of the other.
+// one chunk is paired with a B of the other.
 #include <algorithm>
 #include <array>
 #include <deque>
@@ -13,8 +13,19 @@ namespace {
 // Writes one stage's order; microbatches of each kind of work count up by themselves.
 class Pen {
  public:
-  Pen(int stages, int stage, std::vector<Action>& order)
-      : vstage_{stage, 2 * stages - 1 - stage}, order_(order) {}
+  Pen(Schedule& schedule, int stage, bool pair)
+      : vstage_{stage, 2 * schedule.stages() - 1 - stage},
+        schedule_(schedule),
+        stage_(stage),
+        pair_(pair),
+        order_(schedule.order[static_cast<std::size_t>(stage)]) {}
+
+  // F of one chunk and B of the other.
+  void pair(std::size_t forward_chunk, std::size_t backward_chunk) {
+    forward(forward_chunk);
+    backward(backward_chunk);
+    if (pair_) schedule_.join(stage_, order_.size() - 2);
+  }
 
   void forward(std::size_t chunk) {
     order_.push_back({vstage_[chunk], Work::forward, forwards_[chunk]++});
@@ -34,12 +45,16 @@ class Pen {
 
  private:
   std::array<int, 2> vstage_, forwards_{}, backwards_{};
+  Schedule& schedule_;
+  int stage_;
+  bool pair_;
   std::vector<Action>& order_;
   std::deque<Action> put_off_;
 };
 
-void write_stage(int stages, int stage, int microbatches, std::vector<Action>& order) {
-  Pen pen(stages, stage, order);
+void write_stage(Schedule& schedule, int stage, int microbatches, bool pair) {
+  const int stages = schedule.stages();
+  Pen pen(schedule, stage, pair);
   const int below = stages - stage - 1, above = stage + 1;
   const auto times = [](int count, auto&& step) {
     for (int i = 0; i < count; ++i) step(i);
@@ -57,16 +72,13 @@ void write_stage(int stages, int stage, int microbatches, std::vector<Action>& o
     pen.forward(1);
   });
   times(microbatches - 2 * stages + above, [&](int) {
-    pen.forward(0);
-    pen.backward(1);
-    pen.forward(1);
-    pen.backward(0);
+    pen.pair(0, 1);
+    pen.pair(1, 0);
   });
   // No more microbatches come.
   times(below, [&](int) {
     pen.backward(1);
-    pen.forward(1);
-    pen.backward(0);
+    pen.pair(1, 0);
   });
   // From the middle on, W's are put off to fill the way out; odd stages begin with chunk 1.
   times(above, [&](int i) {
@@ -83,10 +95,9 @@ void write_stage(int stages, int stage, int microbatches, std::vector<Action>& o
 
 }  // namespace
 
-void fill_dualpipev(const ScheduleRequest& request, Schedule& schedule) {
+void fill_dualpipev(const ScheduleRequest& request, bool pair, Schedule& schedule) {
   const int microbatches = std::max(request.microbatches, 2 * request.stages);
-  for (int s = 0; s < request.stages; ++s)
-    write_stage(request.stages, s, microbatches, schedule.order[static_cast<std::size_t>(s)]);
+  for (int s = 0; s < request.stages; ++s) write_stage(schedule, s, microbatches, pair);
   keep_microbatches(schedule, request.microbatches);
 }
 

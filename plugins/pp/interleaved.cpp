@@ -11,7 +11,7 @@ namespace {
 
 // `sizes`: microbatches of each group. The order is that of groups of `width`, of which the
 // microbatches that a group lacks are left out; for full groups it is Megatron's.
-Schedule in_groups(const ScheduleRequest& request, const Schedule& empty,
+Schedule in_groups(const ScheduleRequest& request, bool pair, const Schedule& empty,
                    const std::vector<int>& sizes, int width) {
   const int p = request.stages, chunks = request.chunks;
   std::vector<std::pair<int, int>> forwards, backwards;  // (chunk, microbatch), -1: none
@@ -34,14 +34,16 @@ Schedule in_groups(const ScheduleRequest& request, const Schedule& empty,
     const auto ahead =
         std::min(total, static_cast<std::size_t>((chunks - 1) * width + 2 * (p - 1 - s) + 1));
     for (std::size_t i = 0; i < total + ahead; ++i) {
-      if (i >= ahead) {
-        const auto [chunk, microbatch] = backwards[i - ahead];
-        if (microbatch >= 0) order.push_back({chunk * p + s, Work::backward, microbatch});
+      const auto [into, next] = i < total ? forwards[i] : std::pair{0, -1};
+      const auto [from, last] = i >= ahead ? backwards[i - ahead] : std::pair{0, -1};
+      const Action forward = {into * p + s, Work::forward, next};
+      const Action backward = {from * p + s, Work::backward, last};
+      if (pair && next >= 0 && last >= 0) {
+        add_pair(schedule, s, forward, backward, true);
+        continue;
       }
-      if (i < total) {
-        const auto [chunk, microbatch] = forwards[i];
-        if (microbatch >= 0) order.push_back({chunk * p + s, Work::forward, microbatch});
-      }
+      if (last >= 0) order.push_back(backward);
+      if (next >= 0) order.push_back(forward);
     }
   }
   return schedule;
@@ -49,24 +51,25 @@ Schedule in_groups(const ScheduleRequest& request, const Schedule& empty,
 
 }  // namespace
 
-void fill_interleaved(const ScheduleRequest& request, Schedule& schedule) {
+void fill_interleaved(const ScheduleRequest& request, bool pair, Schedule& schedule) {
   // One chunk leaves nothing to interleave.
-  if (request.chunks == 1) return fill_1f1b(request, schedule);
+  if (request.chunks == 1) return fill_1f1b(request, pair, schedule);
   const int p = request.stages, m = request.microbatches;
   std::vector<int> full(static_cast<std::size_t>(m / p), p);
   if (m % p != 0) full.push_back(m % p);
-  Schedule best = in_groups(request, schedule, full, p);
+  Schedule best = in_groups(request, pair, schedule, full, p);
   if (m > p && m % p != 0) {
     // Groups of about one size, none smaller than the pipe is deep, or a short one at the end,
     // whichever is sooner done.
     const int groups = m / p, width = (m + groups - 1) / groups;
     std::vector<int> even;
     for (int g = 0; g < groups; ++g) even.push_back(m / groups + (g < m % groups ? 1 : 0));
-    Schedule other = in_groups(request, schedule, even, width);
+    Schedule other = in_groups(request, pair, schedule, even, width);
     if (simulate(other, request).makespan < simulate(best, request).makespan)
       best = std::move(other);
   }
   schedule.order = std::move(best.order);
+  schedule.joined = std::move(best.joined);
 }
 
 }  // namespace pp

@@ -59,11 +59,12 @@ void validate_size(const Scheduler& scheduler, const ScheduleRequest& request, s
 std::pair<double, int> largest(const Schedule& schedule, const ScheduleRequest& request) {
   std::pair<double, int> out = {0, 0};
   for (int stage = 0; stage < schedule.stages(); ++stage) {
-    double bytes = 0;
-    for (const Action& action : schedule.order[static_cast<std::size_t>(stage)]) {
-      bytes += bytes_added(action, request.bytes_of(action.vstage));
-      if (bytes > out.first) out = {bytes, stage};
-    }
+    for_each_level(
+        schedule, stage,
+        [&](const Action& action) { return bytes_added(action, request.bytes_of(action.vstage)); },
+        [&](std::size_t, double bytes) {
+          if (bytes > out.first) out = {bytes, stage};
+        });
   }
   return out;
 }
@@ -134,9 +135,50 @@ Schedule empty_schedule(const Scheduler& scheduler, const ScheduleRequest& reque
 }
 
 void keep_microbatches(Schedule& schedule, int count) {
-  for (auto& actions : schedule.order)
-    std::erase_if(actions, [&](const Action& action) { return action.microbatch >= count; });
-  schedule.microbatches = count;
+  Schedule kept = schedule;
+  for (auto& actions : kept.order) actions.clear();
+  kept.joined.clear();
+  for (int stage = 0; stage < schedule.stages(); ++stage) {
+    const auto s = static_cast<std::size_t>(stage);
+    for (std::size_t k = 0; k < schedule.order[s].size();) {
+      const std::size_t first = kept.order[s].size(), end = schedule.group_end(stage, k);
+      for (; k < end; ++k)
+        if (schedule.order[s][k].microbatch < count) kept.order[s].push_back(schedule.order[s][k]);
+      for (std::size_t j = first; j + 1 < kept.order[s].size(); ++j) kept.join(stage, j);
+    }
+  }
+  kept.microbatches = count;
+  schedule = std::move(kept);
+}
+
+void add_pair(Schedule& schedule, int stage, const Action& forward, const Action& backward,
+              bool pair) {
+  auto& order = schedule.order[static_cast<std::size_t>(stage)];
+  order.push_back(forward);
+  order.push_back(backward);
+  if (pair) schedule.join(stage, order.size() - 2);
+}
+
+void pair_wgrads(Schedule& schedule) {
+  const auto fits = [](const Action& a, const Action& b) {
+    if ((a.work == Work::wgrad) == (b.work == Work::wgrad)) return false;
+    return a.vstage != b.vstage || a.microbatch != b.microbatch;
+  };
+  for (int stage = 0; stage < schedule.stages(); ++stage) {
+    const auto& order = schedule.order[static_cast<std::size_t>(stage)];
+    for (std::size_t k = 0; k + 1 < order.size(); ++k) {
+      if (k > 0 && schedule.joins(stage, k - 1)) continue;
+      if (fits(order[k], order[k + 1])) schedule.join(stage, k);
+    }
+  }
+}
+
+Options pair_option(const char* doc, bool fallback) {
+  return Options().boolean("pair", doc).fallback(fallback);
+}
+
+bool pairs(const Values& values, bool fallback) {
+  return values.has("pair") ? values.flag("pair") : fallback;
 }
 
 std::string chunks_text(int chunks) {
@@ -154,7 +196,7 @@ std::vector<int> FixedScheduler::placement(int stages, int chunks) const {
 Schedule FixedScheduler::make(const ScheduleRequest& request) const {
   validate(*this, request);
   Schedule schedule = empty_schedule(*this, request);
-  fill_(request, schedule);
+  fill_(request, pair_, schedule);
   refuse_if_above_limit(schedule, request);
   return schedule;
 }

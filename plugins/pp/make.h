@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "meshwright/options.h"
 #include "meshwright/schedule.h"
 
 namespace pp {
@@ -25,12 +26,24 @@ Schedule empty_schedule(const Scheduler& scheduler, const ScheduleRequest& reque
 // deadlock stays so: a pattern made for more microbatches than there are serves fewer.
 void keep_microbatches(Schedule& schedule, int count);
 
-// A Scheduler whose order follows from the counts alone.
+// Appends F and B to the stage's order, as one group if `pair`.
+void add_pair(Schedule& schedule, int stage, const Action& forward, const Action& backward,
+              bool pair);
+
+// Makes groups of each W and what stands beside it: of the W's that follow an F, B or I, or stand
+// before one, each goes with one that does not need it, so that "1I0 0F2 1W0" is "1I0 0F2+1W0".
+void pair_wgrads(Schedule& schedule);
+
+// The option of schedulers that can make groups.
+Options pair_option(const char* doc, bool fallback);
+bool pairs(const Values& values, bool fallback);
+
+// A Scheduler whose order follows from the counts alone, and from whether works are paired.
 class FixedScheduler : public Scheduler {
  public:
-  using Fill = void (*)(const ScheduleRequest& request, Schedule& schedule);
-  FixedScheduler(Fill fill, int fixed_chunks, bool v_shaped)
-      : fill_(fill), fixed_chunks_(fixed_chunks), v_shaped_(v_shaped) {}
+  using Fill = void (*)(const ScheduleRequest& request, bool pair, Schedule& schedule);
+  FixedScheduler(Fill fill, int fixed_chunks, bool v_shaped, bool pair)
+      : fill_(fill), fixed_chunks_(fixed_chunks), v_shaped_(v_shaped), pair_(pair) {}
   int fixed_chunks() const override { return fixed_chunks_; }
   std::vector<int> placement(int stages, int chunks) const override;
   Schedule make(const ScheduleRequest& request) const override;
@@ -38,7 +51,7 @@ class FixedScheduler : public Scheduler {
  private:
   Fill fill_;
   int fixed_chunks_;
-  bool v_shaped_;
+  bool v_shaped_, pair_;
 };
 
 // 1 -> "1 chunk", 3 -> "3 chunks"; the shortest text that reads back as the number.

@@ -6,7 +6,7 @@
 
 namespace pp {
 
-void fill_looped_bfs(const ScheduleRequest& request, Schedule& schedule) {
+void fill_looped_bfs(const ScheduleRequest& request, bool, Schedule& schedule) {
   for (int s = 0; s < request.stages; ++s) {
     auto& order = schedule.order[static_cast<std::size_t>(s)];
     for (int chunk = 0; chunk < request.chunks; ++chunk)
@@ -18,19 +18,26 @@ void fill_looped_bfs(const ScheduleRequest& request, Schedule& schedule) {
   }
 }
 
-void fill_gpipe(const ScheduleRequest& request, Schedule& schedule) {
-  fill_looped_bfs(request, schedule);
+void fill_gpipe(const ScheduleRequest& request, bool pair, Schedule& schedule) {
+  fill_looped_bfs(request, pair, schedule);
 }
 
-void fill_1f1b(const ScheduleRequest& request, Schedule& schedule) {
-  const int m = request.microbatches;
-  for (int s = 0; s < request.stages; ++s) {
+void fill_1f1b(const ScheduleRequest& request, bool pair, Schedule& schedule) {
+  const int m = request.microbatches, p = request.stages;
+  for (int s = 0; s < p; ++s) {
     auto& order = schedule.order[static_cast<std::size_t>(s)];
-    const int ahead = std::min(m, request.stages - s);
+    // The first B follows the F that fills the pipe below this stage. A stage's pair waits for the
+    // pair of the stage below it and that one for an earlier one of this stage: with one more F
+    // ahead for each stage below, the two stages do not wait for each other in turn.
+    const int ahead = std::min(m, pair ? 2 * (p - 1 - s) + 1 : p - s);
     for (int k = 0; k < m + ahead; ++k) {
-      // The first B follows the F that fills the pipe below this stage.
-      if (k >= ahead) order.push_back({s, Work::backward, k - ahead});
-      if (k < m) order.push_back({s, Work::forward, k});
+      const Action forward = {s, Work::forward, k}, backward = {s, Work::backward, k - ahead};
+      if (pair && k >= ahead && k < m) {
+        add_pair(schedule, s, forward, backward, true);
+        continue;
+      }
+      if (k >= ahead) order.push_back(backward);
+      if (k < m) order.push_back(forward);
     }
   }
 }

@@ -13,6 +13,7 @@
 #include "meshwright/stage_balance.h"
 #include "meshwright/strategy.h"
 #include "schedulers.h"
+#include "weaves.h"
 
 namespace {
 
@@ -121,6 +122,10 @@ class PipelineParallel : public mw::Strategy {
              "\"auto\", so that stages cost alike with the embedding and the head, by predicted "
              "times where a cluster is named, else by declared FLOPs and bytes; or \"even\"")
         .fallback("auto")
+        .any("weave",
+             "how the works of a group (0F3+1B1) are interleaved: a weave's name, as switch, which "
+             "is what it is if left out; a table with its options; or mw.weave { … }")
+        .optional()
         .any("times",
              "{ F, I, W } of a microbatch, one such triple for each virtual stage, or a run file "
              "whose measured times are taken: by what zero-bubble schedules place W; predicted if "
@@ -138,6 +143,7 @@ class PipelineParallel : public mw::Strategy {
     balances_ = values.at("layout") == "auto";
     if (!balances_ && values.at("layout") != "even") layout_ = read_layout(values.at("layout"));
     choose_schedule(values);
+    weave_ = pp::read_weave(values);
     if (!values.has("times")) return;
     const Json& times = values.at("times");
     if (written_) {
@@ -166,6 +172,7 @@ class PipelineParallel : public mw::Strategy {
     pipeline.memory_limit = memory_;
     pipeline.adapts = adapts_;
     pipeline.splits = splits_;
+    pipeline.weave = weave_;
     if (times_.size() > 1 && static_cast<int>(times_.size()) != parts) {
       draft.refuse(
           "pipeline.times", "times",
@@ -176,6 +183,11 @@ class PipelineParallel : public mw::Strategy {
     if (!idle_times_of_.empty())
       draft.note(fmt::format("pp({}): the schedule {} of so many stages does not go by times",
                              ways_, idle_times_of_));
+    if (!idle_weave_of_.empty())
+      draft.note(
+          fmt::format("pp({}): the schedule {} joins no works, so weave changes nothing; "
+                      "schedule = {{ kind = \"1f1b\", pair = true }} and dualpipev do",
+                      ways_, idle_weave_of_));
     if (!plain_.empty()) draft.note(fmt::format("pp({}): {}", ways_, plain_));
     if (!pipeline.layers.empty()) draft.pipeline(std::move(pipeline));
   }
@@ -236,6 +248,9 @@ class PipelineParallel : public mw::Strategy {
     stage_of_ = scheduler->placement(ways_, chunks_);
     adapts_ = true;
     splits_ = may_split(*scheduler);
+    if (values.has("weave") &&
+        !may(*scheduler, [](const mw::Schedule& schedule) { return schedule.grouped(); }))
+      idle_weave_of_ = name;
     if (values.has("times") && !heeds_times(*scheduler)) idle_times_of_ = name;
     schedule_ = [scheduler](const mw::ScheduleRequest& request) {
       return scheduler->make(request);
@@ -245,6 +260,11 @@ class PipelineParallel : public mw::Strategy {
   // How many microbatches there will be is not known yet, and the scheduler may refuse some numbers
   // of them; where it makes none of these orders, nobody knows.
   bool may_split(const mw::Scheduler& scheduler) const {
+    return may(scheduler, [](const mw::Schedule& schedule) { return schedule.splits(); });
+  }
+
+  template <class Does>
+  bool may(const mw::Scheduler& scheduler, const Does& does) const {
     bool made = false;
     for (const int microbatches : {ways_, 2 * ways_, 4 * ways_, 1}) {
       mw::ScheduleRequest some;
@@ -252,7 +272,7 @@ class PipelineParallel : public mw::Strategy {
       some.chunks = chunks_;
       some.microbatches = microbatches;
       try {
-        if (scheduler.make(some).splits()) return true;
+        if (does(scheduler.make(some))) return true;
         made = true;
       } catch (const Error&) {
       }
@@ -377,11 +397,13 @@ class PipelineParallel : public mw::Strategy {
   bool written_ = false;       // of a file
   std::string plain_;          // what a schedule for several chunks is with one; or empty
   std::string idle_times_of_;  // the scheduler that times were given for, and does not look at them
+  std::string idle_weave_of_;  // the scheduler that a weave was given for, and that joins no works
   bool splits_ = true;         // of a function nobody knows
   std::function<mw::Schedule(const mw::ScheduleRequest&)> schedule_;
+  std::shared_ptr<const mw::Weave> weave_;
 };
 
 }  // namespace
 
 MESHWRIGHT_PLUGIN("pp", "1.0.0", "pipeline parallelism: layers -> pp, with a schedule",
-                  mw::strategy<PipelineParallel>(), pp::schedulers)
+                  mw::strategy<PipelineParallel>(), pp::schedulers, pp::weaves)

@@ -12,64 +12,111 @@
 namespace pp {
 
 // Orders that follow from the counts alone: they fill `schedule.order`.
-void fill_gpipe(const ScheduleRequest& request, Schedule& schedule);
-void fill_looped_bfs(const ScheduleRequest& request, Schedule& schedule);
-void fill_1f1b(const ScheduleRequest& request, Schedule& schedule);
-void fill_interleaved(const ScheduleRequest& request, Schedule& schedule);
-void fill_dualpipev(const ScheduleRequest& request, Schedule& schedule);
+void fill_gpipe(const ScheduleRequest& request, bool pair, Schedule& schedule);
+void fill_looped_bfs(const ScheduleRequest& request, bool pair, Schedule& schedule);
+void fill_1f1b(const ScheduleRequest& request, bool pair, Schedule& schedule);
+void fill_interleaved(const ScheduleRequest& request, bool pair, Schedule& schedule);
+void fill_dualpipev(const ScheduleRequest& request, bool pair, Schedule& schedule);
 
-// `chunks` of each stage, 0: any number.
-template <FixedScheduler::Fill fill, int chunks, bool v_shaped = false>
-class Fixed final : public FixedScheduler {
+// Without groups. `chunks` of each stage.
+class GPipe final : public FixedScheduler {
  public:
-  Fixed() : FixedScheduler(fill, chunks, v_shaped) {}
-};
-
-// Interleaves several chunks of each stage.
-class Interleaved final : public FixedScheduler {
- public:
-  Interleaved() : FixedScheduler(fill_interleaved, 0, false) {}
-  std::string of_one_chunk() const override { return "1f1b"; }
+  GPipe() : FixedScheduler(fill_gpipe, 1, false, false) {}
 };
 class LoopedBreadthFirst final : public FixedScheduler {
  public:
-  LoopedBreadthFirst() : FixedScheduler(fill_looped_bfs, 0, false) {}
+  LoopedBreadthFirst() : FixedScheduler(fill_looped_bfs, 0, false, false) {}
   std::string of_one_chunk() const override { return "gpipe"; }
+};
+
+// With pairs of F and B, if asked for.
+class OneForwardOneBackward final : public FixedScheduler {
+ public:
+  static Options options() {
+    return pair_option(
+        "F and B that follow each other are one group, which the stage may interleave: a stage "
+        "runs "
+        "ahead by one more F for each stage behind it, and holds their activations",
+        false);
+  }
+  explicit OneForwardOneBackward(const Values& values)
+      : FixedScheduler(fill_1f1b, 1, false, pairs(values, false)) {}
+};
+class Interleaved final : public FixedScheduler {
+ public:
+  static Options options() {
+    return pair_option(
+        "F and B that follow each other are one group, which the stage may interleave, and the "
+        "activations of both are held at once",
+        false);
+  }
+  explicit Interleaved(const Values& values)
+      : FixedScheduler(fill_interleaved, 0, false, pairs(values, false)) {}
+  std::string of_one_chunk() const override { return "1f1b"; }
+};
+class DualPipeV final : public FixedScheduler {
+ public:
+  static Options options() {
+    return pair_option(
+        "F of one chunk and B of the other are one group, which the stage may interleave; false: "
+        "B follows F",
+        true);
+  }
+  explicit DualPipeV(const Values& values)
+      : FixedScheduler(fill_dualpipev, 2, true, pairs(values, true)) {}
 };
 
 // Those that place W's by the request's times and keep to its memory limit, or without one zb-h1 to
 // 1F1B's memory (p microbatches), zb-h2 to that of 2p - 1, zbv of p.
-class ZeroBubbleH : public Scheduler {
+class ZeroBubble : public Scheduler {
  public:
-  explicit ZeroBubbleH(bool doubled) : doubled_(doubled) {}
-  int fixed_chunks() const override { return 1; }
+  static Options options() {
+    return pair_option(
+        "each W is one group with a work beside it that does not need it, and the stage may "
+        "interleave them",
+        false);
+  }
+  explicit ZeroBubble(const Values& values) : pair_(pairs(values, false)) {}
   Schedule make(const ScheduleRequest& request) const override;
 
  private:
+  virtual Schedule unpaired(const ScheduleRequest& request) const = 0;
+  bool pair_;
+};
+
+class ZeroBubbleH : public ZeroBubble {
+ public:
+  ZeroBubbleH(const Values& values, bool doubled) : ZeroBubble(values), doubled_(doubled) {}
+  int fixed_chunks() const override { return 1; }
+
+ private:
+  Schedule unpaired(const ScheduleRequest& request) const override;
   bool doubled_;
 };
 class ZeroBubbleH1 final : public ZeroBubbleH {
  public:
-  ZeroBubbleH1() : ZeroBubbleH(false) {}
+  explicit ZeroBubbleH1(const Values& values) : ZeroBubbleH(values, false) {}
 };
 class ZeroBubbleH2 final : public ZeroBubbleH {
  public:
-  ZeroBubbleH2() : ZeroBubbleH(true) {}
+  explicit ZeroBubbleH2(const Values& values) : ZeroBubbleH(values, true) {}
 };
 
-class ZeroBubbleV final : public Scheduler {
+class ZeroBubbleV final : public ZeroBubble {
  public:
+  explicit ZeroBubbleV(const Values& values) : ZeroBubble(values) {}
   int fixed_chunks() const override { return 2; }
   std::vector<int> placement(int stages, int) const override { return v_placement(stages); }
-  Schedule make(const ScheduleRequest& request) const override;
+
+ private:
+  Schedule unpaired(const ScheduleRequest& request) const override;
 };
 
 inline constexpr std::array<Registration, 8> schedulers = {
-    scheduler<Fixed<fill_gpipe, 1>>("gpipe",
-                                    "all forwards, then all backwards (Huang et al. 2019, GPipe)"),
-    scheduler<Fixed<fill_1f1b, 1>>("1f1b",
-                                   "one forward, one backward, at most p - i microbatches held "
-                                   "(Narayanan et al. 2021)"),
+    scheduler<GPipe>("gpipe", "all forwards, then all backwards (Huang et al. 2019, GPipe)"),
+    scheduler<OneForwardOneBackward>("1f1b",
+                                     "one forward, one backward, at most p - i microbatches held "
+                                     "(Narayanan et al. 2021)"),
     scheduler<Interleaved>(
         "interleaved", "1F1B over several chunks a stage, bubble / chunks (Narayanan et al. 2021)"),
     scheduler<LoopedBreadthFirst>("looped-bfs",
@@ -80,7 +127,7 @@ inline constexpr std::array<Registration, 8> schedulers = {
         "zb-h2", "no bubble beyond warm-up, in about twice 1F1B's memory (Qi et al. 2023)"),
     scheduler<ZeroBubbleV>(
         "zbv", "two chunks in a V, no bubble beyond warm-up, in 1F1B's memory (Qi et al. 2024)"),
-    scheduler<Fixed<fill_dualpipev, 2, true>>(
+    scheduler<DualPipeV>(
         "dualpipev", "DualPipe cut in half: forwards and backwards cross in a V (DeepSeek 2025)"),
 };
 

@@ -25,7 +25,15 @@ Skeleton alternating(const ScheduleRequest& request, const std::vector<int>& ahe
 
 }  // namespace
 
-Schedule ZeroBubbleH::make(const ScheduleRequest& request) const {
+Schedule ZeroBubble::make(const ScheduleRequest& request) const {
+  Schedule schedule = unpaired(request);
+  if (!pair_) return schedule;
+  pair_wgrads(schedule);
+  refuse_if_above_limit(schedule, request);
+  return schedule;
+}
+
+Schedule ZeroBubbleH::unpaired(const ScheduleRequest& request) const {
   validate(*this, request);
   const int p = request.stages;
   const auto stage_of = placement(p, 1);

@@ -48,7 +48,7 @@ Skeleton v_order(int stages, int microbatches) {
 
 }  // namespace
 
-Schedule ZeroBubbleV::make(const ScheduleRequest& request) const {
+Schedule ZeroBubbleV::unpaired(const ScheduleRequest& request) const {
   validate(*this, request);
   const auto stage_of = v_placement(request.stages);
   const double limit = request.memory_limit > 0 ? request.memory_limit

@@ -15,7 +15,7 @@ from kit import KitCase
 from problems import problems
 
 KINDS = ["strategy", "scheduler", "hook", "optimizer", "model", "op", "data", "recompute", "microbatch", "lr_schedule",
-         "cluster"]
+         "cluster", "weave"]
 LUA_KINDS = ["strategy", "scheduler", "model", "cluster"]
 EXAMPLES = ["tp2d", "kfkb", "topk", "lion", "parallel"]
 SCRIPT = """\

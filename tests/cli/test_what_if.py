@@ -205,6 +205,32 @@ print(pcall(mw.what_if, e, { [1] = 2 }))
         done = self.call("plan", self.small(), "--set", "cluster.slow={{ node = 1 }}", "--json")
         self.assertEqual(problems(self.lines(done)), ["cluster.value cluster.slow[1]"])
 
+    def test_kinds_of_devices(self):
+        def planned(kinds, layout="auto", change=""):
+            text = SCRIPT % (f'pp {{ 4, schedule = "1f1b", layout = "{layout}" }}, tp(8)', "full", 4)
+            text += f'e.model.layers, e.model.hidden, e.microbatch = 32, 8192, 1\ne.cluster = mw.cluster("selene", {{ {kinds} }})\n'
+            path = self.write(text + change + "mw.plan(e)\n")
+            return self.only("plan", path), self.call("plan", path).stdout
+        plain, _ = planned("nodes = 4", "even")
+        alike, _ = planned('kinds = { { nodes = 1 }, mw.cluster("selene", { nodes = 3 }) }', "even")
+        for key in ("step_seconds", "mfu", "memory", "peak_bytes", "step_basis", "communication", "plan_hash"):
+            self.assertEqual(plain[key], alike[key], key)
+        kinds = 'kinds = { { nodes = 2 }, mw.cluster("dgx-h100", { nodes = 2 }) }'
+        even, _ = planned(kinds, "even")
+        found, text = planned(kinds)
+        self.assertLess(found["step_seconds"], 0.85 * even["step_seconds"])
+        self.assertLess(found["memory"][0]["parameters"], found["memory"][2]["parameters"])
+        self.assertIn("2 nodes of 8 A100-80GB and 2 nodes of 8 H100-80GB", found["priced_for"])
+        self.assertIn("80 GiB, H100-80GB", text)
+        self.assertEqual((found["step_basis"], found["memory_basis"]), ("beyond", "counted"))
+        small = 'nodes = 4, kinds = { { nodes = 1, device = { name = "A100-4GB", memory = "4GiB" } } }'
+        over, text = planned(small, "even")
+        self.assertFalse(over["fits"])
+        self.assertRegex(text, r"does not fit: [\d.]+ GiB a rank of stage 0 against 4 GiB of memory on A100-4GB")
+        self.assertEqual(over["memory"][0]["device_memory"], 4 << 30)
+        done = self.call("plan", self.small(), "--set", "cluster.kinds={{ nodes = 2 }}", "--json")
+        self.assertEqual(problems(self.lines(done)), ["cluster.value cluster.kinds"])
+
     def test_page_of_keys_is_up_to_date(self):
         kept = (SOURCE / "docs/description_keys.md").read_text()
         self.assertEqual(kept, self.call("description-keys").stdout, "stale: ./meshwright description-keys > docs/description_keys.md")

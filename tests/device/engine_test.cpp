@@ -1,6 +1,7 @@
 // The engine on simulated accelerators: every mix computes what one rank on the CPU does, nothing
 // that it does is out of order, and nothing waits for a device that docs/gpu.md does not list.
 #include "on_devices.h"
+#include "support/passes.h"
 #include "support/sample.h"
 
 using namespace mw;        // NOLINT
@@ -65,5 +66,23 @@ TEST_CASE("Inside a step nothing waits for the device but what is declared", "[s
     const OnDevices devices(Ranks::together);
     run(e, 2);
     CHECK(reported() == "");
+  }
+}
+
+TEST_CASE("Mixes with passes of a script on accelerators: no access is out of order", "[sampled]") {
+  const std::vector<DirectedMix> mixes = directed_mixes();
+  const int which = GENERATE_COPY(range(0, static_cast<int>(mixes.size())));
+  const Ranks where = GENERATE(Ranks::apart, Ranks::together);
+  if (left_out({which, where == Ranks::apart}, 2)) return;
+  const DirectedMix& mix = mixes[static_cast<std::size_t>(which)];
+  DYNAMIC_SECTION(mix.mix.name << (where == Ranks::apart ? ", apart" : ", together")) {
+    const Experiment e = experiment(directed(mix));
+    const Outcome on_cpu = run(e, 2);
+    {
+      const OnDevices devices(where);
+      must_be_alike(run(e, 2), on_cpu);
+      CHECK(reported() == "");
+      CHECK(sim::reset() == 0);
+    }
   }
 }

@@ -156,6 +156,68 @@ TEST_CASE("An instruction goes as far as its neighbours let it, and no further t
   CHECK(labels(segment) == "ebcad");
   move_to(segment.code, 1, 1);
   CHECK(labels(segment) == "ebcad");
+
+  segment.code = code;
+  CHECK(moved(program, segment.code, 0, 4) == 2);
+  CHECK(labels(segment) == "bcade");
+  CHECK(moved(program, segment.code, 4, 1) == 1);
+  CHECK(labels(segment) == "becad");
+  const auto past_c = [](const Instruction& i) { return i.label == "c"; };
+  CHECK(moved(program, segment.code, 3, 0, past_c) == 2);
+  CHECK(labels(segment) == "beacd");
+}
+
+TEST_CASE("What is ordered takes along what it depends on, or what depends on it, and no more") {
+  Program program;
+  program.slots.resize(12);
+  // b and d depend on a; e depends on d.
+  const std::vector<Instruction> code = {named("x", {1}, {2}), named("a", {3}, {4}),
+                                         named("b", {4}, {5}), named("y", {6}, {7}),
+                                         named("d", {4}, {8}), named("e", {8}, {9})};
+  Segment segment;
+  std::vector<std::size_t> places;
+  const auto ordered = [&](const std::vector<std::size_t>& first,
+                           const std::vector<std::size_t>& then, Moves moves) {
+    segment.code = code;
+    const auto pair = order_before(program, segment.code, first, then, moves, places);
+    CHECK(pair == std::pair(-1, -1));
+    for (std::size_t n = 0; n < places.size(); ++n)
+      CHECK(segment.code[n].label == code[places[n]].label);
+    return labels(segment);
+  };
+  CHECK(ordered({5}, {0}, Moves::first) == "adexby");
+  CHECK(ordered({5}, {0}, Moves::then) == "abydex");
+  CHECK(ordered({3}, {1}, Moves::then) == "xyabde");
+  CHECK(ordered({0, 1}, {4}, Moves::first) == "xabyde");  // it is so
+  CHECK(ordered({3, 5}, {0, 2}, Moves::first) == "aydexb");
+
+  segment.code = code;
+  for (const Moves moves : {Moves::first, Moves::then}) {
+    CHECK(order_before(program, segment.code, {5}, {1}, moves, places) == std::pair(1, 5));
+    CHECK(order_before(program, segment.code, {3, 4}, {1, 2}, moves, places) == std::pair(1, 4));
+    CHECK(order_before(program, segment.code, {2}, {2}, moves, places) == std::pair(2, 2));
+    CHECK(labels(segment) == "xabyde");
+  }
+}
+
+TEST_CASE("Transfers of one stream keep their order, and those of two have none") {
+  Program program;
+  program.slots.resize(12);
+  const auto start = [](int pending, int from, int to, std::vector<int> atoms, int stream) {
+    Instruction i = named("t", {from}, {to});
+    i.code = Code::start;
+    i.pending = pending;
+    i.move.atoms = std::move(atoms);
+    i.move.stream = stream;
+    return i;
+  };
+  CHECK_FALSE(may_swap(program, start(0, 1, 2, {0}, 3), start(1, 3, 4, {1}, 3)));
+  CHECK(may_swap(program, start(0, 1, 2, {0}, 3), start(1, 3, 4, {0}, 4)));
+  CHECK(may_swap(program, start(0, 1, 2, {0}, 3), start(1, 3, 4, {0}, -1)));
+  CHECK_FALSE(may_swap(program, start(0, 1, 2, {0}, -1), start(1, 3, 4, {0}, -1)));
+  CHECK(stream_named(program, "exchange") == 0);
+  CHECK(stream_named(program, "background") == 1);
+  CHECK(stream_named(program, "exchange") == 0);
 }
 
 }  // namespace mw::test

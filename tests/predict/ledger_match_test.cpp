@@ -5,6 +5,7 @@
 #include "predict/prediction.h"
 #include "predict/step_counts.h"
 #include "setups.h"
+#include "support/braids.h"
 #include "support/sample.h"
 #include "support/train.h"
 
@@ -313,6 +314,18 @@ TEST_CASE("... in every stage of a pipeline", "[sampled]") {
   if (beside) setup.plan.push_back(tp(2));
   DYNAMIC_SECTION(schedule << (is_gpt ? " gpt" : " llama") << (beside ? " dp tp" : "")) {
     check(setup);
+  }
+}
+
+TEST_CASE("... of braids", "[sampled]") {
+  const auto all = static_cast<int>(beside_pairs().size());
+  const int schedule = GENERATE(range(0, 6)), beside = GENERATE_COPY(range(0, all));
+  const bool users = GENERATE(false, true), recompute = GENERATE(false, true);
+  if (left_out({schedule, beside, 3 * users, 5 * recompute}, 13)) return;
+  NamedMix mix = paired_mix(schedule, beside, users, recompute);
+  mix.setup.precision = Precision::fp32;
+  DYNAMIC_SECTION(mix.name) {
+    check(mix.setup);
   }
 }
 

@@ -80,6 +80,11 @@ class Maker {
     sums(program, i);
     slots(program, i);
     if (i.ring) ring(i);
+    if (i.ring_steps == 1 || i.ring) return;
+    change("slice", "of the next slice", [](Instruction& changed) {
+      changed.ring_step = (changed.ring_step + 1) % changed.ring_steps;
+    });
+    change("slice", "of one slice more", [](Instruction& changed) { ++changed.ring_steps; });
   }
 
   // Dropped, doubled, swapped with the next. What is released stays right where that can be, so
@@ -430,6 +435,10 @@ class Maker {
     if (own.persistent)
       set(own.transient ? "not transient" : "transient",
           [](Slot& s) { s.transient = !s.transient; });
+    if (own.slices > 1) {
+      set("of the next slice", [](Slot& s) { s.slice = (s.slice + 1) % s.slices; });
+      set("of all slices", [](Slot& s) { s.slices = 1; });
+    }
     if (!own.ring.empty()) set("of the next ring step", [](Slot& s) { ++s.ring_step; });
   }
 

@@ -31,6 +31,7 @@ TEST_CASE("Every schedule comes back from CSV and from text") {
       CHECK(back.microbatches == 7);
       CHECK(back.stage_of == schedule.stage_of);
       CHECK((back.order == schedule.order));  // Catch2 cannot print an Action
+      CHECK(to_text(back) == to_text(schedule));
     }
   }
 }
@@ -45,7 +46,7 @@ TEST_CASE(
   CHECK(schedule.microbatches == 2);
   CHECK(schedule.stage_of == std::vector<int>{0, 1, 1, 0});
   CHECK(to_text(schedule) ==
-        "0F0 0F1 3F0 3I0 3W0 3F1 0B0 3B1 0I1 0W1\n1F0 2F0 1F1 2I0 2F1 1B0 2B1 2W0 1B1\n");
+        "0F0 0F1 3F0 3I0 3W0 3F1+0B0 3B1 0I1 0W1\n1F0 2F0 1F1 2I0 2F1+1B0 2B1 2W0 1B1\n");
   CHECK(faults(schedule, request_of(2, 2, 2)) == "none");
 }
 

@@ -48,6 +48,14 @@ inline NamedMix offloaded(NamedMix made) {
   return made;
 }
 
+// Two stages whose schedule joins works, so that braids run.
+inline StrategyChoice pairs(const std::string& schedule, const std::vector<int>& layers) {
+  return strategy("pp", {{"ways", 2},
+                         {"schedule", {{"kind", schedule}, {"pair", true}}},
+                         {"chunks", layers.size() / 2},
+                         {"layout", layers}});
+}
+
 }  // namespace mixes
 
 inline std::vector<NamedMix> all_mixes() {
@@ -73,6 +81,9 @@ inline std::vector<NamedMix> all_mixes() {
       mix("pp 2, zb-h1", {pp(2, "zb-h1", {1, 1})}, 2),
       deep(mix("pp 2, zbv", {pp(2, "zbv", {1, 1, 1, 1})}, 2)),
       deep(mix("pp 2, interleaved", {pp(2, "interleaved", {1, 1, 1, 1})}, 2)),
+      deep(mix("pairs, dualpipev, zero 3", {pairs("dualpipev", {1, 1, 1, 1}), zero(2, 3)}, 1)),
+      mix("pairs, 1f1b, tp 2", {pairs("1f1b", {1, 1}), tp(2)}, 2),
+      experts(mix("pairs, zb-h1, ep 2", {pairs("zb-h1", {1, 1}), dp(2), ep(2)}, 1)),
       mix("ring", {sp(2, "ring")}),
       mix("ulysses", {sp(2, "ulysses")}),
       mix("gathered keys", {sp(2, "allgather")}),
@@ -81,6 +92,14 @@ inline std::vector<NamedMix> all_mixes() {
       mix("bf16 hook", {hooked("bf16", 2)}, 2),
       mix("powersgd hook", {hooked("powersgd", 4)}),
       offloaded(mix("offload, dp 2", {dp(2)}, 2)),
+      mix("slices of ffn, heads and the head, zero 2",
+          {zero(2, 2), coshard("ffn", 3), coshard("heads", 2),
+           coshard("seq", 4, {"head", "ce_max", "ce_stats", "ce_loss"})},
+          2),
+      mix("slices that are kept, pp 2, zb-h1, tp 2",
+          {pp(2, "zb-h1", {1, 1}), tp(2), coshard("ffn", 2, {}, false),
+           coshard("heads", 2, {}, false)},
+          2),
       offloaded(deep(mix("offload, pp 2, 1f1b", {pp(2, "1f1b", {2, 2})}, 2))),
       mix("pp 2, zb-h1, zero 3, tp 2", {pp(2, "zb-h1", {1, 1}), zero(2, 3), tp(2)}, 2),
       mix("dp 2, ring 2, tp 2", {dp(2), sp(2, "ring"), tp(2)}),

@@ -6,7 +6,7 @@ import random
 # What stands before all cases: `case` prints what became of one, in one line of fields.
 HEAD = """\
 local mw = require "meshwright"
-local dp, tp, sp, pp, zero, ep = mw.plugins("dp", "tp", "sp", "pp", "zero", "ep")
+local dp, tp, sp, pp, zero, ep, coshard = mw.plugins("dp", "tp", "sp", "pp", "zero", "ep", "coshard")
 local function hashed(text, salt)
   local h = salt
   for i = 1, #text do h = (h * 31 + text:byte(i)) % 65521 end
@@ -175,6 +175,13 @@ class Mix:
         self.chance.shuffle(entries)
         return entries
 
+    def slices(self):
+        """Entries that compute a dim in slices, some of which are refused."""
+        loss = ', ops = { "head", "ce_max", "ce_stats", "ce_loss" }'
+        entry = self.one('"ffn", slices = 2', '"ffn", slices = 4', '"ffn", slices = 3', '"heads", slices = 2', '"heads", slices = 4',
+                         f'"seq", slices = 2{loss}', f'"seq", slices = 4{loss}', '"seq", slices = 2', '"vocab", slices = 2')
+        return f"coshard {{ {entry}{self.one('', ', recompute = false')} }}"
+
     def model_lua(self):
         dims = f"layers = {self.layers}, hidden = 8, heads = 4, vocab = {self.one(16, 16, 18)}"
         if self.model == "gpt":
@@ -198,6 +205,9 @@ class Mix:
             keys.append(f'recompute = "{self.one("selective", "full")}"')
         if self.often(0.25):
             keys[0] = f"model = {model[:-2]}, attention = \"unfused\" }}"
+        if self.often(0.25):
+            plan = list(dict.fromkeys([*plan, *(self.slices() for _ in range(self.one(1, 1, 2)))]))
+            keys[3] = "plan = { " + ", ".join(plan) + " }"
         lines = [*self.own, f"case({self.number}, function() return {{ " + ", ".join(keys) + " } end)"]
         return "do " + "\n   ".join(lines) + " end\n"
 

@@ -51,6 +51,13 @@ inline StrategyChoice sp(int ways, const std::string& form) {
 inline StrategyChoice ep(int ways) {
   return strategy("ep", {{"ways", ways}});
 }
+// A dim in so many slices, one after the other; `ops`: only these, if any.
+inline StrategyChoice coshard(const std::string& dim, int slices, std::vector<std::string> ops = {},
+                              bool recompute = true) {
+  Json options = {{"dim", dim}, {"slices", slices}, {"recompute", recompute}};
+  if (!ops.empty()) options["ops"] = ops;
+  return strategy("coshard", std::move(options));
+}
 // `layers` of each virtual stage.
 inline StrategyChoice pp(int ways, const std::string& schedule, const std::vector<int>& layers,
                          std::int64_t memory = 0) {

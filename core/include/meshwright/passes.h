@@ -21,6 +21,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "meshwright/program.h"
@@ -58,6 +59,21 @@ struct Pass {
   // A sentence for the printed plan about what came of the pass, or "". Asked once all passes have
   // run, for the programs of all stages; empty: there is nothing to say.
   std::function<std::string(const std::vector<Program>&)> note = {};
+  // What the pass may change: a pass that changes more is refused, with the instruction.
+  enum class Changes : std::uint8_t {
+    // The order of instructions within their segments, and the streams of transfers: all numbers
+    // stay the same bit for bit. Each change of two instructions' order must be one that their
+    // slots allow (may_swap).
+    order,
+    // Also when transfers are made, what is kept where, and in which segment: each op is still
+    // computed as often, in the same dtype, and sums are made of the same parts.
+    placement,
+    numerics,  // anything
+  };
+  Changes changes = Changes::numerics;
+  // Called at last, in the order of the passes, when every instruction of the step has its place:
+  // for changes of order alone, whatever `changes` says. Empty: there is nothing to do.
+  std::function<void(Program&)> rearrange = {};
   // Called once all passes have run and all buckets have their flat slots, in the order of the
   // passes: for what is placed by the timeline's runs. A reduction that it begins, of gradients
   // kept as shards, and that no run awaits is awaited at the end of the step. Empty: there is
@@ -126,6 +142,25 @@ std::size_t latest(const Program& program, const std::vector<Instruction>& code,
                    std::size_t limit);
 std::size_t earliest(const Program& program, const std::vector<Instruction>& code, std::size_t at,
                      std::size_t limit);
+// Moves the instruction at `from` toward `to`, past the neighbours that `over` takes (empty: all)
+// and with which it may change places, as far as there are such; where it then stands.
+std::size_t moved(const Program& program, std::vector<Instruction>& code, std::size_t from,
+                  std::size_t to, const std::function<bool(const Instruction&)>& over = {});
+// Which of the two sides of an order moves.
+enum class Moves : std::uint8_t {
+  first,  // up, with what it depends on
+  then,   // down, with what depends on it
+};
+// Has all instructions of `first` stand before all of `then`; both are ascending indices. Where
+// dataflow forbids it, nothing is changed, and the pair that must stand in the other order is
+// returned: what is of `then`, and what is of `first`; else {-1, -1}. `places`: where each
+// instruction of the new order stood.
+std::pair<int, int> order_before(const Program& program, std::vector<Instruction>& code,
+                                 const std::vector<std::size_t>& first,
+                                 const std::vector<std::size_t>& then, Moves moves,
+                                 std::vector<std::size_t>& places);
+// Index of the stream of that name (Program::streams), which is added if there is none.
+int stream_named(Program& program, const std::string& name);
 // Takes the instruction at `from` out and puts it in so that it stands at `to`. A pass that asks
 // latest() or earliest() for the place changes no result.
 void move_to(std::vector<Instruction>& code, std::size_t from, std::size_t to);

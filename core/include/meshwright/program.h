@@ -15,6 +15,7 @@
 
 #include "meshwright/communicator.h"
 #include "meshwright/dtype.h"
+#include "meshwright/few.h"
 #include "meshwright/graph.h"
 #include "meshwright/ledger.h"
 #include "meshwright/mesh.h"
@@ -49,6 +50,11 @@ struct Move {
   std::vector<int> stages;  // only ranks of these take part; empty: of all (RankSet)
   int peer = -1;            // of send and recv: a stage
   int tag = 0;  // what is sent: the same on both sides, distinct in a step but for microbatches
+  // The stream on which a start, or a hook's, goes: an index into Program::streams; -1: that of its
+  // group of ranks. Transfers of one stream go in the order in which they are started,
+  // whatever their groups; those of two streams need no order.
+  int stream = -1;
+  friend bool operator==(const Move&, const Move&) = default;
 };
 bool communicates(Move::Kind kind);
 const char* name_of(Move::Kind kind);
@@ -86,7 +92,13 @@ struct Slot {
   // the shard of the ring_step-th rank before.
   std::vector<int> ring;
   int ring_step = 0;
+  // Where an op computes a dim in slices (Program::slicing) and this holds what is of one of them:
+  // how many slices there are, which of them it is, and the dim of which it has that part (none: of
+  // what the op keeps of a slice without the dim).
+  int slices = 1, slice = 0;
+  Dim slice_dim;
   int alias_of = -1;  // shares the storage of that slot
+  friend bool operator==(const Slot&, const Slot&) = default;
 };
 
 // What an instruction does. No reader knows more of it than this and the program say: above all,
@@ -179,11 +191,18 @@ struct Instruction {
   // Where the op of a compute runs in ring steps (Rotation), one instruction stands for all of
   // them, and for what they send. engine/program_facts.h writes it out, as executor and footprint
   // read it: then each instruction is of a `ring_step`, or of that and the `ring_alike` next ones.
+  // An op that computes a dim in slices (Program::slicing) has an instruction for each of them,
+  // without `ring`: `ring_step` says which slice it is. What of an operand has the dim, and is not
+  // of one slice already, is read and written in that slice's part. Results and gradients without
+  // the dim are made by the first slice, and each later one adds to them; an additive operand
+  // counts in the first slice alone.
   std::shared_ptr<const std::vector<Rotating>> ring;
   int ring_step = 0, ring_steps = 1, ring_alike = 0;
   const char* phase = "forward";
   std::string label;  // what it serves: an op, a value, a bucket
   Slots release;      // slots that nobody reads after this instruction
+  int lane = 0;       // of a braid's: which of its lanes it is of
+  friend bool operator==(const Instruction&, const Instruction&) = default;
 };
 
 struct Program;
@@ -208,6 +227,16 @@ enum class SegmentKind : std::uint8_t {
   begin,    // once in a step, before all others: its sums begin
   gather,   // once in a step, before what computes: the parameters that are then kept until its end
   finish,   // once in a step, last: reductions, totals, optimizer
+  braid,    // several of those that compute, interleaved instruction by instruction
+};
+
+const char* name_of(SegmentKind kind);  // "forward", "braid"
+
+// One of the segments that a braid interleaves.
+struct Lane {
+  SegmentKind kind = SegmentKind::forward;
+  int vstage = 0;
+  std::string segment;  // its name: "forward.2", "backward.last"
 };
 
 struct Segment {
@@ -220,13 +249,30 @@ struct Segment {
   int vstage = 0;
   bool gradient = false;  // of post, receive and sent: of gradients
   int copy_of = -1;       // of "X.last": X
+  // A braid, "forward+backward", has the segments that it interleaves here, and the weave that has
+  // said how. Its `code` has copies of the lanes' instructions (Instruction::lane), those of one
+  // lane in their own order; its `kind` and `vstage` say nothing of a lane.
+  std::vector<Lane> lanes;
+  std::string weave;
 };
 
 // One run of a segment.
 struct SegmentRun {
   int segment = -1;
-  int microbatch = -1;  // -1: of the step
+  int microbatch = -1;  // -1: of the step; of a braid: that of its first lane
+  Few<int, 2> others;   // of a braid: those of the lanes after the first
+  // While programs are made: the schedule joins it with the run after it, and a braid of both is
+  // to come. No run of a finished program says so.
+  bool joined = false;
 };
+// The microbatch that a lane of the run is for; of a segment without lanes, lane 0.
+inline int microbatch_of(const SegmentRun& run, int lane) {
+  return lane == 0 ? run.microbatch : run.others[static_cast<std::size_t>(lane) - 1];
+}
+// How many lanes the run has: 1 but for a braid's.
+inline int lanes_of(const SegmentRun& run) {
+  return 1 + static_cast<int>(run.others.size());
+}
 
 // A parameter of the stage: where it is stored and where its gradient accumulates.
 struct ProgramParameter {
@@ -345,6 +391,16 @@ struct Rotation {
   std::vector<int> atoms;
 };
 
+// An op that a rank computes in parts of one of its dims, one after the other (Draft::slice).
+struct Slicing {
+  Dims dims;  // the dim, and those that follow it (kv_heads after heads)
+  int slices = 1;
+  int chain = 0;  // neighbouring ops, whose slices are computed together, have the same number
+  friend bool operator==(const Slicing& a, const Slicing& b) {
+    return a.dims == b.dims && a.slices == b.slices;
+  }
+};
+
 // Elements of a gradient that are cast at a time, for the optimizer or the norm. The optimizer's
 // kernel gives 65,536 to each block of a GPU, which a piece as small as a CPU's leaves mostly idle.
 constexpr std::int64_t cast_at_a_time = 1 << 20;
@@ -379,9 +435,11 @@ struct Program {
   std::vector<Segment> segments;
   std::vector<SegmentRun> timeline;
   int pendings = 0;                   // numbers used by start and wait
+  std::vector<std::string> streams;   // of transfers (Move::stream), by name
   std::vector<Layout> cut;            // for each op of the graph: its iteration space on the mesh
   std::vector<Layout> follow;         // the dim that follows the cut one (kv_heads after heads)
   std::map<int, Rotation> rotations;  // of ops of the graph
+  std::map<int, Slicing> slicing;     // of ops of the graph that are computed in slices
   // Rows of sparse tensors on the rank that has most, over the average,
   // where groups are cut; for predictions.
   double imbalance = 1;
@@ -418,7 +476,8 @@ struct Program {
   std::int64_t first_row(int microbatch) const;
   // A dim's global size where that of "batch" is `batch`; 0: the graph's.
   std::int64_t size(Dim dim, std::int64_t batch) const;
-  // The range of each dim of an op's space, or of a slot's dims, on the rank at these coordinates.
+  // The range of each dim of an op's space, or of a slot's dims, on the rank at these coordinates;
+  // of an op that is computed in slices, in the slice `ring_step`.
   LocalDims local_dims(int op, const Coordinates& at, int ring_step = 0,
                        std::int64_t batch = 0) const;
   // What of a dim lies at `part` of it: [part] but where it lies in another order.
@@ -427,6 +486,11 @@ struct Program {
                                         std::int64_t batch = 0) const;
   std::int64_t local_bytes(const Slot& slot, const Coordinates& at, std::int64_t batch = 0) const;
   int root(int slot) const;  // follows alias_of
+  // How the op of a compute is sliced; null: it is not.
+  const Slicing* slicing_of(const Instruction& instruction) const;
+  // The place in a slot's shape of the dim by whose slices such an instruction reads and writes a
+  // part of it; -1: it takes all of the slot, which lacks the dim or is of one slice already.
+  int sliced_at(const Instruction& instruction, int slot) const;
 };
 
 }  // namespace mw

@@ -37,8 +37,9 @@ enum class Kind : std::uint32_t {
   hook,        // reduction_hook.h
   cluster,
   lr_schedule,  // lr_schedule.h
+  weave,        // weave.h
 };
-inline constexpr Kind last_kind = Kind::lr_schedule;
+inline constexpr Kind last_kind = Kind::weave;
 
 const char* name_of(Kind kind);  // "lr_schedule": in JSON
 const char* noun_of(Kind kind);  // "learning-rate schedule": for people

@@ -52,8 +52,9 @@ inline std::size_t filled_by(const Action& action, int microbatches) {
 }
 
 // Calls visit(stage, step, action) for each action after those that it needs, stage by stage as far
-// as each can go. Returns the step that each stage reached: less than its number of actions if it
-// waits for ever. Every action's virtual stage and microbatch must be in range.
+// as each can go. The actions of a group follow each other once all that they need is there.
+// Returns the step that each stage reached: less than its number of actions if it waits for ever.
+// Every action's virtual stage and microbatch must be in range.
 template <typename Visit>
 std::vector<std::size_t> replay(const Schedule& schedule, Visit&& visit) {
   const int m = schedule.microbatches, vstages = schedule.vstages();
@@ -72,15 +73,20 @@ std::vector<std::size_t> replay(const Schedule& schedule, Visit&& visit) {
     queue.pop_back();
     const auto& actions = schedule.order[s];
     awaited[s] = no_slot;
+    std::size_t ready = reached[s];  // up to here all is there that the actions need
     for (std::size_t& step = reached[s]; step < actions.size(); ++step) {
-      const Action& action = actions[step];
-      const Needs needs = needs_of(action, vstages);
-      std::size_t slot = missing(needs.own, action.microbatch);
-      if (slot == no_slot) slot = missing(needs.other, action.microbatch);
+      const std::size_t end = ready > step ? ready : schedule.group_end(static_cast<int>(s), step);
+      std::size_t slot = no_slot;
+      for (; ready < end && slot == no_slot; ++ready) {
+        const Needs needs = needs_of(actions[ready], vstages);
+        slot = missing(needs.own, actions[ready].microbatch);
+        if (slot == no_slot) slot = missing(needs.other, actions[ready].microbatch);
+      }
       if (slot != no_slot) {
         awaited[s] = slot;
         break;
       }
+      const Action& action = actions[step];
       visit(static_cast<int>(s), step, action);
       const std::size_t own = filled_by(action, m);
       if (own == no_slot) continue;
@@ -111,6 +117,25 @@ inline double bytes_added(const Action& action, const WorkBytes& bytes) {
       break;
   }
   return -bytes.dgrad;
+}
+
+// Calls visit(first action, bytes) for each group of the stage, and for each work by itself, with
+// the activation memory that the stage holds while it runs: a group's works hold what they add
+// before any of them lets go of anything. `bytes_of(action)`: what the work adds.
+template <typename BytesOf, typename Visit>
+void for_each_level(const Schedule& schedule, int stage, BytesOf&& bytes_of, Visit&& visit) {
+  const auto& actions = schedule.order[static_cast<std::size_t>(stage)];
+  double bytes = 0;
+  for (std::size_t k = 0; k < actions.size();) {
+    const std::size_t first = k, end = schedule.group_end(stage, k);
+    double freed = 0;
+    for (; k < end; ++k) {
+      const double added = bytes_of(actions[k]);
+      (added > 0 ? bytes : freed) += added;
+    }
+    visit(first, bytes);
+    bytes += freed;
+  }
 }
 
 // Room for sums of fractions that a limit would allow exactly.

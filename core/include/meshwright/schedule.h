@@ -35,6 +35,10 @@ struct Schedule {
   int microbatches = 0;
   std::vector<int> stage_of;               // of each virtual stage
   std::vector<std::vector<Action>> order;  // of each stage
+  // Whether an action is of one group with the next, "0F3+1B1", for each action of each stage. A
+  // group's works stand one after the other in `order`, and a stage may interleave them. Empty: no
+  // groups.
+  std::vector<std::vector<bool>> joined;
 
   int stages() const { return static_cast<int>(order.size()); }
   int vstages() const { return static_cast<int>(stage_of.size()); }
@@ -43,7 +47,16 @@ struct Schedule {
   std::vector<int> chunks(int stage) const;
   int chunk_of(int vstage) const;
   bool splits() const;  // whether some backward is split into I and W
+  bool joins(int stage,
+             std::size_t step) const;      // whether the action is of one group with the next
+  bool grouped() const;                    // whether any is
+  void join(int stage, std::size_t step);  // the action with the next
+  // One past the last action of the group that begins with `first`; that of a work by itself ends
+  // right behind it.
+  std::size_t group_end(int stage, std::size_t first) const;
 };
+// "0F3+1B1": the group of the stage's actions from `first` on.
+std::string group_text(const Schedule& schedule, int stage, std::size_t first);
 
 // Seconds (or any unit) of a virtual stage's work on one microbatch. B takes dgrad + wgrad.
 struct WorkTimes {
@@ -62,6 +75,7 @@ struct ScheduleRequest {
   std::vector<WorkTimes> times;  // one for all, or one for each virtual stage; empty: all 1, send 0
   std::vector<WorkBytes> bytes;  // likewise
   double memory_limit = 0;       // of the activations of a stage, in the unit of `bytes`; 0: none
+  double joint = 1;  // what the works of a group take, over the sum of what each takes by itself
 
   const WorkTimes& times_of(int vstage) const;
   const WorkBytes& bytes_of(int vstage) const;
@@ -99,8 +113,9 @@ std::vector<int> v_placement(int stages);
 // Adds a problem (plan) for every fault: other stages or microbatches than the request's, a work
 // missing or done twice, on the wrong stage, before what it needs on the same stage, a cycle of
 // stages that wait for each other (each action of it named), activations above `memory_limit`. Each
-// names stage, step (from 0, in the stage's order) and action. Not more than a few of a kind; a
-// kind that hides what follows ends the check.
+// names stage, step (from 0, in the stage's order) and action. Works of a group must need nothing
+// of each other, also by way of other stages, and a stage holds what all of them hold. Not more
+// than a few of a kind; a kind that hides what follows ends the check.
 void check(const Schedule& schedule, const ScheduleRequest& request, Problems& problems);
 
 // One work, or one transfer, with its times in seconds since the step began. Simulated and measured
@@ -111,6 +126,7 @@ struct TimedAction {
   int microbatch = -1;
   double start = 0, end = 0;
   int vstage = -1;
+  int lane = 0, lanes = 1;  // which work of a group, and how many works the group has
 };
 
 struct ScheduleTimeline {
@@ -127,17 +143,18 @@ struct ScheduleTimeline {
   double bubble = 0;
 };
 
-// Runs the schedule with these times. It must have passed check();
-// throws Error (plan) at a deadlock.
+// Runs the schedule with these times. A group begins when all of its works can, and all of them are
+// over when the group is. The schedule must have passed check(). Throws Error (plan) at a deadlock.
 ScheduleTimeline simulate(const Schedule& schedule, const ScheduleRequest& request);
 
 // PyTorch's published form of compute actions: a row for each stage, cells such as 2F0, 1I3, 1W3,
-// 3B1; an empty cell is an idle step and "(0F5;7B1)OVERLAP_F_B" is its two works, one after the
-// other. Throws Error (plan) naming row, cell and what is wrong.
-// The placement follows from the cells.
+// 3B1; an empty cell is an idle step and "(0F5;7B1)OVERLAP_F_B" is a group. A group of three works
+// is written and read alike, "(0F5;7I1;7W0)OVERLAP_F_B", though PyTorch's own has two. Throws Error
+// (plan) naming row, cell and what is wrong. The placement follows from the cells.
 Schedule schedule_from_csv(const std::string& text, const std::string& name);
 std::string to_csv(const Schedule& schedule);
-// The same without commas, a line for each stage: "0F0 0F1 0B0 0B1".
+// The same without commas, a line for each stage, and groups as sums: "0F0 0F1+1B0 0B1". Both
+// readers take both forms of a group.
 Schedule schedule_from_text(const std::string& text, const std::string& name);
 std::string to_text(const Schedule& schedule);
 

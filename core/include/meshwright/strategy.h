@@ -29,6 +29,7 @@
 namespace mw {
 
 struct Pass;  // an edit of the derived program (passes.h)
+class Weave;  // how works that share a stage are interleaved (weave.h)
 
 // A mesh axis that a strategy asks for: ranks of its own, or borrowed from others.
 struct AxisRequest {
@@ -75,6 +76,17 @@ struct RotationRule {
   std::string place;
 };
 
+// "`dim` is computed in so many slices, one after the other", on each rank, in the ops that `where`
+// takes.
+struct SliceRule {
+  std::string strategy;
+  Dim dim;
+  int slices = 1;
+  std::function<bool(const Op&)> where;  // empty: every op that has the dim
+  bool recompute = true;  // backward makes again, slice by slice, what is made inside of one
+  std::string place, option = {};
+};
+
 // "The layers live on `axis`": the model split into virtual stages, and in which order each stage
 // computes. What crosses from one to another is sent; a parameter that several stages use is stored
 // on each, and its gradient is a sum over them.
@@ -94,6 +106,9 @@ struct Pipeline {
   // Whether `layers` was chosen for want of better knowledge (stage_balance.h): who knows what
   // works take on the hardware that the plan is for may have others (PlanRequest::stage_layers).
   bool balances = false;
+  // How the works of a group (Schedule::joined) are interleaved; null: they run one after the
+  // other.
+  std::shared_ptr<const Weave> weave = nullptr;
   std::string strategy = {}, place = {};  // of who says so: "plan[2]"; set by the planner
 };
 
@@ -139,6 +154,11 @@ class Draft {
   // shards are passed round in ring steps, while the one that is there is computed with
   // (OpTraits::rotates).
   void rotate(Dim dim, const std::string& axis, std::function<bool(const Op&)> where);
+  // Each rank computes its part of `dim` in so many equal slices, one after the other, in
+  // neighbouring ops that `where` takes: what they make of one slice is gone, or kept for backward,
+  // before the next one begins. What sums over the dim adds up. With `recompute`, backward makes
+  // again what a slice has inside (outside of layers: products of matrices alone).
+  void slice(Dim dim, int slices, std::function<bool(const Op&)> where, bool recompute);
   // The elements of `dim` lie in this order, in data and all that is made of it, and are cut as
   // they lie. The ranges are those of the whole dim, each once.
   void permute_tokens(Dim dim, std::vector<Range> order);
@@ -165,6 +185,7 @@ class Draft {
   const std::vector<Rule>& rules() const { return rules_; }
   const std::vector<StorageRule>& storage() const { return storage_; }
   const std::vector<RotationRule>& rotations() const { return rotations_; }
+  const std::vector<SliceRule>& slices() const { return slices_; }
   const std::map<Dim, std::vector<Range>>& order() const { return order_; }
   const std::vector<Pass>& passes() const { return passes_; }
   const std::vector<std::string>& notes() const { return notes_; }
@@ -183,6 +204,7 @@ class Draft {
   std::vector<Rule> rules_;
   std::vector<StorageRule> storage_;
   std::vector<RotationRule> rotations_;
+  std::vector<SliceRule> slices_;
   std::map<Dim, std::vector<Range>> order_;
   ExpectedImbalance imbalance_;
   std::vector<Pass> passes_;

@@ -84,6 +84,13 @@ class CommunicatorSource {
   virtual c10::intrusive_ptr<c10d::Backend> backend(const std::string& axis,
                                                     const std::vector<int>& group, int index) = 0;
 
+  // The same for transfers that a program puts on a stream of that name (Program::streams): ranks
+  // have a group of its own for each stream, as calls of two streams need no order. On devices all
+  // that a rank calls on one stream goes in its order, whatever the group.
+  virtual c10::intrusive_ptr<c10d::Backend> backend_on(const std::string& stream,
+                                                       const std::string& axis,
+                                                       const std::vector<int>& group, int index);
+
   // Rank `rank` cannot go on: every wait under way and every later call, on any rank and group,
   // throws Aborted with this reason. The first call wins. Any thread may call.
   virtual void abort(int rank, const std::string& reason) = 0;
@@ -94,9 +101,10 @@ class CommunicatorSource {
 };
 
 // A communicator of rank group[index] over `source`. `ledger` may be null: nothing is counted.
+// `stream`: of a program (backend_on); empty: the group's own.
 std::unique_ptr<Communicator> make_communicator(CommunicatorSource& source, const std::string& axis,
                                                 const std::vector<int>& group, int index,
-                                                Ledger* ledger);
+                                                Ledger* ledger, const std::string& stream = "");
 
 // What is done where a rank's thread does not come back after another one has failed, which nothing
 // can make it do: mostly, to end the process. Called by the thread that has started the ranks, with

@@ -412,7 +412,8 @@ constexpr std::array called{Called{"unknown", "unknown"},
                             Called{"microbatch", "microbatch policy"},
                             Called{"hook", "reduction hook"},
                             Called{"cluster", "cluster"},
-                            Called{"lr_schedule", "learning-rate schedule"}};
+                            Called{"lr_schedule", "learning-rate schedule"},
+                            Called{"weave", "weave"}};
 static_assert(called.size() == static_cast<std::size_t>(last_kind) + 1);
 
 }  // namespace

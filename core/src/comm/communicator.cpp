@@ -105,9 +105,18 @@ Communicator::~Communicator() = default;
 
 std::unique_ptr<Communicator> make_communicator(CommunicatorSource& source, const std::string& axis,
                                                 const std::vector<int>& group, int index,
-                                                Ledger* ledger) {
-  return std::make_unique<Communicator>(axis, group, index, source.backend(axis, group, index),
-                                        ledger);
+                                                Ledger* ledger, const std::string& stream) {
+  auto backend = stream.empty() ? source.backend(axis, group, index)
+                                : source.backend_on(stream, axis, group, index);
+  return std::make_unique<Communicator>(axis, group, index, std::move(backend), ledger);
+}
+
+// Enough for carriers of host memory: what a rank calls there goes on when it waits.
+c10::intrusive_ptr<c10d::Backend> CommunicatorSource::backend_on(const std::string& stream,
+                                                                 const std::string& axis,
+                                                                 const std::vector<int>& group,
+                                                                 int index) {
+  return backend(fmt::format("{} on stream {}", axis, stream), group, index);
 }
 
 template <class Call>

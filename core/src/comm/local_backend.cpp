@@ -15,10 +15,12 @@ std::byte* bytes_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-LocalBackend::LocalBackend(LocalWorld& world, std::shared_ptr<LocalGroup> group, int index)
+LocalBackend::LocalBackend(LocalWorld& world, std::shared_ptr<LocalGroup> group, int index,
+                           std::shared_ptr<StreamLine> line)
     : CheckedBackend(group->axis(), group->ranks(), index, world.timeout()),
       world_(world),
-      group_(std::move(group)) {}
+      group_(std::move(group)),
+      line_(std::move(line)) {}
 
 void LocalBackend::abort() {
   world_.abort(global_rank(), fmt::format("abort() was called on axis '{}'", axis()));
@@ -27,8 +29,10 @@ void LocalBackend::abort() {
 Arrival LocalBackend::new_arrival(Issue& issue) {
   Arrival arrival;
   if (!issue.call.device.is_cpu()) {
-    if (!stream_) stream_ = new_stream(issue.call.device, /*urgent=*/true);
-    arrival.stream = stream_;
+    std::optional<c10::Stream>& stream = line_ ? line_->stream : stream_;
+    if (!stream) stream = new_stream(issue.call.device, /*urgent=*/true);
+    arrival.stream = stream;
+    if (line_) arrival.after = line_->last;
     arrival.ready.emplace(record_event(current_stream(issue.call.device)));
   }
   arrival.call = std::move(issue.call);
@@ -43,13 +47,20 @@ LocalBackend::WorkPtr LocalBackend::seated(LocalGroup::Seat seat, Issue issue) c
                                         issue.type, issue.timeout);
 }
 
+// The rank's next round of the stream comes after this one.
+LocalGroup::Seat LocalBackend::in_line(LocalGroup::Seat seat) const {
+  if (line_) line_->last = seat.round;
+  return seat;
+}
+
 LocalBackend::WorkPtr LocalBackend::issue(Issue issue) {
-  LocalGroup::Seat seat = group_->join(rank_, new_arrival(issue));  // before the issue is moved on
+  LocalGroup::Seat seat =
+      in_line(group_->join(rank_, new_arrival(issue)));  // before the issue is moved on
   return seated(std::move(seat), std::move(issue));
 }
 
 LocalBackend::WorkPtr LocalBackend::issue_pair(Issue issue, int peer, int tag) {
-  LocalGroup::Seat seat = group_->join_pair(rank_, peer, tag, new_arrival(issue));
+  LocalGroup::Seat seat = in_line(group_->join_pair(rank_, peer, tag, new_arrival(issue)));
   return seated(std::move(seat), std::move(issue));
 }
 

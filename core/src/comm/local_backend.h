@@ -42,7 +42,9 @@ class LocalWork final : public c10d::Work {
 
 class LocalBackend final : public CheckedBackend {
  public:
-  LocalBackend(LocalWorld& world, std::shared_ptr<LocalGroup> group, int index);
+  // `line`: of a program's stream, which the rank's groups on it share; null: the group's own.
+  LocalBackend(LocalWorld& world, std::shared_ptr<LocalGroup> group, int index,
+               std::shared_ptr<StreamLine> line = nullptr);
 
   const std::string getBackendName() const override { return "threads"; }
   void abort() override;
@@ -54,9 +56,11 @@ class LocalBackend final : public CheckedBackend {
  private:
   Arrival new_arrival(Issue& issue);
   WorkPtr seated(LocalGroup::Seat seat, Issue issue) const;
+  LocalGroup::Seat in_line(LocalGroup::Seat seat) const;
 
   LocalWorld& world_;
   std::shared_ptr<LocalGroup> group_;
+  const std::shared_ptr<StreamLine> line_;  // null: rounds are on no stream of a program
   // Rounds of device tensors go here, beside what the rank computes.
   std::optional<c10::Stream> stream_;
 };

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <span>
 #include <thread>
 
@@ -19,6 +20,12 @@
 #include "meshwright/world.h"
 
 namespace mw::comm {
+
+// Held where it is said which rounds are queued on devices, and which wait for that.
+static std::mutex& behind_mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
 
 // As Round's chunks on the host, all at once on the current streams of the devices on which the
 // buffers lie. What it allocates for itself is booked to no rank: whichever came last calls it.
@@ -229,16 +236,12 @@ void Round::start(int index) {
   working_.fetch_add(1, std::memory_order_seq_cst);
   std::uint32_t expected = open;
   if (!arrivals_[0].call.device.is_cpu()) {
-    // Never `ready`, at which whoever waits would carry out chunks, on the host.
     try {
-      if (state() == open) run_on_device(index);
-    } catch (const std::exception& error) {
-      fail(error.what(), "", Cause::earlier);
+      start_on_device(index);
+    } catch (...) {
       working_.fetch_sub(1, std::memory_order_seq_cst);
       throw;
     }
-    if (state_.compare_exchange_strong(expected, done, std::memory_order_seq_cst))
-      futex_wake(state_);
   } else if (state_.compare_exchange_strong(expected, ready, std::memory_order_seq_cst)) {
     if (chunks_ == 0 || total_bytes_ <= small_round) {
       if (chunks_ == 0) finish(done);
@@ -288,6 +291,40 @@ bool Round::finish(State state) {
   return true;
 }
 
+// Whether a round that one of the ranks has called before on the same stream is not queued yet:
+// then that one starts this one.
+bool Round::puts_off(int index) {
+  const std::lock_guard guard(behind_mutex());
+  for (const Arrival& arrival : arrivals_) {
+    if (!arrival.after || arrival.after->state() != open) continue;
+    arrival.after->behind_.emplace_back(shared_from_this(), index);
+    put_off_ = true;
+    return true;
+  }
+  return false;
+}
+
+// Never `ready`, at which whoever waits would carry out chunks, on the host.
+void Round::start_on_device(int index) {
+  if (puts_off(index)) return;
+  try {
+    if (state() == open) run_on_device(index);
+  } catch (const std::exception& error) {
+    fail(error.what(), "", Cause::earlier);
+    throw;
+  }
+  std::vector<std::pair<std::shared_ptr<Round>, int>> behind;
+  {
+    const std::lock_guard guard(behind_mutex());
+    for (Arrival& arrival : arrivals_) arrival.after = nullptr;
+    std::uint32_t expected = open;
+    if (state_.compare_exchange_strong(expected, done, std::memory_order_seq_cst))
+      futex_wake(state_);
+    behind.swap(behind_);
+  }
+  for (const auto& [round, last] : behind) round->start_on_device(last);
+}
+
 // On the streams of communication of the devices: the last rank's on its own, of each other device
 // the first rank's that has it.
 void Round::run_on_device(int index) {
@@ -301,6 +338,10 @@ void Round::run_on_device(int index) {
     if (on == streams.end()) on = streams.insert(on, *arrival.stream);
     wait_for(*on, *arrival.ready,
              [&] { return wait_name("after the arrival of rank", ranks_[i]); });
+    if (arrival.after && arrival.after->finished_) {
+      wait_for(*on, *arrival.after->finished_,
+               [&] { return wait_name("after the stream of rank", ranks_[i]); });
+    }
   }
   const c10::MultiStreamGuard guard(streams);
   const c10::DeviceGuard device(streams[0].device());
@@ -366,6 +407,12 @@ void Round::fail(const std::string& message, const std::string& hint, Cause caus
     if (state_.compare_exchange_weak(expected, failed, std::memory_order_seq_cst)) break;
   }
   futex_wake(state_);
+  std::vector<std::pair<std::shared_ptr<Round>, int>> behind;
+  {
+    const std::lock_guard guard(behind_mutex());
+    behind.swap(behind_);
+  }
+  for (const auto& [round, last] : behind) round->fail(message, hint, Cause::earlier);
 }
 
 void Round::throw_failure() const {

@@ -19,6 +19,21 @@ LocalWorld::~LocalWorld() = default;
 
 c10::intrusive_ptr<c10d::Backend> LocalWorld::backend(const std::string& axis,
                                                       const std::vector<int>& group, int index) {
+  return c10::make_intrusive<LocalBackend>(*this, group_of(axis, group, index), index);
+}
+
+c10::intrusive_ptr<c10d::Backend> LocalWorld::backend_on(const std::string& stream,
+                                                         const std::string& axis,
+                                                         const std::vector<int>& group, int index) {
+  auto members = group_of(fmt::format("{} on stream {}", axis, stream), group, index);
+  const std::lock_guard guard(lock_);
+  auto& line = lines_[{group[static_cast<std::size_t>(index)], stream}];
+  if (!line) line = std::make_shared<StreamLine>();
+  return c10::make_intrusive<LocalBackend>(*this, std::move(members), index, line);
+}
+
+std::shared_ptr<LocalGroup> LocalWorld::group_of(const std::string& axis,
+                                                 const std::vector<int>& group, int index) {
   for (const int rank : group) {
     if (rank >= 0 && rank < ranks()) continue;
     throw Error(
@@ -33,7 +48,7 @@ c10::intrusive_ptr<c10d::Backend> LocalWorld::backend(const std::string& axis,
   const std::lock_guard guard(lock_);
   auto& hub = groups_[{axis, group}];
   if (!hub) hub = std::make_shared<LocalGroup>(*this, axis, group);
-  return c10::make_intrusive<LocalBackend>(*this, hub, index);
+  return hub;
 }
 
 void LocalWorld::abort(int rank, const std::string& reason) {
@@ -178,7 +193,15 @@ void LocalGroup::check_ended(Round& round) {
 void LocalGroup::fail_late(Round& round, double seconds) {
   const std::lock_guard guard(lock_);
   const auto missing = round.missing();
-  if (missing.empty()) return;  // it came just now
+  if (missing.empty()) {  // it came just now, or stands behind another round of its stream
+    if (round.is_put_off()) {
+      round.fail(fmt::format("{} on axis '{}' ({}) stood for {:.0f} s behind another transfer of "
+                             "its stream, for which some rank has not come.",
+                             round.describe(), axis_, round.name(), seconds),
+                 "Ranks must start the transfers of a stream in one order.", Cause::absence);
+    }
+    return;
+  }
   std::string who;
   for (const int rank : missing) who += fmt::format(" Rank {} {}.", rank, world_.whereabouts(rank));
   std::string tags;  // of sends and recvs that the same ranks have under way

@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "comm/futex.h"
@@ -34,6 +35,14 @@ struct Arrival {
   // group communicates.
   std::optional<c10::Event> ready;
   std::optional<c10::Stream> stream;
+  // The round before on the rank's stream of that name: this one is queued behind it. Null: none.
+  std::shared_ptr<class Round> after;
+};
+
+// What a rank calls on one of a program's streams, whatever the groups. Of the rank's thread.
+struct StreamLine {
+  std::optional<c10::Stream> stream;  // once device tensors came
+  std::shared_ptr<class Round> last;
 };
 
 // Why a round failed.
@@ -43,7 +52,7 @@ enum class Cause : std::uint8_t {
   itself,
 };
 
-class Round {
+class Round : public std::enable_shared_from_this<Round> {
  public:
   enum State : std::uint32_t { open, ready, done, failed };
 
@@ -61,6 +70,9 @@ class Round {
   // has then failed for everyone.
   bool arrive(int index, Arrival arrival);
   bool all_here() const { return arrived_ == ranks_.size(); }
+
+  // All are here, and it is still to be queued behind another round of a rank's stream.
+  bool is_put_off() const { return put_off_ && state() == open; }
 
   // All have arrived, ranks()[index] last: lays out the work. Small rounds are carried out at once,
   // by the caller; for others sleepers are woken to do it, as many as there are other cores. Those
@@ -103,6 +115,8 @@ class Round {
                 std::vector<std::byte*> out);
   bool work();  // claims and carries out chunks until none is left; true if it did the last one
   void run_chunk(std::int64_t number);
+  void start_on_device(int index);
+  bool puts_off(int index);
   void run_on_device(int index);
   std::string wait_name(const char* what, int number) const;
   bool finish(State state);
@@ -120,6 +134,9 @@ class Round {
   std::vector<const std::byte*> in_;
   std::vector<std::byte*> out_;
   std::optional<c10::Event> finished_;
+  // Rounds of streams that are to be queued behind this one, and who starts each of them.
+  std::vector<std::pair<std::shared_ptr<Round>, int>> behind_;
+  std::atomic<bool> put_off_{false};
 
   std::atomic<std::uint32_t> state_{open};
   std::atomic<int> working_{0};
@@ -191,6 +208,8 @@ class LocalWorld final : public CommunicatorSource {
   int ranks() const override { return static_cast<int>(status_.size()); }
   c10::intrusive_ptr<c10d::Backend> backend(const std::string& axis, const std::vector<int>& group,
                                             int index) override;
+  c10::intrusive_ptr<c10d::Backend> backend_on(const std::string& stream, const std::string& axis,
+                                               const std::vector<int>& group, int index) override;
   void abort(int rank, const std::string& reason) override;
 
   // Whoever waits for it fails at once.
@@ -213,6 +232,9 @@ class LocalWorld final : public CommunicatorSource {
     std::atomic<bool> ended{false};
   };
 
+  std::shared_ptr<LocalGroup> group_of(const std::string& axis, const std::vector<int>& group,
+                                       int index);
+
   const std::chrono::milliseconds timeout_;
   std::vector<std::unique_ptr<Status>> status_;
   std::atomic<bool> aborted_{false};
@@ -220,6 +242,7 @@ class LocalWorld final : public CommunicatorSource {
 
   mutable std::mutex lock_;
   std::map<std::pair<std::string, std::vector<int>>, std::shared_ptr<LocalGroup>> groups_;
+  std::map<std::pair<int, std::string>, std::shared_ptr<StreamLine>> lines_;  // by rank and stream
 };
 
 }  // namespace mw::comm

@@ -128,6 +128,8 @@ Json OffloadPolicy::describe() const {
     case Kind::function:
       json["what"] = "function";
       break;
+    case Kind::fixed:
+      return {{"tensors", set.tensors}, {"prefetch", set.prefetch}};
   }
   json["least"] = least;
   json["prefetch"] = prefetch;
@@ -136,11 +138,17 @@ Json OffloadPolicy::describe() const {
 
 OffloadSet resolve(const OffloadPolicy& policy, const Graph& graph, Problems& problems) {
   OffloadSet set;
+  if (policy.kind == OffloadPolicy::Kind::fixed) {
+    set = policy.set;
+    set.ops.resize(graph.ops().size());
+    return set;
+  }
   set.layers = policy.layers;
   set.least = policy.least;
   set.prefetch = policy.prefetch;
   switch (policy.kind) {
     case OffloadPolicy::Kind::none:
+    case OffloadPolicy::Kind::fixed:
       break;
     case OffloadPolicy::Kind::full:
     case OffloadPolicy::Kind::layers:

@@ -1,9 +1,11 @@
 // From placements to programs: forward and backward segments over slots.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -52,6 +54,13 @@ std::vector<Instruction> begin_shard_reduction(const Program& program, int bucke
 std::vector<Instruction> end_shard_reduction(const Program& program, int bucket);
 // The all-gather of a bucket's directions, awaited.
 std::vector<Instruction> gather_directions(const Program& program, int bucket);
+
+// Computes the ops that the rules take in slices, stage by stage: repeats their instructions for
+// each slice (Program::slicing). Returns the ops of which backward makes again what a slice has
+// inside. Adds a problem for a rule that takes no op, for ops that two rules take, for slices that
+// do not divide, and for ops that cannot be sliced so. To be called first after build().
+std::vector<bool> slice_ops(std::vector<Program>& programs, const std::vector<SliceRule>& rules,
+                            Problems& problems);
 
 // Copies forward's instructions, under the phase "recompute", into each backward segment, before
 // the first that reads what a block of layers makes again; what only these copies replace is no
@@ -115,10 +124,30 @@ std::set<int> place_gradient_copies(Program& program);
 // that what is needed first is gathered first, and then those that no forward awaits.
 std::vector<int> place_updates(Program& program);
 
+// Run a pass, what it does once all passes have run, and what it does at last; throw Error if it
+// changes more than it says (Pass::changes).
+void run_held(const Pass& pass, Program& program);
+void finish_held(const Pass& pass, Program& program);
+void rearrange_held(const Pass& pass, Program& program);
+
 // Adds the segments that begin and end the step ("begin"; "reduce", "totals", "update"), places
 // overlapped reductions, grants in-place work where nobody reads the old value later, and notes for
 // each instruction which slots it releases.
 void complete(Program& program, const std::vector<Pass>& passes);
+
+// Who interleaves joined works, and for whom (weave.h). `weave` may be null: they run one after the
+// other. `seconds`: PlanRequest::seconds.
+struct WeaveBy {
+  const Weave* weave = nullptr;
+  std::function<std::function<double(const Instruction&)>(const Program&)> seconds;
+  std::string strategy, place;
+};
+// Makes one run of a braid of the runs that the timeline joins. To be called last: a braid has what
+// its lanes' segments have then. These stay among the program's, for whoever asks for one by name.
+// Throws Error (plan) where the weave's order is none.
+void weave(Program& program, const WeaveBy& by);
+// Replaces each run of a braid by runs of its lanes, one after the other.
+void unweave(Program& program);
 
 // Derives placements from a draft's rules, parts the layers, builds a program for each stage, makes
 // the schedule (again, with what its works take, where it wants that or a memory limit), lays the

@@ -346,9 +346,7 @@ void complete(Program& program, const std::vector<Pass>& passes) {
   throw_if_stopped();
   make_flat_slots(program);
   place_each(program);
-  for (const Pass& pass : passes) {
-    if (pass.finish) pass.finish(program);
-  }
+  for (const Pass& pass : passes) finish_held(pass, program);
   place_reductions(program);
   place_shard_reductions(program);
   std::set<int> copied = place_gradient_copies(program);
@@ -356,6 +354,7 @@ void complete(Program& program, const std::vector<Pass>& passes) {
   Finish(program, std::move(order), std::move(copied)).run();
   begin_sums(program);
   throw_if_stopped();
+  for (const Pass& pass : passes) rearrange_held(pass, program);
   grant_in_place(program);
   note_releases(program);
 }

@@ -195,9 +195,28 @@ void Draft::rotate(Dim dim, const std::string& axis, std::function<bool(const Op
       {strategy_, dim, axis, guarded({strategy_, place_}, std::move(where)), place_});
 }
 
+void Draft::slice(Dim dim, int slices, std::function<bool(const Op&)> where, bool recompute) {
+  if (!has_dim(graph_, dim)) {
+    refuse("rule.dim", "", fmt::format("slices of {}, and the model has no such dim", name_of(dim)),
+           dims_there_are(graph_, dim));
+    return;
+  }
+  static const Dim batch("batch");
+  if (slices < 1 || dim == batch) {
+    refuse("slices.dim", "",
+           dim == batch ? std::string("slices of batch: a microbatch is one already")
+                        : fmt::format("{} slices of {}", slices, dim.name()),
+           dim == batch ? "set microbatch" : "1 slice, or more");
+    return;
+  }
+  if (slices == 1) return;
+  slices_.push_back({strategy_, dim, slices, guarded({strategy_, place_}, std::move(where)),
+                     recompute, place_, option_});
+}
+
 void Draft::add_pass(Pass pass) {
   const Speaker speaker{strategy_, place_};
-  if (!pass.run) {
+  if (!pass.run && !pass.rearrange) {
     refuse("pass.empty", "", fmt::format("the pass \"{}\" has nothing to run", readable(pass.name)),
            "give it a function of the program");
     return;
@@ -209,10 +228,17 @@ void Draft::add_pass(Pass pass) {
            axes_there_are(mesh_, pass.axis));
     return;
   }
-  pass.run = [speaker, run = std::move(pass.run)](Program& program) {
-    call_plugin(speaker, "edited a program", [&] { run(program); });
-    guard_hooks(program, speaker);
-  };
+  if (pass.run) {
+    pass.run = [speaker, run = std::move(pass.run)](Program& program) {
+      call_plugin(speaker, "edited a program", [&] { run(program); });
+      guard_hooks(program, speaker);
+    };
+  }
+  if (pass.rearrange) {
+    pass.rearrange = [speaker, run = std::move(pass.rearrange)](Program& program) {
+      call_plugin(speaker, "rearranged a program", [&] { run(program); });
+    };
+  }
   pass.strategy = strategy_;
   pass.place = place_;
   passes_.push_back(std::move(pass));

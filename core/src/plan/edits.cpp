@@ -1,6 +1,9 @@
 // The verbs that edit any program: who uses which slots, what is put in where, slots added.
 #include <algorithm>
+#include <cstdint>
 #include <iterator>
+#include <limits>
+#include <numeric>
 #include <stdexcept>
 #include <utility>
 
@@ -88,6 +91,75 @@ const std::vector<int>* ranks_of(const Program& program, const Instruction& i) {
   return i.code == Code::start ? &i.move.atoms : nullptr;
 }
 
+// Whether two transfers go in the order in which they are started: those of one stream, of which
+// each group has one; and exchanges of rows, of which one brings the counts that others need.
+bool in_order(const Program& program, const Instruction& first, const Instruction& second) {
+  const std::vector<int>*a = ranks_of(program, first), *b = ranks_of(program, second);
+  if (a == nullptr || b == nullptr) return false;
+  const bool ranks = *a == *b && first.move.stages == second.move.stages;
+  if (first.move.stream != second.move.stream)
+    return ranks && first.move.exchanges_rows() && second.move.exchanges_rows();
+  return ranks || first.move.stream >= 0;
+}
+
+// These work with more than their slots: a hook, an optimizer's state, all ranks.
+bool stays(const Instruction& i) {
+  return i.code == Code::totals || i.code == Code::hook_start || i.code == Code::hook_finish ||
+         i.update != Update::none;
+}
+
+// What has to move with some instructions, up or down: found from the farthest of them on.
+class Moving {
+ public:
+  Moving(const Program& program, const std::vector<Instruction>& code, Moves moves)
+      : program_(program),
+        code_(code),
+        up_(moves == Moves::first),
+        uses_(program.slots.size(), 0),
+        why_(code.size(), none) {}
+
+  void add(std::size_t at, std::size_t why) {
+    visit_uses(code_[at], [&](int slot, bool writes) {
+      std::uint8_t& use = uses_[static_cast<std::size_t>(program_.root(slot))];
+      use = std::max<std::uint8_t>(use, writes ? 2 : 1);
+    });
+    const Instruction& i = code_[at];
+    if (i.pending >= 0 || stays(i) || ranks_of(program_, i) != nullptr) more_.push_back(at);
+    all_.push_back(at);
+    why_[at] = why;
+  }
+  // One of those that the instruction, which they are to pass, may not change places with.
+  std::size_t blocks(std::size_t at) const {
+    bool near = stays(code_[at]);
+    visit_uses(code_[at], [&](int slot, bool writes) {
+      const std::uint8_t use = uses_[static_cast<std::size_t>(program_.root(slot))];
+      near = near || use == 2 || (writes && use == 1);
+    });
+    for (const std::size_t other : near ? all_ : more_) {
+      const bool free = up_ ? may_swap(program_, code_[at], code_[other])
+                            : may_swap(program_, code_[other], code_[at]);
+      if (!free) return other;
+    }
+    return none;
+  }
+  bool has(std::size_t at) const { return why_[at] != none; }
+  // The one that was asked for for which this one has to move.
+  std::size_t reason(std::size_t at) const {
+    while (why_[at] != at) at = why_[at];
+    return at;
+  }
+
+  static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
+
+ private:
+  const Program& program_;
+  const std::vector<Instruction>& code_;
+  const bool up_;
+  std::vector<std::uint8_t> uses_;       // of storages: 1 read, 2 written
+  std::vector<std::size_t> all_, more_;  // and those with which there is more than slots
+  std::vector<std::size_t> why_;         // by instruction; of one that was asked for itself
+};
+
 }  // namespace
 
 void Insertions::check(const Segment& segment) const {
@@ -117,16 +189,9 @@ int add_copy(Program& program, int segment, const std::string& suffix, Insertion
 }
 
 bool may_swap(const Program& program, const Instruction& first, const Instruction& second) {
-  // These work with more than their slots: a hook, an optimizer's state, all ranks.
-  const auto stays = [](const Instruction& i) {
-    return i.code == Code::totals || i.code == Code::hook_start || i.code == Code::hook_finish ||
-           i.update != Update::none;
-  };
   if (stays(first) || stays(second)) return false;
   if (first.pending >= 0 && first.pending == second.pending) return false;
-  const std::vector<int>*a = ranks_of(program, first), *b = ranks_of(program, second);
-  if (a != nullptr && b != nullptr && *a == *b && first.move.stages == second.move.stages)
-    return false;
+  if (in_order(program, first, second)) return false;
   bool apart = true;
   visit_uses(first, [&](int one, bool writes_one) {
     visit_uses(second, [&](int other, bool writes_other) {
@@ -154,6 +219,62 @@ void move_to(std::vector<Instruction>& code, std::size_t from, std::size_t to) {
   const auto at = [&](std::size_t i) { return code.begin() + static_cast<std::ptrdiff_t>(i); };
   if (from < to) std::rotate(at(from), at(from + 1), at(to + 1));
   if (to < from) std::rotate(at(to), at(from), at(from + 1));
+}
+
+std::size_t moved(const Program& program, std::vector<Instruction>& code, std::size_t from,
+                  std::size_t to, const std::function<bool(const Instruction&)>& over) {
+  std::size_t at = from;
+  const auto passes = [&](std::size_t next) {
+    const bool down = from < to;
+    return (!over || over(code[next])) && (down ? may_swap(program, code[from], code[next])
+                                                : may_swap(program, code[next], code[from]));
+  };
+  while (at < to && at + 1 < code.size() && passes(at + 1)) ++at;
+  while (at > to && passes(at - 1)) --at;
+  move_to(code, from, at);
+  return at;
+}
+
+std::pair<int, int> order_before(const Program& program, std::vector<Instruction>& code,
+                                 const std::vector<std::size_t>& first,
+                                 const std::vector<std::size_t>& then, Moves moves,
+                                 std::vector<std::size_t>& places) {
+  places.resize(code.size());
+  std::iota(places.begin(), places.end(), std::size_t{0});
+  if (first.empty() || then.empty() || first.back() < then.front()) return {-1, -1};
+  const bool up = moves == Moves::first;
+  const std::vector<std::size_t>&asked = up ? first : then, &passed = up ? then : first;
+  const std::size_t begin = then.front(), end = first.back() + 1;
+  Moving moving(program, code, moves);
+  for (std::size_t n = begin; n < end; ++n) {
+    const std::size_t at = up ? begin + end - 1 - n : n;
+    const bool is_asked = std::binary_search(asked.begin(), asked.end(), at);
+    const std::size_t why = is_asked ? at : moving.blocks(at);
+    if (why == Moving::none) continue;
+    if (std::binary_search(passed.begin(), passed.end(), at)) {
+      const int other = static_cast<int>(is_asked ? at : moving.reason(why));
+      const int here = static_cast<int>(at);
+      return up ? std::pair{here, other} : std::pair{other, here};
+    }
+    moving.add(at, why);
+  }
+  const auto place = [&](std::size_t at) {
+    return places.begin() + static_cast<std::ptrdiff_t>(at);
+  };
+  std::stable_partition(place(begin), place(end),
+                        [&](std::size_t at) { return moving.has(at) == up; });
+  std::vector<Instruction> ordered;
+  ordered.reserve(code.size());
+  for (const std::size_t at : places) ordered.push_back(std::move(code[at]));
+  code = std::move(ordered);
+  return {-1, -1};
+}
+
+int stream_named(Program& program, const std::string& name) {
+  const auto found = std::find(program.streams.begin(), program.streams.end(), name);
+  if (found != program.streams.end()) return static_cast<int>(found - program.streams.begin());
+  program.streams.push_back(name);
+  return static_cast<int>(program.streams.size()) - 1;
 }
 
 int add_slot(Program& program, Slot slot) {

@@ -63,6 +63,7 @@ class Digest {
   void add(const SegmentRun& run) {
     add(run.segment);
     add(run.microbatch);
+    if (!run.others.empty()) add(run.others);  // plans without braids keep their hashes
   }
   template <class Element>
   void add(const std::vector<Element>& list) {
@@ -107,6 +108,10 @@ void Digest::add(const Slot& slot) {
   add(slot.alias_of);
   add(slot.ring);
   add(slot.ring_step);
+  if (slot.slices == 1) return;
+  add(slot.slices);
+  add(slot.slice);
+  add(slot.slice_dim);
 }
 
 void Digest::add(const Move& move) {
@@ -120,6 +125,7 @@ void Digest::add(const Move& move) {
   add(move.stages);
   add(move.peer);
   add(move.tag);
+  if (move.stream >= 0) add(move.stream);  // plans without streams keep their hashes
 }
 
 void Digest::add(const Rotating& r) {
@@ -153,6 +159,7 @@ void Digest::add(const Instruction& i) {
   add(i.ring_steps);
   if (i.ring) add(*i.ring);
   add(i.phase);
+  if (i.lane > 0) add(i.lane);
 }
 
 void Digest::add(const Segment& segment) {
@@ -208,6 +215,7 @@ void Digest::add(const Program& p) {
   add(p.buckets);
   add(p.segments);
   add(p.timeline);
+  if (!p.streams.empty()) add(p.streams);
   add(p.cut);
   add(p.follow);
   for (const auto& [op, rotation] : p.rotations) {

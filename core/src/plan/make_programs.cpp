@@ -11,10 +11,12 @@
 
 #include "meshwright/engine/forecast.h"
 #include "meshwright/engine/host.h"
+#include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/reduction_hook.h"
 #include "meshwright/stage_balance.h"
+#include "meshwright/weave.h"
 #include "plan/derive.h"
 #include "plan/matched.h"
 #include "plan/stages.h"
@@ -95,7 +97,9 @@ class ProgramMaker {
         for (std::int64_t size : plan_.sizes) program.batches.push_back(size * plan_.batch_ways);
       }
     }
-    const RecomputeSet again = resolve(plan_.request.recompute, *plan_.graph, problems_);
+    const std::vector<bool> sliced = slice_ops(plan_.programs, draft_.slices(), problems_);
+    RecomputeSet again = resolve(plan_.request.recompute, *plan_.graph, problems_);
+    for (std::size_t op = 0; op < sliced.size(); ++op) again.ops[op] = again.ops[op] || sliced[op];
     const OffloadSet away = resolve(plan_.request.offload, *plan_.graph, problems_);
     if (!problems_.empty()) return;
     for (Program& program : plan_.programs) recompute(program, again);
@@ -251,17 +255,31 @@ class ProgramMaker {
     if (!check_passes(passes)) return;
     for (Program& program : plan_.programs) {
       try {
-        for (const Pass& pass : passes) pass.run(program);
+        for (const Pass& pass : passes) run_held(pass, program);
+        if (!check_reductions(program)) return;
+        drop_unused(program);
+        complete(program, passes);
+        if (!weave_works(program)) return;
+      } catch (const Stopped&) {
+        throw;
       } catch (const Error& error) {
         problems_.add(error);
         return;
       }
-      if (!check_reductions(program)) return;
-      drop_unused(program);
-      complete(program, passes);
     }
     note_passes(passes);
     check_shared_hooks();
+  }
+
+  bool weave_works(Program& program) {
+    const WeaveBy by{pipeline_.weave.get(), plan_.request.seconds, pipeline_.strategy,
+                     pipeline_.place};
+    try {
+      weave(program, by);
+    } catch (const Error& error) {
+      problems_.add(error);
+    }
+    return problems_.empty();
   }
 
   // Programs may be finished several times, for one schedule after the other.

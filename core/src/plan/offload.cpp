@@ -89,6 +89,7 @@ class Offloader {
     if (s.value >= 0 && program_.graph->value(s.value).source != Value::Source::op) return false;
     if (uses_[slot].count(forward) == 0 || bytes(slot) < std::max<std::int64_t>(set_.least, 1))
       return false;
+    const bool named = set_.tensors.count(s.name) > 0;
     bool chosen = false;
     for (const auto& [segment, indices] : uses_[slot]) {
       const Segment& user = program_.segments[segment];
@@ -96,7 +97,7 @@ class Offloader {
       const bool back =
           std::find(backwards_.begin(), backwards_.end(), segment) != backwards_.end();
       if (!back && user.gradient) return false;
-      for (int index : indices) chosen = chosen || (back && serves(user.code, index));
+      for (int index : indices) chosen = chosen || (back && (named || serves(user.code, index)));
     }
     return chosen;
   }
@@ -178,7 +179,7 @@ class Offloader {
 }  // namespace
 
 bool OffloadSet::any() const {
-  return std::any_of(ops.begin(), ops.end(), [](bool op) { return op; });
+  return !tensors.empty() || std::any_of(ops.begin(), ops.end(), [](bool op) { return op; });
 }
 
 Offloaded offload_activations(Program& program, const OffloadSet& set) {

@@ -113,29 +113,59 @@ class Recomputer {
 
   int layer(int op) const { return program_.graph->ops()[op].layer; }
 
+  // A part of a block that is made again at one place: what is of one slice of a chain of ops
+  // (Program::slicing) as that slice goes back, and the rest of the block before.
+  struct Part {
+    int block = -1, chain = -1, slice = -1;
+    Part rest() const { return {block, -1, -1}; }
+    friend auto operator<=>(const Part&, const Part&) = default;
+  };
+  struct Again {
+    std::set<int> instructions;  // of forward
+    int at = 0;                  // before which instruction
+  };
+  using Parts = std::map<Part, Again>;
+
+  // The slice that an instruction is of, in a block.
+  Part part_of(const Instruction& i, int block) const {
+    if (const Slicing* sliced = program_.slicing_of(i)) return {block, sliced->chain, i.ring_step};
+    for (const auto* slots : {&i.inputs, &i.outputs}) {
+      for (const int slot : *slots) {
+        if (slot < 0 || program_.slots[slot].slices == 1) continue;
+        const Slot& of = program_.slots[slot];
+        const int producer = program_.graph->value(of.value).producer;
+        return {block, program_.slicing.at(producer).chain, of.slice};
+      }
+    }
+    return {block, -1, -1};
+  }
+
   void repeat_in(int segment, int later) {
-    std::map<int, std::set<int>> again;  // block -> forward instructions
-    std::map<int, int> where;            // block -> before which instruction
+    Parts parts;
     const std::vector<Instruction> before = program_.segments[segment].code;
     const auto look = [&](const std::vector<Instruction>& code, bool own) {
       for (std::size_t n = 0; n < code.size(); ++n) {
         for (int slot : read(code[n])) {
           const int b = block(slot);
           if (b < 0) continue;
-          need(slot, again[b]);
           const int at = own ? static_cast<int>(n) : static_cast<int>(before.size());
-          const auto [place, fresh] = where.try_emplace(b, at);
-          if (!fresh) place->second = std::min(place->second, at);
+          need(slot, part_of(code[n], b), at, parts);
         }
       }
     };
     look(before, true);
     if (later >= 0) look(program_.segments[later].code, false);
+    for (auto& [part, again] : parts) {  // what the rest of the block needs is made with that
+      const auto rest = parts.find(part.rest());
+      if (part.chain < 0 || rest == parts.end()) continue;
+      std::erase_if(again.instructions,
+                    [&](int i) { return rest->second.instructions.count(i) > 0; });
+    }
     std::map<int, int> made;  // slot -> its copy
     std::vector<Instruction> code;
     for (std::size_t n = 0; n <= before.size(); ++n) {
-      for (const auto& [b, at] : where) {
-        if (at == static_cast<int>(n)) copy(again[b], made, code);
+      for (const auto& [part, again] : parts) {
+        if (again.at == static_cast<int>(n)) copy(again.instructions, made, code);
       }
       if (n < before.size()) code.push_back(before[n]);
     }
@@ -147,11 +177,16 @@ class Recomputer {
     for (Instruction& i : program_.segments[later].code) replace(i, made);
   }
 
-  void need(int slot, std::set<int>& instructions) {
+  // Notes what makes a slot, for what is of the part, before the instruction `at`.
+  void need(int slot, const Part& reader, int at, Parts& parts) {
     for (int writer : writers_.at(slot)) {
-      if (!instructions.insert(writer).second) continue;
+      Part part = part_of(forward(writer), reader.block);
+      if (part != reader) part = part.rest();
+      const auto [again, fresh] = parts.try_emplace(part, Again{{}, at});
+      again->second.at = std::min(again->second.at, at);
+      if (!again->second.instructions.insert(writer).second) continue;
       for (int input : read(forward(writer))) {
-        if (block(input) >= 0) need(input, instructions);
+        if (block(input) >= 0) need(input, part, at, parts);
       }
     }
   }

@@ -100,6 +100,7 @@ void keep_loss(const Program& program, Segment& segment) {
 }
 
 void keep_forward(Program& program) {
+  unweave(program);
   // Parameters that stay gathered end with the step: at the totals now.
   std::set<int> gathered, ending;
   for (const Bucket& bucket : program.buckets) {

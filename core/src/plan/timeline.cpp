@@ -1,7 +1,8 @@
-// Lays each stage's timeline from a schedule: actions with the receives that begin before them
-// and the waits for sends at which a tensor may go.
+// Lays each stage's timeline from a schedule: actions, or groups of them, with the receives that
+// begin before them and the waits for sends at which a tensor may go.
 #include <algorithm>
 #include <map>
+#include <span>
 #include <stdexcept>
 
 #include "meshwright/engine/interrupt.h"
@@ -41,6 +42,12 @@ class Timelines {
         const Action& a = schedule.order[s][k];
         if (a.work != Work::wgrad) place_[key(a.vstage, a.work != Work::forward, a.microbatch)] = k;
       }
+      std::vector<int>& starts = group_of_.emplace_back(schedule.order[s].size());
+      for (std::size_t k = 0; k < starts.size();) {
+        const std::size_t end = schedule.group_end(static_cast<int>(s), k);
+        std::fill(starts.begin() + k, starts.begin() + end, static_cast<int>(k));
+        k = end;
+      }
     }
   }
 
@@ -69,7 +76,7 @@ class Timelines {
   struct Unsent {
     Action action;
     bool gradient;
-    std::vector<std::pair<int, int>> receivers;  // stage, place in its order
+    std::vector<std::pair<int, int>> receivers;  // stage, place in its order of its group's first
   };
 
   static std::int64_t key(int vstage, bool gradient, int microbatch) {
@@ -90,20 +97,52 @@ class Timelines {
     }
   }
 
+  // The works that a stage does next: one, or those of a group.
+  std::span<const Action> group(std::size_t s, std::size_t first) const {
+    const std::size_t end = schedule_.group_end(static_cast<int>(s), first);
+    return std::span(schedule_.order[s]).subspan(first, end - first);
+  }
+
   bool ready(std::size_t s) const {
-    const Action& a = schedule_.order[s][done_[s]];
     bool all = true;
-    neighbours(a, true, [&](int other, bool gradient) {
-      all =
-          all && done_[partition_.stage_of[other]] > place_.at(key(other, gradient, a.microbatch));
-    });
+    for (const Action& a : group(s, done_[s])) {
+      neighbours(a, true, [&](int other, bool gradient) {
+        all = all &&
+              done_[partition_.stage_of[other]] > place_.at(key(other, gradient, a.microbatch));
+      });
+    }
     return all;
   }
 
+  // A group is one step: all that its works receive is there before the first of them, and all are
+  // done with the last.
   void step(std::size_t s) {
-    const auto& order = schedule_.order[s];
-    const int k = done_[s];
-    const Action& a = order[k];
+    const auto first = static_cast<std::size_t>(done_[s]);
+    const std::span<const Action> works = group(s, first);
+    await_sends(s);
+    if (first == 0) post(s, works);
+    const std::size_t next = first + works.size();
+    if (next < schedule_.order[s].size()) post(s, group(s, next));
+    for (const Action& a : works) {
+      if (a.work != Work::wgrad) add(s, SegmentKind::receive, a, a.work != Work::forward);
+    }
+    for (const Action& a : works) {
+      SegmentRun run{programs_[s].segment(kind_of(a.work), a.vstage), a.microbatch, {}};
+      run.joined = &a != &works.back();
+      programs_[s].timeline.push_back(std::move(run));
+      neighbours(a, true, [&](int other, bool gradient) {
+        const auto found = snapshots_.find(key(other, gradient, a.microbatch));
+        if (found == snapshots_.end()) return;
+        for (std::size_t t = 0; t < programs_.size(); ++t) {
+          clocks_[s][t] = std::max(clocks_[s][t], found->second[t]);
+        }
+      });
+    }
+    clocks_[s][s] = done_[s] = static_cast<int>(next);
+    for (const Action& a : works) note_send(s, a);
+  }
+
+  void await_sends(std::size_t s) {
     std::erase_if(unsent_[s], [&](const Unsent& u) {
       const bool begun = std::all_of(u.receivers.begin(), u.receivers.end(), [&](auto& r) {
         return clocks_[s][r.first] >= std::max(1, r.second);
@@ -111,31 +150,24 @@ class Timelines {
       if (begun) add(s, SegmentKind::sent, u.action, u.gradient);
       return begun;
     });
-    if (k == 0) post(s, a);
-    if (k + 1 < static_cast<int>(order.size())) post(s, order[k + 1]);
-    if (a.work != Work::wgrad) add(s, SegmentKind::receive, a, a.work != Work::forward);
-    programs_[s].timeline.push_back(
-        {programs_[s].segment(kind_of(a.work), a.vstage), a.microbatch});
-    neighbours(a, true, [&](int other, bool gradient) {
-      const auto found = snapshots_.find(key(other, gradient, a.microbatch));
-      if (found == snapshots_.end()) return;
-      for (std::size_t t = 0; t < programs_.size(); ++t) {
-        clocks_[s][t] = std::max(clocks_[s][t], found->second[t]);
-      }
-    });
-    clocks_[s][s] = ++done_[s];
+  }
+
+  void note_send(std::size_t s, const Action& a) {
     Unsent u{a, a.work != Work::forward, {}};
     neighbours(a, false, [&](int other, bool gradient) {
-      u.receivers.emplace_back(partition_.stage_of[other],
-                               static_cast<int>(place_.at(key(other, gradient, a.microbatch))));
+      const int stage = partition_.stage_of[other];
+      const std::int64_t place = place_.at(key(other, gradient, a.microbatch));
+      u.receivers.emplace_back(stage, group_of_[stage][place]);
     });
     if (u.receivers.empty()) return;
     snapshots_[key(a.vstage, u.gradient, a.microbatch)] = clocks_[s];
     unsent_[s].push_back(std::move(u));
   }
 
-  void post(std::size_t s, const Action& a) {
-    if (a.work != Work::wgrad) add(s, SegmentKind::post, a, a.work != Work::forward);
+  void post(std::size_t s, std::span<const Action> works) {
+    for (const Action& a : works) {
+      if (a.work != Work::wgrad) add(s, SegmentKind::post, a, a.work != Work::forward);
+    }
   }
 
   void add(std::size_t s, SegmentKind kind, const Action& a, bool gradient) {
@@ -150,6 +182,7 @@ class Timelines {
   std::vector<Clock> clocks_;
   std::vector<std::vector<Unsent>> unsent_;
   std::map<std::int64_t, std::int64_t> place_;  // of each action in its stage's order
+  std::vector<std::vector<int>> group_of_;      // of each stage's actions: the first of the group
   std::map<std::int64_t, Clock> snapshots_;     // when each sender's work was done
 };
 

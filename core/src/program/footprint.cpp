@@ -290,18 +290,31 @@ void CodeFootprint::compute_memory() {
     const int slot = i_.grad_inputs[k];
     if (slot < 0) continue;
     if (!program_.slots[slot].persistent) {
-      if (i_.accumulate[k] && program_.graph->traits(i_.op).gradients_apart)
-        apart += rank_.bytes(slot);
+      const bool part = program_.sliced_at(i_, slot) >= 0;
+      if (part || (i_.accumulate[k] && program_.graph->traits(i_.op).gradients_apart))
+        apart += rank_.bytes_of_slice(i_, slot);
       continue;
     }
     open(slot);
     if (program_.gradient_dtype != program_.dtype && rank_.contributes(i_.contributing[k]))
-      apart += rank_.bytes(slot) / bytes_of(program_.gradient_dtype) * bytes_of(program_.dtype);
+      apart += rank_.bytes_of_slice(i_, slot) / bytes_of(program_.gradient_dtype) *
+               bytes_of(program_.dtype);
   }
-  if (i_.piece == Piece::forward && i_.ring_step == 0) {
-    for (std::size_t k = 0; k < i_.outputs.size(); ++k) yield(i_.outputs[k], i_.in_place && k == 0);
-    for (int slot : i_.saved) fresh(slot);
-  } else if (i_.piece != Piece::forward) {
+  if (i_.piece == Piece::forward) {
+    const auto makes = [&](int slot) {
+      return i_.ring_step == 0 || program_.slots[slot].slices > 1;
+    };
+    for (std::size_t k = 0; k < i_.outputs.size(); ++k) {
+      if (makes(i_.outputs[k])) {
+        yield(i_.outputs[k], i_.in_place && k == 0);
+      } else if (program_.slicing_of(i_) != nullptr) {
+        apart += rank_.bytes(i_.outputs[k]);
+      }
+    }
+    for (int slot : i_.saved) {
+      if (makes(slot)) fresh(slot);
+    }
+  } else {
     for (std::size_t k = 0; k < i_.grad_inputs.size(); ++k) {
       const int slot = i_.grad_inputs[k];
       if (slot < 0 || program_.slots[slot].persistent || i_.accumulate[k]) continue;
@@ -311,7 +324,7 @@ void CodeFootprint::compute_memory() {
   if (!scratch_) return;
   const Scratch workspace = rank_.workspace(i_.op, i_.piece, i_.ring_step, i_.ring_alike);
   made_.measured = workspace.measured;
-  pass(workspace.bytes + apart);
+  pass(workspace.bytes + apart + rank_.copied_operands(i_));
 }
 
 void CodeFootprint::start() {

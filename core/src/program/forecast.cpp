@@ -16,6 +16,14 @@
 namespace mw {
 namespace {
 
+// One lane of a segment: the rank's sizes for its microbatch, and what that holds.
+struct LaneMemory {
+  const RankView* rank = nullptr;
+  LiveSet* held = nullptr;
+};
+Effect walk_lanes(const std::vector<LaneMemory>& lanes, const Segment& segment, bool highest,
+                  bool each);
+
 // Segments do the same for every microbatch with the same past, so each is walked once for each.
 class Timeline {
  public:
@@ -42,8 +50,14 @@ class Timeline {
     sum_ = level.buffers;
     for (const SegmentRun& action : rank_.program().timeline) {
       throw_if_stopped();
-      const Effect& effect =
-          of(action.segment, history[action.microbatch], ranks_.kind(action.microbatch));
+      Runs runs;
+      for (int lane = 0; lane < lanes_of(action); ++lane) {
+        const int microbatch = microbatch_of(action, lane);
+        const int known = runs.add(microbatch);
+        if (known == static_cast<int>(runs.past.size()))
+          runs.past.push_back({history[microbatch], ranks_.kind(microbatch)});
+      }
+      const Effect& effect = of(action.segment, runs);
       highest_.activations =
           std::max(highest_.activations, level.activations + effect.highest.activations);
       highest_.buffers = std::max(highest_.buffers, level.buffers + effect.highest.buffers);
@@ -63,7 +77,8 @@ class Timeline {
       level.activations += effect.after.activations;
       level.buffers += effect.after.buffers;
       level.host += effect.after.host;
-      history[action.microbatch] = effect.history;
+      for (std::size_t n = 0; n < effect.histories.size(); ++n)
+        history[runs.microbatches[n]] = effect.histories[n];
       step_ = effect.step;
     }
   }
@@ -78,19 +93,38 @@ class Timeline {
   // them add to: bytes and category of each slot.
   using Shared = std::map<int, std::pair<std::int64_t, Category>>;
 
-  const Effect& of(int segment, int history, int kind) {
-    const auto [found, missing] = effects_.try_emplace({segment, history, step_, kind});
+  // The microbatches of a run, each once, and what each has been through and how large it is.
+  struct Runs {
+    std::vector<int> lanes;  // of each lane: which microbatch
+    std::vector<int> microbatches;
+    std::vector<std::pair<int, int>> past;  // history, kind
+    int add(int microbatch) {
+      const auto found = std::find(microbatches.begin(), microbatches.end(), microbatch);
+      lanes.push_back(static_cast<int>(found - microbatches.begin()));
+      if (found == microbatches.end()) microbatches.push_back(microbatch);
+      return lanes.back();
+    }
+  };
+
+  const Effect& of(int segment, const Runs& runs) {
+    const auto [found, missing] = effects_.try_emplace({segment, runs.lanes, runs.past, step_});
     if (missing) {
-      LiveSet held = histories_[history];
+      std::vector<LiveSet> held;
+      for (const auto& [history, kind] : runs.past) held.push_back(histories_[history]);
       for (const auto& [shared, id] : steps_) {
-        if (id == step_) bring(shared, held);
+        if (id == step_) bring(shared, held[0]);
       }
-      Effect effect =
-          walk(ranks_.of_kind(kind), held, rank_.program().segments[segment], true, each_);
-      effect.step = steps_.try_emplace(take(held), static_cast<int>(steps_.size())).first->second;
-      effect.history = static_cast<int>(histories_.size());
-      histories_.push_back(std::move(held));
-      found->second = effect;
+      std::vector<LaneMemory> lanes;
+      for (const int lane : runs.lanes)
+        lanes.push_back({&ranks_.of_kind(runs.past[lane].second), &held[lane]});
+      Effect effect = walk_lanes(lanes, rank_.program().segments[segment], true, each_);
+      effect.step =
+          steps_.try_emplace(take(held[0]), static_cast<int>(steps_.size())).first->second;
+      for (LiveSet& set : held) {
+        effect.histories.push_back(static_cast<int>(histories_.size()));
+        histories_.push_back(std::move(set));
+      }
+      found->second = std::move(effect);
     }
     return found->second;
   }
@@ -122,7 +156,9 @@ class Timeline {
   std::map<Shared, int> steps_;
   int step_ = 0;
   std::vector<LiveSet> histories_;
-  std::map<std::tuple<int, int, int, int>, Effect> effects_;  // by segment, history, step, kind
+  // By segment, Runs::lanes and past, and step.
+  std::map<std::tuple<int, std::vector<int>, std::vector<std::pair<int, int>>, int>, Effect>
+      effects_;
   Level highest_;
   std::vector<Level> after_each_;
   std::int64_t sum_ = 0;
@@ -146,15 +182,17 @@ MemoryForecast lasting(const RankView& rank) {
 
 class Walk {
  public:
-  Walk(const RankView& rank, LiveSet& held, bool highest, bool each)
-      : rank_(rank), live_(held), highest_(highest), each_(each) {
-    live_.slots.resize(rank.program().slots.size(), -1);
+  Walk(const std::vector<LaneMemory>& lanes, bool highest, bool each)
+      : program_(lanes.front().rank->program()), lanes_(lanes), highest_(highest), each_(each) {
+    for (const LaneMemory& lane : lanes) lane.held->slots.resize(program_.slots.size(), -1);
   }
 
   Effect run(const Segment& segment) {
     Footprint made;
     for (const Instruction& i : segment.code) {
-      footprint(rank_, i, highest_ ? Asks::memory | Asks::scratch : Asks::memory, made);
+      const LaneMemory& lane = lanes_[static_cast<std::size_t>(i.lane)];
+      own_ = lane.held;
+      footprint(*lane.rank, i, highest_ ? Asks::memory | Asks::scratch : Asks::memory, made);
       for (const MemoryEvent& event : made.memory) play(event);
       effect_.measured = effect_.measured && made.measured;
       let_go_of_scratch();
@@ -179,7 +217,8 @@ class Walk {
         hold(event.holder, make(event));
         break;
       case Kind::share: {
-        const int of = lies(event.of);
+        // A view of what all lanes hold is no microbatch's.
+        const int of = &live(event.of) == &live(event.holder) ? lies(event.of) : -1;
         hold(event.holder, of < 0 ? make(event) : of);
         break;
       }
@@ -189,49 +228,60 @@ class Walk {
     }
   }
 
-  std::vector<std::pair<Holder, int>>::iterator other(const Holder& holder) const {
-    return std::find_if(live_.others.begin(), live_.others.end(),
+  // What lasts beyond microbatches is held once for all lanes, beside what the first one holds.
+  LiveSet& live(const Holder& holder) const {
+    const bool shared =
+        holder.kind == Holder::Kind::slot && program_.slots[holder.index].persistent;
+    return shared ? *lanes_.front().held : *own_;
+  }
+
+  static std::vector<std::pair<Holder, int>>::iterator other(LiveSet& live, const Holder& holder) {
+    return std::find_if(live.others.begin(), live.others.end(),
                         [&](const auto& one) { return one.first == holder; });
   }
 
   int lies(const Holder& holder) const {
-    if (holder.kind == Holder::Kind::slot) return live_.slots[holder.index];
-    const auto found = other(holder);
-    return found == live_.others.end() ? -1 : found->second;
+    LiveSet& live = this->live(holder);
+    if (holder.kind == Holder::Kind::slot) return live.slots[holder.index];
+    const auto found = other(live, holder);
+    return found == live.others.end() ? -1 : found->second;
   }
 
   int make(const MemoryEvent& event) {
+    LiveSet& live = this->live(event.holder);
     level(event.bytes, event.category);
-    live_.storages.push_back({event.bytes, 0, event.category});
-    return static_cast<int>(live_.storages.size()) - 1;
+    live.storages.push_back({event.bytes, 0, event.category});
+    return static_cast<int>(live.storages.size()) - 1;
   }
 
   void hold(const Holder& holder, int storage) {
-    ++live_.storages[storage].users;
+    LiveSet& live = this->live(holder);
+    ++live.storages[storage].users;
     release(holder);
     if (holder.kind == Holder::Kind::slot) {
-      live_.slots[holder.index] = storage;
+      live.slots[holder.index] = storage;
     } else {
-      live_.others.emplace_back(holder, storage);
+      live.others.emplace_back(holder, storage);
     }
   }
 
   void release(const Holder& holder) {
     const int storage = lies(holder);
     if (storage < 0) return;
+    LiveSet& live = this->live(holder);
     if (holder.kind == Holder::Kind::slot) {
-      live_.slots[holder.index] = -1;
+      live.slots[holder.index] = -1;
     } else {
-      live_.others.erase(other(holder));
+      live.others.erase(other(live, holder));
     }
-    LiveSet::Storage& held = live_.storages[storage];
+    LiveSet::Storage& held = live.storages[storage];
     if (--held.users == 0) level(-held.bytes, held.category);
   }
 
   void let_go_of_scratch() {
-    for (std::size_t k = live_.others.size(); k-- > 0;) {
-      if (live_.others[k].first.kind == Holder::Kind::scratch)
-        release(Holder(live_.others[k].first));
+    for (std::size_t k = own_->others.size(); k-- > 0;) {
+      if (own_->others[k].first.kind == Holder::Kind::scratch)
+        release(Holder(own_->others[k].first));
     }
   }
 
@@ -246,11 +296,17 @@ class Walk {
     effect_.highest_sum = std::max(effect_.highest_sum, now.activations + now.buffers);
   }
 
-  const RankView& rank_;
-  LiveSet& live_;
+  const Program& program_;
+  const std::vector<LaneMemory>& lanes_;
   const bool highest_, each_;
+  LiveSet* own_ = nullptr;  // of the instruction's lane
   Effect effect_;
 };
+
+Effect walk_lanes(const std::vector<LaneMemory>& lanes, const Segment& segment, bool highest,
+                  bool each) {
+  return Walk(lanes, highest, each).run(segment);
+}
 
 // The nominal seconds of the segment's instructions that `takes` selects.
 template <class Takes>
@@ -259,6 +315,7 @@ double seconds(const RankView& rank, const Segment& segment, const Takes& takes)
   std::map<std::pair<int, Piece>, double> known;  // of ops that are alike
   for (const Instruction& i : segment.code) {
     if (i.op < 0 || !takes(i) || !rank.runs(i)) continue;
+    if (!i.ring && i.ring_step > 0) continue;  // a later slice, counted with the first
     const auto [own, missing] = known.try_emplace({rank.like(i.op), i.piece}, 0);
     for (int step = 0; missing && step < i.ring_steps; ++step)
       own->second += nominal_seconds(rank.cost(i.op, i.piece, step));
@@ -335,7 +392,7 @@ std::int64_t bytes_left(const RankView& rank, const std::vector<int>& segments) 
 }
 
 Effect walk(const RankView& rank, LiveSet& held, const Segment& segment, bool highest, bool each) {
-  return Walk(rank, held, highest, each).run(segment);
+  return walk_lanes({{&rank, &held}}, segment, highest, each);
 }
 
 std::vector<WorkTimes> work_times(const std::vector<Program>& programs) {

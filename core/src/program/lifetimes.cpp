@@ -143,7 +143,7 @@ bool same_shape(const Program& program, int a, int b) {
     return true;
   };
   if (x.dtype != y.dtype || x.memory != y.memory) return false;
-  if (x.ring_step != y.ring_step) return false;
+  if (x.ring_step != y.ring_step || x.slices != y.slices) return false;
   if (x.extra != y.extra || x.dims.size() != y.dims.size()) return false;
   for (std::size_t i = 0; i < x.dims.size(); ++i) {
     if (program.graph->size(x.dims[i]) != program.graph->size(y.dims[i])) return false;
@@ -158,19 +158,61 @@ bool ours(const Program& program, int slot) {
          root.category == Category::activations;
 }
 
-void grant_compute(Program& program, Uses& uses, int segment, int index) {
-  Instruction& i = program.segments[segment].code[index];
+// An instruction of a segment, and the same of each copy of that ("X.last"): what is done in place
+// must be so in all, as slots share their storage in all.
+struct Everywhere {
+  struct Place {
+    int segment, index;
+  };
+  std::vector<Place> places;
+
+  bool later(const Uses& uses, int slot) const {
+    return std::any_of(places.begin(), places.end(),
+                       [&](const Place& p) { return uses.later(slot, p.segment, p.index); });
+  }
+  void in_place(Program& program) const {
+    for (const Place& p : places) program.segments[p.segment].code[p.index].in_place = true;
+  }
+};
+
+// Where each instruction of a segment stands in a copy of it, which has more, perhaps in another
+// order; -1: it does not.
+std::vector<int> places_in(const Segment& copy, const Segment& original) {
+  const auto same = [](const Instruction& a, const Instruction& b) {
+    return a.code == b.code && a.op == b.op && a.piece == b.piece && a.pending == b.pending &&
+           a.inputs == b.inputs && a.outputs == b.outputs && a.grad_inputs == b.grad_inputs;
+  };
+  std::vector<int> places;
+  std::size_t next = 0;
+  const std::size_t size = copy.code.size();
+  for (const Instruction& i : original.code) {
+    std::size_t looked = 0;
+    while (looked < size && !same(i, copy.code[(next + looked) % size])) ++looked;
+    places.push_back(looked < size ? static_cast<int>((next + looked) % size) : -1);
+    if (looked < size) next = (next + looked) % size + 1;
+  }
+  return places;
+}
+
+void grant_compute(Program& program, Uses& uses, const Everywhere& all) {
+  Instruction& i = program.segments[all.places[0].segment].code[all.places[0].index];
   const OpTraits& traits = program.graph->traits(i.op);
+  // What several slices add to, or write their parts of, is nobody's operand.
+  const bool sliced = program.slicing_of(i) != nullptr;
+  const auto of_all_slices = [&](int slot) {
+    return sliced && slot >= 0 && program.slots[slot].slices == 1;
+  };
   if (i.piece == Piece::forward) {
+    if (of_all_slices(i.outputs[0])) return;
     const int j = traits.forward_in_place;
     if (j < 0) return;
     const int from = i.inputs[j], to = i.outputs[0];
     const auto same_root = [&](int slot) { return program.root(slot) == program.root(from); };
     if (!ours(program, from) || std::count_if(i.inputs.begin(), i.inputs.end(), same_root) > 1 ||
-        uses.later(from, segment, index) || !same_shape(program, from, to)) {
+        all.later(uses, from) || !same_shape(program, from, to)) {
       return;
     }
-    i.in_place = true;
+    all.in_place(program);
     uses.alias(to, from);
     return;
   }
@@ -179,7 +221,8 @@ void grant_compute(Program& program, Uses& uses, int segment, int index) {
   for (std::size_t k = 0; k < i.grad_inputs.size(); ++k) {
     if (i.grad_inputs[k] < 0) continue;
     const int from = i.inputs[k];
-    if (from < 0 || i.accumulate[k] || !ours(program, from) || uses.later(from, segment, index) ||
+    if (of_all_slices(i.grad_inputs[k])) return;
+    if (from < 0 || i.accumulate[k] || !ours(program, from) || all.later(uses, from) ||
         program.slots[i.grad_inputs[k]].persistent ||
         program.slots[i.grad_inputs[k]].alias_of >= 0 ||
         !same_shape(program, from, i.grad_inputs[k])) {
@@ -187,7 +230,7 @@ void grant_compute(Program& program, Uses& uses, int segment, int index) {
     }
     pairs.emplace_back(i.grad_inputs[k], from);
   }
-  i.in_place = true;
+  all.in_place(program);
   for (const auto& [to, from] : pairs) uses.alias(to, from);
 }
 
@@ -222,30 +265,30 @@ std::vector<std::pair<int, int>> gradients_ready(const Program& program) {
 
 void grant_in_place(Program& program) {
   Uses uses(program);
+  std::map<int, std::vector<std::pair<int, std::vector<int>>>> copies;  // of each segment
+  for (std::size_t s = 0; s < program.segments.size(); ++s) {
+    int of = program.segments[s].copy_of;
+    while (of >= 0 && program.segments[of].copy_of >= 0) of = program.segments[of].copy_of;
+    if (of < 0) continue;
+    copies[of].emplace_back(static_cast<int>(s),
+                            places_in(program.segments[s], program.segments[of]));
+  }
   for (std::size_t s = 0; s < program.segments.size(); ++s) {
     if (program.segments[s].copy_of >= 0) continue;
     for (std::size_t n = 0; n < program.segments[s].code.size(); ++n) {
-      Instruction& i = program.segments[s].code[n];
-      const int segment = static_cast<int>(s), index = static_cast<int>(n);
-      if (i.op >= 0) {
-        grant_compute(program, uses, segment, index);
-      } else if (i.code == Code::start && i.move.kind == Move::Kind::all_reduce &&
-                 ours(program, i.inputs[0]) && !uses.later(i.inputs[0], segment, index)) {
-        i.in_place = true;
-        uses.alias(i.outputs[0], i.inputs[0]);
+      const Instruction& i = program.segments[s].code[n];
+      const bool reduces = i.code == Code::start && i.move.kind == Move::Kind::all_reduce;
+      if (i.op < 0 && !reduces) continue;
+      Everywhere all{{{static_cast<int>(s), static_cast<int>(n)}}};
+      for (const auto& [copy, places] : copies[static_cast<int>(s)]) {
+        if (places[n] >= 0) all.places.push_back({copy, places[n]});
       }
-    }
-  }
-  // A copy uses the same slots, so it must make the same choices.
-  for (Segment& copy : program.segments) {
-    if (copy.copy_of < 0) continue;
-    const auto& from = program.segments[copy.copy_of].code;
-    std::size_t next = 0;
-    for (Instruction& i : copy.code) {
-      const bool extra = between_lasting(program, i) &&
-                         (next == from.size() || from[next].code != i.code ||
-                          from[next].bucket != i.bucket || from[next].pending != i.pending);
-      if (!extra) i.in_place = from[next++].in_place;
+      if (i.op >= 0) {
+        grant_compute(program, uses, all);
+      } else if (ours(program, i.inputs[0]) && !all.later(uses, i.inputs[0])) {
+        uses.alias(i.outputs[0], i.inputs[0]);
+        all.in_place(program);
+      }
     }
   }
 }

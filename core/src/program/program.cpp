@@ -15,6 +15,13 @@ const char* name_of(Dtype dtype) {
   return names.at(static_cast<std::size_t>(dtype));
 }
 
+const char* name_of(SegmentKind kind) {
+  static constexpr std::array names{"forward", "backward", "dgrad",  "wgrad",  "post", "receive",
+                                    "sent",    "begin",    "gather", "finish", "braid"};
+  static_assert(names.size() == static_cast<std::size_t>(SegmentKind::braid) + 1);
+  return names.at(static_cast<std::size_t>(kind));
+}
+
 Dtype Program::dtype_of(Scalar scalar, bool fp32_at_least) const {
   if (scalar == Scalar::index) return Dtype::int64;
   return fp32_at_least ? wider(dtype, Dtype::fp32) : dtype;
@@ -136,6 +143,21 @@ bool between_lasting(const Program& program, const Instruction& instruction) {
          std::all_of(instruction.inputs.begin(), instruction.inputs.end(), lasts);
 }
 
+const Slicing* Program::slicing_of(const Instruction& instruction) const {
+  if (instruction.op < 0 || slicing.empty()) return nullptr;
+  const auto found = slicing.find(instruction.op);
+  return found == slicing.end() ? nullptr : &found->second;
+}
+
+int Program::sliced_at(const Instruction& instruction, int slot) const {
+  const Slicing* sliced = slicing_of(instruction);
+  if (sliced == nullptr || slot < 0 || slots[slot].slices > 1) return -1;
+  const Dims& dims = slots[slot].dims;
+  const auto found =
+      std::find_if(dims.begin(), dims.end(), [&](Dim dim) { return contains(sliced->dims, dim); });
+  return found == dims.end() ? -1 : static_cast<int>(found - dims.begin());
+}
+
 int Program::root(int slot) const {
   while (slots[slot].alias_of >= 0) slot = slots[slot].alias_of;
   return slot;
@@ -198,6 +220,11 @@ LocalDims Program::local_dims(int op, const Coordinates& at, int ring_step,
       range = local_range(dim, size, follow[op], mesh,
                           before(mesh, at, rotation->second.atoms, ring_step));
     }
+    if (const auto sliced = slicing.find(op);
+        sliced != slicing.end() && contains(sliced->second.dims, dim)) {
+      range.size /= sliced->second.slices;
+      range.offset += ring_step * range.size;
+    }
     LocalDim part{dim, range.offset, range.size, size, {}};
     if (!token_permutation.empty())
       part.runs = permuted(known_as(*graph, graph->ops()[op], dim), range);
@@ -230,7 +257,8 @@ std::vector<std::int64_t> Program::local_shape(const Slot& slot, const Coordinat
   double cells = 1;
   for (Dim dim : slot.dims) {
     const std::int64_t size = this->size(dim, batch);
-    const std::int64_t part = local_range(dim, size, slot.layout, mesh, of).size;
+    std::int64_t part = local_range(dim, size, slot.layout, mesh, of).size;
+    if (slot.slices > 1 && dim == slot.slice_dim) part /= slot.slices;
     if (!rows || std::find(sparse.dims.begin(), sparse.dims.end(), dim) == sparse.dims.end()) {
       shape.push_back(part);
       continue;

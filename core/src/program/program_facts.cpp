@@ -252,6 +252,9 @@ int LikeOps::first(int op) {
 
 bool LikeOps::cut_alike(int a, int b) const {
   if (program_.cut[a] != program_.cut[b] || program_.follow[a] != program_.follow[b]) return false;
+  const auto whole = program_.slicing.end();
+  const auto x = program_.slicing.find(a), y = program_.slicing.find(b);
+  if ((x == whole) != (y == whole) || (x != whole && !(x->second == y->second))) return false;
   const auto none = program_.rotations.end();
   if (program_.rotations.empty()) return true;
   const auto p = program_.rotations.find(a), q = program_.rotations.find(b);

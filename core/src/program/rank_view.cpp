@@ -29,11 +29,13 @@ std::size_t shape_digest(const Slot& slot) {
   for (const Placement& placement : slot.layout)
     mix(state, static_cast<std::size_t>(placement.kind) << 16 | placement.dim.id());
   if (!slot.ring.empty()) mix(state, static_cast<std::size_t>(slot.ring_step));
+  if (slot.slices > 1) mix(state, static_cast<std::size_t>(slot.slices));
   return state;
 }
 bool same_shape_as(const Slot& a, const Slot& b) {
   return a.dtype == b.dtype && a.extra == b.extra && a.dims == b.dims && a.layout == b.layout &&
-         a.ring == b.ring && (a.ring.empty() || a.ring_step == b.ring_step);
+         a.ring == b.ring && (a.ring.empty() || a.ring_step == b.ring_step) &&
+         a.slices == b.slices && a.slice_dim == b.slice_dim;
 }
 
 }  // namespace
@@ -182,6 +184,30 @@ Scratch RankView::make_workspace(int op, Piece piece, int ring_step, int ring_al
     }
   }
   return most;
+}
+
+std::int64_t RankView::bytes_of_slice(const Instruction& i, int slot) const {
+  const bool part = program_.sliced_at(i, slot) >= 0;
+  return part ? bytes(slot) / program_.slicing_of(i)->slices : bytes(slot);
+}
+
+std::int64_t RankView::copied_operands(const Instruction& i) const {
+  if (program_.slicing_of(i) == nullptr) return 0;
+  const Op& op = program_.graph->ops()[i.op];
+  std::int64_t bytes = 0;
+  for (std::size_t k = 0; k < i.inputs.size(); ++k) {
+    const int slot = i.inputs[k];
+    if (slot < 0) continue;
+    const bool noughts = op.inputs[k].additive && i.piece == Piece::forward && i.ring_step > 0 &&
+                         program_.slots[i.outputs[0]].slices == 1;
+    if (noughts) bytes += bytes_of_slice(i, slot);
+    const int at = program_.sliced_at(i, slot);
+    if (at <= 0 || program_.slots[slot].persistent) continue;
+    const std::vector<std::int64_t> shape = program_.local_shape(program_.slots[slot], at_, batch_);
+    const auto lies = [](std::int64_t size) { return size == 1; };  // a part of it is one piece
+    if (!std::all_of(shape.begin(), shape.begin() + at, lies)) bytes += bytes_of_slice(i, slot);
+  }
+  return bytes;
 }
 
 bool RankView::contributes(const std::vector<int>& atoms) const {

@@ -84,13 +84,14 @@ StepOutcome Executor::step(std::int64_t index, double lr) {
   return which == 0 ? own_step(index, lr) : others_.at(which - 1)->own_step(index, lr);
 }
 
-Communicator& Executor::group(const RankSet& set) {
-  auto& communicator = groups_[set];
+Communicator& Executor::group(const RankSet& set, int stream) {
+  const std::string on = stream < 0 ? "" : program_.streams.at(static_cast<std::size_t>(stream));
+  auto& communicator = groups_[{set, on}];
   if (!communicator) {
     const std::vector<int> ranks = program_.ranks_of(set, rank_);
     const auto index = std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin();
-    communicator =
-        make_communicator(source_, program_.name_of(set), ranks, static_cast<int>(index), &ledger_);
+    communicator = make_communicator(source_, program_.name_of(set), ranks, static_cast<int>(index),
+                                     &ledger_, on);
   }
   return *communicator;
 }
@@ -118,16 +119,12 @@ StepOutcome Executor::own_step(std::int64_t index, double lr) {
   work_.clear();
   for (std::size_t r = 0; r < program_.timeline.size(); ++r) {
     const SegmentRun& part = program_.timeline[r];
-    run_marks_.push_back(clock_.mark());
-    if (traced) {
-      run_traced(part);
-    } else {
-      for (const Instruction& i : program_.segments[part.segment].code) run(i, part.microbatch);
+    run_lanes(part, traced);
+    for (int lane = 0; lane < lanes_of(part); ++lane) {
+      const int microbatch = microbatch_of(part, lane);
+      if (last_run_[r].at(static_cast<std::size_t>(lane))) microbatches_[microbatch].rows.clear();
+      if (watcher_ != nullptr) watcher_->ran(microbatch);
     }
-    run_marks_.push_back(clock_.mark());
-    outcome_.runs.push_back({part.segment, part.microbatch, 0, 0});
-    if (last_run_[r]) microbatches_[part.microbatch].rows.clear();
-    if (watcher_ != nullptr) watcher_->ran(part.microbatch);
   }
   if (copies_.any()) copies_.finish();
   microbatches_.clear();
@@ -158,21 +155,44 @@ void Executor::read_times() {
   }
 }
 
-void Executor::run_traced(const SegmentRun& part) {
+// Runs the code of one entry of the timeline. A lane's time is from its first instruction to its
+// last one: marks are made where the braid turns from one lane to another.
+void Executor::run_lanes(const SegmentRun& part, bool traced) {
   const std::vector<Instruction>& code = program_.segments[part.segment].code;
+  const std::size_t first = outcome_.runs.size();
+  const int begin = clock_.mark();
+  for (int lane = 0; lane < lanes_of(part); ++lane) {
+    outcome_.runs.push_back({part.segment, microbatch_of(part, lane), 0, 0, lane});
+    run_marks_.insert(run_marks_.end(), {begin, begin});
+  }
+  std::vector<bool> began(static_cast<std::size_t>(lanes_of(part)), false);
   for (std::size_t n = 0; n < code.size(); ++n) {
-    InstructionTime time;
-    time.segment = part.segment;
-    time.index = static_cast<int>(n);
-    time.microbatch = part.microbatch;
-    if (!code[n].ring) {
-      run_traced(code[n], time);
-      continue;
+    const auto lane = static_cast<std::size_t>(code[n].lane);
+    const bool turns = n + 1 == code.size() || code[n + 1].lane != code[n].lane;
+    if (!began[lane] && n > 0) run_marks_[2 * (first + lane)] = clock_.mark();
+    began[lane] = true;
+    if (traced) {
+      run_traced(part, n);
+    } else {
+      run(code[n], microbatch_of(part, code[n].lane));
     }
-    for (const Instruction& each : steps_of(code[n])) {
-      ++time.inner;
-      run_traced(each, time);
-    }
+    if (turns) run_marks_[2 * (first + lane) + 1] = clock_.mark();
+  }
+}
+
+void Executor::run_traced(const SegmentRun& part, std::size_t index) {
+  const Instruction& i = program_.segments[part.segment].code[index];
+  InstructionTime time;
+  time.segment = part.segment;
+  time.index = static_cast<int>(index);
+  time.microbatch = microbatch_of(part, i.lane);
+  if (!i.ring) {
+    run_traced(i, time);
+    return;
+  }
+  for (const Instruction& each : steps_of(i)) {
+    ++time.inner;
+    run_traced(each, time);
   }
 }
 
@@ -372,7 +392,7 @@ void Executor::run(const Instruction& i, int microbatch) {
   }
   if (watcher_ != nullptr &&
       (i.code == Code::move || i.code == Code::wait || i.code == Code::copy) &&
-      !i.outputs.empty() && !lasts(i.outputs[0])) {
+      !i.outputs.empty() && !lasts(i.outputs[0]) && program_.slots[i.outputs[0]].slices == 1) {
     if (i.code == Code::copy) {  // it may read what is on its way to host memory
       const HostWait waits("check = true");
       copies_.land();
@@ -410,8 +430,8 @@ void Executor::start(const Instruction& i, Microbatch& m, int microbatch) {
   if (i.code == Code::move) {
     m.slots[i.outputs[0]] = local_move(i.move, steps, tensor(m, i.inputs[0]));
   } else {
-    begun(start_move(i.move, steps, tensor(m, i.inputs[0]), group({i.move.atoms, {}}),
-                     {i.phase, &i.label}));
+    begun(start_move(i.move, steps, tensor(m, i.inputs[0]),
+                     group({i.move.atoms, {}}, i.move.stream), {i.phase, &i.label}));
   }
 }
 
@@ -493,7 +513,7 @@ void Executor::make_hooks() {
 
 Underway Executor::start_lasting(const Instruction& i) {
   const at::Tensor& source = storage_[i.inputs[0]];
-  Communicator& ranks = group({i.move.atoms, i.move.stages});
+  Communicator& ranks = group({i.move.atoms, i.move.stages}, i.move.stream);
   const Purpose purpose{i.phase, &i.label};
   const at::Tensor& target = storage_.open(i.outputs[0]);
   const auto nothing = [] { return at::Tensor(); };
@@ -510,7 +530,8 @@ Underway Executor::start_lasting(const Instruction& i) {
 
 Underway Executor::start_hook(const Instruction& i) {
   const Ledger::Scope scope(ledger_, Category::buffers);
-  hook_of_bucket_[i.bucket]->start(storage_[i.inputs[0]], group({i.move.atoms, i.move.stages}),
+  hook_of_bucket_[i.bucket]->start(storage_[i.inputs[0]],
+                                   group({i.move.atoms, i.move.stages}, i.move.stream),
                                    {i.phase, &i.label});
   return {{}, [this, &i] {
             const Ledger::Scope again(ledger_, Category::buffers);

@@ -82,7 +82,7 @@ class Executor : public RankRun {
   bool update_left_out() const override { return outcome_.update_left_out; }
   void watch(Watcher* watcher) override;
   void leave_out_not_finite() override;
-  Communicator& group(const RankSet& set) override;
+  Communicator& group(const RankSet& set) override { return group(set, -1); }
   at::Tensor whole(int bucket, bool gradients) override;
   at::Tensor slice(int parameter, const at::Tensor& whole) const override;
   at::Tensor redistribute(const at::Tensor& tensor, const Dims& dims, const Layout& from,
@@ -106,13 +106,17 @@ class Executor : public RankRun {
     bool any = false;          // whether a step has left any
     std::map<int, bool> made;  // by bucket: whether its update has been made since
   };
+  // By ranks, and the name of a stream.
+  using Groups = std::map<std::pair<RankSet, std::string>, std::unique_ptr<Communicator>>;
   // What stays from step to step beside the storage, whichever program a step has.
   struct Kept {
-    std::map<RankSet, std::unique_ptr<Communicator>> groups;
+    Groups groups;
     std::vector<std::unique_ptr<BucketReduction>> hooks;  // of each bucket; null without a hook
     std::map<int, Underway> gathers;  // by bucket: of parameters, that outlast the step
     Left left;
   };
+  // `stream`: of a transfer (Move::stream).
+  Communicator& group(const RankSet& set, int stream);
   StepOutcome own_step(std::int64_t index, double lr);
   void read_times();
   // Rows of sparse tensors in one layout: how many of each group, and,
@@ -133,11 +137,20 @@ class Executor : public RankRun {
   const std::vector<Instruction>& steps_of(const Instruction& ring);
   // Waits for copies of host memory that it reads, overwrites or frees.
   void touch(const Instruction& i, const Microbatch& m);
-  void run_traced(const SegmentRun& part);
+  void run_lanes(const SegmentRun& part, bool traced);
+  void run_traced(const SegmentRun& part, std::size_t index);
   void run_traced(const Instruction& i, InstructionTime time);
   void compute(const Instruction& i, Microbatch& m, int microbatch);
   void call(const Instruction& i, const Microbatch& m, struct OpCall& call);
   void settle_gradient(const Instruction& i, std::size_t input, Microbatch& m, struct OpCall& call);
+  // What the instruction's slice reads or writes of a slot's tensor.
+  at::Tensor part_of(const Instruction& i, int slot, const at::Tensor& tensor) const;
+  // Whether the op of a slice sums over the sliced dim.
+  bool sums_slices(const Instruction& i) const;
+  // Brings what a kernel made of a gradient to its slot.
+  void keep_gradient(const Instruction& i, std::size_t input, Microbatch& m,
+                     const struct OpCall& call);
+  void keep_results(const Instruction& i, Microbatch& m, int microbatch, struct OpCall& call);
   // Whether parameters' gradients are added up in more bits than they are made in.
   bool widens() const { return program_.gradient_dtype != program_.dtype; }
   Underway start_shift(const Instruction& i, Microbatch& m, int microbatch);
@@ -215,8 +228,9 @@ class Executor : public RankRun {
   // sparse.
   std::vector<int> rows_of_slot_;
   std::vector<std::pair<int, int>> expert_loads_;  // parameters that count, and their layers
-  std::vector<bool> last_run_;  // for each run of the timeline: of its microbatch
-  std::map<RankSet, std::unique_ptr<Communicator>>& groups_;
+  // For each run of the timeline, of each of its lanes: whether it is the last of its microbatch.
+  std::vector<std::vector<bool>> last_run_;
+  Groups& groups_;
   std::map<int, Microbatch> microbatches_;
   std::map<std::pair<const Instruction*, const RankView*>, MoveSteps> steps_;  // of moves that ran
   std::map<int, std::vector<const Instruction*>> updates_;  // left to the next forward, by bucket

@@ -14,13 +14,28 @@
 #include "program/update_steps.h"
 
 namespace mw {
+
+at::Tensor Executor::part_of(const Instruction& i, int slot, const at::Tensor& tensor) const {
+  const int at = program_.sliced_at(i, slot);
+  if (at < 0) return tensor;
+  const std::int64_t size = tensor.size(at) / program_.slicing_of(i)->slices;
+  return tensor.narrow(at, i.ring_step * size, size);
+}
+
 // Decides whether this rank writes, adds to or leaves out the gradient of operand `input`.
 void Executor::settle_gradient(const Instruction& i, std::size_t input, Microbatch& m,
                                OpCall& call) {
   const int slot = i.grad_inputs[input];
   call.wants[input] = slot >= 0;
   if (slot < 0) return;
+  // An additive operand of a sum over the slices counts in the first of them.
+  if (i.ring_step > 0 && graph_.ops()[i.op].inputs[input].additive && sums_slices(i)) {
+    call.wants[input] = false;
+    return;
+  }
+  const bool part = program_.sliced_at(i, slot) >= 0;
   if (!lasts(slot)) {
+    if (part) return;  // made apart, and brought to its part of the slot
     call.accumulate[input] = i.accumulate[input];
     if (i.accumulate[input]) {
       call.grad_inputs[input] = tensor(m, slot);
@@ -34,9 +49,40 @@ void Executor::settle_gradient(const Instruction& i, std::size_t input, Microbat
     return;
   }
   if (widens()) return;
+  if (part) {
+    call.grad_inputs[input] = part_of(i, slot, storage_.summed(slot));
+    call.accumulate[input] = true;
+    return;
+  }
   call.grad_inputs[input] = storage_.open(slot);
   call.accumulate[input] = storage_.written(slot);
   storage_.write(slot);
+}
+
+void Executor::keep_gradient(const Instruction& i, std::size_t input, Microbatch& m,
+                             const OpCall& call) {
+  const int slot = i.grad_inputs[input];
+  if (slot < 0 || !call.wants[input]) return;
+  const at::Tensor& made = call.grad_inputs[input];
+  const bool part = program_.sliced_at(i, slot) >= 0;
+  if (lasts(slot)) {
+    if (widens() && part) {
+      part_of(i, slot, storage_.summed(slot)).add_(made);
+    } else if (widens()) {
+      storage_.add(slot, made);
+    }
+    return;
+  }
+  if (!part) {
+    m.slots[slot] = made;
+    return;
+  }
+  if (!i.accumulate[input]) {  // the first slice; the others fill up their parts
+    std::vector<std::int64_t> shape = made.sizes().vec();
+    shape[program_.sliced_at(i, slot)] *= program_.slicing_of(i)->slices;
+    m.slots[slot] = at::zeros(shape, made.options());
+  }
+  part_of(i, slot, tensor(m, slot)).add_(made);
 }
 
 void Executor::call(const Instruction& i, const Microbatch& m, OpCall& call) {
@@ -61,11 +107,22 @@ void Executor::call(const Instruction& i, const Microbatch& m, OpCall& call) {
   work_.push_back({&op, i.piece, flops, from, clock_.mark()});
 }
 
+bool Executor::sums_slices(const Instruction& i) const {
+  const Slicing* sliced = program_.slicing_of(i);
+  if (sliced == nullptr) return false;
+  const Dims& dims = graph_.value(graph_.ops()[i.op].outputs[0]).dims;
+  return std::none_of(dims.begin(), dims.end(),
+                      [&](Dim dim) { return contains(sliced->dims, dim); });
+}
+
 void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {
+  const bool sliced = program_.slicing_of(i) != nullptr;
   auto gather = [&](const std::vector<int>& slots) {
     std::vector<at::Tensor> tensors(slots.size());
     for (std::size_t k = 0; k < slots.size(); ++k) {
-      if (slots[k] >= 0) tensors[k] = tensor(m, slots[k]);
+      if (slots[k] < 0) continue;
+      tensors[k] = part_of(i, slots[k], tensor(m, slots[k]));
+      if (sliced && !lasts(slots[k])) tensors[k] = tensors[k].contiguous();
     }
     return tensors;
   };
@@ -80,10 +137,15 @@ void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {
               i.in_place,
               real_,
               {},
-              i.ring_step,
-              i.ring_steps};
+              sliced ? 0 : i.ring_step,
+              sliced ? 1 : i.ring_steps};
   if (i.piece == Piece::forward) {
-    if (i.ring_step > 0) {
+    if (sliced && i.ring_step > 0 && sums_slices(i)) {
+      for (std::size_t k = 0; k < call.inputs.size(); ++k) {
+        if (graph_.ops()[i.op].inputs[k].additive) call.inputs[k] = at::zeros_like(call.inputs[k]);
+      }
+    }
+    if (call.ring_step > 0) {
       call.outputs = gather(i.outputs);
       call.saved = gather(i.saved);
     } else {
@@ -93,17 +155,13 @@ void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {
     take_rows(i, m, call);
     if (watcher_ != nullptr && i.ring_step == 0 && !recomputes(i)) {
       for (int slot : i.inputs) {
-        if (slot >= 0) watcher_->reads(i, slot, microbatch, tensor(m, slot));
+        if (slot >= 0 && program_.slots[slot].slices == 1)
+          watcher_->reads(i, slot, microbatch, tensor(m, slot));
       }
     }
     this->call(i, m, call);
     keep_rows(i, m, call);
-    for (std::size_t k = 0; k < i.outputs.size(); ++k)
-      m.slots[i.outputs[k]] = std::move(call.outputs[k]);
-    for (std::size_t k = 0; k < i.saved.size(); ++k) m.slots[i.saved[k]] = std::move(call.saved[k]);
-    if (watcher_ != nullptr && i.ring_step + 1 == i.ring_steps && !recomputes(i)) {
-      for (int slot : i.outputs) watcher_->computed(i, slot, microbatch, tensor(m, slot));
-    }
+    keep_results(i, m, microbatch, call);
     return;
   }
   call.outputs = gather(i.outputs);
@@ -111,7 +169,8 @@ void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {
   call.grad_outputs = gather(i.grad_outputs);
   if (watcher_ != nullptr && i.piece != Piece::wgrad && i.ring_step == 0) {
     for (int slot : i.grad_outputs) {
-      if (slot >= 0) watcher_->computed(i, slot, microbatch, tensor(m, slot));
+      if (slot >= 0 && program_.slots[slot].slices == 1)
+        watcher_->computed(i, slot, microbatch, tensor(m, slot));
     }
   }
   call.grad_inputs.resize(i.grad_inputs.size());
@@ -122,14 +181,24 @@ void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {
   take_rows(i, m, call);
   this->call(i, m, call);
   keep_rows(i, m, call);
-  for (std::size_t k = 0; k < i.grad_inputs.size(); ++k) {
-    const int slot = i.grad_inputs[k];
-    if (slot < 0) continue;
-    if (!lasts(slot)) {
-      m.slots[slot] = call.grad_inputs[k];
-    } else if (call.wants[k] && widens()) {
-      storage_.add(slot, call.grad_inputs[k]);
+  for (std::size_t k = 0; k < i.grad_inputs.size(); ++k) keep_gradient(i, k, m, call);
+}
+
+// Results of forward; what a later slice makes of a sum over all of them is added to the sum.
+void Executor::keep_results(const Instruction& i, Microbatch& m, int microbatch, OpCall& call) {
+  const bool later = program_.slicing_of(i) != nullptr && i.ring_step > 0;
+  for (std::size_t k = 0; k < i.outputs.size(); ++k) {
+    at::Tensor& slot = m.slots[i.outputs[k]];
+    if (later && program_.slots[i.outputs[k]].slices == 1) {
+      slot.add_(call.outputs[k]);
+    } else {
+      slot = std::move(call.outputs[k]);
     }
+  }
+  for (std::size_t k = 0; k < i.saved.size(); ++k) m.slots[i.saved[k]] = std::move(call.saved[k]);
+  if (watcher_ == nullptr || i.ring_step + 1 != i.ring_steps || recomputes(i)) return;
+  for (int slot : i.outputs) {
+    if (program_.slots[slot].slices == 1) watcher_->computed(i, slot, microbatch, tensor(m, slot));
   }
 }
 
@@ -172,9 +241,11 @@ at::Tensor reordered(const at::Tensor& rows, const std::vector<std::vector<std::
 void Executor::number_rows() {
   rows_of_slot_.assign(program_.slots.size(), -1);
   std::set<int> seen;
-  last_run_.assign(program_.timeline.size(), false);
+  last_run_.resize(program_.timeline.size());
   for (std::size_t r = last_run_.size(); r-- > 0;) {
-    last_run_[r] = seen.insert(program_.timeline[r].microbatch).second;
+    const SegmentRun& run = program_.timeline[r];
+    for (int lane = 0; lane < lanes_of(run); ++lane)
+      last_run_[r].push_back(seen.insert(microbatch_of(run, lane)).second);
   }
   for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
     const int value = program_.parameters[p].value;
@@ -258,7 +329,7 @@ std::map<std::pair<int, std::int64_t>, std::int64_t> Executor::expert_loads() {
 
 Underway Executor::start_exchange(const Instruction& i, Microbatch& m) {
   const at::Tensor& input = tensor(m, i.inputs[0]);
-  Communicator& ranks = group({i.move.atoms, {}, true});
+  Communicator& ranks = group({i.move.atoms, {}, true}, i.move.stream);
   const Purpose purpose{i.phase, &i.label};
   const int ways = ranks.ways();
   const auto counts = at::TensorOptions().dtype(at::kLong);

@@ -135,6 +135,13 @@ void Storage::add(int slot, const at::Tensor& tensor) {
   written_[slot] = true;
 }
 
+const at::Tensor& Storage::summed(int slot) {
+  const at::Tensor& sum = open(slot);
+  if (!written_[slot]) sum.zero_();
+  written_[slot] = true;
+  return sum;
+}
+
 void Storage::settle(int slot) {
   const at::Tensor& whole = open(slot);
   std::int64_t end = 0;  // of what parameters sum on their own

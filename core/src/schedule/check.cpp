@@ -56,7 +56,7 @@ class Checker {
 
   // What makes sense of a fault depends on what came before being whole.
   void run() {
-    if (sizes() && complete() && ordered() && !waits_for_ever()) memory();
+    if (sizes() && complete() && ordered() && independent() && !waits_for_ever()) memory();
   }
 
  private:
@@ -207,6 +207,59 @@ class Checker {
     return !order.any();
   }
 
+  // Works of a group need nothing of each other; what they need of each other by way of other
+  // stages is a cycle of stages that wait.
+  bool independent() {
+    Faults groups(problems_, "schedule.group",
+                  "works of one group need nothing of each other: write them one after the other");
+    if (schedule_.joined.size() > schedule_.order.size()) {
+      groups.add(static_cast<int>(schedule_.order.size()), -1, [&] {
+        return fmt::format("groups of {} are given for {}",
+                           plural(static_cast<std::int64_t>(schedule_.joined.size()), "stage"),
+                           plural(schedule_.stages(), "stage"));
+      });
+      return false;
+    }
+    for (int stage = 0; stage < schedule_.stages(); ++stage) {
+      const auto& actions = schedule_.order[static_cast<std::size_t>(stage)];
+      for (std::size_t first = 0, end = 0; first < actions.size(); first = end) {
+        end = schedule_.group_end(stage, first);
+        for (std::size_t k = first + 1; k < end; ++k) one_of_group(stage, first, k, groups);
+      }
+    }
+    return !groups.any();
+  }
+
+  void one_of_group(int stage, std::size_t first, std::size_t step, Faults& groups) {
+    const Action& action = schedule_.order[static_cast<std::size_t>(stage)][step];
+    const Needs needs = needs_of(action, schedule_.vstages());
+    for (const Need& need : {needs.own, needs.other}) {
+      if (need.vstage < 0) continue;
+      const Place other = maker(need, action.microbatch);
+      if (other.stage != stage || other.step < static_cast<int>(first)) continue;
+      groups.add(stage, static_cast<std::int64_t>(step), [&] {
+        return fmt::format("{}, in the group {}: needs {} of that group", at(stage, step),
+                           group_text(schedule_, stage, first),
+                           to_string(schedule_.order[static_cast<std::size_t>(stage)]
+                                                    [static_cast<std::size_t>(other.step)]));
+      });
+    }
+  }
+
+  // The first action of the stage's group that waits for another stage: reached[stage] or one
+  // behind it in its group.
+  Place waiting(int stage, std::size_t step, const std::vector<std::size_t>& reached) {
+    const auto& actions = schedule_.order[static_cast<std::size_t>(stage)];
+    for (std::size_t k = step; k < schedule_.group_end(stage, step); ++k) {
+      const Need need = needs_of(actions[k], schedule_.vstages()).other;
+      if (need.vstage < 0) continue;
+      const Place other = maker(need, actions[k].microbatch);
+      if (static_cast<std::size_t>(other.step) >= reached[static_cast<std::size_t>(other.stage)])
+        return {stage, static_cast<int>(k)};
+    }
+    return {stage, static_cast<int>(step)};
+  }
+
   // Stages that wait for each other: follows who waits for whom until somebody comes up again.
   bool waits_for_ever() {
     const auto reached = replay(schedule_, [](int, std::size_t, const Action&) {});
@@ -218,28 +271,33 @@ class Checker {
     while (stage < schedule_.stages() && !stuck(stage)) ++stage;
     if (stage == schedule_.stages()) return false;
 
-    std::vector<std::pair<int, Place>> chain;  // a stage that waits, and for what
+    std::vector<std::pair<Place, Place>> chain;  // what waits, and for what
     std::vector<int> seen(static_cast<std::size_t>(schedule_.stages()), -1);
+    bool grouped = false;
     while (seen[static_cast<std::size_t>(stage)] < 0) {
       seen[static_cast<std::size_t>(stage)] = static_cast<int>(chain.size());
       const std::size_t step = reached[static_cast<std::size_t>(stage)];
-      const Action& action = schedule_.order[static_cast<std::size_t>(stage)][step];
+      const Place waits = waiting(stage, step, reached);
+      const Action& action =
+          schedule_.order[static_cast<std::size_t>(stage)][static_cast<std::size_t>(waits.step)];
       const Place other = maker(needs_of(action, schedule_.vstages()).other, action.microbatch);
-      chain.emplace_back(stage, other);
+      grouped = grouped || schedule_.joins(stage, step);
+      chain.emplace_back(waits, other);
       stage = other.stage;
     }
     const auto first = static_cast<std::size_t>(seen[static_cast<std::size_t>(stage)]);
     std::string cycle;
     for (std::size_t i = first; i < chain.size(); ++i) {
-      const auto& [waiting, other] = chain[i];
-      cycle += fmt::format("{}{} waits for {}", cycle.empty() ? "" : "; ",
-                           at(waiting, reached[static_cast<std::size_t>(waiting)]), at(other));
+      const auto& [waits, other] = chain[i];
+      cycle += fmt::format("{}{} waits for {}", cycle.empty() ? "" : "; ", at(waits), at(other));
     }
     problems_.add(
-        Stage::plan, "schedule.deadlock", key_of(chain[first].first, -1),
+        Stage::plan, "schedule.deadlock", key_of(chain[first].first.stage, -1),
         fmt::format("deadlock: {} wait for each other in a cycle: {}",
                     plural(static_cast<std::int64_t>(chain.size() - first), "stage"), cycle),
-        "on one of these stages do what is waited for earlier");
+        grouped ? "on one of these stages do what is waited for earlier, or take a group apart: a "
+                  "group begins when all of its works can"
+                : "on one of these stages do what is waited for earlier");
     return true;
   }
 
@@ -248,18 +306,24 @@ class Checker {
     Faults limit(problems_, "schedule.memory",
                  "do B or W of an earlier microbatch before this F, or raise the memory limit");
     for (int stage = 0; stage < schedule_.stages(); ++stage) {
-      const auto& actions = schedule_.order[static_cast<std::size_t>(stage)];
-      double bytes = 0;
-      for (std::size_t step = 0; step < actions.size(); ++step) {
-        bytes += bytes_added(actions[step], request_.bytes_of(actions[step].vstage));
-        if (!above(bytes, request_.memory_limit)) continue;
-        limit.add(stage, static_cast<std::int64_t>(step), [&] {
-          return fmt::format("{}: takes the activations to {}, above the limit of {}",
-                             at(stage, step), format_number(bytes),
-                             format_number(request_.memory_limit));
-        });
-        break;
-      }
+      bool told = false;
+      for_each_level(
+          schedule_, stage,
+          [&](const Action& action) {
+            return bytes_added(action, request_.bytes_of(action.vstage));
+          },
+          [&](std::size_t step, double bytes) {
+            if (told || !above(bytes, request_.memory_limit)) return;
+            told = true;
+            const std::string group = schedule_.joins(stage, step)
+                                          ? ", in the group " + group_text(schedule_, stage, step)
+                                          : "";
+            limit.add(stage, static_cast<std::int64_t>(step), [&] {
+              return fmt::format("{}{}: takes the activations to {}, above the limit of {}",
+                                 at(stage, step), group, format_number(bytes),
+                                 format_number(request_.memory_limit));
+            });
+          });
     }
   }
 

@@ -53,6 +53,39 @@ bool Schedule::splits() const {
   });
 }
 
+bool Schedule::joins(int stage, std::size_t step) const {
+  const auto s = static_cast<std::size_t>(stage);
+  return s < joined.size() && step < joined[s].size() && joined[s][step] &&
+         step + 1 < order[s].size();
+}
+
+bool Schedule::grouped() const {
+  for (int s = 0; s < stages(); ++s)
+    for (std::size_t k = 0; k < order[static_cast<std::size_t>(s)].size(); ++k)
+      if (joins(s, k)) return true;
+  return false;
+}
+
+void Schedule::join(int stage, std::size_t step) {
+  const auto s = static_cast<std::size_t>(stage);
+  joined.resize(order.size());
+  joined[s].resize(order[s].size(), false);
+  joined[s].at(step) = true;
+}
+
+std::size_t Schedule::group_end(int stage, std::size_t first) const {
+  while (joins(stage, first)) ++first;
+  return first + 1;
+}
+
+std::string group_text(const Schedule& schedule, int stage, std::size_t first) {
+  const auto& actions = schedule.order[static_cast<std::size_t>(stage)];
+  std::string text;
+  for (std::size_t k = first; k < schedule.group_end(stage, first); ++k)
+    text += (k > first ? "+" : "") + to_string(actions[k]);
+  return text;
+}
+
 const WorkTimes& ScheduleRequest::times_of(int vstage) const {
   return entry(times, vstage, "times");
 }

@@ -16,7 +16,8 @@ namespace {
 constexpr int most_index = 1 << 20;
 
 constexpr const char* cell_form =
-    "a cell is <virtual stage><F, B, I or W><microbatch>, such as 2F0, or (0F5;7B1)OVERLAP_F_B";
+    "a cell is <virtual stage><F, B, I or W><microbatch>, such as 2F0, or a group of works: "
+    "0F5+7B1, or (0F5;7B1)OVERLAP_F_B";
 
 std::string_view trimmed(std::string_view text) {
   const auto first = text.find_first_not_of(" \t\r\"");
@@ -60,7 +61,7 @@ std::optional<Action> parse_action(std::string_view text) {
 
 // Empty if the cell is no list of actions.
 std::vector<Action> parse_cell(std::string_view cell) {
-  std::vector<std::string_view> parts = {cell};
+  std::vector<std::string_view> parts = split(cell, '+');
   if (cell.front() == '(') {
     const auto close = cell.find(')');
     if (close == std::string_view::npos || cell.substr(close + 1) != "OVERLAP_F_B") return {};
@@ -100,6 +101,9 @@ class Reader {
                fmt::format("{}; sends, receives and gathers are added by the core", cell_form));
       }
       for (const Action& action : actions) place(action);
+      const std::size_t end = schedule_.order.back().size();
+      for (std::size_t k = end - actions.size(); k + 1 < end; ++k)
+        schedule_.join(static_cast<int>(row()), k);
     }
     ++cell_;
   }
@@ -150,12 +154,21 @@ class Reader {
   std::size_t cell_ = 0;
 };
 
-std::string print(const Schedule& schedule, std::string_view separator) {
+// `open`, `between` and `close` are written around and in groups.
+std::string print(const Schedule& schedule, std::string_view separator, std::string_view open,
+                  std::string_view between, std::string_view close) {
   std::string out;
-  for (const auto& actions : schedule.order) {
-    for (std::size_t i = 0; i < actions.size(); ++i) {
+  for (int stage = 0; stage < schedule.stages(); ++stage) {
+    const auto& actions = schedule.order[static_cast<std::size_t>(stage)];
+    for (std::size_t i = 0; i < actions.size();) {
       if (i > 0) out += separator;
-      out += to_string(actions[i]);
+      const std::size_t first = i, end = schedule.group_end(stage, i);
+      if (end > first + 1) out += open;
+      for (; i < end; ++i) {
+        if (i > first) out += between;
+        out += to_string(actions[i]);
+      }
+      if (end > first + 1) out += close;
     }
     out += '\n';
   }
@@ -197,11 +210,11 @@ Schedule schedule_from_text(const std::string& text, const std::string& name) {
 }
 
 std::string to_csv(const Schedule& schedule) {
-  return print(schedule, ",");
+  return print(schedule, ",", "(", ";", ")OVERLAP_F_B");
 }
 
 std::string to_text(const Schedule& schedule) {
-  return print(schedule, " ");
+  return print(schedule, " ", "", "+", "");
 }
 
 }  // namespace mw

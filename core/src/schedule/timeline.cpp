@@ -21,19 +21,31 @@ double seconds_of(Work work, const WorkTimes& times) {
   return times.wgrad;
 }
 
+// What the group takes that begins with `first`.
+double seconds_of_group(const Schedule& schedule, const ScheduleRequest& request, int stage,
+                        std::size_t first, std::size_t end) {
+  const auto& actions = schedule.order[static_cast<std::size_t>(stage)];
+  double seconds = 0;
+  for (std::size_t k = first; k < end; ++k)
+    seconds += seconds_of(actions[k].work, request.times_of(actions[k].vstage));
+  return end > first + 1 ? seconds * request.joint : seconds;
+}
+
 void add_memory(const Schedule& schedule, const ScheduleRequest& request,
                 ScheduleTimeline& timeline) {
-  for (const auto& actions : schedule.order) {
-    double bytes = 0, most = 0;
-    int held = 0, most_held = 0;
-    for (const Action& action : actions) {
-      bytes += bytes_added(action, request.bytes_of(action.vstage));
-      most = std::max(most, bytes);
-      if (action.work == Work::forward) most_held = std::max(most_held, ++held);
-      if (action.work == Work::backward || action.work == Work::wgrad) --held;
-    }
-    timeline.bytes_peak.push_back(most);
-    timeline.microbatches_peak.push_back(most_held);
+  const auto most = [&](int stage, const auto& added) {
+    double highest = 0;
+    for_each_level(schedule, stage, added,
+                   [&](std::size_t, double level) { highest = std::max(highest, level); });
+    return highest;
+  };
+  for (int stage = 0; stage < schedule.stages(); ++stage) {
+    timeline.bytes_peak.push_back(most(stage, [&](const Action& action) {
+      return bytes_added(action, request.bytes_of(action.vstage));
+    }));
+    timeline.microbatches_peak.push_back(most(stage, [](const Action& action) {
+      return bytes_added(action, {1, 1});
+    }));
   }
 }
 
@@ -42,7 +54,8 @@ void add_sums(ScheduleTimeline& timeline) {
   bool any = false;
   for (const auto& works : timeline.stages) {
     double seconds = 0;
-    for (const TimedAction& work : works) seconds += work.end - work.start;
+    for (const TimedAction& work : works)
+      if (work.lane == 0) seconds += work.end - work.start;
     timeline.busy.push_back(seconds);
     busy += seconds;
     if (works.empty()) continue;
@@ -74,27 +87,38 @@ ScheduleTimeline simulate(const Schedule& schedule, const ScheduleRequest& reque
   std::vector<double> free(schedule.order.size(), 0);
   std::vector<double> ends(2 * static_cast<std::size_t>(vstages) * static_cast<std::size_t>(m), 0);
 
-  const auto reached = replay(schedule, [&](int stage, std::size_t, const Action& action) {
-    double& now = free[static_cast<std::size_t>(stage)];
+  std::vector<std::size_t> group(schedule.order.size(), 0);  // of each stage's group: its end
+  const auto ready = [&](int stage, const Action& action) {
     const Need need = needs_of(action, vstages).other;
-    if (need.vstage >= 0) {
-      double ready = ends[slot_of(need.vstage, action.microbatch, need.result, m)];
-      if (schedule.stage_of[static_cast<std::size_t>(need.vstage)] != stage)
-        ready += request.times_of(need.vstage).send;
-      now = std::max(now, ready);
-    }
+    if (need.vstage < 0) return 0.0;
+    const double end = ends[slot_of(need.vstage, action.microbatch, need.result, m)];
+    const bool here = schedule.stage_of[static_cast<std::size_t>(need.vstage)] == stage;
+    return end + (here ? 0 : request.times_of(need.vstage).send);
+  };
+  const auto reached = replay(schedule, [&](int stage, std::size_t step, const Action& action) {
+    const auto s = static_cast<std::size_t>(stage);
+    auto& works = timeline.stages[s];
     TimedAction timed;
+    if (step == group[s]) {  // one by itself, or the first of a group
+      group[s] = schedule.group_end(stage, step);
+      timed.start = free[s];
+      for (std::size_t k = step; k < group[s]; ++k)
+        timed.start = std::max(timed.start, ready(stage, schedule.order[s][k]));
+      timed.end = timed.start + seconds_of_group(schedule, request, stage, step, group[s]);
+      timed.lanes = static_cast<int>(group[s] - step);
+      free[s] = timed.end;
+    } else {
+      timed = works.back();
+      ++timed.lane;
+    }
     timed.rank = timed.stage = stage;
     timed.chunk = chunk[static_cast<std::size_t>(action.vstage)];
     timed.name.assign(1, letter_of(action.work));
     timed.microbatch = action.microbatch;
     timed.vstage = action.vstage;
-    timed.start = now;
-    now += seconds_of(action.work, request.times_of(action.vstage));
-    timed.end = now;
-    timeline.stages[static_cast<std::size_t>(stage)].push_back(std::move(timed));
     const std::size_t slot = filled_by(action, m);
-    if (slot != no_slot) ends[slot] = now;
+    if (slot != no_slot) ends[slot] = timed.end;
+    works.push_back(std::move(timed));
   });
   for (std::size_t s = 0; s < reached.size(); ++s) {
     if (reached[s] < schedule.order[s].size()) {

@@ -19,6 +19,7 @@
 #include "meshwright/engine/text.h"
 #include "predict/goodput.h"
 #include "report/page.h"
+#include "script/script_pass.h"
 #include "script/script_strategy.h"
 
 namespace mw {
@@ -240,6 +241,14 @@ int core_strategy(lua_State* lua) {
   return 2;
 }
 
+// pass(verb, the edit's number, …) -> what the verb of a pass's code yields
+int core_pass(lua_State* lua) {
+  Json arguments = Json::array();
+  for (int n = 1; n <= lua_gettop(lua); ++n) arguments.push_back(to_json(lua, n, "pass"));
+  push_json(lua, call_pass(arguments, user_place(lua)));
+  return 1;
+}
+
 // plugin_names() -> { name, … }, nothing loaded
 int core_plugin_names(lua_State* lua) {
   push_json(lua, State::of(lua).host.plugins().names());
@@ -394,6 +403,7 @@ int open_core(lua_State* lua) {
                                        {"plugin", guarded<placed<core_plugin>>},
                                        {"load_plugin", guarded<placed<core_load_plugin>>},
                                        {"strategy", guarded<placed<core_strategy>>},
+                                       {"pass", guarded<core_pass>},
                                        {"plugin_names", guarded<core_plugin_names>},
                                        {"cluster", guarded<placed<core_cluster>>},
                                        {"clusters", guarded<core_clusters>},

@@ -77,7 +77,7 @@ std::unique_ptr<Machine> cluster_of(const Values& values) {
 MemoryLimit memory_limit(const Values& values, std::int64_t limit) {
   const std::shared_ptr<const Machine> machine = cluster_of(values);
   if (!machine || machine->memory_together()) return {limit, false};
-  return {limit > 0 ? std::min(limit, machine->memory()) : machine->memory(), true};
+  return {limit > 0 ? std::min(limit, machine->most_memory()) : machine->most_memory(), true};
 }
 
 void make_for_cluster(const Values& values, PlanRequest& request) {

@@ -71,6 +71,9 @@ const Options& recompute_options() {
           .optional()
           .boolean("by_stage", "fit chooses for each stage of a pipeline, not the same for all")
           .fallback(true)
+          .boolean("offload",
+                   "fit also chooses tensors that go to host memory instead, where that is faster")
+          .fallback(false)
           .any("what",
                "\"none\", \"selective\", \"full\", \"fit\" or a function(op): the same as these "
                "alone")
@@ -158,6 +161,12 @@ void read_recompute_table(const Json& given, const std::shared_ptr<const ScriptR
   if (values.has("fit") || policy.kind == RecomputePolicy::Kind::fit) {
     read_fit(values.has("fit") ? MemoryLimit{values.integer("fit")} : memory(),
              values.flag("by_stage"), policy, problems);
+    policy.offload = values.flag("offload");
+  } else if (values.flag("offload")) {
+    problems.add(
+        Stage::options, "option.conflict", "recompute.offload",
+        "recompute.offload: only fit chooses what goes to host memory",
+        "write recompute = { fit = \"8GiB\", offload = true }, or offload beside recompute");
   } else if (!values.flag("by_stage")) {
     problems.add(Stage::options, "option.conflict", "recompute.by_stage",
                  "recompute.by_stage: only fit chooses for each stage",

@@ -13,6 +13,7 @@
 #include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/text.h"
 #include "predict/memory_limit.h"
+#include "predict/price.h"
 #include "predict/stage_layout.h"
 #include "script/guarded.h"
 #include "script/identity.h"
@@ -323,7 +324,8 @@ class Reader {
     experiment_.shapes_steps = policy.by_step;
     if (found.empty()) {
       const auto make_plans = [&]() -> std::shared_ptr<const Plan> {
-        if (const auto cluster = cluster_of(values_)) {
+        if (const std::shared_ptr<const Machine> cluster = cluster_of(values_)) {
+          request_.seconds = seconds_on(cluster, request_.threads);
           return make_balanced_step_plans(request_, policy, experiment_.steps, *cluster,
                                           experiment_.memory, experiment_.step_plans, found);
         }

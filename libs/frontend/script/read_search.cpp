@@ -206,7 +206,7 @@ ReadSearch read_search(const Json& table, const ReadContext& context) {
     problems.throw_if_any();
   }
   request.ranks = static_cast<int>(ranks);
-  request.memory = read.machine->memory();
+  request.memory = read.machine->most_memory();
   if (request.base.memory > 0) request.memory = std::min(request.memory, request.base.memory);
   for (RecomputeChoice& choice : request.recompute) {
     const bool said = choice.written.is_object() && choice.written.contains("fit");

@@ -33,11 +33,13 @@ class StrategyTable {
 
  private:
   void read_axes(const Json& given, const std::string& path, Problems& problems);
+  void read_passes(const Json& given, const std::string& path, Problems& problems);
 
   std::string name_;
   Values values_;
   std::vector<AxisRequest>
       axes_;  // with the ways that they have where a plan does not say; 0: none
+  std::vector<std::shared_ptr<const class PassTable>> passes_;
   Options options_;
 };
 

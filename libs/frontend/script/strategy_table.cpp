@@ -9,6 +9,7 @@
 
 #include "meshwright/engine/text.h"
 #include "meshwright/passes.h"
+#include "script/script_pass.h"
 #include "script/script_strategy.h"
 
 namespace mw {
@@ -127,8 +128,9 @@ class Where {
 
 class ScriptStrategy : public Strategy {
  public:
-  ScriptStrategy(std::string name, std::vector<AxisRequest> axes, const Values& table)
-      : name_(std::move(name)), axes_(std::move(axes)), table_(table) {}
+  ScriptStrategy(std::string name, std::vector<AxisRequest> axes, const Values& table,
+                 std::vector<std::shared_ptr<const PassTable>> passes)
+      : name_(std::move(name)), axes_(std::move(axes)), table_(table), passes_(std::move(passes)) {}
 
   std::vector<AxisRequest> axes() const override { return axes_; }
 
@@ -136,6 +138,10 @@ class ScriptStrategy : public Strategy {
     int number = 0;
     for (const Values& rule : rules(draft)) {
       draft.set_option(fmt::format("rules[{}]", ++number));
+      if (rule.has("slices")) {
+        add_slices(draft, rule);
+        continue;
+      }
       for (const std::string& axis : axes_of(draft, rule)) add_rule(draft, rule, axis);
     }
     number = 0;
@@ -151,6 +157,8 @@ class ScriptStrategy : public Strategy {
     const bool several = std::any_of(axes_.begin(), axes_.end(),
                                      [](const AxisRequest& axis) { return axis.ways > 1; });
     if (table_.flag("overlap") && several) draft.add_pass(overlap_gradient_reduction());
+    for (std::size_t n = 0; n < passes_.size(); ++n)
+      passes_[n]->add_to(draft, table_.reach(), fmt::format("passes[{}]", n + 1));
     if (table_.has("note")) draft.note(fmt::format("{}: {}", name_, table_.text("note")));
   }
 
@@ -219,6 +227,27 @@ class ScriptStrategy : public Strategy {
     }
   }
 
+  // A rank's own part of the dim, in slices.
+  void add_slices(Draft& draft, const Values& rule) const {
+    if (rule.has("axis") || rule.has("lent_by")) {
+      draft.refuse("option.conflict", "",
+                   fmt::format("{}: slices are computed one after the other, and an axis at once",
+                               rule.text("dim")),
+                   "leave axis and lent_by out, or make two rules of it");
+      return;
+    }
+    std::function<bool(const Op&)> where;
+    if (rule.has("where")) {
+      const auto known = std::make_shared<std::map<std::string, bool>>();  // by op
+      where = [known, ask = function_of(rule)](const Op& op) {
+        const auto [answer, missing] = known->try_emplace(op.name, false);
+        if (missing) answer->second = holds(ask({describe_op(op, {})}));
+        return answer->second;
+      };
+    }
+    draft.slice(rule.text("dim"), rule.int32("slices"), std::move(where), rule.flag("recompute"));
+  }
+
   static bool can_cut(const Draft& draft, Dim dim, const std::string& axis) {
     const auto info = draft.graph().dims().find(dim);
     if (info == draft.graph().dims().end() || !draft.mesh().has(axis)) return false;
@@ -259,14 +288,8 @@ class ScriptStrategy : public Strategy {
   std::string name_;
   std::vector<AxisRequest> axes_;
   Values table_;
+  const std::vector<std::shared_ptr<const PassTable>> passes_;
 };
-
-// `table`: the checked values of strategy_options(), with the reach of its functions.
-std::shared_ptr<const Strategy> make_script_strategy(std::string name,
-                                                     std::vector<AxisRequest> axes,
-                                                     const Values& table) {
-  return std::make_shared<ScriptStrategy>(std::move(name), std::move(axes), table);
-}
 
 constexpr int most_ways = 1 << 20;
 
@@ -321,6 +344,8 @@ const Options& strategy_options() {
           .optional()
           .boolean("overlap", "start each bucket's reduction inside the last microbatch's backward")
           .fallback(false)
+          .list("passes", "what mw.pass and mw.directives return: edits of the program")
+          .optional()
           .text("note", "a sentence for the printed plan")
           .optional();
   return options;
@@ -360,6 +385,13 @@ const Options& strategy_rule_options() {
                 "only over those ranks of the axis that these axes, or axes of these roles, lend; "
                 "the rule is left out where there are none")
           .optional()
+          .integer("slices",
+                   "no axis cuts it: each rank computes its part of it in so many slices, one "
+                   "after the other")
+          .range(1, 1 << 16)
+          .optional()
+          .boolean("recompute", "of slices: backward makes again what a slice has inside")
+          .fallback(true)
           .boolean("optional",
                    "left out where the model lacks the dim or the axis cannot cut it as it must be")
           .fallback(false);
@@ -397,7 +429,23 @@ StrategyTable::StrategyTable(const Json& table, std::string path, Problems& prob
   if (values_.has("rules") && !values_.is_function("rules"))
     read_rules(values_.at("rules"), path_in(path, "rules"), found);
   if (values_.has("store")) read_store(values_.at("store"), path_in(path, "store"), found);
+  if (values_.has("passes")) read_passes(values_.at("passes"), path_in(path, "passes"), found);
   problems.add(found);
+}
+
+// A table of a pass, or what mw.pass returns, which is a strategy with nothing else.
+void StrategyTable::read_passes(const Json& given, const std::string& path, Problems& problems) {
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const std::string here = fmt::format("{}[{}]", path, i + 1);
+    const Json& entry = given[i];
+    if (entry.is_object() && entry.contains(strategy_key)) {
+      const Json& own = entry.at(strategy_key);
+      for (const Json& pass : own.value("passes", Json::array()))
+        passes_.push_back(std::make_shared<PassTable>(pass, here, problems));
+    } else {
+      passes_.push_back(std::make_shared<PassTable>(entry, here, problems));
+    }
+  }
 }
 
 void StrategyTable::read_axes(const Json& given, const std::string& path, Problems& problems) {
@@ -425,7 +473,7 @@ std::shared_ptr<const Strategy> StrategyTable::make(
     axis.ways = values.int32(values_.at("axis").is_array() ? axis.name : "ways");
   Values table = values_;
   table.set_reach(reach);
-  return make_script_strategy(name_, std::move(axes), table);
+  return std::make_shared<ScriptStrategy>(name_, std::move(axes), table, passes_);
 }
 
 }  // namespace mw

@@ -189,6 +189,12 @@ function showPlan(plan, index) {
   showPlacements(plan, id);
   const into = section("timeline" + id, "Timeline of a step", "Simulated: the slowest rank of each stage.");
   showTimelineOf(plan, into);
+  if (plan.braids) {
+    const picture = make("img", { alt: "how works that share a stage are interleaved" });
+    picture.src = "data:image/svg+xml," + encodeURIComponent(plan.braids);
+    picture.style.maxWidth = "100%";
+    section("braids" + id, "Works that share a stage", "Simulated: a run of each braid, by itself.").append(picture);
+  }
   showMemoryOver(plan, id);
   showCommunication(plan, id);
 }

@@ -12,6 +12,7 @@
 #include "meshwright/recompute.h"
 #include "meshwright/reduction_hook.h"
 #include "meshwright/schedule.h"
+#include "meshwright/weave.h"
 
 namespace {
 
@@ -120,6 +121,20 @@ class Backwards final : public mw::Scheduler {
   }
 };
 
+// One instruction of each lane in turn.
+class Turns final : public mw::Weave {
+ public:
+  std::vector<int> order(const mw::WeaveRequest& request) const override {
+    std::vector<int> order;
+    for (std::size_t n = 0, before = 1; order.size() != before; ++n) {
+      before = order.size();
+      for (std::size_t lane = 0; lane < request.lanes.size(); ++lane)
+        if (n < request.lanes[lane]->code.size()) order.push_back(static_cast<int>(lane));
+    }
+    return order;
+  }
+};
+
 // The sum as it is, all at once.
 class Plain final : public mw::ReductionHook {
  public:
@@ -198,4 +213,5 @@ MESHWRIGHT_PLUGIN("kit", "2.0.0", "one thing of each kind",
                   mw::reduction_hook<Plain>("plain", "the sum as it is"),
                   mw::microbatch<Halves>("halves", "two microbatches a step"),
                   mw::recompute<Norms>("norms", "norms are made again"),
-                  mw::lr_schedule<Halving>("halving", "half the rate, again and again"))
+                  mw::lr_schedule<Halving>("halving", "half the rate, again and again"),
+                  mw::weave<Turns>("turns", "one instruction of each lane in turn"))

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,7 @@ struct RecomputePolicy {
   // fit: bytes a rank may hold, and what finds the cheapest set with which it does. It makes plans
   // of the kind `fixed`; null, and a problem, if there is no such set.
   std::int64_t fit = 0;
+  bool offload = false;  // fit: tensors may go to host memory instead, where that is the faster way
   std::shared_ptr<const Plan> (*search)(const PlanRequest&, Problems&) = nullptr;
   RecomputeSet set;  // fixed: resolved already
   std::string note;  // for the printed plan
@@ -56,12 +58,15 @@ struct OffloadSet {
   int layers = 0;          // only in the first layers of each virtual stage; 0: in all
   std::int64_t least = 0;  // bytes of a tensor; smaller ones stay
   int prefetch = 0;        // layers of backward by which a tensor is back ahead of its own
+  // Tensors that go one by one, whoever reads them, by their slots' names: "layers.3.attention.q".
+  std::set<std::string> tensors;
   bool any() const;
 };
 
 struct OffloadPolicy {
-  enum class Kind : std::uint8_t { none, full, layers, ops, function };
+  enum class Kind : std::uint8_t { none, full, layers, ops, function, fixed };
   Kind kind = Kind::none;
+  OffloadSet set;                // fixed: resolved already
   int layers = 0;                // the first of each virtual stage
   std::vector<std::string> ops;  // kinds of ops, or parts of their names
   OpPredicate what;

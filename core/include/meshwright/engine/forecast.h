@@ -82,12 +82,14 @@ struct Effect {
   Level after, highest;
   std::int64_t highest_sum = 0;   // of activations and buffers
   bool measured = true;           // every op's scratch was tried on this machine, none estimated
-  int history = 0, step = 0;      // what is there then, of the microbatch and of the step
+  std::vector<int> histories;     // what is there then, of each lane's microbatch
+  int step = 0;                   // and of the step
   std::vector<Level> after_each;  // instruction, where it was asked for
 };
 
-// Runs `segment` with what the microbatch holds, which it brings up to date. `history` and `step`
-// are left alone. Without `highest`, only what it leaves is worked out. `each`: after_each too.
+// Runs `segment`, which is no braid, with what the microbatch holds, which it brings up to date.
+// `histories` and `step` are left alone. Without `highest`, only what it leaves is worked out.
+// `each`: after_each too.
 Effect walk(const RankView& rank, LiveSet& held, const Segment& segment, bool highest = true,
             bool each = false);
 

@@ -70,6 +70,10 @@ struct PlanRequest {
   // The schedule to take instead of the strategies', with no limit of its own:
   // what another plan resolved.
   std::optional<Schedule> schedule;
+  // Says what a program's instructions take on the plan's device, for weaves that heed times: of a
+  // start, the seconds until its transfer is over, if nothing else is on its way. Empty: nobody
+  // knows.
+  std::function<std::function<double(const Instruction&)>(const Program&)> seconds;
   // The layers of each virtual stage, instead of those of a pipeline that balances them itself
   // (Pipeline::balances); empty: its own.
   std::vector<int> stage_layers;

@@ -9,6 +9,13 @@
 
 namespace mw {
 
+// The kind of the segment that the instruction is of: where that is a braid, of the instruction's
+// lane.
+inline SegmentKind kind_of(const Segment& segment, const Instruction& instruction) {
+  if (segment.kind != SegmentKind::braid) return segment.kind;
+  return segment.lanes[static_cast<std::size_t>(instruction.lane)].kind;
+}
+
 // All steps of `ring` (Instruction::ring), one after the other.
 std::vector<Instruction> ring_steps(const Program& program, const Instruction& ring);
 

@@ -100,6 +100,12 @@ class RankView {
   // Bytes that live only inside a piece, where this machine or the device computes it; an estimate
   // if one of its library calls is. Of several ring steps: of the one that takes most.
   Scratch workspace(int op, Piece piece, int ring_step = 0, int ring_alike = 0) const;
+  // Bytes of a slot that the instruction reads or writes: where its op is computed in slices, those
+  // of its slice's part.
+  std::int64_t bytes_of_slice(const Instruction& i, int slot) const;
+  // Bytes that an executor copies of a slice's operands: parts of what is no parameter, and zeros
+  // for an additive operand that counts in the first slice alone.
+  std::int64_t copied_operands(const Instruction& i) const;
   // One of the ops that cost the same (LikeOps): what is known of it holds for all.
   int like(int op) const { return like_.first(op); }
   // Whether it is at the start of these atoms (Instruction::contributing).

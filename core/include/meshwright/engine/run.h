@@ -78,10 +78,12 @@ struct RunSetup {
   }
 };
 
-// When a segment of the timeline ran.
+// When a segment of the timeline ran; of a braid, each of its lanes, from that lane's first
+// instruction to its last.
 struct RunTime {
   int segment = -1, microbatch = -1;
   double start = 0, end = 0;  // seconds since the step began
+  int lane = 0;
 };
 
 // What one rank's step came to.

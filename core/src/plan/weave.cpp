@@ -1,0 +1,318 @@
+// Interleaves the works that a schedule joins: the runs of a group become one run of a braid, whose
+// instructions stand in the order that a weave chooses, as far as dataflow between lanes allows.
+#include "meshwright/weave.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "meshwright/engine/interrupt.h"
+#include "meshwright/engine/plugin_call.h"
+#include "meshwright/engine/text.h"
+#include "plan/build.h"
+
+namespace mw {
+namespace {
+
+// What an instruction does to a storage that several lanes may use.
+enum class Access : std::uint8_t { read, add, write };
+
+// The lanes of one braid, and which instructions of one must wait for those of another.
+class LaneCode {
+ public:
+  LaneCode(const Program& program, std::vector<const Segment*> lanes, std::vector<int> same)
+      : program_(program), lanes_(std::move(lanes)), same_(std::move(same)) {
+    for (const Bucket& bucket : program.buckets) {
+      // Gathers of parameters are made one for all lanes (OneGather).
+      const int whole = bucket.flat.parameters;
+      if (whole < 0 || !program.slots[whole].transient) continue;
+      shared_.insert({whole, bucket.flat.on_device});
+    }
+    for (std::size_t lane = 0; lane < lanes_.size(); ++lane) find_needs(lane);
+  }
+
+  const std::vector<const Segment*>& lanes() const { return lanes_; }
+  std::size_t size(std::size_t lane) const { return lanes_[lane]->code.size(); }
+  const Instruction& at(std::size_t lane, std::size_t index) const {
+    return lanes_[lane]->code[index];
+  }
+  // How many of an earlier lane's instructions must stand before that one.
+  std::size_t needed(std::size_t lane, std::size_t index, std::size_t of) const {
+    return needs_[lane][index * lanes_.size() + of];
+  }
+
+ private:
+  // The last instruction of a lane, counted from 1, that accesses a storage so; 0: none does.
+  struct Last {
+    std::size_t by[3] = {0, 0, 0};
+  };
+
+  // The lanes are right if they run one after the other, as the passes have left them. So what two
+  // lanes share is used in that order, but for sums, to which both may add in any.
+  void find_needs(std::size_t lane) {
+    std::vector<std::size_t>& needs = needs_.emplace_back(size(lane) * lanes_.size(), 0);
+    std::map<int, Last>& own = last_.emplace_back();
+    for (std::size_t n = 0; n < size(lane); ++n) {
+      each_access(at(lane, n), [&](int slot, Access access) {
+        const int root = program_.root(slot);
+        if (shared_.count(root) > 0) return;
+        const bool lasts = program_.slots[root].persistent;
+        for (std::size_t other = 0; other < lane; ++other) {
+          if (!lasts && same_[other] != same_[lane]) continue;
+          const auto found = last_[other].find(root);
+          if (found == last_[other].end()) continue;
+          std::size_t& need = needs[n * lanes_.size() + other];
+          for (const Access theirs : {Access::read, Access::add, Access::write}) {
+            if (access == theirs && access != Access::write) continue;
+            need = std::max(need, found->second.by[static_cast<std::size_t>(theirs)]);
+          }
+        }
+        own[root].by[static_cast<std::size_t>(access)] = n + 1;
+      });
+    }
+  }
+
+  template <class Visit>
+  void each_access(const Instruction& i, const Visit& visit) const {
+    const bool backward = i.code == Code::compute && i.piece != Piece::forward;
+    const auto all = [&](const Slots& slots, Access access) {
+      for (const int slot : slots) {
+        if (slot < 0) continue;
+        const bool sums = access == Access::add && !program_.slots[slot].persistent;
+        visit(slot, sums ? Access::write : access);
+      }
+    };
+    // A wait that an earlier run may have had leaves nothing that another lane does not find.
+    const Access made = i.code == Code::add   ? Access::add
+                        : i.again || backward ? Access::read
+                                              : Access::write;
+    for (const int slot : i.inputs) {
+      if (slot < 0) continue;
+      const bool overwrites = i.in_place && !program_.slots[slot].persistent;
+      visit(slot, overwrites ? Access::write : Access::read);
+    }
+    all(i.outputs, made);
+    all(i.saved, backward ? Access::read : Access::write);
+    all(i.grad_outputs, Access::read);
+    all(i.grad_inputs, Access::add);
+    all(i.release, Access::write);
+  }
+
+  const Program& program_;
+  const std::vector<const Segment*> lanes_;
+  const std::vector<int> same_;  // of each lane: the first one that is of the same microbatch
+  std::set<int> shared_;         // slots that no lane waits for
+  std::vector<std::vector<std::size_t>> needs_;
+  std::vector<std::map<int, Last>> last_;  // of each lane, by root slot
+};
+
+// Parameters that several lanes gather for themselves are gathered by the first that begins and let
+// go of by the last that ends.
+class OneGather {
+ public:
+  explicit OneGather(const Program& program) : program_(program) {}
+
+  // Whether the instruction, the next one of the braid, is still needed; what it no longer lets go
+  // of is left out.
+  bool keeps(Instruction& i) {
+    bool kept = true;
+    if (i.bucket >= 0 && !i.again) {
+      const FlatSlots& flat = program_.buckets[i.bucket].flat;
+      const bool brings = i.code == Code::copy && i.outputs[0] == flat.on_device;
+      if (comes_and_goes(flat.parameters) && (brings || i.pending == flat.gather)) {
+        Gathered& now = gathered_[flat.parameters];
+        if (i.code == Code::wait) {
+          kept = !std::exchange(now.awaited, true);
+        } else {
+          now.lanes.insert(i.lane);
+          kept = now.lanes.size() == 1;
+        }
+      }
+    }
+    erase_if(i.release, [&](int slot) {
+      const auto found = gathered_.find(slot);
+      if (found == gathered_.end()) return false;
+      found->second.lanes.erase(i.lane);
+      if (!found->second.lanes.empty()) return true;
+      gathered_.erase(found);
+      return false;
+    });
+    return kept;
+  }
+
+ private:
+  struct Gathered {
+    std::set<int> lanes;  // that use them or are about to
+    bool awaited = false;
+  };
+  bool comes_and_goes(int slot) const { return slot >= 0 && program_.slots[slot].transient; }
+
+  const Program& program_;
+  std::map<int, Gathered> gathered_;  // by flat slot of whole parameters
+};
+
+class Merge {
+ public:
+  Merge(const Program& program, const LaneCode& lanes)
+      : program_(program),
+        lanes_(lanes),
+        gathers_(program),
+        next_(lanes.lanes().size(), 0),
+        asked_(next_) {}
+
+  // The next instruction is of that lane, unless it stands there already for another's sake.
+  void ask(std::size_t lane) {
+    if (next_[lane] < ++asked_[lane]) take(lane);
+  }
+  std::vector<Instruction> code() { return std::move(code_); }
+
+ private:
+  void take(std::size_t lane) {
+    const std::size_t index = next_[lane];
+    for (std::size_t other = 0; other < lane; ++other) {
+      const std::size_t needed = lanes_.needed(lane, index, other);
+      while (next_[other] < needed) take(other);
+    }
+    ++next_[lane];
+    Instruction i = lanes_.at(lane, index);
+    i.lane = static_cast<int>(lane);
+    const bool brings = i.code == Code::copy && i.bucket >= 0 &&
+                        i.outputs[0] == program_.buckets[i.bucket].flat.on_device;
+    if (gathers_.keeps(i)) code_.push_back(std::move(i));
+    // A shard that comes from host memory goes on to other ranks at once, for whichever lane.
+    if (brings && next_[lane] < lanes_.size(lane)) take(lane);
+  }
+
+  const Program& program_;
+  const LaneCode& lanes_;
+  OneGather gathers_;
+  std::vector<std::size_t> next_, asked_;
+  std::vector<Instruction> code_;
+};
+
+class Weaver {
+ public:
+  Weaver(Program& program, const WeaveBy& by) : program_(program), by_(by) {}
+
+  void run() {
+    std::vector<SegmentRun> timeline;
+    for (std::size_t r = 0; r < program_.timeline.size();) {
+      std::size_t end = r;
+      while (program_.timeline[end].joined && end + 1 < program_.timeline.size()) ++end;
+      ++end;
+      timeline.push_back(end - r > 1 ? braid(r, end) : program_.timeline[r]);
+      timeline.back().joined = false;
+      r = end;
+    }
+    program_.timeline = std::move(timeline);
+  }
+
+ private:
+  SegmentRun braid(std::size_t first, std::size_t end) {
+    throw_if_stopped();
+    std::vector<int> segments, same, microbatches;
+    for (std::size_t r = first; r < end; ++r) {
+      const SegmentRun& run = program_.timeline[r];
+      segments.push_back(run.segment);
+      const auto known = std::find(microbatches.begin(), microbatches.end(), run.microbatch);
+      same.push_back(static_cast<int>(known - microbatches.begin()));
+      microbatches.push_back(run.microbatch);
+    }
+    const auto [known, fresh] = braids_.try_emplace({segments, same}, -1);
+    if (fresh) known->second = make(segments, same);
+    SegmentRun run{known->second, microbatches[0], {}};
+    run.others.assign(microbatches.begin() + 1, microbatches.end());
+    return run;
+  }
+
+  int make(const std::vector<int>& segments, const std::vector<int>& same) {
+    Segment made;
+    made.kind = SegmentKind::braid;
+    std::vector<const Segment*> lanes;
+    for (const int segment : segments) {
+      const Segment& of = program_.segments[segment];
+      lanes.push_back(&of);
+      made.lanes.push_back({of.kind, of.vstage, of.name});
+      made.name += (made.name.empty() ? "" : "+") + of.name;
+    }
+    made.vstage = lanes[0]->vstage;
+    made.weave = by_.weave == nullptr ? "one after the other" : by_.weave->name();
+    const std::string name = made.name;
+    for (int n = 2; program_.segment(made.name) >= 0; ++n)
+      made.name = fmt::format("{}.{}", name, n);
+    const LaneCode code(program_, lanes, same);
+    Merge merge(program_, code);
+    for (const int lane : order(lanes, made.name)) merge.ask(static_cast<std::size_t>(lane));
+    made.code = merge.code();
+    program_.segments.push_back(std::move(made));
+    return static_cast<int>(program_.segments.size()) - 1;
+  }
+
+  // What the weave says, each lane as often as it has instructions.
+  std::vector<int> order(const std::vector<const Segment*>& lanes, const std::string& braid) {
+    std::vector<int> list;
+    if (by_.weave == nullptr) {
+      for (std::size_t lane = 0; lane < lanes.size(); ++lane)
+        list.insert(list.end(), lanes[lane]->code.size(), static_cast<int>(lane));
+      return list;
+    }
+    WeaveRequest request{program_, lanes, {}};
+    if (by_.seconds && !seconds_) seconds_ = by_.seconds(program_);
+    request.seconds = seconds_;
+    list = call_plugin({by_.strategy, by_.place}, "interleaved works",
+                       [&] { return by_.weave->order(request); });
+    std::vector<std::size_t> counts(lanes.size(), 0);
+    for (const int lane : list) {
+      if (lane < 0 || lane >= static_cast<int>(lanes.size()))
+        refuse(fmt::format("names lane {}; there are 0 to {}", lane, lanes.size() - 1), braid);
+      ++counts[static_cast<std::size_t>(lane)];
+    }
+    for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+      const std::size_t all = lanes[lane]->code.size();
+      if (counts[lane] == all) continue;
+      refuse(fmt::format("has {} instructions of lane {}, {}, which has {}", counts[lane], lane,
+                         lanes[lane]->name, all),
+             braid);
+    }
+    return list;
+  }
+
+  [[noreturn]] void refuse(const std::string& what, const std::string& braid) const {
+    throw Error(
+        Stage::plan, "weave.order", key_in(by_.place, "weave"),
+        fmt::format("the order that the weave {} gives for {} {}", by_.weave->name(), braid, what),
+        "give each lane as often as it has instructions; a weave can only merge");
+  }
+
+  Program& program_;
+  const WeaveBy& by_;
+  std::function<double(const Instruction&)> seconds_;  // of the program: made when first asked for
+  std::map<std::pair<std::vector<int>, std::vector<int>>, int> braids_;
+};
+
+}  // namespace
+
+void weave(Program& program, const WeaveBy& by) {
+  Weaver(program, by).run();
+}
+
+void unweave(Program& program) {
+  std::vector<SegmentRun> timeline;
+  for (const SegmentRun& run : program.timeline) {
+    const std::vector<Lane>& lanes = program.segments[run.segment].lanes;
+    if (lanes.empty()) timeline.push_back(run);
+    for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+      timeline.push_back(
+          {program.segment(lanes[lane].segment), microbatch_of(run, static_cast<int>(lane)), {}});
+    }
+  }
+  program.timeline = std::move(timeline);
+}
+
+}  // namespace mw

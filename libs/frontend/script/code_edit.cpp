@@ -1,0 +1,219 @@
+// Moves instructions of a segment as verbs of a script say, and keeps their numbers.
+#include "script/code_edit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <numeric>
+
+#include "meshwright/engine/text.h"
+
+namespace mw {
+namespace {
+
+bool starts(const Instruction& i) {
+  return i.code == Code::start || i.code == Code::hook_start;
+}
+
+}  // namespace
+
+Moved& Moved::operator+=(const Moved& more) {
+  asked += more.asked;
+  moved += more.moved;
+  places += more.places;
+  return *this;
+}
+
+CodeEdit::CodeEdit(Program& program, Segment& segment)
+    : program_(program),
+      segment_(segment),
+      facts_(program),
+      place_(segment.code.size()),
+      number_(segment.code.size()) {
+  std::iota(place_.begin(), place_.end(), std::size_t{0});
+  std::iota(number_.begin(), number_.end(), 0);
+}
+
+std::vector<int> CodeEdit::find(const InstructionFilter& filter) const {
+  std::vector<int> found;
+  for (std::size_t at = 0; at < number_.size(); ++at) {
+    const Instruction& i = segment_.code[at];
+    if (filter.may_take(i) && filter.takes(facts_.of(segment_, i))) found.push_back(number_[at]);
+  }
+  return found;
+}
+
+Json CodeEdit::facts(int number) const {
+  return facts_.of(segment_, at(number));
+}
+
+std::string CodeEdit::text(int number) const {
+  const Instruction& i = at(number);
+  std::string what = i.op >= 0 ? name_of(i.piece) : name_of(i.code);
+  if (i.code == Code::start) what += std::string(" ") + name_of(i.move.kind);
+  return fmt::format("{} of {} (instruction {} of {})", what, i.label, place_[number] + 1,
+                     segment_.name);
+}
+
+Moved CodeEdit::go(int number, std::size_t to, const InstructionFilter* over) {
+  const std::size_t from = place_[number];
+  std::function<bool(const Instruction&)> takes;
+  if (over != nullptr)
+    takes = [&](const Instruction& i) {
+      return over->may_take(i) && over->takes(facts_.of(segment_, i));
+    };
+  const std::size_t at = moved(program_, segment_.code, from, to, takes);
+  const auto place = [&](std::size_t n) {
+    return number_.begin() + static_cast<std::ptrdiff_t>(n);
+  };
+  if (from < at) std::rotate(place(from), place(from + 1), place(at + 1));
+  if (at < from) std::rotate(place(at), place(from), place(from + 1));
+  for (std::size_t n = std::min(at, from); n <= std::max(at, from); ++n)
+    place_[static_cast<std::size_t>(number_[n])] = n;
+  const auto distance = static_cast<std::int64_t>(at > from ? at - from : from - at);
+  return {1, distance > 0 ? 1 : 0, distance};
+}
+
+Moved CodeEdit::hoist(int number, const InstructionFilter* over, int most) {
+  const std::size_t from = place_[number], far = static_cast<std::size_t>(most);
+  return go(number, from > far ? from - far : 0, over);
+}
+
+Moved CodeEdit::sink(int number, const InstructionFilter* over, int most) {
+  const std::size_t end = place_.size() - 1;
+  return go(number, std::min(end, place_[number] + static_cast<std::size_t>(most)), over);
+}
+
+std::vector<std::size_t> CodeEdit::places_of(const std::vector<int>& numbers) const {
+  std::vector<std::size_t> places;
+  for (const int number : numbers) places.push_back(place_[number]);
+  std::sort(places.begin(), places.end());
+  return places;
+}
+
+Moved CodeEdit::order(const std::vector<int>& first, const std::vector<int>& then, Moves moves) {
+  std::vector<std::size_t> places;
+  const auto [before, after] =
+      order_before(program_, segment_.code, places_of(first), places_of(then), moves, places);
+  if (before >= 0) {
+    const std::string one = text(number_[static_cast<std::size_t>(after)]);
+    if (before == after) {
+      throw Error(Stage::plan, "pass.order", "", fmt::format("{} is to stand before itself", one),
+                  "let the two conditions take different instructions");
+    }
+    throw Error(Stage::plan, "pass.order", "",
+                fmt::format("{} cannot stand before {}, on which it depends", one,
+                            text(number_[static_cast<std::size_t>(before)])),
+                "ask for an order that the dataflow allows, or narrow one of the conditions");
+  }
+  std::vector<int> numbers(number_.size());
+  for (std::size_t n = 0; n < places.size(); ++n) numbers[n] = number_[places[n]];
+  const std::vector<std::size_t> was = place_;
+  number_ = std::move(numbers);
+  for (std::size_t n = 0; n < number_.size(); ++n) place_[static_cast<std::size_t>(number_[n])] = n;
+  Moved done;
+  for (const int number : moves == Moves::first ? first : then) {
+    const auto distance = std::abs(static_cast<std::int64_t>(place_[number]) -
+                                   static_cast<std::int64_t>(was[number]));
+    done += {1, distance > 0 ? 1 : 0, distance};
+  }
+  return done;
+}
+
+Moved CodeEdit::stream(const std::vector<int>& numbers, const std::string& name) {
+  Moved done;
+  for (const int number : numbers) {
+    Instruction& i = segment_.code[place_[number]];
+    if (!starts(i)) {
+      throw Error(Stage::plan, "pass.stream", "",
+                  fmt::format("{} starts no transfer, so that there is nothing to put on a stream",
+                              text(number)),
+                  "take its start: code = \"start\"");
+    }
+    const bool between = i.move.kind == Move::Kind::send || i.move.kind == Move::Kind::recv;
+    if (between || !i.move.stages.empty()) {
+      throw Error(
+          Stage::plan, "pass.stream", "",
+          fmt::format("{} is a transfer between stages, which goes on no stream of a script",
+                      text(number)),
+          "narrow the condition to collectives inside of a stage, by their axis");
+    }
+    const int stream = stream_named(program_, name);
+    done += {1, i.move.stream == stream ? 0 : 1, 0};
+    i.move.stream = stream;
+  }
+  return done;
+}
+
+// The wait of what the instruction starts, in this segment; -1: it is awaited elsewhere.
+int CodeEdit::wait_of(int start) const {
+  const Instruction& i = at(start);
+  for (std::size_t n = place_[start] + 1; n < segment_.code.size(); ++n) {
+    const Instruction& other = segment_.code[n];
+    if (other.pending == i.pending && (other.code == Code::wait || other.code == Code::hook_finish))
+      return number_[n];
+  }
+  return -1;
+}
+
+Moved CodeEdit::budget(const std::vector<int>& numbers, int most) {
+  std::vector<int> transfers;  // by when they start
+  for (const int number : numbers) {
+    if (starts(at(number)) && wait_of(number) >= 0) transfers.push_back(number);
+  }
+  Moved done;
+  for (std::size_t k = 0; k < transfers.size(); ++k) {
+    if (k < static_cast<std::size_t>(most)) {
+      done += {1, 0, 0};
+      continue;
+    }
+    const int earlier = wait_of(transfers[k - static_cast<std::size_t>(most)]);
+    done += order({earlier}, {transfers[k]}, Moves::then);
+  }
+  return done;
+}
+
+// Where it is to start: before what computes first for that layer.
+std::size_t CodeEdit::issue_place(int start, int layers_ahead) const {
+  const auto layer_at = [&](std::size_t n) {
+    const Instruction& i = segment_.code[n];
+    return i.op < 0 ? -2 : program_.graph->ops()[i.op].layer;
+  };
+  std::vector<std::pair<int, std::size_t>> layers;  // in the order in which they are computed
+  for (std::size_t n = 0; n < segment_.code.size(); ++n) {
+    const int layer = layer_at(n);
+    if (layer > -2 && std::none_of(layers.begin(), layers.end(),
+                                   [&](const auto& known) { return known.first == layer; }))
+      layers.emplace_back(layer, n);
+  }
+  const std::size_t wait = place_[wait_of(start)];
+  std::size_t read = wait;
+  while (read < segment_.code.size() && layer_at(read) == -2) ++read;
+  if (read == segment_.code.size()) return place_[start];
+  const auto own = std::find_if(layers.begin(), layers.end(),
+                                [&](const auto& known) { return known.first == layer_at(read); });
+  const auto ahead = std::min<std::ptrdiff_t>(layers_ahead, own - layers.begin());
+  return std::min(std::prev(own, ahead)->second, wait);
+}
+
+Moved CodeEdit::issue(const std::vector<int>& numbers, int layers_ahead) {
+  std::vector<int> transfers;
+  for (const int number : numbers) {
+    if (starts(at(number)) && wait_of(number) >= 0) transfers.push_back(number);
+  }
+  Moved done;
+  for (const int number : transfers) {  // those that go up, the first of them first
+    const std::size_t to = issue_place(number, layers_ahead);
+    if (to < place_[number]) done += go(number, to, nullptr);
+  }
+  std::reverse(transfers.begin(), transfers.end());
+  for (const int number : transfers) {
+    const std::size_t to = issue_place(number, layers_ahead);
+    if (to > place_[number] + 1) done += go(number, to - 1, nullptr);
+  }
+  done.asked = static_cast<int>(transfers.size());
+  return done;
+}
+
+}  // namespace mw

@@ -1,0 +1,64 @@
+// A segment's code while a pass of a script edits it: instructions by number, and verbs that move
+// them as far as dataflow allows.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "meshwright/passes.h"
+#include "script/instruction_filter.h"
+
+namespace mw {
+
+// What came of verbs, for the note of a plan.
+struct Moved {
+  int asked = 0, moved = 0;  // instructions
+  std::int64_t places = 0;   // by which those that moved did, together
+  Moved& operator+=(const Moved& more);
+};
+
+class CodeEdit {
+ public:
+  // Both outlive it. Instructions are numbered as they stand at first, and keep their numbers.
+  CodeEdit(Program& program, Segment& segment);
+
+  const Program& program() const { return program_; }
+  const Segment& segment() const { return segment_; }
+  std::vector<int> find(const InstructionFilter& filter) const;  // in the code's order
+  Json facts(int number) const;
+  const Instruction& at(int number) const { return segment_.code[place_[number]]; }
+  int size() const { return static_cast<int>(place_.size()); }
+  // "start all-to-all of layers.0.moe.dispatch (instruction 12 of backward)"
+  std::string text(int number) const;
+
+  // Up, or down, past those that `over` takes (null: all), `most` at most, while dataflow allows.
+  Moved hoist(int number, const InstructionFilter* over, int most);
+  Moved sink(int number, const InstructionFilter* over, int most);
+  // All of `first` before all of `then` (order_before). Throws Error, which names both, where
+  // dataflow has them the other way round.
+  Moved order(const std::vector<int>& first, const std::vector<int>& then, Moves moves);
+  // Puts those that start a collective on a stream. Throws Error for a transfer that has none.
+  Moved stream(const std::vector<int>& numbers, const std::string& name);
+  // At most `most` of these transfers are under way: the others start once an earlier one is
+  // awaited.
+  Moved budget(const std::vector<int>& numbers, int most);
+  // Each of these transfers starts before what computes the layer that is so many layers before the
+  // one that reads it.
+  Moved issue(const std::vector<int>& numbers, int layers_ahead);
+
+ private:
+  Moved go(int number, std::size_t to, const InstructionFilter* over);
+  std::vector<std::size_t> places_of(const std::vector<int>& numbers) const;
+  int wait_of(int start) const;
+  std::size_t issue_place(int start, int layers_ahead) const;
+
+  Program& program_;
+  Segment& segment_;
+  const SegmentFacts facts_;
+  std::vector<std::size_t> place_;  // of each number
+  std::vector<int> number_;         // at each place
+};
+
+}  // namespace mw

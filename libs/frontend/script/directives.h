@@ -1,0 +1,52 @@
+// Directives: edits of a program that a script writes as data, { "order", { axis = "ep" }, before =
+// { phase = "gradients" } }.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "script/code_edit.h"
+
+namespace mw {
+
+struct Directive {
+  enum class Kind : std::uint8_t { order, stream, budget, issue, reduce };
+  enum class After : std::uint8_t {
+    gradients,  // as soon as a bucket's last gradient is there
+    chunk,      // at the end of the last backward that adds to it
+    step,       // when all backwards are over
+    each,       // in every microbatch
+  };
+  Kind kind = Kind::order;
+  std::string path;  // "directives[2]": for messages
+  InstructionFilter filter, other;
+  bool sinks = false;   // of order: what the filter takes stands after the others
+  bool layers = false;  // of order: only of instructions of one layer
+  std::string stream;
+  int number = 0;  // of budget and issue
+  After after = After::gradients;
+
+  // The least that a pass with it must say that it changes.
+  Pass::Changes changes() const;
+  // What the note of a plan calls it: "stream exchange".
+  std::string name() const;
+};
+
+// Reads an entry of a list of directives; null, and problems, where it is none.
+std::shared_ptr<const Directive> read_directive(const Json& entry, const std::string& path,
+                                                Problems& problems);
+
+// How many instructions a condition took.
+struct Matches {
+  int filter = 0, other = 0;
+};
+// Carries out one that changes order.
+Moved carry_out(const Directive& directive, CodeEdit& code, Matches& matches);
+
+// Carry out `reduce`: say of the buckets that it means when they are reduced. `each` is for before
+// the buckets have their flat slots, the others for Pass::finish. How many buckets they are.
+int reduce_each(const Directive& directive, Program& program);
+int reduce_after(const Directive& directive, Program& program);
+
+}  // namespace mw

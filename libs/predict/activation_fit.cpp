@@ -1,0 +1,257 @@
+// Chooses for each tensor that layers keep for backward whether it is saved, made again or sent to
+// host memory, by exact bytes, seconds to make it again and seconds of the host link (Beaumont et
+// al. 2021, "Efficient Combination of Rematerialization and Offloading").
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "meshwright/engine/footprint.h"
+#include "meshwright/engine/rank_view.h"
+#include "meshwright/engine/text.h"
+#include "predict/fit.h"
+#include "predict/machine.h"
+#include "predict/prediction.h"
+
+namespace mw {
+namespace {
+
+constexpr std::int64_t least_bytes = std::int64_t{64} << 10;  // smaller tensors stay
+
+// A tensor that a layer keeps for backward.
+struct Kept {
+  std::string name;
+  int layer = -1;
+  std::int64_t bytes = 0;
+  double again = 0;  // seconds to make it from what else is kept
+  double copy = 0;   // seconds of the link, one way
+  double worth() const { return again / std::max(copy, 1e-12); }
+};
+
+// What one virtual stage's forward keeps of its layers, and what its layers compute.
+class KeptTensors {
+ public:
+  KeptTensors(const Program& program, const Segment& forward, const Machine& machine, int threads)
+      : program_(program),
+        code_(forward.code),
+        rank_(program, program.first(), 0, machine.scratch()),
+        machine_(machine.of_rank(rank_, program.mesh.size(), threads)) {
+    find_read(forward.vstage);
+    for (std::size_t n = 0; n < code_.size(); ++n) {
+      const Instruction& i = code_[n];
+      for (const auto* slots : {&i.outputs, &i.saved}) {
+        for (const int slot : *slots) {
+          if (slot >= 0) writers_[slot].push_back(static_cast<int>(n));
+        }
+      }
+      if (i.op < 0 || !in_layers(op(i), *program_.graph)) continue;
+      seconds_[op(i).layer] += seconds_of(i);
+    }
+  }
+
+  // The tensors of layers, the dearest to make again for their seconds of the link first.
+  std::vector<Kept> list() const {
+    std::map<std::string, Kept> found;  // views of one value go together
+    for (const auto& [slot, writers] : writers_) {
+      const Instruction& maker = code_[writers.front()];
+      const int layer = layer_of(slot, maker);
+      if (layer < 0 || read_.count(slot) == 0) continue;
+      const std::int64_t bytes = rank_.bytes(slot);
+      if (bytes < least_bytes) continue;
+      Kept& kept = found[program_.slots[slot].name];
+      std::set<int> counted;
+      kept.name = program_.slots[slot].name;
+      kept.layer = layer;
+      kept.bytes += bytes;
+      kept.copy += machine_->host_copy(static_cast<double>(bytes));
+      kept.again = std::max(kept.again, seconds_to_make(slot, counted));
+    }
+    std::vector<Kept> list;
+    for (auto& [name, kept] : found) list.push_back(std::move(kept));
+    std::stable_sort(list.begin(), list.end(),
+                     [](const Kept& a, const Kept& b) { return a.worth() > b.worth(); });
+    return list;
+  }
+
+  // Seconds that the forward of a layer computes.
+  double layer_seconds(int layer) const {
+    const auto found = seconds_.find(layer);
+    return found == seconds_.end() ? 0 : found->second;
+  }
+
+ private:
+  const Op& op(const Instruction& i) const { return program_.graph->ops()[i.op]; }
+
+  void find_read(int vstage) {
+    for (const Segment& segment : program_.segments) {
+      if (segment.kind != SegmentKind::backward && segment.kind != SegmentKind::dgrad &&
+          segment.kind != SegmentKind::wgrad)
+        continue;
+      if (segment.vstage != vstage) continue;
+      for (const Instruction& i : segment.code)
+        for_each_slot(i, [&](int slot) { read_.insert(slot); });
+    }
+  }
+
+  // -1: it is not of a layer, or no activation.
+  int layer_of(int slot, const Instruction& maker) const {
+    const Slot& s = program_.slots[slot];
+    if (s.persistent || s.category != Category::activations || s.alias_of >= 0) return -1;
+    int producer = maker.op;
+    if (producer < 0 && s.value >= 0) producer = program_.graph->value(s.value).producer;
+    if (producer < 0) return -1;
+    const Op& of = program_.graph->ops()[producer];
+    return in_layers(of, *program_.graph) ? of.layer : -1;
+  }
+
+  double seconds_of(const Instruction& i) const {
+    return machine_->work(rank_, i, footprint(rank_, i, Asks::work)).seconds;
+  }
+
+  // Seconds of the instructions that make it from what is kept, or from what no op of a layer made.
+  double seconds_to_make(int slot, std::set<int>& counted) const {
+    const auto writers = writers_.find(slot);
+    if (writers == writers_.end()) return 0;
+    double seconds = 0;
+    for (const int n : writers->second) {
+      const Instruction& i = code_[n];
+      if (!counted.insert(n).second) continue;
+      seconds += seconds_of(i);
+      for (const int input : i.inputs) {
+        const bool kept = input < 0 || program_.slots[input].persistent || read_.count(input) > 0 ||
+                          layer_of(input, i) < 0;
+        if (!kept) seconds += seconds_to_make(input, counted);
+      }
+    }
+    return seconds;
+  }
+
+  const Program& program_;
+  const std::vector<Instruction>& code_;
+  const RankView rank_;
+  std::unique_ptr<RankMachine> machine_;
+  std::set<int> read_;                       // slots that backward reads
+  std::map<int, std::vector<int>> writers_;  // of slots: forward's instructions
+  std::map<int, double> seconds_;            // of each layer
+};
+
+// The tensors of one virtual stage, in order of what they are worth, and each layer's seconds.
+struct OfStage {
+  std::vector<Kept> kept;
+  std::map<int, double> layer_seconds;
+};
+
+std::vector<OfStage> stages_of(const Plan& plan, const Machine& machine, std::int64_t limit) {
+  std::vector<OfStage> stages;
+  for (const Program& program : plan.programs) {
+    std::int64_t most = 0;
+    for (const RankClass& kind : rank_classes(program)) {
+      const RankView rank(program, kind.at, 0, machine.scratch());
+      most = std::max(most, forecast_memory(rank).peak + plan.request.kept_by_libraries);
+    }
+    if (most <= limit) continue;  // nothing needs to go
+    for (const Segment& segment : program.segments) {
+      if (segment.kind != SegmentKind::forward || segment.copy_of >= 0) continue;
+      const KeptTensors tensors(program, segment, machine, plan.request.threads);
+      OfStage stage{tensors.list(), {}};
+      for (const Kept& kept : stage.kept)
+        stage.layer_seconds[kept.layer] = tensors.layer_seconds(kept.layer);
+      stages.push_back(std::move(stage));
+    }
+  }
+  return stages;
+}
+
+// A knapsack for each layer: the tensors that are worth most, as long as the link carries them in
+// this share of the layer's forward; what is left of one layer's share is the next layer's.
+std::set<std::string> chosen(const std::vector<OfStage>& stages, double share) {
+  std::set<std::string> names;
+  for (const OfStage& stage : stages) {
+    double left = 0;
+    for (const auto& [layer, seconds] : stage.layer_seconds) {
+      left += share * seconds;
+      for (const Kept& kept : stage.kept) {
+        if (kept.layer != layer || kept.copy > left) continue;
+        left -= kept.copy;
+        names.insert(kept.name);
+      }
+    }
+  }
+  return names;
+}
+
+bool has_link(const Plan& plan, const Machine& machine) {
+  const Program& program = plan.programs.front();
+  const RankView rank(program, program.first(), 0, machine.scratch());
+  return machine.of_rank(rank, plan.ranks(), plan.request.threads)->host_copy(1) > 0;
+}
+
+std::string part_of(const std::string& name) {
+  const std::size_t first = name.find('.'), second = name.find('.', first + 1);
+  return second == std::string::npos ? name : name.substr(second + 1);
+}
+
+// "attention.q in 3 layers, mlp.up in 4 layers".
+std::string text_of(const std::set<std::string>& names) {
+  std::map<std::string, int> layers;
+  for (const std::string& name : names) ++layers[part_of(name)];
+  std::string text;
+  for (const auto& [part, count] : layers)
+    text += fmt::format("{}{} in {}", text.empty() ? "" : ", ", part, plural(count, "layer"));
+  return text.empty() ? "nothing" : text;
+}
+
+}  // namespace
+
+std::shared_ptr<const Plan> fit_with_offload(const PlanRequest& request, RecomputeFitter fit,
+                                             const Machine* machine, Problems& problems) {
+  PlanRequest alone = request;
+  alone.recompute.offload = false;
+  PlanRequest whole = alone;
+  whole.recompute.kind = RecomputePolicy::Kind::none;
+  const auto plan = make_plan(whole, problems);
+  if (plan == nullptr) return nullptr;
+  if (machine == nullptr || !has_link(*plan, *machine)) {
+    problems.add(Stage::plan, "recompute.offload", "recompute.offload",
+                 "recompute.offload: what goes to host memory follows from a device's host link, "
+                 "and no cluster with one is named",
+                 "name a cluster whose device has `link`, or write offload = { ops = … }");
+    return nullptr;
+  }
+  const std::vector<OfStage> stages = stages_of(*plan, *machine, request.recompute.fit);
+  std::shared_ptr<const Plan> best;
+  std::set<std::set<std::string>> tried;
+  double least = std::numeric_limits<double>::infinity();
+  Problems refusals;
+  for (const double share : {0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 1e9}) {
+    const std::set<std::string> names = chosen(stages, share);
+    if (!tried.insert(names).second) continue;
+    PlanRequest with = alone;
+    if (!names.empty()) {
+      with.offload.kind = OffloadPolicy::Kind::fixed;
+      with.offload.set.tensors = names;
+      with.offload.set.prefetch = 1;
+      with.notes.push_back(fmt::format("offload, to fit {} with the fewest seconds: {}",
+                                       format_bytes(static_cast<double>(request.recompute.fit)),
+                                       text_of(names)));
+    }
+    Problems none;
+    const auto made = fit(with, none);
+    if (made == nullptr) {
+      if (refusals.empty()) refusals.add(none);
+      continue;
+    }
+    const double seconds = predict(*made, *machine, request.threads).step_seconds;
+    if (seconds >= least) continue;
+    least = seconds;
+    best = made;
+  }
+  if (best == nullptr) problems.add(refusals);
+  return best;
+}
+
+}  // namespace mw

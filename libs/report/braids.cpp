@@ -1,0 +1,229 @@
+// Prices one run of each braid by itself and draws which of its works computes when, and what is on
+// its way meanwhile.
+#include "report/braids.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "meshwright/engine/rank_view.h"
+#include "meshwright/engine/text.h"
+#include "predict/pipeline.h"
+#include "predict/prediction.h"
+#include "predict/price.h"
+
+namespace mw {
+namespace {
+
+bool is_braid(const Program& program, const SegmentRun& run) {
+  return program.segments[static_cast<std::size_t>(run.segment)].kind == SegmentKind::braid;
+}
+
+// The run of each braid that is in the middle of those of the step.
+std::vector<SegmentRun> middle_runs(const Program& program) {
+  std::map<int, std::vector<SegmentRun>> runs;
+  for (const SegmentRun& run : program.timeline)
+    if (is_braid(program, run)) runs[run.segment].push_back(run);
+  std::vector<SegmentRun> middle;
+  for (const auto& [segment, of] : runs) middle.push_back(of[of.size() / 2]);
+  return middle;
+}
+
+class BraidPainter {
+ public:
+  BraidPainter(const Program& program, const Machine& machine, int threads)
+      : program_(program),
+        machine_(machine),
+        rank_(program, program.first(), 0, machine.scratch()),
+        ranks_(program.mesh.size() / program.stages),
+        threads_(machine.threads_of(program.mesh.size(), threads)) {}
+
+  BraidPicture paint(const SegmentRun& run) const {
+    const Segment& braid = segment(run);
+    BraidPicture picture;
+    picture.weave = braid.weave;
+    picture.stage = program_.stage;
+    for (int lane = 0; lane < lanes_of(run); ++lane) {
+      const Lane& of = braid.lanes[static_cast<std::size_t>(lane)];
+      const std::string work =
+          fmt::format("{}{}{}", of.vstage, action_name(braid, lane), microbatch_of(run, lane));
+      picture.name += (lane == 0 ? "" : "+") + work;
+      picture.row_names.push_back(work);
+      SegmentRun alone;
+      alone.segment = program_.segment(of.segment);
+      alone.microbatch = microbatch_of(run, lane);
+      const auto [seconds, waited] = played(alone, nullptr);
+      picture.apart += seconds;
+      picture.apart_waited += waited;
+    }
+    picture.rows.resize(picture.row_names.size());
+    std::tie(picture.seconds, picture.waited) = played(run, &picture);
+    return picture;
+  }
+
+ private:
+  const Segment& segment(const SegmentRun& run) const {
+    return program_.segments[static_cast<std::size_t>(run.segment)];
+  }
+
+  // The seconds of the run, and those in which it waits; what it does goes into the picture.
+  std::pair<double, double> played(const SegmentRun& run, BraidPicture* picture) const {
+    Pricer pricer(rank_, machine_, ranks_, threads_);
+    pricer.keep_times();
+    pricer.play(run);
+    double waited = 0;
+    for (const Pricer::Kept& kept : pricer.kept()) {
+      const InstructionTime& time = kept.time;
+      if (time.kind == InstructionTime::Kind::wait) waited += time.end - time.start;
+      if (picture != nullptr) add(run, time, *picture);
+    }
+    return {pricer.clock(), waited};
+  }
+
+  void add(const SegmentRun& run, const InstructionTime& time, BraidPicture& picture) const {
+    const Segment& braid = segment(run);
+    const bool computes = time.kind == InstructionTime::Kind::own;
+    if (!computes && time.kind != InstructionTime::Kind::transfer) return;
+    // What a run does beside its instructions is no lane's.
+    if (time.index < 0 || time.index >= static_cast<int>(braid.code.size())) return;
+    const Instruction& i = braid.code[static_cast<std::size_t>(time.index)];
+    TimedAction action;
+    action.stage = program_.stage;
+    action.vstage = braid.lanes[static_cast<std::size_t>(i.lane)].vstage;
+    action.chunk = program_.chunk_of(action.vstage);
+    action.name = action_name(braid, i.lane);
+    action.microbatch = microbatch_of(run, i.lane);
+    action.start = time.start;
+    action.end = time.end;
+    std::vector<TimedAction>& row =
+        picture.rows[computes ? static_cast<std::size_t>(i.lane) : row_of(i, picture)];
+    if (!row.empty() && row.back().name == action.name && action.start <= row.back().end + 1e-12 &&
+        row.back().microbatch == action.microbatch) {
+      row.back().end = std::max(row.back().end, action.end);
+    } else {
+      row.push_back(std::move(action));
+    }
+  }
+
+  // The row of the axis that the instruction sends over.
+  std::size_t row_of(const Instruction& i, BraidPicture& picture) const {
+    const std::string axis =
+        i.move.atoms.empty() && i.bucket >= 0
+            ? program_.name_of(
+                  program_.reduction(program_.buckets[static_cast<std::size_t>(i.bucket)]))
+            : program_.name_of({i.move.atoms, i.move.stages, i.move.exchanges_rows()});
+    const auto from = picture.row_names.begin() + static_cast<std::ptrdiff_t>(lanes(picture));
+    const auto found = std::find(from, picture.row_names.end(), axis);
+    const auto row = static_cast<std::size_t>(found - picture.row_names.begin());
+    if (row == picture.rows.size()) {
+      picture.row_names.push_back(axis);
+      picture.rows.emplace_back();
+    }
+    return row;
+  }
+  static std::size_t lanes(const BraidPicture& picture) {
+    return static_cast<std::size_t>(std::count(picture.name.begin(), picture.name.end(), '+')) + 1;
+  }
+
+  const Program& program_;
+  const Machine& machine_;
+  const RankView rank_;
+  const int ranks_, threads_;
+};
+
+// The letter of what goes on for most of each column.
+std::string row_text(const std::vector<TimedAction>& row, double seconds, int columns) {
+  std::string text;
+  for (int c = 0; c < columns; ++c) {
+    const double from = seconds * c / columns, to = seconds * (c + 1) / columns;
+    std::map<char, double> shares;
+    for (const TimedAction& action : row)
+      shares[action.name[0]] +=
+          std::max(0.0, std::min(to, action.end) - std::max(from, action.start));
+    const auto most = std::max_element(shares.begin(), shares.end(),
+                                       [](auto& a, auto& b) { return a.second < b.second; });
+    const bool busy = most != shares.end() && most->second > 0.5 * (to - from);
+    text += busy ? std::string(1, most->first) : "·";
+  }
+  return text;
+}
+
+std::string in_words(const BraidPicture& picture) {
+  const double hidden = picture.apart - picture.seconds;
+  return fmt::format(
+      "{} on stage {}, by {}: {}, of which it waits {}; one after the other {}, {} ({} less)",
+      picture.name, picture.stage, picture.weave, duration_text(picture.seconds),
+      duration_text(picture.waited), duration_text(picture.apart),
+      duration_text(picture.apart_waited),
+      picture.apart > 0 ? fmt::format("{:.1f} %", 100 * hidden / picture.apart) : "nothing");
+}
+
+}  // namespace
+
+std::vector<BraidPicture> braid_pictures(const Plan& plan, const Machine& machine, int threads) {
+  const Program* most = nullptr;
+  std::vector<SegmentRun> runs;
+  for (const Program& program : plan.programs) {
+    std::vector<SegmentRun> own = middle_runs(program);
+    if (own.size() <= runs.size()) continue;
+    runs = std::move(own);
+    most = &program;
+  }
+  std::vector<BraidPicture> pictures;
+  if (most == nullptr) return pictures;
+  const BraidPainter painter(*most, machine, threads);
+  for (const SegmentRun& run : runs) pictures.push_back(painter.paint(run));
+  return pictures;
+}
+
+std::string braids_text(const std::vector<BraidPicture>& pictures, int columns) {
+  std::string text;
+  for (const BraidPicture& picture : pictures) {
+    std::size_t label = 0;
+    for (const std::string& name : picture.row_names) label = std::max(label, name.size());
+    text += fmt::format("{}{}\n", text.empty() ? "" : "\n", in_words(picture));
+    for (std::size_t r = 0; r < picture.rows.size(); ++r) {
+      text += fmt::format("  {:<{}} |{}|\n", picture.row_names[r], label,
+                          row_text(picture.rows[r], picture.seconds,
+                                   std::max(10, columns - static_cast<int>(label) - 5)));
+    }
+  }
+  return text;
+}
+
+Json braids_json(const std::vector<BraidPicture>& pictures) {
+  Json list = Json::array();
+  for (const BraidPicture& picture : pictures) {
+    list.push_back({{"name", picture.name},
+                    {"stage", picture.stage},
+                    {"weave", picture.weave},
+                    {"seconds", picture.seconds},
+                    {"waited_seconds", picture.waited},
+                    {"apart_seconds", picture.apart},
+                    {"apart_waited_seconds", picture.apart_waited}});
+  }
+  return list;
+}
+
+std::string braids_svg(const std::vector<BraidPicture>& pictures, const std::string& title) {
+  std::vector<std::vector<TimedAction>> rows;
+  std::vector<std::string> names;
+  std::string caption = "along the axis: milliseconds";
+  for (const BraidPicture& picture : pictures) {
+    caption += "\n" + in_words(picture);
+    for (std::size_t r = 0; r < picture.rows.size(); ++r) {
+      rows.push_back(picture.rows[r]);
+      for (TimedAction& action : rows.back()) {
+        action.start *= 1e3;
+        action.end *= 1e3;
+      }
+      names.push_back(picture.name + ": " + picture.row_names[r]);
+    }
+  }
+  return draw_svg(rows, names, title, caption);
+}
+
+}  // namespace mw

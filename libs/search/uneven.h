@@ -1,0 +1,41 @@
+// What candidates of a search take where the devices of a cluster are not alike: slow ones, or ones
+// of several kinds.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <vector>
+
+#include "search/search.h"
+
+namespace mw {
+
+class UnevenStages {
+ public:
+  explicit UnevenStages(const SearchRequest& request)
+      : cluster_(request.machine->parts()),
+        ranks_(request.ranks),
+        layers_(request.base.plan->graph->layers),
+        parts_(cluster_.among(0, request.ranks)) {}
+
+  // The parts of the cluster on which the ranks lie.
+  const std::vector<int>& parts() const { return parts_; }
+
+  // The step of a plan of so many stages, each of so many chunks, that takes `by_part` seconds if
+  // all devices are as one of these parts. Stages lie one after the other, and each is as fast as
+  // the slowest part that it lies on. Layers are shared out so that the busiest stage has least to
+  // do: a stage has at least one in each chunk.
+  double seconds(int stages, int chunks, const std::vector<double>& by_part);
+
+ private:
+  // The places in `parts_` of what each stage lies on.
+  using Lies = std::vector<std::vector<std::size_t>>;
+  const Lies& lies(int stages);
+
+  const ClusterParts& cluster_;
+  const int ranks_, layers_;
+  const std::vector<int> parts_;
+  std::map<int, Lies> lies_;  // by the number of stages
+};
+
+}  // namespace mw

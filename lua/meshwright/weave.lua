@@ -1,0 +1,210 @@
+-- mw.weave { name, order = function(lanes…) … end }: how works that share a stage are interleaved.
+-- The function takes instructions from its lanes; what it takes stands in the braid in that order.
+local core = require "meshwright.core"
+
+local Lane = {}
+Lane.__index = Lane
+
+local function text_of(i)
+  local parts = { i.code }
+  for _, key in ipairs { "piece", "move", "label" } do
+    if i[key] then parts[#parts + 1] = i[key] end
+  end
+  return table.concat(parts, " ")
+end
+
+local function shown(filter)
+  local parts = {}
+  for key, value in pairs(filter) do
+    parts[#parts + 1] = ("%s = %s"):format(key, type(value) == "string" and ("%q"):format(value) or tostring(value))
+  end
+  table.sort(parts)
+  return "{ " .. table.concat(parts, ", ") .. " }"
+end
+
+-- A text may end in "*", or begin with one: "layers.1.*".
+local function alike(wanted, found)
+  if wanted == found then return true end
+  if type(wanted) ~= "string" or type(found) ~= "string" or not wanted:find("*", 1, true) then return false end
+  return found:match("^" .. wanted:gsub("[%^%$%(%)%%%.%[%]%+%-%?]", "%%%0"):gsub("%*", ".*") .. "$") ~= nil
+end
+
+local keys = { code = true, piece = true, op = true, kind = true, layer = true, label = true, phase = true,
+  move = true, axis = true, bucket = true }
+
+-- Of a lane or a part of one: the filter without what only `take` knows, checked.
+local function filter_of(lane, given)
+  local filter, known = {}, {}
+  for key in pairs(keys) do known[#known + 1] = key end
+  table.sort(known)
+  for key, value in pairs(given) do
+    if key == "through" then
+      filter.code = value
+    elseif keys[key] then
+      filter[key] = value
+    elseif key ~= "last" then
+      core.refuse(("%s:take: an instruction has no %s"):format(lane, tostring(key)),
+        "through, last, or one of " .. table.concat(known, ", "))
+    end
+  end
+  if next(filter) == nil then
+    core.refuse(("%s:take says up to which instruction"):format(lane), 'write take { through = "start" }')
+  end
+  return filter
+end
+
+local function matches(filter, i)
+  for key, wanted in pairs(filter) do
+    if not alike(wanted, i[key]) then return false end
+  end
+  return true
+end
+
+-- What is nearest to a filter that matches nothing: an instruction that was taken already, or one
+-- that lies in another part, or the one that agrees with most of it.
+local function nearest(lane, filter)
+  local whole, best, agree = lane.whole, nil, 0
+  for n, i in ipairs(whole.code) do
+    if matches(filter, i) then
+      if n <= whole.taken then
+        return ("instruction %d, %s, was taken already"):format(n, text_of(i))
+      end
+      return ("the next one is instruction %d, %s, behind this part, which ends at %d"):format(n, text_of(i), lane.last)
+    end
+    local count = 0
+    for key, wanted in pairs(filter) do if alike(wanted, i[key]) then count = count + 1 end end
+    if count > agree then best, agree = n, count end
+  end
+  if not best then return "none of its instructions agrees with any of it" end
+  local i, facts = whole.code[best], {}
+  for key in pairs(filter) do facts[key] = i[key] end
+  return ("nearest: instruction %d, %s, which has %s"):format(best, text_of(i), shown(facts))
+end
+
+function Lane:__tostring() return "the lane " .. self.name end
+
+-- The lane's instructions up to the n-th, which go to the braid.
+local function take_through(lane, n)
+  local whole = lane.whole
+  while whole.taken < n do
+    whole.taken = whole.taken + 1
+    whole.order[#whole.order + 1] = whole.number
+  end
+end
+
+--- Takes all up to the first instruction that matches, or the last one of them, and that one.
+function Lane:take(given)
+  if type(given) ~= "table" then
+    core.refuse(("%s:take takes a table"):format(self), 'write take { through = "start" }')
+  end
+  local filter, found = filter_of(self, given), nil
+  for n = self.whole.taken + 1, self.last do
+    if matches(filter, self.whole.code[n]) then
+      found = n
+      if not given.last then break end
+    end
+  end
+  if not found then
+    core.refuse(("%s has nothing left that is %s"):format(self, shown(filter)), nearest(self, filter))
+  end
+  take_through(self, found)
+end
+
+--- Whether it has an instruction left that matches.
+function Lane:has(given)
+  local filter = filter_of(self, given)
+  for n = self.whole.taken + 1, self.last do
+    if matches(filter, self.whole.code[n]) then return true end
+  end
+  return false
+end
+
+--- Takes all that is left.
+function Lane:rest() take_through(self, self.last) end
+
+--- The instructions that are left, to look at.
+function Lane:left() return table.move(self.whole.code, math.max(self.whole.taken + 1, self.first), self.last, 1, {}) end
+
+--- The lane in parts, one for each layer that it computes, in its order. What comes before the
+--- first layer belongs to that, and what comes after the last to the last.
+function Lane:layers()
+  local parts, seen = {}, {}
+  for n = math.max(self.whole.taken + 1, self.first), self.last do
+    local i = self.whole.code[n]
+    local layer = i.layer
+    if i.code == "compute" and layer and layer >= 0 and layer < self.whole.layers and not seen[layer] then
+      seen[layer] = true
+      if #parts > 0 then parts[#parts].last = n - 1 end
+      parts[#parts + 1] = setmetatable({ name = ("%s, layer %d"):format(self.name, layer), kind = self.kind,
+        layer = layer, whole = self.whole, first = n, last = self.last }, Lane)
+    end
+  end
+  return parts
+end
+
+-- What a script's function has returned instead: the instructions themselves, in their order.
+local function listed(list, lanes)
+  local place, order, next_of = {}, {}, {}
+  for number, lane in ipairs(lanes) do
+    next_of[number] = 1
+    for n, i in ipairs(lane.code) do place[i] = { number, n } end
+  end
+  for at, i in ipairs(list) do
+    local found = place[i]
+    if not found then
+      core.refuse(("entry %d of the weave's list is no instruction of a lane"):format(at),
+        "return instructions as lane:left() has them, or nothing")
+    end
+    local number, n = found[1], found[2]
+    local lane = lanes[number]
+    if n ~= next_of[number] then
+      local before = lane.code[next_of[number]]
+      core.refuse(("%s: instruction %d, %s, stands before instruction %d, %s; a weave can only merge"):format(lane, n,
+        text_of(i), next_of[number], before and text_of(before) or "none"), "keep each lane's own order")
+    end
+    next_of[number] = n + 1
+    order[at] = number
+  end
+  return order, next_of
+end
+
+local function wrapped(order)
+  return function(request)
+    local lanes, taken = {}, {}
+    for number, given in ipairs(request.lanes) do
+      local lane = { name = given.name, kind = given.kind, vstage = given.vstage, code = given.code,
+        first = 1, last = #given.code }
+      lane.whole = { code = lane.code, taken = 0, order = taken, number = number, layers = request.layers }
+      lanes[number] = setmetatable(lane, Lane)
+    end
+    local list = order(table.unpack(lanes))
+    if list ~= nil then
+      if type(list) ~= "table" then
+        core.refuse("the weave's function returned a " .. type(list),
+          "take instructions from the lanes and return nothing, or return a list of them")
+      end
+      local said, next_of = listed(list, lanes)
+      taken = said
+      for number, lane in ipairs(lanes) do
+        lane.whole.taken, lane.whole.order = next_of[number] - 1, taken
+      end
+    end
+    for _, lane in ipairs(lanes) do lane:rest() end
+    return taken
+  end
+end
+
+return function(made)
+  return function(given)
+    local order = type(given) == "table" and given.order or given
+    if type(order) ~= "function" then
+      core.refuse("mw.weave takes a table with a function `order`",
+        "write mw.weave { name = \"mine\", order = function(f, b) … end }")
+    end
+    local name = type(given) == "table" and given.name or nil
+    if name ~= nil and type(name) ~= "string" then
+      core.refuse("mw.weave: name is a text; got " .. type(name), 'write name = "mine"')
+    end
+    return setmetatable({ kind = "weave", name = name, order = wrapped(order) }, made)
+  end
+end

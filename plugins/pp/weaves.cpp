@@ -1,0 +1,203 @@
+// Interleaves works that share a stage: by their transfers, or as a script's function says.
+#include "weaves.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace pp {
+
+using mw::Code;
+using mw::Error;
+using mw::Instruction;
+using mw::Json;
+
+mw::Options& add_axes(mw::Options& options) {
+  return options.list("axes", "names of axes: only waits for their transfers count; left out: all")
+      .optional();
+}
+
+std::vector<std::string> read_axes(const mw::Values& values) {
+  std::vector<std::string> axes;
+  if (!values.has("axes")) return axes;
+  for (const Json& axis : values.at("axes")) {
+    if (!axis.is_string())
+      throw Error(mw::Stage::options, "option.value", "axes",
+                  fmt::format("got {}", mw::json_text(axis)),
+                  "list names of axes: axes = { \"ep\" }");
+    axes.push_back(axis.get<std::string>());
+  }
+  return axes;
+}
+
+bool counts(const mw::Program& program, const Instruction& start,
+            const std::vector<std::string>& axes) {
+  const std::string axis =
+      program.name_of({start.move.atoms, start.move.stages, start.move.exchanges_rows()});
+  return axes.empty() || std::find(axes.begin(), axes.end(), axis) != axes.end();
+}
+
+mw::Options Switch::options() {
+  mw::Options options;
+  return add_axes(options);
+}
+
+Switch::Switch(const mw::Values& values) : axes_(read_axes(values)) {}
+
+namespace {
+
+// One lane while it is run.
+struct SwitchLane {
+  const std::vector<Instruction>* code = nullptr;
+  std::vector<bool> waits;  // of each instruction: whether it waits for a transfer that counts
+  std::size_t next = 0, waits_left = 0;
+  std::map<int, std::size_t> begun;  // by pending: how long the braid was then
+  bool done() const { return next == code->size(); }
+};
+
+// Marks the waits of transfers that begin in the lane itself.
+SwitchLane lane_of(const mw::Program& program, const mw::Segment& segment,
+                   const std::vector<std::string>& axes) {
+  SwitchLane lane;
+  lane.code = &segment.code;
+  std::set<int> begins;
+  for (const Instruction& i : segment.code) {
+    const bool starts = i.code == Code::start || i.code == Code::hook_start;
+    const bool awaits = i.code == Code::wait || i.code == Code::hook_finish;
+    if (starts && counts(program, i, axes)) begins.insert(i.pending);
+    lane.waits.push_back(awaits && begins.count(i.pending) > 0);
+    lane.waits_left += lane.waits.back() ? 1 : 0;
+  }
+  return lane;
+}
+
+class Switching {
+ public:
+  explicit Switching(std::vector<SwitchLane> lanes)
+      : lanes_(std::move(lanes)), last_(lanes_.size()) {}
+
+  std::vector<int> run() {
+    for (std::size_t now = 0; now < lanes_.size(); now = next_of(now)) {
+      if (lanes_[now].waits_left > 0) {
+        until_wait(now);
+      } else {
+        part(now);
+      }
+      if (std::all_of(lanes_.begin(), lanes_.end(), [](auto& lane) { return lane.done(); })) break;
+    }
+    return std::move(order_);
+  }
+
+ private:
+  // Whether another lane has run since the transfer of the lane's next instruction began, or none
+  // can any more.
+  bool may_wait(std::size_t now) const {
+    const SwitchLane& lane = lanes_[now];
+    const std::size_t began = lane.begun.at((*lane.code)[lane.next].pending);
+    bool others = false;
+    for (std::size_t other = 0; other < lanes_.size(); ++other) {
+      if (other == now) continue;
+      if (last_[other] > began) return true;
+      others = others || !lanes_[other].done();
+    }
+    return !others;
+  }
+
+  void until_wait(std::size_t now) {
+    SwitchLane& lane = lanes_[now];
+    while (!lane.done()) {
+      if (lane.waits[lane.next] && !may_wait(now)) return;
+      take(now);
+    }
+  }
+
+  void part(std::size_t now) {
+    SwitchLane& lane = lanes_[now];
+    std::size_t waits = 0;
+    for (const SwitchLane& other : lanes_) waits += other.waits_left;
+    const std::size_t left = lane.code->size() - lane.next;
+    for (std::size_t count = (left + waits) / (waits + 1); count > 0; --count) take(now);
+  }
+
+  void take(std::size_t now) {
+    SwitchLane& lane = lanes_[now];
+    const Instruction& i = (*lane.code)[lane.next];
+    lane.waits_left -= lane.waits[lane.next] ? 1 : 0;
+    ++lane.next;
+    order_.push_back(static_cast<int>(now));
+    last_[now] = order_.size();
+    if (i.code == Code::start || i.code == Code::hook_start) lane.begun[i.pending] = order_.size();
+  }
+
+  std::size_t next_of(std::size_t now) const {
+    for (std::size_t k = 1; k <= lanes_.size(); ++k) {
+      const std::size_t other = (now + k) % lanes_.size();
+      if (!lanes_[other].done()) return other;
+    }
+    return now;
+  }
+
+  std::vector<SwitchLane> lanes_;
+  std::vector<std::size_t> last_;  // of each lane: how long the braid was after it ran last
+  std::vector<int> order_;
+};
+
+}  // namespace
+
+std::vector<int> Switch::order(const mw::WeaveRequest& request) const {
+  std::vector<SwitchLane> lanes;
+  for (const mw::Segment* segment : request.lanes)
+    lanes.push_back(lane_of(request.program, *segment, axes_));
+  return Switching(std::move(lanes)).run();
+}
+
+std::vector<int> ScriptWeave::order(const mw::WeaveRequest& request) const {
+  const mw::InstructionFacts facts(request.program);
+  Json lanes = Json::array();
+  for (const mw::Segment* segment : request.lanes) {
+    Json code = Json::array();
+    for (const Instruction& i : segment->code) {
+      Json& said = code.emplace_back(facts.of(i));
+      if (request.seconds) said["seconds"] = request.seconds(i);
+    }
+    lanes.push_back({{"name", segment->name},
+                     {"kind", mw::name_of(segment->kind)},
+                     {"vstage", segment->vstage},
+                     {"code", std::move(code)}});
+  }
+  const Json said = call_({{{"lanes", std::move(lanes)},
+                            {"stage", request.program.stage},
+                            {"layers", request.program.graph->layers}}});
+  std::vector<int> order;
+  for (const Json& lane : said) order.push_back(lane.get<int>() - 1);
+  return order;
+}
+
+std::shared_ptr<const mw::Weave> read_weave(const mw::Values& values) {
+  const Json given = values.has("weave") ? values.at("weave") : Json("switch");
+  if (given.is_object() && given.value("kind", "") == "weave") {
+    const mw::Values own = values.table("weave");
+    return std::make_shared<ScriptWeave>(own.has("name") ? own.text("name") : "of the script",
+                                         own.function("order"));
+  }
+  const bool named = given.is_object() && given.contains("kind") && given["kind"].is_string();
+  if (!given.is_string() && !named) {
+    throw Error(mw::Stage::options, "option.value", "weave",
+                fmt::format("got {}", mw::json_text(given)),
+                "a name, or mw.weave { order = function(…) … end }; names: " +
+                    mw::names_of(values.catalog(), mw::Kind::weave));
+  }
+  const auto name = (named ? given["kind"] : given).get<std::string>();
+  Json options = named ? given : Json::object();
+  options.erase("kind");
+  const mw::Registration& found = values.catalog().find(mw::Kind::weave, name, "weave");
+  mw::Problems problems;
+  mw::Values read = found.options().read(options, values.path("weave"), problems);
+  problems.throw_if_any();
+  read.set_reach(values.reach());
+  return mw::make<mw::Weave>(found, read);
+}
+
+}  // namespace pp

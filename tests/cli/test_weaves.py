@@ -1,0 +1,116 @@
+"""Weaves of scripts: what they may say, what is refused and where, and what is listed of braids."""
+
+import re
+import unittest
+
+from cases import SOURCE, TEST_PLUGINS, ProgramCase
+from problems import problems
+
+HEAD = """\
+local mw = require "meshwright"
+local dp, ep, pp = mw.plugins("dp", "ep", "pp")
+local function with(weave, more)
+  local e = {
+    model = mw.moe { layers = 2, hidden = 16, heads = 4, kv_heads = 4, ffn = 16, vocab = 32, experts = 4, top_k = 2 },
+    data = mw.synthetic {}, sequence = 8, batch = 8, microbatch = 1, optimizer = mw.adamw { lr = 1e-2 }, steps = 2,
+    plan = { pp { 2, schedule = { kind = "1f1b", pair = true }, weave = weave }, dp(2), ep(2) },
+  }
+  for key, value in pairs(more or {}) do e[key] = value end
+  return e
+end
+"""
+BY_LAYER = """mw.weave { name = "by layer", order = function(a, b)
+  for al, bl in mw.zip(a:layers(), b:layers()) do
+    if bl:has { through = "start", kind = "combine" } then bl:take { through = "start", kind = "combine" } end
+    al:rest()
+    bl:rest()
+  end
+end }"""
+
+
+class Weaves(ProgramCase):
+    def test_they_equal_one_rank_and_decide_the_hash(self):
+        weaves = ("nil", '"switch"', '{ kind = "switch", axes = { "ep" } }', BY_LAYER, "mw.weave(function() end)",
+                  "mw.weave(function(a, b) local l = b:left() table.move(a:left(), 1, #a:left(), #l + 1, l) return l end)",
+                  '"turns"')
+        head = HEAD + 'mw.plugins("kit")\n'
+        self.write(head + "".join(f"mw.train(with({weave}))\n" for weave in weaves))
+        results = self.all("verify", self.folder / "script.lua", "--plugin-path", TEST_PLUGINS)
+        self.assertEqual([result["verdict"] for result in results], ["equal"] * len(weaves), results)
+        self.write(head + "".join(f"mw.plan(with({weave}))\n" for weave in weaves))
+        plans = self.all("plan", self.folder / "script.lua", "--plugin-path", TEST_PLUGINS)
+        hashes = [plan["plan_hash"] for plan in plans]
+        self.assertEqual(hashes[0], hashes[1])
+        self.assertEqual(len(set(hashes)), len(weaves) - 1, hashes)
+
+    def test_what_is_refused(self):
+        def take(filter):
+            return f"mw.weave(function(a, b) a:take {filter} end)"
+
+        swapped = "mw.weave(function(a, b) local l = a:left() l[1], l[2] = l[2], l[1] return l end)"
+        cases = (
+            ("script.argument", take('{ through = "start", kind = "dispach" }'), r'nothing left that is \{ code = "start", '
+             r'kind = "dispach" \}', r"nearest: instruction \d+, start"),
+            ("script.argument", "mw.weave(function(a, b) a:rest() a:take { through = 'start' } end)", "nothing left",
+             r"instruction \d+, start .* was taken already"),
+            ("script.argument", take("{ throgh = 1 }"), "an instruction has no throgh", "through, last, or one of"),
+            ("script.argument", take("{}"), "says up to which instruction", "through"),
+            ("script.argument", swapped, r"instruction 2, .*, stands before instruction 1, .*; a weave can only merge",
+             "own order"),
+            ("script.argument", "mw.weave(function(a, b) return { 1 } end)", "no instruction of a lane", "left"),
+            ("script.argument", "mw.weave(function(a, b) return 1 end)", "returned a number", "return"),
+            ("script.argument", "mw.weave { name = 1, order = print }", "name is a text", "name"),
+            ("script.argument", "mw.weave { name = 'x' }", "a function `order`", "order"),
+            ("option.choice plan[1].weave", '"swich"', "swich", "switch"),
+            ("option.value plan[1].weave", "7", "got 7", "switch"),
+            ("option.value plan[1].weave.axes", '{ kind = "switch", axes = { 1 } }', "got 1", "axes"))
+        found = self.tried(HEAD, [f"mw.plan(with({weave}))" for _, weave, _, _ in cases])
+        for (problem, weave, message, hint), errors in zip(cases, found):
+            with self.subTest(weave):
+                self.assertEqual(problems(errors), [problem], errors)
+                self.assertRegex(errors[0]["message"], message)
+                self.assertRegex(errors[0]["hint"], hint)
+
+    def test_hide_wants_a_device_and_braids_are_drawn(self):
+        cluster = '{ cluster = mw.cluster("dgx-h100", { nodes = 1 }) }'
+        self.write(HEAD + f'mw.plan(with("hide", {cluster}))\nmw.plan(with("switch", {cluster}))\n'
+                          f'mw.plan(with(mw.weave.hide {{ axes = {{ "ep" }} }}, {cluster}))')
+        plans = self.all("plan", self.folder / "script.lua", "--braids", "--braids-svg", "braids.svg")
+        for plan, weave in zip(plans, ("hide", "switch", "hide")):
+            self.assertTrue(plan["braids"], weave)
+            for braid in plan["braids"]:
+                self.assertEqual(braid["weave"], weave)
+                self.assertLessEqual(braid["seconds"], braid["apart_seconds"] * (1 + 1e-9))
+                self.assertLessEqual(braid["waited_seconds"], braid["apart_waited_seconds"] * (1 + 1e-9))
+                self.assertRegex(plan["text"], rf"(?m)^{re.escape(braid['name'])} on stage {braid['stage']}, by {weave}: ")
+        for hidden, switched in zip(plans[0]["braids"], plans[1]["braids"]):
+            self.assertLessEqual(hidden["seconds"], switched["seconds"] * (1 + 1e-9))
+        self.assertIn(plans[0]["braids"][0]["name"], (self.folder / "braids.svg").read_text())
+        found = self.tried(HEAD, ['mw.plan(with("hide"))'])
+        self.assertEqual(problems(found[0]), ["weave.times plan[1].weave"], found)
+        self.assertIn("cluster", found[0][0]["hint"])
+        self.write(HEAD + 'mw.plan(with(nil, { plan = { pp(2), dp(2), ep(2) } }))')
+        self.assertIn("braids  none", self.call("plan", self.folder / "script.lua", "--braids").stdout)
+
+    def test_a_braid_is_listed_in_columns(self):
+        self.write(HEAD + "mw.plan(with())")
+        text = self.call("plan", self.folder / "script.lua", "--program").stdout
+        heads = re.findall(r"\n(\S+\+\S+) \(\d+ instructions in 2 lanes, woven by switch\)\n  (\S+)( +)(\S+)\n", text)
+        self.assertTrue(heads, text[:3000])
+        name, first, gap, second = heads[0]
+        self.assertEqual(name, f"{first}+{second}")
+        column = 2 + len(first) + len(gap)
+        body = text.split(f"\n{name} (")[1].split("\n\n")[0].split("\n")[2:]
+        begins = [len(line) - len(line.lstrip()) for line in body]
+        self.assertEqual(set(begins), {2, column})
+        self.assertGreater(sum(a != b for a, b in zip(begins, begins[1:])), 6, "the lanes take turns")
+        self.assertRegex(text, rf"timeline:.* {re.escape(name)}\(\d\+\d\)")
+
+    def test_the_script_of_the_docs(self):
+        result = self.only("verify", SOURCE / "scripts/my_weave.lua", "--set", "data=mw.synthetic {}", "--set",
+                           "sequence=16")
+        self.assertEqual(result["verdict"], "equal", result)
+
+
+if __name__ == "__main__":
+    unittest.main()
