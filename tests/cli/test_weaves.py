@@ -76,7 +76,7 @@ class Weaves(ProgramCase):
         self.write(HEAD + f'mw.plan(with("hide", {cluster}))\nmw.plan(with("switch", {cluster}))\n'
                           f'mw.plan(with(mw.weave.hide {{ axes = {{ "ep" }} }}, {cluster}))')
         plans = self.all("plan", self.folder / "script.lua", "--braids", "--braids-svg", "braids.svg")
-        text = self.call("plan", self.folder / "script.lua", "--braids").stdout
+        text = self.call("plan", self.folder / "script.lua", "--braids", "--full").stdout
         for plan, weave in zip(plans, ("hide", "switch", "hide")):
             self.assertTrue(plan["braids"], weave)
             for braid in plan["braids"]:
