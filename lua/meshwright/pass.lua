@@ -1,5 +1,5 @@
--- mw.pass { name, segments, changes, edit = function(code) … end } and mw.directives { … }: edits of
--- a plan's program. What the function is given stands for the code of one segment: it yields
+-- mw.pass { name, segments, changes, edit = function(code) … end } and mw.directives { … } edit a
+-- plan's program. What the function is given stands for the code of one segment: it yields
 -- instructions, whose fields are read and whose verbs move them.
 local core = require "meshwright.core"
 

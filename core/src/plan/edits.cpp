@@ -77,7 +77,7 @@ void visit_uses(const Instruction& i, const Visit& visit) {
   all(i.release, true);
 }
 
-bool overlap(const Program& program, int a, int b) {
+bool share_storage(const Program& program, int a, int b) {
   if (a == b) return true;
   const auto of_parameter = [&](int slot) {
     return program.slots[slot].persistent && program.slots[slot].bucket < 0;
@@ -195,7 +195,7 @@ bool may_swap(const Program& program, const Instruction& first, const Instructio
   bool apart = true;
   visit_uses(first, [&](int one, bool writes_one) {
     visit_uses(second, [&](int other, bool writes_other) {
-      if (writes_one || writes_other) apart = apart && !overlap(program, one, other);
+      if (writes_one || writes_other) apart = apart && !share_storage(program, one, other);
     });
   });
   return apart;

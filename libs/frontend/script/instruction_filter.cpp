@@ -131,7 +131,7 @@ Json SegmentFacts::of(const Segment& segment, const Instruction& i) const {
 
 InstructionFilter::InstructionFilter(const Json& table, const std::string& path,
                                      Problems& problems) {
-  if (!table.is_object()) {
+  if (!table.is_object() && !(table.is_array() && table.empty())) {  // Lua's {} may be either
     problems.add(
         Stage::options, "option.type", path,
         fmt::format("{}: which instructions are meant is a table; got {}", path, describe(table)),

@@ -25,7 +25,7 @@ const std::vector<std::string>& kinds_of_segments() {
 }
 
 // One condition of a pass, wherever it was asked: how many instructions of all stages it took.
-struct Asked {
+struct MatchedCondition {
   bool reduces = false;  // it took buckets
   InstructionFilter filter;
   std::string place, key;   // the script's line, or the key of the directive that has it
@@ -35,7 +35,7 @@ struct Asked {
 // What came of a pass in one plan. Programs may be finished several times, so it is kept by stage.
 struct Outcome {
   std::map<int, std::map<std::string, Moved>> moved;  // by stage: by verb or directive
-  std::map<std::string, Asked> asked;
+  std::map<std::string, MatchedCondition> asked;
   std::map<int, std::map<std::string, int>> reduced;
 
   void forget(int stage) {
@@ -46,7 +46,7 @@ struct Outcome {
   }
   void took(const InstructionFilter& filter, const std::string& place, const std::string& key,
             int stage, int count) {
-    Asked& one = asked[place + key + filter.text()];
+    MatchedCondition& one = asked[place + key + filter.text()];
     one.filter = filter;
     one.place = place;
     one.key = key;
@@ -232,7 +232,7 @@ class ScriptPass {
         return each ? reduce_each(directive, program) : reduce_after(directive, program);
       });
       outcome_.reduced[program.stage][directive.name()] = count;
-      Asked& asked = outcome_.asked[key(n)];
+      MatchedCondition& asked = outcome_.asked[key(n)];
       asked.filter = directive.filter;
       asked.key = key(n);
       asked.reduces = true;
