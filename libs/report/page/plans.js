@@ -193,7 +193,7 @@ function showPlan(plan, index) {
     const picture = make("img", { alt: "how works that share a stage are interleaved" });
     picture.src = "data:image/svg+xml," + encodeURIComponent(plan.braids);
     picture.style.maxWidth = "100%";
-    section("braids" + id, "Works that share a stage", "Simulated: a run of each braid, by itself.").append(picture);
+    into.append(make("details", {}, make("summary", {}, "The picture: how works that share a stage are interleaved; a run of each braid, simulated by itself"), picture));
   }
   showMemoryOver(plan, id);
   showCommunication(plan, id);
