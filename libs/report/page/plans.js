@@ -133,7 +133,7 @@ function showMemoryOver(plan, id) {
 function showCommunication(plan, id) {
   const into = section("communication" + id, "Communication", "Predicted, of one rank and step. Exposed: time in which the rank does nothing else. With stages, both of the one that spends most.");
   if (plan.communication.length === 0) { into.append(make("p", {}, "No communication.")); return; }
-  const rows = plan.communication, mostDrawn = 8, name = (c) => `${c.axis} ${c.op}, ${c.phase}`;
+  const rows = plan.communication, mostDrawn = 7, name = (c) => `${c.axis} ${c.op}, ${c.phase}`;
   const most = Math.max(...rows.map((c) => c.ms)), unit = most >= 2000 ? [1e-3, "s"] : most < 1 ? [1e3, "µs"] : [1, "ms"];
   const parts = [["exposed", (c) => Math.min(c.exposed, c.ms)], ["beside compute", (c) => Math.max(0, c.ms - c.exposed)]];
   const drawn = rows.slice().sort((a, b) => b.ms - a.ms).slice(0, mostDrawn);
