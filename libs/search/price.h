@@ -40,8 +40,8 @@ class ClosedForm {
   // null with one stage.
   void take(const WorkTerms& work, const DataTerms& data, const SentProbe* sent,
             const SearchCandidate& of);
-  // Into the candidate's seconds and bytes, of hosts too; `order`: null with one stage. Returns what
-  // of the seconds is the bubble.
+  // Into the candidate's seconds and bytes, of hosts too; `order`: null with one stage. Returns the
+  // bubble's part of the seconds.
   double price(const OrderTerms* order, int chunks, SearchCandidate& candidate) const;
 
  private:

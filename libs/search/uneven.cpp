@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 namespace mw {
 
@@ -73,13 +74,12 @@ double UnevenStages::seconds(int stages, int chunks, const std::vector<Time>& by
     bubble.push_back(most.bubble / layers_);
   }
   const double step = shortest_step(layer, chunks, layers_);
-  double all = 0, waits = 0;
-  for (std::size_t s = 0; s < layer.size(); ++s) {
-    const double own = layers_in(step, layer[s]);
-    all += own;
-    waits += own * bubble[s];
-  }
-  return step + waits * layers_ / all;  // where stages could work off more, all have less
+  std::vector<double> own;
+  for (const double one : layer) own.push_back(layers_in(step, one));
+  // Where stages could work off more than there is, those with most layers get fewer.
+  for (double all = std::accumulate(own.begin(), own.end(), 0.0); all > layers_; --all)
+    --*std::ranges::max_element(own);
+  return step + std::inner_product(own.begin(), own.end(), bubble.begin(), 0.0);
 }
 
 }  // namespace mw
