@@ -104,7 +104,11 @@ std::string plugin_types(const PluginDescriptor& plugin) {
       call = fmt::format("---{}\n---@overload {}\n", one.doc, type);
     } else if (!options.list().empty()) {
       text += fmt::format("---@class meshwright.plugin.{}\n{}\n", key, fields(options));
-      fields_text += fmt::format("---@field {} {} {}\n", one.name, type, one.doc);
+      const std::string_view name = one.name;  // "zb-h1" is no name in Lua
+      const bool plain = name.find_first_not_of("abcdefghijklmnopqrstuvwxyz_") == name.npos;
+      fields_text +=
+          fmt::format("---@field {} {} {}\n",
+                      plain ? std::string(name) : fmt::format("[\"{}\"]", name), type, one.doc);
     }
   }
   return text + fmt::format("{}---@class meshwright.make.{}\n{}\n", call, plugin.name, fields_text);

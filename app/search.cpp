@@ -22,6 +22,7 @@ Json found_json(const FoundPlan& found) {
                {"microbatch", found.microbatch},
                {"recompute", found.recompute},
                {"offload", found.offload},
+               {"layers", found.layers},
                {"fits", found.fits},
                {"room", found.fits ? name_of(found.predicted.room()) : "does not fit"},
                {"closed_form_seconds", found.closed_form_seconds},
@@ -119,22 +120,45 @@ std::string table_text(const std::vector<FoundPlan>& plans) {
 // was measured, and what `plan` says of memory: all of it of the first plan, what is nearly too
 // much of the others.
 std::string notes_text(const std::vector<FoundPlan>& plans) {
-  std::string text;
+  std::vector<std::pair<std::string, std::vector<int>>> notes;  // each once, with its plans
   int number = 0;
+  const auto add = [&](const std::string& note) {
+    const auto known = std::find_if(notes.begin(), notes.end(),
+                                    [&](const auto& one) { return one.first == note; });
+    (known == notes.end() ? notes.emplace_back(note, std::vector<int>()) : *known)
+        .second.push_back(number);
+  };
   for (const FoundPlan& one : plans) {
     ++number;
     if (!one.predicted.cannot_run.empty())
-      text += fmt::format("  {}: its stack's software cannot run this: {}\n", number,
-                          join(one.predicted.cannot_run, "; "));
+      add("its stack's software cannot run this: " + join(one.predicted.cannot_run, "; "));
     if (one.measured && one.beyond_measured())
-      text += fmt::format("  {}: beyond what was measured under its stack; the nearest was {}\n",
-                          number, measured_text(one.measured->step));
-    std::istringstream notes((number == 1 ? reported_text(one.predicted) : "") +
+      add("beyond what was measured under its stack; the nearest was " +
+          measured_text(one.measured->step));
+    std::istringstream lines((number == 1 ? reported_text(one.predicted) : "") +
                              room_text(one.predicted));
-    for (std::string line; std::getline(notes, line);)
-      text += fmt::format("  {}:{}\n", number, line.substr(1));
+    for (std::string line; std::getline(lines, line);) add(line.substr(2));
   }
+  std::string text;
+  for (const auto& [note, of] : notes) text += fmt::format("  {}: {}\n", fmt::join(of, ", "), note);
   return text.empty() ? "" : "\n" + text;
+}
+
+// "the schedule gpipe (it has 1f1b)" and "the schedule zbv (it has 1f1b)" as one phrase.
+std::string together(const std::vector<std::string>& phrases) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> by_tail;
+  for (const std::string& phrase : phrases) {
+    const std::size_t at = std::min(phrase.rfind(" (it has "), phrase.size());
+    const std::string tail = phrase.substr(at);
+    const auto known = std::find_if(by_tail.begin(), by_tail.end(), [&](const auto& one) {
+      return one.first == tail && !tail.empty();
+    });
+    (known == by_tail.end() ? by_tail.emplace_back(tail, std::vector<std::string>()) : *known)
+        .second.push_back(phrase.substr(0, at));
+  }
+  std::vector<std::string> list;
+  for (const auto& [tail, heads] : by_tail) list.push_back(join(heads) + tail);
+  return join(list, "; ");
 }
 
 // Says what the search left out as the stack's software cannot run it, or that it left out nothing.
@@ -145,7 +169,7 @@ std::string software_text(const SearchRequest& request, const SearchOutcome& fou
                        name);
   if (found.left_out.empty()) return "";
   return fmt::format("  left out, as the software of {} lacks it: {}\n\n", name,
-                     join(found.left_out, "; "));
+                     together(found.left_out));
 }
 
 std::string search_text(const SearchRequest& request, const SearchOutcome& found) {

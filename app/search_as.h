@@ -17,14 +17,16 @@ struct SearchedFor {
 };
 
 struct PlanElsewhere {
+  std::string before;               // a command of the shell that must come before; empty: none
   std::string text;                 // flags, or TOML
   std::vector<std::string> cannot;  // what of the plan it cannot express, a phrase each
 
-  Json to_json() const { return {{"text", text}, {"cannot", cannot}}; }
+  Json to_json() const { return {{"text", text}, {"before", before}, {"cannot", cannot}}; }
   // The text for people, with what it cannot express as comments before it.
   std::string shown() const {
     std::string all;
     for (const std::string& one : cannot) all += "# not expressed: " + one + "\n";
+    if (!before.empty()) all += "# before it: " + before + "\n";
     return all + text;
   }
 };

@@ -25,10 +25,15 @@ std::string schedule_name(const Json& value) {
   return "of the script";
 }
 
+// What software has of something, for people.
+std::string names_text(const std::vector<std::string>& names) {
+  return names.empty() ? "none" : join(names);
+}
+
 std::string values_text(const std::vector<Json>& values) {
   std::vector<std::string> texts;
   for (const Json& one : values) texts.push_back(lua_text(one));
-  return join(texts);
+  return names_text(texts);
 }
 
 }  // namespace
@@ -156,12 +161,12 @@ bool SoftwareRuns::leaves_out(const std::string& key, const std::string& name) c
 std::string SoftwareRuns::lacks_schedule(const std::string& name) const {
   if (!leaves_out("schedules", name)) return "";
   const std::vector<std::string>& has = lists_.at("schedules");
-  return fmt::format("the schedule {} (it has {})", name, has.empty() ? "none" : join(has));
+  return fmt::format("the schedule {} (it has {})", name, names_text(has));
 }
 
 std::string SoftwareRuns::lacks_policy(const char* what, const std::string& kind) const {
   if (!leaves_out(what, kind)) return "";
-  return fmt::format("{} = \"{}\" (it has {})", what, kind, join(lists_.at(what)));
+  return fmt::format("{} = \"{}\" (it has {})", what, kind, names_text(lists_.at(what)));
 }
 
 std::string SoftwareRuns::lacks_options(const std::string& name, const Json& options) const {

@@ -192,8 +192,12 @@ void StageProof::forward(const Instruction& i) {
   const int j = traits.forward_in_place;
   int shared = -1;
   if (i.in_place) {
-    if (j < 0 || in_ring(i)) refuse("prove.in-place", op.name + " cannot work in place");
+    if (j < 0 || (in_ring(i) && !in_slices(i)))
+      refuse("prove.in-place", op.name + " cannot work in place");
     const int from = i.inputs[j];
+    if (in_slices(i) && slot(from).slices == 1)
+      refuse("prove.in-place",
+             fmt::format("{} is overwritten by one slice of {}", name(from), op.name), from);
     if (lasting(from)) refuse("prove.in-place", name(from) + " lasts, and is overwritten", from);
     overwrite(from);
     shared = held(from);

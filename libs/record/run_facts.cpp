@@ -95,6 +95,21 @@ void read_series(RunReader& reader, RunFacts& facts) {
   }
 }
 
+void take_parts(RunReader& reader, RunFacts& facts) {
+  const std::vector<std::int64_t> traced = reader.traced_steps();
+  const StepRow* nearest = nullptr;
+  const auto away = [&](const StepRow& s) {
+    return std::abs(s.seconds - facts.step_seconds.measured);
+  };
+  for (const StepRow& step : facts.steps) {
+    if (std::find(traced.begin(), traced.end(), step.step) == traced.end()) continue;
+    if (nearest == nullptr || away(step) < away(*nearest)) nearest = &step;
+  }
+  if (nearest == nullptr) return;
+  facts.parts = read_step_parts(reader, *nearest);
+  facts.parts_step = nearest->step;
+}
+
 }  // namespace
 
 RunFacts read_run_facts(const std::filesystem::path& path, bool actions) {
@@ -108,6 +123,7 @@ RunFacts read_run_facts(const std::filesystem::path& path, bool actions) {
   read_memory(reader, facts);
   read_bytes(reader, facts);
   read_series(reader, facts);
+  take_parts(reader, facts);
   facts.predicted = reader.predicted_actions();
   for (const ActionRow& action : facts.predicted) {
     if (!(facts.step_seconds.predicted >= action.end)) facts.step_seconds.predicted = action.end;

@@ -18,6 +18,10 @@ struct MeasuredPair {
   double measured = not_known, predicted = not_known;
 };
 
+// Seconds of a step by what takes them: "compute", "exposed communication", "exposed host copies",
+// "bubble" (waits for other stages), "other".
+using StepParts = std::map<std::string, double>;
+
 struct RunFacts {
   RunHead head;
   Json experiment, predicted_result, result;  // as RunReader has them: null if missing
@@ -34,9 +38,19 @@ struct RunFacts {
   int ranks = 0;
   std::vector<ActionRow> actions;    // of that step
   std::vector<ActionRow> predicted;  // of any step
+  // The parts of each stage in the traced step nearest to the median one. Empty: none was traced.
+  std::map<int, StepParts> parts;
+  std::int64_t parts_step = -1;  // that step
   // What `observe` and the run itself wrote under /series, by name: step and value.
   std::map<std::string, std::vector<std::pair<std::int64_t, double>>> series;
 };
+
+// The parts of a traced step of each stage, on average over its ranks. Those of a stage add up to
+// the step, or to more: ranks begin it one after the other, and the first wait for the last.
+std::map<int, StepParts> read_step_parts(RunReader& reader, const StepRow& step);
+
+// On average over the stages.
+StepParts mean_parts(const std::map<int, StepParts>& stages);
 
 // `actions`: whether the timelines are read too. Throws Error (options) if there is no such file or
 // it is no run file, Error (run) if it cannot be read.

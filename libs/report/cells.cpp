@@ -68,14 +68,14 @@ void take_facts(ReportCell& cell, const RunFacts& facts) {
   cell.mix = facts.head.mix();
   cell.settings = settings_of(facts.experiment.is_object() ? facts.experiment : facts.head.plan);
   cell.work = work_of(facts.experiment);
-  if (const double ranks = number_at(facts.head.plan, "ranks"); ranks > 0)
+  if (const double ranks = number_under(facts.head.plan, "ranks"); ranks > 0)
     cell.ranks = static_cast<int>(ranks);
   cell.ranks = std::max(cell.ranks, facts.ranks);
   cell.steps = static_cast<std::int64_t>(facts.steps.size());
   for (const StepRow& step : facts.steps) cell.losses.emplace_back(step.step, step.loss);
   if (!facts.steps.empty()) cell.loss = facts.steps.back().loss;
   cell.step_seconds = facts.step_seconds;
-  if (const double seconds = number_at(facts.predicted_result, "step_seconds"); seconds > 0)
+  if (const double seconds = number_under(facts.predicted_result, "step_seconds"); seconds > 0)
     cell.step_seconds.predicted = seconds;
   cell.tokens_per_second.measured = facts.tokens_per_second;
   if (!facts.steps.empty() && cell.step_seconds.predicted > 0) {
@@ -84,9 +84,16 @@ void take_facts(ReportCell& cell, const RunFacts& facts) {
   }
   cell.timing = read_timing(facts.result);
   cell.parting = parting_of(facts.result, facts.predicted_result);
-  if (const double flops = number_at(facts.predicted_result, "hardware_flops_per_step"); flops > 0)
+  if (const double flops = number_under(facts.predicted_result, "hardware_flops_per_step");
+      flops > 0)
     cell.flops = flops;
   cell.predicted_parts = step_parts(facts.predicted_result);
+  for (const Json& stage : facts.predicted_result.is_object()
+                               ? facts.predicted_result.value("stages", Json::array())
+                               : Json::array())
+    cell.predicted_stage_parts[static_cast<int>(number_under(stage, "stage"))] = step_parts(stage);
+  cell.parts = facts.parts;
+  cell.parts_step = facts.parts_step;
   cell.mfu = facts.mfu;
   cell.bubble = facts.bubble;
   cell.peak = facts.peak;
@@ -113,7 +120,7 @@ void take_result(ReportCell& cell, const Json& result) {
   const auto held = result.find("same_loss_as");
   if (held != result.end() && held->is_object() && held->contains("compared"))
     cell.compared = (*held)["compared"] == true;
-  if (const double beside = number_at(result, "beside"); beside > 0)
+  if (const double beside = number_under(result, "beside"); beside > 0)
     cell.beside = static_cast<int>(beside);
   const bool plan = result.contains("memory") && result["memory"].is_array();
   if (!cell.measured() && plan) take_prediction(cell, result);
@@ -234,7 +241,7 @@ void take_sweep(const fs::path& folder, ReportRuns& runs) {
   if (!sweep.contains("cells") || !sweep["cells"].is_array()) return;
   std::map<std::string, double> seconds;
   for (const Json& cell : sweep["cells"])
-    if (const double took = number_at(cell, "seconds"); took > 0)
+    if (const double took = number_under(cell, "seconds"); took > 0)
       seconds[text_at(cell, "name")] = took;
   for (ReportCell& cell : runs.cells) {
     if (const auto took = seconds.find(cell.name); cell.sweep == name && took != seconds.end())
@@ -322,19 +329,14 @@ void name_differences(ReportRuns& runs, const std::vector<std::size_t>& which) {
 
 }  // namespace
 
-double number_at(const Json& json, const char* key) {
-  if (!json.is_object() || !json.contains(key) || !json[key].is_number()) return not_known;
-  return json[key].get<double>();
-}
-
-std::map<std::string, double> step_parts(const Json& prediction) {
-  std::map<std::string, double> parts;
+StepParts step_parts(const Json& prediction) {
+  StepParts parts;
   for (const auto& [key, name] : {std::pair{"compute_seconds", "compute"},
                                   {"exposed_seconds", "exposed communication"},
                                   {"exposed_host_copy_seconds", "exposed host copies"},
                                   {"bubble_seconds", "bubble"}})
-    if (const double seconds = number_at(prediction, key); seconds > 0) parts[name] = seconds;
-  double rest = number_at(prediction, "step_seconds");
+    if (const double seconds = number_under(prediction, key); seconds > 0) parts[name] = seconds;
+  double rest = number_under(prediction, "step_seconds");
   for (const auto& [name, seconds] : parts) rest -= seconds;
   if (rest > 0 && !parts.empty())
     parts[prediction.contains("stages") && prediction["stages"].size() > 1 ? "bubble" : "other"] +=
@@ -343,14 +345,14 @@ std::map<std::string, double> step_parts(const Json& prediction) {
 }
 
 void take_prediction(ReportCell& cell, const Json& plan) {
-  cell.step_seconds.predicted = number_at(plan, "step_seconds");
-  cell.tokens_per_second.predicted = number_at(plan, "tokens_per_second");
+  cell.step_seconds.predicted = number_under(plan, "step_seconds");
+  cell.tokens_per_second.predicted = number_under(plan, "tokens_per_second");
   cell.fits = !plan.contains("fits") || plan["fits"] != false;
   if (plan.contains("experiment") && cell.settings.empty()) {
     cell.settings = settings_of(plan["experiment"]);
     cell.work = work_of(plan["experiment"]);
   }
-  cell.ranks = std::max(cell.ranks, static_cast<int>(std::max(0.0, number_at(plan, "ranks"))));
+  cell.ranks = std::max(cell.ranks, static_cast<int>(std::max(0.0, number_under(plan, "ranks"))));
   if (plan.contains("memory") && plan["memory"].is_array()) {
     for (const Json& stage : plan["memory"]) {
       if (!stage.is_object()) continue;
@@ -365,7 +367,7 @@ void take_prediction(ReportCell& cell, const Json& plan) {
   for (const Json& use : plan["communication"]) {
     if (!use.is_object()) continue;
     double& bytes = cell.bytes[text_at(use, "axis")].predicted;
-    bytes = (std::isnan(bytes) ? 0 : bytes) + std::max(0.0, number_at(use, "bytes"));
+    bytes = (std::isnan(bytes) ? 0 : bytes) + std::max(0.0, number_under(use, "bytes"));
   }
 }
 

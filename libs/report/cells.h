@@ -46,8 +46,11 @@ struct ReportCell {
   double flops = 0;     // predicted, with what is computed twice; 0: not known
   Parting parting;      // of the measured step from the predicted one
   // Seconds of the predicted step of a run, as step_parts() has them.
-  std::map<std::string, double> predicted_parts;
-  int beside = 0;  // the most cells that ran at the same time
+  StepParts predicted_parts;
+  std::map<int, StepParts> predicted_stage_parts;
+  std::map<int, StepParts> parts;  // of each stage in a traced step; empty: none was traced
+  std::int64_t parts_step = -1;    // that step
+  int beside = 0;                  // the most cells that ran at the same time
 
   bool done() const { return status == "done"; }
   bool measured() const { return steps > 0; }
@@ -74,12 +77,9 @@ struct ReportRuns {
 // no sweep and no run that can be read.
 ReportRuns find_report_runs(const std::vector<std::filesystem::path>& paths);
 
-// The number under a key; NaN if there is none.
-double number_at(const Json& json, const char* key);
-
 // Seconds of a predicted step, or of a stage's part in it, by what takes them: compute, exposed
 // communication and copies, bubble. Of a step they add up to it.
-std::map<std::string, double> step_parts(const Json& prediction);
+StepParts step_parts(const Json& prediction);
 
 // Takes what `plan` says of an experiment, which was predicted and not run.
 void take_prediction(ReportCell& cell, const Json& plan);

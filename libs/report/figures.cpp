@@ -1,5 +1,4 @@
-// Makes the figures that the inputs have data for, with a row for each mix of runs and sweeps, and
-// for each plan that plan or search wrote with --json.
+// Makes the figures that the inputs have data for.
 #include "report/figures.h"
 
 #include <fmt/format.h>
@@ -7,14 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <set>
-#include <sstream>
 
-#include "common/files.h"
 #include "meshwright/engine/text.h"
-#include "meshwright/error.h"
-#include "report/cells.h"
-#include "report/groups.h"
+#include "report/figure_rows.h"
 #include "report/timeline.h"
 
 namespace mw {
@@ -25,170 +19,6 @@ namespace {
 
 constexpr std::size_t most_drawn = 24, most_lines = 8;
 constexpr double gib = 1 << 30, mib = 1 << 20;
-using Parts = std::map<std::string, double>;
-using Sampled = std::vector<std::pair<std::int64_t, double>>;
-
-// What figures show of one mix of a sweep, run, plan, or plan that a search found.
-struct PaperRow {
-  std::string name, work;
-  int ranks = 0;
-  bool predicted = false;
-  bool counted = true;  // it is right, or predicted to fit: it may lie on the edge
-  double speed = not_known, half = not_known, step = not_known, peak = not_known, mfu = not_known;
-  double loss = not_known;
-  int runs = 0;
-  Parts memory, step_parts, bytes;
-  std::vector<std::pair<std::string, Parts>> stages, stage_memory;
-  Sampled losses, held_out;
-};
-
-// --- Predictions ---
-
-std::string stage_name(const Json& stage) {
-  return fmt::format("stage {}", std::llround(number_at(stage, "stage")));
-}
-
-void take_stages(PaperRow& row, const Json& prediction) {
-  for (const Json& stage : prediction.value("stages", Json::array()))
-    row.stages.emplace_back(stage_name(stage), step_parts(stage));
-  for (const Json& stage : prediction.value("memory", Json::array())) {
-    Parts parts;
-    for (const auto& [name, bytes] : stage.items())
-      if (bytes.is_number() && name != "stage" && bytes.get<double>() > 0)
-        parts[name] = bytes.get<double>();
-    row.stage_memory.emplace_back(stage_name(stage), parts);
-  }
-}
-
-PaperRow row_of_prediction(const std::string& name, const Json& prediction) {
-  ReportCell cell;
-  take_prediction(cell, prediction);
-  PaperRow row;
-  row.name = name;
-  row.predicted = true;
-  row.counted = cell.fits;
-  row.ranks = cell.ranks;
-  row.speed = cell.tokens_per_second.predicted;
-  row.step = cell.step_seconds.predicted;
-  row.peak = number_at(prediction, "peak_bytes");
-  row.mfu = number_at(prediction, "mfu");
-  row.step_parts = step_parts(prediction);
-  for (const auto& [category, bytes] : cell.memory)
-    if (bytes.predicted > 0) row.memory[category] = bytes.predicted;
-  for (const auto& [axis, bytes] : cell.bytes) row.bytes[axis] = bytes.predicted;
-  take_stages(row, prediction);
-  return row;
-}
-
-// A text that is the same for experiments of the same work. The batch is left out: it may grow
-// along a curve of scaling.
-std::string work_of_experiment(const Json& experiment) {
-  Json work = Json::object();
-  for (const char* key : {"model", "sequence"})
-    if (experiment.is_object() && experiment.contains(key)) work[key] = experiment[key];
-  return work.dump();
-}
-
-void take_search(const Json& found, std::vector<PaperRow>& rows) {
-  std::set<std::string> seen;
-  for (const char* list : {"best", "edge", "checked"}) {
-    for (const Json& one : found.value(list, Json::array())) {
-      std::string name = fmt::format("{}, microbatch {}", one.value("plan", "?"),
-                                     one.value("microbatch", Json()).dump());
-      for (const char* key : {"recompute", "offload"}) {
-        const Json value = one.value(key, Json("none"));
-        if (value != "none")
-          name += fmt::format(", {} {}", key,
-                              value.is_string() ? value.get<std::string>() : value.dump());
-      }
-      if (seen.insert(name).second)
-        rows.push_back(row_of_prediction(name, one.value("predicted", Json::object())));
-    }
-  }
-}
-
-// Adds the plans of a file that holds a result of plan or search on each line.
-void take_results(const fs::path& path, std::vector<PaperRow>& rows) {
-  const std::optional<std::string> text = whole_file(path);
-  const std::size_t before = rows.size();
-  std::istringstream lines(text.value_or(""));
-  for (std::string line; std::getline(lines, line);) {
-    const Json result = Json::parse(line, nullptr, false);
-    const std::string kind = result.is_object() ? result.value("kind", "") : "";
-    if (kind == "search") take_search(result, rows);
-    if (kind != "plan") continue;
-    PaperRow row = row_of_prediction(result.value("name", "plan"), result);
-    row.work = work_of_experiment(result.value("experiment", Json::object()));
-    rows.push_back(std::move(row));
-  }
-  if (rows.size() > before) return;
-  throw Error(Stage::options, text ? "file.format" : "file.missing", "",
-              fmt::format("report --figures: {}: {}", path.string(),
-                          text ? "it holds no result of plan or search" : "there is no such file"),
-              "write one: meshwright plan SCRIPT --json > FILE; a run is given by its run file, a "
-              "sweep by its folder");
-}
-
-// --- Runs ---
-
-Parts means_of(const std::map<std::string, MeanAndDeviation>& spreads) {
-  Parts parts;
-  for (const auto& [name, spread] : spreads)
-    if (spread.mean > 0) parts[name] = spread.mean;
-  return parts;
-}
-
-// The mean of several curves, at the steps that all of them have.
-Sampled mean_curve(const std::vector<const Sampled*>& curves) {
-  std::map<std::int64_t, std::pair<double, std::size_t>> sums;
-  for (const Sampled* curve : curves) {
-    for (const auto& [step, value] : *curve) {
-      sums[step].first += value;
-      ++sums[step].second;
-    }
-  }
-  Sampled mean;
-  for (const auto& [step, sum] : sums)
-    if (sum.second == curves.size())
-      mean.emplace_back(step, sum.first / static_cast<double>(sum.second));
-  return mean;
-}
-
-PaperRow row_of_group(const ReportGroup& group, const std::vector<ReportCell>& cells) {
-  PaperRow row;
-  row.name = group.name;
-  row.predicted = group.tokens_per_second.n == 0;
-  row.counted = group.verdict == GroupVerdict::right || group.verdict == GroupVerdict::predicted;
-  row.runs = group.tokens_per_second.n;
-  row.speed = group.speed();
-  row.step = row.predicted ? group.predicted_step.mean : group.step_seconds.mean;
-  row.peak = group.memory_needed();
-  row.mfu = group.mfu.mean;
-  row.loss = group.loss.mean;
-  if (group.interval.known()) row.half = row.speed * group.half();
-  row.memory = means_of(row.predicted ? group.predicted_memory : group.memory);
-  row.bytes = means_of(row.predicted ? group.predicted_bytes : group.bytes);
-  for (const auto& [key, value] : group.work)
-    if (key != "batch" && !key.starts_with("data")) row.work += key + "=" + value + "\n";
-  std::vector<const Sampled*> losses, held_out;
-  for (const std::size_t c : group.cells) {
-    const ReportCell& cell = cells[c];
-    row.ranks = std::max(row.ranks, cell.ranks);
-    if (!cell.losses.empty()) losses.push_back(&cell.losses);
-    const auto held = cell.series.find("held_out_loss");
-    if (held != cell.series.end()) held_out.push_back(&held->second);
-  }
-  row.losses = mean_curve(losses);
-  row.held_out = mean_curve(held_out);
-  for (const std::size_t c : group.cells) {
-    if (!cells[c].measured()) continue;
-    row.step_parts = cells[c].predicted_parts;
-    break;
-  }
-  return row;
-}
-
-// --- Figures ---
 
 // A series of stacked bars for each part that any of the bars has.
 std::vector<FigureSeries> stacked_parts(const std::vector<Parts>& of, double unit) {
@@ -215,17 +45,29 @@ std::vector<FigureSeries> stacked_parts(const std::vector<Parts>& of, double uni
 class FigureMaker {
  public:
   explicit FigureMaker(const std::vector<PaperRow>& rows) : rows_(rows) {
-    for (const PaperRow& row : rows_) drawn_.push_back(&row);
-    std::stable_sort(drawn_.begin(), drawn_.end(), [](const PaperRow* a, const PaperRow* b) {
-      return (std::isfinite(a->speed) ? a->speed : -1) > (std::isfinite(b->speed) ? b->speed : -1);
-    });
+    for (const PaperRow& row : rows_) {
+      drawn_.push_back(&row);
+      if (std::none_of(kinds_.begin(), kinds_.end(),
+                       [&](const PaperRow* one) { return ranked_together(*one, row); }))
+        kinds_.push_back(&row);
+    }
+    const auto key = [](const PaperRow* row) {
+      return std::pair(!row->counted, std::isfinite(row->speed) ? -row->speed : 1);
+    };
+    std::stable_sort(drawn_.begin(), drawn_.end(),
+                     [&](const PaperRow* a, const PaperRow* b) { return key(a) < key(b); });
     if (drawn_.size() > most_drawn) {
       left_out_ = fmt::format("the {} fastest of {}", most_drawn, drawn_.size());
       drawn_.resize(most_drawn);
     }
-    const bool predicted =
-        std::all_of(rows_.begin(), rows_.end(), [](auto& row) { return row.predicted; });
-    said_ = predicted ? "predicted" : "measured";
+    std::stable_sort(drawn_.begin(), drawn_.end(), [&](const PaperRow* a, const PaperRow* b) {
+      return kind_of(*a) < kind_of(*b);
+    });
+    const auto predicted =
+        std::count_if(rows_.begin(), rows_.end(), [](auto& row) { return row.predicted; });
+    said_ = predicted == 0                                           ? "measured"
+            : predicted == static_cast<std::ptrdiff_t>(rows_.size()) ? "predicted"
+                                                                     : "measured or predicted";
   }
 
   FigureSet make() {
@@ -269,8 +111,17 @@ class FigureMaker {
     } else {
       figure.title += "; lines are 95 % intervals";
     }
+    if (kinds_.size() > 1) figure.title += "; what is in parentheses is not to be compared";
     figure.series.push_back(std::move(series));
     keep(std::move(figure));
+  }
+
+  // The place among `kinds_` of those that it is ranked with.
+  std::size_t kind_of(const PaperRow& row) const {
+    const auto found = std::find_if(kinds_.begin(), kinds_.end(), [&](const PaperRow* one) {
+      return ranked_together(*one, row);
+    });
+    return static_cast<std::size_t>(found - kinds_.begin());
   }
 
   // Whether bars are the stages of one plan; else each is a row.
@@ -332,23 +183,40 @@ class FigureMaker {
     figure.kind = Figure::Kind::stacked;
     figure.name = "breakdown";
     figure.x_label = "seconds";
-    figure.y_label = by_stage() ? "stage" : "mix";
-    figure.title = fmt::format("What a step's time goes to, predicted{}",
-                               by_stage() ? ", by stage" : ", on average of the stages");
+    const bool stages = rows_.size() == 1 && rows_.front().stages.size() > 1;
+    const bool traced = std::any_of(rows_.begin(), rows_.end(), [](const PaperRow& row) {
+      return !row.measured_parts.empty();
+    });
+    figure.y_label = stages ? "stage" : "mix";
     std::vector<Parts> parts;
-    if (by_stage()) {
-      for (const auto& [name, of] : rows_.front().stages) {
-        figure.categories.push_back(name);
-        parts.push_back(of);
+    const auto add = [&](const std::string& name, const Parts& of, const char* said) {
+      if (of.empty()) return;
+      figure.categories.push_back(traced ? fmt::format("{}, {}", name, said) : name);
+      parts.push_back(of);
+    };
+    std::size_t untraced = 0;
+    if (stages) {
+      const PaperRow& row = rows_.front();
+      for (std::size_t s = 0; s < row.stages.size(); ++s) {
+        if (s < row.measured_stages.size())
+          add(row.stages[s].first, row.measured_stages[s].second, "measured");
+        add(row.stages[s].first, row.stages[s].second, "predicted");
       }
     } else {
       for (const PaperRow* row : drawn_) {
-        if (row->step_parts.empty()) continue;
-        figure.categories.push_back(row->name);
-        parts.push_back(row->step_parts);
+        add(row->name, row->measured_parts, "measured");
+        add(row->name, row->step_parts, "predicted");
+        if (!row->predicted && row->measured_parts.empty()) ++untraced;
       }
     }
     if (parts.empty()) return skip("breakdown", "the inputs hold no prediction of a step by parts");
+    figure.title = fmt::format("What a step's time goes to, {}{}",
+                               traced ? "measured in a traced step and predicted" : "predicted",
+                               stages ? ", by stage" : ", on average of the stages");
+    if (untraced > 0 && traced)
+      figure.left_out = fmt::format(
+          "{}what was measured of {} of {} mixes: the others traced no step",
+          left_out_.empty() ? "" : left_out_ + "; ", drawn_.size() - untraced, drawn_.size());
     figure.series = stacked_parts(parts, 1);
     keep(std::move(figure));
   }
@@ -371,18 +239,23 @@ class FigureMaker {
     figure.x_label = unit == gib ? "peak memory of a rank (GiB)" : "peak memory of a rank (MiB)";
     figure.y_label = "tokens/s";
     figure.from_zero = false;
-    FigureSeries edge{"on the edge", {}, {}, {}, {}, true};
+    std::vector<FigureSeries> edges;  // of each kind
+    for (const PaperRow* kind : kinds_)
+      edges.push_back({kinds_.size() > 1 ? "on the edge, " + kind->kind : "on the edge"});
     FigureSeries other{"others", {}, {}, {}, {}, false};
     FigureSeries wrong{"failed, not compared, or too large", {}, {}, {}, {}, false};
-    double best = 0;
+    std::vector<double> best(kinds_.size(), 0);
     for (const PaperRow* row : known) {
-      FigureSeries& of = !row->counted ? wrong : row->speed > best ? edge : other;
+      const std::size_t kind = kind_of(*row);
+      FigureSeries& of = !row->counted ? wrong : row->speed > best[kind] ? edges[kind] : other;
       of.x.push_back(row->peak / unit);
       of.y.push_back(row->speed);
       of.names.push_back(row->name);
-      if (row->counted) best = std::max(best, row->speed);
+      if (row->counted) best[kind] = std::max(best[kind], row->speed);
     }
-    for (FigureSeries* one : {&edge, &other, &wrong})
+    for (FigureSeries& one : edges)
+      if (!one.x.empty()) figure.series.push_back(std::move(one));
+    for (FigureSeries* one : {&other, &wrong})
       if (!one->x.empty()) figure.series.push_back(std::move(*one));
     keep(std::move(figure));
   }
@@ -413,10 +286,10 @@ class FigureMaker {
 
   // The fastest mix at each number of ranks, beside a growth in proportion from the smallest one.
   void scaling() {
-    std::map<std::string, std::map<int, const PaperRow*>> works;
+    std::map<std::pair<bool, std::string>, std::map<int, const PaperRow*>> works;
     for (const PaperRow& row : rows_) {
-      if (row.ranks < 1 || !std::isfinite(row.speed)) continue;
-      const PaperRow*& best = works[row.work][row.ranks];
+      if (row.ranks < 1 || !std::isfinite(row.speed) || !row.counted) continue;
+      const PaperRow*& best = works[{row.predicted, row.work_but_batch}][row.ranks];
       if (best == nullptr || row.speed > best->speed) best = &row;
     }
     std::erase_if(works, [](const auto& work) { return work.second.size() < 2; });
@@ -433,7 +306,7 @@ class FigureMaker {
     for (const auto& [work, sizes] : works) {
       const std::string number =
           works.size() > 1 ? fmt::format(" {}", figure.series.size() / 2 + 1) : "";
-      FigureSeries have{said_ + number, {}, {}, {}, {}, true};
+      FigureSeries have{(work.first ? "predicted" : "measured") + number, {}, {}, {}, {}, true};
       FigureSeries ideal{"linear" + number, {}, {}, {}, {}, true};
       const auto& [least, first] = *sizes.begin();
       for (const auto& [ranks, row] : sizes) {
@@ -454,9 +327,10 @@ class FigureMaker {
 
   const std::vector<PaperRow>& rows_;
   std::vector<const PaperRow*> drawn_;  // the fastest first
+  std::vector<const PaperRow*> kinds_;  // the first of each kind that is ranked by itself
   FigureSet set_;
   std::string left_out_;  // where not all rows are drawn: which of them are
-  std::string said_;      // "measured" or "predicted"
+  std::string said_;      // "measured", "predicted", or that there are both
 };
 
 void FigureMaker::summary() {
@@ -526,25 +400,9 @@ void add_timelines(const ReportRuns& runs, const ReportGroups& groups, FigureSet
 }  // namespace
 
 FigureSet figures_of(const std::vector<fs::path>& inputs) {
-  std::vector<PaperRow> rows;
-  std::vector<fs::path> paths;
-  for (const fs::path& input : inputs) {
-    const std::string ending = input.extension().string();
-    if (ending == ".json" || ending == ".jsonl") {
-      take_results(input, rows);
-    } else {
-      paths.push_back(input);
-    }
-  }
-  ReportRuns runs;
-  ReportGroups groups;
-  if (!paths.empty()) {
-    runs = find_report_runs(paths);
-    groups = group_cells(runs);
-    for (const ReportGroup& group : groups.groups) rows.push_back(row_of_group(group, runs.cells));
-  }
-  FigureSet set = FigureMaker(rows).make();
-  add_timelines(runs, groups, set);
+  const PaperRows made = paper_rows(inputs);
+  FigureSet set = FigureMaker(made.rows).make();
+  add_timelines(made.runs, made.groups, set);
   return set;
 }
 

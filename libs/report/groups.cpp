@@ -369,6 +369,15 @@ const char* name_of(GroupVerdict verdict) {
   return "?";
 }
 
+const ReportCell* cell_with_parts(const ReportGroup& group, const std::vector<ReportCell>& cells) {
+  const ReportCell* found = nullptr;
+  for (const std::size_t c : group.cells) {
+    const bool better = found == nullptr || (found->parts.empty() && !cells[c].parts.empty());
+    if (cells[c].measured() && better) found = &cells[c];
+  }
+  return found;
+}
+
 ReportGroups group_cells(const ReportRuns& runs) {
   ReportGroups found;
   const bool with_keys = axes_differ(runs.cells);

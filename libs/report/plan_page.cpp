@@ -80,7 +80,7 @@ Json timeline_of(const Prediction& prediction) {
                                                     : fmt::format("rank {}", rank),
                       std::move(actions));
   }
-  return timeline_json(rows, 64);
+  return packed_timeline(rows);
 }
 
 // A stretch of time in which a rank holds so much at most.
@@ -241,6 +241,8 @@ Json plan_page_data(const Plan& plan, const Prediction& prediction, std::int64_t
                {"placements", placements_of(plan)},
                {"timeline", timeline_of(prediction)},
                {"limit", memory_limit}};
+  // The heading of a page with this plan alone.
+  json["title"] = page_text(plan.mix().size() > 80 ? plan.short_mix() : plan.mix(), 200);
   json["notes"] = Json::array();
   for (const std::string& note : plan.notes) json["notes"].push_back(page_text(note));
   json["memory"] = Json::array();
@@ -269,10 +271,10 @@ Json plan_page_data(const Plan& plan, const Prediction& prediction, std::int64_t
 }
 
 std::string plans_html(const std::string& script, std::vector<Json> plans) {
-  Json data = page_data(
-      "plans",
-      page_text(plans.size() == 1 ? plans.front()["name"].get<std::string>() : "Plans of " + script,
-                120));
+  Json data =
+      page_data("plans", page_text(plans.size() == 1 ? plans.front()["title"].get<std::string>()
+                                                     : "Plans of " + script,
+                                   120));
   data["script"] = page_text(script, 300);
   data["notes"] = Json::array();
   if (plans.size() > most_plans) {

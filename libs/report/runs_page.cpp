@@ -163,6 +163,20 @@ Json group_json(const ReportGroup& g, const Shown& shown, bool detailed) {
   return json;
 }
 
+Json parts_json(const StepParts& parts) {
+  Json json = Json::object();
+  for (const auto& [what, seconds] : parts) json[what] = page_number(seconds);
+  return json;
+}
+
+// What a traced step of the group went to, where one was traced.
+void add_parts(Json& json, const ReportGroup& group, const std::vector<ReportCell>& cells) {
+  const ReportCell* cell = cell_with_parts(group, cells);
+  if (cell == nullptr || cell->parts.empty()) return;
+  json["parts"] = parts_json(mean_parts(cell->parts));
+  if (!cell->predicted_parts.empty()) json["p_parts"] = parts_json(cell->predicted_parts);
+}
+
 Json cell_json(const ReportCell& cell, int group, const Limits& limits) {
   Json json = {{"name", page_text(cell.name, most_text)},
                {"status", page_text(cell.status.empty() ? "predicted" : cell.status, 40)},
@@ -379,12 +393,15 @@ Json runs_data(const ReportRuns& runs, const ReportGroups& found, const std::str
   data["all_cells"] = runs.cells.size();
   data["counts"] = counts_json(runs);
   data["groups"] = Json::array();
-  for (const std::size_t g : shown.groups)
-    data["groups"].push_back(
-        group_json(found.groups[g], shown, data["groups"].size() < limits.detailed));
+  for (const std::size_t g : shown.groups) {
+    const bool detailed = data["groups"].size() < limits.detailed;
+    data["groups"].push_back(group_json(found.groups[g], shown, detailed));
+    if (detailed) add_parts(data["groups"].back(), found.groups[g], runs.cells);
+  }
   if (shown.groups.size() > limits.detailed) {
     data["notes"].push_back(fmt::format(
-        "Memory by category and bytes by axis are here of the first {} mixes.", limits.detailed));
+        "Memory by category, bytes by axis and steps by parts are here of the first {} mixes.",
+        limits.detailed));
   }
   data["cells"] = Json::array();
   for (const std::size_t c : shown.cells) {

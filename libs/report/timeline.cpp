@@ -93,6 +93,48 @@ Json timeline_json(const Rows& rows, std::size_t most_rows) {
   return json;
 }
 
+Json packed_timeline(const Rows& rows) {
+  constexpr std::size_t most_packed = 32000, most_at_once = 32;
+  double end = 0;
+  std::size_t longest = 1;
+  for (const auto& [name, actions] : rows) {
+    longest = std::max(longest, actions.size());
+    for (const ActionRow& action : actions) end = std::max(end, action.end);
+  }
+  const double unit = std::max(1e-7, end / 1e7);
+  Json json = {{"rows", Json::array()},
+               {"kinds", Json::array()},
+               {"packed", Json::array()},
+               {"unit", 1e3 * unit},
+               {"at_once", std::clamp<std::size_t>(most_bars / longest, 1, most_at_once)}};
+  std::map<std::string, int> kinds;
+  std::size_t bars = 0;
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    const auto& [name, actions] = rows[r];
+    if (r > 0 && bars + actions.size() > most_packed) {
+      json["left_out"] = rows.size() - r;
+      break;
+    }
+    bars += actions.size();
+    json["rows"].push_back(page_text(name, 60));
+    Json packed = Json::array();
+    std::int64_t last = 0;
+    for (const ActionRow& action : actions) {
+      const auto [kind, fresh] = kinds.emplace(action.action, static_cast<int>(kinds.size()));
+      if (fresh) json["kinds"].push_back(page_text(action.action, 40));
+      const std::int64_t start = std::llround(action.start / unit);
+      const std::int64_t stop = std::llround(action.end / unit);
+      packed.push_back(kind->second);
+      packed.push_back(action.microbatch < 0 ? -1 : action.microbatch + (action.chunk << 16));
+      packed.push_back(start - last);
+      packed.push_back(stop - start);
+      last = stop;
+    }
+    json["packed"].push_back(std::move(packed));
+  }
+  return json;
+}
+
 Json timeline_of_run(const std::string& run_file) {
   try {
     const RunFacts facts = read_run_facts(run_file, /*actions=*/true);

@@ -18,6 +18,12 @@ namespace mw {
 Json timeline_json(const std::vector<std::pair<std::string, std::vector<ActionRow>>>& rows,
                    std::size_t most_rows = 32);
 
+// All rows, compact, for a page that draws some of them at a time: { rows, kinds, unit, packed,
+// at_once }. For each row `packed` has four whole numbers of each bar: kind, microbatch (-1: none)
+// plus chunk * 2^16, the gap after the bar before, and its length, these in units of `unit`
+// milliseconds. `at_once`: rows that are drawn together. { left_out = n } where there are more.
+Json packed_timeline(const std::vector<std::pair<std::string, std::vector<ActionRow>>>& rows);
+
 // A run file's timeline: { step, seconds, measured, simulated }, the last two as above or null;
 // null if it has neither. Never throws: a file that cannot be read has no timeline.
 Json timeline_of_run(const std::string& run_file);

@@ -56,13 +56,14 @@ bool same_settings(const FoundPlan& a, const FoundPlan& b) {
 
 class MixSearch {
  public:
-  explicit MixSearch(const SearchRequest& request)
+  // `left_out`: what was taken from the request, as the software lacks it.
+  MixSearch(const SearchRequest& request, std::vector<std::string> left_out)
       : request_(request),
         begun_(seconds_now()),
         most_(static_cast<double>(request.memory)),
         limit_(std::min(most_, static_cast<double>(request.machine->memory()))),
         host_limit_(static_cast<double>(request.machine->host().bytes)),
-        space_(search_space(request)),
+        space_(space_of(request, std::move(left_out))),
         terms_(request, space_),
         whole_(request, space_, terms_.first().probes(), [this] { report(); }) {}
 
@@ -107,6 +108,12 @@ class MixSearch {
   }
 
  private:
+  static SearchSpace space_of(const SearchRequest& request, std::vector<std::string> left_out) {
+    SearchSpace space = search_space(request);
+    space.left_out.insert(space.left_out.begin(), left_out.begin(), left_out.end());
+    return space;
+  }
+
   // The share of what there is that it takes, of the smallest device or of a host: which stage lies
   // on which device, the closed form does not say.
   double filled(const SearchCandidate& c) const {
@@ -179,22 +186,40 @@ class MixSearch {
     for (const SearchCandidate& candidate : list) whole_.plan(candidate);
   }
 
-  // The best of what was priced so far: some are planned whole, until one fits.
+  // The best of what was priced so far: some are planned whole, until one fits with room. What a
+  // software holds beside the program is expected to be what it holds beside those planned before.
   void after_stopping() {
     forget_stop_request();  // once more ends this too
     try {
       int tried = 0;
       for (const SearchCandidate& candidate : all_) {
-        if (!whole_.fitting().empty() || tried >= after_stop) break;
-        if (filled(candidate) > 1) continue;
+        if (with_room() > 0 || tried >= after_stop) break;
+        if (filled(candidate) > 1 || candidate.bytes * beside() > limit_) continue;
         whole_.plan(candidate);
         ++tried;
       }
+      if (with_room() == 0 && !all_.empty())
+        whole_.plan(*std::min_element(all_.begin(), all_.end(), [&](const auto& a, const auto& b) {
+          return filled(a) < filled(b);
+        }));
     } catch (const Stopped&) {
     }
     request_stop();
     list();  // stages stay even: balancing them would be stopped
+    while (!out_.best.empty() && out_.best.back().predicted.room() == Room::runs_out)
+      out_.best.pop_back();
     if (!out_.best.empty()) out_.why = what_limits(out_.best.front());
+  }
+
+  // By how much a driver reports more than the program's own bytes, of the plans made so far.
+  double beside() const {
+    double most = 1;
+    for (const int place : whole_.fitting()) {
+      const Prediction& p = whole_.all()[place].predicted;
+      most = std::max(most, static_cast<double>(p.most_reported().reported()) /
+                                static_cast<double>(p.fullest().memory.peak));
+    }
+    return most;
   }
 
   // Plans the mixes with the fewest words of those that may be tied with the fastest.
@@ -410,7 +435,10 @@ class MixSearch {
       whole_.balance(place);
       place = whole_.fastest_like(own, place);
       whole_.balance(place);
-      others += "\n" + what_loses(best, whole_.all()[place], request_.memory);
+      const FoundPlan& lost = whole_.all()[place];
+      others += "\n" + what_loses(best, lost, request_.memory);
+      if (lost.fits && lost.predicted.room() >= Room::over)
+        others += fmt::format(" ({})", name_of(lost.predicted.room()));
     }
     finish();  // a neighbour may be faster than all that were checked
     return same_settings(out_.best.front(), best)
@@ -436,8 +464,8 @@ class MixSearch {
 
 SearchOutcome search(const SearchRequest& request) {
   SearchRequest own = request;
-  leave_out(own);
-  return MixSearch(own).run();
+  std::vector<std::string> left_out = leave_out(own);
+  return MixSearch(own, std::move(left_out)).run();
 }
 
 }  // namespace mw

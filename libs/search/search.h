@@ -43,8 +43,7 @@ struct SearchRequest {
   std::vector<OffloadChoice> offload;
   // Plans that the stack's software cannot run are priced too.
   bool unsupported = false;
-  std::vector<std::string> left_out;  // what search() left out, as the software cannot run it
-  int best = 5;                       // how many to return
+  int best = 5;      // how many to return
   int checked = 24;  // candidates that are planned whole, at least while that many are left
   int sampled =
       0;  // candidates planned beside these, whatever they are, to see how far the closed form errs
@@ -65,6 +64,7 @@ struct FoundPlan {
   Json entries;      // the same as a table
   std::int64_t microbatch = 1;
   Json recompute, offload;
+  std::vector<int> layers;         // of each virtual stage, in model order; empty: one stage
   double closed_form_seconds = 0;  // of a step, as all candidates were priced
   double closed_form_bytes = 0;
   double closed_form_least = 0;       // bytes of a rank that it needs at least

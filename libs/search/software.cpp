@@ -14,7 +14,8 @@ namespace {
 
 // Keeps what the software runs: `lacks` says why it cannot run a value, or nothing.
 template <class One, class Lacks>
-void keep(const char* key, std::vector<One>& list, const Lacks& lacks, SearchRequest& request) {
+void keep(const char* key, std::vector<One>& list, const Lacks& lacks, const SearchRequest& request,
+          std::vector<std::string>& left_out) {
   std::vector<One> kept;
   std::vector<std::string> out;
   for (One& one : list) {
@@ -33,7 +34,7 @@ void keep(const char* key, std::vector<One>& list, const Lacks& lacks, SearchReq
                 "software cannot run too");
   }
   list = std::move(kept);
-  request.left_out.insert(request.left_out.end(), out.begin(), out.end());
+  left_out.insert(left_out.end(), out.begin(), out.end());
 }
 
 // The options of an entry as its strategy resolves them. Each entry is resolved once.
@@ -132,15 +133,16 @@ class SpaceFilter {
 
 }  // namespace
 
-void leave_out(SearchRequest& request) {
+std::vector<std::string> leave_out(SearchRequest& request) {
   const SoftwareRuns& runs = request.machine->stack().runs;
-  if (request.unsupported || runs.everything()) return;
+  std::vector<std::string> left_out;
+  if (request.unsupported || runs.everything()) return left_out;
   keep(
       "strategies", request.strategies,
-      [&](const std::string& name) { return runs.lacks_strategy(name); }, request);
+      [&](const std::string& name) { return runs.lacks_strategy(name); }, request, left_out);
   keep(
       "schedules", request.schedules,
-      [&](const std::string& name) { return runs.lacks_schedule(name); }, request);
+      [&](const std::string& name) { return runs.lacks_schedule(name); }, request, left_out);
   keep(
       "recompute", request.recompute,
       [&](const RecomputeChoice& one) {
@@ -148,11 +150,12 @@ void leave_out(SearchRequest& request) {
                    ? std::string()
                    : runs.lacks_policy("recompute", kind_name(one.policy));
       },
-      request);
+      request, left_out);
   keep(
       "offload", request.offload,
       [&](const OffloadChoice& one) { return runs.lacks_policy("offload", kind_name(one.policy)); },
-      request);
+      request, left_out);
+  return left_out;
 }
 
 void leave_out(const SearchRequest& request, SearchSpace& space) {

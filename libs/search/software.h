@@ -2,15 +2,17 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
+#include <vector>
 
 #include "search/price.h"
 #include "search/space.h"
 
 namespace mw {
 
-// Takes from the request the strategies, schedules and policies that the software lacks, and notes
-// which in `left_out`. Throws Error (search.software) where none of a list is left.
-void leave_out(SearchRequest& request);
+// Takes from the request the strategies, schedules and policies that the software lacks, and
+// returns these, a phrase each. Throws Error (search.software) where none of a list is left.
+std::vector<std::string> leave_out(SearchRequest& request);
 
 // Takes from the space the sides with options that the software lacks and notes these in its
 // `left_out`; the other sides are marked with the parts of combinations that they are.

@@ -274,7 +274,6 @@ SearchSpace search_space(const SearchRequest& request) {
   Forms forms;
   for (const std::string& name : request.strategies) sort_in(request, name, forms);
   SearchSpace space;
-  space.left_out = request.left_out;
   for (const Form& form : forms.data)
     space.data.push_back({form.name, form.options, groups_of(request, form)});
   space.stages = stages_of(request, forms.layers);

@@ -75,6 +75,7 @@ int WholePlans::plan(const SearchCandidate& candidate) {
     places_.erase(candidate.key());
     throw;
   }
+  found.layers = plan->stage_layers;
   found.measured = nearest_measured(request_.machine->stack().measured, sizes_of(*plan));
   found.predicted.limit_memory(request_.memory);
   found.fits = found.predicted.fits;
@@ -120,6 +121,7 @@ bool WholePlans::balance(int place) {
     fitting_.push_back(place);
   }
   found.predicted = std::move(predicted);
+  found.layers = plan->stage_layers;
   return true;
 }
 

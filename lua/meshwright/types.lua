@@ -13,6 +13,7 @@ local mw = {}
 ---@class meshwright.Microbatch
 ---@class meshwright.Hook
 ---@class meshwright.Scheduler
+---@class meshwright.Weave
 ---@class meshwright.Recompute
 
 ---What a verb returns. A field that it cannot have is an error.
@@ -180,7 +181,7 @@ function Lane:left() end
 ---How works that share a stage are interleaved, for a pipeline's `weave = …`. The function takes
 ---instructions from the lanes; or it returns them in order, as `left()` has them.
 ---@param options { name?: string, order: fun(...: meshwright.Lane): meshwright.WeaveInstruction[]? }
----@return table
+---@return meshwright.Weave
 function mw.weave(options) end
 
 ---Lists side by side, to the end of the shortest.

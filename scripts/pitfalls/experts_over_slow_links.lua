@@ -12,8 +12,9 @@
 -- Bytes are those of the plan and hold for any cluster, if tokens choose evenly. Seconds are
 -- predicted, for eight machines of eight H800 (clusters/h800.lua) and exchanges as they are here:
 -- every choice of a token is sent by itself. DeepSeek-V3's send a token once to each machine and
--- on from there, beside compute (DeepSeek-AI 2024, arXiv:2412.19437, section 3.2.2), which the
--- stack of that name prices: so wide exchanges can be had, by other software.
+-- on from there (DeepSeek-AI 2024, arXiv:2412.19437, section 3.2.2), which the stack of that name
+-- prices. What is left hides beside the compute of another microbatch in a pipeline of pairs
+-- (scripts/pairs.lua): so wide exchanges can be had.
 local mw       = require "meshwright"
 local zero, ep = mw.plugins("zero", "ep")
 
@@ -68,6 +69,6 @@ print(("Mistake: on %d H800, by prediction, with ep(%d) each rank sends %.1f of 
   wide.seconds, wide.step))
 print(("Cure: with ep(%d), inside a machine, %.1f GB of them leave it, and a rank waits %.2f s in a step of %.2f s; it holds "
   .. "%.1f GB in place of %.1f, and copies of experts exchange gradients and updates of %.1f GB a step, %.2f s; or ep(%d) "
-  .. "with exchanges that send a token once to each machine, as deepseek-v3's do, for which a rank waits %.2f s."):format(
+  .. "with exchanges that send a token once to each machine, as deepseek-v3's do, for which a rank waits %.2f s where nothing hides them."):format(
   near.ways, near.leaves / 1e9, near.seconds, near.step, near.held / 1e9, wide.held / 1e9, near.copies / 1e9, near.late,
   wide.ways, select(2, exchanges(routed))))

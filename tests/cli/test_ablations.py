@@ -215,7 +215,7 @@ class Ablations(ProgramCase):
         self.assertLess(near, waits / 2)
         self.assertAlmostEqual(step - near_step, waits - near, delta=0.3 * waits)
         self.assertGreater(held, wide_held)
-        self.assertLess(routed, waits / 4)
+        self.assertLess(routed, 0.7 * waits)  # once to each machine
 
     def test_recompute(self):
         text, said = self.said("ablations/recompute", "--set", "steps=2")

@@ -28,7 +28,7 @@ class ScheduleCommand(ProgramCase):
                     self.assertEqual(len(made[key]), 4)
                 # Each stage does every microbatch of each of its chunks once: forward and backward.
                 for row in made["order"]:
-                    works = [re.fullmatch(r"(\d+)([FBIW])(\d+)", cell).groups() for cell in row.split()]
+                    works = [re.fullmatch(r"(\d+)([FBIW])(\d+)", cell).groups() for cell in re.split("[ +]", row)]
                     self.assertEqual(len(works), len(set(works)))
                     forwards = [(v, m) for v, work, m in works if work == "F"]
                     weights = [(v, m) for v, work, m in works if work in "BW"]
@@ -121,6 +121,31 @@ class ScheduleCommand(ProgramCase):
             with self.subTest(text=text):
                 (self.folder / "a.csv").write_text(text)
                 self.refused(3, problem, "schedule", "a.csv", *arguments)
+
+    def test_pairs(self):
+        apart = self.schedule("1f1b", "--stages", 4, "--microbatches", 12)
+        pairs = self.schedule("1f1b", "--stages", 4, "--microbatches", 12, "--option", "pair=true")
+        self.assertEqual(pairs["order"][3].split()[:3], ["3F0", "3F1+3B0", "3F2+3B1"])
+        self.assertNotIn("+", "".join(apart["order"]))
+        # One after the other nothing is gained. To hide a quarter makes up for the longer way in.
+        self.assertGreaterEqual(pairs["makespan"], apart["makespan"])
+        joint = self.schedule("1f1b", "--stages", 4, "--microbatches", 12, "--option", "pair=true", "--joint", 0.75)
+        self.assertLess(joint["makespan"], apart["makespan"])
+        self.assertEqual(joint["order"], pairs["order"])
+        self.assertIn("+", "".join(self.schedule("dualpipev", "--stages", 2, "--microbatches", 6)["order"]))
+        self.assertNotIn("+", "".join(self.schedule("dualpipev", "--stages", 2, "--microbatches", 6, "--option", "pair=false")["order"]))
+        # As a file, and back.
+        self.schedule("interleaved", "--stages", 2, "--chunks", 2, "--microbatches", 4, "--option", "pair=true", "--csv", "pairs.csv")
+        self.assertRegex((self.folder / "pairs.csv").read_text(), r",\(\dF\d;\dB\d\)OVERLAP_F_B,")
+        self.assertRegex(self.schedule("pairs.csv")["order"][0], r" \dF\d\+\dB\d ")
+        self.schedule("dualpipev", "--stages", 2, "--microbatches", 6, "--svg", "pairs.svg", "--trace", "pairs.json")
+        self.assertIn('height="12"', (self.folder / "pairs.svg").read_text())
+        self.assertIn("stage 0, work 2", (self.folder / "pairs.json").read_text())
+        (self.folder / "needs.csv").write_text("0F0,(0F1;0B1)OVERLAP_F_B,0B0\n")
+        self.refused(3, "schedule.group [1][3]", "schedule", "needs.csv")
+        self.refused(2, "option.unknown pairs", "schedule", "1f1b", "--stages", 2, "--microbatches", 2, "--option", "pairs=true")
+        self.refused(2, "usage.value", "schedule", "1f1b", "--stages", 2, "--microbatches", 2, "--option", "pair")
+        self.refused(2, "usage.value", "schedule", "pairs.csv", "--option", "pair=true")
 
 
 HEAD = """\
@@ -251,32 +276,6 @@ class PipelinePlans(ProgramCase):
         self.assertLessEqual(max(verified["max_relative_error"].values()), 1e-10)
         run = self.only("run", "scripts/my_schedule.lua", "--set", "steps=5")
         self.assertLess(run["losses"][-1], run["losses"][0])
-
-
-    def test_pairs(self):
-        apart = self.made("1f1b", "--stages", 4, "--microbatches", 12)
-        pairs = self.made("1f1b", "--stages", 4, "--microbatches", 12, "--option", "pair=true")
-        self.assertEqual(pairs["order"][3].split()[:3], ["3F0", "3F1+3B0", "3F2+3B1"])
-        self.assertNotIn("+", "".join(apart["order"]))
-        # One after the other nothing is gained; what hides a quarter of both makes up for the longer way in.
-        self.assertGreaterEqual(pairs["makespan"], apart["makespan"])
-        joint = self.made("1f1b", "--stages", 4, "--microbatches", 12, "--option", "pair=true", "--joint", 0.75)
-        self.assertLess(joint["makespan"], apart["makespan"])
-        self.assertEqual(joint["order"], pairs["order"])
-        self.assertIn("+", "".join(self.made("dualpipev", "--stages", 2, "--microbatches", 6)["order"]))
-        self.assertNotIn("+", "".join(self.made("dualpipev", "--stages", 2, "--microbatches", 6, "--option", "pair=false")["order"]))
-        # As a file, and back.
-        self.made("interleaved", "--stages", 2, "--chunks", 2, "--microbatches", 4, "--option", "pair=true", "--csv", "pairs.csv")
-        self.assertRegex((self.folder / "pairs.csv").read_text(), r",\(\dF\d;\dB\d\)OVERLAP_F_B,")
-        self.assertRegex(self.made("pairs.csv")["order"][0], r" \dF\d\+\dB\d ")
-        self.made("dualpipev", "--stages", 2, "--microbatches", 6, "--svg", "pairs.svg", "--trace", "pairs.json")
-        self.assertIn('height="12"', (self.folder / "pairs.svg").read_text())
-        self.assertIn("stage 0, work 2", (self.folder / "pairs.json").read_text())
-        (self.folder / "needs.csv").write_text("0F0,(0F1;0B1)OVERLAP_F_B,0B0\n")
-        self.refused(3, "schedule.group [1][3]", "schedule", "needs.csv")
-        self.refused(2, "option.unknown pairs", "schedule", "1f1b", "--stages", 2, "--microbatches", 2, "--option", "pairs=true")
-        self.refused(2, "usage.value", "schedule", "1f1b", "--stages", 2, "--microbatches", 2, "--option", "pair")
-        self.refused(2, "usage.value", "schedule", "pairs.csv", "--option", "pair=true")
 
 
 if __name__ == "__main__":

@@ -370,6 +370,24 @@ class Search(ProgramCase):
         self.assertNotIn("*", shown)
         self.assertNotRegex(shown, r"\de[+-]\d")  # seconds as people write them
 
+    def test_the_column_of_what_a_driver_reports(self):
+        keys = [B1, H100 % 1, 'strategies = { "dp", "zero" }', 'schedules = {}', 'recompute = "none"', 'stack = mw.stack "megatron-core"']
+        best = self.found(*keys)["best"]
+        lines = self.shown(*keys).splitlines()
+        head = next(i for i, line in enumerate(lines) if " reported" in line)
+        names = re.split(r"\s{2,}", lines[head].strip())
+        units = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+        for one, line in zip(best, lines[head + 2:]):
+            cells = dict(zip(names, re.split(r"\s{2,}", line.strip())[1:]))
+            with self.subTest(one["plan"], line=line):
+                self.assertEqual(cells["plan"], one["plan"])
+                for name, bytes_ in (("memory", one["predicted"]["peak_bytes"]), ("reported", one["predicted"]["reported_bytes"])):
+                    number, unit = cells[name].split()
+                    self.assertAlmostEqual(float(number) * units[unit] / bytes_, 1, places=2)
+                beside = one["predicted"]["beside_program"]
+                self.assertEqual(one["predicted"]["reported_bytes"], one["predicted"]["peak_bytes"] + sum(beside.values()))
+                self.assertGreater(beside["reserve"], 0)
+
     def test_a_key_that_is_taken_back_is_missing(self):
         done = subprocess.run([BIN, "search", "-", "--json", "--set", "sequence=nil"], capture_output=True, text=True, timeout=300,
                               input=SEARCH % ", ".join([B30, H100 % 1]))

@@ -13,7 +13,7 @@ using namespace mw::test;
 
 namespace {
 
-ClusterMachine with_link(double link) {
+ClusterMachine a_link_of(double link) {
   Cluster c = round_cluster();
   c.network.nic = 1e10;
   c.host_bandwidth = 1e10;
@@ -59,7 +59,7 @@ std::shared_ptr<const Plan> fitted(PlanRequest request, std::int64_t limit, bool
 }  // namespace
 
 TEST_CASE("Some made again and some sent away is faster than either alone") {
-  const ClusterMachine machine = with_link(2.5e9);
+  const ClusterMachine machine = a_link_of(2.5e9);
   const PlanRequest request = request_on(machine, {});
   const std::int64_t limit = limit_between(request, 0.1);
   const auto again = fitted(request, limit, false), mixed = fitted(request, limit, true);
@@ -81,7 +81,7 @@ TEST_CASE("Some made again and some sent away is faster than either alone") {
 
 TEST_CASE("A fast link carries all that does not fit, a slow one nothing") {
   for (const double link : {1e12, 1e6}) {
-    const ClusterMachine machine = with_link(link);
+    const ClusterMachine machine = a_link_of(link);
     const PlanRequest request = request_on(machine, {});
     const auto plan = fitted(request, limit_between(request, 0.3), true);
     const std::vector<bool>& again = plan->request.recompute.set.ops;
@@ -92,7 +92,7 @@ TEST_CASE("A fast link carries all that does not fit, a slow one nothing") {
 }
 
 TEST_CASE("A stage whose memory suffices sends nothing away") {
-  const ClusterMachine machine = with_link(1e12);
+  const ClusterMachine machine = a_link_of(1e12);
   PlanRequest request = request_on(machine, {pp(2, "1f1b", {2, 1})});
   const auto plan = fitted(request, limit_between(request, 0.6), true);
   REQUIRE(plan->request.offload.kind == OffloadPolicy::Kind::fixed);
@@ -101,7 +101,7 @@ TEST_CASE("A stage whose memory suffices sends nothing away") {
 }
 
 TEST_CASE("What goes to host memory needs a device with a link") {
-  const ClusterMachine machine = with_link(0);
+  const ClusterMachine machine = a_link_of(0);
   const PlanRequest request = request_on(machine, {});
   try {
     fitted(request, limit_between(request, 0.5), true);

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <set>
 
+#include "meshwright/engine/interrupt.h"
 #include "predict/measured.h"
 #include "predict/runs.h"
 #include "search/search.h"
@@ -111,6 +112,12 @@ TEST_CASE("What only goes with something else is left out without it") {
   CHECK(runs.lacks_together(0).empty());
 }
 
+TEST_CASE("Software that has nothing of something is said to have none") {
+  const SoftwareRuns runs = runs_of({{"recompute", Json::array()}, {"schedules", Json::array()}});
+  CHECK(runs.lacks_policy("recompute", "full") == "recompute = \"full\" (it has none)");
+  CHECK(runs.lacks_schedule("zbv") == "the schedule zbv (it has none)");
+}
+
 TEST_CASE("A search for what the software lacks alone is refused") {
   Asked asked(small());
   asked.machine = running(old_software);
@@ -176,6 +183,33 @@ TEST_CASE("A plan that a driver would report as over the device is not first") {
   });
   CHECK(over > 0);
   CHECK_THAT(found.why, Catch::Contains("a driver would report more than the device has"));
+}
+
+// A search that is stopped while it times the fifth order of works.
+SearchOutcome stopped(Asked& asked) {
+  int orders = 0;
+  const auto make = asked.request.schedule;
+  asked.request.schedule = [&](const std::string& name, const ScheduleRequest& order) {
+    if (++orders == 5) request_stop();
+    return make(name, order);
+  };
+  const SearchOutcome found = search(asked.request);
+  forget_stop_request();
+  asked.request.schedule = make;
+  REQUIRE(found.interrupted);
+  REQUIRE(!found.best.empty());
+  return found;
+}
+
+TEST_CASE("A stopped search puts no plan first that is over the device") {
+  Asked free(small());
+  const FoundPlan first = stopped(free).best.front();
+  Asked asked(small());
+  asked.machine = just_large_enough(first, 0.02);
+  asked.request.memory = asked.machine.memory();
+  const SearchOutcome found = stopped(asked);
+  CHECK(found.best.front().predicted.room() < Room::over);
+  CHECK(found.best.front().plan != first.plan);
 }
 
 TEST_CASE("Where the software would run out under every plan, there is none to put first") {

@@ -10,6 +10,8 @@ import tempfile
 import unittest
 import xml.etree.ElementTree as xml
 
+import h5py
+
 from cases import BIN, ProgramCase
 
 SWEEP = """\
@@ -17,15 +19,21 @@ local mw = require "meshwright"
 local dp, tp, pp = mw.plugins("dp", "tp", "pp")
 mw.sweep { name = "mixes",
   base = { model = mw.llama { layers = 2, hidden = 32, heads = 4, ffn = 64, vocab = 64 }, sequence = 16,
-    data = mw.synthetic {}, batch = 8, microbatch = 2, optimizer = mw.adamw { lr = 1e-2 }, steps = 6, threads = 1 },
+    data = mw.synthetic {}, batch = 8, microbatch = 2, optimizer = mw.adamw { lr = 1e-2 }, steps = 6, threads = 1, trace = { 4, 5 } },
   over = { plan = { { dp(2) }, { pp { 2, schedule = "zb-h1" } }, { dp(2), tp(2) } }, seed = { 1, 2 } },
   same_loss_as = "dp(2)" }:go()
 """
 PLAN = """\
 local mw = require "meshwright"
 local dp, pp = mw.plugins("dp", "pp")
-mw.plan { model = mw.llama { layers = 2, hidden = 32, heads = 4, ffn = 64, vocab = 64 }, sequence = 16,
+mw.plan { model = mw.llama { layers = %d, hidden = 32, heads = 4, ffn = 64, vocab = 64 }, sequence = 16,
   data = mw.synthetic {}, batch = 8, microbatch = 2, optimizer = mw.adamw { lr = 1e-2 }, steps = 1, plan = { %s } }
+"""
+SEARCH = """\
+local mw = require "meshwright"
+mw.search { model = mw.llama { layers = 8, hidden = 2048, heads = 16, ffn = 5632, vocab = 32000 }, sequence = 2048, batch = 16,
+  precision = "bf16", cluster = mw.cluster("dgx-h100", { nodes = 1 }), checked = 6, best = 3, recompute = { "none", "full" },
+  strategies = { "dp", "zero", "tp" }, schedules = {} }
 """
 PAPER = r"""\documentclass[twocolumn]{article}
 \usepackage{graphicx,booktabs}
@@ -56,13 +64,19 @@ class Figures(ProgramCase):
         done = subprocess.run([BIN, "run", "sweep.lua"], cwd=folder, capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
         cls.sweep = folder / "runs/mixes"
-        for number, plan in enumerate(("pp { 2, schedule = '1f1b' }", "dp(2), pp(2)")):
-            (folder / "plan.lua").write_text(PLAN % plan)
+        for number, (layers, plan) in enumerate(((2, "pp { 2, schedule = '1f1b' }"), (2, "dp(2), pp(2)"), (4, "dp(2)"), (4, "dp(4)"))):
+            (folder / "plan.lua").write_text(PLAN % (layers, plan))
             done = subprocess.run([BIN, "plan", "plan.lua", "--json"], cwd=folder, capture_output=True, text=True,
                                   timeout=300)
             assert done.returncode == 0, done.stderr[-3000:]
             (folder / f"plan{number}.jsonl").write_text(done.stdout)
         cls.plans = [folder / "plan0.jsonl", folder / "plan1.jsonl"]
+        cls.deeper = [folder / "plan2.jsonl", folder / "plan3.jsonl"]
+        (folder / "search.lua").write_text(SEARCH)
+        done = subprocess.run([BIN, "search", "search.lua", "--json"], cwd=folder, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr[-3000:]
+        cls.found = folder / "found.jsonl"
+        cls.found.write_text(done.stdout)
 
     def draw(self, *arguments, code=0, **variables):
         done = subprocess.run([BIN, "report", *map(str, arguments), "--json"], cwd=self.folder, capture_output=True,
@@ -90,10 +104,35 @@ class Figures(ProgramCase):
         speeds = [float(row["measured (tokens/s)"]) for row in rows(out / "speed.csv")]
         for bar, speed in zip(bars, speeds, strict=True):
             self.assertAlmostEqual(bar / bars[0], speed / speeds[0], places=2)
+        # However noisy these few runs are, half of the width is left to the bars.
+        wide = float(xml.parse(out / "speed.svg").getroot().get("viewBox").split()[2])
+        self.assertGreater(max(bars), 0.2 * wide)
         losses = rows(out / "loss.csv")
         self.assertEqual(len(losses), 3 * 6)
         self.assertEqual({row["ranks"] for row in rows(out / "scaling.csv")}, {"2", "4"})
         self.assertTrue({row["work"] for row in rows(out / "timeline_measured.csv")} & {"F", "B"})
+        # A traced step by parts, beside the predicted one: together they are the step.
+        parts = {row["mix"]: {key: float(value) for key, value in row.items() if key != "mix" and value}
+                 for row in rows(out / "breakdown.csv")}
+        self.assertEqual(set(parts), {f"{mix}, {said}" for mix in mixes for said in ("measured", "predicted")})
+        measured, steps = parts["dp(2), measured"], []  # of one of the two runs, and of one of its two traced steps
+        for run in self.sweep.glob("*/run.h5"):
+            with h5py.File(run) as file:
+                if json.loads(file["plan"][()])["mix"] != "dp(2)":
+                    continue
+                trace, took = file["trace"][:], {int(row["step"]): float(row["seconds"]) for row in file["steps"][:]}
+            for step in (4, 5):
+                of = trace[trace["step"] == step]
+                at_once = {(r["rank"], r["start"], r["end"]) for r in of[of["kind"] == b"transfer"]}
+                compute = sum(float(r["end"] - r["start"]) for r in of[(of["kind"] == b"op") & (of["axis"] == b"")]
+                              if (r["rank"], r["start"], r["end"]) not in at_once)
+                # Ranks begin a step one after the other, and the first wait for the last.
+                longest = max(took[step], float(max(of["end"]) - min(of["start"])))
+                steps.append((compute / len(set(of["rank"])), took[step], longest))
+        self.assertEqual(len(steps), 4)
+        self.assertTrue(any(abs(measured["compute (seconds)"] / compute - 1) < 1e-3 and
+                            0.99 * seconds < sum(measured.values()) < 1.01 * longest for compute, seconds, longest in steps),
+                        (measured, steps))
         table = (out / "summary.tex").read_text()
         self.assertIn(r"\toprule", table)
         self.assertEqual(table.count(r"\\"), 1 + 3)
@@ -124,16 +163,46 @@ class Figures(ProgramCase):
             self.assertTrue(any(abs(parts / step - 1) < 1e-6 for step in steps), (parts, steps))
 
     def test_a_search(self):
-        predicted = json.loads(self.plans[0].read_text().splitlines()[0])
-        found = [dict(plan=f"dp({n})", microbatch=1, recompute="none", offload="none",
-                      predicted=dict(predicted, tokens_per_second=speed, peak_bytes=peak << 20))
-                 for n, speed, peak in ((1, 100, 10), (2, 200, 20), (4, 150, 30))]
-        (self.folder / "found.json").write_text(json.dumps(dict(kind="search", best=found[:1], edge=[], checked=found)))
-        made = self.draw("found.json", "--figures", "out")
-        self.assertIn("pareto", {f["name"] for f in made["figures"]})
-        points = {row["name"]: row["series"] for row in rows(self.folder / "out/pareto.csv")}
-        self.assertEqual(points, {"dp(1), microbatch 1": "on the edge", "dp(2), microbatch 1": "on the edge",
-                                  "dp(4), microbatch 1": "others"})
+        made = self.draw(self.found, "--figures", "out")
+        self.assertEqual({f["name"] for f in made["figures"]}, {"speed", "memory", "bytes", "breakdown", "pareto", "summary"})
+        [found] = [json.loads(line) for line in self.found.read_text().splitlines()]
+        plans = {(one["plan"], one["microbatch"], one["recompute"]): one["predicted"] for one in found["best"] + found["checked"]}
+        points = {tuple(re.fullmatch(r"(.*), microbatch (\d+)(?:, recompute (\w+))?(?: \(does not fit\))?", row["name"]).groups()): row
+                  for row in rows(self.folder / "out/pareto.csv")}
+        points = {(plan, int(microbatch), recompute or "none"): row for (plan, microbatch, recompute), row in points.items()}
+        self.assertEqual(set(points), set(plans))
+        self.assertGreaterEqual(len(points), 6)
+        good = [one for one in plans.values() if one["fits"]]
+        for key, one in plans.items():
+            beaten = any(other["peak_bytes"] <= one["peak_bytes"] and other["tokens_per_second"] > one["tokens_per_second"]
+                         for other in good)
+            self.assertEqual(points[key]["series"], "failed, not compared, or too large" if not one["fits"]
+                             else "others" if beaten else "on the edge", key)
+            self.assertAlmostEqual(float(points[key]["tokens/s"]) / one["tokens_per_second"], 1, places=6)
+
+    def test_what_is_not_ranked_together(self):
+        # Measured and predicted mixes, and mixes of other work, have edges and lines of their own.
+        made = self.draw(self.sweep, *self.plans, *self.deeper, "--figures", "out")
+        titles = {figure["name"]: figure["title"] for figure in made["figures"]}
+        self.assertIn("measured or predicted", titles["speed"])
+        self.assertIn("not to be compared", titles["speed"])
+        names = {row["mix"] for row in rows(self.folder / "out/speed.csv")}
+        self.assertIn("dp(2) (layers=2, measured)", names)
+        self.assertIn("dp(4) (layers=4, predicted)", names)
+        edges = {row["series"] for row in rows(self.folder / "out/pareto.csv")} - {"others"}
+        self.assertEqual(edges, {f"on the edge, layers={layers}, {said}"
+                                 for layers, said in ((2, "measured"), (2, "predicted"), (4, "predicted"))})
+        lines = {}
+        for row in rows(self.folder / "out/scaling.csv"):
+            lines.setdefault(row["series"], []).append(row["name"])
+        self.assertEqual(len([name for name in lines if name.startswith("measured")]), 1)
+        self.assertEqual(len([name for name in lines if name.startswith("predicted")]), 2)
+        # What does not fit is in no line of scaling, and is said not to fit.
+        plan = json.loads(self.deeper[1].read_text().splitlines()[0])
+        (self.folder / "large.jsonl").write_text(json.dumps(dict(plan, fits=False)))
+        made = self.draw(self.deeper[0], "large.jsonl", "--figures", "two")
+        self.assertIn("scaling", {one["name"] for one in made["not_drawn"]})
+        self.assertIn("dp(4) (does not fit)", {row["mix"] for row in rows(self.folder / "two/speed.csv")})
 
     def test_refused(self):
         (self.folder / "out").mkdir()

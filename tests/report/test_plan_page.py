@@ -3,25 +3,26 @@ import json
 import unittest
 
 from browser import Browser, require_chromium
-from cases import ProgramCase
+from cases import SOURCE, ProgramCase
 from test_report import Data
 
 CHART = 'require("meshwright").bar_chart { file = "%s", title = "<b>Tokens</b>", unit = "tokens", ' \
         'series = { "predicted", "run" }, bars = { { "ring", 4096, 2048 }, { "a </script>", 12, 0 } } }'
 
-# Clicks each chart's button; of what would be saved: its name, what it is, its width, a corner,
-# the page's ground.
+# Clicks each chart's buttons; of what would be saved: its name, what it is, its width, a corner,
+# the page's ground; of an SVG its texts.
 SAVED = """(async () => {
   const links = [], click = HTMLAnchorElement.prototype.click;
   HTMLAnchorElement.prototype.click = function () { links.push([this.download, this.href]); };
-  document.querySelectorAll(".chart .save").forEach((button) => button.click());
+  document.querySelectorAll(".chart .save button").forEach((button) => button.click());
   HTMLAnchorElement.prototype.click = click;
   const ground = getComputedStyle(document.body).backgroundColor.match(/\\d+/g).join();
   return Promise.all(links.map(async ([name, href]) => {
     const image = new Image(); image.src = href; await image.decode();
     const canvas = document.createElement("canvas"); canvas.width = canvas.height = 2;
     const context = canvas.getContext("2d"); context.drawImage(image, 0, 0);
-    return [name, href.split(",")[0], image.width, [...context.getImageData(0, 0, 1, 1).data.slice(0, 3)].join(), ground];
+    const texts = href.startsWith("data:image/svg") ? [...new DOMParser().parseFromString(decodeURIComponent(href.slice(href.indexOf(",") + 1)), "image/svg+xml").querySelectorAll("text")] : [];
+    return [name, href.split(/[;,]/)[0], image.width, [...context.getImageData(0, 0, 1, 1).data.slice(0, 3)].join(), ground, texts.map((text) => text.textContent)];
   }));
 })()"""
 
@@ -31,6 +32,33 @@ HELD = """(() => {
   select.selectedIndex = %d; select.dispatchEvent(new Event("change"));
   return section.querySelector("table").textContent;
 })()"""
+
+
+# Words of a page's labels that a line breaks inside: of each text, its letters' places by words.
+BROKEN = """(() => {
+  const broken = [], range = document.createRange();
+  const walk = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+  for (let node = walk.nextNode(); node; node = walk.nextNode()) {
+    for (const { 0: word, index } of node.data.matchAll(/[\\p{L}\\p{N}]+/gu)) {
+      range.setStart(node, index); range.setEnd(node, index + word.length);
+      const lines = new Set([...range.getClientRects()].filter((box) => box.width > 0).map((box) => Math.round(box.top)));
+      if (lines.size > 1) broken.push(word);
+    }
+  }
+  return broken;
+})()"""
+
+
+def unpacked(line):
+    """The bars of a timeline: row, kind, label, start, end."""
+    bars = []
+    for row, packed in enumerate(line["packed"]):
+        at = 0
+        for kind, which, gap, length in zip(*[iter(packed)] * 4):
+            start, at = at + gap, at + gap + length
+            label = line["kinds"][kind] + str(which & 0xffff) if len(line["kinds"][kind]) == 1 and which >= 0 else ""
+            bars.append([row, kind, label, start * line["unit"], at * line["unit"]])
+    return bars
 
 
 class PlanPage(ProgramCase):
@@ -60,7 +88,7 @@ class PlanPage(ProgramCase):
         self.assertEqual([[c["axis"], c["op"], c["phase"], c["calls"], c["bytes"]] for c in plan["communication"]],
                          [[c["axis"], c["op"], c["phase"], c["calls"], c["bytes"]] for c in result["communication"]])
         self.assertAlmostEqual(plan["step"]["ms"], 1e3 * result["step_seconds"], delta=1e-4 * plan["step"]["ms"])
-        bars = plan["timeline"]["bars"]
+        bars = unpacked(plan["timeline"])
         self.assertEqual(sum(bar[2].startswith("F") for bar in bars), 2 * 2)  # microbatches by stages
         self.assertAlmostEqual(max(bar[4] for bar in bars) / plan["step"]["ms"], 1, places=3)
         q = [row for stage in plan["placements"] for row in stage["rows"] if ".q" in row["name"]]
@@ -94,12 +122,50 @@ class PlanPage(ProgramCase):
                     # Each chart can be saved: a click makes a PNG of the canvas' size, on the
                     # page's ground.
                     saved = browser.value(SAVED)
-                    self.assertEqual(len(saved), 3)
-                    self.assertEqual(len({name for name, *_ in saved}), 3)
-                    for name, kind, wide, corner, ground in saved:
-                        self.assertRegex(name, r"^[a-z0-9-]+\.png$")
-                        self.assertEqual((kind, corner), ("data:image/png;base64", ground))
+                    self.assertEqual(len({name for name, *_ in saved}), 2 * 3)
+                    for name, kind, wide, corner, ground, texts in saved:
+                        self.assertRegex(name, r"^[a-z0-9-]+\.(png|svg)$")
+                        self.assertEqual((kind, corner), ("data:image/svg+xml" if name.endswith(".svg") else "data:image/png", ground))
                         self.assertGreater(wide, 300)
+                        self.assertEqual(any("(ms)" in text or "(µs)" in text for text in texts), name.endswith(".svg"), texts)
+                    # The numbers can be saved too.
+                    csv = browser.value("(() => { const details = [...document.querySelectorAll('details.numbers')].find((d) => /each work/.test(d.textContent)); "
+                                        "details.open = true; details.fill(); let href = ''; const click = HTMLAnchorElement.prototype.click; "
+                                        "HTMLAnchorElement.prototype.click = function () { href = this.href; }; details.querySelector('.csv').click(); "
+                                        "HTMLAnchorElement.prototype.click = click; return decodeURIComponent(href.slice(href.indexOf(',') + 1)); })()")
+                    self.assertTrue(csv.startswith("row,work,chunk,start (ms),end (ms),takes (ms)\n"), csv[:80])
+                    self.assertGreater(csv.count("\n"), 4)
+
+    def test_a_page_of_2048_devices(self):
+        require_chromium()
+        script = SOURCE / "scripts/published/deepseek-v3.lua"
+        done = self.call("plan", script, "--html", "plan.html")
+        self.assertIn(done.returncode, (0, 3), done.stderr)
+        page = self.folder / "plan.html"
+        self.assertLess(page.stat().st_size, 3_000_000)
+        line = Data(page.read_text()).data["plans"][0]["timeline"]
+        self.assertEqual(len(line["rows"]), 16)
+        self.assertNotIn("left_out", line)
+        bars = unpacked(line)
+        self.assertEqual({row for row, *_ in bars}, set(range(16)))
+        with Browser() as browser:
+            browser.open(page, 1280)
+            self.assertLessEqual(browser.value("document.documentElement.scrollHeight"), 3 * 900)
+            # Each stage is drawn when it is asked for.
+            drawn = browser.value("""(() => {
+              const section = document.querySelector("section[id^=timeline]"), select = section.querySelector("select"), drawn = [];
+              for (let i = 0; i < select.options.length; i += 1) {
+                select.selectedIndex = i; select.dispatchEvent(new Event("change"));
+                const { chart } = page.charts.find((entry) => section.contains(entry.box));
+                drawn.push(chart.data.datasets.reduce((sum, set) => sum + set.data.length, 0));
+              }
+              return drawn;
+            })()""")
+            self.assertEqual(sum(drawn), len(bars))
+            browser.open(page, 390)
+            self.assertEqual(browser.value(BROKEN), [])
+            self.assertLessEqual(browser.value("document.documentElement.scrollWidth"), 390)
+            self.assertEqual(browser.complaints(), [])
 
     def test_one_rank_and_refusals(self):
         _, data = self.page("")

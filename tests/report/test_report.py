@@ -35,6 +35,15 @@ end
 """
 
 
+TRACED = """\
+local mw = require "meshwright"
+local dp, pp = mw.plugins("dp", "pp")
+mw.train { model = mw.llama { layers = 2, hidden = 32, heads = 2, ffn = 64, vocab = 32 }, sequence = 16, data = mw.synthetic {},
+  plan = { pp(2), dp(2) }, batch = 8, microbatch = 2, optimizer = mw.adamw { lr = 1e-2 }, steps = 5, trace = { 3 }, threads = 1,
+  log = "traced.h5" }
+"""
+
+
 class Data(html.parser.HTMLParser):
     """The JSON of a page, and which elements it has."""
 
@@ -280,6 +289,53 @@ class Report(ProgramCase):
         self.assertIn("No loss was held", data["headline"])
         data = self.page(one)
         self.assertEqual(data["counts"], {"done": 1})
+
+    def test_the_breakdown_of_a_traced_step(self):
+        require_chromium()
+        self.assertEqual(self.call("run", self.write(TRACED)).returncode, 0)
+        data = self.page("traced.h5")
+        [group] = data["groups"]
+        for parts in (group["parts"], group["p_parts"]):
+            self.assertGreater(parts["compute"], 0)
+            self.assertGreater(parts["bubble"], 0)  # there are two stages
+        with h5py.File(self.folder / "traced.h5") as file:
+            took = file["steps"][:]["seconds"][3]
+            trace = file["trace"][:]
+        self.assertGreater(sum(group["parts"].values()), 0.98 * took)
+        self.assertLess(sum(group["parts"].values()), 1.02 * max(took, float(trace["end"].max() - trace["start"].min())))
+        with Browser() as browser:
+            browser.open(self.folder / "report.html", 1280)
+            self.assertEqual(browser.complaints(), [])
+            drawn = browser.value("""(() => {
+              const { chart } = page.charts.find((entry) => entry.name === "Breakdown of a step");
+              return [chart.data.labels, chart.data.datasets.map((set) => [set.label, set.data[0]])];
+            })()""")
+            self.assertEqual(drawn[0], [f"{group['name']}, measured", f"{group['name']}, predicted"])
+            for label, value in drawn[1]:
+                self.assertAlmostEqual(value or 0, 1e3 * group["parts"].get(label, 0), places=4)
+
+    def test_whiskers_are_the_intervals_of_the_table(self):
+        require_chromium()
+        data = self.page(self.sweep)
+        known = {g["name"]: g["half"] for g in data["groups"] if "half" in g and "tokens" in g["m"]}
+        self.assertGreater(len(known), 1)
+        with Browser() as browser:
+            browser.open(self.folder / "report.html", 1280)
+            # The ends of the lines that the chart draws, as numbers of its axis.
+            ends = browser.value("""(() => {
+              const { chart } = page.charts.find((entry) => entry.name === "Speed against memory"), ctx = chart.ctx;
+              const ends = [], { moveTo, lineTo } = ctx;
+              ctx.moveTo = (x, y) => { ends.push([chart.scales.y.getValueForPixel(y)]); };
+              ctx.lineTo = (x, y) => { ends[ends.length - 1].push(chart.scales.y.getValueForPixel(y)); };
+              chart.config.plugins.find((one) => one.id === "whiskers").beforeDatasetsDraw(chart);
+              delete ctx.moveTo; delete ctx.lineTo;
+              return ends;
+            })()""")
+        drawn = sorted(high / low for low, high in ends)
+        wanted = sorted((1 + half) / (1 - half) for half in known.values())
+        self.assertEqual(len(drawn), len(wanted))
+        for one, other in zip(drawn, wanted):
+            self.assertAlmostEqual(one / other, 1, places=3)
 
     def test_a_predicted_sweep(self):
         row = dict(kind="cell", sweep="guess", status="predicted", reason=None, folder=None)

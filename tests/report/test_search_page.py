@@ -53,8 +53,11 @@ class SearchPage(ProgramCase):
         self.assertEqual("--sequence-parallel" in flags, "sp" in forms)
         self.assertEqual("--pipeline-model-parallel-size" in flags, "pp" in forms)
         if "pp" in forms:
-            chunks = forms["pp"]["ways"] * forms["pp"]["chunks"]
-            self.assertEqual(int(value["--num-layers-per-virtual-pipeline-stage"]), 16 // chunks)
+            self.assertEqual(len(best["layers"]), forms["pp"]["ways"] * forms["pp"]["chunks"])
+            if len(set(best["layers"])) == 1:
+                self.assertEqual(int(value["--num-layers-per-virtual-pipeline-stage"]), best["layers"][0])
+            else:
+                self.assertEqual(value["--pipeline-model-parallel-layout"].count("|"), len(best["layers"]) - 1)
         self.assertEqual("--use-distributed-optimizer" in flags, "zero" in forms)
         self.assertEqual("--use-megatron-fsdp" in flags, forms.get("zero", {}).get("stage", 1) > 1)
         self.assertEqual((value["--micro-batch-size"], value["--global-batch-size"], value["--num-layers"]), ("1", "64", "16"))

@@ -283,6 +283,8 @@ MESSAGES = {
     "schedule.deadlock": [r"deadlock: 2 stages wait for each other in a cycle: stage 0, step 1, 0B0 waits for "
                      r"stage 1, step \d, 1B0; stage 1, step \d, 1F1 waits for stage 0, step \d, 0F1 \[.*"],
     "schedule.doubled": [r"stage 0, step \d, 0B\d: done already by stage 0, step \d, 0B\d \[remove one of them; .*"],
+    "schedule.group": [r"stage \d, step \d, \S+, in the group \S+: needs \S+ of that group \[works of one group need "
+                       r"nothing of each other: write them one after the other\]"],
     "schedule.memory": [r"(plan\[1\]\.memory: )?schedule \S+ holds activations of \S+ on stage \d, above the "
                      r"memory limit of \S+ \[raise the limit to .*",
                         r"(plan\[1\]\.memory: )?schedule \S+: one microbatch takes \S+ of stage \d's activation "
@@ -312,6 +314,14 @@ MESSAGES = {
                         r"\w+ takes \w+(, \w+)*; got \d+ values? \[.*", r"a value is added to a value; got a \w+ \[x \+ y\]",
                         r"\w+: a value of another layer.* \[a block computes .*",
                         r"\w+: the name [\w.]+ says that layers share its parameters, .* \[name it otherwise, .*",
+                        r"the lane .* has nothing left that is \{ .* \} \[(nearest: |the next one is )?instruction \d+, .*",
+                        r"the lane .*:take: an instruction has no \w+ \[through, last, or one of .*",
+                        r"the lane .*:take says up to which instruction \[write .*",
+                        r"the lane .*: instruction \d+, .*, stands before instruction \d+, .*; a weave can only merge \[keep .*",
+                        r"entry \d+ of the weave's list is no instruction of a lane \[return instructions as .*",
+                        r"the weave's function returned a \w+ \[take instructions from the lanes .*",
+                        r"mw\.weave: name is a text; got \w+ \[write .*",
+                        r"mw\.weave takes a table with a function `order` \[write .*",
                         r"mw\.schedule takes a function, or a name and a function.* \[.*",
                         r"the plugin kit registers backwards, .*, tiny, and nothing named loin \[did you mean \"lion\"\?\]",
                         r"the plugin dp registers bf16, dp, powersgd, and nothing named powersdg \[did you mean \"powersgd\"\?\]",
@@ -378,7 +388,11 @@ MESSAGES = {
                     r"\[leave --communicator out, .*",
                     r"--communicator \w+: there is no communicator \".*\" \[(did you mean \"\w+\"\?|there are .*; others by --plugin-path)\]",
                     r"--baseline \w+: no mix or cell is called that \[(there are: .*|did you mean .*)\]",
-                    r"--times takes three positive numbers \[F,I,W: .*"],
+                    r"--times takes three positive numbers \[F,I,W: .*",
+                    r"--option \".*\" says no key and value \[for example: --option pair=true\]",
+                    r"--option \S+: \S+ is a file, and a file has no options \[leave --option out, or name a scheduler\]"],
+    "weave.times": [r"(plan\[\d\]\.)?weave: the weave hide goes by predicted seconds, and the plan names no device \[name one, "
+                    r"as cluster = .*"],
 }
 
 

@@ -76,7 +76,8 @@ std::string value_in_name(const Option& option, const Json& value) {
 std::string what_differs(const Options& options, const Values& values) {
   std::string text;
   for (const Option& option : options.list()) {
-    if (option.name == options.positional() || !values.has(option.name)) continue;
+    const bool ways = option.name == options.positional() && option.type == OptionType::integer;
+    if (ways || !values.has(option.name)) continue;
     const Json& value = values.at(option.name);
     if (value.is_null()) continue;
     if (option.fallback) {

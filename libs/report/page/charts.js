@@ -16,8 +16,9 @@ function themeDefaults() {
 // `height`: pixels, or a function that says them.
 function chart(name, height, build) {
   const canvas = make("canvas", { role: "img", "aria-label": name });
-  const save = make("button", { class: "save", type: "button", "aria-label": `Save the chart: ${name}`,
-    on: { click: () => saveChart(entry) } }, "Save PNG");
+  const button = (kind, picture) => make("button", { type: "button", "aria-label": `Save the chart as ${kind}: ${name}`,
+    on: { click: () => saveFile(name, kind.toLowerCase(), picture(entry)) } }, kind);
+  const save = make("div", { class: "save" }, "Save ", button("PNG", chartPicture), button("SVG", (one) => dataUrl("image/svg+xml", chartSvg(one))));
   const box = make("div", { class: "chart" }, canvas, save);
   const entry = { name, canvas, box, build, height, chart: null };
   page.charts.push(entry);
@@ -41,9 +42,13 @@ function chartPicture(entry) {
   context.drawImage(canvas, 0, 0);
   return copy.toDataURL("image/png");
 }
-function saveChart(entry) {
-  const file = entry.name.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "").slice(0, 60) || "chart";
-  make("a", { href: chartPicture(entry), download: file + ".png" }).click();
+// Of an element whose charts are about to be replaced.
+function forgetCharts(holder) {
+  page.charts = page.charts.filter((entry) => {
+    const inside = holder.contains(entry.box);
+    if (inside && entry.chart) entry.chart.destroy();
+    return !inside;
+  });
 }
 function drawAll() {
   for (const entry of page.charts) entry.draw();
@@ -51,10 +56,10 @@ function drawAll() {
 }
 
 const axisTitle = (text) => ({ display: true, text });
-// Names at a chart's side: cut to what a third of the width holds, whole in tooltips and tables.
+// Names at a chart's side: on two lines, and cut to what a third of the width holds, whole in tooltips and tables.
 const nameTicks = (names) => ({
   autoSkip: false, crossAlign: "far",
-  callback: (value) => middleOut(names[value] ?? "", Math.max(9, Math.floor(document.documentElement.clientWidth / (narrow() ? 24 : 22)) + (narrow() ? 0 : 2))),
+  callback: (value) => onTwoLines(names[value] ?? "", Math.max(9, Math.floor(document.documentElement.clientWidth / (narrow() ? 24 : 22)) + (narrow() ? 0 : 2))),
 });
 const barHeight = (count, each = 26) => Math.max(130, count * each + 74);
 

@@ -21,7 +21,7 @@ function meshBoxes(mesh) {
     return make("div", { class: "axis" }, make("div", { class: "of" }, `${axis.name} 0 to ${axis.ways - 1}`), inside);
   };
   mesh.stages = new Set(mesh.ranks.map((rank) => rank.stage)).size;
-  return make("div", { class: "mesh", tabindex: "0", role: "region", "aria-label": "Ranks by their coordinates" }, box(mesh.ranks.map((rank, i) => [i, rank]), 0));
+  return make("div", { class: mesh.ranks.length > 64 ? "mesh many" : "mesh", tabindex: "0", role: "region", "aria-label": "Ranks by their coordinates" }, box(mesh.ranks.map((rank, i) => [i, rank]), 0));
 }
 
 function showMesh(plan, id) {
@@ -30,10 +30,10 @@ function showMesh(plan, id) {
   into.append(meshBoxes(mesh));
   if (mesh.ranks.length < mesh.size) into.append(note(`The first ${mesh.ranks.length} of ${mesh.size} ranks are drawn.`));
   if (mesh.axes.length === 0) return;
-  into.append(table([
+  into.append(numbers("axes, outermost first", [
     { name: "axis", value: (a) => a.name }, { name: "ranks", num: true, value: (a) => a.ways },
     { name: "splits", value: (a) => a.role || none }, { name: "its ranks", value: (a) => a.borrowed ? "borrowed of the axes above" : "its own" },
-  ], mesh.axes, { caption: "Axes, outermost first" }));
+  ], () => mesh.axes));
   into.append(numbers("each rank's coordinates", [{ name: "rank", num: true, value: (r) => r.number }, { name: "stage", num: true, value: (r) => r.stage },
     ...mesh.axes.map((axis, i) => ({ name: axis.name, num: true, value: (r) => r.at[i] }))], () => mesh.ranks.map((rank, number) => ({ number, ...rank }))));
 }
@@ -41,7 +41,7 @@ function showMesh(plan, id) {
 // Shows one of several things, which a select above it chooses: `draw` fills an element with that of an index.
 function oneOf(into, names, first, draw) {
   const holder = make("div");
-  const select = make("select", { on: { change: () => draw(holder, select.selectedIndex) } }, names.map((name) => make("option", {}, name)));
+  const select = make("select", { on: { change: () => { forgetCharts(holder); draw(holder, select.selectedIndex); } } }, names.map((name) => make("option", {}, name)));
   select.selectedIndex = first;
   if (names.length > 1) into.append(make("div", { class: "controls" }, make("label", {}, "Of", select)));
   into.append(holder);
@@ -57,13 +57,25 @@ function showPlacements(plan, id) {
       { name: "parameter", value: (r) => r.name }, { name: "dims", value: (r) => r.dims }, { name: "placement", value: (r) => r.placement },
       ...classes.map((c, i) => ({ name: stage.classes.length === 1 ? "shape on each rank" : `shape on ${c.ranks} like rank ${c.first_rank}`, value: (r) => r.shapes[i] })),
       ...(stage.rows.some((r) => r.in_parts) ? [{ name: "sharded", value: (r) => r.in_parts }] : []),
-    ], stage.rows, { caption: `${stage.rows.length} kinds of parameters` }),
+    ], stage.rows, { caption: `${stage.rows.length} kinds of parameters`, rows: 4 }),
     classes.length < stage.classes.length ? note(`${stage.classes.length - classes.length} more classes of ranks; plan --json --placements has all.`) : "");
   });
   if (plan.rules.length === 0) return;
-  into.append(make("h3", {}, "Rules"), table([
+  into.append(numbers("rules: which dim lives on which axis", [
     { name: "dim", value: (r) => r.dim }, { name: "lives on", value: (r) => r.axis }, { name: "for", value: (r) => r.where }, { name: "said by", value: (r) => r.by },
-  ], plan.rules, { caption: "Which dim lives on which axis" }));
+  ], () => plan.rules));
+}
+
+// Some stages are drawn at a time: all of a deep pipeline are too many bars.
+function showTimelineOf(plan, into) {
+  const line = plan.timeline, firsts = [];
+  for (let first = 0; first < line.rows.length; first += line.at_once) firsts.push(first);
+  const names = firsts.map((first) => { const last = Math.min(line.rows.length, first + line.at_once) - 1; return last > first ? `stages ${first} to ${last}` : `stage ${first}`; });
+  oneOf(into, names, 0, (holder, index) => {
+    holder.replaceChildren(timeline(`Timeline of ${plan.name}${names.length > 1 ? `, ${names[index]}` : ""}`, [{ name: "", line: unpacked(line, firsts[index]) }]));
+    if (document.body.dataset.ready) drawAll();
+  });
+  if (line.left_out) into.append(note(`${line.left_out} more stages are not on this page.`));
 }
 
 function showMemoryOver(plan, id) {
@@ -93,8 +105,7 @@ function showMemoryOver(plan, id) {
       ctx.fillText(text, Math.min(Math.max(px - width / 2, chartArea.left + 2), chartArea.right - width - 2), py - 9);
       ctx.restore();
     } };
-    page.charts = page.charts.filter((entry) => { if (holder.contains(entry.box)) { if (entry.chart) entry.chart.destroy(); return false; } return true; });
-    const box = chart(`Memory over time of stage ${m.stage}`, () => narrow() ? 280 : 360, () => ({
+    const box = chart(`Memory over time of stage ${m.stage}`, () => narrow() ? 280 : 270, () => ({
       type: "line",
       data: { datasets: layers.map((layer, i) => ({ label: layer.label, // Added up here: Chart.js stacks by x, and where a work ends the next begins.
         data: flat.map((p) => ({ x: p[0], y: layers.slice(0, i + 1).reduce((sum, l) => sum + l.of(p), 0) / scale.by, own: layer.of(p) })), fill: i === 0 ? "origin" : "-1",
@@ -114,31 +125,30 @@ function showMemoryOver(plan, id) {
     if (document.body.dataset.ready) drawAll();
   });
   const categories = Object.keys(plan.memory[0].categories).filter((name) => plan.memory.some((m) => m.categories[name] > 0));
-  into.append(table([{ name: "stage", num: true, value: (m) => m.stage },
+  into.append(numbers("memory by category: each one's own highest of a rank, and the peak of all together", [{ name: "stage", num: true, value: (m) => m.stage },
     ...categories.map((name) => ({ name, num: true, value: (m) => m.categories[name], text: (m) => bytesText(m.categories[name]) })),
-    { name: "peak", num: true, value: (m) => m.peak, text: (m) => bytesText(m.peak) }], plan.memory,
-  { caption: "Each category's own highest of a rank; the peak is of all together" }));
+    { name: "peak", num: true, value: (m) => m.peak, text: (m) => bytesText(m.peak) }], () => plan.memory));
 }
 
 function showCommunication(plan, id) {
   const into = section("communication" + id, "Communication", "Predicted, of one rank and step. Exposed: time in which the rank does nothing else. With stages, both of the one that spends most.");
   if (plan.communication.length === 0) { into.append(make("p", {}, "No communication.")); return; }
-  const rows = plan.communication, name = (c) => `${c.axis} ${c.op}, ${c.phase}`;
+  const rows = plan.communication, mostDrawn = 7, name = (c) => `${c.axis} ${c.op}, ${c.phase}`;
   const most = Math.max(...rows.map((c) => c.ms)), unit = most >= 2000 ? [1e-3, "s"] : most < 1 ? [1e3, "µs"] : [1, "ms"];
   const parts = [["exposed", (c) => Math.min(c.exposed, c.ms)], ["beside compute", (c) => Math.max(0, c.ms - c.exposed)]];
-  const drawn = rows.slice().sort((a, b) => b.ms - a.ms).slice(0, mostBars);
+  const drawn = rows.slice().sort((a, b) => b.ms - a.ms).slice(0, mostDrawn);
   into.append(colouredLegend(() => parts.map(([label], i) => [label, colour(i === 0 ? 1 : 5)])));
   into.append(bars("Communication", drawn.map(name), () => parts.map(([label, of], i) => ({ label, stack: "one", backgroundColor: colour(i === 0 ? 1 : 5), data: drawn.map((c) => of(c) * unit[0]) })),
     { stacked: true, unit: `time of a rank and step (${unit[1]})`, text: (value) => `${digits(value, 3)} ${unit[1]}` }));
   if (drawn.length < rows.length) into.append(note(`The ${drawn.length} longest of ${rows.length} are drawn.`));
-  into.append(table([
+  into.append(numbers("collectives and transfers of a rank in one step", [
     { name: "axis", value: (c) => c.axis }, { name: "collective", value: (c) => c.op }, { name: "phase", value: (c) => c.phase },
     { name: "calls", num: true, value: (c) => c.calls }, { name: "bytes", num: true, value: (c) => c.bytes, text: (c) => bytesText(c.bytes) },
     { name: "time", num: true, value: (c) => c.ms, text: (c) => secondsText(c.ms / 1e3) },
     { name: "exposed", num: true, value: (c) => c.exposed, text: (c) => secondsText(c.exposed / 1e3) },
     { name: "exposed, of the step", num: true, value: (c) => c.exposed, text: (c) => percentText(c.exposed / plan.step.ms) },
     { name: "basis", title: "how the time is known: measured, fitted, or beyond both", value: (c) => known(c.ms) ? c.basis : none },
-  ], rows, { caption: "Collectives and transfers of a rank in one step", sort: [6, "descending"] }));
+  ], () => rows, { sort: [6, "descending"] }));
 }
 
 // How much a step changes where one number of the machine or plan is changed: the largest change first.
@@ -178,12 +188,12 @@ function showPlan(plan, index) {
   showMesh(plan, id);
   showPlacements(plan, id);
   const into = section("timeline" + id, "Timeline of a step", "Simulated: the slowest rank of each stage.");
-  into.append(timeline(`Timeline of ${plan.name}`, [{ name: "", line: plan.timeline }]));
+  showTimelineOf(plan, into);
   if (plan.braids) {
     const picture = make("img", { alt: "how works that share a stage are interleaved" });
     picture.src = "data:image/svg+xml," + encodeURIComponent(plan.braids);
     picture.style.maxWidth = "100%";
-    section("braids" + id, "Works that share a stage", "Simulated: a run of each braid, by itself.").append(picture);
+    into.append(make("details", {}, make("summary", {}, "The picture: how works that share a stage are interleaved; a run of each braid, simulated by itself"), picture));
   }
   showMemoryOver(plan, id);
   showCommunication(plan, id);
@@ -196,7 +206,7 @@ function showPlans() {
     page.charts = [];
     main.replaceChildren();
     document.getElementById("contents").replaceChildren();
-    main.append(make("p", { class: "headline" }, `Predicted for ${data.plans[index].name}: nothing was run.`));
+    main.append(make("p", { class: "headline" }, data.plans.length > 1 ? breakable(`Predicted for ${data.plans[index].name}: nothing was run.`) : "Predicted: nothing was run."));
     for (const text of data.notes) main.append(note(text));
     if (data.plans.length > 1) {
       const select = make("select", { on: { change: () => { show(select.selectedIndex); document.querySelector("select").focus(); } } },

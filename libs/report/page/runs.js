@@ -177,6 +177,7 @@ function showRuns() {
   showEdge();
   showMemory();
   showBytes();
+  showBreakdown();
   showTimelines();
   showPredicted();
   showCells();

@@ -70,7 +70,7 @@ function showEdge() {
   const scale = byteScale(Math.max(...points.map((p) => p.x)));
   const at = (p) => ({ x: p.x / scale.by, y: p.y, p });
   // Whiskers lie within the chart.
-  const ends = points.flatMap((p) => { const [value, deviation, n] = p.g.m[speedKey()]; return known(deviation) && n > 1 ? [value - deviation, value + deviation] : []; });
+  const ends = points.flatMap(({ g, y }) => known(g.half) ? [y * (1 - g.half), y * (1 + g.half)] : []);
   const spread = ends.length > 0, around = spread ? { suggestedMin: Math.min(...ends), suggestedMax: Math.max(...ends) } : {};
   const kinds = [
     ["on the edge", () => colour(0), "circle", points.filter((p) => p.g.edge)],
@@ -78,16 +78,15 @@ function showEdge() {
     ["with failed or open cells", () => colour(1), "crossRot", points.filter((p) => !p.g.edge && p.g.verdict !== good)],
   ].filter(([, , , list]) => list.length);
   into.append(colouredLegend(() => [...kinds.map(([name, fill]) => [name, fill()]),
-    ...(spread ? [["± one standard deviation", look("--muted"), true]] : [])]));
+    ...(spread ? [["95 % interval", look("--muted"), true]] : [])]));
   const whiskers = { id: "whiskers", beforeDatasetsDraw(drawn) {
     const { ctx, scales: { x, y } } = drawn;
     ctx.save();
     ctx.strokeStyle = look("--muted");
     for (const p of points) {
-      const s = p.g.m[speedKey()];
-      if (!known(s[1]) || s[2] < 2) continue;
+      if (!known(p.g.half)) continue;
       const px = x.getPixelForValue(p.x / scale.by);
-      ctx.beginPath(); ctx.moveTo(px, y.getPixelForValue(s[0] - s[1])); ctx.lineTo(px, y.getPixelForValue(s[0] + s[1])); ctx.stroke();
+      ctx.beginPath(); ctx.moveTo(px, y.getPixelForValue(p.y * (1 - p.g.half))); ctx.lineTo(px, y.getPixelForValue(p.y * (1 + p.g.half))); ctx.stroke();
     }
     ctx.restore();
   } };
@@ -136,6 +135,26 @@ function showMemory() {
     { name: "peak of all together", of: (g) => mean(g, peakKey()) }, "bytes of a rank");
 }
 
+// What the steps of runs that traced one went to, beside what was predicted of them.
+function showBreakdown() {
+  const { shown, all, note: left } = fastestGroups((g) => g.parts);
+  if (all.length === 0) return;
+  const into = section("breakdown", "Breakdown of a step", "Of a step that was traced: what its time went to, on average of the stages, measured above predicted. Bubble: waits for other stages; other: what lies between instructions.");
+  const partsOfGroups = (groups) => groups.flatMap((g) => [[`${groupName(g)}, measured`, g.parts], ...(g.p_parts ? [[`${groupName(g)}, predicted`, g.p_parts]] : [])]);
+  const order = ["compute", "exposed communication", "exposed host copies", "bubble", "other"], rows = partsOfGroups(shown);
+  const keys = order.filter((key) => partsOfGroups(all).some(([, parts]) => parts[key] > 0));
+  const total = (parts) => Object.values(parts).reduce((a, b) => a + b, 0), most = Math.max(...rows.map(([, parts]) => total(parts)));
+  const unit = most >= 2 ? [1, "s"] : most < 1e-3 ? [1e6, "µs"] : [1e3, "ms"];
+  into.append(colouredLegend(() => keys.map((key, i) => [key, colour(i)])));
+  into.append(bars("Breakdown of a step", rows.map(([name]) => name), () => keys.map((key, i) => ({ label: key, stack: "one", backgroundColor: colour(i),
+    data: rows.map(([, parts]) => known(parts[key]) ? parts[key] * unit[0] : null) })),
+  { stacked: true, unit: `time of a step (${unit[1]})`, text: (value) => `${digits(value, 3)} ${unit[1]}`, footer: (i) => `together: ${secondsText(total(rows[i][1]))}` }));
+  if (left) into.append(left);
+  into.append(numbers("breakdown of a step", [{ name: "step", value: ([name]) => name },
+    ...keys.map((key) => ({ name: `${key} (s)`, num: true, value: ([, parts]) => parts[key] ?? null, text: ([, parts]) => secondsText(parts[key]) })),
+    { name: "together (s)", num: true, value: ([, parts]) => total(parts), text: ([, parts]) => secondsText(total(parts)) }], () => partsOfGroups(all)));
+}
+
 function showBytes() {
   const key = data.predicted ? "p_bytes" : "bytes";
   if (!data.groups.some((g) => g[key] && Object.keys(g[key]).length)) return;
@@ -152,7 +171,7 @@ function showTimelines() {
     const line = data.timelines[select.selectedIndex], parts = [];
     if (line.measured) parts.push({ name: line.simulated ? "measured" : "", line: line.measured });
     if (line.simulated) parts.push({ name: line.measured ? "simulated" : "", line: line.simulated });
-    page.charts = page.charts.filter((entry) => { if (holder.contains(entry.box)) { if (entry.chart) entry.chart.destroy(); return false; } return true; });
+    forgetCharts(holder);
     const name = `Timeline of ${data.cells[line.cell].name}`;
     holder.replaceChildren(make("p", { class: "lead" }, known(line.seconds) ? `Step ${line.step}; the median step took ${secondsText(line.seconds)}.` : ""), timeline(name, parts));
     if (document.body.dataset.ready) drawAll();

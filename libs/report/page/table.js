@@ -44,7 +44,7 @@ function table(columns, rows, options = {}) {
     body.replaceChildren(...order.slice(0, shown).map((row) => make("tr", { class: options.best && options.best(row) ? "best" : null },
       columns.map((column) => make("td", { class: (column.num ? "num" : column.long ? "long" : column.code ? "code" : column.brief ? "brief" : "text") + (column.heat ? " heat" : ""),
         style: column.heat && column.heat(row) !== null ? `background: rgba(var(--tint), ${0.04 + 0.24 * column.heat(row)})` : null },
-        column.cell ? column.cell(row) : shownText(column, row))))));
+        column.cell ? column.cell(row) : column.num ? shownText(column, row) : breakable(shownText(column, row)))))));
     const left = order.length - Math.min(shown, order.length);
     status.textContent = rows.length <= first && words.length === 0 ? ""
       : `${Math.min(shown, order.length)} of ${order.length}${order.length < rows.length ? ` found in ${rows.length}` : ""} rows`;
@@ -70,11 +70,19 @@ function table(columns, rows, options = {}) {
   return element;
 }
 
+// The rows with their numbers as they are, not as they are shown.
+function csvOf(columns, rows) {
+  const quoted = (value) => { const text = String(value ?? ""); return /[",\n]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text; };
+  return [columns.map((column) => column.name), ...rows.map((row) => columns.map((column) => column.value(row)))]
+    .map((line) => line.map(quoted).join(",") + "\n").join("");
+}
+
 // A chart's numbers, drawn when somebody looks.
 function numbers(name, columns, rows, options) {
   const element = make("details", { class: "numbers" }, make("summary", {}, `The numbers: ${name} (${rows().length} rows)`));
+  const save = make("button", { type: "button", class: "csv", on: { click: () => saveFile(name, "csv", dataUrl("text/csv", csvOf(columns, rows()))) } }, "Save CSV");
   let made = false;
-  const open = () => { if (!made) { made = true; element.append(table(columns, rows(), options)); } };
+  const open = () => { if (!made) { made = true; element.append(save, table(columns, rows(), options)); } };
   element.addEventListener("toggle", () => { if (element.open) open(); });
   element.fill = open;
   return element;

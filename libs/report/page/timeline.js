@@ -16,6 +16,21 @@ function workName(kind) {
   return "update";
 }
 
+// Rows from `first` on of a timeline that packed_timeline() made, as many as are drawn at once.
+function unpacked(line, first) {
+  const end = Math.min(line.rows.length, first + line.at_once), bars = [];
+  for (let row = first; row < end; row += 1) {
+    const packed = line.packed[row];
+    for (let i = 0, at = 0; i < packed.length; i += 4) {
+      const kind = line.kinds[packed[i]], which = packed[i + 1], start = at + packed[i + 2];
+      at = start + packed[i + 3];
+      bars.push([row - first, packed[i], kind.length === 1 && which >= 0 ? kind + (which & 0xffff) : "",
+        start * line.unit, at * line.unit, which < 0 ? 0 : which >> 16]);
+    }
+  }
+  return { rows: line.rows.slice(first, end), kinds: line.kinds, bars };
+}
+
 // parts: [{ name, line }]: timelines one above the other, as timeline_json() made them.
 function timeline(name, parts) {
   const rows = [], bars = new Map();
@@ -36,7 +51,7 @@ function timeline(name, parts) {
   const index = rows.map((_, i) => i);
   const whole = rows.map(([part, row]) => part ? `${part}: ${row}` : row);
   // On a narrow page only the rows of the simulation say what they are.
-  const names = () => narrow() ? rows.map(([part, row]) => part === "simulated" ? `sim. ${row}` : row) : whole;
+  const names = () => narrow() ? rows.map(([part, row]) => (part === "simulated" ? `sim. ${row}` : row).replace(/^stage (\d+) \(rank \d+\)$/, "stage $1")) : whole;
 
   // What a work is, written into it where there is room.
   const labels = { id: "labels", afterDatasetsDraw(drawn) {
@@ -53,11 +68,13 @@ function timeline(name, parts) {
     ctx.restore();
   } };
 
+  // Edges would cover bars that are no wider than these.
+  const count = [...bars.values()].reduce((sum, list) => sum + list.length, 0), crowded = count > 2 * rows.length * 100;
   const box = chart(name, () => Math.max(150, rows.length * 25 + 66), () => ({
     type: "bar",
     data: { labels: index, datasets: [...bars].map(([kind, list]) => ({
       label: kind, data: list, grouped: false, barPercentage: 0.92, categoryPercentage: 0.92, borderSkipped: false,
-      borderWidth: { left: 0.5, right: 0.5, top: 0, bottom: 0 }, borderColor: look("--bg"),
+      borderWidth: crowded ? 0 : { left: 0.5, right: 0.5, top: 0, bottom: 0 }, borderColor: look("--bg"),
       backgroundColor: list.map((bar) => { const c = workColour(kind); return c[0] === "#" && bar.chunk ? faded(c, Math.max(0.45, 1 - 0.25 * bar.chunk)) : c; }),
     })) },
     options: {

@@ -67,6 +67,20 @@ function middleOut(text, most) {
   const last = Math.floor((most - 1) / 2);
   return text.slice(0, most - 1 - last).trimEnd() + "…" + text.slice(text.length - last).trimStart();
 }
+// A name of several words on two lines of so many letters: its first words, and its last ones.
+function onTwoLines(text, most) {
+  if (text.length <= most) return text;
+  const words = text.split(" "), first = [], last = [], length = (list) => list.join(" ").length;
+  while (words.length && length([...first, words[0]]) <= most) first.push(words.shift());
+  while (words.length && length([words[words.length - 1], ...last]) <= most - 1) last.unshift(words.pop());
+  if (words.length === 1 && !last.length) last.push(words.pop());
+  const left = words.length ? "…" : "";
+  return [first.join(" "), left + last.join(" ")].filter(Boolean).map((line) => middleOut(line, most));
+}
+// A text that a line may break after each sign of punctuation, as names of parameters and plans have none but these.
+function breakable(text) {
+  return String(text).split(/(?<=[.,_/={])(?=[^\s])/).flatMap((part, i) => i ? [make("wbr"), part] : [part]);
+}
 const narrow = () => document.documentElement.clientWidth < 560;
 
 // Okabe and Ito's colours, which stay apart for the colour-blind, lightened where the page is dark.
@@ -99,10 +113,16 @@ function section(id, title, lead) {
   document.getElementById("contents").append(make("a", { href: "#" + id }, title));
   return element;
 }
+// Hands a file to whoever looks at the page. `name`: what it shows.
+function saveFile(name, ending, url) {
+  const file = name.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "").slice(0, 60) || "page";
+  make("a", { href: url, download: `${file}.${ending}` }).click();
+}
+const dataUrl = (type, text) => `data:${type};charset=utf-8,${encodeURIComponent(text)}`;
 const note = (text) => make("p", { class: "note" }, text);
 function facts(pairs) {
   const list = make("dl", { class: "facts" });
-  for (const [name, text] of pairs) list.append(make("dt", {}, name), make("dd", {}, text));
+  for (const [name, text] of pairs) list.append(make("dt", {}, name), make("dd", {}, breakable(text)));
   return list;
 }
 const swatch = (fill, line) => make("span", { class: line ? "swatch line" : "swatch", "aria-hidden": "true",
