@@ -292,17 +292,11 @@ void megatron_context(Translation& p, Flags& flags) {
   if (!p.plan.has("cp")) return;
   const ReadTable& cp = p.plan.of("cp");
   const std::string form = cp.text("form", "ring");
-  const int ways = p.plan.ways("cp"), ulysses = cp.get("ulysses", 1);
+  const int ways = p.plan.ways("cp");
   flags.add("context-parallel-size", ways);
-  if (ulysses > 1 && form == "ring") {
-    flags.add("cp-comm-type a2a+p2p");
-    flags.add(fmt::format("hierarchical-context-parallel-sizes {} {}", ulysses, ways / ulysses));
-  } else {
-    flags.add(form == "ring"        ? "cp-comm-type p2p"
-              : form == "allgather" ? "cp-comm-type all_gather"
-                                    : "cp-comm-type a2a");
-    if (ulysses > 1) p.cannot.emplace_back("sp { ulysses } with gathered keys");
-  }
+  flags.add(form == "ring"        ? "cp-comm-type p2p"
+            : form == "allgather" ? "cp-comm-type all_gather"
+                                  : "cp-comm-type a2a");
   if (cp.text("balance", "zigzag") == "none" && form != "ulysses")
     p.cannot.emplace_back("sp { balance = \"none\" }: parts are always balanced");
   if (p.searched.sequence % (2 * ways) != 0)

@@ -231,7 +231,7 @@ std::shared_ptr<const Plan> fit_with_offload(const PlanRequest& request, Recompu
   std::set<std::set<std::string>> tried;
   double least = std::numeric_limits<double>::infinity();
   Problems refusals;
-  for (const double share : {0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 1e9}) {
+  for (const double share : {0.0, 0.125, 0.25, 0.375, 0.5, 0.75, 1.0, 1.5, 1e9}) {
     const std::set<std::string> names = chosen(stages, share);
     if (!tried.insert(names).second) continue;
     PlanRequest with = alone;

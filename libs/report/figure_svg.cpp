@@ -178,19 +178,23 @@ class PaperFigure {
     y_ += 2;
   }
 
+  // How far bars and intervals go, at most to twice the longest bar: intervals of few noisy runs
+  // would leave the bars no width. Their lines then end at the edge.
   double widest_bar() const {
-    double most = 0;
+    double most = 0, longest = 0;
     for (std::size_t c = 0; c < figure_.categories.size(); ++c) {
       double sum = 0;
       for (const FigureSeries& s : figure_.series) {
         const double value = std::isfinite(s.y[c]) ? s.y[c] : 0;
         const double spread = c < s.spread.size() && std::isfinite(s.spread[c]) ? s.spread[c] : 0;
+        longest = std::max(longest, value);
         sum = figure_.kind == Figure::Kind::stacked ? sum + value : std::max(sum, value + spread);
       }
       if (c < figure_.marks.size() && std::isfinite(figure_.marks[c]))
         sum = std::max(sum, figure_.marks[c]);
       most = std::max(most, sum);
     }
+    if (figure_.kind == Figure::Kind::bars && longest > 0) most = std::min(most, 2 * longest);
     return most > 0 ? most : 1;
   }
 
@@ -232,7 +236,7 @@ class PaperFigure {
           x.place(sum), y, x.place(value) - x.from, bar, ink(s));
       if (c < of.spread.size() && std::isfinite(of.spread[c]) && of.spread[c] > 0) {
         line(x.place(std::max(0.0, value - of.spread[c])), y + bar / 2,
-             x.place(value + of.spread[c]), y + bar / 2, frame);
+             x.place(std::min(x.high, value + of.spread[c])), y + bar / 2, frame);
       }
       if (stacked) sum += value;
     }

@@ -176,7 +176,7 @@ std::vector<int> ScriptWeave::order(const mw::WeaveRequest& request) const {
 }
 
 std::shared_ptr<const mw::Weave> read_weave(const mw::Values& values) {
-  const Json given = values.has("weave") ? values.at("weave") : Json("switch");
+  const Json& given = values.at("weave");
   if (given.is_object() && given.value("kind", "") == "weave") {
     const mw::Values own = values.table("weave");
     return std::make_shared<ScriptWeave>(own.has("name") ? own.text("name") : "of the script",
@@ -197,7 +197,14 @@ std::shared_ptr<const mw::Weave> read_weave(const mw::Values& values) {
   mw::Values read = found.options().read(options, values.path("weave"), problems);
   problems.throw_if_any();
   read.set_reach(values.reach());
-  return mw::make<mw::Weave>(found, read);
+  try {
+    return mw::make<mw::Weave>(found, read);
+  } catch (const Error& error) {
+    problems.add(error);
+  }
+  std::vector<mw::Problem> said = problems.list();
+  for (mw::Problem& problem : said) problem.key = "weave." + problem.key;
+  throw Error(std::move(said));
 }
 
 }  // namespace pp

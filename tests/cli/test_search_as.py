@@ -17,7 +17,7 @@ local mw = require "meshwright"
 local llama = mw.llama { layers = 30, hidden = 1024, heads = 16, kv_heads = 8, ffn = 2816, vocab = 32000, norm_eps = 1e-6, rope_theta = 500000 }
 local gpt = mw.gpt { layers = 24, hidden = 1024, heads = 16, vocab = 51200 }
 local sizes = { layers = 8, hidden = 512, heads = 8, ffn = 1408, vocab = 32000, experts = 16, top_k = 2, expert_ffn = 512 }
-local function moe(more) for k, v in pairs(sizes) do more[k] = v end return mw.moe(more) end
+local function moe(more) for k, v in pairs(sizes) do more[k] = more[k] or v end return mw.moe(more) end
 local function go(t)
   for k, v in pairs { sequence = 16384, batch = 16, precision = "bf16", cluster = mw.cluster("dgx-h100", { nodes = 1 }),
     best = 24, checked = 12, unsupported = true, stack = mw.stack "nvidia-2025" } do t[k] = t[k] or v end
@@ -28,7 +28,9 @@ go { model = gpt, strategies = { "pp", "tp", "sp" }, schedules = { "1f1b", "inte
 go { model = llama, strategies = { "sp", "zero" }, batch = 2 }
 go { model = llama, strategies = { "zero" }, microbatch = { 1, 2 } }
 go { model = llama, strategies = { "dp" }, microbatch = { 1, 2 } }
-go { model = moe { shared_experts = 1, dense_layers = 1, score = "sigmoid" }, strategies = { "zero", "tp", "sp", "ep" }, batch = 2, precision = "fp32" }
+go { model = llama, strategies = { "zero" }, memory = "2400MiB", recompute = "full", microbatch = 1 }
+go { model = moe { shared_experts = 1, dense_layers = 1, score = "sigmoid", experts = 64, expert_ffn = 2048 }, strategies = { "zero", "tp", "sp", "ep" }, batch = 2,
+  sequence = 4096, precision = "fp32" }
 go { model = moe { kv_lora_rank = 128, q_lora_rank = 256, qk_nope_head_dim = 64, qk_rope_head_dim = 32, v_head_dim = 64 },
   strategies = { "zero", "ep" }, batch = 8 }
 """
@@ -70,7 +72,7 @@ class SearchAs(ProgramCase):
             seen |= set(flags)
         # The searches have plans of all forms.
         for flag in ("sequence-parallel", "context-parallel-size", "pipeline-model-parallel-layout", "use-megatron-fsdp",
-                     "num-layers-per-virtual-pipeline-stage", "hierarchical-context-parallel-sizes", "expert-model-parallel-size",
+                     "num-layers-per-virtual-pipeline-stage", "expert-model-parallel-size",
                      "num-distributed-optimizer-instances", "optimizer-cpu-offload", "moe-layer-freq", "kv-lora-rank",
                      "expert-tensor-parallel-size", "num-query-groups"):
             self.assertIn(flag, seen)
@@ -92,9 +94,6 @@ class SearchAs(ProgramCase):
                  "kv-lora-rank": {"multi-latent-attention", "rope-type", "no-rope-fusion"} <= set(flags)}
         for flag, there in needs.items():
             self.assertTrue(there or flag not in flags, flag)
-        self.assertEqual("hierarchical-context-parallel-sizes" in flags, flags.get("cp-comm-type") == "a2a+p2p")
-        if "hierarchical-context-parallel-sizes" in flags:
-            self.assertEqual(math.prod(map(int, flags["hierarchical-context-parallel-sizes"].split())), cp)
         self.assertEqual(flags.get("recompute-granularity") == "full", "recompute-method" in flags)
         self.assertEqual(said["before"], "unset CUDA_DEVICE_MAX_CONNECTIONS" if "use-megatron-fsdp" in flags
                          else "export CUDA_DEVICE_MAX_CONNECTIONS=1" if tp * cp > 1 else "")

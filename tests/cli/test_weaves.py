@@ -76,13 +76,14 @@ class Weaves(ProgramCase):
         self.write(HEAD + f'mw.plan(with("hide", {cluster}))\nmw.plan(with("switch", {cluster}))\n'
                           f'mw.plan(with(mw.weave.hide {{ axes = {{ "ep" }} }}, {cluster}))')
         plans = self.all("plan", self.folder / "script.lua", "--braids", "--braids-svg", "braids.svg")
+        text = self.call("plan", self.folder / "script.lua", "--braids", "--full").stdout
         for plan, weave in zip(plans, ("hide", "switch", "hide")):
             self.assertTrue(plan["braids"], weave)
             for braid in plan["braids"]:
                 self.assertEqual(braid["weave"], weave)
                 self.assertLessEqual(braid["seconds"], braid["apart_seconds"] * (1 + 1e-9))
                 self.assertLessEqual(braid["waited_seconds"], braid["apart_waited_seconds"] * (1 + 1e-9))
-                self.assertRegex(plan["text"], rf"(?m)^{re.escape(braid['name'])} on stage {braid['stage']}, by {weave}: ")
+                self.assertRegex(text, rf"(?m)^{re.escape(braid['name'])} on stage {braid['stage']}, by {weave}: ")
         for hidden, switched in zip(plans[0]["braids"], plans[1]["braids"]):
             self.assertLessEqual(hidden["seconds"], switched["seconds"] * (1 + 1e-9))
         self.assertIn(plans[0]["braids"][0]["name"], (self.folder / "braids.svg").read_text())

@@ -104,6 +104,9 @@ class Figures(ProgramCase):
         speeds = [float(row["measured (tokens/s)"]) for row in rows(out / "speed.csv")]
         for bar, speed in zip(bars, speeds, strict=True):
             self.assertAlmostEqual(bar / bars[0], speed / speeds[0], places=2)
+        # However noisy these few runs are, half of the width is left to the bars.
+        wide = float(xml.parse(out / "speed.svg").getroot().get("viewBox").split()[2])
+        self.assertGreater(max(bars), 0.2 * wide)
         losses = rows(out / "loss.csv")
         self.assertEqual(len(losses), 3 * 6)
         self.assertEqual({row["ranks"] for row in rows(out / "scaling.csv")}, {"2", "4"})

@@ -133,7 +133,7 @@ function showMemoryOver(plan, id) {
 function showCommunication(plan, id) {
   const into = section("communication" + id, "Communication", "Predicted, of one rank and step. Exposed: time in which the rank does nothing else. With stages, both of the one that spends most.");
   if (plan.communication.length === 0) { into.append(make("p", {}, "No communication.")); return; }
-  const rows = plan.communication, mostDrawn = 8, name = (c) => `${c.axis} ${c.op}, ${c.phase}`;
+  const rows = plan.communication, mostDrawn = 7, name = (c) => `${c.axis} ${c.op}, ${c.phase}`;
   const most = Math.max(...rows.map((c) => c.ms)), unit = most >= 2000 ? [1e-3, "s"] : most < 1 ? [1e3, "µs"] : [1, "ms"];
   const parts = [["exposed", (c) => Math.min(c.exposed, c.ms)], ["beside compute", (c) => Math.max(0, c.ms - c.exposed)]];
   const drawn = rows.slice().sort((a, b) => b.ms - a.ms).slice(0, mostDrawn);
@@ -193,7 +193,7 @@ function showPlan(plan, index) {
     const picture = make("img", { alt: "how works that share a stage are interleaved" });
     picture.src = "data:image/svg+xml," + encodeURIComponent(plan.braids);
     picture.style.maxWidth = "100%";
-    section("braids" + id, "Works that share a stage", "Simulated: a run of each braid, by itself.").append(picture);
+    into.append(make("details", {}, make("summary", {}, "The picture: how works that share a stage are interleaved; a run of each braid, simulated by itself"), picture));
   }
   showMemoryOver(plan, id);
   showCommunication(plan, id);
