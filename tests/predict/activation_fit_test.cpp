@@ -110,3 +110,17 @@ TEST_CASE("What goes to host memory needs a device with a link") {
     CHECK(error.problems().front().code == "recompute.offload");
   }
 }
+
+TEST_CASE("What goes to host memory is chosen or said, not both") {
+  const ClusterMachine machine = a_link_of(1e12);
+  PlanRequest request = request_on(machine, {});
+  const std::int64_t limit = limit_between(request, 0.5);
+  request.offload.kind = OffloadPolicy::Kind::full;
+  try {
+    fitted(request, limit, true);
+    FAIL("it was planned");
+  } catch (const Error& error) {
+    CHECK(error.problems().front().code == "option.conflict");
+    CHECK(error.problems().front().key == "offload");
+  }
+}
