@@ -821,7 +821,7 @@ function mw.cosine(options) end
 ---@field schedule? any gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zbv, dualpipev, or a scheduler of another plugin; a CSV file of compute actions (2F0, 1I3, ...); or a function that returns a list of actions for each stage (default "1f1b")
 ---@field chunks? integer virtual stages of each stage; left out: what the schedule needs, or 1, which interleaved and looped-bfs do not take unsaid (1 .. 1024)
 ---@field layout? any layers of each stage (of each virtual stage, in model order, if chunked): a list; "auto", so that stages cost alike with the embedding and the head, by predicted times where a cluster is named, else by declared FLOPs and bytes; or "even" (default "auto")
----@field weave? any how the works of a group (0F3+1B1) are interleaved: a weave's name, as switch, which is what it is if left out; a table with its options; or mw.weave { … }
+---@field weave? any how the works of a group (0F3+1B1) are interleaved: a weave's name, a table with its options; or mw.weave { … } (default "switch")
 ---@field times? any { F, I, W } of a microbatch, one such triple for each virtual stage, or a run file whose measured times are taken: by what zero-bubble schedules place W; predicted if left out
 ---@field memory? integer|string limit of a rank's activations that the schedule must keep (1 B .. 1 EiB)
 

@@ -97,8 +97,8 @@ class Switching {
   }
 
  private:
-  // Whether another lane has computed since the transfer of the lane's next instruction began, or none
-  // can any more.
+  // Whether another lane has computed since the transfer of the lane's next instruction began, or
+  // none can any more.
   bool may_wait(std::size_t now) const {
     const SwitchLane& lane = lanes_[now];
     const std::size_t began = lane.begun.at((*lane.code)[lane.next].pending);
@@ -111,7 +111,7 @@ class Switching {
     return !others;
   }
 
-  // Of lanes that stand at a wait, the one whose transfer began first.
+  // The lane that stands at a wait and whose transfer began first.
   std::size_t first_to_wait() const {
     std::size_t first = lanes_.size(), began = 0;
     for (std::size_t k = 0; k < lanes_.size(); ++k) {
