@@ -316,7 +316,7 @@ MESSAGES = {
                         r"\w+: the name [\w.]+ says that layers share its parameters, .* \[name it otherwise, .*",
                         r"the lane .* has nothing left that is \{ .* \} \[(nearest: |the next one is )?instruction \d+, .*",
                         r"the lane .*:take: an instruction has no \w+ \[through, last, or one of .*",
-                        r"the lane .*:take says up to which instruction \[write .*",
+                        r"the lane .*:take says which instruction it means \[write .*",
                         r"the lane .*: instruction \d+, .*, stands before instruction \d+, .*; a weave can only merge \[keep .*",
                         r"entry \d+ of the weave's list is no instruction of a lane \[return instructions as .*",
                         r"the weave's function returned a \w+ \[take instructions from the lanes .*",
