@@ -50,8 +50,8 @@ inline std::vector<DirectedMix> directed_mixes() {
        {directive({"order", exchanges}, {{"before", sums}})}},
       {experts(
            mix("sums after exchanges, one stream, ep 2, tp 2", {dp(2, small), tp(2), ep(2)}, 2)),
-       {{"stream", {{"axis", {"dp", "ep"}}}, "one"},
-        directive({"order", sums}, {{"after", exchanges}})}},
+       {directive({"order", sums}, {{"after", exchanges}}),
+        {"stream", {{"axis", {"dp", "ep"}}}, "one"}}},
       {deep(mix("nothing ahead, zero 3", {zero(4, 3, 1, 2)}, 1)), {issue(0)}},
       {deep(mix("two layers ahead, zero 3", {zero(4, 3)}, 1)), {issue(2)}},
       {deep(mix("a budget, zero 3 with replicas", {zero(4, 3, 2, 3)}, 2)),
