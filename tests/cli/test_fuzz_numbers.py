@@ -58,6 +58,7 @@ PLACES = {"synthetic": "data", "adamw": "optimizer", "sgd": "optimizer", "muon":
 PLUGINS = {  # the option's plugin, what stands beside it, and which model
     "dp": ("2", "", "llama"), "tp": ("2", "", "llama"), "zero": ("2, stage = 3", "", "llama"),
     "sp": ('2, form = "ring"', "", "llama"), "pp": ("2", "", "llama"), "ep": ("2", "dp(2)", "moe"),
+    "coshard": ('"ffn", slices = 2', "", "llama"),
 }
 # Numbers that no option declares: in lists, in tables of `any`, and what functions return.
 # %s is the number.
@@ -84,7 +85,7 @@ BARE = re.compile(r"std::|_M_|bad_alloc|length_error|map::at|json\.exception|ins
 
 DRIVER = """\
 local mw = require "meshwright"
-local dp, zero, tp, sp, pp, ep = mw.plugins("dp", "zero", "tp", "sp", "pp", "ep")
+local dp, zero, tp, sp, pp, ep, coshard = mw.plugins("dp", "zero", "tp", "sp", "pp", "ep", "coshard")
 local verb = %s
 local function fine(x) return type(x) ~= "number" or (x == x and x >= 0 and x < math.huge) end
 local function try(number, make)

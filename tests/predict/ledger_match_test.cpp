@@ -79,17 +79,16 @@ void check_matrices(const std::string& optimizer, int mix, Precision precision, 
 
 }  // namespace
 
-TEST_CASE("Slices in time hold what is predicted, to the byte") {
-  const bool again = GENERATE(true, false);
+TEST_CASE("Slices in time hold what is predicted") {
   const std::vector<StrategyChoice> slices = {
-      coshard("ffn", 4, {}, again), coshard("heads", 2, {}, again),
-      coshard("seq", 8, {"head", "ce_max", "ce_stats", "ce_loss"}, again)};
+      coshard("ffn", 4), coshard("heads", 2),
+      coshard("seq", 8, {"head", "ce_max", "ce_stats", "ce_loss"})};
   const std::vector<Mix> mixes = {{"one rank", {}}, {"zero 2, tp", {zero(2, 2), tp(2)}}};
   for (const Mix& mix : mixes) {
-    DYNAMIC_SECTION(mix.name << (again ? ", made again" : ", kept")) {
+    DYNAMIC_SECTION(mix.name) {
       std::vector<StrategyChoice> plan = mix.plan;
       plan.insert(plan.end(), slices.begin(), slices.end());
-      check(llama(plan, 2), /*exact=*/true);
+      check(llama(plan, 2));
     }
   }
 }
