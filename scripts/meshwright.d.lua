@@ -169,7 +169,10 @@ local mw = {}
 ---@field cost? number of these, where a price is given
 ---@field hint? string what to do where that is too little
 ---@field placements? table under --placements
+---@field braids? table[] under --braids: of each its name, stage, weave, and seconds, waited_seconds, apart_seconds and apart_waited_seconds: together, and its works one after the other
 ---@field program? string under --program
+---@field pass? table under --diff: pass, strategy, before and after (plan, plan_hash, ranks, sent_bytes, transfers, peak_bytes, step_seconds, exposed_seconds, communication), proved_before, proved, diff, text
+---@field by_strategy? table[] under --by-strategy: of each plan that it makes, the same, and added (the strategy that is new in it); or added and refused (why there is no such plan)
 ---@field name string the experiment's: given, or the plan's mix
 ---@field hash string of all that decides its numbers, 16 hex digits
 ---@field seed integer
@@ -317,7 +320,7 @@ local mw = {}
 ---@field probing_seconds number of a core: plans of few layers, orders of works
 ---@field pricing_seconds number ... the sums that price the candidates
 ---@field checking_seconds number ... planning the best whole
----@field best table[] plan (text), entries (a table for plan =), microbatch, recompute, offload, predicted (cannot_run among it), fits, room ("", "nearly full", "over", "runs out", "does not fit"), beyond_measured, nearest_measured, megatron and torchtitan (text, cannot), closed_form_seconds, closed_form_bytes, closed_form_host_bytes; the first is recommended, the others the fastest first, and what is over behind them
+---@field best table[] plan (text), entries (a table for plan =), microbatch, recompute, offload, layers (of each virtual stage), predicted (cannot_run among it), fits, room ("", "nearly full", "over", "runs out", "does not fit"), beyond_measured, nearest_measured, megatron and torchtitan (text, before, cannot), closed_form_seconds, closed_form_bytes, closed_form_host_bytes; the first is recommended, the others the fastest first, and what is over behind them
 ---@field edge table[] of those planned whole: nothing has less memory and is as fast
 ---@field checked table[] all that were planned whole, in the order of the closed form
 ---@field why string what limits the best one, and what its neighbours lose
@@ -765,6 +768,17 @@ function mw.constant(options) end
 ---@return meshwright.Schedule
 function mw.cosine(options) end
 
+---@class meshwright.plugin.coshard
+---@field dim string the dim that is computed in slices: "ffn", "heads", "seq", "vocab"
+---@field [1]? string the same as dim
+---@field slices integer how many; each rank's part of the dim must divide by it (1 .. 65536)
+---@field ops? any[] only ops of these kinds, or with such a part between the dots of their name
+---@field recompute? boolean backward makes again, slice by slice, what a slice has inside (default true)
+
+---a dim is computed in slices, one after the other
+---@overload fun(options?: meshwright.plugin.coshard|string): meshwright.Strategy
+---@class meshwright.make.coshard
+
 ---@class meshwright.plugin.dp
 ---@field ways integer ranks that the batch is split over (1 .. 1048576)
 ---@field [1]? integer the same as ways
@@ -807,12 +821,45 @@ function mw.cosine(options) end
 ---@field schedule? any gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zbv, dualpipev, or a scheduler of another plugin; a CSV file of compute actions (2F0, 1I3, ...); or a function that returns a list of actions for each stage (default "1f1b")
 ---@field chunks? integer virtual stages of each stage; left out: what the schedule needs, or 1, which interleaved and looped-bfs do not take unsaid (1 .. 1024)
 ---@field layout? any layers of each stage (of each virtual stage, in model order, if chunked): a list; "auto", so that stages cost alike with the embedding and the head, by predicted times where a cluster is named, else by declared FLOPs and bytes; or "even" (default "auto")
+---@field weave? any how the works of a group (0F3+1B1) are interleaved: a weave's name, as switch, which is what it is if left out; a table with its options; or mw.weave { … }
 ---@field times? any { F, I, W } of a microbatch, one such triple for each virtual stage, or a run file whose measured times are taken: by what zero-bubble schedules place W; predicted if left out
 ---@field memory? integer|string limit of a rank's activations that the schedule must keep (1 B .. 1 EiB)
+
+---@class meshwright.plugin.pp.1f1b
+---@field pair? boolean F and B that follow each other are one group, which the stage may interleave: a stage runs ahead by one more F for each stage behind it, and holds their activations (default false)
+
+---@class meshwright.plugin.pp.interleaved
+---@field pair? boolean F and B that follow each other are one group, which the stage may interleave, and the activations of both are held at once (default false)
+
+---@class meshwright.plugin.pp.zb-h1
+---@field pair? boolean each W is one group with a work beside it that does not need it, and the stage may interleave them (default false)
+
+---@class meshwright.plugin.pp.zb-h2
+---@field pair? boolean each W is one group with a work beside it that does not need it, and the stage may interleave them (default false)
+
+---@class meshwright.plugin.pp.zbv
+---@field pair? boolean each W is one group with a work beside it that does not need it, and the stage may interleave them (default false)
+
+---@class meshwright.plugin.pp.dualpipev
+---@field pair? boolean F of one chunk and B of the other are one group, which the stage may interleave; false: B follows F (default true)
+
+---@class meshwright.plugin.pp.switch
+---@field axes? any[] names of axes: only waits for their transfers count; left out: all
+
+---@class meshwright.plugin.pp.hide
+---@field axes? any[] names of axes: only waits for their transfers count; left out: all
 
 ---pipeline parallelism: layers -> pp, with a schedule
 ---@overload fun(options?: meshwright.plugin.pp|integer): meshwright.Strategy
 ---@class meshwright.make.pp
+---@field ["1f1b"] fun(options?: meshwright.plugin.pp.1f1b): meshwright.Scheduler one forward, one backward, at most p - i microbatches held (Narayanan et al. 2021)
+---@field interleaved fun(options?: meshwright.plugin.pp.interleaved): meshwright.Scheduler 1F1B over several chunks a stage, bubble / chunks (Narayanan et al. 2021)
+---@field ["zb-h1"] fun(options?: meshwright.plugin.pp.zb-h1): meshwright.Scheduler 1F1B with W's that fill a third of its bubble, in its memory (Qi et al. 2023)
+---@field ["zb-h2"] fun(options?: meshwright.plugin.pp.zb-h2): meshwright.Scheduler no bubble beyond warm-up, in about twice 1F1B's memory (Qi et al. 2023)
+---@field zbv fun(options?: meshwright.plugin.pp.zbv): meshwright.Scheduler two chunks in a V, no bubble beyond warm-up, in 1F1B's memory (Qi et al. 2024)
+---@field dualpipev fun(options?: meshwright.plugin.pp.dualpipev): meshwright.Scheduler DualPipe cut in half: forwards and backwards cross in a V (DeepSeek 2025)
+---@field switch fun(options?: meshwright.plugin.pp.switch): meshwright.Weave a lane runs until it would wait for a transfer, then the next one
+---@field hide fun(options?: meshwright.plugin.pp.hide): meshwright.Weave by predicted seconds: at a wait that is not over, the lane that is ready; for plans with a cluster
 
 ---@class meshwright.plugin.sp
 ---@field ways? integer ranks of its own (axis cp) that the sequence is split over; left out: tp's ranks, in the residual stream (1 .. 1048576)
@@ -854,7 +901,7 @@ function mw.cosine(options) end
 ---@class meshwright.make.zero
 
 ---Plugins by name: `local one, other = mw.plugins("one", "other")`.
----@param ... "dp"|"ep"|"mpi"|"pp"|"sp"|"tp"|"zero"
+---@param ... "coshard"|"dp"|"ep"|"mpi"|"pp"|"sp"|"tp"|"zero"
 ---@return fun(options?: table|integer): meshwright.Strategy ...
 function mw.plugins(...) end
 
@@ -895,6 +942,8 @@ function mw.plugins(...) end
 ---@field where? fun(op: meshwright.Op): boolean? of an op, returns true where the rule holds, which then outweighs rules without one; left out: in every op that has the dim
 ---@field axis? string an axis by name, or all axes of a role; left out: the strategy's own
 ---@field lent_by? any[] only over those ranks of the axis that these axes, or axes of these roles, lend; the rule is left out where there are none
+---@field slices? integer no axis cuts it: each rank computes its part of it in so many slices, one after the other (1 .. 65536)
+---@field recompute? boolean of slices: backward makes again what a slice has inside (default true)
 ---@field optional? boolean left out where the model lacks the dim or the axis cannot cut it as it must be (default false)
 
 ---@class meshwright.StrategyStore
@@ -910,9 +959,11 @@ function mw.plugins(...) end
 ---@field store? (string|meshwright.StrategyStore)[] which parameters are stored sharded though they are not used so: a list of { dim, where, axis }
 ---@field bucket? integer|string gradients that are reduced together, at most; left out: all (1 B .. 1 EiB)
 ---@field overlap? boolean start each bucket's reduction inside the last microbatch's backward (default false)
+---@field passes? any[] what mw.pass and mw.directives return: edits of the program
 ---@field note? string a sentence for the printed plan
 
 ---A plugin by name, or by the path of its file: `mw.plugin "./my_tp.so"`.
+---@overload fun(name: "coshard"): meshwright.make.coshard
 ---@overload fun(name: "dp"): meshwright.make.dp
 ---@overload fun(name: "ep"): meshwright.make.ep
 ---@overload fun(name: "mpi"): meshwright.make.mpi
@@ -932,6 +983,7 @@ function mw.plugin(name) end
 ---@class meshwright.Microbatch
 ---@class meshwright.Hook
 ---@class meshwright.Scheduler
+---@class meshwright.Weave
 ---@class meshwright.Recompute
 
 ---What a verb returns. A field that it cannot have is an error.
@@ -1047,6 +1099,67 @@ function mw.load(file) end
 ---@return table
 function mw.schedule(name, order) end
 
+---An instruction, as a weave's function sees it; what does not apply is nil.
+---@class meshwright.WeaveInstruction
+---@field code string "compute", "start", "wait", … as `plan --program` lists them
+---@field piece? string "forward", "backward", "dgrad", "wgrad"
+---@field op? string of what it computes, or of what its transfer serves
+---@field kind? string the op's kind; of an exchange of experts' rows "dispatch" or "combine"
+---@field layer? integer
+---@field label string
+---@field phase string
+---@field bucket? string
+---@field move? string "all-to-all"
+---@field axis? string
+---@field bytes? number that a rank sends
+---@field seconds? number on the plan's device, where that is known
+
+---Which instruction `take` looks for; texts may have "*" in them.
+---@class meshwright.WeaveFilter
+---@field through? string the instruction's code
+---@field last? boolean the last one that matches, not the first
+---@field piece? string
+---@field op? string
+---@field kind? string
+---@field layer? integer
+---@field label? string
+---@field phase? string
+---@field move? string
+---@field axis? string
+---@field bucket? string
+
+---A work that shares a stage with others, or a part of one.
+---@class meshwright.Lane
+---@field name string "forward.1"
+---@field kind string "forward", "backward", "dgrad", "wgrad"
+---@field vstage? integer
+---@field layer? integer of a part
+local Lane = {}
+---Takes all up to the first instruction that matches, and that one.
+---@param filter meshwright.WeaveFilter
+function Lane:take(filter) end
+---@param filter meshwright.WeaveFilter
+---@return boolean # whether such an instruction is left
+function Lane:has(filter) end
+---Takes all that is left.
+function Lane:rest() end
+---@return meshwright.Lane[] # a part for each layer that it computes, in its order
+function Lane:layers() end
+---@return meshwright.WeaveInstruction[]
+function Lane:left() end
+
+---How works that share a stage are interleaved, for a pipeline's `weave = …`. The function takes
+---instructions from the lanes; or it returns them in order, as `left()` has them.
+---@param options { name?: string, order: fun(...: meshwright.Lane): meshwright.WeaveInstruction[]? }
+---@return meshwright.Weave
+function mw.weave(options) end
+
+---Lists side by side, to the end of the shortest.
+---@generic T
+---@param ... T[]
+---@return fun(): ...
+function mw.zip(...) end
+
 ---What `over` and `skip` are told of a cell: the axes' values by their keys.
 ---@class meshwright.CellSoFar
 ---@field name string
@@ -1108,5 +1221,74 @@ function mw.sweep(sweep) end
 ---@param strategy meshwright.StrategyTable
 ---@return fun(options?: table|integer): meshwright.Strategy
 function mw.strategy(strategy) end
+
+---Which instructions are meant. A text may have "*" for anything; a list means any of its entries.
+---@class meshwright.Which
+---@field code? string|string[] "compute", "start", "wait", …
+---@field piece? string|string[] "forward", "dgrad", "wgrad", "backward"
+---@field op? string|string[] "layers.3.mlp.up"
+---@field kind? string|string[] of the op: "linear"; "dispatch" and "combine" of rows of experts
+---@field layer? integer|integer[]
+---@field label? string|string[]
+---@field phase? string|string[] "forward", "backward", "recompute", "gradients", …
+---@field move? string|string[] "all-gather", …
+---@field axis? string|string[] by name or role
+---@field bucket? string|string[] by name, or a pattern that all its parameters fit
+---@field bytes? integer|{ at_least?: number, at_most?: number }
+---@field stream? string|string[]
+---@field segment? string|string[]
+---@field reads? string|string[]
+---@field writes? string|string[]
+---@field optional? boolean it may match nothing
+
+---An instruction of the code that a pass edits, and what moves it, by how many places.
+---@class meshwright.Instruction
+---@field code string
+---@field piece? string
+---@field op? string
+---@field kind? string
+---@field layer? integer
+---@field label string
+---@field phase string
+---@field move? string
+---@field axis? string
+---@field bucket? string
+---@field bytes? integer that the stage's first rank sends
+---@field segment string
+---@field reads string[]
+---@field writes string[]
+---@field hoist fun(self: meshwright.Instruction, how?: { over?: meshwright.Which, by?: integer }): integer
+---@field sink fun(self: meshwright.Instruction, how?: { over?: meshwright.Which, by?: integer }): integer
+---@field before fun(self: meshwright.Instruction, other: meshwright.Instruction): integer
+---@field after fun(self: meshwright.Instruction, other: meshwright.Instruction): integer
+---@field stream fun(self: meshwright.Instruction, name: string): integer
+
+---The code of a segment.
+---@class meshwright.Code
+---@field segment string "forward", "backward", …
+---@field vstage integer
+---@field stage integer
+---@field each fun(self: meshwright.Code, which: meshwright.Which): fun(): meshwright.Instruction?
+---@field list fun(self: meshwright.Code, which: meshwright.Which): meshwright.Instruction[]
+
+---@class meshwright.Pass
+---@field name string
+---@field segments? string[] "forward", "backward", "dgrad", "wgrad", "gather", "reduce", "totals", "update"
+---@field changes? "order"|"placement"|"numerics"
+---@field edit? fun(code: meshwright.Code) for each segment of each stage
+---@field directives? table[]
+
+---Moves instructions of a plan's program, as far as dataflow allows. Stands in a plan, or in
+---`passes` of mw.strategy.
+---@param pass meshwright.Pass
+---@return meshwright.Strategy
+function mw.pass(pass) end
+
+---Edits that need no function: { "order", which, before = which }, { "stream", which, name },
+---{ "budget", which, n }, { "issue", which, layers_ahead = n },
+---{ "reduce", { bucket = … }, after = … }.
+---@param directives table[]|{ name?: string, segments?: string[] }
+---@return meshwright.Strategy
+function mw.directives(directives) end
 
 return mw
