@@ -26,7 +26,6 @@ constexpr std::int64_t least_bytes = std::int64_t{64} << 10;  // smaller tensors
 struct Kept {
   std::string name;
   int layer = -1;
-  std::int64_t bytes = 0;
   double again = 0;  // seconds to make it from what else is kept
   double copy = 0;   // seconds of the link, one way
   double worth() const { return again / std::max(copy, 1e-12); }
@@ -66,7 +65,6 @@ class KeptTensors {
       std::set<int> counted;
       kept.name = program_.slots[slot].name;
       kept.layer = layer;
-      kept.bytes += bytes;
       kept.copy += machine_->host_copy(static_cast<double>(bytes));
       kept.again = std::max(kept.again, seconds_to_make(slot, counted));
     }
@@ -209,6 +207,12 @@ std::string text_of(const std::set<std::string>& names) {
 
 std::shared_ptr<const Plan> fit_with_offload(const PlanRequest& request, RecomputeFitter fit,
                                              const Machine* machine, Problems& problems) {
+  if (request.offload.kind != OffloadPolicy::Kind::none) {
+    problems.add(Stage::plan, "option.conflict", "offload",
+                 "offload: recompute.offload chooses what goes to host memory, and offload says it",
+                 "leave one of the two out");
+    return nullptr;
+  }
   PlanRequest alone = request;
   alone.recompute.offload = false;
   PlanRequest whole = alone;
@@ -227,7 +231,7 @@ std::shared_ptr<const Plan> fit_with_offload(const PlanRequest& request, Recompu
   std::set<std::set<std::string>> tried;
   double least = std::numeric_limits<double>::infinity();
   Problems refusals;
-  for (const double share : {0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 1e9}) {
+  for (const double share : {0.0, 0.125, 0.25, 0.375, 0.5, 0.75, 1.0, 1.5, 1e9}) {
     const std::set<std::string> names = chosen(stages, share);
     if (!tried.insert(names).second) continue;
     PlanRequest with = alone;

@@ -316,7 +316,8 @@ class RecomputeFit {
           const Op& op = plan_->graph->ops()[i.op];
           if (!in_layers(op, *plan_->graph)) continue;
           Saving& part = parts[part_of(op)];
-          for (int step = 0; step < i.ring_steps; ++step) {
+          const bool later_slice = !i.ring && i.ring_step > 0;
+          for (int step = 0; !later_slice && step < i.ring_steps; ++step) {
             const Cost& cost = rank.cost(i.op, Piece::forward, step);
             // A device does some tens of operations while it moves a byte (program/forecast.cpp).
             part.seconds += std::max(cost.executed, 20 * cost.bytes);
@@ -365,20 +366,28 @@ const Machine* machine_of(const PlanRequest& request) {
 }  // namespace
 
 std::shared_ptr<const Plan> fit_recompute(const PlanRequest& request, Problems& problems) {
+  if (request.recompute.offload)
+    return fit_with_offload(request, fit_recompute, machine_of(request), problems);
   return RecomputeFit(request, nullptr, /*by_stage=*/true).run(problems);
 }
 
 std::shared_ptr<const Plan> fit_recompute_alike(const PlanRequest& request, Problems& problems) {
+  if (request.recompute.offload)
+    return fit_with_offload(request, fit_recompute_alike, machine_of(request), problems);
   return RecomputeFit(request, nullptr, /*by_stage=*/false).run(problems);
 }
 
 std::shared_ptr<const Plan> fit_recompute_on_device(const PlanRequest& request,
                                                     Problems& problems) {
+  if (request.recompute.offload)
+    return fit_with_offload(request, fit_recompute_on_device, machine_of(request), problems);
   return RecomputeFit(request, machine_of(request), /*by_stage=*/true).run(problems);
 }
 
 std::shared_ptr<const Plan> fit_recompute_alike_on_device(const PlanRequest& request,
                                                           Problems& problems) {
+  if (request.recompute.offload)
+    return fit_with_offload(request, fit_recompute_alike_on_device, machine_of(request), problems);
   return RecomputeFit(request, machine_of(request), /*by_stage=*/false).run(problems);
 }
 

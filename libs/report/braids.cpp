@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -152,30 +153,31 @@ std::string row_text(const std::vector<TimedAction>& row, double seconds, int co
 }
 
 std::string in_words(const BraidPicture& picture) {
-  const double hidden = picture.apart - picture.seconds;
+  const double apart = picture.apart, less = apart > 0 ? 1 - picture.seconds / apart : 0;
   return fmt::format(
-      "{} on stage {}, by {}: {}, of which it waits {}; one after the other {}, {} ({} less)",
+      "{} on stage {}, by {}: {}, of which it waits {}; one after the other {}, {} ({})",
       picture.name, picture.stage, picture.weave, duration_text(picture.seconds),
       duration_text(picture.waited), duration_text(picture.apart),
       duration_text(picture.apart_waited),
-      picture.apart > 0 ? fmt::format("{:.1f} %", 100 * hidden / picture.apart) : "nothing");
+      std::abs(less) < 5e-4 ? "as long" : fmt::format("{:.1f} % less", 100 * less));
 }
 
 }  // namespace
 
 std::vector<BraidPicture> braid_pictures(const Plan& plan, const Machine& machine, int threads) {
-  const Program* most = nullptr;
-  std::vector<SegmentRun> runs;
+  std::vector<const Program*> most;  // stages that have the most braids
+  std::size_t count = 0;
   for (const Program& program : plan.programs) {
-    std::vector<SegmentRun> own = middle_runs(program);
-    if (own.size() <= runs.size()) continue;
-    runs = std::move(own);
-    most = &program;
+    const std::size_t own = middle_runs(program).size();
+    if (own > count) most.clear();
+    count = std::max(count, own);
+    if (own > 0 && own == count) most.push_back(&program);
   }
   std::vector<BraidPicture> pictures;
-  if (most == nullptr) return pictures;
-  const BraidPainter painter(*most, machine, threads);
-  for (const SegmentRun& run : runs) pictures.push_back(painter.paint(run));
+  if (most.empty()) return pictures;
+  const Program& program = *most[most.size() / 2];
+  const BraidPainter painter(program, machine, threads);
+  for (const SegmentRun& run : middle_runs(program)) pictures.push_back(painter.paint(run));
   return pictures;
 }
 

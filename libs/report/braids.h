@@ -24,8 +24,8 @@ struct BraidPicture {
   std::vector<std::vector<TimedAction>> rows;  // what computes, and what is on its way
 };
 
-// Each braid of the stage that has most of them, or of the first such stage, as its first rank runs
-// it in the middle of the step. Empty: the plan has none.
+// Each braid of a stage, as its first rank runs it in the middle of the step: of the stages that
+// have the most braids, the one in the middle. Empty: the plan has none.
 std::vector<BraidPicture> braid_pictures(const Plan& plan, const Machine& machine, int threads);
 
 // At most `columns` wide: a letter of the work where something of it goes on.

@@ -47,7 +47,7 @@ std::string describe(const RankView& rank, const Instruction& i) {
                 ? fmt::format("{} stage {}",
                               made.transfers.front().op == Collective::send ? "to" : "from",
                               i.move.peer)
-                : "over " + program.mesh.name_of(i.move.atoms);
+                : "over " + program.name_of({i.move.atoms, {}, i.move.exchanges_rows()});
   } else if (i.op < 0 && !waits && i.inputs.size() == 1 && i.outputs.size() == 1) {
     text += program.slots[i.outputs[0]].name + " <- " + program.slots[i.inputs[0]].name;
   } else if (i.code == Code::settle || (i.code == Code::begin_sum && i.outputs.size() == 1)) {

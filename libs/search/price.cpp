@@ -320,13 +320,13 @@ double ClosedForm::turning(const OrderTerms& order, int chunks, double busy) con
   return turns_.late / chunks + (turns - 1) * longer + turns_.own * turns / chunks;
 }
 
-void ClosedForm::price(const OrderTerms* order, int chunks, SearchCandidate& c) const {
+double ClosedForm::price(const OrderTerms* order, int chunks, SearchCandidate& c) const {
   c.host = host(order, c);
   if (order == nullptr) {
     const double one = whole_.forward.at(1) + whole_.backward.at(1);
     c.seconds = (microbatches_ * one + end_) * stragglers_;
     fill(one_stage_[microbatches_ > 1 ? 1 : 0], false, 1, false, false, c);
-    return;
+    return 0;
   }
   const double parted = order->parted;
   const auto busy = [&](const Works& works) {
@@ -353,6 +353,7 @@ void ClosedForm::price(const OrderTerms* order, int chunks, SearchCandidate& c) 
   c.seconds = step * stragglers_;
   fill(order->moments, order->holds_all, microbatches_ / order->microbatches, chunks == 1,
        order->assumed, c);
+  return bubble * stragglers_;
 }
 
 namespace {
@@ -543,12 +544,12 @@ class Enumeration {
   }
 
   void price_on_parts(const OrderTerms* order, int chunks, SearchCandidate& candidate) {
-    seconds_.clear();
+    times_.clear();
     for (const ClosedForm& form : forms_) {
-      form.price(order, chunks, candidate);
-      seconds_.push_back(candidate.seconds);
+      const double bubble = form.price(order, chunks, candidate);
+      times_.push_back({candidate.seconds - bubble, bubble});
     }
-    if (forms_.size() > 1) candidate.seconds = stages_.seconds(candidate.stages, chunks, seconds_);
+    if (forms_.size() > 1) candidate.seconds = stages_.seconds(candidate.stages, chunks, times_);
   }
 
   // A schedule of more chunks than there are layers.
@@ -561,9 +562,9 @@ class Enumeration {
   const SearchSpace& space_;
   PartTerms& terms_;
   UnevenStages stages_;
-  std::vector<ClosedForm> forms_;       // of each part of the cluster
-  std::vector<const DataTerms*> data_;  // likewise, of the candidate
-  std::vector<double> seconds_;         // likewise
+  std::vector<ClosedForm> forms_;          // of each part of the cluster
+  std::vector<const DataTerms*> data_;     // likewise, of the candidate
+  std::vector<UnevenStages::Time> times_;  // likewise
   const GoesTogether together_;
   const std::int64_t batch_;
   const int layers_;

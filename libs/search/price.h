@@ -40,8 +40,9 @@ class ClosedForm {
   // null with one stage.
   void take(const WorkTerms& work, const DataTerms& data, const SentProbe* sent,
             const SearchCandidate& of);
-  // Into the candidate's seconds and bytes, of hosts too; `order`: null with one stage.
-  void price(const OrderTerms* order, int chunks, SearchCandidate& candidate) const;
+  // Into the candidate's seconds and bytes, of hosts too; `order`: null with one stage. Returns the
+  // bubble's part of the seconds.
+  double price(const OrderTerms* order, int chunks, SearchCandidate& candidate) const;
 
  private:
   // Seconds of a work on a stage, and what each run of a segment of it adds: a chunk is a run.

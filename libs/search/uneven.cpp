@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 namespace mw {
 
@@ -20,29 +21,30 @@ const UnevenStages::Lies& UnevenStages::lies(int stages) {
   return found->second;
 }
 
-double UnevenStages::seconds(int stages, int chunks, const std::vector<double>& by_part) {
-  // A layer's share of a step whose stages all are so fast. The busiest stage has `even` layers.
-  const double even = std::ceil(static_cast<double>(layers_) / stages);
-  std::vector<double> layer;
-  for (const std::vector<std::size_t>& places : lies(stages)) {
-    double most = 0;
-    for (const std::size_t place : places) most = std::max(most, by_part[place]);
-    layer.push_back(most / even);
-  }
-  constexpr double rounding = 1 + 1e-9;
+namespace {
+
+constexpr double rounding = 1 + 1e-9;
+
+// Layers that a stage works off in a step, of which one takes so long.
+double layers_in(double step, double layer) {
+  return std::floor(step * rounding / layer);
+}
+
+// The shortest step in which stages, each with its seconds of a layer, work off so many. It is a
+// whole number of layers on one of them.
+double shortest_step(const std::vector<double>& layer, int chunks, int layers) {
   const auto holds = [&](double step) {
     double all = 0;
     for (const double one : layer) {
-      const double own = std::floor(step * rounding / one);
+      const double own = layers_in(step, one);
       if (own < chunks) return false;
       all += own;
     }
-    return all >= layers_;
+    return all >= layers;
   };
-  // The shortest step is a whole number of layers on one of the stages.
   double shortest = std::numeric_limits<double>::infinity();
   for (const double one : layer) {
-    int few = chunks, enough = layers_;  // of this stage's layers
+    int few = chunks, enough = layers;  // of this stage's layers
     while (few < enough) {
       const int middle = (few + enough) / 2;
       if (holds(middle * one)) {
@@ -54,6 +56,30 @@ double UnevenStages::seconds(int stages, int chunks, const std::vector<double>& 
     if (holds(enough * one)) shortest = std::min(shortest, enough * one);
   }
   return shortest;
+}
+
+}  // namespace
+
+double UnevenStages::seconds(int stages, int chunks, const std::vector<Time>& by_part) {
+  // A layer's share of a step whose stages all are so fast. The busiest stage has `even` layers.
+  const double even = std::ceil(static_cast<double>(layers_) / stages);
+  std::vector<double> layer, bubble;
+  for (const std::vector<std::size_t>& places : lies(stages)) {
+    Time most;
+    for (const std::size_t place : places) {
+      const Time& own = by_part[place];
+      if (own.busiest + own.bubble > most.busiest + most.bubble) most = own;
+    }
+    layer.push_back(most.busiest / even);
+    bubble.push_back(most.bubble / layers_);
+  }
+  const double step = shortest_step(layer, chunks, layers_);
+  std::vector<double> own;
+  for (const double one : layer) own.push_back(layers_in(step, one));
+  // Where stages could work off more than there is, those with most layers get fewer.
+  for (double all = std::accumulate(own.begin(), own.end(), 0.0); all > layers_; --all)
+    --*std::ranges::max_element(own);
+  return step + std::inner_product(own.begin(), own.end(), bubble.begin(), 0.0);
 }
 
 }  // namespace mw

@@ -21,11 +21,16 @@ class UnevenStages {
   // The parts of the cluster on which the ranks lie.
   const std::vector<int>& parts() const { return parts_; }
 
-  // The step of a plan of so many stages, each of so many chunks, that takes `by_part` seconds if
-  // all devices are as one of these parts. Stages lie one after the other, and each is as fast as
-  // the slowest part that it lies on. Layers are shared out so that the busiest stage has least to
-  // do: a stage has at least one in each chunk.
-  double seconds(int stages, int chunks, const std::vector<double>& by_part);
+  // Seconds of a step: the bubble, which goes with what each stage has to do, and the rest, which
+  // goes with what the busiest has.
+  struct Time {
+    double busiest = 0, bubble = 0;
+  };
+  // The step of a plan of so many stages, each of so many chunks, that takes `by_part` if all
+  // devices are as one of these parts. Stages lie one after the other, and each is as fast as the
+  // slowest part that it lies on. Layers are shared out so that the busiest stage has least to do:
+  // a stage has at least one in each chunk.
+  double seconds(int stages, int chunks, const std::vector<Time>& by_part);
 
  private:
   // The places in `parts_` of what each stage lies on.

@@ -22,7 +22,7 @@ local function shown(filter)
   return "{ " .. table.concat(parts, ", ") .. " }"
 end
 
--- A text may end in "*", or begin with one: "layers.1.*".
+-- A text may have "*" in it for anything: "layers.1.*".
 local function alike(wanted, found)
   if wanted == found then return true end
   if type(wanted) ~= "string" or type(found) ~= "string" or not wanted:find("*", 1, true) then return false end
@@ -33,7 +33,11 @@ local keys = { code = true, piece = true, op = true, kind = true, layer = true, 
   move = true, axis = true, bucket = true }
 
 -- Of a lane or a part of one: the filter without what only `take` knows, checked.
-local function filter_of(lane, given)
+local function filter_of(lane, verb, given)
+  if type(given) ~= "table" then
+    core.refuse(("%s:%s takes a table; got %s"):format(lane, verb, type(given)),
+      ('write %s { through = "start" }'):format(verb))
+  end
   local filter, known = {}, {}
   for key in pairs(keys) do known[#known + 1] = key end
   table.sort(known)
@@ -43,12 +47,13 @@ local function filter_of(lane, given)
     elseif keys[key] then
       filter[key] = value
     elseif key ~= "last" then
-      core.refuse(("%s:take: an instruction has no %s"):format(lane, tostring(key)),
+      core.refuse(("%s:%s: an instruction has no %s"):format(lane, verb, tostring(key)),
         "through, last, or one of " .. table.concat(known, ", "))
     end
   end
   if next(filter) == nil then
-    core.refuse(("%s:take says up to which instruction"):format(lane), 'write take { through = "start" }')
+    core.refuse(("%s:%s says which instruction it means"):format(lane, verb),
+      ('write %s { through = "start" }'):format(verb))
   end
   return filter
 end
@@ -94,10 +99,7 @@ end
 
 --- Takes all up to the first instruction that matches, or the last one of them, and that one.
 function Lane:take(given)
-  if type(given) ~= "table" then
-    core.refuse(("%s:take takes a table"):format(self), 'write take { through = "start" }')
-  end
-  local filter, found = filter_of(self, given), nil
+  local filter, found = filter_of(self, "take", given), nil
   for n = self.whole.taken + 1, self.last do
     if matches(filter, self.whole.code[n]) then
       found = n
@@ -112,7 +114,7 @@ end
 
 --- Whether it has an instruction left that matches.
 function Lane:has(given)
-  local filter = filter_of(self, given)
+  local filter = filter_of(self, "has", given)
   for n = self.whole.taken + 1, self.last do
     if matches(filter, self.whole.code[n]) then return true end
   end

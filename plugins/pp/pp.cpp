@@ -123,9 +123,9 @@ class PipelineParallel : public mw::Strategy {
              "times where a cluster is named, else by declared FLOPs and bytes; or \"even\"")
         .fallback("auto")
         .any("weave",
-             "how the works of a group (0F3+1B1) are interleaved: a weave's name, as switch, which "
-             "is what it is if left out; a table with its options; or mw.weave { … }")
-        .optional()
+             "how the works of a group (0F3+1B1) are interleaved: a weave's name, a "
+             "table with its options; or mw.weave { … }")
+        .fallback("switch")
         .any("times",
              "{ F, I, W } of a microbatch, one such triple for each virtual stage, or a run file "
              "whose measured times are taken: by what zero-bubble schedules place W; predicted if "
@@ -248,7 +248,7 @@ class PipelineParallel : public mw::Strategy {
     stage_of_ = scheduler->placement(ways_, chunks_);
     adapts_ = true;
     splits_ = may_split(*scheduler);
-    if (values.has("weave") &&
+    if (values.at("weave") != "switch" &&
         !may(*scheduler, [](const mw::Schedule& schedule) { return schedule.grouped(); }))
       idle_weave_of_ = name;
     if (values.has("times") && !heeds_times(*scheduler)) idle_times_of_ = name;

@@ -5,9 +5,10 @@
 -- `./meshwright plan scripts/published/deepseek-v3.lua`
 -- Left out: the multi-token prediction module (14 B more), whose share of the published step, by
 -- its flops, is taken off; routing limited to 4 nodes, the loss of 1e-4 that keeps each sequence
--- even beside the bias. FP8, moments in bf16, where tokens go and
--- that their exchanges are hidden are in the stack's prices alone. DualPipe, which keeps two copies
--- of the parameters, is DualPipeV here, its half; which stage has how many layers is not published.
+-- even beside the bias. FP8, moments in bf16 and where tokens go are in the stack's prices alone.
+-- DualPipe, which keeps two copies of the parameters, is DualPipeV here, its half; which stage has
+-- how many layers is not published. How a pair is interleaved is published as a figure: here by
+-- predicted seconds. scripts/pairs.lua has other orders.
 -- So it does not fit here: docs/published.md has what of that DeepSeek's trainer does not keep.
 local mw           = require "meshwright"
 local pp, zero, ep = mw.plugins("pp", "zero", "ep")
@@ -27,7 +28,7 @@ local plan = mw.plan {
   },
   data = mw.synthetic {}, sequence = 4096,
   plan = {
-    pp { 16, schedule = "dualpipev", layout = layout },
+    pp { 16, schedule = "dualpipev", layout = layout, weave = "hide" },
     zero { 128, stage = 1 },
     -- 4 experts to a rank; 2 ranks hold the same. The fullest expert has 4 % more than the average
     -- under this balancing, over many batches (quoted of Wang et al. 2024, "Auxiliary-Loss-Free

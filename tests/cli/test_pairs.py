@@ -59,8 +59,9 @@ end
 FACTORS = {
     "model": ["llama", "grouped", "window", "gpt", "moe", "capped", "latent", "own"],
     "stages": ["", "pp { 2, schedule = 'gpipe' }", "pp { 2, schedule = '1f1b', layout = { 0, 2 } }",
-               "pp { 2, schedule = 'interleaved', chunks = 2 }", "pp { 2, schedule = 'looped-bfs', chunks = 2 }",
-               "pp { 2, schedule = 'zb-h1' }", "pp { 2, schedule = 'zb-h2' }", "pp { 2, schedule = 'zbv' }",
+               "pp { 2, schedule = { kind = 'interleaved', pair = true }, chunks = 2 }",
+               "pp { 2, schedule = 'looped-bfs', chunks = 2 }",
+               "pp { 2, schedule = { kind = 'zb-h1', pair = true } }", "pp { 2, schedule = 'zb-h2' }", "pp { 2, schedule = 'zbv' }",
                "pp { 2, schedule = 'dualpipev' }"],
     "data": ["", "dp { 2, bucket = '4KiB' }", "dp { 2, reduce = 'each' }", "dp { 2, hook = 'bf16', overlap = false }",
              "dp { 2, hook = 'powersgd' }", "zero { 2, stage = 1 }", "zero { 2, stage = 2, bucket = '4KiB' }",

@@ -31,7 +31,7 @@ VERBS = [
      end }"""),
     ("dp(2), ep(2)", """mw.pass { name = "by hand", segments = { "forward" }, edit = function(code)
        local starts = code:list { code = "start", kind = "dispatch" }
-       local first = code:list { kind = "router" }[1]
+       local first = code:list { label = "layers.0.router" }[1]
        local norm = code:list { code = "compute", label = "layers.1.*" }[1]
        starts[1]:stream "exchange"
        norm:after(first)

@@ -11,7 +11,7 @@ from cases import SOURCE, ProgramCase
 CONFIGURATIONS = {
     "mixtral-8x22b": (140.6, 128, "pp{8, schedule=interleaved, chunks=7} x zero(8) x tp(2) x sp() x ep(4)"),
     "deepseek-v3": (671.0, 2048, "pp{16, schedule=dualpipev, layout={" + ",".join(["1"] + ["2"] * 29 + ["1", "1"]) +
-                    "}} x zero(128) x ep{64, imbalance=1.04}"),
+                    "}, weave=hide} x zero(128) x ep{64, imbalance=1.04}"),
 }
 
 # The fullest rank of each plan, in GiB as docs/published.md has them, and whether it fits.
@@ -68,6 +68,25 @@ class Published(ProgramCase):
             self.assertEqual(len(errors), steps, name)
             for error in errors:
                 self.assertLessEqual(abs(error), 10, name)
+
+    def test_what_pairs_hide(self):
+        """As docs/prediction.md has it."""
+        text = self.call("plan", "--quiet", SOURCE / "scripts/pairs.lua").stdout
+        page = (SOURCE / "docs/prediction.md").read_text().split("### What pairs hide")[1].split("\n## ")[0]
+        models = [{row[0].strip(): tuple(map(float, row[1:])) for row in
+                   re.findall(r"(?m)^  (\w.*?) +([\d.]+) +([\d.]+) \( ?[\d.]+ %\)", part)} for part in text.split("\n\n")]
+        deepseek, small, large = models[:3]
+        self.assertEqual(len(deepseek), 6, text)
+        rows = re.findall(r"(?m)^\| `(?:1f1b|interleaved|dualpipev)`.*? \| ([\d.]+)(?: s)? \| ([\d.]+)(?: s)? \|", page)
+        self.assertEqual([(float(step), float(exposed)) for step, exposed in rows],
+                         [(round(step, 1), round(exposed, 2)) for step, exposed in deepseek.values()])
+        apart, paired = deepseek["dualpipev, no pairs"], deepseek["dualpipev, pairs by hide"]
+        self.assertLess(paired[1], apart[1] / 3)
+        self.assertAlmostEqual(apart[0] - paired[0], apart[1] - paired[1], delta=0.25 * (apart[1] - paired[1]))
+        gains = [float(gain) for gain in re.findall(r"\| \+([\d.]+) % \| \+", page)]
+        cases = ((small, "1f1b"), (large, "interleaved, 2 chunks"), (large, "interleaved, a chunk for each layer"))
+        for gain, (model, over) in zip(gains, cases, strict=True):  # steps are printed to the millisecond
+            self.assertAlmostEqual(100 * (model[over][0] / model["dualpipev, pairs by switch"][0] - 1), gain, delta=0.4)
 
     def test_variants_are_beside_no_published_figure(self):
         told = lambda *words: self.call("plan", "--quiet", SOURCE / "scripts/published/gpt3-175b.lua", *words).stdout

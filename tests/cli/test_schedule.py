@@ -127,7 +127,7 @@ class ScheduleCommand(ProgramCase):
         pairs = self.schedule("1f1b", "--stages", 4, "--microbatches", 12, "--option", "pair=true")
         self.assertEqual(pairs["order"][3].split()[:3], ["3F0", "3F1+3B0", "3F2+3B1"])
         self.assertNotIn("+", "".join(apart["order"]))
-        # One after the other nothing is gained; what hides a quarter of both makes up for the longer way in.
+        # One after the other nothing is gained. To hide a quarter makes up for the longer way in.
         self.assertGreaterEqual(pairs["makespan"], apart["makespan"])
         joint = self.schedule("1f1b", "--stages", 4, "--microbatches", 12, "--option", "pair=true", "--joint", 0.75)
         self.assertLess(joint["makespan"], apart["makespan"])

@@ -46,7 +46,7 @@ class ScriptErrors(ProgramCase):
             'mw.plan(e { dp { 2, hook = function() return { kind = "powersgd", rank = 0 } end } })'])
         self.assertRegex(field, r'no field knd \[did you mean "kind"')
         self.assertRegex(taken, r"seq -> tp .*takes none \[.*of these, .*hidden -> tp of n \(plan\[2\]\) takes \d+ ops")
-        self.assertRegex(namesakes, r"plan\[3\]: another table of mw\.strategy than plan\[2\]'s has the name n ")
+        self.assertRegex(namesakes, r"plan\[3\]: its name, n, is that of plan\[2\], which is another table")
         self.assertRegex(hook, r"plan\[1\]\.hook is not a known option \[hook is an option of dp; ")
         self.assertIn("rank", chosen)
         self.assertNotIn("the function returned", chosen)  # the hook that it chose was refused, and says why

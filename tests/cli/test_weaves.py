@@ -54,7 +54,8 @@ class Weaves(ProgramCase):
             ("script.argument", "mw.weave(function(a, b) a:rest() a:take { through = 'start' } end)", "nothing left",
              r"instruction \d+, start .* was taken already"),
             ("script.argument", take("{ throgh = 1 }"), "an instruction has no throgh", "through, last, or one of"),
-            ("script.argument", take("{}"), "says up to which instruction", "through"),
+            ("script.argument", take("{}"), "says which instruction it means", "through"),
+            ("script.argument", "mw.weave(function(a, b) a:has() end)", "has takes a table; got nil", "through"),
             ("script.argument", swapped, r"instruction 2, .*, stands before instruction 1, .*; a weave can only merge",
              "own order"),
             ("script.argument", "mw.weave(function(a, b) return { 1 } end)", "no instruction of a lane", "left"),
@@ -76,13 +77,14 @@ class Weaves(ProgramCase):
         self.write(HEAD + f'mw.plan(with("hide", {cluster}))\nmw.plan(with("switch", {cluster}))\n'
                           f'mw.plan(with(mw.weave.hide {{ axes = {{ "ep" }} }}, {cluster}))')
         plans = self.all("plan", self.folder / "script.lua", "--braids", "--braids-svg", "braids.svg")
+        text = self.call("plan", self.folder / "script.lua", "--braids", "--full").stdout
         for plan, weave in zip(plans, ("hide", "switch", "hide")):
             self.assertTrue(plan["braids"], weave)
             for braid in plan["braids"]:
                 self.assertEqual(braid["weave"], weave)
                 self.assertLessEqual(braid["seconds"], braid["apart_seconds"] * (1 + 1e-9))
                 self.assertLessEqual(braid["waited_seconds"], braid["apart_waited_seconds"] * (1 + 1e-9))
-                self.assertRegex(plan["text"], rf"(?m)^{re.escape(braid['name'])} on stage {braid['stage']}, by {weave}: ")
+                self.assertRegex(text, rf"(?m)^{re.escape(braid['name'])} on stage {braid['stage']}, by {weave}: ")
         for hidden, switched in zip(plans[0]["braids"], plans[1]["braids"]):
             self.assertLessEqual(hidden["seconds"], switched["seconds"] * (1 + 1e-9))
         self.assertIn(plans[0]["braids"][0]["name"], (self.folder / "braids.svg").read_text())

@@ -28,8 +28,7 @@ Setup with(std::vector<StrategyChoice> plan, const std::vector<StrategyChoice>& 
 }
 
 // The problem for which the plan is refused.
-Problem refusal(std::vector<StrategyChoice> plan) {
-  Setup setup;
+Problem refusal(std::vector<StrategyChoice> plan, Setup setup = {}) {
   setup.plan = std::move(plan);
   try {
     experiment(setup);
@@ -144,4 +143,8 @@ TEST_CASE("Slices that cannot be are refused with what would do") {
   CHECK(refusal({coshard("ffn", 2, {"nobody"})}).code == "slices.ops");
   CHECK(refusal({coshard("batch", 2)}).code == "slices.dim");
   CHECK(refusal({sp(2, "ring"), coshard("heads", 2)}).code == "slices.ring");
+  Setup grouped;  // four ranks part the query heads, and each has both key heads
+  grouped.options["heads"] = 8;
+  grouped.options["kv_heads"] = 2;
+  CHECK(refusal({tp(4), coshard("heads", 2)}, grouped).code == "slices.follow");
 }

@@ -54,6 +54,7 @@ TEST_CASE("Each directive leaves a mix that equals one rank", "[sampled]") {
   const bool recompute = GENERATE(false, true);
   if (left_out({which, recompute ? 1 : 0}, 2)) return;
   const DirectedMix& mix = mixes[static_cast<std::size_t>(which)];
+  if (mix.mix.name.starts_with("a hook")) return;  // which loses some, by choice
   DYNAMIC_SECTION(mix.mix.name << (recompute ? ", recompute" : "")) {
     Setup setup = directed(mix);
     if (recompute) setup.recompute.kind = RecomputePolicy::Kind::full;

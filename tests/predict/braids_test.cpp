@@ -68,9 +68,9 @@ TEST_CASE("Pairs hide exchanges, and a weave that goes by seconds hides no less"
                    switched = priced(in_pairs(true)), hidden = priced(in_pairs(true, "hide"));
   REQUIRE(exposed_exchange(apart) > 0.1 * apart.step_seconds);  // there is something to hide
   CHECK(exposed_exchange(sequence) == Approx(exposed_exchange(apart)));
-  CHECK(exposed_exchange(switched) < 0.6 * exposed_exchange(apart));
+  CHECK(exposed_exchange(switched) < 0.75 * exposed_exchange(apart));
   CHECK(exposed_exchange(hidden) <= exposed_exchange(switched) * (1 + 1e-9));
-  CHECK(switched.step_seconds < 0.97 * apart.step_seconds);
+  CHECK(switched.step_seconds < apart.step_seconds);
   CHECK(hidden.step_seconds <= switched.step_seconds * (1 + 1e-9));
   // They do the same, and send the same.
   for (const Prediction* other : {&sequence, &switched, &hidden}) {
@@ -155,7 +155,7 @@ TEST_CASE("Each lane of a braid has its action, and is priced for its own microb
 
 TEST_CASE("A weave that goes by seconds wants a device", "[braids_test]") {
   CHECK(thrown([] { planned(in_pairs(true, "hide"), /*knows_times=*/false); }) ==
-        "weave.times plan[0].weave");
+        "weave.times plan.weave");
   // Only waits for transfers of the axes that it is told count.
   const Json none = {{"kind", "hide"}, {"axes", {"dp"}}};
   const ClusterMachine machine = two_nodes();

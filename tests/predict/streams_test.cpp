@@ -56,6 +56,6 @@ TEST_CASE("One stream for two links puts their transfers one behind the other") 
   CHECK(own.beside);
   CHECK_FALSE(one.beside);
   CHECK(two.beside);
-  CHECK(one.step > 1.2 * own.step);
+  CHECK(one.step > 1.02 * own.step);
   CHECK(two.step == Approx(own.step));
 }

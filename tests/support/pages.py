@@ -23,7 +23,7 @@ LAUNCHER_ONLY = {"test", "build", "format", "lint", "clean"}
 # Commands that another test gives as they stand, and looks at more closely.
 ELSEWHERE = {"run scripts/long_context.lua": "test_long_context.py", "run scripts/zero_memory.lua": "test_zero_memory.py",
              "run scripts/compare.lua": "test_compare.py", "run scripts/ablations/microbatch.lua": "test_microbatch.py",
-             "plan scripts/published/deepseek-v3.lua": "test_published.py",
+             "plan scripts/published/deepseek-v3.lua": "test_published.py", "plan scripts/pairs.lua": "test_published.py",
              "run scripts/published/llama3-goodput.lua": "test_goodput.py",
              "bench prediction --json | bench/chart_prediction.py > docs/pictures/prediction.svg": "test_fit_prediction.py",
              "calibrate": "test_calibrate.py"}  # a minute of a machine that does nothing else

@@ -96,10 +96,11 @@ const std::vector<int>* ranks_of(const Program& program, const Instruction& i) {
 bool in_order(const Program& program, const Instruction& first, const Instruction& second) {
   const std::vector<int>*a = ranks_of(program, first), *b = ranks_of(program, second);
   if (a == nullptr || b == nullptr) return false;
-  const bool ranks = *a == *b && first.move.stages == second.move.stages;
-  if (first.move.stream != second.move.stream)
-    return ranks && first.move.exchanges_rows() && second.move.exchanges_rows();
-  return ranks || first.move.stream >= 0;
+  const bool rows = first.move.exchanges_rows();
+  const bool same = *a == *b && first.move.stages == second.move.stages &&
+                    rows == second.move.exchanges_rows();  // RankSet::by_axis
+  if (first.move.stream != second.move.stream) return same && rows;
+  return same || first.move.stream >= 0;
 }
 
 // These work with more than their slots: a hook, an optimizer's state, all ranks.

@@ -43,7 +43,7 @@ class SlicedOps {
     const std::string text = fmt::format("{} slices of {}", rule.slices, rule.dim.name());
     if (program.rotations.count(op) > 0) {
       refuse(rule, "slices.ring", fmt::format("{}: {} computes in ring steps", text, what.name),
-             "let the slices be of other ops, or let the axis gather or exchange");
+             "let the slices be of other ops, or let the axis gather");
       return false;
     }
     for (const auto& [follower, leader] : what.follows) {
@@ -115,7 +115,7 @@ class SlicedOps {
                        whole.empty()
                            ? ""
                            : fmt::format(": {} need it whole", join({whole.begin(), whole.end()}))),
-           "dims that slices are for: ffn, heads; seq and vocab of the head and the loss");
+           "dims that slices are for: ffn, heads; seq of the head and the loss");
   }
 
   // The cut that the op would have if its followers were cut where their leader is.

@@ -50,22 +50,28 @@ bool matches(const Json& wanted, const Json& found) {
   return wanted == found;
 }
 
-// All names that fit the ranks of a move: axes that are just these, or else those of which they
-// are some; and their roles.
+// All names that fit the ranks of a move: the axes that are just these, or else those of which they
+// are some; and their roles. Where an axis has all ranks of one that lends them, rows go over the
+// former and all else over the latter, as listings have it.
 Json axes_of(const Program& program, const Move& move) {
-  std::set<std::string> exact, within;
+  std::vector<const Axis*> exact, within;
   for (const Axis& axis : program.mesh.axes()) {
     const bool all = std::all_of(move.atoms.begin(), move.atoms.end(), [&](int atom) {
       return std::find(axis.atoms.begin(), axis.atoms.end(), atom) != axis.atoms.end();
     });
-    if (!all) continue;
-    std::set<std::string>& names = axis.atoms.size() == move.atoms.size() ? exact : within;
-    names.insert(axis.name);
-    if (axis.role != Role::none) names.insert(name_of(axis.role));
+    if (all) (axis.atoms.size() == move.atoms.size() ? exact : within).push_back(&axis);
   }
   if (exact.empty()) exact = within;
-  exact.insert(program.name_of(RankSet{move.atoms, move.stages, move.exchanges_rows()}));
-  return exact;
+  const auto listed = [&](const Axis* axis) { return axis->borrowed == move.exchanges_rows(); };
+  if (std::any_of(exact.begin(), exact.end(), listed))
+    std::erase_if(exact, [&](const Axis* axis) { return !listed(axis); });
+  std::set<std::string> names{
+      program.name_of(RankSet{move.atoms, move.stages, move.exchanges_rows()})};
+  for (const Axis* axis : exact) {
+    names.insert(axis->name);
+    if (axis->role != Role::none) names.insert(name_of(axis->role));
+  }
+  return names;
 }
 
 Json names_of_slots(const Program& program, std::initializer_list<const Slots*> lists) {

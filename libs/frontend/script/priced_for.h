@@ -20,8 +20,8 @@ void make_for_cluster(const Values& values, PlanRequest& request);
 
 // The cluster that the keys name; null: none, or one that read_priced_for refuses.
 std::unique_ptr<Machine> cluster_of(const Values& values);
-// The bytes that a rank may hold: the smaller of `limit` and the memory of the largest device of the
-// cluster that the keys name. A limit of 0 is none.
+// The bytes that a rank may hold: the smaller of `limit` and the memory of the largest device of
+// the cluster that the keys name. A limit of 0 is none.
 MemoryLimit memory_limit(const Values& values, std::int64_t limit);
 // The cluster that the experiment names; null: this machine.
 std::unique_ptr<Machine> machine_of(const Experiment& experiment);

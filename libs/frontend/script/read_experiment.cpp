@@ -312,7 +312,7 @@ class Reader {
     request_.batch = values_.integer("batch");
     request_.sequence = sequence;
     request_.optimizer = experiment_.optimizer;
-    if (context_.for_cluster) make_for_cluster(values_, request_);
+    if (for_cluster()) make_for_cluster(values_, request_);
     if (has("microbatch") &&
         (is_function(values_.at("microbatch")) || values_.at("microbatch").is_object())) {
       decides("microbatch", values_.at("microbatch"));
@@ -366,12 +366,18 @@ class Reader {
     found.throw_if_any();
   }
 
+  // Whether memory is counted as on the cluster that is named: nothing is run here, or it is run on
+  // GPUs, whose kernels' scratch is the cluster's and not that of this machine's CPU.
+  bool for_cluster() const {
+    return context_.for_cluster || (has("device") && values_.text("device") == "cuda");
+  }
+
   // A text of all that the plan may depend on: each key but those that have no part in it.
   // Empty: plans are not kept, or a function of the script has a part.
   std::string plan_key() const {
     if (context_.memo == nullptr || model_key_.empty()) return "";
     std::string key =
-        fmt::format("{} {} {}", model_key_, request_.sequence, context_.for_cluster ? 1 : 0);
+        fmt::format("{} {} {}", model_key_, request_.sequence, for_cluster() ? 1 : 0);
     for (const Option& option : experiment_options().list()) {
       const std::string& name = option.name;
       if (!values_.has(name) || option.beside_plan) continue;

@@ -260,6 +260,7 @@ class ScriptPass {
 
   void rearrange(Program& program, Segment& segment, const std::string& kind) {
     CodeEdit code(program, segment);
+    if (edit) call_edit(code, kind);
     for (std::size_t n = 0; n < directives_.size(); ++n) {
       const Directive& directive = *directives_[n];
       if (directive.kind == Directive::Kind::reduce) continue;
@@ -270,7 +271,9 @@ class ScriptPass {
       if (directive.kind == Directive::Kind::order)
         outcome_.took(directive.other, "", key(n), program.stage, matches.other);
     }
-    if (!edit) return;
+  }
+
+  void call_edit(CodeEdit& code, const std::string& kind) {
     const Session outer = std::exchange(session, {++sessions, &code, &outcome_});
     const struct Restored {
       const Session& outer;
@@ -278,8 +281,8 @@ class ScriptPass {
     } restored{outer};
     edit({Json{{"edit", session.number},
                {"segment", kind},
-               {"vstage", segment.vstage},
-               {"stage", program.stage}}});
+               {"vstage", code.segment().vstage},
+               {"stage", code.program().stage}}});
   }
 
   const std::string name_, option_;

@@ -176,11 +176,10 @@ void refuse_namesakes(const Json& plan, Problems& problems) {
     const std::string name = plan[i].value("plugin", "");
     const auto [first, fresh] = tables.emplace(name, std::pair(i, &table));
     if (fresh || *first->second.second == table) continue;
-    problems.add(
-        Stage::plan, "plan.twice", fmt::format("plan[{}]", i + 1),
-        fmt::format("plan[{}]: another table of mw.strategy than plan[{}]'s has the name {}", i + 1,
-                    first->second.first + 1, name),
-        "give one of the two another name");
+    problems.add(Stage::plan, "plan.twice", fmt::format("plan[{}]", i + 1),
+                 fmt::format("plan[{}]: its name, {}, is that of plan[{}], which is another table",
+                             i + 1, name, first->second.first + 1),
+                 "give one of the two another name");
   }
 }
 
