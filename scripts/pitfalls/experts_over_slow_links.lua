@@ -69,6 +69,7 @@ print(("Mistake: on %d H800, by prediction, with ep(%d) each rank sends %.1f of 
   wide.seconds, wide.step))
 print(("Cure: with ep(%d), inside a machine, %.1f GB of them leave it, and a rank waits %.2f s in a step of %.2f s; it holds "
   .. "%.1f GB in place of %.1f, and copies of experts exchange gradients and updates of %.1f GB a step, %.2f s; or ep(%d) "
-  .. "with exchanges that send a token once to each machine, as deepseek-v3's do, for which a rank waits %.2f s where nothing hides them."):format(
+  .. "with exchanges that send a token once to each machine, as deepseek-v3's do, for which "
+  .. "a rank waits %.2f s where nothing hides them."):format(
   near.ways, near.leaves / 1e9, near.seconds, near.step, near.held / 1e9, wide.held / 1e9, near.copies / 1e9, near.late,
   wide.ways, select(2, exchanges(routed))))

@@ -13,7 +13,8 @@ from kit import PROJECT, KitCase
 
 SCHEDULERS = ("gpipe", "1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-h2", "zbv", "dualpipev")
 # Names as C++ and scripts write them, in quotes; zero's axis and messages have it bare.
-NAMED = re.compile('"(pp|%s)"' % "|".join(SCHEDULERS))
+WEAVES = ("switch", "hide")
+NAMED = re.compile('"(pp|%s)"' % "|".join(SCHEDULERS + WEAVES))
 COPIED_NAME = re.compile(r"\b(zero|pp|%s)2(?![0-9a-z])" % "|".join(SCHEDULERS))
 
 SCRIPT = MODELS + """
