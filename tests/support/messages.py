@@ -324,7 +324,7 @@ MESSAGES = {
                         r"mw\.weave: name is a text; got \w+ \[write .*",
                         r"mw\.weave takes a table with a function `order` \[write .*",
                         r"mw\.schedule takes a function, or a name and a function.* \[.*",
-                        r"the plugin kit registers backwards, .*, tiny, and nothing named loin \[did you mean \"lion\"\?\]",
+                        r"the plugin kit registers backwards, .*, tiny, turns, and nothing named loin \[did you mean \"lion\"\?\]",
                         r"the plugin dp registers bf16, dp, powersgd, and nothing named powersdg \[did you mean \"powersgd\"\?\]",
                         r"the plugin tp registers tp, and nothing named way \[write tp \{ … \}; .*"],
     "script.caught": [r".*: nothing was (planned|verified|swept): mw\.\w+ was called( \d+ times)? and failed, and the script caught the "
