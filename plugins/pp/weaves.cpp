@@ -79,19 +79,25 @@ class Switching {
       : lanes_(std::move(lanes)), last_(lanes_.size()) {}
 
   std::vector<int> run() {
-    for (std::size_t now = 0; now < lanes_.size(); now = next_of(now)) {
+    std::size_t all = 0, idle = 0;  // idle: turns in a row in which a lane would only wait
+    for (const SwitchLane& lane : lanes_) all += lane.code->size();
+    for (std::size_t now = next_of(lanes_.size() - 1); order_.size() < all; now = next_of(now)) {
+      const std::size_t before = order_.size();
       if (lanes_[now].waits_left > 0) {
         until_wait(now);
       } else {
         part(now);
       }
-      if (std::all_of(lanes_.begin(), lanes_.end(), [](auto& lane) { return lane.done(); })) break;
+      idle = order_.size() > before ? 0 : idle + 1;
+      if (idle < lanes_.size()) continue;
+      take(first_to_wait());  // nobody has anything to compute beside what is on its way
+      idle = 0;
     }
     return std::move(order_);
   }
 
  private:
-  // Whether another lane has run since the transfer of the lane's next instruction began, or none
+  // Whether another lane has computed since the transfer of the lane's next instruction began, or none
   // can any more.
   bool may_wait(std::size_t now) const {
     const SwitchLane& lane = lanes_[now];
@@ -103,6 +109,19 @@ class Switching {
       others = others || !lanes_[other].done();
     }
     return !others;
+  }
+
+  // Of lanes that stand at a wait, the one whose transfer began first.
+  std::size_t first_to_wait() const {
+    std::size_t first = lanes_.size(), began = 0;
+    for (std::size_t k = 0; k < lanes_.size(); ++k) {
+      if (lanes_[k].done()) continue;
+      const std::size_t own = lanes_[k].begun.at((*lanes_[k].code)[lanes_[k].next].pending);
+      if (first < lanes_.size() && own >= began) continue;
+      first = k;
+      began = own;
+    }
+    return first;
   }
 
   void until_wait(std::size_t now) {
@@ -127,7 +146,7 @@ class Switching {
     lane.waits_left -= lane.waits[lane.next] ? 1 : 0;
     ++lane.next;
     order_.push_back(static_cast<int>(now));
-    last_[now] = order_.size();
+    if (i.code == Code::compute) last_[now] = order_.size();
     if (i.code == Code::start || i.code == Code::hook_start) lane.begun[i.pending] = order_.size();
   }
 
@@ -140,7 +159,7 @@ class Switching {
   }
 
   std::vector<SwitchLane> lanes_;
-  std::vector<std::size_t> last_;  // of each lane: how long the braid was after it ran last
+  std::vector<std::size_t> last_;  // of each lane: how long the braid was after it computed last
   std::vector<int> order_;
 };
 

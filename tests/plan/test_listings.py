@@ -31,6 +31,7 @@ MIXES = {
     "bf16-fp32-reductions": (LLAMA, "zero { 2, stage = 1 }, tp(2)", 'precision = "bf16", reductions = "fp32"'),
     "1f1b-tied": (TWO, 'dp(2), pp { 2, schedule = "1f1b" }', "microbatch = 2"),
     "zero-bubble-tied": (TWO, f'dp(2), pp {{ 2, schedule = "zb-h1", {TIMES} }}', "microbatch = 2"),
+    "pairs-zero-3": (TWO, 'pp { 2, schedule = { kind = "1f1b", pair = true } }, zero { 2, stage = 3 }', "microbatch = 1"),
     "experts": (MOE, "dp(2), ep(2)", ""),
     "recompute": (LLAMA, "tp(2)", 'recompute = "full"'),
 }

@@ -79,6 +79,21 @@ void check_matrices(const std::string& optimizer, int mix, Precision precision, 
 
 }  // namespace
 
+TEST_CASE("Slices in time hold what is predicted, to the byte") {
+  const bool again = GENERATE(true, false);
+  const std::vector<StrategyChoice> slices = {
+      coshard("ffn", 4, {}, again), coshard("heads", 2, {}, again),
+      coshard("seq", 8, {"head", "ce_max", "ce_stats", "ce_loss"}, again)};
+  const std::vector<Mix> mixes = {{"one rank", {}}, {"zero 2, tp", {zero(2, 2), tp(2)}}};
+  for (const Mix& mix : mixes) {
+    DYNAMIC_SECTION(mix.name << (again ? ", made again" : ", kept")) {
+      std::vector<StrategyChoice> plan = mix.plan;
+      plan.insert(plan.end(), slices.begin(), slices.end());
+      check(llama(plan, 2), /*exact=*/true);
+    }
+  }
+}
+
 TEST_CASE("Predicted bytes are the measured ones", "[kernels][sampled]") {
   const int d = GENERATE(1, 2), t = GENERATE(1, 2, 4);
   const bool is_gpt = GENERATE(false, true);

@@ -75,7 +75,10 @@ std::string broken_order(const Program& program, const Segment& was, const Segme
   for (std::size_t n = 0; n < places->size(); ++n) {
     if ((*places)[n] == n) continue;
     for (std::size_t m = n + 1; m < places->size(); ++m) {
-      if ((*places)[m] > (*places)[n] || may_swap(program, now.code[m], now.code[n])) continue;
+      if ((*places)[m] > (*places)[n]) continue;
+      // Transfers may have changed places before or after they went on other streams.
+      const Instruction &first = was.code[(*places)[m]], &then = was.code[(*places)[n]];
+      if (may_swap(program, now.code[m], now.code[n]) || may_swap(program, first, then)) continue;
       return fmt::format("{} now stands before {}, which it depends on", named(now.code[n]),
                          named(now.code[m]));
     }
