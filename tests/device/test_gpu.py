@@ -15,9 +15,10 @@ MIXES = {
     "llama": ["dp(2), tp(4)", "zero { 2, stage = 1 }, tp(2), sp()", "pp(2), zero { 2, stage = 2 }",
               'pp { 2, schedule = "zbv", chunks = 2 }, dp(2)', "zero { 4, stage = 3 }",
               'zero { 2, stage = 3, offload = "parameters" }', 'zero { 2, stage = 2, offload = "optimizer", update = "device" }',
-              'sp { 2, form = "ring" }, dp(2)', 'sp { 2, form = "ulysses" }, tp(2)'],
+              'sp { 2, form = "ring" }, dp(2)', 'sp { 2, form = "ulysses" }, tp(2)',
+              'pp { 2, schedule = "dualpipev" }, zero { 2, stage = 3 }', 'mw.plugin("coshard") { "ffn", slices = 4 }, tp(2)'],
     "gpt": ["tp { 2, overlap = true }, dp(2)", "pp(2), tp(2)"],
-    "moe": ["dp(4), ep(4)", "zero { 4, stage = 2 }, ep(2)"],
+    "moe": ["dp(4), ep(4)", "zero { 4, stage = 2 }, ep(2)", 'pp { 2, schedule = "dualpipev" }, dp(2), ep(2)'],
 }
 
 
