@@ -1134,19 +1134,11 @@ function mw.schedule(name, order) end
 ---@field kind string "forward", "backward", "dgrad", "wgrad"
 ---@field vstage? integer
 ---@field layer? integer of a part
-local Lane = {}
----Takes all up to the first instruction that matches, and that one.
----@param filter meshwright.WeaveFilter
-function Lane:take(filter) end
----@param filter meshwright.WeaveFilter
----@return boolean # whether such an instruction is left
-function Lane:has(filter) end
----Takes all that is left.
-function Lane:rest() end
----@return meshwright.Lane[] # a part for each layer that it computes, in its order
-function Lane:layers() end
----@return meshwright.WeaveInstruction[]
-function Lane:left() end
+---@field take fun(self: meshwright.Lane, filter: meshwright.WeaveFilter) takes all up to the first that matches, and that one
+---@field has fun(self: meshwright.Lane, filter: meshwright.WeaveFilter): boolean whether such an instruction is left
+---@field rest fun(self: meshwright.Lane) takes all that is left
+---@field layers fun(self: meshwright.Lane): meshwright.Lane[] a part for each layer that it computes, in its order
+---@field left fun(self: meshwright.Lane): meshwright.WeaveInstruction[]
 
 ---How works that share a stage are interleaved, for a pipeline's `weave = …`. The function takes
 ---instructions from the lanes; or it returns them in order, as `left()` has them.
