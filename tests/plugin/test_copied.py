@@ -15,7 +15,7 @@ SCHEDULERS = ("gpipe", "1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-h2", "z
 # Names as C++ and scripts write them, in quotes; zero's axis and messages have it bare.
 WEAVES = ("switch", "hide")
 NAMED = re.compile('"(pp|%s)"' % "|".join(SCHEDULERS + WEAVES))
-COPIED_NAME = re.compile(r"\b(zero|pp|%s)2(?![0-9a-z])" % "|".join(SCHEDULERS))
+COPIED_NAME = re.compile(r"\b(zero|pp|%s)2(?![0-9a-z])" % "|".join(SCHEDULERS + WEAVES))
 
 SCRIPT = MODELS + """
 local zero2, pp2 = mw.plugins("zero2", "pp2")
