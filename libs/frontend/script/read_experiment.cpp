@@ -376,8 +376,7 @@ class Reader {
   // Empty: plans are not kept, or a function of the script has a part.
   std::string plan_key() const {
     if (context_.memo == nullptr || model_key_.empty()) return "";
-    std::string key =
-        fmt::format("{} {} {}", model_key_, request_.sequence, for_cluster() ? 1 : 0);
+    std::string key = fmt::format("{} {} {}", model_key_, request_.sequence, for_cluster() ? 1 : 0);
     for (const Option& option : experiment_options().list()) {
       const std::string& name = option.name;
       if (!values_.has(name) || option.beside_plan) continue;
