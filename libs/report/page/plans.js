@@ -79,14 +79,22 @@ function showTimelineOf(plan, into) {
 }
 
 // How a stage interleaves works: a row for each work, and one for each axis that it sends over.
-function showBraids(plan, id) {
+function showBraids(plan, into) {
   if (!plan.braids) return;
-  const into = section("braids" + id, "Works that share a stage", "A run of a braid, simulated by itself. In the rows of works stands what computes, in the rows of axes whose transfers are on their way.");
-  oneOf(into, plan.braids.map((braid) => `${braid.name} on stage ${braid.stage}`), 0, (holder, index) => {
-    const braid = plan.braids[index];
-    holder.replaceChildren(note(braid.words), timeline(`Works that share a stage, ${braid.name}`, [{ name: "", line: braid.line }], "run"));
-    if (document.body.dataset.ready) drawAll();
-  });
+  const element = make("details", { class: "braids" }, make("summary", {}, "Works that share a stage: how they are interleaved"),
+    make("p", { class: "lead" }, "A run of a braid, simulated by itself. In the rows of works stands what computes, in the rows of axes whose transfers are on their way."));
+  let made = false;
+  element.fill = () => {
+    if (made) return;
+    made = true;
+    oneOf(element, plan.braids.map((braid) => `${braid.name} on stage ${braid.stage}`), 0, (holder, index) => {
+      const braid = plan.braids[index];
+      holder.replaceChildren(note(braid.words), timeline(`Works that share a stage, ${braid.name}`, [{ name: "", line: braid.line }], "run"));
+      drawAll();
+    });
+  };
+  element.addEventListener("toggle", () => { if (element.open) element.fill(); });
+  into.append(element);
 }
 
 function showMemoryOver(plan, id) {
@@ -200,7 +208,7 @@ function showPlan(plan, index) {
   showPlacements(plan, id);
   const into = section("timeline" + id, "Timeline of a step", "Simulated: the slowest rank of each stage.");
   showTimelineOf(plan, into);
-  showBraids(plan, id);
+  showBraids(plan, into);
   showMemoryOver(plan, id);
   showCommunication(plan, id);
 }
