@@ -231,10 +231,10 @@ Json run_plan_verb(const Experiment& experiment, const PlanPictures& pictures) {
     pictures.traces->push_back(
         predicted_process(experiment.name, *experiment.plan, prediction, machine));
   if (pictures.pages != nullptr) {
-    pictures.pages->push_back(plan_page_data(*experiment.plan, prediction, experiment.memory));
+    pictures.pages->push_back(plan_page_data(*experiment.plan, prediction, experiment.memory,
+                                             machine.kept_by_libraries()));
     const auto braids = braid_pictures(*experiment.plan, machine, experiment.threads);
-    if (!braids.empty())
-      pictures.pages->back()["braids"] = braids_svg(braids, "Works that share a stage");
+    if (!braids.empty()) pictures.pages->back()["braids"] = braids_page(braids);
   }
   Json result = {{"kind", "plan"}};
   result.update(prediction.to_json());

@@ -190,6 +190,8 @@ std::vector<std::string> find_pitfalls(const RunRequest& request, const Machine&
 
 // "1.23 ms": for people, in the unit that suits it.
 std::string duration_text(double seconds);
+// 1.23e9: "1.23 G".
+std::string count_text(double value);
 // Says to people the mix, the rules, who holds what, what is sent, how long it takes.
 std::string print(const Plan& plan, const Prediction& prediction);
 // Parts of it, which a search says too; each a line or several, or empty. What a driver would

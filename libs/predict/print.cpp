@@ -20,17 +20,6 @@ std::string duration_text(double seconds) {
 
 namespace {
 
-// 1.23e9 -> "1.23 G".
-std::string scaled(double value) {
-  static const char* const units[] = {"", " k", " M", " G", " T", " P", " E"};
-  std::size_t unit = 0;
-  while (value >= 999.5 && unit + 1 < std::size(units)) {
-    value /= 1000;
-    ++unit;
-  }
-  return fmt::format("{:.3g}{}", value, units[unit]);
-}
-
 std::string rules(const Plan& plan) {
   std::vector<std::string> lines;
   for (const Rule& rule : plan.rules) {
@@ -197,8 +186,9 @@ std::string stages(const Prediction& p) {
 
 // How long a step takes, and on what; or why that is not told.
 std::string step(const Prediction& p) {
-  const std::string work = fmt::format("{} FLOP a step ({} FLOP on the hardware)",
-                                       scaled(p.flops_per_step), scaled(p.hardware_flops_per_step));
+  const std::string work =
+      fmt::format("{} FLOP a step ({} FLOP on the hardware)", count_text(p.flops_per_step),
+                  count_text(p.hardware_flops_per_step));
   if (!p.timed()) {
     return fmt::format(
         "  step    bubble {:.1f} %, {}; no time is predicted: {} (name a cluster: --cluster NAME, "
@@ -217,7 +207,7 @@ std::string step(const Prediction& p) {
              duration_text(p.step_seconds),
              p.step_error > 0 ? fmt::format(" ± {:.0f} %", std::max(1.0, 100 * p.step_error)) : "",
              duration_text(p.compute_seconds), duration_text(p.exposed_seconds), copies,
-             100 * p.bubble_fraction, stages(p), scaled(p.tokens_per_second), work, 100 * p.mfu,
+             100 * p.bubble_fraction, stages(p), count_text(p.tokens_per_second), work, 100 * p.mfu,
              100 * p.hfu, 100 * p.mfu_6n, p.priced_for,
              p.idle_devices() > 0
                  ? fmt::format("; {} of its {} devices are idle", p.idle_devices(), p.devices)
@@ -277,6 +267,16 @@ std::string no_room_text(const Prediction& p) {
 
 }  // namespace
 
+std::string count_text(double value) {
+  static const char* const units[] = {"", " k", " M", " G", " T", " P", " E"};
+  std::size_t unit = 0;
+  while (value >= 999.5 && unit + 1 < std::size(units)) {
+    value /= 1000;
+    ++unit;
+  }
+  return fmt::format("{:.3g}{}", value, units[unit]);
+}
+
 std::string room_text(const Prediction& p) {
   const auto bytes = [](std::int64_t count) { return format_bytes(static_cast<double>(count)); };
   std::string text;
@@ -333,8 +333,9 @@ std::string room_text(const Prediction& p) {
 std::string print(const Plan& plan, const Prediction& p) {
   std::string text =
       fmt::format("plan {}  {}, {}\n", plan.hash(), abridged(plan.mix()), plan.mesh.describe());
-  text += fmt::format("  model   {}, {} parameters, {}\n", plan.request.model->name(),
-                      scaled(static_cast<double>(p.parameters)), name_of(plan.request.precision));
+  text +=
+      fmt::format("  model   {}, {} parameters, {}\n", plan.request.model->name(),
+                  count_text(static_cast<double>(p.parameters)), name_of(plan.request.precision));
   text += fmt::format("  batch   {}\n", batch(plan));
   if (const std::string all = rules(plan); !all.empty()) text += fmt::format("  rules   {}\n", all);
   if (plan.programs.front().stage_atom >= 0) {

@@ -15,6 +15,8 @@
 #include "predict/pipeline.h"
 #include "predict/prediction.h"
 #include "predict/price.h"
+#include "report/page.h"
+#include "report/timeline.h"
 
 namespace mw {
 namespace {
@@ -159,7 +161,9 @@ std::string in_words(const BraidPicture& picture) {
       picture.name, picture.stage, picture.weave, duration_text(picture.seconds),
       duration_text(picture.waited), duration_text(picture.apart),
       duration_text(picture.apart_waited),
-      std::abs(less) < 5e-4 ? "as long" : fmt::format("{:.1f} % less", 100 * less));
+      std::abs(less) < 5e-4
+          ? "as long"
+          : fmt::format("{:.1f} % {}", 100 * std::abs(less), less > 0 ? "less" : "more"));
 }
 
 }  // namespace
@@ -206,6 +210,24 @@ Json braids_json(const std::vector<BraidPicture>& pictures) {
                     {"waited_seconds", picture.waited},
                     {"apart_seconds", picture.apart},
                     {"apart_waited_seconds", picture.apart_waited}});
+  }
+  return list;
+}
+
+Json braids_page(const std::vector<BraidPicture>& pictures) {
+  Json list = Json::array();
+  for (const BraidPicture& picture : pictures) {
+    std::vector<std::pair<std::string, std::vector<ActionRow>>> rows;
+    for (std::size_t r = 0; r < picture.rows.size(); ++r) {
+      rows.emplace_back(picture.row_names[r], std::vector<ActionRow>());
+      for (const TimedAction& a : picture.rows[r])
+        rows.back().second.push_back(
+            {0, a.rank, a.stage, a.chunk, a.name, a.microbatch, a.start, a.end});
+    }
+    list.push_back({{"name", page_text(picture.name, 60)},
+                    {"stage", picture.stage},
+                    {"words", page_text(in_words(picture))},
+                    {"line", timeline_json(rows)}});
   }
   return list;
 }

@@ -31,6 +31,8 @@ std::vector<BraidPicture> braid_pictures(const Plan& plan, const Machine& machin
 // At most `columns` wide: a letter of the work where something of it goes on.
 std::string braids_text(const std::vector<BraidPicture>& pictures, int columns);
 Json braids_json(const std::vector<BraidPicture>& pictures);
+// What the page of plans shows: { name, stage, words, line }, line as timeline_json() makes it.
+Json braids_page(const std::vector<BraidPicture>& pictures);
 // All of them, one below the other, each from its own begin.
 std::string braids_svg(const std::vector<BraidPicture>& pictures, const std::string& title);
 

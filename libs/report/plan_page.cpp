@@ -140,7 +140,8 @@ std::vector<Held> thinned_held(const std::vector<Held>& held) {
   return out;
 }
 
-Json memory_json(const Plan& plan, const Program& program, const Prediction& prediction) {
+Json memory_json(const Plan& plan, const Program& program, const Prediction& prediction,
+                 std::int64_t libraries) {
   const DeviceScratch* scratch = plan.request.scratch.get();
   const auto stage = static_cast<std::size_t>(program.stage);
   Coordinates at;
@@ -167,7 +168,7 @@ Json memory_json(const Plan& plan, const Program& program, const Prediction& pre
   Json points = Json::array();
   for (const Held& one : thinned_held(held)) {
     points.push_back({page_number(1e3 * one.start), page_number(1e3 * one.end), one.activations,
-                      one.sum - one.activations});
+                      one.sum - one.activations + libraries});
   }
   Json lasting = Json::object();
   for (const Category c : {Category::parameters, Category::gradients, Category::optimizer})
@@ -181,7 +182,7 @@ Json memory_json(const Plan& plan, const Program& program, const Prediction& pre
           {"lasting", std::move(lasting)},
           {"points", std::move(points)},
           {"works", all},
-          {"peak", peak},
+          {"peak", peak + libraries},
           {"peak_at", page_number(1e3 * peak_at)},
           {"categories", std::move(categories)},
           {"estimated", !most.measured}};
@@ -198,8 +199,9 @@ Json facts_json(const Plan& plan, const Prediction& p, std::int64_t memory_limit
   };
   add("mix", plan.mix());
   add("mesh", plan.mesh.describe());
-  add("model", fmt::format("{}, {} parameters, {}", plan.request.model->name(), p.parameters,
-                           name_of(plan.request.precision)));
+  add("model",
+      fmt::format("{}, {} parameters, {}", plan.request.model->name(),
+                  count_text(static_cast<double>(p.parameters)), name_of(plan.request.precision)));
   add("batch",
       fmt::format("{} x {} tokens a step, {} of {}", plural(plan.request.batch, "sequence"),
                   plan.request.sequence,
@@ -233,7 +235,8 @@ Json facts_json(const Plan& plan, const Prediction& p, std::int64_t memory_limit
 
 }  // namespace
 
-Json plan_page_data(const Plan& plan, const Prediction& prediction, std::int64_t memory_limit) {
+Json plan_page_data(const Plan& plan, const Prediction& prediction, std::int64_t memory_limit,
+                    std::int64_t libraries) {
   Json json = {{"name", page_text(plan.mix(), 200)},
                {"facts", facts_json(plan, prediction, memory_limit)},
                {"mesh", mesh_json(plan)},
@@ -247,7 +250,7 @@ Json plan_page_data(const Plan& plan, const Prediction& prediction, std::int64_t
   for (const std::string& note : plan.notes) json["notes"].push_back(page_text(note));
   json["memory"] = Json::array();
   for (const Program& program : plan.programs)
-    json["memory"].push_back(memory_json(plan, program, prediction));
+    json["memory"].push_back(memory_json(plan, program, prediction, libraries));
   json["communication"] = Json::array();
   for (const CommunicationForecast& c : prediction.communication) {
     json["communication"].push_back({{"axis", page_text(c.key.axis, 60)},

@@ -96,17 +96,19 @@ Json timeline_json(const Rows& rows, std::size_t most_rows) {
 Json packed_timeline(const Rows& rows) {
   constexpr std::size_t most_packed = 32000, most_at_once = 32;
   double end = 0;
-  std::size_t longest = 1;
+  std::size_t longest = 1, deepest = 1;  // deepest: works of a row that go on at once
   for (const auto& [name, actions] : rows) {
     longest = std::max(longest, actions.size());
     for (const ActionRow& action : actions) end = std::max(end, action.end);
+    for (const std::size_t lane : lanes_of_row(actions)) deepest = std::max(deepest, lane + 1);
   }
   const double unit = std::max(1e-7, end / 1e7);
-  Json json = {{"rows", Json::array()},
-               {"kinds", Json::array()},
-               {"packed", Json::array()},
-               {"unit", 1e3 * unit},
-               {"at_once", std::clamp<std::size_t>(most_bars / longest, 1, most_at_once)}};
+  Json json = {
+      {"rows", Json::array()},
+      {"kinds", Json::array()},
+      {"packed", Json::array()},
+      {"unit", 1e3 * unit},
+      {"at_once", std::clamp<std::size_t>(most_bars / (longest * deepest), 1, most_at_once)}};
   std::map<std::string, int> kinds;
   std::size_t bars = 0;
   for (std::size_t r = 0; r < rows.size(); ++r) {

@@ -77,6 +77,12 @@ class Published(ProgramCase):
                    re.findall(r"(?m)^  (\w.*?) +([\d.]+) +([\d.]+) \( ?[\d.]+ %\)", part)} for part in text.split("\n\n")]
         deepseek, small, large = models[:3]
         self.assertEqual(len(deepseek), 6, text)
+        # Numbers end where the names of their columns do.
+        for table in re.findall(r"(?m)^  schedule .*(?:\n  \S.*)+", text):
+            head, *lines = table.split("\n")
+            for line in lines:
+                self.assertRegex(line[:len(head)], r" [\d.]+$")
+                self.assertEqual(line.index(")") + 1, head.index("exchange, s") + len("exchange, s"), line)
         rows = re.findall(r"(?m)^\| `(?:1f1b|interleaved|dualpipev)`.*? \| ([\d.]+)(?: s)? \| ([\d.]+)(?: s)? \|", page)
         self.assertEqual([(float(step), float(exposed)) for step, exposed in rows],
                          [(round(step, 1), round(exposed, 2)) for step, exposed in deepseek.values()])

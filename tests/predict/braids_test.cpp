@@ -121,6 +121,16 @@ TEST_CASE("A braid takes what its works take, less what they hide", "[braids_tes
   }
 }
 
+TEST_CASE("What a braid gains is told as less, as long or more", "[braids_test]") {
+  BraidPicture picture{"0F1+1B0", "switch"};
+  picture.apart = 1;
+  for (const auto& [seconds, told] :
+       {std::pair{0.97, "(3.0 % less)"}, {1.0004, "(as long)"}, {1.03, "(3.0 % more)"}}) {
+    picture.seconds = seconds;
+    CHECK_THAT(braids_text({picture}, 80), Catch::Contains(told));
+  }
+}
+
 TEST_CASE("Each lane of a braid has its action, and is priced for its own microbatch",
           "[braids_test]") {
   const auto plan = planned(in_pairs(true));

@@ -26,6 +26,22 @@ SAVED = """(async () => {
   }));
 })()"""
 
+# An MoE model whose stages run pairs of works.
+PAIRS = """
+local mw = require "meshwright"
+local dp, ep, pp = mw.plugins("dp", "ep", "pp")
+mw.plan {
+  model = mw.moe { layers = 4, hidden = 64, heads = 4, kv_heads = 4, ffn = 64, vocab = 64, experts = 4, top_k = 2 },
+  data = mw.synthetic {}, sequence = 16, batch = 8, microbatch = 1, optimizer = mw.adamw { lr = 1e-2 }, steps = 1,
+  plan = { pp { 2, schedule = { kind = "1f1b", pair = true } }, dp(2), ep(2) },
+  cluster = mw.cluster("dgx-h100", { nodes = 1 }),
+}
+"""
+
+# Of each timeline: its name, and its bars as [row, start, end, label].
+DRAWN = """page.charts.filter((entry) => /^(Timeline|Works)/.test(entry.name)).map((entry) => [entry.name,
+  entry.chart.data.datasets.flatMap((set) => set.data.map((bar) => [bar.y, ...bar.x, bar.label]))])"""
+
 # The parameters that the page shows of one stage of the first plan.
 HELD = """(() => {
   const section = document.querySelector("section[id^=holds]"), select = section.querySelector("select");
@@ -135,6 +151,37 @@ class PlanPage(ProgramCase):
                                         "HTMLAnchorElement.prototype.click = click; return decodeURIComponent(href.slice(href.indexOf(',') + 1)); })()")
                     self.assertTrue(csv.startswith("row,work,chunk,start (ms),end (ms),takes (ms)\n"), csv[:80])
                     self.assertGreater(csv.count("\n"), 4)
+
+    def test_works_that_share_a_stage(self):
+        """Works of a group stand in rows of their own; memory is that of the text, with what libraries keep."""
+        result, = self.all("plan", self.write(PAIRS), "--html", "plan.html", "--braids")
+        plan, = Data((self.folder / "plan.html").read_text()).data["plans"]
+        self.assertEqual([m["peak"] for m in plan["memory"]], [stage["peak"] for stage in result["memory"]])
+        self.assertRegex(dict(plan["facts"])["model"], r"moe, [\d.]+ k parameters")
+        self.assertEqual([b["name"] for b in plan["braids"]], [b["name"] for b in result["braids"]])
+        for braid in plan["braids"]:
+            self.assertEqual(braid["line"]["rows"][:2], braid["name"].split("+"))
+            self.assertIn("ep", braid["line"]["rows"][2:])
+            self.assertIn("one after the other", braid["words"])
+        require_chromium()
+        with Browser() as browser:
+            for width in (1280, 390):
+                browser.open(self.folder / "plan.html", width)
+                self.assertEqual(browser.complaints(), [])
+                self.assertLessEqual(browser.value("document.documentElement.scrollWidth"), width)
+                browser.value("{ const braids = document.querySelector('details.braids'); braids.open = true; braids.fill(); }")
+                drawn = browser.value(DRAWN)
+                self.assertEqual([name.split()[0] for name, _ in drawn], ["Timeline", "Works"])
+                for name, bars in drawn:
+                    rows = {}
+                    for row, *bar in sorted(bars):
+                        rows.setdefault(row, []).append(bar)
+                    self.assertGreater(len(rows), 2, name)
+                    for row in rows.values():
+                        self.assertTrue(all(a[1] <= b[0] + 1e-9 for a, b in zip(row, row[1:])), (name, row))
+                self.assertEqual({bar[3][0] for bar in drawn[0][1] if bar[3]}, {"F", "B"})
+            self.assertEqual(browser.value("document.querySelectorAll('details.braids .save button').length"), 2)
+            self.assertEqual(browser.value("document.querySelectorAll('details.braids details.numbers').length"), 1)
 
     def test_a_page_of_2048_devices(self):
         require_chromium()

@@ -78,6 +78,25 @@ function showTimelineOf(plan, into) {
   if (line.left_out) into.append(note(`${line.left_out} more stages are not on this page.`));
 }
 
+// How a stage interleaves works: a row for each work, and one for each axis that it sends over.
+function showBraids(plan, into) {
+  if (!plan.braids) return;
+  const element = make("details", { class: "braids" }, make("summary", {}, "Works that share a stage: how they are interleaved"),
+    make("p", { class: "lead" }, "A run of a braid, simulated by itself. In the rows of works stands what computes, in the rows of axes whose transfers are on their way."));
+  let made = false;
+  element.fill = () => {
+    if (made) return;
+    made = true;
+    oneOf(element, plan.braids.map((braid) => `${braid.name} on stage ${braid.stage}`), 0, (holder, index) => {
+      const braid = plan.braids[index];
+      holder.replaceChildren(note(braid.words), timeline(`Works that share a stage, ${braid.name}`, [{ name: "", line: braid.line }], "run"));
+      drawAll();
+    });
+  };
+  element.addEventListener("toggle", () => { if (element.open) element.fill(); });
+  into.append(element);
+}
+
 function showMemoryOver(plan, id) {
   const into = section("memory" + id, "Memory over time", "Predicted, of the rank of a stage that holds most. While a work runs, the most that it holds stands for all its length.");
   const names = plan.memory.map((m) => `stage ${m.stage} (rank ${m.rank}), peak ${bytesText(m.peak)}`);
@@ -189,12 +208,7 @@ function showPlan(plan, index) {
   showPlacements(plan, id);
   const into = section("timeline" + id, "Timeline of a step", "Simulated: the slowest rank of each stage.");
   showTimelineOf(plan, into);
-  if (plan.braids) {
-    const picture = make("img", { alt: "how works that share a stage are interleaved" });
-    picture.src = "data:image/svg+xml," + encodeURIComponent(plan.braids);
-    picture.style.maxWidth = "100%";
-    into.append(make("details", {}, make("summary", {}, "The picture: how works that share a stage are interleaved; a run of each braid, simulated by itself"), picture));
-  }
+  showBraids(plan, into);
   showMemoryOver(plan, id);
   showCommunication(plan, id);
 }

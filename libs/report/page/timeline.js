@@ -16,23 +16,28 @@ function workName(kind) {
   return "update";
 }
 
-// Rows from `first` on of a timeline that packed_timeline() made, as many as are drawn at once.
+// Rows from `first` on of a timeline that packed_timeline() made, as many as are drawn at once. Works
+// of a row that go on at once stand in rows of their own, one below the other.
 function unpacked(line, first) {
-  const end = Math.min(line.rows.length, first + line.at_once), bars = [];
+  const end = Math.min(line.rows.length, first + line.at_once), rows = [], bars = [];
   for (let row = first; row < end; row += 1) {
-    const packed = line.packed[row];
+    const packed = line.packed[row], top = rows.length, free = []; // when each of the rows is free
     for (let i = 0, at = 0; i < packed.length; i += 4) {
       const kind = line.kinds[packed[i]], which = packed[i + 1], start = at + packed[i + 2];
       at = start + packed[i + 3];
-      bars.push([row - first, packed[i], kind.length === 1 && which >= 0 ? kind + (which & 0xffff) : "",
+      let lane = 0;
+      while (lane < free.length && free[lane] > start) lane += 1;
+      free[lane] = at;
+      bars.push([top + lane, packed[i], kind.length === 1 && which >= 0 ? kind + (which & 0xffff) : "",
         start * line.unit, at * line.unit, which < 0 ? 0 : which >> 16]);
     }
+    for (let lane = 0; lane < Math.max(1, free.length); lane += 1) rows.push(lane === 0 ? line.rows[row] : `${line.rows[row]}, work ${lane + 1}`);
   }
-  return { rows: line.rows.slice(first, end), kinds: line.kinds, bars };
+  return { rows, kinds: line.kinds, bars };
 }
 
-// parts: [{ name, line }]: timelines one above the other, as timeline_json() made them.
-function timeline(name, parts) {
+// parts: [{ name, line }]: timelines one above the other, as timeline_json() made them, of a step or of what `of` says.
+function timeline(name, parts, of = "step") {
   const rows = [], bars = new Map();
   for (const { name: part, line } of parts) {
     const first = rows.length;
@@ -51,7 +56,7 @@ function timeline(name, parts) {
   const index = rows.map((_, i) => i);
   const whole = rows.map(([part, row]) => part ? `${part}: ${row}` : row);
   // On a narrow page only the rows of the simulation say what they are.
-  const names = () => narrow() ? rows.map(([part, row]) => (part === "simulated" ? `sim. ${row}` : row).replace(/^stage (\d+) \(rank \d+\)$/, "stage $1")) : whole;
+  const names = () => narrow() ? rows.map(([part, row]) => (part === "simulated" ? `sim. ${row}` : row).replace(/^stage (\d+) \(rank \d+\)/, "stage $1")) : whole;
 
   // What a work is, written into it where there is room.
   const labels = { id: "labels", afterDatasetsDraw(drawn) {
@@ -81,7 +86,7 @@ function timeline(name, parts) {
       indexAxis: "y",
       interaction: { mode: "nearest", intersect: true },
       scales: {
-        x: { min: 0, max: last, title: axisTitle(`time in the step (${scale[1]})`), ticks: { callback: (value) => tickText(value * scale[0]), maxTicksLimit: narrow() ? 5 : 11, includeBounds: false } },
+        x: { min: 0, max: last, title: axisTitle(`time in the ${of} (${scale[1]})`), ticks: { callback: (value) => tickText(value * scale[0]), maxTicksLimit: narrow() ? 5 : 11, includeBounds: false } },
         y: { type: "category", ticks: nameTicks(names()), grid: { display: false } },
       },
       plugins: { tooltip: { callbacks: {
