@@ -203,6 +203,14 @@ std::string text_of(const std::set<std::string>& names) {
   return text.empty() ? "nothing" : text;
 }
 
+std::string nothing_sent(std::int64_t limit, bool all_fit) {
+  return fmt::format(
+             "offload: nothing goes to host memory, {} {}",
+             all_fit ? "as no rank holds more without it than" : "as no plan with it that fits",
+             format_bytes(static_cast<double>(limit))) +
+         (all_fit ? "" : " is faster");
+}
+
 }  // namespace
 
 std::shared_ptr<const Plan> fit_with_offload(const PlanRequest& request, RecomputeFitter fit,
@@ -235,7 +243,9 @@ std::shared_ptr<const Plan> fit_with_offload(const PlanRequest& request, Recompu
     const std::set<std::string> names = chosen(stages, share);
     if (!tried.insert(names).second) continue;
     PlanRequest with = alone;
-    if (!names.empty()) {
+    if (names.empty()) {
+      with.notes.push_back(nothing_sent(request.recompute.fit, stages.empty()));
+    } else {
       with.offload.kind = OffloadPolicy::Kind::fixed;
       with.offload.set.tensors = names;
       with.offload.set.prefetch = 1;

@@ -58,10 +58,11 @@ struct StepShares {
   std::map<std::string, double> exposed;  // by axis: waiting for its transfers
 };
 
-// What the same plan without recompute is predicted to hold and take.
+// What the same plan without recompute, or without slices in time, is predicted to hold and take.
 struct RecomputeGain {
   std::int64_t peak_without = 0;  // bytes, of the fullest rank
   double seconds_without = 0;     // a step
+  std::int64_t host_without = 0;  // bytes in host memory, of the rank with most of them
 };
 
 // Where a policy fits memory stage by stage (predict/fit.h): what each stage makes again, and what
@@ -146,6 +147,7 @@ struct Prediction {
   bool reported_above() const;
   Room room() const;
   std::optional<RecomputeGain> recompute = {};  // where it was weighed (predict/recompute_gain.h)
+  std::optional<RecomputeGain> slices = {};     // likewise of slices in time
   std::optional<RecomputeByStage> recompute_by_stage = {};
   std::vector<std::string> pitfalls = {};       // a line each, where they were looked for
   std::optional<double> held_out_seconds = {};  // of one evaluation, where the run has some

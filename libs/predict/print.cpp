@@ -347,8 +347,9 @@ std::string print(const Plan& plan, const Prediction& p) {
     const bool of_stages = note == plan.request.recompute.note;
     text += fmt::format("  note    {}{}\n", note, of_stages ? recompute_alike_text(p) : "");
   }
-  if (const std::string note = recompute_note(plan, p); !note.empty())
-    text += fmt::format("  note    {}\n", note);
+  for (const std::string& note : {recompute_note(plan, p), slices_note(plan, p)}) {
+    if (!note.empty()) text += fmt::format("  note    {}\n", note);
+  }
   text += "\n" + memory(p);
   const auto estimated = [](const StageForecast& s) { return !s.memory.measured; };
   if (std::any_of(p.stages.begin(), p.stages.end(), estimated)) {

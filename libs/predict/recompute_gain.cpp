@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/text.h"
@@ -32,6 +31,30 @@ bool splits_backward(const Plan& plan) {
   });
 }
 
+std::int64_t most_on_host(const Prediction& prediction) {
+  std::int64_t most = 0;
+  for (const StageForecast& stage : prediction.stages)
+    most = std::max(most, stage.most[Category::host]);
+  return most;
+}
+
+RecomputeGain gain_of(const Prediction& without) {
+  return {without.fullest().memory.peak, without.step_seconds, most_on_host(without)};
+}
+
+bool in_slices(const StrategyChoice& choice) {
+  return choice.name == "coshard";
+}
+
+void weigh_slices(const Plan& plan, const Machine& machine, int threads, Prediction& prediction) {
+  PlanRequest request = plan.request;
+  if (std::erase_if(request.strategies, in_slices) == 0 || request.recompute.fit > 0 ||
+      plan.work > most_work_for_a_note)
+    return;
+  if (const auto without = plan_if_possible(request))
+    prediction.slices = gain_of(predict(*without, machine, threads));
+}
+
 void weigh_stages(const Plan& plan, const Machine& machine, int threads, Prediction& prediction) {
   const RecomputePolicy& policy = plan.request.recompute;
   if (policy.kind != RecomputePolicy::Kind::fixed || !policy.settings.contains("stages")) return;
@@ -41,18 +64,48 @@ void weigh_stages(const Plan& plan, const Machine& machine, int threads, Predict
     prediction.recompute_by_stage->seconds_alike = predict(*alike, machine, threads).step_seconds;
 }
 
+// Empty where what costs this frees memory of a device or of the host, or makes a step shorter.
+std::string waste_of(const std::string& what, const std::optional<RecomputeGain>& found,
+                     const Plan& plan, const Prediction& prediction) {
+  if (!found) return "";
+  const RecomputeGain& gain = *found;
+  const std::int64_t peak = prediction.fullest().memory.peak, freed = gain.peak_without - peak;
+  const auto much = [](std::int64_t less, std::int64_t of) {
+    return less > 0 && static_cast<double>(less) >= little * static_cast<double>(of);
+  };
+  if (much(freed, gain.peak_without) ||
+      much(gain.host_without - most_on_host(prediction), gain.host_without))
+    return "";
+  const bool timed = prediction.timed() && gain.seconds_without > 0;
+  if (timed && prediction.step_seconds < gain.seconds_without) return "";
+  const auto bytes = [](std::int64_t count) { return format_bytes(static_cast<double>(count)); };
+  std::string text =
+      freed > 0 ? fmt::format("{} frees {} of the fullest rank's {}", what, bytes(freed),
+                              bytes(gain.peak_without))
+                : fmt::format("{} frees nothing: the fullest rank holds {} with it and {} without",
+                              what, bytes(peak), bytes(gain.peak_without));
+  if (timed)
+    text += fmt::format(", and a step takes {:.0f} % longer",
+                        100 * (prediction.step_seconds / gain.seconds_without - 1));
+  if (splits_backward(plan))
+    text +=
+        "; this schedule has its backward in two pieces, I and W, and keeps what is made again for "
+        "I until W";
+  return text;
+}
+
 }  // namespace
 
 void weigh_recompute(const Plan& plan, const Machine& machine, int threads,
                      Prediction& prediction) {
   weigh_stages(plan, machine, threads, prediction);
+  weigh_slices(plan, machine, threads, prediction);
   if (!recomputes(plan.request.recompute) || plan.work > most_work_for_a_note) return;
   PlanRequest request = plan.request;
   request.recompute = {};
   const auto without = plan_if_possible(request);
   if (!without) return;
-  const Prediction other = predict(*without, machine, threads);
-  prediction.recompute = RecomputeGain{other.fullest().memory.peak, other.step_seconds};
+  prediction.recompute = gain_of(predict(*without, machine, threads));
 }
 
 void add_waste(const Prediction& prediction, Json& json) {
@@ -80,28 +133,13 @@ std::string recompute_alike_text(const Prediction& prediction) {
 }
 
 std::string recompute_note(const Plan& plan, const Prediction& prediction) {
-  if (!prediction.recompute) return "";
-  const RecomputeGain& gain = *prediction.recompute;
-  const std::int64_t peak = prediction.fullest().memory.peak, freed = gain.peak_without - peak;
-  if (static_cast<double>(freed) >= little * static_cast<double>(gain.peak_without)) return "";
-  const auto bytes = [](std::int64_t count) { return format_bytes(static_cast<double>(count)); };
-  std::string text = freed > 0
-                         ? fmt::format("recompute frees {} of the fullest rank's {}", bytes(freed),
-                                       bytes(gain.peak_without))
-                         : fmt::format(
-                               "recompute frees nothing: the fullest rank holds {} with it and {} "
-                               "without",
-                               bytes(peak), bytes(gain.peak_without));
-  if (prediction.timed() && gain.seconds_without > 0) {
-    const double more = prediction.step_seconds / gain.seconds_without - 1;
-    text += fmt::format(", and a step takes {:.0f} % {}", 100 * std::abs(more),
-                        more < 0 ? "less time" : "longer");
-  }
-  if (splits_backward(plan))
-    text +=
-        "; this schedule has its backward in two pieces, I and W, and keeps what is made again for "
-        "I until W";
-  return text + "; write recompute = \"none\" to do without it";
+  const std::string text = waste_of("recompute", prediction.recompute, plan, prediction);
+  return text.empty() ? "" : text + "; write recompute = \"none\" to do without it";
+}
+
+std::string slices_note(const Plan& plan, const Prediction& prediction) {
+  const std::string text = waste_of("coshard", prediction.slices, plan, prediction);
+  return text.empty() ? "" : text + "; leave coshard out of the plan to do without it";
 }
 
 }  // namespace mw

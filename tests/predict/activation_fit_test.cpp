@@ -89,6 +89,7 @@ TEST_CASE("A fast link carries all that does not fit, a slow one nothing") {
     const bool fast = link > 1e9;
     CHECK((plan->request.offload.kind == OffloadPolicy::Kind::fixed) == fast);
     CHECK((std::count(again.begin(), again.end(), true) == 0) == fast);
+    CHECK(plan->notes.front().starts_with("offload: nothing goes to host memory") == !fast);
   }
 }
 
@@ -99,6 +100,14 @@ TEST_CASE("A stage whose memory suffices sends nothing away") {
   REQUIRE(plan->request.offload.kind == OffloadPolicy::Kind::fixed);
   for (const std::string& name : plan->request.offload.set.tensors)
     CHECK(name.rfind("layers.2.", 0) != 0);
+}
+
+TEST_CASE("A plan that fits as it is sends nothing away, and says why") {
+  const ClusterMachine machine = a_link_of(1e12);
+  const PlanRequest request = request_on(machine, {});
+  const auto plan = fitted(request, 2 * peak_of(request), true);
+  CHECK(plan->request.offload.kind == OffloadPolicy::Kind::none);
+  CHECK(plan->notes.front().find("no rank holds more without it") != std::string::npos);
 }
 
 TEST_CASE("What goes to host memory needs a device with a link") {
