@@ -139,6 +139,7 @@ class Passes(ProgramCase):
             ('local i = code:list { code = "compute" }[1] print(i.lair)', "no field lair"),
             ('for i in code:each { code = "compute" } do i:hoist { past = 3 } end', "takes `over`"),
             ('for i in code:each { cod = "compute" } do end', "has no cod"),
+            ('for i in code:each { bytes = { atleast = 1 } } do end', "a range has no atleast"),
             ('kept = code', None),
         ]
         found = self.first_problems(*(edit % text for text, words in cases if words))

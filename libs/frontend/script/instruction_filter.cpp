@@ -50,6 +50,18 @@ bool matches(const Json& wanted, const Json& found) {
   return wanted == found;
 }
 
+// A range with a key that it does not know would match every number.
+void check_range(const Json& wanted, const std::string& path, Problems& problems) {
+  if (!wanted.is_object()) return;
+  for (const auto& [key, bound] : wanted.items()) {
+    if (key.starts_with("$") || key == "at_least" || key == "at_most") continue;
+    const std::string near = did_you_mean(key, {"at_least", "at_most"});
+    problems.add(Stage::options, "option.unknown", path + "." + key,
+                 fmt::format("{}: a range has no {}", path, key),
+                 near.empty() ? "there are: at_least, at_most" : near);
+  }
+}
+
 // All names that fit the ranks of a move: the axes that are just these, or else those of which they
 // are some; and their roles. Where an axis has all ranks of one that lends them, rows go over the
 // former and all else over the latter, as listings have it.
@@ -158,6 +170,7 @@ InstructionFilter::InstructionFilter(const Json& table, const std::string& path,
                    near.empty() ? "there are: " + join(known) : near);
       continue;
     }
+    check_range(wanted, path + "." + fact, problems);
     conditions_.push_back({fact, wanted});
   }
   if (conditions_.empty() && problems.empty()) {
