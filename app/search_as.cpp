@@ -319,7 +319,12 @@ void megatron_layer(Translation& p, Flags& flags) {
     flags.add("expert-tensor-parallel-size", left);
   }
   flags.add("moe-token-dispatcher-type " + ep.text("dispatch", "alltoall"));
-  if (ep.get("overlap", false)) flags.add("moe-shared-expert-overlap");
+  if (ep.get("overlap", false)) {
+    if (ReadTable(p.searched.model).get("shared_experts", 0) > 0)
+      flags.add("moe-shared-expert-overlap");
+    else
+      p.cannot.emplace_back("ep { overlap = true } without shared experts");
+  }
   if (tp > 1 && !p.plan.has("sp"))
     p.cannot.emplace_back("ep with tp and without sp(): --sequence-parallel must be given");
 }

@@ -31,7 +31,8 @@ void take_stages(PaperRow& row, const Json& prediction) {
   for (const Json& stage : prediction.value("memory", Json::array())) {
     Parts parts;
     for (const auto& [name, bytes] : stage.items())
-      if (bytes.is_number() && name != "stage" && bytes.get<double>() > 0)
+      if (bytes.is_number() && name != "stage" && name != "device_memory" &&
+          bytes.get<double>() > 0)
         parts[name] = bytes.get<double>();
     row.stage_memory.emplace_back(stage_name(stage), parts);
   }

@@ -40,6 +40,9 @@ Code.__index = Code
 
 --- The instructions that a condition takes, { code = "start", axis = "ep" }, as they stand now.
 function Code:list(filter)
+  if getmetatable(self) ~= Code then
+    core.refuse("code.list and code.each are called with a colon", 'for start in code:each { code = "start" } do … end')
+  end
   local found = core.pass("find", self.edit, filter)
   for n, each in ipairs(found) do found[n] = instruction(self.edit, each) end
   return found
@@ -47,7 +50,7 @@ end
 
 --- for start in code:each { code = "start" } do … end
 function Code:each(filter)
-  local found, n = self:list(filter), 0
+  local found, n = Code.list(self, filter), 0
   return function()
     n = n + 1
     return found[n]

@@ -39,7 +39,7 @@ function showPareto(search, id) {
 function showFound(search, id) {
   const into = section("plans" + id, "The plans", "All that were planned whole and fit, priced by the simulation of all stages.");
   into.append(table([
-    { name: "plan", value: (p) => p.plan, code: true }, { name: "microbatch", num: true, value: (p) => p.microbatch },
+    { name: "plan", value: (p) => p.plan, code: true, long: true }, { name: "microbatch", num: true, value: (p) => p.microbatch },
     { name: "recompute", value: (p) => p.recompute }, { name: "step", num: true, value: (p) => p.seconds, text: (p) => secondsText(p.seconds) },
     { name: "MFU", num: true, value: (p) => p.mfu, text: (p) => percentText(p.mfu) },
     { name: "peak memory", num: true, value: (p) => p.bytes, text: (p) => bytesText(p.bytes) },

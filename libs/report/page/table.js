@@ -42,7 +42,7 @@ function table(columns, rows, options = {}) {
       if (sorted && sorted[0] === index) th.setAttribute("aria-sort", sorted[1]); else th.removeAttribute("aria-sort");
     });
     body.replaceChildren(...order.slice(0, shown).map((row) => make("tr", { class: options.best && options.best(row) ? "best" : null },
-      columns.map((column) => make("td", { class: (column.num ? "num" : column.long ? "long" : column.code ? "code" : column.brief ? "brief" : "text") + (column.heat ? " heat" : ""),
+      columns.map((column) => make("td", { class: (column.num ? "num" : column.long ? (column.code ? "code long" : "long") : column.code ? "code" : column.brief ? "brief" : "text") + (column.heat ? " heat" : ""),
         style: column.heat && column.heat(row) !== null ? `background: rgba(var(--tint), ${0.04 + 0.24 * column.heat(row)})` : null },
         column.cell ? column.cell(row) : column.num ? shownText(column, row) : breakable(shownText(column, row)))))));
     const left = order.length - Math.min(shown, order.length);
