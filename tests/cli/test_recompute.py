@@ -66,14 +66,14 @@ class Recompute(ProgramCase):
 
     def test_slices_that_free_nothing_are_told(self):
         """W keeps what is made again for I slice by slice, so slices free memory under 1f1b alone."""
-        call = """mw.plan { model = mw.llama { layers = 4, hidden = 64, heads = 4, ffn = 512, vocab = 64 }, data = mw.synthetic {},
-            sequence = 64, plan = { pp { 2, schedule = "%s" }, coshard { "ffn", slices = 4 } }, batch = 8, microbatch = 1,
+        call = """mw.plan { model = mw.llama { layers = 32, hidden = 64, heads = 4, ffn = 512, vocab = 64 }, data = mw.synthetic {},
+            sequence = 64, plan = { pp { 2, schedule = "%s" }, coshard { "ffn", slices = 4%s } }, batch = 8, microbatch = 1,
             threads = 1, optimizer = mw.adamw { lr = 1e-3 }, steps = 1 }\n"""
-        for schedule, told in (("1f1b", False), ("zb-h1", True)):
+        for schedule, kept, told in (("1f1b", "", False), ("1f1b", ", recompute = false", True), ("zb-h1", "", True)):
             done = self.call("run", self.write('local mw = require "meshwright"\nlocal pp, coshard = mw.plugins("pp", "coshard")\n'
-                                               + call % schedule))
+                                               + call % (schedule, kept)))
             self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertEqual("note    coshard frees" in done.stdout + done.stderr, told, schedule)
+            self.assertEqual("note    coshard frees" in done.stdout + done.stderr, told, schedule + kept)
 
     def ran(self, plan, *modes, models=("llama",)):
         """Of each model and mode the result, which is as predicted."""
