@@ -122,7 +122,8 @@ void Executor::compute(const Instruction& i, Microbatch& m, int microbatch) {
     for (std::size_t k = 0; k < slots.size(); ++k) {
       if (slots[k] < 0) continue;
       tensors[k] = part_of(i, slots[k], tensor(m, slots[k]));
-      if (sliced && !lasts(slots[k])) tensors[k] = tensors[k].contiguous();
+      const bool part = program_.sliced_at(i, slots[k]) >= 0;
+      if (part && !lasts(slots[k])) tensors[k] = tensors[k].contiguous();
     }
     return tensors;
   };
