@@ -57,8 +57,8 @@ class Weaves(ProgramCase):
             ("script.argument", take("{ throgh = 1 }"), "an instruction has no throgh", "through, last, or one of"),
             ("script.argument", take("{}"), "says which instruction it means", "through"),
             ("script.argument", "mw.weave(function(a, b) a:has() end)", "has takes a table; got nil", "through"),
-            ("script.argument", swapped, r"the weave of the script on stage \d: .*instruction 2, .*, stands before instruction 1, "
-             ".*; a weave can only merge", "own order"),
+            ("script.argument", swapped, r"the weave of the script on stage \d: .*instruction 2, .*, stands before "
+             "instruction 1, .*; a weave can only merge", "own order"),
             ("script.argument", "mw.weave(function(a, b) return { 1 } end)", "no instruction of a lane", "left"),
             ("script.argument", "mw.weave(function(a, b) return 1 end)", "returned a number", "return"),
             ("script.argument", "mw.weave { name = 1, order = print }", "name is a text", "name"),
@@ -120,6 +120,19 @@ class Weaves(ProgramCase):
         self.assertEqual(set(begins), {2, column})
         self.assertGreater(sum(a != b for a, b in zip(begins, begins[1:])), 6, "the lanes take turns")
         self.assertRegex(text, rf"timeline:.* {re.escape(name)}\(\d\+\d\)")
+
+    def test_places_and_settings_name_what_is_at_fault(self):
+        self.write(HEAD + "local bad = mw.weave { name = 'bad', order = function() return { 1 } end }\n\nmw.plan(with(bad))")
+        errors = self.call("plan", self.folder / "script.lua").stderr
+        line = HEAD.count("\n") + 1
+        self.assertRegex(errors, rf"script\.lua:{line}: the weave bad on stage \d: entry 1 of the list")
+        setting = 'plan[1].weave=mw.weave { name = "x", order = function() end }'
+        said = self.call("plan", self.folder / "script.lua", "--set", setting).stderr
+        self.assertIn('mw.weave { name = "x", order = function(…) … end }', said)
+        self.assertNotIn("$function", said)
+        rows = 'plan[1].schedule=function() return { "0F0 0B0", "1F0 1X0" } end'
+        errors = self.call("plan", self.folder / "script.lua", "--set", rows).stderr
+        self.assertRegex(errors, r"schedule\[2\]\[2\]: schedule .*, row 2, cell 2: ")
 
     def test_the_script_of_the_docs(self):
         result = self.only("verify", SOURCE / "scripts/my_weave.lua", "--set", "data=mw.synthetic {}", "--set",
