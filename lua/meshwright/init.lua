@@ -201,6 +201,13 @@ mw.weave = setmetatable(mw.weave or {}, {
 --- shortest.
 function mw.zip(...)
   local lists, n = { ... }, 0
+  for k = 1, select("#", ...) do
+    local list = lists[k]
+    if type(list) ~= "table" or rawget(list, "whole") then
+      core.refuse(("mw.zip takes lists; argument %d is %s"):format(k, type(list) == "table" and tostring(list) or type(list)),
+        "write mw.zip(f:layers(), b:layers())")
+    end
+  end
   return function()
     n = n + 1
     local row = {}

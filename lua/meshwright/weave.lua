@@ -2,8 +2,25 @@
 -- The function takes instructions from its lanes; what it takes stands in the braid in that order.
 local core = require "meshwright.core"
 
-local Lane = {}
-Lane.__index = Lane
+local verbs, Lane = {}, {}
+local fields = { name = true, kind = true, vstage = true, layer = true }
+
+function Lane.__index(_, key)
+  if verbs[key] or fields[key] then return verbs[key] end
+  core.refuse("a lane has no " .. tostring(key), type(key) == "number" and
+    "a lane is no list: f:layers() has its parts, f:left() its instructions" or
+    "it has name, kind, vstage, of a part layer; take, has, rest, layers, left")
+end
+
+-- Of a verb's lane: it is one, and its braid is still being woven.
+local function open(lane, verb)
+  if getmetatable(lane) ~= Lane then
+    core.refuse(verb .. " of a lane is called with a colon", ("write f:%s(…)"):format(verb))
+  elseif lane.whole.over then
+    core.refuse(("%s:%s: it is a lane of a braid that is woven already"):format(lane, verb),
+      "take from the lanes that this call of the function is given")
+  end
+end
 
 local function text_of(i)
   local parts = { i.code }
@@ -34,6 +51,7 @@ local keys = { code = true, piece = true, op = true, kind = true, layer = true, 
 
 -- Of a lane or a part of one: the filter without what only `take` knows, checked.
 local function filter_of(lane, verb, given)
+  open(lane, verb)
   if type(given) ~= "table" then
     core.refuse(("%s:%s takes a table; got %s"):format(lane, verb, type(given)),
       ('write %s { through = "start" }'):format(verb))
@@ -65,6 +83,31 @@ local function matches(filter, i)
   return true
 end
 
+-- What there is of the keys of a filter with which no instruction agrees.
+local function none_agrees(code, filter)
+  local said = {}
+  for key, wanted in pairs(filter) do
+    local known, seen = {}, {}
+    for _, i in ipairs(code) do
+      local value = i[key]
+      if value ~= nil and not seen[value] then
+        seen[value] = true
+        known[#known + 1] = tostring(value)
+      end
+    end
+    table.sort(known)
+    local near = #known > 0 and type(wanted) == "string" and core.near(wanted, known)
+    if #known == 0 then
+      said[#said + 1] = ("none of its instructions has any %s"):format(key)
+    else
+      said[#said + 1] = ("%s%s is one of %s"):format(near and near .. " " or "", key,
+        table.concat(known, ", ", 1, math.min(#known, 12)))
+    end
+  end
+  table.sort(said)
+  return table.concat(said, "; ")
+end
+
 -- What is nearest to a filter that matches nothing: an instruction that was taken already, or one
 -- that lies in another part, or the one that agrees with most of it.
 local function nearest(lane, filter)
@@ -80,7 +123,7 @@ local function nearest(lane, filter)
     for key, wanted in pairs(filter) do if alike(wanted, i[key]) then count = count + 1 end end
     if count > agree then best, agree = n, count end
   end
-  if not best then return "none of its instructions agrees with any of it" end
+  if not best then return none_agrees(whole.code, filter) end
   local i, facts = whole.code[best], {}
   for key in pairs(filter) do facts[key] = i[key] end
   return ("nearest: instruction %d, %s, which has %s"):format(best, text_of(i), shown(facts))
@@ -98,7 +141,7 @@ local function take_through(lane, n)
 end
 
 --- Takes all up to the first instruction that matches, or the last one of them, and that one.
-function Lane:take(given)
+function verbs:take(given)
   local filter, found = filter_of(self, "take", given), nil
   for n = self.whole.taken + 1, self.last do
     if matches(filter, self.whole.code[n]) then
@@ -113,7 +156,7 @@ function Lane:take(given)
 end
 
 --- Whether it has an instruction left that matches.
-function Lane:has(given)
+function verbs:has(given)
   local filter = filter_of(self, "has", given)
   for n = self.whole.taken + 1, self.last do
     if matches(filter, self.whole.code[n]) then return true end
@@ -122,14 +165,21 @@ function Lane:has(given)
 end
 
 --- Takes all that is left.
-function Lane:rest() take_through(self, self.last) end
+function verbs:rest()
+  open(self, "rest")
+  take_through(self, self.last)
+end
 
 --- The instructions that are left, to look at.
-function Lane:left() return table.move(self.whole.code, math.max(self.whole.taken + 1, self.first), self.last, 1, {}) end
+function verbs:left()
+  open(self, "left")
+  return table.move(self.whole.code, math.max(self.whole.taken + 1, self.first), self.last, 1, {})
+end
 
 --- The lane in parts, one for each layer that it computes, in its order. What comes before the
 --- first layer belongs to that, and what comes after the last to the last.
-function Lane:layers()
+function verbs:layers()
+  open(self, "layers")
   local parts, seen = {}, {}
   for n = math.max(self.whole.taken + 1, self.first), self.last do
     local i = self.whole.code[n]
@@ -145,7 +195,8 @@ function Lane:layers()
 end
 
 -- What a script's function has returned instead: the instructions themselves, in their order.
-local function listed(list, lanes)
+-- `refuse` names the weave and the stage.
+local function listed(list, lanes, refuse)
   local place, order, next_of = {}, {}, {}
   for number, lane in ipairs(lanes) do
     next_of[number] = 1
@@ -154,14 +205,14 @@ local function listed(list, lanes)
   for at, i in ipairs(list) do
     local found = place[i]
     if not found then
-      core.refuse(("entry %d of the weave's list is no instruction of a lane"):format(at),
+      refuse(("entry %d of the list is no instruction of a lane"):format(at),
         "return instructions as lane:left() has them, or nothing")
     end
     local number, n = found[1], found[2]
     local lane = lanes[number]
     if n ~= next_of[number] then
       local before = lane.code[next_of[number]]
-      core.refuse(("%s: instruction %d, %s, stands before instruction %d, %s; a weave can only merge"):format(lane, n,
+      refuse(("%s: instruction %d, %s, stands before instruction %d, %s; a weave can only merge"):format(lane, n,
         text_of(i), next_of[number], before and text_of(before) or "none"), "keep each lane's own order")
     end
     next_of[number] = n + 1
@@ -170,8 +221,11 @@ local function listed(list, lanes)
   return order, next_of
 end
 
-local function wrapped(order)
+local function wrapped(order, name, place)
   return function(request)
+    local function refuse(message, hint)
+      core.refuse(("the weave %s on stage %d: %s"):format(name or "of the script", request.stage, message), hint, place)
+    end
     local lanes, taken = {}, {}
     for number, given in ipairs(request.lanes) do
       local lane = { name = given.name, kind = given.kind, vstage = given.vstage, code = given.code,
@@ -182,16 +236,19 @@ local function wrapped(order)
     local list = order(table.unpack(lanes))
     if list ~= nil then
       if type(list) ~= "table" then
-        core.refuse("the weave's function returned a " .. type(list),
+        refuse("its function returned a " .. type(list),
           "take instructions from the lanes and return nothing, or return a list of them")
       end
-      local said, next_of = listed(list, lanes)
+      local said, next_of = listed(list, lanes, refuse)
       taken = said
       for number, lane in ipairs(lanes) do
         lane.whole.taken, lane.whole.order = next_of[number] - 1, taken
       end
     end
-    for _, lane in ipairs(lanes) do lane:rest() end
+    for _, lane in ipairs(lanes) do
+      lane:rest()
+      lane.whole.over = true
+    end
     return taken
   end
 end
@@ -207,6 +264,6 @@ return function(made)
     if name ~= nil and type(name) ~= "string" then
       core.refuse("mw.weave: name is a text; got " .. type(name), 'write name = "mine"')
     end
-    return setmetatable({ kind = "weave", name = name, order = wrapped(order) }, made)
+    return setmetatable({ kind = "weave", name = name, order = wrapped(order, name, core.place()) }, made)
   end
 end

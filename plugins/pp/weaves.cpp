@@ -2,6 +2,7 @@
 #include "weaves.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -30,6 +31,17 @@ std::vector<std::string> read_axes(const mw::Values& values) {
     axes.push_back(axis.get<std::string>());
   }
   return axes;
+}
+
+void check_axes(const mw::Program& program, const std::vector<std::string>& axes) {
+  std::vector<std::string> known;
+  for (const mw::Axis& axis : program.mesh.axes()) known.push_back(axis.name);
+  for (const std::string& axis : axes) {
+    if (program.mesh.has(axis)) continue;
+    throw Error(mw::Stage::plan, "weave.axis", "weave.axes",
+                fmt::format("the plan has no axis {}", mw::json_text(axis)),
+                fmt::format("its axes are {}", fmt::join(known, ", ")));
+  }
 }
 
 bool counts(const mw::Program& program, const Instruction& start,
@@ -166,6 +178,7 @@ class Switching {
 }  // namespace
 
 std::vector<int> Switch::order(const mw::WeaveRequest& request) const {
+  check_axes(request.program, axes_);
   std::vector<SwitchLane> lanes;
   for (const mw::Segment* segment : request.lanes)
     lanes.push_back(lane_of(request.program, *segment, axes_));
@@ -204,7 +217,8 @@ std::shared_ptr<const mw::Weave> read_weave(const mw::Values& values) {
   const bool named = given.is_object() && given.contains("kind") && given["kind"].is_string();
   if (!given.is_string() && !named) {
     throw Error(mw::Stage::options, "option.value", "weave",
-                fmt::format("got {}", mw::json_text(given)),
+                values.is_function("weave") ? "got a function"
+                                            : fmt::format("got {}", mw::json_text(given)),
                 "a name, or mw.weave { order = function(…) … end }; names: " +
                     mw::names_of(values.catalog(), mw::Kind::weave));
   }

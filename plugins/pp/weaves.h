@@ -56,6 +56,8 @@ class ScriptWeave final : public mw::Weave {
 // The option `axes` of weaves that go by transfers.
 mw::Options& add_axes(mw::Options& options);
 std::vector<std::string> read_axes(const mw::Values& values);
+// Throws Error if the plan lacks one of the axes.
+void check_axes(const mw::Program& program, const std::vector<std::string>& axes);
 // Whether a transfer is over one of the axes, or there is no list of them.
 bool counts(const mw::Program& program, const mw::Instruction& start,
             const std::vector<std::string>& axes);

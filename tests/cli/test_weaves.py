@@ -48,6 +48,7 @@ class Weaves(ProgramCase):
             return f"mw.weave(function(a, b) a:take {filter} end)"
 
         swapped = "mw.weave(function(a, b) local l = a:left() l[1], l[2] = l[2], l[1] return l end)"
+        kept = "(function() local old return mw.weave(function(a) if old then old:rest() end old = a end) end)()"
         cases = (
             ("script.argument", take('{ through = "start", kind = "dispach" }'), r'nothing left that is \{ code = "start", '
              r'kind = "dispach" \}', r"nearest: instruction \d+, start"),
@@ -56,14 +57,26 @@ class Weaves(ProgramCase):
             ("script.argument", take("{ throgh = 1 }"), "an instruction has no throgh", "through, last, or one of"),
             ("script.argument", take("{}"), "says which instruction it means", "through"),
             ("script.argument", "mw.weave(function(a, b) a:has() end)", "has takes a table; got nil", "through"),
-            ("script.argument", swapped, r"instruction 2, .*, stands before instruction 1, .*; a weave can only merge",
-             "own order"),
+            ("script.argument", swapped, r"the weave of the script on stage \d: .*instruction 2, .*, stands before "
+             "instruction 1, .*; a weave can only merge", "own order"),
             ("script.argument", "mw.weave(function(a, b) return { 1 } end)", "no instruction of a lane", "left"),
             ("script.argument", "mw.weave(function(a, b) return 1 end)", "returned a number", "return"),
             ("script.argument", "mw.weave { name = 1, order = print }", "name is a text", "name"),
             ("script.argument", "mw.weave { name = 'x' }", "a function `order`", "order"),
             ("option.choice plan[1].weave", '"swich"', "swich", "switch"),
             ("option.value plan[1].weave", "7", "got 7", "switch"),
+            ("option.value plan[1].weave", "function(a, b) end", "got a function$", "mw.weave"),
+            ("weave.axis plan[1].weave.axes", '{ kind = "switch", axes = { "xx" } }', 'no axis "xx"', "axes are pp, dp, ep"),
+            ("weave.axis plan[1].weave.axes", 'mw.weave.switch { axes = { "tp" } }', 'no axis "tp"', "pp, dp, ep"),
+            ("script.argument", "mw.weave(function(a, b) for x in mw.zip(a, b) do end end)",
+             r"mw\.zip takes lists; argument 1 is the lane", "layers"),
+            ("script.argument", "mw.weave(function(a, b) for _ in ipairs(a) do end end)", "a lane has no 1", "no list"),
+            ("script.argument", "mw.weave(function(a, b) return a.kynd end)", "a lane has no kynd", "name, kind"),
+            ("script.argument", "mw.weave(function(a, b) a.take { through = 'start' } end)", "with a colon", "f:take"),
+            ("script.argument", kept, "woven already", "this call"),
+            ("script.argument", take('{ through = "strt" }'), "nothing left", r"did you mean .start.\? code is one of .*start"),
+            ("script.argument", take('{ through = "start", kind = "x", bucket = "x" }'), "nothing left", "nearest"),
+            ("script.argument", "mw.weave(function(a, b) a:has { kindd = 1 } end)", ":has: an instruction has no kindd", "kind"),
             ("option.value plan[1].weave.axes", '{ kind = "switch", axes = { 1 } }', "got 1", "axes"))
         found = self.tried(HEAD, [f"mw.plan(with({weave}))" for _, weave, _, _ in cases])
         for (problem, weave, message, hint), errors in zip(cases, found):
@@ -107,6 +120,19 @@ class Weaves(ProgramCase):
         self.assertEqual(set(begins), {2, column})
         self.assertGreater(sum(a != b for a, b in zip(begins, begins[1:])), 6, "the lanes take turns")
         self.assertRegex(text, rf"timeline:.* {re.escape(name)}\(\d\+\d\)")
+
+    def test_places_and_settings_name_what_is_at_fault(self):
+        self.write(HEAD + "local bad = mw.weave { name = 'bad', order = function() return { 1 } end }\n\nmw.plan(with(bad))")
+        errors = self.call("plan", self.folder / "script.lua").stderr
+        line = HEAD.count("\n") + 1
+        self.assertRegex(errors, rf"script\.lua:{line}: the weave bad on stage \d: entry 1 of the list")
+        setting = 'plan[1].weave=mw.weave { name = "x", order = function() end }'
+        said = self.call("plan", self.folder / "script.lua", "--set", setting).stderr
+        self.assertIn('mw.weave { name = "x", order = function(…) … end }', said)
+        self.assertNotIn("$function", said)
+        rows = 'plan[1].schedule=function() return { "0F0 0B0", "1F0 1X0" } end'
+        errors = self.call("plan", self.folder / "script.lua", "--set", rows).stderr
+        self.assertRegex(errors, r"schedule\[2\]\[2\]: schedule .*, row 2, cell 2: ")
 
     def test_the_script_of_the_docs(self):
         result = self.only("verify", SOURCE / "scripts/my_weave.lua", "--set", "data=mw.synthetic {}", "--set",

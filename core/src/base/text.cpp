@@ -235,6 +235,11 @@ std::string lua_text(const Json& value) {
   if (is_function(value)) return "function(…) … end";
   if (value.is_null()) return "nil";
   if (!value.is_structured()) return json_text(value);
+  if (value.is_object() && value.value("kind", Json()) == "weave" && value.contains("order")) {
+    Json given = value;
+    given.erase("kind");
+    return "mw.weave " + lua_text(given);
+  }
   std::string inside;
   for (const auto& [key, item] : value.items()) {
     if (key.starts_with("$") && key != unnamed_key) continue;

@@ -79,7 +79,8 @@ std::vector<Action> parse_cell(std::string_view cell) {
 [[noreturn]] void refuse(const char* code, const std::string& name, std::size_t row,
                          std::size_t cell, const std::string& what, const std::string& hint) {
   throw Error(Stage::plan, code, fmt::format("schedule[{}][{}]", row + 1, cell + 1),
-              fmt::format("schedule {}, row {}, cell {}: {}", quote(name), row, cell, what), hint);
+              fmt::format("schedule {}, row {}, cell {}: {}", quote(name), row + 1, cell + 1, what),
+              hint);
 }
 
 class Reader {
@@ -126,7 +127,7 @@ class Reader {
       if (!schedule_.order[s].empty()) continue;
       throw Error(
           Stage::plan, "schedule.empty", fmt::format("schedule[{}]", s + 1),
-          fmt::format("schedule {}, row {}: no work for stage {}", quote(schedule_.name), s, s),
+          fmt::format("schedule {}, row {}: no work for stage {}", quote(schedule_.name), s + 1, s),
           "every stage holds a virtual stage at least; remove the row");
     }
     return std::move(schedule_);
@@ -143,7 +144,7 @@ class Reader {
     if (stage_of[v] != static_cast<int>(row())) {
       refuse("schedule.home", schedule_.name, row(), cell_,
              fmt::format("{} lies on virtual stage {}, which row {} holds", to_string(action), v,
-                         stage_of[v]),
+                         stage_of[v] + 1),
              "all works of a virtual stage stand in one row");
     }
     schedule_.microbatches = std::max(schedule_.microbatches, action.microbatch + 1);

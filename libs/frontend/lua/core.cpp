@@ -336,11 +336,12 @@ int core_place(lua_State* lua) {
   return 1;
 }
 
-// refuse(message, hint): an error of the script at the user's line
+// refuse(message, hint, place): an error of the script, at the user's line if no place is given
 int core_refuse(lua_State* lua) {
   const char* hint = lua_tostring(lua, 2);
-  throw Error(Stage::script, "script.argument", "", luaL_tolstring(lua, 1, nullptr),
-              hint == nullptr ? "" : hint);
+  const char* place = lua_tostring(lua, 3);
+  throw Error(Problem{Stage::script, "script.argument", "", luaL_tolstring(lua, 1, nullptr),
+                      hint == nullptr ? "" : hint, place == nullptr ? "" : place});
 }
 
 // bar_chart(file, chart): a page, missing folders made

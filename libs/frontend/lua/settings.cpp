@@ -39,9 +39,15 @@ bool all_digits(const std::string& text) {
 
 constexpr std::size_t longest = 160;  // of a value's text, in bytes
 
+// Whether mw.weave made it.
+bool is_weave(const Json& value) {
+  return value.is_object() && value.value("kind", Json()) == "weave" && value.contains("order");
+}
+
 // A cluster's or a stack's table by its name; of others so much as fits a line.
 std::string short_text(const Json& value) {
   if (!value.is_structured() || is_function(value)) return describe(value);
+  if (is_weave(value)) return lua_text(value);
   std::string text = json_text(without_hidden(value));
   if (text.size() <= longest) return text;
   if (value.is_object() && value.contains("kind") && value.contains("name"))
@@ -54,6 +60,7 @@ std::string short_text(const Json& value) {
 // What was given, as it was typed where that is the shorter text.
 std::string given_text(const Setting& setting) {
   if (!setting.value.is_structured() || is_function(setting.value)) return describe(setting.value);
+  if (is_weave(setting.value)) return lua_text(setting.value);
   std::string text = json_text(without_hidden(setting.value));
   if (text.size() <= longest) return text;
   return setting.text.size() <= longest && setting.text.find('\n') == std::string::npos
