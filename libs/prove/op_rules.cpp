@@ -84,12 +84,12 @@ void StageProof::note_lemma(const Instruction& i, Atoms carried) {
     if (has.size() > 1) lemma.follow.push_back(has[1]);
   }
   lemma.carried = carried != 0;
-  lemma.ring = in_ring(i) && !in_slices(i);
+  lemma.ring = in_ring(i);
   lemmas_.insert(std::move(lemma));
 }
 
 bool StageProof::rotates(const Instruction& i, std::size_t input) const {
-  if (!in_ring(i) || in_slices(i)) return false;
+  if (!in_ring(i)) return false;
   const Op& op = graph_.ops()[i.op];
   return contains(op.inputs[input].dims, program_.rotations.at(i.op).dim);
 }
@@ -192,8 +192,7 @@ void StageProof::forward(const Instruction& i) {
   const int j = traits.forward_in_place;
   int shared = -1;
   if (i.in_place) {
-    if (j < 0 || (in_ring(i) && !in_slices(i)))
-      refuse("prove.in-place", op.name + " cannot work in place");
+    if (j < 0 || in_ring(i)) refuse("prove.in-place", op.name + " cannot work in place");
     const int from = i.inputs[j];
     if (in_slices(i) && slot(from).slices == 1)
       refuse("prove.in-place",
@@ -238,7 +237,7 @@ void StageProof::write_output(const Instruction& i, std::size_t k, const OpTable
   const int id = graph_.ops()[i.op].outputs[k];
   const Value& value = graph_.value(id);
   const int index = i.outputs[k];
-  const int steps = in_ring(i) && i.ring_step + 1 < i.ring_steps ? i.ring_step + 1 : 0;
+  const int steps = in_steps(i) && i.ring_step + 1 < i.ring_steps ? i.ring_step + 1 : 0;
   Content made{What::value, id, 0, microbatch_, 0, 0, table.out[k], 0, 0};
   mark_slice(i, value.dims, made);
   const bool own = made.slices > 1;
@@ -258,7 +257,7 @@ void StageProof::write_saved(const Instruction& i, std::size_t k, const OpTable&
   const int index = i.saved[k];
   if (index < 0) refuse("prove.operands", "there is no slot for " + saved.name);
   const bool sliced = in_slices(i);
-  const int steps = !sliced && in_ring(i) && i.ring_step + 1 < i.ring_steps ? i.ring_step + 1 : 0;
+  const int steps = in_ring(i) && i.ring_step + 1 < i.ring_steps ? i.ring_step + 1 : 0;
   if (i.ring_step > 0 && !sliced) {
     Tensor& t = overwrite(index);
     if (t.content.what != What::saved || t.content.id != i.op ||
@@ -423,7 +422,7 @@ void StageProof::write_gradient(const Instruction& i, std::size_t k, const OpTab
     if (k >= i.contributing.size())
       refuse("prove.operands", "it does not say which ranks contribute to " + name(index), index);
     if (in_slices(i)) same_target(i, k);
-    if (in_ring(i) && (goes_round || !last)) {
+    if (in_steps(i) && (goes_round || !last)) {
       if (goes_round) refuse("prove.ring", name(index) + " cannot go round", index);
       return;
     }
@@ -460,7 +459,7 @@ void StageProof::add_share(const Instruction& i, std::size_t k, const Content& m
   const bool goes_round = rotates(i, k);
   Tensor& t = overwrite(index);
   const Content& there = t.content;
-  const bool goes_on = in_ring(i) && !in_slices(i) && i.ring_step > 0 && !goes_round;
+  const bool goes_on = in_ring(i) && i.ring_step > 0 && !goes_round;
   if (there.slices != made.slices || there.slice != made.slice || !there.parts.empty())
     refuse(
         "prove.slice",
