@@ -253,13 +253,15 @@ class ProgramMaker {
     plan_.passes.clear();
     for (const Pass& pass : passes) plan_.passes.push_back({pass.name, pass.strategy, pass.place});
     if (!check_passes(passes)) return;
+    const WeaveBy by{pipeline_.weave.get(), plan_.request.seconds, pipeline_.strategy,
+                     pipeline_.place};
     for (Program& program : plan_.programs) {
       try {
         for (const Pass& pass : passes) run_held(pass, program);
         if (!check_reductions(program)) return;
         drop_unused(program);
         complete(program, passes);
-        if (!weave_works(program)) return;
+        weave(program, by);
       } catch (const Stopped&) {
         throw;
       } catch (const Error& error) {
@@ -269,17 +271,6 @@ class ProgramMaker {
     }
     note_passes(passes);
     check_shared_hooks();
-  }
-
-  bool weave_works(Program& program) {
-    const WeaveBy by{pipeline_.weave.get(), plan_.request.seconds, pipeline_.strategy,
-                     pipeline_.place};
-    try {
-      weave(program, by);
-    } catch (const Error& error) {
-      problems_.add(error);
-    }
-    return problems_.empty();
   }
 
   // Programs may be finished several times, for one schedule after the other.
