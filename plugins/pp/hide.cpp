@@ -38,8 +38,7 @@ std::vector<HideStep> hide_steps(const mw::WeaveRequest& request, const mw::Segm
       step.seconds = 0;
     } else if (starts) {
       step.begins = pendings[i.pending] = static_cast<int>(steps.size());
-      const std::string axis =
-          request.program.name_of({i.move.atoms, i.move.stages, i.move.exchanges_rows()});
+      const std::string axis = axis_of(request.program, i);
       step.link = links.try_emplace(axis, static_cast<int>(links.size())).first->second;
     } else if (const auto begun = pendings.find(i.pending);
                i.pending >= 0 && begun != pendings.end()) {

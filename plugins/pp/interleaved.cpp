@@ -39,7 +39,7 @@ Schedule in_groups(const ScheduleRequest& request, bool pair, const Schedule& em
       const Action forward = {into * p + s, Work::forward, next};
       const Action backward = {from * p + s, Work::backward, last};
       if (pair && next >= 0 && last >= 0) {
-        add_pair(schedule, s, forward, backward, true);
+        add_pair(schedule, s, forward, backward);
         continue;
       }
       if (last >= 0) order.push_back(backward);

@@ -151,12 +151,11 @@ void keep_microbatches(Schedule& schedule, int count) {
   schedule = std::move(kept);
 }
 
-void add_pair(Schedule& schedule, int stage, const Action& forward, const Action& backward,
-              bool pair) {
+void add_pair(Schedule& schedule, int stage, const Action& forward, const Action& backward) {
   auto& order = schedule.order[static_cast<std::size_t>(stage)];
   order.push_back(forward);
   order.push_back(backward);
-  if (pair) schedule.join(stage, order.size() - 2);
+  schedule.join(stage, order.size() - 2);
 }
 
 void pair_wgrads(Schedule& schedule) {
@@ -179,6 +178,17 @@ Options pair_option(const char* doc, bool fallback) {
 
 bool pairs(const Values& values, bool fallback) {
   return values.has("pair") ? values.flag("pair") : fallback;
+}
+
+Values read_options(const Registration& found, const Values& values, const std::string& key) {
+  Json given = values.at(key);
+  if (!given.is_object()) given = Json::object();
+  given.erase("kind");
+  Problems problems;
+  Values own = found.options().read(given, values.path(key), problems);
+  problems.throw_if_any();
+  own.set_reach(values.reach());
+  return own;
 }
 
 std::string chunks_text(int chunks) {

@@ -26,17 +26,20 @@ Schedule empty_schedule(const Scheduler& scheduler, const ScheduleRequest& reque
 // deadlock stays so: a pattern made for more microbatches than there are serves fewer.
 void keep_microbatches(Schedule& schedule, int count);
 
-// Appends F and B to the stage's order, as one group if `pair`.
-void add_pair(Schedule& schedule, int stage, const Action& forward, const Action& backward,
-              bool pair);
+// Appends F and B to the stage's order, as one group.
+void add_pair(Schedule& schedule, int stage, const Action& forward, const Action& backward);
 
-// Makes groups of each W and what stands beside it: of the W's that follow an F, B or I, or stand
-// before one, each goes with one that does not need it, so that "1I0 0F2 1W0" is "1I0 0F2+1W0".
+// Joins each W with an F, B or I that stands beside it and neither needs it nor is needed by it, so
+// that "1I0 0F2 1W0" becomes "1I0 0F2+1W0".
 void pair_wgrads(Schedule& schedule);
 
 // The option of schedulers that can make groups.
 Options pair_option(const char* doc, bool fallback);
 bool pairs(const Values& values, bool fallback);
+
+// Reads the options of the registration that the key `key` of `values` gives by its name, or as a
+// table of its kind and options. Throws Error (options) for what is wrong with them.
+Values read_options(const Registration& found, const Values& values, const std::string& key);
 
 // A Scheduler whose order follows from the counts alone, and from whether works are paired.
 class FixedScheduler : public Scheduler {

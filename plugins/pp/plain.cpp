@@ -33,7 +33,7 @@ void fill_1f1b(const ScheduleRequest& request, bool pair, Schedule& schedule) {
     for (int k = 0; k < m + ahead; ++k) {
       const Action forward = {s, Work::forward, k}, backward = {s, Work::backward, k - ahead};
       if (pair && k >= ahead && k < m) {
-        add_pair(schedule, s, forward, backward, true);
+        add_pair(schedule, s, forward, backward);
         continue;
       }
       if (k >= ahead) order.push_back(backward);

@@ -85,20 +85,6 @@ std::vector<int> read_layout(const Json& given) {
   return layout;
 }
 
-// Reads the options of a scheduler that a script gives by its name, or as a table with options.
-mw::Values read_options(const mw::Registration& scheduler, Json given, const mw::Values& own) {
-  if (given.is_object()) {
-    given.erase("kind");
-  } else {
-    given = Json::object();
-  }
-  mw::Problems problems;
-  mw::Values values = scheduler.options().read(given, own.path("schedule"), problems);
-  problems.throw_if_any();
-  values.set_reach(own.reach());
-  return values;
-}
-
 class PipelineParallel : public mw::Strategy {
  public:
   static mw::Options options() {
@@ -223,7 +209,7 @@ class PipelineParallel : public mw::Strategy {
     }
     const mw::Registration& found = values.catalog().find(mw::Kind::scheduler, name, "schedule");
     const std::shared_ptr<const mw::Scheduler> scheduler =
-        mw::make<mw::Scheduler>(found, read_options(found, given, values));
+        mw::make<mw::Scheduler>(found, pp::read_options(found, values, "schedule"));
     const int fixed = scheduler->fixed_chunks();
     if (fixed > 0 && chunks_ > 0 && chunks_ != fixed) {
       throw Error(

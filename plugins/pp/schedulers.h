@@ -35,8 +35,7 @@ class OneForwardOneBackward final : public FixedScheduler {
   static Options options() {
     return pair_option(
         "F and B that follow each other are one group, which the stage may interleave: a stage "
-        "runs "
-        "ahead by one more F for each stage behind it, and holds their activations",
+        "runs ahead by one more F for each stage behind it, and holds their activations",
         false);
   }
   explicit OneForwardOneBackward(const Values& values)

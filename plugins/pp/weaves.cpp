@@ -8,6 +8,8 @@
 #include <map>
 #include <set>
 
+#include "make.h"
+
 namespace pp {
 
 using mw::Code;
@@ -44,11 +46,13 @@ void check_axes(const mw::Program& program, const std::vector<std::string>& axes
   }
 }
 
+std::string axis_of(const mw::Program& program, const Instruction& start) {
+  return program.name_of({start.move.atoms, start.move.stages, start.move.exchanges_rows()});
+}
+
 bool counts(const mw::Program& program, const Instruction& start,
             const std::vector<std::string>& axes) {
-  const std::string axis =
-      program.name_of({start.move.atoms, start.move.stages, start.move.exchanges_rows()});
-  return axes.empty() || std::find(axes.begin(), axes.end(), axis) != axes.end();
+  return axes.empty() || std::find(axes.begin(), axes.end(), axis_of(program, start)) != axes.end();
 }
 
 mw::Options Switch::options() {
@@ -223,21 +227,15 @@ std::shared_ptr<const mw::Weave> read_weave(const mw::Values& values) {
                     mw::names_of(values.catalog(), mw::Kind::weave));
   }
   const auto name = (named ? given["kind"] : given).get<std::string>();
-  Json options = named ? given : Json::object();
-  options.erase("kind");
   const mw::Registration& found = values.catalog().find(mw::Kind::weave, name, "weave");
-  mw::Problems problems;
-  mw::Values read = found.options().read(options, values.path("weave"), problems);
-  problems.throw_if_any();
-  read.set_reach(values.reach());
+  const mw::Values own = read_options(found, values, "weave");
   try {
-    return mw::make<mw::Weave>(found, read);
+    return mw::make<mw::Weave>(found, own);
   } catch (const Error& error) {
-    problems.add(error);
+    std::vector<mw::Problem> said = error.problems();
+    for (mw::Problem& problem : said) problem.key = "weave." + problem.key;
+    throw Error(std::move(said));
   }
-  std::vector<mw::Problem> said = problems.list();
-  for (mw::Problem& problem : said) problem.key = "weave." + problem.key;
-  throw Error(std::move(said));
 }
 
 }  // namespace pp

@@ -58,6 +58,8 @@ mw::Options& add_axes(mw::Options& options);
 std::vector<std::string> read_axes(const mw::Values& values);
 // Throws Error if the plan lacks one of the axes.
 void check_axes(const mw::Program& program, const std::vector<std::string>& axes);
+// The name of the axis that a transfer is over, as listings have it.
+std::string axis_of(const mw::Program& program, const mw::Instruction& start);
 // Whether a transfer is over one of the axes, or there is no list of them.
 bool counts(const mw::Program& program, const mw::Instruction& start,
             const std::vector<std::string>& axes);
