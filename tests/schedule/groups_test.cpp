@@ -55,7 +55,8 @@ TEST_CASE("Groups are read from text and CSV, and written as they were", "[group
 }
 
 TEST_CASE("A group's works need nothing of each other", "[groups_test]") {
-  // A work needs one of the same virtual stage, of another chunk of the stage, two works away.
+  // In each of these a work needs another one of its group: of its own virtual stage, of another
+  // chunk of the stage, or two works before it.
   CHECK(faults(schedule_from_text("0F0+0B0", "own"), request_of(1, 1, 1)) ==
         "schedule.group [1][2]");
   CHECK(faults(schedule_from_text("0F0 0I0+0W0", "own"), request_of(1, 1, 1)) ==
@@ -121,8 +122,8 @@ TEST_CASE("A group takes the sum of its works, or less", "[groups_test]") {
     CHECK(timed.lane == work - 1);
     CHECK(timed.lanes == 2);
   }
-  // It begins when all of its works can: stage 1 has F1 at 2, but waits for nobody; stage 0's pair
-  // waits for B0 of stage 1, which ends at 4.
+  // A group begins when all of its works can: F2 of stage 0 could begin at 2, and its group waits
+  // for B0 of stage 1, which ends at 4.
   auto two = request_of(2, 1, 3);
   const auto crossed =
       schedule_from_text("0F0 0F1 0F2+0B0 0B1 0B2\n1F0 1B0 1F1 1B1 1F2 1B2", "own");
@@ -163,9 +164,8 @@ TEST_CASE("Pairs cost no time by themselves, and what they hide shortens the ste
   for (const int p : {2, 4, 8}) {
     const int m = 4 * p;
     INFO("p " << p);
-    // 1F1B by pairs: the last stage has its first F after p - 1 others, then F + B for each
-    // microbatch, and the first stage p - 1 backwards after it; pairs add what the first pair of
-    // each stage waits for.
+    // Pairs of 1F1B add to its makespan at most what the first pair of each stage but the last
+    // waits for the later of its two works.
     auto one = request_of(p, 1, m);
     const auto schedule = paired("1f1b")->make(one);
     CHECK(groups_of(schedule) == p * (m - p));
