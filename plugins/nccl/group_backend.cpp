@@ -85,7 +85,8 @@ GroupBackend::GroupBackend(Source& source, const std::string& axis, const std::v
                         stream.first.empty() ? "" : "/" + stream.first)),
       line_(stream.second) {}
 
-// Behind all that the rank's stream has queued and all that was begun on the program's stream.
+// Calls NCCL so that the transfer goes behind all that the rank's stream has queued and all that
+// was begun on the program's stream.
 template <class Call>
 GroupBackend::WorkPtr GroupBackend::in_line(const Call& call) {
   if (!line_) return call();

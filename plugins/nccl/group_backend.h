@@ -19,8 +19,8 @@ namespace nccl {
 
 class GroupBackend final : public mw::comm::CheckedBackend {
  public:
-  // The backend is for the GPU that is the calling thread's now. `stream`: of a program, by name,
-  // and the device's that the rank's groups on it share; {}: none.
+  // The backend is for the GPU that is the calling thread's now. `stream`: the name of a program's
+  // stream, and the device's stream that the rank's groups on it share; {}: none.
   GroupBackend(Source& source, const std::string& axis, const std::vector<int>& group, int index,
                std::chrono::milliseconds timeout,
                const std::pair<std::string, std::optional<c10::Stream>>& stream = {});

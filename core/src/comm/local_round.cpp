@@ -21,7 +21,7 @@
 
 namespace mw::comm {
 
-// Held where it is said which rounds are queued on devices, and which wait for that.
+// Guards what says which rounds of streams are queued on devices, and which ones wait behind them.
 static std::mutex& behind_mutex() {
   static std::mutex mutex;
   return mutex;
@@ -291,8 +291,8 @@ bool Round::finish(State state) {
   return true;
 }
 
-// Whether a round that one of the ranks has called before on the same stream is not queued yet:
-// then that one starts this one.
+// Whether a round that one of the ranks has called before on the same stream is not queued yet.
+// Then that earlier round starts this one once it is queued itself.
 bool Round::puts_off(int index) {
   const std::lock_guard guard(behind_mutex());
   for (const Arrival& arrival : arrivals_) {
@@ -304,7 +304,8 @@ bool Round::puts_off(int index) {
   return false;
 }
 
-// Never `ready`, at which whoever waits would carry out chunks, on the host.
+// Queues the round, and those that waited behind it. Its state is never `ready`, at which whoever
+// waits would carry out chunks on the host.
 void Round::start_on_device(int index) {
   if (puts_off(index)) return;
   try {

@@ -1,4 +1,4 @@
-// Says of an instruction what scripts see of it.
+// Gives the facts of an instruction that scripts see.
 #include <map>
 #include <string_view>
 
@@ -18,7 +18,7 @@ struct InstructionFacts::View {
     }
   }
 
-  // The op that a transfer serves, by its label: "layers.0.moe.dispatch", or that of what it moves.
+  // The op that makes what the instruction writes, or else what it reads; -1: no op does.
   int served_by(const Instruction& i) const {
     for (const Slots* slots : {&i.outputs, &i.inputs}) {
       for (const int slot : *slots) {
@@ -56,8 +56,8 @@ Json InstructionFacts::of(const Instruction& i) const {
     facts["kind"] = serves.kind();
     facts["layer"] = serves.layer;
   }
-  // Rows go out to their experts and come back: by what one rank's program has there, forward; and
-  // backward by what their gradients are of.
+  // An exchange sends rows out to their experts or brings them back. Backward takes gradients the
+  // other way, and its exchange is named as the forward one whose rows they are the gradients of.
   if (i.move.exchanges_rows()) {
     const bool out = i.move.to == program.graph->sparse.dims.front();
     facts["kind"] = out == (i.phase != std::string_view("backward")) ? "dispatch" : "combine";

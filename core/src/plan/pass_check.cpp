@@ -154,10 +154,7 @@ std::string changed_beside_order(const Program& was, const Program& now) {
   return changed_numbers(was, now);
 }
 
-}  // namespace
-
-static void hold_to(const Pass& pass, Pass::Changes changes, const Program& was,
-                    const Program& now) {
+void hold_to(const Pass& pass, Pass::Changes changes, const Program& was, const Program& now) {
   if (changes == Pass::Changes::numerics) return;
   const bool order = changes == Pass::Changes::order;
   const std::string found = order ? changed_beside_order(was, now) : changed_numbers(was, now);
@@ -171,13 +168,15 @@ static void hold_to(const Pass& pass, Pass::Changes changes, const Program& was,
              : "mend the pass, or let it say that it changes \"numerics\""}));
 }
 
-static void held(const Pass& pass, const std::function<void(Program&)>& edit, Program& program) {
+void held(const Pass& pass, const std::function<void(Program&)>& edit, Program& program) {
   if (!edit) return;
   if (pass.changes == Pass::Changes::numerics) return edit(program);
   const Program was = program;
   edit(program);
   hold_to(pass, pass.changes, was, program);
 }
+
+}  // namespace
 
 void run_held(const Pass& pass, Program& program) {
   held(pass, pass.run, program);

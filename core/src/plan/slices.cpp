@@ -14,7 +14,7 @@
 namespace mw {
 namespace {
 
-// Which rule slices each op of the graph, and what is wrong with that.
+// Finds the rule that slices each op of the graph, and refuses ops and dims that cannot be sliced.
 class SlicedOps {
  public:
   SlicedOps(const Graph& graph, const Mesh& mesh, const std::vector<SliceRule>& rules,
@@ -183,13 +183,14 @@ class SlicedOps {
   std::set<std::string> said_;
 };
 
-// Neighbouring ops that one rule slices.
+// A chain is a row of neighbouring ops that one rule slices together.
 struct Chain {
   const SliceRule* rule = nullptr;
   int number = 0;
   std::vector<int> ops;
 };
 
+// Repeats the instructions of a program's chains for each slice.
 class Slicer {
  public:
   Slicer(Program& program, SlicedOps& ops) : program_(program), graph_(*program.graph), ops_(ops) {}

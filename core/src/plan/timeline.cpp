@@ -76,7 +76,7 @@ class Timelines {
   struct Unsent {
     Action action;
     bool gradient;
-    std::vector<std::pair<int, int>> receivers;  // stage, place in its order of its group's first
+    std::vector<std::pair<int, int>> receivers;  // stage, and where its group begins
   };
 
   static std::int64_t key(int vstage, bool gradient, int microbatch) {

@@ -36,7 +36,8 @@ class Storage {
   bool written(int slot) const { return written_[slot]; }
   void write(int slot) { written_[slot] = true; }
   void add(int slot, const at::Tensor& tensor);
-  // The slot as a sum to parts of which something is added: zeros where its sum only begins.
+  // The slot's tensor, to parts of which the caller adds. It is set to zero first where nothing has
+  // been written to it yet.
   const at::Tensor& summed(int slot);
 
   // A parameter's view into a whole flat tensor of its bucket.
