@@ -59,12 +59,9 @@ void validate_size(const Scheduler& scheduler, const ScheduleRequest& request, s
 std::pair<double, int> largest(const Schedule& schedule, const ScheduleRequest& request) {
   std::pair<double, int> out = {0, 0};
   for (int stage = 0; stage < schedule.stages(); ++stage) {
-    for_each_level(
-        schedule, stage,
-        [&](const Action& action) { return bytes_added(action, request.bytes_of(action.vstage)); },
-        [&](std::size_t, double bytes) {
-          if (bytes > out.first) out = {bytes, stage};
-        });
+    for_each_level(schedule, stage, bytes_by(request), [&](std::size_t, double bytes) {
+      if (bytes > out.first) out = {bytes, stage};
+    });
   }
   return out;
 }

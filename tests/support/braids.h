@@ -38,15 +38,12 @@ inline Json in_turn(const Json& request) {
 
 // Two stages; `users`: with the weave above instead of the default.
 inline StrategyChoice pairs(const Paired& schedule, bool users) {
-  if (!users) return mixes::pairs(schedule.name, schedule.layers);
-  return strategy(
-      "pp",
-      {{"ways", 2},
-       {"schedule", {{"kind", schedule.name}, {"pair", true}}},
-       {"chunks", schedule.layers.size() / 2},
-       {"layout", schedule.layers},
-       {"weave", {{"kind", "weave"}, {"name", "in turn"}, {"order", {{function_key, 1}}}}}},
-      [](std::int64_t, const std::vector<Json>& request) { return in_turn(request.at(0)); });
+  Json options = mixes::options_of_pairs(schedule.name, schedule.layers);
+  if (!users) return strategy("pp", std::move(options));
+  options["weave"] = {{"kind", "weave"}, {"name", "in turn"}, {"order", {{function_key, 1}}}};
+  return strategy("pp", std::move(options), [](std::int64_t, const std::vector<Json>& request) {
+    return in_turn(request.at(0));
+  });
 }
 
 // Beside a pipeline of pairs: what lanes share, and what they exchange.

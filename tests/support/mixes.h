@@ -48,12 +48,15 @@ inline NamedMix offloaded(NamedMix made) {
   return made;
 }
 
-// Two stages whose schedule joins works, so that braids run.
+// Two stages whose schedule joins works, so that braids run. `layers` of each virtual stage.
+inline Json options_of_pairs(const std::string& schedule, const std::vector<int>& layers) {
+  return {{"ways", 2},
+          {"schedule", {{"kind", schedule}, {"pair", true}}},
+          {"chunks", layers.size() / 2},
+          {"layout", layers}};
+}
 inline StrategyChoice pairs(const std::string& schedule, const std::vector<int>& layers) {
-  return strategy("pp", {{"ways", 2},
-                         {"schedule", {{"kind", schedule}, {"pair", true}}},
-                         {"chunks", layers.size() / 2},
-                         {"layout", layers}});
+  return strategy("pp", options_of_pairs(schedule, layers));
 }
 
 }  // namespace mixes

@@ -119,6 +119,14 @@ inline double bytes_added(const Action& action, const WorkBytes& bytes) {
   return -bytes.dgrad;
 }
 
+// What each work adds, with the bytes that the request has for its virtual stage. Keeps a reference
+// to the request.
+inline auto bytes_by(const ScheduleRequest& request) {
+  return [&request](const Action& action) {
+    return bytes_added(action, request.bytes_of(action.vstage));
+  };
+}
+
 // Calls visit(first action, bytes) for each group of the stage, and for each work by itself, with
 // the activation memory that the stage holds while it runs: a group's works hold what they add
 // before any of them lets go of anything. `bytes_of(action)`: what the work adds.

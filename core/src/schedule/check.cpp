@@ -307,23 +307,18 @@ class Checker {
                  "do B or W of an earlier microbatch before this F, or raise the memory limit");
     for (int stage = 0; stage < schedule_.stages(); ++stage) {
       bool told = false;
-      for_each_level(
-          schedule_, stage,
-          [&](const Action& action) {
-            return bytes_added(action, request_.bytes_of(action.vstage));
-          },
-          [&](std::size_t step, double bytes) {
-            if (told || !above(bytes, request_.memory_limit)) return;
-            told = true;
-            const std::string group = schedule_.joins(stage, step)
-                                          ? ", in the group " + group_text(schedule_, stage, step)
-                                          : "";
-            limit.add(stage, static_cast<std::int64_t>(step), [&] {
-              return fmt::format("{}{}: takes the activations to {}, above the limit of {}",
-                                 at(stage, step), group, format_number(bytes),
-                                 format_number(request_.memory_limit));
-            });
-          });
+      for_each_level(schedule_, stage, bytes_by(request_), [&](std::size_t step, double bytes) {
+        if (told || !above(bytes, request_.memory_limit)) return;
+        told = true;
+        const std::string group = schedule_.joins(stage, step)
+                                      ? ", in the group " + group_text(schedule_, stage, step)
+                                      : "";
+        limit.add(stage, static_cast<std::int64_t>(step), [&] {
+          return fmt::format("{}{}: takes the activations to {}, above the limit of {}",
+                             at(stage, step), group, format_number(bytes),
+                             format_number(request_.memory_limit));
+        });
+      });
     }
   }
 

@@ -21,7 +21,7 @@ double seconds_of(Work work, const WorkTimes& times) {
   return times.wgrad;
 }
 
-// What the group takes that begins with `first`.
+// What the actions from `first` to before `end` take: a group's, or that of one by itself.
 double seconds_of_group(const Schedule& schedule, const ScheduleRequest& request, int stage,
                         std::size_t first, std::size_t end) {
   const auto& actions = schedule.order[static_cast<std::size_t>(stage)];
@@ -40,9 +40,7 @@ void add_memory(const Schedule& schedule, const ScheduleRequest& request,
     return highest;
   };
   for (int stage = 0; stage < schedule.stages(); ++stage) {
-    timeline.bytes_peak.push_back(most(stage, [&](const Action& action) {
-      return bytes_added(action, request.bytes_of(action.vstage));
-    }));
+    timeline.bytes_peak.push_back(most(stage, bytes_by(request)));
     timeline.microbatches_peak.push_back(most(stage, [](const Action& action) {
       return bytes_added(action, {1, 1});
     }));
