@@ -109,7 +109,8 @@ bool stays(const Instruction& i) {
          i.update != Update::none;
 }
 
-// What has to move with some instructions, up or down: found from the farthest of them on.
+// Finds what must move along with instructions that are to move up or down. The caller goes through
+// the code from the instruction that has the farthest to go.
 class Moving {
  public:
   Moving(const Program& program, const std::vector<Instruction>& code, Moves moves)
@@ -129,7 +130,8 @@ class Moving {
     all_.push_back(at);
     why_[at] = why;
   }
-  // One of those that the instruction, which they are to pass, may not change places with.
+  // One of the moving instructions that may not change places with the one at `at`, which they are
+  // to pass; none: all may.
   std::size_t blocks(std::size_t at) const {
     bool near = stays(code_[at]);
     visit_uses(code_[at], [&](int slot, bool writes) {
@@ -144,7 +146,7 @@ class Moving {
     return none;
   }
   bool has(std::size_t at) const { return why_[at] != none; }
-  // The one that was asked for for which this one has to move.
+  // The instruction that the caller asked to move, and for whose sake this one has to move too.
   std::size_t reason(std::size_t at) const {
     while (why_[at] != at) at = why_[at];
     return at;

@@ -155,7 +155,7 @@ class Recomputer {
     };
     look(before, true);
     if (later >= 0) look(program_.segments[later].code, false);
-    for (auto& [part, again] : parts) {  // what the rest of the block needs is made with that
+    for (auto& [part, again] : parts) {  // what the rest also needs is made with the rest
       const auto rest = parts.find(part.rest());
       if (part.chain < 0 || rest == parts.end()) continue;
       std::erase_if(again.instructions,
@@ -177,7 +177,7 @@ class Recomputer {
     for (Instruction& i : program_.segments[later].code) replace(i, made);
   }
 
-  // Notes what makes a slot, for what is of the part, before the instruction `at`.
+  // Notes the instructions that make a slot, which `reader` needs before the instruction `at`.
   void need(int slot, const Part& reader, int at, Parts& parts) {
     for (int writer : writers_.at(slot)) {
       Part part = part_of(forward(writer), reader.block);

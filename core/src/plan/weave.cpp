@@ -118,8 +118,8 @@ class OneGather {
  public:
   explicit OneGather(const Program& program) : program_(program) {}
 
-  // Whether the instruction, the next one of the braid, is still needed; what it no longer lets go
-  // of is left out.
+  // Whether the braid needs the instruction, which would be its next one. Takes slots that other
+  // lanes still use out of the instruction's `release`.
   bool keeps(Instruction& i) {
     bool kept = true;
     if (i.bucket >= 0 && !i.again) {

@@ -197,7 +197,7 @@ std::vector<int> places_in(const Segment& copy, const Segment& original) {
 void grant_compute(Program& program, Uses& uses, const Everywhere& all) {
   Instruction& i = program.segments[all.places[0].segment].code[all.places[0].index];
   const OpTraits& traits = program.graph->traits(i.op);
-  // What several slices add to, or write their parts of, is nobody's operand.
+  // A slot that several slices add to, or write parts of, cannot take an operand's storage.
   const bool sliced = program.slicing_of(i) != nullptr;
   const auto of_all_slices = [&](int slot) {
     return sliced && slot >= 0 && program.slots[slot].slices == 1;
