@@ -110,7 +110,8 @@ CoreUse CoreMeter::take(double now, double own) {
 }
 
 bool are_busy(double others, int cores) {
-  constexpr double quiet = 0.1;  // a share of the cores: runs call a step disturbed beyond it too
+  // A share of the cores. It is the one beyond which timing_of() calls a step disturbed.
+  constexpr double quiet = 0.1;
   return others > quiet * cores;
 }
 

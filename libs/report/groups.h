@@ -64,8 +64,9 @@ struct ReportGroups {
   std::string verdict;     // verdict_text() of the ranking; empty with several kinds of work
   std::string headline;    // who is fastest, with its numbers, in a sentence
 };
-// The run that says what a step of the group went to: the first that traced one, else the first
-// that was measured. Null: none was.
+
+// The run that says what the time of a step of the group went to: the first run that traced a step,
+// else the first that was measured. Null: none was measured.
 const ReportCell* cell_with_parts(const ReportGroup& group, const std::vector<ReportCell>& cells);
 
 ReportGroups group_cells(const ReportRuns& runs);
