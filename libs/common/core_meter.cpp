@@ -110,7 +110,8 @@ CoreUse CoreMeter::take(double now, double own) {
 }
 
 bool are_busy(double others, int cores) {
-  // A share of the cores. It is the one beyond which timing_of() calls a step disturbed.
+  // A share of the cores. Counting in hundredths of a second errs by a third of it in half a second
+  // on two cores.
   constexpr double quiet = 0.1;
   return others > quiet * cores;
 }
