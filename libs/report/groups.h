@@ -36,7 +36,7 @@ struct ReportGroup {
   int baseline = -1;          // the group that it is compared with; -1: none
   double delta = not_known;   // of tokens a second: 0.1 is 10 % more than the baseline's
   bool on_edge = false;       // no right group of its work is faster with as little memory
-  bool fastest = false;       // of those with its work, where there are others
+  bool fastest = false;       // it is the fastest of its work, where there are others
   bool contends = false;      // it may be the fastest: no other one of its work is sure to beat it
   Interval interval;          // seconds of a token, 95 %
   double others = not_known;  // cores that other programs had, on average
