@@ -110,7 +110,9 @@ CoreUse CoreMeter::take(double now, double own) {
 }
 
 bool are_busy(double others, int cores) {
-  constexpr double quiet = 0.1;  // a share of the cores: runs call a step disturbed beyond it too
+  // A share of the cores. Counting in hundredths of a second errs by a third of it in half a second
+  // on two cores.
+  constexpr double quiet = 0.1;
   return others > quiet * cores;
 }
 

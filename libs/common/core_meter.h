@@ -47,8 +47,8 @@ class CoreMeter {
   CoreUse last_;
 };
 
-// Whether other programs had so many of the cores that wall seconds meanwhile are theirs too. False
-// for NaN, as nobody knows.
+// Whether others had so many of these cores that times measured meanwhile mean little. False where
+// `others` is NaN, which stands for "not known".
 bool are_busy(double others, int cores);
 
 // Waits for so many seconds, and says how many cores other programs had meanwhile. NaN: not known.

@@ -12,9 +12,6 @@
 namespace mw {
 namespace {
 
-// A step is disturbed where so large a share of the cores that its ranks want was missing. Counting
-// in hundredths of a second errs by a third of that in half a second on two cores.
-constexpr double most_missing = 0.1;
 // The least steps that a median is taken of: so many, and so large a share of all.
 constexpr std::size_t least_steps = 3;
 constexpr double least_share = 0.2;
@@ -80,7 +77,7 @@ RunTiming timing_of(const std::vector<TimedStep>& all, int wanted, int cores) {
   for (const TimedStep& step : steps) {
     seconds.push_back(step.seconds);
     if (step.cpu > 0) cpu.push_back(step.cpu);
-    if (missing_cores(step.use, timing.wanted, cores) > most_missing * timing.wanted) {
+    if (are_busy(missing_cores(step.use, timing.wanted, cores), timing.wanted)) {
       ++timing.disturbed_steps;
     } else {
       quiet.push_back(step.seconds);

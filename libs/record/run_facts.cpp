@@ -105,9 +105,7 @@ void take_parts(RunReader& reader, RunFacts& facts) {
     if (std::find(traced.begin(), traced.end(), step.step) == traced.end()) continue;
     if (nearest == nullptr || away(step) < away(*nearest)) nearest = &step;
   }
-  if (nearest == nullptr) return;
-  facts.parts = read_step_parts(reader, *nearest);
-  facts.parts_step = nearest->step;
+  if (nearest != nullptr) facts.parts = read_step_parts(reader, *nearest);
 }
 
 }  // namespace

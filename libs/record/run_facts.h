@@ -40,7 +40,6 @@ struct RunFacts {
   std::vector<ActionRow> predicted;  // of any step
   // The parts of each stage in the traced step nearest to the median one. Empty: none was traced.
   std::map<int, StepParts> parts;
-  std::int64_t parts_step = -1;  // that step
   // What `observe` and the run itself wrote under /series, by name: step and value.
   std::map<std::string, std::vector<std::pair<std::int64_t, double>>> series;
 };
@@ -49,7 +48,7 @@ struct RunFacts {
 // the step, or to more: ranks begin it one after the other, and the first wait for the last.
 std::map<int, StepParts> read_step_parts(RunReader& reader, const StepRow& step);
 
-// On average over the stages.
+// The parts of a step on average over its stages.
 StepParts mean_parts(const std::map<int, StepParts>& stages);
 
 // `actions`: whether the timelines are read too. Throws Error (options) if there is no such file or

@@ -1,5 +1,5 @@
-// What takes the time of a traced step: computation, communication that nothing hides, waits for
-// other stages and for copies, and the rest.
+// Finds what takes the time of a traced step: computation, communication that nothing hides, waits
+// for other stages and for copies, and the rest.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -25,7 +25,7 @@ std::map<int, std::vector<Stretch>> receives_of(RunReader& reader, std::int64_t 
 }
 
 bool within(const std::vector<Stretch>& stretches, const Stretch& one) {
-  constexpr double slack = 1e-6;  // of clocks that are read one after the other
+  constexpr double slack = 1e-6;  // seconds between two readings of the clock
   return std::any_of(stretches.begin(), stretches.end(), [&](const Stretch& s) {
     return one.first >= s.first - slack && one.second <= s.second + slack;
   });
@@ -38,7 +38,7 @@ std::map<int, StepParts> read_step_parts(RunReader& reader, const StepRow& step)
   const auto kinds = rows.texts("kind"), axes = rows.texts("axis"), names = rows.texts("name");
   const auto ranks = rows.integers("rank"), stages = rows.integers("stage");
   const auto starts = rows.numbers("start"), ends = rows.numbers("end");
-  // Transfers that are awaited at once are there twice, as an op too.
+  // A transfer that is awaited at once stands in the trace twice: as a transfer, and as an op.
   std::set<std::tuple<std::int64_t, double, double>> transfers;
   for (std::size_t row = 0; row < rows.rows; ++row)
     if (kinds[row] == "transfer") transfers.emplace(ranks[row], starts[row], ends[row]);
@@ -53,7 +53,7 @@ std::map<int, StepParts> read_step_parts(RunReader& reader, const StepRow& step)
     const auto received = receives.find(static_cast<int>(ranks[row]));
     const bool sent =
         !axes[row].empty() || transfers.contains({ranks[row], starts[row], ends[row]});
-    // Totals are where all ranks meet: what they take is the wait for the slowest stage.
+    // All ranks meet at "totals": the time that it takes is the wait for the slowest stage.
     const char* what =
         staged && names[row] == "totals" ? "bubble"
         : kinds[row] == "op"             ? (sent ? "exposed communication" : "compute")

@@ -1,5 +1,5 @@
-// Prices one run of each braid by itself and draws which of its works computes when, and what is on
-// its way meanwhile.
+// Prices one run of each braid by itself, and draws when each of its works computes and when each
+// axis has transfers on their way.
 #include "report/braids.h"
 
 #include <fmt/format.h>
@@ -25,7 +25,7 @@ bool is_braid(const Program& program, const SegmentRun& run) {
   return program.segments[static_cast<std::size_t>(run.segment)].kind == SegmentKind::braid;
 }
 
-// The run of each braid that is in the middle of those of the step.
+// One run of each braid of the program: the middle one of its runs in a step.
 std::vector<SegmentRun> middle_runs(const Program& program) {
   std::map<int, std::vector<SegmentRun>> runs;
   for (const SegmentRun& run : program.timeline)
@@ -72,7 +72,8 @@ class BraidPainter {
     return program_.segments[static_cast<std::size_t>(run.segment)];
   }
 
-  // The seconds of the run, and those in which it waits; what it does goes into the picture.
+  // The seconds of the run, and those in which it waits. Adds what it does to the picture, if there
+  // is one.
   std::pair<double, double> played(const SegmentRun& run, BraidPicture* picture) const {
     Pricer pricer(rank_, machine_, ranks_, threads_);
     pricer.keep_times();
@@ -90,7 +91,7 @@ class BraidPainter {
     const Segment& braid = segment(run);
     const bool computes = time.kind == InstructionTime::Kind::own;
     if (!computes && time.kind != InstructionTime::Kind::transfer) return;
-    // What a run does beside its instructions is no lane's.
+    // What a run does beside its instructions belongs to no lane.
     if (time.index < 0 || time.index >= static_cast<int>(braid.code.size())) return;
     const Instruction& i = braid.code[static_cast<std::size_t>(time.index)];
     TimedAction action;
@@ -101,8 +102,8 @@ class BraidPainter {
     action.microbatch = microbatch_of(run, i.lane);
     action.start = time.start;
     action.end = time.end;
-    std::vector<TimedAction>& row =
-        picture.rows[computes ? static_cast<std::size_t>(i.lane) : row_of(i, picture)];
+    std::vector<TimedAction>& row = picture.rows[computes ? static_cast<std::size_t>(i.lane)
+                                                          : row_of(i, braid.lanes.size(), picture)];
     if (!row.empty() && row.back().name == action.name && action.start <= row.back().end + 1e-12 &&
         row.back().microbatch == action.microbatch) {
       row.back().end = std::max(row.back().end, action.end);
@@ -111,14 +112,15 @@ class BraidPainter {
     }
   }
 
-  // The row of the axis that the instruction sends over.
-  std::size_t row_of(const Instruction& i, BraidPicture& picture) const {
+  // The row of the axis that the instruction sends over. The rows of axes begin after those of the
+  // `works` works.
+  std::size_t row_of(const Instruction& i, std::size_t works, BraidPicture& picture) const {
     const std::string axis =
         i.move.atoms.empty() && i.bucket >= 0
             ? program_.name_of(
                   program_.reduction(program_.buckets[static_cast<std::size_t>(i.bucket)]))
             : program_.name_of({i.move.atoms, i.move.stages, i.move.exchanges_rows()});
-    const auto from = picture.row_names.begin() + static_cast<std::ptrdiff_t>(lanes(picture));
+    const auto from = picture.row_names.begin() + static_cast<std::ptrdiff_t>(works);
     const auto found = std::find(from, picture.row_names.end(), axis);
     const auto row = static_cast<std::size_t>(found - picture.row_names.begin());
     if (row == picture.rows.size()) {
@@ -127,9 +129,6 @@ class BraidPainter {
     }
     return row;
   }
-  static std::size_t lanes(const BraidPicture& picture) {
-    return static_cast<std::size_t>(std::count(picture.name.begin(), picture.name.end(), '+')) + 1;
-  }
 
   const Program& program_;
   const Machine& machine_;
@@ -137,7 +136,7 @@ class BraidPainter {
   const int ranks_, threads_;
 };
 
-// The letter of what goes on for most of each column.
+// Each column has the letter of the work that takes more than half of its time, or a dot.
 std::string row_text(const std::vector<TimedAction>& row, double seconds, int columns) {
   std::string text;
   for (int c = 0; c < columns; ++c) {
@@ -217,13 +216,9 @@ Json braids_json(const std::vector<BraidPicture>& pictures) {
 Json braids_page(const std::vector<BraidPicture>& pictures) {
   Json list = Json::array();
   for (const BraidPicture& picture : pictures) {
-    std::vector<std::pair<std::string, std::vector<ActionRow>>> rows;
-    for (std::size_t r = 0; r < picture.rows.size(); ++r) {
-      rows.emplace_back(picture.row_names[r], std::vector<ActionRow>());
-      for (const TimedAction& a : picture.rows[r])
-        rows.back().second.push_back(
-            {0, a.rank, a.stage, a.chunk, a.name, a.microbatch, a.start, a.end});
-    }
+    TimelineRows rows;
+    for (std::size_t r = 0; r < picture.rows.size(); ++r)
+      rows.emplace_back(picture.row_names[r], action_rows(picture.rows[r]));
     list.push_back({{"name", page_text(picture.name, 60)},
                     {"stage", picture.stage},
                     {"words", page_text(in_words(picture))},

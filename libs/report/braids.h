@@ -16,24 +16,25 @@ namespace mw {
 struct BraidPicture {
   std::string name, weave;
   int stage = 0;
-  double seconds = 0;  // that the run takes
-  double waited = 0;   // of these, without compute
-  double apart = 0;    // what its works take one after the other
-  double apart_waited = 0;
+  double seconds = 0;                          // what the run takes
+  double waited = 0;                           // the part of `seconds` in which nothing computes
+  double apart = 0;                            // what its works take one after the other
+  double apart_waited = 0;                     // the part of `apart` in which nothing computes
   std::vector<std::string> row_names;          // works, then axes
   std::vector<std::vector<TimedAction>> rows;  // what computes, and what is on its way
 };
 
-// Each braid of a stage, as its first rank runs it in the middle of the step: of the stages that
-// have the most braids, the one in the middle. Empty: the plan has none.
+// A picture of each braid of one stage, as the stage's first rank runs it in the middle of the
+// step. The stage is the middle one of those that have the most braids. Empty: the plan has none.
 std::vector<BraidPicture> braid_pictures(const Plan& plan, const Machine& machine, int threads);
 
-// At most `columns` wide: a letter of the work where something of it goes on.
+// The pictures as text at most `columns` wide: the letter of a work stands where the work computes
+// or its transfers are on their way.
 std::string braids_text(const std::vector<BraidPicture>& pictures, int columns);
 Json braids_json(const std::vector<BraidPicture>& pictures);
-// What the page of plans shows: { name, stage, words, line }, line as timeline_json() makes it.
+// What the page of plans shows of each: { name, stage, words, line }. timeline_json() makes `line`.
 Json braids_page(const std::vector<BraidPicture>& pictures);
-// All of them, one below the other, each from its own begin.
+// One drawing with all pictures, one below the other; the time of each begins at 0.
 std::string braids_svg(const std::vector<BraidPicture>& pictures, const std::string& title);
 
 }  // namespace mw

@@ -93,7 +93,6 @@ void take_facts(ReportCell& cell, const RunFacts& facts) {
                                : Json::array())
     cell.predicted_stage_parts[static_cast<int>(number_under(stage, "stage"))] = step_parts(stage);
   cell.parts = facts.parts;
-  cell.parts_step = facts.parts_step;
   cell.mfu = facts.mfu;
   cell.bubble = facts.bubble;
   cell.peak = facts.peak;

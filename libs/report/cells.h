@@ -49,7 +49,6 @@ struct ReportCell {
   StepParts predicted_parts;
   std::map<int, StepParts> predicted_stage_parts;
   std::map<int, StepParts> parts;  // of each stage in a traced step; empty: none was traced
-  std::int64_t parts_step = -1;    // that step
   int beside = 0;                  // the most cells that ran at the same time
 
   bool done() const { return status == "done"; }

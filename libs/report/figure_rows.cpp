@@ -117,15 +117,15 @@ Parts means_of(const std::map<std::string, MeanAndDeviation>& spreads) {
 }
 
 // The mean of several curves, at the steps that all of them have.
-Sampled mean_curve(const std::vector<const Sampled*>& curves) {
+Curve mean_curve(const std::vector<const Curve*>& curves) {
   std::map<std::int64_t, std::pair<double, std::size_t>> sums;
-  for (const Sampled* curve : curves) {
+  for (const Curve* curve : curves) {
     for (const auto& [step, value] : *curve) {
       sums[step].first += value;
       ++sums[step].second;
     }
   }
-  Sampled mean;
+  Curve mean;
   for (const auto& [step, sum] : sums)
     if (sum.second == curves.size())
       mean.emplace_back(step, sum.first / static_cast<double>(sum.second));
@@ -159,7 +159,7 @@ PaperRow row_of_group(const ReportGroup& group, const std::vector<ReportCell>& c
   row.memory = means_of(row.predicted ? group.predicted_memory : group.memory);
   row.bytes = means_of(row.predicted ? group.predicted_bytes : group.bytes);
   take_work(row, group.work);
-  std::vector<const Sampled*> losses, held_out;
+  std::vector<const Curve*> losses, held_out;
   for (const std::size_t c : group.cells) {
     const ReportCell& cell = cells[c];
     row.ranks = std::max(row.ranks, cell.ranks);

@@ -12,11 +12,11 @@
 #include "record/run_facts.h"
 #include "report/cells.h"
 #include "report/groups.h"
+#include "report/timeline.h"
 
 namespace mw {
 
 using Parts = std::map<std::string, double>;
-using Sampled = std::vector<std::pair<std::int64_t, double>>;
 using PartsOfStages = std::vector<std::pair<std::string, Parts>>;  // by the stage's name
 
 struct PaperRow {
@@ -24,7 +24,8 @@ struct PaperRow {
   // Texts that are the same where the same work is done: rows of one text are ranked together. The
   // second is without the batch, which may grow along a curve of scaling.
   std::string work, work_but_batch;
-  std::string kind;  // what tells it from rows that it is not ranked with; empty: there are none
+  // What tells the row from those that it is not ranked with; empty: there are none.
+  std::string kind;
   int ranks = 0;
   bool predicted = false;
   bool counted = true;    // it is right, or predicted to fit: it is ranked
@@ -36,7 +37,7 @@ struct PaperRow {
   Parts step_parts;      // seconds of the predicted step
   Parts measured_parts;  // of the measured one, where a step was traced
   PartsOfStages stages, measured_stages, stage_memory;
-  Sampled losses, held_out;
+  Curve losses, held_out;
 };
 
 // Whether the two are ranked together: they compute the same, and both were measured or neither.

@@ -116,7 +116,7 @@ class FigureMaker {
     keep(std::move(figure));
   }
 
-  // The place among `kinds_` of those that it is ranked with.
+  // The index in `kinds_` of the kind that the row is ranked with.
   std::size_t kind_of(const PaperRow& row) const {
     const auto found = std::find_if(kinds_.begin(), kinds_.end(), [&](const PaperRow* one) {
       return ranked_together(*one, row);
@@ -260,7 +260,7 @@ class FigureMaker {
     keep(std::move(figure));
   }
 
-  void curves(const char* name, const char* what, Sampled PaperRow::*of) {
+  void curves(const char* name, const char* what, Curve PaperRow::*of) {
     Figure figure;
     figure.kind = Figure::Kind::curves;
     figure.name = name;

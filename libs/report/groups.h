@@ -36,7 +36,7 @@ struct ReportGroup {
   int baseline = -1;          // the group that it is compared with; -1: none
   double delta = not_known;   // of tokens a second: 0.1 is 10 % more than the baseline's
   bool on_edge = false;       // no right group of its work is faster with as little memory
-  bool fastest = false;       // of those with its work, where there are others
+  bool fastest = false;       // it is the fastest of its work, where there are others
   bool contends = false;      // it may be the fastest: no other one of its work is sure to beat it
   Interval interval;          // seconds of a token, 95 %
   double others = not_known;  // cores that other programs had, on average
@@ -64,8 +64,9 @@ struct ReportGroups {
   std::string verdict;     // verdict_text() of the ranking; empty with several kinds of work
   std::string headline;    // who is fastest, with its numbers, in a sentence
 };
-// The run that says what a step of the group went to: the first that traced one, else the first
-// that was measured. Null: none was.
+
+// The run that says what the time of a step of the group went to: the first run that traced a step,
+// else the first that was measured. Null: none was measured.
 const ReportCell* cell_with_parts(const ReportGroup& group, const std::vector<ReportCell>& cells);
 
 ReportGroups group_cells(const ReportRuns& runs);

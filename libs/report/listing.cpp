@@ -76,7 +76,7 @@ std::string describe(const RankView& rank, const Instruction& i) {
   return text;
 }
 
-// An instruction's lines: of a ring, its steps too.
+// The line of an instruction, and below that of a ring the lines of its steps.
 std::vector<std::string> lines_of(const RankView& rank, const Instruction& i) {
   std::vector<std::string> lines{describe(rank, i)};
   if (!i.ring) return lines;

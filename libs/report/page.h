@@ -12,9 +12,9 @@ namespace mw {
 // What each page's data begin with: its kind, its title, the program and the time.
 Json page_data(const std::string& kind, const std::string& title);
 
-// `data` is what the page shows; its `kind` says how: "runs", "plans", "searches" or
-// "bars". Whatever texts it
-// holds, they end up as text. Throws Error (environment) if a part of the page is not installed.
+// `data` is what the page shows; its `kind` says how: "runs", "plans", "searches" or "bars". Its
+// texts end up as text, never as markup. Throws Error (environment) if a part of the page is not
+// installed.
 std::string html_page(const std::string& title, const Json& data);
 
 // Puts the page where `path` says, whole or not at all, and makes missing folders. Replaces a page;

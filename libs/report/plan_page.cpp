@@ -1,4 +1,4 @@
-// Makes of a plan and its prediction what the page of plans shows.
+// Makes the data of a page of plans from plans and their predictions.
 #include "report/plan_page.h"
 
 #include <fmt/format.h>
@@ -69,12 +69,9 @@ Json placements_of(const Plan& plan) {
 }
 
 Json timeline_of(const Prediction& prediction) {
-  std::vector<std::pair<std::string, std::vector<ActionRow>>> rows;
+  TimelineRows rows;
   for (std::size_t s = 0; s < prediction.actions.size(); ++s) {
-    std::vector<ActionRow> actions;
-    for (const TimedAction& a : prediction.actions[s]) {
-      actions.push_back({0, a.rank, a.stage, a.chunk, a.name, a.microbatch, a.start, a.end});
-    }
+    std::vector<ActionRow> actions = action_rows(prediction.actions[s]);
     const int rank = actions.empty() ? 0 : actions.front().rank;
     rows.emplace_back(prediction.actions.size() > 1 ? fmt::format("stage {} (rank {})", s, rank)
                                                     : fmt::format("rank {}", rank),
@@ -89,7 +86,7 @@ struct Held {
   std::int64_t activations = 0, sum = 0;  // sum: with buffers
 };
 
-// The rank with the highest peak, at the times of the stage's slowest rank.
+// What the stage's rank with the highest peak holds, at the times of the stage's slowest rank.
 std::vector<Held> held_over_time(const Program& program, const MemoryTimeline& memory,
                                  const std::vector<TimedAction>& actions) {
   std::vector<Held> held;
@@ -120,7 +117,8 @@ std::vector<Held> held_over_time(const Program& program, const MemoryTimeline& m
   return held;
 }
 
-// Neighbours together, with what the highest of them holds.
+// At most `most_moments` stretches: each stands for neighbours, and holds what the one of them that
+// holds most does.
 std::vector<Held> thinned_held(const std::vector<Held>& held) {
   if (held.size() <= most_moments) return held;
   std::vector<Held> out;

@@ -28,14 +28,12 @@ std::string label_of(const ActionRow& action) {
   return text;
 }
 
-using Rows = std::vector<std::pair<std::string, std::vector<ActionRow>>>;
-
-Rows by_rank(const std::vector<ActionRow>& actions, bool ranks) {
+TimelineRows by_rank(const std::vector<ActionRow>& actions, bool ranks) {
   std::map<int, std::vector<ActionRow>> sorted;
   for (const ActionRow& action : actions) sorted[action.rank].push_back(action);
   std::map<int, int> stages;
   for (const auto& [rank, own] : sorted) ++stages[own.front().stage];
-  Rows rows;
+  TimelineRows rows;
   for (auto& [rank, own] : sorted) {
     const int stage = own.front().stage;
     rows.emplace_back(!ranks              ? fmt::format("stage {}", stage)
@@ -46,9 +44,9 @@ Rows by_rank(const std::vector<ActionRow>& actions, bool ranks) {
   return rows;
 }
 
-// Where each of a row's bars stands: those of works that go on at once stand one below the other.
+// The lane of each of a row's works, so that works that go on at once stand one below the other.
 std::vector<std::size_t> lanes_of_row(const std::vector<ActionRow>& actions) {
-  std::vector<double> free;  // when each lane is
+  std::vector<double> free;  // when each lane is free again
   std::vector<std::size_t> lanes;
   for (const ActionRow& action : actions) {
     std::size_t lane = 0;
@@ -62,7 +60,14 @@ std::vector<std::size_t> lanes_of_row(const std::vector<ActionRow>& actions) {
 
 }  // namespace
 
-Json timeline_json(const Rows& rows, std::size_t most_rows) {
+std::vector<ActionRow> action_rows(const std::vector<TimedAction>& works) {
+  std::vector<ActionRow> rows;
+  for (const TimedAction& a : works)
+    rows.push_back({0, a.rank, a.stage, a.chunk, a.name, a.microbatch, a.start, a.end});
+  return rows;
+}
+
+Json timeline_json(const TimelineRows& rows, std::size_t most_rows) {
   Json json = {{"rows", Json::array()}, {"kinds", Json::array()}, {"bars", Json::array()}};
   std::map<std::string, int> kinds;
   std::size_t bars = 0;
@@ -93,7 +98,7 @@ Json timeline_json(const Rows& rows, std::size_t most_rows) {
   return json;
 }
 
-Json packed_timeline(const Rows& rows) {
+Json packed_timeline(const TimelineRows& rows) {
   constexpr std::size_t most_packed = 32000, most_at_once = 32;
   double end = 0;
   std::size_t longest = 1, deepest = 1;  // deepest: works of a row that go on at once

@@ -115,7 +115,8 @@ class Figures(ProgramCase):
         parts = {row["mix"]: {key: float(value) for key, value in row.items() if key != "mix" and value}
                  for row in rows(out / "breakdown.csv")}
         self.assertEqual(set(parts), {f"{mix}, {said}" for mix in mixes for said in ("measured", "predicted")})
-        measured, steps = parts["dp(2), measured"], []  # of one of the two runs, and of one of its two traced steps
+        # The figure shows one of the two runs of the mix, by one of its two traced steps.
+        measured, steps = parts["dp(2), measured"], []
         for run in self.sweep.glob("*/run.h5"):
             with h5py.File(run) as file:
                 if json.loads(file["plan"][()])["mix"] != "dp(2)":

@@ -9,8 +9,8 @@ from test_report import Data
 CHART = 'require("meshwright").bar_chart { file = "%s", title = "<b>Tokens</b>", unit = "tokens", ' \
         'series = { "predicted", "run" }, bars = { { "ring", 4096, 2048 }, { "a </script>", 12, 0 } } }'
 
-# Clicks each chart's buttons; of what would be saved: its name, what it is, its width, a corner,
-# the page's ground; of an SVG its texts.
+# Clicks each chart's buttons, and lists the files that would be saved: the name of each, its type,
+# its width, the colour of a corner, the page's background colour, and the texts of an SVG.
 SAVED = """(async () => {
   const links = [], click = HTMLAnchorElement.prototype.click;
   HTMLAnchorElement.prototype.click = function () { links.push([this.download, this.href]); };
@@ -38,7 +38,7 @@ mw.plan {
 }
 """
 
-# Of each timeline: its name, and its bars as [row, start, end, label].
+# Lists the drawn timelines: the name of each, and its bars as [row, start, end, label].
 DRAWN = """page.charts.filter((entry) => /^(Timeline|Works)/.test(entry.name)).map((entry) => [entry.name,
   entry.chart.data.datasets.flatMap((set) => set.data.map((bar) => [bar.y, ...bar.x, bar.label]))])"""
 
@@ -50,7 +50,7 @@ HELD = """(() => {
 })()"""
 
 
-# Words of a page's labels that a line breaks inside: of each text, its letters' places by words.
+# Lists the words on a page that a line break splits: their letters stand at several heights.
 BROKEN = """(() => {
   const broken = [], range = document.createRange();
   const walk = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);

@@ -42,7 +42,7 @@ function chartPicture(entry) {
   context.drawImage(canvas, 0, 0);
   return copy.toDataURL("image/png");
 }
-// Of an element whose charts are about to be replaced.
+// Takes the charts inside an element off the page's list before they are replaced.
 function forgetCharts(holder) {
   page.charts = page.charts.filter((entry) => {
     const inside = holder.contains(entry.box);
@@ -50,9 +50,24 @@ function forgetCharts(holder) {
     return !inside;
   });
 }
-function drawAll() {
-  for (const entry of page.charts) entry.draw();
+function drawAll(within = document) {
+  for (const entry of page.charts) if (within.contains(entry.box)) entry.draw();
   document.body.dataset.drawn = page.charts.filter((entry) => entry.chart && entry.canvas.width > 0).length;
+}
+
+// Shows one of several things, which a select above it chooses: `fill` puts the one of an index into an element.
+function oneOf(into, label, names, first, fill) {
+  const holder = make("div");
+  const show = (index) => {
+    forgetCharts(holder);
+    fill(holder, index);
+    if (document.body.dataset.ready) drawAll(holder);
+  };
+  const select = make("select", { on: { change: () => show(select.selectedIndex) } }, names.map((name) => make("option", {}, name)));
+  select.selectedIndex = first;
+  if (names.length > 1) into.append(make("div", { class: "controls" }, make("label", {}, label, select)));
+  into.append(holder);
+  show(first);
 }
 
 const axisTitle = (text) => ({ display: true, text });

@@ -38,20 +38,10 @@ function showMesh(plan, id) {
     ...mesh.axes.map((axis, i) => ({ name: axis.name, num: true, value: (r) => r.at[i] }))], () => mesh.ranks.map((rank, number) => ({ number, ...rank }))));
 }
 
-// Shows one of several things, which a select above it chooses: `draw` fills an element with that of an index.
-function oneOf(into, names, first, draw) {
-  const holder = make("div");
-  const select = make("select", { on: { change: () => { forgetCharts(holder); draw(holder, select.selectedIndex); } } }, names.map((name) => make("option", {}, name)));
-  select.selectedIndex = first;
-  if (names.length > 1) into.append(make("div", { class: "controls" }, make("label", {}, "Of", select)));
-  into.append(holder);
-  draw(holder, first);
-}
-
 function showPlacements(plan, id) {
   const into = section("holds" + id, "Who holds what", "Parameters, layers that are alike in one row. Shape: what a rank of each class holds while it computes; sharded: what of it is kept in shards between uses.");
   // One stage is shown at a time: all stages of a deep pipeline would fill twenty screens.
-  oneOf(into, plan.placements.map((stage) => `stage ${stage.stage}`), 0, (holder, index) => {
+  oneOf(into, "Of", plan.placements.map((stage) => `stage ${stage.stage}`), 0, (holder, index) => {
     const stage = plan.placements[index], classes = stage.classes.slice(0, 8);
     holder.replaceChildren(table([
       { name: "parameter", value: (r) => r.name }, { name: "dims", value: (r) => r.dims }, { name: "placement", value: (r) => r.placement },
@@ -71,9 +61,8 @@ function showTimelineOf(plan, into) {
   const line = plan.timeline, firsts = [];
   for (let first = 0; first < line.rows.length; first += line.at_once) firsts.push(first);
   const names = firsts.map((first) => { const last = Math.min(line.rows.length, first + line.at_once) - 1; return last > first ? `stages ${first} to ${last}` : `stage ${first}`; });
-  oneOf(into, names, 0, (holder, index) => {
+  oneOf(into, "Of", names, 0, (holder, index) => {
     holder.replaceChildren(timeline(`Timeline of ${plan.name}${names.length > 1 ? `, ${names[index]}` : ""}`, [{ name: "", line: unpacked(line, firsts[index]) }]));
-    if (document.body.dataset.ready) drawAll();
   });
   if (line.left_out) into.append(note(`${line.left_out} more stages are not on this page.`));
 }
@@ -82,15 +71,14 @@ function showTimelineOf(plan, into) {
 function showBraids(plan, into) {
   if (!plan.braids) return;
   const element = make("details", { class: "braids" }, make("summary", {}, "Works that share a stage: how they are interleaved"),
-    make("p", { class: "lead" }, "A run of a braid, simulated by itself. In the rows of works stands what computes, in the rows of axes whose transfers are on their way."));
+    make("p", { class: "lead" }, "A run of a braid, simulated by itself. Rows of works show what computes; rows of axes show whose transfers are on their way."));
   let made = false;
   element.fill = () => {
     if (made) return;
     made = true;
-    oneOf(element, plan.braids.map((braid) => `${braid.name} on stage ${braid.stage}`), 0, (holder, index) => {
+    oneOf(element, "Of", plan.braids.map((braid) => `${braid.name} on stage ${braid.stage}`), 0, (holder, index) => {
       const braid = plan.braids[index];
       holder.replaceChildren(note(braid.words), timeline(`Works that share a stage, ${braid.name}`, [{ name: "", line: braid.line }], "run"));
-      drawAll();
     });
   };
   element.addEventListener("toggle", () => { if (element.open) element.fill(); });
@@ -101,11 +89,11 @@ function showMemoryOver(plan, id) {
   const into = section("memory" + id, "Memory over time", "Predicted, of the rank of a stage that holds most. While a work runs, the most that it holds stands for all its length.");
   const names = plan.memory.map((m) => `stage ${m.stage} (rank ${m.rank}), peak ${bytesText(m.peak)}`);
   const highest = plan.memory.reduce((best, m, i) => m.peak > plan.memory[best].peak ? i : best, 0);
-  oneOf(into, names, highest, (holder, index) => {
+  oneOf(into, "Of", names, highest, (holder, index) => {
     const m = plan.memory[index];
     const base = Object.entries(m.lasting).filter(([, bytes]) => bytes > 0);
     const scale = byteScale(m.peak), end = Math.max(plan.step.ms, ...m.points.map((p) => p[1]));
-    const unit = end >= 2000 ? [1e-3, "s"] : end < 1 ? [1e3, "µs"] : [1, "ms"];
+    const unit = timeScale(end);
     const flat = m.points.length ? m.points.flatMap(([start, stop, activations, rest]) => [[start, activations, rest], [stop, activations, rest]]) : [[0, 0, 0], [end, 0, 0]];
     if (flat[flat.length - 1][0] < end) flat.push([end, flat[flat.length - 1][1], flat[flat.length - 1][2]]);
     if (flat[0][0] > 0) flat.unshift([0, flat[0][1], flat[0][2]]);
@@ -141,7 +129,6 @@ function showMemoryOver(plan, id) {
       numbers("memory over time", [{ name: `from (ms)`, num: true, value: (p) => p[0], text: (p) => digits(p[0], 5) }, { name: "to (ms)", num: true, value: (p) => p[1], text: (p) => digits(p[1], 5) },
         { name: "activations", num: true, value: (p) => p[2], text: (p) => bytesText(p[2]) }, { name: "buffers and the rest", num: true, value: (p) => p[3], text: (p) => bytesText(p[3]) },
         { name: "all", num: true, value: (p) => p[2] + p[3] + base.reduce((a, b) => a + b[1], 0), text: (p) => bytesText(p[2] + p[3] + base.reduce((a, b) => a + b[1], 0)) }], () => m.points));
-    if (document.body.dataset.ready) drawAll();
   });
   const categories = Object.keys(plan.memory[0].categories).filter((name) => plan.memory.some((m) => m.categories[name] > 0));
   into.append(numbers("memory by category: each one's own highest of a rank, and the peak of all together", [{ name: "stage", num: true, value: (m) => m.stage },
@@ -153,7 +140,7 @@ function showCommunication(plan, id) {
   const into = section("communication" + id, "Communication", "Predicted, of one rank and step. Exposed: time in which the rank does nothing else. With stages, both of the one that spends most.");
   if (plan.communication.length === 0) { into.append(make("p", {}, "No communication.")); return; }
   const rows = plan.communication, mostDrawn = 7, name = (c) => `${c.axis} ${c.op}, ${c.phase}`;
-  const most = Math.max(...rows.map((c) => c.ms)), unit = most >= 2000 ? [1e-3, "s"] : most < 1 ? [1e3, "µs"] : [1, "ms"];
+  const most = Math.max(...rows.map((c) => c.ms)), unit = timeScale(most);
   const parts = [["exposed", (c) => Math.min(c.exposed, c.ms)], ["beside compute", (c) => Math.max(0, c.ms - c.exposed)]];
   const drawn = rows.slice().sort((a, b) => b.ms - a.ms).slice(0, mostDrawn);
   into.append(colouredLegend(() => parts.map(([label], i) => [label, colour(i === 0 ? 1 : 5)])));
@@ -216,8 +203,7 @@ function showPlan(plan, index) {
 function showPlans() {
   const main = document.getElementById("main");
   const show = (index) => {
-    for (const entry of page.charts) if (entry.chart) entry.chart.destroy();
-    page.charts = [];
+    forgetCharts(main);
     main.replaceChildren();
     document.getElementById("contents").replaceChildren();
     main.append(make("p", { class: "headline" }, data.plans.length > 1 ? breakable(`Predicted for ${data.plans[index].name}: nothing was run.`) : "Predicted: nothing was run."));

@@ -135,7 +135,7 @@ function showMemory() {
     { name: "peak of all together", of: (g) => mean(g, peakKey()) }, "bytes of a rank");
 }
 
-// What the steps of runs that traced one went to, beside what was predicted of them.
+// What the time of a traced step of each mix went to, beside what was predicted.
 function showBreakdown() {
   const { shown, all, note: left } = fastestGroups((g) => g.parts);
   if (all.length === 0) return;
@@ -144,10 +144,10 @@ function showBreakdown() {
   const order = ["compute", "exposed communication", "exposed host copies", "bubble", "other"], rows = partsOfGroups(shown);
   const keys = order.filter((key) => partsOfGroups(all).some(([, parts]) => parts[key] > 0));
   const total = (parts) => Object.values(parts).reduce((a, b) => a + b, 0), most = Math.max(...rows.map(([, parts]) => total(parts)));
-  const unit = most >= 2 ? [1, "s"] : most < 1e-3 ? [1e6, "µs"] : [1e3, "ms"];
+  const unit = timeScale(1e3 * most);
   into.append(colouredLegend(() => keys.map((key, i) => [key, colour(i)])));
   into.append(bars("Breakdown of a step", rows.map(([name]) => name), () => keys.map((key, i) => ({ label: key, stack: "one", backgroundColor: colour(i),
-    data: rows.map(([, parts]) => known(parts[key]) ? parts[key] * unit[0] : null) })),
+    data: rows.map(([, parts]) => known(parts[key]) ? 1e3 * parts[key] * unit[0] : null) })),
   { stacked: true, unit: `time of a step (${unit[1]})`, text: (value) => `${digits(value, 3)} ${unit[1]}`, footer: (i) => `together: ${secondsText(total(rows[i][1]))}` }));
   if (left) into.append(left);
   into.append(numbers("breakdown of a step", [{ name: "step", value: ([name]) => name },
@@ -165,20 +165,13 @@ function showBytes() {
 function showTimelines() {
   if (data.timelines.length === 0) return;
   const into = section("timeline", "Timeline of a step", "Measured above, simulated below, on one axis of time. Measured: the step of median duration; simulated: the slowest rank of each stage.");
-  const holder = make("div");
-  const select = make("select", { on: { change: draw } }, data.timelines.map((line) => make("option", {}, data.cells[line.cell].name)));
-  function draw() {
-    const line = data.timelines[select.selectedIndex], parts = [];
+  oneOf(into, "Run", data.timelines.map((line) => data.cells[line.cell].name), 0, (holder, index) => {
+    const line = data.timelines[index], parts = [];
     if (line.measured) parts.push({ name: line.simulated ? "measured" : "", line: line.measured });
     if (line.simulated) parts.push({ name: line.measured ? "simulated" : "", line: line.simulated });
-    forgetCharts(holder);
     const name = `Timeline of ${data.cells[line.cell].name}`;
     holder.replaceChildren(make("p", { class: "lead" }, known(line.seconds) ? `Step ${line.step}; the median step took ${secondsText(line.seconds)}.` : ""), timeline(name, parts));
-    if (document.body.dataset.ready) drawAll();
-  }
-  if (data.timelines.length > 1) into.append(make("div", { class: "controls" }, make("label", {}, "Run", select)));
-  into.append(holder);
-  draw();
+  });
 }
 
 function showPredicted() {

@@ -1,6 +1,6 @@
 // Charts as SVG: what Chart.js draws is drawn once more into a context that writes down each call.
 
-// Commands of a path, in the coordinates of the picture; a context's own path and Path2D are such.
+// Writes down the commands of a path, in the coordinates of the picture. It stands for Path2D, and for the path of a context.
 class SvgPath {
   constructor() { this.d = ""; this.at = null; }
   point(x, y) { return this.matrix ? [this.matrix[0] * x + this.matrix[2] * y + this.matrix[4], this.matrix[1] * x + this.matrix[3] * y + this.matrix[5]] : [x, y]; }

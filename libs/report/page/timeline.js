@@ -36,7 +36,7 @@ function unpacked(line, first) {
   return { rows, kinds: line.kinds, bars };
 }
 
-// parts: [{ name, line }]: timelines one above the other, as timeline_json() made them, of a step or of what `of` says.
+// Timelines one above the other. parts: [{ name, line }], each line as timeline_json() makes it. `of`: what their time is counted in.
 function timeline(name, parts, of = "step") {
   const rows = [], bars = new Map();
   for (const { name: part, line } of parts) {
@@ -51,7 +51,7 @@ function timeline(name, parts, of = "step") {
   }
   let last = 0;
   for (const list of bars.values()) for (const bar of list) last = Math.max(last, bar.x[1]);
-  const scale = last >= 2000 ? [1e-3, "s"] : last < 1 ? [1e3, "µs"] : [1, "ms"];
+  const scale = timeScale(last);
   const text = (value) => `${digits(value * scale[0], 4)} ${scale[1]}`;
   const index = rows.map((_, i) => i);
   const whole = rows.map(([part, row]) => part ? `${part}: ${row}` : row);

@@ -60,6 +60,8 @@ function byteScale(most) {
   while (most / by >= 1024 && unit + 1 < units.length) { by *= 1024; unit += 1; }
   return { by, unit: units[unit] };
 }
+// The unit that suits a time of so many milliseconds: by what milliseconds are multiplied, and the unit's name.
+const timeScale = (ms) => ms >= 2000 ? [1e-3, "s"] : ms < 1 ? [1e3, "µs"] : [1, "ms"];
 const shorter = (text, most) => text.length > most ? text.slice(0, Math.max(1, most - 1)) + "…" : text;
 // Both ends of a name: those of a sweep differ in the last words.
 function middleOut(text, most) {
