@@ -23,7 +23,7 @@ VERBS = [
      end }"""),
     ("zero { 2, stage = 3 }, tp(2)", """mw.pass { name = "ahead", edit = function(code)
        for start in code:each { code = "start", move = "all-gather", axis = "zero", optional = true } do
-         assert(start.code == "start" and start.bucket and start.layer == nil or true)
+         assert(start.code == "start" and start.bucket)
          local n = start:hoist { by = 7 }
          assert(n >= 0 and n <= 7 and tostring(start):find("all%-gather"))
        end
