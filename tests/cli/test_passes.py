@@ -47,6 +47,7 @@ VERBS = [
     ("pp { 2, schedule = \"1f1b\" }, dp(2)",
      'mw.directives { { "reduce", { bucket = "*" }, after = "chunk" } }'),
     ("dp(2), tp(2)", 'mw.directives { name = "each", { "reduce", { bucket = "*", axis = "dp" }, each = true } }'),
+    ("dp(2), tp(2)", 'mw.directives { name = "by role", { "reduce", { bucket = "*", axis = "data" }, after = "step" } }'),
 ]
 
 

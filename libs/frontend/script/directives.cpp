@@ -190,7 +190,7 @@ Json facts_of(const Program& program, const Bucket& bucket) {
       return std::find(bucket.reduce_atoms.begin(), bucket.reduce_atoms.end(), atom) !=
              bucket.reduce_atoms.end();
     });
-    if (all) axes.insert(axis.name);
+    if (all) add_names_of(axis, axes);
   }
   facts["bucket"] = bucket.name;
   facts["parameters"] = names_of_parameters(program, bucket);

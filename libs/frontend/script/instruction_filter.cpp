@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "meshwright/engine/text.h"
 
@@ -79,10 +78,7 @@ Json axes_of(const Program& program, const Move& move) {
     std::erase_if(exact, [&](const Axis* axis) { return !listed(axis); });
   std::set<std::string> names{
       program.name_of(RankSet{move.atoms, move.stages, move.exchanges_rows()})};
-  for (const Axis* axis : exact) {
-    names.insert(axis->name);
-    if (axis->role != Role::none) names.insert(name_of(axis->role));
-  }
+  for (const Axis* axis : exact) add_names_of(*axis, names);
   return names;
 }
 
@@ -102,6 +98,11 @@ Json::const_iterator fact_of(const Json& facts, const std::string& name) {
 }
 
 }  // namespace
+
+void add_names_of(const Axis& axis, std::set<std::string>& names) {
+  names.insert(axis.name);
+  if (axis.role != Role::none) names.insert(name_of(axis.role));
+}
 
 Json names_of_parameters(const Program& program, const Bucket& bucket) {
   Json names = Json::array();

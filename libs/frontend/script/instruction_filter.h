@@ -2,6 +2,7 @@
 // "start", axis = "ep" }.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,8 @@ class SegmentFacts {
 };
 
 Json names_of_parameters(const Program& program, const Bucket& bucket);
+// Adds what a condition may call the axis: its name, and its role if it has one.
+void add_names_of(const Axis& axis, std::set<std::string>& names);
 
 // What scripts call a segment: "forward", "backward", "dgrad", "wgrad", "gather", "reduce", …; ""
 // for segments that passes of scripts leave alone, which only send, receive or begin a step.
