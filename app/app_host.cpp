@@ -99,6 +99,11 @@ std::string predicted_step(const Json& row) {
   return seconds < 1 ? fmt::format("{:.3g} ms", 1e3 * seconds) : fmt::format("{:.4g} s", seconds);
 }
 
+// Puts more behind a result's summary for people, with an empty line between.
+void add_text(Json& result, const std::string& more) {
+  result["text"] = result["text"].get<std::string>() + "\n" + more;
+}
+
 }  // namespace
 
 Json AppHost::row_of(const Json& result) const {
@@ -339,7 +344,7 @@ void AppHost::add_what_if(const Json& table, const ReadContext& context,
   const Json found = run_what_if(table, options_.what_if, context, experiment);
   output_.result(found);
   if (options_.pages && !pages_.empty()) pages_.back()["what_if"] = what_if_page(found);
-  plan["text"] = plan["text"].get<std::string>() + "\n" + found["text"].get<std::string>();
+  add_text(plan, found["text"].get<std::string>());
 }
 
 Json AppHost::done(const std::string& verb, const Experiment& experiment) {
@@ -369,16 +374,16 @@ Json AppHost::done(const std::string& verb, const Experiment& experiment) {
                           options_.braids ? &braids_ : nullptr});
   if (options_.placements) {
     result["placements"] = placements_json(*experiment.plan);
-    result["text"] = result["text"].get<std::string>() + "\n" + placements_text(*experiment.plan);
+    add_text(result, placements_text(*experiment.plan));
   }
   if (!options_.diff.empty()) {
     result["pass"] = pass_diff(experiment, options_.diff);
-    result["text"] = result["text"].get<std::string>() + "\n" + result["pass"].value("text", "");
+    add_text(result, result["pass"].value("text", ""));
   }
   if (options_.by_strategy) {
     const Json changes = plan_by_strategy(experiment);
     result["by_strategy"] = changes.at("rows");
-    result["text"] = result["text"].get<std::string>() + "\n" + changes.value("text", "");
+    add_text(result, changes.value("text", ""));
   }
   if (options_.programs) {
     std::string program;
@@ -386,7 +391,7 @@ Json AppHost::done(const std::string& verb, const Experiment& experiment) {
       program += (program.empty() ? "" : "\n") + listing(stage);
     }
     result["program"] = program;
-    result["text"] = result["text"].get<std::string>() + "\n" + program;
+    add_text(result, program);
   }
   return result;
 }

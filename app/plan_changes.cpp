@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -20,7 +21,7 @@
 namespace mw {
 namespace {
 
-// What is said of each of several plans.
+// What --diff and --by-strategy say of one plan.
 struct Figures {
   std::shared_ptr<const Plan> plan;
   Prediction prediction;
@@ -67,7 +68,7 @@ std::shared_ptr<const Plan> must_make(const PlanRequest& request) {
   return plan;
 }
 
-// A line for what two plans have each, and how the second one differs.
+// A line of text: what two plans have of one thing, and by what share the second has more of it.
 std::string change_of(const char* name, double before, double after,
                       const std::function<std::string(double)>& shown) {
   const double change = after - before;
@@ -81,7 +82,7 @@ std::string proof_text(const Proof& proof) {
   return proof.proved() ? "proved" : "refused: " + proof.refusals.front().message;
 }
 
-// Which of the plan's passes has that name; throws Error if there is none.
+// The place of the pass of that name among the plan's passes; throws Error if there is none.
 int number_of(const Plan& plan, const std::string& pass) {
   std::vector<std::string> names;
   for (std::size_t n = 0; n < plan.passes.size(); ++n) {
@@ -99,22 +100,19 @@ int number_of(const Plan& plan, const std::string& pass) {
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
-  std::size_t at = 0;
-  while (at < text.size()) {
-    const std::size_t end = std::min(text.find('\n', at), text.size());
-    lines.push_back(text.substr(at, end - at));
-    at = end + 1;
-  }
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
   return lines;
 }
 
 // One line of a diff: of both texts, or of one alone.
 struct DiffLine {
   char side = ' ';
-  std::string text, section;
+  std::string text;
 };
 
-// By a longest common subsequence of what lies between the common ends.
+// Two texts line by line, by a longest common subsequence of what lies between the lines that they
+// begin and end with alike.
 std::vector<DiffLine> compared(const std::vector<std::string>& a,
                                const std::vector<std::string>& b) {
   std::size_t begin = 0, end_a = a.size(), end_b = b.size();
@@ -151,6 +149,29 @@ std::vector<DiffLine> compared(const std::vector<std::string>& a,
   return lines;
 }
 
+constexpr std::size_t lines_beside = 2;
+
+// Lines of two texts: those that only one has with "-" and "+", and `lines_beside` around them with
+// " "; "@@ SECTION" where others are left out. A section begins with a line that is not indented.
+std::string line_diff(const std::string& before, const std::string& after) {
+  const std::vector<DiffLine> lines = compared(lines_of(before), lines_of(after));
+  std::vector<bool> shown(lines.size(), false);
+  for (std::size_t n = 0; n < lines.size(); ++n) {
+    if (lines[n].side == ' ') continue;
+    for (std::size_t k = n > lines_beside ? n - lines_beside : 0;
+         k <= n + lines_beside && k < lines.size(); ++k)
+      shown[k] = true;
+  }
+  std::string text, section;
+  for (std::size_t n = 0; n < lines.size(); ++n) {
+    if (!lines[n].text.empty() && lines[n].text[0] != ' ') section = lines[n].text;
+    if (!shown[n]) continue;
+    if (n > 0 && !shown[n - 1] && lines[n].text != section) text += fmt::format("@@ {}\n", section);
+    text += fmt::format("{}{}\n", lines[n].side, lines[n].text);
+  }
+  return text;
+}
+
 // The listing in parts, a segment each, so that what is compared stays short.
 std::vector<std::pair<std::string, std::string>> sections_of(const std::string& listing) {
   std::vector<std::pair<std::string, std::string>> sections;
@@ -163,7 +184,7 @@ std::vector<std::pair<std::string, std::string>> sections_of(const std::string& 
   return sections;
 }
 
-// The listings of a stage, a diff for each segment that both have.
+// A diff of a stage's listings, segment by segment.
 std::string program_diff(const Program& before, const Program& after) {
   auto was = sections_of(listing(before));
   std::string text;
@@ -171,36 +192,14 @@ std::string program_diff(const Program& before, const Program& after) {
     const auto same = std::find_if(was.begin(), was.end(), [&, &name = name](const auto& section) {
       return section.first == name;
     });
-    text += line_diff(same == was.end() ? "" : same->second, code, 2);
+    text += line_diff(same == was.end() ? "" : same->second, code);
     if (same != was.end()) was.erase(same);
   }
-  for (const auto& [name, code] : was) text += line_diff(code, "", 2);
+  for (const auto& [name, code] : was) text += line_diff(code, "");
   return text;
 }
 
 }  // namespace
-
-std::string line_diff(const std::string& before, const std::string& after, int beside) {
-  std::vector<DiffLine> lines = compared(lines_of(before), lines_of(after));
-  std::string section;
-  std::vector<bool> shown(lines.size(), false);
-  for (std::size_t n = 0; n < lines.size(); ++n) {
-    if (!lines[n].text.empty() && lines[n].text[0] != ' ') section = lines[n].text;
-    lines[n].section = section;
-    if (lines[n].side == ' ') continue;
-    const std::size_t far = static_cast<std::size_t>(beside);
-    for (std::size_t k = n > far ? n - far : 0; k <= n + far && k < lines.size(); ++k)
-      shown[k] = true;
-  }
-  std::string text;
-  for (std::size_t n = 0; n < lines.size(); ++n) {
-    if (!shown[n]) continue;
-    if (n > 0 && !shown[n - 1] && lines[n].text != lines[n].section)
-      text += fmt::format("@@ {}\n", lines[n].section);
-    text += fmt::format("{}{}\n", lines[n].side, lines[n].text);
-  }
-  return text;
-}
 
 Json pass_diff(const Experiment& experiment, const std::string& pass) {
   const std::unique_ptr<Machine> cluster = machine_of(experiment);
@@ -269,7 +268,7 @@ SentByKind sent_by_kind(const Figures& figures) {
   return sent;
 }
 
-// What one plan sends that the one before did not, or sends otherwise.
+// Lines for the kinds of collectives of which the plan `after` sends more, or less, than `before`.
 std::string sent_change(const SentByKind& before, const SentByKind& after) {
   std::string text;
   const auto row = [&](const auto& key, std::int64_t calls, std::int64_t bytes) {

@@ -1,4 +1,4 @@
-// What a pass, or a strategy, changes of a plan: `plan --diff PASS` and `plan --by-strategy`.
+// Says what a pass, or a strategy, changes in a plan: `plan --diff PASS` and `plan --by-strategy`.
 #pragma once
 
 #include <string>
@@ -16,10 +16,5 @@ Json pass_diff(const Experiment& experiment, const std::string& pass);
 // The plan of the first strategy of the experiment, of the first two, and so on: what each sends,
 // holds and takes, and what that is more than without the last one.
 Json plan_by_strategy(const Experiment& experiment);
-
-// Lines of two texts: those that only one has with "-" and "+", those around them with " ".
-// `beside`: how many of these; "@@ SECTION" where others are left out. A section begins with a line
-// that is not indented.
-std::string line_diff(const std::string& before, const std::string& after, int beside);
 
 }  // namespace mw

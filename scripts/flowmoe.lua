@@ -2,7 +2,7 @@
 -- microbatches share the device, so that one computes attention, gates and experts while the rows
 -- of the other are on their way; and sums of gradients go in small chunks on the stream of these
 -- exchanges, each behind the next exchange, so that no exchange waits for a sum.
--- `./meshwright plan scripts/flowmoe.lua`, or verify, prove; --diff "chunks behind exchanges"
+-- `./meshwright plan scripts/flowmoe.lua`; verify and prove take the script too.
 local mw         = require "meshwright"
 local pp, dp, ep = mw.plugins("pp", "dp", "ep")
 

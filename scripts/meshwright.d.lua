@@ -1114,7 +1114,7 @@ function mw.schedule(name, order) end
 ---@field bytes? number that a rank sends
 ---@field seconds? number on the plan's device, where that is known
 
----Which instruction `take` looks for; texts may have "*" in them.
+---A condition on the instructions of a lane, for `take` and `has`; texts may have "*" in them.
 ---@class meshwright.WeaveFilter
 ---@field through? string the instruction's code
 ---@field last? boolean the last one that matches, not the first
@@ -1214,7 +1214,7 @@ function mw.sweep(sweep) end
 ---@return fun(options?: table|integer): meshwright.Strategy
 function mw.strategy(strategy) end
 
----Which instructions are meant. A text may have "*" for anything; a list means any of its entries.
+---A condition on instructions. A text may have "*" for anything; a list means any of its entries.
 ---@class meshwright.Which
 ---@field code? string|string[] "compute", "start", "wait", …
 ---@field piece? string|string[] "forward", "dgrad", "wgrad", "backward"
@@ -1233,7 +1233,7 @@ function mw.strategy(strategy) end
 ---@field writes? string|string[]
 ---@field optional? boolean it may match nothing
 
----An instruction of the code that a pass edits, and what moves it, by how many places.
+---An instruction of the code that a pass edits. Its verbs return by how many places they moved it.
 ---@class meshwright.Instruction
 ---@field code string
 ---@field piece? string

@@ -1,6 +1,6 @@
--- A weave of one's own: layer by layer, one microbatch's exchanges behind the compute of another,
--- in the order that Megatron-Core has built in (`overlap_moe_expert_parallel_comm`). F is the one
--- that goes forward, B the one that goes back:
+-- A weave of one's own: layer by layer, the exchanges of one microbatch behind the compute of
+-- another, in the order that Megatron-Core has built in (`overlap_moe_expert_parallel_comm`). F is
+-- the microbatch that goes forward, B the one that goes back:
 --
 --   exchange  combine's gradient (B) | dispatch (F) | dispatch's gradient (B) | combine (F)
 --   compute   attention, router (F)  | experts (B)  | experts (F)             | attention (B)
@@ -15,14 +15,13 @@ local layerwise = mw.weave {
       if lane.kind == "forward" then f = lane else b = b or lane end
     end
     if not (f and b) then return end          -- two works of one kind: one after the other
+    local combine, dispatch = { through = "start", kind = "combine" }, { through = "start", kind = "dispatch" }
     for fl, bl in mw.zip(f:layers(), b:layers()) do     -- backward's layers come last first
-      local out  = { through = "start", kind = "combine" }
-      local sent = { through = "start", kind = "dispatch" }
-      if bl:has(out) then bl:take(out) end    -- the gradient of combine goes out
-      if fl:has(sent) then fl:take(sent) end  -- attention and router; their rows go out
-      if bl:has(sent) then bl:take(sent) end  -- experts' backward; the gradient of dispatch goes out
-      if fl:has(out) then fl:take(out) end    -- experts; their rows go back
-      bl:rest()                               -- attention's backward
+      if bl:has(combine) then bl:take(combine) end      -- the gradient of combine goes out
+      if fl:has(dispatch) then fl:take(dispatch) end    -- attention and router; their rows go out
+      if bl:has(dispatch) then bl:take(dispatch) end    -- experts' backward; the gradient of dispatch goes out
+      if fl:has(combine) then fl:take(combine) end      -- experts; their rows go back
+      bl:rest()                                         -- attention's backward
       fl:rest()
     end
   end,

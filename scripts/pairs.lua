@@ -1,7 +1,7 @@
--- What pairs hide: a forward of one microbatch interleaved with a backward of another, so that rows
--- on their way to their experts wait for nobody. Exposed exchange and step of plans that were
--- published with such pairs, under schedules without and with them, as predicted for their
--- clusters.
+-- What pairs hide: a pair is a forward of one microbatch interleaved with a backward of another, so
+-- that one computes while the rows of the other are on their way to their experts. This plans
+-- trainings that were published with pairs, under schedules without and with them, and prints the
+-- exposed exchange and the step that are predicted on their clusters.
 -- `./meshwright plan scripts/pairs.lua`
 local mw           = require "meshwright"
 local pp, zero, ep = mw.plugins("pp", "zero", "ep")
@@ -16,25 +16,30 @@ local layerwise = mw.weave {
       if lane.kind == "forward" then f = lane else b = b or lane end
     end
     if not (f and b) then return end
+    local combine, dispatch = { through = "start", kind = "combine" }, { through = "start", kind = "dispatch" }
     for fl, bl in mw.zip(f:layers(), b:layers()) do
-      local back, out = { through = "start", kind = "combine" }, { through = "start", kind = "dispatch" }
-      if bl:has(back) then bl:take(back) end
-      if fl:has(out) then fl:take(out) end
-      if bl:has(out) then bl:take(out) end
-      if fl:has(back) then fl:take(back) end
+      if bl:has(combine) then bl:take(combine) end
+      if fl:has(dispatch) then fl:take(dispatch) end
+      if bl:has(dispatch) then bl:take(dispatch) end
+      if fl:has(combine) then fl:take(combine) end
       bl:rest()
       fl:rest()
     end
   end,
 }
 
--- Seconds in which the stage that waits longest waits for exchanges.
+-- The seconds that the stage which waits longest spends waiting for exchanges.
 local function exposed(plan)
   local seconds = 0
   for _, use in ipairs(plan.communication) do
     if use.axis == "ep" then seconds = seconds + use.exposed_seconds end
   end
   return seconds
+end
+
+local function planned(experiment)
+  local plan = mw.plan(experiment)
+  return tostring(plan) and plan                 -- shown: not printed again at the end
 end
 
 local function compare(title, experiment, stages, rows)
@@ -46,16 +51,16 @@ local function compare(title, experiment, stages, rows)
     local e = {}
     for key, value in pairs(experiment) do e[key] = value end
     e.plan = { pp(options), table.unpack(experiment.plan) }
-    local plan = mw.plan(e)
+    local plan = planned(e)
     first = first or plan.step_seconds
-    print(("  %-38s %8.3f %11.3f (%4.1f %%) %8.1f   %+5.1f %% tokens/s%s"):format(row.name, plan.step_seconds, exposed(plan),
-      100 * exposed(plan) / plan.step_seconds, plan.peak_bytes / 2 ^ 30, 100 * (first / plan.step_seconds - 1),
-      tostring(plan) and ""))
+    print(("  %-38s %8.3f %11.3f (%4.1f %%) %8.1f   %+5.1f %% tokens/s"):format(row.name, plan.step_seconds, exposed(plan),
+      100 * exposed(plan) / plan.step_seconds, plan.peak_bytes / 2 ^ 30, 100 * (first / plan.step_seconds - 1)))
   end
   print()
 end
 
--- `plain` and `chunked`: layers of each stage, and of each of two chunks.
+-- The schedules that are compared. `plain` and `chunked` are the layers of each stage where it has
+-- one chunk, and of each virtual stage where it has two; `more` are rows of one plan alone.
 local function rows(plain, chunked, more)
   local v, apart, pairs = { kind = "dualpipev" }, { kind = "dualpipev", pair = false }, { kind = "interleaved", pair = true }
   local all = {
@@ -70,7 +75,7 @@ local function rows(plain, chunked, more)
   return all
 end
 
--- DeepSeek-V3 as scripts/published/deepseek-v3.lua has it, which says what is left out.
+-- DeepSeek-V3: the plan of scripts/published/deepseek-v3.lua, where it says what is left out.
 local plain, chunked = {}, {}
 for k = 1, 16 do plain[k] = (k == 1 or k >= 15) and 3 or 4 end
 for k = 1, 32 do chunked[k] = (k == 1 or k >= 31) and 1 or 2 end
@@ -99,7 +104,7 @@ compare("DeepSeek-V3 on 2048 H800, pp 16 x zero 128, ep 64", {
 -- microbatches of 4 sequences of 512 tokens, twice as many as stages, as many layers on each. It
 -- reports 13 % more tokens/s under DualPipeV than under its own 1F1B for 1B, 10 % more than under
 -- its own interleaved 1F1B and 6 % more than under Megatron-Core's, of a layer a chunk, for 9B.
--- Which GPUs those are was not found out: here A100.
+-- It could not be found out on which GPUs Piper measured this; the plans here are for A100.
 for _, size in ipairs {
   { name = "1B", layers = 16, hidden = 1024, heads = 16, ffn = 3584, experts = 4 },
   { name = "9B", layers = 24, hidden = 2048, heads = 32, ffn = 7168, experts = 8 },

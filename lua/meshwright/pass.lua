@@ -8,20 +8,22 @@ local edit_of, number_of = {}, {}  -- keys that no field of an instruction has
 
 local function instruction(edit, number) return setmetatable({ [edit_of] = edit, [number_of] = number }, Instruction) end
 
--- Of an argument that is to be an instruction.
+-- The number of the instruction that a verb is given. What is none is passed on, to be refused; a
+-- table as an empty one, since it may hold anything.
 local function number(given)
   if type(given) == "table" and getmetatable(given) == Instruction then return given[number_of] end
   return type(given) == "table" and {} or given
 end
 
 local verbs = {}
---- Up, past what `over` takes, `by` places at most, as far as dataflow allows. Returns how many.
+--- Moves it up, past what `over` takes, `by` places at most, as far as dataflow allows. Returns by
+--- how many places it moved.
 function verbs:hoist(how) return core.pass("hoist", self[edit_of], self[number_of], how) end
---- Down, likewise.
+--- Moves it down, by the same rules.
 function verbs:sink(how) return core.pass("sink", self[edit_of], self[number_of], how) end
---- Before another one: up, with what it depends on.
+--- Moves it up, with what it depends on, so that it stands before another one.
 function verbs:before(other) return core.pass("before", self[edit_of], self[number_of], number(other)) end
---- After another one: down, with what depends on it.
+--- Moves it down, with what depends on it, so that it stands after another one.
 function verbs:after(other) return core.pass("after", self[edit_of], self[number_of], number(other)) end
 --- Puts a transfer on a stream.
 function verbs:stream(name) return core.pass("stream", self[edit_of], self[number_of], name) end

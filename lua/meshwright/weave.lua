@@ -12,7 +12,7 @@ function Lane.__index(_, key)
     "it has name, kind, vstage, of a part layer; take, has, rest, layers, left")
 end
 
--- Of a verb's lane: it is one, and its braid is still being woven.
+-- Refuses to call a verb on what is no lane, or on a lane whose braid is woven already.
 local function open(lane, verb)
   if getmetatable(lane) ~= Lane then
     core.refuse(verb .. " of a lane is called with a colon", ("write f:%s(…)"):format(verb))
@@ -39,7 +39,7 @@ local function shown(filter)
   return "{ " .. table.concat(parts, ", ") .. " }"
 end
 
--- A text may have "*" in it for anything: "layers.1.*".
+-- Whether a fact is what a filter wants, which may have "*" in it for anything: "layers.1.*".
 local function alike(wanted, found)
   if wanted == found then return true end
   if type(wanted) ~= "string" or type(found) ~= "string" or not wanted:find("*", 1, true) then return false end
@@ -49,7 +49,8 @@ end
 local keys = { code = true, piece = true, op = true, kind = true, layer = true, label = true, phase = true,
   move = true, axis = true, bucket = true }
 
--- Of a lane or a part of one: the filter without what only `take` knows, checked.
+-- Checks the filter that a verb was given. Returns the conditions of it: with `code` for `through`,
+-- and without `last`, which is none.
 local function filter_of(lane, verb, given)
   open(lane, verb)
   if type(given) ~= "table" then
@@ -83,7 +84,7 @@ local function matches(filter, i)
   return true
 end
 
--- What there is of the keys of a filter with which no instruction agrees.
+-- Says which values instructions have for the keys of a filter with which none of them agrees.
 local function none_agrees(code, filter)
   local said = {}
   for key, wanted in pairs(filter) do
@@ -108,8 +109,8 @@ local function none_agrees(code, filter)
   return table.concat(said, "; ")
 end
 
--- What is nearest to a filter that matches nothing: an instruction that was taken already, or one
--- that lies in another part, or the one that agrees with most of it.
+-- Names the instruction that is nearest to a filter that matches nothing: one that was taken
+-- already, or lies in another part of the lane, or agrees with most of the filter.
 local function nearest(lane, filter)
   local whole, best, agree = lane.whole, nil, 0
   for n, i in ipairs(whole.code) do
@@ -131,7 +132,7 @@ end
 
 function Lane:__tostring() return "the lane " .. self.name end
 
--- The lane's instructions up to the n-th, which go to the braid.
+-- Takes the lane's instructions up to the n-th: they stand next in the braid.
 local function take_through(lane, n)
   local whole = lane.whole
   while whole.taken < n do
@@ -140,15 +141,22 @@ local function take_through(lane, n)
   end
 end
 
---- Takes all up to the first instruction that matches, or the last one of them, and that one.
-function verbs:take(given)
-  local filter, found = filter_of(self, "take", given), nil
-  for n = self.whole.taken + 1, self.last do
-    if matches(filter, self.whole.code[n]) then
+-- The place of the first instruction left in the lane that matches, or of the last one; nil: none.
+local function found_in(lane, filter, last)
+  local found
+  for n = lane.whole.taken + 1, lane.last do
+    if matches(filter, lane.whole.code[n]) then
       found = n
-      if not given.last then break end
+      if not last then break end
     end
   end
+  return found
+end
+
+--- Takes all up to the first instruction that matches, or the last one of them, and that one.
+function verbs:take(given)
+  local filter = filter_of(self, "take", given)
+  local found = found_in(self, filter, given.last)
   if not found then
     core.refuse(("%s has nothing left that is %s"):format(self, shown(filter)), nearest(self, filter))
   end
@@ -157,11 +165,7 @@ end
 
 --- Whether it has an instruction left that matches.
 function verbs:has(given)
-  local filter = filter_of(self, "has", given)
-  for n = self.whole.taken + 1, self.last do
-    if matches(filter, self.whole.code[n]) then return true end
-  end
-  return false
+  return found_in(self, filter_of(self, "has", given)) ~= nil
 end
 
 --- Takes all that is left.
@@ -194,8 +198,9 @@ function verbs:layers()
   return parts
 end
 
--- What a script's function has returned instead: the instructions themselves, in their order.
--- `refuse` names the weave and the stage.
+-- Reads the list that a script's function has returned, of the instructions in the braid's order.
+-- Returns the number of each one's lane, and for each lane the place of its first instruction that
+-- is not in the list. `refuse` names the weave and the stage.
 local function listed(list, lanes, refuse)
   local place, order, next_of = {}, {}, {}
   for number, lane in ipairs(lanes) do
@@ -221,6 +226,8 @@ local function listed(list, lanes, refuse)
   return order, next_of
 end
 
+-- The function that a plan calls for each braid: it makes lanes of the request, has the script's
+-- function `order` take from them, and returns the number of the lane of each next instruction.
 local function wrapped(order, name, place)
   return function(request)
     local function refuse(message, hint)

@@ -23,7 +23,7 @@ VERBS = [
      end }"""),
     ("zero { 2, stage = 3 }, tp(2)", """mw.pass { name = "ahead", edit = function(code)
        for start in code:each { code = "start", move = "all-gather", axis = "zero", optional = true } do
-         assert(start.code == "start" and start.bucket and start.layer == nil or true)
+         assert(start.code == "start" and start.bucket)
          local n = start:hoist { by = 7 }
          assert(n >= 0 and n <= 7 and tostring(start):find("all%-gather"))
        end
@@ -47,6 +47,7 @@ VERBS = [
     ("pp { 2, schedule = \"1f1b\" }, dp(2)",
      'mw.directives { { "reduce", { bucket = "*" }, after = "chunk" } }'),
     ("dp(2), tp(2)", 'mw.directives { name = "each", { "reduce", { bucket = "*", axis = "dp" }, each = true } }'),
+    ("dp(2), tp(2)", 'mw.directives { name = "by role", { "reduce", { bucket = "*", axis = "data" }, after = "step" } }'),
 ]
 
 

@@ -404,7 +404,7 @@ int open_core(lua_State* lua) {
                                        {"plugin", guarded<placed<core_plugin>>},
                                        {"load_plugin", guarded<placed<core_load_plugin>>},
                                        {"strategy", guarded<placed<core_strategy>>},
-                                       {"pass", guarded<core_pass>},
+                                       {"pass", guarded<placed<core_pass>>},
                                        {"plugin_names", guarded<core_plugin_names>},
                                        {"cluster", guarded<placed<core_cluster>>},
                                        {"clusters", guarded<core_clusters>},

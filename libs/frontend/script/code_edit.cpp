@@ -25,21 +25,25 @@ Moved& Moved::operator+=(const Moved& more) {
   return *this;
 }
 
-CodeEdit::CodeEdit(Program& program, Segment& segment)
+CodeEdit::CodeEdit(Program& program, Segment& segment, const SegmentFacts& facts)
     : program_(program),
       segment_(segment),
-      facts_(program),
+      facts_(facts),
       place_(segment.code.size()),
       number_(segment.code.size()) {
   std::iota(place_.begin(), place_.end(), std::size_t{0});
   std::iota(number_.begin(), number_.end(), 0);
 }
 
+bool CodeEdit::takes(const InstructionFilter& filter, const Instruction& i) const {
+  return filter.may_take(i) && filter.takes(facts_.of(segment_, i));
+}
+
 std::vector<int> CodeEdit::find(const InstructionFilter& filter) const {
   std::vector<int> found;
   for (std::size_t at = 0; at < number_.size(); ++at) {
     const Instruction& i = segment_.code[at];
-    if (filter.may_take(i) && filter.takes(facts_.of(segment_, i))) found.push_back(number_[at]);
+    if (takes(filter, i)) found.push_back(number_[at]);
   }
   return found;
 }
@@ -58,12 +62,9 @@ std::string CodeEdit::text(int number) const {
 
 Moved CodeEdit::go(int number, std::size_t to, const InstructionFilter* over) {
   const std::size_t from = place_[number];
-  std::function<bool(const Instruction&)> takes;
-  if (over != nullptr)
-    takes = [&](const Instruction& i) {
-      return over->may_take(i) && over->takes(facts_.of(segment_, i));
-    };
-  const std::size_t at = moved(program_, segment_.code, from, to, takes);
+  std::function<bool(const Instruction&)> past;
+  if (over != nullptr) past = [&](const Instruction& i) { return takes(*over, i); };
+  const std::size_t at = moved(program_, segment_.code, from, to, past);
   const auto place = [&](std::size_t n) {
     return number_.begin() + static_cast<std::ptrdiff_t>(n);
   };
@@ -146,7 +147,8 @@ Moved CodeEdit::stream(const std::vector<int>& numbers, const std::string& name)
   return done;
 }
 
-// The wait of what the instruction starts, in this segment; -1: it is awaited elsewhere.
+// The number of the instruction that awaits what `start` starts; -1: it is awaited in another
+// segment.
 int CodeEdit::wait_of(int start) const {
   const Instruction& i = at(start);
   for (std::size_t n = place_[start] + 1; n < segment_.code.size(); ++n) {
@@ -157,11 +159,16 @@ int CodeEdit::wait_of(int start) const {
   return -1;
 }
 
-Moved CodeEdit::budget(const std::vector<int>& numbers, int most) {
-  std::vector<int> transfers;  // by when they start
+std::vector<int> CodeEdit::awaited_here(const std::vector<int>& numbers) const {
+  std::vector<int> transfers;
   for (const int number : numbers) {
     if (starts(at(number)) && wait_of(number) >= 0) transfers.push_back(number);
   }
+  return transfers;
+}
+
+Moved CodeEdit::budget(const std::vector<int>& numbers, int most) {
+  const std::vector<int> transfers = awaited_here(numbers);  // by when they start
   Moved done;
   for (std::size_t k = 0; k < transfers.size(); ++k) {
     if (k < static_cast<std::size_t>(most)) {
@@ -174,7 +181,8 @@ Moved CodeEdit::budget(const std::vector<int>& numbers, int most) {
   return done;
 }
 
-// Where it is to start: before what computes first for that layer.
+// The place before which a transfer is to start: that of the first instruction that computes the
+// layer which is `layers_ahead` layers before the one that reads the transfer.
 std::size_t CodeEdit::issue_place(int start, int layers_ahead) const {
   const auto layer_at = [&](std::size_t n) {
     const Instruction& i = segment_.code[n];
@@ -198,10 +206,7 @@ std::size_t CodeEdit::issue_place(int start, int layers_ahead) const {
 }
 
 Moved CodeEdit::issue(const std::vector<int>& numbers, int layers_ahead) {
-  std::vector<int> transfers;
-  for (const int number : numbers) {
-    if (starts(at(number)) && wait_of(number) >= 0) transfers.push_back(number);
-  }
+  std::vector<int> transfers = awaited_here(numbers);
   Moved done;
   for (const int number : transfers) {  // those that go up, the first of them first
     const std::size_t to = issue_place(number, layers_ahead);

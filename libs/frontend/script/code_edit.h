@@ -12,17 +12,18 @@
 
 namespace mw {
 
-// What came of verbs, for the note of a plan.
+// How far a verb has moved instructions, for the note of a plan.
 struct Moved {
-  int asked = 0, moved = 0;  // instructions
-  std::int64_t places = 0;   // by which those that moved did, together
+  int asked = 0, moved = 0;  // instructions that it was to move, and that it moved
+  std::int64_t places = 0;   // the sum of the places by which they moved
   Moved& operator+=(const Moved& more);
 };
 
 class CodeEdit {
  public:
-  // Both outlive it. Instructions are numbered as they stand at first, and keep their numbers.
-  CodeEdit(Program& program, Segment& segment);
+  // All three outlive it; the facts are the program's. Instructions are numbered as they stand at
+  // first, and keep their numbers.
+  CodeEdit(Program& program, Segment& segment, const SegmentFacts& facts);
 
   const Program& program() const { return program_; }
   const Segment& segment() const { return segment_; }
@@ -41,22 +42,25 @@ class CodeEdit {
   Moved order(const std::vector<int>& first, const std::vector<int>& then, Moves moves);
   // Puts those that start a collective on a stream. Throws Error for a transfer that has none.
   Moved stream(const std::vector<int>& numbers, const std::string& name);
-  // At most `most` of these transfers are under way: the others start once an earlier one is
+  // Has at most `most` of these transfers under way: the others start once an earlier one is
   // awaited.
   Moved budget(const std::vector<int>& numbers, int most);
-  // Each of these transfers starts before what computes the layer that is so many layers before the
-  // one that reads it.
+  // Has each of these transfers start before what computes the layer that is so many layers before
+  // the one that reads it.
   Moved issue(const std::vector<int>& numbers, int layers_ahead);
 
  private:
+  bool takes(const InstructionFilter& filter, const Instruction& i) const;
   Moved go(int number, std::size_t to, const InstructionFilter* over);
   std::vector<std::size_t> places_of(const std::vector<int>& numbers) const;
   int wait_of(int start) const;
+  // Those of the instructions that start a transfer which is awaited in this segment.
+  std::vector<int> awaited_here(const std::vector<int>& numbers) const;
   std::size_t issue_place(int start, int layers_ahead) const;
 
   Program& program_;
   Segment& segment_;
-  const SegmentFacts facts_;
+  const SegmentFacts& facts_;
   std::vector<std::size_t> place_;  // of each number
   std::vector<int> number_;         // at each place
 };

@@ -53,7 +53,6 @@ class DirectiveReader {
 
   std::shared_ptr<const Directive> read() {
     auto directive = std::make_shared<Directive>();
-    directive->path = path_;
     if (!read_kind(*directive)) return nullptr;
     const std::size_t before = problems_.list().size();
     if (unnamed_.size() < 2) {
@@ -181,20 +180,20 @@ class DirectiveReader {
   std::set<std::string> used_;
 };
 
+// A bucket as the condition of a `reduce` sees it: as the facts of what starts its reduction,
+// before there is such an instruction.
 Json facts_of(const Program& program, const Bucket& bucket) {
   Json facts = Json::object();
-  Json names = Json::array();
-  for (const int p : bucket.parameters) names.push_back(program.name_of_parameter(p));
   std::set<std::string> axes;
   for (const Axis& axis : program.mesh.axes()) {
     const bool all = std::all_of(axis.atoms.begin(), axis.atoms.end(), [&](int atom) {
       return std::find(bucket.reduce_atoms.begin(), bucket.reduce_atoms.end(), atom) !=
              bucket.reduce_atoms.end();
     });
-    if (all) axes.insert(axis.name);
+    if (all) add_names_of(axis, axes);
   }
   facts["bucket"] = bucket.name;
-  facts["parameters"] = names;
+  facts["parameters"] = names_of_parameters(program, bucket);
   facts["axis"] = program.mesh.name_of(bucket.reduce_atoms);
   facts["axes"] = axes;
   facts["code"] = "start";
@@ -202,7 +201,7 @@ Json facts_of(const Program& program, const Bucket& bucket) {
   return facts;
 }
 
-// Reduced once in a step, whole: what the planner places.
+// Whether the planner places the bucket's reduction: it is reduced once in a step, whole.
 bool is_placed(const Bucket& bucket) {
   return !bucket.reduce_atoms.empty() && bucket.stages.empty() &&
          bucket.sharded_state < ShardedState::gradients && !bucket.counts;

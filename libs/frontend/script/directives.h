@@ -19,7 +19,6 @@ struct Directive {
     each,       // in every microbatch
   };
   Kind kind = Kind::order;
-  std::string path;  // "directives[2]": for messages
   InstructionFilter filter, other;
   bool sinks = false;   // of order: what the filter takes stands after the others
   bool layers = false;  // of order: only of instructions of one layer
@@ -27,7 +26,7 @@ struct Directive {
   int number = 0;  // of budget and issue
   After after = After::gradients;
 
-  // The least that a pass with it must say that it changes.
+  // The least that a pass which has this directive must say that it changes.
   Pass::Changes changes() const;
   // What the note of a plan calls it: "stream exchange".
   std::string name() const;
@@ -41,11 +40,12 @@ std::shared_ptr<const Directive> read_directive(const Json& entry, const std::st
 struct Matches {
   int filter = 0, other = 0;
 };
-// Carries out one that changes order.
+// Carries out a directive that changes order, and adds to `matches` what its conditions took.
 Moved carry_out(const Directive& directive, CodeEdit& code, Matches& matches);
 
-// Carry out `reduce`: say of the buckets that it means when they are reduced. `each` is for before
-// the buckets have their flat slots, the others for Pass::finish. How many buckets they are.
+// Carry out `reduce`: decide when the buckets that it means are reduced. Both return how many
+// buckets these are. reduce_each, for `each = true`, is called before the buckets have their flat
+// slots; reduce_after, for the others, in Pass::finish.
 int reduce_each(const Directive& directive, Program& program);
 int reduce_after(const Directive& directive, Program& program);
 

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "meshwright/engine/text.h"
 
@@ -62,9 +61,9 @@ void check_range(const Json& wanted, const std::string& path, Problems& problems
   }
 }
 
-// All names that fit the ranks of a move: the axes that are just these, or else those of which they
-// are some; and their roles. Where an axis has all ranks of one that lends them, rows go over the
-// former and all else over the latter, as listings have it.
+// All names that fit the ranks of a move, and their roles: the axes that have just these ranks, or,
+// if there are none, the axes that have these and more. Where an axis has all ranks of one that
+// lends them, rows go over the former and all else over the latter, as listings have it.
 Json axes_of(const Program& program, const Move& move) {
   std::vector<const Axis*> exact, within;
   for (const Axis& axis : program.mesh.axes()) {
@@ -79,10 +78,7 @@ Json axes_of(const Program& program, const Move& move) {
     std::erase_if(exact, [&](const Axis* axis) { return !listed(axis); });
   std::set<std::string> names{
       program.name_of(RankSet{move.atoms, move.stages, move.exchanges_rows()})};
-  for (const Axis* axis : exact) {
-    names.insert(axis->name);
-    if (axis->role != Role::none) names.insert(name_of(axis->role));
-  }
+  for (const Axis* axis : exact) add_names_of(*axis, names);
   return names;
 }
 
@@ -96,7 +92,23 @@ Json names_of_slots(const Program& program, std::initializer_list<const Slots*> 
   return names;
 }
 
+// The fact that a condition on `name` asks: one on an axis asks all names that fit the ranks.
+Json::const_iterator fact_of(const Json& facts, const std::string& name) {
+  return facts.find(name == "axis" ? "axes" : name);
+}
+
 }  // namespace
+
+void add_names_of(const Axis& axis, std::set<std::string>& names) {
+  names.insert(axis.name);
+  if (axis.role != Role::none) names.insert(name_of(axis.role));
+}
+
+Json names_of_parameters(const Program& program, const Bucket& bucket) {
+  Json names = Json::array();
+  for (const int p : bucket.parameters) names.push_back(program.name_of_parameter(p));
+  return names;
+}
 
 const std::vector<std::string>& names_of_facts() {
   static const std::vector<std::string> names{"axis",  "bucket", "bytes",   "code",   "kind",
@@ -138,12 +150,8 @@ Json SegmentFacts::of(const Segment& segment, const Instruction& i) const {
   if (facts.contains("axis")) facts["axes"] = axes_of(program_, i.move);
   if (i.move.stream >= 0)
     facts["stream"] = program_.streams[static_cast<std::size_t>(i.move.stream)];
-  if (i.bucket >= 0) {
-    Json names = Json::array();
-    for (const int p : program_.buckets[i.bucket].parameters)
-      names.push_back(program_.name_of_parameter(p));
-    facts["parameters"] = names;
-  }
+  if (i.bucket >= 0)
+    facts["parameters"] = names_of_parameters(program_, program_.buckets[i.bucket]);
   return facts;
 }
 
@@ -181,7 +189,7 @@ InstructionFilter::InstructionFilter(const Json& table, const std::string& path,
 }
 
 bool InstructionFilter::holds(const Condition& condition, const Json& facts) {
-  const auto fact = facts.find(condition.fact == "axis" ? "axes" : condition.fact);
+  const auto fact = fact_of(facts, condition.fact);
   if (fact == facts.end()) return false;
   if (matches(condition.wanted, *fact)) return true;
   if (condition.fact != "bucket") return false;
@@ -233,8 +241,7 @@ std::string InstructionFilter::why_nothing(const std::vector<Program>& programs)
         const Json facts = all.of(segment, i);
         for (std::size_t c = 0; c < conditions_.size(); ++c) {
           alone[c] += holds(conditions_[c], facts) ? 1 : 0;
-          const auto fact =
-              facts.find(conditions_[c].fact == "axis" ? "axes" : conditions_[c].fact);
+          const auto fact = fact_of(facts, conditions_[c].fact);
           if (fact == facts.end() || there[c].size() > 200) continue;
           for (const Json& one : fact->is_array() ? *fact : Json::array({*fact}))
             there[c].insert(one.is_string() ? one.get<std::string>() : json_text(one));

@@ -1,7 +1,8 @@
-// Which instructions a script means: a condition on what it sees of them, { code = "start", axis =
-// "ep" }.
+// The conditions by which a script names instructions: a table of what it sees of them, { code =
+// "start", axis = "ep" }.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -12,14 +13,15 @@
 
 namespace mw {
 
-// What scripts see of an instruction, by name: those of InstructionFacts, and
+// The names of the facts that scripts see of an instruction: those of InstructionFacts, and
 //   segment   the kind of its segment: "forward", "backward", "dgrad", "wgrad", "reduce", …
 //   stream    that a transfer goes on, by name
 //   reads, writes   names of slots
 const std::vector<std::string>& names_of_facts();
 
-// The facts of a segment's instructions. Those of an axis also have, under "axes", all names and
-// roles that fit its ranks; those of a bucket, under "parameters", the names of what it holds.
+// The facts of a segment's instructions. Where they have an axis, they also have, under "axes", all
+// names and roles that fit its ranks; where they have a bucket, under "parameters", the names of
+// the parameters that it holds.
 class SegmentFacts {
  public:
   explicit SegmentFacts(const Program& program) : program_(program), facts_(program) {}
@@ -30,8 +32,12 @@ class SegmentFacts {
   const InstructionFacts facts_;
 };
 
-// "forward", "backward", "dgrad", "wgrad", "gather", "reduce", …; "" for those that passes of
-// scripts leave alone: what only sends, receives or begins a step.
+Json names_of_parameters(const Program& program, const Bucket& bucket);
+// Adds what a condition may call the axis: its name, and its role if it has one.
+void add_names_of(const Axis& axis, std::set<std::string>& names);
+
+// What scripts call a segment: "forward", "backward", "dgrad", "wgrad", "gather", "reduce", …; ""
+// for segments that passes of scripts leave alone, which only send, receive or begin a step.
 std::string kind_in_scripts(const Segment& segment);
 
 class InstructionFilter {
@@ -40,11 +46,12 @@ class InstructionFilter {
   // Reads a table; problems have keys such as "PATH.axis".
   InstructionFilter(const Json& table, const std::string& path, Problems& problems);
 
-  // From now on it takes only what starts a transfer.
+  // Adds the condition that an instruction starts a transfer.
   void keep_to_starts();
 
   bool takes(const Json& facts) const;
-  // Whether it may take the instruction, by what need not be looked up.
+  // False if the instruction's own fields say already that it is not taken, so that its facts,
+  // which cost more, need not be asked for.
   bool may_take(const Instruction& instruction) const;
   // Whether it may match nothing: { …, optional = true }.
   bool optional() const { return optional_; }

@@ -90,7 +90,7 @@ std::string note_of(const std::string& name, const Outcome& outcome) {
   return text.empty() ? "" : fmt::format("{}: {}", name, text);
 }
 
-// A condition that no stage's program has an instruction for.
+// Refuses a pass one of whose conditions takes no instruction in any stage's program.
 void refuse_unmatched(const std::string& name, const Outcome& outcome,
                       const std::vector<Program>& programs) {
   for (const auto& [where, one] : outcome.asked) {
@@ -106,7 +106,7 @@ void refuse_unmatched(const std::string& name, const Outcome& outcome,
   }
 }
 
-// An error of a directive, which knows no key.
+// Carries out a directive. Its errors, which name no key of the experiment, get this one.
 template <class Body>
 auto of_directive(const std::string& key, const Body& body) {
   try {
@@ -161,8 +161,6 @@ PassTable::PassTable(const Json& table, std::string path, Problems& problems) {
                  "write edit = function(code) … end");
   }
 }
-PassTable::~PassTable() = default;
-PassTable::PassTable(PassTable&&) noexcept = default;
 
 void PassTable::read_segments(const std::string& path, Problems& problems) {
   if (!values_.has("segments")) return;
@@ -221,7 +219,8 @@ class ScriptPass {
                        [](const auto& d) { return d->kind == Directive::Kind::reduce; });
   }
 
-  // The directives about reductions: `each`, those that are for every microbatch; else the others.
+  // Carries out the directives about reductions: where `each`, those that have buckets reduced in
+  // every microbatch; else the others.
   void reduce(Program& program, bool each) {
     for (std::size_t n = 0; n < directives_.size(); ++n) {
       const Directive& directive = *directives_[n];
@@ -242,11 +241,12 @@ class ScriptPass {
 
   void rearrange(Program& program) {
     outcome_.forget(program.stage);
+    const SegmentFacts facts(program);
     for (Segment& segment : program.segments) {
       const std::string kind = kind_in_scripts(segment);
       const bool wanted = segments_.empty() ||
                           std::find(segments_.begin(), segments_.end(), kind) != segments_.end();
-      if (!kind.empty() && wanted) rearrange(program, segment, kind);
+      if (!kind.empty() && wanted) rearrange(program, segment, facts, kind);
     }
   }
 
@@ -258,8 +258,9 @@ class ScriptPass {
  private:
   std::string key(std::size_t n) const { return fmt::format("{}.directives[{}]", option_, n + 1); }
 
-  void rearrange(Program& program, Segment& segment, const std::string& kind) {
-    CodeEdit code(program, segment);
+  void rearrange(Program& program, Segment& segment, const SegmentFacts& facts,
+                 const std::string& kind) {
+    CodeEdit code(program, segment, facts);
     if (edit) call_edit(code, kind);
     for (std::size_t n = 0; n < directives_.size(); ++n) {
       const Directive& directive = *directives_[n];
@@ -352,7 +353,7 @@ class PassCall {
                 "write start:stream \"exchange\"");
   }
   Error wrong(const std::string& what, const std::string& hint) const {
-    return Error(Problem{Stage::script, "script.argument", "", what, hint, place_});
+    return Error(Stage::script, "script.argument", "", what, hint);
   }
   int number(std::size_t n) const {
     const auto given = whole_number(argument(n));
@@ -369,7 +370,6 @@ class PassCall {
       for (Problem& problem : list) {
         problem.stage = Stage::script;
         problem.key.clear();
-        problem.place = place_;
       }
       throw Error(std::move(list));
     }
@@ -393,7 +393,7 @@ class PassCall {
     const std::string near = did_you_mean(name, known);
     throw Error(Problem{Stage::script, "script.unknown", "",
                         fmt::format("an instruction has no field {}", name),
-                        near.empty() ? "its fields: " + join(known) : near, place_});
+                        near.empty() ? "its fields: " + join(known) : near});
   }
 
   // How far it may go.
@@ -452,17 +452,9 @@ Json call_pass(const Json& arguments, const std::string& place) {
   if (session.code == nullptr || !number || *number != session.number) {
     throw Error(Problem{Stage::script, "script.argument", "",
                         "the code of a pass is there only while its function `edit` runs",
-                        "use it inside of that function, and keep none of it", place});
+                        "use it inside of that function, and keep none of it"});
   }
-  try {
-    return PassCall(arguments, place).run();
-  } catch (const Error& error) {
-    std::vector<Problem> problems = error.problems();
-    for (Problem& problem : problems) {
-      if (problem.place.empty()) problem.place = place;
-    }
-    throw Error(std::move(problems));
-  }
+  return PassCall(arguments, place).run();
 }
 
 }  // namespace mw

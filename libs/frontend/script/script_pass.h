@@ -12,28 +12,24 @@
 
 namespace mw {
 
-// The keys of such a table.
+// The keys of a pass's table.
 const Options& pass_options();
 
 struct Directive;
 
-// Such a table, read.
+// A pass's table, read.
 class PassTable {
  public:
   // Problems have keys in `path`: "late.passes[1].segments".
   PassTable(const Json& table, std::string path, Problems& problems);
-  ~PassTable();
-  PassTable(PassTable&&) noexcept;
-
-  const std::string& name() const { return name_; }
-  // Adds it to a draft. What its function does is counted anew for each plan. `place`: the plan's
-  // entry, for messages; `option`: which of the entry's keys the table is.
+  // Adds the pass to a draft. What its function does is counted anew for each plan. `option`: the
+  // key of the plan's entry under which the table stands, for messages.
   void add_to(Draft& draft, const std::shared_ptr<const ScriptReach>& reach,
               const std::string& option) const;
 
  private:
   void read_segments(const std::string& path, Problems& problems);
-  // `any`: they may change what they will.
+  // `any`: the table does not say what the pass changes, so that its directives say it.
   void read_directives(const std::string& path, bool any, Problems& problems);
 
   std::string name_;
@@ -43,8 +39,9 @@ class PassTable {
   Pass::Changes changes_ = Pass::Changes::order;
 };
 
-// What a pass's function asks of the code that it edits, or does to it: a verb, the number of the
-// edit that it was given, and what the verb takes. `place`: the script's line. Throws Error.
+// Answers a call that a pass's function makes about the code that it edits. `arguments`: a verb,
+// the number of the edit that the function was given, and what the verb takes; `place`: the
+// script's line, which is named if a condition of the call turns out to take nothing. Throws Error.
 Json call_pass(const Json& arguments, const std::string& place);
 
 }  // namespace mw

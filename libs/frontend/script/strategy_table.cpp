@@ -227,7 +227,7 @@ class ScriptStrategy : public Strategy {
     }
   }
 
-  // A rank's own part of the dim, in slices.
+  // Adds a rule that has `slices`: each rank computes its own part of the dim slice by slice.
   void add_slices(Draft& draft, const Values& rule) const {
     if (rule.has("axis") || rule.has("lent_by")) {
       draft.refuse("option.conflict", "",
@@ -433,7 +433,8 @@ StrategyTable::StrategyTable(const Json& table, std::string path, Problems& prob
   problems.add(found);
 }
 
-// A table of a pass, or what mw.pass returns, which is a strategy with nothing else.
+// Reads a strategy's passes. An entry is a pass's table, or what mw.pass returns: a strategy that
+// has nothing but passes.
 void StrategyTable::read_passes(const Json& given, const std::string& path, Problems& problems) {
   for (std::size_t i = 0; i < given.size(); ++i) {
     const std::string here = fmt::format("{}[{}]", path, i + 1);
