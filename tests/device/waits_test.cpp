@@ -82,7 +82,9 @@ TEST_CASE("A run without one of its waits is out of order, and found to be", "[s
       // The order of a stream protects no tensor: collectives_test.cpp looks at it.
       if (name.find("after the stream of") != std::string::npos) continue;
       for (int k = 0; k < times; ++k) {
-        if (!all && number++ % 61 != 0) continue;
+        // A sample that has found none, as all of it ordered nothing new, goes on until it has.
+        const bool sampled = number++ % 61 == 0 || (fates[0] == 0 && number > 122);
+        if (!all && !sampled) continue;
         Fate fate = without(e, where, name, k);
         // In a first step, what lies ready since before it needs no order, which one run in
         // thousands shows: a hole shows again.
@@ -94,7 +96,7 @@ TEST_CASE("A run without one of its waits is out of order, and found to be", "[s
     }
     WARN(mix.name << ": " << fates[0] << " waits left out and found, " << fates[1]
                   << " ordered nothing new, " << fates[2] << " covered by others");
-    if (all) CHECK(fates[0] > 0);  // a sample may be of those that order nothing new
+    CHECK(fates[0] > 0);
   }
 }
 
