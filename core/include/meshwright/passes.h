@@ -146,7 +146,7 @@ std::size_t earliest(const Program& program, const std::vector<Instruction>& cod
 // and with which it may change places, as far as there are such; where it then stands.
 std::size_t moved(const Program& program, std::vector<Instruction>& code, std::size_t from,
                   std::size_t to, const std::function<bool(const Instruction&)>& over = {});
-// Which of the two sides of an order moves.
+// An order between two sets of instructions can be made by moving either of them.
 enum class Moves : std::uint8_t {
   first,  // up, with what it depends on
   then,   // down, with what depends on it

@@ -228,7 +228,7 @@ class Executor : public RankRun {
   // sparse.
   std::vector<int> rows_of_slot_;
   std::vector<std::pair<int, int>> expert_loads_;  // parameters that count, and their layers
-  // For each run of the timeline, of each of its lanes: whether it is the last of its microbatch.
+  // Whether each lane of each run of the timeline is the last one of its microbatch.
   std::vector<std::vector<bool>> last_run_;
   Groups& groups_;
   std::map<int, Microbatch> microbatches_;
