@@ -1,5 +1,5 @@
-// A plan that a search found, as a writer for another program reads it. The plan knows what was read
-// of it, so that the writer can name everything that it does not express.
+// A plan that a search found, as a writer for another program reads it. The plan knows what was
+// read of it, so that the writer can name everything that it does not express.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Writes plans as TOML of torchtitan (v0.2.2, the last release whose jobs are TOML files), and says
-// what it cannot express. The keys that it may write are listed in tests/cli/search_as.json, which a
-// test holds the output to.
+// what it cannot express. The keys that it may write are listed in tests/cli/search_as.json, which
+// a test holds the output to.
 #include <fmt/format.h>
 
 #include <map>
