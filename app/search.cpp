@@ -116,18 +116,28 @@ std::string table_text(const std::vector<FoundPlan>& plans) {
   return table.text("  ") + mark + even;
 }
 
+// Lists of values by key, in the order in which keys came first.
+template <class Value>
+class Grouped {
+ public:
+  std::vector<Value>& of(const std::string& key) {
+    const auto known =
+        std::find_if(all_.begin(), all_.end(), [&](const auto& one) { return one.first == key; });
+    return (known == all_.end() ? all_.emplace_back(key, std::vector<Value>()) : *known).second;
+  }
+  const auto& all() const { return all_; }
+
+ private:
+  std::vector<std::pair<std::string, std::vector<Value>>> all_;
+};
+
 // Notes under a table of plans: what the stack's software cannot run, which plans lie beyond what
 // was measured, and what `plan` says of memory: all of it of the first plan, what is nearly too
 // much of the others.
 std::string notes_text(const std::vector<FoundPlan>& plans) {
-  std::vector<std::pair<std::string, std::vector<int>>> notes;  // each once, with its plans
+  Grouped<int> notes;  // each once, with its plans
   int number = 0;
-  const auto add = [&](const std::string& note) {
-    const auto known = std::find_if(notes.begin(), notes.end(),
-                                    [&](const auto& one) { return one.first == note; });
-    (known == notes.end() ? notes.emplace_back(note, std::vector<int>()) : *known)
-        .second.push_back(number);
-  };
+  const auto add = [&](const std::string& note) { notes.of(note).push_back(number); };
   for (const FoundPlan& one : plans) {
     ++number;
     if (!one.predicted.cannot_run.empty())
@@ -140,24 +150,25 @@ std::string notes_text(const std::vector<FoundPlan>& plans) {
     for (std::string line; std::getline(lines, line);) add(line.substr(2));
   }
   std::string text;
-  for (const auto& [note, of] : notes) text += fmt::format("  {}: {}\n", fmt::join(of, ", "), note);
+  for (const auto& [note, of] : notes.all())
+    text += fmt::format("  {}: {}\n", fmt::join(of, ", "), note);
   return text.empty() ? "" : "\n" + text;
 }
 
 // "the schedule gpipe (it has 1f1b)" and "the schedule zbv (it has 1f1b)" as one phrase.
 std::string together(const std::vector<std::string>& phrases) {
-  std::vector<std::pair<std::string, std::vector<std::string>>> by_tail;
+  constexpr std::string_view what_it_has = " (it has ";
+  Grouped<std::string> heads;  // by what follows them; a phrase without such an end is a key itself
   for (const std::string& phrase : phrases) {
-    const std::size_t at = std::min(phrase.rfind(" (it has "), phrase.size());
-    const std::string tail = phrase.substr(at);
-    const auto known = std::find_if(by_tail.begin(), by_tail.end(), [&](const auto& one) {
-      return one.first == tail && !tail.empty();
-    });
-    (known == by_tail.end() ? by_tail.emplace_back(tail, std::vector<std::string>()) : *known)
-        .second.push_back(phrase.substr(0, at));
+    const std::size_t at = phrase.rfind(what_it_has);
+    if (at == std::string::npos) {
+      heads.of(phrase) = {""};
+    } else {
+      heads.of(phrase.substr(at)).push_back(phrase.substr(0, at));
+    }
   }
   std::vector<std::string> list;
-  for (const auto& [tail, heads] : by_tail) list.push_back(join(heads) + tail);
+  for (const auto& [tail, before] : heads.all()) list.push_back(join(before) + tail);
   return join(list, "; ");
 }
 

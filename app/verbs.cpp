@@ -230,10 +230,12 @@ Json run_plan_verb(const Experiment& experiment, const PlanPictures& pictures) {
   if (pictures.traces != nullptr)
     pictures.traces->push_back(
         predicted_process(experiment.name, *experiment.plan, prediction, machine));
+  std::vector<BraidPicture> braids;
+  if (pictures.pages != nullptr || pictures.braids != nullptr)
+    braids = braid_pictures(*experiment.plan, machine, experiment.threads);
   if (pictures.pages != nullptr) {
     pictures.pages->push_back(plan_page_data(*experiment.plan, prediction, experiment.memory,
                                              machine.kept_by_libraries()));
-    const auto braids = braid_pictures(*experiment.plan, machine, experiment.threads);
     if (!braids.empty()) pictures.pages->back()["braids"] = braids_page(braids);
   }
   Json result = {{"kind", "plan"}};
@@ -244,7 +246,6 @@ Json run_plan_verb(const Experiment& experiment, const PlanPictures& pictures) {
   std::string text = plan_text(experiment, prediction);
   text += training_text(experiment, prediction, result);
   if (pictures.braids != nullptr) {
-    const auto braids = braid_pictures(*experiment.plan, machine, experiment.threads);
     pictures.braids->insert(pictures.braids->end(), braids.begin(), braids.end());
     result["braids"] = braids_json(braids);
     text += braids.empty() ? "  braids  none: the schedule has no groups of works\n"

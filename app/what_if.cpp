@@ -292,10 +292,6 @@ class WhatIf {
   Priced base_;
 };
 
-}  // namespace
-
-namespace {
-
 // Says that kinds of nodes have the knob's key for themselves; empty: none has.
 std::string of_kinds(const Json& cluster, const Knob& knob) {
   const std::size_t table = knob.path.find('.') + 1, key = knob.path.rfind('.');

@@ -95,7 +95,7 @@ class KeptTensors {
     }
   }
 
-  // -1: it is not of a layer, or no activation.
+  // The layer of an activation; -1: the slot is none, or no op of a layer makes it.
   int layer_of(int slot, const Instruction& maker) const {
     const Slot& s = program_.slots[slot];
     if (s.persistent || s.category != Category::activations || s.alias_of >= 0) return -1;
@@ -110,7 +110,7 @@ class KeptTensors {
     return machine_->work(rank_, i, footprint(rank_, i, Asks::work)).seconds;
   }
 
-  // Seconds of the instructions that make it from what is kept, or from what no op of a layer made.
+  // Seconds to make the slot again, from slots that are kept or that no op of a layer makes.
   double seconds_to_make(int slot, std::set<int>& counted) const {
     const auto writers = writers_.find(slot);
     if (writers == writers_.end()) return 0;
@@ -188,15 +188,10 @@ bool has_link(const Plan& plan, const Machine& machine) {
   return machine.of_rank(rank, plan.ranks(), plan.request.threads)->host_copy(1) > 0;
 }
 
-std::string part_of(const std::string& name) {
-  const std::size_t first = name.find('.'), second = name.find('.', first + 1);
-  return second == std::string::npos ? name : name.substr(second + 1);
-}
-
 // "attention.q in 3 layers, mlp.up in 4 layers".
 std::string text_of(const std::set<std::string>& names) {
   std::map<std::string, int> layers;
-  for (const std::string& name : names) ++layers[part_of(name)];
+  for (const std::string& name : names) ++layers[part_of_layer(name)];
   std::string text;
   for (const auto& [part, count] : layers)
     text += fmt::format("{}{} in {}", text.empty() ? "" : ", ", part, plural(count, "layer"));

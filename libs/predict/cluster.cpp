@@ -235,13 +235,14 @@ const Fields<Cluster>& kind_fields() {
         .at_least(1);
     f.options()
         .table("device",
-               "what is other of a device; of a whole cluster, as mw.cluster gives it, all of it")
+               "keys of `device` that differ; a whole cluster, as mw.cluster gives it, has all of "
+               "them")
         .optional()
-        .table("node", "the same of what joins the devices of a node")
+        .table("node", "keys of `node` that differ, likewise")
         .optional()
-        .table("network", "the same of what joins the nodes")
+        .table("network", "keys of `network` that differ, likewise")
         .optional()
-        .table("host", "the same of the link to a device's host")
+        .table("host", "keys of `host` that differ, likewise")
         .optional();
     return f;
   }();

@@ -55,7 +55,7 @@ class ClusterMachine final : public Machine {
   bool uneven() const override { return parts_.uneven(); }
   std::vector<std::vector<RankClass>> by_device(
       const Program& program, const std::vector<RankClass>& classes) const override {
-    return parts_.split(program, classes);
+    return uneven() ? parts_.split(program, classes) : Machine::by_device(program, classes);
   }
   bool stages_wait() const override { return stack_.stages_wait; }
   int threads_of(int, int) const override { return 1; }

@@ -164,10 +164,6 @@ std::vector<int> ClusterParts::of_stage(const Program& program, int stage) const
 std::vector<std::vector<RankClass>> ClusterParts::split(
     const Program& program, const std::vector<RankClass>& classes) const {
   std::vector<std::vector<RankClass>> found(classes.size());
-  if (!uneven()) {
-    for (std::size_t c = 0; c < classes.size(); ++c) found[c] = {classes[c]};
-    return found;
-  }
   // Classes are ranges of coordinates along each atom, and have their first ones.
   const std::size_t atoms = program.mesh.atoms().size();
   std::vector<std::set<int>> begins(atoms);

@@ -48,8 +48,8 @@ class ClusterParts {
   // The same of a stage's ranks, each of which has the device of its number.
   std::vector<int> of_stage(const Program& program, int stage) const;
 
-  // The classes of a program's ranks (rank_classes), each as what of it lies on the same part; one
-  // rank of each.
+  // Splits each class of a program's ranks (rank_classes) by the parts on which they lie, with one
+  // rank of each piece. It looks at every rank.
   std::vector<std::vector<RankClass>> split(const Program& program,
                                             const std::vector<RankClass>& classes) const;
 

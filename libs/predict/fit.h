@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "meshwright/engine/plan.h"
 
@@ -34,6 +35,8 @@ std::shared_ptr<const Plan> fit_recompute_alike_on_device(const PlanRequest& req
 using RecomputeFitter = std::shared_ptr<const Plan> (*)(const PlanRequest&, Problems&);
 std::shared_ptr<const Plan> fit_with_offload(const PlanRequest& request, RecomputeFitter fit,
                                              const class Machine* machine, Problems& problems);
+// The part of a layer that an op's name says: "attention.q" of "layers.3.attention.q".
+std::string part_of_layer(const std::string& op);
 // Whether fit_recompute() chose differently for the plan's stages.
 bool recompute_differs(const Plan& plan);
 // The same plan with the choice that is alike on all stages; null where stages do not differ.

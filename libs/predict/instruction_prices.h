@@ -18,8 +18,8 @@ namespace mw {
 struct TimedTransfer {
   TransferCost cost;
   int key = -1;  // number of the collective's key
-  // Number of the ranks that take part: those of a group go in their order. Of a stream's it is one
-  // below -1.
+  // Number of the ranks that take part: transfers of a group go in their order. Those of a stream
+  // are a group of their own, with a number below -1.
   int group = -1;
   int stream = -1;  // Move::stream
 };
@@ -28,7 +28,7 @@ struct PricedCopy {
   double seconds = 0;
 };
 struct PricedInstruction {
-  int lane = 0;          // of a braid's: which
+  int lane = 0;          // of a braid: which lane
   bool of_step = false;  // what it awaits or begins belongs to no microbatch (between_lasting)
   int awaits = -1, begins = -1;
   std::vector<int> copied;  // storages of which it awaits copies

@@ -94,7 +94,7 @@ class Machine {
   virtual bool overlaps() const = 0;
   // Some ranks have other devices or links than others: slower ones, or of another kind.
   virtual bool uneven() const { return false; }
-  // What of each class of a program's ranks has devices and links that are alike, one rank of each.
+  // Splits each class of a program's ranks by devices that are alike, with one rank of each piece.
   virtual std::vector<std::vector<RankClass>> by_device(
       const Program& /*program*/, const std::vector<RankClass>& classes) const {
     std::vector<std::vector<RankClass>> all;
@@ -113,10 +113,10 @@ class Machine {
   virtual double slowdown(int /*ranks*/, int /*threads*/, int /*active*/) const { return 1; }
   // What waiting for the slowest of so many ranks adds, as a factor.
   virtual double stragglers(int /*ranks*/) const { return 1; }
-  // Bytes; of all ranks together (with what they keep in host memory), or of each: of devices that
-  // are not alike, of the one that has least.
+  // Bytes of memory for all ranks together (with what they keep in host memory), or of the device
+  // of each rank: of the smallest one, where devices are not alike.
   virtual std::int64_t memory() const = 0;
-  // The same of the one that has most, and of that of a rank.
+  // The bytes of the largest device; and the device of a rank.
   virtual std::int64_t most_memory() const { return memory(); }
   virtual DeviceRoom device_of(int /*rank*/) const { return {"", memory()}; }
   virtual bool memory_together() const = 0;

@@ -156,7 +156,8 @@ struct Prediction {
   std::size_t busiest() const;
   // The stage with the highest peak; on devices that are not alike the one that is fullest.
   const StageForecast& fullest() const;
-  std::int64_t highest_peak() const;  // bytes, of any rank
+  // Bytes, of any rank on whatever device: what a limit that is alike for all ranks bounds.
+  std::int64_t highest_peak() const;
   // The one of which a driver would report most, against its device.
   const StageForecast& most_reported() const;
   // Lets go of all that hangs on the machine that it was priced for.

@@ -311,7 +311,7 @@ class Pricer::State {
     underway.brought = brought;
     double begin = run_.clock;
     if (overlaps_) {
-      // Those of a stream go in their order on whatever links, those of a group on each.
+      // Transfers of a stream go in their order over all links, those of a group over each link.
       double& over = stream_over_[transfer.stream];
       const double ready = transfer.stream < 0 ? brought : std::max(brought, over);
       const LinkQueue::Time time = links_[transfer.cost.link].begin(transfer.group, transfer.key,

@@ -23,12 +23,6 @@ namespace {
 // In how many of a stage's layers, the first ones, each part of them is made again.
 using Parts = std::map<std::string, int>;
 
-// An op of every layer: "attention.q" of "layers.3.attention.q".
-std::string part_of(const Op& op) {
-  const std::size_t first = op.name.find('.'), second = op.name.find('.', first + 1);
-  return second == std::string::npos ? op.name : op.name.substr(second + 1);
-}
-
 // The layers of each stage, in model order.
 std::vector<std::vector<int>> layers_of_stages(const Plan& plan) {
   std::vector<std::set<int>> found(static_cast<std::size_t>(plan.stages()));
@@ -59,7 +53,7 @@ std::vector<bool> ops_of(const std::vector<Parts>& again, const Graph& graph,
       continue;
     }
     const auto [stage, which] = place->second;
-    const auto found = again[stage].find(part_of(op));
+    const auto found = again[stage].find(part_of_layer(op.name));
     ops.push_back(found != again[stage].end() && which < found->second);
   }
   return ops;
@@ -315,7 +309,7 @@ class RecomputeFit {
           if (i.op < 0) continue;
           const Op& op = plan_->graph->ops()[i.op];
           if (!in_layers(op, *plan_->graph)) continue;
-          Saving& part = parts[part_of(op)];
+          Saving& part = parts[part_of_layer(op.name)];
           const bool later_slice = !i.ring && i.ring_step > 0;
           for (int step = 0; !later_slice && step < i.ring_steps; ++step) {
             const Cost& cost = rank.cost(i.op, Piece::forward, step);
@@ -363,32 +357,38 @@ const Machine* machine_of(const PlanRequest& request) {
   return kernels == nullptr ? nullptr : kernels->machine();
 }
 
+// The plan of `self`, one of the functions below. `beside`: the machine on which what is in use
+// beside the program counts; null: it does not.
+std::shared_ptr<const Plan> fitted(const PlanRequest& request, RecomputeFitter self,
+                                   const Machine* beside, bool by_stage, Problems& problems) {
+  return request.recompute.offload ? fit_with_offload(request, self, machine_of(request), problems)
+                                   : RecomputeFit(request, beside, by_stage).run(problems);
+}
+
 }  // namespace
 
+std::string part_of_layer(const std::string& op) {
+  const std::size_t first = op.find('.'), second = op.find('.', first + 1);
+  return second == std::string::npos ? op : op.substr(second + 1);
+}
+
 std::shared_ptr<const Plan> fit_recompute(const PlanRequest& request, Problems& problems) {
-  if (request.recompute.offload)
-    return fit_with_offload(request, fit_recompute, machine_of(request), problems);
-  return RecomputeFit(request, nullptr, /*by_stage=*/true).run(problems);
+  return fitted(request, fit_recompute, nullptr, /*by_stage=*/true, problems);
 }
 
 std::shared_ptr<const Plan> fit_recompute_alike(const PlanRequest& request, Problems& problems) {
-  if (request.recompute.offload)
-    return fit_with_offload(request, fit_recompute_alike, machine_of(request), problems);
-  return RecomputeFit(request, nullptr, /*by_stage=*/false).run(problems);
+  return fitted(request, fit_recompute_alike, nullptr, /*by_stage=*/false, problems);
 }
 
 std::shared_ptr<const Plan> fit_recompute_on_device(const PlanRequest& request,
                                                     Problems& problems) {
-  if (request.recompute.offload)
-    return fit_with_offload(request, fit_recompute_on_device, machine_of(request), problems);
-  return RecomputeFit(request, machine_of(request), /*by_stage=*/true).run(problems);
+  return fitted(request, fit_recompute_on_device, machine_of(request), /*by_stage=*/true, problems);
 }
 
 std::shared_ptr<const Plan> fit_recompute_alike_on_device(const PlanRequest& request,
                                                           Problems& problems) {
-  if (request.recompute.offload)
-    return fit_with_offload(request, fit_recompute_alike_on_device, machine_of(request), problems);
-  return RecomputeFit(request, machine_of(request), /*by_stage=*/false).run(problems);
+  return fitted(request, fit_recompute_alike_on_device, machine_of(request), /*by_stage=*/false,
+                problems);
 }
 
 bool recompute_differs(const Plan& plan) {

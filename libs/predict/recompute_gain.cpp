@@ -21,13 +21,10 @@ bool recomputes(const RecomputePolicy& policy) {
 
 // A backward in two pieces keeps what is made again until the second, W.
 bool splits_backward(const Plan& plan) {
-  return std::any_of(plan.programs.begin(), plan.programs.end(), [](const Program& program) {
-    return std::any_of(
-        program.segments.begin(), program.segments.end(), [](const Segment& segment) {
-          return segment.kind == SegmentKind::wgrad ||
-                 std::any_of(segment.lanes.begin(), segment.lanes.end(),
-                             [](const Lane& lane) { return lane.kind == SegmentKind::wgrad; });
-        });
+  return std::ranges::any_of(plan.programs, [](const Program& program) {
+    return std::ranges::any_of(program.segments, [](const Segment& segment) {
+      return segment.kind == SegmentKind::wgrad;  // braids leave the segments of their works
+    });
   });
 }
 

@@ -337,9 +337,9 @@ class StepsBalancer {
       return best;
     const StepsInLayout other = in(balanced->stage_layers, none);
     if (!other.better_than(best)) return best;
-    return in(balanced->stage_layers, problems,
-              layout_note(balanced->stage_layers, "of all steps ", other.seconds,
-                          evenly.plan ? &evenly.seconds : nullptr, evenly.fits));
+    return planned_in(balanced->stage_layers, problems,
+                      layout_note(balanced->stage_layers, "of all steps ", other.seconds,
+                                  evenly.plan ? &evenly.seconds : nullptr, evenly.fits));
   }
 
  private:
@@ -350,8 +350,9 @@ class StepsBalancer {
     return work;
   }
 
-  StepsInLayout in(const std::vector<int>& layers, Problems& problems,
-                   const std::string& note = "") const {
+  // Plans all steps in the layout, without predicting them.
+  StepsInLayout planned_in(const std::vector<int>& layers, Problems& problems,
+                           const std::string& note = "") const {
     PlanRequest request = request_;
     if (!layers.empty()) request.stage_layers = layers;
     if (!note.empty()) request.notes.push_back(note);
@@ -360,6 +361,11 @@ class StepsBalancer {
       return make_step_plans(made, policy_, steps_, steps.all, found);
     };
     steps.plan = planned(make, request, problems);
+    return steps;
+  }
+
+  StepsInLayout in(const std::vector<int>& layers, Problems& problems) const {
+    StepsInLayout steps = planned_in(layers, problems);
     if (steps.plan == nullptr) return steps;
     const auto plans = steps.all ? steps.all->plans : std::vector{steps.plan};
     for (std::size_t p = 0; p < plans.size(); ++p) {

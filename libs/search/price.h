@@ -33,7 +33,7 @@ struct SearchCandidate {
 
 class ClosedForm {
  public:
-  // `cluster`: that seconds are of.
+  // Seconds are those that the cluster takes.
   ClosedForm(const SearchRequest& request, const Cluster& cluster);
 
   // Takes what candidates have in common that differ in the order of their stages alone; `sent` is

@@ -100,7 +100,7 @@ struct SentProbe {
 // Not thread-safe. Throws Stopped.
 class SearchProbes {
  public:
-  // `cluster`: that plans of few ranks are priced for.
+  // Plans of few ranks are priced for the cluster.
   SearchProbes(const SearchRequest& request, const SearchSpace& space, const Cluster& cluster);
 
   // The step of the inner side alone, with no more of the data's ranks than it borrows. It has the

@@ -68,7 +68,7 @@ class SearchAs(ProgramCase):
             with self.subTest(one["plan"], flags=flags):
                 for name, value in flags.items():
                     self.takes("megatron", name, value)
-                self.megatron_goes_together({name: value for name, value in flags.items()}, ranks, said)
+                self.megatron_goes_together(flags, ranks, said)
             seen |= set(flags)
         # The searches have plans of all forms.
         for flag in ("sequence-parallel", "context-parallel-size", "pipeline-model-parallel-layout", "use-megatron-fsdp",

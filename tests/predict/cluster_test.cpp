@@ -13,28 +13,6 @@ using namespace mw::test;
 
 namespace {
 
-Json cluster_table() {
-  return {{"name", "mine"},
-          {"nodes", 2},
-          {"device",
-           {{"name", "device"},
-            {"peak16", 1e14},
-            {"memory", "16GiB"},
-            {"bandwidth", 1e12},
-            {"bandwidth_share", 0.8},
-            {"gemm", 0.8}}},
-          {"node", {{"devices", 4}, {"bandwidth", 1e11}}},
-          {"network", {{"nic", 1e10}}}};
-}
-
-// "code key" of the first problem.
-std::string refused(const Json& table) {
-  Problems problems;
-  read_cluster(table, "cluster", problems);
-  REQUIRE_FALSE(problems.empty());
-  return problems.list().front().code + " " + problems.list().front().key;
-}
-
 Cluster cluster_of_two() {
   Cluster c = round_cluster(4);
   c.nodes = 2;
@@ -156,31 +134,31 @@ TEST_CASE("A cluster that lacks something is refused with its key") {
   CHECK(none.empty());
   Json table = cluster_table();
   table["node"].erase("bandwidth");
-  CHECK(refused(table) == "cluster.value cluster.node.bandwidth");
+  CHECK(cluster_refusal(table) == "cluster.value cluster.node.bandwidth");
   table = cluster_table();
   table.erase("network");
-  CHECK(refused(table) == "cluster.value cluster.network");
+  CHECK(cluster_refusal(table) == "cluster.value cluster.network");
   table = cluster_table();
   table["network"]["nic"] = 0;
-  CHECK(refused(table) == "option.range cluster.network.nic");
+  CHECK(cluster_refusal(table) == "option.range cluster.network.nic");
   table = cluster_table();
   table["device"]["peek16"] = 1e14;
-  CHECK(refused(table) == "option.unknown cluster.device.peek16");
+  CHECK(cluster_refusal(table) == "option.unknown cluster.device.peek16");
   table = cluster_table();
   table["torus"] = {{"shape", {2, 2}}, {"bandwidth", 1e9}};
-  CHECK(refused(table) == "cluster.value cluster.torus.shape");
+  CHECK(cluster_refusal(table) == "cluster.value cluster.torus.shape");
   table = cluster_table();
   table["node"]["curves"] = {{{"ranks", 2}, {"points", {{1e6, 1e-4}, {1e8, 1e-3}}}}};
-  CHECK(refused(table) == "cluster.value cluster.node.curve_bandwidth");
+  CHECK(cluster_refusal(table) == "cluster.value cluster.node.curve_bandwidth");
   table = cluster_table();
   table["slow"] = {{{"node", 2}, {"compute", 2}}};
-  CHECK(refused(table) == "cluster.value cluster.slow[1]");
+  CHECK(cluster_refusal(table) == "cluster.value cluster.slow[1]");
   table["slow"] = {{{"node", {1, 0}}}};
-  CHECK(refused(table) == "cluster.value cluster.slow[1]");
+  CHECK(cluster_refusal(table) == "cluster.value cluster.slow[1]");
   table["slow"] = {{{"node", 1}, {"device", 4}}};
-  CHECK(refused(table) == "cluster.value cluster.slow[1]");
+  CHECK(cluster_refusal(table) == "cluster.value cluster.slow[1]");
   table["slow"] = {{{"node", 1}, {"compute", 0.5}}};
-  CHECK(refused(table) == "option.range cluster.slow[1].compute");
+  CHECK(cluster_refusal(table) == "option.range cluster.slow[1].compute");
   table["slow"] = {{{"node", {0, 1}}, {"device", 3}, {"nic", 2}}};
   Problems fine;
   CHECK(read_cluster(table, "cluster", fine).slow.front().by.nic == 2);
@@ -205,7 +183,7 @@ TEST_CASE("A device held to less power than its shares are of runs at a lower cl
   CHECK(device(800, 100).bandwidth_share == 0.8);
   Json table = cluster_table();
   table["device"]["power_limit"] = 500;
-  CHECK(refused(table) == "cluster.value cluster.device.power");
+  CHECK(cluster_refusal(table) == "cluster.value cluster.device.power");
 }
 
 TEST_CASE("Ranks that have the same tokens may exchange a part each") {

@@ -25,6 +25,29 @@ inline Cluster round_cluster(int devices = 1 << 14) {
   return c;
 }
 
+// A cluster of two nodes of four devices as a script describes one.
+inline Json cluster_table() {
+  return {{"name", "mine"},
+          {"nodes", 2},
+          {"device",
+           {{"name", "device"},
+            {"peak16", 1e14},
+            {"memory", "16GiB"},
+            {"bandwidth", 1e12},
+            {"bandwidth_share", 0.8},
+            {"gemm", 0.8}}},
+          {"node", {{"devices", 4}, {"bandwidth", 1e11}}},
+          {"network", {{"nic", 1e10}}}};
+}
+
+// "code key" of the first problem of such a table.
+inline std::string cluster_refusal(const Json& table) {
+  Problems problems;
+  read_cluster(table, "cluster", problems);
+  if (problems.empty()) return "nothing is refused";
+  return problems.list().front().code + " " + problems.list().front().key;
+}
+
 inline Stack round_stack() {
   Stack s;
   s.name = "round";

@@ -70,25 +70,14 @@ std::string numbers_of(const Prediction& p) {
 }
 
 Json table_of_kinds(const Json& kinds) {
-  return {{"name", "mine"},
-          {"nodes", 4},
-          {"kinds", kinds},
-          {"device",
-           {{"name", "device"},
-            {"peak16", 1e14},
-            {"memory", "16GiB"},
-            {"bandwidth", 1e12},
-            {"bandwidth_share", 0.8},
-            {"gemm", 0.8}}},
-          {"node", {{"devices", 4}, {"bandwidth", 1e11}}},
-          {"network", {{"nic", 1e10}}}};
+  Json table = cluster_table();
+  table["nodes"] = 4;
+  table["kinds"] = kinds;
+  return table;
 }
 
 std::string first_problem(const Json& kinds) {
-  Problems problems;
-  read_cluster(table_of_kinds(kinds), "cluster", problems);
-  REQUIRE_FALSE(problems.empty());
-  return problems.list().front().code + " " + problems.list().front().key;
+  return cluster_refusal(table_of_kinds(kinds));
 }
 
 }  // namespace

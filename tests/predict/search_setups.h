@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "clusters.h"
+#include "meshwright/engine/interrupt.h"
 #include "search/search.h"
 #include "support/setup.h"
 
@@ -94,5 +95,19 @@ struct Asked {
     return make<Scheduler>(found, values);
   }
 };
+
+// A search that is stopped while it times the fifth order of works.
+inline SearchOutcome stopped_search(Asked& asked) {
+  int orders = 0;
+  const auto make = asked.request.schedule;
+  asked.request.schedule = [&](const std::string& name, const ScheduleRequest& order) {
+    if (++orders == 5) request_stop();
+    return make(name, order);
+  };
+  SearchOutcome found = search(asked.request);
+  forget_stop_request();
+  asked.request.schedule = make;
+  return found;
+}
 
 }  // namespace mw::test

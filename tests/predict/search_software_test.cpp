@@ -4,7 +4,6 @@
 #include <catch2/catch.hpp>
 #include <set>
 
-#include "meshwright/engine/interrupt.h"
 #include "predict/measured.h"
 #include "predict/runs.h"
 #include "search/search.h"
@@ -185,17 +184,9 @@ TEST_CASE("A plan that a driver would report as over the device is not first") {
   CHECK_THAT(found.why, Catch::Contains("a driver would report more than the device has"));
 }
 
-// A search that is stopped while it times the fifth order of works.
+// A stopped search that has found something.
 SearchOutcome stopped(Asked& asked) {
-  int orders = 0;
-  const auto make = asked.request.schedule;
-  asked.request.schedule = [&](const std::string& name, const ScheduleRequest& order) {
-    if (++orders == 5) request_stop();
-    return make(name, order);
-  };
-  const SearchOutcome found = search(asked.request);
-  forget_stop_request();
-  asked.request.schedule = make;
+  SearchOutcome found = stopped_search(asked);
   REQUIRE(found.interrupted);
   REQUIRE(!found.best.empty());
   return found;

@@ -285,14 +285,7 @@ TEST_CASE("Of microbatches the next smaller and the next larger are neighbours")
 
 TEST_CASE("A stopped search has the best of what was priced") {
   Asked asked(small());
-  int orders = 0;
-  const auto make = asked.request.schedule;
-  asked.request.schedule = [&](const std::string& name, const ScheduleRequest& order) {
-    if (++orders == 5) request_stop();
-    return make(name, order);
-  };
-  const SearchOutcome found = search(asked.request);
-  forget_stop_request();
+  const SearchOutcome found = stopped_search(asked);
   CHECK(found.interrupted);
   CHECK(found.candidates > 0);
   REQUIRE(!found.best.empty());
