@@ -144,7 +144,7 @@ TEST_CASE("Collectives are booked by axis, op and phase, with the bytes of the o
       comm->barrier({"report"}).wait();
     }
     const auto check = [&](const char* op, const char* phase, std::int64_t bytes) {
-      const auto& use = ledger.communication().at({"world", op, phase});
+      const auto use = ledger.communication().at({"world", op, phase});
       if (use.calls != 3 || use.bytes != 3 * bytes || use.seconds <= 0) ++wrong;
     };
     check("all-reduce", "gradients", 24'000);
@@ -186,10 +186,12 @@ TEST_CASE("What to do about a limit may go by the rows that a rank has had") {
 
 TEST_CASE("What is sent early for the next step is in its book") {
   Ledger ledger;
-  ledger.communicated("zero", "all-gather", "parameters", 8);
+  const Ledger::Entry gathers = ledger.communication_entry("zero", "all-gather", "parameters");
+  CHECK(ledger.communication_entry("zero", "all-gather", "parameters") == gathers);
+  ledger.communicated(gathers, 8);
   {
     const Ledger::OfNextStep next(ledger);
-    ledger.communicated("zero", "all-gather", "parameters", 100);
+    ledger.communicated(gathers, 100);
   }
   REQUIRE(ledger.communication().size() == 1);
   CHECK(ledger.communication().begin()->second.bytes == 8);
