@@ -11,13 +11,13 @@
 #include "meshwright/error.h"
 
 namespace mw {
+
 Executor::Executor(const Program& program, int rank, at::Device device, CommunicatorSource& source,
                    Ledger& ledger, const StepInput& input, const Executor* first)
     : program_(program),
       graph_(*program.graph),
       rank_(rank),
       at_(program.mesh.coordinates(rank)),
-      real_(scalar_type(program.dtype)),
       device_(device),
       source_(source),
       ledger_(ledger),
@@ -106,7 +106,6 @@ StepOutcome Executor::own_step(std::int64_t index, double lr) {
   for (Microbatch& m : microbatches_) {
     for (at::Tensor& slot : m.slots) slot.reset();
   }
-  begun_.clear();
   if (!input_.forward_only) leave_updates();
   if (watcher_ != nullptr) {
     const Ledger::OfNextStep next(ledger_);
@@ -158,14 +157,13 @@ void Executor::find_runs() {
 }
 
 LoweredCode& Executor::code_of(TimelineRun& part) {
-  if (part.code) return *part.code;
+  if (part.code != nullptr) return *part.code;
   std::vector<int> kinds;
   for (const TimelineRun::Lane& lane : part.lanes)
     kinds.push_back(sizes_.kind(lane.microbatch->number));
-  std::shared_ptr<LoweredCode>& known = code_[{part.said->segment, kinds}];
-  if (!known)
-    known = std::make_shared<LoweredCode>(lowering_.segment(part.said->segment, kinds));
-  return *(part.code = known);
+  const auto [known, missing] = code_.try_emplace({part.said->segment, kinds});
+  if (missing) known->second = lowering_.segment(part.said->segment, kinds);
+  return *(part.code = &known->second);
 }
 
 // Runs the code of one entry of the timeline. A lane's time is from its first instruction to its
@@ -175,8 +173,8 @@ void Executor::run_part(TimelineRun& part, bool traced) {
   const std::size_t first = 2 * outcome_.runs.size();
   const int begin = clock_.mark();
   for (std::size_t lane = 0; lane < part.lanes.size(); ++lane) {
-    outcome_.runs.push_back({part.said->segment, part.lanes[lane].microbatch->number, 0, 0,
-                             static_cast<int>(lane)});
+    outcome_.runs.push_back(
+        {part.said->segment, part.lanes[lane].microbatch->number, 0, 0, static_cast<int>(lane)});
     run_marks_.insert(run_marks_.end(), {-1, begin});
   }
   for (std::size_t n = 0; n < code.size(); ++n) {
@@ -215,7 +213,7 @@ void Executor::run(Lowered& l, Microbatch& m) {
   if (l.completes_update && !goes_on(l)) return;
   if (copies_.any()) touch(l, m);
   const Ledger::Scope scope(ledger_, Category::activations);
-  carry_out(l, m);
+  if (!l.idle) carry_out(l, m);
   if (ledger_.over_limit()) {  // an accelerator's allocator cannot throw where it is asked
     throw Error(Stage::run, "memory.exceeded", "memory",
                 fmt::format("Rank {} is out of its memory limit: {} bytes in use with {}.", rank_,
@@ -223,7 +221,7 @@ void Executor::run(Lowered& l, Microbatch& m) {
                 ledger_.limit_hint());
   }
   if (watcher_ != nullptr && l.shown) {
-    if (l.does == Does::copy) {  // it may read what is on its way to host memory
+    if (l.code == Code::copy) {  // it may read what is on its way to host memory
       const HostWait waits("check = true");
       copies_.land();
     }
@@ -240,59 +238,40 @@ void Executor::run(Lowered& l, Microbatch& m) {
 
 void Executor::carry_out(Lowered& l, Microbatch& m) {
   const Instruction& i = *l.said;
-  switch (l.does) {
-    case Does::nothing:
-      return;
-    case Does::load:
+  const auto made = [&]() -> at::Tensor& { return m.slots[l.output.slot]; };
+  switch (l.code) {
+    case Code::load:
       return load(l, m);
-    case Does::compute:
-      return compute(l, m);
-    case Does::update:
-      return update(l, m);
-    case Does::local_move:
-      m.slots[l.output.slot] = local_move(i.move, l.move->steps, tensor(m, l.input));
+    case Code::compute:
+      return l.op ? compute(l, m) : update(l, m);
+    case Code::move:
+      made() = local_move(i.move, l.move->steps, tensor(m, l.input));
       return;
-    case Does::move:
-      return begin(
-          l, m, start_move(i.move, *l.move, tensor(m, l.input), group(l), {i.phase, &i.label}));
-    case Does::exchange:
-      return begin(l, m, start_exchange(l, m));
-    case Does::shift:
-      return begin(l, m, start_shift(l, m));
-    case Does::send:
-      return begin(l, m, start_send(l, m));
-    case Does::receive:
-      return begin(l, m, start_receive(l, m));
-    case Does::lasting_move:
-      return begin(l, m, start_lasting(l));
-    case Does::hook:
-      return begin(l, m, start_hook(l));
-    case Does::wait:
+    case Code::start:
+    case Code::hook_start:
+      return start(l, m);
+    case Code::wait:
+    case Code::hook_finish:
       return wait(l, m);
-    case Does::seed:
-      m.slots[l.output.slot] = at::full({}, scaler_->scale(), options(l.output.slot));
+    case Code::seed:
+      made() = at::full({}, scaler_->scale(), options(l.output.slot));
       return;
-    case Does::alias:
-      m.slots[l.output.slot] = tensor(m, l.input);
+    case Code::alias:  // of a flat slot: its parameter's part of it
+      made() = i.parameter >= 0 ? storage_.slice(i.parameter, storage_[l.input.slot])
+                                : tensor(m, l.input);
       return;
-    case Does::slice_parameter:  // of a flat slot: its parameter's part of it
-      m.slots[l.output.slot] = storage_.slice(i.parameter, storage_[l.input.slot]);
+    case Code::add:
+      if (l.output.lasts) return storage_.add(l.output.slot, tensor(m, l.input));
+      made().add_(tensor(m, l.input));
       return;
-    case Does::add:
-      if (l.output.lasts) {
-        storage_.add(l.output.slot, tensor(m, l.input));
-      } else {
-        m.slots[l.output.slot].add_(tensor(m, l.input));
-      }
-      return;
-    case Does::copy:
+    case Code::copy:
       return copy(l, m);
-    case Does::begin_sum:
+    case Code::begin_sum:
       for (const int slot : i.outputs) storage_.begin_sum(slot);
       return;
-    case Does::settle:
+    case Code::settle:
       return storage_.settle(l.output.slot);
-    case Does::totals:
+    case Code::totals:
       return totals(l);
   }
 }
@@ -302,13 +281,14 @@ void Executor::touch(const Lowered& l, const Microbatch& m) {
     return lasts(slot) ? storage_[slot] : m.slots[slot];
   };
   // A transfer follows what it reads (start_lasting), and the rank waits for neither.
+  const bool follows = l.code == Code::start && l.of_step;
   const auto followed = [&](int slot) {
     if (slot == l.input.slot) return true;
     const at::Tensor &source = of(l.input.slot), &other = of(slot);
     return copies_.brings(source) && other.defined() && other.is_alias_of(source);
   };
   for_each_slot(*l.said, [&](int slot) {
-    if (l.does != Does::lasting_move || !followed(slot)) copies_.touch(of(slot));
+    if (!follows || !followed(slot)) copies_.touch(of(slot));
   });
   for (const Operand& gone : l.release) copies_.touch(tensor(m, gone));
 }
@@ -323,8 +303,7 @@ void Executor::copy(const Lowered& l, Microbatch& m) {
   } else if (from.transient && to.memory == Memory::host) {
     copies_.back(storage_[i.outputs[0]], source, from.name);
   } else if (to.persistent && to.memory != from.memory) {
-    copies_.copy(storage_[i.outputs[0]], source,
-                   to.memory == Memory::host ? from.name : to.name);
+    copies_.copy(storage_[i.outputs[0]], source, to.memory == Memory::host ? from.name : to.name);
   } else if (to.persistent) {
     const at::Tensor& target = storage_.open(i.outputs[0]);
     if (to.memory == Memory::host && copies_.any()) {
@@ -342,8 +321,7 @@ void Executor::copy(const Lowered& l, Microbatch& m) {
     const bool host = to.memory == Memory::host;
     const Ledger::Scope scope(ledger_, host ? Category::host : Category::activations);
     const std::string name = name_of_copy(i.label, m);
-    m.slots[i.outputs[0]] =
-        host ? copies_.to_host(source, name) : copies_.to_device(source, name);
+    m.slots[i.outputs[0]] = host ? copies_.to_host(source, name) : copies_.to_device(source, name);
   }
 }
 

@@ -131,7 +131,7 @@ class Executor : public RankRun {
   // A run of the timeline.
   struct TimelineRun {
     const SegmentRun* said;
-    std::shared_ptr<LoweredCode> code;  // null before it first runs
+    LoweredCode* code;  // null before it first runs
     struct Lane {
       Microbatch* microbatch;
       bool last;  // of its microbatch
@@ -173,15 +173,12 @@ class Executor : public RankRun {
   void take_rows(OpRun& run, const Microbatch& m);
   void find_expert_loads();
 
-  void begin(Lowered& l, Microbatch& m, Underway underway);
+  void start(Lowered& l, Microbatch& m);
+  Underway begin(Lowered& l, Microbatch& m);
+  Underway start_exchange(Lowered& l, Microbatch& m);
+  Underway start_lasting(Lowered& l);
   void wait(const Lowered& l, Microbatch& m);
   at::Tensor finish(Begun& begun, const Microbatch& m);
-  Underway start_exchange(Lowered& l, Microbatch& m);
-  Underway start_shift(Lowered& l, const Microbatch& m);
-  Underway start_send(Lowered& l, const Microbatch& m);
-  Underway start_receive(Lowered& l, const Microbatch& m);
-  Underway start_lasting(Lowered& l);
-  Underway start_hook(Lowered& l);
   void make_hooks();
 
   void totals(const Lowered& l);
@@ -202,9 +199,7 @@ class Executor : public RankRun {
   }
   bool lasts(int slot) const { return program_.slots[slot].persistent; }
   at::TensorOptions options(int slot) const;
-  Microbatch& microbatch(int number) {
-    return microbatches_[static_cast<std::size_t>(number + 1)];
-  }
+  Microbatch& microbatch(int number) { return microbatches_[static_cast<std::size_t>(number + 1)]; }
   const at::Tensor& tensor(const Microbatch& m, const Operand& operand) const {
     return operand.lasts ? storage_[operand.slot] : m.slots[operand.slot];
   }
@@ -213,7 +208,6 @@ class Executor : public RankRun {
   const Graph& graph_;
   const int rank_;
   const Coordinates at_;
-  const at::ScalarType real_;
   const at::Device device_;
   CommunicatorSource& source_;
   Ledger& ledger_;
@@ -227,7 +221,7 @@ class Executor : public RankRun {
   std::vector<Microbatch> microbatches_;  // from -1 on
   std::vector<TimelineRun> timeline_;
   // By segment and the kinds of its lanes' microbatches: looked up before a run runs first.
-  std::map<std::pair<int, std::vector<int>>, std::shared_ptr<LoweredCode>> code_;
+  std::map<std::pair<int, std::vector<int>>, LoweredCode> code_;
   std::vector<LoweredCode> updates_;  // left to the next forward, by bucket
   std::vector<Begun> begun_;          // and not awaited
   std::vector<std::unique_ptr<BucketReduction>>& hook_of_bucket_;

@@ -146,8 +146,7 @@ void Executor::backward(const Lowered& l, Microbatch& m) {
   OpCall& call = run.call;
   if (watcher_ != nullptr && i.piece != Piece::wgrad && i.ring_step == 0) {
     for (const Operand& read : run.grad_outputs) {
-      if (read.slot >= 0 && read.whole)
-        watcher_->computed(i, read.slot, m.number, tensor(m, read));
+      if (read.slot >= 0 && read.whole) watcher_->computed(i, read.slot, m.number, tensor(m, read));
     }
   }
   if (!run.wanted) return;

@@ -65,20 +65,12 @@ Communicator& Executor::group(const RankSet& set, int stream) {
 Communicator& Executor::group(Lowered& l) {
   if (l.group != nullptr) return *l.group;
   const Move& move = l.said->move;
-  const bool of_stages = l.does == Does::lasting_move || l.does == Does::hook;
-  const bool between_two =
-      l.does == Does::send || l.does == Does::receive || l.does == Does::shift;
+  const bool of_stages = l.begins == Begins::lasting || l.begins == Begins::hook;
+  const bool to_peer =
+      l.begins == Begins::send || l.begins == Begins::receive || l.begins == Begins::shift;
   const RankSet set{move.atoms, of_stages ? move.stages : std::vector<int>(),
-                    l.does == Does::exchange};
-  return *(l.group = &group(set, between_two ? -1 : move.stream));
-}
-
-void Executor::begin(Lowered& l, Microbatch& m, Underway underway) {
-  if (l.outlasts_step) {
-    kept_->gathers[static_cast<std::size_t>(l.said->bucket)] = std::move(underway);
-  } else {
-    begun_.push_back({&l, l.of_step ? -1 : m.number, std::move(underway)});
-  }
+                    l.begins == Begins::exchange};
+  return *(l.group = &group(set, to_peer ? -1 : move.stream));
 }
 
 void Executor::wait(const Lowered& l, Microbatch& m) {
@@ -110,41 +102,63 @@ void Executor::wait(const Lowered& l, Microbatch& m) {
 at::Tensor Executor::finish(Begun& begun, const Microbatch& m) {
   const Lowered& start = *begun.start;
   Underway& underway = begun.underway;
-  if (start.does == Does::move) return finish_move(underway, *start.move);
+  if (start.begins == Begins::move) return finish_move(underway, *start.move);
   underway.pending.wait();
   underway.sent.wait();
-  if (start.does == Does::hook) {
+  if (start.begins == Begins::hook) {
     const Ledger::Scope scope(ledger_, Category::buffers);
     hook_of_bucket_[start.said->bucket]->finish();
   }
-  if (start.does != Does::exchange || start.said->move.to != graph_.sparse.dims.front())
+  if (start.begins != Begins::exchange || start.said->move.to != graph_.sparse.dims.front())
     return underway.out;
   return reordered(underway.out, m.rows[static_cast<std::size_t>(start.output.rows)].from, true);
 }
 
-Underway Executor::start_send(Lowered& l, const Microbatch& m) {
-  const Instruction& i = *l.said;
-  const int tag = i.move.tag * program_.microbatches + m.number;
-  return {group(l).send(tensor(m, l.input), i.move.peer, tag, {i.phase, &i.label}), {}, {}, {}};
+void Executor::start(Lowered& l, Microbatch& m) {
+  Underway underway = begin(l, m);
+  if (l.outlasts_step) {
+    kept_->gathers[static_cast<std::size_t>(l.said->bucket)] = std::move(underway);
+  } else {
+    begun_.push_back({&l, l.of_step ? -1 : m.number, std::move(underway)});
+  }
 }
 
-Underway Executor::start_receive(Lowered& l, const Microbatch& m) {
+Underway Executor::begin(Lowered& l, Microbatch& m) {
   const Instruction& i = *l.said;
-  const int tag = i.move.tag * program_.microbatches + m.number;
-  const at::Tensor in = at::empty(l.move->steps.arrived.shape, options(l.output.slot));
-  return {group(l).recv(in, i.move.peer, tag, {i.phase, &i.label}), {}, {}, in};
-}
-
-Underway Executor::start_shift(Lowered& l, const Microbatch& m) {
-  const Instruction& i = *l.said;
-  Communicator& ring = group(l);
-  const int ways = ring.ways(), me = ring.index();
-  const int tag = (i.pending * i.ring_steps + i.ring_step) * program_.microbatches + m.number;
   const Purpose purpose{i.phase, &i.label};
-  const at::Tensor goes = tensor(m, l.input).contiguous();
-  const at::Tensor comes = at::empty(l.move->steps.arrived.shape, options(l.output.slot));
-  Pending sent = ring.send(goes, (me + 1) % ways, tag, purpose);
-  return {ring.recv(comes, (me + ways - 1) % ways, tag, purpose), std::move(sent), goes, comes};
+  const auto room = [&] { return at::empty(l.move->steps.arrived.shape, options(l.output.slot)); };
+  Communicator& ranks = group(l);
+  switch (l.begins) {
+    case Begins::move:
+      return start_move(i.move, *l.move, tensor(m, l.input), ranks, purpose);
+    case Begins::exchange:
+      return start_exchange(l, m);
+    case Begins::lasting:
+      return start_lasting(l);
+    case Begins::send: {
+      const int tag = i.move.tag * program_.microbatches + m.number;
+      return {ranks.send(tensor(m, l.input), i.move.peer, tag, purpose), {}, {}, {}};
+    }
+    case Begins::receive: {
+      const int tag = i.move.tag * program_.microbatches + m.number;
+      const at::Tensor comes = room();
+      return {ranks.recv(comes, i.move.peer, tag, purpose), {}, {}, comes};
+    }
+    case Begins::shift: {
+      const int ways = ranks.ways(), me = ranks.index();
+      const int tag = (i.pending * i.ring_steps + i.ring_step) * program_.microbatches + m.number;
+      const at::Tensor goes = tensor(m, l.input).contiguous(), comes = room();
+      Pending sent = ranks.send(goes, (me + 1) % ways, tag, purpose);
+      return {ranks.recv(comes, (me + ways - 1) % ways, tag, purpose), std::move(sent), goes,
+              comes};
+    }
+    case Begins::hook: {
+      const Ledger::Scope scope(ledger_, Category::buffers);
+      hook_of_bucket_[i.bucket]->start(storage_[l.input.slot], ranks, purpose);
+      return {};
+    }
+  }
+  return {};
 }
 
 Underway Executor::start_lasting(Lowered& l) {
@@ -164,13 +178,6 @@ Underway Executor::start_lasting(Lowered& l) {
           {},
           {},
           {}};
-}
-
-Underway Executor::start_hook(Lowered& l) {
-  const Ledger::Scope scope(ledger_, Category::buffers);
-  const Instruction& i = *l.said;
-  hook_of_bucket_[i.bucket]->start(storage_[l.input.slot], group(l), {i.phase, &i.label});
-  return {};
 }
 
 Underway Executor::start_exchange(Lowered& l, Microbatch& m) {

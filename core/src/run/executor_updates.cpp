@@ -42,8 +42,7 @@ double squares_on_cpu(const at::Tensor& all, at::ScalarType wide) {
   double squares = 0;  // a piece at a time, which is widened before it is added
   for (std::int64_t at = 0; at < all.numel(); at += cast_at_a_time) {
     const at::Tensor piece = all.narrow(0, at, std::min(cast_at_a_time, all.numel() - at));
-    const auto norm =
-        at::linalg_vector_norm(piece, 2, std::nullopt, false, wide).item<double>();
+    const auto norm = at::linalg_vector_norm(piece, 2, std::nullopt, false, wide).item<double>();
     squares += norm * norm;
   }
   return squares;
@@ -60,9 +59,9 @@ void Executor::totals(const Lowered& l) {
   at::Tensor on_device;  // the loss and the squares, where reading each would wait for the device
   if (!device_.is_cpu()) on_device = at::zeros({3}, sums.options().device(device_));
   const at::ScalarType wide = scalar_type(wider(program_.gradient_dtype, Dtype::fp32));
-  for (std::size_t k = 0; k < l.inputs.size(); ++k) {
-    if (l.inputs[k].slot < 0) continue;  // others hold the same
-    const at::Tensor& own = storage_[l.inputs[k].slot];
+  for (std::size_t k = 0; k < l.totalled.size(); ++k) {
+    if (l.totalled[k] < 0) continue;  // others hold the same
+    const at::Tensor& own = storage_[l.totalled[k]];
     if (on_device.defined() && k == 0) {
       on_device[0].copy_(own.squeeze());
     } else if (on_device.defined() && own.numel() > 0) {  // its kernel widens and adds as a tree

@@ -101,87 +101,41 @@ std::vector<Operand> Lowering::operands(const Instruction& i, const Slots& slots
   return made;
 }
 
-Does Lowering::does(const Instruction& i) const {
-  using MoveKind = Move::Kind;
-  const auto contributes = [&] {
-    return i.contributing.empty() || sizes_.of_kind(0).contributes(i.contributing[0]);
-  };
-  switch (i.code) {
-    case Code::load:
-      return Does::load;
-    case Code::compute:
-      return i.update == Update::none ? Does::compute : Does::update;
-    case Code::move:
-      return Does::local_move;
-    case Code::start:
-      if (between_lasting(program_, i)) return Does::lasting_move;
-      if (i.move.kind == MoveKind::send) return Does::send;
-      if (i.move.kind == MoveKind::recv) return Does::receive;
-      if (i.move.kind == MoveKind::shift) return Does::shift;
-      return i.move.exchanges_rows() ? Does::exchange : Does::move;
-    case Code::hook_start:
-      return Does::hook;
-    case Code::wait:
-    case Code::hook_finish:
-      return Does::wait;
-    case Code::seed:
-      return Does::seed;
-    case Code::alias:
-      return i.parameter >= 0 ? Does::slice_parameter : Does::alias;
-    case Code::add:
-      return contributes() ? Does::add : Does::nothing;
-    case Code::copy:
-      return Does::copy;
-    case Code::begin_sum: {
-      const bool some = !i.contributing.empty() && !i.contributing[0].empty();
-      return some && contributes() ? Does::nothing : Does::begin_sum;
-    }
-    case Code::settle:
-      return Does::settle;
-    case Code::totals:
-      return Does::totals;
-  }
-  return Does::nothing;
-}
-
 Lowered Lowering::lower(const Instruction& i, const RankView& sizes) const {
+  using MoveKind = Move::Kind;
+  const RankView& rank = sizes_.of_kind(0);
   Lowered l;
   l.said = &i;
-  l.does = does(i);
+  l.code = i.code;
   l.of_step = between_lasting(program_, i);
   l.outlasts_step = outlasts_step(program_, i);
   l.completes_update = completes_update(program_, i);
   l.ends_update = l.completes_update && updates_[i.bucket].back() == &i;
+  l.begins = i.code == Code::hook_start       ? Begins::hook
+             : l.of_step                      ? Begins::lasting
+             : i.move.kind == MoveKind::send  ? Begins::send
+             : i.move.kind == MoveKind::recv  ? Begins::receive
+             : i.move.kind == MoveKind::shift ? Begins::shift
+             : i.move.exchanges_rows()        ? Begins::exchange
+                                              : Begins::move;
   if (!i.inputs.empty()) l.input = operand(i.inputs[0]);
   if (!i.outputs.empty()) l.output = operand(i.outputs[0]);
   l.shown = (i.code == Code::move || i.code == Code::wait || i.code == Code::copy) &&
             l.output.slot >= 0 && !l.output.lasts && l.output.whole;
   for (const int slot : i.release) l.release.push_back(operand(slot));
-  switch (l.does) {
-    case Does::load:
-      l.load = load(i, sizes);
-      break;
-    case Does::compute:
-      l.op = op_run(i, sizes);
-      break;
-    case Does::update:
-      l.update = update_run(i);
-      break;
-    case Does::local_move:
-    case Does::move:
-    case Does::shift:
-    case Does::receive:
-      l.move = std::make_unique<ReadyMove>(sizes.steps(i));
-      break;
-    case Does::totals:
-      for (std::size_t k = 0; k < i.inputs.size(); ++k) {
-        const bool counts = sizes_.of_kind(0).contributes(i.contributing[k]);
-        l.inputs.push_back(counts ? operand(i.inputs[k]) : Operand{});
-      }
-      break;
-    default:
-      break;
-  }
+  if (i.code == Code::load) l.load = load(i, sizes);
+  if (i.code == Code::compute && i.update == Update::none) l.op = op_run(i, sizes);
+  if (i.code == Code::compute && i.update != Update::none) l.update = update_run(i);
+  const bool of_shapes =
+      l.begins == Begins::move || l.begins == Begins::shift || l.begins == Begins::receive;
+  if (i.code == Code::move || (i.code == Code::start && of_shapes))
+    l.move = std::make_unique<ReadyMove>(sizes.steps(i));
+  if (i.code == Code::add) l.idle = !i.contributing.empty() && !rank.contributes(i.contributing[0]);
+  if (i.code == Code::begin_sum)  // it goes on with the sum so far
+    l.idle = !i.contributing.empty() && !i.contributing[0].empty() &&
+             rank.contributes(i.contributing[0]);
+  for (std::size_t k = 0; i.code == Code::totals && k < i.inputs.size(); ++k)
+    l.totalled.push_back(rank.contributes(i.contributing[k]) ? i.inputs[k] : -1);
   return l;
 }
 

@@ -20,12 +20,13 @@ namespace mw {
 
 // A slot that an instruction reads or writes.
 struct Operand {
-  int slot = -1;              // -1: none
-  int rows = -1;              // of a sparse one: which rows it has (Lowering::rows)
-  std::int8_t part_at = -1;   // the dim of which an instruction's slice has a part; -1: it has all
-  bool lasts = false;         // it is the rank's (Storage); else the microbatch's
-  bool whole = true;          // it is not of one slice alone
-  bool counts_before = false;  // of a slice's: an earlier slice has counted it, or made a part of it
+  int slot = -1;             // -1: none
+  int rows = -1;             // of a sparse one: which rows it has (Lowering::rows)
+  std::int8_t part_at = -1;  // the dim of which an instruction's slice has a part; -1: it has all
+  bool lasts = false;        // it is the rank's (Storage); else the microbatch's
+  bool whole = true;         // it is not of one slice alone
+  bool counts_before =
+      false;  // of a slice's: an earlier slice has counted it, or made a part of it
 };
 
 // Where the gradient of an operand goes.
@@ -63,8 +64,8 @@ struct OpRun {
 // A compute of the optimizer's. Tensors are in `call` while it runs.
 struct UpdateRun {
   UpdateSteps steps = {};
-  MatrixUpdate matrix = {};        // of one of a parameter
-  std::vector<int> states = {};    // slots that it works on
+  MatrixUpdate matrix = {};              // of one of a parameter
+  std::vector<int> states = {};          // slots that it works on
   std::vector<std::int64_t> shape = {};  // of the direction that it makes
   UpdateCall call = {};
 };
@@ -80,42 +81,30 @@ struct Loaded {
   at::Tensor tokens = {}, labels = {};  // while it runs
 };
 
-// What is to be done: a code, and for moves which of their kinds.
-enum class Does : std::uint8_t {
-  nothing,  // on this rank
-  load,
-  compute,
-  update,
-  local_move,
-  move,      // begun, from a slot of a microbatch to another
+// Which transfer a start begins.
+enum class Begins : std::uint8_t {
+  move,      // from a slot of a microbatch to another
   exchange,  // likewise, of rows
   shift,
   send,
   receive,
-  lasting_move,  // begun, between slots that last
+  lasting,  // between slots that last
   hook,
-  wait,
-  seed,
-  alias,
-  slice_parameter,
-  add,
-  copy,
-  begin_sum,
-  settle,
-  totals,
 };
 
 struct Lowered {
   const Instruction* said = nullptr;
-  Does does = Does::nothing;
-  bool of_step = false;         // a transfer that belongs to the step (between_lasting)
-  bool outlasts_step = false;   // a transfer that the next step awaits
+  Code code = Code::compute;
+  Begins begins = Begins::move;
+  bool idle = false;           // it is for other ranks
+  bool of_step = false;        // a transfer that belongs to the step (between_lasting)
+  bool outlasts_step = false;  // a transfer that the next step awaits
   bool completes_update = false, ends_update = false;  // of its bucket, left by the step before
-  bool shown = false;           // a watcher sees what it has moved
-  int index = -1, inner = -1;   // its place in the segment, and in a ring's steps
-  Operand input, output;        // the first ones
-  std::vector<Operand> inputs;  // of totals: those that this rank counts
+  bool shown = false;                                  // a watcher sees what it has moved
+  int index = -1, inner = -1;  // its place in the segment, and in a ring's steps
+  Operand input, output;       // the first ones
   std::vector<Operand> release;
+  std::vector<int> totalled;      // by totals: slots; -1: other ranks count it
   Communicator* group = nullptr;  // found when it first runs, in the order of the program
   std::unique_ptr<OpRun> op;
   std::unique_ptr<UpdateRun> update;
@@ -155,7 +144,6 @@ class Lowering {
   Operand operand(const Instruction& i, int slot) const;
   std::vector<Operand> operands(const Instruction& i, const Slots& slots) const;
   Lowered lower(const Instruction& i, const RankView& sizes) const;
-  Does does(const Instruction& i) const;
   std::unique_ptr<OpRun> op_run(const Instruction& i, const RankView& sizes) const;
   void find_rows(const Instruction& i, const RankView& sizes, OpRun& run) const;
   GradientWay way(const Instruction& i, std::size_t input, const OpRun& run) const;

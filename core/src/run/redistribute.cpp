@@ -31,8 +31,8 @@ at::Tensor Buffer::piece(const at::Tensor& buffer, std::size_t index) const {
 
 at::Tensor Buffer::packed(const at::Tensor& tensor) const {
   if (places_.size() == 1 && !pads_) return tensor.clone(at::MemoryFormat::Contiguous);
-  at::Tensor buffer = pads_ ? at::zeros({elements_}, tensor.options())
-                            : at::empty({elements_}, tensor.options());
+  at::Tensor buffer =
+      pads_ ? at::zeros({elements_}, tensor.options()) : at::empty({elements_}, tensor.options());
   std::int64_t from = 0;
   for (std::size_t k = 0; k < places_.size(); ++k) {
     piece(buffer, k).copy_(tensor.narrow(pieces_.dim, from, pieces_.sizes[k]));
@@ -76,8 +76,7 @@ Underway start_move(const Move& move, const ReadyMove& ready, const at::Tensor& 
 at::Tensor finish_move(Underway& underway, const ReadyMove& ready) {
   underway.pending.wait();
   if (!ready.steps.receives) return underway.out;
-  return ready.steps.joins ? ready.arrived.joined(underway.out)
-                           : ready.arrived.lying(underway.out);
+  return ready.steps.joins ? ready.arrived.joined(underway.out) : ready.arrived.lying(underway.out);
 }
 
 at::Tensor local_move(const Move& move, const MoveSteps& steps, const at::Tensor& input) {
