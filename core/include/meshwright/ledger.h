@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -131,6 +131,8 @@ class Ledger {
   // What was posted in this step, by key.
   std::map<CommunicationKey, CommunicationUse> communication() const;
   std::map<WorkKey, WorkUse> work() const;
+  // Seconds of this step's communication, all phases but `left_out`.
+  double communication_seconds(const std::string& left_out) const;
   // Rows of a group that an op of this layer worked on.
   void took_rows(int layer, std::int64_t group, std::int64_t rows);
   std::map<std::pair<int, std::int64_t>, std::int64_t> rows() const;  // by layer and group

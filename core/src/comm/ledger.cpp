@@ -126,6 +126,14 @@ std::map<WorkKey, WorkUse> Ledger::work() const {
   return used<WorkKey, WorkUse>(work_);
 }
 
+double Ledger::communication_seconds(const std::string& left_out) const {
+  double seconds = 0;
+  for (const auto& booked : communication_) {
+    if (booked.key.phase != left_out) seconds += booked.use.seconds;
+  }
+  return seconds;
+}
+
 void Ledger::took_rows(int layer, std::int64_t group, std::int64_t rows) {
   const auto place = static_cast<std::size_t>(layer + 1), at = static_cast<std::size_t>(group);
   if (rows_.size() <= place) rows_.resize(place + 1);
