@@ -222,7 +222,7 @@ class Executor : public RankRun {
   std::vector<TimelineRun> timeline_;
   // By segment and the kinds of its lanes' microbatches: looked up before a run runs first.
   std::map<std::pair<int, std::vector<int>>, LoweredCode> code_;
-  std::vector<LoweredCode> updates_;  // left to the next forward, by bucket
+  std::vector<LoweredCode> updates_;  // of buckets, that a step leaves to the next forward
   std::vector<Begun> begun_;          // and not awaited
   std::vector<std::unique_ptr<BucketReduction>>& hook_of_bucket_;
   std::vector<std::unique_ptr<Executor>> others_;

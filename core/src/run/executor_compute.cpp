@@ -98,7 +98,7 @@ void Executor::forward(const Lowered& l, Microbatch& m) {
   OpCall& call = run.call;
   gather(run.inputs, call.inputs, run, m);
   for (std::size_t k = 0; k < run.inputs.size(); ++k)
-    if (run.inputs[k].counts_before) call.inputs[k] = at::zeros_like(call.inputs[k]);
+    if (run.inputs[k].counted) call.inputs[k] = at::zeros_like(call.inputs[k]);
   if (call.ring_step > 0) {
     gather(run.outputs, call.outputs, run, m);
     gather(run.saved, call.saved, run, m);
@@ -127,7 +127,7 @@ void Executor::keep_results(const Lowered& l, Microbatch& m) {
   OpRun& run = *l.op;
   for (std::size_t k = 0; k < run.outputs.size(); ++k) {
     at::Tensor& slot = m.slots[run.outputs[k].slot];
-    if (run.outputs[k].counts_before) {
+    if (run.outputs[k].counted) {
       slot.add_(run.call.outputs[k]);
     } else {
       slot = std::move(run.call.outputs[k]);
