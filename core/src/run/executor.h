@@ -163,7 +163,7 @@ class Executor : public RankRun {
   void compute(Lowered& l, Microbatch& m);
   void forward(const Lowered& l, Microbatch& m);
   void backward(const Lowered& l, Microbatch& m);
-  void call(const Lowered& l);
+  void call(OpRun& run);
   void gather(const std::vector<Operand>& from, std::vector<at::Tensor>& into, const OpRun& run,
               const Microbatch& m) const;
   void settle_gradient(OpRun& run, std::size_t input, const Microbatch& m);

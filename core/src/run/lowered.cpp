@@ -108,6 +108,7 @@ Lowered Lowering::lower(const Instruction& i, const RankView& sizes) const {
   Lowered l;
   l.said = &i;
   l.code = i.code;
+  l.lane = i.lane;
   l.of_step = between_lasting(program_, i);
   l.outlasts_step = outlasts_step(program_, i);
   l.completes_update = completes_update(program_, i);
@@ -143,7 +144,7 @@ Lowered Lowering::lower(const Instruction& i, const RankView& sizes) const {
 std::unique_ptr<OpRun> Lowering::op_run(const Instruction& i, const RankView& sizes) const {
   const Op& op = graph_.ops()[i.op];
   const Slicing* sliced = program_.slicing_of(i);
-  auto run = std::make_unique<OpRun>(OpRun{op, OpCall{sizes.dims(i.op, i.ring_step)}});
+  auto run = std::make_unique<OpRun>(OpRun{op, i.piece, OpCall{sizes.dims(i.op, i.ring_step)}});
   run->inputs = operands(i, i.inputs);
   run->outputs = operands(i, i.outputs);
   run->saved = operands(i, i.saved);

@@ -45,6 +45,7 @@ enum class GradientWay : std::uint8_t {
 // A compute of the graph's. Tensors are in `call` while it runs, and never between two runs.
 struct OpRun {
   const Op& op;
+  const Piece piece;
   OpCall call;
   std::vector<Operand> inputs = {}, outputs = {}, saved = {}, grad_outputs = {}, grad_inputs = {};
   std::vector<GradientWay> ways = {};  // one for each of grad_inputs
@@ -94,6 +95,7 @@ enum class Begins : std::uint8_t {
 struct Lowered {
   const Instruction* said = nullptr;
   Code code = Code::compute;
+  int lane = 0;
   Begins begins = Begins::move;
   bool idle = false;           // other ranks do it
   bool of_step = false;        // the transfer belongs to the step (between_lasting)
