@@ -58,9 +58,10 @@ LoweredCode Lowering::segment(int segment, const std::vector<int>& kinds) const 
   for (std::size_t n = 0; n < code.size(); ++n) {
     const RankView& sizes = sizes_.of_kind(kinds.at(static_cast<std::size_t>(code[n].lane)));
     const auto add = [&](const Instruction& i, int inner) {
-      lowered.list.push_back(lower(i, sizes));
-      lowered.list.back().index = static_cast<int>(n);
-      lowered.list.back().inner = inner;
+      Lowered& l = lowered.list.emplace_back(lower(i, sizes));
+      l.lane = code[n].lane;
+      l.index = static_cast<int>(n);
+      l.inner = inner;
     };
     if (!code[n].ring) {
       add(code[n], -1);
@@ -108,7 +109,6 @@ Lowered Lowering::lower(const Instruction& i, const RankView& sizes) const {
   Lowered l;
   l.said = &i;
   l.code = i.code;
-  l.lane = i.lane;
   l.of_step = between_lasting(program_, i);
   l.outlasts_step = outlasts_step(program_, i);
   l.completes_update = completes_update(program_, i);
