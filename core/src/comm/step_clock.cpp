@@ -5,6 +5,9 @@
 #include "meshwright/engine/host.h"
 
 namespace mw {
+
+thread_local double* copy_seconds = nullptr;
+
 namespace {
 thread_local StepClock* clock_of_thread = nullptr;
 }

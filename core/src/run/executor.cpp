@@ -47,6 +47,7 @@ Executor::Executor(const Program& program, int rank, at::Device device, Communic
       hook_of_bucket_(kept_->hooks),
       scaler_(first == nullptr ? std::make_shared<LossScaler>(input.loss_scale) : first->scaler_),
       clock_(device),
+      account_(device, ledger),
       copies_(device, ledger) {
   number_rows();
   find_updates();
@@ -109,13 +110,15 @@ StepOutcome Executor::own_step(std::int64_t index, double lr) {
   outcome_ = {};
   outcome_.lr = lr;
   if (!input_.forward_only && scaler_->begin(index)) make_hooks();
-  if (watcher_ != nullptr) watcher_->begin(*this, index);
   const bool traced =
       std::find(input_.traced.begin(), input_.traced.end(), index) != input_.traced.end();
+  if (traced && input_.account) watcher_ = account_.begin(watcher_);
+  if (watcher_ != nullptr) watcher_->begin(*this, index);
   outcome_.began = seconds_now();
   clock_.begin();
   run_marks_.clear();
   instruction_marks_.clear();
+  instruction_work_.clear();
   work_.clear();
   for (std::size_t r = 0; r < program_.timeline.size(); ++r) {
     const SegmentRun& part = program_.timeline[r];
@@ -133,6 +136,7 @@ StepOutcome Executor::own_step(std::int64_t index, double lr) {
     const Ledger::OfNextStep next(ledger_);
     watcher_->ended();
   }
+  if (account_.runs()) watcher_ = account_.end(outcome_);
   read_times();
   return std::move(outcome_);
 }
@@ -148,10 +152,22 @@ void Executor::read_times() {
     time.start = clock_.seconds(instruction_marks_[2 * n]);
     time.end = clock_.seconds(instruction_marks_[2 * n + 1]);
     outcome_.moments[n].time = time.end;
+    if (!instruction_work_.empty()) read_parts(n);
   }
   for (const Work& w : work_) {
     ledger_.worked(w.op->kind(), name_of(w.piece), w.flops,
                    clock_.seconds(w.to) - clock_.seconds(w.from));
+  }
+}
+
+void Executor::read_parts(std::size_t n) {
+  InstructionTime& time = outcome_.instructions[n];
+  time.parts = account_.parts()[n];
+  if (const int work = instruction_work_[n]; work >= 0) {
+    const auto& [op, piece, flops, from, to] = work_[static_cast<std::size_t>(work)];
+    time.parts.kernel = clock_.seconds(to) - clock_.seconds(from);
+  } else if (time.parts.sent < 0) {
+    time.parts.sent = time.end - time.start;
   }
 }
 
@@ -197,10 +213,17 @@ void Executor::run_traced(const SegmentRun& part, std::size_t index) {
 }
 
 void Executor::run_traced(const Instruction& i, InstructionTime time) {
+  const std::size_t work = work_.size();
+  if (account_.runs()) account_.before(i);
   const int from = clock_.mark();
   run(i, time.microbatch);
   const int to = clock_.mark();
-  if (outcome_.instructions.size() >= most_instructions_recorded) return;
+  if (account_.runs()) {
+    account_.after(i);
+    instruction_work_.push_back(work_.size() > work ? static_cast<int>(work) : -1);
+  } else if (outcome_.instructions.size() >= most_instructions_recorded) {
+    return;
+  }
   instruction_marks_.insert(instruction_marks_.end(), {from, to});
   MemoryMoment moment;
   for (int c = 0; c < category_count; ++c)

@@ -1,0 +1,148 @@
+// Times a step's communication, copies and watcher, and compares the clock with what the rank's
+// thread had of a core.
+#include "run/account_clock.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "comm/step_clock.h"
+#include "meshwright/engine/host.h"
+
+namespace mw {
+namespace {
+
+// The system takes a microsecond to say what a thread had of a core. It is asked for stretches of
+// at least so many seconds.
+constexpr double least_stretch = 1e-4, least_before_wait = 2e-5;
+
+bool communicates(const Instruction& i) {
+  switch (i.code) {
+    case Code::start:
+    case Code::wait:
+    case Code::hook_start:
+    case Code::hook_finish:
+    case Code::totals:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool begins(const Instruction& i) {
+  return i.code == Code::start || i.code == Code::hook_start;
+}
+
+}  // namespace
+
+AccountClock::~AccountClock() {
+  if (copy_seconds == &copied_) copy_seconds = nullptr;
+}
+
+Watcher* AccountClock::begin(Watcher* watcher) {
+  watcher_ = watcher;
+  runs_ = true;
+  asks_ = device_.is_cpu() && at::get_num_threads() == 1;
+  parts_.clear();
+  copied_ = watched_ = tracing_ = 0;
+  copy_seconds = &copied_;
+  open();
+  return watcher == nullptr ? nullptr : this;
+}
+
+Watcher* AccountClock::end(StepOutcome& outcome) {
+  runs_ = false;
+  copy_seconds = nullptr;
+  if (asks_ && !parts_.empty() && seconds_now() - opened_ > least_before_wait)
+    parts_.back().away = close();
+  outcome.watched = watched_;
+  outcome.tracing = tracing_;
+  return watcher_;
+}
+
+double AccountClock::sent() const {
+  double seconds = 0;
+  for (const auto& [key, use] : ledger_.communication())
+    if (key.phase != "check") seconds += use.seconds;
+  return seconds;
+}
+
+void AccountClock::open() {
+  if (!asks_) return;
+  opened_ = seconds_now();
+  opened_cpu_ = core_seconds_of(CLOCK_THREAD_CPUTIME_ID);
+  tracing_ += seconds_now() - opened_;
+}
+
+double AccountClock::close() {
+  const double now = seconds_now();
+  const double had = core_seconds_of(CLOCK_THREAD_CPUTIME_ID) - opened_cpu_;
+  const double away = std::max(0.0, now - opened_ - had);
+  tracing_ += seconds_now() - now;
+  return away;
+}
+
+void AccountClock::before(const Instruction& i) {
+  watched_before_ = watched_;
+  if (!communicates(i)) return;
+  if (asks_ && !parts_.empty() && seconds_now() - opened_ > least_before_wait)
+    parts_.back().away = close();
+  sent_before_ = sent();
+  copied_before_ = copied_;
+}
+
+void AccountClock::after(const Instruction& i) {
+  InstructionParts parts;
+  parts.watched = watched_ - watched_before_;
+  if (communicates(i)) {
+    parts.sent = device_.is_cpu() ? sent() - sent_before_ : begins(i) ? 0 : -1;
+    parts.copied = std::clamp(copied_ - copied_before_, 0.0, std::max(parts.sent, 0.0));
+    parts_.push_back(parts);
+    open();
+    return;
+  }
+  if (asks_ && seconds_now() - opened_ > least_stretch) {
+    parts.away = close();
+    open();
+  }
+  parts_.push_back(parts);
+}
+
+template <class Call>
+void AccountClock::timed(const Call& call) {
+  const double began = seconds_now();
+  call();
+  watched_ += seconds_now() - began;
+}
+
+void AccountClock::computed(const Instruction& i, int slot, int microbatch,
+                            const at::Tensor& tensor) {
+  timed([&] { watcher_->computed(i, slot, microbatch, tensor); });
+}
+
+void AccountClock::reads(const Instruction& i, int slot, int microbatch, const at::Tensor& tensor) {
+  timed([&] { watcher_->reads(i, slot, microbatch, tensor); });
+}
+
+void AccountClock::moved(const Instruction& i, int slot, int microbatch, const at::Tensor& tensor) {
+  timed([&] { watcher_->moved(i, slot, microbatch, tensor); });
+}
+
+void AccountClock::gradients(RankRun& rank) {
+  timed([&] { watcher_->gradients(rank); });
+}
+
+void AccountClock::begin(RankRun& rank, std::int64_t step) {
+  timed([&] { watcher_->begin(rank, step); });
+}
+
+void AccountClock::ran(int microbatch) {
+  timed([&] { watcher_->ran(microbatch); });
+}
+
+void AccountClock::ended() {
+  timed([&] { watcher_->ended(); });
+}
+
+}  // namespace mw
