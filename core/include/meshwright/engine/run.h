@@ -74,6 +74,13 @@ struct RunSetup {
   const Plan& plan_at(std::int64_t step) const {
     return step_plans ? *step_plans->plans[which_plan(step)] : *plan;
   }
+  // The plans of its steps, each once.
+  std::vector<const Plan*> plans() const {
+    if (!step_plans) return {plan.get()};
+    std::vector<const Plan*> all;
+    for (const auto& each : step_plans->plans) all.push_back(each.get());
+    return all;
+  }
   std::int64_t first_sample(std::int64_t step) const {
     return sample_offset + (step_plans ? step_plans->first.at(step) : step * plan->request.batch);
   }
