@@ -48,7 +48,7 @@ class Stopwatch {
     }
     return by_core_ ? core_seconds_of(CLOCK_THREAD_CPUTIME_ID) : seconds_now();
   }
-  // Of one call: the median of batches that take long enough to be timed.
+  // Seconds of one call: the median of batches that take long enough to be timed.
   double seconds_of(double budget, const std::function<void()>& call) const {
     call();
     double began = now();

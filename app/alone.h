@@ -36,7 +36,7 @@ class AloneTimes : public RunObserver {
   void begin(RankRun& rank) override;
   const char* name() const override { return "account"; }
 
-  // Of the process of rank 0, once it has begun. Seconds of one call; NaN: it cannot be made alone.
+  // Seconds of one call, in the process of rank 0 once it has begun; NaN: it cannot be made alone.
   double product_seconds(const ProductName& product) const;
   // Seconds in which a rank reads and writes so many bytes, over and over, while all ranks do.
   double copy_seconds(double bytes) const;

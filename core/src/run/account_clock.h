@@ -29,8 +29,8 @@ class AccountClock final : public Watcher {
 
   void before(const Instruction& i);
   void after(const Instruction& i);
-  // Of the instructions so far, in their order. What ran in a kernel is not known here; nor, on an
-  // accelerator, for how long a wait blocked the rank's stream: that is `sent` < 0.
+  // The parts of the instructions so far, in their order. What ran in a kernel is not known here;
+  // nor, on an accelerator, for how long a wait blocked the rank's stream: that is `sent` < 0.
   const std::vector<InstructionParts>& parts() const { return parts_; }
 
   void computed(const Instruction& i, int slot, int microbatch, const at::Tensor& tensor) override;

@@ -108,7 +108,7 @@ struct StepOutcome {
   // The times of each instruction that ran, in a step that is traced; else empty.
   std::vector<InstructionTime> instructions;
   std::vector<MemoryMoment> moments;
-  // Of a step of which an account is taken: seconds in the run's Watcher, and of the account's own.
+  // Seconds in the run's Watcher, and of the account itself, in a step of which one is taken.
   double watched = 0, tracing = 0;
 };
 
