@@ -1,5 +1,5 @@
-"""`account = true`: where the seconds of a step went. The lines add up to the step, agree with the ledgers' books, name every
-product, and cost a run nothing but time."""
+"""`account = true`: where the seconds of a step went. The lines add up to the step, agree with the
+ledgers' books, name every product, and cost a run nothing but time."""
 import collections
 import statistics
 import unittest
