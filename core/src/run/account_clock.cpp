@@ -5,7 +5,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
-#include <string_view>
+#include <string>
 
 #include "comm/step_clock.h"
 #include "meshwright/engine/host.h"
@@ -16,6 +16,9 @@ namespace {
 // The system takes a microsecond to say what a thread had of a core. It is asked for stretches of
 // at least so many seconds.
 constexpr double least_stretch = 1e-4, least_before_wait = 2e-5;
+
+// The run-time check's own calls are the watcher's.
+const std::string not_counted = "check";
 
 bool communicates(const Instruction& i) {
   switch (i.code) {
@@ -61,13 +64,6 @@ Watcher* AccountClock::end(StepOutcome& outcome) {
   return watcher_;
 }
 
-double AccountClock::sent() const {
-  double seconds = 0;
-  for (const auto& [key, use] : ledger_.communication())
-    if (key.phase != "check") seconds += use.seconds;
-  return seconds;
-}
-
 void AccountClock::open() {
   if (!asks_) return;
   opened_ = seconds_now();
@@ -88,7 +84,7 @@ void AccountClock::before(const Instruction& i) {
   if (!communicates(i)) return;
   if (asks_ && !parts_.empty() && seconds_now() - opened_ > least_before_wait)
     parts_.back().away = close();
-  sent_before_ = sent();
+  sent_before_ = ledger_.communication_seconds(not_counted);
   copied_before_ = copied_;
 }
 
@@ -96,7 +92,9 @@ void AccountClock::after(const Instruction& i) {
   InstructionParts parts;
   parts.watched = watched_ - watched_before_;
   if (communicates(i)) {
-    parts.sent = device_.is_cpu() ? sent() - sent_before_ : begins(i) ? 0 : -1;
+    parts.sent = device_.is_cpu() ? ledger_.communication_seconds(not_counted) - sent_before_
+                 : begins(i)       ? 0
+                                   : -1;
     parts.copied = std::clamp(copied_ - copied_before_, 0.0, std::max(parts.sent, 0.0));
     parts_.push_back(parts);
     open();

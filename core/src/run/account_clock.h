@@ -42,8 +42,6 @@ class AccountClock final : public Watcher {
   void ended() override;
 
  private:
-  // Seconds of calls of communicators in this step, but for those of the run-time check.
-  double sent() const;
   // A stretch of the step in which the rank's thread waits for nobody: it begins, and it ends.
   void open();
   double close();
