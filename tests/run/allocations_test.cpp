@@ -111,9 +111,9 @@ std::int64_t taken_by(int length, const std::vector<StrategyChoice>& plan,
 
 }  // namespace
 
-// A chain that is longer by 30 ops has at least 60 instructions more for each microbatch. What ranks
-// take for a collective depends on which of them comes last, so that steps of several ranks differ
-// by a few blocks.
+// A chain that is longer by 30 ops has at least 60 instructions more for each microbatch. What
+// ranks take for a collective depends on which of them comes last, so that steps of several ranks
+// differ by a few blocks.
 TEST_CASE("No instruction takes a block of the heap") {
   CHECK(taken_by(40, {}) == taken_by(10, {}));
   CHECK(taken_by(40, {}, 3) == taken_by(10, {}, 3));

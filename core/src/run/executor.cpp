@@ -195,12 +195,12 @@ void Executor::run_part(TimelineRun& part, bool traced) {
   }
   for (std::size_t n = 0; n < code.size(); ++n) {
     Lowered& l = code[n];
-    const auto lane = static_cast<std::size_t>(l.said->lane);
+    const auto lane = static_cast<std::size_t>(l.lane);
     int &began = run_marks_[first + 2 * lane], &ended = run_marks_[first + 2 * lane + 1];
     if (began < 0) began = n == 0 ? begin : clock_.mark();
     Microbatch& m = *part.lanes[lane].microbatch;
     traced ? run_traced(l, m, part.said->segment) : run(l, m);
-    const bool turns = n + 1 == code.size() || code[n + 1].said->lane != l.said->lane;
+    const bool turns = n + 1 == code.size() || code[n + 1].lane != l.lane;
     if (turns) ended = clock_.mark();
   }
   for (std::size_t k = first; k < run_marks_.size(); ++k)

@@ -166,7 +166,7 @@ class Executor : public RankRun {
   void compute(Lowered& l, Microbatch& m);
   void forward(const Lowered& l, Microbatch& m);
   void backward(const Lowered& l, Microbatch& m);
-  void call(const Lowered& l);
+  void call(OpRun& run);
   void gather(const std::vector<Operand>& from, std::vector<at::Tensor>& into, const OpRun& run,
               const Microbatch& m) const;
   void settle_gradient(OpRun& run, std::size_t input, const Microbatch& m);
@@ -225,7 +225,7 @@ class Executor : public RankRun {
   std::vector<TimelineRun> timeline_;
   // By segment and the kinds of its lanes' microbatches: looked up before a run runs first.
   std::map<std::pair<int, std::vector<int>>, LoweredCode> code_;
-  std::vector<LoweredCode> updates_;  // left to the next forward, by bucket
+  std::vector<LoweredCode> updates_;  // of buckets, that a step leaves to the next forward
   std::vector<Begun> begun_;          // and not awaited
   std::vector<std::unique_ptr<BucketReduction>>& hook_of_bucket_;
   std::vector<std::unique_ptr<Executor>> others_;

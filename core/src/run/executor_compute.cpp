@@ -54,7 +54,7 @@ void Executor::gather(const std::vector<Operand>& from, std::vector<at::Tensor>&
 void Executor::compute(Lowered& l, Microbatch& m) {
   OpCall& call = l.op->call;
   try {
-    l.said->piece == Piece::forward ? forward(l, m) : backward(l, m);
+    l.op->piece == Piece::forward ? forward(l, m) : backward(l, m);
   } catch (const Error& error) {
     throw failed(*l.said, m.number, error.problems().front());
   } catch (const std::exception& error) {
@@ -68,11 +68,10 @@ void Executor::compute(Lowered& l, Microbatch& m) {
   call.rows.clear();
 }
 
-void Executor::call(const Lowered& l) {
-  OpRun& run = *l.op;
+void Executor::call(OpRun& run) {
   const OpType& type = *run.op.type;
   const int from = clock_.mark();
-  switch (l.said->piece) {
+  switch (run.piece) {
     case Piece::forward:
       type.forward(run.op, run.call);
       break;
@@ -98,7 +97,7 @@ void Executor::forward(const Lowered& l, Microbatch& m) {
   OpCall& call = run.call;
   gather(run.inputs, call.inputs, run, m);
   for (std::size_t k = 0; k < run.inputs.size(); ++k)
-    if (run.inputs[k].counts_before) call.inputs[k] = at::zeros_like(call.inputs[k]);
+    if (run.inputs[k].counted) call.inputs[k] = at::zeros_like(call.inputs[k]);
   if (call.ring_step > 0) {
     gather(run.outputs, call.outputs, run, m);
     gather(run.saved, call.saved, run, m);
@@ -111,7 +110,7 @@ void Executor::forward(const Lowered& l, Microbatch& m) {
     for (const Operand& read : run.inputs)
       if (read.slot >= 0 && read.whole) watcher_->reads(i, read.slot, m.number, tensor(m, read));
   }
-  this->call(l);
+  this->call(run);
   if (run.makes_rows) {
     Rows& rows = m.rows[static_cast<std::size_t>(run.rows)];
     rows.known = true;
@@ -123,11 +122,10 @@ void Executor::forward(const Lowered& l, Microbatch& m) {
 
 // What a later slice makes of a sum over all of them is added to the sum.
 void Executor::keep_results(const Lowered& l, Microbatch& m) {
-  const Instruction& i = *l.said;
   OpRun& run = *l.op;
   for (std::size_t k = 0; k < run.outputs.size(); ++k) {
     at::Tensor& slot = m.slots[run.outputs[k].slot];
-    if (run.outputs[k].counts_before) {
+    if (run.outputs[k].counted) {
       slot.add_(run.call.outputs[k]);
     } else {
       slot = std::move(run.call.outputs[k]);
@@ -135,6 +133,7 @@ void Executor::keep_results(const Lowered& l, Microbatch& m) {
   }
   for (std::size_t k = 0; k < run.saved.size(); ++k)
     m.slots[run.saved[k].slot] = std::move(run.call.saved[k]);
+  const Instruction& i = *l.said;
   if (watcher_ == nullptr || i.ring_step + 1 != i.ring_steps || run.again) return;
   for (const Operand& made : run.outputs)
     if (made.whole) watcher_->computed(i, made.slot, m.number, tensor(m, made));
@@ -157,7 +156,7 @@ void Executor::backward(const Lowered& l, Microbatch& m) {
   call.grad_inputs.resize(run.ways.size());
   for (std::size_t k = 0; k < run.ways.size(); ++k) settle_gradient(run, k, m);
   take_rows(run, m);
-  this->call(l);
+  this->call(run);
   for (std::size_t k = 0; k < run.ways.size(); ++k) keep_gradient(run, k, m);
 }
 

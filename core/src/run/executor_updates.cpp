@@ -108,6 +108,7 @@ bool Executor::goes_on(const Lowered& l) {
 }
 
 void Executor::leave_updates() {
+  if (updates_.empty()) return;
   Left& left = kept_->left;
   left.numbers = {outcome_.lr, updates(), scale_, outcome_.update_left_out};
   left.any = true;

@@ -75,10 +75,11 @@ LoweredCode Lowering::segment(int segment, const std::vector<int>& kinds) const 
 }
 
 std::vector<LoweredCode> Lowering::updates() const {
-  std::vector<LoweredCode> updates(updates_.size());
-  for (std::size_t b = 0; b < updates.size(); ++b) {
-    for (const Instruction* i : updates_[b])
-      updates[b].list.push_back(lower(*i, sizes_.of_kind(0)));
+  std::vector<LoweredCode> updates;
+  for (const auto& code : updates_) {
+    if (code.empty()) continue;
+    LoweredCode& update = updates.emplace_back();
+    for (const Instruction* i : code) update.list.push_back(lower(*i, sizes_.of_kind(0)));
   }
   return updates;
 }
@@ -107,6 +108,7 @@ Lowered Lowering::lower(const Instruction& i, const RankView& sizes) const {
   Lowered l;
   l.said = &i;
   l.code = i.code;
+  l.lane = i.lane;
   l.of_step = between_lasting(program_, i);
   l.outlasts_step = outlasts_step(program_, i);
   l.completes_update = completes_update(program_, i);
@@ -142,7 +144,7 @@ Lowered Lowering::lower(const Instruction& i, const RankView& sizes) const {
 std::unique_ptr<OpRun> Lowering::op_run(const Instruction& i, const RankView& sizes) const {
   const Op& op = graph_.ops()[i.op];
   const Slicing* sliced = program_.slicing_of(i);
-  auto run = std::make_unique<OpRun>(OpRun{op, OpCall{sizes.dims(i.op, i.ring_step)}});
+  auto run = std::make_unique<OpRun>(OpRun{op, i.piece, OpCall{sizes.dims(i.op, i.ring_step)}});
   run->inputs = operands(i, i.inputs);
   run->outputs = operands(i, i.outputs);
   run->saved = operands(i, i.saved);
@@ -166,8 +168,8 @@ std::unique_ptr<OpRun> Lowering::op_run(const Instruction& i, const RankView& si
     const bool sums = std::none_of(dims.begin(), dims.end(),
                                    [&](Dim dim) { return contains(sliced->dims, dim); });
     for (std::size_t k = 0; k < run->inputs.size(); ++k)
-      run->inputs[k].counts_before = sums && op.inputs[k].additive;
-    for (Operand& output : run->outputs) output.counts_before = output.whole;
+      run->inputs[k].counted = sums && op.inputs[k].additive;
+    for (Operand& output : run->outputs) output.counted = output.whole;
   }
   for (std::size_t k = 0; k < i.grad_inputs.size(); ++k) {
     run->ways.push_back(way(i, k, *run));
@@ -185,7 +187,7 @@ GradientWay Lowering::way(const Instruction& i, std::size_t input, const OpRun& 
   const Operand& to = run.grad_inputs[input];
   if (to.slot < 0) return GradientWay::none;
   // An additive operand of a sum over the slices counts in the first of them.
-  if (input < run.inputs.size() && run.inputs[input].counts_before) return GradientWay::none;
+  if (input < run.inputs.size() && run.inputs[input].counted) return GradientWay::none;
   const bool part = to.part_at >= 0, adds = i.accumulate[input];
   if (!to.lasts) {
     if (part) return adds ? GradientWay::part : GradientWay::first_part;

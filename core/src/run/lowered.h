@@ -21,12 +21,11 @@ namespace mw {
 // A slot that an instruction reads or writes.
 struct Operand {
   int slot = -1;             // -1: none
-  int rows = -1;             // of a sparse one: which rows it has (Lowering::rows)
+  int rows = -1;             // which rows a sparse slot has (Lowering::rows)
   std::int8_t part_at = -1;  // the dim of which an instruction's slice has a part; -1: it has all
-  bool lasts = false;        // it is the rank's (Storage); else the microbatch's
-  bool whole = true;         // it is not of one slice alone
-  bool counts_before =
-      false;  // of a slice's: an earlier slice has counted it, or made a part of it
+  bool lasts = false;        // it is in Storage; else it is a microbatch's
+  bool whole = true;         // it does not belong to one slice alone
+  bool counted = false;      // an earlier slice has counted this input, or begun this output
 };
 
 // Where the gradient of an operand goes.
@@ -46,16 +45,17 @@ enum class GradientWay : std::uint8_t {
 // A compute of the graph's. Tensors are in `call` while it runs, and never between two runs.
 struct OpRun {
   const Op& op;
+  const Piece piece;
   OpCall call;
   std::vector<Operand> inputs = {}, outputs = {}, saved = {}, grad_outputs = {}, grad_inputs = {};
-  std::vector<GradientWay> ways = {};  // of grad_inputs
-  bool wanted = true;                  // this rank makes any of its gradients
+  std::vector<GradientWay> ways = {};  // one for each of grad_inputs
+  bool wanted = true;                  // this rank makes at least one of its gradients
   bool again = false;                  // it makes again what forward made
-  int slice = 0, slices = 1;           // where the op computes a dim in slices
+  int slice = 0, slices = 1;           // which slice it computes, and how many there are
   double flops = 0;
   Ledger::Entry entry = 0;
-  // The rows of its sparse operands; -1: it has none. Whether it makes them; whether the ledger
-  // compares how many there are with those supposed, and counts them by group from `group` on.
+  // Which rows its sparse operands have (-1: it has none) and whether it makes them; whether the
+  // ledger compares their number with that supposed, and counts them by group from `group` on.
   int rows = -1;
   bool makes_rows = false, compares_rows = false, counts_rows = false;
   std::int64_t supposed = 0, group = 0;
@@ -64,9 +64,9 @@ struct OpRun {
 // A compute of the optimizer's. Tensors are in `call` while it runs.
 struct UpdateRun {
   UpdateSteps steps = {};
-  MatrixUpdate matrix = {};              // of one of a parameter
-  std::vector<int> states = {};          // slots that it works on
-  std::vector<std::int64_t> shape = {};  // of the direction that it makes
+  MatrixUpdate matrix = {};              // where it updates a parameter's matrices
+  std::vector<int> states = {};          // the slots of the states that it works on
+  std::vector<std::int64_t> shape = {};  // the shape of the direction that it makes
   UpdateCall call = {};
 };
 
@@ -78,7 +78,7 @@ struct Loaded {
   int slot = -1;
   DataCut cut = {};
   std::size_t shares = 0;
-  at::Tensor tokens = {}, labels = {};  // while it runs
+  at::Tensor tokens = {}, labels = {};  // there while the load runs
 };
 
 // Which transfer a start begins.
@@ -95,17 +95,20 @@ enum class Begins : std::uint8_t {
 struct Lowered {
   const Instruction* said = nullptr;
   Code code = Code::compute;
+  int lane = 0;
   Begins begins = Begins::move;
-  bool idle = false;           // it is for other ranks
-  bool of_step = false;        // a transfer that belongs to the step (between_lasting)
-  bool outlasts_step = false;  // a transfer that the next step awaits
-  bool completes_update = false, ends_update = false;  // of its bucket, left by the step before
-  bool shown = false;                                  // a watcher sees what it has moved
+  bool idle = false;           // other ranks do it
+  bool of_step = false;        // the transfer belongs to the step (between_lasting)
+  bool outlasts_step = false;  // the next step awaits the transfer
+  // It is one of the instructions, or the last one, of a bucket's update that a step leaves to the
+  // next one's forward.
+  bool completes_update = false, ends_update = false;
+  bool shown = false;          // a watcher sees what it has moved
   int index = -1, inner = -1;  // its place in the segment, and in a ring's steps
   Operand input, output;       // the first ones
   std::vector<Operand> release;
-  std::vector<int> totalled;      // by totals: slots; -1: other ranks count it
-  Communicator* group = nullptr;  // found when it first runs, in the order of the program
+  std::vector<int> totalled;      // the slots that totals sum; -1: other ranks count it
+  Communicator* group = nullptr;  // it is found when it first runs, in the order of the program
   std::unique_ptr<OpRun> op;
   std::unique_ptr<UpdateRun> update;
   std::unique_ptr<ReadyMove> move;
@@ -124,7 +127,7 @@ class Lowering {
   Lowering(const RankViews& sizes, at::Device device, Ledger& ledger);
   // `kinds`: of the microbatch of each lane (RankViews::kind).
   LoweredCode segment(int segment, const std::vector<int>& kinds) const;
-  // By bucket: what of its update a step leaves to the next one's forward.
+  // What of the updates of buckets a step leaves to the next one's forward, bucket by bucket.
   std::vector<LoweredCode> updates() const;
   // How many different rows sparse slots have: equal ones where the same op made them and they lie
   // alike.
