@@ -110,16 +110,11 @@ class Account(ProgramCase):
         self.assertEqual(with_it["peak_bytes"], with_it["predicted"]["peak_bytes"])
         with h5py.File(self.folder / "without.h5") as file:
             self.assertEqual((len(file["account"]), len(file["bandwidth"])), (0, 0))
-        done = self.call("runs", "show", "without.h5", "--where")
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("account = true", done.stderr)
+        self.refused(2, "account.missing", "runs", "show", "without.h5", "--where")
 
     def test_what_it_needs(self):
-        for more, arguments, words in (("{ trace = {} }", (), "names none"), ("{}", ("--set", "log=nil"), "run file")):
-            done = self.call("run", self.write(HEAD + f'account("a", {{ dp(2) }}, nil, {more})'), *arguments)
-            self.assertEqual(done.returncode, 2, done.stderr)
-            self.assertIn("account", done.stderr)
-            self.assertIn(words, done.stderr)
+        self.refused(2, "option.value account", "run", self.write(HEAD + 'account("a", { dp(2) }, nil, { trace = {} })'))
+        self.refused(2, "option.needs account", "run", self.write(HEAD + 'account("a", { dp(2) })'), "--set", "log=nil")
 
 
 if __name__ == "__main__":
