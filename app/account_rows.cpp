@@ -41,7 +41,9 @@ std::vector<double> core_shares(const std::vector<InstructionTime>& times, doubl
   for (std::size_t n = 0; n < times.size(); ++n) {
     const InstructionParts& parts = times[n].parts;
     watched += parts.watched;
-    const double wall = times[n].end - began;
+    // What the system was asked between two instructions belongs to the first one.
+    const double until = n + 1 < times.size() ? times[n + 1].start : times[n].end;
+    const double wall = until - began;
     if (parts.away > 0 && wall > 0 && watched == 0) {
       const double missed = std::min(parts.away, wall);
       away += missed;
@@ -50,7 +52,7 @@ std::vector<double> core_shares(const std::vector<InstructionTime>& times, doubl
     }
     if (parts.away < 0 && parts.sent == 0) continue;
     first = n + 1;
-    began = times[n].end;
+    began = parts.away < 0 ? times[n].end : until;
     watched = 0;
   }
   return shares;

@@ -33,6 +33,17 @@ bool communicates(const Instruction& i) {
   }
 }
 
+// What it takes to ask the system what this thread had of a core.
+double seconds_of_question() {
+  double least = 1;
+  for (int k = 0; k < 10; ++k) {
+    const double began = seconds_now();
+    core_seconds_of(CLOCK_THREAD_CPUTIME_ID);
+    least = std::min(least, seconds_now() - began);
+  }
+  return least;
+}
+
 bool begins(const Instruction& i) {
   return i.code == Code::start || i.code == Code::hook_start;
 }
@@ -50,6 +61,7 @@ Watcher* AccountClock::begin(Watcher* watcher) {
   parts_.clear();
   copied_ = watched_ = tracing_ = 0;
   copy_seconds = &copied_;
+  if (asks_ && question_ == 0) question_ = seconds_of_question();
   open();
   return watcher == nullptr ? nullptr : this;
 }
@@ -58,7 +70,7 @@ Watcher* AccountClock::end(StepOutcome& outcome) {
   runs_ = false;
   copy_seconds = nullptr;
   if (asks_ && !parts_.empty() && seconds_now() - opened_ > least_before_wait)
-    parts_.back().away = close();
+    parts_.back().away = turn();
   outcome.watched = watched_;
   outcome.tracing = tracing_;
   return watcher_;
@@ -68,22 +80,24 @@ void AccountClock::open() {
   if (!asks_) return;
   opened_ = seconds_now();
   opened_cpu_ = core_seconds_of(CLOCK_THREAD_CPUTIME_ID);
-  tracing_ += seconds_now() - opened_;
+  tracing_ += question_;
 }
 
-double AccountClock::close() {
-  const double now = seconds_now();
-  const double had = core_seconds_of(CLOCK_THREAD_CPUTIME_ID) - opened_cpu_;
-  const double away = std::max(0.0, now - opened_ - had);
-  tracing_ += seconds_now() - now;
-  return away;
+// A thread that asks the system may lose its core to another one: that is no cost of the question.
+double AccountClock::turn() {
+  const double cpu = core_seconds_of(CLOCK_THREAD_CPUTIME_ID), now = seconds_now();
+  const double away = now - opened_ - (cpu - opened_cpu_) - question_;
+  opened_ = now;
+  opened_cpu_ = cpu;
+  tracing_ += question_;
+  return std::max(0.0, away);
 }
 
 void AccountClock::before(const Instruction& i) {
   watched_before_ = watched_;
   if (!communicates(i)) return;
   if (asks_ && !parts_.empty() && seconds_now() - opened_ > least_before_wait)
-    parts_.back().away = close();
+    parts_.back().away = turn();
   sent_before_ = ledger_.communication_seconds(not_counted);
   copied_before_ = copied_;
 }
@@ -93,17 +107,14 @@ void AccountClock::after(const Instruction& i) {
   parts.watched = watched_ - watched_before_;
   if (communicates(i)) {
     parts.sent = device_.is_cpu() ? ledger_.communication_seconds(not_counted) - sent_before_
-                 : begins(i)       ? 0
-                                   : -1;
+                 : begins(i)      ? 0
+                                  : -1;
     parts.copied = std::clamp(copied_ - copied_before_, 0.0, std::max(parts.sent, 0.0));
     parts_.push_back(parts);
     open();
     return;
   }
-  if (asks_ && seconds_now() - opened_ > least_stretch) {
-    parts.away = close();
-    open();
-  }
+  if (asks_ && seconds_now() - opened_ > least_stretch) parts.away = turn();
   parts_.push_back(parts);
 }
 

@@ -42,9 +42,10 @@ class AccountClock final : public Watcher {
   void ended() override;
 
  private:
-  // A stretch of the step in which the rank's thread waits for nobody: it begins, and it ends.
+  // A stretch of the step begins in which the rank's thread waits for nobody. It ends, and another
+  // one begins: for how long the thread had no core.
   void open();
-  double close();
+  double turn();
   template <class Call>
   void timed(const Call& call);
 
@@ -57,6 +58,7 @@ class AccountClock final : public Watcher {
   double sent_before_ = 0, copied_before_ = 0, watched_before_ = 0;
   double copied_ = 0, watched_ = 0, tracing_ = 0;
   double opened_ = 0, opened_cpu_ = 0;
+  double question_ = 0;  // what such a look at the thread's own clock takes; 0: not measured yet
 };
 
 }  // namespace mw
