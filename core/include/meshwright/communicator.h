@@ -63,7 +63,7 @@ class Pending {
   c10::intrusive_ptr<c10d::Work> work_;
   const Communicator* communicator_ = nullptr;
   Ledger::Entry entry_ = 0;  // where the ledger books it
-  std::int64_t call_ = -1;  // its number in the rank's record of calls
+  std::int64_t call_ = -1;   // its number in the rank's record of calls
 };
 
 // What a call is for: goes into the ledger and into error messages.

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "comm/local_world.h"
+#include "comm/step_clock.h"
 #include "comm/streams.h"
 #include "meshwright/backend.h"
 #include "meshwright/engine/host.h"
@@ -34,6 +35,20 @@ void run_task_on_device(at::ScalarType dtype, Combine combine, at::DeviceType ty
                         std::int64_t elements);
 
 namespace {
+
+// Adds the seconds of its life to what the thread has copied, where somebody asks.
+class CopyTimer {
+ public:
+  CopyTimer() : began_(copy_seconds == nullptr ? 0 : seconds_now()) {}
+  ~CopyTimer() {
+    if (copy_seconds != nullptr) *copy_seconds += seconds_now() - began_;
+  }
+  CopyTimer(const CopyTimer&) = delete;
+  CopyTimer& operator=(const CopyTimer&) = delete;
+
+ private:
+  const double began_;
+};
 
 // The device is the one on which the address lies.
 at::Tensor view(const void* data, std::int64_t elements, at::ScalarType dtype,
@@ -275,6 +290,7 @@ void Round::run_chunk(std::int64_t number) {
 }
 
 bool Round::work() {
+  const CopyTimer timer;
   for (;;) {
     if (state() != ready) return false;
     const auto chunk = next_chunk_.fetch_add(1, std::memory_order_relaxed);

@@ -5,6 +5,9 @@
 #include "meshwright/engine/host.h"
 
 namespace mw {
+
+thread_local double* copy_seconds = nullptr;
+
 namespace {
 thread_local StepClock* clock_of_thread = nullptr;
 }
@@ -49,8 +52,7 @@ void StepClock::end() {
   const HostWait wait("the end of a step");
   const int last = mark();
   events_[static_cast<std::size_t>(last)].synchronize();
-  for (const Wait& w : waits_)
-    w.ledger->waited(w.entry, seconds(w.to) - seconds(w.from));
+  for (const Wait& w : waits_) w.ledger->waited(w.entry, seconds(w.to) - seconds(w.from));
 }
 
 void StepClock::waited(Ledger& ledger, Ledger::Entry entry, int from, int to) {

@@ -12,6 +12,10 @@
 
 namespace mw {
 
+// Where this thread adds the seconds in which it carries out rounds of thread ranks, whoever's they
+// are; null: nobody asks.
+extern thread_local double* copy_seconds;
+
 class StepClock {
  public:
   explicit StepClock(at::Device device) : device_(device) {}

@@ -32,6 +32,7 @@ Executor::Executor(const Program& program, int rank, at::Device device, Communic
       hook_of_bucket_(kept_->hooks),
       scaler_(first == nullptr ? std::make_shared<LossScaler>(input.loss_scale) : first->scaler_),
       clock_(device),
+      account_(device, ledger),
       copies_(device, ledger) {
   find_runs();
   find_expert_loads();
@@ -85,13 +86,15 @@ StepOutcome Executor::own_step(std::int64_t index, double lr) {
   outcome_ = {};
   outcome_.lr = lr;
   if (!input_.forward_only && scaler_->begin(index)) make_hooks();
-  if (watcher_ != nullptr) watcher_->begin(*this, index);
   const bool traced =
       std::find(input_.traced.begin(), input_.traced.end(), index) != input_.traced.end();
+  if (traced && input_.account) watcher_ = account_.begin(watcher_);
+  if (watcher_ != nullptr) watcher_->begin(*this, index);
   outcome_.began = seconds_now();
   clock_.begin();
   run_marks_.clear();
   instruction_marks_.clear();
+  instruction_work_.clear();
   work_.clear();
   for (TimelineRun& part : timeline_) {
     run_part(part, traced);
@@ -111,6 +114,7 @@ StepOutcome Executor::own_step(std::int64_t index, double lr) {
     const Ledger::OfNextStep next(ledger_);
     watcher_->ended();
   }
+  if (account_.runs()) watcher_ = account_.end(outcome_);
   read_times();
   return std::move(outcome_);
 }
@@ -126,6 +130,7 @@ void Executor::read_times() {
     time.start = clock_.seconds(instruction_marks_[2 * n]);
     time.end = clock_.seconds(instruction_marks_[2 * n + 1]);
     outcome_.moments[n].time = time.end;
+    if (!instruction_work_.empty()) read_parts(n);
   }
   for (const Work& w : work_)
     ledger_.worked(w.entry, w.flops, clock_.seconds(w.to) - clock_.seconds(w.from));
@@ -166,6 +171,17 @@ LoweredCode& Executor::code_of(TimelineRun& part) {
   return *(part.code = &known->second);
 }
 
+void Executor::read_parts(std::size_t n) {
+  InstructionTime& time = outcome_.instructions[n];
+  time.parts = account_.parts()[n];
+  if (const int work = instruction_work_[n]; work >= 0) {
+    const Work& done = work_[static_cast<std::size_t>(work)];
+    time.parts.kernel = clock_.seconds(done.to) - clock_.seconds(done.from);
+  } else if (time.parts.sent < 0) {
+    time.parts.sent = time.end - time.start;
+  }
+}
+
 // Runs the code of one entry of the timeline. A lane's time is from its first instruction to its
 // last one: marks are made where the braid turns from one lane to another.
 void Executor::run_part(TimelineRun& part, bool traced) {
@@ -192,10 +208,17 @@ void Executor::run_part(TimelineRun& part, bool traced) {
 }
 
 void Executor::run_traced(Lowered& l, Microbatch& m, int segment) {
+  const std::size_t work = work_.size();
+  if (account_.runs()) account_.before(*l.said);
   const int from = clock_.mark();
   run(l, m);
   const int to = clock_.mark();
-  if (outcome_.instructions.size() >= most_instructions_recorded) return;
+  if (account_.runs()) {
+    account_.after(*l.said);
+    instruction_work_.push_back(work_.size() > work ? static_cast<int>(work) : -1);
+  } else if (outcome_.instructions.size() >= most_instructions_recorded) {
+    return;
+  }
   instruction_marks_.insert(instruction_marks_.end(), {from, to});
   InstructionTime time;
   time.segment = segment;

@@ -16,6 +16,7 @@
 #include "meshwright/engine/program_facts.h"
 #include "meshwright/engine/rank_view.h"
 #include "meshwright/engine/run.h"
+#include "run/account_clock.h"
 #include "run/host_copy.h"
 #include "run/lowered.h"
 #include "run/storage.h"
@@ -34,6 +35,7 @@ struct StepInput {
   const std::atomic<bool>* stop_request = nullptr;  // may be null
   std::shared_ptr<const LossScale> loss_scale;      // null: none
   std::vector<std::int64_t> traced = {};            // steps of which instructions are timed
+  bool account = false;       // and of which it is noted where their seconds went
   bool forward_only = false;  // nothing is updated, and the steps are no steps of the run
 };
 
@@ -148,6 +150,7 @@ class Executor : public RankRun {
   Communicator& group(Lowered& l);
   StepOutcome own_step(std::int64_t index, double lr);
   void read_times();
+  void read_parts(std::size_t instruction);
   void find_runs();
   LoweredCode& code_of(TimelineRun& part);
   void run_part(TimelineRun& part, bool traced);
@@ -243,6 +246,8 @@ class Executor : public RankRun {
   StepClock clock_;
   std::vector<int> run_marks_, instruction_marks_;
   std::vector<Work> work_;
+  AccountClock account_;
+  std::vector<int> instruction_work_;  // of an account: which of work_ each one is, or -1
   HostCopies copies_;
 };
 
