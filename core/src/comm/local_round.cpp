@@ -175,8 +175,8 @@ std::int64_t Round::arrive(int index, Arrival arrival) {
 bool Round::fit_together(std::size_t a, std::size_t b) const {
   const Call &call = arrivals_[a].call, &other = arrivals_[b].call;
   if (!call.agrees_with(other)) return false;
-  return call.op != Collective::all_to_all || (call.in_splits[b] == other.out_splits[a] &&
-                                               call.out_splits[b] == other.in_splits[a]);
+  return call.op != Collective::all_to_all ||
+         (call.in_splits[b] == other.out_splits[a] && call.out_splits[b] == other.in_splits[a]);
 }
 
 // Names the lowest rank whose call does not fit to this one's.
@@ -184,8 +184,8 @@ void Round::refuse(std::size_t index) {
   for (std::size_t i = 0; i < arrivals_.size(); ++i) {
     const Arrival& other = arrivals_[i];
     if (!other.here || i == index || fit_together(index, i)) continue;
-    const auto problem = disagreement(axis_, name(), ranks_[i], other.call, ranks_[index],
-                                      arrivals_[index].call);
+    const auto problem =
+        disagreement(axis_, name(), ranks_[i], other.call, ranks_[index], arrivals_[index].call);
     return fail(problem.message, problem.hint, Cause::itself);
   }
 }

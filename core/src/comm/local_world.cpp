@@ -85,6 +85,17 @@ void LocalWorld::check_aborted() const {
   if (aborted_) throw Aborted(abort_message_);
 }
 
+LocalGroup::Counts LocalWorld::counts() const {
+  const std::lock_guard guard(lock_);
+  LocalGroup::Counts all;
+  for (const auto& [key, group] : groups_) {
+    const LocalGroup::Counts counts = group->counts();
+    all.comparisons += counts.comparisons;
+    all.rounds_made += counts.rounds_made;
+  }
+  return all;
+}
+
 void LocalWorld::begins_to_wait(int rank, std::shared_ptr<Round> round) {
   auto& status = *status_[static_cast<std::size_t>(rank)];
   const std::lock_guard guard(status.lock);
@@ -136,6 +147,7 @@ std::shared_ptr<Round> LocalGroup::spare_round() {
     known_.pop_back();
   }
   if (known_.size() >= most_known) known_.pop_front();
+  ++counts_.rounds_made;
   return known_.emplace_back(std::make_shared<Round>(axis_));
 }
 
@@ -151,7 +163,7 @@ LocalGroup::Seat LocalGroup::join(int index, Arrival arrival) {
       open_.back()->begin(number, ranks_);
     }
     round = open_[number - oldest_];
-    round->arrive(index, std::move(arrival));
+    counts_.comparisons += round->arrive(index, std::move(arrival));
     complete = round->all_here();
     if (complete) {
       // Rounds fill up in order: a rank that has joined a later one has joined this one.
@@ -177,7 +189,7 @@ LocalGroup::Seat LocalGroup::join_pair(int index, int peer, int tag, Arrival arr
       round = box.front().round;
       box.erase(box.begin());
       if (box.empty()) mail_.erase(key);
-      round->arrive(1, std::move(arrival));
+      counts_.comparisons += round->arrive(1, std::move(arrival));
       complete = true;
     } else {
       round = spare_round();
@@ -239,6 +251,11 @@ void LocalGroup::fail_open(const std::string& message, const std::string& hint) 
   for (auto& [key, box] : mail_) {
     for (auto& waiting : box) waiting.round->fail(message, hint, Cause::earlier);
   }
+}
+
+LocalGroup::Counts LocalGroup::counts() const {
+  const std::lock_guard guard(lock_);
+  return counts_;
 }
 
 void LocalGroup::fail_ended(int rank) {

@@ -207,6 +207,12 @@ class LocalGroup {
   // The round has waited `seconds` for a rank that has not come: fails it, naming who and why.
   void fail_late(Round& round, double seconds);
   void fail_open(const std::string& message, const std::string& hint);
+  // What the rounds have cost since the group was made.
+  struct Counts {
+    std::int64_t comparisons = 0;  // of two ranks' calls
+    std::int64_t rounds_made = 0;  // those that could not begin anew
+  };
+  Counts counts() const;
   // Fails the rounds that wait for `rank`, which makes no further calls.
   void fail_ended(int rank);
 
@@ -228,7 +234,8 @@ class LocalGroup {
   const std::string axis_;
   const std::vector<int> ranks_;
 
-  std::mutex lock_;
+  mutable std::mutex lock_;
+  Counts counts_;
   std::vector<std::uint64_t> next_;  // number of the next collective of each rank
   std::uint64_t oldest_ = 0;         // number of open_.front()
   std::vector<std::shared_ptr<Round>> open_;
@@ -256,6 +263,7 @@ class LocalWorld final : public CommunicatorSource {
   // Throws Aborted if abort() was called.
   void check_aborted() const;
   std::chrono::milliseconds timeout() const { return timeout_; }
+  LocalGroup::Counts counts() const;  // of all groups
 
   // What a rank is about, for messages on it.
   void begins_to_wait(int rank, std::shared_ptr<Round> round);

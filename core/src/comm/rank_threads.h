@@ -44,8 +44,7 @@ RanksEnd end_by_exception(int rank);
 
 // Runs `body` for each of `here`, ranks of `source`, in a thread of its own with so many threads of
 // ATen's, and joins them all. Ranks that fail stop those of the whole source; one that then does
-// not come back within `patience` hangs (on_hang). `cores`: on which they run in turns; null: all at
-// once.
+// not come back within `patience` hangs (on_hang). They run in turns on `cores`; null: all at once.
 RanksEnd run_rank_threads(CommunicatorSource& source, const std::vector<int>& here, int threads,
                           const std::function<void(RankContext&)>& body,
                           std::chrono::milliseconds patience, Cores* cores = nullptr);
