@@ -81,9 +81,9 @@ class Cores {
   int cores_;
   std::atomic<int> wanted_{0};
   std::atomic<std::int64_t> changes_{0};  // times that a core was given to somebody
-  std::int64_t seen_ = -1;     // changes at the last tend()
-  double wall_ = 0, cpu_ = 0;  // the clocks then
-  double since_ = 0;           // when a tend() last found that all was well
+  std::int64_t seen_ = -1;                // changes at the last tend()
+  double wall_ = 0, cpu_ = 0;             // the clocks then
+  double since_ = 0;                      // when a tend() last found that all was well
 };
 
 // While it lives, the calling rank waits for what no Round tells it, and holds no core.
