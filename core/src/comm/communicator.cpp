@@ -5,10 +5,13 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <optional>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "comm/cores.h"
 #include "comm/futex.h"
+#include "comm/local_backend.h"
 #include "comm/purpose.h"
 #include "comm/step_clock.h"
 #include "meshwright/carrier.h"
@@ -87,7 +90,12 @@ void Pending::wait() {
     clock->waited(*ledger, entry_, from, clock->mark());
     return;
   }
-  work->wait();
+  {
+    // A round of threads gives the rank's core away itself, once it must sleep.
+    std::optional<comm::Away> away;
+    if (dynamic_cast<comm::LocalWork*>(work.get()) == nullptr) away.emplace();
+    work->wait();
+  }
   if (calls != nullptr) calls->done(call_);
   if (ledger != nullptr) ledger->waited(entry_, seconds_since(start));
 }

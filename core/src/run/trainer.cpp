@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "comm/cores.h"
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/pack.h"
 #include "meshwright/engine/ranks.h"
@@ -33,6 +34,7 @@ class Mailbox {
   // Waits for all; false if a rank failed before its report. One that fails in the step after does
   // not take this step away.
   bool collect(std::int64_t step, std::vector<RankReport>& into) {
+    const comm::Away away;
     std::unique_lock lock(mutex_);
     Place& place = places_[step % 2];
     changed_.wait(lock, [&] { return place.complete() || lacks_for_good(place); });
@@ -52,6 +54,7 @@ class Mailbox {
   }
   // Waits for that; true if there is no other step, or if a rank failed before.
   bool wait_decided(std::int64_t which) {
+    const comm::Away away;
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] {
       return decided_ >= which || std::find(failed_.begin(), failed_.end(), true) != failed_.end();
