@@ -41,7 +41,7 @@ struct TrainArguments : Arguments {
 };
 
 // This process becomes the Python program of the folder bench/train, which runs both sides.
-int bench_train(const TrainArguments& arguments, Output&) {
+int bench_train(const TrainArguments& arguments, Output& output) {
   const std::filesystem::path share = lua_library().parent_path(), program = share / "bench/train";
   if (!std::filesystem::exists(program / "__main__.py")) {
     throw Error(Stage::environment, "file.missing", "",
@@ -60,6 +60,7 @@ int bench_train(const TrainArguments& arguments, Output&) {
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
+  output.give_stdout_back();
   ::execvp(argv[0], argv.data());
   throw Error(Stage::environment, "program.missing", "",
               std::string("python3 cannot be started: ") + std::strerror(errno),

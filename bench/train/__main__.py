@@ -1,8 +1,9 @@
 """Measures training beside stock PyTorch, in turns on one machine: `meshwright bench train`.
 
-Both sides train from the same weights on the same tokens with the same optimizer, one thread a rank,
-and report medians of their own steps after the warm-up. Ratios above 1 are in favour of Meshwright.
-What else ran on the machine is measured beside each run; a disturbed pair is run again."""
+Both sides train from the same weights on the same tokens with the same optimizer, one thread a
+rank, and report medians of their own steps after the warm-up. Ratios above 1 are in favour of
+Meshwright. What else ran on the machine is measured beside each run; a disturbed pair is run
+again."""
 import argparse
 import json
 import os

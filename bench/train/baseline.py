@@ -1,21 +1,24 @@
 #!/usr/bin/env python3
-"""The baseline of `meshwright bench train`: a Llama-style decoder trained by stock PyTorch on CPU (gloo).
+"""The baseline of `meshwright bench train`: a Llama trained by stock PyTorch on CPU (gloo).
 
-  python  baseline.py --mix single ...
-  python -m torch.distributed.run --standalone --nproc-per-node 4 baseline.py --mix ddp ...
-  python -m torch.distributed.run --standalone --nproc-per-node 4 baseline.py --mix fsdp2+tp --tp 2 --sp ...
-  python -m torch.distributed.run --standalone --nproc-per-node 4 baseline.py --mix pp --schedule 1F1B --microbatches 8
+  python baseline.py --mix single ...
+  TORCHRUN 4 baseline.py --mix ddp ...
+  TORCHRUN 4 baseline.py --mix fsdp2+tp --tp 2 --sp ...
+  TORCHRUN 4 baseline.py --mix pp --schedule 1F1B --microbatches 8 ...
 
-The mix is single, ddp, zero1, fsdp2, ep, tp, pp, or one of ddp and fsdp2 joined with tp, pp or both by "+".
-Data parallelism takes the ranks that tp and pp leave. Rank 0 prints one line of JSON.
+with python -m torch.distributed.run --standalone --nproc-per-node for TORCHRUN. The mix is single,
+ddp, zero1, fsdp2, ep, tp, pp, or one of ddp and fsdp2 joined with tp, pp or both by "+". Data
+parallelism takes the ranks that tp and pp leave. Rank 0 prints one line of JSON.
 
 Nothing that decides the losses depends on the mix:
-  weights  each tensor is normal(0, 0.02) from a generator seeded with seed * 1000003 + crc32(name); norm
-           weights are 1. A rank makes the whole tensors and keeps its shard.
-  tokens   sequence g is step * batch + row. With --data it is the seq + 1 bytes of the file from offset
-           (g * seq) % (size - seq - 1), each modulo vocab. Without it, token t is (start + t * stride) % vocab
-           with start = (g * 2654435761 >> 8) % vocab and stride = 1 + g % 8.
-  loss     the mean cross-entropy over the global batch; AdamW decays every tensor; nothing is clipped.
+  weights  each tensor is normal(0, 0.02) from a generator seeded with seed * 1000003 + crc32(name);
+           norm weights are 1. A rank makes the whole tensors and keeps its shard.
+  tokens   sequence g is step * batch + row. With --data it is the seq + 1 bytes of the file from
+           offset (g * seq) % (size - seq - 1), each modulo vocab. Without it, token t is
+           (start + t * stride) % vocab with start = (g * 2654435761 >> 8) % vocab and
+           stride = 1 + g % 8.
+  loss     the mean cross-entropy over the global batch; AdamW decays every tensor; nothing is
+           clipped.
 """
 import argparse
 import contextlib

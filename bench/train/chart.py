@@ -1,4 +1,4 @@
-"""Draws the rows of one size as SVG: how many times faster than the baseline, and with how much less memory."""
+"""Draws the rows of one size as SVG: how much faster they are than the baseline, with what memory."""
 from xml.sax.saxutils import escape
 
 from mixes import WORDS
@@ -10,9 +10,9 @@ PANELS = (("speed", "tokens/s over the baseline's"), ("cpu", "baseline's CPU sec
 GAP = 34
 STYLE = """svg{font:13px sans-serif;background:#fff;color:#222}text{fill:currentColor}
 .g{stroke:#d8dde4}.one{stroke:#8a94a3;stroke-dasharray:4 3}.s{font-size:11px;opacity:.75}
-.b{fill:#2a6fbb}.c{fill:#5b9a3c}.m{fill:#c05a00}.w{stroke:#222;stroke-width:1.5;fill:none}
+.b{fill:#2a6fbb}.c{fill:#5b9a3c}.m{fill:#c05a00}.v{fill:#fff;font-size:11px}.w{stroke:#222;stroke-width:1.5;fill:none}
 @media(prefers-color-scheme:dark){svg{background:#15181d;color:#ddd}.g{stroke:#323a46}
-.b{fill:#6fb1f5}.c{fill:#9ccf7f}.m{fill:#f2994a}.w{stroke:#ddd}}"""
+.b{fill:#6fb1f5}.c{fill:#9ccf7f}.m{fill:#f2994a}.v{fill:#15181d}.w{stroke:#ddd}}"""
 COLOURS = dict(speed="b", cpu="c", resident="m", tokens_per_second="b")
 
 
@@ -41,7 +41,8 @@ def panel(rows, values, title, colour, left, width):
             continue
         y, (middle, least, highest) = TOP + ROW * k, value
         out.append(f'<rect class="{colour}" x="{left}" y="{y + 4}" width="{at(middle) - left:.1f}" height="{ROW - 10}">'
-                   f'<title>{middle:.4g} ({least:.4g} to {highest:.4g})</title></rect>')
+                   f'<title>{middle:.4g} ({least:.4g} to {highest:.4g})</title></rect>'
+                   f'<text class="v" x="{left + 5}" y="{y + ROW / 2 + 3}">{middle:.2f}</text>')
         if highest > least:
             out.append(f'<path class="w" d="M{at(least):.1f} {y + ROW / 2 - 1}H{at(highest):.1f}'
                        f'M{at(least):.1f} {y + 8}v8M{at(highest):.1f} {y + 8}v8"/>')

@@ -25,9 +25,9 @@ def pipeline(ways, theirs, ours, chunks=1):
                 microbatches=8, beside="one8", tax=1.03)
 
 
-# A mix is: its ranks; what the baseline is told (None: it has no such mix); our plan; the
-# microbatches of a step, if not one; the least tokens/s over the baseline's that passes --check; the
-# mix of one rank that does the same work; and the most CPU seconds over that one's that pass.
+# A mix is: its ranks; what the baseline is told (None: it has no such mix); our plan; a step's
+# microbatches, if not one; the least tokens/s over the baseline's that passes --check; the mix of
+# one rank that does the same work; and the most CPU seconds over that one's that pass.
 MIXES = {
     "one": dict(ranks=1, theirs=["single"], plan="{}", least=1.0, least_tiny=1.2),
     "compiled": dict(ranks=1, theirs=["single", "--compile"], plan="{}", least=1.0, least_tiny=1.1),

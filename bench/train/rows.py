@@ -1,4 +1,4 @@
-"""What the pairs of a mix come to: medians, ratios with their spread, targets missed, and tables of them."""
+"""Makes rows of the pairs of a mix: medians, ratios with their spread, missed targets, tables."""
 import datetime
 import os
 import platform

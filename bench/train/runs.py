@@ -1,4 +1,4 @@
-"""Runs one mix of either side and says what it took: seconds, memory, and what else kept the machine busy."""
+"""Runs one mix of either side and says what it took, and what else kept the machine busy."""
 import json
 import os
 import pathlib
@@ -11,8 +11,8 @@ from mixes import MIXES, SHAPE, SIZES
 from problems import Problem
 
 HERE = pathlib.Path(__file__).resolve().parent
-# Both sides run in the environment that the launcher gives to ours: one thread a rank, threads that wait
-# do not spin (they would take the cores of other ranks), and transparent huge pages.
+# Both sides run in the environment that the launcher gives to ours: transparent huge pages, and
+# threads that wait do not spin (they would take the cores of other ranks). A rank has one thread.
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0"}
 ENVIRONMENT.setdefault("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
 
