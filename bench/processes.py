@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "bench/train"))
 
 from mixes import MIXES as ALL, SIZES  # noqa: E402
-from problems import Problem  # noqa: E402
+from problem import Problem  # noqa: E402
 from runs import ENVIRONMENT, Baseline, Ours  # noqa: E402
 
 MIXES = ["dp4", "tp4", "zero3-4", "pp4-1f1b"]

@@ -14,7 +14,7 @@ import tempfile
 
 import chart
 from mixes import MIXES, SIZES, chosen
-from problems import INTERRUPTED, Problem, say
+from problem import INTERRUPTED, Problem, say
 from rows import HEAD, fill_page, line, machine, machine_text, missed, put_beside_one, row_of, today
 from runs import Baseline, Ours, others_now
 

@@ -1,7 +1,7 @@
 """The sizes and the mixes of `meshwright bench train`, and how both sides are told of them."""
 import difflib
 
-from problems import Problem
+from problem import Problem
 
 # The model, the sequence and the batch of each size, and how many steps one run of it takes.
 SIZES = {

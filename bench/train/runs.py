@@ -8,7 +8,7 @@ import subprocess
 import time
 
 from mixes import MIXES, SHAPE, SIZES
-from problems import Problem
+from problem import Problem
 
 HERE = pathlib.Path(__file__).resolve().parent
 # Both sides run in the environment that the launcher gives to ours: transparent huge pages, and

@@ -1,6 +1,6 @@
-"""`meshwright bench train`: its rows, chart and page, alone and beside a baseline; what is wrong with
-its options; a busy machine; an end by a signal. The baseline is a small program here, which says
-what it took, and once the true one."""
+"""`meshwright bench train`: its rows, chart and page, alone and beside a baseline; what is wrong
+with its options; a busy machine; an end by a signal. The baseline is a small program here, which
+says what it took, and once the true one."""
 import json
 import math
 import os
