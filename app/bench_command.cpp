@@ -75,8 +75,9 @@ CLI::Option* pass_on(CLI::App& command, TrainArguments& a, const std::string& na
 }
 
 void add_train_options(CLI::App& command, TrainArguments& a) {
-  pass_on(command, a, "--sizes",
-          "tiny, small, wide (hidden 1024) or long, several with commas; else tiny")
+  pass_on(
+      command, a, "--sizes",
+      "mini, tiny, small, wide (hidden 64, 256, 512, 1024) or long, several with commas; else tiny")
       ->type_name("NAMES");
   pass_on(command, a, "--mixes",
           "mixes with commas, or all, main, few, pipelines, context for several; else main")
@@ -84,7 +85,8 @@ void add_train_options(CLI::App& command, TrainArguments& a) {
   pass_on(command, a, "--rounds", "pairs of each mix, whose medians count; else 3")
       ->check(CLI::Range(1, 1000))
       ->type_name("N");
-  pass_on(command, a, "--steps", "of each run; else 8 of tiny, 5 of small, 4 of wide and long")
+  pass_on(command, a, "--steps",
+          "of each run; else 20 of mini, 8 of tiny, 5 of small, 4 of wide and long")
       ->check(CLI::Range(3, 10000))
       ->type_name("N");
   pass_on(

@@ -5,6 +5,7 @@ from problem import Problem
 
 # The model, the sequence and the batch of each size, and how many steps one run of it takes.
 SIZES = {
+    "mini": dict(layers=2, hidden=64, heads=4, ffn=176, vocab=256, sequence=32, batch=16, steps=20),
     "tiny": dict(layers=4, hidden=256, heads=8, ffn=688, vocab=256, sequence=128, batch=16, steps=8),
     "small": dict(layers=8, hidden=512, heads=8, ffn=1376, vocab=256, sequence=256, batch=8, steps=5),
     "wide": dict(layers=4, hidden=1024, heads=16, ffn=2752, vocab=256, sequence=128, batch=8, steps=4),

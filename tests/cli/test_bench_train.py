@@ -66,7 +66,7 @@ else:
     sys.argv = words
     runpy.run_path(words[0], run_name="__main__")
 """
-FEW = ("--rounds", "1", "--steps", "3", "--retries", "0")
+FEW = ("--sizes", "mini", "--rounds", "1", "--steps", "3", "--retries", "0")
 
 
 class BenchTrain(ProgramCase):
@@ -92,10 +92,10 @@ class BenchTrain(ProgramCase):
         done = self.bench("--mixes", "one,dp2", *FEW, "--out", "out", "--json")
         one, two = self.lines(done)
         self.assertIn("ours is measured alone", done.stderr)
-        self.assertEqual([(row["size"], row["mix"], row["ranks"]) for row in (one, two)], [("tiny", "one", 1), ("tiny", "dp2", 2)])
+        self.assertEqual([(row["size"], row["mix"], row["ranks"]) for row in (one, two)], [("mini", "one", 1), ("mini", "dp2", 2)])
         for row in (one, two):
             self.assertNotIn("baseline", row)
-            self.assertGreater(row["resident_bytes"], 50 * 2**20)
+            self.assertGreater(row["resident_bytes"], 20 * 2**20)
             self.assertGreater(row["startup_seconds"], 0)
             self.assertEqual(len(row["losses"]), 3)
         self.assertAlmostEqual(two["over_one"], two["cpu_seconds"] / one["cpu_seconds"])
@@ -104,17 +104,17 @@ class BenchTrain(ProgramCase):
         self.assertEqual(saved["rows"], [one, two])
         self.assertEqual(saved["machine"]["cores"], os.cpu_count())
         self.assertIsNone(saved["baseline_torch"])
-        drawing = xml.etree.ElementTree.parse(self.folder / "out/tiny.svg")
+        drawing = xml.etree.ElementTree.parse(self.folder / "out/mini.svg")
         self.assertEqual(len(drawing.findall(".//{*}rect")), 2)
 
     def test_ratios_are_of_what_both_sides_took(self):
-        done = self.beside("--mixes", "one,tp2", "--rounds", "2", "--steps", "3", "--retries", "0", "--out", "out", "--json")
+        done = self.beside("--sizes", "mini", "--mixes", "one,tp2", "--rounds", "2", "--steps", "3", "--retries", "0", "--out", "out", "--json")
         self.assertEqual((self.folder / "calls").read_text().split(), ["single", "tp", "single", "tp"], "in turns")
         rows = self.lines(done)
         for row, memory in zip(rows, (10000, 20400)):
             theirs = row["baseline"]
             self.assertEqual(theirs["cpu_seconds"], 8.0)
-            self.assertEqual(theirs["tokens_per_second"], 512)
+            self.assertEqual(theirs["tokens_per_second"], 128)
             self.assertEqual(theirs["resident_bytes"], memory * 2**20)
             for key, figure in (("speed", "tokens_per_second"), ("cpu", "cpu_seconds"), ("resident", "resident_bytes"),
                                 ("startup", "startup_seconds")):
@@ -126,24 +126,23 @@ class BenchTrain(ProgramCase):
             self.assertAlmostEqual(row["losses"][0], math.log(256), places=5)
             self.assertLess(row["loss_difference"], 1e-5)
         self.assertEqual(self.saved()["baseline_torch"], "2.11.0")
-        drawing = xml.etree.ElementTree.parse(self.folder / "out/tiny.svg")
+        drawing = xml.etree.ElementTree.parse(self.folder / "out/mini.svg")
         self.assertEqual(len(drawing.findall(".//{*}rect")), 6, "three panels of two rows")
 
     def test_check_exits_1_where_a_target_is_missed(self):
         self.beside("--mixes", "one", *FEW, "--check", step=1000.0)
         done = self.beside("--mixes", "one", *FEW, "--check", code=1, step=0.001)
-        self.assertRegex(done.stdout, r"missed: tiny one: 0\.\d+ x the baseline in \w+")
-        self.beside("--mixes", "one", *FEW, step=0.001)
+        self.assertRegex(done.stdout, r"missed: mini one: 0\.\d+ x the baseline in \w+")
 
     def test_a_page_is_filled_again_and_again(self):
         page = self.folder / "page.md"
-        page.write_text("# Title\n\n<!-- bench train: tiny -->\nold\n<!-- /bench train: tiny -->\n\nThe end.\n")
+        page.write_text("# Title\n\n<!-- bench train: mini -->\nold\n<!-- /bench train: mini -->\n\nThe end.\n")
         for _ in range(2):
             self.beside("--mixes", "one", *FEW, "--page", page)
         text = page.read_text()
         self.assertTrue(text.startswith("# Title") and text.endswith("The end.\n"), text)
         self.assertNotIn("old", text)
-        self.assertEqual(len(re.findall(r"(?m)^\| one rank \| \d+ / 512 \| \*\*\d", text)), 1, text)
+        self.assertEqual(len(re.findall(r"(?m)^\| one rank \| \d+ / 128 \| \*\*\d", text)), 1, text)
         self.assertIn("beside stock PyTorch 2.11.0", text)
         self.assertRegex((self.folder / re.search(r"\]\((.*?\.svg)\)", text)[1]).read_text(), "^<svg ")
 
@@ -153,7 +152,7 @@ class BenchTrain(ProgramCase):
         self.assertEqual((error["kind"], error["stage"], error["code"]), ("error", "run", "program.failed"))
         self.assertIn("not for today", error["message"])
         self.assertEqual(row["mix"], "one")
-        self.assertEqual([(one["size"], one["mix"]) for one in self.saved()["failed"]], [("tiny", "tp2")])
+        self.assertEqual([(one["size"], one["mix"]) for one in self.saved()["failed"]], [("mini", "tp2")])
 
     def test_what_cannot_be_is_refused_before_anything_runs(self):
         good, bad = self.python(STUB, step=1), self.folder / "none"
@@ -181,11 +180,11 @@ class BenchTrain(ProgramCase):
     def test_a_disturbed_pair_is_run_again(self):
         with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
             try:
-                done = self.beside("--mixes", "one", "--rounds", "1", "--steps", "3", "--retries", "1", "--others", "0.05")
+                done = self.beside("--sizes", "mini", "--mixes", "one", "--rounds", "1", "--steps", "3", "--retries", "1", "--others", "0.05")
             finally:
                 busy.kill()
         self.assertEqual((self.folder / "calls").read_text().split(), ["single"] * 2)
-        self.assertRegex(done.stderr, r"other programs kept \d+\.\d+ cores busy beside tiny one")
+        self.assertRegex(done.stderr, r"other programs kept \d+\.\d+ cores busy beside mini one")
         self.assertRegex(done.stderr, r"other programs keep \d+\.\d+ cores busy now")
 
     def test_an_interrupt_keeps_what_was_measured_and_ends_what_runs(self):
@@ -201,7 +200,7 @@ class BenchTrain(ProgramCase):
             out, err = program.communicate(timeout=60)
         self.assertEqual(program.returncode, 130, out + err)
         self.assertIn("interrupted", err)
-        self.assertRegex(out, r"(?m)^tiny +one +1 ")
+        self.assertRegex(out, r"(?m)^mini +one +1 ")
         self.assertEqual([row["mix"] for row in self.saved()["rows"]], ["one"])
         self.assertFalse(pathlib.Path("/proc", pid.read_text()).exists(), "the baseline still runs")
 
@@ -226,7 +225,7 @@ class BenchTrain(ProgramCase):
             (self.folder / "page.md").write_text("")
             said |= {name: word for name, word in fewer.items() if name in said}
             with self.subTest(words):
-                self.bench("--mixes", "one", "--steps", "3", "--retries", "0",
+                self.bench("--mixes", "one", "--sizes", "mini", "--steps", "3", "--retries", "0",
                            *(part for pair in said.items() for part in pair), *(() if "--rounds" in said else ("--rounds", "1")))
 
     def test_the_baseline_s_torch_is_the_program_s(self):
