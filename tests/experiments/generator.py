@@ -10,6 +10,7 @@ from schedules import random_schedule
 from strategies import own_directives, own_pass, own_strategy
 
 MOST_RANKS = 8
+LENDING = ("data", "model", "sequence")  # roles whose ranks ep borrows
 FEATURES = {  # name: how often it is there
     "pp": 0.4, "dp": 0.35, "zero": 0.4, "tp": 0.45, "sp": 0.3, "sp on tp": 0.5, "ep": 0.6, "own": 0.3, "coshard": 0.12,
     "pass": 0.15, "directives": 0.15, "recompute": 0.3, "offload": 0.2, "microbatch": 0.6, "precision": 0.4, "odd": 0.3,
@@ -18,7 +19,8 @@ BLOCKS = {
     "side by side": "function(x) local h = x:rms_norm() return x + h:attention() + h:mlp() end",
     "layers that differ": 'function(x, n) if n % 2 == 0 then return x + x:rms_norm():attention() end '
                           'return x + x:layer_norm():mlp { act = "gelu", bias = true } end',
-    "narrow": 'function(x, n) x = x + x:rms_norm():attention { kv_heads = "one" } return x + x:rms_norm():mlp "narrow" end',
+    "narrow": 'function(x, n) x = x + x:rms_norm():attention { kv_heads = "one" } x = x + x:rms_norm():attention() '
+              'return x + x:rms_norm():mlp "narrow" + x:rms_norm():mlp() end',
     "in parts": 'function(x) local h = x:rms_norm():linear { to = "ffn", name = "up", bias = true } '
                 'return x + h:gelu():linear { to = "hidden", name = "down" } + x:rms_norm():attention { bias = true } end'}
 
@@ -31,6 +33,7 @@ class Maker:
         self.axes, self.roles, self.own, self.forms = [], [], [], []
         self.stages = self.chunks = 1
         self.groups = False
+        self.ep_ways = 2
         self.kind = self.one("llama", "llama", "llama", "gpt", "composed") if "ep" not in self.on else self.one("moe", "moe", "latent")
         self.experts = self.kind in ("moe", "latent")
         self.pp_options()
@@ -57,7 +60,7 @@ class Maker:
     def pp(self):
         self.ranks *= self.stages
         self.axes.append("pp")
-        self.roles.append("layers")
+        self.roles.append(("layers", self.stages))
         made = Table(self.stages)
         count = self.microbatches
         if self.schedule == "text":
@@ -103,7 +106,7 @@ class Maker:
     def axis(self, name, role, ways):
         self.ranks *= ways
         self.axes.append(name)
-        self.roles.append(role)
+        self.roles.append((role, ways))
         if role == "data":
             self.parts *= ways
 
@@ -115,6 +118,8 @@ class Maker:
             made.put("bucket", self.one(64, 256, 1024, "4KiB"))
         if self.often(0.2):
             made.put("overlap", False)
+        if "zero" in self.on and self.often(0.9):
+            return Call("dp", made)
         if "hook" in self.on:
             made.put("hook", self.one("bf16", "powersgd", "plain", Raw("dp.powersgd { rank = 1 }"),
                                       Raw('function(bucket) return bucket.bytes > 900 and "bf16" or "none" end'),
@@ -138,7 +143,7 @@ class Maker:
             made.put("reduce", "chunk")
         if stage < 3 and self.often(0.4):
             made.put("bucket", self.one(64, 256, "4KiB"))
-        if "sp" in self.on and self.often(0.5):
+        if "cp" in self.axes and self.often(0.5):
             made.put("sequence", True)
         if "offload" in self.on and self.often(0.6):
             made.put("offload", "parameters" if stage == 3 and self.often(0.5) and not made.get("keep") else "optimizer")
@@ -175,22 +180,25 @@ class Maker:
         return Call("sp", made)
 
     def ep(self):
-        made = Table(self.one(2, 2, 4) if self.ranks // self.stages >= 4 else 2)
+        """On ranks of one role that lends, or of all of them."""
+        lent = [(role, ways) for role, ways in self.roles if role in LENDING]
+        role, ways = self.one(*lent)
+        self.ep_ways = self.one(*(n for n in (2, 3, 4) if ways % n == 0))
+        made = Table(self.ep_ways)
         self.axes.append("ep")
         dispatch = self.one("alltoall", "alltoall", "allgather")
         if dispatch != "alltoall" or self.often(0.2):
             made.put("dispatch", dispatch)
         elif self.often(0.3):
             made.put("overlap", True)
-        lenders = [role for role in self.roles if role in ("data", "model", "sequence")]
-        if lenders and self.often(0.3):
-            made.put("borrow", Table(self.one(*lenders)))
+        if self.often(0.4):
+            made.put("borrow", Table(role))
         return Call("ep", made)
 
     def coshard(self):
         ops = Table("head", "ce_max", "ce_stats", "ce_loss")
-        made = self.one(Table("ffn", slices=2), Table("ffn", slices=4), Table("heads", slices=2),
-                        Table("seq", slices=2, ops=ops), Table("seq", slices=4, ops=ops), Table("vocab", slices=2))
+        made = self.one(Table("heads" if self.experts else "ffn", slices=2), Table("heads", slices=2),
+                        Table("seq", slices=2, ops=ops), Table("seq", slices=4, ops=ops))
         if self.often(0.3):
             made.put("recompute", False)
         return Call("coshard", made)
@@ -217,7 +225,7 @@ class Maker:
         if "tp" in self.forms and "sp on tp" in self.on:
             entries.append(Call("sp", Table()))
             self.forms.append("sp on tp")
-        if self.experts and self.ranks > self.stages:
+        if self.experts and any(role in LENDING for role, _ in self.roles):
             entries.append(self.ep())
             self.forms.append("ep")
         self.chance.shuffle(entries)
@@ -231,21 +239,18 @@ class Maker:
     # The rest ----------------------------------------------------------------------------------
 
     def model(self):
-        odd = "odd" in self.on
+        odd = "odd" in self.on and "coshard" not in self.on
         made = Table(layers=self.layers, hidden=8, heads=4, vocab=self.one(16, 17) if odd else 16)
         ffn = self.one(7, 9, 12) if odd else self.one(8, 8, 16)
         if self.kind == "composed":
-            return Call("mw.model", Table(name="own", layers=self.layers, dims=Table(
-                hidden=8, heads=4, kv_heads=self.one(4, 2), ffn=ffn, vocab=made.get("vocab"), narrow=Table(6, like="ffn"),
-                one=Table(1, like="kv_heads")), block=Raw(BLOCKS[self.one(*BLOCKS)]),
-                **({"tied": True} if self.often(0.3) else {})))
+            return self.composed(ffn, made.get("vocab"))
         if self.kind == "gpt":
             made.put("tied", self.often(0.5))
             made = self.unfused_in(made)
             return Call("mw.gpt", made)
         made.put("ffn", ffn)
         if self.kind != "latent":
-            made.put("kv_heads", self.one(4, 2, 2, 1) if odd else self.one(4, 2))
+            made.put("kv_heads", self.one(4, 2, 2, 1) if odd and "tp" not in self.on else 4 if "coshard" in self.on else self.one(4, 2))
             if self.often(0.15):
                 made.put("window", self.one(2, 5))
             if self.often(0.1):
@@ -256,13 +261,27 @@ class Maker:
             return Call("mw.llama", self.unfused_in(made))
         return Call("mw.moe", self.moe(made))
 
+    def composed(self, ffn, vocab):
+        which = self.one(*BLOCKS) if self.layers > 1 else self.one("side by side", "narrow", "in parts")
+        dims = Table(hidden=8, heads=4, kv_heads=self.one(4, 2), vocab=vocab)
+        if which == "narrow":
+            dims.put("ffn", ffn)
+            dims.put("narrow", Table(6, like="ffn"))
+            dims.put("one", Table(1, like="kv_heads"))
+        else:
+            dims.put("ffn", ffn)
+        made = Table(name="composed", layers=self.layers, dims=dims, block=Raw(BLOCKS[which]))
+        if self.often(0.3):
+            made.put("tied", True)
+        return Call("mw.model", made)
+
     def unfused_in(self, made):
         if self.unfused:
             made.put("attention", "unfused")
         return made
 
     def moe(self, made):
-        made.put("experts", self.one(4, 4, 8))
+        made.put("experts", self.ep_ways * self.one(1, 2, 2) if self.ep_ways > 2 else self.one(4, 4, 6, 8))
         made.put("top_k", self.one(1, 2, 2, 3))
         if self.often(0.3):
             made.put("expert_ffn", self.one(4, 5))
@@ -288,10 +307,10 @@ class Maker:
         return made
 
     def recompute(self):
-        kinds = self.one('"linear"', '"attention"', '"mlp", "attention"', '"rms_norm", "swiglu"')
+        kinds = self.one('"linear"', '"attention"', '"linear", "attention"', '"expert_linear"' if self.experts else '"add"')
         salt = self.chance.randint(1, 9999)
         base = self.one("selective", "full", Table(every=self.one(1, 2)), Table(ops=Raw(f"{{ {kinds} }}")),
-                        Raw(f"function(op) return hashed(op.name, {salt}) % 2 == 0 end"), Table(fit=self.one("1MiB", "16KiB", "10KiB")),
+                        Raw(f"function(op) return hashed(op.name, {salt}) % 2 == 0 end"), Table(fit=self.one("1MiB", "100KiB", "40KiB", "20KiB")),
                         Table(gathers=True), Table(what=self.one("selective", "full", "none"), gathers=True), "norms")
         if isinstance(base, Table) and base.get("every") and self.often(0.5):
             base.put("collectives", "keep")
@@ -308,14 +327,14 @@ class Maker:
         self.microbatches = 1
         given = None
         if "microbatch" in self.on or self.stages > 1:
-            size = self.one(1, 1, 1, 2)
+            size = min(per, self.one(1, 1, 1, 2))
             given, self.microbatches = size, -(-per // size)
             if self.stages == 1 and self.often(0.25) and per > 1:
                 first = self.chance.randint(1, per - 1)
                 given, self.microbatches = Table(first, per - first), 2
         if "shape" in self.on and self.stages == 1:
-            given = self.one(Raw("function(step) return step % 2 == 0 and 1 or 2 end"), "halves",
-                             Call("mw.microbatch.fit", Table(memory="1MiB")),
+            per = max(per, 2)
+            given = self.one(Raw("function(step) return step % 2 == 0 and 1 or 2 end"),                              Call("mw.microbatch.fit", Table(memory="1MiB")),
                              Call("mw.microbatch.ramp", Table(steps=2, size=1)), )
         return per, given
 
@@ -338,7 +357,7 @@ class Maker:
         self.unfused = self.kind in ("llama", "gpt") and self.often(0.15)
         per, microbatch = self.shape()
         plan, model = self.plan(), self.model()
-        lengths = (7, 9, 11, 12) if "odd" in self.on else (8, 8, 16)
+        lengths = (7, 9, 11, 12) if "odd" in self.on and "coshard" not in self.on else (8, 8, 16)
         keys = Table(model=model, data=Call("mw.synthetic", Table()), sequence=self.one(*lengths), plan=plan,
                      batch=per * self.parts, optimizer=self.optimizer(), steps=self.one(2, 3) if "steps" in self.on else 1)
         if isinstance(microbatch, Call) and microbatch.function == "mw.microbatch.ramp":

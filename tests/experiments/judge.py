@@ -6,7 +6,7 @@ import re
 
 BOUND = 1e-10
 # Words of torch, of the standard library and of a failed assertion do not tell a user what to do.
-FOREIGN = re.compile(r"sizes? (of|mismatch|don)|\btensor [ab]\b|INTERNAL|ASSERT|c10|aten|std::|vector::|map::at|Expected|"
+FOREIGN = re.compile(r"sizes? (of|mismatch|don)|\btensor [ab]\b|INTERNAL|ASSERT|\bc10\b|\baten\b|std::|vector::|map::at|Expected|"
                      r"out of range|exception|bad_alloc|logic_error", re.IGNORECASE)
 LOSSY = "sends less than the gradients"
 

@@ -123,10 +123,15 @@ def unwrap(holder, position):
     return True
 
 
+SIZES = ("hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "sequence")
+
+
 def smaller(by):
-    """A number becomes what `by` makes of it."""
+    """A number becomes what `by` makes of it. Sizes are tiny as they are: below them lie other faults."""
     def edit(holder, position):
         value = at(holder, position)
+        if not isinstance(position, str) and holder.items[position][0] in SIZES:
+            return False
         if isinstance(value, bool) or not isinstance(value, int) or not 0 < by(value) < value:
             return False
         set_at(holder, position, by(value))

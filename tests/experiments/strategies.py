@@ -56,7 +56,7 @@ def rules(maker, role):
 
 
 def store(maker):
-    dim = maker.one("hidden", "hidden", "hidden", "ffn", "vocab")
+    dim = maker.one("hidden", "hidden", "hidden", "hidden" if maker.experts else "ffn", "vocab")
     made = Table(dim)
     if maker.often(0.3):
         part = maker.one(*{"hidden": ["mlp", "attention", "norm", "embed"], "ffn": ["mlp", "up"], "vocab": ["head", "embed"]}[dim])
@@ -66,17 +66,16 @@ def store(maker):
 
 def own_strategy(maker):
     """A strategy of the script, with its ways."""
-    role, number = maker.one(*ROLES), len(maker.own)
+    role, number = maker.one(*(role for role in ROLES if role != "layers" or maker.stages == 1)), len(maker.own)
     name = f"s{number}"
     axis = Table(name=f"a{number}")
     if role:
         axis.put("role", role)
-    lenders = [role for role in maker.roles if role]
+    ways = 3 if maker.often(0.05) else 2
+    lenders = [lent for lent, theirs in maker.roles if lent and lent != "layers" and theirs % ways == 0]
     borrows = bool(lenders) and maker.often(0.15)
     if borrows:
         axis.put("borrow", Table(maker.one(*lenders)))
-    else:
-        maker.roles.append(role)
     made = Table(name=name, axis=axis, rules=rules(maker, role))
     if maker.often(0.3):
         made.put("store", Table(*(store(maker) for _ in range(maker.one(1, 1, 2)))))
@@ -86,11 +85,11 @@ def own_strategy(maker):
         made.put("bucket", 256)
     maker.own.append(name)
     maker.axes.append(f"a{number}")
-    ways = 3 if maker.often(0.05) else 2
     if not borrows:
+        maker.roles.append((role, ways))
         maker.ranks *= ways
-        if "batch" in made.get("rules").values():
-            maker.parts *= ways
+    if any("batch" in (rule, isinstance(rule, Table) and rule.values()[0]) for rule in made.get("rules").values()):
+        maker.parts *= ways
     return Call("mw.strategy", made, then=ways)
 
 
@@ -122,7 +121,7 @@ def own_pass(maker, number):
 def own_directives(maker, number):
     axis = maker.one(*maker.axes) if maker.axes else "dp"
     lists = [
-        Table("order", Table(code="start", axis=axis, optional=True), before=Table(code="start", phase="gradients", optional=True)),
+        Table("order", Table(code="start", axis=axis, phase=maker.one("forward", "backward"), optional=True), before=Table(code="start", phase="gradients", optional=True)),
         Table("order", Table(code="start", phase="gradients", optional=True), after=Table(code="compute", piece="wgrad", optional=True),
               within="layer"),
         Table("stream", Table(axis=axis, phase="gradients", optional=True), "background"),
