@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Makes random experiments by a seed, and holds each to this: it is proved, equals one rank in float64, holds and sends
-what is predicted; or it is refused with a reason before anything runs. A failure is made smaller and written as a script.
+"""Makes random experiments by a seed, and holds each to this: it is proved, equals one rank in
+float64, holds and sends what is predicted; or it is refused with a reason before anything runs. A
+failure is made smaller and written as a script.
 
   experiments.py --count 1000                     so many of them
   experiments.py --minutes 480 --seed 7           as many as the time allows
@@ -23,6 +24,9 @@ from lua_tree import render
 from shrink import script, shrunk
 from workers import VERBS, Worker
 
+# What experiments are counted by that are accepted; each must be among them.
+FORMS = ("dp zero tp sp pp ep own coshard pass directives braids llama gpt moe latent composed adamw sgd muon shampoo recompute "
+         "offload precision schedule evaluate check").split() + ["sp on tp", "text schedule"]
 AGAIN = 5  # times that a failure is tried alone
 
 

@@ -1,7 +1,7 @@
-"""Random experiments. For a seed and a number they are always the same.
+"""Draws random experiments, which are always the same for a seed and a number.
 
-Sizes are tiny, and numbers are drawn such that most experiments can be planned. Each leaves most features out (swarm
-testing, Groce et al. 2012), so that of those that are left several meet."""
+Sizes are tiny, and numbers are drawn such that most experiments can be planned. Each leaves most
+features out (swarm testing, Groce et al. 2012), so that those that are left meet more often."""
 
 import random
 
@@ -12,7 +12,7 @@ from strategies import own_directives, own_pass, own_strategy
 MOST_RANKS = 8
 LENDING = ("data", "model", "sequence")  # roles whose ranks ep borrows
 FEATURES = {  # name: how often it is there
-    "pp": 0.4, "dp": 0.35, "zero": 0.4, "tp": 0.45, "sp": 0.3, "sp on tp": 0.5, "ep": 0.6, "own": 0.3, "coshard": 0.12,
+    "pp": 0.4, "dp": 0.35, "zero": 0.4, "tp": 0.45, "sp": 0.3, "sp on tp": 0.5, "ep": 0.6, "own": 0.35, "coshard": 0.12,
     "pass": 0.15, "directives": 0.15, "recompute": 0.3, "offload": 0.2, "microbatch": 0.6, "precision": 0.4, "odd": 0.3,
     "schedule": 0.2, "evaluate": 0.08, "check": 0.3, "steps": 0.5, "text": 0.35, "pair": 0.4, "hook": 0.3, "shape": 0.12}
 BLOCKS = {

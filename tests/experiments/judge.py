@@ -1,5 +1,5 @@
-"""What became of an experiment: accepted, refused with a reason, or a failure with a signature by which it is known
-again while it is made smaller."""
+"""Says what became of an experiment: accepted, refused with a reason, or failed in a way by which it
+is known again while it is made smaller."""
 
 import math
 import re
@@ -35,6 +35,8 @@ def of_problems(verb, problems):
     first = problems[0]
     why = "\n".join(f"{p['stage']} {p['code']} {p.get('key', '')}: {p['message']} -- {p.get('hint', '')}" for p in problems)
     for p in problems:
+        if p["message"].startswith("... and "):  # so many more like the last
+            continue
         if p["code"].startswith("prove."):
             return failed(f"{verb}: {p['code']}", why)
         if p["stage"] not in ("options", "plan") and p["code"] != "script.argument":
@@ -78,14 +80,13 @@ def of_train(facts, keys):
         return None
     if books(facts["communication"], "bytes") != books(predicted["communication"], "bytes"):
         return failed("train: bytes sent are not those predicted", f"{facts['communication']}\n{predicted['communication']}")
-    rows = predicted["memory"]
-    for name in ("parameters", "gradients", "optimizer"):
-        if facts["memory"].get(name) not in [row.get(name) for row in rows]:
-            return failed(f"train: {name} are not as many bytes as predicted", f"{facts['memory']}\n{rows}")
-    narrow = keys.get("precision") in ("bf16", "fp16")
-    if not narrow and "check" not in keys.named() and facts["peak_bytes"] != predicted["peak_bytes"]:
+    if "check" in keys.named():  # whose memory is not booked
+        return None
+    # Bytes of kernels in 2 bytes, and LAPACK's workspace for eigenvectors, are predicted about.
+    slack = 8192 if keys.get("precision") in ("bf16", "fp16") or keys.get("optimizer").function == "mw.shampoo" else 0
+    if abs(facts["peak_bytes"] - predicted["peak_bytes"]) > slack:
         return failed("train: the peak is not the predicted one", f"{facts['peak_bytes']} for {predicted['peak_bytes']}: "
-                                                                 f"{facts['memory']}\n{rows}")
+                                                                 f"{facts['memory']}\n{predicted['memory']}")
     return None
 
 

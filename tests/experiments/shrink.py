@@ -1,5 +1,5 @@
-"""Makes an experiment that fails smaller while it fails the same way: greedy delta debugging over the tree of its Lua
-(Misherghi and Su 2006), from the whole to the details."""
+"""Makes an experiment that fails smaller while it fails the same way: greedy delta debugging over
+the tree of its Lua (Misherghi and Su 2006), from the whole to the details."""
 
 import time
 

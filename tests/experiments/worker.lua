@@ -1,6 +1,6 @@
 -- Runs the experiments that come on standard input, one after the other, and writes what became of
--- each to standard output between two control characters. "N BYTES" announces the text of a function
--- that makes experiment N: it gets the verb's name, as some things stand in a training alone.
+-- each to standard output between two control characters. "N BYTES VERBS" announces the text of a
+-- function that makes experiment N.
 local mw = require "meshwright"
 local plugins = { "dp", "zero", "tp", "sp", "pp", "ep", "coshard", "kit" }
 for n, plugin in ipairs { mw.plugins(table.unpack(plugins)) } do _G[plugins[n]] = plugin end
@@ -54,7 +54,7 @@ end
 
 local function tried(number, verb, make)
   local facts = { number = number, verb = verb }
-  local ok, result = pcall(function() return mw[verb](make(verb)) end)
+  local ok, result = pcall(function() return mw[verb](make()) end)
   if ok then
     for _, name in ipairs(WANTED[verb]) do facts[name] = field(result, name) end
     if facts.predicted then facts.predicted = of_prediction(facts.predicted) end

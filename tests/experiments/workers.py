@@ -1,4 +1,5 @@
-"""Processes that run experiments one after the other, so that a start of the program is not paid for each."""
+"""Processes that run experiments one after the other, so that not each pays for a start of the
+program."""
 
 import json
 import os
@@ -38,13 +39,14 @@ def runnable(keys):
 
 
 class Worker:
-    def __init__(self):
-        self.process, self.ran = None, 0
+    def __init__(self, environment=None):
+        self.process, self.ran, self.environment = None, 0, environment or {}
 
     def begin(self):
         self.folder = tempfile.TemporaryDirectory()
         self.errors = open(os.path.join(self.folder.name, "stderr"), "wb+")
-        environment = {**os.environ, "MESHWRIGHT_FIRST_USE": "off", "OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0"}
+        environment = {**os.environ, "MESHWRIGHT_FIRST_USE": "off", "OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0",
+                       **self.environment}
         self.process = subprocess.Popen([BIN, "run", str(HERE / "worker.lua"), "--plugin-path", PLUGINS], cwd=self.folder.name,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, env=environment)
         self.left, self.ran = b"", 0
