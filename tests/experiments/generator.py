@@ -32,9 +32,10 @@ class Maker:
         self.ranks = self.parts = 1     # parts: ranks that each have samples of their own
         self.axes, self.roles, self.own, self.forms = [], [], [], []
         self.stages = self.chunks = 1
-        self.groups = False
+        self.groups = self.hides = False
         self.ep_ways = 2
-        self.kind = self.one("llama", "llama", "llama", "gpt", "composed") if "ep" not in self.on else self.one("moe", "moe", "latent")
+        dense, sparse = ("llama", "llama", "llama", "gpt", "composed"), ("moe", "moe", "latent")
+        self.kind = self.one(*(sparse if "ep" in self.on else dense))
         self.experts = self.kind in ("moe", "latent")
         self.pp_options()
         vstages = self.stages * self.chunks
@@ -88,6 +89,9 @@ class Maker:
         return "even" if 0 in sizes[1:-1] or self.often(0.3) else Table(*sizes)
 
     def weave(self):
+        self.hides = self.often(0.2)
+        if self.hides:
+            return "hide"
         return self.one(
             "switch", "turns", Table(kind="switch", axes=Table(self.one(*self.axes))),
             Raw("mw.weave(function(a, b) b:rest() a:rest() end)"),
@@ -205,7 +209,8 @@ class Maker:
 
     def plan(self):
         """All entries in a random order; what borrows ranks comes last in it or not, as it happens."""
-        makers = {"pp": self.pp, "dp": self.dp, "zero": self.zero, "tp": self.tp, "sp": self.sp, "own": lambda: own_strategy(self)}
+        makers = {name: getattr(self, name) for name in ("pp", "dp", "zero", "tp", "sp")}
+        makers["own"] = lambda: own_strategy(self)
         names = [name for name in makers if name in self.on]
         if "own" in self.on and self.often(0.3):
             names.append("own")
@@ -250,7 +255,8 @@ class Maker:
             return Call("mw.gpt", made)
         made.put("ffn", ffn)
         if self.kind != "latent":
-            made.put("kv_heads", self.one(4, 2, 2, 1) if odd and "tp" not in self.on else 4 if "coshard" in self.on else self.one(4, 2))
+            few = (4, 2, 2, 1) if odd and "tp" not in self.on else (4, 2)
+            made.put("kv_heads", 4 if "coshard" in self.on else self.one(*few))
             if self.often(0.15):
                 made.put("window", self.one(2, 5))
             if self.often(0.1):
@@ -300,8 +306,9 @@ class Maker:
         if self.often(0.2):
             made.put("normalise", False)
         if self.kind == "latent":
-            for name, size in (("kv_lora_rank", 6), ("qk_nope_head_dim", 4), ("qk_rope_head_dim", 2), ("v_head_dim", self.one(4, 6))):
+            for name, size in (("kv_lora_rank", 6), ("qk_nope_head_dim", 4), ("qk_rope_head_dim", 2)):
                 made.put(name, size)
+            made.put("v_head_dim", self.one(4, 6))
             if self.often(0.6):
                 made.put("q_lora_rank", 6)
         return made
@@ -309,9 +316,10 @@ class Maker:
     def recompute(self):
         kinds = self.one('"linear"', '"attention"', '"linear", "attention"', '"expert_linear"' if self.experts else '"add"')
         salt = self.chance.randint(1, 9999)
+        limit = self.one("1MiB", "100KiB", "40KiB", "20KiB")
         base = self.one("selective", "full", Table(every=self.one(1, 2)), Table(ops=Raw(f"{{ {kinds} }}")),
-                        Raw(f"function(op) return hashed(op.name, {salt}) % 2 == 0 end"), Table(fit=self.one("1MiB", "100KiB", "40KiB", "20KiB")),
-                        Table(gathers=True), Table(what=self.one("selective", "full", "none"), gathers=True), "norms")
+                        Raw(f"function(op) return hashed(op.name, {salt}) % 2 == 0 end"), Table(fit=limit), Table(gathers=True),
+                        Table(what=self.one("selective", "full", "none"), gathers=True), "norms")
         if isinstance(base, Table) and base.get("every") and self.often(0.5):
             base.put("collectives", "keep")
         return base
@@ -334,8 +342,8 @@ class Maker:
                 given, self.microbatches = Table(first, per - first), 2
         if "shape" in self.on and self.stages == 1:
             per = max(per, 2)
-            given = self.one(Raw("function(step) return step % 2 == 0 and 1 or 2 end"),                              Call("mw.microbatch.fit", Table(memory="1MiB")),
-                             Call("mw.microbatch.ramp", Table(steps=2, size=1)), )
+            given = self.one(Raw("function(step) return step % 2 == 0 and 1 or 2 end"),
+                             Call("mw.microbatch.fit", Table(memory="1MiB")), Call("mw.microbatch.ramp", Table(steps=2, size=1)))
         return per, given
 
     def precision(self, keys):
@@ -377,6 +385,8 @@ class Maker:
             keys.put("check", True)
         if self.often(0.1):
             keys.put("on_nan", "continue")
+        if self.hides:
+            keys.put("cluster", Raw('mw.cluster("dgx-h100", { nodes = 1 })'))
         return keys
 
 
@@ -386,5 +396,9 @@ def experiment(seed, number):
     keys = maker.experiment()
     options = [name for name in keys.named() if name in ("recompute", "offload", "precision", "schedule", "evaluate", "check")]
     optimizer = keys.get("optimizer").function.removeprefix("mw.")
-    return keys, sorted({*maker.forms, *options, optimizer, maker.kind} | ({"text schedule"} if "pp" in maker.forms and
-                        maker.schedule == "text" else set()) | ({"braids"} if maker.groups else set()))
+    names = {*maker.forms, *options, optimizer, maker.kind}
+    if "pp" in maker.forms and maker.schedule == "text":
+        names.add("text schedule")
+    if maker.groups:
+        names.add("braids")
+    return keys, sorted(names)

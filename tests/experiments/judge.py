@@ -1,5 +1,5 @@
-"""Says what became of an experiment: accepted, refused with a reason, or failed in a way by which it
-is known again while it is made smaller."""
+"""Says what became of an experiment: accepted, refused with a reason, or failed in a way by which
+it is known again while it is made smaller."""
 
 import math
 import re
@@ -68,13 +68,13 @@ def of_train(facts, keys):
     predicted = facts["predicted"]
     model = keys.get("model").function
     dynamic = model == "mw.moe"     # how many rows go where is known when experts have been chosen
-    differ = [f"{key}: {facts['losses']}" for key in ("losses",) if not all(map(math.isfinite, facts["losses"]))]
-    if differ and keys.get("precision") not in ("bf16", "fp16"):
-        return failed("train: a loss that is not finite", differ[0])
+    if not all(map(math.isfinite, facts["losses"])) and keys.get("precision") not in ("bf16", "fp16"):
+        return failed("train: a loss that is not finite", str(facts["losses"]))
     told = books(facts["communication"], "calls")
     expected = books(predicted["communication"], "calls")
     if told != expected:
-        parting = {key: (told.get(key), expected.get(key)) for key in told.keys() | expected.keys() if told.get(key) != expected.get(key)}
+        parting = {key: (told.get(key), expected.get(key)) for key in told.keys() | expected.keys()
+                   if told.get(key) != expected.get(key)}
         return failed("train: calls are not those predicted", str(parting))
     if dynamic:
         return None

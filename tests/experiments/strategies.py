@@ -1,6 +1,6 @@
 """Random strategies of a script, with rules of every role, and random edits of the program."""
 
-from lua_tree import Call, Raw, Table
+from lua_tree import Call, Raw, Table, render
 
 ROLES = ["data", "model", "sequence", "experts", "layers", None]
 # Dims that strategies of a role are likely to name.
@@ -59,7 +59,8 @@ def store(maker):
     dim = maker.one("hidden", "hidden", "hidden", "hidden" if maker.experts else "ffn", "vocab")
     made = Table(dim)
     if maker.often(0.3):
-        part = maker.one(*{"hidden": ["mlp", "attention", "norm", "embed"], "ffn": ["mlp", "up"], "vocab": ["head", "embed"]}[dim])
+        parts = {"hidden": ["mlp", "attention", "norm", "embed"], "ffn": ["mlp", "up"], "vocab": ["head", "embed"]}
+        part = maker.one(*parts[dim])
         made.put("where", Raw(f'function(p) return p.name:find("{part}") end'))
     return made
 
@@ -83,12 +84,16 @@ def own_strategy(maker):
         made.put("overlap", True)
     if maker.often(0.15):
         made.put("bucket", 256)
+    if maker.often(0.15):
+        made.put("rules", Raw(f"function() return {render(made.get('rules'))} end"))
+    if maker.often(0.15):
+        made.put("passes", Table(own_pass(maker, 2 + number)))
     maker.own.append(name)
     maker.axes.append(f"a{number}")
     if not borrows:
         maker.roles.append((role, ways))
         maker.ranks *= ways
-    if any("batch" in (rule, isinstance(rule, Table) and rule.values()[0]) for rule in made.get("rules").values()):
+    if '"batch"' in render(made.get("rules")):
         maker.parts *= ways
     return Call("mw.strategy", made, then=ways)
 
@@ -120,13 +125,14 @@ def own_pass(maker, number):
 
 def own_directives(maker, number):
     axis = maker.one(*maker.axes) if maker.axes else "dp"
+    transfers = Table(code="start", axis=axis, phase=maker.one("forward", "backward"), optional=True)
+    sums, products = Table(code="start", phase="gradients", optional=True), Table(code="compute", piece="wgrad", optional=True)
     lists = [
-        Table("order", Table(code="start", axis=axis, phase=maker.one("forward", "backward"), optional=True), before=Table(code="start", phase="gradients", optional=True)),
-        Table("order", Table(code="start", phase="gradients", optional=True), after=Table(code="compute", piece="wgrad", optional=True),
-              within="layer"),
+        Table("order", transfers, before=sums), Table("order", sums, after=products, within="layer"),
         Table("stream", Table(axis=axis, phase="gradients", optional=True), "background"),
         Table("budget", Table(code="start", move=maker.one("all-gather", "all-reduce"), optional=True), maker.one(1, 2)),
-        Table("issue", Table(code="start", move="all-gather", phase="forward", optional=True), layers_ahead=maker.one(0, 1, 2)),
+        Table("issue", Table(code="start", move="all-gather", phase="forward", optional=True),
+              layers_ahead=maker.one(0, 1, 2)),
         Table("reduce", Table(bucket=maker.one("*", "layers.*"), optional=True), after=maker.one("gradients", "chunk", "step")),
         Table("reduce", Table(bucket="*", optional=True), each=True)]
     made = Table(*maker.chance.sample(lists, maker.one(1, 1, 2)))

@@ -105,13 +105,13 @@ class Failures(ProgramCase):
 
     def test_the_command_writes_counts(self):
         path = self.folder / "counts.json"
-        done = subprocess.run([sys.executable, HERE / "experiments.py", "--seed", "3", "--count", "6", "--jobs", "1", "--json", path],
-                              cwd=self.folder, capture_output=True, text=True, timeout=900)
+        command = [sys.executable, HERE / "experiments.py", "--seed", "3"]
+        run = lambda *more: subprocess.run([*command, *more], cwd=self.folder, capture_output=True, text=True, timeout=900)
+        done = run("--count", "6", "--jobs", "1", "--json", path)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         counts = json.loads(path.read_text())
         self.assertEqual((counts["experiments"], counts["accepted"] + counts["refused"]), (6, 6))
-        one = [subprocess.run([sys.executable, HERE / "experiments.py", "--seed", "3", "--only", "4", "--show"], cwd=self.folder,
-                              capture_output=True, text=True, timeout=900).stdout.split("experiments in")[0] for _ in range(2)]
+        one = [run("--only", "4", "--show").stdout.split("experiments in")[0] for _ in range(2)]
         self.assertIn("model = ", one[0])
         self.assertEqual(one[0], one[1])
 
