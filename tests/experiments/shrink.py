@@ -16,12 +16,18 @@ EDITS = [lua_tree.drop, *SIMPLE, lua_tree.unwrap, lua_tree.simple_function, lua_
          lua_tree.smaller(lambda n: n // 2), lua_tree.smaller(lambda n: n - 1)]
 
 
+def size(text):
+    """What is shorter is smaller, and of what is as long the first in the alphabet."""
+    return len(text), text
+
+
 def candidates(keys):
-    """Each edit of each place, those near the root first."""
+    """What each edit of each place makes of the experiment if that is smaller, those near the root first."""
+    limit = size(render(keys))
     for edit in EDITS:
         for which in range(sum(1 for _ in places(keys))):
             made = edited(keys, which, edit)
-            if made is not None:
+            if made is not None and size(render(made)) < limit:
                 yield made
 
 

@@ -43,7 +43,7 @@ class Experiments(ProgramCase):
         self.assertEqual({form: number for form, number in rare.items() if number < each}, {}, "forms that hardly any have")
 
     def test_some(self):
-        self.check(1, 400, 8)
+        self.check(1, 500, 8)
 
     @matrix
     def test_many(self):
@@ -90,8 +90,6 @@ class Failures(ProgramCase):
         self.assertIn("layers = 1", text)
 
     def test_an_end_of_the_process(self):
-        found = self.judge(plain(Raw("os.exit(7)")))
-        self.assertEqual((found.kind, found.what), ("failed", "ends its process (exit 7) after begin"))
         killed = self.judge(plain(Raw('os.execute("kill -SEGV $PPID")')))
         self.assertEqual((killed.kind, killed.what), ("failed", "ends its process (signal 11) after begin"))
 
