@@ -8,13 +8,15 @@ this file tries others."""
 import json
 import os
 import pathlib
+import re
+import shlex
 import subprocess
 import sys
 import time
 import unittest
 
-from cases import TEST_PLUGINS, UNPROVED, ProgramCase, matrix
-from experiments import FORMS, Session
+from cases import SOURCE, TEST_PLUGINS, UNPROVED, ProgramCase, matrix
+from experiments import FORMS, Session, options
 from judge import judged
 from lua_tree import Call, Raw, Table, render
 from schedules import comes_to_an_end
@@ -112,6 +114,13 @@ class Failures(ProgramCase):
         one = [run("--only", "4", "--show").stdout.split("experiments in")[0] for _ in range(2)]
         self.assertIn("model = ", one[0])
         self.assertEqual(one[0], one[1])
+
+    def test_the_commands_of_the_page_are_taken(self):
+        block, = re.findall(r"^```sh\n(.*?)^```$", (SOURCE / "docs/tests.md").read_text(), re.MULTILINE | re.DOTALL)
+        for line in block.splitlines():
+            words = shlex.split(line, comments=True)
+            self.assertEqual(words[0], "tests/experiments/experiments.py")
+            self.assertEqual(options(words[1:]).seed, 7)
 
     def test_schedules_that_wait_for_each_other(self):
         forward, back = [("F", 0, 0)], [("B", 0, 0)]
