@@ -103,6 +103,12 @@ bool in_order(const Program& program, const Instruction& first, const Instructio
   return same || first.move.stream >= 0;
 }
 
+// Whether both are slices of one op (Program::slicing), which are computed in their order.
+bool slices_of_one(const Program& program, const Instruction& first, const Instruction& second) {
+  return first.code == Code::compute && second.code == Code::compute && first.op == second.op &&
+         first.piece == second.piece && program.slicing_of(first) != nullptr;
+}
+
 // These work with more than their slots: a hook, an optimizer's state, all ranks.
 bool stays(const Instruction& i) {
   return i.code == Code::totals || i.code == Code::hook_start || i.code == Code::hook_finish ||
@@ -126,7 +132,9 @@ class Moving {
       use = std::max<std::uint8_t>(use, writes ? 2 : 1);
     });
     const Instruction& i = code_[at];
-    if (i.pending >= 0 || stays(i) || ranks_of(program_, i) != nullptr) more_.push_back(at);
+    if (i.pending >= 0 || stays(i) || ranks_of(program_, i) != nullptr ||
+        program_.slicing_of(i) != nullptr)
+      more_.push_back(at);
     all_.push_back(at);
     why_[at] = why;
   }
@@ -194,7 +202,7 @@ int add_copy(Program& program, int segment, const std::string& suffix, Insertion
 bool may_swap(const Program& program, const Instruction& first, const Instruction& second) {
   if (stays(first) || stays(second)) return false;
   if (first.pending >= 0 && first.pending == second.pending) return false;
-  if (in_order(program, first, second)) return false;
+  if (in_order(program, first, second) || slices_of_one(program, first, second)) return false;
   bool apart = true;
   visit_uses(first, [&](int one, bool writes_one) {
     visit_uses(second, [&](int other, bool writes_other) {
