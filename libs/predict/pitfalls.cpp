@@ -134,6 +134,12 @@ class Pitfalls {
 
   const Strategies& strategies() const { return plan_.request.strategies; }
 
+  // The own plan's, for which many strategies are made, and which several pitfalls ask for.
+  const std::vector<LighterFamily>& families() {
+    if (!families_) families_ = lighter_families(request_, strategies());
+    return *families_;
+  }
+
   // The strategy with other ways; nothing if it does not take them.
   static std::optional<StrategyChoice> with_ways(const StrategyChoice& choice, std::int64_t ways) {
     if (!choice.with_ways || ways < 1) return std::nullopt;
@@ -227,7 +233,7 @@ class Pitfalls {
 
   // Looks for data parallelism that keeps all states on each rank, and plans ZeRO instead.
   void whole_states() {
-    for (const LighterFamily& family : lighter_families(request_, strategies())) {
+    for (const LighterFamily& family : families()) {
       if (family.mild.empty()) continue;
       const Strategies& lighter = family.mild.front().strategies;
       const auto renamed = std::mismatch(
@@ -267,7 +273,7 @@ class Pitfalls {
   void given_layout() {
     if (plan_.stages() < 2 || !plan_.stage_layers.empty()) return;
     std::optional<WayOut> best;
-    for (const LighterFamily& family : lighter_families(request_, strategies())) {
+    for (const LighterFamily& family : families()) {
       for (const LighterPlan& plan : family.mild) {
         for (std::size_t k = 0; k < plan.strategies.size(); ++k) {
           if (k < strategies().size() && splits(plan.strategies[k], Role::layers) &&
@@ -282,7 +288,7 @@ class Pitfalls {
   void runs_out() {
     if (!own_.reported_above()) return;
     std::optional<WayOut> best;
-    for (const LighterFamily& family : lighter_families(request_, strategies())) {
+    for (const LighterFamily& family : families()) {
       for (const LighterPlan& plan : family.mild) {
         auto other = tried(plan.strategies);
         if (other && !other->predicted.reported_above()) keep_faster(best, std::move(other));
@@ -326,6 +332,7 @@ class Pitfalls {
   const Prediction& own_;
   const int node_;  // devices of a node; 0: no cluster
   std::vector<std::string> found_;
+  std::optional<std::vector<LighterFamily>> families_;
 };
 
 }  // namespace
