@@ -8,19 +8,27 @@
 #include <utility>
 
 #include "meshwright/passes.h"
+#include "program/lifetimes.h"
 
 namespace mw {
 
 std::vector<Span> spans(const Segment& segment, const std::map<int, int>& group_of) {
   std::vector<Span> list;
+  if (group_of.empty()) return list;
+  constexpr int none = std::numeric_limits<int>::min();
+  // By slot: a map is slow for what each slot of each instruction is looked up in.
+  std::vector<int> groups(static_cast<std::size_t>(std::max(0, group_of.rbegin()->first + 1)),
+                          none);
+  for (const auto& [slot, group] : group_of) {
+    if (slot >= 0) groups[slot] = group;
+  }
   std::map<int, std::size_t> known;  // group -> where in the list
   for (std::size_t i = 0; i < segment.code.size(); ++i) {
     const int at = static_cast<int>(i);
-    for_each_slot(segment.code[i], [&](int slot) {
-      const auto group = group_of.find(slot);
-      if (group == group_of.end()) return;
-      const auto [place, fresh] = known.emplace(group->second, list.size());
-      if (fresh) list.push_back({group->second, at, at});
+    visit_slots(segment.code[i], [&](int slot) {
+      if (static_cast<std::size_t>(slot) >= groups.size() || groups[slot] == none) return;
+      const auto [place, fresh] = known.emplace(groups[slot], list.size());
+      if (fresh) list.push_back({groups[slot], at, at});
       list[place->second].last = at;
     });
   }
