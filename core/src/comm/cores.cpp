@@ -1,6 +1,13 @@
 // Puts the threads of ranks to sleep and wakes them, and hands cores from one to the next.
 #include "comm/cores.h"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+
 #include "meshwright/engine/host.h"
 
 namespace mw::comm {
@@ -55,6 +62,22 @@ bool SleeperList::remove(Sleeper& sleeper) {
   return false;
 }
 
+void Cores::enter() {
+  {
+    const std::lock_guard guard(lock_);
+    threads_.push_back(gettid());
+  }
+  Sleeper::own().use(this);
+  take();
+}
+
+void Cores::leave() {
+  give();
+  Sleeper::own().use(nullptr);
+  const std::lock_guard guard(lock_);
+  std::erase(threads_, gettid());
+}
+
 void Cores::take() {
   Sleeper& own = Sleeper::own();
   own.prepare();
@@ -92,18 +115,37 @@ void Cores::ready(Sleeper& sleeper) {
   sleeper.wake();
 }
 
+// Whether a thread that has taken a core runs, could run, or waits for a disk.
+bool Cores::any_runs() {
+  std::vector<pid_t> threads;
+  {
+    const std::lock_guard guard(lock_);
+    threads = threads_;
+  }
+  return std::any_of(threads.begin(), threads.end(), [](pid_t thread) {
+    std::ifstream file(fmt::format("/proc/self/task/{}/stat", thread));
+    std::string line;
+    std::getline(file, line);
+    const std::size_t name_ends = line.rfind(") ");
+    if (name_ends == std::string::npos) return false;
+    const char state = line[name_ends + 2];
+    return state == 'R' || state == 'D';
+  });
+}
+
 void Cores::tend() {
-  constexpr double longest_work = 2;  // seconds that hardly an instruction takes
-  const double wall = seconds_now(), cpu = cpu_seconds_now();
-  const bool works = cpu - cpu_ > (cores_ - 0.5) * (wall - wall_);
-  const bool still = changes() == seen_ && wanted();
-  if (!still) since_ = wall;
-  seen_ = changes();
-  wall_ = wall;
-  cpu_ = cpu;
-  if (!still || (works && wall - since_ < longest_work)) return;
+  constexpr int most_looks = 2;       // a thread may wait for a lock when it is looked at
+  constexpr double longest_work = 2;  // seconds of a core that hardly an instruction takes
+  const double cpu = cpu_seconds_now();
+  if (changes() != seen_ || !wanted()) {
+    seen_ = changes();
+    cpu_ = cpu;
+    looks_ = 0;
+    return;
+  }
+  looks_ = any_runs() ? 0 : looks_ + 1;
+  if (looks_ < most_looks && cpu - cpu_ < longest_work * cores_) return;
   ++cores_;
-  since_ = wall;
   give();
 }
 

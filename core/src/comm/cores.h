@@ -8,6 +8,9 @@
 #include <chrono>
 #include <cstdint>
 #include <mutex>
+#include <vector>
+
+#include <sys/types.h>
 
 #include "comm/futex.h"
 
@@ -57,6 +60,10 @@ class Cores {
  public:
   explicit Cores(int cores) : free_(cores), cores_(cores) {}
 
+  // The calling thread runs on these cores from now on, and until leave().
+  void enter();
+  void leave();
+
   // The calling thread takes a core, and waits for one where it must.
   void take();
   // It gives its core to the first in line. It may go on for the few steps to its sleep.
@@ -67,23 +74,27 @@ class Cores {
   bool wanted() const { return wanted_.load(std::memory_order_relaxed) > 0; }
 
   // Called now and then. Where a rank holds its core while it waits for something that this class
-  // does not know of, those in line might wait for ever: if no core has changed hands since the
-  // last call and the process has worked less than its cores can, or for seconds, one rank more may
-  // run from then on.
+  // does not know of, those in line might wait for ever: if no core changes hands and no rank runs,
+  // or the process has worked for seconds, one rank more may run from then on.
   void tend();
 
   std::int64_t changes() const { return changes_.load(std::memory_order_relaxed); }
 
  private:
+  bool any_runs();
+
   std::mutex lock_;
   SleeperList line_;
+  std::vector<pid_t> threads_;  // that have entered
   int free_;
   int cores_;
   std::atomic<int> wanted_{0};
   std::atomic<std::int64_t> changes_{0};  // times that a core was given to somebody
-  std::int64_t seen_ = -1;                // changes at the last tend()
-  double wall_ = 0, cpu_ = 0;             // the clocks then
-  double since_ = 0;                      // when a tend() last found that all was well
+  // What tend() keeps: since when, by changes and the process' clock, all is as it was, and how
+  // often no thread ran.
+  std::int64_t seen_ = -1;
+  double cpu_ = 0;
+  int looks_ = 0;
 };
 
 // While it lives, the calling rank waits for what no Round tells it, and holds no core.

@@ -78,24 +78,6 @@ class Ended {
   std::optional<Clock::time_point> failed_at_;
 };
 
-// While it lives, the thread runs on one of these cores. Null: whenever it is awake.
-class OnCore {
- public:
-  explicit OnCore(Cores* cores) : cores_(cores) {
-    Sleeper::own().use(cores);
-    if (cores != nullptr) cores->take();
-  }
-  ~OnCore() {
-    if (cores_ != nullptr) cores_->give();
-    Sleeper::own().use(nullptr);
-  }
-  OnCore(const OnCore&) = delete;
-  OnCore& operator=(const OnCore&) = delete;
-
- private:
-  Cores* const cores_;
-};
-
 void run_one(CommunicatorSource& source, int rank, int threads,
              const std::function<void(RankContext&)>& body, FirstError& first, RankCalls& calls,
              const std::function<void()>& failing) {
@@ -218,10 +200,9 @@ RanksEnd run_rank_threads(CommunicatorSource& source, const std::vector<int>& he
     for (const int rank : here) {
       RankCalls& calls = records.of(running.size());
       running.emplace_back([&, rank] {
-        {
-          const OnCore on(cores);
-          run_one(source, rank, threads, body, first, calls, failing);
-        }
+        if (cores != nullptr) cores->enter();
+        run_one(source, rank, threads, body, first, calls, failing);
+        if (cores != nullptr) cores->leave();
         ended.one();
       });
       pthread_setname_np(running.back().native_handle(), fmt::format("rank {}", rank).c_str());
