@@ -62,6 +62,7 @@ target_precompile_headers(meshwright_core REUSE_FROM meshwright_pch)
 set(linked_plugins models optimizers data policies)
 foreach(name IN LISTS linked_plugins)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/plugins/${name}/*.cpp")
+  list(FILTER sources EXCLUDE REGEX "/isa/")  # plugin.cmake adds them, with flags of their own
   meshwright_together(sources ${sources})
   add_library(meshwright_${name} SHARED ${sources})
   set_target_properties(meshwright_${name} PROPERTIES DEFINE_SYMBOL "")
@@ -211,7 +212,7 @@ find_file(MESHWRIGHT_CHART_JS chart.min.js PATHS /usr/share/javascript/chart.js 
 # ../share/meshwright, installed or not.
 file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/share/meshwright")
 foreach(path IN ITEMS lua clusters tests/reference kit/templates kit/mixes.json
-                      kit/calibration.json kit/communicator.lua libs/report/page)
+                      kit/calibration.json kit/communicator.lua libs/report/page bench)
   get_filename_component(name "${path}" NAME)
   file(CREATE_LINK "${PROJECT_SOURCE_DIR}/${path}"
        "${PROJECT_BINARY_DIR}/share/meshwright/${name}" SYMBOLIC)
