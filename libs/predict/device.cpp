@@ -95,12 +95,17 @@ AttentionShares attention_shares(double rate) {
   for (const std::int64_t width : {16, 64, 128}) {
     Op op;
     op.type = attention();
-    const Dims tensor{"batch", "seq", "heads", "head_dim"}, keys{"batch", "keys", "heads", "head_dim"};
+    const Dims tensor{"batch", "seq", "heads", "head_dim"},
+        keys{"batch", "keys", "heads", "head_dim"};
     op.inputs = {{-1, tensor}, {-1, keys}, {-1, keys}};
     op.output_dims = {tensor};
     LocalDims dims;
-    for (const auto& [dim, size] : std::initializer_list<std::pair<const char*, std::int64_t>>{
-             {"batch", 1}, {"seq", tokens}, {"keys", tokens}, {"heads", heads}, {"head_dim", width}})
+    for (const auto& [dim, size] :
+         std::initializer_list<std::pair<const char*, std::int64_t>>{{"batch", 1},
+                                                                     {"seq", tokens},
+                                                                     {"keys", tokens},
+                                                                     {"heads", heads},
+                                                                     {"head_dim", width}})
       dims.set({dim, 0, size, size, {}});
     const at::Tensor q = at::full({1, tokens, heads, width}, 0.5, at::kFloat);
     OpCall call{dims, {q, q, q}};

@@ -29,23 +29,44 @@ struct Exponent<double> {
   static constexpr double ln2_high = 6.93145751953125e-1, ln2_low = 1.42860682030941723212e-6;
 };
 
+// 1 / k!
+template <class T>
+constexpr T inverse_factorial(int k) {
+  double of = 1;
+  for (int n = 2; n <= k; ++n) of /= n;
+  return static_cast<T>(of);
+}
+template <class T, int... k>
+struct Series {
+  static constexpr T terms[] = {inverse_factorial<T>(k)...};
+};
+template <class T>
+using Terms = Series<T, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13>;
+
 // exp(x) = 2^n exp(r) with |r| <= ln 2 / 2, and as many terms of exp(r)'s series as T has digits
-// for. Beyond `least` and `most`, the bits of 2^n are those of nought and of infinity.
+// for. Beyond `least` and `most`, the bits of 2^n are those of nought and of infinity. Adding
+// `shift` rounds to a whole number.
 template <class T>
 inline T exponential(T x) {
   using E = Exponent<T>;
   using Bits = typename E::Bits;
   T z = x < E::least ? E::least : x;  // NaN stays NaN
   z = z > E::most ? E::most : z;
-  const T turns = z * T(1.44269504088896340736);
-  const auto n = static_cast<std::int32_t>(turns + (turns < 0 ? T(-0.5) : T(0.5)));
-  const T whole = static_cast<T>(n);
+  constexpr T shift = T(3) * (Bits{1} << (E::mantissa - 1));
+  const T whole = (z * T(1.44269504088896340736) + shift) - shift;
+  const auto n = static_cast<std::int32_t>(whole);
   const T r = (z - whole * E::ln2_high) - whole * E::ln2_low;
-  T series = 1;
+  T series = Terms<T>::terms[E::terms];
 #pragma GCC unroll 16
-  for (int k = E::terms; k > 0; --k) series = series * (r * (T(1) / T(k))) + T(1);
+  for (int k = E::terms - 1; k >= 0; --k) series = series * r + Terms<T>::terms[k];
   const T power = std::bit_cast<T>((static_cast<Bits>(n) + E::bias) << E::mantissa);
   return series * power;
+}
+inline float logarithm(float x) {
+  return __builtin_logf(x);
+}
+inline double logarithm(double x) {
+  return __builtin_log(x);
 }
 
 template <class T>
@@ -204,9 +225,18 @@ void exp_scaled(T* y, const T* x, const T* max, const T* factor, int64_t rows, i
   }
 }
 
+}  // namespace
+}  // namespace mw::vector::MW_VECTOR_ISA
+
+#include "attention_loops.h"
+
+namespace mw::vector::MW_VECTOR_ISA {
+namespace {
+
 template <class T>
-constexpr Loops<T> all{rms_forward<T>, rms_backward<T>, swiglu_forward<T>, swiglu_backward<T>,
-                       rotate<T>,      exp_sum<T>,      exp_scaled<T>};
+constexpr Loops<T> all{rms_forward<T>,     rms_backward<T>, swiglu_forward<T>,
+                       swiglu_backward<T>, rotate<T>,       exp_sum<T>,
+                       exp_scaled<T>,      attend<T>,       attend_backward<T>};
 
 }  // namespace
 

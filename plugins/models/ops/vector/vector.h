@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "attention.h"
+
 namespace mw::vector {
 
 // How the output of a loop is written.
@@ -56,6 +58,9 @@ struct Loops {
   // y = factor exp(x - max), or is added to. y may be x.
   void (*exp_scaled)(T* y, const T* x, const T* max, const T* factor, std::int64_t rows,
                      std::int64_t columns, Write write);
+  // Attention of one head.
+  void (*attend)(const Attention<T>& a);
+  void (*attend_backward)(const Attention<T>& a);
 };
 
 // Those of the instruction set that ATen uses here. T is float or double.
