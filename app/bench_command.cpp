@@ -1,4 +1,10 @@
-// The command bench, which holds predictions against published steps.
+// The commands of bench: predictions beside published steps, and training beside stock PyTorch.
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
 #include "app/script_command.h"
 
 namespace mw {
@@ -29,6 +35,87 @@ const CommandOf<ScriptArguments> bench_prediction_command{
       command.footer("Example: meshwright bench prediction korthikanti5 --rows");
     },
     bench_prediction};
+
+struct TrainArguments : Arguments {
+  std::vector<std::string> passed;  // to bench/train, as the command line has them
+};
+
+// This process becomes the Python program of the folder bench/train, which runs both sides.
+int bench_train(const TrainArguments& arguments, Output& output) {
+  const std::filesystem::path share = lua_library().parent_path(), program = share / "bench/train";
+  if (!std::filesystem::exists(program / "__main__.py")) {
+    throw Error(Stage::environment, "file.missing", "",
+                program.string() + " is not there, which bench train runs",
+                "install the kit anew, or call ./meshwright of the repository");
+  }
+  std::vector<std::string> words = {"python3",
+                                    "-IB",
+                                    program.string(),
+                                    "--meshwright",
+                                    std::filesystem::read_symlink("/proc/self/exe").string(),
+                                    "--data",
+                                    (share / "text/gcide.txt").string()};
+  words.insert(words.end(), arguments.passed.begin(), arguments.passed.end());
+  if (arguments.json) words.emplace_back("--json");
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  output.give_stdout_back();
+  ::execvp(argv[0], argv.data());
+  throw Error(Stage::environment, "program.missing", "",
+              std::string("python3 cannot be started: ") + std::strerror(errno),
+              "bench train needs Python 3.9 or later in PATH, with no packages");
+}
+
+// An option whose word goes to bench/train as it is.
+CLI::Option* pass_on(CLI::App& command, TrainArguments& a, const std::string& name,
+                     const std::string& about) {
+  const auto add = [&a, name](const std::string& word) { a.passed.push_back(name + "=" + word); };
+  return command.add_option_function<std::string>(name, add, about);
+}
+
+void add_train_options(CLI::App& command, TrainArguments& a) {
+  pass_on(
+      command, a, "--sizes",
+      "mini, tiny, small, wide (hidden 64, 256, 512, 1024) or long, several with commas; else tiny")
+      ->type_name("NAMES");
+  pass_on(command, a, "--mixes",
+          "mixes with commas, or all, main, few, pipelines, context for several; else main")
+      ->type_name("NAMES");
+  pass_on(command, a, "--rounds", "pairs of each mix, whose medians count; else 3")
+      ->check(CLI::Range(1, 1000))
+      ->type_name("N");
+  pass_on(command, a, "--steps",
+          "of each run; else 20 of mini, 8 of tiny, 5 of small, 4 of wide and long")
+      ->check(CLI::Range(3, 10000))
+      ->type_name("N");
+  pass_on(
+      command, a, "--baseline",
+      "a Python that has what bench/train/requirements.txt names, torch 2.11.0; without it ours "
+      "is measured alone")
+      ->type_name("PYTHON");
+  pass_on(command, a, "--others",
+          "a pair beside which other programs kept more cores busy is run again; else 0.1")
+      ->check(CLI::Range(0.0, 1e6))
+      ->type_name("CORES");
+  pass_on(command, a, "--retries", "of a disturbed pair at most; else 2")
+      ->check(CLI::Range(0, 100))
+      ->type_name("N");
+  pass_on(command, a, "--out", "write bench.json and a chart of each size there, after every pair")
+      ->type_name("FOLDER");
+  pass_on(command, a, "--page", "fill each size's table of this page, and draw its chart beside it")
+      ->type_name("FILE");
+  command.add_flag_callback(
+      "--check", [&a] { a.passed.emplace_back("--check"); }, "exit 1 if a target is missed");
+  add_json(command, a);
+  command.footer("Example: meshwright bench train --baseline VENV/bin/python --mixes one,dp2,tp2");
+}
+
+const CommandOf<TrainArguments> bench_train_command{
+    {"bench train", 162,
+     "train mixes beside stock PyTorch, in turns on this machine: speed, CPU, start-up, memory"},
+    add_train_options,
+    bench_train};
 
 }  // namespace
 }  // namespace mw

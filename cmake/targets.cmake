@@ -211,7 +211,7 @@ find_file(MESHWRIGHT_CHART_JS chart.min.js PATHS /usr/share/javascript/chart.js 
 # ../share/meshwright, installed or not.
 file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/share/meshwright")
 foreach(path IN ITEMS lua clusters tests/reference kit/templates kit/mixes.json
-                      kit/calibration.json kit/communicator.lua libs/report/page)
+                      kit/calibration.json kit/communicator.lua libs/report/page bench)
   get_filename_component(name "${path}" NAME)
   file(CREATE_LINK "${PROJECT_SOURCE_DIR}/${path}"
        "${PROJECT_BINARY_DIR}/share/meshwright/${name}" SYMBOLIC)

@@ -57,6 +57,16 @@ class Kit(KitCase):
         script = self.shell("meshwright", "run", example / "train.lua").stdout
         self.assertEqual([line for line in script.splitlines() if re.fullmatch(r"\d \d+\.\d{12}", line)], losses)
 
+    def test_bench_train_comes_along_and_says_where_it_does_not(self):
+        asked = (self.prefix / "bin/meshwright", "bench", "train", "--mixes", "dp3", "--json")
+        error, = self.lines(self.shell(*asked, code=2))
+        self.assertEqual(error["code"], "usage.value")
+        folder = self.prefix / "share/meshwright/bench"
+        folder.rename(self.folder / "bench")
+        self.addCleanup((self.folder / "bench").rename, folder)
+        error, = self.lines(self.shell(*asked, code=5))
+        self.assertEqual((error["stage"], error["code"]), ("environment", "file.missing"))
+
     def test_new_passes_at_once(self):
         self.shell("meshwright", "plugins", "new", "my_strategy", "--kind", "strategy")
         done = self.shell(self.folder / "my_strategy/test.sh", "--json")

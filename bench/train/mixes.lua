@@ -1,5 +1,5 @@
--- One training run of bench/train.py: the baseline's model, tokens and optimizer, one thread a
--- rank. bench/train.py sets model, plan, data, sequence, batch, steps and weights with --set.
+-- One training run of `meshwright bench train`: the baseline's model, tokens and optimizer, one
+-- thread a rank. The bench sets model, plan, data, sequence, batch, steps and weights with --set.
 local mw = require "meshwright"
 
 mw.train {
