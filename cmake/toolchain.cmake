@@ -29,12 +29,10 @@ if(MESHWRIGHT_CCACHE)
     ${MESHWRIGHT_CCACHE})
 endif()
 
-find_program(MESHWRIGHT_MOLD mold)
+# Not mold: Debian 12's protects a page that no segment has, so that some programs do not start, and
+# with -z norelro it links others without end.
 find_program(MESHWRIGHT_LLD ld.lld)
-if(MESHWRIGHT_MOLD)
-  # Some releases of mold protect a page that no segment has, and such a program does not start.
-  add_link_options(-fuse-ld=mold -Wl,-z,norelro)
-elseif(MESHWRIGHT_LLD)
+if(MESHWRIGHT_LLD)
   add_link_options(-fuse-ld=lld)
 endif()
 
