@@ -1,5 +1,5 @@
-# Loops compiled for several instruction sets, apart from all else: they say the floating-point flags
-# that let the compiler vectorise them, and know no header of ATen.
+# Loops are compiled for several instruction sets, apart from all else, with the floating-point
+# flags that let the compiler vectorise them. They include no header of ATen.
 set(vector_options -O3 -fopenmp-simd -fno-math-errno -fno-trapping-math)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # A loop that first runs up to an aligned address would round by where its operands lie.

@@ -27,6 +27,7 @@ from workers import VERBS, Worker
 # What experiments are counted by that are accepted; each must be among them.
 FORMS = ("dp zero tp sp pp ep own coshard pass directives braids llama gpt moe latent composed adamw sgd muon shampoo recompute "
          "offload precision schedule evaluate check").split() + ["sp on tp", "text schedule"]
+EVERY = 60  # seconds between two lines that say how far it is
 AGAIN = 5  # times that a failure is tried alone
 
 
@@ -70,7 +71,7 @@ class Tally:
 class Session:
     def __init__(self, seed, folder, shrink_seconds=120, stop=lambda: False):
         self.seed, self.folder, self.shrink_seconds, self.stop = seed, pathlib.Path(folder), shrink_seconds, stop
-        self.tally, self.signatures = Tally(), {}
+        self.tally, self.signatures, self.said = Tally(), {}, time.monotonic()
 
     def one(self, worker, number):
         keys, forms = experiment(self.seed, number)
@@ -78,6 +79,9 @@ class Session:
         self.tally.add(forms, outcome)
         if outcome.kind == "failed":
             self.failed(number, keys, outcome)
+        if time.monotonic() - self.said > EVERY:
+            self.said = time.monotonic()
+            print(f"up to number {number}: {dict(self.tally.kinds)}", flush=True)
         return outcome
 
     def failed(self, number, keys, outcome):

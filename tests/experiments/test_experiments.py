@@ -96,8 +96,10 @@ class Failures(ProgramCase):
         self.assertEqual((killed.kind, killed.what), ("failed", "ends its process (signal 11) after begin"))
 
     def test_a_hang(self):
-        found = self.judge(plain(Raw("(function() while true do end end)()")), limit=3)
+        found = self.judge(plain(Raw('io.popen("sleep 60"):read()')), limit=3)
         self.assertEqual((found.kind, found.what), ("failed", "hangs after begin"))
+        slow = self.judge(plain(Raw("(function() for n = 1, 3e7 do end end)()")), verbs=("prove",), limit=0.01)
+        self.assertEqual(slow.kind, "accepted", slow.why)
 
     def test_errors_of_a_script(self):
         found = self.judge(plain(Raw('error("vector::_M_range_check")')))

@@ -19,8 +19,9 @@ BIN = os.environ.get("MESHWRIGHT_BIN", str(ROOT / "build/bin/meshwright"))
 PLUGINS = os.environ.get("MESHWRIGHT_TEST_PLUGINS", str(ROOT / "build/lib/meshwright/test-plugins"))
 RECORD = re.compile(b"\x1d([^\x1e]*)\x1e")
 VERBS = ("prove", "verify", "train")
-LIMIT = 240     # seconds that an experiment may take, with other programs on the cores
-COLLECTIVE = 100  # seconds that a rank waits for the others
+LIMIT = 120       # seconds after which it is looked at whether an experiment hangs
+MOST_CPU = 60     # seconds of cores that none takes
+COLLECTIVE = 3000  # seconds that a rank waits for the others: a hang is found here, not there
 AT_MOST = 150   # experiments of a process
 
 
@@ -36,6 +37,19 @@ def runnable(keys):
     more = f"threads = 1, timeout = {COLLECTIVE}, "
     text = render(keys)
     return f"return function() return {{ {more}{text[1:]} end"
+
+
+def threads_of(pid):
+    """The state of each thread, and the seconds of cores that all have had."""
+    states, ticks = [], 0
+    for path in pathlib.Path(f"/proc/{pid}/task").glob("*/stat"):
+        try:
+            words = path.read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        states.append(words[0])
+        ticks += int(words[11]) + int(words[12])
+    return states, ticks / os.sysconf("SC_CLK_TCK")
 
 
 class Worker:
@@ -82,11 +96,26 @@ class Worker:
                 self.left = self.left[found.end():]
                 return json.loads(found[1])
             if not select.select([self.process.stdout], [], [], max(0, until - time.monotonic()))[0]:
-                raise TimeoutError
+                if self.hangs():
+                    raise TimeoutError
+                until = time.monotonic() + 10
+                continue
             more = os.read(self.process.stdout.fileno(), 1 << 16)
             if not more:
                 return None
             self.left += more
+
+    def hangs(self):
+        """Whether it has taken more of the cores than it can need, or no thread of it wants them. Where
+        other programs have the cores it is slow, and does not hang."""
+        looks = []
+        for _ in range(20):
+            states, seconds = threads_of(self.process.pid)
+            if seconds - self.before > MOST_CPU:
+                return True
+            looks.append((any(state in "RD" for state in states), seconds))
+            time.sleep(0.1)
+        return not any(busy for busy, _ in looks) and looks[0][1] == looks[-1][1]
 
     def run(self, keys, number=0, verbs=VERBS, limit=LIMIT):
         if self.process and self.ran >= AT_MOST:
@@ -99,6 +128,7 @@ class Worker:
             self.process.stdin.write(f"{number} {len(text)} {','.join(verbs)}\n".encode() + text + b"\n")
             self.process.stdin.flush()
             until = time.monotonic() + limit
+            self.before = threads_of(self.process.pid)[1]
             while True:
                 facts = self.record(until)
                 if facts is None:

@@ -14,25 +14,25 @@ using kernel::Sight;
 
 namespace {
 
-struct Sizes {
+struct AttendedSizes {
   std::int64_t queries, keys, width, value_width;
   Sight sight;
 };
 
-at::Tensor heads_first(const at::Tensor& t) {
+at::Tensor wide_heads(const at::Tensor& t) {
   return t.to(at::kDouble).transpose(1, 2);
 }
 
-struct Plain {
+struct PlainBlock {
   at::Tensor out, lse, q, k, v;
 };
 
 // Operands (batch, tokens, heads, width), and what is made of them.
-Plain plain(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-            Sight sight) {
+PlainBlock plain_block(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k,
+                       const at::Tensor& v, Sight sight) {
   const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
-  const at::Tensor qh = heads_first(q), kh = heads_first(k), vh = heads_first(v),
-                   gh = heads_first(dout);
+  const at::Tensor qh = wide_heads(q), kh = wide_heads(k), vh = wide_heads(v),
+                   gh = wide_heads(dout);
   at::Tensor scores = at::matmul(qh, kh.transpose(2, 3)).mul_(scale);
   if (sight.kind != Sight::Kind::all) {
     const at::Tensor ones = at::ones({q.size(1), k.size(1)}, at::kBool);
@@ -47,7 +47,7 @@ Plain plain(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k, co
           back(at::matmul(p.transpose(2, 3), gh))};
 }
 
-void check(const Sizes& s, at::ScalarType type) {
+void check_block(const AttendedSizes& s, at::ScalarType type) {
   CAPTURE(s.queries, s.keys, s.width, s.value_width, static_cast<int>(s.sight.kind),
           s.sight.diagonal, at::toString(type));
   constexpr std::int64_t batch = 2, heads = 3;
@@ -63,7 +63,7 @@ void check(const Sizes& s, at::ScalarType type) {
                    v = tensor(s.keys, s.value_width), dout = tensor(s.queries, s.value_width);
   const kernel::Attended made = kernel::attend(q, k, v, s.sight);
   const kernel::AttendGradients gradients = kernel::attend_backward(dout, q, k, v, made, s.sight);
-  const Plain expected = plain(dout, q, k, v, s.sight);
+  const PlainBlock expected = plain_block(dout, q, k, v, s.sight);
   const double digits = type == at::kDouble ? 1e-13 : type == at::kFloat ? 2e-5 : 6e-2;
   const auto near = [&](const at::Tensor& x, const at::Tensor& y) {
     REQUIRE(x.sizes() == y.sizes());
@@ -82,14 +82,14 @@ void check(const Sizes& s, at::ScalarType type) {
 TEST_CASE("Attention of a block on a CPU is that of plain products", "[kernels]") {
   at::manual_seed(7);
   using Kind = Sight::Kind;
-  const std::vector<Sizes> all{
+  const std::vector<AttendedSizes> all{
       {1, 1, 4, 4, {Kind::same, 0}},       {7, 7, 5, 5, {Kind::same, 0}},
       {130, 130, 32, 32, {Kind::same, 0}}, {49, 49, 33, 18, {Kind::same, 0}},
       {40, 90, 8, 24, {Kind::all, 0}},     {97, 16, 64, 64, {Kind::all, 0}},
       {60, 60, 16, 16, {Kind::band, -20}}, {50, 100, 16, 7, {Kind::band, 40}},
       {20, 20, 16, 16, {Kind::band, 0}}};
   for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf})
-    for (const Sizes& sizes : all) check(sizes, type);
+    for (const AttendedSizes& sizes : all) check_block(sizes, type);
 }
 
 TEST_CASE("Attention on a CPU does not depend on the number of threads", "[kernels]") {

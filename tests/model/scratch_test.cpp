@@ -182,7 +182,7 @@ TEST_CASE("A product just too large to be tried takes about what is said of it",
   const auto [m, n, k] = GENERATE(table<std::int64_t, std::int64_t, std::int64_t>(
       {{1024, 768, 256}, {2048, 320, 256}, {512, 1024, 320}}));
   const int threads = GENERATE(1, 2);
-  // Where there is hardly any: oneDNN packs parts of operands into up to half a MiB for each thread.
+  // Where there is hardly any: oneDNN packs parts of operands into up to half a MiB a thread.
   constexpr std::int64_t slack = 1 << 20;
   for_each_product(m, n, k, [&, type = type, threads = threads](const LibraryCall& call) {
     INFO(at::toString(type) << " on " << threads << " threads");

@@ -52,16 +52,17 @@ class Rank {
         act();
         if (ledger_.bytes() - before != elements * 8) ++otherwise_;
       };
+      const ReadyMove ready(steps);
       Underway underway;
       at::Tensor moved;
       allocates(steps.held(), [&] {
-        if (communicates(m.kind)) underway = start_move(m, steps, tensor, ranks, {"test", &label});
+        if (communicates(m.kind)) underway = start_move(m, ready, tensor, ranks, {"test", &label});
       });
       const std::int64_t kept = steps.joins      ? steps.joined()
                                 : steps.receives ? steps.arrived.elements()
                                                  : steps.held();
       allocates(kept - steps.held(), [&] {
-        moved = communicates(m.kind) ? underway.finish() : local_move(m, steps, tensor);
+        moved = communicates(m.kind) ? finish_move(underway, ready) : local_move(m, steps, tensor);
       });
       tensor = moved;
       now = next;

@@ -1,6 +1,6 @@
-// Attention of one block of queries and keys: on CPUs by loops of our own (vector/attention.h), head
-// by head, on accelerators by ATen's fused kernels. Merges blocks by log-sum-exp, and says what the
-// loops compute and allocate.
+// Attention of one block of queries and keys: on CPUs by loops of our own (vector/attention.h),
+// head by head, on accelerators by ATen's fused kernels. Merges blocks by log-sum-exp, and says
+// what the loops compute and allocate.
 #include "attend.h"
 
 #include <ATen/Parallel.h>

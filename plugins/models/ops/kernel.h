@@ -38,8 +38,8 @@ void workspace_of_rows(Cost& cost, std::int64_t rows, std::int64_t row_bytes, co
   cost.accelerator_workspace = of(std::max<std::int64_t>(rows, 1));
 }
 
-// The same of a piece whose rows a loop of vector/ treats on a CPU, with nothing beside them, unless
-// their type is half.
+// Does the same for a piece whose rows a loop of vector/ treats on a CPU, which takes nothing
+// beside them, unless their type is half.
 template <class Of>
 void workspace_of_half_rows(Cost& cost, int element, std::int64_t rows, std::int64_t row_bytes,
                             const Of& of) {

@@ -9,7 +9,8 @@ namespace {
 using namespace kernel;
 
 // ATen has no fused kernel on CPU. Where no loop of ours serves, each chunk of rows is read,
-// normalised and scaled while it is in cache. Backward needs two sums of t = dy * x only, both matrix-vector products:
+// normalised and scaled while it is in cache. Backward needs two sums of t = dy * x only, both
+// matrix-vector products:
 //   row:     c = (t w) rstd^3 / hidden        dx = dy w rstd - x c
 //   column:  dw = t^T rstd
 class RmsNorm final : public OpType {

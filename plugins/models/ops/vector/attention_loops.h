@@ -1,6 +1,6 @@
-// Attention of one head of one sequence (attention.h), a block of queries at a time: scores by small
-// matrix products of operands that were packed, softmax over whole rows of them, and the weighted
-// sum of the values. Backward makes the probabilities again from the log-sum-exp [Dao 2023,
+// Attention of one head of one sequence (attention.h), a block of queries at a time: scores by
+// small matrix products of operands that were packed, softmax over whole rows of them, and the
+// weighted sum of the values. Backward makes the probabilities again from the log-sum-exp [Dao 2023,
 // "FlashAttention-2", algorithm 2]. loops.h includes this, after what it uses.
 #pragma once
 
@@ -26,7 +26,8 @@ using V = typename Vector<T>::Type;
 template <class T>
 constexpr int64_t lanes = MW_VECTOR_BYTES / sizeof(T);
 
-// How many rows of a product are made at once, and how many vectors of each: they stay in registers.
+// How many rows of a product are made at once, and how many vectors of each: as many as stay in
+// registers.
 constexpr int tile_rows = 6, tile_vectors = MW_VECTOR_BYTES == 64 ? 4 : 2;
 
 // An operand that is read number by number: element (i, k) lies at i * row + k * column.

@@ -2,6 +2,8 @@
 // it says its name in MW_VECTOR_ISA. Plain loops, which the compiler vectorises. No function of the
 // standard library is called in them: an inline one would be emitted with this file's instructions,
 // and other code might get to call it.
+#pragma once
+
 #include <bit>
 #include <cstdint>
 
@@ -140,7 +142,7 @@ void swiglu_forward(T* y, const T* gate, const T* up, const T* weights, int64_t 
 }
 
 // With s = sigmoid(gate), t = dy up:
-//   dgate = t weight s (1 + gate (1 - s)),   dup = dy weight gate s,   dweight = the sum of t gate s
+//   dgate = t weight s (1 + gate (1 - s)),   dup = dy weight gate s,   dweight = sum of t gate s
 template <class T, bool add_gate, bool add_up>
 void swiglu_backward_of(const SwiGluBackward<T>& b, int64_t rows, int64_t columns) {
   for (int64_t r = 0; r < rows; ++r) {
