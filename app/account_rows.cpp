@@ -37,14 +37,13 @@ double copied_bytes(const Transfer& transfer) {
 std::vector<double> core_shares(const std::vector<InstructionTime>& times, double& away) {
   std::vector<double> shares(times.size(), 1);
   std::size_t first = 0;
-  double began = 0, watched = 0;
+  double began = 0;
   for (std::size_t n = 0; n < times.size(); ++n) {
     const InstructionParts& parts = times[n].parts;
-    watched += parts.watched;
     // What the system was asked between two instructions belongs to the first one.
     const double until = n + 1 < times.size() ? times[n + 1].start : times[n].end;
     const double wall = until - began;
-    if (parts.away > 0 && wall > 0 && watched == 0) {
+    if (parts.away > 0 && wall > 0) {
       const double missed = std::min(parts.away, wall);
       away += missed;
       std::fill(shares.begin() + static_cast<std::ptrdiff_t>(first),
@@ -53,7 +52,6 @@ std::vector<double> core_shares(const std::vector<InstructionTime>& times, doubl
     if (parts.away < 0 && parts.sent == 0) continue;
     first = n + 1;
     began = parts.away < 0 ? times[n].end : until;
-    watched = 0;
   }
   return shares;
 }

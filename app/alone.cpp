@@ -295,7 +295,7 @@ void AloneTimes::measure_copies(RankRun& rank) {
         const std::int64_t elements = bytes / 4 / (triad ? 3 : 2);
         const at::Tensor a = at::ones({elements}, options), b = at::ones({elements}, options);
         at::Tensor c = triad ? at::ones({elements}, options) : at::Tensor();
-        const double seconds = watch.seconds_of(0.02, [&] {
+        const double seconds = watch.seconds_of(0.01, [&] {
           if (triad) {
             at::add_out(c, a, b, 2);
           } else {

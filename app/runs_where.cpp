@@ -47,6 +47,14 @@ std::string limit_text(const Account& account) {
       "{} ms\n",
       ms(account.limit), percent(account.limit, step), ms(account.products),
       percent(account.products, step), ms(account.limit - account.products));
+  if (const AccountLine* away = account.part("no core"); away != nullptr) {
+    const double had = account.whole.seconds - away->seconds;
+    if (away->seconds > 0.02 * account.whole.seconds)
+      text += fmt::format(
+          "  a mean rank lacked a core for {} ms; of the other {} ms products alone "
+          "are {}\n",
+          ms(away->seconds), ms(had), percent(account.products, had));
+  }
   const auto gigabytes = [](double rate) { return fmt::format("{:.1f} GB/s", 1e-9 * rate); };
   text += fmt::format(
       "  copies {} through memory on one rank alone, {} on each of all at once, {} "

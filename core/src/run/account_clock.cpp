@@ -80,17 +80,22 @@ void AccountClock::open() {
   if (!asks_) return;
   opened_ = seconds_now();
   opened_cpu_ = core_seconds_of(CLOCK_THREAD_CPUTIME_ID);
+  opened_watched_ = watched_;
   tracing_ += question_;
 }
 
 // A thread that asks the system may lose its core to another one: that is no cost of the question.
+// A watcher waits for other ranks where it compares with them: of a stretch in which one was called
+// nobody knows for how long the thread had no core.
 double AccountClock::turn() {
   const double cpu = core_seconds_of(CLOCK_THREAD_CPUTIME_ID), now = seconds_now();
   const double away = now - opened_ - (cpu - opened_cpu_) - question_;
   opened_ = now;
   opened_cpu_ = cpu;
   tracing_ += question_;
-  return std::max(0.0, away);
+  const bool known = watched_ == opened_watched_;
+  opened_watched_ = watched_;
+  return known ? std::max(0.0, away) : 0;
 }
 
 void AccountClock::before(const Instruction& i) {

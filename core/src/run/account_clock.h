@@ -43,7 +43,7 @@ class AccountClock final : public Watcher {
 
  private:
   // A stretch of the step begins in which the rank's thread waits for nobody. It ends, and another
-  // one begins: for how long the thread had no core.
+  // one begins: for how long the thread had no core; 0 where nobody knows.
   void open();
   double turn();
   template <class Call>
@@ -57,7 +57,7 @@ class AccountClock final : public Watcher {
   std::vector<InstructionParts> parts_;
   double sent_before_ = 0, copied_before_ = 0, watched_before_ = 0;
   double copied_ = 0, watched_ = 0, tracing_ = 0;
-  double opened_ = 0, opened_cpu_ = 0;
+  double opened_ = 0, opened_cpu_ = 0, opened_watched_ = 0;
   double question_ = 0;  // what such a look at the thread's own clock takes; 0: not measured yet
 };
 
