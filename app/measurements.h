@@ -34,6 +34,9 @@ class Measurements {
   std::string add(const StepReport& report, const CoreUse& use);
   // Numbers by name of the step that was added last; then it is complete.
   void add_metrics(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics);
+  // For accounts of steps (app/run_log.h).
+  void hold_accounts_to(const AloneTimes* alone) { log_.hold_accounts_to(alone); }
+  void took(const std::string& what, double seconds) { log_.took(what, seconds); }
   // What was added so far is in the run file: a checkpoint is no more than what the file has.
   void flush() { log_.flush(); }
   // Notes the checkpoints that are complete or have failed since the last call, and returns what

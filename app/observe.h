@@ -22,6 +22,7 @@ class Observe : public RunObserver {
       : experiment_(experiment), recorder_(recorder), measured_(measured) {}
   void step(RankRun& rank, StepEnd& end) override;
   bool decides() const override { return experiment_.observe != nullptr; }
+  const char* name() const override { return "observe"; }
   bool ended() const { return ended_; }  // the run, by its word
 
  private:

@@ -28,6 +28,7 @@ class RunRecorder : public RunObserver {
 
   // On rank 0: hands the report over; the ranks' books are gone from it then.
   void step(RankRun& rank, StepEnd& end) override;
+  const char* name() const override { return "log"; }
   // Anything else to do in that thread, after what was handed over before. Waits where much is
   // undone. Throws what an earlier one has thrown.
   void hand_over(std::function<void()> work);

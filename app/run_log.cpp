@@ -10,7 +10,9 @@
 #include <array>
 #include <limits>
 #include <map>
+#include <span>
 
+#include "app/account_rows.h"
 #include "app/trace_rows.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/plugin.h"
@@ -23,11 +25,7 @@ RunLog::RunLog(const Experiment& experiment, const Prediction& prediction, const
     : experiment_(experiment), prediction_(prediction) {
   if (experiment.log.empty()) return;
   // Before the run: a wish to stop ends a prediction, and must not end a step's rows with it.
-  std::vector<const Plan*> plans = {experiment.plan.get()};
-  if (experiment.step_plans) {
-    plans.clear();
-    for (const auto& plan : experiment.step_plans->plans) plans.push_back(plan.get());
-  }
+  const std::vector<const Plan*> plans = experiment.plans();
   highest_.resize(static_cast<std::size_t>(experiment.plan->ranks()));
   for (const Plan* plan : plans) {
     std::vector<RankPrediction>& ranks = predicted_.emplace_back();
@@ -113,7 +111,9 @@ void RunLog::write(const StepReport& report, const StepRow& row, const ExpertLoa
   }
   write_actions(report);
   write_trace(report);
+  write_account(report);
   write_memory(report.ranks);
+  ++steps_written_;
 }
 
 void RunLog::write_memory(const std::vector<RankReport>& ranks) {
@@ -199,10 +199,14 @@ void RunLog::write_trace(const StepReport& report) {
     if (rank.instructions.empty()) continue;
     const double offset = rank.began - began;
     const TraceRows rows(experiment_.plan_at(report.step), rank.rank);
-    for (const SpanRow& row : rows.measured(report.step, rank.instructions, offset))
+    // An account has all of a step's instructions.
+    const std::size_t kept = std::min(rank.instructions.size(), most_instructions_recorded);
+    const auto first = rank.instructions.begin();
+    for (const SpanRow& row :
+         rows.measured(report.step, {first, first + static_cast<std::ptrdiff_t>(kept)}, offset))
       writer_->add(row);
     std::array<std::int64_t, category_count> before{};
-    for (const MemoryMoment& moment : rank.moments) {
+    for (const MemoryMoment& moment : std::span(rank.moments).first(kept)) {
       if (moment.bytes == before) continue;
       before = moment.bytes;
       writer_->add(memory_row(report.step, rank.rank, offset + moment.time, moment.bytes));
@@ -211,6 +215,30 @@ void RunLog::write_trace(const StepReport& report) {
       event(report.step, rank.rank, "trace",
             fmt::format("the trace has its first {} instructions", most_instructions_recorded));
     }
+  }
+}
+
+void RunLog::write_account(const StepReport& report) {
+  if (alone_ == nullptr || report.ranks.front().account.seconds == 0) return;
+  if (!bandwidths_written_) {
+    for (const BandwidthRow& row : alone_->bandwidths()) writer_->add(row);
+    bandwidths_written_ = true;
+  }
+  const bool copies_known =
+      std::any_of(report.ranks.begin(), report.ranks.end(), [](const RankReport& rank) {
+        return std::any_of(rank.instructions.begin(), rank.instructions.end(),
+                           [](const InstructionTime& time) { return time.parts.copied > 0; });
+      });
+  for (const RankReport& rank : report.ranks) {
+    AccountRows rows(experiment_.plan_at(report.step), rank, *alone_, copies_known);
+    for (const AccountRow& row : rows.rows(report.step)) writer_->add(row);
+  }
+  if (steps_written_ == 0) return;
+  for (const auto& [what, seconds] : beside_) {
+    AccountRow row{report.step, -1, -1, "beside", what, "", steps_written_};
+    row.seconds = seconds / static_cast<double>(steps_written_);
+    row.limit_seconds = 0;
+    writer_->add(row);
   }
 }
 

@@ -2,11 +2,13 @@
 // Without a file all of it does nothing.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "app/alone.h"
 #include "app/experts.h"
 #include "checkpoint/run_checkpoints.h"
 #include "meshwright/engine/run.h"
@@ -31,6 +33,11 @@ class RunLog {
   RunLog(const Experiment& experiment, const Prediction& prediction, const RunOrigin& origin,
          const Checkpoints* resumed = nullptr);
 
+  // Accounts of steps are held to what these take; null: there are none.
+  void hold_accounts_to(const AloneTimes* alone) { alone_ = alone; }
+  // Seconds of a core that something beside the ranks took of a step, for accounts.
+  void took(const std::string& what, double seconds) { beside_[what] += seconds; }
+
   void write(const StepReport& report, const StepRow& row, const ExpertLoads& loads);
   void add_series(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics);
   // See EventRow.
@@ -48,12 +55,17 @@ class RunLog {
   void write_rank(std::int64_t step, const RankReport& rank);
   void write_actions(const StepReport& report);
   void write_trace(const StepReport& report);
+  void write_account(const StepReport& report);
 
   const Experiment& experiment_;
   const Prediction& prediction_;
   std::vector<std::vector<RankPrediction>> predicted_;  // by plan of the experiment, then by rank
   std::vector<MemoryForecast> highest_;                 // by rank, over all these plans
   std::unique_ptr<RunWriter> writer_;
+  const AloneTimes* alone_ = nullptr;
+  bool bandwidths_written_ = false;
+  std::map<std::string, double> beside_;
+  std::int64_t steps_written_ = 0;
 };
 
 }  // namespace mw

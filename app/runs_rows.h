@@ -18,7 +18,8 @@ struct RunsArguments : Arguments {
   std::vector<std::string> files;  // of list: none stands for "runs"
   std::string where, sort, baseline, table = "steps", out;
   bool reverse = false, jsonl = false, csv = false, follow = false;
-  int last = 10;  // steps
+  bool account = false;  // of show: --where
+  int last = 10;         // steps
 };
 CLI::Option* add_run_files(CLI::App& command, RunsArguments& arguments);
 
@@ -43,6 +44,9 @@ void reading(const std::filesystem::path& file, const std::function<void()>& rea
 
 // What a dotted key leads to; null if it leads nowhere.
 Json field_at(const Json& fields, const std::string& key);
+
+// Shows the account of a step of the run. Throws Error (options) if none was taken.
+void show_where(const RunEntry& entry, Output& output);
 
 // A run's line of text: name, mix, what became of it, its loss, speed and peak.
 std::string line_of(const Json& result);

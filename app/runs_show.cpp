@@ -187,7 +187,7 @@ void show(const RunEntry& entry, Output& output) {
 
 int show_run(const RunsArguments& arguments, Output& output) {
   const RunEntry entry = find_run(arguments.files.front());
-  reading(entry.path, [&] { show(entry, output); });
+  reading(entry.path, [&] { arguments.account ? show_where(entry, output) : show(entry, output); });
   return 0;
 }
 
@@ -196,6 +196,8 @@ const CommandOf<RunsArguments> runs_show_command{
     [](CLI::App& command, RunsArguments& a) {
       command.footer("runs/quickstart.h5");
       add_run_files(command, a)->required()->expected(1);
+      command.add_flag("--where", a.account,
+                       "where the seconds of a step went, of a run with account = true");
       add_json(command, a);
     },
     show_run};

@@ -88,7 +88,7 @@ Json AppHost::run_sweep(const Json& table, const Json& options, const std::strin
   called_.insert("sweep");
   called_.insert(train_as);
   if (cell_ && cell_->sweep == sweep.name) run_cell(sweep, *cell_, program);
-  const SweepOutcome outcome = in_words([&] {
+  SweepOutcome outcome = in_words([&] {
     return cell_ ? found_results(sweep, go, program) : mw::run_sweep(sweep, go, program);
   });
   if (!go.print.empty()) output_.document(outcome.text);
@@ -96,7 +96,9 @@ Json AppHost::run_sweep(const Json& table, const Json& options, const std::strin
   if (outcome.failed && exit_code_ == 0) exit_code_ = exit_cells_failed;
   const Json& command = sweeping_.command;
   const bool ends = command.value("dry", false) || command.contains("print");
-  return {{"cells", outcome.cells}, {"text", outcome.text}, {"shows", shows}, {"ends", ends}};
+  Json result = {{"text", outcome.text}, {"shows", shows}, {"ends", ends}};
+  result["cells"] = std::move(outcome.cells);
+  return result;
 }
 
 void AppHost::show(const std::string& text) {

@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "app/alone.h"
 #include "app/command.h"
 #include "app/first_use.h"
 #include "app/measurements.h"
@@ -300,6 +301,7 @@ bool is_an_end(const RankFailed& error) {
 struct Observers {
   Observers(const Experiment& experiment, Checkpoints* checkpoints)
       : check(experiment.loss_scale != nullptr) {
+    if (experiment.account) before.push_back(&alone.emplace(experiment.plans()));
     if (experiment.check) before.push_back(&check);
     if (experiment.held_out_data) {
       const Evaluation& when = experiment.evaluation;
@@ -316,6 +318,7 @@ struct Observers {
     return list;
   }
 
+  std::optional<AloneTimes> alone;
   RunCheck check;
   std::optional<HeldOutLoss> held_out;
   EndAtNotFinite not_finite;
@@ -508,8 +511,11 @@ class TrainVerb {
 
   // What people see of a step, in the recorder's thread.
   void show(const StepReport& report, const CoreUse& use) {
+    const double began = core_seconds_of(CLOCK_THREAD_CPUTIME_ID);
     const std::string news = measured_->add(report, use);
     const std::vector<std::string> written = measured_->take_checkpoints();
+    const double added = core_seconds_of(CLOCK_THREAD_CPUTIME_ID);
+    measured_->took("log, in its own thread", added - began);
     for (const auto& progress : shown_) {
       progress->step({report.step, report.loss, report.seconds,
                       experiment_.plan_at(report.step).tokens_per_step(), measured_->peak_bytes()},
@@ -517,6 +523,7 @@ class TrainVerb {
       if (!news.empty()) progress->note(news);
       for (const std::string& text : written) progress->note(text);
     }
+    measured_->took("progress, in that thread", core_seconds_of(CLOCK_THREAD_CPUTIME_ID) - added);
   }
 
   Json trained() {
@@ -534,6 +541,7 @@ class TrainVerb {
         recorder_->hand_over([this] { measured_->flush(); });
         recorder_->drain();
       });
+    measured_->hold_accounts_to(observers.alone ? &*observers.alone : nullptr);
     TrainOutcome outcome;
     try {
       outcome = train(limited_, observers.all({&*recorder_, &observe}), stop_flag());
@@ -579,6 +587,9 @@ class TrainVerb {
 Json run_train(const Experiment& experiment, const std::string& script, Output& output,
                PluginRegistry& plugins, const Attempt& attempt) {
   check_thread_ranks(*experiment.plan, experiment.processes);
+  if (experiment.account && experiment.log.empty())
+    throw Error(Stage::options, "option.needs", "account", "account: it is written to the run file",
+                "name one: log = \"runs/NAME.h5\"");
   Experiment limited = experiment;
   if (experiment.memory > 0) limited.memory_hint = check_memory_limit(experiment);
   if (experiment.processes != nullptr && !experiment.processes->first())

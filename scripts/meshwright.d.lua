@@ -111,6 +111,7 @@ local mw = {}
 ---@field versions table<string, string>
 ---@field per_step table<string, any[]> the columns of /steps, a list each
 ---@field series table<string, number[]> what observe returned, along series.step
+---@field account? table of a run with account = true: where the seconds of a step went: step, seconds, ranks, limit_seconds, products_alone_seconds, parts, rows, beside; bytes a second that copies have
 ---@field plan_description table mesh, microbatches and schedule, as /plan has them
 ---@field sweep? string the name of the sweep that it is a cell of
 ---@field values? table<string, string> what the sweep set
@@ -380,6 +381,7 @@ local mw = {}
 ---@field timeout? number how long a rank waits for the others in a collective, and a function of the script may take, before the run ends (default 300) (0.001 .. 1000000000)
 ---@field on_nan? "stop"|"continue" what a loss or a gradient norm that is NaN or Inf does: end the run before the optimizer's step, naming where it comes up first; or nothing. Steps that a loss scale leaves out are neither (default "stop")
 ---@field trace? any[] steps of which the run file has every op and transfer, for meshwright trace: { 3, 100 }; {}: none. If left out, the third and the last
+---@field account? boolean of the steps of `trace` the run file says where their seconds went, beside what the same products take alone and the bytes at the rate of copies, measured before the first step: meshwright runs show FILE --where (default false)
 ---@field observe? fun(step: integer, facts: meshwright.Facts): table<string, number|boolean>? called after each step with its index and { loss =, grad_norm =, lr =, tokens =, seconds = }; returns { name = number } for the run file; stop = true in it ends the run
 
 ---What may be chosen, and an experiment.
@@ -426,6 +428,7 @@ local mw = {}
 ---@field timeout? number a training's: the search does not look at it
 ---@field on_nan? "stop"|"continue" what a loss or a gradient norm that is NaN or Inf does: end the run before the optimizer's step, naming where it comes up first; or nothing. Steps that a loss scale leaves out are neither
 ---@field trace? any[] a training's: the search does not look at it
+---@field account? boolean a training's: the search does not look at it
 ---@field observe? fun(step: integer, facts: meshwright.Facts): table<string, number|boolean>? a training's: the search does not look at it
 
 ---Trains, and returns what was measured beside what was predicted.

@@ -280,11 +280,13 @@ class Sweep {
 
   SweepOutcome outcome() {
     SweepOutcome outcome;
-    const std::vector<Json> rows = chosen(rows_);
-    for (const Json& row : rows) outcome.cells.push_back(row);
+    std::vector<Json> rows = chosen(rows_);
     for (const Json& row : rows)
       outcome.failed = outcome.failed || row.value("status", "") == "failed";
-    outcome.text = summary_text(sweep_, chosen(cells_), rows);
+    const bool all = std::find(selected_.begin(), selected_.end(), false) == selected_.end();
+    const std::vector<Cell> some = all ? std::vector<Cell>() : chosen(cells_);
+    outcome.text = summary_text(sweep_, all ? cells_ : some, rows);
+    for (Json& row : rows) outcome.cells.push_back(std::move(row));
     return outcome;
   }
 
@@ -294,7 +296,7 @@ class Sweep {
       Json& row = rows_[i];
       if (!selected_[i]) continue;
       if (states_[i].status == "queued") {
-        const Json& prediction = planned_[i].prediction;
+        Json& prediction = planned_[i].prediction;
         row["status"] = "predicted";
         if (!prediction.value("fits", true)) {
           const double needs = prediction.value("memory_needed", 0.0);
@@ -309,18 +311,19 @@ class Sweep {
                   : fmt::format("does not fit: it needs {} of {}", format_bytes(needs),
                                 format_bytes(has));
         }
-        row["predicted"] = prediction;
+        row["predicted"] = std::move(prediction);
       }
       if (states_[i].status == "queued") {
         states_[i] = state_of(row);
         if (folder_.result(cells_[i], planned_[i].hash)) mine_[i] = false;
       }
-      lines += json_text(row) + "\n";
+      lines += json_text(row);
+      lines += '\n';
       if (writes_) program_.emit(row);
     }
     if (writes_) {
       write_index();
-      replace_file(fs::path(folder_.path()) / "predicted.jsonl", lines + predicted_before());
+      replace_file(fs::path(folder_.path()) / "predicted.jsonl", lines += predicted_before());
     }
     return outcome();
   }

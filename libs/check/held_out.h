@@ -14,6 +14,7 @@ class HeldOutLoss : public RunObserver {
   HeldOutLoss(std::int64_t every, std::int64_t batches, std::int64_t steps)
       : every_(every), batches_(batches), steps_(steps) {}
   void step(RankRun& rank, StepEnd& end) override;
+  const char* name() const override { return "evaluation"; }
 
  private:
   const std::int64_t every_, batches_, steps_;

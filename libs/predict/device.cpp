@@ -23,6 +23,7 @@
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/text.h"
+#include "meshwright/ops.h"
 
 namespace mw {
 namespace {
@@ -87,27 +88,39 @@ struct AttentionShares {
   LogCurve forward, backward;
 };
 
-// Causal attention of 256 tokens by ATen's kernel for CPUs. It goes through blocks of 64 queries:
-// forward it compares a block with the keys up to the block's last query, backward with all keys.
+// Causal attention of 256 tokens, as a plan's op computes it.
 AttentionShares attention_shares(double rate) {
   constexpr std::int64_t heads = 4, tokens = 256;
-  constexpr double scores = 64.0 * (64 + 128 + 192 + 256) * heads, all_scores = 65536.0 * heads;
   std::vector<std::pair<double, double>> forward, backward;
   for (const std::int64_t width : {16, 64, 128}) {
-    const at::Tensor q = at::full({1, tokens, heads, width}, 0.5, at::kFloat).transpose(1, 2);
-    const auto attend = [&] {
-      return at::_scaled_dot_product_flash_attention_for_cpu(q, q, q, 0.0, true);
+    Op op;
+    op.type = attention();
+    const Dims tensor{"batch", "seq", "heads", "head_dim"},
+        keys{"batch", "keys", "heads", "head_dim"};
+    op.inputs = {{-1, tensor}, {-1, keys}, {-1, keys}};
+    op.output_dims = {tensor};
+    LocalDims dims;
+    for (const auto& [dim, size] :
+         std::initializer_list<std::pair<const char*, std::int64_t>>{{"batch", 1},
+                                                                     {"seq", tokens},
+                                                                     {"keys", tokens},
+                                                                     {"heads", heads},
+                                                                     {"head_dim", width}})
+      dims.set({dim, 0, size, size, {}});
+    const at::Tensor q = at::full({1, tokens, heads, width}, 0.5, at::kFloat);
+    OpCall call{dims, {q, q, q}};
+    const auto attend = [&] { op.type->forward(op, call); };
+    const auto attend_backward = [&] {
+      OpCall back{dims, call.inputs, call.outputs, call.saved, {q}};
+      back.wants.assign(3, true);
+      op.type->backward(op, back);
     };
-    const auto [out, lse] = attend();
-    const auto attend_backward = [&, &out = out, &lse = lse] {
-      at::_scaled_dot_product_flash_attention_for_cpu_backward(q, q, q, q, out, lse, 0.0, true);
-    };
-    const auto share = [&](double flops, double seconds) {
+    const auto share = [&](Piece piece, double seconds) {
+      const double flops = op.type->cost(op, piece, dims, 4).executed;
       return std::pair<double, double>(width, std::clamp(flops / (seconds * rate), 1e-3, 1.0));
     };
-    const double products = 2.0 * static_cast<double>(width);
-    forward.push_back(share(2 * products * scores, median_seconds(0.008, 1, attend)));
-    backward.push_back(share(5 * products * all_scores, median_seconds(0.01, 1, attend_backward)));
+    forward.push_back(share(Piece::forward, median_seconds(0.008, 1, attend)));
+    backward.push_back(share(Piece::backward, median_seconds(0.01, 1, attend_backward)));
   }
   return {LogCurve(forward), LogCurve(backward)};
 }
@@ -182,7 +195,7 @@ double rate_of_all_cores(int cores, double alone) {
 }
 
 std::string cache_key() {
-  return fmt::format("{}, {} cores, {}", kernels_key(), core_count(), 6);
+  return fmt::format("{}, {} cores, {}", kernels_key(), core_count(), 7);
 }
 
 double positive(const Json& json, const char* key) {

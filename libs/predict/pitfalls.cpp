@@ -29,6 +29,7 @@ constexpr double hopeless = 1.25;
 struct WayOut {
   std::string what;  // "plan = { tp(8), zero { 4, stage = 1 } }, microbatch = 2"
   PlanRequest request;
+  std::shared_ptr<const Plan> plan;  // null: not made yet
   Prediction predicted;
   bool staged = false;
 };
@@ -73,7 +74,7 @@ class Pitfalls {
     if (microbatch > 0) request.microbatch = microbatch;
     const auto plan = plan_if_possible(request);
     if (plan == nullptr || plan->ranks() != plan_.ranks()) return std::nullopt;
-    WayOut one{"plan = " + script_text(strategies), std::move(request), priced(*plan),
+    WayOut one{"plan = " + script_text(strategies), std::move(request), plan, priced(*plan),
                plan->stages() > 1};
     if (!fits(one.predicted)) return std::nullopt;
     if (microbatch > 0) one.what += fmt::format(", microbatch = {}", plan->microbatch);
@@ -81,21 +82,33 @@ class Pitfalls {
   }
 
   Prediction priced(const Plan& plan) const {
-    Prediction predicted = predict(plan, machine_, request_.threads);
+    return limited(predict(plan, machine_, request_.threads));
+  }
+  Prediction limited(Prediction predicted) const {
     if (node_ > 0 && request_.memory > 0) predicted.limit_memory(request_.memory);
     return predicted;
   }
   static bool fits(const Prediction& predicted) { return predicted.fits && predicted.host_fits(); }
 
+  // The request's plan, with what is made again, and the stages, that a script would get.
+  PredictedPlan searched(PlanRequest& request) const {
+    Problems none;
+    if (request.recompute.fit > 0) request.recompute.kind = RecomputePolicy::Kind::fit;
+    const auto plan = make_balanced_plan(request, machine_, request_.memory, none);
+    if (plan == nullptr || !none.empty()) return {};
+    return {plan, predict(*plan, machine_, request_.threads)};
+  }
+
   // With the stages that the plan has where a script names it; nothing if those do not fit.
   std::optional<WayOut> laid_out(std::optional<WayOut> one) const {
     if (!one || !one->staged || node_ <= 0) return one;
-    Problems none;
-    if (one->request.recompute.fit > 0) one->request.recompute.kind = RecomputePolicy::Kind::fit;
+    const bool made = one->plan != nullptr && one->request.recompute.fit <= 0;
     try {
-      const auto plan = make_balanced_plan(one->request, machine_, request_.memory, none);
-      if (plan == nullptr || !none.empty()) return std::nullopt;
-      one->predicted = priced(*plan);
+      PredictedPlan found = made ? predict_balanced_plan(one->request, machine_, request_.memory,
+                                                         {one->plan, one->predicted})
+                                 : searched(one->request);
+      if (found.plan == nullptr) return std::nullopt;
+      one->predicted = limited(std::move(found.predicted));
     } catch (const Stopped&) {
       throw;
     } catch (const Error&) {  // of a strategy's own
@@ -120,6 +133,12 @@ class Pitfalls {
   }
 
   const Strategies& strategies() const { return plan_.request.strategies; }
+
+  // The own plan's, for which many strategies are made, and which several pitfalls ask for.
+  const std::vector<LighterFamily>& families() {
+    if (!families_) families_ = lighter_families(request_, strategies());
+    return *families_;
+  }
 
   // The strategy with other ways; nothing if it does not take them.
   static std::optional<StrategyChoice> with_ways(const StrategyChoice& choice, std::int64_t ways) {
@@ -214,7 +233,7 @@ class Pitfalls {
 
   // Looks for data parallelism that keeps all states on each rank, and plans ZeRO instead.
   void whole_states() {
-    for (const LighterFamily& family : lighter_families(request_, strategies())) {
+    for (const LighterFamily& family : families()) {
       if (family.mild.empty()) continue;
       const Strategies& lighter = family.mild.front().strategies;
       const auto renamed = std::mismatch(
@@ -254,7 +273,7 @@ class Pitfalls {
   void given_layout() {
     if (plan_.stages() < 2 || !plan_.stage_layers.empty()) return;
     std::optional<WayOut> best;
-    for (const LighterFamily& family : lighter_families(request_, strategies())) {
+    for (const LighterFamily& family : families()) {
       for (const LighterPlan& plan : family.mild) {
         for (std::size_t k = 0; k < plan.strategies.size(); ++k) {
           if (k < strategies().size() && splits(plan.strategies[k], Role::layers) &&
@@ -269,7 +288,7 @@ class Pitfalls {
   void runs_out() {
     if (!own_.reported_above()) return;
     std::optional<WayOut> best;
-    for (const LighterFamily& family : lighter_families(request_, strategies())) {
+    for (const LighterFamily& family : families()) {
       for (const LighterPlan& plan : family.mild) {
         auto other = tried(plan.strategies);
         if (other && !other->predicted.reported_above()) keep_faster(best, std::move(other));
@@ -299,7 +318,7 @@ class Pitfalls {
       found_.push_back(fmt::format("{}: {}", what, hint.text));
       return;
     }
-    const auto best = laid_out(WayOut{hint.change, *hint.request, {}, true});
+    const auto best = laid_out(WayOut{hint.change, *hint.request, nullptr, {}, true});
     if (!best) return;
     found_.push_back(fmt::format(
         "{}: a step takes {}, and a rank holds {}, with {}", what,
@@ -313,6 +332,7 @@ class Pitfalls {
   const Prediction& own_;
   const int node_;  // devices of a node; 0: no cluster
   std::vector<std::string> found_;
+  std::optional<std::vector<LighterFamily>> families_;
 };
 
 }  // namespace

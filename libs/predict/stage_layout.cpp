@@ -24,9 +24,7 @@ namespace {
 constexpr int most_searched = 3;
 constexpr double plans_of_a_search = 60;  // about
 
-struct PricedLayout {
-  std::shared_ptr<const Plan> plan;  // null: it is refused
-  Prediction predicted;
+struct PricedLayout : PredictedPlan {  // without a plan: it is refused
   bool fits = false;
   std::int64_t peak() const { return predicted.highest_peak(); }
   double full() const { return predicted.fullest().filled(); }
@@ -40,14 +38,17 @@ struct PricedLayout {
   }
 };
 
-PricedLayout priced_layout(std::shared_ptr<const Plan> plan, const Machine& machine,
-                           std::int64_t memory, int threads) {
-  PricedLayout tried;
-  tried.predicted = predict(*plan, machine, threads);
+PricedLayout judged(PredictedPlan plan, std::int64_t memory) {
+  PricedLayout tried{std::move(plan)};
   tried.fits = tried.predicted.fits && tried.predicted.host_fits() &&
                (memory <= 0 || tried.peak() <= memory);
-  tried.plan = std::move(plan);
   return tried;
+}
+
+PricedLayout priced_layout(std::shared_ptr<const Plan> plan, const Machine& machine,
+                           std::int64_t memory, int threads) {
+  Prediction predicted = predict(*plan, machine, threads);
+  return judged({std::move(plan), std::move(predicted)}, memory);
 }
 
 // Says what was chosen, and what even stages would take (null: they are refused).
@@ -130,16 +131,16 @@ class Balancer {
            const PlanMaker& make)
       : request_(request), machine_(machine), memory_(memory), make_(make), left_(tries) {}
 
-  // `own`: of the strategy's layout; null: it is refused. Null: the even one is refused as well.
-  std::shared_ptr<const Plan> run(std::shared_ptr<const Plan> own, const std::vector<int>& even) {
-    PricedLayout first;
-    if (own != nullptr) first = tried_[own->stage_layers] = priced(own);
+  // `own`: of the strategy's layout; without a plan: it is refused. Without one comes back what is
+  // refused in the even layout as well.
+  PredictedPlan run(PricedLayout own, const std::vector<int>& even) {
+    if (own.plan != nullptr) tried_[own.plan->stage_layers] = own;
     plan(even);
     best_ = tried_.at(even);  // which stands where others gain nothing
-    if (first.better_than(best_, 0)) best_ = first;
-    if (best_.plan == nullptr) return nullptr;
+    if (own.better_than(best_, 0)) best_ = own;
+    if (best_.plan == nullptr) return {};
     stage_of_ = best_.plan->schedule.stage_of;
-    consider(balance_layers(costs_of(own != nullptr ? first : best_), stage_of_));
+    consider(balance_layers(costs_of(own.plan != nullptr ? own : best_), stage_of_));
     // What is made again changes with the layout, and so do the costs.
     while (left_ > 0 && recompute_differs(*best_.plan) &&
            consider(balance_layers(costs_of(best_), stage_of_))) {
@@ -253,17 +254,17 @@ class Balancer {
 
   // The best plan. Where its layout is not the even one it is made again, with a note of what was
   // chosen instead of the strategy's own note.
-  std::shared_ptr<const Plan> noted(const std::vector<int>& even) const {
+  PredictedPlan noted(const std::vector<int>& even) const {
     constexpr double worth = 5e-3;  // share of a step: the even layout stays if others gain less
     const PricedLayout& evenly = tried_.at(even);
-    if (best_.plan == evenly.plan || !best_.better_than(evenly, worth)) return evenly.plan;
+    if (best_.plan == evenly.plan || !best_.better_than(evenly, worth)) return evenly;
     PlanRequest request = best_.plan->request;  // with what was chosen for this layout
     request.stage_layers = best_.plan->stage_layers;
     request.notes.push_back(layout_note(request.stage_layers, "", best_.predicted.step_seconds,
                                         evenly.plan ? &evenly.predicted.step_seconds : nullptr,
                                         evenly.fits));
     Problems none;
-    return make_plan(request, none);
+    return {make_plan(request, none), best_.predicted};
   }
 
   const PlanRequest& request_;
@@ -289,6 +290,13 @@ std::vector<int> even_for(const PlanRequest& request, std::shared_ptr<const Plan
   }
   if (own == nullptr || own->stage_layers.size() < 2) return {};
   return even_layers(own->graph->layers, static_cast<int>(own->stage_layers.size()));
+}
+
+// Fewer than `tries` where what is made again is searched for each layout.
+int layouts_to_try(const PlanRequest& request, const std::shared_ptr<const Plan>& own, int tries) {
+  if (request.recompute.kind != RecomputePolicy::Kind::fit || own == nullptr) return tries;
+  const double layouts = most_improvement / (plans_of_a_search * own->work);
+  return std::min({tries, most_searched, static_cast<int>(std::min(layouts, 100.0))});
 }
 
 // The plans of all steps in one layout.
@@ -398,17 +406,23 @@ std::shared_ptr<const Plan> make_balanced_plan(const PlanRequest& request, const
                                                const PlanMaker& make) {
   Problems of_own;
   std::shared_ptr<const Plan> own = planned(make, request, of_own);
-  const std::vector<int> even = even_for(request, own);
-  if (!even.empty()) {
-    int most = tries;
-    if (request.recompute.kind == RecomputePolicy::Kind::fit && own != nullptr) {
-      const double layouts = most_improvement / (plans_of_a_search * own->work);
-      most = std::min({tries, most_searched, static_cast<int>(std::min(layouts, 100.0))});
-    }
-    own = Balancer(request, machine, memory, most, make).run(std::move(own), even);
+  if (const std::vector<int> even = even_for(request, own); !even.empty()) {
+    PricedLayout first;
+    if (own != nullptr) first = priced_layout(own, machine, memory, request.threads);
+    const int most = layouts_to_try(request, own, tries);
+    own = Balancer(request, machine, memory, most, make).run(std::move(first), even).plan;
   }
   if (own == nullptr) problems.add(of_own);
   return own;
+}
+
+PredictedPlan predict_balanced_plan(const PlanRequest& request, const Machine& machine,
+                                    std::int64_t memory, PredictedPlan own) {
+  const std::vector<int> even = even_for(request, own.plan);
+  if (even.empty()) return own;
+  const PlanMaker make = make_plan;
+  const int most = layouts_to_try(request, own.plan, most_layouts);
+  return Balancer(request, machine, memory, most, make).run(judged(std::move(own), memory), even);
 }
 
 std::shared_ptr<const Plan> make_balanced_step_plans(const PlanRequest& request,

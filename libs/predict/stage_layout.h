@@ -10,6 +10,7 @@
 #include "meshwright/engine/plan.h"
 #include "meshwright/error.h"
 #include "predict/machine.h"
+#include "predict/prediction.h"
 
 namespace mw {
 
@@ -30,6 +31,16 @@ std::shared_ptr<const Plan> make_balanced_plan(const PlanRequest& request, const
                                                std::int64_t memory, Problems& problems,
                                                int tries = most_layouts,
                                                const PlanMaker& make = make_plan);
+
+// A plan with what is predicted for it on a machine.
+struct PredictedPlan {
+  std::shared_ptr<const Plan> plan;  // null: there is none
+  Prediction predicted;
+};
+// The plan that make_balanced_plan makes, with its prediction. `own` is what make_plan gives for
+// the request, predicted on the same machine: it is not made again.
+PredictedPlan predict_balanced_plan(const PlanRequest& request, const Machine& machine,
+                                    std::int64_t memory, PredictedPlan own);
 
 // The same of a run with a policy of microbatches, whose steps may differ, as make_step_plans has
 // it. All steps have one layout: of the even one, the strategy's own and the one that is balanced

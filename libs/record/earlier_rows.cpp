@@ -56,7 +56,7 @@ EarlierRows read_earlier(const fs::path& path, std::int64_t step,
     if (std::find(hashes.begin(), hashes.end(), hash) == hashes.end()) return earlier;
     for (const TableLayout* layout :
          {&communication_table(), &work_table(), &expert_table(), &action_table(), &event_table(),
-          &trace_table(), &trace_memory_table()})
+          &trace_table(), &trace_memory_table(), &account_table()})
       earlier.tables.emplace_back(layout, rows_before(file, *layout, step));
   }
   const std::vector<char>& events = earlier.tables[4].second;

@@ -93,6 +93,30 @@ struct SpanMemoryRow {
   std::int64_t parameters = 0, gradients = 0, optimizer = 0, activations = 0, buffers = 0, host = 0;
 };
 
+// Where the seconds of a step went on a rank, as far as `name` and `shape` took them: sums over the
+// calls of the step. Rows of a rank add up to its step, but for those of the parts "beside".
+struct AccountRow {
+  std::int64_t step = 0;
+  std::int32_t rank = 0, stage = 0;
+  std::string part;   // "products", "memory", "copies", "waits", "no core", "engine", ...
+  std::string name;   // "linear dgrad"; "dp all-reduce, gradients"; "log"
+  std::string shape;  // of a product's operands: "512x128, 352x128"
+  std::int64_t calls = 0;
+  double seconds = 0;
+  double flops = 0, bytes = 0;  // done by the kernels; read and written
+  // What the machine takes for it: the same products alone, the bytes at the rate of copies. NaN:
+  // it was not measured; 0: no work is asked for.
+  double limit_seconds = not_known;
+};
+
+// How fast ranks read and write memory, before the first step.
+struct BandwidthRow {
+  std::string kind;                     // "copy", "triad"
+  std::int32_t ranks = 1;               // at once
+  std::int64_t bytes = 0;               // read and written by one of them in a pass
+  double bytes_per_second = not_known;  // of one of them
+};
+
 // What happened to a run: why it ended as it did, and what a reader of its numbers has to know.
 struct EventRow {
   double time = 0;         // since the run file was created

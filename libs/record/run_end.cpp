@@ -42,8 +42,8 @@ void RunWriter::drop_rows() {
   const auto drop = [](std::uint64_t count, std::uint64_t(&written)[2]) {
     written[0] = written[1] = count;
   };
-  for (Rows* rows :
-       {&steps_, &communication_, &work_, &experts_, &actions_, &trace_, &trace_memory_}) {
+  for (Rows* rows : {&steps_, &communication_, &work_, &experts_, &actions_, &trace_,
+                     &trace_memory_, &account_, &bandwidth_}) {
     rows->packed.clear();
     rows->first = rows->count;
     drop(rows->count, rows->written);

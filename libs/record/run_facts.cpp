@@ -122,6 +122,7 @@ RunFacts read_run_facts(const std::filesystem::path& path, bool actions) {
   read_bytes(reader, facts);
   read_series(reader, facts);
   take_parts(reader, facts);
+  facts.account = read_account(reader);
   facts.predicted = reader.predicted_actions();
   for (const ActionRow& action : facts.predicted) {
     if (!(facts.step_seconds.predicted >= action.end)) facts.step_seconds.predicted = action.end;

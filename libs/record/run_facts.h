@@ -4,10 +4,12 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "record/account.h"
 #include "record/rows.h"
 #include "record/run_reader.h"
 
@@ -40,6 +42,7 @@ struct RunFacts {
   std::vector<ActionRow> predicted;  // of any step
   // The parts of each stage in the traced step nearest to the median one. Empty: none was traced.
   std::map<int, StepParts> parts;
+  std::optional<Account> account;  // of a step; empty: none was taken
   // What `observe` and the run itself wrote under /series, by name: step and value.
   std::map<std::string, std::vector<std::pair<std::int64_t, double>>> series;
 };

@@ -10,6 +10,7 @@
 
 #include "common/run_timing.h"
 #include "common/statistics.h"
+#include "record/account.h"
 
 namespace mw {
 namespace {
@@ -186,6 +187,7 @@ Json run_result(RunReader& reader, const RunEntry& entry) {
     result["per_step"][column.name] = column_json(column);
   result["series"] = {{"step", reader.series_steps()}};
   for (const Series& series : reader.series()) result["series"][series.name] = series.values;
+  if (const auto account = read_account(reader)) result["account"] = account->to_json();
   result["experiment"] = experiment_of(reader);
   result["plan_description"] = head.plan;
   if (!entry.sweep.empty()) result["sweep"] = entry.sweep;

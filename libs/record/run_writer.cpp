@@ -133,6 +133,8 @@ RunWriter::RunWriter(const fs::path& path, const RunInfo& info, Interval interva
   events_.layout = &event_table();
   trace_.layout = &trace_table();
   trace_memory_.layout = &trace_memory_table();
+  account_.layout = &account_table();
+  bandwidth_.layout = &bandwidth_table();
   std::error_code error;
   if (path_.has_parent_path()) fs::create_directories(path_.parent_path(), error);
   if (error) fail(path_, "cannot create its folder", error.value());
@@ -194,7 +196,8 @@ void RunWriter::create(const RunInfo& info) const {
   for (const TableLayout* layout :
        {&step_table(), &memory_table(), &rank_memory_table(), &communication_table(), &work_table(),
         &expert_table(), &action_table(), &predicted_action_table(), &event_table(), &trace_table(),
-        &predicted_trace_table(), &trace_memory_table(), &predicted_trace_memory_table()})
+        &predicted_trace_table(), &trace_memory_table(), &predicted_trace_memory_table(),
+        &account_table(), &bandwidth_table()})
     out.create_table(*layout);
   const auto write = [&out](const TableLayout& layout, const auto& rows, const auto& packed) {
     std::vector<char> bytes;
@@ -238,6 +241,12 @@ void RunWriter::add(const SpanRow& row) {
 }
 void RunWriter::add(const SpanMemoryRow& row) {
   append(trace_memory_, row);
+}
+void RunWriter::add(const AccountRow& row) {
+  append(account_, row);
+}
+void RunWriter::add(const BandwidthRow& row) {
+  append(bandwidth_, row);
 }
 void RunWriter::add(const EventRow& row) {
   EventRow timed = row;
@@ -332,9 +341,9 @@ void RunWriter::write(int file) {
   series_written_[file] = series_count_;
 }
 
-std::array<RunWriter::Rows*, 8> RunWriter::all_rows() {
-  return {&steps_,   &communication_, &work_,  &experts_,
-          &actions_, &events_,        &trace_, &trace_memory_};
+std::array<RunWriter::Rows*, 10> RunWriter::all_rows() {
+  return {&steps_,  &communication_, &work_,         &experts_, &actions_,
+          &events_, &trace_,         &trace_memory_, &account_, &bandwidth_};
 }
 
 void RunWriter::write_rows(Hdf5File& out, Rows& rows, int file) {

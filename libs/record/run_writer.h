@@ -89,6 +89,8 @@ class RunWriter {
   void add(const ActionRow& row);
   void add(const SpanRow& row);
   void add(const SpanMemoryRow& row);
+  void add(const AccountRow& row);
+  void add(const BandwidthRow& row);
   void add(const EventRow& row);  // `time` is set here
   // One row of the user's own metrics. /series/step holds the steps; a metric that a row lacks is
   // NaN there. Names are kept as they are (SeriesNames); where that is not their place,
@@ -127,7 +129,7 @@ class RunWriter {
     bool created[2] = {false, false};
   };
 
-  std::array<Rows*, 8> all_rows();
+  std::array<Rows*, 10> all_rows();
   template <typename Row>
   void append(Rows& rows, const Row& row);
   void create(const RunInfo& info) const;
@@ -152,7 +154,8 @@ class RunWriter {
   int hidden_ = 1;  // which of the two files, 0 or 1, is the hidden one now
   std::uint64_t inode_[2] = {0, 0};
 
-  Rows steps_, communication_, work_, experts_, actions_, events_, trace_, trace_memory_;
+  Rows steps_, communication_, work_, experts_, actions_, events_, trace_, trace_memory_, account_,
+      bandwidth_;
   std::vector<char> memory_, rank_memory_;
   std::uint64_t memory_rows_ = 0, rank_memory_rows_ = 0;
   bool memory_stale_[2] = {false, false};

@@ -126,6 +126,27 @@ void fields(auto& visit, IsRow<SpanMemoryRow> auto& row) {
   visit("host", row.host, "bytes");
 }
 
+void fields(auto& visit, IsRow<AccountRow> auto& row) {
+  visit("step", row.step);
+  visit("rank", row.rank);
+  visit("stage", row.stage);
+  visit.text("part", row.part, 16);
+  visit.text("name", row.name, 64);
+  visit.text("shape", row.shape, 64);
+  visit("calls", row.calls, "1");
+  visit("seconds", row.seconds, "s");
+  visit("flops", row.flops, "flop");
+  visit("bytes", row.bytes, "bytes");
+  visit("limit_seconds", row.limit_seconds, "s");
+}
+
+void fields(auto& visit, IsRow<BandwidthRow> auto& row) {
+  visit.text("kind", row.kind, 12);
+  visit("ranks", row.ranks, "ranks");
+  visit("bytes", row.bytes, "bytes");
+  visit("bytes_per_second", row.bytes_per_second, "bytes/s");
+}
+
 void fields(auto& visit, IsRow<EventRow> auto& row) {
   visit("time", row.time, "s");
   visit("step", row.step);
@@ -248,6 +269,12 @@ const TableLayout& predicted_trace_memory_table() {
   static const TableLayout layout = make_table<SpanMemoryRow>("predicted_trace_memory", 512);
   return layout;
 }
+const TableLayout& account_table() {
+  return table<AccountRow>("account", 256);
+}
+const TableLayout& bandwidth_table() {
+  return table<BandwidthRow>("bandwidth", 32);
+}
 const TableLayout& event_table() {
   return table<EventRow>("events", 16);
 }
@@ -276,6 +303,8 @@ template void pack(const ExpertRow&, std::vector<char>&);
 template void pack(const ActionRow&, std::vector<char>&);
 template void pack(const SpanRow&, std::vector<char>&);
 template void pack(const SpanMemoryRow&, std::vector<char>&);
+template void pack(const AccountRow&, std::vector<char>&);
+template void pack(const BandwidthRow&, std::vector<char>&);
 template void pack(const EventRow&, std::vector<char>&);
 
 void pack_predicted(const ActionRow& row, std::vector<char>& out) {

@@ -38,6 +38,8 @@ const TableLayout& trace_table();
 const TableLayout& predicted_trace_table();  // as trace_table
 const TableLayout& trace_memory_table();
 const TableLayout& predicted_trace_memory_table();  // as trace_memory_table
+const TableLayout& account_table();
+const TableLayout& bandwidth_table();
 const TableLayout& event_table();
 
 // Appends a row's bytes, as the layout says. Texts that are too long are cut before a code point.

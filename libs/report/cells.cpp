@@ -93,6 +93,7 @@ void take_facts(ReportCell& cell, const RunFacts& facts) {
                                : Json::array())
     cell.predicted_stage_parts[static_cast<int>(number_under(stage, "stage"))] = step_parts(stage);
   cell.parts = facts.parts;
+  cell.account = facts.account;
   cell.mfu = facts.mfu;
   cell.bubble = facts.bubble;
   cell.peak = facts.peak;

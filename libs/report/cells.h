@@ -49,6 +49,7 @@ struct ReportCell {
   StepParts predicted_parts;
   std::map<int, StepParts> predicted_stage_parts;
   std::map<int, StepParts> parts;  // of each stage in a traced step; empty: none was traced
+  std::optional<Account> account;  // of a step; empty: none was taken
   int beside = 0;                  // the most cells that ran at the same time
 
   bool done() const { return status == "done"; }

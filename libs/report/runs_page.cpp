@@ -177,6 +177,23 @@ void add_parts(Json& json, const ReportGroup& group, const std::vector<ReportCel
   if (!cell->predicted_parts.empty()) json["p_parts"] = parts_json(cell->predicted_parts);
 }
 
+// Where a step of the group's first run with an account went, and what the machine takes for it.
+void add_account(Json& json, Json& names, const ReportGroup& group,
+                 const std::vector<ReportCell>& cells) {
+  const auto found = std::find_if(group.cells.begin(), group.cells.end(), [&](std::size_t c) {
+    return cells[c].account && cells[c].measured();
+  });
+  if (found == group.cells.end()) return;
+  const Account& account = *cells[*found].account;
+  for (const AccountLine& line : account.parts) {
+    const std::string name = account_part_text(line.part);
+    json["account"][name] = page_number(line.seconds);
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  }
+  json["limit"] = {{account_part_text("products"), page_number(account.products)},
+                   {account_part_text("memory"), page_number(account.limit - account.products)}};
+}
+
 Json cell_json(const ReportCell& cell, int group, const Limits& limits) {
   Json json = {{"name", page_text(cell.name, most_text)},
                {"status", page_text(cell.status.empty() ? "predicted" : cell.status, 40)},
@@ -393,10 +410,13 @@ Json runs_data(const ReportRuns& runs, const ReportGroups& found, const std::str
   data["all_cells"] = runs.cells.size();
   data["counts"] = counts_json(runs);
   data["groups"] = Json::array();
+  data["account_parts"] = Json::array();
   for (const std::size_t g : shown.groups) {
     const bool detailed = data["groups"].size() < limits.detailed;
     data["groups"].push_back(group_json(found.groups[g], shown, detailed));
-    if (detailed) add_parts(data["groups"].back(), found.groups[g], runs.cells);
+    if (!detailed) continue;
+    add_parts(data["groups"].back(), found.groups[g], runs.cells);
+    add_account(data["groups"].back(), data["account_parts"], found.groups[g], runs.cells);
   }
   if (shown.groups.size() > limits.detailed) {
     data["notes"].push_back(fmt::format(

@@ -144,7 +144,7 @@ TEST_CASE("Collectives are booked by axis, op and phase, with the bytes of the o
       comm->barrier({"report"}).wait();
     }
     const auto check = [&](const char* op, const char* phase, std::int64_t bytes) {
-      const auto& use = ledger.communication().at({"world", op, phase});
+      const auto use = ledger.communication().at({"world", op, phase});
       if (use.calls != 3 || use.bytes != 3 * bytes || use.seconds <= 0) ++wrong;
     };
     check("all-reduce", "gradients", 24'000);
@@ -184,12 +184,44 @@ TEST_CASE("What to do about a limit may go by the rows that a rank has had") {
   CHECK(ledger.limit_hint() != "as it is");
 }
 
+TEST_CASE("Seconds of communication are added up over all phases but one") {
+  Ledger ledger;
+  ledger.waited(ledger.communication_entry("dp", "all-reduce", "gradients"), 2);
+  ledger.waited(ledger.communication_entry("tp", "all-reduce", "forward"), 3);
+  ledger.waited(ledger.communication_entry("dp", "all-reduce", "check"), 5);
+  CHECK(ledger.communication_seconds("check") == 5);
+  CHECK(ledger.communication_seconds("") == 10);
+}
+
+TEST_CASE("Work and rows are booked by place and read by key") {
+  Ledger ledger;
+  const Ledger::Entry forward = ledger.work_entry("linear", "forward");
+  const Ledger::Entry dgrad = ledger.work_entry("linear", "dgrad");
+  REQUIRE(forward != dgrad);
+  CHECK(ledger.work().empty());
+  ledger.worked(forward, 10, 0.5);
+  ledger.worked(forward, 20, 0.5);
+  ledger.took_rows(-1, 2, 0);
+  ledger.took_rows(3, 1, 4);
+  ledger.took_rows(3, 1, 5);
+  REQUIRE(ledger.work().size() == 1);
+  const WorkUse use = ledger.work().at({"linear", "forward"});
+  CHECK((use.calls == 2 && use.flops == 30 && use.seconds == 1));
+  CHECK(ledger.rows() ==
+        std::map<std::pair<int, std::int64_t>, std::int64_t>{{{-1, 2}, 0}, {{3, 1}, 9}});
+  ledger.clear_step();
+  CHECK((ledger.work().empty() && ledger.rows().empty()));
+  CHECK(ledger.work_entry("linear", "dgrad") == dgrad);
+}
+
 TEST_CASE("What is sent early for the next step is in its book") {
   Ledger ledger;
-  ledger.communicated("zero", "all-gather", "parameters", 8);
+  const Ledger::Entry gathers = ledger.communication_entry("zero", "all-gather", "parameters");
+  CHECK(ledger.communication_entry("zero", "all-gather", "parameters") == gathers);
+  ledger.communicated(gathers, 8);
   {
     const Ledger::OfNextStep next(ledger);
-    ledger.communicated("zero", "all-gather", "parameters", 100);
+    ledger.communicated(gathers, 100);
   }
   REQUIRE(ledger.communication().size() == 1);
   CHECK(ledger.communication().begin()->second.bytes == 8);

@@ -28,9 +28,11 @@ COLUMNS = {
     "predicted_trace": "step rank stage kind axis name phase label microbatch start end bytes",
     "trace_memory": "step rank time parameters gradients optimizer activations buffers host",
     "predicted_trace_memory": "step rank time parameters gradients optimizer activations buffers host",
+    "account": "step rank stage part name shape calls seconds flops bytes limit_seconds",
+    "bandwidth": "kind ranks bytes bytes_per_second",
 }
 # Columns that count or name things; all others have a unit.
-NAMES = set("step rank stage chunk microbatch layer expert category axis op phase piece action kind message name label".split())
+NAMES = set("step rank stage chunk microbatch layer expert category axis op phase piece action kind message name label part shape".split())
 STEPS = 1300  # more than one chunk
 
 

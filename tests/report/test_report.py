@@ -40,7 +40,7 @@ local mw = require "meshwright"
 local dp, pp = mw.plugins("dp", "pp")
 mw.train { model = mw.llama { layers = 2, hidden = 32, heads = 2, ffn = 64, vocab = 32 }, sequence = 16, data = mw.synthetic {},
   plan = { pp(2), dp(2) }, batch = 8, microbatch = 2, optimizer = mw.adamw { lr = 1e-2 }, steps = 5, trace = { 3 }, threads = 1,
-  log = "traced.h5" }
+  account = true, log = "traced.h5" }
 """
 
 
@@ -313,6 +313,16 @@ class Report(ProgramCase):
             self.assertEqual(drawn[0], [f"{group['name']}, measured", f"{group['name']}, predicted"])
             for label, value in drawn[1]:
                 self.assertAlmostEqual(value or 0, 1e3 * group["parts"].get(label, 0), places=4)
+            labels, account = browser.value("""(() => {
+              const { chart } = page.charts.find((entry) => entry.name === "Account of a step");
+              return [chart.data.labels, chart.data.datasets.map((set) => [set.label, ...set.data])];
+            })()""")
+        self.assertEqual(labels, [group["name"], f"{group['name']}, limit"])
+        for label, measured, limit in account:
+            self.assertAlmostEqual(measured or 0, 1e3 * group["account"].get(label, 0), places=4)
+            self.assertAlmostEqual(limit or 0, 1e3 * group["limit"].get(label, 0), places=4)
+        self.assertGreater(group["limit"]["products"], 0)
+        self.assertLessEqual({"products", "memory-bound ops", "waits for other ranks", "the engine"}, set(group["account"]))
 
     def test_whiskers_are_the_intervals_of_the_table(self):
         require_chromium()

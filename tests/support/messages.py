@@ -10,6 +10,7 @@ CODES = set(re.findall(r"(?m)^\| `(\S+)` \|", (SOURCE / "docs/errors.md").read_t
 NAME, NUMBER, NEAREST = r"[\w.\[\]]+", r"-?[\d.e+]+", r"\[nearest: "
 PROCESS = r"process \d+( on \S+)?"
 MESSAGES = {
+    "account.missing": [r"run file \S+: no account was taken of any of its steps \[set account = true in .*\]"],
     "axis.cannot-borrow": [r"\w+\(\d+\) cannot borrow ranks of \w+(, \w+)* \(\d+ ranks\) \[possible: \d+(, \d+)*\]"],
     "axis.cannot-share": [r"sp\(\d+\)(: ulysses = \d+)? cannot share out \d+ heads( of each rank of tp)? "
                      r"\[nearest: (sp \{ \d+, form = \"ulysses\" \}|ulysses = \d+)\]"],
@@ -201,7 +202,7 @@ MESSAGES = {
                        r"microbatch\.memory: there is no limit to fit \[write mw\.microbatch\.fit .*",
                      r"plan\[2\]\.borrow: lists no axis \[name one, .*",
                        r"recompute: a table says what: what, every, ops, fit or gathers \[.*"],
-    "option.needs": [r"(plan\[\d\]: zero: )?zero\(\d+\): (prefetch|bucket) = \d+ .* \[leave \w+ out, or .*\]",
+    "option.needs": [r"account: it is written to the run file \[name one: log = .*\]", r"(plan\[\d\]: zero: )?zero\(\d+\): (prefetch|bucket) = \d+ .* \[leave \w+ out, or .*\]",
                      r"(plan\[\d\]\.overlap: )?ep\(\d+\): overlap = true under dispatch = .* \[leave overlap out, or take .*\]",
                      r"plan\[\d\]\.balance: \"zigzag\" under form = \"ulysses\", .* \[leave balance out, or take .*\]",
                      r"(plan\[\d\]: pp: )?pp\(\d+\): the schedule \".*\" is written down, and times .* \[leave times out, .*\]",
@@ -220,7 +221,7 @@ MESSAGES = {
                        r"model\.\w+ is not a known option \(in \".*\"\) \[.*",
                        r"cluster\.\S+ is not a known option \[\w+ is called \w+ now\]",
                        rf"(model\.block: )?{NAME} is not a known option \[(did you mean \"\w+\"\? )?options: .*"],
-    "option.value": [r"resume: got .* \[true, or \{ from = .*", r"checkpoint\.path: got an empty text \[name a folder: .*",
+    "option.value": [r"account: it is taken of the steps of `trace`, which names none \[leave trace out .*\]", r"resume: got .* \[true, or \{ from = .*", r"checkpoint\.path: got an empty text \[name a folder: .*",
                      r"trace: .* is no step \[steps count from 0: trace = .*",
                      rf"{NAME}: got .* \[.*", rf"{NAME}: \w+ is an? .*, not an? .* \[\w.*s: .*\]",
                      r"optimizer\.betas: these are not two \[for example .*\]",

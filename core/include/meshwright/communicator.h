@@ -57,14 +57,13 @@ class Pending {
 
  private:
   friend class Communicator;
-  Pending(c10::intrusive_ptr<c10d::Work> work, const Communicator* communicator, Collective op,
-          const char* phase);
+  Pending(c10::intrusive_ptr<c10d::Work> work, const Communicator* communicator,
+          Ledger::Entry entry);
 
   c10::intrusive_ptr<c10d::Work> work_;
   const Communicator* communicator_ = nullptr;
-  Collective op_ = Collective::barrier;
-  const char* phase_ = "";
-  std::int64_t call_ = -1;  // its number in the rank's record of calls
+  Ledger::Entry entry_ = 0;  // where the ledger books it
+  std::int64_t call_ = -1;   // its number in the rank's record of calls
 };
 
 // What a call is for: goes into the ledger and into error messages.
@@ -114,12 +113,20 @@ class Communicator {
   template <class Call>
   Pending issue(Collective op, std::int64_t sent, const Purpose& purpose, Call&& call);
   int checked_peer(int index, Collective op) const;
+  Ledger::Entry entry_of(Collective op, const char* phase);
 
   std::string axis_;
   std::vector<int> group_;
   int index_ = 0;
   c10::intrusive_ptr<c10d::Backend> backend_;
   Ledger* ledger_ = nullptr;
+  // Where the ledger books an op's calls for a phase: of those that were made.
+  struct Booked {
+    Collective op;
+    const char* phase;
+    Ledger::Entry entry;
+  };
+  std::vector<Booked> booked_;
 };
 
 }  // namespace mw

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -80,10 +81,8 @@ class Ledger {
   // as gathers that somebody who reads parameters between two steps has hastened.
   class OfNextStep {
    public:
-    explicit OfNextStep(Ledger& ledger) : ledger_(ledger) {
-      std::swap(ledger_.communication_, ledger_.of_next_step_);
-    }
-    ~OfNextStep() { std::swap(ledger_.communication_, ledger_.of_next_step_); }
+    explicit OfNextStep(Ledger& ledger) : ledger_(ledger) { ledger_.of_next_step_ = true; }
+    ~OfNextStep() { ledger_.of_next_step_ = false; }
     OfNextStep(const OfNextStep&) = delete;
     OfNextStep& operator=(const OfNextStep&) = delete;
 
@@ -112,18 +111,31 @@ class Ledger {
   // As allocated(), but marks over_limit() instead of throwing.
   void allocated_past_limit(const void* pointer, std::int64_t bytes);
 
-  void communicated(const std::string& axis, const char* op, const char* phase, std::int64_t bytes);
-  void waited(const std::string& axis, const char* op, const char* phase, double seconds);
-  const std::map<CommunicationKey, CommunicationUse>& communication() const {
-    return communication_;
+  // A key's place in the book of communication or of work. It stays, so that whoever posts often
+  // asks for it once.
+  using Entry = std::size_t;
+  Entry communication_entry(const std::string& axis, const char* op, const char* phase);
+  Entry work_entry(const std::string& op, const char* piece);
+  void communicated(Entry entry, std::int64_t bytes) {
+    CommunicationUse& use = communication_use(entry);
+    ++use.calls;
+    use.bytes += bytes;
   }
-  void worked(const std::string& op, const char* piece, double flops, double seconds);
-  const std::map<WorkKey, WorkUse>& work() const { return work_; }
+  void waited(Entry entry, double seconds) { communication_use(entry).seconds += seconds; }
+  void worked(Entry entry, double flops, double seconds) {
+    WorkUse& use = work_[entry].use;
+    ++use.calls;
+    use.flops += flops;
+    use.seconds += seconds;
+  }
+  // What was posted in this step, by key.
+  std::map<CommunicationKey, CommunicationUse> communication() const;
+  std::map<WorkKey, WorkUse> work() const;
+  // Seconds of this step's communication, all phases but `left_out`.
+  double communication_seconds(const std::string& left_out) const;
   // Rows of a group that an op of this layer worked on.
-  void took_rows(int layer, std::int64_t group, std::int64_t rows) {
-    rows_[{layer, group}] += rows;
-  }
-  const std::map<std::pair<int, std::int64_t>, std::int64_t>& rows() const { return rows_; }
+  void took_rows(int layer, std::int64_t group, std::int64_t rows);
+  std::map<std::pair<int, std::int64_t>, std::int64_t> rows() const;  // by layer and group
   // Rows that an op of a group worked on, and how many the program supposes of it.
   void compare_rows(std::int64_t rows, std::int64_t supposed) {
     compared_.rows += rows;
@@ -140,12 +152,14 @@ class Ledger {
   // Empties the books of communication, work and rows, after those of a step were taken. That of
   // communication then begins with what was sent under OfNextStep, and with `sent`, which is the
   // next step's too.
-  void clear_step(std::map<CommunicationKey, CommunicationUse> sent = {});
+  void clear_step(const std::map<CommunicationKey, CommunicationUse>& sent = {});
 
  private:
   void add(MemoryUse& use, std::int64_t bytes);
   void book(const void* pointer, std::int64_t bytes);
-  CommunicationUse& entry(const std::string& axis, const char* op, const char* phase);
+  CommunicationUse& communication_use(Entry entry) {
+    return of_next_step_ ? communication_[entry].next : communication_[entry].use;
+  }
 
   struct Block {
     std::int64_t bytes;
@@ -160,9 +174,15 @@ class Ledger {
   int rank_ = 0;
   LimitHint hint_;
   bool over_limit_ = false;
-  std::map<CommunicationKey, CommunicationUse> communication_, of_next_step_;
-  std::map<WorkKey, WorkUse> work_;
-  std::map<std::pair<int, std::int64_t>, std::int64_t> rows_;  // of each layer and group
+  template <class Key, class Use>
+  struct Booked {
+    Key key;
+    Use use = {}, next = {};  // of this step, and of what is sent early for the next one
+  };
+  std::vector<Booked<CommunicationKey, CommunicationUse>> communication_;
+  std::vector<Booked<WorkKey, WorkUse>> work_;
+  bool of_next_step_ = false;
+  std::vector<std::vector<std::int64_t>> rows_;  // by layer + 1 and group; negative: none were
   struct Compared {
     std::int64_t rows = 0, supposed = 0;
   };

@@ -5,10 +5,13 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <optional>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "comm/cores.h"
 #include "comm/futex.h"
+#include "comm/local_backend.h"
 #include "comm/purpose.h"
 #include "comm/step_clock.h"
 #include "meshwright/carrier.h"
@@ -63,8 +66,8 @@ const Purpose* current_purpose() {
 
 Pending::Pending() = default;
 Pending::Pending(c10::intrusive_ptr<c10d::Work> work, const Communicator* communicator,
-                 Collective op, const char* phase)
-    : work_(std::move(work)), communicator_(communicator), op_(op), phase_(phase) {}
+                 Ledger::Entry entry)
+    : work_(std::move(work)), communicator_(communicator), entry_(entry) {}
 Pending::Pending(Pending&&) noexcept = default;
 Pending& Pending::operator=(Pending&&) noexcept = default;
 Pending::~Pending() = default;
@@ -84,13 +87,17 @@ void Pending::wait() {
     const int from = clock->mark();
     work->wait();
     if (calls != nullptr) calls->done(call_);
-    clock->waited(*ledger, communicator_->axis_, name_of(op_), phase_, from, clock->mark());
+    clock->waited(*ledger, entry_, from, clock->mark());
     return;
   }
-  work->wait();
+  {
+    // A round of threads gives the rank's core away itself, once it must sleep.
+    std::optional<comm::Away> away;
+    if (dynamic_cast<comm::LocalWork*>(work.get()) == nullptr) away.emplace();
+    work->wait();
+  }
   if (calls != nullptr) calls->done(call_);
-  if (ledger != nullptr)
-    ledger->waited(communicator_->axis_, name_of(op_), phase_, seconds_since(start));
+  if (ledger != nullptr) ledger->waited(entry_, seconds_since(start));
 }
 
 Communicator::Communicator(std::string axis, std::vector<int> group, int index,
@@ -119,19 +126,27 @@ c10::intrusive_ptr<c10d::Backend> CommunicatorSource::backend_on(const std::stri
   return backend(fmt::format("{} on stream {}", axis, stream), group, index);
 }
 
+Ledger::Entry Communicator::entry_of(Collective op, const char* phase) {
+  for (const Booked& known : booked_) {
+    if (known.op == op && known.phase == phase) return known.entry;
+  }
+  const Ledger::Entry entry = ledger_->communication_entry(axis_, name_of(op), phase);
+  return booked_.emplace_back(Booked{op, phase, entry}).entry;
+}
+
 template <class Call>
 Pending Communicator::issue(Collective op, std::int64_t sent, const Purpose& purpose, Call&& call) {
   const comm::PurposeScope scope(purpose);
   const auto start = comm::Clock::now();
   comm::RankCalls* calls = comm::RankCalls::current();
   const std::int64_t number = calls == nullptr ? -1 : calls->begun(axis_, name_of(op), purpose);
-  Pending pending(call(), this, op, purpose.phase);
+  const Ledger::Entry entry = ledger_ == nullptr ? 0 : entry_of(op, purpose.phase);
+  Pending pending(call(), this, entry);
   pending.call_ = number;
   if (ledger_ != nullptr) {
-    ledger_->communicated(axis_, name_of(op), purpose.phase, sent);
+    ledger_->communicated(entry, sent);
     // On an accelerator it was only queued.
-    const double seconds = StepClock::on_device() == nullptr ? seconds_since(start) : 0;
-    ledger_->waited(axis_, name_of(op), purpose.phase, seconds);
+    ledger_->waited(entry, StepClock::on_device() == nullptr ? seconds_since(start) : 0);
   }
   return pending;
 }

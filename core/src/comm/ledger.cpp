@@ -87,34 +87,80 @@ void Ledger::set_limit(std::int64_t bytes, int rank, LimitHint hint) {
   over_limit_ = false;
 }
 
-CommunicationUse& Ledger::entry(const std::string& axis, const char* op, const char* phase) {
-  return communication_[CommunicationKey{axis, op, phase}];
+namespace {
+
+template <class Book, class Key>
+Ledger::Entry place_of(Book& book, Key key) {
+  for (std::size_t place = 0; place < book.size(); ++place) {
+    if (book[place].key == key) return place;
+  }
+  book.push_back({std::move(key)});
+  return book.size() - 1;
 }
 
-void Ledger::communicated(const std::string& axis, const char* op, const char* phase,
-                          std::int64_t bytes) {
-  auto& use = entry(axis, op, phase);
-  ++use.calls;
-  use.bytes += bytes;
+template <class Key, class Use, class Book>
+std::map<Key, Use> used(const Book& book) {
+  std::map<Key, Use> uses;
+  for (const auto& [key, use, next] : book) {
+    if (use.calls > 0 || use.seconds > 0) uses[key] = use;
+  }
+  return uses;
 }
 
-void Ledger::waited(const std::string& axis, const char* op, const char* phase, double seconds) {
-  entry(axis, op, phase).seconds += seconds;
+}  // namespace
+
+Ledger::Entry Ledger::communication_entry(const std::string& axis, const char* op,
+                                          const char* phase) {
+  return place_of(communication_, CommunicationKey{axis, op, phase});
 }
 
-void Ledger::worked(const std::string& op, const char* piece, double flops, double seconds) {
-  WorkUse& use = work_[{op, piece}];
-  ++use.calls;
-  use.flops += flops;
-  use.seconds += seconds;
+Ledger::Entry Ledger::work_entry(const std::string& op, const char* piece) {
+  return place_of(work_, WorkKey{op, piece});
 }
 
-void Ledger::clear_step(std::map<CommunicationKey, CommunicationUse> sent) {
-  sent.merge(of_next_step_);
-  of_next_step_.clear();
-  communication_ = std::move(sent);
-  work_.clear();
-  rows_.clear();
+std::map<CommunicationKey, CommunicationUse> Ledger::communication() const {
+  return used<CommunicationKey, CommunicationUse>(communication_);
+}
+
+std::map<WorkKey, WorkUse> Ledger::work() const {
+  return used<WorkKey, WorkUse>(work_);
+}
+
+double Ledger::communication_seconds(const std::string& left_out) const {
+  double seconds = 0;
+  for (const auto& booked : communication_) {
+    if (booked.key.phase != left_out) seconds += booked.use.seconds;
+  }
+  return seconds;
+}
+
+void Ledger::took_rows(int layer, std::int64_t group, std::int64_t rows) {
+  const auto place = static_cast<std::size_t>(layer + 1), at = static_cast<std::size_t>(group);
+  if (rows_.size() <= place) rows_.resize(place + 1);
+  if (rows_[place].size() <= at) rows_[place].resize(at + 1, -1);
+  std::int64_t& sum = rows_[place][at];
+  sum = std::max<std::int64_t>(sum, 0) + rows;
+}
+
+std::map<std::pair<int, std::int64_t>, std::int64_t> Ledger::rows() const {
+  std::map<std::pair<int, std::int64_t>, std::int64_t> sums;
+  for (std::size_t place = 0; place < rows_.size(); ++place) {
+    for (std::size_t group = 0; group < rows_[place].size(); ++group) {
+      if (rows_[place][group] < 0) continue;
+      sums[{static_cast<int>(place) - 1, static_cast<std::int64_t>(group)}] = rows_[place][group];
+    }
+  }
+  return sums;
+}
+
+void Ledger::clear_step(const std::map<CommunicationKey, CommunicationUse>& sent) {
+  for (auto& booked : communication_) booked.use = std::exchange(booked.next, {});
+  for (const auto& [key, use] : sent) {
+    CommunicationUse& next = communication_[place_of(communication_, key)].use;
+    next = {next.calls + use.calls, next.bytes + use.bytes, next.seconds + use.seconds};
+  }
+  for (auto& booked : work_) booked.use = {};
+  for (auto& groups : rows_) std::fill(groups.begin(), groups.end(), -1);
   most_rows_share_ = most_rows_share();
   compared_ = {};
 }

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "comm/local_world.h"
+#include "comm/step_clock.h"
 #include "comm/streams.h"
 #include "meshwright/backend.h"
 #include "meshwright/engine/host.h"
@@ -34,6 +35,20 @@ void run_task_on_device(at::ScalarType dtype, Combine combine, at::DeviceType ty
                         std::int64_t elements);
 
 namespace {
+
+// Adds the seconds of its life to what the thread has copied, where somebody asks.
+class CopyTimer {
+ public:
+  CopyTimer() : began_(copy_seconds == nullptr ? 0 : seconds_now()) {}
+  ~CopyTimer() {
+    if (copy_seconds != nullptr) *copy_seconds += seconds_now() - began_;
+  }
+  CopyTimer(const CopyTimer&) = delete;
+  CopyTimer& operator=(const CopyTimer&) = delete;
+
+ private:
+  const double began_;
+};
 
 // The device is the one on which the address lies.
 at::Tensor view(const void* data, std::int64_t elements, at::ScalarType dtype,
@@ -115,54 +130,91 @@ constexpr std::chrono::microseconds last_chunks{50};
 
 }  // namespace
 
-Round::Round(std::string axis, std::vector<int> ranks, std::string name)
-    : axis_(std::move(axis)),
-      ranks_(std::move(ranks)),
-      name_(std::move(name)),
-      arrivals_(ranks_.size()) {}
-
-bool Round::arrive(int index, Arrival arrival) {
-  auto& mine = arrivals_[static_cast<std::size_t>(index)];
-  mine = std::move(arrival);
-  mine.here = true;
-  ++arrived_;
-  for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    const auto& other = arrivals_[i];
-    if (!other.here || i == static_cast<std::size_t>(index)) continue;
-    bool fits = mine.call.agrees_with(other.call);
-    if (fits && mine.call.op == Collective::all_to_all) {
-      const auto me = static_cast<std::size_t>(index);
-      fits = mine.call.in_splits[i] == other.call.out_splits[me] &&
-             mine.call.out_splits[i] == other.call.in_splits[me];
-    }
-    if (fits) continue;
-    const auto problem = disagreement(axis_, name_, ranks_[i], other.call,
-                                      ranks_[static_cast<std::size_t>(index)], mine.call);
-    fail(problem.message, problem.hint, Cause::itself);
-    return false;
-  }
-  return true;
+void Round::reset(std::size_t ranks) {
+  arrived_ = first_ = 0;
+  arrivals_.resize(ranks);
+  for (Arrival& arrival : arrivals_) arrival.here = false;
+  total_bytes_ = chunks_ = 0;
+  tasks_.clear();
+  finished_.reset();
+  put_off_ = false;
+  next_chunk_.store(0, std::memory_order_relaxed);
+  chunks_done_.store(0, std::memory_order_relaxed);
+  state_.store(open, std::memory_order_seq_cst);
 }
 
-void Round::add_task(std::int64_t elements, std::vector<const std::byte*> in,
-                     std::vector<std::byte*> out) {
+void Round::begin(std::uint64_t number, std::span<const int> ranks) {
+  number_ = number;
+  pair_.reset();
+  ranks_ = ranks;
+  reset(ranks.size());
+}
+
+void Round::begin(Pair pair) {
+  pair_ = pair;
+  pair_ranks_ = pair.sender_first ? std::array{pair.from, pair.to} : std::array{pair.to, pair.from};
+  ranks_ = pair_ranks_;
+  reset(pair_ranks_.size());
+}
+
+std::string Round::name() const {
+  if (!pair_) return fmt::format("collective {}", number_);
+  return fmt::format("{} {} -> {}, tag {}", pair_->sender_first ? "send" : "recv", pair_->from,
+                     pair_->to, pair_->tag);
+}
+
+// Calls that agree are alike, so that one comparison with the first of them is enough; only the
+// splits of an all-to-all differ from rank to rank.
+std::int64_t Round::arrive(int index, Arrival arrival) {
+  const auto me = static_cast<std::size_t>(index);
+  Arrival& mine = arrivals_[me];
+  mine = std::move(arrival);
+  mine.here = true;
+  if (arrived_++ == 0) {
+    first_ = me;
+    return 0;
+  }
+  std::int64_t compared = 1;
+  bool fits = mine.call.agrees_with(arrivals_[first_].call);
+  if (mine.call.op == Collective::all_to_all) {
+    for (std::size_t i = 0; fits && i < arrivals_.size(); ++i) {
+      if (!arrivals_[i].here || i == me) continue;
+      ++compared;
+      fits = fit_together(me, i);
+    }
+  }
+  if (!fits) refuse(me);
+  return compared;
+}
+
+bool Round::fit_together(std::size_t a, std::size_t b) const {
+  const Call &call = arrivals_[a].call, &other = arrivals_[b].call;
+  if (!call.agrees_with(other)) return false;
+  return call.op != Collective::all_to_all ||
+         (call.in_splits[b] == other.out_splits[a] && call.out_splits[b] == other.in_splits[a]);
+}
+
+// Names the lowest rank whose call does not fit to this one's.
+void Round::refuse(std::size_t index) {
+  for (std::size_t i = 0; i < arrivals_.size(); ++i) {
+    const Arrival& other = arrivals_[i];
+    if (!other.here || i == index || fit_together(index, i)) continue;
+    const auto problem =
+        disagreement(axis_, name(), ranks_[i], other.call, ranks_[index], arrivals_[index].call);
+    return fail(problem.message, problem.hint, Cause::itself);
+  }
+}
+
+// Buffers of tasks by the indices of their ranks.
+void Round::add_task(std::int64_t elements, Task::Buffers in, Task::Buffers out) {
   if (elements == 0) return;
-  if (in.size() == 1) std::erase(out, in[0]);  // in place: already there
-  if (out.empty()) return;
-  const auto buffers = static_cast<std::int64_t>(in.size() + out.size());
-  Task task{};
-  task.in_begin = static_cast<std::uint32_t>(in_.size());
-  task.in_count = static_cast<std::uint32_t>(in.size());
-  task.out_begin = static_cast<std::uint32_t>(out_.size());
-  task.out_count = static_cast<std::uint32_t>(out.size());
-  task.elements = elements;
+  const auto buffers = static_cast<std::int64_t>(in.count + out.count);
+  Task task{in, out, elements};
   const auto bytes = std::max(smallest_chunk, chunk_traffic / buffers / 4096 * 4096);
   task.chunk = std::max<std::int64_t>(1, bytes / item_bytes_);
   task.first_chunk = chunks_;
   chunks_ += (elements + task.chunk - 1) / task.chunk;
   total_bytes_ += elements * item_bytes_ * buffers;
-  in_.insert(in_.end(), in.begin(), in.end());
-  out_.insert(out_.end(), out.begin(), out.end());
   tasks_.push_back(task);
 }
 
@@ -171,60 +223,51 @@ void Round::lay_out() {
   dtype_ = first.dtype;
   combine_ = first.combine;
   item_bytes_ = static_cast<std::int64_t>(c10::elementSize(dtype_));
-  const auto n = arrivals_.size();
-  std::vector<const std::byte*> in;
-  std::vector<std::byte*> out;
-  in.reserve(n);
-  out.reserve(n);
-  const auto all = [&](auto& list, auto member, std::int64_t elements) {
-    list.clear();
-    for (auto& a : arrivals_) list.push_back(a.*member + elements * item_bytes_);
+  in_.clear();
+  out_.clear();
+  for (const Arrival& arrival : arrivals_) {
+    in_.push_back(arrival.in);
+    out_.push_back(arrival.out);
+  }
+  const std::size_t n = arrivals_.size();
+  const std::int64_t bytes = first.elements * item_bytes_;
+  const auto one = [](std::size_t index) { return Task::Buffers{index, 1, 0}; };
+  const auto all = [&](std::size_t part) {
+    return Task::Buffers{0, n, static_cast<std::int64_t>(part) * bytes};
   };
   switch (first.op) {
     case Collective::barrier:
-      break;
+      return;
     case Collective::all_reduce:
-      all(in, &Arrival::in, 0);
-      all(out, &Arrival::out, 0);
-      add_task(first.elements, in, out);
-      break;
+      return add_task(first.elements, all(0), all(0));
     case Collective::all_gather:
-      for (std::size_t i = 0; i < n; ++i) {
-        all(out, &Arrival::out, static_cast<std::int64_t>(i) * first.elements);
-        add_task(first.elements, {arrivals_[i].in}, out);
-      }
-      break;
+      for (std::size_t i = 0; i < n; ++i) add_task(first.elements, one(i), all(i));
+      return;
     case Collective::reduce_scatter:
-      for (std::size_t i = 0; i < n; ++i) {
-        all(in, &Arrival::in, static_cast<std::int64_t>(i) * first.elements);
-        add_task(first.elements, in, {arrivals_[i].out});
-      }
-      break;
-    case Collective::all_to_all: {
-      std::vector<std::int64_t> filled(n, 0);  // rows of each output that are laid out
-      for (std::size_t from = 0; from < n; ++from) {
-        std::int64_t taken = 0;
-        for (std::size_t to = 0; to < n; ++to) {
-          const auto rows = arrivals_[from].call.in_splits[to];
-          add_task(rows * first.elements,
-                   {arrivals_[from].in + taken * first.elements * item_bytes_},
-                   {arrivals_[to].out + filled[to] * first.elements * item_bytes_});
-          taken += rows;
-          filled[to] += rows;
-        }
-      }
-      break;
-    }
+      for (std::size_t i = 0; i < n; ++i) add_task(first.elements, all(i), one(i));
+      return;
+    case Collective::all_to_all:
+      return lay_out_exchange(bytes);
     case Collective::broadcast:
-      all(out, &Arrival::out, 0);
-      add_task(first.elements, {arrivals_[static_cast<std::size_t>(first.root)].in}, out);
-      break;
+      return add_task(first.elements, one(static_cast<std::size_t>(first.root)), all(0));
     case Collective::send:
-    case Collective::recv: {
-      const bool first_sends = first.op == Collective::send;
-      add_task(first.elements, {arrivals_[first_sends ? 0 : 1].in},
-               {arrivals_[first_sends ? 1 : 0].out});
-      break;
+      return add_task(first.elements, one(0), one(1));
+    case Collective::recv:
+      return add_task(first.elements, one(1), one(0));
+  }
+}
+
+void Round::lay_out_exchange(std::int64_t row_bytes) {
+  const std::size_t n = arrivals_.size();
+  const std::int64_t row = arrivals_[0].call.elements;
+  std::vector<std::int64_t> filled(n, 0);  // bytes of each output that are laid out
+  for (std::size_t from = 0; from < n; ++from) {
+    std::int64_t taken = 0;
+    for (std::size_t to = 0; to < n; ++to) {
+      const std::int64_t rows = arrivals_[from].call.in_splits[to];
+      add_task(rows * row, {from, 1, taken}, {to, 1, filled[to]});
+      taken += rows * row_bytes;
+      filled[to] += rows * row_bytes;
     }
   }
 }
@@ -247,9 +290,8 @@ void Round::start(int index) {
       if (chunks_ == 0) finish(done);
       work();
     } else {
-      // One at least: this rank may have other things to do before it waits.
-      const auto helpers = std::min<std::int64_t>(core_count() - 1, chunks_ - 1);
-      futex_wake(state_, static_cast<int>(std::max<std::int64_t>(1, helpers)));
+      // At least one: this rank may have other things to do before it waits.
+      wake(std::max<std::int64_t>(1, std::min<std::int64_t>(core_count() - 1, chunks_ - 1)));
     }
   }
   working_.fetch_sub(1, std::memory_order_seq_cst);
@@ -262,19 +304,25 @@ void Round::run_chunk(std::int64_t number) {
   const auto& task = *(after - 1);
   const auto first = (number - task.first_chunk) * task.chunk;
   const auto count = std::min(task.chunk, task.elements - first);
-  const std::span in(in_.data() + task.in_begin, task.in_count);
-  const std::span out(out_.data() + task.out_begin, task.out_count);
-  if (task.in_count == 1) {
-    for (std::byte* to : out) {
-      std::memcpy(to + first * item_bytes_, in[0] + first * item_bytes_,
-                  static_cast<std::size_t>(count * item_bytes_));
-    }
-  } else {
-    reduce(dtype_, combine_, in, out, first, count);
+  const std::span in(in_.data() + task.in.index, task.in.count);
+  const std::span out(out_.data() + task.out.index, task.out.count);
+  if (task.in.count > 1) {
+    // Where the two begin apart, there is one output: it is named by where it would begin.
+    std::byte* const only = out[0] + task.out.offset - task.in.offset;
+    const bool apart = task.in.offset != task.out.offset;
+    reduce(dtype_, combine_, in, apart ? std::span(&only, 1) : out,
+           task.in.offset / item_bytes_ + first, count);
+    return;
+  }
+  const std::byte* const from = in[0] + task.in.offset + first * item_bytes_;
+  for (std::byte* base : out) {
+    std::byte* const to = base + task.out.offset + first * item_bytes_;
+    if (to != from) std::memcpy(to, from, static_cast<std::size_t>(count * item_bytes_));
   }
 }
 
 bool Round::work() {
+  const CopyTimer timer;
   for (;;) {
     if (state() != ready) return false;
     const auto chunk = next_chunk_.fetch_add(1, std::memory_order_relaxed);
@@ -287,7 +335,7 @@ bool Round::work() {
 bool Round::finish(State state) {
   std::uint32_t expected = ready;
   if (!state_.compare_exchange_strong(expected, state, std::memory_order_seq_cst)) return false;
-  futex_wake(state_);
+  wake();
   return true;
 }
 
@@ -319,8 +367,7 @@ void Round::start_on_device(int index) {
     const std::lock_guard guard(behind_mutex());
     for (Arrival& arrival : arrivals_) arrival.after = nullptr;
     std::uint32_t expected = open;
-    if (state_.compare_exchange_strong(expected, done, std::memory_order_seq_cst))
-      futex_wake(state_);
+    if (state_.compare_exchange_strong(expected, done, std::memory_order_seq_cst)) wake();
     behind.swap(behind_);
   }
   for (const auto& [round, last] : behind) round->start_on_device(last);
@@ -347,9 +394,14 @@ void Round::run_on_device(int index) {
   const c10::MultiStreamGuard guard(streams);
   const c10::DeviceGuard device(streams[0].device());
   for (const auto& task : tasks_) {
-    run_task_on_device(dtype_, combine_, streams[0].device_type(),
-                       std::span(in_.data() + task.in_begin, task.in_count),
-                       std::span(out_.data() + task.out_begin, task.out_count), task.elements);
+    std::vector<const std::byte*> in;
+    std::vector<std::byte*> out;
+    for (std::size_t i = 0; i < task.in.count; ++i)
+      in.push_back(in_[task.in.index + i] + task.in.offset);
+    for (std::size_t i = 0; i < task.out.count; ++i)
+      out.push_back(out_[task.out.index + i] + task.out.offset);
+    if (in.size() == 1) std::erase(out, in[0]);  // in place: already there
+    run_task_on_device(dtype_, combine_, streams[0].device_type(), in, out, task.elements);
   }
   for (std::size_t k = 1; k < streams.size(); ++k) {
     wait_for(streams[0], record_event(streams[k]),
@@ -361,10 +413,10 @@ void Round::run_on_device(int index) {
 // A send and its recv have one name, whichever came first.
 std::string Round::wait_name(const char* what, int number) const {
   const Call& call = arrivals_[0].call;
-  const bool pair = call.op == Collective::send || call.op == Collective::recv;
+  const std::string own = name();
   return fmt::format("{} on axis {}, {} {}",
-                     pair ? name_.substr(name_.find(' ') + 1)
-                          : fmt::format("{} of {}, {}", mw::name_of(call.op), call.label, name_),
+                     pair_ ? own.substr(own.find(' ') + 1)
+                           : fmt::format("{} of {}, {}", mw::name_of(call.op), call.label, own),
                      axis_, what, number);
 }
 
@@ -375,9 +427,11 @@ void Round::block_stream(c10::Stream stream, int index) const {
 }
 
 Round::State Round::wait(Clock::time_point deadline) {
+  const Cores* const cores = Sleeper::own().cores();
   const auto linger = [&](State while_in, std::chrono::microseconds time) {
     const auto until = Clock::now() + time;
-    while (state() == while_in && Clock::now() < until) std::this_thread::yield();
+    while (state() == while_in && (cores == nullptr || !cores->wanted()) && Clock::now() < until)
+      std::this_thread::yield();
   };
   linger(open, before_sleep);
   for (;;) {
@@ -389,11 +443,46 @@ Round::State Round::wait(Clock::time_point deadline) {
       working_.fetch_sub(1, std::memory_order_seq_cst);
       // Others finish their last chunks: that takes microseconds, no deadline is needed.
       linger(ready, last_chunks);
-      if (state() == ready) futex_wait(state_, ready, Clock::now() + std::chrono::seconds(10));
+      sleep_while(ready, Clock::now() + std::chrono::seconds(10));
     } else {
-      futex_wait(state_, open, deadline);
+      sleep_while(open, deadline);
       if (state() == open && Clock::now() >= deadline) return open;
     }
+  }
+}
+
+void Round::sleep_while(State now, Clock::time_point deadline) {
+  Sleeper& own = Sleeper::own();
+  {
+    const std::lock_guard guard(sleepers_lock_);
+    if (state() != now) return;
+    own.prepare();
+    sleepers_.push(own);
+  }
+  Cores* const cores = own.cores();
+  if (cores != nullptr) cores->give();
+  if (own.sleep(deadline)) return;
+  bool alone = false;  // nobody is about to wake it
+  {
+    const std::lock_guard guard(sleepers_lock_);
+    alone = sleepers_.remove(own);
+  }
+  if (!alone) {
+    own.sleep(Clock::time_point::max());
+  } else if (cores != nullptr) {
+    cores->take();
+  }
+}
+
+void Round::wake(std::int64_t sleepers) {
+  for (; sleepers > 0; --sleepers) {
+    Sleeper* next = nullptr;
+    {
+      const std::lock_guard guard(sleepers_lock_);
+      next = sleepers_.pop();
+    }
+    if (next == nullptr) return;
+    next->make_ready();
   }
 }
 
@@ -407,7 +496,7 @@ void Round::fail(const std::string& message, const std::string& hint, Cause caus
     if (expected == done) return;  // the last chunk was just finished
     if (state_.compare_exchange_weak(expected, failed, std::memory_order_seq_cst)) break;
   }
-  futex_wake(state_);
+  wake();
   std::vector<std::pair<std::shared_ptr<Round>, int>> behind;
   {
     const std::lock_guard guard(behind_mutex());

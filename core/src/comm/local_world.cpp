@@ -85,6 +85,17 @@ void LocalWorld::check_aborted() const {
   if (aborted_) throw Aborted(abort_message_);
 }
 
+LocalGroup::Counts LocalWorld::counts() const {
+  const std::lock_guard guard(lock_);
+  LocalGroup::Counts all;
+  for (const auto& [key, group] : groups_) {
+    const LocalGroup::Counts counts = group->counts();
+    all.comparisons += counts.comparisons;
+    all.rounds_made += counts.rounds_made;
+  }
+  return all;
+}
+
 void LocalWorld::begins_to_wait(int rank, std::shared_ptr<Round> round) {
   auto& status = *status_[static_cast<std::size_t>(rank)];
   const std::lock_guard guard(status.lock);
@@ -123,6 +134,23 @@ LocalGroup::Seat LocalGroup::seated(std::shared_ptr<Round> round, int index, boo
   return {std::move(round), index};
 }
 
+// Under the lock. A round that only known_ holds is nobody's any more. One that failed is not used
+// again.
+std::shared_ptr<Round> LocalGroup::spare_round() {
+  constexpr std::size_t looks = 4, most_known = 64;
+  for (std::size_t look = 0; look < std::min(looks, known_.size()); ++look) {
+    known_.push_back(std::move(known_.front()));
+    known_.pop_front();
+    if (known_.back().use_count() > 1) continue;
+    std::shared_ptr<Round> round = known_.back();  // after what its last holders did
+    if (round->state() == Round::done) return round;
+    known_.pop_back();
+  }
+  if (known_.size() >= most_known) known_.pop_front();
+  ++counts_.rounds_made;
+  return known_.emplace_back(std::make_shared<Round>(axis_));
+}
+
 LocalGroup::Seat LocalGroup::join(int index, Arrival arrival) {
   std::shared_ptr<Round> round;
   bool complete = false;
@@ -131,10 +159,11 @@ LocalGroup::Seat LocalGroup::join(int index, Arrival arrival) {
     world_.check_aborted();  // under the lock: abort() either is seen here or sees this round
     const auto number = next_[static_cast<std::size_t>(index)]++;
     if (number - oldest_ == open_.size()) {
-      open_.push_back(std::make_shared<Round>(axis_, ranks_, fmt::format("collective {}", number)));
+      open_.push_back(spare_round());
+      open_.back()->begin(number, ranks_);
     }
     round = open_[number - oldest_];
-    round->arrive(index, std::move(arrival));
+    counts_.comparisons += round->arrive(index, std::move(arrival));
     complete = round->all_here();
     if (complete) {
       // Rounds fill up in order: a rank that has joined a later one has joined this one.
@@ -160,15 +189,12 @@ LocalGroup::Seat LocalGroup::join_pair(int index, int peer, int tag, Arrival arr
       round = box.front().round;
       box.erase(box.begin());
       if (box.empty()) mail_.erase(key);
-      round->arrive(1, std::move(arrival));
+      counts_.comparisons += round->arrive(1, std::move(arrival));
       complete = true;
     } else {
-      round = std::make_shared<Round>(axis_,
-                                      std::vector{ranks_[static_cast<std::size_t>(index)],
-                                                  ranks_[static_cast<std::size_t>(peer)]},
-                                      fmt::format("{} {} -> {}, tag {}", sends ? "send" : "recv",
-                                                  ranks_[static_cast<std::size_t>(key.from)],
-                                                  ranks_[static_cast<std::size_t>(key.to)], tag));
+      round = spare_round();
+      round->begin({sends, ranks_[static_cast<std::size_t>(key.from)],
+                    ranks_[static_cast<std::size_t>(key.to)], tag});
       round->arrive(0, std::move(arrival));
       box.push_back({round, sends});
       check_ended(*round);
@@ -225,6 +251,11 @@ void LocalGroup::fail_open(const std::string& message, const std::string& hint) 
   for (auto& [key, box] : mail_) {
     for (auto& waiting : box) waiting.round->fail(message, hint, Cause::earlier);
   }
+}
+
+LocalGroup::Counts LocalGroup::counts() const {
+  const std::lock_guard guard(lock_);
+  return counts_;
 }
 
 void LocalGroup::fail_ended(int rank) {

@@ -5,18 +5,23 @@
 #include <ATen/ATen.h>
 #include <c10/core/Event.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <deque>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "comm/cores.h"
 #include "comm/futex.h"
 #include "meshwright/backend.h"
 #include "meshwright/world.h"
@@ -56,19 +61,31 @@ class Round : public std::enable_shared_from_this<Round> {
  public:
   enum State : std::uint32_t { open, ready, done, failed };
 
-  // `ranks`: global ranks, in the order in which reductions sum them; of a send and its recv, the
-  // two ranks. `name`: which one it is among the group's, "collective 12" or "tag 3".
-  Round(std::string axis, std::vector<int> ranks, std::string name);
+  // A send and its recv, by global ranks.
+  struct Pair {
+    bool sender_first = false;
+    int from = 0, to = 0, tag = 0;
+  };
+
+  // `axis` outlives what is done with the round.
+  explicit Round(const std::string& axis) : axis_(axis) {}
+
+  // What it is, before anyone else knows of it; a round that is done may begin anew. A group's
+  // collective of that number: `ranks` (which outlive the round) are global, in the order in which
+  // reductions sum them.
+  void begin(std::uint64_t number, std::span<const int> ranks);
+  void begin(Pair pair);
 
   const std::string& axis() const { return axis_; }
-  const std::string& name() const { return name_; }
-  const std::vector<int>& ranks() const { return ranks_; }
+  // Which one it is among the group's: "collective 12", "send 0 -> 3, tag 5".
+  std::string name() const;
+  std::span<const int> ranks() const { return ranks_; }
   State state() const { return static_cast<State>(state_.load(std::memory_order_seq_cst)); }
 
   // The next three run under the lock of the round's group.
-  // Enters the call of ranks()[index]. False if it does not agree with one that is here; the round
-  // has then failed for everyone.
-  bool arrive(int index, Arrival arrival);
+  // Enters the call of ranks()[index], and returns with how many others it was compared. If it does
+  // not agree with one that is here, the round has then failed for everyone.
+  std::int64_t arrive(int index, Arrival arrival);
   bool all_here() const { return arrived_ == ranks_.size(); }
 
   // All are here, and it is still to be queued behind another round of a rank's stream.
@@ -104,15 +121,24 @@ class Round : public std::enable_shared_from_this<Round> {
  private:
   // A run of bytes that goes from the inputs to all outputs.
   struct Task {
-    std::uint32_t in_begin, in_count, out_begin, out_count;  // into in_ and out_
+    // Buffers of so many ranks from this index on, and where in each of them the run begins.
+    struct Buffers {
+      std::size_t index, count;
+      std::int64_t offset;  // bytes
+    };
+    Buffers in, out;
     std::int64_t elements;
-    std::int64_t chunk;        // elements of a chunk
-    std::int64_t first_chunk;  // number of the first
+    std::int64_t chunk = 0;        // elements of a chunk
+    std::int64_t first_chunk = 0;  // number of the first
   };
 
+  void reset(std::size_t ranks);
+  // Whether the calls of these two ranks can be parts of one round.
+  bool fit_together(std::size_t a, std::size_t b) const;
+  void refuse(std::size_t index);
   void lay_out();
-  void add_task(std::int64_t elements, std::vector<const std::byte*> in,
-                std::vector<std::byte*> out);
+  void lay_out_exchange(std::int64_t row_bytes);
+  void add_task(std::int64_t elements, Task::Buffers in, Task::Buffers out);
   bool work();  // claims and carries out chunks until none is left; true if it did the last one
   void run_chunk(std::int64_t number);
   void start_on_device(int index);
@@ -120,18 +146,25 @@ class Round : public std::enable_shared_from_this<Round> {
   void run_on_device(int index);
   std::string wait_name(const char* what, int number) const;
   bool finish(State state);
+  // Sleeps while the state is `now`, at most until the deadline.
+  void sleep_while(State now, Clock::time_point deadline);
+  // Wakes so many of those that sleep.
+  void wake(std::int64_t sleepers = std::numeric_limits<std::int64_t>::max());
 
-  const std::string axis_;
-  const std::vector<int> ranks_;
-  const std::string name_;
+  const std::string& axis_;
+  std::optional<Pair> pair_;
+  std::array<int, 2> pair_ranks_{};
+  std::span<const int> ranks_;
+  std::uint64_t number_ = 0;
   std::size_t arrived_ = 0;
+  std::size_t first_ = 0;  // index of the one that came first
   std::vector<Arrival> arrivals_;
 
   at::ScalarType dtype_ = at::kFloat;
   Combine combine_ = Combine::sum;
   std::int64_t item_bytes_ = 4, total_bytes_ = 0, chunks_ = 0;
   std::vector<Task> tasks_;
-  std::vector<const std::byte*> in_;
+  std::vector<const std::byte*> in_;  // of all ranks, by index
   std::vector<std::byte*> out_;
   std::optional<c10::Event> finished_;
   // Rounds of streams that are to be queued behind this one, and who starts each of them.
@@ -139,6 +172,8 @@ class Round : public std::enable_shared_from_this<Round> {
   std::atomic<bool> put_off_{false};
 
   std::atomic<std::uint32_t> state_{open};
+  std::mutex sleepers_lock_;
+  SleeperList sleepers_;
   std::atomic<int> working_{0};
   alignas(64) std::atomic<std::int64_t> next_chunk_{0};
   alignas(64) std::atomic<std::int64_t> chunks_done_{0};
@@ -172,6 +207,12 @@ class LocalGroup {
   // The round has waited `seconds` for a rank that has not come: fails it, naming who and why.
   void fail_late(Round& round, double seconds);
   void fail_open(const std::string& message, const std::string& hint);
+  // What the rounds have cost since the group was made.
+  struct Counts {
+    std::int64_t comparisons = 0;  // of two ranks' calls
+    std::int64_t rounds_made = 0;  // those that could not begin anew
+  };
+  Counts counts() const;
   // Fails the rounds that wait for `rank`, which makes no further calls.
   void fail_ended(int rank);
 
@@ -186,17 +227,21 @@ class LocalGroup {
   };
 
   void check_ended(Round& round);
+  std::shared_ptr<Round> spare_round();
   Seat seated(std::shared_ptr<Round> round, int index, bool complete);
 
   LocalWorld& world_;
   const std::string axis_;
   const std::vector<int> ranks_;
 
-  std::mutex lock_;
+  mutable std::mutex lock_;
+  Counts counts_;
   std::vector<std::uint64_t> next_;  // number of the next collective of each rank
   std::uint64_t oldest_ = 0;         // number of open_.front()
   std::vector<std::shared_ptr<Round>> open_;
   std::map<Key, std::vector<Waiting>> mail_;
+  // Rounds to begin anew once nobody holds them, the longest known first.
+  std::deque<std::shared_ptr<Round>> known_;
 };
 
 class LocalWorld final : public CommunicatorSource {
@@ -218,6 +263,7 @@ class LocalWorld final : public CommunicatorSource {
   // Throws Aborted if abort() was called.
   void check_aborted() const;
   std::chrono::milliseconds timeout() const { return timeout_; }
+  LocalGroup::Counts counts() const;  // of all groups
 
   // What a rank is about, for messages on it.
   void begins_to_wait(int rank, std::shared_ptr<Round> round);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/cores.h"
 #include "meshwright/engine/rank_calls.h"
 #include "meshwright/error.h"
 #include "meshwright/world.h"
@@ -43,10 +44,10 @@ RanksEnd end_by_exception(int rank);
 
 // Runs `body` for each of `here`, ranks of `source`, in a thread of its own with so many threads of
 // ATen's, and joins them all. Ranks that fail stop those of the whole source; one that then does
-// not come back within `patience` hangs (on_hang).
+// not come back within `patience` hangs (on_hang). They run in turns on `cores`; null: all at once.
 RanksEnd run_rank_threads(CommunicatorSource& source, const std::vector<int>& here, int threads,
                           const std::function<void(RankContext&)>& body,
-                          std::chrono::milliseconds patience);
+                          std::chrono::milliseconds patience, Cores* cores = nullptr);
 
 // How long to wait for a rank's thread after another one has failed, given a run's timeout.
 std::chrono::milliseconds patience_of(std::chrono::milliseconds timeout);

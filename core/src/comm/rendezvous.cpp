@@ -54,13 +54,17 @@ class Ended {
     changed_.notify_all();
   }
   // True once `count` have ended; false if one that failed has waited so long for the others.
-  bool wait_for(std::size_t count, std::chrono::milliseconds patience) {
+  bool wait_for(std::size_t count, std::chrono::milliseconds patience, Cores* cores) {
+    constexpr std::chrono::milliseconds tended_every{50};
     std::unique_lock guard(lock_);
     while (count_ < count) {
-      if (!failed_at_) {
+      if (failed_at_ && Clock::now() >= *failed_at_ + patience) return false;
+      if (cores != nullptr) {
+        if (changed_.wait_for(guard, tended_every) == std::cv_status::timeout) cores->tend();
+      } else if (failed_at_) {
+        changed_.wait_until(guard, *failed_at_ + patience);
+      } else {
         changed_.wait(guard);
-      } else if (changed_.wait_until(guard, *failed_at_ + patience) == std::cv_status::timeout) {
-        return count_ >= count;
       }
     }
     return true;
@@ -176,7 +180,7 @@ std::chrono::milliseconds patience_of(std::chrono::milliseconds timeout) {
 
 RanksEnd run_rank_threads(CommunicatorSource& source, const std::vector<int>& here, int threads,
                           const std::function<void(RankContext&)>& body,
-                          std::chrono::milliseconds patience) {
+                          std::chrono::milliseconds patience, Cores* cores) {
   settle_vector_math();
   const int threads_before = at::get_num_threads();
   FirstError first;
@@ -196,7 +200,9 @@ RanksEnd run_rank_threads(CommunicatorSource& source, const std::vector<int>& he
     for (const int rank : here) {
       RankCalls& calls = records.of(running.size());
       running.emplace_back([&, rank] {
+        if (cores != nullptr) cores->enter();
         run_one(source, rank, threads, body, first, calls, failing);
+        if (cores != nullptr) cores->leave();
         ended.one();
       });
       pthread_setname_np(running.back().native_handle(), fmt::format("rank {}", rank).c_str());
@@ -206,7 +212,7 @@ RanksEnd run_rank_threads(CommunicatorSource& source, const std::vector<int>& he
     first.offer(end_by_exception(rank));
     source.abort(rank, error.what());
   }
-  if (!ended.wait_for(running.size(), patience)) tell_of_hang(end_now(), records.running());
+  if (!ended.wait_for(running.size(), patience, cores)) tell_of_hang(end_now(), records.running());
   for (auto& thread : running) thread.join();
   at::set_num_threads(threads_before);
   return end_now();

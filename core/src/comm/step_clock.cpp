@@ -5,6 +5,9 @@
 #include "meshwright/engine/host.h"
 
 namespace mw {
+
+thread_local double* copy_seconds = nullptr;
+
 namespace {
 thread_local StepClock* clock_of_thread = nullptr;
 }
@@ -49,13 +52,11 @@ void StepClock::end() {
   const HostWait wait("the end of a step");
   const int last = mark();
   events_[static_cast<std::size_t>(last)].synchronize();
-  for (const Wait& w : waits_)
-    w.ledger->waited(*w.axis, w.op, w.phase, seconds(w.to) - seconds(w.from));
+  for (const Wait& w : waits_) w.ledger->waited(w.entry, seconds(w.to) - seconds(w.from));
 }
 
-void StepClock::waited(Ledger& ledger, const std::string& axis, const char* op, const char* phase,
-                       int from, int to) {
-  waits_.push_back({&ledger, &axis, op, phase, from, to});
+void StepClock::waited(Ledger& ledger, Ledger::Entry entry, int from, int to) {
+  waits_.push_back({&ledger, entry, from, to});
 }
 
 }  // namespace mw

@@ -6,12 +6,15 @@
 #include <ATen/ATen.h>
 #include <c10/core/Event.h>
 
-#include <string>
 #include <vector>
 
 #include "meshwright/ledger.h"
 
 namespace mw {
+
+// Where this thread adds the seconds in which it carries out rounds of thread ranks, whoever's they
+// are; null: nobody asks.
+extern thread_local double* copy_seconds;
 
 class StepClock {
  public:
@@ -31,14 +34,12 @@ class StepClock {
   // The clock of the step under way on this thread, if that is on an accelerator; else null.
   static StepClock* on_device();
   // From one mark to the other the rank waited for a collective.
-  void waited(Ledger& ledger, const std::string& axis, const char* op, const char* phase, int from,
-              int to);
+  void waited(Ledger& ledger, Ledger::Entry entry, int from, int to);
 
  private:
   struct Wait {
     Ledger* ledger;
-    const std::string* axis;
-    const char *op, *phase;
+    Ledger::Entry entry;
     int from, to;
   };
 

@@ -52,11 +52,13 @@ double nominal_seconds(const Cost& cost) {
 LayerCosts declared_costs(const Graph& graph) {
   LayerCosts costs;
   costs.layers.resize(static_cast<std::size_t>(graph.layers), 0);
+  std::vector<double> seconds(graph.ops().size());
   for (std::size_t i = 0; i < graph.ops().size(); ++i) {
-    const int layer = graph.ops()[i].layer;
+    const int op = static_cast<int>(i), kind = graph.kind(op), layer = graph.ops()[i].layer;
+    seconds[i] = kind == op ? declared_seconds(graph, op) : seconds[kind];
     const bool inside = layer >= 0 && layer < graph.layers;
     double& cost = inside ? costs.layers[layer] : layer < 0 ? costs.first : costs.last;
-    cost += declared_seconds(graph, static_cast<int>(i));
+    cost += seconds[i];
   }
   return costs;
 }

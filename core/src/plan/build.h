@@ -111,6 +111,9 @@ std::vector<Instruction> update_on_host(const Program& program, int bucket);
 // them back. There are none where the bucket is updated where it lies.
 std::vector<Instruction> bring_to_device(const Program& program, int bucket);
 
+// The instructions of each segment that begin or await something of a bucket. What follows the
+// reductions through the timeline looks at these alone: it runs a segment for every microbatch.
+std::vector<std::vector<int>> transfers_of_buckets(const Program& program);
 // The last run of the timeline that awaits each bucket's reduction, and the instruction after those
 // that bring the sum to where it is kept; a bucket is left out whose last reduction none awaits.
 std::map<int, std::pair<int, int>> last_sums(const Program& program);

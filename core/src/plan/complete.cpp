@@ -24,9 +24,10 @@ struct Begun {
 
 Begun begun_by_runs(const Program& program) {
   Begun found;
+  const auto transfers = transfers_of_buckets(program);
   for (const SegmentRun& run : program.timeline) {
-    for (const Instruction& i : program.segments[run.segment].code) {
-      if (i.bucket < 0 || i.pending < 0) continue;
+    for (const int n : transfers[run.segment]) {
+      const Instruction& i = program.segments[run.segment].code[n];
       const FlatSlots& flat = program.buckets[i.bucket].flat;
       const bool starts = i.code == Code::start || i.code == Code::hook_start;
       if (i.pending == flat.shard_reduction) found.shards_underway.insert(i.bucket);
@@ -255,6 +256,9 @@ Insertions started_after(const Program& program, std::vector<std::pair<int, int>
 // whole. A run with reductions gets a segment of its own:
 // each stands right after the last gradient of its bucket.
 void place_reductions(Program& program) {
+  if (std::none_of(program.buckets.begin(), program.buckets.end(),
+                   [](const Bucket& b) { return b.overlap; }))
+    return;
   const auto ready = gradients_ready(program);
   std::map<int, std::vector<std::pair<int, int>>> starts;  // run -> after which instruction, bucket
   for (std::size_t b = 0; b < program.buckets.size(); ++b) {
@@ -280,9 +284,12 @@ void place_reductions(Program& program) {
 // several stages share, as they come to it at different times.
 void place_shard_reductions(Program& program) {
   std::map<int, Insertions> begun;  // by run
+  const auto goes_on = [](const Bucket& b) {
+    return !b.shard_atoms.empty() && b.flat.shard_reduction >= 0 && b.stages.empty();
+  };
+  if (std::none_of(program.buckets.begin(), program.buckets.end(), goes_on)) return;
   for (const auto& [bucket, place] : last_sums(program)) {
-    const Bucket& b = program.buckets[bucket];
-    if (!b.shard_atoms.empty() && b.flat.shard_reduction >= 0 && b.stages.empty())
+    if (goes_on(program.buckets[bucket]))
       begun[place.first].before(place.second, begin_shard_reduction(program, bucket));
   }
   for (auto& [run, inserts] : begun) {

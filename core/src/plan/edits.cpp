@@ -8,19 +8,27 @@
 #include <utility>
 
 #include "meshwright/passes.h"
+#include "program/lifetimes.h"
 
 namespace mw {
 
 std::vector<Span> spans(const Segment& segment, const std::map<int, int>& group_of) {
   std::vector<Span> list;
+  if (group_of.empty()) return list;
+  constexpr int none = std::numeric_limits<int>::min();
+  // By slot: a map is slow for what each slot of each instruction is looked up in.
+  std::vector<int> groups(static_cast<std::size_t>(std::max(0, group_of.rbegin()->first + 1)),
+                          none);
+  for (const auto& [slot, group] : group_of) {
+    if (slot >= 0) groups[slot] = group;
+  }
   std::map<int, std::size_t> known;  // group -> where in the list
   for (std::size_t i = 0; i < segment.code.size(); ++i) {
     const int at = static_cast<int>(i);
-    for_each_slot(segment.code[i], [&](int slot) {
-      const auto group = group_of.find(slot);
-      if (group == group_of.end()) return;
-      const auto [place, fresh] = known.emplace(group->second, list.size());
-      if (fresh) list.push_back({group->second, at, at});
+    visit_slots(segment.code[i], [&](int slot) {
+      if (static_cast<std::size_t>(slot) >= groups.size() || groups[slot] == none) return;
+      const auto [place, fresh] = known.emplace(groups[slot], list.size());
+      if (fresh) list.push_back({groups[slot], at, at});
       list[place->second].last = at;
     });
   }
@@ -103,6 +111,12 @@ bool in_order(const Program& program, const Instruction& first, const Instructio
   return same || first.move.stream >= 0;
 }
 
+// Whether both are slices of one op (Program::slicing), which are computed in their order.
+bool slices_of_one(const Program& program, const Instruction& first, const Instruction& second) {
+  return first.code == Code::compute && second.code == Code::compute && first.op == second.op &&
+         first.piece == second.piece && program.slicing_of(first) != nullptr;
+}
+
 // These work with more than their slots: a hook, an optimizer's state, all ranks.
 bool stays(const Instruction& i) {
   return i.code == Code::totals || i.code == Code::hook_start || i.code == Code::hook_finish ||
@@ -126,7 +140,9 @@ class Moving {
       use = std::max<std::uint8_t>(use, writes ? 2 : 1);
     });
     const Instruction& i = code_[at];
-    if (i.pending >= 0 || stays(i) || ranks_of(program_, i) != nullptr) more_.push_back(at);
+    if (i.pending >= 0 || stays(i) || ranks_of(program_, i) != nullptr ||
+        program_.slicing_of(i) != nullptr)
+      more_.push_back(at);
     all_.push_back(at);
     why_[at] = why;
   }
@@ -194,7 +210,7 @@ int add_copy(Program& program, int segment, const std::string& suffix, Insertion
 bool may_swap(const Program& program, const Instruction& first, const Instruction& second) {
   if (stays(first) || stays(second)) return false;
   if (first.pending >= 0 && first.pending == second.pending) return false;
-  if (in_order(program, first, second)) return false;
+  if (in_order(program, first, second) || slices_of_one(program, first, second)) return false;
   bool apart = true;
   visit_uses(first, [&](int one, bool writes_one) {
     visit_uses(second, [&](int other, bool writes_other) {

@@ -12,16 +12,29 @@
 
 namespace mw {
 
+std::vector<std::vector<int>> transfers_of_buckets(const Program& program) {
+  std::vector<std::vector<int>> found(program.segments.size());
+  for (std::size_t s = 0; s < found.size(); ++s) {
+    const std::vector<Instruction>& code = program.segments[s].code;
+    for (std::size_t n = 0; n < code.size(); ++n) {
+      if (code[n].bucket >= 0 && code[n].pending >= 0) found[s].push_back(static_cast<int>(n));
+    }
+  }
+  return found;
+}
+
 std::map<int, std::pair<int, int>> last_sums(const Program& program) {
   std::map<int, std::pair<int, int>> last;
+  const auto transfers = transfers_of_buckets(program);
   for (std::size_t r = 0; r < program.timeline.size(); ++r) {
-    const std::vector<Instruction>& code = program.segments[program.timeline[r].segment].code;
-    for (std::size_t n = 0; n < code.size(); ++n) {
+    const int segment = program.timeline[r].segment;
+    const std::vector<Instruction>& code = program.segments[segment].code;
+    for (const int n : transfers[segment]) {
       const int bucket = code[n].bucket;
-      if (bucket < 0 || code[n].pending != program.buckets[bucket].flat.reduction) continue;
+      if (code[n].pending != program.buckets[bucket].flat.reduction) continue;
       if (code[n].code == Code::start) last.erase(bucket);
       if (code[n].code != Code::wait) continue;
-      std::size_t end = n + 1;
+      auto end = static_cast<std::size_t>(n) + 1;
       while (end < code.size() && code[end].bucket == bucket &&
              (code[end].code == Code::copy || code[end].code == Code::add))
         ++end;
@@ -151,6 +164,9 @@ class ForwardUpdates {
 
 std::set<int> place_gradient_copies(Program& program) {
   std::set<int> copied;
+  if (std::none_of(program.buckets.begin(), program.buckets.end(),
+                   [](const Bucket& b) { return b.updated_on_host(); }))
+    return copied;
   std::map<int, std::pair<int, int>> whole = last_sums(program);
   const auto ready = gradients_ready(program);
   for (std::size_t b = 0; b < program.buckets.size(); ++b) {

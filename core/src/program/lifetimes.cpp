@@ -164,7 +164,7 @@ struct Everywhere {
   struct Place {
     int segment, index;
   };
-  std::vector<Place> places;
+  Few<Place, 2> places;
 
   bool later(const Uses& uses, int slot) const {
     return std::any_of(places.begin(), places.end(),
@@ -279,7 +279,8 @@ void grant_in_place(Program& program) {
       const Instruction& i = program.segments[s].code[n];
       const bool reduces = i.code == Code::start && i.move.kind == Move::Kind::all_reduce;
       if (i.op < 0 && !reduces) continue;
-      Everywhere all{{{static_cast<int>(s), static_cast<int>(n)}}};
+      Everywhere all;
+      all.places.push_back({static_cast<int>(s), static_cast<int>(n)});
       for (const auto& [copy, places] : copies[static_cast<int>(s)]) {
         if (places[n] >= 0) all.places.push_back({copy, places[n]});
       }

@@ -184,7 +184,7 @@ std::vector<const Registration*> PluginRegistry::list(Kind kind) const {
 
 std::vector<const Registration*> PluginRegistry::all(Kind kind) {
   std::vector<const Registration*> found = list(kind);
-  for (const PluginFile& plugin : files()) {
+  for (const PluginFile& plugin : listed_files()) {
     if (plugin.descriptor == nullptr || !plugin.problem.empty()) continue;
     for (const Registration& one : registrations_of(*plugin.descriptor)) {
       if (one.kind == kind && std::find(found.begin(), found.end(), &one) == found.end())
@@ -249,6 +249,25 @@ void PluginRegistry::use_all() {
   for (const PluginFile& file : files()) {
     if (file.descriptor != nullptr && file.problem.empty()) load(file.file);
   }
+}
+
+const std::vector<PluginFile>& PluginRegistry::listed_files() {
+  const auto state = [this] {
+    std::vector<std::int64_t> now;
+    for (const fs::path& folder : folders_) {
+      std::error_code error;
+      const auto time = fs::last_write_time(folder, error);
+      now.push_back(error ? -1 : time.time_since_epoch().count());
+    }
+    now.push_back(static_cast<std::int64_t>(loaded_.size()));
+    now.push_back(static_cast<std::int64_t>(used_.size()));
+    return now;
+  };
+  if (listed_at_.empty() || listed_at_ != state()) {
+    listed_ = files();
+    listed_at_ = state();  // files() has loaded what it lists
+  }
+  return listed_;
 }
 
 std::vector<PluginFile> PluginRegistry::files() {

@@ -1,33 +1,16 @@
-// Runs the timeline of a rank's program: for each segment its instructions. Moves post collectives
-// and write what arrived into its slot; buckets are reduced and gathered whole, and the step's
-// totals are summed.
+// Runs the timeline of a rank's program: for each segment its instructions, as they were lowered.
 #include "run/executor.h"
 
-#include <c10/core/StreamGuard.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <optional>
 #include <stdexcept>
 
 #include "meshwright/engine/host.h"
-#include "meshwright/engine/program_facts.h"
 #include "meshwright/engine/scalar_type.h"
 #include "meshwright/error.h"
 
 namespace mw {
-namespace {
-
-// A kernel's, an op's or the ledger's own words, and where they were said.
-Error failed(const Instruction& i, int microbatch, Problem said) {
-  said.stage = Stage::run;
-  said.message = fmt::format("{} (in the {} of {}, microbatch {})", said.message, name_of(i.piece),
-                             i.label, microbatch);
-  return Error(std::move(said));
-}
-
-}  // namespace
 
 Executor::Executor(const Program& program, int rank, at::Device device, CommunicatorSource& source,
                    Ledger& ledger, const StepInput& input, const Executor* first)
@@ -35,7 +18,6 @@ Executor::Executor(const Program& program, int rank, at::Device device, Communic
       graph_(*program.graph),
       rank_(rank),
       at_(program.mesh.coordinates(rank)),
-      real_(scalar_type(program.dtype)),
       device_(device),
       source_(source),
       ledger_(ledger),
@@ -43,13 +25,20 @@ Executor::Executor(const Program& program, int rank, at::Device device, Communic
       kept_(first == nullptr ? std::make_shared<Kept>() : first->kept_),
       sizes_(program, at_),
       storage_(sizes_.of_kind(0), device, ledger, first == nullptr ? nullptr : &first->storage_),
+      lowering_(sizes_, device, ledger),
       groups_(kept_->groups),
+      microbatches_(static_cast<std::size_t>(program.microbatches) + 1),
+      updates_(lowering_.updates()),
       hook_of_bucket_(kept_->hooks),
       scaler_(first == nullptr ? std::make_shared<LossScaler>(input.loss_scale) : first->scaler_),
       clock_(device),
+      account_(device, ledger),
       copies_(device, ledger) {
-  number_rows();
-  find_updates();
+  find_runs();
+  find_expert_loads();
+  const std::size_t buckets = program.buckets.size();
+  if (kept_->gathers.size() < buckets) kept_->gathers.resize(buckets);
+  if (kept_->left.made.size() < buckets) kept_->left.made.resize(buckets);
   if (first == nullptr) make_hooks();
 }
 
@@ -84,18 +73,6 @@ StepOutcome Executor::step(std::int64_t index, double lr) {
   return which == 0 ? own_step(index, lr) : others_.at(which - 1)->own_step(index, lr);
 }
 
-Communicator& Executor::group(const RankSet& set, int stream) {
-  const std::string on = stream < 0 ? "" : program_.streams.at(static_cast<std::size_t>(stream));
-  auto& communicator = groups_[{set, on}];
-  if (!communicator) {
-    const std::vector<int> ranks = program_.ranks_of(set, rank_);
-    const auto index = std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin();
-    communicator = make_communicator(source_, program_.name_of(set), ranks, static_cast<int>(index),
-                                     &ledger_, on);
-  }
-  return *communicator;
-}
-
 at::TensorOptions Executor::options(int slot) const {
   return at::TensorOptions().dtype(scalar_type(program_.slots[slot].dtype)).device(device_);
 }
@@ -109,30 +86,35 @@ StepOutcome Executor::own_step(std::int64_t index, double lr) {
   outcome_ = {};
   outcome_.lr = lr;
   if (!input_.forward_only && scaler_->begin(index)) make_hooks();
-  if (watcher_ != nullptr) watcher_->begin(*this, index);
   const bool traced =
       std::find(input_.traced.begin(), input_.traced.end(), index) != input_.traced.end();
+  if (traced && input_.account) watcher_ = account_.begin(watcher_);
+  if (watcher_ != nullptr) watcher_->begin(*this, index);
   outcome_.began = seconds_now();
   clock_.begin();
   run_marks_.clear();
   instruction_marks_.clear();
+  instruction_work_.clear();
   work_.clear();
-  for (std::size_t r = 0; r < program_.timeline.size(); ++r) {
-    const SegmentRun& part = program_.timeline[r];
-    run_lanes(part, traced);
-    for (int lane = 0; lane < lanes_of(part); ++lane) {
-      const int microbatch = microbatch_of(part, lane);
-      if (last_run_[r].at(static_cast<std::size_t>(lane))) microbatches_[microbatch].rows.clear();
-      if (watcher_ != nullptr) watcher_->ran(microbatch);
+  for (TimelineRun& part : timeline_) {
+    run_part(part, traced);
+    for (const auto& [microbatch, last] : part.lanes) {
+      if (last) {
+        for (Rows& rows : microbatch->rows) rows.known = false;
+      }
+      if (watcher_ != nullptr) watcher_->ran(microbatch->number);
     }
   }
   if (copies_.any()) copies_.finish();
-  microbatches_.clear();
+  for (Microbatch& m : microbatches_) {
+    for (at::Tensor& slot : m.slots) slot.reset();
+  }
   if (!input_.forward_only) leave_updates();
   if (watcher_ != nullptr) {
     const Ledger::OfNextStep next(ledger_);
     watcher_->ended();
   }
+  if (account_.runs()) watcher_ = account_.end(outcome_);
   read_times();
   return std::move(outcome_);
 }
@@ -148,60 +130,101 @@ void Executor::read_times() {
     time.start = clock_.seconds(instruction_marks_[2 * n]);
     time.end = clock_.seconds(instruction_marks_[2 * n + 1]);
     outcome_.moments[n].time = time.end;
+    if (!instruction_work_.empty()) read_parts(n);
   }
-  for (const Work& w : work_) {
-    ledger_.worked(w.op->kind(), name_of(w.piece), w.flops,
-                   clock_.seconds(w.to) - clock_.seconds(w.from));
+  for (const Work& w : work_)
+    ledger_.worked(w.entry, w.flops, clock_.seconds(w.to) - clock_.seconds(w.from));
+}
+
+void Executor::find_runs() {
+  for (std::size_t k = 0; k < microbatches_.size(); ++k)
+    microbatches_[k].number = static_cast<int>(k) - 1;
+  const auto prepared = [&](int number) -> Microbatch& {
+    Microbatch& m = microbatch(number);
+    m.slots.resize(program_.slots.size());
+    m.rows.resize(lowering_.rows());
+    return m;
+  };
+  prepared(-1);
+  for (const SegmentRun& run : program_.timeline) {
+    TimelineRun& part = timeline_.emplace_back(TimelineRun{&run, nullptr, {}});
+    for (int lane = 0; lane < lanes_of(run); ++lane)
+      part.lanes.push_back({&prepared(microbatch_of(run, lane)), false});
+  }
+  std::vector<bool> seen(microbatches_.size());
+  for (auto part = timeline_.rbegin(); part != timeline_.rend(); ++part) {
+    for (TimelineRun::Lane& lane : part->lanes) {
+      const auto at = static_cast<std::size_t>(lane.microbatch->number + 1);
+      lane.last = !seen[at];
+      seen[at] = true;
+    }
+  }
+}
+
+LoweredCode& Executor::code_of(TimelineRun& part) {
+  if (part.code != nullptr) return *part.code;
+  std::vector<int> kinds;
+  for (const TimelineRun::Lane& lane : part.lanes)
+    kinds.push_back(sizes_.kind(lane.microbatch->number));
+  const auto [known, missing] = code_.try_emplace({part.said->segment, kinds});
+  if (missing) known->second = lowering_.segment(part.said->segment, kinds);
+  return *(part.code = &known->second);
+}
+
+void Executor::read_parts(std::size_t n) {
+  InstructionTime& time = outcome_.instructions[n];
+  time.parts = account_.parts()[n];
+  if (const int work = instruction_work_[n]; work >= 0) {
+    const Work& done = work_[static_cast<std::size_t>(work)];
+    time.parts.kernel = clock_.seconds(done.to) - clock_.seconds(done.from);
+  } else if (time.parts.sent < 0) {
+    time.parts.sent = time.end - time.start;
   }
 }
 
 // Runs the code of one entry of the timeline. A lane's time is from its first instruction to its
 // last one: marks are made where the braid turns from one lane to another.
-void Executor::run_lanes(const SegmentRun& part, bool traced) {
-  const std::vector<Instruction>& code = program_.segments[part.segment].code;
-  const std::size_t first = outcome_.runs.size();
+void Executor::run_part(TimelineRun& part, bool traced) {
+  std::vector<Lowered>& code = code_of(part).list;
+  const std::size_t first = 2 * outcome_.runs.size();
   const int begin = clock_.mark();
-  for (int lane = 0; lane < lanes_of(part); ++lane) {
-    outcome_.runs.push_back({part.segment, microbatch_of(part, lane), 0, 0, lane});
-    run_marks_.insert(run_marks_.end(), {begin, begin});
+  for (std::size_t lane = 0; lane < part.lanes.size(); ++lane) {
+    outcome_.runs.push_back(
+        {part.said->segment, part.lanes[lane].microbatch->number, 0, 0, static_cast<int>(lane)});
+    run_marks_.insert(run_marks_.end(), {-1, begin});
   }
-  std::vector<bool> began(static_cast<std::size_t>(lanes_of(part)), false);
   for (std::size_t n = 0; n < code.size(); ++n) {
-    const auto lane = static_cast<std::size_t>(code[n].lane);
-    const bool turns = n + 1 == code.size() || code[n + 1].lane != code[n].lane;
-    if (!began[lane] && n > 0) run_marks_[2 * (first + lane)] = clock_.mark();
-    began[lane] = true;
-    if (traced) {
-      run_traced(part, n);
-    } else {
-      run(code[n], microbatch_of(part, code[n].lane));
-    }
-    if (turns) run_marks_[2 * (first + lane) + 1] = clock_.mark();
+    Lowered& l = code[n];
+    const auto lane = static_cast<std::size_t>(l.lane);
+    int &began = run_marks_[first + 2 * lane], &ended = run_marks_[first + 2 * lane + 1];
+    if (began < 0) began = n == 0 ? begin : clock_.mark();
+    Microbatch& m = *part.lanes[lane].microbatch;
+    traced ? run_traced(l, m, part.said->segment) : run(l, m);
+    const bool turns = n + 1 == code.size() || code[n + 1].lane != l.lane;
+    if (turns) ended = clock_.mark();
   }
+  for (std::size_t k = first; k < run_marks_.size(); ++k)
+    if (run_marks_[k] < 0) run_marks_[k] = begin;  // a lane without instructions
 }
 
-void Executor::run_traced(const SegmentRun& part, std::size_t index) {
-  const Instruction& i = program_.segments[part.segment].code[index];
-  InstructionTime time;
-  time.segment = part.segment;
-  time.index = static_cast<int>(index);
-  time.microbatch = microbatch_of(part, i.lane);
-  if (!i.ring) {
-    run_traced(i, time);
+void Executor::run_traced(Lowered& l, Microbatch& m, int segment) {
+  const std::size_t work = work_.size();
+  if (account_.runs()) account_.before(*l.said);
+  const int from = clock_.mark();
+  run(l, m);
+  const int to = clock_.mark();
+  if (account_.runs()) {
+    account_.after(*l.said);
+    instruction_work_.push_back(work_.size() > work ? static_cast<int>(work) : -1);
+  } else if (outcome_.instructions.size() >= most_instructions_recorded) {
     return;
   }
-  for (const Instruction& each : steps_of(i)) {
-    ++time.inner;
-    run_traced(each, time);
-  }
-}
-
-void Executor::run_traced(const Instruction& i, InstructionTime time) {
-  const int from = clock_.mark();
-  run(i, time.microbatch);
-  const int to = clock_.mark();
-  if (outcome_.instructions.size() >= most_instructions_recorded) return;
   instruction_marks_.insert(instruction_marks_.end(), {from, to});
+  InstructionTime time;
+  time.segment = segment;
+  time.index = l.index;
+  time.microbatch = m.number;
+  time.inner = l.inner;
   MemoryMoment moment;
   for (int c = 0; c < category_count; ++c)
     moment.bytes[c] = ledger_.memory(static_cast<Category>(c)).bytes;
@@ -209,354 +232,158 @@ void Executor::run_traced(const Instruction& i, InstructionTime time) {
   outcome_.moments.push_back(moment);
 }
 
-void Executor::touch(const Instruction& i, const Microbatch& m) {
-  // A transfer follows what it reads (start_lasting), and the rank waits for neither.
-  const bool follows = i.code == Code::start && between_lasting(program_, i);
-  const auto followed = [&](int slot) {
-    if (slot == i.inputs[0]) return true;
-    const at::Tensor &source = tensor(m, i.inputs[0]), &other = tensor(m, slot);
-    return copies_.brings(source) && other.defined() && other.is_alias_of(source);
-  };
-  for_each_slot(i, [&](int slot) {
-    if (!follows || !followed(slot)) copies_.touch(tensor(m, slot));
-  });
-  for (int slot : i.release) copies_.touch(tensor(m, slot));
-}
-
-// What each code does. It sees all of the executor, whose header need not know of a new code.
-struct Executor::Codes {
-  Executor& e;
-  const Instruction& i;
-  Microbatch& m;
-  const int microbatch;
-
-  void run() {
-    switch (i.code) {
-      case Code::load:
-        return load();
-      case Code::compute:
-        return i.update == Update::none ? compute() : e.update(i, m);
-      case Code::move:
-      case Code::start:
-      case Code::hook_start:
-        return e.start(i, m, microbatch);
-      case Code::wait:
-      case Code::hook_finish:
-        return e.wait(i, m, microbatch);
-      case Code::seed:
-        m.slots[i.outputs[0]] = at::full({}, e.scaler_->scale(), e.options(i.outputs[0]));
-        return;
-      case Code::alias:  // of a flat slot: its parameter's part of it
-        m.slots[i.outputs[0]] = i.parameter >= 0
-                                    ? e.storage_.slice(i.parameter, e.storage_[i.inputs[0]])
-                                    : e.tensor(m, i.inputs[0]);
-        return;
-      case Code::add:
-        return add();
-      case Code::copy:
-        return copy();
-      case Code::begin_sum:
-        if (i.contributing.empty() || i.contributing[0].empty() ||
-            !e.sizes_.of_kind(0).contributes(i.contributing[0])) {
-          for (int slot : i.outputs) e.storage_.begin_sum(slot);
-        }
-        return;
-      case Code::settle:
-        e.storage_.settle(i.outputs[0]);
-        return;
-      case Code::totals:
-        return e.totals(i);
-    }
-  }
-
-  void compute() {
-    try {
-      e.compute(i, m, microbatch);
-    } catch (const Error& error) {
-      throw failed(i, microbatch, error.problems().front());
-    } catch (const std::exception& error) {
-      throw failed(i, microbatch, problem_of(error));
-    }
-  }
-
-  void add() {
-    if (!i.contributing.empty() && !e.sizes_.of_kind(0).contributes(i.contributing[0])) return;
-    if (e.lasts(i.outputs[0])) {
-      e.storage_.add(i.outputs[0], e.tensor(m, i.inputs[0]));
-    } else {
-      m.slots[i.outputs[0]].add_(e.tensor(m, i.inputs[0]));
-    }
-  }
-
-  void copy() {
-    const Slot &from = e.program_.slots[i.inputs[0]], &to = e.program_.slots[i.outputs[0]];
-    const at::Tensor& source = e.tensor(m, i.inputs[0]);
-    if (to.transient && to.memory != from.memory) {
-      const Ledger::Scope scope(e.ledger_, to.category);
-      e.storage_.put(i.outputs[0], e.copies_.to_device(source, to.name, from.persistent));
-    } else if (from.transient && to.memory == Memory::host) {
-      e.copies_.back(e.storage_[i.outputs[0]], source, from.name);
-    } else if (to.persistent && to.memory != from.memory) {
-      e.copies_.copy(e.storage_[i.outputs[0]], source,
-                     to.memory == Memory::host ? from.name : to.name);
-    } else if (to.persistent) {
-      const at::Tensor& target = e.storage_.open(i.outputs[0]);
-      if (to.memory == Memory::host && e.copies_.any()) {
-        const HostWait waits("a cast in host memory");
-        e.copies_.land();  // the tensor that is cast may still be on its way from the device
-      }
-      target.copy_(source, /*non_blocking=*/to.memory == Memory::device);
-    } else if (from.memory == to.memory) {
-      m.slots[i.outputs[0]] =
-          from.dtype == to.dtype
-              ? source.clone()
-              : source.to(source.options().dtype(scalar_type(to.dtype)), /*non_blocking=*/false,
-                          /*copy=*/true, at::MemoryFormat::Contiguous);
-    } else {
-      const bool host = to.memory == Memory::host;
-      const Ledger::Scope scope(e.ledger_, host ? Category::host : Category::activations);
-      const std::string name = fmt::format("{} of microbatch {}", i.label, microbatch);
-      m.slots[i.outputs[0]] =
-          host ? e.copies_.to_host(source, name) : e.copies_.to_device(source, name);
-    }
-  }
-
-  // Rows of the microbatch's data. An op may take tokens in other rows than another op the labels.
-  struct SampledRows {
-    Range range;
-    at::Tensor tokens, labels;
-  };
-
-  void load() {
-    Ledger::Scope scope(e.ledger_, Category::buffers);
-    const std::int64_t sequence = e.graph_.size("seq");
-    const auto cpu = at::TensorOptions().dtype(at::kLong);
-    std::vector<SampledRows> sampled;
-    for (int slot : i.outputs) {
-      const Slot& s = e.program_.slots[slot];
-      const DataCut cut = m.sizes->data_cut(slot);
-      at::Tensor data;
-      if (s.name == "positions") {
-        std::vector<at::Tensor> runs;
-        for (const Range& run : cut.columns) {
-          runs.push_back(at::arange(run.offset, run.offset + run.size, cpu));
-        }
-        data = runs.size() == 1 ? runs[0] : at::cat(runs);
-      } else if (s.name == "tokens" || s.name == "labels") {
-        auto rows = std::find_if(sampled.begin(), sampled.end(),
-                                 [&](const SampledRows& of) { return cut.of_rows(of.range); });
-        if (rows == sampled.end()) {
-          rows = sampled.insert(rows, {cut.rows, at::empty({cut.rows.size, sequence}, cpu),
-                                       at::empty({cut.rows.size, sequence}, cpu)});
-          e.input_.data->sample_rows(
-              e.input_.first_sample(e.step_) + e.program_.first_row(microbatch) + cut.rows.offset,
-              rows->tokens, rows->labels);
-        }
-        data = in_runs(s.name == "labels" ? rows->labels : rows->tokens, 1, cut.columns);
-        if (cut.copies) data = data.contiguous();
-      } else {  // a model file's mistake
-        throw std::logic_error("the model asks for the data value \"" + s.name +
-                               "\"; there are tokens, labels and positions");
-      }
-      m.slots[slot] =
-          e.copies_.brought(data, fmt::format("{} of microbatch {}", s.name, microbatch));
-    }
-  }
-};
-
-const std::vector<Instruction>& Executor::steps_of(const Instruction& ring) {
-  const auto [known, missing] = rings_.try_emplace(&ring);
-  if (missing) known->second = ring_steps(program_, ring);
-  return known->second;
-}
-
-void Executor::run(const Instruction& i, int microbatch) {
-  if (i.ring) {
-    for (const Instruction& each : steps_of(i)) run(each, microbatch);
-    return;
-  }
-  if (completes_update(program_, i) && !goes_on(i)) return;
-  Microbatch& m = microbatches_[microbatch];
-  if (m.slots.empty()) {
-    m.slots.resize(program_.slots.size());
-    m.sizes = &sizes_.of(microbatch);
-  }
-  if (copies_.any()) touch(i, m);
+void Executor::run(Lowered& l, Microbatch& m) {
+  if (l.completes_update && !goes_on(l)) return;
+  if (copies_.any()) touch(l, m);
   const Ledger::Scope scope(ledger_, Category::activations);
-  Codes{*this, i, m, microbatch}.run();
+  if (!l.idle) carry_out(l, m);
   if (ledger_.over_limit()) {  // an accelerator's allocator cannot throw where it is asked
     throw Error(Stage::run, "memory.exceeded", "memory",
                 fmt::format("Rank {} is out of its memory limit: {} bytes in use with {}.", rank_,
-                            ledger_.peak_bytes(), i.label),
+                            ledger_.peak_bytes(), l.said->label),
                 ledger_.limit_hint());
   }
-  if (watcher_ != nullptr &&
-      (i.code == Code::move || i.code == Code::wait || i.code == Code::copy) &&
-      !i.outputs.empty() && !lasts(i.outputs[0]) && program_.slots[i.outputs[0]].slices == 1) {
-    if (i.code == Code::copy) {  // it may read what is on its way to host memory
+  if (watcher_ != nullptr && l.shown) {
+    if (l.code == Code::copy) {  // it may read what is on its way to host memory
       const HostWait waits("check = true");
       copies_.land();
     }
-    watcher_->moved(i, i.outputs[0], microbatch, tensor(m, i.outputs[0]));
+    watcher_->moved(*l.said, l.output.slot, m.number, tensor(m, l.output));
   }
-  for (int slot : i.release) {
-    if (lasts(slot)) {
-      storage_.drop(slot);
+  for (const Operand& gone : l.release) {
+    if (gone.lasts) {
+      storage_.drop(gone.slot);
     } else {
-      m.slots[slot].reset();
+      m.slots[gone.slot].reset();
     }
   }
 }
 
-const MoveSteps& Executor::steps(const Instruction& i, const Microbatch& m) {
-  const auto [known, missing] = steps_.try_emplace({&i, m.sizes});
-  if (missing) known->second = m.sizes->steps(i);
-  return known->second;
+void Executor::carry_out(Lowered& l, Microbatch& m) {
+  const Instruction& i = *l.said;
+  const auto made = [&]() -> at::Tensor& { return m.slots[l.output.slot]; };
+  switch (l.code) {
+    case Code::load:
+      return load(l, m);
+    case Code::compute:
+      return l.op ? compute(l, m) : update(l, m);
+    case Code::move:
+      made() = local_move(i.move, l.move->steps, tensor(m, l.input));
+      return;
+    case Code::start:
+    case Code::hook_start:
+      return start(l, m);
+    case Code::wait:
+    case Code::hook_finish:
+      return wait(l, m);
+    case Code::seed:
+      made() = at::full({}, scaler_->scale(), options(l.output.slot));
+      return;
+    case Code::alias:  // of a flat slot: its parameter's part of it
+      made() = i.parameter >= 0 ? storage_.slice(i.parameter, storage_[l.input.slot])
+                                : tensor(m, l.input);
+      return;
+    case Code::add:
+      if (l.output.lasts) return storage_.add(l.output.slot, tensor(m, l.input));
+      made().add_(tensor(m, l.input));
+      return;
+    case Code::copy:
+      return copy(l, m);
+    case Code::begin_sum:
+      for (const int slot : i.outputs) storage_.begin_sum(slot);
+      return;
+    case Code::settle:
+      return storage_.settle(l.output.slot);
+    case Code::totals:
+      return totals(l);
+  }
 }
 
-void Executor::start(const Instruction& i, Microbatch& m, int microbatch) {
-  const auto begun = [&](Underway move) {
-    (outlasts_step(program_, i) ? kept_->gathers[i.bucket] : underway_[underway(i, microbatch)]) =
-        std::move(move);
+void Executor::touch(const Lowered& l, const Microbatch& m) {
+  const auto of = [&](int slot) -> const at::Tensor& {
+    return lasts(slot) ? storage_[slot] : m.slots[slot];
   };
-  using MoveKind = Move::Kind;
-  if (i.code == Code::hook_start) return begun(start_hook(i));
-  if (between_lasting(program_, i)) return begun(start_lasting(i));
-  if (i.move.kind == MoveKind::send || i.move.kind == MoveKind::recv)
-    return begun(start_transfer(i, m, microbatch));
-  if (i.move.kind == MoveKind::shift) return begun(start_shift(i, m, microbatch));
-  if (i.move.exchanges_rows()) return begun(start_exchange(i, m));
-  const MoveSteps& steps = this->steps(i, m);
-  if (i.code == Code::move) {
-    m.slots[i.outputs[0]] = local_move(i.move, steps, tensor(m, i.inputs[0]));
+  // A transfer follows what it reads (start_lasting), and the rank waits for neither.
+  const bool follows = l.code == Code::start && l.of_step;
+  const auto followed = [&](int slot) {
+    if (slot == l.input.slot) return true;
+    const at::Tensor &source = of(l.input.slot), &other = of(slot);
+    return copies_.brings(source) && other.defined() && other.is_alias_of(source);
+  };
+  for_each_slot(*l.said, [&](int slot) {
+    if (!follows || !followed(slot)) copies_.touch(of(slot));
+  });
+  for (const Operand& gone : l.release) copies_.touch(tensor(m, gone));
+}
+
+void Executor::copy(const Lowered& l, Microbatch& m) {
+  const Instruction& i = *l.said;
+  const Slot &from = program_.slots[i.inputs[0]], &to = program_.slots[i.outputs[0]];
+  const at::Tensor& source = tensor(m, l.input);
+  if (to.transient && to.memory != from.memory) {
+    const Ledger::Scope scope(ledger_, to.category);
+    storage_.put(i.outputs[0], copies_.to_device(source, to.name, from.persistent));
+  } else if (from.transient && to.memory == Memory::host) {
+    copies_.back(storage_[i.outputs[0]], source, from.name);
+  } else if (to.persistent && to.memory != from.memory) {
+    copies_.copy(storage_[i.outputs[0]], source, to.memory == Memory::host ? from.name : to.name);
+  } else if (to.persistent) {
+    const at::Tensor& target = storage_.open(i.outputs[0]);
+    if (to.memory == Memory::host && copies_.any()) {
+      const HostWait waits("a cast in host memory");
+      copies_.land();  // the tensor that is cast may still be on its way from the device
+    }
+    target.copy_(source, /*non_blocking=*/to.memory == Memory::device);
+  } else if (from.memory == to.memory) {
+    m.slots[i.outputs[0]] =
+        from.dtype == to.dtype
+            ? source.clone()
+            : source.to(source.options().dtype(scalar_type(to.dtype)), /*non_blocking=*/false,
+                        /*copy=*/true, at::MemoryFormat::Contiguous);
   } else {
-    begun(start_move(i.move, steps, tensor(m, i.inputs[0]),
-                     group({i.move.atoms, {}}, i.move.stream), {i.phase, &i.label}));
+    const bool host = to.memory == Memory::host;
+    const Ledger::Scope scope(ledger_, host ? Category::host : Category::activations);
+    const std::string name = name_of_copy(i.label, m);
+    m.slots[i.outputs[0]] = host ? copies_.to_host(source, name) : copies_.to_device(source, name);
   }
 }
 
-void Executor::wait(const Instruction& i, Microbatch& m, int microbatch) {
-  if (outlasts_step(program_, i)) {
-    if (const auto gather = kept_->gathers.find(i.bucket); gather != kept_->gathers.end()) {
-      gather->second.finish();
-      kept_->gathers.erase(gather);
-    }
-    return;
-  }
-  const auto move = underway_.find(underway(i, microbatch));
-  if (move == underway_.end()) {
-    if (i.again && !i.outputs.empty() && tensor(m, i.outputs[0]).defined()) return;
-    const Slots& slots = i.outputs.empty() ? i.inputs : i.outputs;
-    throw std::logic_error(
-        fmt::format("{} of {} waits for transfer {} of {}, which was never begun", name_of(i.code),
-                    i.label, i.pending, slots.empty() ? "no slot" : program_.slots[slots[0]].name));
-  }
-  const at::Tensor done = move->second.finish();
-  if (done.defined()) m.slots[i.outputs[0]] = done;
-  underway_.erase(move);
+// What tells a copy apart, of which there are several only on an accelerator.
+std::string Executor::name_of_copy(const std::string& of, const Microbatch& m) const {
+  return device_.is_cpu() ? std::string() : fmt::format("{} of microbatch {}", of, m.number);
 }
 
-Underway Executor::start_transfer(const Instruction& i, Microbatch& m, int microbatch) {
-  Communicator& stages = group({i.move.atoms, {}});
-  const int tag = i.move.tag * program_.microbatches + microbatch;
-  if (i.move.kind == Move::Kind::send) {
-    const at::Tensor out = tensor(m, i.inputs[0]);
-    return {stages.send(out, i.move.peer, tag, {i.phase, &i.label}), [] { return at::Tensor(); }};
-  }
-  at::Tensor in = at::empty(steps(i, m).arrived.shape, options(i.outputs[0]));
-  return {stages.recv(in, i.move.peer, tag, {i.phase, &i.label}), [in] { return in; }};
-}
-
-Underway Executor::start_shift(const Instruction& i, Microbatch& m, int microbatch) {
-  Communicator& ring = group({i.move.atoms, {}});
-  const int ways = ring.ways(), me = ring.index();
-  const int tag = (i.pending * i.ring_steps + i.ring_step) * program_.microbatches + microbatch;
-  const Purpose purpose{i.phase, &i.label};
-  const at::Tensor out = tensor(m, i.inputs[0]).contiguous();
-  at::Tensor in = at::empty(steps(i, m).arrived.shape, options(i.outputs[0]));
-  const auto sent = std::make_shared<Pending>(ring.send(out, (me + 1) % ways, tag, purpose));
-  return {ring.recv(in, (me + ways - 1) % ways, tag, purpose), [in, out, sent] {
-            sent->wait();
-            return in;
-          }};
-}
-
-at::Tensor Executor::redistribute(const at::Tensor& tensor, const Dims& dims, const Layout& from,
-                                  const Layout& to, std::int64_t batch) {
-  at::Tensor moved = tensor;
-  Layout now = from;
-  static const std::string label = "gather for comparison";
-  for (const Move& move : moves(from, to, program_.mesh)) {
-    const Layout next = after(now, move);
-    const MoveSteps steps = move_steps(move, dims, moved.sizes().vec(), now, next, program_.mesh,
-                                       at_, [&](Dim dim) { return program_.size(dim, batch); });
-    if (communicates(move.kind)) {
-      moved = start_move(move, steps, moved, group({move.atoms, {}}), {"verify", &label}).finish();
-    } else {
-      moved = local_move(move, steps, moved);
-    }
-    now = next;
-  }
-  return moved;
-}
-
-void Executor::make_hooks() {
-  Ledger::Scope scope(ledger_, Category::buffers);
-  hook_of_bucket_.clear();
-  const auto options =
-      at::TensorOptions().device(device_).dtype(scalar_type(program_.gradient_dtype));
-  for (const Bucket& bucket : program_.buckets) {
-    hook_of_bucket_.push_back(
-        bucket.hook ? bucket.hook->make(shape_of(program_, bucket, at_), options) : nullptr);
-  }
-}
-
-Underway Executor::start_lasting(const Instruction& i) {
-  const at::Tensor& source = storage_[i.inputs[0]];
-  Communicator& ranks = group({i.move.atoms, i.move.stages}, i.move.stream);
-  const Purpose purpose{i.phase, &i.label};
-  const at::Tensor& target = storage_.open(i.outputs[0]);
-  const auto nothing = [] { return at::Tensor(); };
-  // Where the source is still on its way from host memory, the transfer follows it there, and what
-  // the rank computes goes on beside both.
-  std::optional<c10::StreamGuard> guard;
-  if (copies_.brings(source)) guard.emplace(copies_.stream_of(source));
-  return {i.move.kind == Move::Kind::all_reduce ? ranks.all_reduce(target, Reduction::sum, purpose)
-          : i.move.kind == Move::Kind::reduce_scatter
-              ? ranks.reduce_scatter(target, source, Reduction::sum, purpose)
-              : ranks.all_gather(target, source, purpose),
-          nothing};
-}
-
-Underway Executor::start_hook(const Instruction& i) {
+void Executor::load(Lowered& l, Microbatch& m) {
   const Ledger::Scope scope(ledger_, Category::buffers);
-  hook_of_bucket_[i.bucket]->start(storage_[i.inputs[0]],
-                                   group({i.move.atoms, i.move.stages}, i.move.stream),
-                                   {i.phase, &i.label});
-  return {{}, [this, &i] {
-            const Ledger::Scope again(ledger_, Category::buffers);
-            hook_of_bucket_[i.bucket]->finish();
-            return at::Tensor();
-          }};
-}
-
-at::Tensor Executor::whole(int bucket, bool gradients) {
-  await_updates();
-  const Bucket& b = program_.buckets[bucket];
-  const at::Tensor& parameters = storage_[b.flat.parameters];
-  if (!gradients && parameters.defined()) return parameters;
-  const HostWait waits("a gather outside of steps");
-  at::Tensor part = storage_[gradients ? b.flat.reduced : b.flat.stored].to(device_);
-  if (b.shard_atoms.empty()) return part;
-  Communicator& ranks = group({b.shard_atoms, {}});
-  at::Tensor all = at::empty({part.numel() * ranks.ways()}, part.options());
-  static const std::string label = "gather for comparison";
-  ranks.all_gather(all, part.contiguous(), {"verify", &label}).wait();
-  return all;
-}
-
-at::Tensor Executor::slice(int parameter, const at::Tensor& whole) const {
-  return storage_.slice(parameter, whole);
+  const auto cpu = at::TensorOptions().dtype(at::kLong);
+  std::vector<Loaded>& all = *l.load;
+  for (Loaded& one : all) {
+    const DataCut& cut = one.cut;
+    at::Tensor data;
+    if (one.what == Loaded::What::positions) {
+      c10::SmallVector<at::Tensor, 4> runs;
+      for (const Range& run : cut.columns)
+        runs.push_back(at::arange(run.offset, run.offset + run.size, cpu));
+      data = runs.size() == 1 ? runs[0] : at::cat(at::TensorList(runs.data(), runs.size()));
+    } else {
+      Loaded& rows = all[one.shares];
+      if (!rows.tokens.defined()) {
+        rows.tokens = at::empty({cut.rows.size, graph_.size("seq")}, cpu);
+        rows.labels = at::empty_like(rows.tokens);
+        input_.data->sample_rows(
+            input_.first_sample(step_) + program_.first_row(m.number) + cut.rows.offset,
+            rows.tokens, rows.labels);
+      }
+      const bool labels = one.what == Loaded::What::labels;
+      data = in_runs(labels ? rows.labels : rows.tokens, 1, cut.columns);
+      if (cut.copies) data = data.contiguous();
+    }
+    m.slots[one.slot] = copies_.brought(data, name_of_copy(program_.slots[one.slot].name, m));
+  }
+  for (Loaded& one : all) {
+    one.tokens.reset();
+    one.labels.reset();
+  }
 }
 
 }  // namespace mw

@@ -8,7 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <string_view>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -16,8 +16,9 @@
 #include "meshwright/engine/program_facts.h"
 #include "meshwright/engine/rank_view.h"
 #include "meshwright/engine/run.h"
+#include "run/account_clock.h"
 #include "run/host_copy.h"
-#include "run/redistribute.h"
+#include "run/lowered.h"
 #include "run/storage.h"
 
 namespace mw {
@@ -34,6 +35,7 @@ struct StepInput {
   const std::atomic<bool>* stop_request = nullptr;  // may be null
   std::shared_ptr<const LossScale> loss_scale;      // null: none
   std::vector<std::int64_t> traced = {};            // steps of which instructions are timed
+  bool account = false;       // and of which it is noted where their seconds went
   bool forward_only = false;  // nothing is updated, and the steps are no steps of the run
 };
 
@@ -103,8 +105,8 @@ class Executor : public RankRun {
   // numbers say `left_out`, so that its forward sends what every step's does and updates nothing.
   struct Left {
     UpdateNumbers numbers;
-    bool any = false;          // whether a step has left any
-    std::map<int, bool> made;  // by bucket: whether its update has been made since
+    bool any = false;        // whether a step has left any
+    std::vector<bool> made;  // by bucket: whether its update has been made since
   };
   // By ranks, and the name of a stream.
   using Groups = std::map<std::pair<RankSet, std::string>, std::unique_ptr<Communicator>>;
@@ -112,111 +114,103 @@ class Executor : public RankRun {
   struct Kept {
     Groups groups;
     std::vector<std::unique_ptr<BucketReduction>> hooks;  // of each bucket; null without a hook
-    std::map<int, Underway> gathers;  // by bucket: of parameters, that outlast the step
+    std::vector<Underway> gathers;  // by bucket: of parameters, that outlast the step
     Left left;
   };
-  // `stream`: of a transfer (Move::stream).
-  Communicator& group(const RankSet& set, int stream);
-  StepOutcome own_step(std::int64_t index, double lr);
-  void read_times();
   // Rows of sparse tensors in one layout: how many of each group, and,
   // where they came by an exchange, from whom.
   struct Rows {
+    bool known = false;
     std::vector<std::int64_t> of_group;
     std::vector<std::vector<std::int64_t>> from;  // of each rank of the exchange, of each group
   };
+  // What a microbatch has; empty between steps.
   struct Microbatch {
-    const RankView* sizes = nullptr;
+    int number = -1;
     std::vector<at::Tensor> slots;
-    // The rows of sparse tensors, by the layer that makes them and how they lie.
-    std::map<int, Rows> rows;  // by rows_of_slot_
+    std::vector<Rows> rows;  // by the layer that makes them and how they lie (Operand::rows)
   };
-
-  struct Codes;  // a function for each code (executor.cpp)
-  void run(const Instruction& i, int microbatch);
-  const std::vector<Instruction>& steps_of(const Instruction& ring);
+  // A run of the timeline.
+  struct TimelineRun {
+    const SegmentRun* said;
+    LoweredCode* code;  // null before it first runs
+    struct Lane {
+      Microbatch* microbatch;
+      bool last;  // of its microbatch
+    };
+    std::vector<Lane> lanes;
+  };
+  // A transfer that was begun, and of which microbatch; -1: of the step.
+  struct Begun {
+    const Lowered* start;
+    int microbatch;
+    Underway underway;
+  };
+  Communicator& group(const RankSet& set, int stream);
+  Communicator& group(Lowered& l);
+  StepOutcome own_step(std::int64_t index, double lr);
+  void read_times();
+  void read_parts(std::size_t instruction);
+  void find_runs();
+  LoweredCode& code_of(TimelineRun& part);
+  void run_part(TimelineRun& part, bool traced);
+  void run_traced(Lowered& l, Microbatch& m, int segment);
+  void run(Lowered& l, Microbatch& m);
+  void carry_out(Lowered& l, Microbatch& m);
   // Waits for copies of host memory that it reads, overwrites or frees.
-  void touch(const Instruction& i, const Microbatch& m);
-  void run_lanes(const SegmentRun& part, bool traced);
-  void run_traced(const SegmentRun& part, std::size_t index);
-  void run_traced(const Instruction& i, InstructionTime time);
-  void compute(const Instruction& i, Microbatch& m, int microbatch);
-  void call(const Instruction& i, const Microbatch& m, struct OpCall& call);
-  void settle_gradient(const Instruction& i, std::size_t input, Microbatch& m, struct OpCall& call);
-  // What the instruction's slice reads or writes of a slot's tensor.
-  at::Tensor part_of(const Instruction& i, int slot, const at::Tensor& tensor) const;
-  // Whether the op of a slice sums over the sliced dim.
-  bool sums_slices(const Instruction& i) const;
+  void touch(const Lowered& l, const Microbatch& m);
+  void load(Lowered& l, Microbatch& m);
+  void copy(const Lowered& l, Microbatch& m);
+  std::string name_of_copy(const std::string& of, const Microbatch& m) const;
+
+  void compute(Lowered& l, Microbatch& m);
+  void forward(const Lowered& l, Microbatch& m);
+  void backward(const Lowered& l, Microbatch& m);
+  void call(OpRun& run);
+  void gather(const std::vector<Operand>& from, std::vector<at::Tensor>& into, const OpRun& run,
+              const Microbatch& m) const;
+  void settle_gradient(OpRun& run, std::size_t input, const Microbatch& m);
   // Brings what a kernel made of a gradient to its slot.
-  void keep_gradient(const Instruction& i, std::size_t input, Microbatch& m,
-                     const struct OpCall& call);
-  void keep_results(const Instruction& i, Microbatch& m, int microbatch, struct OpCall& call);
-  // Whether parameters' gradients are added up in more bits than they are made in.
-  bool widens() const { return program_.gradient_dtype != program_.dtype; }
-  Underway start_shift(const Instruction& i, Microbatch& m, int microbatch);
-  Underway start_transfer(const Instruction& i, Microbatch& m, int microbatch);
+  void keep_gradient(const OpRun& run, std::size_t input, Microbatch& m);
+  void keep_results(const Lowered& l, Microbatch& m);
+  void take_rows(OpRun& run, const Microbatch& m);
+  void find_expert_loads();
+
+  void start(Lowered& l, Microbatch& m);
+  Underway begin(Lowered& l, Microbatch& m);
+  Underway start_exchange(Lowered& l, Microbatch& m);
+  Underway start_lasting(Lowered& l);
+  void wait(const Lowered& l, Microbatch& m);
+  at::Tensor finish(Begun& begun, const Microbatch& m);
   void make_hooks();
-  Underway start_hook(const Instruction& i);
-  // A move or a hook under way, by its pending and, unless it is of the step, its microbatch.
-  std::pair<int, int> underway(const Instruction& i, int microbatch) const {
-    return {i.pending, between_lasting(program_, i) ? -1 : microbatch};
-  }
-  void start(const Instruction& i, Microbatch& m, int microbatch);
-  Underway start_lasting(const Instruction& i);  // between slots that last
-  void wait(const Instruction& i, Microbatch& m, int microbatch);
-  void totals(const Instruction& i);
-  void update(const Instruction& i, Microbatch& m);
-  void apply(const Instruction& i);
-  std::vector<int> states_of(const Instruction& i) const;  // slots that an update works on
+
+  void totals(const Lowered& l);
+  void update(Lowered& l, Microbatch& m);
+  void apply(const Lowered& l);
+  void apply_counts(const Instruction& i);
+  void direction(const Lowered& l, Microbatch& m);
+  void whole(const Lowered& l, Microbatch& m);
+  void apply_matrix(const Lowered& l, const Microbatch& m);
+  bool goes_on(const Lowered& l);
+  void leave_updates();
   // Steps before this one that were not left out.
   std::int64_t updates() const { return step_ - scaler_->left_out(); }
-  void find_updates();
-  bool goes_on(const Instruction& i);
-  void leave_updates();
   // The numbers of the step whose gradients the update takes: this one's, or the one's before.
-  UpdateNumbers numbers_of(const Instruction& i) const {
-    if (completes_update(program_, i)) return kept_->left.numbers;
+  UpdateNumbers numbers_of(const Lowered& l) const {
+    if (l.completes_update) return kept_->left.numbers;
     return {outcome_.lr, updates(), scale_, outcome_.update_left_out};
   }
-  void direction(const Instruction& i, Microbatch& m);
-  void whole(const Instruction& i, Microbatch& m);
-  void apply_matrix(const Instruction& i, const Microbatch& m);
-  void apply_counts(const Instruction& i);
-  // Whether this rank is a contributing rank of the world's sum of a quantity that is whole on the
-  // atoms that `whole` takes, and a sum on others.
-  template <class Whole>
-  bool contributes(const Whole& whole) const {
-    for (std::size_t a = 0; a < at_.size(); ++a) {
-      if (static_cast<int>(a) == program_.stage_atom) continue;  // a stage's own, or zero
-      if (whole(static_cast<int>(a)) && at_[a] != 0) return false;
-    }
-    return true;
-  }
-  Underway start_exchange(const Instruction& i, Microbatch& m);
-  void number_rows();
-  // Whether it makes again what forward made.
-  static bool recomputes(const Instruction& i) { return i.phase == std::string_view("recompute"); }
-  // Rows that there are, over those that the op's cost supposes.
-  double share_of_rows(const Instruction& i, const RankView& sizes,
-                       const std::vector<std::int64_t>& rows) const;
-  bool sparse(int slot) const { return slot >= 0 && rows_of_slot_[slot] >= 0; }
-  // The slot whose rows are those of a compute's sparse operands:
-  // of its inputs, else of its outputs; -1.
-  int sparse_operand(const Instruction& i) const;
-  void take_rows(const Instruction& i, Microbatch& m, struct OpCall& call);
-  void keep_rows(const Instruction& i, Microbatch& m, struct OpCall& call);
   bool lasts(int slot) const { return program_.slots[slot].persistent; }
   at::TensorOptions options(int slot) const;
-  const MoveSteps& steps(const Instruction& i, const Microbatch& m);
-  const at::Tensor& tensor(const Microbatch& m, int slot) const {
-    return lasts(slot) ? storage_[slot] : m.slots[slot];
+  Microbatch& microbatch(int number) { return microbatches_[static_cast<std::size_t>(number + 1)]; }
+  const at::Tensor& tensor(const Microbatch& m, const Operand& operand) const {
+    return operand.lasts ? storage_[operand.slot] : m.slots[operand.slot];
   }
 
   const Program& program_;
   const Graph& graph_;
   const int rank_;
   const Coordinates at_;
-  const at::ScalarType real_;
   const at::Device device_;
   CommunicatorSource& source_;
   Ledger& ledger_;
@@ -224,19 +218,15 @@ class Executor : public RankRun {
   const std::shared_ptr<Kept> kept_;
   const RankViews sizes_;
   Storage storage_;
-  // Which rows each slot has (equal where the same op made them and they lie alike); -1: not
-  // sparse.
-  std::vector<int> rows_of_slot_;
+  const Lowering lowering_;
   std::vector<std::pair<int, int>> expert_loads_;  // parameters that count, and their layers
-  // Whether each lane of each run of the timeline is the last one of its microbatch.
-  std::vector<std::vector<bool>> last_run_;
   Groups& groups_;
-  std::map<int, Microbatch> microbatches_;
-  std::map<std::pair<const Instruction*, const RankView*>, MoveSteps> steps_;  // of moves that ran
-  std::map<int, std::vector<const Instruction*>> updates_;  // left to the next forward, by bucket
-  std::map<const Instruction*, std::vector<Instruction>> rings_;  // of those that ran, written out
-  // Moves begun and not awaited, by pending and microbatch; -1: between slots that last.
-  std::map<std::pair<int, int>, Underway> underway_;
+  std::vector<Microbatch> microbatches_;  // from -1 on
+  std::vector<TimelineRun> timeline_;
+  // By segment and the kinds of its lanes' microbatches: looked up before a run runs first.
+  std::map<std::pair<int, std::vector<int>>, LoweredCode> code_;
+  std::vector<LoweredCode> updates_;  // of buckets, that a step leaves to the next forward
+  std::vector<Begun> begun_;          // and not awaited
   std::vector<std::unique_ptr<BucketReduction>>& hook_of_bucket_;
   std::vector<std::unique_ptr<Executor>> others_;
   std::unique_ptr<Executor> evaluator_;
@@ -249,14 +239,15 @@ class Executor : public RankRun {
   // Times of the step, which an accelerator tells at its end: marks of outcome_.runs and
   // outcome_.instructions, two of each, and what its ops computed.
   struct Work {
-    const Op* op;
-    Piece piece;
+    Ledger::Entry entry;
     double flops;
     int from, to;
   };
   StepClock clock_;
   std::vector<int> run_marks_, instruction_marks_;
   std::vector<Work> work_;
+  AccountClock account_;
+  std::vector<int> instruction_work_;  // of an account: which of work_ each one is, or -1
   HostCopies copies_;
 };
 

@@ -31,8 +31,22 @@ void members(Pack& pack, RunTime& time) {
   pack(time.segment, time.microbatch, time.start, time.end);
 }
 template <class Pack>
+void members(Pack& pack, InstructionParts& parts) {
+  pack(parts.kernel, parts.sent, parts.copied, parts.watched, parts.away);
+}
+template <class Pack>
 void members(Pack& pack, InstructionTime& time) {
-  pack(time.kind, time.segment, time.index, time.microbatch, time.start, time.end, time.inner);
+  pack(time.kind, time.segment, time.index, time.microbatch, time.start, time.end, time.inner,
+       time.parts);
+}
+template <class Pack>
+void members(Pack& pack, StepAccount::Observed& observed) {
+  pack(observed.name, observed.seconds, observed.apart);
+}
+template <class Pack>
+void members(Pack& pack, StepAccount& account) {
+  pack(account.seconds, account.step, account.watched, account.tracing, account.gathered,
+       account.observed);
 }
 template <class Pack>
 void members(Pack& pack, MemoryMoment& moment) {
@@ -42,7 +56,7 @@ template <class Pack>
 void members(Pack& pack, RankReport& report) {
   pack(report.rank, report.memory, report.peak_bytes, report.communication, report.rows,
        report.rows_share, report.chosen, report.work, report.began, report.runs,
-       report.instructions, report.moments);
+       report.instructions, report.moments, report.account);
 }
 
 }  // namespace mw

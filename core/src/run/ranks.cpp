@@ -110,8 +110,8 @@ void with_ranks(RankRuntime& runtime, const RunSetup& setup, const Plan& plan,
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(setup.timeout * 1e3));
   // Another plan of the same model has one for all steps.
   const bool apart = setup.step_plans && &plan == setup.plan.get();
-  StepInput input{setup.data.get(), {},         {}, setup.optimizer.get(), stop,
-                  setup.loss_scale, setup.trace};
+  StepInput input{setup.data.get(), {},          {},           setup.optimizer.get(), stop,
+                  setup.loss_scale, setup.trace, setup.account};
   if (apart) {
     input.first_sample = [&](std::int64_t step) { return setup.first_sample(step); };
     input.which = [&](std::int64_t step) { return setup.which_plan(step); };

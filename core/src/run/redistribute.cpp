@@ -2,80 +2,90 @@
 // as it is sent, posts the collective, and joins what arrived.
 #include "run/redistribute.h"
 
+#include <c10/util/accumulate.h>
+
+#include <numeric>
+
 #include "meshwright/engine/run.h"
 
 namespace mw {
-namespace {
 
-// The pieces that lie in a buffer, without what pads them.
-std::vector<at::Tensor> pieces_in(const at::Tensor& buffer, const Pieces& pieces) {
-  std::vector<at::Tensor> parts = buffer.split_with_sizes(pieces.splits());
-  const bool pads = pieces.pads();
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    parts[i] = parts[i].view(pieces.slab(i));
-    if (pads) parts[i] = parts[i].narrow(pieces.dim, 0, pieces.sizes[i]);
+Buffer::Buffer(Pieces pieces)
+    : pieces_(std::move(pieces)),
+      splits_(pieces_.splits()),
+      elements_(pieces_.elements()),
+      whole_(c10::multiply_integers(pieces_.shape)),
+      pads_(pieces_.pads()) {
+  std::int64_t first = 0;
+  for (std::size_t k = 0; k < splits_.size(); ++k) {
+    places_.push_back({first, pieces_.slab(k)});
+    first += splits_[k];
   }
-  return parts;
 }
 
-at::Tensor packed(const at::Tensor& input, const Pieces& pieces) {
-  const bool pads = pieces.pads();
-  if (pieces.sizes.size() == 1 && !pads) return input.clone(at::MemoryFormat::Contiguous);
-  at::Tensor buffer = pads ? at::zeros({pieces.elements()}, input.options())
-                           : at::empty({pieces.elements()}, input.options());
-  const std::vector<at::Tensor> from = input.split_with_sizes(pieces.sizes, pieces.dim);
-  const std::vector<at::Tensor> to = pieces_in(buffer, pieces);
-  for (std::size_t i = 0; i < to.size(); ++i) to[i].copy_(from[i]);
+at::Tensor Buffer::piece(const at::Tensor& buffer, std::size_t index) const {
+  const Place& place = places_[index];
+  at::Tensor part = buffer.narrow(0, place.first, splits_[index]).view(place.slab);
+  return pads_ ? part.narrow(pieces_.dim, 0, pieces_.sizes[index]) : part;
+}
+
+at::Tensor Buffer::packed(const at::Tensor& tensor) const {
+  if (places_.size() == 1 && !pads_) return tensor.clone(at::MemoryFormat::Contiguous);
+  at::Tensor buffer =
+      pads_ ? at::zeros({elements_}, tensor.options()) : at::empty({elements_}, tensor.options());
+  std::int64_t from = 0;
+  for (std::size_t k = 0; k < places_.size(); ++k) {
+    piece(buffer, k).copy_(tensor.narrow(pieces_.dim, from, pieces_.sizes[k]));
+    from += pieces_.sizes[k];
+  }
   return buffer;
 }
 
-at::Tensor result(const MoveSteps& steps, const at::Tensor& out) {
-  const Pieces& pieces = steps.arrived;
-  if (steps.joins) {
-    const std::vector<at::Tensor> parts = pieces_in(out, pieces);
-    return parts.size() == 1 ? parts[0].contiguous() : at::cat(parts, pieces.dim);
-  }
-  return (pieces.pads() ? out.narrow(0, 0, c10::multiply_integers(pieces.shape)) : out)
-      .view(pieces.shape);
+at::Tensor Buffer::joined(const at::Tensor& buffer) const {
+  if (places_.size() == 1) return piece(buffer, 0).contiguous();
+  c10::SmallVector<at::Tensor, 16> parts;
+  for (std::size_t k = 0; k < places_.size(); ++k) parts.push_back(piece(buffer, k));
+  return at::cat(at::TensorList(parts.data(), parts.size()), pieces_.dim);
 }
 
-Pending post(const Move& move, const MoveSteps& steps, const at::Tensor& out, const at::Tensor& in,
-             Communicator& group, Purpose purpose) {
-  switch (move.kind) {
-    case Move::Kind::all_gather:
-      return group.all_gather(out, in, purpose);
-    case Move::Kind::reduce_scatter:
-      return group.reduce_scatter(out, in, move.reduction, purpose);
-    case Move::Kind::all_to_all:
-      return group.all_to_all(out, in.view({-1}), steps.arrived.splits(), steps.sent.splits(),
-                              purpose);
-    default:
-      return group.all_reduce(out, move.reduction, purpose);
-  }
+at::Tensor Buffer::lying(const at::Tensor& buffer) const {
+  return (pads_ ? buffer.narrow(0, 0, whole_) : buffer).view(pieces_.shape);
 }
 
-}  // namespace
-
-at::Tensor Underway::finish() {
-  pending_.wait();
-  at::Tensor tensor = result_();
-  result_ = nullptr;
-  return tensor;
-}
-
-Underway start_move(const Move& move, const MoveSteps& steps, const at::Tensor& input,
+Underway start_move(const Move& move, const ReadyMove& ready, const at::Tensor& input,
                     Communicator& group, Purpose purpose) {
-  const at::Tensor in = steps.packs ? packed(input, steps.sent) : input.contiguous();
-  const at::Tensor out = steps.receives ? at::empty({steps.arrived.elements()}, in.options()) : in;
-  return {post(move, steps, out, in, group, purpose),
-          [out, in, &steps] { return steps.receives ? result(steps, out) : out; }};
+  const at::Tensor in = ready.steps.packs ? ready.sent.packed(input) : input.contiguous();
+  const at::Tensor out =
+      ready.steps.receives ? at::empty({ready.arrived.elements()}, in.options()) : in;
+  const auto post = [&] {
+    switch (move.kind) {
+      case Move::Kind::all_gather:
+        return group.all_gather(out, in, purpose);
+      case Move::Kind::reduce_scatter:
+        return group.reduce_scatter(out, in, move.reduction, purpose);
+      case Move::Kind::all_to_all:
+        return group.all_to_all(out, in.view({-1}), ready.arrived.splits(), ready.sent.splits(),
+                                purpose);
+      default:
+        return group.all_reduce(out, move.reduction, purpose);
+    }
+  };
+  return {post(), {}, in, out};
+}
+
+at::Tensor finish_move(Underway& underway, const ReadyMove& ready) {
+  underway.pending.wait();
+  if (!ready.steps.receives) return underway.out;
+  return ready.steps.joins ? ready.arrived.joined(underway.out) : ready.arrived.lying(underway.out);
 }
 
 at::Tensor local_move(const Move& move, const MoveSteps& steps, const at::Tensor& input) {
   if (move.kind == Move::Kind::keep)
     return steps.index == 0 ? input.clone() : at::zeros_like(input);
-  const std::vector<at::Tensor> parts = input.split_with_sizes(steps.sent.sizes, steps.sent.dim);
-  return parts[steps.index].clone(at::MemoryFormat::Contiguous);
+  const std::vector<std::int64_t>& sizes = steps.sent.sizes;
+  const auto own = sizes.begin() + steps.index;
+  return input.narrow(steps.sent.dim, std::accumulate(sizes.begin(), own, std::int64_t{0}), *own)
+      .clone(at::MemoryFormat::Contiguous);
 }
 
 at::Tensor in_runs(const at::Tensor& whole, std::int64_t at, const std::vector<Range>& runs) {

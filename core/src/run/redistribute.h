@@ -3,30 +3,61 @@
 
 #include <ATen/ATen.h>
 
-#include <functional>
+#include <cstdint>
+#include <vector>
 
 #include "meshwright/communicator.h"
 #include "meshwright/engine/rank_view.h"
 
 namespace mw {
 
-// A move under way. finish() waits and returns the moved tensor.
-class Underway {
+// Pieces in a flat buffer, with what is asked of them each time worked out once.
+class Buffer {
  public:
-  Underway() = default;
-  Underway(Pending pending, std::function<at::Tensor()> result)
-      : pending_(std::move(pending)), result_(std::move(result)) {}
-  at::Tensor finish();
+  explicit Buffer(Pieces pieces);
+  const Pieces& pieces() const { return pieces_; }
+  const std::vector<std::int64_t>& splits() const { return splits_; }
+  std::int64_t elements() const { return elements_; }
+  bool pads() const { return pads_; }
+  // A piece that lies in the buffer, without what pads it.
+  at::Tensor piece(const at::Tensor& buffer, std::size_t index) const;
+  at::Tensor packed(const at::Tensor& tensor) const;
+  at::Tensor joined(const at::Tensor& buffer) const;
+  // The tensor, which is the buffer's first part as it is.
+  at::Tensor lying(const at::Tensor& buffer) const;
 
  private:
-  Pending pending_;
-  std::function<at::Tensor()> result_;
+  struct Place {
+    std::int64_t first = 0;
+    std::vector<std::int64_t> slab;
+  };
+  Pieces pieces_;
+  std::vector<std::int64_t> splits_;
+  std::vector<Place> places_;
+  std::int64_t elements_ = 0, whole_ = 0;
+  bool pads_ = false;
 };
 
-// Starts a move that communicates. An all-reduce that does not pack overwrites its input. `input`
-// and `steps` must stay until finish().
-Underway start_move(const Move& move, const MoveSteps& steps, const at::Tensor& input,
+// A move's steps, made ready to be carried out any number of times.
+struct ReadyMove {
+  explicit ReadyMove(MoveSteps of)
+      : steps(std::move(of)), sent(steps.sent), arrived(steps.arrived) {}
+  MoveSteps steps;
+  Buffer sent, arrived;
+};
+
+// A transfer under way, and what must stay until it is there.
+struct Underway {
+  Pending pending, sent;  // of a shift both: what comes, and what goes
+  at::Tensor in, out;
+};
+
+// Starts a move that communicates. An all-reduce that does not pack overwrites its input, which
+// must stay until the move is finished.
+Underway start_move(const Move& move, const ReadyMove& ready, const at::Tensor& input,
                     Communicator& group, Purpose purpose);
+// Waits, and returns the moved tensor.
+at::Tensor finish_move(Underway& underway, const ReadyMove& ready);
 
 // A local move (slice, keep).
 at::Tensor local_move(const Move& move, const MoveSteps& steps, const at::Tensor& input);

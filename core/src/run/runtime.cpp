@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "comm/rank_threads.h"
+#include "meshwright/backend.h"
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/pack.h"
@@ -81,6 +82,7 @@ class RankRuntime::Meeting {
   }
   // All bytes of a meeting, once they are there.
   std::vector<std::string> wait_for_all(std::uint64_t number) {
+    const comm::Away away;
     std::unique_lock lock(mutex_);
     Round& round = round_of(number);
     changed_.wait(lock, [&] { return failed_ || round.came == next_.size(); });
@@ -99,6 +101,7 @@ class RankRuntime::Meeting {
     changed_.notify_all();
   }
   std::string wait_for_answer(std::uint64_t number) {
+    const comm::Away away;
     std::unique_lock lock(mutex_);
     Round& round = round_of(number);
     changed_.wait(lock, [&] { return failed_ || round.answer; });
@@ -165,14 +168,26 @@ void RankRuntime::run(const Body& body, const RankOptions& options, at::DeviceTy
       throw;
     }
   };
-  if (processes_ == nullptr) return run_ranks(ranks_, guarded, options);
+  const auto run_on = [&](CommunicatorSource& source) {
+    const int threads = this->threads(options.threads);
+    const int copies = processes_ == nullptr ? 1 : processes_->on_this_host();
+    const int at_once = std::max(1, core_count() / (copies * threads));
+    comm::Cores cores(at_once);
+    // On accelerators ranks mostly wait for their devices, and hold no core.
+    const bool in_turns = device == at::kCPU && here_.size() > static_cast<std::size_t>(at_once);
+    return comm::run_rank_threads(source, here_, threads, guarded,
+                                  comm::patience_of(options.timeout), in_turns ? &cores : nullptr);
+  };
+  if (processes_ == nullptr) {
+    const auto source = comm::thread_source(ranks_, options.timeout);
+    return run_on(*source).rethrow();
+  }
   timeout_ = options.timeout;
   agree(agreed);
   RanksEnd end;
   try {
     const auto source = processes_->carrier().connect(ranks_of_, device, options.timeout);
-    end = comm::run_rank_threads(*source, here_, threads(options.threads), guarded,
-                                 comm::patience_of(options.timeout));
+    end = run_on(*source);
   } catch (...) {
     end = comm::end_by_exception(here_.front());
   }
@@ -285,6 +300,7 @@ RanksEnd RankRuntime::told_by(RanksEnd end, int process, const Error& error) con
 
 std::vector<std::string> RankRuntime::gather_processes(std::string bytes) {
   if (processes_ == nullptr) return {std::move(bytes)};
+  const comm::Away away;
   if (!processes_->first()) {
     processes_->send(0, {Sort::word, ranks_word, std::move(bytes)});
     return {};
@@ -297,6 +313,7 @@ std::vector<std::string> RankRuntime::gather_processes(std::string bytes) {
 
 std::string RankRuntime::broadcast_processes(const std::string& bytes) {
   if (processes_ == nullptr) return bytes;
+  const comm::Away away;
   if (!processes_->first()) return processes_->expect(0, ranks_word, timeout_);
   for (int p = 1; p < processes_->count(); ++p)
     processes_->send(p, {Sort::word, ranks_word, bytes});

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "comm/cores.h"
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/pack.h"
 #include "meshwright/engine/ranks.h"
@@ -33,6 +34,7 @@ class Mailbox {
   // Waits for all; false if a rank failed before its report. One that fails in the step after does
   // not take this step away.
   bool collect(std::int64_t step, std::vector<RankReport>& into) {
+    const comm::Away away;
     std::unique_lock lock(mutex_);
     Place& place = places_[step % 2];
     changed_.wait(lock, [&] { return place.complete() || lacks_for_good(place); });
@@ -52,6 +54,7 @@ class Mailbox {
   }
   // Waits for that; true if there is no other step, or if a rank failed before.
   bool wait_decided(std::int64_t which) {
+    const comm::Away away;
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] {
       return decided_ >= which || std::find(failed_.begin(), failed_.end(), true) != failed_.end();
@@ -117,6 +120,49 @@ RankReport report_of(Executor& executor, Ledger& ledger, StepOutcome& outcome,
   return report;
 }
 
+// What a rank's thread does beside the steps, for accounts.
+class Beside {
+ public:
+  explicit Beside(std::span<RunObserver* const> observers)
+      : observers_(observers),
+        since_step_(observers.size(), 0),
+        apart_(observers.size(), 0),
+        began_(seconds_now()) {}
+
+  void observed(std::size_t observer, double seconds, bool apart) {
+    (apart ? apart_ : since_step_)[observer] += seconds;
+  }
+  // What was done since the step belongs to no step's time.
+  void start() {
+    for (std::size_t o = 0; o < apart_.size(); ++o) apart_[o] += since_step_[o];
+    since_step_.assign(since_step_.size(), 0);
+    began_ = seconds_now();
+  }
+  // The step that ended takes what was done since the one before.
+  void end_step() {
+    since_step_.assign(since_step_.size(), 0);
+    began_ = seconds_now();
+    ++steps_;
+  }
+  StepAccount account(const StepOutcome& outcome, double step) const {
+    StepAccount account{seconds_now() - began_, step, outcome.watched, outcome.tracing, 0, {}};
+    for (std::size_t o = 0; o < observers_.size(); ++o) {
+      if (since_step_[o] > 0)
+        account.observed.push_back({observers_[o]->name(), since_step_[o], false});
+      if (apart_[o] > 0 && steps_ > 0)
+        account.observed.push_back(
+            {observers_[o]->name(), apart_[o] / static_cast<double>(steps_), true});
+    }
+    return account;
+  }
+
+ private:
+  const std::span<RunObserver* const> observers_;
+  std::vector<double> since_step_, apart_;  // by observer
+  double began_;
+  std::int64_t steps_ = 0;
+};
+
 class Run {
  public:
   Run(const RunSetup& setup, std::span<RunObserver* const> observers, const std::atomic<bool>* stop)
@@ -143,10 +189,16 @@ class Run {
     if (executor.rank() == 0) outcome_.steps = setup_.first_step;
     ledger.reset_peaks();
     Clocks clocks;
+    Beside beside(observers_);
     for (std::int64_t step = setup_.first_step; step < setup_.steps; ++step) {
+      const double began = seconds_now();
       StepOutcome done = executor.step(step, setup_.schedule(step));
+      const double took = seconds_now() - began;
       const bool traced = !done.instructions.empty();
-      mailbox_.put(step, report_of(executor, ledger, done, runtime_));
+      RankReport own = report_of(executor, ledger, done, runtime_);
+      if (traced && setup_.account) own.account = beside.account(done, took);
+      const double handed = seconds_now();
+      mailbox_.put(step, std::move(own));
       StepReport report{step,
                         0,
                         0,
@@ -161,17 +213,19 @@ class Run {
       if (leads(executor)) {
         if (!mailbox_.collect(step, report.ranks)) return;
         clocks.read(report);
+        add_gathered(report, handed);
         collect(executor.rank(), report);
         outcome_.steps = step + 1;
         outcome_.interrupted = stop && step + 1 < setup_.steps;
         if (executor.rank() == 0) end.report = &report;
       }
+      beside.end_step();
       end.apart = traced;
-      for (std::size_t o = 0; o < observers_.size(); ++o) {
-        observers_[o]->step(executor, end);
-        if (observers_[o]->decides() && !stop) decide(executor, end, o);
+      observe(executor, end, stop, beside);
+      if (end.apart) {
+        clocks.start();
+        beside.start();
       }
-      if (end.apart) clocks.start();
       if (end.last) break;
     }
     for (RunObserver* observer : observers_) observer->finish(executor);
@@ -191,6 +245,27 @@ class Run {
       *this = now;
     }
   };
+
+  // Calls the observers in their order.
+  void observe(Executor& executor, StepEnd& end, bool stop, Beside& beside) {
+    for (std::size_t o = 0; o < observers_.size(); ++o) {
+      const double began = seconds_now();
+      const bool before = end.apart;
+      end.apart = false;
+      observers_[o]->step(executor, end);
+      if (observers_[o]->decides() && !stop) decide(executor, end, o);
+      beside.observed(o, seconds_now() - began, end.apart);
+      end.apart = end.apart || before;
+    }
+  }
+
+  // What the first rank waited for the reports of the others is of its own step.
+  static void add_gathered(StepReport& report, double since) {
+    StepAccount& account = report.ranks.front().account;
+    if (account.seconds == 0) return;
+    account.gathered = seconds_now() - since;
+    account.seconds += account.gathered;
+  }
 
   bool leads(const Executor& executor) const { return executor.rank() == runtime_.here().front(); }
 

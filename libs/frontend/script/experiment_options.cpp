@@ -213,6 +213,13 @@ void add_limits(Options& options) {
       .optional()
       .beside_plan()
       .of_run()
+      .boolean("account",
+               "of the steps of `trace` the run file says where their seconds went, beside what "
+               "the same products take alone and the bytes at the rate of copies, measured before "
+               "the first step: meshwright runs show FILE --where")
+      .fallback(false)
+      .beside_plan()
+      .of_run()
       .function(
           "observe",
           "called after each step with its index and { loss =, grad_norm =, lr =, tokens =, "

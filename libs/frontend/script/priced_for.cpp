@@ -66,12 +66,29 @@ void read_tokens(const Values& values, Experiment& experiment, Problems& problem
   if (!price.is_null()) experiment.price = price.get<double>();
 }
 
+// Reads the machine that a cluster and a stack describe. A sweep asks for the same one for each of
+// its cells, several times: a copy of the last one is then as good as reading it again.
+std::unique_ptr<ClusterMachine> read_once(const Json& cluster, const Json& stack,
+                                          Problems& problems) {
+  struct Last {
+    Json cluster, stack;
+    std::unique_ptr<ClusterMachine> machine;
+  };
+  static thread_local Last last;
+  if (last.machine == nullptr || last.cluster != cluster || last.stack != stack) {
+    auto machine = read_machine(cluster, stack, problems);
+    if (machine == nullptr) return nullptr;
+    last = {cluster, stack, std::move(machine)};
+  }
+  return std::make_unique<ClusterMachine>(*last.machine);
+}
+
 }  // namespace
 
 std::unique_ptr<Machine> cluster_of(const Values& values) {
   const Json cluster = given(values, "cluster");
   Problems problems;
-  return cluster.is_null() ? nullptr : read_machine(cluster, given(values, "stack"), problems);
+  return cluster.is_null() ? nullptr : read_once(cluster, given(values, "stack"), problems);
 }
 
 MemoryLimit memory_limit(const Values& values, std::int64_t limit) {
@@ -98,14 +115,14 @@ void read_priced_for(const Values& values, Experiment& experiment, Problems& pro
                  "cluster = mw.cluster(\"selene\"), or leave stack out");
     return;
   }
-  const auto machine = read_machine(cluster, stack, problems);
+  const auto machine = read_once(cluster, stack, problems);
   if (machine && experiment.plan) check_placed(*experiment.plan, *machine, problems);
 }
 
 std::unique_ptr<Machine> machine_of(const Experiment& experiment) {
   if (experiment.cluster.is_null()) return nullptr;
   Problems problems;
-  auto machine = read_machine(experiment.cluster, experiment.stack, problems);
+  auto machine = read_once(experiment.cluster, experiment.stack, problems);
   problems.throw_if_any();
   return machine;
 }

@@ -261,6 +261,12 @@ class Reader {
     }
     const auto given = [&](const char* key) { return has(key) ? values_.at(key) : Json(); };
     experiment_.trace = read_trace(given("trace"), experiment_.steps, problems_);
+    experiment_.account = values_.flag("account");
+    if (experiment_.account && experiment_.trace.empty()) {
+      problems_.add(Stage::options, "option.value", "account",
+                    "account: it is taken of the steps of `trace`, which names none",
+                    "leave trace out for the third and the last step, or name others");
+    }
     experiment_.checkpoint = read_checkpointing(given("checkpoint"), given("resume"), problems_);
     if (has("observe")) {
       experiment_.observe = [call = call_in_run(context_, values_.at("observe"))](

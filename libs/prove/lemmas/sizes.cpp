@@ -85,28 +85,38 @@ class Search {
     });
   }
 
+  // How many even parts the axes make of the dim; 1: none, or they need not be even.
+  std::int64_t even_parts(Dim dim) const {
+    const auto info = graph_.dims().find(dim);
+    if (info != graph_.dims().end() && !info->second.even) return 1;
+    return ways_of(dim);
+  }
+  std::int64_t ways_of(Dim dim) const {
+    std::int64_t ways = 1;
+    for (const SmallAxis& axis : axes_) {
+      if (axis.cut == dim || (axis.follow == dim && !axis.ring)) ways *= axis.ways;
+    }
+    return ways;
+  }
+
+  // Dims of one size keep one size, but for a dim whose own size has no such parts as the axes
+  // make: it gets another one, and an op may have the size of the other dim built in.
   void join_equal() {
     std::map<std::int64_t, Dim> first;
     std::vector<Dim> dims;
     for (const auto& [dim, c] : class_of_) dims.push_back(dim);
     for (const Dim dim : dims) {
       const Class& c = classes_[of(dim)];
-      if (has_rows(c)) continue;
+      if (has_rows(c) || c.actual % even_parts(dim) != 0) continue;
       const auto [known, fresh] = first.try_emplace(c.actual, dim);
       if (!fresh) join(known->second, dim);
     }
   }
 
   void describe(Dim dim, Class& c) {
-    const auto info = graph_.dims().find(dim);
-    const bool even = info == graph_.dims().end() || info->second.even;
     c.rows = has_rows(c);
-    std::int64_t ways = 1;
-    for (const SmallAxis& axis : axes_) {
-      if (axis.cut == dim || (axis.follow == dim && !axis.ring)) ways *= axis.ways;
-    }
-    if (ways > 1 && even) c.unit = std::max(c.unit, ways);
-    if (ways > 1 && !even) c.uneven = true;
+    c.unit = std::max(c.unit, even_parts(dim));
+    if (even_parts(dim) < ways_of(dim)) c.uneven = true;
     for (const int index : ops_) {
       const Op& op = graph_.ops()[static_cast<std::size_t>(index)];
       c.whole = c.whole || contains(op.whole, dim);

@@ -178,6 +178,7 @@ function showRuns() {
   showMemory();
   showBytes();
   showBreakdown();
+  showAccount();
   showTimelines();
   showPredicted();
   showCells();

@@ -135,24 +135,35 @@ function showMemory() {
     { name: "peak of all together", of: (g) => mean(g, peakKey()) }, "bytes of a rank");
 }
 
-// What the time of a traced step of each mix went to, beside what was predicted.
-function showBreakdown() {
-  const { shown, all, note: left } = fastestGroups((g) => g.parts);
+// Stacked bars of what the time of a step went to. `rowsOf`: a group's bars, each a name and its parts.
+function stepsByParts(id, title, lead, has, rowsOf, order) {
+  const { shown, all, note: left } = fastestGroups(has);
   if (all.length === 0) return;
-  const into = section("breakdown", "Breakdown of a step", "Of a step that was traced: what its time went to, on average of the stages, measured above predicted. Bubble: waits for other stages; other: what lies between instructions.");
-  const partsOfGroups = (groups) => groups.flatMap((g) => [[`${groupName(g)}, measured`, g.parts], ...(g.p_parts ? [[`${groupName(g)}, predicted`, g.p_parts]] : [])]);
-  const order = ["compute", "exposed communication", "exposed host copies", "bubble", "other"], rows = partsOfGroups(shown);
-  const keys = order.filter((key) => partsOfGroups(all).some(([, parts]) => parts[key] > 0));
+  const into = section(id, title, lead), rows = shown.flatMap(rowsOf), allRows = all.flatMap(rowsOf);
+  const keys = order.filter((key) => allRows.some(([, parts]) => parts[key] > 0));
   const total = (parts) => Object.values(parts).reduce((a, b) => a + b, 0), most = Math.max(...rows.map(([, parts]) => total(parts)));
   const unit = timeScale(1e3 * most);
   into.append(colouredLegend(() => keys.map((key, i) => [key, colour(i)])));
-  into.append(bars("Breakdown of a step", rows.map(([name]) => name), () => keys.map((key, i) => ({ label: key, stack: "one", backgroundColor: colour(i),
+  into.append(bars(title, rows.map(([name]) => name), () => keys.map((key, i) => ({ label: key, stack: "one", backgroundColor: colour(i),
     data: rows.map(([, parts]) => known(parts[key]) ? 1e3 * parts[key] * unit[0] : null) })),
   { stacked: true, unit: `time of a step (${unit[1]})`, text: (value) => `${digits(value, 3)} ${unit[1]}`, footer: (i) => `together: ${secondsText(total(rows[i][1]))}` }));
   if (left) into.append(left);
-  into.append(numbers("breakdown of a step", [{ name: "step", value: ([name]) => name },
+  into.append(numbers(title.toLowerCase(), [{ name: "step", value: ([name]) => name },
     ...keys.map((key) => ({ name: `${key} (s)`, num: true, value: ([, parts]) => parts[key] ?? null, text: ([, parts]) => secondsText(parts[key]) })),
-    { name: "together (s)", num: true, value: ([, parts]) => total(parts), text: ([, parts]) => secondsText(total(parts)) }], () => partsOfGroups(all)));
+    { name: "together (s)", num: true, value: ([, parts]) => total(parts), text: ([, parts]) => secondsText(total(parts)) }], () => allRows));
+}
+
+// What the time of a traced step of each mix went to, beside what was predicted.
+function showBreakdown() {
+  stepsByParts("breakdown", "Breakdown of a step", "Of a step that was traced: what its time went to, on average of the stages, measured above predicted. Bubble: waits for other stages; other: what lies between instructions.",
+    (g) => g.parts, (g) => [[`${groupName(g)}, measured`, g.parts], ...(g.p_parts ? [[`${groupName(g)}, predicted`, g.p_parts]] : [])],
+    ["compute", "exposed communication", "exposed host copies", "bubble", "other"]);
+}
+
+// Where the seconds of a step of each mix went, above what the machine takes for the same work.
+function showAccount() {
+  stepsByParts("account", "Account of a step", "Of a step of which an account was taken (account = true): where its time went, on average of the ranks; below it the limit: its matrix products alone, and the bytes that it moves at the rate of copies.",
+    (g) => g.account, (g) => [[groupName(g), g.account], [`${groupName(g)}, limit`, g.limit]], data.account_parts);
 }
 
 function showBytes() {

@@ -1,13 +1,16 @@
-// Calls ATen's fused attention for one block of queries and keys, merges blocks by log-sum-exp,
-// and says what the kernel computes and allocates.
+// Attention of one block of queries and keys: on CPUs by loops of our own (vector/attention.h), head
+// by head, on accelerators by ATen's fused kernels. Merges blocks by log-sum-exp, and says what the
+// loops compute and allocate.
 #include "attend.h"
+
+#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <optional>
 
 #include "kernel.h"
+#include "vector/vector.h"
 
 namespace mw::kernel {
 namespace {
@@ -31,15 +34,6 @@ double scale_of(const at::Tensor& q) {
   return 1.0 / std::sqrt(static_cast<double>(q.size(-1)));
 }
 
-// The CPU kernel takes one width: the narrower operands are filled up with zeros, which change
-// neither scores nor results, and what it makes of them is cut off again.
-at::Tensor padded(const at::Tensor& t, std::int64_t width) {
-  return t.size(-1) == width ? t : at::constant_pad_nd(t, {0, width - t.size(-1)});
-}
-at::Tensor cut(const at::Tensor& t, std::int64_t width) {
-  return t.size(-1) == width ? t : t.narrow(-1, 0, width).contiguous();
-}
-
 // Minus infinity where a query does not see a key; undefined if all see all.
 at::Tensor mask_of(const at::Tensor& q, const at::Tensor& k, Sight sight) {
   if (sight.kind == Sight::Kind::all) return {};
@@ -54,10 +48,84 @@ at::Tensor scores(const at::Tensor& q, const at::Tensor& k, Sight sight) {
   return s;
 }
 
-// What the CPU kernel is told by a mask; what is merely causal it knows itself.
-std::optional<at::Tensor> band_of(const at::Tensor& q, const at::Tensor& k, Sight sight) {
-  if (sight.kind != Sight::Kind::band) return std::nullopt;
-  return mask_of(q, k, sight);
+// The loops read rows of numbers that follow each other.
+at::Tensor in_rows(const at::Tensor& t) {
+  return t.stride(-1) == 1 ? t : t.contiguous();
+}
+
+// What the loops are given for all heads of all sequences, and the gradients' tensors of backward.
+struct Operands {
+  at::Tensor q, k, v, out, lse, dout, dq, dk, dv;
+  Operands sequence(std::int64_t b) const {
+    const auto one = [&](const at::Tensor& t) { return t.defined() ? t.narrow(0, b, 1) : t; };
+    return {one(q), one(k), one(v), one(out), one(lse), one(dout), one(dq), one(dk), one(dv)};
+  }
+};
+
+template <class T>
+vector::Attention<T> shape_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                              Sight sight) {
+  vector::Attention<T> shape;
+  shape.queries = q.size(1);
+  shape.keys = k.size(1);
+  shape.width = q.size(-1);
+  shape.value_width = v.size(-1);
+  shape.from = sight.kind == Sight::Kind::band ? sight.diagonal : -shape.queries;
+  shape.to = sight.causal() ? 1 : shape.keys;
+  shape.scale = static_cast<T>(scale_of(q));
+  return shape;
+}
+
+template <class T>
+void run_heads(const Operands& o, Sight sight) {
+  const auto shape = shape_of<T>(o.q, o.k, o.v, sight);
+  const bool backward = o.dout.defined();
+  const std::int64_t heads = o.q.size(2), all = o.q.size(0) * heads;
+  const std::int64_t room = vector::attention_room<T>(shape, backward);
+  const at::Tensor buffer = at::empty({at::get_num_threads(), room}, o.lse.options());
+  const auto run = backward ? vector::loops<T>().attend_backward : vector::loops<T>().attend;
+  at::parallel_for(0, all, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t n = begin; n < end; ++n) {
+      const auto rows = [&](const at::Tensor& t) -> vector::HeadRows<T> {
+        if (!t.defined()) return {};
+        return {t.data_ptr<T>() + n / heads * t.stride(0) + n % heads * t.stride(2), t.stride(1)};
+      };
+      vector::Attention<T> head = shape;
+      head.q = rows(o.q), head.k = rows(o.k), head.v = rows(o.v), head.out = rows(o.out);
+      head.lse = o.lse.data_ptr<T>() + n / heads * o.lse.stride(0) + n % heads * o.lse.stride(1);
+      head.dout = rows(o.dout), head.dq = rows(o.dq), head.dk = rows(o.dk), head.dv = rows(o.dv);
+      head.buffer = buffer.data_ptr<T>() + at::get_thread_num() * room;
+      run(head);
+    }
+  });
+}
+
+// Half types go through fp32, sequence by sequence.
+void run_on_cpu(const Operands& o, Sight sight) {
+  if (o.q.numel() == 0 || o.k.numel() == 0) return;
+  if (o.q.scalar_type() == at::kDouble) return run_heads<double>(o, sight);
+  if (!is_half(o.q)) return run_heads<float>(o, sight);
+  const bool backward = o.dout.defined();
+  const auto wide = [](const at::Tensor& t) { return t.to(at::kFloat); };
+  const auto room = [](const at::Tensor& t) {
+    return at::empty(t.sizes(), t.options().dtype(at::kFloat));
+  };
+  for (std::int64_t b = 0; b < o.q.size(0); ++b) {
+    const Operands half = o.sequence(b);
+    Operands full{wide(half.q), wide(half.k), wide(half.v), {}, half.lse, {}, {}, {}, {}};
+    full.out = backward ? wide(half.out) : room(half.out);
+    if (backward) {
+      full.dout = wide(half.dout);
+      full.dq = room(half.dq), full.dk = room(half.dk), full.dv = room(half.dv);
+    }
+    run_heads<float>(full, sight);
+    if (!backward) half.out.copy_(full.out);
+    if (backward) half.dq.copy_(full.dq), half.dk.copy_(full.dk), half.dv.copy_(full.dv);
+  }
+}
+
+at::Tensor like(const at::Tensor& t, std::int64_t width) {
+  return at::empty({t.size(0), t.size(1), t.size(2), width}, t.options());
 }
 
 }  // namespace
@@ -67,11 +135,10 @@ Attended attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, S
   const at::Tensor qh = heads_first(q), kh = heads_first(k), vh = heads_first(v);
   switch (way_of(q, v, sight)) {
     case Way::cpu: {
-      const std::int64_t width = std::max(q.size(-1), v.size(-1));
-      const auto wide = [&](const at::Tensor& t) { return heads_first(padded(t, width)); };
-      auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(
-          wide(q), wide(k), wide(v), 0.0, causal, band_of(q, k, sight), scale_of(q));
-      return {cut(out.transpose(1, 2), v.size(-1)), lse};
+      const Attended made{like(q, v.size(-1)),
+                          at::empty({q.size(0), q.size(2), q.size(1)}, q.options().dtype(wide(q)))};
+      run_on_cpu({in_rows(q), in_rows(k), in_rows(v), made.out, made.lse, {}, {}, {}, {}}, sight);
+      return made;
     }
     case Way::flash: {
       auto result = at::_scaled_dot_product_flash_attention(qh, kh, vh, 0.0, causal, false);
@@ -102,13 +169,12 @@ AttendGradients attend_backward(const at::Tensor& dout, const at::Tensor& q, con
   };
   switch (way_of(q, v, sight)) {
     case Way::cpu: {
-      const std::int64_t width = std::max(q.size(-1), v.size(-1));
-      const auto wide = [&](const at::Tensor& t) { return heads_first(padded(t, width)); };
-      auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-          wide(dout), wide(q), wide(k), wide(v), wide(made.out), made.lse, 0.0, causal,
-          band_of(q, k, sight), scale_of(q));
-      const AttendGradients whole = back(dq, dk, dv);
-      return {cut(whole.q, q.size(-1)), cut(whole.k, q.size(-1)), cut(whole.v, v.size(-1))};
+      const AttendGradients gradients{like(q, q.size(-1)), like(k, k.size(-1)),
+                                      like(v, v.size(-1))};
+      run_on_cpu({in_rows(q), in_rows(k), in_rows(v), in_rows(made.out), made.lse, in_rows(dout),
+                  gradients.q, gradients.k, gradients.v},
+                 sight);
+      return gradients;
     }
     case Way::flash: {
       const at::Tensor unused = at::zeros({2}, q.options().dtype(at::kUInt64));
@@ -147,75 +213,41 @@ void merge(const Attended& sum, const Attended& more) {
   sum.lse.copy_(both);
 }
 
-namespace {
-constexpr std::int64_t key_block = 512;
-std::int64_t query_block(std::int64_t queries) {
-  return std::min<std::int64_t>(queries, queries >= 768 ? 256 : queries >= 192 ? 64 : 32);
-}
-
-// How many scores a causal kernel computes: it compares each block of queries with the keys up to
-// the block's last query, and backward with the whole of every block of keys that it touches.
-double causal_scores(std::int64_t queries, std::int64_t keys, bool backward) {
-  const std::int64_t block = query_block(queries), full = queries / block;
-  const std::int64_t step = backward ? std::max(key_block, block) : block, in_step = step / block;
-  // Blocks that end before the last key do, in a series; the others see all keys.
-  const std::int64_t growing = std::min(full, keys / step * in_step);
-  const std::int64_t last = std::min(backward ? (queries + step - 1) / step * step : queries, keys);
-  const std::int64_t whole = growing / in_step;
-  const auto steps = static_cast<double>(whole);
-  const double series =
-      static_cast<double>(step) * (static_cast<double>(in_step) * steps * (steps + 1) / 2 +
-                                   static_cast<double>(growing % in_step) * (steps + 1));
-  return static_cast<double>(block) *
-             (series + static_cast<double>(full - growing) * static_cast<double>(keys)) +
-         static_cast<double>(queries % block) * static_cast<double>(last);
-}
-}  // namespace
-
 double attend_executed(const AttendSizes& sizes, bool backward) {
   if (sizes.queries == 0 || sizes.keys == 0) return 0;
-  const double scores = sizes.sight == Sight::Kind::same
-                            ? causal_scores(sizes.queries, sizes.keys, backward)
-                            : static_cast<double>(sizes.queries) * static_cast<double>(sizes.keys);
-  const double products = backward ? 5 : 2;
-  const std::int64_t width = std::max(sizes.head_dim, sizes.value_dim);
-  return 2 * products * scores * static_cast<double>(sizes.batch * sizes.heads * width);
+  vector::Attention<float> shape;
+  shape.queries = sizes.queries;
+  shape.keys = sizes.keys;
+  shape.from = -sizes.queries;  // that of a band is not known here: as if each saw all
+  shape.to = sizes.sight == Sight::Kind::same ? 1 : sizes.keys;
+  const auto scores = static_cast<double>(vector::scores_of(shape));
+  const auto products = static_cast<double>(backward ? 3 * sizes.head_dim + 2 * sizes.value_dim
+                                                     : sizes.head_dim + sizes.value_dim);
+  return 2 * products * scores * static_cast<double>(sizes.batch * sizes.heads);
 }
 
 namespace {
 
-// What the kernel allocates, as its source has it, where it packs nothing and calls no
-// other library.
+// What the loops are given, as run_heads() and run_on_cpu() have it.
 std::int64_t estimate_attend(const AttendSizes& sizes, int element, int threads, bool backward) {
-  const std::int64_t rows = query_block(sizes.queries), keys = std::min(key_block, sizes.keys);
-  const std::int64_t sum = wide_element(element), half = element < 4 ? element : 0;
-  const std::int64_t width = std::max(sizes.head_dim, sizes.value_dim);
-  std::int64_t kernel = rows * (keys + 2 + width) * sum + rows * keys * half;
-  if (backward) kernel = (2 * rows * keys + rows) * sum + 2 * rows * keys * half;
-  kernel *= threads;
-  if (sizes.sight == Sight::Kind::band) kernel += sizes.queries * sizes.keys * element;  // mask
-  if (sizes.apart && sizes.value_dim == width)  // a narrower one is copied to be filled up
-    kernel += sizes.batch * sizes.heads * sizes.queries * width * element;
-  if (sizes.head_dim == sizes.value_dim) return kernel;
-  // Bytes of the copies that are filled up to `width`: operands,
-  // and results before and after the cut.
-  const std::int64_t column = sizes.batch * sizes.heads * element;
-  const std::int64_t q = column * sizes.queries, k = column * sizes.keys;
-  std::int64_t operands = 0, wide = 0, cut = 0;
-  if (width > sizes.value_dim) {
-    operands = backward ? k + 2 * q : k;
-    wide = (backward ? k : q) * width;
-    cut = (backward ? k : q) * sizes.value_dim;
-  } else {
-    operands = q + k;
-    wide = backward ? (q + k) * width : 0;
-    cut = backward ? (q + k) * sizes.head_dim : 0;
-  }
-  return std::max(kernel + operands * width + wide - cut, wide);
+  const std::int64_t sum = wide_element(element);
+  const auto room = [&]<class T>() {
+    vector::Attention<T> shape;
+    shape.queries = sizes.queries;
+    shape.keys = sizes.keys;
+    shape.width = sizes.head_dim;
+    shape.value_width = sizes.value_dim;
+    return vector::attention_room<T>(shape, backward) * threads * sum;
+  };
+  const std::int64_t loops =
+      element == 8 ? room.template operator()<double>() : room.template operator()<float>();
+  if (element >= 4) return loops;
+  const std::int64_t once = (sizes.queries + sizes.keys) * (sizes.head_dim + sizes.value_dim);
+  return loops + (backward ? 2 : 1) * once * sizes.heads * sum;
 }
 
 AttendSizes sizes_of(const std::vector<std::int64_t>& s) {
-  return {s[0], s[1], s[2], s[3], s[4], s[5], static_cast<Sight::Kind>(s[6]), s[7] != 0};
+  return {s[0], s[1], s[2], s[3], s[4], s[5], static_cast<Sight::Kind>(s[6])};
 }
 
 template <bool backward>
@@ -235,9 +267,9 @@ std::function<void()> prepare(const std::vector<std::int64_t>& list, at::ScalarT
   if (!backward) return [=, made = Attended()]() mutable { made = attend(q, k, v, sight); };
   const Attended whole{tensor(s.queries, s.value_dim),
                        at::zeros({s.batch, s.heads, s.queries}, wide(q))};
-  const at::Tensor dout = tensor(s.queries + (s.apart ? 1 : 0), s.value_dim);
+  const at::Tensor dout = tensor(s.queries, s.value_dim);
   return [=, made = AttendGradients()]() mutable {
-    made = attend_backward(dout.narrow(1, 0, s.queries), q, k, v, whole, sight);
+    made = attend_backward(dout, q, k, v, whole, sight);
   };
 }
 
@@ -252,8 +284,7 @@ LibraryCall attend_call(const AttendSizes& sizes, bool backward, std::int64_t be
                 sizes.keys,
                 sizes.head_dim,
                 sizes.value_dim,
-                static_cast<std::int64_t>(sizes.sight),
-                backward && sizes.apart ? 1 : 0};
+                static_cast<std::int64_t>(sizes.sight)};
   call.prepare = backward ? prepare<true> : prepare<false>;
   call.estimate = backward ? estimate<true> : estimate<false>;
   const double elements = static_cast<double>(sizes.batch * sizes.heads) *

@@ -1,4 +1,5 @@
-// Attention of a block of queries to a block of keys, by ATen's fused kernels.
+// Attention of a block of queries to a block of keys: by loops of our own on CPUs, by ATen's fused
+// kernels on accelerators.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -38,16 +39,14 @@ struct AttendGradients {
 AttendGradients attend_backward(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k,
                                 const at::Tensor& v, const Attended& made, Sight sight);
 
-// What ATen's CPU kernels do for these sizes. The block sizes are ATen's own (its
-// FlashAttentionKernel.cpp): they decide how much of a causal score matrix is computed.
+// The sizes of a call on a CPU.
 struct AttendSizes {
   std::int64_t batch = 0, heads = 0, queries = 0, keys = 0;
   std::int64_t head_dim = 0, value_dim = 0;
   Sight::Kind sight = Sight::Kind::same;
-  // The output's gradient does not lie in one piece: these queries are some of several sequences'.
-  // The CPU's kernel makes a copy of it.
-  bool apart = false;
 };
+// The floating-point operations that it really takes: scores of a block of queries with all keys
+// that one of them sees, in whole vectors.
 double attend_executed(const AttendSizes& sizes, bool backward);
 // attend() or attend_backward() of these sizes, with so many bytes of the op's own `beside`.
 LibraryCall attend_call(const AttendSizes& sizes, bool backward, std::int64_t beside);

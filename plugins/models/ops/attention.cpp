@@ -38,7 +38,7 @@ struct Shape {
   }
   AttendSizes sizes(const Block& block) const {
     return {batch,    heads,     block.queries.size, block.keys.size,
-            head_dim, value_dim, block.sight.kind,   batch > 1 && block.queries.size < queries};
+            head_dim, value_dim, block.sight.kind};
   }
 };
 

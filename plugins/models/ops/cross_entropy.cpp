@@ -60,10 +60,22 @@ class CeStats final : public OpType {
     const at::Tensor labels = call.inputs[2].reshape({-1, 1});
     const std::int64_t count = max.size(0);
     at::Tensor stats = at::empty({2, count}, options(logits));
-    if (vocab.size == 0) stats.zero_();
+    set_outputs(call, {stats.view(call.dims.shape(op.output_dims[0]))});
+    if (vocab.size == 0) {
+      stats.zero_();
+      return;
+    }
+    if (looped(logits, max, stats)) {
+      in_its_type(logits, [&]<class T>(T) {
+        vector::loops<T>().exp_sum(data<T>(stats), data<T>(logits), data<T>(max), count,
+                                   vocab.size);
+        pick(data<T>(stats) + count, data<T>(logits), data<T>(max), labels.contiguous(), vocab);
+      });
+      return;
+    }
     const std::int64_t step = chunk_rows(logits, count, vocab.size * logits.element_size());
     const at::Tensor buffer = at::empty({std::min(step, count), vocab.size}, options(logits));
-    for (std::int64_t r = 0; r < count && vocab.size > 0; r += step) {
+    for (std::int64_t r = 0; r < count; r += step) {
       const std::int64_t n = std::min(step, count - r);
       const at::Tensor lc = part_of(logits, 0, r, n), mc = part_of(max, 0, r, n);
       at::Tensor shifted = part_of(buffer, 0, 0, n);
@@ -76,7 +88,6 @@ class CeStats final : public OpType {
       at::Tensor to = part_of(stats[0], 0, r, n);
       at::sum_out(to, shifted, 1);
     }
-    set_outputs(call, {stats.view(call.dims.shape(op.output_dims[0]))});
   }
 
   // d logits = exp(logit - max) d first, plus d second at the label. May lie on the logits.
@@ -92,6 +103,14 @@ class CeStats final : public OpType {
     const at::Tensor dstats = call.grad_outputs[0].reshape({2, -1, 1});
     const at::Tensor dsum = dstats[0], dpicked = dstats[1];
     const std::int64_t count = max.size(0);
+    if (looped(logits, dlogits, max, dstats)) {
+      in_its_type(logits, [&]<class T>(T) {
+        vector::loops<T>().exp_scaled(data<T>(dlogits), data<T>(logits), data<T>(max),
+                                      data<T>(dsum), count, vocab.size, written(to));
+        add_picked(data<T>(dlogits), data<T>(dpicked), labels.contiguous(), vocab);
+      });
+      return;
+    }
     const std::int64_t step = chunk_rows(logits, count, vocab.size * logits.element_size());
     const bool apart = to.add || is_half(logits);
     at::Tensor buffer;
@@ -132,7 +151,8 @@ class CeStats final : public OpType {
       const std::int64_t row = cut ? 8 + 1 + sum + cast : 0;
       return std::min(step, count) * (row + (forward || element < 4 ? shifted : 0));
     };
-    cost.workspace = of(chunk_rows(count, vocab.size * element), sum);
+    // A CPU has loops for all but half types.
+    cost.workspace = element < 4 ? of(chunk_rows(count, vocab.size * element), sum) : 0;
     cost.accelerator_workspace = of(count, 0);
     return cost;
   }
@@ -142,6 +162,29 @@ class CeStats final : public OpType {
   struct Held {
     at::Tensor index, factor;
   };
+
+  // picked = the label's logit - max, where the label is here, else 0.
+  template <class T>
+  static void pick(T* picked, const T* logits, const T* max, const at::Tensor& labels,
+                   const LocalDim& vocab) {
+    const auto* label = labels.const_data_ptr<std::int64_t>();
+    for (std::int64_t r = 0; r < labels.numel(); ++r) {
+      const std::int64_t at = label[r] - vocab.offset;
+      TORCH_CHECK_INDEX(label[r] >= 0 && label[r] < vocab.global, "label ", label[r],
+                        " is not below the vocab's ", vocab.global);
+      picked[r] = at >= 0 && at < vocab.size ? logits[r * vocab.size + at] - max[r] : T(0);
+    }
+  }
+
+  template <class T>
+  static void add_picked(T* dlogits, const T* dpicked, const at::Tensor& labels,
+                         const LocalDim& vocab) {
+    const auto* label = labels.const_data_ptr<std::int64_t>();
+    for (std::int64_t r = 0; r < labels.numel(); ++r) {
+      const std::int64_t at = label[r] - vocab.offset;
+      if (at >= 0 && at < vocab.size) dlogits[r * vocab.size + at] += dpicked[r];
+    }
+  }
 
   static Held held_of(const at::Tensor& labels, const LocalDim& vocab) {
     if (vocab.size == vocab.global) return {labels, {}};

@@ -35,14 +35,21 @@ class SwiGlu final : public OpType {
 
   void forward(const Op&, OpCall& call) const override {
     const Rows r(call);
-    const at::Tensor y = at::empty_like(r.gate);
+    const at::Tensor y = at::empty(r.gate.sizes(), r.gate.options());
+    set_outputs(call, {y.view(call.inputs[0].sizes())});
+    if (looped(r.gate, r.up, r.weights)) {
+      in_its_type(y, [&]<class T>(T) {
+        vector::loops<T>().swiglu_forward(data<T>(y), data<T>(r.gate), data<T>(r.up),
+                                          data<T>(r.weights), r.rows(), r.columns());
+      });
+      return;
+    }
     r.in_chunks([&](std::int64_t i, std::int64_t n) {
       at::Tensor to = part_of(y, 0, i, n);
       at::silu_out(to, part_of(r.gate, 0, i, n));
       to.mul_(part_of(r.up, 0, i, n));
       if (r.weights.defined()) to.mul_(part_of(r.weights, 0, i, n));
     });
-    set_outputs(call, {y.view(call.inputs[0].sizes())});
   }
 
   // Each chunk's operands are read before the gradients that may lie on them are written.
@@ -56,6 +63,17 @@ class SwiGlu final : public OpType {
     const Target dgate = to(0, shape), dup = to(1, shape);
     Target dweights = r.weights.defined() ? to(2, call.inputs[2].sizes()) : Target();
     if (dweights.tensor.defined()) dweights.tensor = dweights.tensor.view({-1});
+    if (dgate.tensor.defined() && dup.tensor.defined() &&
+        looped(r.gate, r.up, r.weights, dy, dgate.tensor, dup.tensor, dweights.tensor)) {
+      in_its_type(dy, [&]<class T>(T) {
+        vector::loops<T>().swiglu_backward(
+            {data<T>(dy), data<T>(r.gate), data<T>(r.up), data<T>(r.weights), data<T>(dgate.tensor),
+             data<T>(dup.tensor), data<T>(dweights.tensor), written(dgate), written(dup),
+             written(dweights)},
+            r.rows(), r.columns());
+      });
+      return;
+    }
     const at::Tensor buffer =
         at::empty({dweights.tensor.defined() ? 3 : 2, std::min(r.step, r.count), r.gate.size(1)},
                   r.gate.options());
@@ -104,12 +122,12 @@ class SwiGlu final : public OpType {
       return cost;
     }
     Cost cost = elementwise(elements, weighed ? 16 : 12, 5, element);
-    // On a CPU a sum in another type casts what it sums first.
+    // A CPU has loops for all but half types. A sum in another type casts what it sums first.
     const auto of = [&](std::int64_t step, std::int64_t cast) {
       const std::int64_t beside = weighed ? wide_element(element) + cast : 0;
       return std::min(step, rows) * ((weighed ? 3 : 2) * row + beside) + own;
     };
-    cost.workspace = of(chunk_rows(rows, row), half ? 2 * row : 0);
+    cost.workspace = half ? of(chunk_rows(rows, row), 2 * row) : 0;
     cost.accelerator_workspace = of(rows, 0);
     return cost;
   }
@@ -131,6 +149,10 @@ class SwiGlu final : public OpType {
     void in_chunks(const Do& what) const {
       for (std::int64_t i = 0; i < count; i += step) what(i, std::min(step, count - i));
     }
+
+    // As a loop takes them: without weights all numbers are one row.
+    std::int64_t rows() const { return weights.defined() ? count : 1; }
+    std::int64_t columns() const { return weights.defined() ? gate.size(1) : gate.numel(); }
 
     at::Tensor gate, up, weights;
     std::int64_t count = 0, step = 1;

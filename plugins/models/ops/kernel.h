@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "meshwright/op.h"
+#include "vector/vector.h"
 
 namespace mw::kernel {
 
@@ -37,6 +38,15 @@ void workspace_of_rows(Cost& cost, std::int64_t rows, std::int64_t row_bytes, co
   cost.accelerator_workspace = of(std::max<std::int64_t>(rows, 1));
 }
 
+// The same of a piece whose rows a loop of vector/ treats on a CPU, with nothing beside them, unless
+// their type is half.
+template <class Of>
+void workspace_of_half_rows(Cost& cost, int element, std::int64_t rows, std::int64_t row_bytes,
+                            const Of& of) {
+  workspace_of_rows(cost, rows, row_bytes, of);
+  if (element >= 4) cost.workspace = 0;
+}
+
 // The type that sums are made in: fp32 for half types, else the tensor's own.
 inline at::ScalarType wide(const at::Tensor& tensor) {
   const at::ScalarType type = tensor.scalar_type();
@@ -47,6 +57,29 @@ inline bool is_half(const at::Tensor& tensor) {
 }
 inline std::int64_t wide_element(int element) {
   return std::max(element, 4);
+}
+
+// Whether the loops of vector/ serve these tensors: whole ones of fp32 or fp64 in a CPU's memory.
+// Undefined ones ask for nothing.
+template <class... Tensors>
+bool looped(const at::Tensor& first, const Tensors&... others) {
+  const at::ScalarType type = first.scalar_type();
+  const auto fits = [&](const at::Tensor& t) {
+    return !t.defined() || (t.is_cpu() && t.is_contiguous() && t.scalar_type() == type);
+  };
+  return (type == at::kFloat || type == at::kDouble) && fits(first) && (fits(others) && ...);
+}
+
+// Calls what(T) for the type of a tensor that looped() is true of.
+template <class Do>
+void in_its_type(const at::Tensor& tensor, const Do& what) {
+  if (tensor.scalar_type() == at::kDouble) return what(double());
+  what(float());
+}
+
+template <class T>
+T* data(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.data_ptr<T>() : nullptr;
 }
 
 // Counts how often each of the numbers 0 to `kinds` - 1 is among `picks`: int64, on their device.
@@ -130,6 +163,10 @@ inline void deliver(OpCall& call, std::size_t input, const at::Tensor& gradient)
   } else {
     put({slot, input < call.accumulate.size() && call.accumulate[input]}, gradient);
   }
+}
+
+inline vector::Write written(const Target& to) {
+  return to.add ? vector::Write::added : vector::Write::over;
 }
 
 inline void set_outputs(OpCall& call, std::vector<at::Tensor> outputs) {

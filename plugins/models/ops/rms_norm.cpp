@@ -1,5 +1,5 @@
-// RMSNorm, forward and backward: on GPUs by ATen's fused kernel, elsewhere in chunks of rows that
-// stay in cache.
+// RMSNorm, forward and backward: on GPUs by ATen's fused kernel, on a CPU by loops of our own; of
+// half types in chunks of rows that stay in cache.
 #include "kernel.h"
 #include "meshwright/ops.h"
 
@@ -8,8 +8,8 @@ namespace {
 
 using namespace kernel;
 
-// ATen has no fused kernel on CPU, so each chunk of rows is read, normalised and scaled while it is
-// in cache. Backward needs two sums of t = dy * x only, both matrix-vector products:
+// ATen has no fused kernel on CPU. Where no loop of ours serves, each chunk of rows is read,
+// normalised and scaled while it is in cache. Backward needs two sums of t = dy * x only, both matrix-vector products:
 //   row:     c = (t w) rstd^3 / hidden        dx = dy w rstd - x c
 //   column:  dw = t^T rstd
 class RmsNorm final : public OpType {
@@ -38,7 +38,16 @@ class RmsNorm final : public OpType {
     }
     const std::int64_t count = x.size(0);
     const at::Tensor rstd = at::empty({count, 1}, x.options().dtype(wide(x)));
-    const at::Tensor y = at::empty_like(x);
+    const at::Tensor y = at::empty(x.sizes(), x.options());
+    set_outputs(call, {y.view(call.inputs[0].sizes())});
+    call.saved = {rstd.view(call.dims.shape(normalised_rows(op)))};
+    if (looped(x, weight)) {
+      in_its_type(x, [&]<class T>(T) {
+        vector::loops<T>().rms_forward(data<T>(y), data<T>(rstd), data<T>(x), data<T>(weight),
+                                       count, columns, static_cast<T>(eps_));
+      });
+      return;
+    }
     const std::int64_t step = chunk_rows(x, count, columns * x.element_size());
     for (std::int64_t r = 0; r < count; r += step) {
       const std::int64_t n = std::min(step, count - r);
@@ -53,8 +62,6 @@ class RmsNorm final : public OpType {
         yc.mul_(weight);
       }
     }
-    set_outputs(call, {y.view(call.inputs[0].sizes())});
-    call.saved = {rstd.view(call.dims.shape(normalised_rows(op)))};
   }
 
   void backward(const Op&, OpCall& call) const override {
@@ -75,6 +82,14 @@ class RmsNorm final : public OpType {
       dw = target(call, 1, call.inputs[1].sizes(), x.options());
       if (!dw.add) dw.tensor.zero_();
       sum = half ? at::zeros({columns}, weight.options()) : dw.tensor.view({columns});
+    }
+    if (looped(x, dy, weight, rstd, dx.tensor, sum)) {
+      in_its_type(x, [&]<class T>(T) {
+        vector::loops<T>().rms_backward({data<T>(dy), data<T>(x), data<T>(weight), data<T>(rstd),
+                                         data<T>(dx.tensor), data<T>(sum), written(dx)},
+                                        count, columns);
+      });
+      return;
     }
     const std::int64_t step = chunk_rows(x, count, columns * x.element_size());
     at::Tensor buffer = at::empty({std::min(step, count), columns}, weight.options());
@@ -108,22 +123,20 @@ class RmsNorm final : public OpType {
     const std::int64_t count = dims.count(normalised_rows(op));
     const std::int64_t elements = count * columns;
     const std::int64_t sum = wide_element(element);
-    const bool half = element < 4;
-    const std::int64_t number = element < 8 ? 8 + 4 : 8;  // a factor as a tensor, and in fp32
+    const std::int64_t number = 8 + 4;  // a factor as a tensor, and in fp32
     Cost cost;
     if (piece == Piece::forward) {
       cost.executed = 4.0 * static_cast<double>(elements);
       cost.bytes = static_cast<double>((2 * elements + columns) * element + count * sum);
-      workspace_of_rows(cost, count, columns * element, [&](std::int64_t step) {
-        return step * sum + (half ? (step + 1) * columns * sum : number);
+      workspace_of_half_rows(cost, element, count, columns * element, [&](std::int64_t step) {
+        return step * sum + (step + 1) * columns * sum;
       });
       cost.accelerator_workspace = 0;
     } else {
       cost.executed = 10.0 * static_cast<double>(elements);
       cost.bytes = static_cast<double>((3 * elements + 2 * columns) * element + count * sum);
-      workspace_of_rows(cost, count, columns * element, [&](std::int64_t step) {
-        return step * (columns + 1) * sum + number +
-               (half ? 2 * step * columns * sum + 2 * columns * sum : 0);
+      workspace_of_half_rows(cost, element, count, columns * element, [&](std::int64_t step) {
+        return step * (columns + 1) * sum + number + 2 * step * columns * sum + 2 * columns * sum;
       });
       cost.accelerator_workspace = elements * element;  // the input's gradient, before it is added
     }

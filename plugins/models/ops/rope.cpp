@@ -84,11 +84,35 @@ void swap_neighbours(const at::Tensor& out, const at::Tensor& x) {
   to.select(-1, 1).copy_(from.select(-1, 0));
 }
 
+// The same by a loop of ours, row by row, for heads whose numbers lie together.
+template <class T>
+void rotate_rows(const at::Tensor& y, const at::Tensor& x, const at::Tensor& cosine,
+                 const at::Tensor& sine, RopePairs pairs, double sign, bool add) {
+  const std::int64_t width = x.size(3);
+  vector::Heads<T> h{nullptr, nullptr, x.size(2), width, x.stride(2), y.stride(2)};
+  h.halves = pairs == RopePairs::halves;
+  h.sign = static_cast<T>(sign);
+  h.write = add ? vector::Write::added : vector::Write::over;
+  for (std::int64_t b = 0; b < x.size(0); ++b) {
+    for (std::int64_t s = 0; s < x.size(1); ++s) {
+      h.x = data<T>(x) + b * x.stride(0) + s * x.stride(1);
+      h.y = data<T>(y) + b * y.stride(0) + s * y.stride(1);
+      vector::loops<T>().rotate(h, data<T>(cosine) + s * width, data<T>(sine) + s * width);
+    }
+  }
+}
+
 // y = x * cos + sign * swap(x) * sin, chunk by chunk; y may be x. Adds to y if `add`.
 void rotate(const at::Tensor& y, const at::Tensor& x, const at::Tensor& cos_table,
             const at::Tensor& sin_table, RopePairs pairs, double sign, bool add) {
   const std::int64_t batch = x.size(0), seq = x.size(1), heads = x.size(2), width = x.size(3);
   if (x.numel() == 0) return;
+  if (looped(cos_table, sin_table) && x.is_cpu() && x.stride(3) == 1 && y.stride(3) == 1 &&
+      x.scalar_type() == cos_table.scalar_type() && y.scalar_type() == x.scalar_type()) {
+    in_its_type(x,
+                [&]<class T>(T) { rotate_rows<T>(y, x, cos_table, sin_table, pairs, sign, add); });
+    return;
+  }
   Chunks step{batch, seq};
   if (x.is_cpu()) step = chunks_of(batch, seq, heads * width * x.element_size());
   const at::Tensor buffer = at::empty({step.batch * step.seq, heads, width}, x.options());
@@ -180,7 +204,8 @@ class Rope final : public OpType {
     Cost cost;
     cost.executed = 3.0 * static_cast<double>(dims.at(d[0]).size * dims.at(d[1]).size * row);
     cost.bytes = static_cast<double>((2 * elements + 2 * table) * element);
-    cost.workspace = elements == 0 ? 0 : step.batch * step.seq * row * element;
+    // A CPU has loops for all but half types.
+    cost.workspace = elements == 0 || element >= 4 ? 0 : step.batch * step.seq * row * element;
     cost.accelerator_workspace = dims.at(d[0]).size * dims.at(d[1]).size * row * element;
     return cost;
   }

@@ -9,6 +9,17 @@
 
 namespace mw {
 
+// Where the seconds of an instruction went, in a step of which an account is taken.
+struct InstructionParts {
+  double kernel = 0;   // in its op's kernel
+  double sent = 0;     // in calls of communicators, which copy and wait
+  double copied = 0;   // of that, copying on the rank's own thread; 0 where nobody knows
+  double watched = 0;  // in the run's Watcher
+  // How long the rank's thread had no core although it did not wait, since the last instruction
+  // that says so began. Negative: it was not asked here.
+  double away = -1;
+};
+
 struct InstructionTime {
   enum class Kind : std::uint8_t {
     own,       // the instruction, in the rank's own time
@@ -22,6 +33,7 @@ struct InstructionTime {
   int segment = -1, index = -1, microbatch = -1;  // which of the program's
   double start = 0, end = 0;                      // seconds since the step began
   int inner = -1;                                 // of a ring: which of ring_steps()
+  InstructionParts parts = {};
 };
 
 // What a rank held after an instruction, by category.

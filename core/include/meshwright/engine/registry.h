@@ -3,6 +3,7 @@
 // Not thread-safe: the main thread resolves plans.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <span>
@@ -79,11 +80,15 @@ class PluginRegistry : public Catalog {
   [[noreturn]] void refuse_unknown(Kind kind, const std::string& name, const std::string& key);
   const Registration* known(Kind kind, const std::string& name) const;
   void use(const PluginFile& plugin);
+  // files(), listed anew only where a folder, or what is loaded or in use, has changed since.
+  const std::vector<PluginFile>& listed_files();
 
   std::vector<std::filesystem::path> folders_;
   std::map<std::filesystem::path, PluginFile> loaded_;  // by canonical path
   std::map<std::string, const PluginFile*> by_name_;    // those in use
   std::vector<const PluginFile*> used_;                 // likewise, in order
+  std::vector<PluginFile> listed_;                      // listed_files()
+  std::vector<std::int64_t> listed_at_;                 // the folders' times, and the counts, then
 };
 
 // What comes of opening a loadable module, which stays open for the life of the process.

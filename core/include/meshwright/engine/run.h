@@ -65,6 +65,7 @@ struct RunSetup {
   Ledger::LimitHint memory_hint;      // what to do if they do not suffice: for the ledger's message
   double timeout = 300;               // seconds that a collective waits for a rank
   std::vector<std::int64_t> trace;    // steps whose every instruction is timed; sorted
+  bool account = false;               // of these steps: where the seconds of instructions went
   // What carries the ranks together; null: this process alone. A plan of one rank runs in each.
   Processes* processes = nullptr;
 
@@ -72,6 +73,13 @@ struct RunSetup {
   int which_plan(std::int64_t step) const { return step_plans ? step_plans->of_step.at(step) : 0; }
   const Plan& plan_at(std::int64_t step) const {
     return step_plans ? *step_plans->plans[which_plan(step)] : *plan;
+  }
+  // The plans of its steps, each once.
+  std::vector<const Plan*> plans() const {
+    if (!step_plans) return {plan.get()};
+    std::vector<const Plan*> all;
+    for (const auto& each : step_plans->plans) all.push_back(each.get());
+    return all;
   }
   std::int64_t first_sample(std::int64_t step) const {
     return sample_offset + (step_plans ? step_plans->first.at(step) : step * plan->request.batch);
@@ -100,6 +108,8 @@ struct StepOutcome {
   // The times of each instruction that ran, in a step that is traced; else empty.
   std::vector<InstructionTime> instructions;
   std::vector<MemoryMoment> moments;
+  // Seconds in the run's Watcher, and of the account itself, in a step of which one is taken.
+  double watched = 0, tracing = 0;
 };
 
 class RankRun;
@@ -185,6 +195,23 @@ class RankRun {
 // elements of one (Draft::permute_tokens).
 at::Tensor in_own_order(const Program& program, at::Tensor whole, const Dims& dims);
 
+// What a rank's thread did from the end of one step to the end of the next, of which an account is
+// taken.
+struct StepAccount {
+  // Seconds of an observer: between the two steps, or, where what it did is no part of any step's
+  // time, in a mean step of the run so far.
+  struct Observed {
+    std::string name;
+    double seconds = 0;
+    bool apart = false;
+  };
+  double seconds = 0;               // all but what is apart; 0: no account was taken
+  double step = 0;                  // of that, RankRun::step
+  double watched = 0, tracing = 0;  // of the step (StepOutcome)
+  double gathered = 0;              // what rank 0 waited for the reports of others
+  std::vector<Observed> observed;
+};
+
 // The books of one rank after a step.
 struct RankReport {
   int rank = 0;
@@ -201,6 +228,7 @@ struct RankReport {
   std::vector<RunTime> runs;
   std::vector<InstructionTime> instructions;  // StepOutcome
   std::vector<MemoryMoment> moments;
+  StepAccount account;
 };
 
 // An evaluation after a step: forward alone, on held-out data.
@@ -241,6 +269,8 @@ class RunObserver {
   virtual void begin(RankRun& /*rank*/) {}
   virtual void step(RankRun& /*rank*/, StepEnd& /*end*/) {}
   virtual void finish(RankRun& /*rank*/) {}
+  // What its time is booked under where an account of a step is taken.
+  virtual const char* name() const { return "other observers"; }
   // Whether step() may set StepEnd::last on rank 0 alone: the ranks then wait for it and hear it
   // before they go on to the next observer.
   virtual bool decides() const { return false; }

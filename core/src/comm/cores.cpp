@@ -1,0 +1,152 @@
+// Puts the threads of ranks to sleep and wakes them, and hands cores from one to the next.
+#include "comm/cores.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+
+#include "meshwright/engine/host.h"
+
+namespace mw::comm {
+
+Sleeper& Sleeper::own() {
+  static thread_local Sleeper sleeper;
+  return sleeper;
+}
+
+bool Sleeper::sleep(Clock::time_point deadline) {
+  std::uint32_t expected = up;
+  state_.compare_exchange_strong(expected, asleep, std::memory_order_seq_cst);
+  while (state_.load(std::memory_order_seq_cst) != woken) {
+    if (Clock::now() >= deadline) return false;
+    futex_wait(state_, asleep, deadline);
+  }
+  return true;
+}
+
+void Sleeper::wake() {
+  if (state_.exchange(woken, std::memory_order_seq_cst) == asleep) futex_wake(state_, 1);
+}
+
+void Sleeper::make_ready() {
+  if (cores_ == nullptr) {
+    wake();
+  } else {
+    cores_->ready(*this);
+  }
+}
+
+void SleeperList::push(Sleeper& sleeper) {
+  sleeper.next_ = nullptr;
+  (first_ == nullptr ? first_ : last_->next_) = &sleeper;
+  last_ = &sleeper;
+}
+
+Sleeper* SleeperList::pop() {
+  Sleeper* const first = first_;
+  if (first != nullptr) first_ = first->next_;
+  return first;
+}
+
+bool SleeperList::remove(Sleeper& sleeper) {
+  Sleeper* before = nullptr;
+  for (Sleeper* at = first_; at != nullptr; before = at, at = at->next_) {
+    if (at != &sleeper) continue;
+    (before == nullptr ? first_ : before->next_) = at->next_;
+    if (last_ == at) last_ = before;
+    return true;
+  }
+  return false;
+}
+
+void Cores::enter() {
+  {
+    const std::lock_guard guard(lock_);
+    threads_.push_back(gettid());
+  }
+  Sleeper::own().use(this);
+  take();
+}
+
+void Cores::leave() {
+  give();
+  Sleeper::own().use(nullptr);
+  const std::lock_guard guard(lock_);
+  std::erase(threads_, gettid());
+}
+
+void Cores::take() {
+  Sleeper& own = Sleeper::own();
+  own.prepare();
+  ready(own);
+  own.sleep(Clock::time_point::max());
+}
+
+void Cores::give() {
+  Sleeper* next = nullptr;
+  {
+    const std::lock_guard guard(lock_);
+    next = line_.pop();
+    if (next == nullptr) {
+      ++free_;
+    } else {
+      wanted_.fetch_sub(1, std::memory_order_relaxed);
+    }
+  }
+  if (next == nullptr) return;
+  changes_.fetch_add(1, std::memory_order_relaxed);
+  next->wake();
+}
+
+void Cores::ready(Sleeper& sleeper) {
+  {
+    const std::lock_guard guard(lock_);
+    if (free_ == 0) {
+      line_.push(sleeper);
+      wanted_.fetch_add(1, std::memory_order_relaxed);
+      return;
+    }
+    --free_;
+  }
+  changes_.fetch_add(1, std::memory_order_relaxed);
+  sleeper.wake();
+}
+
+// Whether a thread that has taken a core runs, could run, or waits for a disk.
+bool Cores::any_runs() {
+  std::vector<pid_t> threads;
+  {
+    const std::lock_guard guard(lock_);
+    threads = threads_;
+  }
+  return std::any_of(threads.begin(), threads.end(), [](pid_t thread) {
+    std::ifstream file(fmt::format("/proc/self/task/{}/stat", thread));
+    std::string line;
+    std::getline(file, line);
+    const std::size_t name_ends = line.rfind(") ");
+    if (name_ends == std::string::npos) return false;
+    const char state = line[name_ends + 2];
+    return state == 'R' || state == 'D';
+  });
+}
+
+void Cores::tend() {
+  constexpr int most_looks = 2;       // a thread may wait for a lock when it is looked at
+  constexpr double longest_work = 2;  // seconds of a core that hardly an instruction takes
+  const double cpu = cpu_seconds_now();
+  if (changes() != seen_ || !wanted()) {
+    seen_ = changes();
+    cpu_ = cpu;
+    looks_ = 0;
+    return;
+  }
+  looks_ = any_runs() ? 0 : looks_ + 1;
+  if (looks_ < most_looks && cpu - cpu_ < longest_work * cores_) return;
+  ++cores_;
+  give();
+}
+
+}  // namespace mw::comm

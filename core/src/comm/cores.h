@@ -1,0 +1,116 @@
+// Where the threads of ranks sleep and, where a process has more ranks than cores, the line in
+// which they wait for a core: as many run at a time as there are cores. Whoever runs does so until
+// it must wait for another rank, so that what it works on stays in the core's cache, and each wait
+// costs one change of threads.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include <sys/types.h>
+
+#include "comm/futex.h"
+
+namespace mw::comm {
+
+class Cores;
+
+// Where one thread sleeps until it is woken.
+class Sleeper {
+ public:
+  static Sleeper& own();  // of the calling thread
+
+  // The rank of this thread runs on these cores from now on; null: whenever it is awake.
+  void use(Cores* cores) { cores_ = cores; }
+  Cores* cores() const { return cores_; }
+
+  // Before others are told that this thread is going to sleep.
+  void prepare() { state_.store(up, std::memory_order_seq_cst); }
+  // Until it is woken, which may have happened before; false if the deadline passed.
+  bool sleep(Clock::time_point deadline);
+  // Called once for each prepare().
+  void wake();
+  // wake(), as soon as there is a core for it.
+  void make_ready();
+
+ private:
+  friend class SleeperList;
+  enum State : std::uint32_t { up, asleep, woken };
+  std::atomic<std::uint32_t> state_{up};
+  Sleeper* next_ = nullptr;  // in the one list in which it is
+  Cores* cores_ = nullptr;
+};
+
+// First in, first out. Without allocations.
+class SleeperList {
+ public:
+  bool empty() const { return first_ == nullptr; }
+  void push(Sleeper& sleeper);
+  Sleeper* pop();  // null: there is none
+  bool remove(Sleeper& sleeper);
+
+ private:
+  Sleeper *first_ = nullptr, *last_ = nullptr;
+};
+
+class Cores {
+ public:
+  explicit Cores(int cores) : free_(cores), cores_(cores) {}
+
+  // The calling thread runs on these cores from now on, and until leave().
+  void enter();
+  void leave();
+
+  // The calling thread takes a core, and waits for one where it must.
+  void take();
+  // It gives its core to the first in line. It may go on for the few steps to its sleep.
+  void give();
+  // `sleeper` is woken once there is a core for it, which is its own then.
+  void ready(Sleeper& sleeper);
+  // Whether somebody waits for a core.
+  bool wanted() const { return wanted_.load(std::memory_order_relaxed) > 0; }
+
+  // Called now and then. Where a rank holds its core while it waits for something that this class
+  // does not know of, those in line might wait for ever: if no core changes hands and no rank runs,
+  // or the process has worked for seconds, one rank more may run from then on.
+  void tend();
+
+  std::int64_t changes() const { return changes_.load(std::memory_order_relaxed); }
+
+ private:
+  bool any_runs();
+
+  std::mutex lock_;
+  SleeperList line_;
+  std::vector<pid_t> threads_;  // that have entered
+  int free_;
+  int cores_;
+  std::atomic<int> wanted_{0};
+  std::atomic<std::int64_t> changes_{0};  // times that a core was given to somebody
+  // What tend() keeps: since when, by changes and the process' clock, all is as it was, and how
+  // often no thread ran.
+  std::int64_t seen_ = -1;
+  double cpu_ = 0;
+  int looks_ = 0;
+};
+
+// While it lives, the calling rank waits for what no Round tells it, and holds no core.
+class Away {
+ public:
+  Away() : cores_(Sleeper::own().cores()) {
+    if (cores_ != nullptr) cores_->give();
+  }
+  ~Away() {
+    if (cores_ != nullptr) cores_->take();
+  }
+  Away(const Away&) = delete;
+  Away& operator=(const Away&) = delete;
+
+ private:
+  Cores* const cores_;
+};
+
+}  // namespace mw::comm

@@ -1,0 +1,287 @@
+// Begins an executor's transfers and brings what arrived into its slot: moves of tensors, shifts
+// and sends, exchanges of rows, and what is between slots that last.
+#include <c10/core/StreamGuard.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <stdexcept>
+
+#include "meshwright/engine/host.h"
+#include "meshwright/engine/program_facts.h"
+#include "meshwright/engine/scalar_type.h"
+#include "run/executor.h"
+
+namespace mw {
+namespace {
+
+std::int64_t sum(const std::vector<std::int64_t>& list) {
+  return std::accumulate(list.begin(), list.end(), std::int64_t{0});
+}
+
+// Sums over equal runs: rows for each rank, of rows for each group.
+std::vector<std::int64_t> by_rank(const std::vector<std::int64_t>& groups, int ranks) {
+  const std::size_t each = groups.size() / static_cast<std::size_t>(ranks);
+  std::vector<std::int64_t> rows;
+  for (auto at = groups.begin(); at != groups.end(); at += static_cast<std::ptrdiff_t>(each)) {
+    rows.push_back(std::accumulate(at, at + static_cast<std::ptrdiff_t>(each), std::int64_t{0}));
+  }
+  return rows;
+}
+
+// Rows of an exchange with so many `from` each rank and of each group: they travel by rank and lie
+// by group.
+at::Tensor reordered(const at::Tensor& rows, const std::vector<std::vector<std::int64_t>>& from,
+                     bool by_group) {
+  const std::size_t ranks = from.size(), groups = from.empty() ? 0 : from.front().size();
+  if (ranks < 2 || groups < 2) return rows;
+  std::vector<at::Tensor> runs(ranks * groups);
+  std::int64_t place = 0;
+  for (std::size_t n = 0; n < runs.size(); ++n) {  // as they are
+    const std::size_t rank = by_group ? n / groups : n % ranks;
+    const std::size_t group = by_group ? n % groups : n / ranks;
+    runs[by_group ? group * ranks + rank : rank * groups + group] =
+        rows.narrow(0, place, from[rank][group]);
+    place += from[rank][group];
+  }
+  return at::cat(runs);
+}
+
+}  // namespace
+
+Communicator& Executor::group(const RankSet& set, int stream) {
+  const std::string on = stream < 0 ? "" : program_.streams.at(static_cast<std::size_t>(stream));
+  auto& communicator = groups_[{set, on}];
+  if (!communicator) {
+    const std::vector<int> ranks = program_.ranks_of(set, rank_);
+    const auto index = std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin();
+    communicator = make_communicator(source_, program_.name_of(set), ranks, static_cast<int>(index),
+                                     &ledger_, on);
+  }
+  return *communicator;
+}
+
+Communicator& Executor::group(Lowered& l) {
+  if (l.group != nullptr) return *l.group;
+  const Move& move = l.said->move;
+  const bool of_stages = l.begins == Begins::lasting || l.begins == Begins::hook;
+  const bool to_peer =
+      l.begins == Begins::send || l.begins == Begins::receive || l.begins == Begins::shift;
+  const RankSet set{move.atoms, of_stages ? move.stages : std::vector<int>(),
+                    l.begins == Begins::exchange};
+  return *(l.group = &group(set, to_peer ? -1 : move.stream));
+}
+
+void Executor::wait(const Lowered& l, Microbatch& m) {
+  const Instruction& i = *l.said;
+  if (l.outlasts_step) {
+    Underway& gather = kept_->gathers[static_cast<std::size_t>(i.bucket)];
+    gather.pending.wait();
+    gather = {};
+    return;
+  }
+  const int microbatch = l.of_step ? -1 : m.number;
+  const auto begun = std::find_if(begun_.begin(), begun_.end(), [&](const Begun& one) {
+    return one.start->said->pending == i.pending && one.microbatch == microbatch;
+  });
+  if (begun == begun_.end()) {
+    if (i.again && l.output.slot >= 0 && tensor(m, l.output).defined()) return;
+    const Operand& slot = l.output.slot < 0 ? l.input : l.output;
+    throw std::logic_error(fmt::format(
+        "{} of {} waits for transfer {} of {}, which was never begun", name_of(i.code), i.label,
+        i.pending, slot.slot < 0 ? "no slot" : program_.slots[slot.slot].name));
+  }
+  const at::Tensor done = finish(*begun, m);
+  std::swap(*begun, begun_.back());
+  begun_.pop_back();
+  if (done.defined()) m.slots[l.output.slot] = done;
+}
+
+// Returns what a slot of the microbatch takes, if any does.
+at::Tensor Executor::finish(Begun& begun, const Microbatch& m) {
+  const Lowered& start = *begun.start;
+  Underway& underway = begun.underway;
+  if (start.begins == Begins::move) return finish_move(underway, *start.move);
+  underway.pending.wait();
+  underway.sent.wait();
+  if (start.begins == Begins::hook) {
+    const Ledger::Scope scope(ledger_, Category::buffers);
+    hook_of_bucket_[start.said->bucket]->finish();
+  }
+  if (start.begins != Begins::exchange || start.said->move.to != graph_.sparse.dims.front())
+    return underway.out;
+  return reordered(underway.out, m.rows[static_cast<std::size_t>(start.output.rows)].from, true);
+}
+
+void Executor::start(Lowered& l, Microbatch& m) {
+  Underway underway = begin(l, m);
+  if (l.outlasts_step) {
+    kept_->gathers[static_cast<std::size_t>(l.said->bucket)] = std::move(underway);
+  } else {
+    begun_.push_back({&l, l.of_step ? -1 : m.number, std::move(underway)});
+  }
+}
+
+Underway Executor::begin(Lowered& l, Microbatch& m) {
+  const Instruction& i = *l.said;
+  const Purpose purpose{i.phase, &i.label};
+  const auto room = [&] { return at::empty(l.move->steps.arrived.shape, options(l.output.slot)); };
+  Communicator& ranks = group(l);
+  switch (l.begins) {
+    case Begins::move:
+      return start_move(i.move, *l.move, tensor(m, l.input), ranks, purpose);
+    case Begins::exchange:
+      return start_exchange(l, m);
+    case Begins::lasting:
+      return start_lasting(l);
+    case Begins::send: {
+      const int tag = i.move.tag * program_.microbatches + m.number;
+      return {ranks.send(tensor(m, l.input), i.move.peer, tag, purpose), {}, {}, {}};
+    }
+    case Begins::receive: {
+      const int tag = i.move.tag * program_.microbatches + m.number;
+      const at::Tensor comes = room();
+      return {ranks.recv(comes, i.move.peer, tag, purpose), {}, {}, comes};
+    }
+    case Begins::shift: {
+      const int ways = ranks.ways(), me = ranks.index();
+      const int tag = (i.pending * i.ring_steps + i.ring_step) * program_.microbatches + m.number;
+      const at::Tensor goes = tensor(m, l.input).contiguous(), comes = room();
+      Pending sent = ranks.send(goes, (me + 1) % ways, tag, purpose);
+      return {ranks.recv(comes, (me + ways - 1) % ways, tag, purpose), std::move(sent), goes,
+              comes};
+    }
+    case Begins::hook: {
+      const Ledger::Scope scope(ledger_, Category::buffers);
+      hook_of_bucket_[i.bucket]->start(storage_[l.input.slot], ranks, purpose);
+      return {};
+    }
+  }
+  return {};
+}
+
+Underway Executor::start_lasting(Lowered& l) {
+  const Instruction& i = *l.said;
+  const at::Tensor& source = storage_[l.input.slot];
+  Communicator& ranks = group(l);
+  const Purpose purpose{i.phase, &i.label};
+  const at::Tensor& target = storage_.open(l.output.slot);
+  // Where the source is still on its way from host memory, the transfer follows it there, and what
+  // the rank computes goes on beside both.
+  std::optional<c10::StreamGuard> guard;
+  if (copies_.brings(source)) guard.emplace(copies_.stream_of(source));
+  return {i.move.kind == Move::Kind::all_reduce ? ranks.all_reduce(target, Reduction::sum, purpose)
+          : i.move.kind == Move::Kind::reduce_scatter
+              ? ranks.reduce_scatter(target, source, Reduction::sum, purpose)
+              : ranks.all_gather(target, source, purpose),
+          {},
+          {},
+          {}};
+}
+
+Underway Executor::start_exchange(Lowered& l, Microbatch& m) {
+  const Instruction& i = *l.said;
+  const at::Tensor& input = tensor(m, l.input);
+  Communicator& ranks = group(l);
+  const Purpose purpose{i.phase, &i.label};
+  const int ways = ranks.ways();
+  const auto counts = at::TensorOptions().dtype(at::kLong);
+  const Rows& source = m.rows[static_cast<std::size_t>(l.input.rows)];
+  Rows& target = m.rows[static_cast<std::size_t>(l.output.rows)];
+  const auto shape_of = [&](std::int64_t rows) {
+    auto shape = input.sizes().vec();
+    shape[0] = rows;
+    return shape;
+  };
+  if (i.move.to != graph_.sparse.dims.front()) {  // home: to those that hold the tokens
+    const at::Tensor in = reordered(input, source.from, false).contiguous();
+    std::vector<std::int64_t> in_splits;
+    for (const auto& from : source.from) in_splits.push_back(sum(from));
+    at::Tensor out = at::empty(shape_of(sum(target.of_group)), input.options());
+    Pending pending = ranks.all_to_all(out, in, by_rank(target.of_group, ways), in_splits, purpose);
+    return {std::move(pending), {}, in, out};
+  }
+  if (i.move.brings_counts) {  // how many will come, and from whom
+    const std::size_t here = source.of_group.size() / static_cast<std::size_t>(ways);
+    const at::Tensor mine = sent_to(device_, at::tensor(source.of_group, counts));
+    const at::Tensor theirs = at::empty_like(mine);
+    ranks.all_to_all(theirs, mine, {}, {}, purpose).wait();
+    const HostWait waits("rows of experts");
+    const at::Tensor arrived = theirs.cpu();
+    target.known = true;
+    target.of_group.assign(here, 0);
+    target.from.assign(ways, std::vector<std::int64_t>(here));
+    for (std::size_t rank = 0; rank < target.from.size(); ++rank) {
+      for (std::size_t g = 0; g < here; ++g) {
+        const std::int64_t rows = arrived.const_data_ptr<std::int64_t>()[rank * here + g];
+        target.from[rank][g] = rows;
+        target.of_group[g] += rows;
+      }
+    }
+  }
+  if (!target.known) {  // a pass's mistake
+    throw std::logic_error(i.label +
+                           ": rows are exchanged before the exchange that brings their counts");
+  }
+  std::vector<std::int64_t> out_splits;
+  for (const auto& from : target.from) out_splits.push_back(sum(from));
+  const at::Tensor in = input.contiguous();
+  const at::Tensor out = at::empty(shape_of(sum(target.of_group)), input.options());
+  Pending pending = ranks.all_to_all(out, in, out_splits, by_rank(source.of_group, ways), purpose);
+  return {std::move(pending), {}, in, out};
+}
+
+at::Tensor Executor::redistribute(const at::Tensor& tensor, const Dims& dims, const Layout& from,
+                                  const Layout& to, std::int64_t batch) {
+  at::Tensor moved = tensor;
+  Layout now = from;
+  static const std::string label = "gather for comparison";
+  for (const Move& move : moves(from, to, program_.mesh)) {
+    const Layout next = after(now, move);
+    const MoveSteps steps = move_steps(move, dims, moved.sizes().vec(), now, next, program_.mesh,
+                                       at_, [&](Dim dim) { return program_.size(dim, batch); });
+    if (communicates(move.kind)) {
+      const ReadyMove ready(steps);
+      Underway underway =
+          start_move(move, ready, moved, group({move.atoms, {}}), {"verify", &label});
+      moved = finish_move(underway, ready);
+    } else {
+      moved = local_move(move, steps, moved);
+    }
+    now = next;
+  }
+  return moved;
+}
+
+void Executor::make_hooks() {
+  Ledger::Scope scope(ledger_, Category::buffers);
+  hook_of_bucket_.clear();
+  const auto options =
+      at::TensorOptions().device(device_).dtype(scalar_type(program_.gradient_dtype));
+  for (const Bucket& bucket : program_.buckets) {
+    hook_of_bucket_.push_back(
+        bucket.hook ? bucket.hook->make(shape_of(program_, bucket, at_), options) : nullptr);
+  }
+}
+
+at::Tensor Executor::whole(int bucket, bool gradients) {
+  await_updates();
+  const Bucket& b = program_.buckets[bucket];
+  const at::Tensor& parameters = storage_[b.flat.parameters];
+  if (!gradients && parameters.defined()) return parameters;
+  const HostWait waits("a gather outside of steps");
+  at::Tensor part = storage_[gradients ? b.flat.reduced : b.flat.stored].to(device_);
+  if (b.shard_atoms.empty()) return part;
+  Communicator& ranks = group({b.shard_atoms, {}});
+  at::Tensor all = at::empty({part.numel() * ranks.ways()}, part.options());
+  static const std::string label = "gather for comparison";
+  ranks.all_gather(all, part.contiguous(), {"verify", &label}).wait();
+  return all;
+}
+
+at::Tensor Executor::slice(int parameter, const at::Tensor& whole) const {
+  return storage_.slice(parameter, whole);
+}
+
+}  // namespace mw

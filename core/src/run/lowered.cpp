@@ -1,0 +1,263 @@
+// Resolves a program's instructions for one rank: operands, kernels, sizes, steps of moves, and
+// where the ledger books them.
+#include "run/lowered.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <stdexcept>
+
+#include "meshwright/engine/program_facts.h"
+#include "meshwright/engine/scalar_type.h"
+#include "program/slots.h"
+
+namespace mw {
+namespace {
+
+// Whether it makes again what forward made.
+bool recomputes(const Instruction& i) {
+  return i.phase == std::string_view("recompute");
+}
+
+}  // namespace
+
+Lowering::Lowering(const RankViews& sizes, at::Device device, Ledger& ledger)
+    : sizes_(sizes),
+      program_(sizes.of_kind(0).program()),
+      graph_(*program_.graph),
+      at_(sizes.of_kind(0).at()),
+      device_(device),
+      ledger_(ledger),
+      rows_of_slot_(program_.slots.size(), -1),
+      updates_(program_.buckets.size()) {
+  number_rows();
+  std::set<int> segments;
+  for (const SegmentRun& run : program_.timeline) {
+    if (!segments.insert(run.segment).second) continue;
+    for (const Instruction& i : program_.segments[run.segment].code)
+      if (completes_update(program_, i)) updates_[i.bucket].push_back(&i);
+  }
+}
+
+void Lowering::number_rows() {
+  if (graph_.sparse.dims.empty()) return;
+  std::vector<SparseRows> known;
+  for (std::size_t s = 0; s < program_.slots.size(); ++s) {
+    std::optional<SparseRows> rows = sparse_rows(program_, static_cast<int>(s));
+    if (!rows) continue;
+    const auto found = std::find(known.begin(), known.end(), *rows);
+    rows_of_slot_[s] = static_cast<int>(found - known.begin());
+    if (found == known.end()) known.push_back(std::move(*rows));
+  }
+  rows_ = known.size();
+}
+
+LoweredCode Lowering::segment(int segment, const std::vector<int>& kinds) const {
+  const std::vector<Instruction>& code = program_.segments[segment].code;
+  LoweredCode lowered;
+  for (std::size_t n = 0; n < code.size(); ++n) {
+    const RankView& sizes = sizes_.of_kind(kinds.at(static_cast<std::size_t>(code[n].lane)));
+    const auto add = [&](const Instruction& i, int inner) {
+      Lowered& l = lowered.list.emplace_back(lower(i, sizes));
+      l.lane = code[n].lane;
+      l.index = static_cast<int>(n);
+      l.inner = inner;
+    };
+    if (!code[n].ring) {
+      add(code[n], -1);
+      continue;
+    }
+    lowered.rings.push_back(
+        std::make_unique<const std::vector<Instruction>>(ring_steps(program_, code[n])));
+    int inner = 0;
+    for (const Instruction& step : *lowered.rings.back()) add(step, inner++);
+  }
+  return lowered;
+}
+
+std::vector<LoweredCode> Lowering::updates() const {
+  std::vector<LoweredCode> updates;
+  for (const auto& code : updates_) {
+    if (code.empty()) continue;
+    LoweredCode& update = updates.emplace_back();
+    for (const Instruction* i : code) update.list.push_back(lower(*i, sizes_.of_kind(0)));
+  }
+  return updates;
+}
+
+Operand Lowering::operand(int slot) const {
+  if (slot < 0) return {};
+  const Slot& of = program_.slots[slot];
+  return {slot, rows_of_slot_[slot], -1, of.persistent, of.slices == 1};
+}
+
+Operand Lowering::operand(const Instruction& i, int slot) const {
+  Operand made = operand(slot);
+  if (slot >= 0) made.part_at = static_cast<std::int8_t>(program_.sliced_at(i, slot));
+  return made;
+}
+
+std::vector<Operand> Lowering::operands(const Instruction& i, const Slots& slots) const {
+  std::vector<Operand> made;
+  for (const int slot : slots) made.push_back(operand(i, slot));
+  return made;
+}
+
+Lowered Lowering::lower(const Instruction& i, const RankView& sizes) const {
+  using MoveKind = Move::Kind;
+  const RankView& rank = sizes_.of_kind(0);
+  Lowered l;
+  l.said = &i;
+  l.code = i.code;
+  l.of_step = between_lasting(program_, i);
+  l.outlasts_step = outlasts_step(program_, i);
+  l.completes_update = completes_update(program_, i);
+  l.ends_update = l.completes_update && updates_[i.bucket].back() == &i;
+  l.begins = i.code == Code::hook_start       ? Begins::hook
+             : l.of_step                      ? Begins::lasting
+             : i.move.kind == MoveKind::send  ? Begins::send
+             : i.move.kind == MoveKind::recv  ? Begins::receive
+             : i.move.kind == MoveKind::shift ? Begins::shift
+             : i.move.exchanges_rows()        ? Begins::exchange
+                                              : Begins::move;
+  if (!i.inputs.empty()) l.input = operand(i.inputs[0]);
+  if (!i.outputs.empty()) l.output = operand(i.outputs[0]);
+  l.shown = (i.code == Code::move || i.code == Code::wait || i.code == Code::copy) &&
+            l.output.slot >= 0 && !l.output.lasts && l.output.whole;
+  for (const int slot : i.release) l.release.push_back(operand(slot));
+  if (i.code == Code::load) l.load = load(i, sizes);
+  if (i.code == Code::compute && i.update == Update::none) l.op = op_run(i, sizes);
+  if (i.code == Code::compute && i.update != Update::none) l.update = update_run(i);
+  const bool of_shapes =
+      l.begins == Begins::move || l.begins == Begins::shift || l.begins == Begins::receive;
+  if (i.code == Code::move || (i.code == Code::start && of_shapes))
+    l.move = std::make_unique<ReadyMove>(sizes.steps(i));
+  if (i.code == Code::add) l.idle = !i.contributing.empty() && !rank.contributes(i.contributing[0]);
+  if (i.code == Code::begin_sum)  // it goes on with the sum so far
+    l.idle = !i.contributing.empty() && !i.contributing[0].empty() &&
+             rank.contributes(i.contributing[0]);
+  for (std::size_t k = 0; i.code == Code::totals && k < i.inputs.size(); ++k)
+    l.totalled.push_back(rank.contributes(i.contributing[k]) ? i.inputs[k] : -1);
+  return l;
+}
+
+std::unique_ptr<OpRun> Lowering::op_run(const Instruction& i, const RankView& sizes) const {
+  const Op& op = graph_.ops()[i.op];
+  const Slicing* sliced = program_.slicing_of(i);
+  auto run = std::make_unique<OpRun>(OpRun{op, i.piece, OpCall{sizes.dims(i.op, i.ring_step)}});
+  run->inputs = operands(i, i.inputs);
+  run->outputs = operands(i, i.outputs);
+  run->saved = operands(i, i.saved);
+  run->grad_outputs = operands(i, i.grad_outputs);
+  run->grad_inputs = operands(i, i.grad_inputs);
+  run->again = recomputes(i);
+  run->flops = sizes.cost(i.op, i.piece, i.ring_step).executed;
+  run->entry = ledger_.work_entry(op.kind(), name_of(i.piece));
+  OpCall& call = run->call;
+  call.in_place = i.in_place;
+  call.real = scalar_type(program_.dtype);
+  if (sliced == nullptr) {
+    call.ring_step = i.ring_step;
+    call.ring_steps = i.ring_steps;
+  } else {
+    run->slice = i.ring_step;
+    run->slices = sliced->slices;
+  }
+  if (run->slice > 0) {
+    const Dims& dims = graph_.value(op.outputs[0]).dims;
+    const bool sums = std::none_of(dims.begin(), dims.end(),
+                                   [&](Dim dim) { return contains(sliced->dims, dim); });
+    for (std::size_t k = 0; k < run->inputs.size(); ++k)
+      run->inputs[k].counted = sums && op.inputs[k].additive;
+    for (Operand& output : run->outputs) output.counted = output.whole;
+  }
+  for (std::size_t k = 0; k < i.grad_inputs.size(); ++k) {
+    run->ways.push_back(way(i, k, *run));
+    call.wants.push_back(run->ways[k] != GradientWay::none);
+    call.accumulate.push_back(run->ways[k] == GradientWay::added ||
+                              run->ways[k] == GradientWay::summed_part);
+  }
+  run->wanted = i.piece == Piece::forward ||
+                std::find(call.wants.begin(), call.wants.end(), true) != call.wants.end();
+  if (rows_ > 0) find_rows(i, sizes, *run);
+  return run;
+}
+
+GradientWay Lowering::way(const Instruction& i, std::size_t input, const OpRun& run) const {
+  const Operand& to = run.grad_inputs[input];
+  if (to.slot < 0) return GradientWay::none;
+  // An additive operand of a sum over the slices counts in the first of them.
+  if (input < run.inputs.size() && run.inputs[input].counted) return GradientWay::none;
+  const bool part = to.part_at >= 0, adds = i.accumulate[input];
+  if (!to.lasts) {
+    if (part) return adds ? GradientWay::part : GradientWay::first_part;
+    if (adds) return GradientWay::added;
+    // It is granted for all gradients or none (plan/lifetimes).
+    return i.in_place ? GradientWay::over_operand : GradientWay::made;
+  }
+  if (!sizes_.of_kind(0).contributes(i.contributing[input])) return GradientWay::none;
+  if (program_.gradient_dtype != program_.dtype)  // summed in more bits than it is made in
+    return part ? GradientWay::widened_part : GradientWay::widened;
+  return part ? GradientWay::summed_part : GradientWay::summed;
+}
+
+void Lowering::find_rows(const Instruction& i, const RankView& sizes, OpRun& run) const {
+  for (const auto* operands : {&run.inputs, &run.grad_outputs, &run.outputs, &run.grad_inputs}) {
+    for (const Operand& operand : *operands)
+      if (run.rows < 0) run.rows = operand.rows;
+  }
+  if (run.rows < 0) return;
+  const Sparse& sparse = graph_.sparse;
+  const LocalDims& dims = sizes.dims(i.op);
+  run.supposed = dims.count(sparse.dims);
+  run.makes_rows = i.piece == Piece::forward &&
+                   std::none_of(run.op.inputs.begin(), run.op.inputs.end(),
+                                [&](const Use& use) { return sparse.has(use.dims); });
+  run.compares_rows = run.op.counts_rows && i.piece == Piece::forward && !run.again;
+  if (!run.compares_rows) return;
+  run.group = dims.at(sparse.dims.front()).offset;
+  // Where several ranks work on the same rows, the first of them counts.
+  run.counts_rows = first_among([&](int atom) {
+    const Placement& cut = program_.cut[i.op][atom];
+    return !cut.is_shard() || !contains(sparse.dims, cut.dim);
+  });
+}
+
+std::unique_ptr<UpdateRun> Lowering::update_run(const Instruction& i) const {
+  auto run = std::make_unique<UpdateRun>();
+  const RankView& sizes = sizes_.of_kind(0);
+  if (i.update == Update::apply) run->steps = update_steps(sizes, i, !device_.is_cpu());
+  if (i.parameter >= 0 && i.update != Update::direction) run->matrix = matrix_update(sizes, i);
+  if (i.parameter >= 0 && i.update == Update::direction)
+    run->shape = program_.local_shape(program_.slots[i.outputs[0]], at_);
+  run->states = i.saved.empty() ? program_.buckets[i.bucket].flat.states
+                                : std::vector<int>(i.saved.begin(), i.saved.end());
+  return run;
+}
+
+std::unique_ptr<std::vector<Loaded>> Lowering::load(const Instruction& i,
+                                                    const RankView& sizes) const {
+  auto all = std::make_unique<std::vector<Loaded>>();
+  for (const int slot : i.outputs) {
+    const std::string& name = program_.slots[slot].name;
+    Loaded one;
+    if (name == "labels") {
+      one.what = Loaded::What::labels;
+    } else if (name == "positions") {
+      one.what = Loaded::What::positions;
+    } else if (name != "tokens") {  // a model file's mistake
+      throw std::logic_error("the model asks for the data value \"" + name +
+                             "\"; there are tokens, labels and positions");
+    }
+    one.slot = slot;
+    one.cut = sizes.data_cut(slot);
+    const auto same = std::find_if(all->begin(), all->end(), [&](const Loaded& other) {
+      return other.what != Loaded::What::positions && one.cut.of_rows(other.cut.rows);
+    });
+    one.shares = static_cast<std::size_t>(same - all->begin());
+    all->push_back(std::move(one));
+  }
+  return all;
+}
+
+}  // namespace mw

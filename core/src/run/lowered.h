@@ -1,0 +1,168 @@
+// A program's instructions as one rank runs them. What the program, the rank's place on the mesh
+// and the size of a microbatch say of an instruction is looked up here once, so that a step walks
+// lists and looks nothing up.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "meshwright/engine/rank_view.h"
+#include "meshwright/ledger.h"
+#include "meshwright/op.h"
+#include "meshwright/optimizer.h"
+#include "meshwright/program.h"
+#include "program/update_steps.h"
+#include "run/redistribute.h"
+
+namespace mw {
+
+// A slot that an instruction reads or writes.
+struct Operand {
+  int slot = -1;             // -1: none
+  int rows = -1;             // which rows a sparse slot has (Lowering::rows)
+  std::int8_t part_at = -1;  // the dim of which an instruction's slice has a part; -1: it has all
+  bool lasts = false;        // it is in Storage; else it is a microbatch's
+  bool whole = true;         // it does not belong to one slice alone
+  bool counted = false;      // an earlier slice has counted this input, or begun this output
+};
+
+// Where the gradient of an operand goes.
+enum class GradientWay : std::uint8_t {
+  none,          // nowhere: nobody wants it, or another rank contributes it
+  made,          // the kernel makes it, and the slot takes it
+  added,         // the kernel adds it to what the slot holds
+  over_operand,  // the kernel writes it over the operand, and the slot takes it
+  first_part,    // the kernel makes it; it is a part of a new tensor of the slot
+  part,          // the kernel makes it; it is added to a part of the slot
+  summed,        // the kernel adds it to a sum that lasts, or begins that
+  summed_part,   // the kernel adds it to a part of such a sum
+  widened,       // the kernel makes it; it is added to such a sum, which has more bits
+  widened_part,
+};
+
+// A compute of the graph's. Tensors are in `call` while it runs, and never between two runs.
+struct OpRun {
+  const Op& op;
+  const Piece piece;
+  OpCall call;
+  std::vector<Operand> inputs = {}, outputs = {}, saved = {}, grad_outputs = {}, grad_inputs = {};
+  std::vector<GradientWay> ways = {};  // one for each of grad_inputs
+  bool wanted = true;                  // this rank makes at least one of its gradients
+  bool again = false;                  // it makes again what forward made
+  int slice = 0, slices = 1;           // which slice it computes, and how many there are
+  double flops = 0;
+  Ledger::Entry entry = 0;
+  // Which rows its sparse operands have (-1: it has none) and whether it makes them; whether the
+  // ledger compares their number with that supposed, and counts them by group from `group` on.
+  int rows = -1;
+  bool makes_rows = false, compares_rows = false, counts_rows = false;
+  std::int64_t supposed = 0, group = 0;
+};
+
+// A compute of the optimizer's. Tensors are in `call` while it runs.
+struct UpdateRun {
+  UpdateSteps steps = {};
+  MatrixUpdate matrix = {};              // where it updates a parameter's matrices
+  std::vector<int> states = {};          // the slots of the states that it works on
+  std::vector<std::int64_t> shape = {};  // the shape of the direction that it makes
+  UpdateCall call = {};
+};
+
+// What a load brings to one slot. Slots that take the same rows of the data share what is read of
+// it: with the first of them, which is in the place `shares`.
+struct Loaded {
+  enum class What : std::uint8_t { tokens, labels, positions };
+  What what = What::tokens;
+  int slot = -1;
+  DataCut cut = {};
+  std::size_t shares = 0;
+  at::Tensor tokens = {}, labels = {};  // there while the load runs
+};
+
+// Which transfer a start begins.
+enum class Begins : std::uint8_t {
+  move,      // from a slot of a microbatch to another
+  exchange,  // likewise, of rows
+  shift,
+  send,
+  receive,
+  lasting,  // between slots that last
+  hook,
+};
+
+struct Lowered {
+  const Instruction* said = nullptr;
+  Code code = Code::compute;
+  int lane = 0;
+  Begins begins = Begins::move;
+  bool idle = false;           // other ranks do it
+  bool of_step = false;        // the transfer belongs to the step (between_lasting)
+  bool outlasts_step = false;  // the next step awaits the transfer
+  // It is one of the instructions, or the last one, of a bucket's update that a step leaves to the
+  // next one's forward.
+  bool completes_update = false, ends_update = false;
+  bool shown = false;          // a watcher sees what it has moved
+  int index = -1, inner = -1;  // its place in the segment, and in a ring's steps
+  Operand input, output;       // the first ones
+  std::vector<Operand> release;
+  std::vector<int> totalled;      // the slots that totals sum; -1: other ranks count it
+  Communicator* group = nullptr;  // it is found when it first runs, in the order of the program
+  std::unique_ptr<OpRun> op;
+  std::unique_ptr<UpdateRun> update;
+  std::unique_ptr<ReadyMove> move;
+  std::unique_ptr<std::vector<Loaded>> load;
+};
+
+// A segment for microbatches of given sizes.
+struct LoweredCode {
+  std::vector<Lowered> list;
+  std::vector<std::unique_ptr<const std::vector<Instruction>>> rings;  // written out
+};
+
+class Lowering {
+ public:
+  // Keeps the references.
+  Lowering(const RankViews& sizes, at::Device device, Ledger& ledger);
+  // `kinds`: of the microbatch of each lane (RankViews::kind).
+  LoweredCode segment(int segment, const std::vector<int>& kinds) const;
+  // What of the updates of buckets a step leaves to the next one's forward, bucket by bucket.
+  std::vector<LoweredCode> updates() const;
+  // How many different rows sparse slots have: equal ones where the same op made them and they lie
+  // alike.
+  std::size_t rows() const { return rows_; }
+  // Whether this rank is the first of those along the atoms that `alike` names, or has none.
+  template <class Alike>
+  bool first_among(const Alike& alike) const {
+    for (std::size_t a = 0; a < at_.size(); ++a) {
+      const int atom = static_cast<int>(a);
+      if (atom != program_.stage_atom && alike(atom) && at_[a] != 0) return false;
+    }
+    return true;
+  }
+
+ private:
+  Operand operand(int slot) const;
+  Operand operand(const Instruction& i, int slot) const;
+  std::vector<Operand> operands(const Instruction& i, const Slots& slots) const;
+  Lowered lower(const Instruction& i, const RankView& sizes) const;
+  std::unique_ptr<OpRun> op_run(const Instruction& i, const RankView& sizes) const;
+  void find_rows(const Instruction& i, const RankView& sizes, OpRun& run) const;
+  GradientWay way(const Instruction& i, std::size_t input, const OpRun& run) const;
+  std::unique_ptr<UpdateRun> update_run(const Instruction& i) const;
+  std::unique_ptr<std::vector<Loaded>> load(const Instruction& i, const RankView& sizes) const;
+  void number_rows();
+
+  const RankViews& sizes_;
+  const Program& program_;
+  const Graph& graph_;
+  const Coordinates& at_;
+  const at::Device device_;
+  Ledger& ledger_;
+  std::vector<int> rows_of_slot_;  // -1: not sparse
+  std::size_t rows_ = 0;
+  std::vector<std::vector<const Instruction*>> updates_;  // by bucket
+};
+
+}  // namespace mw

@@ -1,0 +1,84 @@
+// What the loops of attention are given, and how much room they need: one head of one sequence at a
+// time, whose queries they take in blocks. Functions here are always inlined, since the loops call
+// them: a copy would be emitted with the instructions of some set, and others might get to call it.
+#pragma once
+
+#include <cstdint>
+
+namespace mw::vector {
+
+// Operands are packed in rows of whole cache lines, whatever the instruction set.
+template <class T>
+constexpr std::int64_t line = 64 / static_cast<std::int64_t>(sizeof(T));
+
+template <class T>
+[[gnu::always_inline]] constexpr std::int64_t whole_lines(std::int64_t width) {
+  return (width + line<T> - 1) / line<T> * line<T>;
+}
+
+// Rows of one head: `row` numbers lie from one row's begin to the next one's.
+template <class T>
+struct HeadRows {
+  T* at = nullptr;
+  std::int64_t row = 0;
+};
+
+template <class T>
+struct Attention {
+  HeadRows<T> q, k, v;  // q and k of `width` numbers, v of `value_width`
+  std::int64_t queries = 0, keys = 0, width = 0, value_width = 0;
+  // Query i sees the keys from i + from up to i + to, that one left out, of those that there are:
+  // one at least.
+  std::int64_t from = 0, to = 0;
+  T scale = 1;
+  // Forward makes both, backward reads them. lse: of each query, the log of the sum of exp(scores).
+  HeadRows<T> out;
+  T* lse = nullptr;
+  HeadRows<T> dout, dq, dk, dv;  // backward: the gradients
+  T* buffer = nullptr;           // attention_room() numbers
+};
+
+// So many queries make a block: their scores stay in the second-level cache. A multiple of the rows
+// that a small product makes at once.
+constexpr std::int64_t most_queries = 48;
+[[gnu::always_inline]] constexpr std::int64_t block_queries(std::int64_t keys) {
+  constexpr std::int64_t scores = 1 << 16, rows = 6, least = 12;
+  const std::int64_t fit = keys > 0 ? scores / keys / rows * rows : most_queries;
+  return fit < least ? least : fit > most_queries ? most_queries : fit;
+}
+
+// The keys that some query of a block sees, in whole cache lines.
+template <class T>
+struct Seen {
+  std::int64_t first, end;
+  [[gnu::always_inline]] Seen(const Attention<T>& a, std::int64_t query, std::int64_t count) {
+    const std::int64_t begin = query + a.from, last = query + count - 1 + a.to;
+    first = begin > 0 ? begin / line<T> * line<T> : 0;
+    end = whole_lines<T>(last < a.keys ? last : a.keys);
+  }
+  [[gnu::always_inline]] std::int64_t width() const { return end - first; }
+};
+
+// How many scores are computed.
+template <class T>
+std::int64_t scores_of(const Attention<T>& a) {
+  const std::int64_t block = block_queries(a.keys);
+  std::int64_t scores = 0;
+  for (std::int64_t q = 0; q < a.queries; q += block) {
+    const std::int64_t count = q + block < a.queries ? block : a.queries - q;
+    scores += count * Seen<T>(a, q, count).width();
+  }
+  return scores;
+}
+
+// Numbers of a buffer that forward or backward of such a head needs.
+template <class T>
+std::int64_t attention_room(const Attention<T>& a, bool backward) {
+  const std::int64_t keys = whole_lines<T>(a.keys), wide = whole_lines<T>(a.width),
+                     values = whole_lines<T>(a.value_width), block = block_queries(a.keys);
+  if (!backward) return a.width * keys + a.keys * values + block * (keys + values);
+  return (a.width + a.value_width) * keys + a.keys * (2 * wide + values) +
+         block * (2 * keys + 2 * wide + values);
+}
+
+}  // namespace mw::vector

@@ -1,0 +1,19 @@
+# Loops compiled for several instruction sets, apart from all else: they say the floating-point flags
+# that let the compiler vectorise them, and know no header of ATen.
+set(vector_options -O3 -fopenmp-simd -fno-math-errno -fno-trapping-math)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # A loop that first runs up to an aligned address would round by where its operands lie.
+  list(APPEND vector_options --param=vect-max-peeling-for-alignment=0)
+endif()
+set(vector_isas plain)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  list(APPEND vector_isas avx2 avx512)
+endif()
+set(vector_options_avx2 -mavx2 -mfma)
+set(vector_options_avx512 -mavx512f -mavx512dq -mavx512bw -mavx512vl -mfma -mprefer-vector-width=512)
+foreach(isa IN LISTS vector_isas)
+  set(source "${PROJECT_SOURCE_DIR}/plugins/models/ops/vector/isa/${isa}.cpp")
+  set_source_files_properties("${source}" PROPERTIES SKIP_PRECOMPILE_HEADERS ON
+    COMPILE_OPTIONS "${vector_options};${vector_options_${isa}}")
+  target_sources(meshwright_models PRIVATE "${source}")
+endforeach()
