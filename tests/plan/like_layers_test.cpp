@@ -227,6 +227,12 @@ TEST_CASE("What ops are asked does not grow with the layers") {
     return std::vector<StrategyChoice>{pp(2, "1f1b", {layers / 2, layers / 2}), dp(2)};
   };
   CHECK(asked(stages, 4) == asked(stages, 24));
+  // Stages parted by what their layers cost.
+  const auto parted = [](int) {
+    return std::vector<StrategyChoice>{
+        strategy("pp", {{"ways", 2}, {"schedule", "1f1b"}, {"layout", "auto"}}), dp(2)};
+  };
+  CHECK(asked(parted, 4) == asked(parted, 24));
 }
 
 TEST_CASE("As many ops are placed, whatever the layers") {

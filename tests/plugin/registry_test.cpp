@@ -8,6 +8,7 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "meshwright/model.h"
 #include "meshwright/strategy.h"
@@ -115,6 +116,24 @@ TEST_CASE("files that are no modules are listed with the reason") {
     CHECK_FALSE(file.problem.empty());
   }
   CHECK(thrown([&] { registry.plugin("text"); }) == "plugin.unloadable");
+}
+
+TEST_CASE("what files of the path register is listed again where a folder has changed") {
+  TemporaryFolder folder;
+  PluginRegistry registry({folder.path()});
+  const auto strategies = [&] {
+    std::vector<std::string> names;
+    for (const mw::Registration* one : registry.all(Kind::strategy)) names.emplace_back(one->name);
+    return names;
+  };
+  CHECK(strategies().empty());
+  fs::copy(test_plugins() / "good.so", folder.path() / "good.so");
+  CHECK(strategies() == std::vector<std::string>{"good"});
+  CHECK(strategies() == std::vector<std::string>{"good"});
+  registry.plugin("good");
+  CHECK(strategies() == std::vector<std::string>{"good"});
+  fs::copy(test_plugins() / "good.so", folder.path() / "other.so");  // misnamed, so unusable
+  CHECK(strategies() == std::vector<std::string>{"good"});
 }
 
 TEST_CASE("two plugins of one name are refused, both files named") {

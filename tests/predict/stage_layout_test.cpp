@@ -3,6 +3,7 @@
 #include <functional>
 #include <numeric>
 #include <random>
+#include <utility>
 
 #include "meshwright/stage_balance.h"
 #include "predict/memory_limit.h"
@@ -185,6 +186,28 @@ TEST_CASE("A balanced plan is never slower than an even one, and fits where that
       CHECK((found.fits || found.fullest().memory.peak <= as_even.fullest().memory.peak));
     }
   }
+}
+
+TEST_CASE("Layouts begin with the plan and the prediction that are there") {
+  int edits = 0;
+  PlanRequest request = experiment(staged(8, 40'000, stages(4, "1f1b", "auto"))).plan->request;
+  request.strategies.push_back(does("counted", {{"counted", 1}}, [&](Draft&) { ++edits; }));
+  const ClusterMachine machine = two_nodes();
+  Problems problems;
+  const auto own = make_plan(request, problems);
+  REQUIRE(own != nullptr);
+  edits = 0;
+  const auto made = make_balanced_plan(request, machine, 0, problems);
+  const int all = std::exchange(edits, 0);
+  const PredictedPlan found =
+      predict_balanced_plan(request, machine, 0, {own, predict(*own, machine)});
+  CHECK(edits == all - 1);
+  REQUIRE(made != nullptr);
+  REQUIRE(found.plan != nullptr);
+  CHECK(found.plan->stage_layers != even_layers(8, 4));  // made again, with a note
+  CHECK(found.plan->hash() == made->hash());
+  CHECK(found.plan->notes == made->notes);
+  CHECK(found.predicted.to_json() == predict(*made, machine).to_json());
 }
 
 TEST_CASE("A slow node takes longer, and its stage gets fewer layers") {
