@@ -1,7 +1,7 @@
 // Attention of one head of one sequence (attention.h), a block of queries at a time: scores by
 // small matrix products of operands that were packed, softmax over whole rows of them, and the
-// weighted sum of the values. Backward makes the probabilities again from the log-sum-exp [Dao 2023,
-// "FlashAttention-2", algorithm 2]. loops.h includes this, after what it uses.
+// weighted sum of the values. Backward makes the probabilities again from the log-sum-exp
+// [Dao 2023, "FlashAttention-2", algorithm 2]. loops.h includes this, after what it uses.
 #pragma once
 
 #include "attention.h"
@@ -242,8 +242,8 @@ struct Packed {
   }
 };
 
-// Of a row of scores and one of the probabilities' gradients: the probabilities, and the scores'
-// gradients. `delta`: the sum of dout times out.
+// Turns a row of scores into probabilities, and a row of their gradients into the scores'.
+// `delta`: the sum of dout times out.
 template <class T>
 inline void score_gradients(T* p, T* dp, int64_t width, T scale, T lse, T delta) {
 #pragma omp simd
