@@ -1,5 +1,5 @@
 // Each op's forward and backward beside the way that eager PyTorch computes it (the composite,
-// differentiated by autograd), one thread, at the sizes of the small baseline model. Prints
+// differentiated by autograd), one thread, at the sizes of the small baseline model. Prints CPU
 // milliseconds and the ratio: above 1, ours is faster.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -9,8 +9,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <cmath>
+#include <ctime>
 #include <functional>
 #include <map>
 
@@ -26,14 +26,14 @@ using Composite = std::function<at::Tensor(const Tensors&)>;
 
 int repeats = 9;
 
+// Of the CPU, which other programs on the cores change little.
 double milliseconds(const std::function<void()>& work) {
-  using clock = std::chrono::steady_clock;
   std::vector<double> times;
   work();
   for (int i = 0; i < repeats; ++i) {
-    const auto begin = clock::now();
+    const std::clock_t begin = std::clock();
     work();
-    times.push_back(std::chrono::duration<double, std::milli>(clock::now() - begin).count());
+    times.push_back(1e3 * static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC);
   }
   std::nth_element(times.begin(), times.begin() + repeats / 2, times.end());
   return times[repeats / 2];
