@@ -62,7 +62,7 @@ target_precompile_headers(meshwright_core REUSE_FROM meshwright_pch)
 set(linked_plugins models optimizers data policies)
 foreach(name IN LISTS linked_plugins)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/plugins/${name}/*.cpp")
-  list(FILTER sources EXCLUDE REGEX "/isa/")  # plugin.cmake adds them, with flags of their own
+  list(FILTER sources EXCLUDE REGEX "/(isa|openmp)/")  # plugin.cmake adds them, with flags of their own
   meshwright_together(sources ${sources})
   add_library(meshwright_${name} SHARED ${sources})
   set_target_properties(meshwright_${name} PROPERTIES DEFINE_SYMBOL "")

@@ -17,3 +17,12 @@ foreach(isa IN LISTS vector_isas)
     COMPILE_OPTIONS "${vector_options};${vector_options_${isa}}")
   target_sources(meshwright_models PRIVATE "${source}")
 endforeach()
+
+# The threads are libtorch's: its own copy of the runtime, whose name the system's has too.
+set(source "${PROJECT_SOURCE_DIR}/plugins/models/ops/openmp/on_threads.cpp")
+set_source_files_properties("${source}" PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS -fopenmp)
+target_sources(meshwright_models PRIVATE "${source}")
+add_library(Torch::gomp SHARED IMPORTED)
+set_target_properties(Torch::gomp PROPERTIES
+  IMPORTED_LOCATION "${torch_root}/lib/libgomp.so.1" IMPORTED_SONAME libgomp.so.1)
+set(MESHWRIGHT_PLUGIN_LINK Torch::gomp)

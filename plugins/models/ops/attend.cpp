@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "kernel.h"
+#include "on_threads.h"
 #include "vector/vector.h"
 
 namespace mw::kernel {
@@ -84,7 +85,7 @@ void run_heads(const Operands& o, Sight sight) {
   const std::int64_t room = vector::attention_room<T>(shape, backward);
   const at::Tensor buffer = at::empty({at::get_num_threads(), room}, o.lse.options());
   const auto run = backward ? vector::loops<T>().attend_backward : vector::loops<T>().attend;
-  at::parallel_for(0, all, 1, [&](std::int64_t begin, std::int64_t end) {
+  on_threads(all, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t n = begin; n < end; ++n) {
       const auto rows = [&](const at::Tensor& t) -> vector::HeadRows<T> {
         if (!t.defined()) return {};

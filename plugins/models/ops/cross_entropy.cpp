@@ -5,6 +5,7 @@
 
 #include "kernel.h"
 #include "meshwright/ops.h"
+#include "on_threads.h"
 
 namespace mw {
 namespace {
@@ -67,8 +68,10 @@ class CeStats final : public OpType {
     }
     if (looped(logits, max, stats)) {
       in_its_type(logits, [&]<class T>(T) {
-        vector::loops<T>().exp_sum(data<T>(stats), data<T>(logits), data<T>(max), count,
-                                   vocab.size);
+        rows_on_threads(count, vocab.size, [&](std::int64_t begin, std::int64_t end) {
+          vector::loops<T>().exp_sum(data<T>(stats) + begin, data<T>(logits) + begin * vocab.size,
+                                     data<T>(max) + begin, end - begin, vocab.size);
+        });
         pick(data<T>(stats) + count, data<T>(logits), data<T>(max), labels.contiguous(), vocab);
       });
       return;
@@ -105,8 +108,12 @@ class CeStats final : public OpType {
     const std::int64_t count = max.size(0);
     if (looped(logits, dlogits, max, dstats)) {
       in_its_type(logits, [&]<class T>(T) {
-        vector::loops<T>().exp_scaled(data<T>(dlogits), data<T>(logits), data<T>(max),
-                                      data<T>(dsum), count, vocab.size, written(to));
+        rows_on_threads(count, vocab.size, [&](std::int64_t begin, std::int64_t end) {
+          const std::int64_t at = begin * vocab.size;
+          vector::loops<T>().exp_scaled(data<T>(dlogits) + at, data<T>(logits) + at,
+                                        data<T>(max) + begin, data<T>(dsum) + begin, end - begin,
+                                        vocab.size, written(to));
+        });
         add_picked(data<T>(dlogits), data<T>(dpicked), labels.contiguous(), vocab);
       });
       return;

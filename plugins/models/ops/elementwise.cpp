@@ -1,6 +1,7 @@
 // SwiGLU, GELU and the residual add.
 #include "kernel.h"
 #include "meshwright/ops.h"
+#include "on_threads.h"
 
 namespace mw {
 namespace {
@@ -39,8 +40,14 @@ class SwiGlu final : public OpType {
     set_outputs(call, {y.view(call.inputs[0].sizes())});
     if (looped(r.gate, r.up, r.weights)) {
       in_its_type(y, [&]<class T>(T) {
-        vector::loops<T>().swiglu_forward(data<T>(y), data<T>(r.gate), data<T>(r.up),
-                                          data<T>(r.weights), r.rows(), r.columns());
+        const std::int64_t columns = r.columns();
+        const T* const weights = data<T>(r.weights);
+        rows_on_threads(r.rows(), columns, [&](std::int64_t begin, std::int64_t end) {
+          const std::int64_t at = begin * columns;
+          vector::loops<T>().swiglu_forward(
+              data<T>(y) + at, data<T>(r.gate) + at, data<T>(r.up) + at,
+              weights == nullptr ? nullptr : weights + begin, end - begin, columns);
+        });
       });
       return;
     }
@@ -66,11 +73,17 @@ class SwiGlu final : public OpType {
     if (dgate.tensor.defined() && dup.tensor.defined() &&
         looped(r.gate, r.up, r.weights, dy, dgate.tensor, dup.tensor, dweights.tensor)) {
       in_its_type(dy, [&]<class T>(T) {
-        vector::loops<T>().swiglu_backward(
-            {data<T>(dy), data<T>(r.gate), data<T>(r.up), data<T>(r.weights), data<T>(dgate.tensor),
-             data<T>(dup.tensor), data<T>(dweights.tensor), written(dgate), written(dup),
-             written(dweights)},
-            r.rows(), r.columns());
+        const std::int64_t columns = r.columns();
+        rows_on_threads(r.rows(), columns, [&](std::int64_t begin, std::int64_t end) {
+          const auto part = [&](const at::Tensor& t, std::int64_t width) {
+            return t.defined() ? data<T>(t) + begin * width : nullptr;
+          };
+          vector::loops<T>().swiglu_backward(
+              {part(dy, columns), part(r.gate, columns), part(r.up, columns), part(r.weights, 1),
+               part(dgate.tensor, columns), part(dup.tensor, columns), part(dweights.tensor, 1),
+               written(dgate), written(dup), written(dweights)},
+              end - begin, columns);
+        });
       });
       return;
     }

@@ -2,6 +2,7 @@
 // half types in chunks of rows that stay in cache.
 #include "kernel.h"
 #include "meshwright/ops.h"
+#include "on_threads.h"
 
 namespace mw {
 namespace {
@@ -44,8 +45,12 @@ class RmsNorm final : public OpType {
     call.saved = {rstd.view(call.dims.shape(normalised_rows(op)))};
     if (looped(x, weight)) {
       in_its_type(x, [&]<class T>(T) {
-        vector::loops<T>().rms_forward(data<T>(y), data<T>(rstd), data<T>(x), data<T>(weight),
-                                       count, columns, static_cast<T>(eps_));
+        rows_on_threads(count, columns, [&](std::int64_t begin, std::int64_t end) {
+          const std::int64_t at = begin * columns;
+          vector::loops<T>().rms_forward(data<T>(y) + at, data<T>(rstd) + begin, data<T>(x) + at,
+                                         data<T>(weight), end - begin, columns,
+                                         static_cast<T>(eps_));
+        });
       });
       return;
     }

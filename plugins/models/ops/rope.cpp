@@ -4,6 +4,7 @@
 
 #include "kernel.h"
 #include "meshwright/ops.h"
+#include "on_threads.h"
 
 namespace mw {
 namespace {
@@ -93,13 +94,16 @@ void rotate_rows(const at::Tensor& y, const at::Tensor& x, const at::Tensor& cos
   h.halves = pairs == RopePairs::halves;
   h.sign = static_cast<T>(sign);
   h.write = add ? vector::Write::added : vector::Write::over;
-  for (std::int64_t b = 0; b < x.size(0); ++b) {
-    for (std::int64_t s = 0; s < x.size(1); ++s) {
-      h.x = data<T>(x) + b * x.stride(0) + s * x.stride(1);
-      h.y = data<T>(y) + b * y.stride(0) + s * y.stride(1);
-      vector::loops<T>().rotate(h, data<T>(cosine) + s * width, data<T>(sine) + s * width);
+  const std::int64_t seq = x.size(1);
+  rows_on_threads(x.size(0) * seq, x.size(2) * width, [&](std::int64_t begin, std::int64_t end) {
+    vector::Heads<T> row = h;
+    for (std::int64_t n = begin; n < end; ++n) {
+      const std::int64_t b = n / seq, s = n % seq;
+      row.x = data<T>(x) + b * x.stride(0) + s * x.stride(1);
+      row.y = data<T>(y) + b * y.stride(0) + s * y.stride(1);
+      vector::loops<T>().rotate(row, data<T>(cosine) + s * width, data<T>(sine) + s * width);
     }
-  }
+  });
 }
 
 // y = x * cos + sign * swap(x) * sin, chunk by chunk; y may be x. Adds to y if `add`.

@@ -1,0 +1,17 @@
+// Compiled by itself with OpenMP, without which ATen's header makes a plain call of at::parallel_for.
+#include "../on_threads.h"
+
+#include <ATen/Parallel.h>
+
+namespace mw::kernel {
+
+void on_threads(std::int64_t count, std::int64_t least,
+                c10::function_ref<void(std::int64_t begin, std::int64_t end)> work) {
+#if defined(__SANITIZE_THREAD__)  // it does not see how OpenMP's threads wait for each other
+  if (count > 0) work(0, count);
+#else
+  at::parallel_for(0, count, least, work);
+#endif
+}
+
+}  // namespace mw::kernel
