@@ -51,8 +51,8 @@ class Linear final : public OpType {
     const auto [m, n, k] = sizes_of(op, call.dims);
     const at::Tensor x = call.inputs[0].reshape({m, k});
     const at::Tensor weight = call.inputs[1].reshape({n, k});
-    const at::Tensor bias = biased(op) ? call.inputs[2].reshape({n}) : at::Tensor();
-    const at::Tensor y = linear_product(x, weight, bias);
+    const at::Tensor y = biased(op) ? at::addmm(call.inputs[2].reshape({n}), x, weight.t())
+                                    : linear_product(x, weight);
     set_outputs(call, {y.view(call.dims.shape(op.output_dims[0]))});
   }
 
