@@ -212,7 +212,7 @@ class BenchTrain(ProgramCase):
         self.assertGreater(row["baseline"]["resident_bytes"], 100 * 2**20)
 
     def test_the_commands_of_the_pages_are_taken(self):
-        """Each with the small baseline, one mix and few steps in place of its own."""
+        """Each, those of docs/performance.md too, with the small baseline, one mix and few steps in place of its own."""
         sys.path.insert(0, str(SOURCE / "bench/train"))
         from mixes import MIXES, SIZES, chosen
         fewer = {"--baseline": str(self.python(STUB, step=4.0)), "--rounds": "1", "--page": "page.md"}

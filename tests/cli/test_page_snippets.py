@@ -19,6 +19,7 @@ TAKEN = {("docs/checkpoints.md", "lua"): "tests/cli/test_checkpoints.py",
          ("docs/models.md", "lua"): "tests/cli/test_own_model.py",
          ("docs/reading.md", "python"): "tests/cli/test_runs.py", ("docs/reading.md", "lua"): "tests/cli/test_runs.py",
          ("docs/reading.md", "sh"): "tests/cli/test_runs.py", ("docs/tests.md", "sh"): "tests/experiments/test_experiments.py",
+         ("docs/performance.md", "sh"): "tests/cli/test_bench_train.py",
          ("docs/reading_runs.md", "python"): "tests/cli/test_readme.py",
          ("README.md", "python"): "tests/cli/test_readme.py", ("README.md", "lua"): "tests/cli/test_readme.py"}
 # Outputs, drawings and formulas; console blocks are held to what is printed.

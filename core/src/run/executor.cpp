@@ -236,7 +236,17 @@ void Executor::run(Lowered& l, Microbatch& m) {
   if (l.completes_update && !goes_on(l)) return;
   if (copies_.any()) touch(l, m);
   const Ledger::Scope scope(ledger_, Category::activations);
-  if (!l.idle) carry_out(l, m);
+  if (!l.idle) {
+    try {
+      carry_out(l, m);
+    } catch (const Error& error) {
+      Problem said = error.problems().front();
+      if (l.op || said.code != "memory.exceeded") throw;  // compute() has said where
+      said.message =
+          fmt::format("{} (in the {} of {})", said.message, name_of(l.code), l.said->label);
+      throw Error(std::move(said));
+    }
+  }
   if (ledger_.over_limit()) {  // an accelerator's allocator cannot throw where it is asked
     throw Error(Stage::run, "memory.exceeded", "memory",
                 fmt::format("Rank {} is out of its memory limit: {} bytes in use with {}.", rank_,
