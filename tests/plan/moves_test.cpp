@@ -63,6 +63,7 @@ class Rank {
                                                  : steps.held();
       allocates(kept - steps.held(), [&] {
         moved = communicates(m.kind) ? finish_move(underway, ready) : local_move(m, steps, tensor);
+        underway = {};
       });
       tensor = moved;
       now = next;
