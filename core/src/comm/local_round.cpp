@@ -1,5 +1,5 @@
-// Rounds of thread ranks whose tensors lie on accelerators, one that they share or several: ATen
-// ops on views of the ranks' buffers.
+// Rounds of thread ranks: compares their calls, lays out the work of one, and carries it out, in
+// host memory by whichever ranks wait, on accelerators by ATen ops on views of the ranks' buffers.
 #include <ATen/ATen.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/GradMode.h>
@@ -138,6 +138,7 @@ void Round::reset(std::size_t ranks) {
   tasks_.clear();
   finished_.reset();
   put_off_ = false;
+  failing_ = false;  // somebody may have tried to fail it just when it was done
   next_chunk_.store(0, std::memory_order_relaxed);
   chunks_done_.store(0, std::memory_order_relaxed);
   state_.store(open, std::memory_order_seq_cst);

@@ -4,7 +4,6 @@
 // and other code might get to call it.
 #pragma once
 
-#include <bit>
 #include <cstdint>
 
 #include "vector.h"
@@ -61,7 +60,7 @@ inline T exponential(T x) {
   T series = Terms<T>::terms[E::terms];
 #pragma GCC unroll 16
   for (int k = E::terms - 1; k >= 0; --k) series = series * r + Terms<T>::terms[k];
-  const T power = std::bit_cast<T>((static_cast<Bits>(n) + E::bias) << E::mantissa);
+  const T power = __builtin_bit_cast(T, (static_cast<Bits>(n) + E::bias) << E::mantissa);
   return series * power;
 }
 inline float logarithm(float x) {
