@@ -229,7 +229,7 @@ class Ends(ProgramCase):
         # Few steps a second, so that the file is written before it is too large.
         slow = FOREVER + ' e.observe = function() os.execute("sleep 0.05") end'
         code, lines = self.call(slow, before=lambda: resource.setrlimit(
-            resource.RLIMIT_FSIZE, (900_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1])))
+            resource.RLIMIT_FSIZE, (930_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1])))
         self.assertEqual(code, 1, self.stderr[-2000:])  # and no signal
         self.assertEqual((lines[0]["status"], lines[1]["kind"]), ("failed", "error"))
         self.assertEqual(lines[1]["code"], "run-file.access")
