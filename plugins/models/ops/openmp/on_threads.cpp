@@ -1,4 +1,4 @@
-// Compiled by itself with OpenMP, without which ATen's header makes a plain call of at::parallel_for.
+// Compiled by itself with OpenMP, without which ATen's header makes at::parallel_for a plain call.
 #include "../on_threads.h"
 
 #include <ATen/Parallel.h>
