@@ -36,14 +36,15 @@ class Bench:
     def pair(self, size, mix):
         """One run of each side, again while others disturb it; the quietest counts."""
         best = None
-        for _ in range(1 + self.options.retries):
+        for tried in range(1, 2 + self.options.retries):
             pair = self.pair_once(size, mix)
             others = max(side["others"] for side in pair if side)
             if best is None or others < best[0]:
                 best = others, pair
             if others <= self.options.others:
                 break
-            say(f"  other programs kept {others:.2f} cores busy beside {size} {mix}")
+            again = f"; it runs again ({tried} of {self.options.retries})" if tried <= self.options.retries else ""
+            say(f"  other programs kept {others:.2f} cores busy beside {size} {mix}{again}")
         return best[1]
 
     def measure(self):
@@ -120,6 +121,12 @@ def check(o):
     o.sizes, o.mixes = chosen(o.sizes, SIZES, "size"), chosen(o.mixes, MIXES, "mix")
     if o.page and not o.page.is_file():
         raise Problem("options", "usage.value", f"--page {o.page} is no file", "name a page, as docs/performance.md")
+    if o.out:
+        try:
+            o.out.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=o.out).close()
+        except OSError as why:
+            raise Problem("options", "usage.value", f"--out {o.out}: {why.strerror}", "name a folder that can be written")
     if not os.path.exists(o.data):
         raise Problem("environment", "file.missing", f"the text {o.data} is not there",
                       "./meshwright run scripts/quickstart.lua fetches it")
@@ -156,7 +163,7 @@ def main(words):
         except Problem as why:
             return why.tell(options.json)
         if bench.baseline is None:
-            say("no --baseline: ours is measured alone")
+            say("no --baseline: ours is measured alone" + (", and only what mixes take over one rank is checked" if options.check else ""))
         if (busy := others_now()) > options.others:
             say(f"other programs keep {busy:.2f} cores busy now; CPU seconds are steadier than tokens/s then")
         try:

@@ -162,6 +162,7 @@ class BenchTrain(ProgramCase):
                 (["--mixes", "one,dp3"], 2, ("options", "usage.value"), r'no mix "dp3"; nearest: "dp\d"'),
                 (["--sizes", "tinny"], 2, ("options", "usage.value"), r'no size "tinny"; nearest: "tiny"'),
                 (["--mixes", ","], 2, ("options", "usage.value"), "no mix is named"),
+                (["--out", "/proc/nowhere"], 2, ("options", "usage.value"), r"--out /proc/nowhere: "),
                 (["--page", "nowhere.md"], 2, ("options", "usage.value"), r"--page nowhere\.md"),
                 (["--baseline", "/nowhere/python"], 5, ("environment", "program.missing"), "cannot be started"),
                 (["--baseline", bad], 5, ("environment", "program.missing"), "No module named 'torch'")):

@@ -14,6 +14,7 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import signal
 import sys
 import threading
 import time
@@ -27,7 +28,7 @@ from workers import VERBS, Worker
 # What experiments are counted by that are accepted; each must be among them.
 FORMS = ("dp zero tp sp pp ep own coshard pass directives braids llama gpt moe latent composed adamw sgd muon shampoo recompute "
          "offload precision schedule evaluate check").split() + ["sp on tp", "text schedule"]
-EVERY = 60  # seconds between two lines that say how far it is
+EVERY = 10  # seconds between two lines that say how far it is
 AGAIN = 5  # times that a failure is tried alone
 
 
@@ -72,6 +73,7 @@ class Session:
     def __init__(self, seed, folder, shrink_seconds=120, stop=lambda: False):
         self.seed, self.folder, self.shrink_seconds, self.stop = seed, pathlib.Path(folder), shrink_seconds, stop
         self.tally, self.signatures, self.said = Tally(), {}, time.monotonic()
+        self.interrupted = False
 
     def one(self, worker, number):
         keys, forms = experiment(self.seed, number)
@@ -113,12 +115,12 @@ class Session:
 
     def run(self, numbers, jobs):
         """Takes the numbers one after the other, by several workers."""
-        numbers, lock = iter(numbers), threading.Lock()
+        numbers, lock, ended = iter(numbers), threading.Lock(), threading.Event()
 
         def take():
             worker = Worker()
             try:
-                while not self.stop():
+                while not self.stop() and not ended.is_set():
                     with lock:
                         number = next(numbers, None)
                     if number is None:
@@ -128,8 +130,13 @@ class Session:
                 worker.end()
 
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-            for done in [pool.submit(take) for _ in range(jobs)]:
-                done.result()
+            try:
+                for done in [pool.submit(take) for _ in range(jobs)]:
+                    done.result()
+            except KeyboardInterrupt:  # each worker ends the experiment that it has begun
+                ended.set()
+                self.interrupted = True
+                print("interrupted: it ends with the experiments that have begun", flush=True)
         return self.tally
 
 
@@ -145,11 +152,28 @@ def options(arguments):
     parser.add_argument("--out", default="experiments-failed", help="folder for scripts that show failures")
     parser.add_argument("--json", help="file for the counts")
     parser.add_argument("--shrink", type=float, default=120, help="seconds for making one failure smaller; 0: none is")
-    return parser.parse_args(arguments)
+    given = parser.parse_args(arguments)
+    for name in ("count", "jobs", "minutes"):
+        if getattr(given, name) is not None and getattr(given, name) <= 0:
+            parser.error(f"--{name} {getattr(given, name)}: say more than 0")
+    if given.first < 0 or (given.only or 0) < 0:
+        parser.error("experiments are numbered from 0")
+    if given.json:
+        try:
+            pathlib.Path(given.json).touch()
+        except OSError as why:
+            parser.error(f"--json {given.json}: {why.strerror}")
+    return given
+
+
+def interrupt(_number, _frame):
+    raise KeyboardInterrupt
 
 
 def main(arguments=None):
     given = options(arguments)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, interrupt)
     began = time.monotonic()
     session = Session(given.seed, given.out, given.shrink,
                       lambda: bool(given.minutes) and time.monotonic() - began > 60 * given.minutes)
@@ -164,7 +188,7 @@ def main(arguments=None):
     print(tally.text(time.monotonic() - began))
     if given.json:
         pathlib.Path(given.json).write_text(json.dumps({"seed": given.seed, **tally.as_json()}, indent=1) + "\n")
-    return 1 if tally.kinds["failed"] else 0
+    return 130 if session.interrupted else 1 if tally.kinds["failed"] else 0
 
 
 if __name__ == "__main__":

@@ -62,7 +62,8 @@ class Worker:
         environment = {**os.environ, "MESHWRIGHT_FIRST_USE": "off", "OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0",
                        **self.environment}
         self.process = subprocess.Popen([BIN, "run", str(HERE / "worker.lua"), "--plugin-path", PLUGINS], cwd=self.folder.name,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, env=environment)
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, env=environment,
+                                        start_new_session=True)  # Ctrl-C is for whoever asked for it
         self.left, self.ran = b"", 0
 
     def end(self, kill=False):
