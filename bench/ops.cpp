@@ -26,7 +26,7 @@ using Composite = std::function<at::Tensor(const Tensors&)>;
 
 int repeats = 9;
 
-// CPU time: other programs on the cores change it little.
+// Times are the CPU's, which other programs on the cores change little.
 double milliseconds(const std::function<void()>& work) {
   std::vector<double> times;
   work();

@@ -1,4 +1,5 @@
 // Every op's kernels against a plain composite that torch differentiates, in float64.
+#include <ATen/Parallel.h>
 #include <catch2/catch.hpp>
 #include <cmath>
 
@@ -430,4 +431,54 @@ TEST_CASE("attention declares the memory that the allocator sees", "[kernels]") 
                            Cut{4, 0, 4, 4, 0, 4, 128, 64, 64}, Cut{8, 0, 8, 2, 0, 2, 128, 32, 32});
   const OpTypePtr op = GENERATE(as<OpTypePtr>{}, attention(), unfused_attention());
   check_memory(attention_case(cut, 32, 3, op), type);
+}
+
+TEST_CASE("Ops make the same numbers, bit for bit, on one thread and on three", "[kernels]") {
+  const at::ScalarType type = GENERATE(at::kFloat, at::kDouble);
+  at::manual_seed(9);
+  const std::map<std::string, std::int64_t> sizes{{"batch", 3},  {"seq", 50},      {"hidden", 701},
+                                                  {"heads", 11}, {"head_dim", 64}, {"stat", 2}};
+  const Dims rows{"batch", "seq"}, stream{"batch", "seq", "hidden"}, table{"seq", "head_dim"},
+      heads{"batch", "seq", "heads", "head_dim"}, stats{"stat", "batch", "seq"};
+  const auto check = [&](OpCase c) {
+    for (std::size_t i = 0; i < c.inputs.size(); ++i) {
+      if (!c.inputs[i].defined()) c.real(i);
+    }
+    c = in_type(c, type);
+    const Tensors seeds{at::randn(c.shape(c.op.output_dims[0]), type)};
+    const auto made = [&](int threads, Into into) {
+      at::set_num_threads(threads);
+      Tensors before;
+      for (const at::Tensor& input : c.inputs) before.push_back(at::ones_like(input));
+      const Gradients all = run(c, seeds, into, before);
+      Tensors list = all.outputs;
+      list.insert(list.end(), all.saved.begin(), all.saved.end());
+      list.insert(list.end(), all.inputs.begin(), all.inputs.end());
+      return list;
+    };
+    const int threads = at::get_num_threads();
+    for (const Into into : {Into::fresh, Into::added}) {
+      const Tensors one = made(1, into), three = made(3, into);
+      at::set_num_threads(threads);
+      for (std::size_t n = 0; n < one.size(); ++n) {
+        INFO(c.op.kind() << ", tensor " << n);
+        CHECK(one[n].defined() == three[n].defined());
+        if (one[n].defined()) CHECK(at::equal(one[n], three[n]));
+      }
+    }
+  };
+  check(OpCase(rms_norm(1e-5), {stream, {"hidden"}}, {stream}, sizes));
+  check(OpCase(swiglu(), {stream, stream}, {stream}, sizes));
+  check(OpCase(swiglu(), {stream, stream, rows}, {stream}, sizes));
+  OpCase turned(rope(), {heads, table, table}, {heads}, sizes);
+  for (std::size_t i = 1; i < 3; ++i) {
+    turned.real(i);
+    turned.no_grad(i);
+  }
+  check(turned);
+  OpCase loss(ce_stats(), {stream, rows, rows}, {stats}, sizes);
+  loss.real(1);
+  loss.no_grad(1);
+  loss.index(2, 701);
+  check(loss);
 }

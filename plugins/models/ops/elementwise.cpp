@@ -40,13 +40,10 @@ class SwiGlu final : public OpType {
     set_outputs(call, {y.view(call.inputs[0].sizes())});
     if (looped(r.gate, r.up, r.weights)) {
       in_its_type(y, [&]<class T>(T) {
-        const std::int64_t columns = r.columns();
-        const T* const weights = data<T>(r.weights);
-        rows_on_threads(r.rows(), columns, [&](std::int64_t begin, std::int64_t end) {
-          const std::int64_t at = begin * columns;
-          vector::loops<T>().swiglu_forward(
-              data<T>(y) + at, data<T>(r.gate) + at, data<T>(r.up) + at,
-              weights == nullptr ? nullptr : weights + begin, end - begin, columns);
+        r.on_threads([&](std::int64_t first, std::int64_t rows, std::int64_t columns) {
+          vector::loops<T>().swiglu_forward(r.from<T>(y, first), r.from<T>(r.gate, first),
+                                            r.from<T>(r.up, first), r.from<T>(r.weights, first),
+                                            rows, columns);
         });
       });
       return;
@@ -73,16 +70,13 @@ class SwiGlu final : public OpType {
     if (dgate.tensor.defined() && dup.tensor.defined() &&
         looped(r.gate, r.up, r.weights, dy, dgate.tensor, dup.tensor, dweights.tensor)) {
       in_its_type(dy, [&]<class T>(T) {
-        const std::int64_t columns = r.columns();
-        rows_on_threads(r.rows(), columns, [&](std::int64_t begin, std::int64_t end) {
-          const auto part = [&](const at::Tensor& t, std::int64_t width) {
-            return t.defined() ? data<T>(t) + begin * width : nullptr;
-          };
+        r.on_threads([&](std::int64_t first, std::int64_t rows, std::int64_t columns) {
           vector::loops<T>().swiglu_backward(
-              {part(dy, columns), part(r.gate, columns), part(r.up, columns), part(r.weights, 1),
-               part(dgate.tensor, columns), part(dup.tensor, columns), part(dweights.tensor, 1),
-               written(dgate), written(dup), written(dweights)},
-              end - begin, columns);
+              {r.from<T>(dy, first), r.from<T>(r.gate, first), r.from<T>(r.up, first),
+               r.from<T>(r.weights, first), r.from<T>(dgate.tensor, first),
+               r.from<T>(dup.tensor, first), r.from<T>(dweights.tensor, first), written(dgate),
+               written(dup), written(dweights)},
+              rows, columns);
         });
       });
       return;
@@ -163,9 +157,19 @@ class SwiGlu final : public OpType {
       for (std::int64_t i = 0; i < count; i += step) what(i, std::min(step, count - i));
     }
 
-    // As a loop takes them: without weights all numbers are one row.
-    std::int64_t rows() const { return weights.defined() ? count : 1; }
-    std::int64_t columns() const { return weights.defined() ? gate.size(1) : gate.numel(); }
+    // Calls what(first, rows, columns) for parts of the rows, which the threads share. Without
+    // weights a row is one number, and the loop takes those of a part as one row.
+    template <class Do>
+    void on_threads(const Do& what) const {
+      rows_on_threads(count, gate.size(1), [&](std::int64_t begin, std::int64_t end) {
+        weights.defined() ? what(begin, end - begin, gate.size(1)) : what(begin, 1, end - begin);
+      });
+    }
+    // A tensor's numbers from a row on; null: it is undefined.
+    template <class T>
+    T* from(const at::Tensor& tensor, std::int64_t row) const {
+      return tensor.defined() ? data<T>(tensor) + row * (tensor.numel() / count) : nullptr;
+    }
 
     at::Tensor gate, up, weights;
     std::int64_t count = 0, step = 1;

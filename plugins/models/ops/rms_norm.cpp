@@ -1,5 +1,7 @@
 // RMSNorm, forward and backward: on GPUs by ATen's fused kernel, on a CPU by loops of our own; of
 // half types in chunks of rows that stay in cache.
+#include <ATen/Parallel.h>
+
 #include "kernel.h"
 #include "meshwright/ops.h"
 #include "on_threads.h"
@@ -15,6 +17,31 @@ using namespace kernel;
 //   row:     c = (t w) rstd^3 / hidden        dx = dy w rstd - x c
 //   column:  dw = t^T rstd
 class RmsNorm final : public OpType {
+  // Several threads make the weight's gradient first, each that of some columns, and then the
+  // input's, each that of some rows: every sum is made in the order in which one thread makes it.
+  template <class T>
+  static void looped_backward(const vector::RmsBackward<T>& all, std::int64_t rows,
+                              std::int64_t columns) {
+    const auto loop = vector::loops<T>().rms_backward;
+    if (at::get_num_threads() == 1) return loop(all, rows, columns);
+    if (all.dw != nullptr) {
+      rows_on_threads(columns, rows, [&](std::int64_t begin, std::int64_t end) {
+        vector::RmsBackward<T> part = all;
+        part.dx = nullptr;
+        part.dy += begin, part.x += begin, part.weight += begin, part.dw += begin;
+        loop(part, rows, end - begin);
+      });
+    }
+    if (all.dx == nullptr) return;
+    rows_on_threads(rows, columns, [&](std::int64_t begin, std::int64_t end) {
+      vector::RmsBackward<T> part = all;
+      part.dw = nullptr;
+      part.dy += begin * columns, part.x += begin * columns, part.dx += begin * columns;
+      part.rstd += begin;
+      loop(part, end - begin, columns);
+    });
+  }
+
  public:
   explicit RmsNorm(double eps) : eps_(eps) {}
   std::string kind() const override { return "rms_norm"; }
@@ -91,9 +118,9 @@ class RmsNorm final : public OpType {
     }
     if (looped(x, dy, weight, rstd, dx.tensor, sum)) {
       in_its_type(x, [&]<class T>(T) {
-        vector::loops<T>().rms_backward({data<T>(dy), data<T>(x), data<T>(weight), data<T>(rstd),
-                                         data<T>(dx.tensor), data<T>(sum), written(dx)},
-                                        count, columns);
+        looped_backward<T>({data<T>(dy), data<T>(x), data<T>(weight), data<T>(rstd),
+                            data<T>(dx.tensor), data<T>(sum), written(dx), columns},
+                           count, columns);
       });
       return;
     }

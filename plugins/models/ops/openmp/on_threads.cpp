@@ -1,4 +1,5 @@
-// Compiled by itself with OpenMP, without which ATen's header makes at::parallel_for a plain call.
+// Shares work among threads. This file alone is compiled with OpenMP, without which ATen's header
+// makes at::parallel_for a plain call.
 #include "../on_threads.h"
 
 #include <ATen/Parallel.h>

@@ -99,7 +99,7 @@ template <class T, bool add>
 void rms_backward_of(const RmsBackward<T>& b, int64_t rows, int64_t columns) {
   const T *dy = b.dy, *x = b.x, *weight = b.weight;
   T *dx = b.dx, *dw = b.dw;
-  for (int64_t r = 0; r < rows; ++r, dy += columns, x += columns) {
+  for (int64_t r = 0; r < rows; ++r, dy += b.stride, x += b.stride) {
     const T scale = b.rstd[r];
     T sum = 0;
     if (dw != nullptr) {
@@ -120,7 +120,7 @@ void rms_backward_of(const RmsBackward<T>& b, int64_t rows, int64_t columns) {
       const T made = dy[j] * weight[j] * scale + x[j] * c;
       dx[j] = add ? dx[j] + made : made;
     }
-    dx += columns;
+    dx += b.stride;
   }
 }
 

@@ -17,6 +17,7 @@ struct RmsBackward {
   T* dx = nullptr;            // null: not wanted
   T* dw = nullptr;            // null: not wanted; else added to
   Write write = Write::over;  // of dx
+  std::int64_t stride = 0;    // from row to row of dy, x and dx: their columns may be some of all
 };
 
 template <class T>
@@ -40,7 +41,8 @@ struct Heads {
   Write write = Write::over;
 };
 
-// One instruction set's loops for numbers of type T. Matrices are contiguous, `rows` by `columns`.
+// One instruction set's loops for numbers of type T. Matrices without a stride are contiguous,
+// `rows` by `columns`.
 template <class T>
 struct Loops {
   // y = x rstd weight, with rstd = 1 / sqrt(mean of x squared + eps) for each row.
