@@ -103,7 +103,8 @@ void run_heads(const Operands& o, Sight sight) {
 
 // Half types go through fp32, sequence by sequence.
 void run_on_cpu(const Operands& o, Sight sight) {
-  if (o.q.numel() == 0 || o.k.numel() == 0) return;
+  if (o.q.numel() == 0) return;
+  TORCH_CHECK(o.k.size(1) > 0, "each query must see a key");
   if (o.q.scalar_type() == at::kDouble) return run_heads<double>(o, sight);
   if (!is_half(o.q)) return run_heads<float>(o, sight);
   const bool backward = o.dout.defined();

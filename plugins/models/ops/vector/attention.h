@@ -38,13 +38,15 @@ struct Attention {
   T* buffer = nullptr;           // attention_room() numbers
 };
 
-// So many queries make a block: their scores stay in the second-level cache. A multiple of the rows
-// that a small product makes at once.
+// So many queries make a block: all, or as many as keep their scores in the second-level cache, a
+// multiple of the rows that a small product makes at once.
 constexpr std::int64_t most_queries = 48;
-[[gnu::always_inline]] constexpr std::int64_t block_queries(std::int64_t keys) {
+template <class T>
+[[gnu::always_inline]] constexpr std::int64_t block_queries(const Attention<T>& a) {
   constexpr std::int64_t scores = 1 << 16, rows = 6, least = 12;
-  const std::int64_t fit = keys > 0 ? scores / keys / rows * rows : most_queries;
-  return fit < least ? least : fit > most_queries ? most_queries : fit;
+  const std::int64_t fit = a.keys > 0 ? scores / a.keys / rows * rows : most_queries;
+  const std::int64_t block = fit < least ? least : fit > most_queries ? most_queries : fit;
+  return block < a.queries ? block : a.queries;
 }
 
 // The keys that some query of a block sees, in whole cache lines.
@@ -62,7 +64,7 @@ struct Seen {
 // How many scores are computed.
 template <class T>
 std::int64_t scores_of(const Attention<T>& a) {
-  const std::int64_t block = block_queries(a.keys);
+  const std::int64_t block = block_queries(a);
   std::int64_t scores = 0;
   for (std::int64_t q = 0; q < a.queries; q += block) {
     const std::int64_t count = q + block < a.queries ? block : a.queries - q;
@@ -75,7 +77,7 @@ std::int64_t scores_of(const Attention<T>& a) {
 template <class T>
 std::int64_t attention_room(const Attention<T>& a, bool backward) {
   const std::int64_t keys = whole_lines<T>(a.keys), wide = whole_lines<T>(a.width),
-                     values = whole_lines<T>(a.value_width), block = block_queries(a.keys);
+                     values = whole_lines<T>(a.value_width), block = block_queries(a);
   if (!backward) return a.width * keys + a.keys * values + block * (keys + values);
   return (a.width + a.value_width) * keys + a.keys * (2 * wide + values) +
          block * (2 * keys + 2 * wide + values);

@@ -183,7 +183,7 @@ void unpack(HeadRows<T> to, int64_t first, Rows<const T> made, int64_t rows, int
 template <class T>
 void attend(const Attention<T>& a) {
   const int64_t keys = whole_lines<T>(a.keys), values = whole_lines<T>(a.value_width);
-  const int64_t block = block_queries(a.keys);
+  const int64_t block = block_queries(a);
   T* buffer = a.buffer;
   const Rows<T> k = room(buffer, a.width, keys), v = room(buffer, a.keys, values);
   T* const scores = room(buffer, block, keys).at;
@@ -256,7 +256,7 @@ inline void score_gradients(T* p, T* dp, int64_t width, T scale, T lse, T delta)
 
 template <class T>
 void attend_backward(const Attention<T>& a) {
-  const int64_t block = block_queries(a.keys);
+  const int64_t block = block_queries(a);
   const Packed<T> of(a, block);
   for (int64_t q = 0; q < a.queries; q += block) {
     const int64_t rows = q + block < a.queries ? block : a.queries - q;
