@@ -26,6 +26,7 @@ ELSEWHERE = {"run scripts/long_context.lua": "test_long_context.py", "run script
              "plan scripts/published/deepseek-v3.lua": "test_published.py", "plan scripts/pairs.lua": "test_published.py",
              "run scripts/published/llama3-goodput.lua": "test_goodput.py",
              "bench prediction --json | bench/chart_prediction.py > docs/pictures/prediction.svg": "test_fit_prediction.py",
+             "runs show runs/account.h5 --where": "test_account.py",
              "calibrate": "test_calibrate.py"}  # a minute of a machine that does nothing else
 ELSEWHERE |= {f"run {path.relative_to(SOURCE)}": "test_ablations.py" for folder in ("ablations", "pitfalls")
               for path in (SOURCE / "scripts" / folder).glob("*.lua")
