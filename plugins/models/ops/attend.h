@@ -46,7 +46,7 @@ struct AttendSizes {
   Sight::Kind sight = Sight::Kind::same;
 };
 // The floating-point operations that it really takes: scores of a block of queries with all keys
-// that one of them sees, in whole vectors.
+// that one of them sees.
 double attend_executed(const AttendSizes& sizes, bool backward);
 // attend() or attend_backward() of these sizes, with so many bytes of the op's own `beside`.
 LibraryCall attend_call(const AttendSizes& sizes, bool backward, std::int64_t beside);

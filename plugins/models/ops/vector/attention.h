@@ -61,14 +61,15 @@ struct Seen {
   [[gnu::always_inline]] std::int64_t width() const { return end - first; }
 };
 
-// How many scores are computed.
+// How many scores are computed, what fills up cache lines aside.
 template <class T>
 std::int64_t scores_of(const Attention<T>& a) {
   const std::int64_t block = block_queries(a);
   std::int64_t scores = 0;
   for (std::int64_t q = 0; q < a.queries; q += block) {
     const std::int64_t count = q + block < a.queries ? block : a.queries - q;
-    scores += count * Seen<T>(a, q, count).width();
+    const std::int64_t begin = q + a.from, end = q + count - 1 + a.to;
+    scores += count * ((end < a.keys ? end : a.keys) - (begin > 0 ? begin : 0));
   }
   return scores;
 }
