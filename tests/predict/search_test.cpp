@@ -58,7 +58,7 @@ TEST_CASE("The closed form is near the simulation, whatever the mix") {
   REQUIRE(found.sample.size() > 140);
   const Errors all = errors(found.sample, [](const FoundPlan&) { return true; });
   CHECK(all.time < 0.025);
-  CHECK(all.worst < 0.12);
+  CHECK(all.worst < 0.13);
   CHECK(all.memory < 0.06);
   const Errors parted = errors(
       found.sample, [](const FoundPlan& one) { return one.plan.find("zb") != std::string::npos; });
