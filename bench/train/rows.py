@@ -99,7 +99,7 @@ def machine():
         name, wide, kib = None, [], 0
     return dict(processor=name[1].strip() if name else platform.processor() or platform.machine(),
                 cores=os.cpu_count(), vectors=wide[0] if wide else "", memory_bytes=kib * 1024,
-                system=f"{platform.system()} {platform.release().partition("-")[0]}")
+                system=f"{platform.system()} {platform.release().partition('-')[0]}")
 
 
 def machine_text(m):
