@@ -63,23 +63,25 @@ struct Operands {
   }
 };
 
+// What the loops are told of one head of such a call. `diagonal`: of a band.
 template <class T>
-vector::Attention<T> shape_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                              Sight sight) {
+vector::Attention<T> shape_of(const AttendSizes& sizes, std::int64_t diagonal) {
   vector::Attention<T> shape;
-  shape.queries = q.size(1);
-  shape.keys = k.size(1);
-  shape.width = q.size(-1);
-  shape.value_width = v.size(-1);
-  shape.from = sight.kind == Sight::Kind::band ? sight.diagonal : -shape.queries;
-  shape.to = sight.causal() ? 1 : shape.keys;
-  shape.scale = static_cast<T>(scale_of(q));
+  shape.queries = sizes.queries;
+  shape.keys = sizes.keys;
+  shape.width = sizes.head_dim;
+  shape.value_width = sizes.value_dim;
+  shape.from = sizes.sight == Sight::Kind::band ? diagonal : -sizes.queries;
+  shape.to = sizes.sight == Sight::Kind::same ? 1 : sizes.keys;
   return shape;
 }
 
 template <class T>
 void run_heads(const Operands& o, Sight sight) {
-  const auto shape = shape_of<T>(o.q, o.k, o.v, sight);
+  auto shape = shape_of<T>(
+      {o.q.size(0), o.q.size(2), o.q.size(1), o.k.size(1), o.q.size(-1), o.v.size(-1), sight.kind},
+      sight.diagonal);
+  shape.scale = static_cast<T>(scale_of(o.q));
   const bool backward = o.dout.defined();
   const std::int64_t heads = o.q.size(2), all = o.q.size(0) * heads;
   const std::int64_t room = vector::attention_room<T>(shape, backward);
@@ -87,7 +89,7 @@ void run_heads(const Operands& o, Sight sight) {
   const auto run = backward ? vector::loops<T>().attend_backward : vector::loops<T>().attend;
   on_threads(all, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t n = begin; n < end; ++n) {
-      const auto rows = [&](const at::Tensor& t) -> vector::HeadRows<T> {
+      const auto rows = [&](const at::Tensor& t) -> vector::Rows<T> {
         if (!t.defined()) return {};
         return {t.data_ptr<T>() + n / heads * t.stride(0) + n % heads * t.stride(2), t.stride(1)};
       };
@@ -101,7 +103,7 @@ void run_heads(const Operands& o, Sight sight) {
   });
 }
 
-// Half types go through fp32, sequence by sequence.
+// Runs the loops, for half types on fp32 copies, sequence by sequence.
 void run_on_cpu(const Operands& o, Sight sight) {
   if (o.q.numel() == 0) return;
   TORCH_CHECK(o.k.size(1) > 0, "each query must see a key");
@@ -217,12 +219,9 @@ void merge(const Attended& sum, const Attended& more) {
 
 double attend_executed(const AttendSizes& sizes, bool backward) {
   if (sizes.queries == 0 || sizes.keys == 0) return 0;
-  vector::Attention<float> shape;
-  shape.queries = sizes.queries;
-  shape.keys = sizes.keys;
-  shape.from = -sizes.queries;  // that of a band is not known here: as if each saw all
-  shape.to = sizes.sight == Sight::Kind::same ? 1 : sizes.keys;
-  const auto scores = static_cast<double>(vector::scores_of(shape));
+  // The diagonal of a band is not known here: this is as if each query saw all keys.
+  const auto scores =
+      static_cast<double>(vector::scores_of(shape_of<float>(sizes, -sizes.queries)));
   const auto products = static_cast<double>(backward ? 3 * sizes.head_dim + 2 * sizes.value_dim
                                                      : sizes.head_dim + sizes.value_dim);
   return 2 * products * scores * static_cast<double>(sizes.batch * sizes.heads);
@@ -230,16 +229,11 @@ double attend_executed(const AttendSizes& sizes, bool backward) {
 
 namespace {
 
-// What the loops are given, as run_heads() and run_on_cpu() have it.
+// The bytes of the loops' buffers (run_heads), and of fp32 copies of half types (run_on_cpu).
 std::int64_t estimate_attend(const AttendSizes& sizes, int element, int threads, bool backward) {
   const std::int64_t sum = wide_element(element);
   const auto room = [&]<class T>() {
-    vector::Attention<T> shape;
-    shape.queries = sizes.queries;
-    shape.keys = sizes.keys;
-    shape.width = sizes.head_dim;
-    shape.value_width = sizes.value_dim;
-    return vector::attention_room<T>(shape, backward) * threads * sum;
+    return vector::attention_room(shape_of<T>(sizes, 0), backward) * threads * sum;
   };
   const std::int64_t loops =
       element == 8 ? room.template operator()<double>() : room.template operator()<float>();

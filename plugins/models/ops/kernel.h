@@ -38,8 +38,8 @@ void workspace_of_rows(Cost& cost, std::int64_t rows, std::int64_t row_bytes, co
   cost.accelerator_workspace = of(std::max<std::int64_t>(rows, 1));
 }
 
-// Does the same for a piece whose rows a loop of vector/ treats on a CPU, which takes nothing
-// beside them, unless their type is half.
+// Sets the workspace of a piece whose rows a loop of vector/ treats on a CPU, which takes nothing
+// beside them: only half types are treated so many rows at a time there.
 template <class Of>
 void workspace_of_half_rows(Cost& cost, int element, std::int64_t rows, std::int64_t row_bytes,
                             const Of& of) {

@@ -11,37 +11,36 @@ namespace {
 
 using namespace kernel;
 
+// Several threads make the weight's gradient first, each that of some columns, and then the
+// input's, each that of some rows: every sum is made in the order in which one thread makes it.
+template <class T>
+void looped_backward(const vector::RmsBackward<T>& all, std::int64_t rows, std::int64_t columns) {
+  const auto loop = vector::loops<T>().rms_backward;
+  if (at::get_num_threads() == 1) return loop(all, rows, columns);
+  if (all.dw != nullptr) {
+    rows_on_threads(columns, rows, [&](std::int64_t begin, std::int64_t end) {
+      vector::RmsBackward<T> part = all;
+      part.dx = nullptr;
+      part.dy += begin, part.x += begin, part.weight += begin, part.dw += begin;
+      loop(part, rows, end - begin);
+    });
+  }
+  if (all.dx == nullptr) return;
+  rows_on_threads(rows, columns, [&](std::int64_t begin, std::int64_t end) {
+    vector::RmsBackward<T> part = all;
+    part.dw = nullptr;
+    part.dy += begin * columns, part.x += begin * columns, part.dx += begin * columns;
+    part.rstd += begin;
+    loop(part, end - begin, columns);
+  });
+}
+
 // ATen has no fused kernel on CPU. Where no loop of ours serves, each chunk of rows is read,
 // normalised and scaled while it is in cache. Backward needs two sums of t = dy * x only, both
 // matrix-vector products:
 //   row:     c = (t w) rstd^3 / hidden        dx = dy w rstd - x c
 //   column:  dw = t^T rstd
 class RmsNorm final : public OpType {
-  // Several threads make the weight's gradient first, each that of some columns, and then the
-  // input's, each that of some rows: every sum is made in the order in which one thread makes it.
-  template <class T>
-  static void looped_backward(const vector::RmsBackward<T>& all, std::int64_t rows,
-                              std::int64_t columns) {
-    const auto loop = vector::loops<T>().rms_backward;
-    if (at::get_num_threads() == 1) return loop(all, rows, columns);
-    if (all.dw != nullptr) {
-      rows_on_threads(columns, rows, [&](std::int64_t begin, std::int64_t end) {
-        vector::RmsBackward<T> part = all;
-        part.dx = nullptr;
-        part.dy += begin, part.x += begin, part.weight += begin, part.dw += begin;
-        loop(part, rows, end - begin);
-      });
-    }
-    if (all.dx == nullptr) return;
-    rows_on_threads(rows, columns, [&](std::int64_t begin, std::int64_t end) {
-      vector::RmsBackward<T> part = all;
-      part.dw = nullptr;
-      part.dy += begin * columns, part.x += begin * columns, part.dx += begin * columns;
-      part.rstd += begin;
-      loop(part, end - begin, columns);
-    });
-  }
-
  public:
   explicit RmsNorm(double eps) : eps_(eps) {}
   std::string kind() const override { return "rms_norm"; }

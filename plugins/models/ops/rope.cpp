@@ -85,7 +85,7 @@ void swap_neighbours(const at::Tensor& out, const at::Tensor& x) {
   to.select(-1, 1).copy_(from.select(-1, 0));
 }
 
-// The same by a loop of ours, row by row, for heads whose numbers lie together.
+// Rotates by a loop of vector/, row by row, heads whose numbers lie together.
 template <class T>
 void rotate_rows(const at::Tensor& y, const at::Tensor& x, const at::Tensor& cosine,
                  const at::Tensor& sine, RopePairs pairs, double sign, bool add) {

@@ -16,26 +16,26 @@ template <class T>
   return (width + line<T> - 1) / line<T> * line<T>;
 }
 
-// Rows of one head: `row` numbers lie from one row's begin to the next one's.
+// Rows of numbers: `row` numbers lie from one row's begin to the next one's.
 template <class T>
-struct HeadRows {
+struct Rows {
   T* at = nullptr;
   std::int64_t row = 0;
 };
 
 template <class T>
 struct Attention {
-  HeadRows<T> q, k, v;  // q and k of `width` numbers, v of `value_width`
+  Rows<T> q, k, v;  // q and k of `width` numbers, v of `value_width`
   std::int64_t queries = 0, keys = 0, width = 0, value_width = 0;
   // Query i sees the keys from i + from up to i + to, that one left out, of those that there are:
   // one at least.
   std::int64_t from = 0, to = 0;
   T scale = 1;
   // Forward makes both, backward reads them. lse: of each query, the log of the sum of exp(scores).
-  HeadRows<T> out;
+  Rows<T> out;
   T* lse = nullptr;
-  HeadRows<T> dout, dq, dk, dv;  // backward: the gradients
-  T* buffer = nullptr;           // attention_room() numbers
+  Rows<T> dout, dq, dk, dv;  // backward: the gradients
+  T* buffer = nullptr;       // attention_room() numbers
 };
 
 // So many queries make a block: all, or as many as keep their scores in the second-level cache, a

@@ -36,13 +36,6 @@ struct Left {
   const T* at;
   int64_t row, column;
 };
-// Rows of whole vectors.
-template <class T>
-struct Rows {
-  T* at;
-  int64_t row;
-};
-
 template <class T, int rows, int vectors, bool add>
 inline void tile(Rows<T> c, Left<T> a, Rows<const T> b, int64_t depth) {
   V<T> sum[rows][vectors];
@@ -76,8 +69,8 @@ void columns(Rows<T> c, Left<T> a, Rows<const T> b, int64_t rows, int64_t depth)
   some.template operator()<1>();
 }
 
-// c = a b, or c += a b, where c is (rows, width) and the depth is that of the sum. `width` is a
-// multiple of `line`.
+// c = a b, or c += a b, where c is (rows, width) and the depth is that of the sum. The width, and
+// the rows of b and c, are multiples of `line`.
 template <class T, bool add>
 void product(Rows<T> c, Left<T> a, Rows<const T> b, int64_t rows, int64_t width, int64_t depth) {
   int64_t j = 0;
@@ -90,7 +83,7 @@ void product(Rows<T> c, Left<T> a, Rows<const T> b, int64_t rows, int64_t width,
   some.template operator()<1>();
 }
 
-// Rows of a head lie apart, where the CPU foresees nothing.
+// Fetches a row that is read soon: rows of a head lie apart, which the CPU does not foresee.
 template <class T>
 inline void ahead(const T* row, int64_t stride, int64_t width) {
   for (int64_t j = 0; j < width; j += line<T>) __builtin_prefetch(row + 8 * stride + j);
@@ -146,19 +139,17 @@ void hide_unseen(T* row, const Attention<T>& a, const Seen<T>& seen, int64_t que
   for (int64_t j = last - seen.first; j < seen.width(); ++j) row[j] = unseen<T>;
 }
 
+// Takes rows off the buffer.
 template <class T>
 Rows<T> room(T*& buffer, int64_t rows, int64_t width) {
   T* const at = buffer;
   buffer += rows * width;
   return {at, width};
 }
+// The rows from one on, each from a column on, to be read.
 template <class T>
-Rows<const T> from(Rows<T> rows, int64_t first, int64_t column = 0) {
+Rows<const T> from(Rows<T> rows, int64_t first = 0, int64_t column = 0) {
   return {rows.at + first * rows.row + column, rows.row};
-}
-template <class T>
-Rows<const T> from(HeadRows<T> rows, int64_t first = 0) {
-  return {rows.at + first * rows.row, rows.row};
 }
 template <class T>
 Left<T> left(Rows<const T> rows) {
@@ -171,7 +162,7 @@ Left<T> turned(Rows<const T> rows) {
 
 // Writes rows of a head.
 template <class T>
-void unpack(HeadRows<T> to, int64_t first, Rows<const T> made, int64_t rows, int64_t width) {
+void unpack(Rows<T> to, int64_t first, Rows<const T> made, int64_t rows, int64_t width) {
   for (int64_t i = 0; i < rows; ++i) {
     T* const row = to.at + (first + i) * to.row;
     const T* const x = made.at + i * made.row;
@@ -208,14 +199,14 @@ void attend(const Attention<T>& a) {
       shares[i] = T(1) / sum;
     }
     const int64_t depth = (seen.end < a.keys ? seen.end : a.keys) - seen.first;
-    product<T, false>(made, left(from(p, 0)), from(v, seen.first), rows, values, depth);
+    product<T, false>(made, left(from(p)), from(v, seen.first), rows, values, depth);
     for (int64_t i = 0; i < rows; ++i)
       for (int64_t j = 0; j < values; ++j) made.at[i * values + j] *= shares[i];
-    unpack(a.out, q, from(made, 0), rows, a.value_width);
+    unpack(a.out, q, from(made), rows, a.value_width);
   }
 }
 
-// What backward packs and adds up of a head.
+// The parts of a head's buffer in backward: operands, which are packed, and sums of gradients.
 template <class T>
 struct Packed {
   Rows<T> k_turned, v_turned, k, dk, dv;     // of all keys
@@ -265,13 +256,12 @@ void attend_backward(const Attention<T>& a) {
     const Rows<T> p{of.scores.at, seen.width()}, dp{of.more_scores.at, seen.width()};
     pack(of.q, from(a.q, q), rows, a.width);
     pack(of.dout, from(a.dout, q), rows, a.value_width);
-    product<T, false>(p, left(from(of.q, 0)), from(of.k_turned, 0, seen.first), rows, p.row,
-                      a.width);
-    product<T, false>(dp, left(from(of.dout, 0)), from(of.v_turned, 0, seen.first), rows, p.row,
+    product<T, false>(p, left(from(of.q)), from(of.k_turned, 0, seen.first), rows, p.row, a.width);
+    product<T, false>(dp, left(from(of.dout)), from(of.v_turned, 0, seen.first), rows, p.row,
                       a.value_width);
     for (int64_t i = 0; i < rows; ++i) {
-      const T *const out = a.out.at + (q + i) * a.out.row, *const dout =
-                                                               of.dout.at + i * of.dout.row;
+      const T* const out = a.out.at + (q + i) * a.out.row;
+      const T* const dout = of.dout.at + i * of.dout.row;
       T delta = 0;
       ahead(out, a.out.row, a.value_width);
 #pragma omp simd reduction(+ : delta)
@@ -281,13 +271,13 @@ void attend_backward(const Attention<T>& a) {
     }
     const Rows<T> dk{of.dk.at + seen.first * of.dk.row, of.dk.row};
     const Rows<T> dv{of.dv.at + seen.first * of.dv.row, of.dv.row};
-    product<T, false>(of.dq, left(from(dp, 0)), from(of.k, seen.first), rows, of.dq.row, depth);
-    product<T, true>(dk, turned(from(dp, 0)), from(of.q, 0), depth, dk.row, rows);
-    product<T, true>(dv, turned(from(p, 0)), from(of.dout, 0), depth, dv.row, rows);
-    unpack(a.dq, q, from(of.dq, 0), rows, a.width);
+    product<T, false>(of.dq, left(from(dp)), from(of.k, seen.first), rows, of.dq.row, depth);
+    product<T, true>(dk, turned(from(dp)), from(of.q), depth, dk.row, rows);
+    product<T, true>(dv, turned(from(p)), from(of.dout), depth, dv.row, rows);
+    unpack(a.dq, q, from(of.dq), rows, a.width);
   }
-  unpack(a.dk, 0, from(of.dk, 0), a.keys, a.width);
-  unpack(a.dv, 0, from(of.dv, 0), a.keys, a.value_width);
+  unpack(a.dk, 0, from(of.dk), a.keys, a.width);
+  unpack(a.dv, 0, from(of.dv), a.keys, a.value_width);
 }
 
 }  // namespace
