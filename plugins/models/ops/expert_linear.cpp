@@ -71,7 +71,8 @@ class ExpertLinear final : public OpType {
     const at::Tensor y = at::empty({x.size(0), weight.size(1)}, x.options());
     for_each_expert(call, [&](std::int64_t e, std::int64_t first, std::int64_t rows) {
       if (rows == 0) return;
-      product_into(y.narrow(0, first, rows), x.narrow(0, first, rows), weight[e].t(), false);
+      passing_product_into(y.narrow(0, first, rows), x.narrow(0, first, rows), weight[e].t(),
+                           false);
     });
     set_outputs(call, {y});
   }
@@ -85,7 +86,8 @@ class ExpertLinear final : public OpType {
     Target to = target(call, 0, {dy.size(0), weight.size(2)}, dy.options());
     for_each_expert(call, [&](std::int64_t e, std::int64_t first, std::int64_t rows) {
       if (rows == 0) return;
-      product_into(to.tensor.narrow(0, first, rows), dy.narrow(0, first, rows), weight[e], to.add);
+      passing_product_into(to.tensor.narrow(0, first, rows), dy.narrow(0, first, rows), weight[e],
+                           to.add);
     });
   }
 
@@ -99,7 +101,7 @@ class ExpertLinear final : public OpType {
         if (!to.add) dw.zero_();
         return;
       }
-      product_into(dw, dy.narrow(0, first, rows).t(), x.narrow(0, first, rows), to.add);
+      passing_product_into(dw, dy.narrow(0, first, rows).t(), x.narrow(0, first, rows), to.add);
     });
   }
 
@@ -112,11 +114,12 @@ class ExpertLinear final : public OpType {
     // The scratch of an expert's product, supposing that each expert has its share of the rows.
     const std::int64_t m = (rows + experts - 1) / std::max<std::int64_t>(experts, 1);
     if (m == 0) return cost;
-    for (const Into into : {Into::given, Into::added}) {
+    for (const Into into : {Into::passing_given, Into::passing_added}) {
       if (piece == Piece::dgrad) cost.calls.push_back(product_call(into, Turned::none, m, k, n));
       if (piece == Piece::wgrad) cost.calls.push_back(product_call(into, Turned::left, n, k, m));
     }
-    if (piece == Piece::forward) cost.calls = {product_call(Into::given, Turned::right, m, n, k)};
+    if (piece == Piece::forward)
+      cost.calls = {product_call(Into::passing_given, Turned::right, m, n, k)};
     return cost;
   }
 };

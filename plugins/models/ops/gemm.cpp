@@ -1,17 +1,41 @@
 // Matrix products by the fastest library that is there for their sizes and this CPU.
 #include "gemm.h"
 
-#include <ATen/core/dispatch/Dispatcher.h>
+#include <exception>
+#include <thread>
+
+// libtorch exports it, but ships no header that declares it: the product by oneDNN,
+// result = alpha a b + beta result.
+namespace at::native {
+TORCH_API void mkldnn_matmul(const Tensor& a, const Tensor& b, const Tensor& result, float beta,
+                             float alpha);
+}  // namespace at::native
 
 namespace mw {
 namespace {
 
+// Whether libtorch's product by oneDNN serves here: it refuses a CPU that lacks AVX-512, or where
+// ONEDNN_MAX_CPU_ISA says less. Tried in a thread of its own, whose memory no ledger counts.
+bool onednn_multiplies() {
+  bool serves = true;
+  std::thread([&] {
+    try {
+      const at::Tensor one = at::ones({1, 1});
+      at::native::mkldnn_matmul(one, one, at::ones({1, 1}), 0, 1);
+    } catch (const std::exception&) {
+      serves = false;
+    }
+  }).join();
+  return serves;
+}
+
 // MKL runs AVX2 kernels on AMD's CPUs whatever they have. oneDNN, which libtorch brings too, uses
-// AVX-512 there: 104 to 108 GFLOP/s a core against 93 to 99 (Zen 4, fp32, 256 to 1376 wide). Not
-// for weight gradients, whose long contraction it does worse (85 against 95).
+// AVX-512 there: 101 to 109 GFLOP/s a core against 94 to 100 on Zen 4, 227 to 256 against 108 to 115
+// on Zen 5, whose units are twice as wide (fp32, 256 to 2752 wide, weight gradients and sums).
 bool onednn_is_faster() {
 #if defined(__x86_64__)
-  static const bool is = __builtin_cpu_is("amd") && __builtin_cpu_supports("avx512f");
+  static const bool is =
+      __builtin_cpu_is("amd") && __builtin_cpu_supports("avx512f") && onednn_multiplies();
   return is;
 #else
   return false;
@@ -19,16 +43,17 @@ bool onednn_is_faster() {
 }
 
 // Below that, a product is over before oneDNN has found its kernel.
-constexpr std::int64_t least_flops = 8'000'000;
+constexpr double least_flops = 8e6;
 
-at::Tensor onednn_linear(const at::Tensor& x, const at::Tensor& weight) {
-  using Signature = at::Tensor(
-      const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&, std::string_view,
-      c10::List<std::optional<at::Scalar>>, std::optional<std::string_view>);
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("mkldnn::_linear_pointwise", "")
-                             .typed<Signature>();
-  return op.call(x, weight, std::nullopt, "none", c10::List<std::optional<at::Scalar>>(), "");
+bool rows_or_columns_lie_together(const at::Tensor& matrix) {
+  return matrix.is_contiguous() || matrix.t().is_contiguous();
+}
+
+bool onednn_serves(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
+  return onednn_is_faster() && out.is_cpu() && out.scalar_type() == at::kFloat &&
+         a.scalar_type() == at::kFloat && b.scalar_type() == at::kFloat && out.is_contiguous() &&
+         rows_or_columns_lie_together(a) && rows_or_columns_lie_together(b) &&
+         2.0 * static_cast<double>(out.numel()) * static_cast<double>(a.size(1)) >= least_flops;
 }
 
 // Sizes: m, n, k, how it is called.
@@ -45,23 +70,51 @@ std::function<void()> prepare_product(const std::vector<std::int64_t>& sizes, at
       return [=, y = at::Tensor()]() mutable { y = linear_product(a, b.t()); };
     case Into::biased:
       return [=, y = at::Tensor(), bias = at::zeros({n}, type)]() mutable {
-        y = at::addmm(bias, a, b);
+        y = linear_product(a, b.t(), bias);
+      };
+    case Into::given:
+    case Into::added:
+      return [=, y = at::zeros({m, n}, type)] { product_into(y, a, b, into == Into::added); };
+    case Into::lasting_given:
+    case Into::lasting_added:
+      return [=, y = at::zeros({m, n}, type)] {
+        lasting_product_into(y, a, b, into == Into::lasting_added);
       };
     default:
-      return [=, y = at::zeros({m, n}, type)] { product_into(y, a, b, into == Into::added); };
+      return [=, y = at::zeros({m, n}, type)] {
+        passing_product_into(y, a, b, into == Into::passing_added);
+      };
   }
 }
 
 }  // namespace
 
-at::Tensor linear_product(const at::Tensor& x, const at::Tensor& weight) {
-  const bool fits = x.is_cpu() && x.scalar_type() == at::kFloat && x.is_contiguous() &&
-                    2 * x.size(0) * x.size(1) * weight.size(0) >= least_flops;
-  if (fits && onednn_is_faster()) return onednn_linear(x, weight);
-  return at::mm(x, weight.t());
+at::Tensor linear_product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  if (x.is_cpu()) {
+    at::Tensor y = at::empty({x.size(0), weight.size(0)}, x.options());
+    if (bias.defined()) y.copy_(bias.expand_as(y));
+    product_into(y, x, weight.t(), bias.defined());
+    return y;
+  }
+  return bias.defined() ? at::addmm(bias, x, weight.t()) : at::mm(x, weight.t());
 }
 
 void product_into(at::Tensor out, const at::Tensor& a, const at::Tensor& b, bool add) {
+  if (onednn_serves(out, a, b)) {
+    at::native::mkldnn_matmul(a, b, out, add ? 1 : 0, 1);
+  } else {
+    passing_product_into(std::move(out), a, b, add);
+  }
+}
+
+void lasting_product_into(at::Tensor out, const at::Tensor& a, const at::Tensor& b, bool add) {
+  // oneDNN takes more scratch for a sum than for a product.
+  const bool sum = !add && onednn_serves(out, a, b);
+  if (sum) out.zero_();
+  product_into(std::move(out), a, b, add || sum);
+}
+
+void passing_product_into(at::Tensor out, const at::Tensor& a, const at::Tensor& b, bool add) {
   if (add) {
     out.addmm_(a, b);
   } else {
@@ -71,7 +124,7 @@ void product_into(at::Tensor out, const at::Tensor& a, const at::Tensor& b, bool
 
 LibraryCall product_call(Into into, Turned turned, std::int64_t m, std::int64_t n, std::int64_t k) {
   LibraryCall call;
-  call.name = "product";
+  call.name = "gemm";
   call.sizes = {m, n, k, static_cast<std::int64_t>(into), static_cast<std::int64_t>(turned)};
   call.prepare = prepare_product;
   const auto rows = static_cast<double>(m), columns = static_cast<double>(n),
