@@ -62,15 +62,27 @@ LocalDims dims_of(std::initializer_list<std::pair<const char*, std::int64_t>> si
   return dims;
 }
 
-// A linear layer's product, as a plan's op computes it: by the library that the op takes here.
+// A linear layer's product of n by n matrices, as a plan's op computes it: by the library that the
+// op takes here.
+class LinearProduct {
+ public:
+  LinearProduct(std::int64_t n, at::ScalarType type) {
+    op_.type = linear();
+    op_.inputs = {{-1, {"batch", "hidden"}}, {-1, {"ffn", "hidden"}}};
+    op_.output_dims = {{"batch", "ffn"}};
+    const at::Tensor x = at::ones({n, n}, type);
+    call_.dims = dims_of({{"batch", n}, {"hidden", n}, {"ffn", n}});
+    call_.inputs = {x, x};
+  }
+  void operator()() { op_.type->forward(op_, call_); }
+
+ private:
+  Op op_;
+  OpCall call_;
+};
+
 double gemm_seconds(std::int64_t n, at::ScalarType type, double budget) {
-  Op op;
-  op.type = linear();
-  op.inputs = {{-1, {"batch", "hidden"}}, {-1, {"ffn", "hidden"}}};
-  op.output_dims = {{"batch", "ffn"}};
-  const at::Tensor x = at::ones({n, n}, type);
-  OpCall call{dims_of({{"batch", n}, {"hidden", n}, {"ffn", n}}), {x, x}};
-  return median_seconds(budget, n == small ? 20 : 1, [&] { op.type->forward(op, call); });
+  return median_seconds(budget, n == small ? 20 : 1, LinearProduct(n, type));
 }
 
 GemmFit fit_gemm(at::ScalarType type) {
@@ -183,13 +195,12 @@ double rate_of_all_cores(int cores, double alone) {
   for (double& mine : seconds) {
     threads.emplace_back([&mine] {
       at::set_num_threads(1);
-      const at::Tensor a = at::ones({large, large}, at::kFloat), b = at::ones_like(a);
-      at::Tensor c = at::empty_like(a);
-      at::mm_out(c, a, b);
+      LinearProduct product(large, at::kFloat);
+      product();
       int calls = 0;
       const double start = worked();
       do {
-        at::mm_out(c, a, b);
+        product();
         ++calls;
       } while (worked() - start < 0.03);
       mine = (worked() - start) / calls;
