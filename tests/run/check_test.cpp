@@ -41,7 +41,7 @@ StrategyChoice fault(const std::function<void(Program&)>& edit) {
 }
 
 // Changes one bit of what a rank keeps after a step: of the first parameter of its first bucket, or
-// of the optimizer's first state of that. It is a bit that the steps which follow do not round away.
+// of the optimizer's first state of that. The steps which follow do not round it away.
 class FlippedBit : public RunObserver {
  public:
   FlippedBit(int rank, std::int64_t step, bool state) : rank_(rank), step_(step), state_(state) {}

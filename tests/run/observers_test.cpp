@@ -96,7 +96,7 @@ TEST_CASE("Where ranks run in turns every step has the time of its own work, the
   Works works(each);
   CHECK(run(e, {&works, &hears}).steps == 4);
   REQUIRE(steps.size() == 4);
-  // Of those that run at a time none is faster than the core that it has.
+  // No rank is faster than the core that it has.
   const double least = each * ranks / std::min(ranks, core_count());
   for (const StepReport& step : steps) {
     if (step.step == 0) continue;  // some ranks may have begun it before rank 0 came to its clock

@@ -262,7 +262,7 @@ class Reader {
     const auto given = [&](const char* key) { return has(key) ? values_.at(key) : Json(); };
     experiment_.trace = read_trace(given("trace"), experiment_.steps, problems_);
     experiment_.account = values_.flag("account");
-    // Of a step that is none the problem is told already.
+    // A list that names something else has its own problem.
     if (experiment_.account && experiment_.trace.empty() && given("trace").empty()) {
       problems_.add(Stage::options, "option.value", "account",
                     "account: it is taken of the steps of `trace`, which names none",

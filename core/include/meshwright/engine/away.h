@@ -1,7 +1,7 @@
 // Waits in which a rank's thread holds no core. Where a process has more ranks than cores they run
-// in turns, and a rank hands its core on when it waits in a collective. What waits for anything else
-// (a file, a thread, a word of another process) says so by these; else the core stays taken, and the
-// ranks behind it do not run until it is noticed that nothing happens.
+// in turns, and a rank hands its core on when it waits in a collective. What waits for anything
+// else (a file, a thread, a word of another process) says so by these; else the core stays taken,
+// and the ranks behind it do not run until it is noticed that nothing happens.
 #pragma once
 
 #include <condition_variable>
