@@ -82,8 +82,7 @@ void Executor::totals(const Lowered& l) {
     group({world_atoms(program_.mesh), {}})
         .all_reduce(sums, Reduction::sum, {"report", &label})
         .wait();
-    if (comm::Sleeper::own().cores() != nullptr)
-      kept_->met = {seconds_now(), cpu_seconds_now()};
+    if (comm::Sleeper::own().cores() != nullptr) kept_->met = {seconds_now(), cpu_seconds_now()};
   }
   const HostWait waits("loss and gradient norm");
   sums = sums.cpu();
