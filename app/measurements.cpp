@@ -252,10 +252,19 @@ std::int64_t Measurements::memory_peak(Category category) const {
 }
 
 std::string Measurements::check_text() const {
-  if (check_.steps == 0) return "";
+  if (check_.compared == 0) return "";
   const double own = check_.seconds / static_cast<double>(check_.steps);
+  if (check_.every > 0) {
+    return fmt::format(
+        "\n  check: of {} tensors that ranks keep, {} were equal on their replicas after each of "
+        "{} "
+        "that were looked at; {:.1f} ms each ({:.1f} % of the run)\n",
+        check_.tensors / check_.compared, check_.replicas / check_.compared,
+        plural(check_.compared, "step"),
+        1e3 * check_.seconds / static_cast<double>(check_.compared), 100 * own / step_seconds());
+  }
   std::string text = fmt::format(
-      "  check: of {} tensors a step all lie as the plan says and are finite, {} are equal on "
+      "\n  check: of {} tensors a step all lie as the plan says and are finite, {} are equal on "
       "their "
       "replicas; {:.1f} ms of a rank's step ({:.0f} %)\n",
       check_.tensors / check_.steps, check_.replicas / check_.steps, 1e3 * own,
@@ -328,11 +337,15 @@ Json Measurements::result(RunStatus status) const {
     const std::string note = rows_note(plan, loads_.most_rows_share());
     if (!note.empty()) result["experts"]["note"] = note;
   }
-  if (check_.steps > 0) {
+  if (check_.compared > 0) {
     result["check"] = {{"tensors", check_.tensors},
                        {"replicas", check_.replicas},
-                       {"seconds_per_step", check_.seconds / static_cast<double>(check_.steps)},
-                       {"unused", check_.unused}};
+                       {"seconds_per_step", check_.seconds / static_cast<double>(check_.steps)}};
+    if (check_.every > 0) {
+      result["check"]["compared_steps"] = check_.compared;
+    } else {
+      result["check"]["unused"] = check_.unused;
+    }
   }
   result["predicted"] = prediction_.to_json();
   if (restarts_ > 0) result["restarts"] = restarts_;

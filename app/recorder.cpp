@@ -3,6 +3,8 @@
 
 #include <memory>
 
+#include "meshwright/engine/away.h"
+
 namespace mw {
 namespace {
 constexpr std::size_t most_undone = 256;
@@ -32,7 +34,7 @@ void RunRecorder::step(RankRun& /*rank*/, StepEnd& end) {
 
 void RunRecorder::hand_over(std::function<void()> work) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return undone_.size() < most_undone || failed_; });
+  wait_away(changed_, lock, [&] { return undone_.size() < most_undone || failed_; });
   rethrow();
   undone_.push_back(std::move(work));
   changed_.notify_all();
@@ -40,7 +42,7 @@ void RunRecorder::hand_over(std::function<void()> work) {
 
 void RunRecorder::drain() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return undone_.empty() || failed_; });
+  wait_away(changed_, lock, [&] { return undone_.empty() || failed_; });
   rethrow();
 }
 

@@ -20,6 +20,16 @@
 
 namespace mw {
 
+std::string trace_note(const Experiment& experiment) {
+  std::vector<std::string> beyond;
+  for (const std::int64_t step : experiment.trace)
+    if (step >= experiment.steps) beyond.push_back(std::to_string(step));
+  if (experiment.log.empty() || beyond.empty()) return "";
+  const bool one = beyond.size() == 1;
+  return fmt::format("trace: the run ends after step {}, so that step{} {} {} not traced",
+                     experiment.steps - 1, one ? "" : "s", mw::join(beyond), one ? "is" : "are");
+}
+
 RunLog::RunLog(const Experiment& experiment, const Prediction& prediction, const RunOrigin& origin,
                const Checkpoints* resumed)
     : experiment_(experiment), prediction_(prediction) {

@@ -25,6 +25,10 @@ struct RunOrigin {
   Json machine = nullptr;  // machine_json(); null: not said
 };
 
+// What people should know of the steps that the experiment traces: those that its run does not
+// come to. Empty: there are none, or no file.
+std::string trace_note(const Experiment& experiment);
+
 class RunLog {
  public:
   // Creates the file if the experiment names one. Both references outlive this. `resumed`: null, or

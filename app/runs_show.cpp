@@ -176,6 +176,9 @@ void show(const RunEntry& entry, Output& output) {
       }
       text += "\n" + table.text("  ");
     }
+    if (reader.table("account").rows > 0)
+      text += fmt::format("\n  account: where the seconds of a step went: runs show {} --where\n",
+                          entry.path.string());
     if (kept.is_object() && kept.contains("experts") && kept["experts"].contains("note"))
       text += fmt::format("\n  {}\n", kept["experts"]["note"].get<std::string>());
     if (const std::string events = events_text(reader); !events.empty())

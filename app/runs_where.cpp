@@ -72,10 +72,10 @@ std::string rows_text(const Account& account, const std::string& part) {
   std::vector<std::string> header = {account_part_text(part), "calls", "ms"};
   std::vector<std::size_t> right = {1, 2};
   if (products) {
-    header = {"products", "operands", "calls", "ms", "alone", "GFLOP/s", "alone"};
+    header = {"products", "operands", "calls", "ms", "ms alone", "GFLOP/s", "GFLOP/s alone"};
     right = {2, 3, 4, 5, 6};
   } else if (!waits) {
-    header.insert(header.end(), {"limit", "GB/s", "limit"});
+    header.insert(header.end(), {"limit ms", "GB/s", "limit GB/s"});
     right = {1, 2, 3, 4, 5};
   }
   TextTable table(std::move(header), std::move(right));

@@ -100,9 +100,8 @@ std::string train_text(const Experiment& experiment, const Measurements& measure
                                  plural(experiment.plan->ranks(), "rank"), name_of(status),
                                  losses.size(), plural(experiment.steps, "step"));
   if (!measured.reason().empty()) text += fmt::format("  {}\n", measured.reason());
-  if (!losses.empty()) {
+  if (!losses.empty())
     text += fmt::format("  loss {:.4f} -> {:.4f}\n\n", losses.front(), losses.back());
-  }
   if (measured.ran()) {
     if (const auto skipped = static_cast<std::int64_t>(measured.skipped_steps().size());
         skipped > 0)
@@ -117,7 +116,7 @@ std::string train_text(const Experiment& experiment, const Measurements& measure
     for (const std::string& pitfall : predicted.pitfalls)
       text += fmt::format("  pitfall  {}\n", pitfall);
     if (!measured.experts().empty()) text += "\n  experts: " + measured.experts().text() + "\n";
-    if (experiment.check) text += "\n" + measured.check_text();
+    text += measured.check_text();
   }
   if (!experiment.log.empty()) {
     const bool folder = !experiment.folder.empty();
@@ -303,11 +302,11 @@ struct Observers {
       : check(experiment.loss_scale != nullptr) {
     if (experiment.account) before.push_back(&alone.emplace(experiment.plans()));
     if (experiment.check) before.push_back(&check);
-    if (experiment.held_out_data) {
-      const Evaluation& when = experiment.evaluation;
+    const Evaluation& when = experiment.evaluation;
+    if (experiment.held_out_data)
       before.push_back(&held_out.emplace(when.every, when.batches, experiment.steps));
-    }
     if (experiment.stops_on_nan) after.push_back(&not_finite);
+    if (const auto every = experiment.check_every) after.push_back(&replicas.emplace(every));
     if (checkpoints != nullptr) after.push_back(checkpoints);
     if (experiment.exporter) after.push_back(&exporter.emplace(*experiment.exporter));
   }
@@ -317,17 +316,18 @@ struct Observers {
     list.insert(list.end(), after.begin(), after.end());
     return list;
   }
+  CheckReport checked() const { return replicas ? replicas->report() : check.report(); }
 
   std::optional<AloneTimes> alone;
   RunCheck check;
+  std::optional<ReplicaCheck> replicas;
   std::optional<HeldOutLoss> held_out;
   EndAtNotFinite not_finite;
   std::optional<ExportParameters> exporter;
   std::vector<RunObserver*> before, after;
 };
 
-// Says after each step what else used the cores; empty where processes are on several machines, as
-// each of these would have to count its own.
+// Says after each step what else used the cores; empty where processes are on several machines.
 RunRecorder::Look core_use_of(const Experiment& experiment) {
   const Processes* processes = experiment.processes;
   const bool several = processes != nullptr && processes->count() > 1;
@@ -447,9 +447,9 @@ class TrainVerb {
   void begin() {
     output_.note(plan_note(plan_, experiment_, output_));
     folder_.say(plan_);
-    note(forced_);
-    note(claim_.note());
-    note(begin_export(experiment_));
+    for (const std::string& text :
+         {forced_, claim_.note(), trace_note(experiment_), begin_export(experiment_)})
+      note(text);
     for (const std::string& text : start_.notes) note(text);
     if (checkpoints() != nullptr) note(checkpoints()->left_behind());
   }
@@ -557,7 +557,7 @@ class TrainVerb {
     for (const auto& progress : shown_) progress->finish();
     shown_.clear();
     for (const std::string& text : measured_->take_checkpoints()) note(text);
-    measured_->take(observers.check.report());
+    measured_->take(observers.checked());
     const RunStatus status = measured_->conclude(outcome.interrupted, observe.ended());
     measured_->close(status, result_of(status));
     if (status == RunStatus::done) claim_.done();

@@ -8,76 +8,26 @@
 #include <algorithm>
 
 #include "check/not_finite.h"
-#include "meshwright/engine/hash.h"
 #include "meshwright/engine/host.h"
+#include "meshwright/engine/rank_view.h"
 #include "meshwright/engine/scalar_type.h"
 #include "meshwright/error.h"
 
 namespace mw {
 namespace {
 
-constexpr std::int64_t summed_at_a_time = 1 << 16;
 constexpr const char* infinite_hint =
     "a lower learning rate, clip, or a look at the data; what came before was finite";
 
-// Odd numbers without a pattern.
-at::Tensor weights_on(at::Device device) {
-  static const at::Tensor weights = [] {
-    at::Tensor list = at::empty({summed_at_a_time}, at::kLong);
-    auto* element = list.mutable_data_ptr<std::int64_t>();
-    for (std::int64_t i = 0; i < summed_at_a_time; ++i) {
-      const auto place = static_cast<std::uint64_t>(i) + 1;
-      element[i] = static_cast<std::int64_t>(finalise64(place * 0x9e3779b97f4a7c15u) | 1);
-    }
-    return list;
-  }();
-  return weights.to(device);
-}
-
-at::ScalarType integer_of(const at::Tensor& tensor) {
-  switch (tensor.element_size()) {
-    case 8:
-      return at::kLong;
-    case 4:
-      return at::kInt;
-    case 2:
-      return at::kShort;
-    default:
-      return at::kChar;
-  }
-}
-
-class Stopwatch {
+class Stopwatch : public CheckStopwatch {
  public:
-  explicit Stopwatch(double& seconds) : seconds_(seconds) {}
-  ~Stopwatch() { seconds_ += seconds_now() - began_; }
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
+  using CheckStopwatch::CheckStopwatch;
 
  private:
-  double& seconds_;
-  const double began_ = seconds_now();
   const HostWait waits_{"check = true"};
 };
 
 }  // namespace
-
-std::int64_t sum_of_bits(const at::Tensor& tensor) {
-  const at::Tensor bits = tensor.contiguous().view(-1).view(integer_of(tensor));
-  const at::Tensor weights = weights_on(tensor.device());
-  std::uint64_t sum = 0x2545f4914f6cdd1dull + static_cast<std::uint64_t>(bits.numel());
-  for (std::int64_t at = 0; at < bits.numel(); at += summed_at_a_time) {
-    const std::int64_t count = std::min(summed_at_a_time, bits.numel() - at);
-    const auto part =
-        bits.narrow(0, at, count)
-            .to(at::kLong)
-            .mul(weights.narrow(0, 0, count))  // not in place: of int64 it is the tensor itself
-            .sum()
-            .item<std::int64_t>();
-    sum = (sum ^ static_cast<std::uint64_t>(part)) * 0x9e3779b97f4a7c15ull;
-  }
-  return static_cast<std::int64_t>(sum >> 1);
-}
 
 void Check::begin(RankRun& executor, std::int64_t step) {
   executor_ = &executor;
@@ -145,42 +95,8 @@ void Check::ran(int /*microbatch*/) {
 // All ranks of a set have seen the same list.
 void Check::compare() {
   Ledger::Pause pause(executor_->ledger());
-  static const std::string label = "replicas";
   for (auto& [set, list] : seen_) {
-    if (list.empty()) continue;
-    Communicator& ranks = executor_->group(set);
-    const auto count = static_cast<std::int64_t>(list.size());
-    at::Tensor sums = at::empty({2, count}, at::kLong);
-    for (std::int64_t k = 0; k < count; ++k) {
-      sums[0][k] = list[k].bits;
-      sums[1][k] = -list[k].bits;
-    }
-    const at::Tensor own = sums[0].clone();
-    sums = sums.to(executor_->device());
-    ranks.all_reduce(sums, Reduction::max, {"check", &label}).wait();
-    const at::Tensor differ = sums[0].add(sums[1]).ne(0).cpu();
-    if (differ.any().item<bool>()) {
-      const auto first = differ.nonzero()[0].item<std::int64_t>();
-      const at::Tensor mine = own[first].clone().view({1}).to(executor_->device());
-      const at::Tensor all = at::empty({ranks.ways()}, mine.options());
-      ranks.all_gather(all, mine, {"check", &label}).wait();
-      std::vector<int> others;  // whose bits are not those of the first
-      const at::Tensor bits = all.cpu();
-      for (int r = 0; r < ranks.ways(); ++r) {
-        if (!bits[r].equal(bits[0])) others.push_back(ranks.group()[r]);
-      }
-      throw Error(
-          Stage::run, "check.replicas", "",
-          fmt::format(
-              "check: {} is called Replicate over {}, and its bits on rank{} {} are not "
-              "those on rank {} (step {}{})",
-              list[first].what, executor_->program().name_of(set), others.size() == 1 ? "" : "s",
-              fmt::join(others, ", "), ranks.group()[0], step_,
-              list[first].microbatch < 0 ? ""
-                                         : fmt::format(", microbatch {}", list[first].microbatch)),
-          "a reduction or a gather before it is missing, doubled or stale; mw.verify names the op "
-          "that parts first");
-    }
+    compare_bits(*executor_, set, list, step_);
     list.clear();
   }
 }
@@ -223,45 +139,19 @@ void Check::ended() {
   compare_kept();
   compare();
   ++report_.steps;
+  ++report_.compared;
 }
 
-// Parameters and optimizer state, on the ranks that keep the same part.
 void Check::compare_kept() {
   Ledger::Pause pause(executor_->ledger());
-  const Program& program = executor_->program();
-  for (const Bucket& bucket : program.buckets) {
-    const auto among = [](const std::vector<int>& atoms, int a) {
-      return std::find(atoms.begin(), atoms.end(), a) != atoms.end();
-    };
-    const auto set_of = [&](bool parts) {
-      RankSet set;
-      for (int a = 0; a < static_cast<int>(program.mesh.atoms().size()); ++a) {
-        const bool other = a == program.stage_atom ? bucket.stages.empty()
-                                                   : among(bucket.parameter_atoms, a) ||
-                                                         (parts && among(bucket.shard_atoms, a));
-        if (!other && program.mesh.atoms()[a].ways > 1) set.atoms.push_back(a);
-      }
-      if (!bucket.stages.empty()) set.stages = bucket.stages;
-      return set;
-    };
-    const auto add = [&](const std::string& what, const at::Tensor& tensor, bool parts) {
-      if (!tensor.defined()) return;
-      ++report_.tensors;
-      look_for_infinities(what, false, fmt::format("after step {}", step_), tensor);
-      const RankSet set = set_of(parts);
-      if (set.atoms.empty() || (set.atoms.size() == 1 && set.stages.size() == 1)) return;
-      ++report_.replicas;
-      seen_[set].push_back({what, sum_of_bits(tensor)});
-    };
-    const std::string of = " of " + bucket.name;
-    const at::Tensor& whole = executor_->kept(bucket.flat.parameters);
-    add("the parameters" + of, whole.defined() ? whole : executor_->kept(bucket.flat.stored),
-        !whole.defined());
-    if (bucket.flat.master >= 0) add("the masters" + of, executor_->kept(bucket.flat.master), true);
-    for (std::size_t k = 0; k < bucket.flat.states.size(); ++k)
-      add(fmt::format("state {} of the optimizer{}", k, of), executor_->kept(bucket.flat.states[k]),
-          true);
-  }
+  each_kept(*executor_, [&](const KeptTensor& kept) {
+    const std::string what = fmt::format("{} of {}", kept.what, kept.bucket.name);
+    ++report_.tensors;
+    look_for_infinities(what, false, fmt::format("after step {}", step_), kept.tensor);
+    if (kept.ranks.atoms.empty()) return;
+    ++report_.replicas;
+    seen_[kept.ranks].push_back({what, sum_of_bits(kept.tensor)});
+  });
 }
 
 CheckReport Check::report() const {

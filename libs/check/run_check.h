@@ -8,19 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "check/replicas.h"
 #include "meshwright/engine/run.h"
 
 namespace mw {
-
-// What a rank's check came to.
-struct CheckReport {
-  std::int64_t steps = 0;
-  std::int64_t tensors = 0;   // looked at
-  std::int64_t replicas = 0;  // those among them that were compared with other ranks' copies
-  double seconds = 0;         // of the rank's time
-  std::vector<std::string>
-      unused;  // parameters whose gradient was zero, on all ranks, in every step
-};
 
 // Watches one rank's executor. Every output of an op, every gradient that reaches one, and what
 // every collective brings has the shape and type of its slot's placement, is finite, and, where it
@@ -47,12 +38,6 @@ class Check : public Watcher {
   CheckReport report() const;
 
  private:
-  struct Seen {
-    std::string what;  // "the output of layers.0.attention.q"
-    std::int64_t bits = 0;
-    int microbatch = -1;
-  };
-
   void look(const std::string& what, bool backward, int slot, int microbatch,
             const at::Tensor& tensor);
   void look_for_infinities(const std::string& what, bool backward, const std::string& where,
@@ -64,8 +49,8 @@ class Check : public Watcher {
   RankRun* executor_ = nullptr;
   std::int64_t step_ = 0;
   std::string overflowed_;  // of this step's backward: the first that is not finite, if it may be
-  std::map<RankSet, std::vector<Seen>> seen_;  // since the last comparison
-  std::map<std::string, bool> used_;           // by parameter, of all steps and ranks
+  std::map<RankSet, std::vector<BitsSeen>> seen_;  // since the last comparison
+  std::map<std::string, bool> used_;               // by parameter, of all steps and ranks
   CheckReport report_;
 };
 
@@ -85,9 +70,5 @@ class RunCheck : public RunObserver {
   std::mutex mutex_;
   std::map<int, std::unique_ptr<Check>> checks_;
 };
-
-// A sum of the tensor's bits, each place weighed differently: equal for equal bits, and for others
-// but once in 2^63 or so.
-std::int64_t sum_of_bits(const at::Tensor& tensor);
 
 }  // namespace mw

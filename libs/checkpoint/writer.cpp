@@ -14,6 +14,7 @@
 
 #include "checkpoint/checksum.h"
 #include "common/files.h"
+#include "meshwright/engine/away.h"
 #include "meshwright/engine/files.h"
 #include "meshwright/error.h"
 
@@ -145,7 +146,7 @@ void CheckpointWriter::stop() {
 
 void CheckpointWriter::wait_for_room(std::int64_t step) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return step_ < 0 || step_ == step; });
+  wait_away(changed_, lock, [&] { return step_ < 0 || step_ == step; });
 }
 
 void CheckpointWriter::hand_over(std::int64_t step, int rank, std::vector<StoredPiece> pieces,
@@ -167,7 +168,7 @@ void CheckpointWriter::hand_over(std::int64_t step, int rank, std::vector<Stored
 
 void CheckpointWriter::finish() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return step_ < 0; });
+  wait_away(changed_, lock, [&] { return step_ < 0; });
 }
 
 std::vector<CheckpointNews> CheckpointWriter::news() {

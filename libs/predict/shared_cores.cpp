@@ -80,17 +80,22 @@ struct Speed {
   GemmFit gemm;
   double pointwise = 0, bandwidth = 0, overhead = 0;
   double stretch = 1;  // ranks that share a core take turns on it
+  int threads = 1;     // that share elementwise work
+  // What a thread's share of such work reads and writes at least: some three of 32,768 numbers.
+  double least_share = 1;
 };
 
 // The speed of one of `ranks` ranks that compute with reals of `element` bytes.
 Speed speed_of(const Device& device, int ranks, int element, int asked) {
-  Speed speed{device.gemm(element), device.pointwise(element), device.bandwidth, device.op_overhead,
-              1};
+  Speed speed{
+      device.gemm(element), device.pointwise(element), device.bandwidth, device.op_overhead, 1, 1,
+      3.0 * 32768 * element};
   const int threads = device.threads_of(ranks, asked);
   const int busy = std::min(ranks * threads, device.cores);
   const double loaded = busy == device.cores ? device.all_cores : 1;
   speed.gemm.rate *= threads * loaded;
-  // Elementwise kernels work in chunks that fit a cache, too small to part among threads.
+  // Those of two bytes go by ATen's kernels, in chunks that fit a cache: too small to share.
+  if (element >= 4) speed.threads = threads;
   speed.pointwise *= loaded;
   speed.bandwidth *= loaded;
   speed.stretch = static_cast<double>(ranks * threads) / busy;
@@ -134,7 +139,8 @@ class OnSharedCores final : public RankMachine {
   }
 
   double seconds_of(const LocalWork& work, double share) const {
-    const double rate = work.gemms > 0 ? speed_.gemm.rate * share : speed_.pointwise;
+    const double shares = std::clamp<double>(work.bytes / speed_.least_share, 1, speed_.threads);
+    const double rate = work.gemms > 0 ? speed_.gemm.rate * share : speed_.pointwise * shares;
     const double seconds = work.gemms * speed_.gemm.overhead + work.calls * speed_.overhead +
                            std::max(work.flops / rate, work.bytes / speed_.bandwidth);
     // Threads have one memory for device and host.

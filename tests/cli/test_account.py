@@ -1,6 +1,7 @@
 """`account = true`: where the seconds of a step went. The lines add up to the step, agree with the
 ledgers' books, name every product, and cost a run nothing but time."""
 import collections
+import re
 import statistics
 import unittest
 
@@ -111,6 +112,11 @@ class Account(ProgramCase):
         with h5py.File(self.folder / "without.h5") as file:
             self.assertEqual((len(file["account"]), len(file["bandwidth"])), (0, 0))
         self.refused(2, "account.missing", "runs", "show", "without.h5", "--where")
+        self.assertIn("runs show with.h5 --where", self.call("runs", "show", "with.h5").stdout)
+        self.assertNotIn("--where", self.call("runs", "show", "without.h5").stdout)
+        for table in self.call("runs", "show", "with.h5", "--where").stdout.split("\n\n"):
+            heads = re.split(r"  +", table.split("\n")[0].strip())
+            self.assertEqual(len(heads), len(set(heads)), heads)
 
     def test_what_it_needs(self):
         self.refused(2, "option.value account", "run", self.write(HEAD + 'account("a", { dp(2) }, nil, { trace = {} })'))

@@ -34,6 +34,68 @@ end
 """
 
 
+KEPT = HEAD + """
+local kept = {
+  { dp(2), tp(2) }, { tp(2), sp() }, { zero { 2, stage = 1 }, tp(2) }, { zero { 2, stage = 1, offload = "optimizer" } },
+  { zero { 2, stage = 2, offload = "optimizer", update = "host", overlap_update = true } },
+  { zero { 4, stage = 3, replicas = 2 } }, { zero { 4, stage = 3, replicas = 2, offload = "parameters" } },
+  { sp(2), dp(2) }, { pp { 2, schedule = "zbv" }, dp(2) }, { pp { 2, schedule = "1f1b" }, zero { 2, stage = 2 } },
+  { dp { 2, hook = "powersgd" } },
+}
+local experts = { { dp(2), ep(2) }, { dp(2), tp(2), ep(4) }, { pp(2), zero { 2, stage = 3 }, ep(2) } }
+local more = { check = { "replicas", every = 2 }, steps = 3, precision = "fp32" }
+for _, plan in ipairs(kept) do e("llama", plan, more) end
+for _, plan in ipairs { { dp(2), tp(2) }, { zero { 4, stage = 2, replicas = 2 } } } do
+  for _, optimizer in ipairs { mw.muon { lr = 0.02 }, mw.shampoo { lr = 0.02 } } do
+    e("gpt", plan, { check = { "replicas", every = 2 }, steps = 3, precision = "fp32", optimizer = optimizer })
+  end
+end
+for _, plan in ipairs(experts) do e("moe", plan, more) end
+"""
+
+
+class Replicas(ProgramCase):
+    def test_every_way_of_keeping_passes(self):
+        done = self.call("run", self.write(KEPT), "--json")
+        self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+        results = self.lines(done)
+        self.assertEqual(len(results), 11 + 4 + 3)
+        self.assertEqual(done.stderr.count("tensors that ranks keep"), len(results))
+        for result in results:
+            with self.subTest(result["plan"][:60]):
+                check = result["check"]
+                self.assertEqual(check["compared_steps"], 2)  # after steps 1 and 2, the last
+                self.assertGreater(check["replicas"], 0)
+                self.assertNotIn("unused", check)
+
+    def test_it_changes_no_loss(self):
+        losses = [self.only("run", self.write(HEAD + f'e("llama", {{ dp(2), tp(2) }}, {{ check = {check}, steps = 4 }})'))["losses"]
+                  for check in ("false", '"replicas"')]
+        self.assertEqual(*losses)
+
+    def test_a_missing_sum_ends_the_run(self):
+        for every, step in ((2, 1), (100, 4)):
+            with self.subTest(every):
+                script = self.write(HEAD + f"""
+local faults = mw.plugin "faults"
+e("llama", {{ dp {{ 2, bucket = "4KiB" }}, faults {{ "missing_gradient_reduction", at = "layers.1.mlp.up.weight" }} }},
+  {{ check = {{ "replicas", every = {every} }}, steps = 5, precision = "fp32" }})""")
+                done = self.call("run", script, "--json", "--plugin-path", TEST_PLUGINS, **UNPROVED)
+                self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+                failed, error = self.lines(done)
+                self.assertEqual((failed["status"], error["code"]), ("failed", "check.replicas"))
+                self.assertEqual(failed["steps"], step + 1)
+                for fragment in ("layers.1", "Replicate over dp", "rank 1", f"step {step}"):
+                    self.assertIn(fragment, error["message"])
+
+    def test_what_it_cannot_be(self):
+        for check, key in (('"replica"', "option.choice check.what"), ("5", "option.type check"),
+                           ('{ "replicas", every = 0 }', "option.range check.every"),
+                           ('{ "replicas", evry = 2 }', "option.unknown check.evry")):
+            with self.subTest(check):
+                self.refused(2, key, "run", self.write(HEAD + f'e("llama", {{ dp(2) }}, {{ check = {check} }})'))
+
+
 class Check(ProgramCase):
     @matrix
     def test_right_mixes_pass(self):

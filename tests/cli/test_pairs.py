@@ -79,7 +79,7 @@ FACTORS = {
     "offload": ["'none'", "'full'", "{ layers = 1, prefetch = 1 }"],
     "optimizer": ["mw.adamw { lr = 1e-3, clip = 0.5 }", "mw.sgd { lr = 1e-2, momentum = 0.9 }", "mw.muon { lr = 0.02 }",
                   "mw.shampoo { lr = 0.02 }"],
-    "check": ["false", "true"],
+    "check": ["false", "true", "'replicas'"],
     "precision": ["fp64", "fp32", "bf16", "bf16, main_gradients = fp32", "bf16, reductions = fp32", "fp16"],
 }
 EXPERTS = ("moe", "capped", "latent")

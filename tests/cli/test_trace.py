@@ -292,6 +292,20 @@ class Trace(ProgramCase):
         for wrong in ("{ -1 }", "{ 0.5 }", '{ "last" }'):
             self.refused(2, "option.value trace", "run", self.script("dp(2)", f"e.trace = {wrong}"))
 
+    def test_steps_beyond_the_end_are_told(self):
+        for given, told in (("{ 0, 99 }", "the run ends after step 3, so that step 99 is not traced"),
+                            ("{ 4, 99 }", "steps 4, 99 are not traced"), ("{ 0, 3 }", None)):
+            with self.subTest(given):
+                done = self.call("run", self.script("dp(2)", f'e.log, e.overwrite = "run.h5", true e.trace = {given}'))
+                self.assertEqual(done.returncode, 0, done.stderr)
+                if told:
+                    self.assertIn(told, done.stderr)
+                else:
+                    self.assertNotIn("traced", done.stderr)
+        # What is no step is one problem, though an account of steps was asked for.
+        self.refused(2, "option.value trace", "run",
+                     self.script("dp(2)", 'e.log, e.account, e.trace = "run.h5", true, { -1 }'))
+
     def test_transfers_between_stages(self):
         self.run_once("pp(2)", "e.trace = { 1 }")
         _, events = self.trace()

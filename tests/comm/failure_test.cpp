@@ -197,6 +197,28 @@ TEST_CASE("What a failed run throws has the place of each rank") {
   CHECK_THAT(comm::table_of(places), Contains("computes") && Contains("barrier on world (set-up)"));
 }
 
+TEST_CASE("Of many ranks those at the same place share a line of the table") {
+  const auto places = [](int ranks) {
+    std::vector<RankPlace> all;
+    for (int r = 0; r < ranks; ++r) {
+      RankPlace place;
+      place.rank = r;
+      place.state = r == 5 ? RankPlace::State::failed : RankPlace::State::waits;
+      place.done = 7;
+      place.last = {"dp", "all-reduce", "bucket 0", "gradients"};
+      place.waits = {"dp", "all-reduce", "bucket 1", "gradients"};
+      place.seconds = r == 40 ? 2.5 : 1;
+      all.push_back(place);
+    }
+    return all;
+  };
+  const std::string many = comm::table_of(places(64)), few = comm::table_of(places(16));
+  INFO(many);
+  CHECK(std::count(many.begin(), many.end(), '\n') == 4);  // two lines of the head
+  CHECK_THAT(many, Contains("0-4, 6-63") && Contains("1.0 s to 2.5 s") && Contains("failed"));
+  CHECK(std::count(few.begin(), few.end(), '\n') == 18);
+}
+
 TEST_CASE("A rank that does not come back is told to who asked, and the others are waited for") {
   std::atomic<bool> told{false};
   std::string text;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
+#include <mutex>
 #include <thread>
 
 #include "comm/local_world.h"
@@ -135,6 +137,38 @@ TEST_CASE("Splits that do not fit are found between any two ranks") {
     CHECK_THAT(text, Contains("Ranks disagree") && Contains(fmt::format("rank {} called", from)) &&
                          Contains(fmt::format("rank {} called", to)));
   }
+}
+
+TEST_CASE("A rank that is away holds no core, and lets no more ranks run than there are cores") {
+  constexpr int ranks = 6;
+  comm::LocalWorld world(ranks, RankOptions{}.timeout);
+  comm::Cores on(1);
+  std::mutex mutex;
+  std::condition_variable changed;
+  int came = 0;
+  std::atomic<int> running{0}, most{0};
+  const auto body = [&](RankContext& context) {
+    if (context.rank != 0) {
+      const std::lock_guard lock(mutex);
+      ++came;
+      changed.notify_all();
+    } else {
+      const Away outer;  // another one within it hands nothing on
+      std::unique_lock lock(mutex);
+      wait_away(changed, lock, [&] { return came == ranks - 1; });
+    }
+    const int now = ++running;
+    int before = most;
+    while (before < now && !most.compare_exchange_weak(before, now)) {
+    }
+    --running;
+    world_communicator(context)->barrier({}).wait();
+  };
+  comm::run_rank_threads(world, test::everyone(ranks), 1, body,
+                         comm::patience_of(RankOptions{}.timeout), &on)
+      .rethrow();
+  CHECK(most == 1);
+  CHECK(on.at_once() == 1);
 }
 
 TEST_CASE("A rank that waits on its core for one that has none does not wait for ever") {

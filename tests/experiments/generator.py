@@ -28,6 +28,7 @@ BLOCKS = {
 class Maker:
     def __init__(self, seed, number):
         self.chance = random.Random(f"{seed}/{number}")
+        self.number = number
         self.on = {name for name, share in FEATURES.items() if self.chance.random() < share}
         self.ranks = self.parts = 1     # parts: ranks that each have samples of their own
         self.axes, self.roles, self.own, self.forms = [], [], [], []
@@ -382,7 +383,7 @@ class Maker:
         if "evaluate" in self.on:
             keys.put("evaluate", Table(data=Call("mw.synthetic", Table(seed=5)), every=1, batches=1))
         if "check" in self.on:
-            keys.put("check", True)
+            keys.put("check", "replicas" if self.number % 3 == 0 else True)
         if self.often(0.1):
             keys.put("on_nan", "continue")
         if self.hides:

@@ -86,6 +86,44 @@ TEMPLATE_TEST_CASE("norms and SwiGLU of a loop", "[kernels]", float, double) {
   CHECK(error(wide_of(y), gated) < exact(TestType()));
 }
 
+TEMPLATE_TEST_CASE("SwiGLU's gradients are the same whichever are wanted", "[kernels]", float,
+                   double) {
+  const std::int64_t columns = GENERATE(1, 16, 37), rows = 5;
+  const at::Tensor gate = random<TestType>({rows, columns}), up = random<TestType>({rows, columns}),
+                   dy = random<TestType>({rows, columns}), by = random<TestType>({rows});
+  const auto write = [](bool added) { return added ? vector::Write::added : vector::Write::over; };
+  struct Made {
+    at::Tensor gate, up, weights;
+  };
+  const auto made = [&](bool of_gate, bool of_up, bool added) {
+    const auto out = [&](const at::Tensor& like) { return at::full_like(like, added ? 3 : 7); };
+    const Made m{out(gate), out(up), out(by)};
+    vector::loops<TestType>().swiglu_backward(
+        {dy.data_ptr<TestType>(), gate.data_ptr<TestType>(), up.data_ptr<TestType>(),
+         by.data_ptr<TestType>(), of_gate ? m.gate.template data_ptr<TestType>() : nullptr,
+         of_up ? m.up.template data_ptr<TestType>() : nullptr,
+         m.weights.template data_ptr<TestType>(), write(added), write(added), write(added)},
+        rows, columns);
+    return m;
+  };
+  const at::Tensor g = wide_of(gate), s = at::sigmoid(g), weight = wide_of(by).unsqueeze(1);
+  const at::Tensor of_up = wide_of(dy) * weight * g * s;
+  const at::Tensor of_gate = wide_of(dy) * wide_of(up) * weight * s * (1 + g * (1 - s));
+  for (const bool added : {false, true}) {
+    const Made both = made(true, true, added);
+    CHECK(error(wide_of(both.gate), added ? of_gate + 3 : of_gate) < exact(TestType()));
+    CHECK(error(wide_of(both.up), added ? of_up + 3 : of_up) < exact(TestType()));
+    const Made first = made(true, false, added), second = made(false, true, added),
+               none = made(false, false, added);
+    CHECK(first.gate.equal(both.gate));
+    CHECK(second.up.equal(both.up));
+    CHECK(first.up.equal(at::full_like(up, added ? 3 : 7)));
+    CHECK(second.gate.equal(at::full_like(gate, added ? 3 : 7)));
+    for (const Made* each : {&first, &second, &none})
+      CHECK(error(wide_of(each->weights), wide_of(both.weights)) < exact(TestType()));
+  }
+}
+
 TEMPLATE_TEST_CASE("a loop turns heads that lie apart", "[kernels]", float, double) {
   const bool halves = GENERATE(true, false), add = GENERATE(true, false);
   const std::int64_t width = GENERATE(2, 6, 32), heads = 3;

@@ -261,6 +261,15 @@ TEST_CASE("swiglu, gelu, add", "[kernels]") {
   check_op(weighed, [](const Tensors& in) {
     return Tensors{in[0] * at::sigmoid(in[0]) * in[1] * in[2].unsqueeze(-1)};
   });
+  // One gradient wanted takes no more than both: what is declared.
+  for (OpCase* one : {&gated, &weighed}) {
+    for (const std::size_t left_out : {0, 1}) {
+      OpCase c = *one;
+      c.wants[left_out] = false;
+      for (const auto type : {at::kFloat, at::kDouble}) check_memory(c, type);
+      if (one == &gated) check_memory(c, at::kBFloat16);  // weights are wider than that
+    }
+  }
   OpCase bell(gelu(), {dims}, {dims}, sizes);
   bell.real(0);
   check_op(bell, [](const Tensors& in) {

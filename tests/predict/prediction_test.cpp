@@ -84,6 +84,25 @@ TEST_CASE("Attention's products take what its kernel reaches of the rate of larg
   CHECK(seconds() - before == Approx(3 * more / 1e11));
 }
 
+TEST_CASE("A rank's threads share elementwise work, but for what is in two bytes") {
+  Device device = round_device(2);
+  device.gemm16 = device.gemm32 = {1e18, 0};
+  device.pointwise16 = device.pointwise32 = 1e6;  // so that all else counts for nothing
+  const auto seconds = [&](Precision precision, std::int64_t sequence, int threads) {
+    Setup setup = llama({});
+    setup.options["layers"] = 1;
+    setup.options["vocab"] = 16;
+    setup.sequence = sequence;
+    setup.precision = precision;
+    const Experiment e = experiment(setup);
+    return mw::predict(*e.plan, SharedCores(device), threads).compute_seconds;
+  };
+  CHECK(seconds(Precision::fp32, 1024, 2) < 0.6 * seconds(Precision::fp32, 1024, 1));
+  CHECK(seconds(Precision::bf16, 1024, 2) > 0.9 * seconds(Precision::bf16, 1024, 1));
+  // Few numbers are not worth a second thread.
+  CHECK(seconds(Precision::fp32, 4, 2) > 0.9 * seconds(Precision::fp32, 4, 1));
+}
+
 TEST_CASE("Transfers run beside compute only where ranks have devices of their own") {
   const std::vector<StrategyChoice> beside{dp(2, 1 << 12, true)}, after{dp(2, 1 << 12, false)};
   auto gradients = [](const Prediction& p) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "app/recorder.h"
+#include "meshwright/engine/host.h"
 #include "meshwright/engine/ranks.h"
 #include "meshwright/error.h"
 #include "support/setup.h"
@@ -58,7 +59,52 @@ TrainOutcome run(const RunSetup& setup, const std::vector<RunObserver*>& observe
   return train(setup, observers, nullptr);
 }
 
+// Keeps its core for a while at the beginning of each step.
+class Works : public RunObserver, public Watcher {
+ public:
+  explicit Works(double seconds) : seconds_(seconds) {}
+  void begin(RankRun& rank) override { rank.watch(this); }
+  void finish(RankRun& rank) override { rank.watch(nullptr); }
+  void begin(RankRun& /*rank*/, std::int64_t /*step*/) override {
+    const double began = core_seconds_of(CLOCK_THREAD_CPUTIME_ID);
+    while (core_seconds_of(CLOCK_THREAD_CPUTIME_ID) < began + seconds_) {
+    }
+  }
+  void computed(const Instruction&, int, int, const at::Tensor&) override {}
+  void gradients(RankRun& /*rank*/) override {}
+
+ private:
+  const double seconds_;
+};
+
 }  // namespace
+
+TEST_CASE("Where ranks run in turns every step has the time of its own work, the last one too") {
+  constexpr int ranks = 16;
+  constexpr double each = 0.01;
+  Setup setup;
+  setup.batch = ranks;
+  setup.plan = {dp(ranks)};
+  Experiment e = experiment(setup);
+  e.steps = 4;
+  e.threads = 1;
+  std::vector<StepReport> steps;
+  OnStep hears([&](const StepReport& report) {
+    steps.push_back(report);
+    return false;
+  });
+  Works works(each);
+  CHECK(run(e, {&works, &hears}).steps == 4);
+  REQUIRE(steps.size() == 4);
+  // No rank is faster than the core that it has.
+  const double least = each * ranks / std::min(ranks, core_count());
+  for (const StepReport& step : steps) {
+    if (step.step == 0) continue;  // some ranks may have begun it before rank 0 came to its clock
+    INFO(step.step << ": " << step.seconds << " s, " << step.cpu_seconds << " s of cores");
+    CHECK(step.seconds >= 0.99 * least);
+    CHECK(step.cpu_seconds >= 0.99 * each * ranks);
+  }
+}
 
 TEST_CASE("Every rank calls the observers in their order") {
   Calls calls;

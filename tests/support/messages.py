@@ -216,6 +216,7 @@ MESSAGES = {
                      r"microbatch\.from: 20 sequences are more than the batch of 14 \[nearest: from = 14\]",
                      r"offload\.layers: 5 of a model of 4 layers \[nearest: 4, which is all of them, or \"full\"\]"],
     "option.type": [r"model\.dims\.\w+: got .* \[a dim is a whole number .*", r"model\.block: must be a function; got .* \[write .*",
+                    r"check must be true, false or \"replicas\"; got .* \[to compare replicas more often: .*\]",
                     rf"{NAME} must be (true or false|an? \w+|text|a size in bytes such as .*); got .* \[.*\]"],
     "option.unknown": [r"over\.\S+: an experiment has no key \"\w+\" \[(did you mean \"\w+\"\?|an axis of .*)?\]",
                        r"model\.\w+ is not a known option \(in \".*\"\) \[.*",

@@ -23,6 +23,7 @@ inline Trained train(const Experiment& e, const std::atomic<bool>* stop,
                      const std::function<void(const StepReport&)>& on_step,
                      const std::function<bool()>& ends = nullptr, RunObserver* more = nullptr) {
   RunCheck check(e.loss_scale != nullptr);
+  ReplicaCheck replicas(e.check_every);
   HeldOutLoss held_out(e.evaluation.every, e.evaluation.batches, e.steps);
   OnStep hears([&](const StepReport& report) {
     if (on_step) on_step(report);
@@ -35,7 +36,8 @@ inline Trained train(const Experiment& e, const std::atomic<bool>* stop,
   observers.push_back(&hears);
   if (e.stops_on_nan) observers.push_back(&not_finite);
   if (more != nullptr) observers.push_back(more);
-  return {mw::train(e, observers, stop), check.report()};
+  if (e.check_every > 0) observers.push_back(&replicas);
+  return {mw::train(e, observers, stop), e.check ? check.report() : replicas.report()};
 }
 
 }  // namespace mw::test

@@ -92,7 +92,7 @@ void Pending::wait() {
   }
   {
     // A round of threads gives the rank's core away itself, once it must sleep.
-    std::optional<comm::Away> away;
+    std::optional<Away> away;
     if (dynamic_cast<comm::LocalWork*>(work.get()) == nullptr) away.emplace();
     work->wait();
   }

@@ -145,8 +145,28 @@ void Cores::tend() {
   }
   looks_ = any_runs() ? 0 : looks_ + 1;
   if (looks_ < most_looks && cpu - cpu_ < longest_work * cores_) return;
-  ++cores_;
+  {
+    const std::lock_guard guard(lock_);
+    ++cores_;
+  }
   give();
 }
 
 }  // namespace mw::comm
+
+namespace mw {
+
+// A thread that is away is none of the cores', so that whoever wakes it waits for no core.
+Away::Away() : cores_(comm::Sleeper::own().cores()) {
+  if (cores_ == nullptr) return;
+  comm::Sleeper::own().use(nullptr);
+  cores_->give();
+}
+
+Away::~Away() {
+  if (cores_ == nullptr) return;
+  comm::Sleeper::own().use(cores_);
+  cores_->take();
+}
+
+}  // namespace mw

@@ -13,6 +13,7 @@
 #include <sys/types.h>
 
 #include "comm/futex.h"
+#include "meshwright/engine/away.h"
 
 namespace mw::comm {
 
@@ -79,6 +80,11 @@ class Cores {
   void tend();
 
   std::int64_t changes() const { return changes_.load(std::memory_order_relaxed); }
+  // How many ranks may run at a time: one more for each that tend() has let through.
+  int at_once() {
+    const std::lock_guard guard(lock_);
+    return cores_;
+  }
 
  private:
   bool any_runs();
@@ -95,22 +101,6 @@ class Cores {
   std::int64_t seen_ = -1;
   double cpu_ = 0;
   int looks_ = 0;
-};
-
-// While it lives, the calling rank waits for what no Round tells it, and holds no core.
-class Away {
- public:
-  Away() : cores_(Sleeper::own().cores()) {
-    if (cores_ != nullptr) cores_->give();
-  }
-  ~Away() {
-    if (cores_ != nullptr) cores_->take();
-  }
-  Away(const Away&) = delete;
-  Away& operator=(const Away&) = delete;
-
- private:
-  Cores* const cores_;
 };
 
 }  // namespace mw::comm

@@ -4,6 +4,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
+#include <tuple>
+
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/text.h"
 
@@ -27,8 +31,48 @@ namespace {
 
 thread_local RankCalls* own = nullptr;
 
+// As many ranks have a line each; of more, those that were at the same place share one.
+constexpr std::size_t most_lines = 16;
+
 std::string seconds_text(double seconds) {
   return fmt::format("{:.1f} s", seconds);
+}
+
+// Ranks that were at the same place, ascending, and for how long, at least and at most.
+struct RanksAt {
+  RankPlace place;
+  std::vector<int> ranks;
+  double least = 0, most = 0;
+};
+
+std::vector<RanksAt> ranks_at(const std::vector<RankPlace>& places) {
+  std::vector<RanksAt> all;
+  std::map<std::tuple<RankPlace::State, std::int64_t, std::string, std::string>, std::size_t> known;
+  for (const RankPlace& place : places) {
+    const auto [at, fresh] = known.try_emplace(
+        {place.state, place.done, place.last.text(), place.waits.text()}, all.size());
+    if (fresh || places.size() <= most_lines) {
+      all.push_back({place, {place.rank}, place.seconds, place.seconds});
+      continue;
+    }
+    RanksAt& same = all[at->second];
+    same.ranks.push_back(place.rank);
+    same.least = std::min(same.least, place.seconds);
+    same.most = std::max(same.most, place.seconds);
+  }
+  return all;
+}
+
+// "0-62, 64".
+std::string ranges_text(const std::vector<int>& ranks) {
+  std::string text;
+  for (std::size_t first = 0, last = 0; first < ranks.size(); first = last + 1) {
+    last = first;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    text += fmt::format("{}{}", first > 0 ? ", " : "", ranks[first]);
+    if (last > first) text += fmt::format("-{}", ranks[last]);
+  }
+  return text;
 }
 
 }  // namespace
@@ -141,12 +185,16 @@ std::string text_of(const RankPlace& place) {
 
 std::string table_of(const std::vector<RankPlace>& places) {
   TextTable table({"rank", "done", "last collective", "then", "for", "in"}, {0, 1, 4});
-  for (const RankPlace& place : places) {
+  for (const RanksAt& same : ranks_at(places)) {
+    const RankPlace& place = same.place;
     const bool gone = place.state == RankPlace::State::gone;
     const bool began = place.done > 0 || !place.waits.axis.empty();
-    table.add({std::to_string(place.rank), gone ? "" : std::to_string(place.done),
+    const std::string least = seconds_text(same.least), most = seconds_text(same.most);
+    table.add({ranges_text(same.ranks), gone ? "" : std::to_string(place.done),
                gone ? "" : place.last.text(), name_of(place.state),
-               began && place.state != RankPlace::State::ended ? seconds_text(place.seconds) : "",
+               !began || place.state == RankPlace::State::ended ? ""
+               : least == most                                  ? most
+                               : fmt::format("{} to {}", least, most),
                place.waits.axis.empty() ? "" : place.waits.text()});
   }
   return table.text("  ");

@@ -23,6 +23,11 @@
 
 namespace mw {
 
+// Seconds of the clock and of the process' cores, at one moment.
+struct Moment {
+  double wall = 0, cpu = 0;
+};
+
 // What all ranks of a run share.
 struct StepInput {
   const TokenSource* data = nullptr;
@@ -56,6 +61,9 @@ class Executor : public RankRun {
   // The ledger books what it takes.
   double evaluate(std::int64_t batch) override;
   RankRun* evaluator() override { return evaluator_.get(); }
+  // When the ranks last met for a step's totals, as this rank saw it once it had a core again; only
+  // where they run in turns.
+  const Moment& met() const { return kept_->met; }
 
   const Program& program() const override { return program_; }
   const Coordinates& coordinates() const override { return at_; }
@@ -116,6 +124,7 @@ class Executor : public RankRun {
     std::vector<std::unique_ptr<BucketReduction>> hooks;  // of each bucket; null without a hook
     std::vector<Underway> gathers;  // by bucket: of parameters, that outlast the step
     Left left;
+    Moment met;
   };
   // Rows of sparse tensors in one layout: how many of each group, and,
   // where they came by an exchange, from whom.

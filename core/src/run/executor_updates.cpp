@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "comm/cores.h"
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/scalar_type.h"
 #include "meshwright/optimizer.h"
@@ -81,6 +82,7 @@ void Executor::totals(const Lowered& l) {
     group({world_atoms(program_.mesh), {}})
         .all_reduce(sums, Reduction::sum, {"report", &label})
         .wait();
+    if (comm::Sleeper::own().cores() != nullptr) kept_->met = {seconds_now(), cpu_seconds_now()};
   }
   const HostWait waits("loss and gradient norm");
   sums = sums.cpu();

@@ -13,6 +13,7 @@
 
 #include "comm/rank_threads.h"
 #include "meshwright/backend.h"
+#include "meshwright/engine/away.h"
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/pack.h"
@@ -82,7 +83,7 @@ class RankRuntime::Meeting {
   }
   // All bytes of a meeting, once they are there.
   std::vector<std::string> wait_for_all(std::uint64_t number) {
-    const comm::Away away;
+    const Away away;
     std::unique_lock lock(mutex_);
     Round& round = round_of(number);
     changed_.wait(lock, [&] { return failed_ || round.came == next_.size(); });
@@ -101,7 +102,7 @@ class RankRuntime::Meeting {
     changed_.notify_all();
   }
   std::string wait_for_answer(std::uint64_t number) {
-    const comm::Away away;
+    const Away away;
     std::unique_lock lock(mutex_);
     Round& round = round_of(number);
     changed_.wait(lock, [&] { return failed_ || round.answer; });
@@ -300,7 +301,7 @@ RanksEnd RankRuntime::told_by(RanksEnd end, int process, const Error& error) con
 
 std::vector<std::string> RankRuntime::gather_processes(std::string bytes) {
   if (processes_ == nullptr) return {std::move(bytes)};
-  const comm::Away away;
+  const Away away;
   if (!processes_->first()) {
     processes_->send(0, {Sort::word, ranks_word, std::move(bytes)});
     return {};
@@ -313,7 +314,7 @@ std::vector<std::string> RankRuntime::gather_processes(std::string bytes) {
 
 std::string RankRuntime::broadcast_processes(const std::string& bytes) {
   if (processes_ == nullptr) return bytes;
-  const comm::Away away;
+  const Away away;
   if (!processes_->first()) return processes_->expect(0, ranks_word, timeout_);
   for (int p = 1; p < processes_->count(); ++p)
     processes_->send(p, {Sort::word, ranks_word, bytes});

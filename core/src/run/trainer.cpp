@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
+#include <utility>
 
-#include "comm/cores.h"
+#include "meshwright/engine/away.h"
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/pack.h"
 #include "meshwright/engine/ranks.h"
@@ -22,26 +23,30 @@ class Mailbox {
   Mailbox(int first, std::size_t ranks)
       : first_(first), places_{Place(ranks), Place(ranks)}, failed_(ranks, false) {}
 
-  void put(std::int64_t step, RankReport report) {
+  // `met`: when the rank saw that all had met for the step's totals; no time where ranks run all at
+  // once.
+  void put(std::int64_t step, RankReport report, const Moment& met) {
     std::lock_guard lock(mutex_);
     Place& place = places_[step % 2];
     const auto at = static_cast<std::size_t>(report.rank - first_);
     place.reports[at] = std::move(report);
     place.there[at] = true;
+    if (place.met.wall == 0 || met.wall < place.met.wall) place.met = met;
     if (place.complete()) changed_.notify_all();
   }
 
   // Waits for all; false if a rank failed before its report. One that fails in the step after does
   // not take this step away.
-  bool collect(std::int64_t step, std::vector<RankReport>& into) {
-    const comm::Away away;
+  // `met`: when the first of the ranks saw that they had met.
+  bool collect(std::int64_t step, std::vector<RankReport>& into, Moment& met) {
     std::unique_lock lock(mutex_);
     Place& place = places_[step % 2];
-    changed_.wait(lock, [&] { return place.complete() || lacks_for_good(place); });
+    wait_away(changed_, lock, [&] { return place.complete() || lacks_for_good(place); });
     if (!place.complete()) return false;
     into.assign(place.reports.size(), {});
     into.swap(place.reports);
     place.there.assign(place.there.size(), false);
+    met = std::exchange(place.met, {});
     return true;
   }
 
@@ -54,9 +59,8 @@ class Mailbox {
   }
   // Waits for that; true if there is no other step, or if a rank failed before.
   bool wait_decided(std::int64_t which) {
-    const comm::Away away;
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] {
+    wait_away(changed_, lock, [&] {
       return decided_ >= which || std::find(failed_.begin(), failed_.end(), true) != failed_.end();
     });
     return decided_ < which || last_;
@@ -74,6 +78,7 @@ class Mailbox {
     bool complete() const { return std::find(there.begin(), there.end(), false) == there.end(); }
     std::vector<RankReport> reports;
     std::vector<bool> there;  // of each rank
+    Moment met;
   };
   bool lacks_for_good(const Place& place) const {
     for (std::size_t r = 0; r < failed_.size(); ++r)
@@ -198,7 +203,7 @@ class Run {
       RankReport own = report_of(executor, ledger, done, runtime_);
       if (traced && setup_.account) own.account = beside.account(done, took);
       const double handed = seconds_now();
-      mailbox_.put(step, std::move(own));
+      mailbox_.put(step, std::move(own), executor.met());
       StepReport report{step,
                         0,
                         0,
@@ -211,8 +216,9 @@ class Run {
       const bool stop = done.stop || done.not_finite;
       StepEnd end{done, step, stop || step + 1 == setup_.steps};
       if (leads(executor)) {
-        if (!mailbox_.collect(step, report.ranks)) return;
-        clocks.read(report);
+        Moment met;
+        if (!mailbox_.collect(step, report.ranks, met)) return;
+        clocks.read(report, met);
         add_gathered(report, handed);
         collect(executor.rank(), report);
         outcome_.steps = step + 1;
@@ -223,7 +229,7 @@ class Run {
       end.apart = traced;
       observe(executor, end, stop, beside);
       if (end.apart) {
-        clocks.start();
+        clocks.leave_out();
         beside.start();
       }
       if (end.last) break;
@@ -234,15 +240,25 @@ class Run {
     throw;
   }
 
-  // Times from one step's end to the next one's, of the first rank that is here.
+  // Times from one step's end to the next one's, of the first rank that is here. Where ranks run in
+  // turns, one of them may have computed most of the next step before another has ended this one.
+  // A step's time then goes from one meeting of all ranks for the totals to the next, between which
+  // each does as much as in a step: the update of the one, and what the other computes before it.
   struct Clocks {
-    double wall = seconds_now(), cpu = cpu_seconds_now();
-    void start() { *this = {}; }
-    void read(StepReport& report) {
-      const Clocks now;
-      report.seconds = now.wall - wall;
-      report.cpu_seconds = now.cpu - cpu;
-      *this = now;
+    Moment since = now(), read_at = since;
+    static Moment now() { return {seconds_now(), cpu_seconds_now()}; }
+    void read(StepReport& report, const Moment& met) {
+      read_at = now();
+      const Moment end = met.wall > 0 ? met : read_at;
+      report.seconds = end.wall - since.wall;
+      report.cpu_seconds = end.cpu - since.cpu;
+      since = end;
+    }
+    // What was done since the last read() is no part of any step.
+    void leave_out() {
+      const Moment end = now();
+      since.wall += end.wall - read_at.wall;
+      since.cpu += end.cpu - read_at.cpu;
     }
   };
 

@@ -50,6 +50,8 @@ struct Experiment : RunRequest {
   double tokens = 0;   // that the whole training is to see; 0: nobody says
   double price = 0;    // of a device hour; 0: nobody says
   bool check = false;  // what plans say of tensors is asserted (check/run_check.h)
+  // Steps from one comparison of replicas to the next (check/replicas.h); 0: there is none.
+  std::int64_t check_every = 0;
   // A step whose loss or gradient norm is NaN or Inf ends the run, before its update.
   bool stops_on_nan = true;
   // Called after each step on the first rank's thread with the step's index and what is known of

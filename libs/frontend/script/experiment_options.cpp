@@ -186,9 +186,11 @@ void add_limits(Options& options) {
                "start although the ranks are predicted to need more memory than this machine has")
       .fallback(false)
       .of_run()
-      .boolean("check",
-               "assert while training that replicas have equal bits, tensors lie as the plan says, "
-               "and nothing is NaN or Inf; names parameters without a gradient")
+      .any("check",
+           "true: assert while training that replicas have equal bits, tensors lie as the plan "
+           "says, and nothing is NaN or Inf; names parameters without a gradient. \"replicas\", or "
+           "{ \"replicas\", every = 10 }: only that what ranks keep alike has equal bits, after "
+           "every tenth step and the last")
       .fallback(false)
       .beside_plan()
       .may_change_on_resume()
@@ -277,6 +279,30 @@ const Options& evaluate_options() {
           .at_least(1)
           .fallback(8);
   return options;
+}
+
+void read_check(const Json& given, Experiment& experiment, Problems& problems) {
+  static const Options options = Options()
+                                     .choice("what", {"replicas"}, "what is compared")
+                                     .positional("what")
+                                     .integer("every", "steps from one comparison to the next")
+                                     .at_least(1)
+                                     .fallback(10)
+                                     .unit("steps");
+  if (given.is_boolean()) {
+    experiment.check = given.get<bool>();
+    return;
+  }
+  if (given.is_number() || is_function(given)) {
+    problems.add(Stage::options, "option.type", "check",
+                 fmt::format("check must be true, false or \"replicas\"; got {}", describe(given)),
+                 "to compare replicas more often: check = { \"replicas\", every = 2 }");
+    return;
+  }
+  Problems found;
+  const Values values = options.read(given, "check", found);
+  problems.add(found);
+  if (found.empty()) experiment.check_every = values.integer("every");
 }
 
 const Options& checkpoint_options() {

@@ -253,7 +253,7 @@ class Reader {
     experiment_.timeout = values_.number("timeout");
     experiment_.stops_on_nan = values_.text("on_nan") == "stop";
     experiment_.force = values_.flag("force");
-    experiment_.check = values_.flag("check");
+    read_check(values_.at("check"), experiment_, problems_);
     if (values_.has("overwrite")) experiment_.overwrite = values_.flag("overwrite");
     if (has("name") && values_.text("name").find_first_not_of(" \t\n") == std::string::npos) {
       problems_.add(Stage::options, "option.value", "name", "name: got an empty text",
@@ -262,7 +262,8 @@ class Reader {
     const auto given = [&](const char* key) { return has(key) ? values_.at(key) : Json(); };
     experiment_.trace = read_trace(given("trace"), experiment_.steps, problems_);
     experiment_.account = values_.flag("account");
-    if (experiment_.account && experiment_.trace.empty()) {
+    // A list that names something else has its own problem.
+    if (experiment_.account && experiment_.trace.empty() && given("trace").empty()) {
       problems_.add(Stage::options, "option.value", "account",
                     "account: it is taken of the steps of `trace`, which names none",
                     "leave trace out for the third and the last step, or name others");

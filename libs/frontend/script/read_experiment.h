@@ -39,6 +39,9 @@ void read_device(const Values& values, Catalog& catalog, Experiment& experiment)
 // Throws Error with every problem found.
 Experiment read_experiment(const Json& table, const ReadContext& context);
 
+// `check`: true, false, or a check of replicas alone.
+void read_check(const Json& given, Experiment& experiment, Problems& problems);
+
 const Options& checkpoint_options();
 const Options& resume_options();
 

@@ -67,8 +67,7 @@ class SwiGlu final : public OpType {
     const Target dgate = to(0, shape), dup = to(1, shape);
     Target dweights = r.weights.defined() ? to(2, call.inputs[2].sizes()) : Target();
     if (dweights.tensor.defined()) dweights.tensor = dweights.tensor.view({-1});
-    if (dgate.tensor.defined() && dup.tensor.defined() &&
-        looped(r.gate, r.up, r.weights, dy, dgate.tensor, dup.tensor, dweights.tensor)) {
+    if (looped(r.gate, r.up, r.weights, dy, dgate.tensor, dup.tensor, dweights.tensor)) {
       in_its_type(dy, [&]<class T>(T) {
         r.on_threads([&](std::int64_t first, std::int64_t rows, std::int64_t columns) {
           vector::loops<T>().swiglu_backward(

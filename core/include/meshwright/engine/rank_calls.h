@@ -65,7 +65,8 @@ class RankRecords {
   std::vector<RankPlace> kept_;
 };
 
-// A table of them, a line a rank, for people.
+// A table of them for people: a line a rank, or, of more than 16 ranks, a line for those that were
+// at the same place.
 std::string table_of(const std::vector<RankPlace>& places);
 // One of its lines: "412 collectives done, the last all-reduce on dp (gradients); waits 5.0 s in
 // …".

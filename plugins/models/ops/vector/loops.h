@@ -142,33 +142,45 @@ void swiglu_forward(T* y, const T* gate, const T* up, const T* weights, int64_t 
 
 // With s = sigmoid(gate), t = dy up:
 //   dgate = t weight s (1 + gate (1 - s)),   dup = dy weight gate s,   dweight = sum of t gate s
-template <class T, bool add_gate, bool add_up>
+// `Out` says of each of dgate and dup whether it is left out, written or added to.
+enum class Out { none, over, added };
+
+template <class T, Out gate_out, Out up_out>
 void swiglu_backward_of(const SwiGluBackward<T>& b, int64_t rows, int64_t columns) {
   for (int64_t r = 0; r < rows; ++r) {
     const T *dy = b.dy + r * columns, *gate = b.gate + r * columns, *up = b.up + r * columns;
-    T *dgate = b.dgate + r * columns, *dup = b.dup + r * columns;
+    T* dgate = gate_out == Out::none ? nullptr : b.dgate + r * columns;
+    T* dup = up_out == Out::none ? nullptr : b.dup + r * columns;
     const T weight = b.weights != nullptr ? b.weights[r] : T(1);
     T sum = 0;
 #pragma omp simd reduction(+ : sum)
     for (int64_t j = 0; j < columns; ++j) {
       const T g = gate[j], s = sigmoid(g), t = dy[j] * up[j], d = dy[j] * weight;
       sum += t * (g * s);
-      const T of_up = d * (g * s), of_gate = t * weight * (s * (T(1) + g * (T(1) - s)));
-      dup[j] = add_up ? dup[j] + of_up : of_up;
-      dgate[j] = add_gate ? dgate[j] + of_gate : of_gate;
+      [[maybe_unused]] const T of_up = d * (g * s);
+      [[maybe_unused]] const T of_gate = t * weight * (s * (T(1) + g * (T(1) - s)));
+      if constexpr (up_out != Out::none) dup[j] = up_out == Out::added ? dup[j] + of_up : of_up;
+      if constexpr (gate_out != Out::none)
+        dgate[j] = gate_out == Out::added ? dgate[j] + of_gate : of_gate;
     }
     if (b.dweights == nullptr) continue;
     b.dweights[r] = b.write_weights == Write::added ? b.dweights[r] + sum : sum;
   }
 }
 
+template <class T, Out gate_out>
+void swiglu_backward_to(const SwiGluBackward<T>& b, int64_t rows, int64_t columns) {
+  if (b.dup == nullptr) return swiglu_backward_of<T, gate_out, Out::none>(b, rows, columns);
+  if (b.write_up == Write::added)
+    return swiglu_backward_of<T, gate_out, Out::added>(b, rows, columns);
+  swiglu_backward_of<T, gate_out, Out::over>(b, rows, columns);
+}
+
 template <class T>
 void swiglu_backward(const SwiGluBackward<T>& b, int64_t rows, int64_t columns) {
-  const bool gate = b.write_gate == Write::added, up = b.write_up == Write::added;
-  if (gate && up) return swiglu_backward_of<T, true, true>(b, rows, columns);
-  if (gate) return swiglu_backward_of<T, true, false>(b, rows, columns);
-  if (up) return swiglu_backward_of<T, false, true>(b, rows, columns);
-  swiglu_backward_of<T, false, false>(b, rows, columns);
+  if (b.dgate == nullptr) return swiglu_backward_to<T, Out::none>(b, rows, columns);
+  if (b.write_gate == Write::added) return swiglu_backward_to<T, Out::added>(b, rows, columns);
+  swiglu_backward_to<T, Out::over>(b, rows, columns);
 }
 
 template <class T, bool add, bool halves>

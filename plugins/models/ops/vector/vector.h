@@ -24,7 +24,7 @@ template <class T>
 struct SwiGluBackward {
   const T *dy, *gate, *up;
   const T* weights;  // one for each row; null: none
-  T *dgate, *dup;    // may lie on gate and up
+  T *dgate, *dup;    // may lie on gate and up; null: not wanted
   T* dweights;       // null: not wanted
   Write write_gate = Write::over, write_up = Write::over, write_weights = Write::over;
 };
