@@ -313,6 +313,7 @@ void bind_process(const Sandbox& sandbox) {
   for (const fs::path& device : devices()) reach.write.push_back(device);
   if (sandbox.starts_processes) reach.run = {program_path(), dynamic_linker()};
   bound_files(std::move(bounds));
+  drop_capabilities();
   if (version > 0) {
     if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
       throw Error(Stage::environment, "sandbox.kernel", "",

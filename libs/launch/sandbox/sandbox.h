@@ -29,7 +29,8 @@ struct Sandbox {
 // nothing in that process, and in this one the exit code when that has ended, with all processes
 // that it has left behind. `tell` is told in this process what ended it but itself (run,
 // "sandbox.time", "sandbox.cpu", "sandbox.memory", "sandbox.processes", "sandbox.crashed").
-// To be called before there are threads. Throws Error (environment, "sandbox.kernel") as bind() does.
+// To be called before there are threads. Throws Error (run, "run.exception") if no process starts;
+// what bind_process() throws, it throws in the process that was to be bound.
 std::optional<int> run_bound(const Sandbox& sandbox, const std::function<void(const Error&)>& tell);
 
 // Bounds this process, and what it starts, until its end. Throws Error (environment,
@@ -50,6 +51,10 @@ struct Reach {
 // Keeps this thread, and all that it starts, to these files, and from TCP and from signals to
 // processes outside, as far as the kernel's version can.
 void restrict_files(const Reach& reach);
+
+// Gives up what root may do beyond opening files of others: with these the kernel lets a process
+// look into others past Landlock.
+void drop_capabilities();
 
 // Keeps this thread, and all that it starts, from sockets, from looking into other processes, from
 // changing the rights and owners of files, and from what only administrators do. `may_fork`: and

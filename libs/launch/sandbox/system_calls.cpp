@@ -2,12 +2,14 @@
 // A refused call fails as if it were not permitted, and the process goes on.
 #include <fmt/format.h>
 #include <linux/audit.h>
+#include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/sched.h>
 #include <linux/seccomp.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstddef>
@@ -124,6 +126,24 @@ Filter filter_of(bool may_fork) {
 }
 
 }  // namespace
+
+void drop_capabilities() {
+  constexpr unsigned kept = 1U << CAP_DAC_OVERRIDE | 1U << CAP_DAC_READ_SEARCH;
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {};
+  if (::syscall(SYS_capget, &header, data) != 0) return;
+  for (__user_cap_data_struct& half : data) {
+    const unsigned mask = &half == data ? kept : 0;
+    half.effective &= mask;
+    half.permitted &= mask;
+    half.inheritable = 0;
+  }
+  if (::syscall(SYS_capset, &header, data) == 0) return;
+  throw Error(Stage::environment, "sandbox.kernel", "",
+              fmt::format("the kernel lets no process give up its capabilities: {}",
+                          std::generic_category().message(errno)),
+              "run the script without --sandbox only if you trust it");
+}
 
 void restrict_calls(bool may_fork) {
   if (architecture == 0) return;

@@ -45,6 +45,7 @@ bool leaves_a_process(const char* path) {
   const pid_t process = ::fork();
   if (process != 0) return process > 0;
   ::setsid();
+  for (int file = 0; file < 3; ++file) ::close(file);  // which somebody reads to their end
   std::ofstream(path) << ::getpid() << std::flush;
   for (const int number : {SIGTERM, SIGINT, SIGHUP}) ::signal(number, SIG_IGN);
   while (true) ::pause();
@@ -114,15 +115,16 @@ const std::map<std::string, Act>& acts() {
       {"crash", [](auto, auto) { return ::raise(SIGSEGV) == 0; }},
       {"compute",
        [](auto, auto) {
-         for (volatile long i = 0;; i = i + 1) {
+         volatile bool goes_on = true;
+         while (goes_on) {
          }
          return false;
        }},
       {"wait",
        [](auto, auto) {
-         sigset_t all;
-         ::sigfillset(&all);
-         ::pthread_sigmask(SIG_SETMASK, &all, nullptr);
+         sigset_t signals;
+         ::sigfillset(&signals);
+         ::pthread_sigmask(SIG_SETMASK, &signals, nullptr);
          for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGALRM, SIGXCPU})
            ::signal(number, SIG_IGN);
          while (true) ::pause();
