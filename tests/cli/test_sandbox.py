@@ -1,5 +1,5 @@
-"""Scripts that try to leave the sandbox, by Lua, by paths and by native code: none gets anywhere. The
-same attempts outside of the sandbox succeed, so that each is known to be one."""
+"""Scripts that try to leave the sandbox, by Lua, by paths and by native code: none gets anywhere.
+The same attempts outside of the sandbox succeed, so that each is known to be one."""
 import ctypes
 import os
 import pathlib
@@ -132,7 +132,7 @@ PATHS = [
     ('mw.bar_chart { file = OUT .. "/link/made.html", series = { "a" }, bars = { { "b", 1 } } }', WRITE),
 ]
 
-# Acts of tests/plugins/escaping. The second list, of those that need rights which a test may not have.
+# Acts of tests/plugins/escaping. The second list has those that a test may lack the rights for.
 NATIVE = [
     'act = "read", path = OUTSIDE .. "/canary.txt"',
     'act = "list", path = OUTSIDE',
@@ -341,7 +341,7 @@ class Sandbox(ProgramCase):
             with self.subTest(attempt):
                 self.assertIn("not done", got)
         self.assertEqual(self.state_outside(), before)
-        # Outside they are done: the list is of things that can be. The fork comes last and is ended here.
+        # Outside they are done, so each can be. What was forked there is ended here.
         known = self.said(self.trusted(text, "--plugin-path", TEST_PLUGINS, "--", "er"), len(NATIVE + SOMETIMES))
         os.kill(int((self.outside / "pid").read_text()), signal.SIGKILL)
         for attempt, got in zip(NATIVE, known):

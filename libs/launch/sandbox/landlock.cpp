@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of linux/landlock.h.
+// These are the numbers of linux/landlock.h.
 constexpr long create_ruleset = 444, add_rule = 445, restrict_self = 446;
 constexpr unsigned ask_version = 1;
 constexpr int rule_path_beneath = 1;
