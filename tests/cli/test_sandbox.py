@@ -399,7 +399,7 @@ class Sandbox(ProgramCase):
         file = folder / "good.so"
         file.write_bytes((pathlib.Path(TEST_PLUGINS) / "good.so").read_bytes())
         self.command('mw.plugins("good")')
-        words = ["run", "box/script.lua", "--json", "--plugin-path", "plugins"]
+        words = ["run", "box/script.lua", "--plugin-path", "plugins"]
         self.assertEqual(self.call(*words).returncode, 0)
         for path, mode in ((file, 0o646), (file, 0o666), (folder, 0o757), (folder, 0o777)):
             before = path.stat().st_mode
