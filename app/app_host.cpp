@@ -18,6 +18,7 @@
 #include "app/what_if.h"
 #include "common/files.h"
 #include "lua/script.h"
+#include "meshwright/engine/bounds.h"
 #include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/registry.h"
 #include "meshwright/engine/text.h"
@@ -465,6 +466,7 @@ Json AppHost::load(const std::string& path, const std::string& folder) {
   std::error_code error;
   const fs::path given(path), beside = fs::path(folder) / given;
   const fs::path found = !fs::exists(given, error) && fs::exists(beside, error) ? beside : given;
+  check_may_read(found);
   const RunSet set = find_runs({found});
   const bool is_file = !fs::is_directory(found, error);
   if (is_file || (set.runs.size() == 1 && set.runs.front().sweep.empty())) {

@@ -4,11 +4,13 @@
 
 #include <CLI/CLI.hpp>
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "app/joined.h"
 #include "app/output.h"
+#include "app/sandboxed.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/registry.h"
 
@@ -18,10 +20,13 @@ constexpr int exit_cells_failed = 4;
 
 // What any command may be given.
 struct Arguments {
+  virtual ~Arguments() = default;
+  virtual std::vector<std::string> scripts() const { return {}; }  // paths of those that it runs
   bool json = false, quiet = false;
   std::vector<std::string> settings, plugin_path;
   std::vector<std::string> words;  // what stands after "--": the script's `arg`
   ProcessArguments processes;
+  SandboxArguments sandbox;
 };
 
 class Command {
@@ -74,6 +79,10 @@ class CommandOf final : public Command {
 
 // The words under which commands stand together ("runs"), which are no command alone.
 CommandOf<Arguments> command_group(Command::About about);
+
+// Goes on in a sandbox where the arguments ask for one, or where this process was started in one.
+// Returns the exit code where another process has done all there is to do; what was wrong is told.
+std::optional<int> enter_sandbox(Arguments& arguments, const Command::About& about);
 
 // The registry over the plugin path that was given.
 PluginRegistry registry_of(const Arguments& arguments);

@@ -14,6 +14,8 @@
 namespace mw {
 
 struct ScriptArguments : Arguments {
+  std::vector<std::string> scripts() const override { return {script}; }
+
   std::string script;                 // a path; "-": standard input
   HostOptions host;                   // how its verbs are done
   std::string html, plan_trace;       // of plan: the page and the trace to write; empty: none

@@ -45,6 +45,7 @@ ScriptOptions script_options(const ScriptArguments& arguments, const std::string
                           arguments.settings.end());
   options.words = arguments.words;
   options.train_as = train_as;
+  options.sandboxed = arguments.sandbox.lua_memory();
   options.library = lua_library();
   options.say = [&output](const std::string& text) { output.note(text); };
   return options;
@@ -179,6 +180,7 @@ void add_script(CLI::App& command, ScriptArguments& arguments, const std::string
       ->required();
   add_settings(command, arguments);
   add_quiet(command, arguments);
+  add_sandbox(command, arguments.sandbox);
   command.footer(
       fmt::format("What stands after -- is the script's: arg[1], arg[2], ...\nExample: meshwright "
                   "{} {}",
@@ -204,7 +206,8 @@ int run_sweeping(const ScriptArguments& arguments, const SweepRun& sweep, Output
 namespace {
 
 struct CompareArguments : ScriptArguments {
-  std::vector<std::string> scripts;
+  std::vector<std::string> compared;
+  std::vector<std::string> scripts() const override { return compared; }
 };
 
 // Each mw.train is one of the two experiments: of two scripts, or of one.
@@ -219,7 +222,7 @@ int run_compared(const CompareArguments& arguments, Output& output) {
   const ScriptOptions options = script_options(arguments, "compare", output);
   std::vector<std::unique_ptr<Script>> scripts;  // the first's functions are called to the end
   return joined.run([&] {
-    for (const std::string& file : arguments.scripts) {
+    for (const std::string& file : arguments.compared) {
       const ScriptText text = of_first(joined.processes(), file, [&] { return read_script(file); });
       host.set_script(text);
       scripts.push_back(std::make_unique<Script>(host, options));
@@ -259,6 +262,12 @@ int run_restarting(const ScriptArguments& arguments, Output& output) {
     throw Error(Stage::script, "usage.option", "",
                 "--max-restarts: a script from standard input cannot be run twice",
                 "write it into a file");
+  }
+  if (arguments.sandbox.on) {
+    throw Error(
+        Stage::script, "usage.option", "",
+        "--max-restarts: a script in a sandbox starts no processes, and is not started again",
+        "leave --max-restarts out");
   }
   if (!arguments.restarts.launcher.empty() && arguments.processes.processes > 0) {
     throw Error(
@@ -465,11 +474,12 @@ const CommandOf<CompareArguments> compare_command{
      "they part first, and whether rounding explains it",
      Command::scripted | Command::joins},
     [](CLI::App& command, CompareArguments& a) {
-      command.add_option("SCRIPT", a.scripts, "experiment scripts (Lua)")
+      command.add_option("SCRIPT", a.compared, "experiment scripts (Lua)")
           ->required()
           ->expected(1, 2);
       add_settings(command, a);
       add_quiet(command, a);
+      add_sandbox(command, a.sandbox);
       command.footer("Example: meshwright compare scripts/quickstart.lua scripts/mine.lua");
       add_processes(command, a.processes);
       add_force(command, a);

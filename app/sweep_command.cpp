@@ -31,6 +31,7 @@ std::vector<std::string> words_of(const ScriptArguments& arguments) {
   for (const std::string& setting : arguments.settings) add("--set", setting);
   for (const std::string& folder : arguments.plugin_path) add("--plugin-path", folder);
   if (arguments.host.force) words.emplace_back("--force");
+  arguments.sandbox.add_words(words);
   for (const char* key : {"only", "retry", "order", "reruns", "time", "memory"}) {
     if (!arguments.go.contains(key)) continue;
     const Json& value = arguments.go[key];
@@ -74,6 +75,7 @@ int run_sweep_cell(const CellArguments& given, Output& output) {
   arguments.words = order.value("words", arguments.words);
   arguments.go = order.value("go", arguments.go);
   arguments.host.force = order.value("force", false);
+  arguments.sandbox = given.sandbox;
   const CellOrder cell{order.value("sweep", ""), order.value("name", ""), order.value("hash", ""),
                        order.value("folder", "")};
   const auto text_of = [&] {

@@ -13,6 +13,7 @@
 #include "app/sweep/grid.h"
 #include "app/sweep/label.h"
 #include "common/files.h"
+#include "meshwright/engine/bounds.h"
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/text.h"
 
@@ -28,6 +29,7 @@ namespace {
 }
 
 void make_folders(const fs::path& folder) {
+  check_may_write(folder);
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) cannot(folder, "make this folder", error.value());

@@ -12,6 +12,7 @@
 #include "checkpoint/checksum.h"
 #include "common/files.h"
 #include "common/mapped_file.h"
+#include "meshwright/engine/bounds.h"
 #include "meshwright/engine/host.h"
 #include "meshwright/error.h"
 
@@ -31,6 +32,7 @@ Error broken(const std::string& what) {
 
 std::string index_text(const fs::path& folder) {
   const fs::path path = folder / index_file;
+  check_may_read(path, "checkpoint.path");
   std::error_code error;
   const std::uintmax_t size = fs::file_size(path, error);
   if (error) throw broken(fmt::format("{}: {}", index_file, error.message()));

@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "checkpoint/index.h"
+#include "meshwright/engine/bounds.h"
 #include "meshwright/engine/files.h"
 #include "meshwright/error.h"
 
@@ -93,6 +94,7 @@ void sync_folder(const fs::path& folder) {
 }
 
 CheckpointFolder::CheckpointFolder(const fs::path& path) : path_(behind_links(path)) {
+  check_may_write(path, "checkpoint.path");
   const auto refuse = [&](const std::string& why) {
     throw Error(Stage::options, "checkpoint.folder", "checkpoint.path",
                 fmt::format("checkpoint.path: cannot write to {}: {}", path.string(), why),

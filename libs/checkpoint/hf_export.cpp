@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "meshwright/engine/bounds.h"
 #include "meshwright/engine/text.h"
 
 namespace mw {
@@ -127,6 +128,7 @@ std::string HfExport::lacks() const {
 
 void HfExport::begin() {
   const fs::path& folder = settings_.folder;
+  check_may_write(folder, "export");
   if (!settings_.overwrite && holds_something(folder) &&
       (settings_.hash.empty() || hash_of(folder) != settings_.hash)) {
     throw Error(Stage::options, "export.taken", "export",

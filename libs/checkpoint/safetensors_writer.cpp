@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "checkpoint/safetensors.h"
+#include "meshwright/engine/bounds.h"
 #include "meshwright/engine/files.h"
 
 namespace mw {
@@ -43,6 +44,7 @@ std::int64_t SafetensorsWriter::Entry::bytes() const {
 SafetensorsWriter::SafetensorsWriter(const fs::path& path, const std::vector<Entry>& entries,
                                      const std::map<std::string, std::string>& metadata)
     : path_(path), file_(behind_links(path)) {
+  check_may_write(path);
   nlohmann::json header = nlohmann::json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
   // Largest elements first, so that each tensor is aligned behind the padded header.

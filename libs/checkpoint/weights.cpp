@@ -11,6 +11,8 @@
 #include <optional>
 #include <set>
 
+#include "meshwright/engine/bounds.h"
+
 namespace mw {
 
 namespace fs = std::filesystem;
@@ -92,6 +94,7 @@ std::vector<fs::path> files_of_index(const fs::path& index) {
     throw Error(Stage::options, code, "weights",
                 fmt::format("weights: {}: {}", index.string(), what));
   };
+  check_may_read(index, "weights");
   std::error_code error;
   if (fs::file_size(index, error) > most_index_bytes || error)
     refuse("weights.index", "cannot be read");

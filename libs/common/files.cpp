@@ -8,6 +8,7 @@
 #include <sstream>
 #include <system_error>
 
+#include "meshwright/engine/bounds.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
 
@@ -30,6 +31,7 @@ Json read_json(const std::filesystem::path& file) {
 
 void write_output(const std::string& asked_by, const std::string& path, const std::string& text) {
   const std::filesystem::path file(path);
+  check_may_write(file);
   std::error_code error;
   if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path(), error);
   errno = 0;

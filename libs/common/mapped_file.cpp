@@ -20,6 +20,7 @@
 #include <tuple>
 #include <utility>
 
+#include "meshwright/engine/bounds.h"
 #include "meshwright/engine/hash.h"
 #include "meshwright/error.h"
 
@@ -139,6 +140,7 @@ std::uint64_t digest_of(const std::uint8_t* data, std::int64_t size, std::int64_
 }  // namespace
 
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
+  check_may_read(path);
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   const auto fail = [&](int reason) {
     if (file >= 0) ::close(file);

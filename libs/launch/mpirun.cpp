@@ -212,8 +212,9 @@ int run_by_mpirun(int processes, const std::vector<std::string>& words) {
   ProcessStart start;
   start.command = command_of(processes, leavings.folder(), words);
   start.signals_blocked = before;
+  start.variables = {fmt::format("{}={}", token_variable, new_token())};
   if (const std::string library = preloaded(leavings.folder()); !library.empty())
-    start.variables = {"LD_PRELOAD=" + library};
+    start.variables.push_back("LD_PRELOAD=" + library);
   const pid_t mpirun = start_mpirun(start);
   Copies copies(mpirun, processes);
   Farewell farewell(mpirun);

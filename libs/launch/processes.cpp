@@ -3,9 +3,11 @@
 #include "launch/processes.h"
 
 #include <fmt/format.h>
+#include <sys/random.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <limits>
 
@@ -39,7 +41,15 @@ struct Greeting {
 };
 template <class Pack>
 void members(Pack& pack, Greeting& greeting) {
-  pack(greeting.version, greeting.host.name, greeting.host.boot);
+  pack(greeting.version, greeting.host.name, greeting.host.boot, greeting.host.token);
+}
+
+// In a time that does not tell how much of them is equal.
+bool same_token(const std::string& one, const std::string& other) {
+  unsigned differ = one.size() == other.size() ? 0 : 1;
+  for (std::size_t i = 0; i < std::min(one.size(), other.size()); ++i)
+    differ |= static_cast<unsigned char>(one[i] ^ other[i]);
+  return differ == 0;
 }
 
 Refusal refusal_of(std::exception_ptr error) {
@@ -61,9 +71,20 @@ std::string seconds_text(Processes::Milliseconds time) {
 }  // namespace
 
 HostId own_host() {
-  HostId host{host_name(), ""};
+  const char* token = std::getenv(token_variable);
+  HostId host{host_name(), "", token == nullptr ? "" : token};
   std::ifstream("/proc/sys/kernel/random/boot_id") >> host.boot;
   return host;
+}
+
+std::string new_token() {
+  unsigned char bytes[16];
+  if (::getrandom(bytes, sizeof bytes, 0) != static_cast<ssize_t>(sizeof bytes))
+    throw Error(Stage::environment, "process.token", "",
+                "the system gives no random bytes for a token");
+  std::string text;
+  for (const unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
+  return text;
 }
 
 bool same_machine(const HostId& one, const HostId& other) {
@@ -254,8 +275,22 @@ std::string JoinedProcesses::broadcast(const std::string& what, const std::strin
 }
 
 void JoinedProcesses::greet(const HostId& own) {
-  const std::vector<std::string> all =
-      all_gather("the greeting", pack(Greeting{version_line(), own}));
+  constexpr const char* what = "the greeting";
+  std::vector<std::string> all = gather(what, pack(Greeting{version_line(), own}));
+  for (std::size_t p = 0; p < all.size(); ++p) {  // in the first process
+    auto greeting = unpack<Greeting>(all[p]);
+    if (!same_token(greeting.host.token, own.token)) {
+      refuse({{Stage::environment, "process.token", "",
+               fmt::format("{} has not the token of this run", name_of(static_cast<int>(p))),
+               fmt::format("it belongs to another run, or the launcher has not given {} to all of "
+                           "them alike",
+                           token_variable)}},
+             false);
+    }
+    greeting.host.token.clear();  // nobody else is told
+    all[p] = pack(greeting);
+  }
+  all = unpack<std::vector<std::string>>(broadcast(what, first() ? pack(all) : ""));
   std::vector<Greeting> greetings;
   for (const std::string& each : all) greetings.push_back(unpack<Greeting>(each));
   for (std::size_t p = 0; p < greetings.size(); ++p) hosts_[p] = greetings[p].host;

@@ -13,11 +13,17 @@
 namespace mw {
 
 // Where a process runs: the host's name, which is for people, and the boot id of the machine's
-// kernel, empty where it cannot be read.
+// kernel, empty where it cannot be read; and the run's token, which only the first process sees of
+// another.
 struct HostId {
-  std::string name, boot;
+  std::string name, boot, token = {};
 };
 HostId own_host();
+// What tells the processes of one run from others that reach them: the launcher makes it anew for
+// each run, and its processes find it in their environment, in this variable. Without one there is
+// no telling.
+inline constexpr const char* token_variable = "MESHWRIGHT_TOKEN";
+std::string new_token();
 // Whether these are one machine. Names say nothing of it, as containers of many machines have the
 // same one, and those of one machine several; they decide only where a boot id is not known.
 bool same_machine(const HostId& one, const HostId& other);

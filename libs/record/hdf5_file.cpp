@@ -12,6 +12,7 @@
 #include <system_error>
 #include <utility>
 
+#include "meshwright/engine/bounds.h"
 #include "meshwright/error.h"
 #include "record/hdf5_handle.h"
 
@@ -131,6 +132,7 @@ bool attach(hid_t file, hid_t set, hid_t scale) {
 
 Hdf5File::Hdf5File(const std::filesystem::path& path, Mode mode)
     : path_(path), write_error_(std::make_unique<int>(0)) {
+  mode == Mode::read ? check_may_read(path) : check_may_write(path, "log");
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // errors go to the caller, not to stderr
   const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   H5Pset_libver_bounds(access, H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST);

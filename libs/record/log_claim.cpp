@@ -14,6 +14,7 @@
 #include <system_error>
 #include <utility>
 
+#include "meshwright/engine/bounds.h"
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
@@ -68,6 +69,7 @@ Found read_owner(const fs::path& path) {
 
 LogClaim::LogClaim(const fs::path& file, const LogOwner& owner, bool overwrite)
     : path_(behind_links(file)), named_(owner.log) {
+  check_may_write(file, "log");
   const std::string& log = named_;
   std::error_code error;
   if (path_.has_parent_path()) fs::create_directories(path_.parent_path(), error);

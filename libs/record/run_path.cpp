@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "common/process.h"
+#include "meshwright/engine/bounds.h"
 #include "meshwright/engine/files.h"
 #include "meshwright/error.h"
 
@@ -84,6 +85,7 @@ bool writer_lives(const fs::path& path, const std::string& mark) {
 }
 
 void check_writable(const fs::path& given) {
+  check_may_write(given, "log");
   const auto refuse = [&](const char* code, const std::string& why, const std::string& hint) {
     throw Error(Stage::options, code, "log",
                 fmt::format("log: cannot write {}: {}", given.string(), why), hint);

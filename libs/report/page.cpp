@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "common/files.h"
+#include "meshwright/engine/bounds.h"
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
@@ -117,6 +118,7 @@ std::string html_page(const std::string& title, const Json& data) {
 void write_page(const std::string& asked_by, const std::string& path, const std::string& html) {
   const char* hint = "name a file in a folder that you may write to";
   std::error_code error;
+  check_may_write(path);
   if (fs::is_directory(path, error) || path.empty() || path.ends_with('/'))
     throw cannot_write(asked_by, path, "that is a folder", "name a file, such as report.html");
   if (fs::exists(path, error) && !fs::is_regular_file(path, error))

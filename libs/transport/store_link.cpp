@@ -3,6 +3,9 @@
 #include "meshwright/store_link.h"
 
 #include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -143,6 +146,25 @@ struct StoreLink::State {
 
 namespace {
 
+// A socket that listens on the loopback address alone, where that is where the processes meet; -1:
+// they meet elsewhere, or there is none to be had. The store itself would listen on all addresses.
+int listening_on_loopback(const Rendezvous& at) {
+  if (at.host != "127.0.0.1" && at.host != "localhost") return -1;
+  const int listening = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (listening < 0) return -1;
+  const int on = 1;
+  ::setsockopt(listening, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(at.port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (::bind(listening, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
+      ::listen(listening, SOMAXCONN) == 0)
+    return listening;
+  ::close(listening);
+  return -1;
+}
+
 c10::intrusive_ptr<c10d::Store> connect_to(const Rendezvous& at, bool serves,
                                            milliseconds timeout) {
   c10d::TCPStoreOptions options;
@@ -150,6 +172,8 @@ c10::intrusive_ptr<c10d::Store> connect_to(const Rendezvous& at, bool serves,
   options.isServer = serves;
   options.waitWorkers = false;
   options.timeout = timeout;
+  if (const int listening = serves ? listening_on_loopback(at) : -1; listening >= 0)
+    options.masterListenFd = listening;
   try {
     return c10::make_intrusive<c10d::TCPStore>(at.host, options);
   } catch (const c10::Error& error) {

@@ -2,6 +2,7 @@
 -- clusters/ by name, or from a file of one's own by its path; clusters also by name from files of
 -- the plugin path, NAME.cluster.lua, and from plugins.
 local core = require "meshwright.core"
+local loadfile = loadfile  -- which scripts in a sandbox do not have
 
 local home = package.searchpath("meshwright.cluster", package.path):match("^(.*)/lua/meshwright/[^/]*$")
   .. "/clusters/"
@@ -13,12 +14,6 @@ local function read(file, what, name)
   local good, made = pcall(chunk, function(part) return read(home .. part .. ".lua", what, part) end)
   if not good then core.refuse(("%s %s: %s"):format(what, name, made)) end
   return made
-end
-
-local function there_is(file)
-  local handle = io.open(file)
-  if handle then handle:close() end
-  return handle ~= nil
 end
 
 local function check_arguments(what, example, name, changes)
@@ -42,7 +37,7 @@ local function described(what, folder, name, more)
   local file = path and name or home .. folder .. name .. ".lua"
   local theirs = not path and more[name] or {}
   local all = { table.unpack(theirs) }
-  if there_is(file) then table.insert(all, 1, file) end
+  if core.is_file(file) then table.insert(all, 1, file) end
   if #all > 1 then
     core.refuse(("two files describe the %s %s: %s and %s"):format(what, name, all[1], all[2]),
       "rename one of them, or name one by its path")

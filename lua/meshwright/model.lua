@@ -1,5 +1,6 @@
 -- Records what a block of mw.model does with the value that it is given: a list of ops, as data.
 local core = require "meshwright.core"
+local getinfo = debug.getinfo  -- which scripts in a sandbox do not have
 
 local value = { __name = "meshwright.value" }
 -- Of each value: its tape, and which output of which op it is. Beside the values, so that every
@@ -87,7 +88,7 @@ value.__tostring = function(self) return ("a value of the model (op %d)"):format
 
 -- The function of a model's table that the program calls: for a layer, what `body` did.
 local function recorder(body)
-  local info = debug.getinfo(body, "S")
+  local info = getinfo(body, "S")
   local place = ("%s:%d"):format((info.source:gsub("^[@=]", "")), info.linedefined)
   return function(layer)
     local tape = { ops = {} }

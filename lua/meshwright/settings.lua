@@ -3,6 +3,7 @@
 -- --set 'plan={dp(2), tp{ways=4}}'.
 local core = require "meshwright.core"
 local mw = require "meshwright"
+local load = load  -- which scripts in a sandbox do not have
 
 local names = setmetatable({ mw = mw }, {
   __index = function(_, key)

@@ -15,6 +15,7 @@
 
 #include "common/mapped_file.h"
 #include "meshwright/data.h"
+#include "meshwright/engine/bounds.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
 #include "meshwright/plugin.h"
@@ -262,7 +263,8 @@ std::vector<fs::path> matches(const std::string& pattern) {
   std::vector<fs::path> found;
   glob_t list{};
   if (::glob(pattern.c_str(), GLOB_BRACE | GLOB_TILDE, nullptr, &list) == 0) {
-    for (std::size_t i = 0; i < list.gl_pathc; ++i) found.emplace_back(list.gl_pathv[i]);
+    for (std::size_t i = 0; i < list.gl_pathc; ++i)
+      if (may_read(list.gl_pathv[i])) found.emplace_back(list.gl_pathv[i]);
   }
   ::globfree(&list);
   const std::set<fs::path> all(found.begin(), found.end());

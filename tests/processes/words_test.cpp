@@ -107,6 +107,21 @@ TEST_CASE("machines are told apart by their boot ids, and called by their hosts'
   CHECK_FALSE(own_host().boot.empty());
 }
 
+TEST_CASE("who has not the token of a run is refused, and is not told it") {
+  const auto ends = [](const std::vector<HostId>& hosts) {
+    return in_processes(
+        static_cast<int>(hosts.size()), [](JoinedProcesses& all) { all.barrier("the end"); },
+        std::chrono::seconds(60), nullptr, hosts);
+  };
+  CHECK(ends({{"a", "b", "0123"}, {"a", "b", "0123"}, {"a", "b", "0123"}}) == Texts(3, "none"));
+  for (const char* wrong : {"", "012", "0124", "01234"}) {
+    for (const std::string& end : ends({{"a", "b", "0123"}, {"a", "b", "0123"}, {"a", "b", wrong}}))
+      CHECK(end == "process.token");
+  }
+  CHECK(new_token().size() == 32);
+  CHECK(new_token() != new_token());
+}
+
 TEST_CASE("a message longer than a carrier takes goes in parts") {
   const auto ends = in_processes(2, [](JoinedProcesses& all) {
     std::string bytes(Carrier::most_bytes + 12345, 'a');

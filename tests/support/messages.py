@@ -250,6 +250,9 @@ MESSAGES = {
     "plugin.abi": [r"plugin \"wrong_abi\": .* is unusable: built for plugin ABI 999; this program has plugin ABI "
                      r"\d+ \[rebuild it .*"],
     "plugin.fault": [r"(On rank \d+: )?(plan\[1\]|optimizer|data): the plugin \"\w+\" threw while it .*: .* \[mend the plugin\]"],
+    "plugin.writable": [r"(plugin \"\w+\": \S+ is unusable: |\S+: )(anybody on this machine|the group \d+, which you are not in,) may write \S+ "
+                        r"\(mode \d+\) \[look at what lies there, then: chmod [go]-w \S+\]"],
+    "process.token": [r"process \d+( on \S+)? has not the token of this run \[.*\]"],
     "program.failed": [r"--figures: rsvg-convert could not convert .*: .* \[run it by hand .*\]"],
     "program.missing": [r"--figures: rsvg-convert is not there, .* \[install it: .*librsvg2-bin.*\]"],
     "ranks.differ": [r"ranks: \d+ are asked for, and the plan has \d+: .* \[nearest: (.*, or )?ranks = \d+\]"],
@@ -277,6 +280,15 @@ MESSAGES = {
     "rule.dim": [r"ep\(\d+\): the model has no experts \[leave ep out, or take mw\.moe .*"],
     "run-file.foreign": [r"text\.h5: it is no run file \(not HDF5\) \[name a run file: .*"],
     "run-file.schema": [r"other\.h5: it is no run file \(HDF5 without a schema\) \[name a run file: .*"],
+    "sandbox.cpu": [r"the script has computed for \d+ s, which is all that its sandbox allows \[allow more: --sandbox-cpu .*\]"],
+    "sandbox.crashed": [r"the process in the sandbox was ended by SIG\w+ \[native code of a plugin has crashed, or .*\]"],
+    "sandbox.kernel": [r"--sandbox=require: this kernel has no Landlock, .* \[a kernel of .*\]"],
+    "sandbox.memory": [r"the script's tables and texts take more than \S+ [MG]iB, a quarter of .* \[allow more: --sandbox-memory .*\]",
+                        r"the script holds \S+ [MG]iB, and its sandbox allows \S+ [MG]iB \[allow more: --sandbox-memory .*\]"],
+    "sandbox.plugin": [r"(plugin \"\w+\": \S+ is unusable: |\S+: )?plugin \S+ is native code, and this kernel has no Landlock .* \[only plugins below \S+ are loaded\]"],
+    "sandbox.read": [r".*: the sandbox does not let the script read there \[put the file beside the script, or .*\]"],
+    "sandbox.time": [r"the script has run for \d+ s, which is all that its sandbox allows \[allow more: --sandbox-time .*\]"],
+    "sandbox.write": [r".*: the sandbox does not let the script write there \[.*--sandbox-write FOLDER\]"],
     "schedule.cell": [r"(plan\[1\]\.schedule(\[\d\])*: )?schedule \".*\", row \d+, cell \d+: \".*\" is no work "
                      r"\[.*; sends, receives and gathers are added by the core\]"],
     "schedule.chunks": [r"pp\(\d+\): schedule \S+ without chunks would be \S+ \[nearest: chunks = 2, .*",
@@ -378,7 +390,8 @@ MESSAGES = {
     "usage.command": [r"there is no command \".*\" \[(did you mean \"\w+\"\?|commands: .*)\]"],
     "usage.missing": [r"report: no file to write is named \[-o report\.html, or --figures FOLDER\]", r"plugins show: NAME is missing \[see meshwright plugins show --help; .*", r"--microbatches is missing \[for example: meshwright schedule .*", r"trace: no file to "
                      r"write is named \[-o trace\.json .*"],
-    "usage.option": [r".* \[(did you mean \"--\w+\"\?|see meshwright (\w+ )*--help)\]",
+    "usage.option": [r"--(sandbox|max-restarts): a script in a sandbox .* \[leave --[\w-]+ out.*\]",
+                     r".* \[(did you mean \"--\w+\"\?|see meshwright (\w+ )*--help)\]",
                      r".* \[a key of the experiment is set by --set \w+=…\]",
                      r"--launcher \".*\" starts the run's processes, and --processes \d+ would too \[leave one of the two out\]"],
     "what-if.form": [r"--what-if \".*\" is not of the form knob=value,value \[for example --what-if 'node\.bandwidth .*"],

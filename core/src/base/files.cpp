@@ -7,6 +7,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
@@ -14,6 +15,8 @@
 #include <fstream>
 #include <random>
 #include <system_error>
+
+#include "meshwright/engine/bounds.h"
 
 namespace mw {
 
@@ -54,6 +57,7 @@ bool write_whole(int file, const char* text, std::size_t size) {
 }
 
 int replace_whole(const fs::path& path, std::string_view text) {
+  check_may_write(path);
   const fs::path target = behind_links(path);
   fs::path aside;
   const int file =
@@ -110,10 +114,18 @@ void write_cache(const std::filesystem::path& file, const Cache& cache) {
 
 std::filesystem::path find_file(const std::filesystem::path& path,
                                 const std::vector<std::filesystem::path>& folders) {
-  if (path.is_absolute()) return path;
+  if (path.is_absolute()) {
+    check_may_read(path);
+    return path;
+  }
   std::error_code ignored;  // what cannot be looked at is not there
   for (const std::filesystem::path& folder : folders)
-    if (std::filesystem::exists(folder / path, ignored)) return folder / path;
+    if (may_read(folder / path) && std::filesystem::exists(folder / path, ignored))
+      return folder / path;
+  // What leads out of all that may be read is refused whether it is there or not.
+  if (std::none_of(folders.begin(), folders.end(),
+                   [&](const std::filesystem::path& folder) { return may_read(folder / path); }))
+    check_may_read(path);
   return path;
 }
 

@@ -1,7 +1,10 @@
 // Finds what is registered by kind and name, and loads plugins of the search path, each once.
 #include "meshwright/engine/registry.h"
+#include "meshwright/engine/bounds.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -61,6 +64,46 @@ std::optional<Problem> taken_from(const PluginFile& plugin,
   return problem;
 }
 
+// Whoever may write a file that is loaded here decides what this process does. In a folder that
+// anybody may write to but where each may remove his own files alone, the file's owner counts.
+ModuleVerdict writable_by_others(const fs::path& file) {
+  struct stat own {
+  }, folder{};
+  if (::stat(file.c_str(), &own) != 0 || ::stat(file.parent_path().c_str(), &folder) != 0)
+    return {};
+  const bool trusted_owner = own.st_uid == ::geteuid() || own.st_uid == 0;
+  const auto judge_one = [&](const fs::path& path, const struct stat& info) -> ModuleVerdict {
+    const bool kept = S_ISDIR(info.st_mode) && (info.st_mode & S_ISVTX) != 0 && trusted_owner;
+    const auto refuse = [&](const std::string& who, const char* letter) {
+      ModuleVerdict verdict;
+      verdict.code = "plugin.writable";
+      verdict.problem =
+          fmt::format("{} may write {} (mode {:04o})", who, path.string(), info.st_mode & 07777U);
+      verdict.hint =
+          fmt::format("look at what lies there, then: chmod {}-w {}", letter, path.string());
+      return verdict;
+    };
+    if ((info.st_mode & S_IWOTH) != 0 && !kept) return refuse("anybody on this machine", "o");
+    if ((info.st_mode & S_IWGRP) != 0 && !kept && info.st_gid != ::getegid() &&
+        ::group_member(info.st_gid) == 0)
+      return refuse(fmt::format("the group {}, which you are not in,", info.st_gid), "g");
+    return {};
+  };
+  ModuleVerdict verdict = judge_one(file, own);
+  return verdict.code.empty() ? judge_one(file.parent_path(), folder) : verdict;
+}
+
+// What is against a file before it is opened; without a code: nothing.
+ModuleVerdict judge_file(const fs::path& file) {
+  try {
+    check_may_load(file);
+  } catch (const Error& error) {
+    const Problem& problem = error.problems().front();
+    return {nullptr, problem.code, problem.message, problem.hint};
+  }
+  return writable_by_others(file);
+}
+
 Error broken(const PluginFile& plugin) {
   return Error(Stage::options, plugin.code, "",
                fmt::format("plugin {}: {} is {}", quote(plugin.name()), plugin.file.string(),
@@ -103,7 +146,8 @@ const PluginFile& PluginRegistry::load_once(const fs::path& file) {
   if (found != loaded_.end()) return found->second;
   PluginFile plugin;
   plugin.file = path;
-  ModuleVerdict verdict = open_module(path);
+  ModuleVerdict verdict = judge_file(path);
+  if (verdict.code.empty()) verdict = open_module(path);
   plugin.descriptor = verdict.descriptor;
   plugin.code = std::move(verdict.code);
   plugin.problem = std::move(verdict.problem);

@@ -13,6 +13,7 @@
 #include "lua/value.h"
 #include "meshwright/block_op.h"
 #include "meshwright/cluster.h"
+#include "meshwright/engine/bounds.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/registry.h"
@@ -295,6 +296,15 @@ int core_cluster(lua_State* lua) {
   return 2;
 }
 
+// is_file(path): whether something is there that can be opened, where the script may read
+int core_is_file(lua_State* lua) {
+  const fs::path path = luaL_checkstring(lua, 1);
+  check_may_read(path);
+  std::error_code error;
+  lua_pushboolean(lua, fs::exists(path, error) ? 1 : 0);
+  return 1;
+}
+
 // op(name, inputs, options) -> how many values it makes. Refuses what the op does not take.
 int core_op(lua_State* lua) {
   const std::string name = luaL_checkstring(lua, 1);
@@ -408,6 +418,7 @@ int open_core(lua_State* lua) {
                                        {"plugin_names", guarded<core_plugin_names>},
                                        {"cluster", guarded<placed<core_cluster>>},
                                        {"clusters", guarded<core_clusters>},
+                                       {"is_file", guarded<placed<core_is_file>>},
                                        {"op", guarded<placed<core_op>>},
                                        {"load", guarded<placed<core_load>>},
                                        {"place", guarded<core_place>},

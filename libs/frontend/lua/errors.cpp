@@ -120,6 +120,10 @@ void protected_call(lua_State* lua, int arguments, int results) {
   lua_insert(lua, handler);
   const int status = lua_pcall(lua, arguments, results, handler);
   lua_remove(lua, handler);
+  if (status == LUA_ERRMEM && Script::State::of(lua).options.sandboxed > 0) {
+    lua_pop(lua, 1);
+    throw out_of_lua_memory(Script::State::of(lua).memory);
+  }
   if (status != LUA_OK) throw take_error(lua);
 }
 

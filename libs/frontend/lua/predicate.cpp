@@ -3,11 +3,11 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <lua.hpp>
 #include <optional>
 #include <vector>
 
+#include "lua/sandbox.h"
 #include "lua/value.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
@@ -21,27 +21,12 @@ struct Predicate::State {
   const Json* row = nullptr;
   bool lacked = false;                 // a field that the row has not was read
   std::optional<std::string> unknown;  // a field that no row can have
-  std::size_t bytes = 0;
+  LuaMemory memory{std::size_t{64} << 20};
 };
 
 namespace {
 
-constexpr std::size_t most_bytes = std::size_t{64} << 20;
 constexpr int most_instructions = 5'000'000;
-
-void* allocate(void* given, void* block, std::size_t before, std::size_t after) {
-  auto& state = *static_cast<Predicate::State*>(given);
-  if (block == nullptr) before = 0;
-  if (after == 0) {
-    std::free(block);
-    state.bytes -= before;
-    return nullptr;
-  }
-  if (state.bytes - before + after > most_bytes) return nullptr;
-  void* fresh = std::realloc(block, after);
-  if (fresh != nullptr) state.bytes += after - before;
-  return fresh;
-}
 
 void stop_running(lua_State* lua, lua_Debug*) {
   luaL_error(lua, "it does not end");
@@ -127,7 +112,7 @@ Predicate::Predicate(std::string asked_by, std::string text, std::set<std::strin
   state.asked_by = std::move(asked_by);
   state.text = std::move(text);
   state.fields = std::move(fields);
-  state.lua = lua_newstate(allocate, &state);
+  state.lua = new_bounded_state(state.memory);
   if (state.lua == nullptr) throw std::bad_alloc();
   lua_State* lua = state.lua;
   *static_cast<State**>(lua_getextraspace(lua)) = &state;

@@ -78,7 +78,9 @@ std::string lua_release() {
 
 Script::Script(Host& host, ScriptOptions options)
     : state_(std::make_unique<State>(host, std::move(options))) {
-  lua_State* lua = luaL_newstate();
+  state_->memory.most = state_->options.sandboxed;
+  const bool sandboxed = state_->options.sandboxed > 0;
+  lua_State* lua = sandboxed ? new_bounded_state(state_->memory) : luaL_newstate();
   if (lua == nullptr) throw std::bad_alloc();
   state_->lua = lua;
   *static_cast<State**>(lua_getextraspace(lua)) = state_.get();
@@ -96,6 +98,7 @@ Script::Script(Host& host, ScriptOptions options)
   lua_pop(lua, 2);
   set_package_path(lua, module_folders(*state_));
   load_text_only(lua);
+  if (sandboxed) keep_to_sandbox(lua);
   state_->watch.begin(lua);
 }
 

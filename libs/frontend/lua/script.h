@@ -21,6 +21,9 @@ struct ScriptOptions {
   std::vector<std::string> words;               // the script's arguments: arg[1], arg[2], …
   std::string train_as = "train";  // what mw.train does: "train", "plan", "verify" or "prove"
   std::filesystem::path library;   // folder that holds meshwright/init.lua
+  // What the script's tables and texts may take, in bytes, of a script that nobody vouches for: it
+  // finds only what computes in Lua's libraries (sandbox.h). 0: it is trusted.
+  std::size_t sandboxed = 0;
   std::function<void(const std::string&)> say;  // tells the user which settings were applied
 };
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "lua/sandbox.h"
 #include "lua/script.h"
 #include "lua/settings.h"
 #include "lua/watch.h"
@@ -19,6 +20,7 @@ struct Script::State {
 
   Host& host;
   ScriptOptions options;
+  LuaMemory memory;              // of a script in a sandbox
   std::filesystem::path folder;  // the script's
   std::string file;              // the script's, as places name it
   lua_State* lua = nullptr;

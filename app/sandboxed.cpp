@@ -1,0 +1,158 @@
+// Reads what the command line says of a sandbox, and goes on in one.
+#include "app/sandboxed.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <optional>
+
+#include "app/command.h"
+#include "launch/sandbox/sandbox.h"
+#include "meshwright/options.h"
+#include "transport/launched.h"
+
+namespace mw {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string read_size(std::string& text) {
+  const auto bytes = parse_bytes(text);
+  if (!bytes || *bytes < std::int64_t{64} << 20) return "write a size of 64MiB or more: 16GiB";
+  text = std::to_string(*bytes);
+  return "";
+}
+
+std::string look_for_folder(std::string& text) {
+  std::error_code error;
+  return fs::is_directory(text, error) ? "" : "there is no folder " + text;
+}
+
+// The folder of a script is read with all that is below it; not so the home folder, in which keys
+// lie, or one above it.
+fs::path read_beside(const std::string& script, Output& output) {
+  std::error_code error;
+  const fs::path file = fs::canonical(script, error);
+  if (error || !fs::is_regular_file(file, error)) return {};
+  const fs::path folder = file.parent_path();
+  const char* home = std::getenv("HOME");
+  const fs::path own = home == nullptr ? fs::path() : fs::weakly_canonical(home, error);
+  const std::string below = (folder / "").string();
+  if (own.empty() || !(own / "").string().starts_with(below)) return folder;
+  output.note(
+      fmt::format("the sandbox reads {} alone, as your home folder lies in that folder; "
+                  "--sandbox-read FOLDER names others",
+                  file.string()));
+  return file;
+}
+
+Sandbox sandbox_of(const Arguments& arguments, const Command::About& about, Output& output) {
+  const SandboxArguments& given = arguments.sandbox;
+  Sandbox sandbox;
+  for (const std::string& script : arguments.scripts())
+    if (const fs::path path = read_beside(script, output); !path.empty())
+      sandbox.read.push_back(path);
+  sandbox.read.insert(sandbox.read.end(), given.read.begin(), given.read.end());
+  sandbox.write.assign(given.write.begin(), given.write.end());
+  for (const fs::path& folder : PluginRegistry::search_path(arguments.plugin_path))
+    sandbox.plugins.push_back(folder);
+  for (const fs::path& folder : sandbox.write) {
+    std::error_code error;
+    fs::create_directories(folder, error);
+    if (fs::is_directory(folder, error)) continue;
+    throw Error(Stage::options, "file.write", "",
+                fmt::format("--sandbox-write {}: this folder cannot be made", folder.string()),
+                "name a folder that you may write to");
+  }
+  sandbox.memory = given.memory;
+  sandbox.cpu = given.cpu;
+  sandbox.time = given.time;
+  sandbox.needs_kernel = given.kernel == "require";
+  sandbox.starts_processes = std::string_view(about.path) == "sweep";
+  return sandbox;
+}
+
+void check_alone(const Arguments& arguments) {
+  if (arguments.processes.processes <= 1 && !launched()) return;
+  throw Error(Stage::script, "usage.option", "",
+              "--sandbox: a script in a sandbox runs in one process, which has no sockets",
+              "leave --processes out; ranks are threads of one process");
+}
+
+// This process was started in a sandbox, as the cells of a sweep are.
+void stay_in(Sandbox sandbox, SandboxArguments& arguments) {
+  arguments.on = true;
+  arguments.memory = sandbox.memory;
+  bind_process(sandbox);
+}
+
+}  // namespace
+
+void SandboxArguments::add_words(std::vector<std::string>& words) const {
+  if (kernel.empty()) return;
+  words.emplace_back(kernel == "require" ? "--sandbox=require" : "--sandbox");
+  for (const std::string& folder : read) words.insert(words.end(), {"--sandbox-read", folder});
+  for (const std::string& folder : write) words.insert(words.end(), {"--sandbox-write", folder});
+  words.insert(words.end(), {"--sandbox-memory", std::to_string(memory), "--sandbox-time",
+                             std::to_string(time)});
+  if (cpu > 0) words.insert(words.end(), {"--sandbox-cpu", std::to_string(cpu)});
+}
+
+void add_sandbox(CLI::App& command, SandboxArguments& arguments) {
+  CLI::Option* on = command.add_flag(
+      "--sandbox", arguments.kernel,
+      "run a script that you do not trust: it reads and writes no other files, starts nothing, has "
+      "no network, and is bounded in memory and time; --sandbox=require: end with 5 where the "
+      "kernel has no Landlock, which keeps plugins in");
+  on->check(CLI::IsMember({"true", "require"}))->group("Sandbox");
+  const auto add = [&](const char* name, auto& value, const char* about, const char* type) {
+    return command.add_option(name, value, about)->needs(on)->group("Sandbox")->type_name(type);
+  };
+  const std::function<std::string(std::string&)> looks = look_for_folder, reads = read_size;
+  const CLI::Validator folder(looks, ""), bytes(reads, "");
+  add("--sandbox-read", arguments.read,
+      "a folder that it may read, beside its own and the program's; may be repeated", "FOLDER")
+      ->check(folder)
+      ->allow_extra_args(false);
+  add("--sandbox-write", arguments.write,
+      "a folder that it may write: run files, checkpoints, pages; without one it writes nothing; "
+      "may be repeated",
+      "FOLDER")
+      ->allow_extra_args(false);
+  add("--sandbox-memory", arguments.memory, "what it may hold; 8GiB if left out", "BYTES")
+      ->transform(bytes);
+  add("--sandbox-cpu", arguments.cpu,
+      "seconds that it may compute; if left out, --sandbox-time on every core", "SECONDS")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 32));
+  add("--sandbox-time", arguments.time, "seconds that it may run; 3600 if left out", "SECONDS")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 32));
+}
+
+std::optional<int> enter_sandbox(Arguments& arguments, const Command::About& about) {
+  SandboxArguments& given = arguments.sandbox;
+  const auto tell = [&](const Error& error) {
+    Output(arguments.json, arguments.quiet).error(error);
+  };
+  try {
+    if (auto inherited = inherited_sandbox()) {
+      stay_in(*std::move(inherited), given);
+      return std::nullopt;
+    }
+    if (given.kernel.empty()) return std::nullopt;
+    check_alone(arguments);
+    Output output(/*json=*/false, arguments.quiet);
+    const Sandbox sandbox = sandbox_of(arguments, about, output);
+    if (landlock_version() == 0 && !sandbox.needs_kernel)
+      output.note(
+          "this kernel has no Landlock: plugins that do not come with the program are not loaded");
+    given.on = true;
+    return run_bound(sandbox, tell);
+  } catch (const Error& error) {
+    tell(error);
+    return error.exit_code();
+  }
+}
+
+}  // namespace mw

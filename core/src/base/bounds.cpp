@@ -1,0 +1,104 @@
+// Judges paths by where they lead: links and ".." are followed before a path is compared.
+#include "meshwright/engine/bounds.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "meshwright/engine/files.h"
+#include "meshwright/error.h"
+
+namespace mw {
+namespace fs = std::filesystem;
+namespace {
+
+std::optional<FileBounds>& bounds() {
+  static std::optional<FileBounds> bounds;
+  return bounds;
+}
+
+// Empty where a path leads nowhere, as links that lead to each other do.
+fs::path place_of(const fs::path& path) {
+  std::error_code error;
+  const fs::path whole = fs::absolute(behind_links(path), error);
+  if (error) return {};
+  fs::path place = fs::weakly_canonical(whole, error);
+  if (error) return {};
+  return place.has_filename() ? place : place.parent_path();  // "folder/" is the folder
+}
+
+bool is_below(const fs::path& place, const std::vector<fs::path>& folders) {
+  return std::any_of(folders.begin(), folders.end(), [&](const fs::path& folder) {
+    const auto [end, at] = std::mismatch(folder.begin(), folder.end(), place.begin(), place.end());
+    return end == folder.end();
+  });
+}
+
+void resolve(std::vector<fs::path>& folders) {
+  for (fs::path& folder : folders) folder = place_of(folder);
+  std::erase_if(folders, [](const fs::path& folder) { return folder.empty(); });
+}
+
+std::string list_of(const std::vector<fs::path>& folders) {
+  std::string text;
+  for (const fs::path& folder : folders) text += (text.empty() ? "" : ", ") + folder.string();
+  return text;
+}
+
+}  // namespace
+
+void bound_files(FileBounds given) {
+  resolve(given.read);
+  resolve(given.write);
+  resolve(given.plugins);
+  bounds() = std::move(given);
+}
+
+bool files_are_bounded() {
+  return bounds().has_value();
+}
+
+bool may_write(const fs::path& path) {
+  if (!bounds()) return true;
+  const fs::path place = place_of(path);
+  return !place.empty() && is_below(place, bounds()->write);
+}
+
+bool may_read(const fs::path& path) {
+  if (!bounds()) return true;
+  const fs::path place = place_of(path);
+  return !place.empty() && (is_below(place, bounds()->read) || is_below(place, bounds()->write));
+}
+
+void check_may_read(const fs::path& path, const std::string& key) {
+  if (may_read(path)) return;
+  throw Error(Stage::options, "sandbox.read", key,
+              fmt::format("{}: the sandbox does not let the script read there", path.string()),
+              "put the file beside the script, or name its folder: --sandbox-read FOLDER");
+}
+
+void check_may_write(const fs::path& path, const std::string& key) {
+  if (may_write(path)) return;
+  const std::vector<fs::path>& folders = bounds()->write;
+  throw Error(Stage::options, "sandbox.write", key,
+              fmt::format("{}: the sandbox does not let the script write there", path.string()),
+              folders.empty()
+                  ? "name a folder for what it writes: --sandbox-write FOLDER"
+                  : fmt::format("it may write below {}; or name its folder: --sandbox-write FOLDER",
+                                list_of(folders)));
+}
+
+void check_may_load(const fs::path& plugin) {
+  check_may_read(plugin);
+  if (!bounds() || bounds()->plugins.empty()) return;
+  const fs::path place = place_of(plugin);
+  if (is_below(place, bounds()->plugins)) return;
+  throw Error(Stage::options, "sandbox.plugin", "",
+              fmt::format("plugin {} is native code, and this kernel has no Landlock to keep it in "
+                          "the sandbox",
+                          plugin.string()),
+              fmt::format("only plugins below {} are loaded", list_of(bounds()->plugins)));
+}
+
+}  // namespace mw

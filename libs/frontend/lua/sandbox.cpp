@@ -1,0 +1,183 @@
+// Takes out of a Lua state what leads out of it.
+#include "lua/sandbox.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "lua/guarded.h"
+#include "lua/state.h"
+#include "meshwright/engine/bounds.h"
+#include "meshwright/options.h"
+
+namespace mw {
+namespace {
+
+namespace fs = std::filesystem;
+
+void* allocate(void* given, void* block, std::size_t before, std::size_t after) {
+  auto& memory = *static_cast<LuaMemory*>(given);
+  if (block == nullptr) before = 0;  // what it is for, then
+  if (after == 0) {
+    std::free(block);
+    memory.held -= before;
+    return nullptr;
+  }
+  if (after > before && memory.held - before + after > memory.most) return nullptr;
+  void* const fresh = std::realloc(block, after);
+  if (fresh != nullptr) memory.held += after - before;
+  return fresh;
+}
+
+// Where no pcall is around; Lua would end the process.
+int no_memory_left(lua_State* lua) {
+  void* memory = nullptr;
+  lua_getallocf(lua, &memory);
+  throw out_of_lua_memory(*static_cast<LuaMemory*>(memory));
+}
+
+// loadfile(file, mode, env), where the file may be read
+int bounded_loadfile(lua_State* lua) {
+  check_may_read(luaL_checkstring(lua, 1));
+  const int arguments = lua_gettop(lua);
+  lua_pushvalue(lua, lua_upvalueindex(1));
+  lua_insert(lua, 1);
+  lua_call(lua, arguments, LUA_MULTRET);
+  return lua_gettop(lua);
+}
+
+// The second of package.searchers: a module's Lua file. It looks at no file that may not be read,
+// and so tells of none whether it is there.
+int search_within_bounds(lua_State* lua) {
+  std::string name = luaL_checkstring(lua, 1);
+  std::replace(name.begin(), name.end(), '.', '/');
+  lua_getfield(lua, lua_upvalueindex(1), "path");
+  if (lua_type(lua, -1) != LUA_TSTRING) return luaL_error(lua, "'package.path' must be a string");
+  const std::string path = lua_tostring(lua, -1);
+  for (std::size_t from = 0; from < path.size();) {
+    const std::size_t end = std::min(path.find(';', from), path.size());
+    std::string file = path.substr(from, end - from);
+    from = end + 1;
+    if (const std::size_t mark = file.find('?'); mark != file.npos) file.replace(mark, 1, name);
+    std::error_code error;
+    if (!file.ends_with(".lua") || !may_read(file) || !fs::is_regular_file(file, error)) continue;
+    if (luaL_loadfilex(lua, file.c_str(), "t") != LUA_OK) {
+      return luaL_error(lua, "error loading module '%s' from file '%s':\n\t%s", name.c_str(),
+                        file.c_str(), lua_tostring(lua, -1));
+    }
+    lua_pushlstring(lua, file.data(), file.size());
+    return 2;
+  }
+  lua_pushfstring(lua, "no file '%s.lua' that the sandbox lets the script read", name.c_str());
+  return 1;
+}
+
+// collectgarbage("collect" | "count" | "step"): other modes of the collector are not for strangers.
+int collect_garbage(lua_State* lua) {
+  static const char* const modes[] = {"collect", "count", "step", nullptr};
+  luaL_checkoption(lua, 1, "collect", modes);
+  lua_pushvalue(lua, lua_upvalueindex(1));
+  lua_insert(lua, 1);
+  lua_call(lua, lua_gettop(lua) - 1, LUA_MULTRET);
+  return lua_gettop(lua);
+}
+
+// The field of a table with these names alone, in place: whoever holds the table holds no more.
+void keep_alone(lua_State* lua, int table, std::initializer_list<std::string_view> names) {
+  table = lua_absindex(lua, table);
+  std::vector<std::string> others;
+  for (lua_pushnil(lua); lua_next(lua, table) != 0; lua_pop(lua, 1)) {
+    const std::string name = lua_type(lua, -2) == LUA_TSTRING ? lua_tostring(lua, -2) : "";
+    if (std::find(names.begin(), names.end(), name) == names.end()) others.push_back(name);
+  }
+  for (const std::string& name : others) {
+    lua_pushnil(lua);
+    lua_setfield(lua, table, name.c_str());
+  }
+}
+
+void take_away(lua_State* lua, std::initializer_list<const char*> globals) {
+  lua_getfield(lua, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
+  for (const char* name : globals) {
+    lua_pushnil(lua);
+    lua_setglobal(lua, name);
+    lua_pushnil(lua);
+    lua_setfield(lua, -2, name);
+  }
+  lua_pop(lua, 1);
+}
+
+void require_module(lua_State* lua, const char* name) {
+  lua_getglobal(lua, "require");
+  lua_pushstring(lua, name);
+  protected_call(lua, 1, 0);
+}
+
+// From the script, to which it would be another `load`.
+void hide_module(lua_State* lua, const char* name) {
+  lua_getfield(lua, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
+  lua_getfield(lua, -1, name);
+  lua_setfield(lua, LUA_REGISTRYINDEX, name);
+  lua_pushnil(lua);
+  lua_setfield(lua, -2, name);
+  lua_pop(lua, 1);
+}
+
+void bound_package(lua_State* lua) {
+  lua_getglobal(lua, "package");
+  lua_createtable(lua, 2, 0);
+  lua_getfield(lua, -2, "searchers");
+  lua_rawgeti(lua, -1, 1);  // of preload
+  lua_rawseti(lua, -3, 1);
+  lua_pop(lua, 1);
+  lua_pushvalue(lua, -2);
+  lua_pushcclosure(lua, guarded<search_within_bounds>, 1);
+  lua_rawseti(lua, -2, 2);
+  lua_setfield(lua, -2, "searchers");
+  keep_alone(lua, -1, {"path", "loaded", "preload", "searchers", "config", "meshwright_path"});
+  lua_pop(lua, 1);
+}
+
+}  // namespace
+
+lua_State* new_bounded_state(LuaMemory& memory) {
+  lua_State* const lua = lua_newstate(allocate, &memory);
+  if (lua != nullptr) lua_atpanic(lua, no_memory_left);
+  return lua;
+}
+
+Error out_of_lua_memory(const LuaMemory& memory) {
+  return Error(Stage::script, "sandbox.memory", "",
+               fmt::format("the script's tables and texts take more than {}, a quarter of what its "
+                           "sandbox allows",
+                           format_bytes(static_cast<double>(memory.most))),
+               "allow more: --sandbox-memory BYTES; or let the script keep less");
+}
+
+void keep_to_sandbox(lua_State* lua) {
+  lua_getglobal(lua, "loadfile");
+  lua_pushcclosure(lua, guarded<bounded_loadfile>, 1);
+  lua_setglobal(lua, "loadfile");
+  // The front end keeps the functions that it needs of those that go now.
+  for (const char* module : {"meshwright", "meshwright.settings"}) require_module(lua, module);
+  hide_module(lua, "meshwright.settings");
+  bound_package(lua);
+  lua_getglobal(lua, "debug");
+  keep_alone(lua, -1, {"traceback"});
+  lua_getglobal(lua, "os");
+  keep_alone(lua, -1, {"clock", "time", "date", "difftime"});
+  lua_getglobal(lua, "string");
+  lua_pushnil(lua);
+  lua_setfield(lua, -2, "dump");
+  lua_pop(lua, 3);
+  lua_getglobal(lua, "collectgarbage");
+  lua_pushcclosure(lua, collect_garbage, 1);
+  lua_setglobal(lua, "collectgarbage");
+  take_away(lua, {"io", "load", "loadfile", "dofile"});
+}
+
+}  // namespace mw

@@ -1,0 +1,64 @@
+// A process in which the script of somebody that nobody vouches for may run: bounded in the files
+// that it reads and writes, in memory, CPU seconds and time, and without sockets. The front end
+// keeps the script's Lua from all this by itself; what is here is the kernel's, for native code.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "meshwright/error.h"
+#include "meshwright/json.h"
+
+namespace mw {
+
+struct Sandbox {
+  std::vector<std::filesystem::path> read, write;  // beside what the program itself needs
+  std::vector<std::filesystem::path> plugins;      // folders that are searched for plugins
+  std::int64_t memory = std::int64_t{8} << 30;     // bytes that all its processes may hold
+  std::int64_t cpu = 0;           // seconds that a process may compute; 0: `time` on every core
+  std::int64_t time = 3600;       // seconds
+  bool needs_kernel = false;      // refused where the kernel has no Landlock
+  bool starts_processes = false;  // of this program, as a sweep does
+};
+
+// Runs the rest of the program in a process of its own, which is bound, and waits for it. Returns
+// nothing in that process, and in this one the exit code when that has ended, with all processes
+// that it has left behind. `tell` is told in this process what ended it but itself (run,
+// "sandbox.time", "sandbox.cpu", "sandbox.memory", "sandbox.processes", "sandbox.crashed").
+// To be called before there are threads. Throws Error (run, "run.exception") if no process starts;
+// what bind_process() throws, it throws in the process that was to be bound.
+std::optional<int> run_bound(const Sandbox& sandbox, const std::function<void(const Error&)>& tell);
+
+// Bounds this process, and what it starts, until its end. Throws Error (environment,
+// "sandbox.kernel") if the kernel refuses, or has no Landlock where that is needed.
+void bind_process(const Sandbox& sandbox);
+
+// The sandbox that the process which started this one has bound itself to, and with it this one.
+std::optional<Sandbox> inherited_sandbox();
+
+// --- What the kernel does ---
+
+// The version of the kernel's Landlock; 0: it has none.
+int landlock_version();
+
+struct Reach {
+  std::vector<std::filesystem::path> read, write, run;  // files, and folders with what is below
+};
+// Keeps this thread, and all that it starts, to these files, and from TCP and from signals to
+// processes outside, as far as the kernel's version can.
+void restrict_files(const Reach& reach);
+
+// Gives up what root may do beyond opening files of others: with these the kernel lets a process
+// look into others past Landlock.
+void drop_capabilities();
+
+// Keeps this thread, and all that it starts, from sockets, from looking into other processes, from
+// changing the rights and owners of files, and from what only administrators do. `may_fork`: and
+// from starting processes, if not.
+void restrict_calls(bool may_fork);
+
+}  // namespace mw

@@ -1,0 +1,429 @@
+"""Scripts that try to leave the sandbox, by Lua, by paths and by native code: none gets anywhere.
+The same attempts outside of the sandbox succeed, so that each is known to be one."""
+import ctypes
+import os
+import pathlib
+import signal
+import struct
+import subprocess
+import time
+import unittest
+
+from cases import BIN, TEST_PLUGINS, ProgramCase
+from problems import problems
+
+HEAD = """\
+local mw = require "meshwright"
+local dp = mw.plugins("dp")
+local OUTSIDE, OUT = "%s", "%s"
+local function e(more)
+  local made = {
+    model = mw.llama { layers = 1, hidden = 8, heads = 2, ffn = 8, vocab = 256 }, data = mw.synthetic {}, sequence = 8,
+    plan = { dp(1) }, batch = 1, optimizer = mw.sgd { lr = 0.1 }, steps = 1,
+  }
+  for key, value in pairs(more or {}) do made[key] = value end
+  return made
+end
+"""
+
+# Each yields true if it got out: what computes, loads or opens what it must not have.
+LUA = [
+    'return io.open(OUTSIDE .. "/canary.txt") ~= nil',
+    'return io.popen("true") ~= nil',
+    'return io.lines(OUTSIDE .. "/canary.txt") ~= nil',
+    'return package.loaded.io ~= nil',
+    'return require("io") ~= nil',
+    'return _G["i" .. "o"] ~= nil',
+    'return _ENV.io ~= nil',
+    'local g = _G; return (function() local _ENV = g; return io end)() ~= nil',
+    'return getmetatable(io.stdout).__index.write ~= nil',
+    'return os.execute() ~= nil',
+    'return os.getenv("PATH") ~= nil',
+    'return os.tmpname() ~= nil',
+    'return os.remove(OUTSIDE .. "/victim") ~= nil',
+    'return os.rename(OUTSIDE .. "/victim2", OUTSIDE .. "/moved") ~= nil',
+    'return os.setlocale ~= nil',
+    'return package.loaded.os.execute ~= nil',
+    'return load("return 1")() == 1',
+    'return load(string.dump(function() return 1 end), "x", "t") == nil',
+    'return loadfile(OUTSIDE .. "/canary.lua") ~= nil',
+    'return dofile(OUTSIDE .. "/canary.lua") ~= nil',
+    'return package.loaded._G.load ~= nil',
+    'return package.loadlib("libc.so.6", "*") ~= nil',
+    'return package.cpath ~= nil',
+    'return package.searchpath("canary", OUTSIDE .. "/?.lua") ~= nil',
+    'return #package.searchers > 2',
+    'return package.searchers[3] ~= nil',
+    'package.path = OUTSIDE .. "/?.lua"; return require "canary" ~= nil',
+    'package.path = "./../outside/?.lua"; return require "canary" ~= nil',
+    'package.path = OUTSIDE .. "/?.txt"; return pcall(require, "canary") or '
+    'select(2, pcall(require, "canary")):find("CANARY") ~= nil',
+    'return require "link.canary" ~= nil',
+    'return require "leads_out" ~= nil',
+    'return string.dump(print) ~= nil or true',
+    'return ("").dump ~= nil',
+    'return getmetatable("").__index.dump ~= nil',
+    'getmetatable("").__index.dump = nil; return string.dump ~= nil or load ~= nil',
+    'return debug.getregistry() ~= nil',
+    'return debug.getinfo(1) ~= nil',
+    'return debug.getupvalue(print, 1) ~= nil or debug ~= nil and debug.getupvalue ~= nil',
+    'return debug.sethook() == nil',
+    'return debug.setmetatable(1, nil) ~= nil',
+    'return package.loaded.debug.getregistry ~= nil',
+    'return require("debug").getlocal ~= nil',
+    'return coroutine.wrap(function() return io end)() ~= nil',
+    'return coroutine.wrap(function() return load end)() ~= nil',
+    'return select(2, pcall(function() return io end)) ~= nil',
+    'return select(2, xpcall(error, function() return io end)) ~= nil',
+    'local t = setmetatable({}, { __gc = function() X = io end }); t = nil; collectgarbage(); return X ~= nil',
+    'local t <close> = setmetatable({}, { __close = function() Y = load end }); return load ~= nil',
+    'return setmetatable({}, { __index = _G }).dofile ~= nil',
+    'return next({ loadfile }) ~= nil',
+    'return collectgarbage("generational") ~= nil',
+    'return collectgarbage("stop") ~= nil',
+    'for k in pairs(package.loaded) do if k == "io" then return true end end',
+    'for k in pairs(_G) do if k == "dofile" then return true end end',
+    'return require("meshwright.settings")("io") ~= nil',
+    'return require("meshwright.settings")("1 + 1") == 2',
+    'return package.loaded["meshwright.settings"]("os.execute") ~= nil or true',
+]
+
+# Calls whose paths lead out: each must be refused with this code, or some other one of the list.
+READ, WRITE = "sandbox.read", "sandbox.write"
+PATHS = [
+    ('mw.plan(e { data = mw.text { OUTSIDE .. "/canary.txt" } })', READ),
+    ('mw.plan(e { data = mw.text { OUTSIDE } })', READ),
+    ('mw.plan(e { data = mw.text { "../outside/canary.txt" } })', READ),
+    ('mw.plan(e { data = mw.text { "link/canary.txt" } })', READ),
+    ('mw.plan(e { data = mw.text { "canary_link.txt" } })', READ),
+    ('mw.plan(e { data = mw.text { "./sub/../../outside/canary.txt" } })', READ),
+    ('mw.plan(e { data = mw.text { "/proc/self/cwd/outside/canary.txt" } })', READ),
+    ('mw.plan(e { data = mw.shards { OUTSIDE .. "/*.bin" } })', "file.missing"),
+    ('mw.plan(e { data = mw.shards { "link/tokens.bin" } })', "file.missing"),
+    ('mw.plan(e { data = mw.shards { "~root/.ssh/id_*" } })', "file.missing"),
+    ('mw.train(e { weights = OUTSIDE .. "/model.safetensors" })', READ),
+    ('mw.train(e { weights = "link" })', READ),
+    ('mw.cluster(OUTSIDE .. "/canary.lua")', READ),
+    ('mw.cluster("../outside/canary.lua")', READ),
+    ('mw.cluster("./link/canary.lua")', READ),
+    ('mw.stack(OUTSIDE .. "/canary.lua")', READ),
+    ('mw.plugin(OUTSIDE .. "/good.so")', READ),
+    ('mw.plugin("../outside/good.so")', READ),
+    ('mw.plugin("./link/good.so")', READ),
+    ('mw.load(OUTSIDE .. "/run.h5")', READ),
+    ('mw.load("link")', READ),
+    ('mw.load "/etc"', READ),
+    ('mw.plan(e { plan = { mw.plugins("pp") { 1, schedule = OUTSIDE .. "/schedule.csv" } } })', READ),
+    ('mw.plan(e { plan = { mw.plugins("pp") { 1, schedule = "link/schedule.csv" } } })', READ),
+    ('mw.train(e { checkpoint = { path = OUTSIDE .. "/made", every = 1 } })', WRITE),
+    ('mw.train(e { checkpoint = { path = OUT .. "/../outside/made", every = 1 } })', WRITE),
+    ('mw.train(e { checkpoint = { path = OUT .. "/link/made", every = 1 } })', WRITE),
+    ('mw.train(e { log = OUTSIDE .. "/made.h5" })', WRITE),
+    ('mw.train(e { log = OUT .. "/../outside/made.h5" })', WRITE),
+    ('mw.train(e { log = OUT .. "/link/made.h5" })', WRITE),
+    ('mw.train(e { log = OUT .. "/dangling.h5" })', WRITE),
+    ('mw.train(e { log = "made.h5" })', WRITE),
+    ('mw.train(e { log = "box/made.h5" })', WRITE),
+    ('mw.train(e { log = "/dev/shm/made.h5" })', WRITE),
+    ('mw.train(e { log = OUTSIDE .. "/folder/" })', WRITE),
+    ('mw.train(e { export = OUTSIDE .. "/exported" })', WRITE),
+    ('mw.train(e { export = OUT .. "/link/exported" })', WRITE),
+    ('mw.bar_chart { file = OUTSIDE .. "/made.html", series = { "a" }, bars = { { "b", 1 } } }', WRITE),
+    ('mw.bar_chart { file = OUT .. "/link/made.html", series = { "a" }, bars = { { "b", 1 } } }', WRITE),
+]
+
+# Acts of tests/plugins/escaping. The second list has those that a test may lack the rights for.
+NATIVE = [
+    'act = "read", path = OUTSIDE .. "/canary.txt"',
+    'act = "list", path = OUTSIDE',
+    'act = "write", path = OUTSIDE .. "/canary.txt"',
+    'act = "create", path = OUTSIDE .. "/native"',
+    'act = "truncate", path = OUTSIDE .. "/short"',
+    'act = "remove", path = OUTSIDE .. "/victim3"',
+    'act = "make folder", path = OUTSIDE .. "/native.d"',
+    'act = "move", path = OUTSIDE .. "/victim4", other = OUTSIDE .. "/moved4"',
+    'act = "link", path = OUTSIDE .. "/canary.txt", other = OUT .. "/hard"',
+    'act = "write behind a link", path = OUTSIDE .. "/behind", other = OUT .. "/soft" .. WHERE',
+    'act = "change mode", path = OUTSIDE .. "/canary.txt"',
+    'act = "change owner", path = OUTSIDE .. "/canary.txt"',
+    'act = "change times", path = OUTSIDE .. "/canary.txt"',
+    'act = "connect"',
+    'act = "local socket"',
+    'act = "signal"',
+    'act = "environment"',
+    'act = "run", path = "/bin/true"',
+    'act = "fork", path = OUTSIDE .. "/pid"',
+]
+SOMETIMES = [
+    'act = "mark", path = OUTSIDE .. "/canary.txt"',
+    'act = "datagram"',
+    'act = "io_uring"',
+    'act = "trace"',
+]
+
+TRY_ALL = """
+for n, attempt in ipairs(attempts) do
+  local ok, got = pcall(attempt)
+  print("attempt", n, ok and got == true)
+end
+"""
+TRY_PATHS = """
+for n, attempt in ipairs(attempts) do
+  local ok, why = pcall(attempt)
+  print("attempt", n, ok and "done" or type(why) == "userdata" and why.problems[1].code or tostring(why))
+end
+"""
+TRY_NATIVE = """
+for n, entry in ipairs(attempts) do
+  local ok, why = pcall(function() return mw.plan(e { plan = { entry() } }) end)
+  print("attempt", n, ok and "planned" or type(why) == "userdata" and why.problems[1].message or tostring(why))
+end
+"""
+
+# Each ends its process: the script, more options, and the code of what it ends with.
+BOMBS = {
+    "an endless loop": ("while true do end", ["--sandbox-time", "1"], "sandbox.time"),
+    "an endless loop in pcall": ("while true do pcall(function() while true do end end) end", ["--sandbox-time", "1"],
+                                 "sandbox.time"),
+    "an endless loop in a coroutine": ("coroutine.wrap(function() while true do end end)()", ["--sandbox-time", "1"],
+                                       "sandbox.time"),
+    "an endless loop at the end": ("setmetatable({}, { __gc = function() while true do end end })",
+                                   ["--sandbox-time", "1"], "sandbox.time"),
+    "backtracking": ('local s = ("a"):rep(40); s:find((".-"):rep(30) .. "b")', ["--sandbox-cpu", "1"], "sandbox.cpu"),
+    "computing": ("local x = 0; while true do x = x + 1 end", ["--sandbox-cpu", "1"], "sandbox.cpu"),
+    "a long text": ('local s = ("x"):rep(1 << 29)', ["--sandbox-memory", "1GiB"], "sandbox.memory"),
+    "doubled texts": ('local s = "x"; while true do s = s .. s end', [], "sandbox.memory"),
+    "joined texts": ('local t = {}; for n = 1, 1 << 20 do t[n] = ("x"):rep(100) end; '
+                     'while true do t[1] = table.concat(t) end', ["--sandbox-memory", "1GiB"], "sandbox.memory"),
+    "a huge table": ("local t = {}; for n = 1, 1 << 40 do t[n] = n end", ["--sandbox-memory", "1GiB"], "sandbox.memory"),
+    "a deep recursion": ("local function f() return 1 + f() end; f()", [], "script.error"),
+    "deep brackets": ("local function f(n) return n == 0 and {} or { f(n - 1) } end; mw.plan(e { seed = f(1000) })", [],
+                      "script.table"),
+    "recursive matches": ("local function f(s) return (s:gsub('.', f)) end; f('x')", [], "script.error"),
+}
+NATIVE_BOMBS = {
+    "memory": (["--sandbox-memory", "1GiB"], None),
+    "shared memory": (["--sandbox-memory", "1GiB"], "sandbox.memory"),
+    "crash": ([], "sandbox.crashed"),
+    "compute": (["--sandbox-cpu", "1"], "sandbox.cpu"),
+    "wait": (["--sandbox-time", "1"], "sandbox.time"),
+}
+
+
+def landlock():
+    return ctypes.CDLL(None, use_errno=True).syscall(444, None, 0, 1) > 0
+
+
+def without_landlock():
+    """For a child before it runs: a filter of system calls, for which the kernel has no Landlock."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    code = [(0x20, 0, 0, 0),  # the call's number
+            (0x15, 0, 1, 444), (0x06, 0, 0, 0x00050000 | 38), (0x06, 0, 0, 0x7FFF0000)]
+    text = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *one) for one in code))
+    program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(code), ctypes.addressof(text)))
+    assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program) == 0
+
+
+class Sandbox(ProgramCase):
+    def setUp(self):
+        super().setUp()
+        self.box, self.outside, self.out = (self.folder / name for name in ("box", "outside", "out"))
+        for folder in (self.box / "sub", self.outside, self.out):
+            folder.mkdir(parents=True)
+        for name in ("canary.txt", "victim", "victim2", "victim3", "victim4", "short", "tokens.bin"):
+            (self.outside / name).write_text("CANARY " * 100)
+        (self.outside / "canary.lua").write_text('return { name = "CANARY" }')
+        (self.outside / "schedule.csv").write_text("0F0,0B0\n")
+        (self.outside / "good.so").write_bytes((pathlib.Path(TEST_PLUGINS) / "good.so").read_bytes())
+        (self.box / "link").symlink_to("../outside")
+        (self.box / "canary_link.txt").symlink_to("../outside/canary.txt")
+        (self.box / "leads_out.lua").symlink_to("../outside/canary.lua")
+        (self.out / "link").symlink_to("../outside")
+        (self.out / "dangling.h5").symlink_to("../outside/made_by_link.h5")
+
+    def state_outside(self):
+        found = {}
+        for path in sorted(self.outside.rglob("*")):
+            info = path.stat()
+            found[path.name] = (info.st_mode, info.st_mtime_ns, info.st_uid, path.is_file() and path.read_bytes())
+        return found
+
+    def command(self, text, *more):
+        (self.box / "script.lua").write_text(HEAD % (self.outside, self.out) + text)
+        return [BIN, "run", "box/script.lua", *more]
+
+    def in_box(self, text, *more, **kwargs):
+        return subprocess.run(self.command(text, "--sandbox", *more), cwd=self.folder, capture_output=True, text=True,
+                              timeout=300, **kwargs)
+
+    def trusted(self, text, *more):
+        return subprocess.run(self.command(text, *more), cwd=self.folder, capture_output=True, text=True, timeout=300)
+
+    def said(self, done, count):
+        """What each attempt came to, in order."""
+        lines = [line.split("\t", 2) for line in done.stdout.splitlines() if line.startswith("attempt\t")]
+        self.assertEqual([int(number) for _, number, _ in lines], list(range(1, count + 1)), done.stdout + done.stderr)
+        return [what for *_, what in lines]
+
+    def test_lua_finds_nothing_that_leads_out(self):
+        text = "local attempts = { " + ",\n".join(f"function() {one} end" for one in LUA) + " }" + TRY_ALL
+        before = self.state_outside()
+        for attempt, got in zip(LUA, self.said(self.in_box(text), len(LUA))):
+            self.assertEqual(got, "false", attempt)
+        self.assertEqual(self.state_outside(), before)
+        known = self.said(self.trusted(text), len(LUA))
+        self.assertGreaterEqual(known.count("true"), len(LUA) * 3 // 4,
+                                [one for one, got in zip(LUA, known) if got != "true"])
+
+    def test_no_path_leads_out(self):
+        text = "local attempts = { " + ",\n".join(f"function() {call} end" for call, _ in PATHS) + " }" + TRY_PATHS
+        before = self.state_outside()
+        done = self.in_box(text, "--sandbox-write", "out")
+        for (call, code), got in zip(PATHS, self.said(done, len(PATHS))):
+            with self.subTest(call):
+                self.assertEqual(got, code)
+        self.assertEqual(self.state_outside(), before)
+        self.assertEqual({path.name for path in self.out.iterdir()}, {"link", "dangling.h5"})
+
+    def test_what_it_may_do_works(self):
+        (self.box / "sub" / "own.lua").write_text("return { seed = 3 }")
+        (self.box / "text.txt").write_text("some text to train on " * 50)
+        for name in ("train", "plan", "verify", "prove"):
+            command = "run" if name == "train" else name
+            text = 'mw.train(e { seed = require("sub.own").seed, data = mw.text { "text.txt" }, log = OUT .. "/run.h5", ' \
+                   'checkpoint = { path = OUT .. "/checkpoints", every = 1 }, cluster = nil })'
+            words = self.command(text, "--sandbox", "--sandbox-write", "out", "--json")
+            done = subprocess.run([BIN, command, *words[2:]], cwd=self.folder, capture_output=True, text=True, timeout=300)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertTrue((self.out / "run.h5").exists() and any((self.out / "checkpoints").iterdir()))
+        text = 'print(mw.plan(e { cluster = mw.cluster("selene", { nodes = 1 }) }).step_seconds ~= nil, collectgarbage("count") > 0)'
+        done = self.in_box(text, "--quiet", "--set", "batch=2*4")
+        self.assertEqual((done.returncode, done.stdout), (0, "true\ttrue\n"), done.stderr)
+
+    def test_without_a_folder_nothing_is_written(self):
+        done = self.in_box('mw.train(e { log = "out/run.h5" })', "--json")
+        self.assertEqual(done.returncode, 2)
+        self.assertEqual(problems(self.lines(done)), ["sandbox.write log"])
+        done = subprocess.run([BIN, "plan", *self.command("mw.plan(e())")[2:], "--sandbox", "--html", "out/plan.html",
+                               "--json"], cwd=self.folder, capture_output=True, text=True)
+        self.assertEqual(problems(self.lines(done)), ["sandbox.write"])
+        self.assertFalse((self.out / "plan.html").exists())
+
+    def test_folders_that_are_named_are_read(self):
+        text = 'print(mw.plan(e { data = mw.text { OUTSIDE .. "/canary.txt" } }).kind)'
+        done = self.in_box(text, "--sandbox-read", "outside", "--quiet")
+        self.assertEqual((done.returncode, done.stdout), (0, "plan\n"), done.stderr)
+
+    def test_bombs_end(self):
+        running = {}
+        for name, (text, more, code) in BOMBS.items():
+            path = self.box / f"{name.replace(' ', '_')}.lua"
+            path.write_text(HEAD % (self.outside, self.out) + text)
+            running[name] = subprocess.Popen([BIN, "run", path, "--sandbox", "--json", *more], cwd=self.folder, text=True,
+                                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for name, process in running.items():
+            stdout, stderr = process.communicate(timeout=300)
+            with self.subTest(name):
+                process.stdout = stdout
+                last = [line for line in self.lines(process) if line["kind"] == "error"][-1]
+                self.assertEqual(last["code"], BOMBS[name][2], stdout + stderr)
+                if last["code"].startswith("sandbox."):
+                    problems([last])
+                self.assertIn(process.returncode, (1, 2))
+
+    @unittest.skipUnless(landlock(), "this kernel has no Landlock")
+    def test_native_code_stays_in(self):
+        text = 'local escaping, WHERE = mw.plugins("escaping"), arg[1] or "" local attempts = { ' + ",\n".join(
+            f"function() return escaping {{ {one} }} end" for one in NATIVE + SOMETIMES) + " }" + TRY_NATIVE
+        before = self.state_outside()
+        done = self.in_box(text, "--sandbox=require", "--sandbox-write", "out", "--plugin-path", TEST_PLUGINS)
+        for attempt, got in zip(NATIVE + SOMETIMES, self.said(done, len(NATIVE + SOMETIMES))):
+            with self.subTest(attempt):
+                self.assertIn("not done", got)
+        self.assertEqual(self.state_outside(), before)
+        # Outside they are done, so each can be. What was forked there is ended here.
+        known = self.said(self.trusted(text, "--plugin-path", TEST_PLUGINS, "--", "er"), len(NATIVE + SOMETIMES))
+        os.kill(int((self.outside / "pid").read_text()), signal.SIGKILL)
+        for attempt, got in zip(NATIVE, known):
+            with self.subTest(attempt):
+                self.assertIn("done", got)
+                self.assertNotIn("not done", got)
+
+    @unittest.skipUnless(landlock(), "this kernel has no Landlock")
+    def test_native_bombs_end(self):
+        running = {}
+        for act, (more, _) in NATIVE_BOMBS.items():
+            path = self.box / f"{act.replace(' ', '_')}.lua"
+            path.write_text(HEAD % (self.outside, self.out) +
+                            f'mw.plan(e {{ plan = {{ mw.plugins("escaping") {{ act = "{act}" }} }} }})')
+            running[act] = subprocess.Popen([BIN, "run", path, "--sandbox", "--json", "--plugin-path", TEST_PLUGINS, *more],
+                                            cwd=self.folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for act, process in running.items():
+            stdout, stderr = process.communicate(timeout=300)
+            with self.subTest(act):
+                process.stdout = stdout
+                errors = [line for line in self.lines(process) if line["kind"] == "error"]
+                code = NATIVE_BOMBS[act][1]
+                if code is None:
+                    self.assertIn("Cannot allocate memory", errors[0]["message"])
+                else:
+                    self.assertEqual(problems(errors[-1:]), [code], stdout + stderr)
+                self.assertNotEqual(process.returncode, 0)
+
+    @unittest.skipUnless(landlock(), "this kernel has no Landlock")
+    def test_nothing_outlives_a_sweep(self):
+        """A sweep may start processes, and so may the plugins of its script."""
+        text = ('pcall(mw.plan, e { plan = { mw.plugins("escaping") { act = "fork", path = OUT .. "/pid" } } })\n'
+                'mw.sweep { name = "s", base = e(), over = { seed = { 1, 2 } } }')
+        self.command(text)
+        done = subprocess.run([BIN, "sweep", "../box/script.lua", "--sandbox", "--sandbox-write", ".", "--plugin-path",
+                               TEST_PLUGINS, "--json"], cwd=self.out, capture_output=True, text=True, timeout=300)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual([line["status"] for line in self.lines(done) if line["kind"] == "cell"], ["done", "done"])
+        with self.assertRaises(ProcessLookupError):
+            os.kill(int((self.out / "pid").read_text()), 0)
+
+    def test_a_kernel_without_landlock(self):
+        done = self.in_box("print(mw.plan(e()).kind)", "--quiet", preexec_fn=without_landlock)
+        self.assertEqual((done.returncode, done.stdout), (0, "plan\n"), done.stderr)
+        done = self.in_box('mw.plugins("good")', "--json", "--plugin-path", TEST_PLUGINS, preexec_fn=without_landlock)
+        self.assertEqual(problems(self.lines(done)), ["sandbox.plugin"])
+        self.assertIn("no Landlock", done.stderr)
+        done = self.in_box("print(1)", "--json", "--sandbox=require", preexec_fn=without_landlock)
+        self.assertEqual((done.returncode, problems(self.lines(done))), (5, ["sandbox.kernel"]))
+
+    def test_plugins_that_others_may_write_are_refused(self):
+        """In every mode."""
+        folder = self.folder / "plugins"
+        folder.mkdir()
+        file = folder / "good.so"
+        file.write_bytes((pathlib.Path(TEST_PLUGINS) / "good.so").read_bytes())
+        self.command('mw.plugins("good")')
+        words = ["run", "box/script.lua", "--plugin-path", "plugins"]
+        self.assertEqual(self.call(*words).returncode, 0)
+        for path, mode in ((file, 0o646), (file, 0o666), (folder, 0o757), (folder, 0o777)):
+            before = path.stat().st_mode
+            path.chmod(mode)
+            line = self.refused(2, "plugin.writable", *words)
+            self.assertIn(f"chmod o-w {path.resolve()}", line["hint"])
+            path.chmod(before)
+        folder.chmod(0o1777)  # each may remove his own files alone
+        self.assertEqual(self.call(*words).returncode, 0)
+        folder.chmod(0o755)
+        if os.geteuid() == 0:
+            os.chown(file, -1, 54321)
+            file.chmod(0o664)
+            self.assertIn(f"chmod g-w {file.resolve()}", self.refused(2, "plugin.writable", *words)["hint"])
+            os.chown(file, 54321, 0)
+            file.chmod(0o644)
+            folder.chmod(0o1777)
+            self.refused(2, "plugin.writable", *words)
+
+    def test_options_that_do_not_go_together(self):
+        for more in (["--processes", "2"], ["--max-restarts", "1"]):
+            done = self.in_box("mw.train(e())", "--json", *more)
+            self.assertEqual((done.returncode, problems(self.lines(done))), (2, ["usage.option"]))
+
+
+if __name__ == "__main__":
+    unittest.main()
