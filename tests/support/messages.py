@@ -72,6 +72,8 @@ MESSAGES = {
     "checkpoint.in-use": [r"checkpoint\.path: another run writes its checkpoints to \S+, process \d+ \[give this one .*"],
     "checkpoint.missing": [r"resume\.from: there is no checkpoint in \S+ \[name a checkpoint, .*",
                         r"there is no checkpoint in \S+ \[name the path of .*"],
+    "chaos.script": [r"chaos: without any fault \S+ ends with \d+(: .*)? \[mend the script first: .*",
+                     r"chaos: \S+ trains \d+ times, and one training is disturbed \[give a script with one mw\.train\]"],
     "checkpoint.past": [r"steps: the run is of \d+ steps?, and the checkpoint \S+ was written after \d+ \[nearest: steps = \d+, with "
                         r"which nothing is left to do(, or resume = \{ from = \"\S+\" \}, after step \d+, and another .*)?\]"],
     "checkpoint.taken": [r"checkpoint\.path: \S+ has checkpoints of another experiment, up to step \d+: .* \[name a folder .*",
@@ -307,6 +309,8 @@ MESSAGES = {
                  r"ends now.* \[.*\]"],
     "run.not-finite": [r"(On rank \d+: )?the (loss|gradient norm) of step \d+ is (NaN|-?Inf), and its update was left out.* \[a lower "
                        r"learning rate, clip, .*"],
+    "run.not-finite-once": [r"(On rank \d+: )?the (loss|gradient norm) of step \d+ is (NaN|-?Inf), and its update was left out; "
+                            r"computed again, all its tensors are finite \[start it again, from a checkpoint; .*"],
     "runs.baseline": [r"--baseline \w+: none of these runs \[(did you mean|they are: ).*"],
     "runs.none": [r".*: there are no runs \[a script's log = .*"],
     "runs.several": [r".* has \d+ runs \[name one of them: .*"],
