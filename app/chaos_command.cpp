@@ -71,9 +71,10 @@ std::ofstream opened_log(const std::string& path) {
   if (path.empty()) return log;
   log.open(path, std::ios::trunc);
   if (!log) {
-    throw Error(Stage::options, "file.write", "",
-                fmt::format("--log: {}: cannot write it: {}", path,
-                            std::generic_category().message(errno)));
+    throw Error(
+        Stage::options, "file.write", "",
+        fmt::format("--log: {}: cannot write it: {}", path, std::generic_category().message(errno)),
+        "name a file in a folder that you may write to");
   }
   return log;
 }

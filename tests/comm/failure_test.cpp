@@ -321,13 +321,16 @@ TEST_CASE("Ranks have ATen threads of their own; the caller keeps its number") {
 TEST_CASE("Time in which the process stood still makes nobody late") {
   using std::chrono::hours, std::chrono::seconds;
   const comm::Patience::Clock::time_point start{};
-  comm::Patience patience(seconds(5), start);
+  comm::Patience patience(seconds(8), start);
   CHECK(patience.next() == start + seconds(1));
   CHECK_FALSE(patience.over(start + seconds(1)));
   // It was stopped for an hour: two seconds of that count.
   const auto later = start + hours(1);
   CHECK_FALSE(patience.over(later));
-  CHECK_FALSE(patience.over(later + seconds(1)));
-  CHECK(patience.next() == later + seconds(2));
-  CHECK(patience.over(later + seconds(2)));
+  CHECK(patience.next() == later + seconds(1));
+  for (int second = 1; second < 5; ++second) CHECK_FALSE(patience.over(later + seconds(second)));
+  CHECK(patience.over(later + seconds(5)));
+  comm::Patience none(seconds(0), start);
+  CHECK(none.next() == start);
+  CHECK(none.over(start));
 }
