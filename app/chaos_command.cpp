@@ -27,7 +27,7 @@ struct ChaosArguments : Arguments {
   std::string log;
 };
 
-// Of this run alone; what it is called stands in the words of all its processes.
+// A folder for one run of the command. Its name stands in the words of all processes of the run.
 class ChaosFolder {
  public:
   ChaosFolder() {

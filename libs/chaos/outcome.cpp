@@ -14,7 +14,7 @@ Json number_or_null(std::int64_t number) {
   return number < 0 ? Json() : Json(number);
 }
 
-// Of the faults of a kind.
+// What the faults of one kind come to.
 struct Sums {
   std::int64_t met = 0, missed = 0, told = 0, must_be_told = 0, ended = 0, wrong = 0;
   double longest = 0;

@@ -1,5 +1,5 @@
-"""meshwright chaos: faults of every kind happen to a training, whose losses stay those of one that nobody disturbs; a training
-that would not is found; what cannot be disturbed is refused."""
+"""meshwright chaos: faults of every kind happen to a training, whose losses stay those of one that
+nobody disturbs; a training that would not is found; what cannot be disturbed is refused."""
 import json
 import os
 import unittest
@@ -17,7 +17,7 @@ local e = {
 %s
 mw.train(e)
 """
-# From the third start of the script on it trains by another rate: the first one is that without faults.
+# From its third start on the script trains by another rate; the first one is without faults.
 FORGETS = """
 io.open("starts", "a"):write("x\\n"):close()
 e.schedule = function(step)

@@ -36,8 +36,8 @@ void reduce(c10::ScalarType dtype, Combine combine, std::span<const std::byte* c
 void check_reducible(c10::ScalarType dtype, Combine combine);
 
 // How long one waits for others, in looks of an eighth of that, a second at most. The time in which
-// this process stands still itself counts as two looks: it was stopped (SIGSTOP, a batch system that
-// suspends its jobs), and the others with it, so that nobody is late.
+// this process stands still itself counts as two looks: it was stopped (SIGSTOP, a batch system
+// that suspends its jobs), and the others with it, so that nobody is late.
 class Patience {
  public:
   using Clock = std::chrono::steady_clock;
