@@ -250,11 +250,14 @@ void Faults::judge(const FaultKind& kind, Record& record) const {
   record.said = first_line(record.said);
   // Who is killed with what started it says nothing, nor is anybody left to.
   record.must_be_told = kind.fate != Fate::passes && name != "launcher" && name != "flip-run-file";
-  std::string sign = record.where.substr(0, record.where.find(','));  // "rank 2"
-  if (name == "flip-checkpoint") sign = fs::path(record.where).filename().string();
+  // "rank 2", or as what it sends is called: "recv 2 -> 3".
+  std::string sign = record.where.substr(0, record.where.find(',')), other = sign;
+  if (name == "lost") other = fmt::format(" {} -> ", sign.substr(sign.find(' ') + 1));
+  if (name == "flip-checkpoint") other = sign = fs::path(record.where).filename().string();
   const bool names = name == "error" || name == "lost" || name == "flip-checkpoint";
   const std::string all = record.said + run_.said();
-  record.told = !record.said.empty() && (!names || all.find(sign) != std::string::npos);
+  const auto has = [&](const std::string& words) { return all.find(words) != std::string::npos; };
+  record.told = !record.said.empty() && (!names || has(sign) || has(other));
   if (record.must_be_told && !record.told && record.wrong.empty())
     record.wrong = names ? fmt::format("the run does not name {}", sign) : "the run says nothing";
   if (run_.wrong() >= 0) record.wrong = fmt::format("another loss at step {}", run_.wrong());
