@@ -12,6 +12,7 @@
 #include <fstream>
 
 #include "meshwright/engine/text.h"
+#include "meshwright/world.h"
 
 namespace mw::chaos {
 namespace {
@@ -42,6 +43,22 @@ bool flip_bit_of(const fs::path& path, std::uint64_t draw) {
 
 std::string first_line(const std::string& text) {
   return readable(text.substr(0, text.find('\n')));
+}
+
+// Whether the table of where each rank was, in what a run says of its end, has the rank in that
+// call: "rank 2, all-reduce on dp for 'embedding' (gradients)".
+bool in_table(const std::vector<Json>& lines, const std::string& where) {
+  for (const Json& line : lines) {
+    if (!line.contains("last_collectives")) continue;
+    for (const Json& place : line["last_collectives"]) {
+      if (!place.contains("in") || !place["in"].is_object()) continue;
+      const Json& in = place["in"];
+      const RankPlace::Call call{in.value("axis", ""), in.value("op", ""), in.value("label", ""),
+                                 in.value("phase", "")};
+      if (where == fmt::format("rank {}, {}", place.value("rank", -1), call.text())) return true;
+    }
+  }
+  return false;
 }
 
 }  // namespace
@@ -257,7 +274,8 @@ void Faults::judge(const FaultKind& kind, Record& record) const {
   const bool names = name == "error" || name == "lost" || name == "flip-checkpoint";
   const std::string all = record.said + run_.said();
   const auto has = [&](const std::string& words) { return all.find(words) != std::string::npos; };
-  record.told = !record.said.empty() && (!names || has(sign) || has(other));
+  record.told = !record.said.empty() &&
+                (!names || has(sign) || has(other) || in_table(run_.lines(), record.where));
   if (record.must_be_told && !record.told && record.wrong.empty())
     record.wrong = names ? fmt::format("the run does not name {}", sign) : "the run says nothing";
   if (run_.wrong() >= 0) record.wrong = fmt::format("another loss at step {}", run_.wrong());

@@ -58,7 +58,7 @@ class Chaos(ProgramCase):
             with self.subTest(fault["fault"]):
                 if fault["fault"] in IN_RANK:
                     self.assertRegex(fault["where"], r"^rank [0-3], [\w-]+ on \S")
-                if fault["fault"] in ("error", "lost"):
+                if fault["fault"] == "error":
                     self.assertIn(fault["where"].split(",")[0], fault["said"])
                 if fault["fault"] in ("pause", "suspend", "slow", "delay", "clock"):
                     self.assertFalse(fault["ended"], fault)
