@@ -32,6 +32,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* pipe_names[] = {"stdout", "stderr", steps_pipe};
+constexpr int bytes_of_pipe = 1 << 20;
 constexpr double seconds_to_leave = 30;  // that processes have after the outermost one has ended
 
 int opened_pipe(const fs::path& path) {
@@ -42,6 +43,8 @@ int opened_pipe(const fs::path& path) {
     throw Error(Stage::environment, "file.write", "",
                 fmt::format("{}: cannot write it: {}", path.string(),
                             std::generic_category().message(errno)));
+  // mpirun drops at its end what a full pipe does not take.
+  ::fcntl(pipe, F_SETPIPE_SZ, bytes_of_pipe);
   return pipe;
 }
 
