@@ -351,7 +351,7 @@ void AppHost::add_what_if(const Json& table, const ReadContext& context,
 Json AppHost::done(const std::string& verb, const Experiment& experiment) {
   if (verb == "train") {
     return cell_ ? train_beside(experiment)
-                 : run_train(experiment, script_, output_, plugins_, attempt_);
+                 : run_train(experiment, script_, output_, plugins_, attempt_, faults_);
   }
   if (verb == "logits") {
     if (called("logits")) {
@@ -404,7 +404,7 @@ Json AppHost::train_beside(Experiment experiment) {
   experiment.log.clear();
   experiment.folder.clear();
   experiment.trace.clear();
-  Json result = run_train(experiment, script_, output_, plugins_, attempt_);
+  Json result = run_train(experiment, script_, output_, plugins_, attempt_, faults_);
   if (!log.empty()) result["log"] = log;
   return result;
 }

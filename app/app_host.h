@@ -83,6 +83,8 @@ class AppHost : public Host {
 
   // Which start of the script this is.
   void set_attempt(Attempt attempt) { attempt_ = std::move(attempt); }
+  // Who disturbs its trainings; null: nobody.
+  void set_faults(RunObserver* faults) { faults_ = faults; }
 
   // Those that run this script together; null: this one alone.
   void set_processes(Processes* processes) { processes_ = processes; }
@@ -136,6 +138,7 @@ class AppHost : public Host {
   Sweeping sweeping_;
   std::optional<CellOrder> cell_;
   Attempt attempt_;
+  RunObserver* faults_ = nullptr;
   Processes* processes_ = nullptr;
   std::set<std::string> sweeps_;   // names
   std::set<std::string> not_run_;  // sweeps that were only listed or printed

@@ -26,6 +26,7 @@ struct ScriptArguments : Arguments {
   std::vector<std::string> what_ifs;  // of plan: knobs and their values
   Restarts restarts;                  // of run
   std::string attempt;                // of a process that run_with_restarts has started; or empty
+  std::string chaos;                  // the folder of what disturbs the run; empty: nothing does
 };
 
 // SCRIPT and the options that all have; the footer with an example of the command's words.

@@ -12,7 +12,6 @@
 #include <optional>
 #include <vector>
 
-#include "app/alone.h"
 #include "app/command.h"
 #include "app/first_use.h"
 #include "app/measurements.h"
@@ -20,11 +19,9 @@
 #include "app/progress.h"
 #include "app/recorder.h"
 #include "app/run_folder.h"
+#include "app/run_observers.h"
 #include "app/stuck_end.h"
 #include "app/trace_process.h"
-#include "check/held_out.h"
-#include "check/not_finite.h"
-#include "check/run_check.h"
 #include "checkpoint/hf_export.h"
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/interrupt.h"
@@ -292,42 +289,12 @@ class IfRanksHang {
 
 // Numbers that are not finite end a run on all ranks together, and its checkpoints as any end does.
 bool is_an_end(const RankFailed& error) {
-  return error.problems().front().code == "run.not-finite";
+  const std::string& code = error.problems().front().code;
+  return code == "run.not-finite" || code == "run.not-finite-once";
 }
 
-// The observers of a run that all its processes have, in the order in which they are called: the
-// recorder and `observe`, which the process of rank 0 alone has, come after the held-out loss.
-struct Observers {
-  Observers(const Experiment& experiment, Checkpoints* checkpoints)
-      : check(experiment.loss_scale != nullptr) {
-    if (experiment.account) before.push_back(&alone.emplace(experiment.plans()));
-    if (experiment.check) before.push_back(&check);
-    const Evaluation& when = experiment.evaluation;
-    if (experiment.held_out_data)
-      before.push_back(&held_out.emplace(when.every, when.batches, experiment.steps));
-    if (experiment.stops_on_nan) after.push_back(&not_finite);
-    if (const auto every = experiment.check_every) after.push_back(&replicas.emplace(every));
-    if (checkpoints != nullptr) after.push_back(checkpoints);
-    if (experiment.exporter) after.push_back(&exporter.emplace(*experiment.exporter));
-  }
-  std::vector<RunObserver*> all(const std::vector<RunObserver*>& own) const {
-    std::vector<RunObserver*> list = before;
-    list.insert(list.end(), own.begin(), own.end());
-    list.insert(list.end(), after.begin(), after.end());
-    return list;
-  }
-  CheckReport checked() const { return replicas ? replicas->report() : check.report(); }
-
-  std::optional<AloneTimes> alone;
-  RunCheck check;
-  std::optional<ReplicaCheck> replicas;
-  std::optional<HeldOutLoss> held_out;
-  EndAtNotFinite not_finite;
-  std::optional<ExportParameters> exporter;
-  std::vector<RunObserver*> before, after;
-};
-
-// Says after each step what else used the cores; empty where processes are on several machines.
+// Says after each step what else used the cores; empty where processes are on several machines, as
+// each of these would have to count its own.
 RunRecorder::Look core_use_of(const Experiment& experiment) {
   const Processes* processes = experiment.processes;
   const bool several = processes != nullptr && processes->count() > 1;
@@ -344,25 +311,15 @@ RunRecorder::Look core_use_of(const Experiment& experiment) {
   };
 }
 
-// In the place of `observe` where another process has it.
-class HeardFromFirst : public RunObserver {
- public:
-  explicit HeardFromFirst(bool decides) : decides_(decides) {}
-  bool decides() const override { return decides_; }
-
- private:
-  const bool decides_;
-};
-
 // In a process that only carries ranks: what there is to say the first one says.
-Json carry_ranks(Experiment experiment) {
+Json carry_ranks(Experiment experiment, RunObserver* faults) {
   check_machine_memory(experiment, this_device().memory);
   const CheckpointStart start = begin_checkpoints(experiment);
   Checkpoints* checkpoints = start.checkpoints.get();
   const IfRanksHang if_ranks_hang([](const RankFailed&) { ::_exit(exit_code_of(Stage::run)); });
   const IfStuck if_stuck(
       [](const Error& error) { ::_exit(exit_code_ending_by(stuck_in_run(error))); });
-  const Observers observers(experiment, checkpoints);
+  const Observers observers(experiment, checkpoints, faults);
   RunObserver records;
   HeardFromFirst observe(experiment.observe != nullptr);
   try {
@@ -383,11 +340,12 @@ Json carry_ranks(Experiment experiment) {
 class TrainVerb {
  public:
   TrainVerb(const Experiment& experiment, Experiment limited, const std::string& script,
-            Output& output, PluginRegistry& plugins, const Attempt& attempt)
+            Output& output, PluginRegistry& plugins, const Attempt& attempt, RunObserver* faults)
       : experiment_(experiment),
         limited_(std::move(limited)),
         output_(output),
         attempt_(attempt),
+        faults_(faults),
         forced_(check_machine_memory(experiment, this_device().memory)),
         words_(stop_after_step),
         start_(begin_checkpoints(limited_)),
@@ -535,7 +493,7 @@ class TrainVerb {
     recorder_.emplace([this](const StepReport& report, const CoreUse& use) { show(report, use); },
                       core_use_of(experiment_));
     Observe observe(experiment_, *recorder_, *measured_);
-    const Observers observers(experiment_, checkpoints());
+    const Observers observers(experiment_, checkpoints(), faults_);
     if (checkpoints() != nullptr)
       checkpoints()->before_copies([this] {
         recorder_->hand_over([this] { measured_->flush(); });
@@ -568,6 +526,7 @@ class TrainVerb {
   Experiment limited_;  // with the hint for a rank that comes to its limit of memory
   Output& output_;
   const Attempt& attempt_;
+  RunObserver* const faults_;
   const std::string forced_;
   const OnStopSay words_;
   const CheckpointStart start_;
@@ -585,7 +544,7 @@ class TrainVerb {
 }  // namespace
 
 Json run_train(const Experiment& experiment, const std::string& script, Output& output,
-               PluginRegistry& plugins, const Attempt& attempt) {
+               PluginRegistry& plugins, const Attempt& attempt, RunObserver* faults) {
   check_thread_ranks(*experiment.plan, experiment.processes);
   if (experiment.account && experiment.log.empty())
     throw Error(Stage::options, "option.needs", "account", "account: it is written to the run file",
@@ -593,8 +552,8 @@ Json run_train(const Experiment& experiment, const std::string& script, Output& 
   Experiment limited = experiment;
   if (experiment.memory > 0) limited.memory_hint = check_memory_limit(experiment);
   if (experiment.processes != nullptr && !experiment.processes->first())
-    return carry_ranks(std::move(limited));
-  return TrainVerb(experiment, std::move(limited), script, output, plugins, attempt).run();
+    return carry_ranks(std::move(limited), faults);
+  return TrainVerb(experiment, std::move(limited), script, output, plugins, attempt, faults).run();
 }
 
 }  // namespace mw

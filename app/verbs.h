@@ -21,8 +21,9 @@ namespace mw {
 
 // Trains and writes the run file. If a rank fails, says so with status "failed" on `output`, then
 // throws. `script` is the script's text, for the run file; of the plugins it has the versions.
+// `faults`: who disturbs the run; null: nobody.
 Json run_train(const Experiment& experiment, const std::string& script, Output& output,
-               PluginRegistry& plugins, const Attempt& attempt = {});
+               PluginRegistry& plugins, const Attempt& attempt = {}, RunObserver* faults = nullptr);
 // This machine, measured for a run on CPUs. Nothing measures what its GPUs can do.
 const Machine& machine_here(const Experiment& experiment);
 

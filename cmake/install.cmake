@@ -31,7 +31,7 @@ set_target_properties(meshwright_transport PROPERTIES EXPORT_NAME transport)
 install(TARGETS ${linked_libraries} meshwright_built_in meshwright_transport EXPORT MeshwrightTargets
         LIBRARY DESTINATION lib ARCHIVE DESTINATION lib)
 install(TARGETS meshwright RUNTIME DESTINATION bin)
-install(TARGETS meshwright_loopback LIBRARY DESTINATION lib)
+install(TARGETS meshwright_loopback meshwright_clock LIBRARY DESTINATION lib)
 # Not as files: their search path would be the build folder's. The program has loaded what they
 # need, but for CUDA's side.
 if(MESHWRIGHT_CUDA)

@@ -36,6 +36,12 @@ class FirstNotFinite : public Watcher {
         Stage::run, "run.not-finite", "", what_ + where,
         "a lower learning rate, clip, or a look at the data; on_nan = \"continue\" trains on");
   }
+  // The same numbers come to another end: something that computes or carries them has erred.
+  [[noreturn]] void fail_once() const {
+    throw Error(Stage::run, "run.not-finite-once", "",
+                what_ + "; computed again, all its tensors are finite",
+                "start it again, from a checkpoint; where that comes back look at the machine");
+  }
 
  private:
   static std::string place(const std::string& words, int microbatch) {
@@ -78,9 +84,10 @@ void throw_not_finite(RankRun& executor, std::int64_t step, const StepOutcome& d
       fmt::format("the {} of step {} is {}, and its update was left out",
                   loss ? "loss" : "gradient norm", step, std::isnan(value) ? "NaN" : "Inf"));
   executor.watch(&watcher);
-  executor.step(step, done.lr);
+  const StepOutcome again = executor.step(step, done.lr);
   executor.watch(nullptr);
-  watcher.fail("; computed again, all its tensors are finite");
+  if (std::isfinite(again.loss) && std::isfinite(again.grad_norm)) watcher.fail_once();
+  watcher.fail("; computed again, all tensors that are looked at are finite");
 }
 
 }  // namespace mw

@@ -21,7 +21,8 @@ std::string words_of_moved(const Instruction& instruction);
 // After a step that was left out as its loss or norm is not finite (StepOutcome::not_finite): all
 // ranks compute it once more, now looking at each tensor, and the rank that meets a NaN or Inf
 // first throws Error (run, "run.not-finite") with the step and the place. Updates nothing. If
-// nobody meets one all throw it, without a place.
+// nobody meets one all throw it without a place, or "run.not-finite-once" if loss and norm are
+// finite this time: the machine has erred.
 [[noreturn]] void throw_not_finite(RankRun& executor, std::int64_t step, const StepOutcome& done);
 
 // Ends a run at a step whose loss or norm is not finite, before its update, by throw_not_finite.

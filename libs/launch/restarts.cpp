@@ -3,6 +3,7 @@
 #include "launch/restarts.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,7 +12,6 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <optional>
@@ -57,39 +57,34 @@ class PassingOn {
   }
 };
 
-// A file of this process' own for what a run that failed leaves behind.
+// A file of this process' own for what a run that failed leaves behind. It lies in memory, under
+// the name that the system gives to what a process has open, so that nothing is left of it when
+// this process is killed.
 class ReportFile {
  public:
-  ReportFile() {
-    std::string name = (std::filesystem::temp_directory_path() / "meshwright-XXXXXX").string();
-    const int file = ::mkstemp(name.data());
-    if (file < 0) {
-      throw Error(
-          Stage::environment, "file.write", "",
-          fmt::format("{}: cannot write it: {}", name, std::generic_category().message(errno)));
+  ReportFile() : file_(::memfd_create("meshwright-report", MFD_CLOEXEC)) {
+    if (file_ < 0) {
+      throw Error(Stage::environment, "file.write", "",
+                  fmt::format("the report of a run that fails: cannot write it: {}",
+                              std::generic_category().message(errno)));
     }
-    ::close(file);
-    path_ = name;
   }
-  ~ReportFile() {
-    std::error_code ignored;
-    std::filesystem::remove(path_, ignored);
-  }
+  ~ReportFile() { ::close(file_); }
   ReportFile(const ReportFile&) = delete;
   ReportFile& operator=(const ReportFile&) = delete;
 
-  const std::string& path() const { return path_; }
-  void clear() const { std::ofstream(path_, std::ios::trunc); }
+  std::string path() const { return fmt::format("/proc/{}/fd/{}", ::getpid(), file_); }
+  void clear() const { std::ofstream(path(), std::ios::trunc); }
   // The last run's that failed.
   std::optional<Json> read() const {
-    std::ifstream stream(path_);
+    std::ifstream stream(path());
     Json found = Json::parse(stream, nullptr, /*allow_exceptions=*/false);
     if (!found.is_object()) return std::nullopt;
     return found;
   }
 
  private:
-  std::string path_;
+  const int file_;
 };
 
 pid_t start(const std::string& launcher, std::vector<std::string> words) {

@@ -106,7 +106,10 @@ void TransportState::lose_ranks(int process) {
 std::optional<std::string> TransportState::word(int from, std::chrono::milliseconds timeout) {
   const auto at = static_cast<std::size_t>(from);
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, timeout, [&] { return !words_.at(at).empty() || gone_[at]; });
+  Patience patience(timeout);
+  do {
+    changed_.wait_until(lock, patience.next(), [&] { return !words_.at(at).empty() || gone_[at]; });
+  } while (words_.at(at).empty() && !gone_[at] && !patience.over());
   if (words_[at].empty() && gone_[at]) {
     throw Error(Stage::run, "process.lost", "",
                 fmt::format("process {} is gone: {}", from, *gone_[at]));
@@ -174,8 +177,8 @@ bool TransportState::is_there(const std::string& name) const {
   return parts_.contains({run_, name});
 }
 
-std::optional<Received> TransportState::part(const std::string& name, int from,
-                                             Clock::time_point deadline, const std::string& told) {
+std::optional<Received> TransportState::part(const std::string& name, int from, Patience& patience,
+                                             const std::string& told) {
   std::unique_lock lock(mutex_);
   for (;;) {
     check_locked();
@@ -185,8 +188,8 @@ std::optional<Received> TransportState::part(const std::string& name, int from,
                   fmt::format("Rank {} has ended, but {} still needs it.", from, told),
                   "All ranks of an axis must make the same calls in the same order.");
     }
-    if (Clock::now() >= deadline) return std::nullopt;
-    changed_.wait_until(lock, deadline);
+    if (patience.over()) return std::nullopt;
+    changed_.wait_until(lock, patience.next());
   }
 }
 

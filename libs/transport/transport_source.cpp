@@ -158,13 +158,13 @@ class TransportWork final : public c10d::Work {
   bool wait(std::chrono::milliseconds timeout) override {
     if (over_) return true;
     const auto limit = timeout.count() > 0 ? timeout : timeout_;
-    const auto deadline = TransportState::Clock::now() + limit;
+    Patience patience(limit);
     const std::string told =
         fmt::format("{} on axis '{}' ({})", part_.call.describe(), part_.axis, part_.name);
     source_.state().check();
     for (std::size_t m = 0; m < part_.from.size(); ++m) {
       if (part_.from[m].empty() || got_[m]) continue;
-      got_[m] = source_.state().part(part_.from[m], part_.group[m], deadline, told);
+      got_[m] = source_.state().part(part_.from[m], part_.group[m], patience, told);
       if (!got_[m]) late(limit);
       part_.check(got_[m]->head.call, m);
       check_whole(got_[m]->bytes().size(), m);

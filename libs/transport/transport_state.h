@@ -45,7 +45,6 @@ struct Received {
 
 class TransportState {
  public:
-  using Clock = std::chrono::steady_clock;
   explicit TransportState(int processes);
 
   // By the author's threads.
@@ -63,9 +62,9 @@ class TransportState {
   bool stop(int rank, const std::string& reason);
   void rank_ended(int rank);
   void check() const;  // throws Aborted
-  // The part of this name that rank `from` sent; nothing by the deadline. Throws Aborted, or Error
-  // (run, "collective.mismatch") where that rank has ended; `told` says what waits for it.
-  std::optional<Received> part(const std::string& name, int from, Clock::time_point deadline,
+  // The part of this name that rank `from` sent; nothing once patience is over. Throws Aborted, or
+  // Error (run, "collective.mismatch") where that rank has ended; `told` says what waits for it.
+  std::optional<Received> part(const std::string& name, int from, Patience& patience,
                                const std::string& told);
   bool is_there(const std::string& name) const;
 

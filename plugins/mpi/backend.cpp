@@ -54,7 +54,10 @@ bool MpiWork::wait(std::chrono::milliseconds timeout) {
   auto state = round_->state();
   source_.begins_to_wait(rank_, round_);
   while (state != Round::done && state != Round::failed) {
-    state = round_->wait_until(Clock::now() + limit);
+    mw::comm::Patience patience(limit);
+    do {
+      state = round_->wait_until(patience.next());
+    } while (state != Round::done && state != Round::failed && !patience.over());
     if (state == Round::done || state == Round::failed) break;
     source_.engine().late(round_, std::chrono::duration<double>(limit).count());
     state = round_->wait_until(Clock::now() + std::chrono::seconds(2));

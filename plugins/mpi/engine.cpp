@@ -244,7 +244,10 @@ std::optional<std::string> Engine::take(int from, std::chrono::milliseconds time
   std::unique_lock lock(inbox_lock_);
   auto& messages = inbox_[static_cast<std::size_t>(from)];
   const auto& silent = silent_[static_cast<std::size_t>(from)];
-  inbox_news_.wait_for(lock, timeout, [&] { return !messages.empty() || !silent.empty(); });
+  mw::comm::Patience left(timeout);
+  do {
+    inbox_news_.wait_until(lock, left.next(), [&] { return !messages.empty() || !silent.empty(); });
+  } while (messages.empty() && silent.empty() && !left.over());
   --takers_;
   if (messages.empty()) {
     if (silent.empty()) return std::nullopt;

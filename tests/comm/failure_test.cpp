@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "comm_testing.h"
+#include "meshwright/backend.h"
 #include "meshwright/engine/rank_calls.h"
 
 using namespace mw;           // NOLINT
@@ -337,4 +338,21 @@ TEST_CASE("Ranks have ATen threads of their own; the caller keeps its number") {
   int fresh = 0;
   std::thread([&] { fresh = at::get_num_threads(); }).join();
   CHECK(fresh == before);
+}
+
+TEST_CASE("Time in which the process stood still makes nobody late") {
+  using std::chrono::hours, std::chrono::seconds;
+  const comm::Patience::Clock::time_point start{};
+  comm::Patience patience(seconds(8), start);
+  CHECK(patience.next() == start + seconds(1));
+  CHECK_FALSE(patience.over(start + seconds(1)));
+  // It was stopped for an hour: two seconds of that count.
+  const auto later = start + hours(1);
+  CHECK_FALSE(patience.over(later));
+  CHECK(patience.next() == later + seconds(1));
+  for (int second = 1; second < 5; ++second) CHECK_FALSE(patience.over(later + seconds(second)));
+  CHECK(patience.over(later + seconds(5)));
+  comm::Patience none(seconds(0), start);
+  CHECK(none.next() == start);
+  CHECK(none.over(start));
 }

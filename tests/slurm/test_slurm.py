@@ -29,6 +29,13 @@ JOB = """\
 #SBATCH --output=job.txt
 exec srun --mpi=pmix %s run script.lua --json >result.jsonl
 """
+CHAOS = """\
+#!/bin/bash
+#SBATCH --ntasks=2
+#SBATCH --output=job.txt
+exec %s chaos script.lua --json --launcher "srun --mpi=pmix --overlap --ntasks=2 --kill-on-bad-exit=1" \\
+  --kinds %s --faults %d --every 0.3 --timeout 4 --set log=nil --set steps=1500 >result.jsonl
+"""
 # As many steps as it takes to be interrupted in the middle.
 LONG = """e.steps = 80
 e.checkpoint = { path = "checkpoints", every = 10 }
@@ -95,6 +102,19 @@ class InSlurm(ProgramCase):
         self.ended(job, *[path.name for path in self.folder.glob("slurm-*")])
         cells = json.loads((self.folder / "runs/s/sweep.json").read_text())["cells"]
         self.assertEqual([cell["status"] for cell in cells], ["done"] * 3)
+
+    def test_faults_of_processes_that_srun_started(self):
+        """A rank throws, a process is killed and one stands still, srun is killed: each is told, and the losses stay."""
+        kinds = ["error", "kill", "launcher", "pause"]
+        self.write(SCRIPT % "")
+        (self.folder / "job.sh").write_text(CHAOS % (BIN, ",".join(kinds), len(kinds)))
+        self.ended(self.slurm.submit("job.sh", self.folder), "job.txt", "result.jsonl")
+        *faults, outcome = [json.loads(line) for line in self.output("result.jsonl").splitlines()]
+        self.assertEqual((outcome["status"], outcome["wrong"]), ("right", []), self.output("job.txt"))
+        self.assertEqual(sorted((sums["fault"], sums["injected"], sums["right"]) for sums in outcome["faults"]),
+                         [(kind, 1, 1) for kind in kinds], faults)
+        for sums in outcome["faults"]:
+            self.assertGreaterEqual(sums["told"], sums["must_be_told"], faults)
 
     def test_a_training_that_is_put_back_goes_on(self):
         """By the warning before the time limit, as Slurm sends it: the run ends itself, its job asks to be put back."""

@@ -72,6 +72,8 @@ MESSAGES = {
     "checkpoint.in-use": [r"checkpoint\.path: another run writes its checkpoints to \S+, process \d+ \[give this one .*"],
     "checkpoint.missing": [r"resume\.from: there is no checkpoint in \S+ \[name a checkpoint, .*",
                         r"there is no checkpoint in \S+ \[name the path of .*"],
+    "chaos.script": [r"chaos: without any fault \S+ ends with \d+(: .*)? \[mend the script first: .*",
+                     r"chaos: \S+ trains \d+ times, and one training is disturbed \[give a script with one mw\.train\]"],
     "checkpoint.past": [r"steps: the run is of \d+ steps?, and the checkpoint \S+ was written after \d+ \[nearest: steps = \d+, with "
                         r"which nothing is left to do(, or resume = \{ from = \"\S+\" \}, after step \d+, and another .*)?\]"],
     "checkpoint.taken": [r"checkpoint\.path: \S+ has checkpoints of another experiment, up to step \d+: .* \[name a folder .*",
@@ -320,6 +322,8 @@ MESSAGES = {
                  r"ends now.* \[.*\]"],
     "run.not-finite": [r"(On rank \d+: )?the (loss|gradient norm) of step \d+ is (NaN|-?Inf), and its update was left out.* \[a lower "
                        r"learning rate, clip, .*"],
+    "run.not-finite-once": [r"(On rank \d+: )?the (loss|gradient norm) of step \d+ is (NaN|-?Inf), and its update was left out; "
+                            r"computed again, all its tensors are finite \[start it again, from a checkpoint; .*"],
     "runs.baseline": [r"--baseline \w+: none of these runs \[(did you mean|they are: ).*"],
     "runs.none": [r".*: there are no runs \[a script's log = .*"],
     "runs.several": [r".* has \d+ runs \[name one of them: .*"],
@@ -393,6 +397,7 @@ MESSAGES = {
     "usage.option": [r"--(sandbox|max-restarts): a script in a sandbox .* \[leave --[\w-]+ out.*\]",
                      r".* \[(did you mean \"--\w+\"\?|see meshwright (\w+ )*--help)\]",
                      r".* \[a key of the experiment is set by --set \w+=…\]",
+                     r"chaos: a script from standard input cannot be run twice \[write it into a file\]",
                      r"--launcher \".*\" starts the run's processes, and --processes \d+ would too \[leave one of the two out\]"],
     "what-if.form": [r"--what-if \".*\" is not of the form knob=value,value \[for example --what-if 'node\.bandwidth .*"],
     "what-if.knob": [r"\S+: there is no such number to turn \[(did you mean \".*\"\?|for example network\.nic, .*)\]",
@@ -410,6 +415,8 @@ MESSAGES = {
                     r"\[leave --communicator out, .*",
                     r"--communicator \w+: there is no communicator \".*\" \[(did you mean \"\w+\"\?|there are .*; others by --plugin-path)\]",
                     r"--baseline \w+: no mix or cell is called that \[(there are: .*|did you mean .*)\]",
+                    r"--kinds \S+: there is no fault of that name \[(did you mean .*|there are .*)\]",
+                    r"--kinds \S+: .* \[leave it out, or change the plan or --processes\]",
                     r"--times takes three positive numbers \[F,I,W: .*",
                     r"--option \".*\" says no key and value \[for example: --option pair=true\]",
                     r"--option \S+: \S+ is a file, and a file has no options \[leave --option out, or name a scheduler\]"],

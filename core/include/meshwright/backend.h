@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -33,6 +34,32 @@ void reduce(c10::ScalarType dtype, Combine combine, std::span<const std::byte* c
 
 // Throws as reduce() would, before any rank waits.
 void check_reducible(c10::ScalarType dtype, Combine combine);
+
+// How long one waits for others, in looks of an eighth of that, a second at most. The time in which
+// this process stands still itself counts as two looks: it was stopped (SIGSTOP, a batch system
+// that suspends its jobs), and the others with it, so that nobody is late.
+class Patience {
+ public:
+  using Clock = std::chrono::steady_clock;
+  explicit Patience(Clock::duration limit, Clock::time_point now = Clock::now())
+      : look_(std::min<Clock::duration>(limit / 8, std::chrono::seconds(1))),
+        left_(limit),
+        looked_(now) {}
+
+  // When to look next.
+  Clock::time_point next() const { return looked_ + std::min(left_, look_); }
+  // To be asked after a look: whether there has been enough of them. A thread of a busy machine
+  // wakes up late; one that is later than twice its look did not run.
+  bool over(Clock::time_point now = Clock::now()) {
+    left_ -= std::min(now - looked_, 2 * look_);
+    looked_ = now;
+    return left_ <= Clock::duration::zero();
+  }
+
+ private:
+  Clock::duration look_, left_;
+  Clock::time_point looked_;
+};
 
 // What one rank called; two ranks' calls must agree. Also what messages quote.
 struct Call {

@@ -114,8 +114,9 @@ bool LocalWork::wait(std::chrono::milliseconds timeout) {
   auto& round = *seat_.round;
   world_.begins_to_wait(global_rank_, seat_.round);
   const auto limit = timeout.count() > 0 ? timeout : timeout_;
-  const auto deadline = Clock::now() + limit;
-  auto state = round.wait(deadline);
+  Patience patience(limit);
+  auto state = round.wait(patience.next());
+  while (state == Round::open && !patience.over()) state = round.wait(patience.next());
   while (state == Round::open) {
     group_->fail_late(round, std::chrono::duration<double>(limit).count());
     state = round.wait(Clock::now() + std::chrono::milliseconds(1));

@@ -48,7 +48,20 @@ std::string nearest_processes(int ranks, int processes) {
   return text;
 }
 
+BetweenRanks& between_ranks() {
+  static BetweenRanks between;
+  return between;
+}
+
+std::unique_ptr<CommunicatorSource> disturbed(std::unique_ptr<CommunicatorSource> source) {
+  return between_ranks() ? between_ranks()(std::move(source)) : std::move(source);
+}
+
 }  // namespace
+
+void comm::stand_between_ranks(BetweenRanks between) {
+  between_ranks() = std::move(between);
+}
 
 std::vector<std::vector<int>> ranks_of_processes(int ranks, int processes, const std::string& mix) {
   if (processes > ranks || ranks % processes != 0) {
@@ -180,14 +193,15 @@ void RankRuntime::run(const Body& body, const RankOptions& options, at::DeviceTy
                                   comm::patience_of(options.timeout), in_turns ? &cores : nullptr);
   };
   if (processes_ == nullptr) {
-    const auto source = comm::thread_source(ranks_, options.timeout);
+    const auto source = disturbed(comm::thread_source(ranks_, options.timeout));
     return run_on(*source).rethrow();
   }
   timeout_ = options.timeout;
   agree(agreed);
   RanksEnd end;
   try {
-    const auto source = processes_->carrier().connect(ranks_of_, device, options.timeout);
+    const auto source =
+        disturbed(processes_->carrier().connect(ranks_of_, device, options.timeout));
     end = run_on(*source);
   } catch (...) {
     end = comm::end_by_exception(here_.front());

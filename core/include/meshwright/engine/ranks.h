@@ -18,9 +18,17 @@
 #include "meshwright/world.h"
 
 namespace mw {
+
+// What stands between ranks and what connects them: called for each run with its source, in each
+// process, it returns the source that the ranks get. For what disturbs communication on purpose.
+using BetweenRanks =
+    std::function<std::unique_ptr<CommunicatorSource>(std::unique_ptr<CommunicatorSource>)>;
+
 namespace comm {
 struct RanksEnd;
-}
+// From now on; null, as it is at first: nothing. Not while a run lasts.
+void stand_between_ranks(BetweenRanks between);
+}  // namespace comm
 
 // How many ranks a process carries, of which ones: process p those from p * n / processes on.
 // Throws Error (plan, "launch.ranks"), with both numbers and the nearest choices, unless they share

@@ -1,0 +1,200 @@
+// `meshwright chaos`: a script's training, disturbed by faults of all kinds again and again, and
+// what it makes of them.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "app/command.h"
+#include "chaos/chaos.h"
+#include "meshwright/engine/interrupt.h"
+#include "meshwright/engine/text.h"
+#include "meshwright/error.h"
+
+namespace mw {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct ChaosArguments : Arguments {
+  chaos::Wishes wishes;
+  std::string log;
+};
+
+// A folder for one run of the command. Its name stands in the words of all processes of the run.
+class ChaosFolder {
+ public:
+  ChaosFolder() {
+    std::string name = (fs::temp_directory_path() / "mw-chaos-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) {
+      throw Error(
+          Stage::environment, "file.write", "",
+          fmt::format("{}: cannot write it: {}", name, std::generic_category().message(errno)));
+    }
+    path_ = name;
+  }
+  ~ChaosFolder() {
+    std::error_code ignored;
+    if (!kept_) fs::remove_all(path_, ignored);
+  }
+  ChaosFolder(const ChaosFolder&) = delete;
+  ChaosFolder& operator=(const ChaosFolder&) = delete;
+
+  const fs::path& path() const { return path_; }
+  void keep() { kept_ = true; }
+
+ private:
+  fs::path path_;
+  bool kept_ = false;
+};
+
+void check_kinds(const std::vector<std::string>& names) {
+  std::vector<std::string> known;
+  for (const chaos::FaultKind& kind : chaos::fault_kinds()) known.emplace_back(kind.name);
+  for (const std::string& name : names) {
+    if (chaos::kind_of(name) != nullptr) continue;
+    const std::string near = did_you_mean(name, known);
+    throw Error(Stage::script, "usage.value", "",
+                fmt::format("--kinds {}: there is no fault of that name", name),
+                near.empty() ? "there are " + join(known) : near);
+  }
+}
+
+std::ofstream opened_log(const std::string& path) {
+  std::ofstream log;
+  if (path.empty()) return log;
+  log.open(path, std::ios::trunc);
+  if (!log) {
+    throw Error(
+        Stage::options, "file.write", "",
+        fmt::format("--log: {}: cannot write it: {}", path, std::generic_category().message(errno)),
+        "name a file in a folder that you may write to");
+  }
+  return log;
+}
+
+std::string text_of_record(const chaos::Record& record) {
+  if (!record.met) return fmt::format("fault {}: {} found no place", record.number, record.kind);
+  std::string text = fmt::format("fault {}: {} at step {}, {}", record.number, record.kind,
+                                 record.step, record.where);
+  if (!record.said.empty()) text += fmt::format("\n    said: {}", record.said);
+  text += record.from >= 0 ? fmt::format("\n    goes on from step {}", record.from)
+                           : std::string("\n    goes on");
+  text += fmt::format(", {:.1f} s", record.seconds);
+  if (!record.wrong.empty()) text += "\n    wrong: " + record.wrong;
+  return text;
+}
+
+int run_chaos(const ChaosArguments& given, Output& output) {
+  chaos::Wishes wishes = given.wishes;
+  check_kinds(wishes.kinds);
+  if (wishes.start.script == "-") {
+    throw Error(Stage::script, "usage.option", "",
+                "chaos: a script from standard input cannot be run twice", "write it into a file");
+  }
+  if (!wishes.start.launcher.empty() && given.processes.processes > 0) {
+    throw Error(
+        Stage::script, "usage.option", "",
+        fmt::format("--launcher {} starts the run's processes, and --processes {} would too",
+                    quote(wishes.start.launcher), given.processes.processes),
+        "leave one of the two out");
+  }
+  if (wishes.minutes == 0 && wishes.faults == 0)
+    wishes.faults = static_cast<std::int64_t>(chaos::fault_kinds().size());
+  wishes.start.settings = given.settings;
+  wishes.start.plugin_path = given.plugin_path;
+  wishes.start.words = given.words;
+  wishes.start.processes = given.processes.processes;
+  wishes.start.communicator = given.processes.communicator;
+  std::ofstream log = opened_log(given.log);
+  stop_on_signals();
+  ChaosFolder folder;
+  const chaos::Outcome outcome = chaos::disturb(
+      wishes, folder.path(), [&](const std::string& text) { output.note(text); },
+      [&](const chaos::Record& record) {
+        if (log.is_open()) log << record.to_json().dump() << std::endl;
+        output.note(text_of_record(record));
+        output.result(record.to_json());
+      });
+  if (!outcome.good()) {
+    folder.keep();
+    output.note(fmt::format("{} is kept: the run's files are in it", folder.path().string()));
+  }
+  if (!output.json()) output.text(outcome.text());
+  output.result(outcome.to_json());
+  if (outcome.interrupted) return exit_interrupted;
+  return outcome.good() ? 0 : exit_code_of(Stage::run);
+}
+
+void add_faults(CLI::App& command, chaos::Wishes& wishes) {
+  command.add_option("--minutes", wishes.minutes, "no further fault after so many minutes")
+      ->check(CLI::Range(0.01, 1e6))
+      ->type_name("M");
+  command.add_option("--faults", wishes.faults, "so many faults at most; else one of each kind")
+      ->check(CLI::Range(1, 1 << 30))
+      ->type_name("N");
+  command
+      .add_option("--every", wishes.every,
+                  "seconds from one fault to the next, half as many to one and a half (5)")
+      ->check(CLI::Range(0.0, 1e6))
+      ->type_name("SECONDS");
+  command.add_option("--seed", wishes.seed, "draws kinds, ranks and moments (1)")->type_name("S");
+  command
+      .add_option("--kinds", wishes.kinds,
+                  "which faults, with commas between; else all that can happen to the training")
+      ->delimiter(',')
+      ->type_name("A,B");
+  command
+      .add_option("--timeout", wishes.start.timeout, "seconds that ranks wait for each other (10)")
+      ->check(CLI::Range(0.5, 1e5))
+      ->type_name("SECONDS");
+  command
+      .add_option("--checkpoint-every", wishes.start.checkpoints,
+                  "steps from one checkpoint to the next (5)")
+      ->check(CLI::Range(1, 1 << 30))
+      ->type_name("STEPS");
+}
+
+const CommandOf<ChaosArguments> chaos_command{
+    {"chaos", 85,
+     "train as a script says while processes die, disks fill up, messages are lost and bits flip; "
+     "say what was told of each fault, and whether the training went on as if there were none",
+     Command::scripted},
+    [](CLI::App& command, ChaosArguments& a) {
+      command
+          .add_option("SCRIPT", a.wishes.start.script,
+                      "an experiment script (Lua) with one mw.train")
+          ->required();
+      add_settings(command, a);
+      add_quiet(command, a);
+      command.footer(
+          "What stands after -- is the script's: arg[1], arg[2], ...\n"
+          "Example: meshwright chaos scripts/quickstart.lua --set steps=2000 --minutes 5");
+      add_faults(command, a.wishes);
+      command.add_option("--log", a.log, "a line of JSON for each fault goes into this file")
+          ->type_name("FILE");
+      command
+          .add_option("--processes", a.processes.processes,
+                      "share the ranks among so many processes on this machine")
+          ->check(CLI::Range(1, 1 << 16))
+          ->type_name("N");
+      command
+          .add_option("--communicator", a.processes.communicator,
+                      "the plugin that connects processes, if it is not the launcher's own")
+          ->type_name("NAME");
+      command
+          .add_option("--launcher", a.wishes.start.launcher,
+                      "what starts the run's processes, on this machine: \"mpirun -n 8\"")
+          ->type_name("COMMAND");
+      add_common(command, a);
+    },
+    run_chaos};
+
+}  // namespace
+}  // namespace mw

@@ -1,0 +1,64 @@
+// Who takes part in a run between its steps, in the order in which they are called.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "app/alone.h"
+#include "check/held_out.h"
+#include "check/not_finite.h"
+#include "check/replicas.h"
+#include "check/run_check.h"
+#include "checkpoint/hf_export.h"
+#include "checkpoint/run_checkpoints.h"
+#include "meshwright/engine/run.h"
+#include "script/experiment.h"
+
+namespace mw {
+
+// The observers of a run that all its processes have, in the order in which they are called: the
+// recorder and `observe`, which the process of rank 0 alone has, come after the held-out loss.
+struct Observers {
+  // `faults`: who disturbs the run; null: nobody.
+  Observers(const Experiment& experiment, Checkpoints* checkpoints, RunObserver* faults)
+      : check(experiment.loss_scale != nullptr) {
+    if (faults != nullptr) before.push_back(faults);
+    if (experiment.account) before.push_back(&alone.emplace(experiment.plans()));
+    if (experiment.check) before.push_back(&check);
+    if (experiment.held_out_data) {
+      const Evaluation& when = experiment.evaluation;
+      before.push_back(&held_out.emplace(when.every, when.batches, experiment.steps));
+    }
+    if (experiment.stops_on_nan) after.push_back(&not_finite);
+    if (const auto every = experiment.check_every) after.push_back(&replicas.emplace(every));
+    if (checkpoints != nullptr) after.push_back(checkpoints);
+    if (experiment.exporter) after.push_back(&exporter.emplace(*experiment.exporter));
+  }
+  std::vector<RunObserver*> all(const std::vector<RunObserver*>& own) const {
+    std::vector<RunObserver*> list = before;
+    list.insert(list.end(), own.begin(), own.end());
+    list.insert(list.end(), after.begin(), after.end());
+    return list;
+  }
+  CheckReport checked() const { return replicas ? replicas->report() : check.report(); }
+
+  std::optional<AloneTimes> alone;
+  RunCheck check;
+  std::optional<ReplicaCheck> replicas;
+  std::optional<HeldOutLoss> held_out;
+  EndAtNotFinite not_finite;
+  std::optional<ExportParameters> exporter;
+  std::vector<RunObserver*> before, after;
+};
+
+// In the place of `observe` where another process has it.
+class HeardFromFirst : public RunObserver {
+ public:
+  explicit HeardFromFirst(bool decides) : decides_(decides) {}
+  bool decides() const override { return decides_; }
+
+ private:
+  const bool decides_;
+};
+
+}  // namespace mw

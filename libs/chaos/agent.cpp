@@ -1,0 +1,276 @@
+// Makes a rank throw, sleep, lose a call or compute with a changed number, at a collective.
+#include "chaos/agent.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <stdexcept>
+#include <utility>
+
+#include "meshwright/backend.h"
+#include "meshwright/carrier.h"
+#include "meshwright/engine/files.h"
+#include "meshwright/engine/host.h"
+#include "meshwright/engine/ranks.h"
+
+namespace mw::chaos {
+namespace {
+
+constexpr std::chrono::milliseconds between_looks{10}, nap{20};
+
+void sleep_for(double seconds) {
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+}
+
+RankPlace::Call call_of(const std::string& axis, Collective op) {
+  RankPlace::Call call{axis, name_of(op), "", ""};
+  if (const Purpose* purpose = current_purpose(); purpose != nullptr) {
+    if (purpose->label != nullptr) call.label = *purpose->label;
+    call.phase = purpose->phase;
+  }
+  return call;
+}
+
+// Whether the call is one at which such a fault can happen.
+bool fits(const Order& order, Collective op, const at::Tensor& input, const std::string& phase) {
+  if (order.kind == "lost") return op != Collective::recv;
+  if (order.kind != "nan" && order.kind != "flip-gradient") return true;
+  const bool numbers =
+      input.defined() && input.numel() > 0 && input.is_floating_point() && input.is_cpu();
+  if (order.kind == "nan") return numbers && phase != "report";
+  return numbers && (phase == "gradients" || phase == "backward");
+}
+
+void flip_bit(const at::Tensor& tensor, std::uint64_t draw) {
+  const auto bytes = static_cast<std::uint64_t>(tensor.numel()) * tensor.element_size();
+  const std::uint64_t bit = draw % (8 * bytes);
+  static_cast<unsigned char*>(tensor.data_ptr())[bit / 8] ^=
+      static_cast<unsigned char>(1U << (bit % 8));
+}
+
+// Which of a source's ranks has been stopped, for calls that were lost: nobody else wakes those.
+struct AbortNote {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::string message;  // empty: none was
+};
+
+// A call that was never made: a send has left, as the rank sees it; all else comes to no end.
+class LostWork final : public c10d::Work {
+ public:
+  LostWork(std::string what, bool sent, double seconds, std::shared_ptr<AbortNote> note)
+      : what_(std::move(what)), sent_(sent), seconds_(seconds), note_(std::move(note)) {}
+  bool isCompleted() override { return sent_; }
+  bool wait(std::chrono::milliseconds) override {
+    if (sent_) return true;
+    std::unique_lock lock(note_->mutex);
+    note_->changed.wait_for(lock, std::chrono::duration<double>(seconds_),
+                            [this] { return !note_->message.empty(); });
+    if (!note_->message.empty()) throw Aborted(note_->message);
+    throw WaitedInVain(Stage::run, "collective.timeout", "",
+                       fmt::format("{} has come to no end in {:.0f} s.", what_, seconds_));
+  }
+
+ private:
+  const std::string what_;
+  const bool sent_;
+  const double seconds_;
+  const std::shared_ptr<AbortNote> note_;
+};
+
+// A backend that does what another one does, but for the calls that meet a fault.
+class DisturbedBackend final : public c10d::Backend {
+ public:
+  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+  DisturbedBackend(Agent& agent, c10::intrusive_ptr<c10d::Backend> inner, std::string axis,
+                   int rank, std::shared_ptr<AbortNote> note)
+      : Backend(inner->getRank(), inner->getSize()),
+        agent_(agent),
+        inner_(std::move(inner)),
+        axis_(std::move(axis)),
+        global_(rank),
+        note_(std::move(note)) {}
+
+  const std::string getBackendName() const override { return inner_->getBackendName(); }
+  void setTimeout(std::chrono::milliseconds timeout) override { inner_->setTimeout(timeout); }
+
+  WorkPtr allreduce(std::vector<at::Tensor>& t, const c10d::AllreduceOptions& o) override {
+    return call(Collective::all_reduce, t.at(0), [&] { return inner_->allreduce(t, o); });
+  }
+  WorkPtr broadcast(std::vector<at::Tensor>& t, const c10d::BroadcastOptions& o) override {
+    return call(Collective::broadcast, t.at(0), [&] { return inner_->broadcast(t, o); });
+  }
+  WorkPtr allgather(std::vector<std::vector<at::Tensor>>& out, std::vector<at::Tensor>& in,
+                    const c10d::AllgatherOptions& o) override {
+    return call(Collective::all_gather, in.at(0), [&] { return inner_->allgather(out, in, o); });
+  }
+  WorkPtr _allgather_base(at::Tensor& out, at::Tensor& in,
+                          const c10d::AllgatherOptions& o) override {
+    return call(Collective::all_gather, in, [&] { return inner_->_allgather_base(out, in, o); });
+  }
+  WorkPtr _reduce_scatter_base(at::Tensor& out, at::Tensor& in,
+                               const c10d::ReduceScatterOptions& o) override {
+    return call(Collective::reduce_scatter, in,
+                [&] { return inner_->_reduce_scatter_base(out, in, o); });
+  }
+  WorkPtr alltoall_base(at::Tensor& out, at::Tensor& in, std::vector<std::int64_t>& out_splits,
+                        std::vector<std::int64_t>& in_splits,
+                        const c10d::AllToAllOptions& o) override {
+    return call(Collective::all_to_all, in,
+                [&] { return inner_->alltoall_base(out, in, out_splits, in_splits, o); });
+  }
+  WorkPtr send(std::vector<at::Tensor>& t, int to, int tag) override {
+    return call(Collective::send, t.at(0), [&] { return inner_->send(t, to, tag); });
+  }
+  WorkPtr recv(std::vector<at::Tensor>& t, int from, int tag) override {
+    return call(Collective::recv, at::Tensor(), [&] { return inner_->recv(t, from, tag); });
+  }
+  WorkPtr barrier(const c10d::BarrierOptions& o) override {
+    return call(Collective::barrier, at::Tensor(), [&] { return inner_->barrier(o); });
+  }
+
+ private:
+  template <class Make>
+  WorkPtr call(Collective op, const at::Tensor& input, const Make& make) {
+    const Agent::Meeting meeting = agent_.meets(global_, axis_, op, input);
+    if (!meeting.lost) return make();
+    return c10::make_intrusive<LostWork>(call_of(axis_, op).text(), op == Collective::send,
+                                         meeting.seconds, note_);
+  }
+
+  Agent& agent_;
+  const c10::intrusive_ptr<c10d::Backend> inner_;
+  const std::string axis_;
+  const int global_;
+  const std::shared_ptr<AbortNote> note_;
+};
+
+class DisturbedSource final : public CommunicatorSource {
+ public:
+  DisturbedSource(Agent& agent, std::unique_ptr<CommunicatorSource> inner)
+      : agent_(agent), inner_(std::move(inner)) {}
+
+  const char* name() const override { return inner_->name(); }
+  int ranks() const override { return inner_->ranks(); }
+  c10::intrusive_ptr<c10d::Backend> backend(const std::string& axis, const std::vector<int>& group,
+                                            int index) override {
+    return disturbed(inner_->backend(axis, group, index), axis, group, index);
+  }
+  c10::intrusive_ptr<c10d::Backend> backend_on(const std::string& stream, const std::string& axis,
+                                               const std::vector<int>& group, int index) override {
+    return disturbed(inner_->backend_on(stream, axis, group, index), axis, group, index);
+  }
+  void abort(int rank, const std::string& reason) override {
+    inner_->abort(rank, reason);
+    const std::lock_guard lock(note_->mutex);
+    if (note_->message.empty())
+      note_->message = fmt::format("Stopped because rank {} failed: {}", rank, reason);
+    note_->changed.notify_all();
+  }
+  void ended(int rank) override { inner_->ended(rank); }
+
+ private:
+  c10::intrusive_ptr<c10d::Backend> disturbed(c10::intrusive_ptr<c10d::Backend> backend,
+                                              const std::string& axis,
+                                              const std::vector<int>& group, int index) {
+    return c10::make_intrusive<DisturbedBackend>(agent_, std::move(backend), axis,
+                                                 group.at(static_cast<std::size_t>(index)), note_);
+  }
+
+  Agent& agent_;
+  const std::unique_ptr<CommunicatorSource> inner_;
+  const std::shared_ptr<AbortNote> note_ = std::make_shared<AbortNote>();
+};
+
+}  // namespace
+
+Agent::Agent(std::filesystem::path folder) : folder_(std::move(folder)) {
+  pipe_ = ::open((folder_ / steps_pipe).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+  if (const auto taken = taken_in(folder_)) last_ = taken->id;
+  comm::stand_between_ranks([this](std::unique_ptr<CommunicatorSource> source) {
+    return std::make_unique<DisturbedSource>(*this, std::move(source));
+  });
+  looks_ = std::thread([this] { look(); });
+}
+
+Agent::~Agent() {
+  comm::stand_between_ranks(nullptr);
+  {
+    const std::lock_guard lock(mutex_);
+    over_ = true;
+    changed_.notify_all();
+  }
+  looks_.join();
+  if (pipe_ >= 0) ::close(pipe_);
+}
+
+void Agent::look() {
+  std::unique_lock lock(mutex_);
+  while (!changed_.wait_for(lock, between_looks, [this] { return over_; })) {
+    lock.unlock();
+    auto found = order_in(folder_);
+    lock.lock();
+    if (found && found->id <= last_) found.reset();
+    rank_ = found ? found->rank : -1;
+    order_ = std::move(found);
+  }
+}
+
+// A line is shorter than what a pipe takes in one piece. Nobody reads where the command has died.
+void Agent::tell(const std::string& line) const {
+  if (pipe_ >= 0) write_whole(pipe_, line.data(), line.size());
+}
+
+void Agent::begin(RankRun& rank) {
+  if (rank.rank() == 0) tell("start\n");
+}
+
+void Agent::step(RankRun& rank, StepEnd& end) {
+  {
+    const std::lock_guard lock(mutex_);
+    next_[rank.rank()] = end.step + 1;
+  }
+  if (rank.rank() == 0) tell(fmt::format("{} {:a}\n", end.step, end.outcome.loss));
+}
+
+std::optional<Order> Agent::take(int rank, const std::string& axis, Collective op,
+                                 const at::Tensor& input) {
+  const std::lock_guard lock(mutex_);
+  const RankPlace::Call call = call_of(axis, op);
+  if (!order_ || order_->rank != rank || !fits(*order_, op, input, call.phase)) return std::nullopt;
+  auto taken = std::exchange(order_, std::nullopt);
+  rank_ = -1;
+  last_ = taken->id;
+  const auto next = next_.find(rank);
+  note_taken(folder_, {taken->id, next == next_.end() ? -1 : next->second, rank, call.text()});
+  return taken;
+}
+
+Agent::Meeting Agent::meets(int rank, const std::string& axis, Collective op,
+                            const at::Tensor& input) {
+  if (slow_rank_.load(std::memory_order_relaxed) == rank && seconds_now() < slow_until_)
+    std::this_thread::sleep_for(nap);
+  if (rank_.load(std::memory_order_relaxed) != rank) return {};
+  const auto order = take(rank, axis, op, input);
+  if (!order) return {};
+  if (order->kind == "error")
+    throw std::runtime_error(fmt::format("chaos: fault {} was asked for", order->id));
+  if (order->kind == "delay") sleep_for(order->seconds);
+  if (order->kind == "slow") {
+    slow_until_ = seconds_now() + order->seconds;
+    slow_rank_ = rank;
+  }
+  if (order->kind == "nan") {
+    const at::NoGradGuard no_grad;
+    input.view(
+        -1)[static_cast<std::int64_t>(order->draw % static_cast<std::uint64_t>(input.numel()))] =
+        std::nan("");
+  }
+  if (order->kind == "flip-gradient") flip_bit(input, order->draw);
+  return {order->kind == "lost", order->seconds};
+}
+
+}  // namespace mw::chaos

@@ -1,0 +1,65 @@
+// What makes faults happen inside a run: it stands between the ranks and what connects them, and
+// hears of each step. A run has it only if `meshwright chaos` has started it.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "chaos/order.h"
+#include "meshwright/communicator.h"
+#include "meshwright/engine/run.h"
+#include "meshwright/world.h"
+
+namespace mw::chaos {
+
+// Looks for orders in the folder every few milliseconds, in a thread of its own, and tells of steps
+// through the folder's pipe. One in a process.
+class Agent final : public RunObserver {
+ public:
+  explicit Agent(std::filesystem::path folder);
+  ~Agent() override;
+  Agent(const Agent&) = delete;
+  Agent& operator=(const Agent&) = delete;
+
+  void begin(RankRun& rank) override;
+  void step(RankRun& rank, StepEnd& end) override;
+  const char* name() const override { return "chaos"; }
+
+  // What has become of a call that a rank is about to make.
+  struct Meeting {
+    bool lost = false;   // it is not to be made
+    double seconds = 0;  // after which a lost call's wait gives up
+  };
+  // Called by the rank's thread, which may sleep here. `input`: what the rank puts in, which may be
+  // changed; undefined: nothing. Throws std::runtime_error if the rank is to fail.
+  Meeting meets(int rank, const std::string& axis, Collective op, const at::Tensor& input);
+
+ private:
+  std::optional<Order> take(int rank, const std::string& axis, Collective op,
+                            const at::Tensor& input);
+  void look();
+  void tell(const std::string& line) const;
+
+  const std::filesystem::path folder_;
+  int pipe_ = -1;
+  std::atomic<int> rank_ = -1;       // whose order it is; -1: nobody's
+  std::atomic<int> slow_rank_ = -1;  // which is slow
+  std::atomic<double> slow_until_ = 0;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<Order> order_;
+  std::int64_t last_ = 0;             // the last order that was taken
+  std::map<int, std::int64_t> next_;  // of each rank that is here, the number of its next step
+  bool over_ = false;
+  std::thread looks_;  // last: it uses all of these
+};
+
+}  // namespace mw::chaos

@@ -1,0 +1,309 @@
+// The order of events: the training without faults, then rounds of it with one fault after the
+// other, and at the end a look at what is left.
+#include "chaos/chaos.h"
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <sstream>
+#include <utility>
+
+#include "chaos/faults.h"
+#include "common/files.h"
+#include "common/process.h"
+#include "meshwright/engine/files.h"
+#include "meshwright/engine/text.h"
+#include "meshwright/error.h"
+#include "meshwright/options.h"
+
+namespace mw::chaos {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double to_finish = 60;     // seconds that the last round has to come to its end
+constexpr double to_begin = 120;     // … and that a start has to come to its first step
+constexpr int most_idle_rounds = 4;  // that are done before there was a moment for a fault
+constexpr int most_bad_rounds = 3;
+constexpr std::int64_t growth_that_counts = std::int64_t{64} << 20;  // bytes of all processes
+
+struct Reference {
+  std::vector<double> losses;
+  std::int64_t ranks = 1;
+  double seconds = 0;  // that it took
+};
+
+Error unusable(const std::string& what, const std::string& hint) {
+  return Error(Stage::script, "chaos.script", "", "chaos: " + what, hint);
+}
+
+// Runs the program with these words and returns its exit code; what it prints goes to a file.
+int run_program(const std::vector<std::string>& words, const fs::path& output) {
+  ProcessStart process;
+  process.command = {"/bin/sh", "-c", "exec \"$@\" 2>\"$0.err\"", output.string(),
+                     program_path().string()};
+  process.command.insert(process.command.end(), words.begin(), words.end());
+  process.output = output.string();
+  const pid_t child = start_process(process);
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+// What the script trains where nobody disturbs it, started as it will be.
+Reference train_undisturbed(const Start& start, const fs::path& folder) {
+  std::vector<std::string> words = start.words_of_run();
+  words.insert(words.end(), {"--set", "log=nil", "--set", "checkpoint=nil", "--set", "resume=nil"});
+  if (!start.launcher.empty())
+    words.insert(words.end(), {"--max-restarts", "0", "--launcher", start.launcher});
+  if (!start.words.empty()) words.emplace_back("--");
+  words.insert(words.end(), start.words.begin(), start.words.end());
+  const fs::path output = folder / "undisturbed";
+  const double began = monotonic_seconds();
+  const int code = run_program(words, output);
+  const double seconds = monotonic_seconds() - began;
+  std::vector<Json> runs;
+  std::string why;
+  std::istringstream stream(whole_file(output).value_or(""));
+  for (std::string line; std::getline(stream, line);) {
+    const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!json.is_object()) continue;
+    if (json.value("kind", "") == "train") runs.push_back(json);
+    if (json.value("kind", "") == "error" && why.empty()) why = json.value("message", "");
+  }
+  if (code != 0)
+    throw unusable(fmt::format("without any fault {} ends with {}{}", start.script, code,
+                               why.empty() ? "" : ": " + why),
+                   "mend the script first: meshwright run " + start.script);
+  if (runs.size() != 1)
+    throw unusable(
+        fmt::format("{} trains {} times, and one training is disturbed", start.script, runs.size()),
+        "give a script with one mw.train");
+  return {runs.front().at("losses").get<std::vector<double>>(),
+          runs.front().value("ranks", std::int64_t{1}), seconds};
+}
+
+bool has_clock_library() {
+  return fs::exists(program_path().parent_path().parent_path() / "lib/libmeshwright_clock.so");
+}
+
+// Why a kind is not for this training; empty: it is.
+std::string unfit(const FaultKind& kind, std::int64_t ranks, bool several) {
+  if (kind.in_rank && ranks < 2)
+    return "it needs a plan of two ranks, as a rank meets it when it "
+           "communicates";
+  if (kind.several && !several) return "it needs several processes";
+  if (std::string_view(kind.name) == "clock" && !has_clock_library())
+    return "lib/libmeshwright_clock.so is not there";
+  return "";
+}
+
+std::vector<const FaultKind*> chosen_kinds(const std::vector<std::string>& names,
+                                           std::int64_t ranks, bool several) {
+  std::vector<const FaultKind*> kinds;
+  for (const FaultKind& kind : fault_kinds()) {
+    const bool named = std::find(names.begin(), names.end(), kind.name) != names.end();
+    if (!names.empty() && !named) continue;
+    const std::string why = unfit(kind, ranks, several);
+    if (named && !why.empty())
+      throw Error(Stage::script, "usage.value", "", fmt::format("--kinds {}: {}", kind.name, why),
+                  "leave it out, or change the plan or --processes");
+    if (why.empty()) kinds.push_back(&kind);
+  }
+  return kinds;
+}
+
+class Chaos {
+ public:
+  Chaos(const Wishes& wishes, const fs::path& folder, Reference reference, Outcome& outcome,
+        const std::function<void(const std::string&)>& say,
+        const std::function<void(const Record&)>& heard)
+      : wishes_(wishes),
+        say_(say),
+        heard_(heard),
+        outcome_(outcome),
+        several_(wishes.start.processes > 1 || !wishes.start.launcher.empty()),
+        kinds_(chosen_kinds(wishes.kinds, reference.ranks, several_)),
+        began_(monotonic_seconds()),
+        whole_(reference.seconds),
+        run_(wishes.start, folder, std::move(reference.losses)),
+        faults_(run_, reference.ranks, several_, wishes.seed) {}
+
+  void run() {
+    run_.begin_anew();
+    for (std::int64_t number = 1; !enough(number); ++number) {
+      const FaultKind& kind = next_kind();
+      if (!await_moment(kind)) break;
+      Record record = faults_.make(kind, number);
+      record.at = monotonic_seconds() - began_;
+      if (end_is_wished()) break;
+      take(std::move(record), kind);
+    }
+    finish();
+  }
+
+ private:
+  bool enough(std::int64_t number) const {
+    if (end_is_wished()) return true;
+    if (wishes_.faults > 0 && number > wishes_.faults) return true;
+    return wishes_.minutes > 0 && monotonic_seconds() - began_ >= 60 * wishes_.minutes;
+  }
+
+  // Each kind once, in an order that is drawn, then each once more.
+  const FaultKind& next_kind() {
+    if (deck_.empty()) {
+      deck_ = kinds_;
+      for (std::size_t i = deck_.size(); i > 1; --i)
+        std::swap(deck_[i - 1],
+                  deck_[static_cast<std::size_t>(faults_.draw(static_cast<std::int64_t>(i) - 1))]);
+    }
+    const FaultKind* kind = deck_.back();
+    deck_.pop_back();
+    return *kind;
+  }
+
+  // Lets the training alone for a while, and begins it anew where it is done.
+  bool await_moment(const FaultKind& kind) {
+    double quiet = wishes_.every * (0.5 + faults_.share());
+    for (int idle = 0; idle < most_idle_rounds;) {
+      const double since = monotonic_seconds();
+      run_.watch(quiet, [&] { return run_.over(); });
+      quiet = std::max(0.0, quiet - (monotonic_seconds() - since));
+      if (!run_.over())
+        run_.watch(to_begin, [&] { return faults_.ready_for(kind) || run_.over(); });
+      if (end_is_wished()) return false;
+      if (!run_.over() && faults_.ready_for(kind)) return true;
+      if (!run_.over()) break;
+      if (!close_round() && ++bad_rounds_ == most_bad_rounds) return false;
+      run_.begin_anew();
+      ++idle;
+    }
+    outcome_.wrong.push_back(fmt::format(
+        "there was no moment for the fault {}: the training must go on for longer than {:.1f} s "
+        "and write checkpoints",
+        kind.name, wishes_.every));
+    return false;
+  }
+
+  // A training has ended by itself.
+  bool close_round() {
+    std::string wrong;
+    if (!run_.done()) {
+      wrong = fmt::format("a training that nobody disturbed has ended with {}: {}",
+                          run_.exit_code(), run_.complaint());
+    } else {
+      wrong = run_.wrong_in_result();
+      if (wrong.empty()) wrong = run_.wrong_in_run_file();
+      if (wrong.empty() && run_.wrong() >= 0)
+        wrong = fmt::format("another loss at step {}", run_.wrong());
+    }
+    if (wrong.empty())
+      ++outcome_.rounds;
+    else
+      outcome_.wrong.push_back(wrong);
+    return wrong.empty();
+  }
+
+  void take(Record record, const FaultKind& kind) {
+    weigh();
+    const bool spoiled = kind.fate == Fate::unseen || run_.wrong() >= 0;
+    if (kind.fate != Fate::unseen && record.met && record.wrong.empty() && !spoiled)
+      record.wrong = run_.wrong_in_run_file();
+    heard_(record);
+    outcome_.records.push_back(std::move(record));
+    // What was computed with a wrong number is no use.
+    if (spoiled || !outcome_.records.back().wrong.empty()) {
+      run_.stop();
+      run_.begin_anew();
+    }
+  }
+
+  // How much the processes of one start have grown since the first look.
+  void weigh() {
+    const Members members = run_.members();
+    std::int64_t bytes = 0;
+    for (const pid_t each : members.ranks) bytes += resident_bytes(each);
+    if (members.ranks.empty()) return;
+    if (members.ranks != weighed_) {
+      weighed_ = members.ranks;
+      first_bytes_ = bytes;
+    }
+    outcome_.grown = std::max(outcome_.grown, bytes - first_bytes_);
+  }
+
+  void finish() {
+    outcome_.interrupted = end_is_wished();
+    // Twice as long as without faults, and ten seconds for a start.
+    const double left = 10 + 2 * whole_ * static_cast<double>(run_.steps() - run_.next_step()) /
+                                 static_cast<double>(run_.steps());
+    if (!outcome_.interrupted && !run_.over() && left < to_finish)
+      run_.watch(to_finish, [&] { return run_.over(); });
+    if (run_.over() && !outcome_.interrupted && bad_rounds_ < most_bad_rounds) close_round();
+    if (!run_.stop()) outcome_.wrong.push_back("processes outlived the end of the run");
+    if (const std::string wrong = run_.wrong_in_run_file(); !wrong.empty())
+      outcome_.wrong.push_back(wrong);
+    look_at_checkpoints();
+    look_at_files();
+    if (outcome_.grown > growth_that_counts)
+      outcome_.wrong.push_back(
+          fmt::format("processes have grown by {} while they were disturbed", outcome_.grown));
+  }
+
+  void look_at_checkpoints() {
+    if (run_.checkpoint_steps().empty()) return;
+    const fs::path output = run_.folder() / "checkpoints.txt";
+    if (run_program({"checkpoints", run_.checkpoints().string()}, output) == 0) return;
+    outcome_.wrong.push_back("a checkpoint is broken: " + whole_file(output).value_or(""));
+  }
+
+  // What a launcher that was killed leaves is cleared away by the next one, once it is ten seconds
+  // old.
+  void look_at_files() {
+    std::vector<std::string> left;
+    std::error_code error;
+    for (const fs::path& folder : {run_.folder() / "tmp", run_.checkpoints()}) {
+      for (fs::directory_iterator at(folder, error), end; !error && at != end;
+           at.increment(error)) {
+        const std::string name = at->path().filename();
+        const bool kept = name.starts_with("step-") || name.starts_with("meshwright-mpirun-") ||
+                          name.ends_with(".lock") || name == ".lock" || name == ".in-use";
+        if (!kept) left.push_back(fs::relative(at->path(), run_.folder()).string());
+      }
+    }
+    if (!left.empty()) outcome_.wrong.push_back("temporary files are left: " + join(left));
+  }
+
+  const Wishes& wishes_;
+  const std::function<void(const std::string&)>& say_;
+  const std::function<void(const Record&)>& heard_;
+  Outcome& outcome_;
+  const bool several_;
+  const std::vector<const FaultKind*> kinds_;
+  const double began_, whole_;  // whole_: seconds of a training without faults
+  DisturbedRun run_;
+  Faults faults_;
+  std::vector<const FaultKind*> deck_;  // to be drawn from its end
+  int bad_rounds_ = 0;
+  std::vector<pid_t> weighed_;
+  std::int64_t first_bytes_ = 0;
+};
+
+}  // namespace
+
+Outcome disturb(const Wishes& wishes, const fs::path& folder,
+                const std::function<void(const std::string&)>& say,
+                const std::function<void(const Record&)>& heard) {
+  say("the training without faults");
+  Reference reference = train_undisturbed(wishes.start, folder);
+  Outcome outcome;
+  outcome.ranks = reference.ranks;
+  outcome.steps = static_cast<std::int64_t>(reference.losses.size());
+  say(fmt::format("{}, {}; with faults from here on, seed {}", plural(outcome.ranks, "rank"),
+                  plural(outcome.steps, "step"), wishes.seed));
+  Chaos(wishes, folder, std::move(reference), outcome, say, heard).run();
+  return outcome;
+}
+
+}  // namespace mw::chaos

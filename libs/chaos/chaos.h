@@ -1,0 +1,62 @@
+// Faults on purpose: a training is disturbed again and again, by a seed, and what it makes of each
+// fault is noted.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "chaos/disturbed_run.h"
+#include "chaos/order.h"
+#include "meshwright/json.h"
+
+namespace mw::chaos {
+
+struct Wishes {
+  Start start;
+  std::vector<std::string> kinds;  // names; empty: all that apply
+  double minutes = 0;              // no further fault after that; 0: no limit
+  std::int64_t faults = 0;         // so many at most; 0: no limit
+  double every = 5;                // seconds from one to the next, half as many to one and a half
+  std::uint64_t seed = 1;
+};
+
+// What became of a fault.
+struct Record {
+  std::int64_t number = 0;
+  std::string kind, where;    // where: "rank 2, all-reduce on dp for 'embedding' (gradients)"
+  std::int64_t step = -1;     // the training's next one
+  double at = 0;              // seconds since the command began
+  bool met = false;           // it came about
+  bool must_be_told = false;  // the run has something to say of it
+  bool told = false;
+  std::string said;  // what the run said, its first sentence
+  bool ended = false;
+  std::int64_t from = -1;  // the step that it went on from; -1: it never ended
+  double seconds = 0;      // until a step was done that had not been done before
+  std::string wrong;       // what should not have happened; empty: nothing
+  Json to_json() const;
+};
+
+struct Outcome {
+  std::vector<Record> records;
+  std::int64_t ranks = 0, steps = 0;  // of the training
+  std::int64_t rounds = 0;            // that came to their end, with all losses right
+  std::int64_t grown = 0;             // bytes, at most, by which a start's processes have grown
+  std::vector<std::string> wrong;     // that belongs to no fault
+  bool interrupted = false;
+  bool good() const;
+  Json to_json() const;
+  std::string text() const;  // the table
+};
+
+// Trains once without faults, then with them, in `folder`, which is there and empty. Hears of each
+// fault by `heard`. Throws Error (script, "chaos.script") if the script does not train once, or
+// not well; Error (script, "usage.value") for kinds that do not apply to it.
+Outcome disturb(const Wishes& wishes, const std::filesystem::path& folder,
+                const std::function<void(const std::string&)>& say,
+                const std::function<void(const Record&)>& heard);
+
+}  // namespace mw::chaos

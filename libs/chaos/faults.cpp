@@ -1,0 +1,299 @@
+// What each kind of fault does from outside of a run, and what the run must make of it.
+#include "chaos/faults.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <fstream>
+
+#include "meshwright/engine/text.h"
+#include "meshwright/world.h"
+
+namespace mw::chaos {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double to_go_on = 150;    // seconds that a start and its first new step may take
+constexpr double to_be_taken = 20;  // that a rank may take to meet its order
+constexpr double to_be_noticed = 20;
+constexpr int most_starts = 4;  // of the command, in vain, after one fault
+
+// Flips a bit of a file, in place.
+bool flip_bit_of(const fs::path& path, std::uint64_t draw) {
+  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  struct stat info {};
+  bool done = false;
+  if (file >= 0 && ::fstat(file, &info) == 0 && info.st_size > 0) {
+    const std::uint64_t bit = draw % (8 * static_cast<std::uint64_t>(info.st_size));
+    const auto at = static_cast<off_t>(bit / 8);
+    unsigned char byte = 0;
+    done = ::pread(file, &byte, 1, at) == 1;
+    byte ^= static_cast<unsigned char>(1U << (bit % 8));
+    done = done && ::pwrite(file, &byte, 1, at) == 1;
+  }
+  if (file >= 0) ::close(file);
+  return done;
+}
+
+std::string first_line(const std::string& text) {
+  return readable(text.substr(0, text.find('\n')));
+}
+
+// Whether the table of where each rank was, in what a run says of its end, has the rank in that
+// call: "rank 2, all-reduce on dp for 'embedding' (gradients)".
+bool in_table(const std::vector<Json>& lines, const std::string& where) {
+  for (const Json& line : lines) {
+    if (!line.contains("last_collectives")) continue;
+    for (const Json& place : line["last_collectives"]) {
+      if (!place.contains("in") || !place["in"].is_object()) continue;
+      const Json& in = place["in"];
+      const RankPlace::Call call{in.value("axis", ""), in.value("op", ""), in.value("label", ""),
+                                 in.value("phase", "")};
+      if (where == fmt::format("rank {}, {}", place.value("rank", -1), call.text())) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+double Faults::share() {
+  return std::uniform_real_distribution<double>(0, 1)(random_);
+}
+
+std::int64_t Faults::draw(std::int64_t most) {
+  return std::uniform_int_distribution<std::int64_t>(0, most)(random_);
+}
+
+bool Faults::ready_for(const FaultKind& kind) const {
+  const std::size_t needed = std::string_view(kind.name) == "flip-checkpoint" ? 2 : 1;
+  return !run_.over() && run_.first_step() >= 0 && run_.next_step() < run_.steps() &&
+         run_.checkpoint_steps().size() >= needed;
+}
+
+Record Faults::make(const FaultKind& kind, std::int64_t number) {
+  Record record;
+  record.number = number;
+  record.kind = kind.name;
+  record.step = run_.next_step();
+  begun_ = run_.begun();
+  since_ = monotonic_seconds();
+  run_.mark();
+  const std::string_view name = kind.name;
+  if (kind.in_rank) order(kind, record);
+  if (name == "kill" || name == "launcher") kill_member(kind, record);
+  if (name == "hang" || name == "pause" || name == "suspend") stand_still(kind, record);
+  if (name == "clock") jump_clock(record);
+  if (name == "full") fill_disk(record);
+  if (name == "read-only") close_folder(record);
+  if (name.starts_with("flip-") && !kind.in_rank) flip_in_file(kind, record);
+  if (!record.met || end_is_wished()) return record;
+  if (kind.fate == Fate::unseen) {
+    judge_unseen(record);
+    return record;
+  }
+  if (kind.fate == Fate::ends || run_.failing()) await_end(record);
+  go_on(kind, record);
+  judge(kind, record);
+  return record;
+}
+
+void Faults::order(const FaultKind& kind, Record& record) {
+  Order order;
+  order.id = record.number;
+  order.kind = kind.name;
+  order.rank = static_cast<int>(draw(ranks_ - 1));
+  order.draw = random_();
+  order.seconds =
+      order.kind == "lost" ? run_.timeout() + 3 : run_.timeout() * (0.1 + 0.4 * share());
+  give_order(run_.folder(), order);
+  const auto taken = [&] {
+    const auto last = taken_in(run_.folder());
+    if (!last || last->id != order.id) return false;
+    record.met = true;
+    if (last->step >= 0) record.step = last->step;
+    record.where = fmt::format("rank {}, {}", last->rank, last->call);
+    return true;
+  };
+  run_.watch(to_be_taken, [&] { return taken() || run_.over(); });
+  taken();
+  withdraw_order(run_.folder());
+}
+
+void Faults::kill_member(const FaultKind& kind, Record& record) {
+  const Members members = run_.members();
+  const auto& from = std::string_view(kind.name) == "kill" ? members.ranks : members.launchers;
+  if (from.empty()) return;
+  const pid_t process =
+      from[static_cast<std::size_t>(draw(static_cast<std::int64_t>(from.size()) - 1))];
+  record.where = text_of_member(process);
+  record.met = ::kill(process, SIGKILL) == 0;
+}
+
+// Processes are stopped and continue.
+void Faults::stand_still(const FaultKind& kind, Record& record) {
+  const std::string_view name = kind.name;
+  std::vector<pid_t> members = run_.members().ranks;
+  if (members.empty()) return;
+  if (name != "suspend") {
+    const auto chosen =
+        static_cast<std::size_t>(draw(static_cast<std::int64_t>(members.size()) - 1));
+    members = {members[chosen]};
+  }
+  const double seconds =
+      name == "pause" ? run_.timeout() * (0.1 + 0.5 * share()) : run_.timeout() + 1.5;
+  for (const pid_t each : members) record.met = ::kill(each, SIGSTOP) == 0 || record.met;
+  record.where = members.size() == 1 ? text_of_member(members.front())
+                                     : plural(static_cast<std::int64_t>(members.size()), "process");
+  record.where += fmt::format(", {:.1f} s", seconds);
+  run_.watch(seconds, [] { return end_is_wished(); });
+  for (const pid_t each : members) ::kill(each, SIGCONT);
+}
+
+void Faults::jump_clock(Record& record) {
+  constexpr std::int64_t most = 400 * 86400;  // seconds
+  const std::int64_t seconds = draw(2 * most) - most;
+  const fs::path path = run_.folder() / clock_file;
+  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  record.met = file >= 0 && ::pwrite(file, &seconds, sizeof seconds, 0) == sizeof seconds;
+  if (file >= 0) ::close(file);
+  record.where = fmt::format("all processes, {:+.1f} days", static_cast<double>(seconds) / 86400);
+}
+
+void Faults::fill_disk(Record& record) {
+  const std::vector<pid_t> members = run_.members().ranks;
+  for (const pid_t each : members) limit_files(each, true);
+  record.met = !members.empty();
+  record.where = "all processes";
+  await_notice(record);
+  for (const pid_t each : members) limit_files(each, false);
+}
+
+// Where the user may write everything, a file stands in the folder's place.
+void Faults::close_folder(Record& record) {
+  const fs::path folder = run_.checkpoints(), away = run_.folder() / "away";
+  std::error_code error;
+  const bool all_may = ::geteuid() == 0;
+  if (all_may) {
+    fs::rename(folder, away, error);
+    std::ofstream(folder) << "";
+  } else {
+    fs::permissions(folder, fs::perms::owner_read | fs::perms::owner_exec, error);
+  }
+  record.met = !error;
+  record.where = all_may ? "a file stands in its place" : "mode 500";
+  await_notice(record);
+  if (all_may) {
+    fs::remove_all(folder, error);
+    fs::rename(away, folder, error);
+  } else {
+    fs::permissions(folder, fs::perms::owner_all, error);
+  }
+}
+
+// The run is killed first, since it reads such files only when it starts.
+void Faults::flip_in_file(const FaultKind& kind, Record& record) {
+  for (const pid_t each : run_.members().all()) ::kill(each, SIGKILL);
+  run_.clear_away(to_go_on);
+  fs::path path = run_.run_file();
+  if (std::string_view(kind.name) == "flip-checkpoint") {
+    const std::vector<std::int64_t> steps = run_.checkpoint_steps();
+    if (steps.size() < 2) return;
+    std::vector<fs::path> files;
+    for (const auto& entry :
+         fs::directory_iterator(run_.checkpoints() / fmt::format("step-{:08}", steps.back())))
+      files.push_back(entry.path());
+    std::sort(files.begin(), files.end());
+    path = files[static_cast<std::size_t>(draw(static_cast<std::int64_t>(files.size()) - 1))];
+  }
+  record.met = flip_bit_of(path, random_());
+  record.where = fs::relative(path, run_.folder()).string();
+}
+
+// Until the run says something of its files, or has ended. Who says that it has failed ends.
+void Faults::await_notice(Record& record) {
+  run_.watch(to_be_noticed, [&] { return !alive() || !run_.complaint().empty(); });
+  record.said = run_.complaint();
+}
+
+// It must come to its end in the time that its ranks wait for each other, and then some.
+void Faults::await_end(Record& record) {
+  const double patience = 2 * run_.timeout() + 60;
+  if (run_.watch(patience, [&] { return !alive(); })) {
+    record.ended = true;
+    return;
+  }
+  if (end_is_wished()) return;
+  record.wrong = fmt::format("the run has not ended in {:.0f} s", patience);
+  for (const pid_t each : run_.members().all()) ::kill(each, SIGKILL);
+}
+
+// Starts it again until there is a step that had not been done when the fault, or a start, was.
+void Faults::go_on(const FaultKind& kind, Record& record) {
+  std::int64_t most = run_.farthest();
+  for (int starts = 0;;) {
+    const bool moves = run_.watch(to_go_on, [&] { return run_.next_step() > most || run_.over(); });
+    record.ended = record.ended || !alive();
+    if (end_is_wished() || run_.done()) break;
+    if (!moves) {
+      record.wrong = fmt::format("no new step in {:.0f} s", to_go_on);
+      run_.stop();
+    }
+    if (!run_.over()) break;
+    if (starts++ == most_starts) {
+      record.wrong = fmt::format("it does not go on: {}", run_.complaint());
+      break;
+    }
+    if (!run_.clear_away(to_go_on)) record.wrong = "a process was left";
+    if (starts == 1 && record.said.empty()) record.said = run_.complaint();
+    most = run_.farthest();
+    run_.start();
+  }
+  record.seconds = monotonic_seconds() - since_;
+  if (run_.begun() > begun_ && run_.first_step() >= 0) record.from = run_.first_step();
+  if (record.ended && kind.fate == Fate::passes)
+    record.wrong = "the run has ended: " + run_.complaint();
+}
+
+void Faults::judge(const FaultKind& kind, Record& record) const {
+  const std::string_view name = kind.name;
+  if (record.said.empty()) record.said = run_.complaint();
+  record.said = first_line(record.said);
+  // Who is killed with what started it says nothing, nor is anybody left to.
+  record.must_be_told = kind.fate != Fate::passes && name != "launcher" && name != "flip-run-file";
+  // "rank 2", or as what it sends is called: "recv 2 -> 3".
+  std::string sign = record.where.substr(0, record.where.find(',')), other = sign;
+  if (name == "lost") other = fmt::format(" {} -> ", sign.substr(sign.find(' ') + 1));
+  if (name == "flip-checkpoint") other = sign = fs::path(record.where).filename().string();
+  const bool names = name == "error" || name == "lost" || name == "flip-checkpoint";
+  const std::string all = record.said + run_.said();
+  const auto has = [&](const std::string& words) { return all.find(words) != std::string::npos; };
+  record.told = !record.said.empty() &&
+                (!names || has(sign) || has(other) || in_table(run_.lines(), record.where));
+  if (record.must_be_told && !record.told && record.wrong.empty())
+    record.wrong = names ? fmt::format("the run does not name {}", sign) : "the run says nothing";
+  if (run_.wrong() >= 0) record.wrong = fmt::format("another loss at step {}", run_.wrong());
+}
+
+// Some steps show what it does to the losses, or not. What was kept since is of no use.
+void Faults::judge_unseen(Record& record) {
+  constexpr std::int64_t steps = 4;
+  run_.watch(to_go_on, [&] {
+    return !alive() || run_.wrong() >= 0 || run_.next_step() >= record.step + steps;
+  });
+  record.said = first_line(run_.complaint());
+  record.told = !record.said.empty();
+  if (!record.told)
+    record.said = run_.wrong() >= 0 ? fmt::format("other losses from step {}", run_.wrong())
+                                    : fmt::format("the same losses for {} steps", steps);
+  run_.stop();
+  record.seconds = monotonic_seconds() - since_;
+}
+
+}  // namespace mw::chaos

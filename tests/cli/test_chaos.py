@@ -1,0 +1,127 @@
+"""meshwright chaos: faults of every kind happen to a training, whose losses stay those of one that
+nobody disturbs; a training that would not is found; what cannot be disturbed is refused."""
+import json
+import os
+import unittest
+
+from cases import ProgramCase, matrix
+
+SCRIPT = """\
+local mw = require "meshwright"
+local dp, tp = mw.plugins("dp", "tp")
+local e = {
+  model = mw.llama { layers = 1, hidden = 32, heads = 4, ffn = 64, vocab = 64 },
+  data = mw.synthetic {}, sequence = 16, plan = { dp(2), tp(2) }, batch = 8, precision = "fp64",
+  optimizer = mw.adamw { lr = 1e-3 }, steps = %d,
+}
+%s
+mw.train(e)
+"""
+# From its third start on the script trains by another rate; the first one is without faults.
+FORGETS = """
+io.open("starts", "a"):write("x\\n"):close()
+e.schedule = function(step)
+  local starts = 0
+  for _ in io.lines("starts") do starts = starts + 1 end
+  return starts < 3 and 1e-3 or 2e-3
+end
+"""
+# What the normal run takes of them; the matrix takes all.
+THREADS = ["error", "kill", "suspend", "lost", "clock", "full", "read-only", "nan", "flip-checkpoint", "flip-gradient"]
+ALL_OF_THREADS = [*THREADS, "launcher", "pause", "slow", "delay", "flip-run-file"]
+PROCESSES = ["kill", "launcher", "pause"]
+IN_RANK = {"error", "slow", "delay", "lost", "nan", "flip-gradient"}
+
+
+class Chaos(ProgramCase):
+    def chaos(self, *arguments, steps=1500, more="", code=0):
+        self.write(SCRIPT % (steps, more))
+        done = self.call("chaos", "script.lua", "--json", "--log", "faults.jsonl", "--every", 0.2, "--timeout", 2, *arguments,
+                         TMPDIR=str(self.folder))
+        self.assertEqual(done.returncode, code, done.stdout[-3000:] + done.stderr[-3000:])
+        *faults, outcome = self.lines(done)
+        self.assertEqual(list(self.folder.glob("mw-chaos-*")) != [], code != 0, "its folder is kept if something is wrong")
+        written = [json.loads(line) for line in (self.folder / "faults.jsonl").read_text().splitlines()]
+        self.assertEqual(faults, written)
+        return faults, outcome
+
+    def right(self, kinds, faults, outcome):
+        """Each kind has happened once, was told where it had to be, and did no harm that is not in the table."""
+        self.assertEqual((outcome["status"], outcome["wrong"]), ("right", []), faults)
+        self.assertEqual(sorted(fault["fault"] for fault in faults), sorted(kinds))
+        for sums in outcome["faults"]:
+            with self.subTest(sums["fault"]):
+                self.assertEqual((sums["injected"], sums["missed"]), (1, 0))
+                self.assertGreaterEqual(sums["told"], sums["must_be_told"])
+                self.assertEqual(sums["right"], None if sums["fault"] == "flip-gradient" else 1)
+        for fault in faults:
+            with self.subTest(fault["fault"]):
+                if fault["fault"] in IN_RANK:
+                    self.assertRegex(fault["where"], r"^rank [0-3], [\w-]+ on \S")
+                if fault["fault"] == "error":
+                    self.assertIn(fault["where"].split(",")[0], fault["said"])
+                if fault["fault"] in ("pause", "suspend", "slow", "delay", "clock"):
+                    self.assertFalse(fault["ended"], fault)
+                if fault["must_be_told"] and fault["fault"] not in ("full", "read-only"):
+                    self.assertTrue(fault["ended"] and fault["goes_on_from"] is not None, fault)
+
+    def threads(self, kinds):
+        faults, outcome = self.chaos("--kinds", ",".join(kinds), "--faults", len(kinds), "--seed", 3)
+        self.assertEqual((outcome["ranks"], outcome["steps"]), (4, 1500))
+        self.right(kinds, faults, outcome)
+        said = {fault["fault"]: fault["said"] for fault in faults}
+        self.assertIn("chaos: fault", said["error"])
+        self.assertIn("SIGKILL", said["kill"])
+        self.assertIn("computed again, all its tensors are finite", said["nan"])
+        self.assertIn("is broken", said["flip-checkpoint"])
+        self.assertIn("File too large", said["full"])
+
+    def processes(self, kinds, *arguments):
+        faults, outcome = self.chaos(*arguments, "--kinds", ",".join(kinds), "--faults", len(kinds))
+        self.right(kinds, faults, outcome)
+        said = {fault["fault"]: fault["said"] for fault in faults}
+        self.assertRegex(said["kill"], r"[Pp]rocess \d+ \(pid \d+ on \S+\) died|SIGKILL|signal 9|exit code 137")
+
+    def test_ranks_as_threads(self):
+        self.threads(THREADS)
+
+    def test_processes(self):
+        self.processes(PROCESSES, "--processes", 2)
+
+    @matrix
+    def test_all_faults_of_threads(self):
+        self.threads(ALL_OF_THREADS)
+
+    @matrix
+    def test_all_faults_of_processes(self):
+        self.processes([*ALL_OF_THREADS, "hang"], "--processes", 2)
+
+    @matrix
+    def test_processes_of_mpirun(self):
+        user = " --allow-run-as-root" if os.geteuid() == 0 else ""
+        self.processes(["kill", "launcher", "pause", "error"], "--launcher", f"mpirun -n 2 --oversubscribe{user}")
+
+    def test_a_training_that_does_not_go_on_as_if_never_stopped(self):
+        faults, outcome = self.chaos("--kinds", "kill", "--faults", 1, more=FORGETS, code=1)
+        self.assertEqual(outcome["status"], "wrong")
+        self.assertRegex(faults[0]["wrong"], r"^another loss at step \d+$")
+        kept, = self.folder.glob("mw-chaos-*")
+        self.assertTrue((kept / "checkpoints").is_dir())
+
+    def test_what_is_refused(self):
+        one, twice = SCRIPT % (2, ""), SCRIPT % (2, "mw.train(e)")
+        fails = SCRIPT % (2, "e.observe = function() error('always') end")
+        single = SCRIPT % (2, "e.plan = { dp(1) }")
+        for script, arguments, problem in ((one, ["--kinds", "kil"], "usage.value"), (one, ["--kinds", "hang"], "usage.value"),
+                                           (single, ["--kinds", "lost"], "usage.value"),
+                                           (one, ["--processes", 2, "--launcher", "mpirun -n 2"], "usage.option"),
+                                           (one, ["--minutes", -1], "usage.option"), (one, ["--log", "none/a"], "file.write"),
+                                           (twice, [], "chaos.script"), (fails, [], "chaos.script")):
+            with self.subTest(arguments=arguments, problem=problem):
+                self.write(script)
+                self.refused(2, problem, "chaos", "script.lua", *arguments)
+        self.refused(2, "usage.option", "chaos", "-")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
