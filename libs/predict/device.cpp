@@ -257,10 +257,12 @@ Device Device::from_json(const Json& json) {
   d.bandwidth = positive(json, "bandwidth");
   d.op_overhead = positive(json, "op_overhead");
   d.latency = positive(json, "latency");
-  d.cores = json.at("cores").get<int>();
+  const auto cores = whole_number(json.at("cores")), memory = whole_number(json.at("memory"));
+  if (!cores || *cores < 1 || *cores > 1'000'000 || !memory || *memory <= 0)
+    throw std::invalid_argument("cores, memory");
+  d.cores = static_cast<int>(*cores);
   d.all_cores = positive(json, "all_cores");
-  d.memory = json.at("memory").get<std::int64_t>();
-  if (d.cores < 1 || d.memory <= 0) throw std::invalid_argument("cores, memory");
+  d.memory = *memory;
   return d;
 }
 
