@@ -26,6 +26,7 @@
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/ops.h"
+#include "meshwright/options.h"
 
 namespace mw {
 namespace {
