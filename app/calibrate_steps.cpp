@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "app/calibrate.h"
+#include "common/files.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/options.h"
 #include "predict/prediction.h"
@@ -57,7 +58,7 @@ StepEntry read_entry(const std::string& file, const std::string& place, const Va
 
 std::vector<StepEntry> read_steps(const std::string& file, const std::string& text,
                                   Problems& problems) {
-  const Json list = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json list = json_in(text);
   if (!list.is_array() || list.empty()) {
     refuse_step(file, "--from", "it is no list of measured steps",
                 R"([{ "script": "mine.lua", "step": 1.234, "nodes": 4 }])", problems);

@@ -59,8 +59,8 @@ Json options_of(const ScheduleArguments& arguments) {
                   "for example: --option pair=true");
     }
     const std::string value = option.substr(equals + 1);
-    const Json read = Json::parse(value, nullptr, false);
-    given[option.substr(0, equals)] = read.is_discarded() ? Json(value) : read;
+    const Json read = json_in(value);
+    given[option.substr(0, equals)] = read.is_null() && value != "null" ? Json(value) : read;
   }
   return given;
 }

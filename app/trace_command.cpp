@@ -177,7 +177,7 @@ void write_trace(const TraceArguments& arguments, Output& output) {
                 "-o trace.json (for https://ui.perfetto.dev or chrome://tracing), --svg step.svg, "
                 "or both");
   }
-  const Json plan = Json::parse(reader.plan(), nullptr, false);
+  const Json plan = json_in(reader.plan());
   Json result = {
       {"kind", "trace"}, {"run", arguments.run}, {"step", nullptr}, {"seconds", nullptr}};
   std::vector<std::string> caption;

@@ -11,9 +11,9 @@ parse_preset() {
     esac
   done
   case $preset in
-    release | dev | asan | tsan | cuda) ;;
+    release | dev | asan | tsan | fuzz | cuda) ;;
     *)
-      say "there is no preset '$preset'; presets: release, dev, asan, tsan, cuda"
+      say "there is no preset '$preset'; presets: release, dev, asan, tsan, fuzz, cuda"
       exit "$exit_usage"
       ;;
   esac
@@ -22,6 +22,7 @@ parse_preset() {
 verb_build() {
   local preset rest
   parse_preset "$@"
+  [[ $preset != fuzz ]] || ensure_test_packages
   ensure_dependencies "$preset"
   local stamp
   stamp=$(build_folder "$preset")/.ready
@@ -73,7 +74,7 @@ ensure_test_packages() {
   if [[ $(id -u) == 0 ]]; then
     install_packages "${missing[@]}"
   else
-    say "tests of pages are left out: sudo apt-get install -y --no-install-recommends ${missing[*]}"
+    say "tests of pages, and the fuzzers, are left out: sudo apt-get install -y --no-install-recommends ${missing[*]}"
   fi
 }
 
@@ -118,4 +119,4 @@ verb_lint() {
   exec "$(system_python)" cmake/tidy.py "$cache/tidy" "$@"
 }
 
-verb_clean() { rm -rf "$root"/build "$root"/build-{dev,asan,tsan,cuda,lint} "$root/.deps"; }
+verb_clean() { rm -rf "$root"/build "$root"/build-{dev,asan,tsan,fuzz,cuda,lint} "$root/.deps"; }

@@ -65,7 +65,7 @@ function(meshwright_any_has out text)
 endfunction()
 
 # These may include what is private to the kernel.
-set(tests_of_the_kernel base comm device dp mesh model parity plan processes program run schedule)
+set(tests_of_the_kernel base comm device dp fuzz mesh model parity plan processes program run schedule)
 
 file(GLOB areas CONFIGURE_DEPENDS LIST_DIRECTORIES true "${PROJECT_SOURCE_DIR}/tests/*")
 foreach(path IN LISTS areas)

@@ -47,8 +47,14 @@ elseif(MESHWRIGHT_SANITIZE STREQUAL "thread")
   # g++ warns that fences are not modelled; the fences are libstdc++'s and torch's, not ours.
   add_compile_options(-fsanitize=thread -fno-omit-frame-pointer -Wno-tsan)
   add_link_options(-fsanitize=thread)
+elseif(MESHWRIGHT_SANITIZE STREQUAL "fuzzer")
+  # A finding ends the process, as libFuzzer keeps the input that a process dies of.
+  add_compile_options(-fsanitize=fuzzer-no-link,address,undefined,float-cast-overflow
+    -fno-sanitize=vptr,function -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=address,undefined)
 elseif(MESHWRIGHT_SANITIZE)
-  message(FATAL_ERROR "MESHWRIGHT_SANITIZE is '${MESHWRIGHT_SANITIZE}'; use address or thread.")
+  message(FATAL_ERROR
+    "MESHWRIGHT_SANITIZE is '${MESHWRIGHT_SANITIZE}'; use address, thread or fuzzer.")
 endif()
 
 add_library(meshwright_warnings INTERFACE)

@@ -15,6 +15,7 @@
 #include "app/sweep/judge.h"
 #include "app/sweep/planned.h"
 #include "app/sweep/summary.h"
+#include "common/files.h"
 #include "common/run_timing.h"
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/interrupt.h"
@@ -337,7 +338,7 @@ class Sweep {
     std::string lines, line;
     std::ifstream file(fs::path(folder_.path()) / "predicted.jsonl");
     while (std::getline(file, line)) {
-      const Json row = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+      const Json row = json_in(line);
       const bool known = row.is_object() && row.contains("hash") && row["hash"].is_string();
       if (known && left.erase(row["hash"].get<std::string>()) > 0) lines += line + "\n";
     }

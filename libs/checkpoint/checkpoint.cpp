@@ -112,9 +112,25 @@ const std::vector<Checkpoint::Source>& Checkpoint::sources(const std::string& te
   const auto [found, fresh] = sources_.try_emplace(tensor);
   if (fresh) {
     for (const StoredSlice& stored : index_.tensors.at(tensor).slices)
-      found->second.push_back({stored.rank, boxes_of(stored.slice)});
+      found->second.push_back({stored.rank, stored.slice.count, boxes_of(stored.slice)});
   }
   return found->second;
+}
+
+at::Tensor Checkpoint::slice_in(const Source& source, const std::string& tensor) const {
+  const auto lacks = [&](const std::string& what) {
+    return Error(
+        Stage::run, "checkpoint.lacks", "resume",
+        fmt::format("checkpoint {}: {} {}", folder_.string(), file_of_rank(source.rank), what),
+        "is it of another model?");
+  };
+  const SafetensorsFile& in = file(source.rank);
+  if (in.entries().count(tensor) == 0) throw lacks(fmt::format("has no tensor \"{}\"", tensor));
+  at::Tensor flat = in.tensor(tensor).view(-1);
+  if (flat.numel() != source.count)
+    throw lacks(fmt::format("has {} elements of tensor \"{}\", and {} by its index", flat.numel(),
+                            tensor, source.count));
+  return flat;
 }
 
 void Checkpoint::read(const std::string& tensor, const std::vector<std::int64_t>& shape,
@@ -132,11 +148,8 @@ void Checkpoint::read(const std::string& tensor, const std::vector<std::int64_t>
   std::int64_t copied = 0;
   for (const Source& source : sources(tensor)) {
     if (copied == slice.count) break;
-    const SafetensorsFile& in = file(source.rank);
-    if (in.entries().count(tensor) == 0)
-      throw lacks(fmt::format("{} has no tensor \"{}\"", file_of_rank(source.rank), tensor));
-    copied += copy_common(source.boxes, in.tensor(tensor).view(-1), wanted, flat);
-    in.check();
+    copied += copy_common(source.boxes, slice_in(source, tensor), wanted, flat);
+    file(source.rank).check();
   }
   if (copied != slice.count)
     throw lacks(fmt::format("{} of {} elements of tensor \"{}\" are missing", slice.count - copied,
@@ -149,6 +162,8 @@ at::Tensor Checkpoint::read_whole(const std::string& tensor) const {
     throw Error(Stage::run, "checkpoint.lacks", "",
                 fmt::format("checkpoint {}: it has no tensor \"{}\"", folder_.string(), tensor));
   const StoredTensor& info = stored->second;
+  // All of it is known to be there before so much memory is asked for.
+  for (const Source& source : sources(tensor)) slice_in(source, tensor);
   const at::Tensor first = file(info.slices.front().rank).tensor(tensor);
   at::Tensor whole = at::empty(info.shape, first.options());
   const Box box = Box::whole(info.shape);

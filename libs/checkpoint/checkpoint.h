@@ -50,8 +50,11 @@ class Checkpoint {
   // A tensor's slices, and where they lie.
   struct Source {
     int rank = 0;
+    std::int64_t count = 0;
     std::vector<BoxAt> boxes;
   };
+  // What a file has of a tensor, flat: as many elements as the index says.
+  at::Tensor slice_in(const Source& source, const std::string& tensor) const;
   const SafetensorsFile& file(int rank) const;
   const std::vector<Source>& sources(const std::string& tensor) const;
 

@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "checkpoint/checksum.h"
+#include "common/files.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
 
@@ -27,6 +29,27 @@ SortedIndex json_of(const StoredTensor& tensor) {
   return {{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"slices", slices}};
 }
 
+// Whole numbers alone: a number of another kind would be cut to one, and may be too large for it.
+std::int64_t whole_in(const SortedIndex& json) {
+  const bool fits = json.is_number_integer() &&
+                    (!json.is_number_unsigned() || json.get<std::uint64_t>() <= INT64_MAX);
+  if (!fits) broken_index("has something else where a whole number belongs");
+  return json.get<std::int64_t>();
+}
+
+int int_in(const SortedIndex& json) {
+  const std::int64_t whole = whole_in(json);
+  if (whole != static_cast<int>(whole)) broken_index("has a number of ranks beyond all ranks");
+  return static_cast<int>(whole);
+}
+
+std::vector<std::int64_t> wholes_in(const SortedIndex& json) {
+  if (!json.is_array()) broken_index("has something else where a list belongs");
+  std::vector<std::int64_t> numbers;
+  for (const SortedIndex& one : json) numbers.push_back(whole_in(one));
+  return numbers;
+}
+
 std::int64_t checked_elements(const std::vector<std::int64_t>& shape, const std::string& name) {
   std::int64_t all = 1;
   for (const std::int64_t size : shape)
@@ -38,16 +61,18 @@ std::int64_t checked_elements(const std::vector<std::int64_t>& shape, const std:
 StoredTensor read_tensor(const std::string& name, const SortedIndex& json) {
   StoredTensor tensor;
   tensor.dtype = json.at("dtype").get<std::string>();
-  tensor.shape = json.at("shape").get<std::vector<std::int64_t>>();
-  std::int64_t all = checked_elements(tensor.shape, name);
+  tensor.shape = wholes_in(json.at("shape"));
+  const std::int64_t all = checked_elements(tensor.shape, name);
+  std::int64_t sliced = 0;
+  std::set<int> ranks;
   for (const SortedIndex& one : json.at("slices")) {
     StoredSlice stored;
-    stored.rank = one.at(0).get<int>();
+    stored.rank = int_in(one.at(0));
     Slice& slice = stored.slice;
-    slice.box.offsets = one.at(1).get<std::vector<std::int64_t>>();
-    slice.box.sizes = one.at(2).get<std::vector<std::int64_t>>();
-    slice.begin = one.at(3).get<std::int64_t>();
-    slice.count = one.at(4).get<std::int64_t>();
+    slice.box.offsets = wholes_in(one.at(1));
+    slice.box.sizes = wholes_in(one.at(2));
+    slice.begin = whole_in(one.at(3));
+    slice.count = whole_in(one.at(4));
     bool good = slice.box.offsets.size() == tensor.shape.size() &&
                 slice.box.sizes.size() == tensor.shape.size() && slice.begin >= 0 &&
                 slice.count >= 0;
@@ -56,12 +81,15 @@ StoredTensor read_tensor(const std::string& name, const SortedIndex& json) {
              slice.box.offsets[d] <= tensor.shape[d] - slice.box.sizes[d];
     if (!good || slice.begin > slice.box.elements() - slice.count)
       broken_index(fmt::format("a slice of tensor \"{}\" lies outside of it", name));
-    all -= slice.count;
+    if (!ranks.insert(stored.rank).second)
+      broken_index(fmt::format("tensor \"{}\" has two slices of rank {}", name, stored.rank));
+    if (__builtin_add_overflow(sliced, slice.count, &sliced))
+      broken_index(fmt::format("the slices of tensor \"{}\" have too many elements", name));
     tensor.slices.push_back(std::move(stored));
   }
-  if (all != 0)
-    broken_index(fmt::format("the slices of tensor \"{}\" have {} elements too {}", name,
-                             std::abs(all), all > 0 ? "few" : "many"));
+  if (sliced != all)
+    broken_index(fmt::format("the slices of tensor \"{}\" have {} elements, and it has {}", name,
+                             sliced, all));
   return tensor;
 }
 
@@ -115,6 +143,7 @@ std::string CheckpointIndex::text() const {
 }
 
 CheckpointIndex CheckpointIndex::read(const std::string& text) try {
+  if (is_nested_too_deep(text)) broken_index("is no index of a checkpoint");
   const SortedIndex all = SortedIndex::parse(text);
   const SortedIndex& json = all.at("index");
   const std::string format = json.at("format").get<std::string>();
@@ -125,31 +154,30 @@ CheckpointIndex CheckpointIndex::read(const std::string& text) try {
   if (checksum_of(inner.data(), inner.size()) != all.at("xxh3").get<std::string>())
     broken_index("its checksum is wrong");
   CheckpointIndex index;
-  index.step = json.at("step").get<std::int64_t>();
-  index.sample = json.at("sample").get<std::int64_t>();
-  index.tokens = json.at("tokens").get<std::int64_t>();
+  index.step = whole_in(json.at("step"));
+  index.sample = whole_in(json.at("sample"));
+  index.tokens = whole_in(json.at("tokens"));
   index.created = json.at("created").get<std::string>();
   index.version = json.at("version").get<std::string>();
   index.name = json.at("name").get<std::string>();
   index.hash = json.at("hash").get<std::string>();
   index.mix = json.at("mix").get<std::string>();
-  index.ranks = json.at("ranks").get<int>();
+  index.ranks = int_in(json.at("ranks"));
   if (json.contains("chosen")) index.chosen = Json::parse(json.at("chosen").dump());
   index.settings = Json::parse(json.at("settings").dump());
   if (json.contains("loss_scale")) {
     const SortedIndex& scale = json["loss_scale"];
     index.scaled = true;
     index.loss_scaler = {scale.at("scale").get<double>(), scale.at("overflowed").get<bool>(), true,
-                         scale.at("good").get<std::int64_t>(),
-                         scale.at("left_out").get<std::int64_t>()};
+                         whole_in(scale.at("good")), whole_in(scale.at("left_out"))};
   }
   for (const SortedIndex& file : json.at("files"))
-    index.files[file.at("rank").get<int>()] = {file.at("bytes").get<std::int64_t>(),
-                                               file.at("xxh3").get<std::string>()};
+    index.files[int_in(file.at("rank"))] = {whole_in(file.at("bytes")),
+                                            file.at("xxh3").get<std::string>()};
   for (const auto& [name, tensor] : json.at("tensors").items())
     index.tensors.emplace(name, read_tensor(name, tensor));
   for (const SortedIndex& one : json.at("own"))
-    index.own[one.at(0).get<int>()] = one.at(1).get<std::vector<std::string>>();
+    index.own[int_in(one.at(0))] = one.at(1).get<std::vector<std::string>>();
   if (index.step < 0 || index.ranks < 1) broken_index("has no proper step or number of ranks");
   for (const auto& [name, tensor] : index.tensors)
     for (const StoredSlice& stored : tensor.slices)

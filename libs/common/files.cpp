@@ -22,11 +22,34 @@ std::optional<std::string> whole_file(const std::filesystem::path& path) try {
   return std::nullopt;
 }
 
-Json read_json(const std::filesystem::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  if (!stream) return {};
-  Json json = Json::parse(stream, nullptr, /*allow_exceptions=*/false);
+bool is_nested_too_deep(std::string_view json) {
+  constexpr int deepest = 200;
+  int depth = 0;
+  bool in_text = false;
+  for (std::size_t i = 0; i < json.size(); ++i) {
+    const char c = json[i];
+    if (in_text && c == '\\') {
+      ++i;
+    } else if (c == '"') {
+      in_text = !in_text;
+    } else if (!in_text && (c == '[' || c == '{')) {
+      if (++depth > deepest) return true;
+    } else if (!in_text && (c == ']' || c == '}')) {
+      --depth;
+    }
+  }
+  return false;
+}
+
+Json json_in(std::string_view text) {
+  if (is_nested_too_deep(text)) return {};
+  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   return json.is_discarded() ? Json() : json;
+}
+
+Json read_json(const std::filesystem::path& file) {
+  const std::optional<std::string> text = whole_file(file);
+  return text ? json_in(*text) : Json();
 }
 
 void write_output(const std::string& asked_by, const std::string& path, const std::string& text) {

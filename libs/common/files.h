@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "meshwright/json.h"
 
@@ -14,8 +15,13 @@ namespace mw {
 // memory many times.
 std::optional<std::string> whole_file(const std::filesystem::path& path);
 
+// Whether lists and tables of a JSON text lie in one another more than 200 deep. What copies,
+// compares or writes such a value calls itself for each of them, and would run out of its stack.
+bool is_nested_too_deep(std::string_view json);
+// The JSON that a text from elsewhere holds; null if it holds none, or is nested too deep.
+Json json_in(std::string_view text);
 // The JSON in a file, which another process may be replacing; null if there is no file, or if it
-// holds no JSON.
+// holds no such JSON.
 Json read_json(const std::filesystem::path& file);
 
 // Replaces the file, making missing folders. Throws Error (options) naming who asked for it: an

@@ -52,6 +52,11 @@ double number_under(const Json& json, const char* key) {
   return there ? json[key].get<double>() : CoreUse::unknown;
 }
 
+int count_under(const Json& json, const char* key) {
+  const double value = number_under(json, key);
+  return value >= 0 && value <= 1e9 ? static_cast<int>(value) : 0;
+}
+
 double missing_cores(const CoreUse& use, int wanted, int cores) {
   const double others = std::isnan(use.others) ? 0 : use.others,
                throttled = std::isnan(use.throttled) ? 0 : use.throttled;
@@ -117,10 +122,7 @@ RunTiming read_timing(const Json& result) {
   timing.cpu = positive(number_under(result, "cpu_seconds_per_step"));
   const auto kept = result.find("timing");
   if (kept == result.end() || !kept->is_object()) return timing;
-  const auto whole = [&](const char* key) {
-    const double value = number_under(*kept, key);
-    return value >= 0 && value < 1e9 ? static_cast<int>(value) : 0;
-  };
+  const auto whole = [&](const char* key) { return count_under(*kept, key); };
   timing.cores = std::max(1, whole("cores"));
   timing.wanted = std::max(1, whole("wanted_cores"));
   timing.use = {number_under(*kept, "others_cores"), number_under(*kept, "throttled_cores"),

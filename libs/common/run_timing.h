@@ -33,6 +33,8 @@ struct RunTiming {
 
 // The number under a key. NaN: there is none, or `json` has no keys.
 double number_under(const Json& json, const char* key);
+// The same as a count of up to 10^9; 0 for any other number, and where there is none.
+int count_under(const Json& json, const char* key);
 
 // The cores that ranks lacked which keep `wanted` of `cores` busy. 0 where the system does not say.
 double missing_cores(const CoreUse& use, int wanted, int cores);

@@ -156,7 +156,12 @@ Word JoinedProcesses::receive_whole(int from, const std::string& what, Milliseco
                                      name_of(index_), seconds_text(timeout), name_of(from), what),
                          "look at what that process does; raise the timeout if it is only slow");
     }
-    whole = !part->empty() && part->front() == '1';
+    if (part->empty()) {
+      throw Error(Stage::run, "process.message", "",
+                  fmt::format("{} has sent a message without a byte", name_of(from)),
+                  "all processes must be of one build");
+    }
+    whole = part->front() == '1';
     bytes.append(*part, 1);
     timeout = std::max(timeout, timeout_);  // the other parts are on their way
   }
@@ -197,6 +202,12 @@ std::string JoinedProcesses::expect(int from, const std::string& what, Milliseco
     case Sort::refused: {
       left_[static_cast<std::size_t>(from)] = true;
       auto refusal = unpack<Refusal>(word.bytes);
+      if (refusal.problems.empty()) {
+        refusal.problems.push_back(
+            {Stage::run, "process.message", "",
+             fmt::format("{} has failed and does not say why", name_of(from)),
+             "all processes must be of one build"});
+      }
       if (!first()) over_ = true;
       for (Problem& problem : refusal.problems) {
         if (first()) problem.message = fmt::format("On {}: {}", name_of(from), problem.message);

@@ -18,7 +18,9 @@
 #include <system_error>
 #include <thread>
 
+#include "common/files.h"
 #include "common/process.h"
+#include "common/run_timing.h"
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/text.h"
@@ -77,8 +79,7 @@ class ReportFile {
   void clear() const { std::ofstream(path(), std::ios::trunc); }
   // The last run's that failed.
   std::optional<Json> read() const {
-    std::ifstream stream(path());
-    Json found = Json::parse(stream, nullptr, /*allow_exceptions=*/false);
+    Json found = read_json(path());
     if (!found.is_object()) return std::nullopt;
     return found;
   }
@@ -201,12 +202,16 @@ int run_with_restarts(const Restarts& restarts, const std::vector<std::string>& 
 }
 
 Attempt::Attempt(const std::string& json) {
-  const Json told = Json::parse(json, nullptr, /*allow_exceptions=*/false);
+  const Json told = json_in(json);
   if (!told.is_object()) return;
-  restart_ = told.value("restart", restart_);
-  most_ = told.value("of", most_);
-  after_ = told.value("after", after_);
-  report_ = told.value("report", report_);
+  const auto text = [&](const char* key) {
+    const auto found = told.find(key);
+    return found != told.end() && found->is_string() ? found->get<std::string>() : std::string();
+  };
+  restart_ = count_under(told, "restart");
+  most_ = count_under(told, "of");
+  after_ = text("after");
+  report_ = text("report");
 }
 
 std::string Attempt::text() const {

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <fstream>
 #include <stdexcept>
 
+#include "common/files.h"
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/hash.h"
 #include "meshwright/engine/host.h"
@@ -112,6 +112,12 @@ double at_least_0(const Json& json, const char* key) {
   return value;
 }
 
+int int_in(const Json& json, const char* key) {
+  const auto whole = whole_number(json.at(key));
+  if (!whole || *whole != static_cast<int>(*whole)) throw std::invalid_argument(key);
+  return static_cast<int>(*whole);
+}
+
 SharedCosts read_shared(const Json& json) {
   return {at_least_0(json, "work"), at_least_0(json, "transfer"), at_least_0(json, "call"),
           at_least_0(json, "step"), at_least_0(json, "wall"),     at_least_0(json, "idle")};
@@ -164,7 +170,7 @@ Calibration Calibration::from_json(const Json& json) {
   c.cpu = json.at("cpu").get<std::string>();
   c.kernels = json.at("kernels").get<std::string>();
   c.version = json.at("version").get<std::string>();
-  c.cores = json.at("cores").get<int>();
+  c.cores = int_in(json, "cores");
   c.device = Device::from_json(json.at("device"));
   for (const auto& [element, kinds] : json.at("work").items()) {
     for (const auto& [kind, fit] : kinds.items())
@@ -178,7 +184,7 @@ Calibration Calibration::from_json(const Json& json) {
   c.few = read_shared(json.at("few"));
   c.many = read_shared(json.at("many"));
   for (const Json& mix : json.at("mixes")) {
-    c.mixes.push_back({mix.at("plan").get<std::string>(), mix.at("ranks").get<int>(),
+    c.mixes.push_back({mix.at("plan").get<std::string>(), int_in(mix, "ranks"),
                        at_least_0(mix, "step_seconds"), at_least_0(mix, "cpu_seconds"),
                        at_least_0(mix, "predicted_step_seconds"),
                        at_least_0(mix, "predicted_cpu_seconds")});
@@ -239,11 +245,12 @@ std::string other_machine(const Calibration& c) {
 }
 
 std::shared_ptr<const Calibration> read_calibration(const std::filesystem::path& file) {
-  std::ifstream stream(file);
-  if (!stream) return nullptr;
+  const std::optional<std::string> text = whole_file(file);
+  if (!text) return nullptr;
   auto calibration = std::make_shared<Calibration>();
   try {
-    *calibration = Calibration::from_json(Json::parse(stream));
+    if (is_nested_too_deep(*text)) throw std::invalid_argument("lists in lists without end");
+    *calibration = Calibration::from_json(Json::parse(*text));
   } catch (const std::exception& error) {
     throw Error(Stage::environment, "calibration.broken", "",
                 fmt::format("{} is no calibration: {}", file.string(), error.what()),

@@ -14,6 +14,7 @@ namespace mw {
 namespace {
 
 constexpr double most = 1e30;
+constexpr std::int64_t most_devices = std::int64_t{1} << 40;
 
 Options& rate(Options& options) {
   return options.range(1.0, most);
@@ -380,7 +381,13 @@ class Reader {
               "{ ranks = 8, points = { { bytes, seconds }, … } } of at least two points");
         continue;
       }
-      curve.ranks = given["ranks"].get<int>();
+      const auto ranks = whole_number(given["ranks"]);
+      if (!ranks || *ranks < 2 || *ranks > 65536) {
+        wrong(key + ".ranks", fmt::format("got {}", describe(given["ranks"])),
+              "how many devices the all-reduce is among, from 2 on");
+        continue;
+      }
+      curve.ranks = static_cast<int>(*ranks);
       for (const Json& point : given["points"]) {
         const auto numbers = row(point, 2, key + ".points", "{ bytes, seconds }");
         if (numbers.empty()) return;
@@ -414,6 +421,11 @@ class Reader {
         return;
       }
       torus.shape.push_back(static_cast<int>(*whole));
+      if (all * *whole > most_devices) {
+        wrong("torus.shape", fmt::format("more than {} devices in it", most_devices),
+              "fewer devices in a dim");
+        return;
+      }
       all *= *whole;
     }
     if (all != cluster_.devices()) {

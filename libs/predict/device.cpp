@@ -26,6 +26,7 @@
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/ops.h"
+#include "meshwright/options.h"
 
 namespace mw {
 namespace {
@@ -278,11 +279,13 @@ Device Device::from_json(const Json& json) {
   d.bandwidth = positive(json, "bandwidth");
   d.op_overhead = positive(json, "op_overhead");
   d.latency = positive(json, "latency");
-  d.cores = json.at("cores").get<int>();
+  const auto cores = whole_number(json.at("cores")), memory = whole_number(json.at("memory"));
+  if (!cores || *cores < 1 || *cores > 1'000'000 || !memory || *memory <= 0)
+    throw std::invalid_argument("cores, memory");
+  d.cores = static_cast<int>(*cores);
   d.all_cores = positive(json, "all_cores");
-  d.memory = json.at("memory").get<std::int64_t>();
+  d.memory = *memory;
   d.others = json.value("others_cores", 0.0);
-  if (d.cores < 1 || d.memory <= 0) throw std::invalid_argument("cores, memory");
   return d;
 }
 

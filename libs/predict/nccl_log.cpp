@@ -72,9 +72,11 @@ std::optional<double> number(std::string_view word) {
   return value;
 }
 
+// A whole number of 15 digits at most, all of which a double has.
 bool is_count(std::string_view word) {
-  return !word.empty() && std::all_of(word.begin(), word.end(),
-                                      [](unsigned char c) { return std::isdigit(c) != 0; });
+  return !word.empty() && word.size() <= 15 &&
+         std::all_of(word.begin(), word.end(),
+                     [](unsigned char c) { return std::isdigit(c) != 0; });
 }
 
 // Without "[1,0]<stdout>:" of mpirun, and without "3: " of srun's --label.
@@ -190,8 +192,8 @@ class LogReader {
   void rank(const std::vector<std::string_view>& words) {
     const auto on = std::find(words.begin(), words.end(), "on");
     const auto device = std::find(on, words.end(), "device");
-    if (words.size() < 2 || !is_count(words[1]) || on == words.end() || device - on != 2 ||
-        words.end() - device < 4) {
+    if (words.size() < 2 || !is_count(words[1]) || words[1].size() > 7 || on == words.end() ||
+        device - on != 2 || words.end() - device < 4) {
       refuse("calibration.log", line_, "the line of a rank is cut off", "copy the log as it is");
       return;
     }
@@ -226,7 +228,7 @@ class LogReader {
       return;
     }
     const double bytes = *number(words[0]);
-    const std::size_t half = *first + 4 < words.size() ? 4 : 0;  // in place, where it is there
+    const std::size_t half = *first + 6 < words.size() ? 4 : 0;  // in place, where it is there
     const bool out_of_place = number(words[*first]).value_or(0) > 0;
     const std::size_t at = *first + (out_of_place ? 0 : half);
     for (const std::size_t column : {*first, *first + half}) {

@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <stdexcept>
 
 #include "common/statistics.h"
+#include "meshwright/options.h"
 
 namespace mw {
 namespace {
@@ -145,7 +147,10 @@ WorkFit WorkFit::from_json(const Json& json) {
     if (!(each >= 0) || !std::isfinite(each)) throw std::invalid_argument("a rate is negative");
   }
   fit.ratio = LogCurve::from_json(json.at("ratio"));
-  fit.samples = json.at("samples").get<int>();
+  const auto samples = whole_number(json.at("samples"));
+  if (!samples || *samples < 0 || *samples > std::numeric_limits<int>::max())
+    throw std::invalid_argument("samples");
+  fit.samples = static_cast<int>(*samples);
   fit.error = json.at("error").get<double>();
   return fit;
 }

@@ -179,21 +179,35 @@ int died_of(const fs::path& path, double seconds) {
   return WEXITSTATUS(*status) == 0 ? 0 : SIGABRT;  // a sanitizer ends its process by a code
 }
 
+// A file as it is at a moment.
+using Key = std::tuple<dev_t, ino_t, off_t, std::int64_t, std::int64_t>;
+
+std::optional<Key> key_of(const fs::path& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return std::nullopt;
+  return Key{info.st_dev, info.st_ino, info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec};
+}
+
+std::mutex trying;
+std::map<Key, int> tried;  // and the signal that the copy died of; 0: it came through
+
 }  // namespace
 
+void need_not_probe(const fs::path& path) {
+  const std::lock_guard guard(trying);
+  if (const auto key = key_of(path)) tried[*key] = 0;
+}
+
 void probe_run_file(const fs::path& path) {
-  using Key = std::tuple<dev_t, ino_t, off_t, std::int64_t, std::int64_t>;
-  static std::mutex lock;
-  static std::map<Key, int> tried;
-  struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) return;
-  const Key key{info.st_dev, info.st_ino, info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec};
-  const std::lock_guard guard(lock);
-  auto known = tried.find(key);
+  const auto key = key_of(path);
+  if (!key) return;
+  const std::lock_guard guard(trying);
+  auto known = tried.find(*key);
   if (known == tried.end()) {
-    const double seconds = seconds_at_least + seconds_of_byte * static_cast<double>(info.st_size);
+    const double seconds =
+        seconds_at_least + seconds_of_byte * static_cast<double>(std::get<2>(*key));
     if (tried.size() > 10'000) tried.clear();
-    known = tried.emplace(key, died_of(path, seconds)).first;
+    known = tried.emplace(*key, died_of(path, seconds)).first;
   }
   const int signal = known->second;
   if (signal == 0) return;

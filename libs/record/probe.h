@@ -12,6 +12,9 @@ namespace mw {
 // then reads it gets an error that says what.
 void probe_run_file(const std::filesystem::path& path);
 
+// A file that this process has written itself just now: it is not tried, as it is now.
+void need_not_probe(const std::filesystem::path& path);
+
 // Whether a reader has that done before it opens a file. No: of one that was tried a moment ago and
 // whose writer, a run of ours, has added to it since. A long run's file need not be read whole each
 // time that somebody looks at its end.

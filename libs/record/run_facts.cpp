@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "common/statistics.h"
+#include "meshwright/options.h"
 #include "record/columns.h"
 
 namespace mw {
@@ -44,7 +45,8 @@ void read_memory(RunReader& reader, RunFacts& facts) {
   for (const std::int64_t peak : ranks.integers("predicted_bytes"))
     raise(facts.peak.predicted, peak);
   for (const std::int64_t rank : ranks.integers("rank"))
-    facts.ranks = std::max(facts.ranks, static_cast<int>(rank) + 1);
+    facts.ranks =
+        std::max(facts.ranks, static_cast<int>(std::clamp<std::int64_t>(rank, -1, 1 << 30)) + 1);
   const Table rows = reader.table("memory");
   const auto categories = rows.texts("category");
   const auto measured = rows.integers("peak_bytes"), predicted = rows.integers("predicted_bytes");
@@ -88,9 +90,9 @@ void read_series(RunReader& reader, RunFacts& facts) {
   if (held_out == facts.result.end() || !held_out->is_array()) return;
   for (const Json& one : *held_out) {
     const bool right = one.is_object() && one.contains("step") && one.contains("loss") &&
-                       one["step"].is_number() && one["loss"].is_number();
+                       whole_number(one["step"]) && one["loss"].is_number();
     if (right)
-      facts.series["held_out_loss"].emplace_back(one["step"].get<std::int64_t>(),
+      facts.series["held_out_loss"].emplace_back(*whole_number(one["step"]),
                                                  one["loss"].get<double>());
   }
 }

@@ -6,9 +6,11 @@
 #include <hdf5.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <system_error>
 
+#include "common/files.h"
 #include "common/statistics.h"
 #include "meshwright/run_file.h"
 #include "record/run_writer.h"
@@ -80,7 +82,7 @@ RunHead RunReader::head() {
   head.plan_hash = text("plan_hash");
   head.process = text("process");
   head.seed = file_.integer("/", "seed", 0);
-  head.versions = Json::parse(text("versions"), nullptr, false);
+  head.versions = json_in(text("versions"));
   head.plan = json("plan");
   return head;
 }
@@ -91,8 +93,7 @@ std::string RunReader::script() {
 
 Json RunReader::json(const char* name) {
   if (!file_.has(name)) return nullptr;
-  Json read = Json::parse(file_.read_text(name), nullptr, false);
-  return read.is_discarded() ? Json() : read;
+  return json_in(file_.read_text(name));
 }
 
 Table RunReader::table(const char* name, std::uint64_t at) {
@@ -126,8 +127,10 @@ std::vector<std::int64_t> RunReader::traced_steps() {
 
 std::vector<std::int64_t> RunReader::series_steps() {
   if (!file_.has("series") || !file_.has("series/step")) return {};
-  const std::vector<double> steps = file_.read_numbers("series/step");
-  return {steps.begin(), steps.end()};
+  std::vector<std::int64_t> steps;
+  for (const double step : file_.read_numbers("series/step"))  // of a damaged file any number
+    steps.push_back(std::abs(step) < 0x1p62 ? static_cast<std::int64_t>(step) : -1);
+  return steps;
 }
 
 std::vector<Series> RunReader::series() {

@@ -157,7 +157,7 @@ Json run_result(RunReader& reader, const RunEntry& entry) {
                  {"seed", head.seed},
                  {"created", head.created},
                  {"host", head.host},
-                 {"versions", head.versions.is_discarded() ? Json() : head.versions},
+                 {"versions", head.versions},
                  {"status", entry.status},
                  {"reason", entry.reason.empty() ? Json() : Json(entry.reason)}};
   settle(result, kept, "plan", head.mix());

@@ -68,9 +68,7 @@ void take_facts(ReportCell& cell, const RunFacts& facts) {
   cell.mix = facts.head.mix();
   cell.settings = settings_of(facts.experiment.is_object() ? facts.experiment : facts.head.plan);
   cell.work = work_of(facts.experiment);
-  if (const double ranks = number_under(facts.head.plan, "ranks"); ranks > 0)
-    cell.ranks = static_cast<int>(ranks);
-  cell.ranks = std::max(cell.ranks, facts.ranks);
+  cell.ranks = std::max(count_under(facts.head.plan, "ranks"), facts.ranks);
   cell.steps = static_cast<std::int64_t>(facts.steps.size());
   for (const StepRow& step : facts.steps) cell.losses.emplace_back(step.step, step.loss);
   if (!facts.steps.empty()) cell.loss = facts.steps.back().loss;
@@ -91,7 +89,7 @@ void take_facts(ReportCell& cell, const RunFacts& facts) {
   for (const Json& stage : facts.predicted_result.is_object()
                                ? facts.predicted_result.value("stages", Json::array())
                                : Json::array())
-    cell.predicted_stage_parts[static_cast<int>(number_under(stage, "stage"))] = step_parts(stage);
+    cell.predicted_stage_parts[count_under(stage, "stage")] = step_parts(stage);
   cell.parts = facts.parts;
   cell.account = facts.account;
   cell.mfu = facts.mfu;
@@ -120,8 +118,7 @@ void take_result(ReportCell& cell, const Json& result) {
   const auto held = result.find("same_loss_as");
   if (held != result.end() && held->is_object() && held->contains("compared"))
     cell.compared = (*held)["compared"] == true;
-  if (const double beside = number_under(result, "beside"); beside > 0)
-    cell.beside = static_cast<int>(beside);
+  if (const int beside = count_under(result, "beside"); beside > 0) cell.beside = beside;
   const bool plan = result.contains("memory") && result["memory"].is_array();
   if (!cell.measured() && plan) take_prediction(cell, result);
   if (!cell.measured() && result.contains("predicted") && result["predicted"].is_object())
@@ -186,7 +183,7 @@ std::vector<Json> predicted_rows(const fs::path& folder) {
   std::vector<Json> rows;
   std::ifstream file(folder / predicted_file_name, std::ios::binary);
   for (std::string line; std::getline(file, line);) {
-    if (Json row = Json::parse(line, nullptr, false); row.is_object()) rows.push_back(row);
+    if (Json row = json_in(line); row.is_object()) rows.push_back(row);
   }
   return rows;
 }
@@ -296,7 +293,7 @@ void name_differences(ReportRuns& runs, const std::vector<std::size_t>& which) {
   std::map<std::string, std::set<std::string>> seen;
   for (const std::size_t c : which) {
     std::vector<std::pair<std::string, std::string>> flat;
-    flatten("", Json::parse(runs.cells[c].settings, nullptr, false), flat);
+    flatten("", json_in(runs.cells[c].settings), flat);
     all.emplace_back(flat.begin(), flat.end());
     for (const auto& [key, value] : flat) seen[key].insert(value);
   }
@@ -352,7 +349,7 @@ void take_prediction(ReportCell& cell, const Json& plan) {
     cell.settings = settings_of(plan["experiment"]);
     cell.work = work_of(plan["experiment"]);
   }
-  cell.ranks = std::max(cell.ranks, static_cast<int>(std::max(0.0, number_under(plan, "ranks"))));
+  cell.ranks = std::max(cell.ranks, count_under(plan, "ranks"));
   if (plan.contains("memory") && plan["memory"].is_array()) {
     for (const Json& stage : plan["memory"]) {
       if (!stage.is_object()) continue;

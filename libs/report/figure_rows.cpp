@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 namespace {
 
 std::string stage_name(const Json& stage) {
-  return fmt::format("stage {}", std::llround(number_under(stage, "stage")));
+  return fmt::format("stage {}", count_under(stage, "stage"));
 }
 
 void take_stages(PaperRow& row, const Json& prediction) {
@@ -95,7 +95,7 @@ void take_results(const fs::path& path, std::vector<PaperRow>& rows) {
   std::istringstream lines(text.value_or(""));
   int searches = 0;
   for (std::string line; std::getline(lines, line);) {
-    const Json result = Json::parse(line, nullptr, false);
+    const Json result = json_in(line);
     const std::string kind = result.is_object() ? result.value("kind", "") : "";
     if (kind == "search")
       take_search(result, fmt::format("search={} {}\n", path.string(), ++searches), rows);

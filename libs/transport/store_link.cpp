@@ -63,7 +63,8 @@ std::string first_host(const std::string& list) {
 }
 
 int number(const std::string& text) {
-  return text.empty() ? 0 : static_cast<int>(std::strtol(text.c_str(), nullptr, 10));
+  const long value = text.empty() ? 0 : std::strtol(text.c_str(), nullptr, 10);
+  return static_cast<int>(std::clamp(value, -1L, 1L << 30));
 }
 
 }  // namespace
@@ -89,8 +90,18 @@ Rendezvous rendezvous(const std::function<const char*(const char*)>& variable) {
   at.by = launch->by;
   at.processes = launch->processes;
   at.process = launch->process;
-  at.local = number(first_of({"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
-                              "MV2_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"}));
+  const std::string local =
+      first_of({"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_RANK",
+                "MPI_LOCALRANKID", "SLURM_LOCALID"});
+  at.local = number(local);
+  if (at.local < 0 || at.local >= at.processes) {
+    throw Error(Stage::environment, "launch.address", "",
+                fmt::format("{} says that this process has the number {} on its machine, of {} "
+                            "processes in all",
+                            launch->by, local, at.processes),
+                "numbers of processes count from 0: unset LOCAL_RANK, which torchrun sets, where "
+                "something else has set it");
+  }
   at.hosted = value("TORCHELASTIC_USE_AGENT_STORE") == "True";
   if (const std::string attempt = value("TORCHELASTIC_RESTART_COUNT"); !attempt.empty())
     at.attempt = attempt;

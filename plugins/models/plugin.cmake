@@ -20,7 +20,10 @@ endforeach()
 
 # The threads are libtorch's: its own copy of the runtime, whose name the system's has too.
 set(source "${PROJECT_SOURCE_DIR}/plugins/models/ops/openmp/on_threads.cpp")
-set_source_files_properties("${source}" PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS -fopenmp)
+set_source_files_properties("${source}" PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # clang's OpenMP has another runtime: the fuzzers' one thread
+  set_source_files_properties("${source}" PROPERTIES COMPILE_OPTIONS -fopenmp)
+endif()
 target_sources(meshwright_models PRIVATE "${source}")
 add_library(Torch::gomp SHARED IMPORTED)
 set_target_properties(Torch::gomp PROPERTIES

@@ -63,7 +63,7 @@ for verb in build test format lint clean; do
 done
 launch build --preset fast
 check "an unknown preset exits 2" exits 2
-check "an unknown preset names the known ones" says "presets: release, dev, asan, tsan, cuda"
+check "an unknown preset names the known ones" says "presets: release, dev, asan, tsan, fuzz, cuda"
 
 # --- packages missing, not root: one line to paste, exit 5 ---
 fresh

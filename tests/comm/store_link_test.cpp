@@ -96,6 +96,11 @@ TEST_CASE("torchrun, srun and mpirun say where processes meet") {
   CHECK(of(slurm).port == 4000);
   slurm["MASTER_PORT"] = "40000000";
   CHECK(refused(slurm) == "launch.address");
+  slurm["MASTER_PORT"] = "4000";
+  for (const char* none : {"-1", "4", "4294967297"}) {
+    slurm["SLURM_LOCALID"] = none;
+    CHECK(refused(slurm) == "launch.address");
+  }
 
   Variables mpirun{{"OMPI_COMM_WORLD_SIZE", "4"},
                    {"OMPI_COMM_WORLD_RANK", "1"},

@@ -103,7 +103,7 @@ std::string changed_numbers(const Program& was, const Program& now) {
   const auto before = computed(was), after = computed(now);
   for (const auto* side : {&before, &after}) {
     for (const auto& [key, times] : *side) {
-      const auto found = [&](const auto& map) {
+      const auto found = [&, key = key](const auto& map) {
         const auto at = map.find(key);
         return at == map.end() ? 0 : at->second;
       };

@@ -45,7 +45,7 @@ bool restricted() {
 bool has_products_of(at::ScalarType type) {
 #if defined(__x86_64__)
   if (type == at::kBFloat16) return __builtin_cpu_supports("avx512bf16");
-#if (defined(__clang__) && __clang_major__ >= 14) || (!defined(__clang__) && __GNUC__ >= 12)
+#if (defined(__clang__) && __clang_major__ >= 16) || (!defined(__clang__) && __GNUC__ >= 12)
   if (type == at::kHalf) return __builtin_cpu_supports("avx512fp16");
 #endif
 #endif

@@ -5,8 +5,6 @@
 #include <cxxabi.h>
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <boost/dll/library_info.hpp>
 #include <boost/dll/shared_library.hpp>
 #include <cstdlib>
 #include <cstring>
@@ -14,6 +12,7 @@
 
 #include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/text.h"
+#include "registry/module_file.h"
 
 namespace mw {
 namespace {
@@ -33,13 +32,6 @@ ModuleVerdict refuse(const char* code, std::string problem, std::string hint) {
 
 constexpr const char* rebuild =
     "rebuild it against this program's SDK: find_package(Meshwright), then meshwright_add_plugin";
-
-// Reads the file's symbol table without running any of its code.
-bool has_descriptor(const std::filesystem::path& file) {
-  boost::dll::library_info info(file);
-  const auto symbols = info.symbols("boostdll");
-  return std::find(symbols.begin(), symbols.end(), symbol) != symbols.end();
-}
 
 }  // namespace
 
@@ -149,15 +141,7 @@ ModuleVerdict open_module(const std::filesystem::path& file) {
                   std::filesystem::exists(file, error) ? "not a file" : "there is no such file",
                   "");
   }
-  try {
-    if (!has_descriptor(file)) {
-      return refuse("plugin.foreign", "not a Meshwright plugin: it exports no descriptor",
-                    "end the plugin with MESHWRIGHT_PLUGIN(…) of meshwright/plugin.h");
-    }
-  } catch (const std::exception&) {
-    return refuse("plugin.unloadable", "not a loadable module for this machine",
-                  "build it with meshwright_add_plugin");
-  }
+  if (ModuleVerdict seen = look_into_module(file); !seen.code.empty()) return seen;
   // Never closed, so that neither its code nor torch's registrations in it go away.
   auto* library = new boost::dll::shared_library();  // NOLINT: lives as long as the process
   try {

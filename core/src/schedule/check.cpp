@@ -97,7 +97,23 @@ class Checker {
                                            v, stage, schedule_.stages() - 1));
       }
     }
-    return good;
+    return good && holds_works();
+  }
+
+  // A single work of a late microbatch asks for all before it: a table of so many places would
+  // take all memory.
+  bool holds_works() {
+    constexpr std::int64_t places_at_least = 1 << 20;
+    std::int64_t works = 0;
+    for (const auto& actions : schedule_.order) works += std::ssize(actions);
+    const std::int64_t places = std::int64_t{schedule_.vstages()} * schedule_.microbatches;
+    if (2 * works >= places || places <= places_at_least) return true;
+    problems_.add(Stage::plan, "schedule.missing", "",
+                  fmt::format("schedule {} has {}, and {} go through {}", quote(schedule_.name),
+                              plural(works, "work"), plural(schedule_.microbatches, "microbatch"),
+                              plural(schedule_.vstages(), "virtual stage")),
+                  "each microbatch goes through each virtual stage once: F, then B, or I and W");
+    return false;
   }
 
   Place& place(int vstage, int microbatch, Work work) {

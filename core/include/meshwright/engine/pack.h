@@ -86,7 +86,8 @@ class Packer {
   std::string bytes_;
 };
 
-// Throws Error (run, "process.message") where the bytes are too few for what is asked.
+// Throws Error (run, "process.message") where the bytes are too few for what is asked, or none of
+// its values.
 class Unpacker {
  public:
   explicit Unpacker(std::string_view bytes) : bytes_(bytes) {}
@@ -97,14 +98,14 @@ class Unpacker {
 
  private:
   std::string_view bits(std::size_t count) {
-    if (count > bytes_.size()) {
-      throw Error(Stage::run, "process.message", "",
-                  "a message of another process is shorter than what it says",
-                  "all processes must be of one build");
-    }
+    if (count > bytes_.size()) refuse("is shorter than what it says");
     const std::string_view taken = bytes_.substr(0, count);
     bytes_.remove_prefix(count);
     return taken;
+  }
+  [[noreturn]] static void refuse(const std::string& what) {
+    throw Error(Stage::run, "process.message", "", "a message of another process " + what,
+                "all processes must be of one build");
   }
   std::size_t length() {
     std::uint64_t count = 0;
@@ -114,8 +115,13 @@ class Unpacker {
 
   template <class T>
   void get(T& value) {
-    if constexpr (packs_as_bits<T>) {
+    if constexpr (std::is_same_v<T, bool>) {  // other bits than those of 0 and 1 are no bool
+      value = bits(1).front() != 0;
+    } else if constexpr (packs_as_bits<T>) {
       std::memcpy(&value, bits(sizeof value).data(), sizeof value);
+      if constexpr (std::is_same_v<T, Stage>)
+        if (value < Stage::script || value > Stage::environment)
+          refuse("has no stage of a problem");
     } else {
       members(*this, value);
     }

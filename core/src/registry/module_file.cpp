@@ -1,0 +1,112 @@
+// Reads the tables of an ELF file, each of whose numbers may be anything: the loader itself runs
+// into its own end in a file that was cut off, and Boost's reader follows what a file says.
+#include "registry/module_file.h"
+
+#include <elf.h>
+
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+namespace mw {
+namespace {
+
+constexpr std::uintmax_t most_bytes = std::uintmax_t{1} << 30;
+constexpr std::string_view descriptor_symbol = "meshwright_plugin";
+
+class ElfFile {
+ public:
+  explicit ElfFile(std::string bytes) : bytes_(std::move(bytes)) {}
+
+  bool is_module() const {
+    const auto head = at<Elf64_Ehdr>(0);
+    return head && std::memcmp(head->e_ident, ELFMAG, SELFMAG) == 0 &&
+           head->e_ident[EI_CLASS] == ELFCLASS64 && head->e_ident[EI_DATA] == ELFDATA2LSB &&
+           head->e_type == ET_DYN && head->e_phentsize == sizeof(Elf64_Phdr) &&
+           head->e_shentsize == sizeof(Elf64_Shdr);
+  }
+
+  // Whether all that is to be mapped, and the table of sections, are there.
+  bool whole() const {
+    const auto head = *at<Elf64_Ehdr>(0);
+    for (std::size_t p = 0; p < head.e_phnum; ++p) {
+      const auto part = entry<Elf64_Phdr>(head.e_phoff, p);
+      if (!part || (part->p_type == PT_LOAD && !holds(part->p_offset, part->p_filesz)))
+        return false;
+    }
+    return head.e_shnum > 0 && entry<Elf64_Shdr>(head.e_shoff, head.e_shnum - 1u).has_value();
+  }
+
+  // Among the symbols that others may use.
+  bool exports(std::string_view name) const {
+    const auto head = *at<Elf64_Ehdr>(0);
+    for (std::size_t s = 0; s < head.e_shnum; ++s) {
+      const auto table = entry<Elf64_Shdr>(head.e_shoff, s);
+      if (!table || table->sh_type != SHT_DYNSYM || !holds(table->sh_offset, table->sh_size))
+        continue;
+      const auto names = entry<Elf64_Shdr>(head.e_shoff, table->sh_link);
+      if (table->sh_link >= head.e_shnum || !names || !holds(names->sh_offset, names->sh_size))
+        continue;
+      const std::string_view texts(bytes_.data() + names->sh_offset, names->sh_size);
+      for (std::size_t i = 0; i < table->sh_size / sizeof(Elf64_Sym); ++i) {
+        const auto symbol = entry<Elf64_Sym>(table->sh_offset, i);
+        if (symbol->st_shndx != SHN_UNDEF && symbol->st_name < texts.size() &&
+            texts.substr(symbol->st_name).substr(0, name.size() + 1) ==
+                std::string(name) + std::string(1, '\0'))
+          return true;
+      }
+    }
+    return false;
+  }
+
+ private:
+  bool holds(std::uint64_t begin, std::uint64_t size) const {
+    return begin <= bytes_.size() && size <= bytes_.size() - begin;
+  }
+  template <class Part>
+  std::optional<Part> at(std::uint64_t begin) const {
+    if (!holds(begin, sizeof(Part))) return std::nullopt;
+    Part part;
+    std::memcpy(&part, bytes_.data() + begin, sizeof part);
+    return part;
+  }
+  // Number `index` of a table.
+  template <class Part>
+  std::optional<Part> entry(std::uint64_t begin, std::size_t index) const {
+    if (begin > bytes_.size()) return std::nullopt;
+    return at<Part>(begin + index * sizeof(Part));
+  }
+
+  std::string bytes_;
+};
+
+}  // namespace
+
+ModuleVerdict look_into_module(const std::filesystem::path& file) {
+  std::error_code error;
+  const bool sized = std::filesystem::file_size(file, error) <= most_bytes && !error;
+  std::ifstream stream(file, std::ios::binary);
+  const ElfFile module(sized ? std::string{std::istreambuf_iterator<char>(stream), {}} : "");
+  if (!module.is_module()) {
+    return {nullptr, "plugin.unloadable", "not a loadable module for this machine",
+            "build it with meshwright_add_plugin"};
+  }
+  if (!module.whole()) {
+    return {nullptr, "plugin.unloadable",
+            "not a loadable module: it was cut off, or is damaged, as it says that it has more "
+            "bytes than are there",
+            "copy or build it again"};
+  }
+  if (!module.exports(descriptor_symbol)) {
+    return {nullptr, "plugin.foreign", "not a Meshwright plugin: it exports no descriptor",
+            "end the plugin with MESHWRIGHT_PLUGIN(…) of meshwright/plugin.h"};
+  }
+  return {};
+}
+
+}  // namespace mw

@@ -1,0 +1,49 @@
+// What was measured: calibrations of this machine, and logs of collectives.
+#include "common/files.h"
+#include "fuzz/readers.h"
+#include "meshwright/error.h"
+#include "predict/calibration.h"
+#include "predict/nccl_log.h"
+
+namespace mw::fuzz {
+namespace {
+
+void use_calibration(const Calibration& calibration) {
+  for (const int ways : {1, 2, 1000})
+    must(calibration.transfer_seconds(Collective::all_reduce, ways, 1e6) >= 0,
+         "a transfer takes less than no time");
+  calibration.fit_of("linear forward", "product", 4, true, {});
+  must(Calibration::from_json(calibration.to_json()).to_json() == calibration.to_json(),
+       "a calibration that was written reads back as another one");
+}
+
+void read_measured(Bytes input) {
+  const std::filesystem::path file = file_of("calibration.json", text_of(input));
+  std::optional<Calibration> calibration;
+  try {
+    calibration = Calibration::from_json(read_json(file));
+  } catch (const std::exception&) {  // which read_calibration() says in words of its own
+  }
+  if (calibration) use_calibration(*calibration);
+  try {
+    read_calibration(file);
+  } catch (const Error& error) {
+    // No input is of this machine, which is the last thing that is looked at.
+    if (error.problems().front().code != "calibration.other-machine") throw;
+    must(calibration.has_value(), "a calibration is of a machine, and cannot be read");
+  }
+}
+
+void read_log(Bytes input) {
+  Problems problems;
+  const std::vector<LoggedTable> tables = read_nccl_log("log", text_of(input), problems);
+  check_together(tables, problems);
+  for (const LoggedTable& table : tables) must(!table.place().empty(), "a table has no place");
+  problems.throw_if_any();
+}
+
+const AddReader registered_calibrations({"calibrations", read_measured, 1500});
+const AddReader registered_logs({"nccl_logs", read_log, 4000});
+
+}  // namespace
+}  // namespace mw::fuzz
