@@ -119,11 +119,7 @@ std::string train_text(const Experiment& experiment, const Measurements& measure
     if (!measured.experts().empty()) text += "\n  experts: " + measured.experts().text() + "\n";
     if (experiment.check) text += "\n" + measured.check_text();
   }
-  if (!experiment.log.empty()) {
-    const bool folder = !experiment.folder.empty();
-    text += fmt::format("\n  run {}: {}\n", folder ? "folder" : "file",
-                        folder ? experiment.folder : experiment.log);
-  }
+  text += files_text(experiment);
   return text;
 }
 
