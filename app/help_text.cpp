@@ -47,23 +47,8 @@ std::string plain_type(std::string type) {
 }
 
 // The text in lines, all but the first of them indented.
-std::string wrapped(const std::string& text, std::size_t indent) {
-  std::istringstream words(text);
-  std::string out, word;
-  std::size_t column = indent;
-  while (words >> word) {
-    if (column > indent && column + 1 + word.size() > help_width) {
-      out += "\n" + std::string(indent, ' ');
-      column = indent;
-    }
-    if (column > indent) {
-      out += ' ';
-      ++column;
-    }
-    out += word;
-    column += word.size();
-  }
-  return out;
+std::string in_lines(const std::string& text, std::size_t indent) {
+  return wrapped(text, help_width - indent, indent);
 }
 
 }  // namespace
@@ -123,14 +108,14 @@ const HelpText::Class* HelpText::class_of(const std::string& type) const {
 
 std::string HelpText::class_text(const std::string& name, const Class& described) const {
   std::string text;
-  if (!described.about.empty()) text += wrapped(described.about, 0) + "\n";
+  if (!described.about.empty()) text += in_lines(described.about, 0) + "\n";
   std::size_t widest = 0;
   for (const Field& field : described.fields)
     widest = std::max(widest, std::min(widest_name, field.name.size()));
   for (const Field& field : described.fields) {
     const std::string about = fmt::format("{}{}{}", field.optional ? "" : "required; ", field.type,
                                           field.about.empty() ? "" : ": " + field.about);
-    text += fmt::format("  {:<{}}  {}\n", field.name, widest, wrapped(about, widest + 4));
+    text += fmt::format("  {:<{}}  {}\n", field.name, widest, in_lines(about, widest + 4));
   }
   if (const Class* base = described.base.empty() ? nullptr : class_of(described.base))
     text += class_text(described.base, *base);
@@ -139,11 +124,12 @@ std::string HelpText::class_text(const std::string& name, const Class& described
 
 std::string HelpText::function_text(const Function& function) const {
   std::string text = function.signature + "\n";
-  if (!function.about.empty()) text += "  " + wrapped(function.about, 2) + "\n";
+  if (!function.about.empty()) text += "  " + in_lines(function.about, 2) + "\n";
   for (const Field& parameter : function.parameters) {
-    text += fmt::format(
-        "  {}{}: {}\n", parameter.name, parameter.optional ? " (may be left out)" : "",
-        wrapped(parameter.type + (parameter.about.empty() ? "" : ", " + parameter.about), 4));
+    const std::string about =
+        fmt::format("{}{}: {}{}{}", parameter.name, parameter.optional ? " (may be left out)" : "",
+                    parameter.type, parameter.about.empty() ? "" : ", ", parameter.about);
+    text += "  " + in_lines(about, 4) + "\n";
     const Class* keys = class_of(parameter.type);
     if (keys == nullptr) continue;
     const std::string type = parameter.type.substr(0, parameter.type.find('|'));
@@ -151,7 +137,7 @@ std::string HelpText::function_text(const Function& function) const {
                 ? class_text(type, *keys)
                 : fmt::format("    its {} keys: help {}\n", keys->fields.size(), quote(type));
   }
-  if (!function.returns.empty()) text += "  returns " + wrapped(function.returns, 4) + "\n";
+  if (!function.returns.empty()) text += "  " + in_lines("returns " + function.returns, 4) + "\n";
   return text;
 }
 
@@ -168,7 +154,7 @@ std::string HelpText::keys_called(const std::string& name) const {
     for (const Field& field : described.fields) {
       if (field.name != key) continue;
       const std::string about = field.about.empty() ? "" : ": " + field.about;
-      text += fmt::format("{}.{}\n  {}\n", owner, key, wrapped(field.type + about, 2));
+      text += fmt::format("{}.{}\n  {}\n", owner, key, in_lines(field.type + about, 2));
     }
   }
   return text;
@@ -190,14 +176,14 @@ std::string HelpText::overview() const {
   for (const auto& [name, function] : functions_) functions.push_back("mw." + name);
   for (const auto& [name, described] : classes_)
     if (name.starts_with("make.")) plugins.push_back(name.substr(5));
-  return wrapped(
+  return in_lines(
              "help(x): x is a function (help(mw.train)), what one has made or returned, or a name "
              "between quotes: a plugin (help \"tp\"), a key (help \"steps\", help "
              "\"llama.layers\").",
              2) +
          "\n" +
-         fmt::format("functions: {}\nplugins: {}", wrapped(join(functions), 2),
-                     wrapped(join(plugins), 2));
+         fmt::format("functions: {}\nplugins: {}", in_lines(join(functions), 2),
+                     in_lines(join(plugins), 2));
 }
 
 std::string HelpText::of(const std::string& given) const {
