@@ -68,7 +68,7 @@ constexpr std::size_t most_keys = 3;
 std::map<std::string, Json> keys_of(const Json& row) {
   std::map<std::string, Json> keys;
   for (const auto& [key, value] : leaves(row.value("experiment", Json::object()))) {
-    const bool told = key == "name" || key == "log" || key == "overwrite" ||
+    const bool told = key == "name" || key == "log" || key == "tensorboard" || key == "overwrite" ||
                       key.starts_with("plan[") || key.starts_with("plan.");
     if (!told) keys[key] = value;
   }
@@ -403,6 +403,7 @@ Json AppHost::train_beside(Experiment experiment) {
   const std::string log = experiment.log;
   experiment.log.clear();
   experiment.folder.clear();
+  experiment.tensorboard.clear();
   experiment.trace.clear();
   Json result = run_train(experiment, script_, output_, plugins_, attempt_, faults_);
   if (!log.empty()) result["log"] = log;

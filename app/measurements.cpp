@@ -34,7 +34,8 @@ Measurements::Measurements(const Experiment& experiment, const Prediction& predi
     : experiment_(experiment),
       prediction_(prediction),
       checkpoints_(checkpoints),
-      log_(experiment, prediction, origin, checkpoints) {
+      log_(experiment, prediction, origin, checkpoints),
+      events_(experiment, origin, checkpoints) {
   if (checkpoints != nullptr) take_past();
 }
 
@@ -65,7 +66,9 @@ std::string Measurements::add(const StepReport& report, const CoreUse& use) {
   ranks_ = report.ranks;
   loss_scale_ = report.loss_scale;
   if (report.update_left_out) skipped_.push_back(report.step);
-  log_.write(report, row_of(report, use), loads_);
+  const StepRow row = row_of(report, use);
+  log_.write(report, row, loads_);
+  events_.write(report, row);
   std::string news = look_for_divergence(report);
   if (report.held_out) {
     const HeldOut& held_out = *report.held_out;
@@ -154,9 +157,13 @@ void Measurements::stopped_diverging(const RankFailed& why) {
 
 void Measurements::add_metrics(std::int64_t step,
                                const std::vector<std::pair<std::string, double>>& metrics) {
-  if (!metrics.empty()) log_.add_series(step, metrics);
+  if (!metrics.empty()) {
+    log_.add_series(step, metrics);
+    events_.add_series(step, metrics);
+  }
   at_step_ = step + 1;
   log_.flush_if_due();  // a file has a step and its numbers, or neither
+  events_.flush_if_due();
 }
 
 RunStatus Measurements::conclude(bool interrupted, bool ended_by_observe) {
@@ -181,6 +188,7 @@ RunStatus Measurements::conclude(bool interrupted, bool ended_by_observe) {
 }
 
 void Measurements::close(RunStatus status, const Json& result) {
+  events_.finish(status == RunStatus::done);
   log_.set_result(result);
   log_.finish(status, reason_);
 }
@@ -188,6 +196,7 @@ void Measurements::close(RunStatus status, const Json& result) {
 std::string Measurements::fail(RunStatus status, int rank, const std::string& why,
                                const std::function<Json()>& result) {
   reason_ = why;
+  events_.end_badly();
   log_.set_result(result());
   log_.event(at_step_, rank, name_of(status), why);
   return log_.end_badly(status, why);
@@ -352,6 +361,7 @@ Json Measurements::result(RunStatus status) const {
   if (!places_.is_null()) result["last_collectives"] = places_;
   result["log"] = experiment_.log.empty() ? Json() : Json(experiment_.log);
   if (!experiment_.folder.empty()) result["folder"] = experiment_.folder;
+  if (!experiment_.tensorboard.empty()) result["tensorboard"] = experiment_.tensorboard;
   return result;
 }
 

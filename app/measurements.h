@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "app/experts.h"
+#include "app/run_events.h"
 #include "app/run_log.h"
 #include "check/run_check.h"
 #include "common/parting.h"
@@ -24,8 +25,8 @@ double seconds_since_start();
 
 class Measurements {
  public:
-  // Creates the run file if the experiment has one. `prediction` and `checkpoints`, which may be
-  // null, outlive this.
+  // Creates the run file and the event file if the experiment has them. `prediction` and
+  // `checkpoints`, which may be null, outlive this.
   Measurements(const Experiment& experiment, const Prediction& prediction, const RunOrigin& origin,
                Checkpoints* checkpoints = nullptr);
 
@@ -38,7 +39,10 @@ class Measurements {
   void hold_accounts_to(const AloneTimes* alone) { log_.hold_accounts_to(alone); }
   void took(const std::string& what, double seconds) { log_.took(what, seconds); }
   // What was added so far is in the run file: a checkpoint is no more than what the file has.
-  void flush() { log_.flush(); }
+  void flush() {
+    log_.flush();
+    events_.flush();
+  }
   // Notes the checkpoints that are complete or have failed since the last call, and returns what
   // people should be told of them.
   std::vector<std::string> take_checkpoints();
@@ -102,6 +106,7 @@ class Measurements {
   const Prediction& prediction_;
   Checkpoints* checkpoints_;
   RunLog log_;
+  RunEvents events_;
   std::vector<CheckpointReport> written_;  // checkpoints, those that failed too
   std::vector<double> losses_, norms_, seconds_, rates_, cpu_seconds_, bubbles_;
   std::vector<TimedStep> times_;

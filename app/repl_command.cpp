@@ -21,6 +21,8 @@
 #include <optional>
 #include <system_error>
 
+#include "app/help_text.h"
+#include "app/option_text.h"
 #include "app/script_command.h"
 #include "app/stuck_end.h"
 #include "meshwright/engine/interrupt.h"
@@ -251,6 +253,11 @@ int run_repl(const ScriptArguments& arguments, Output& output) {
   Prompt prompt;
   prompt.print = [&output](const std::string& text) { output.text(text); };
   prompt.error = [&output](const Error& error) { output.error(error); };
+  std::optional<HelpText> help;  // made when it is first asked for
+  prompt.help = [&](const std::string& name) {
+    if (!help) help.emplace(lua_types(plugins));
+    return help->of(name);
+  };
   if (::isatty(STDIN_FILENO) == 0) {
     prompt.read = [](const std::string&) -> std::optional<std::string> {
       std::string line;
@@ -260,7 +267,8 @@ int run_repl(const ScriptArguments& arguments, Output& output) {
     script.repl(prompt);
   } else {
     output.text(version_line() +
-                ", mw is loaded; Tab completes, Ctrl-C ends a line or a run, Ctrl-D ends");
+                ", mw is loaded; help() says more, Tab completes, Ctrl-C ends a line or a run, "
+                "Ctrl-D ends");
     LineEditor editor(history_file(),
                       [&script](const std::string& before) { return script.complete(before); });
     prompt.read = [&editor](const std::string& text) { return editor.read(text); };

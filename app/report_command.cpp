@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "app/command.h"
+#include "app/report_watch.h"
 #include "common/process.h"
 #include "meshwright/engine/text.h"
 #include "report/figures.h"
@@ -15,6 +16,8 @@ struct ReportArguments : Arguments {
   std::string file, title, baseline;  // see ReportInput
   std::string figures;                // the folder to write figures to; empty: none
   FigureStyle style;
+  bool watch = false;
+  int port = 0;  // 0: one that is free
 };
 
 // The command line that makes the same figures again.
@@ -55,11 +58,16 @@ void write_paper(const ReportArguments& arguments, Output& output) {
   output.result(result);
 }
 
-void write_runs_page(const ReportArguments& arguments, Output& output) {
+ReportInput input_of(const ReportArguments& arguments) {
   ReportInput input;
   input.paths.assign(arguments.runs.begin(), arguments.runs.end());
   input.title = arguments.title;
   input.baseline = arguments.baseline;
+  return input;
+}
+
+void write_runs_page(const ReportArguments& arguments, Output& output) {
+  const ReportInput input = input_of(arguments);
   Json result = {{"kind", "report"}};
   result.update(write_report("-o", arguments.file, input));
   if (!output.json()) {
@@ -74,13 +82,15 @@ void write_runs_page(const ReportArguments& arguments, Output& output) {
 }
 
 int show_report(const ReportArguments& arguments, Output& output) {
-  if (arguments.file.empty() && arguments.figures.empty()) {
+  if (arguments.file.empty() && arguments.figures.empty() && !arguments.watch) {
     throw Error(Stage::options, "usage.missing", "", "report: no file to write is named",
-                "-o report.html, or --figures FOLDER");
+                "-o report.html, --figures FOLDER, or --watch");
   }
   if (!arguments.figures.empty()) write_paper(arguments, output);
   if (!arguments.file.empty()) write_runs_page(arguments, output);
-  return 0;
+  if (!arguments.watch) return 0;
+  serve_report(input_of(arguments), arguments.port, output);
+  return exit_interrupted;
 }
 
 const CommandOf<ReportArguments> report_command{
@@ -111,8 +121,16 @@ const CommandOf<ReportArguments> report_command{
           ->needs(figures);
       command.add_option("--font", a.style.font, "the figures' font: a family's name")
           ->needs(figures);
+      auto* watch = command.add_flag(
+          "--watch", a.watch,
+          "serve the page to a browser on this machine, anew while runs go on; Ctrl-C ends it");
+      command.add_option("--port", a.port, "of --watch; one that is free if left out")
+          ->check(CLI::Range(1, 65535))
+          ->type_name("N")
+          ->needs(watch);
       command.footer(
           "Example: meshwright report runs/mixes -o report.html\n"
+          "         meshwright report runs/mixes --watch\n"
           "         meshwright report runs/mixes --figures paper/figures --columns 2");
       add_json(command, a);
     },

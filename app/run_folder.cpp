@@ -126,4 +126,16 @@ Json machine_json(const Experiment& experiment, PluginRegistry& plugins) {
   return machine;
 }
 
+std::string files_text(const Experiment& experiment) {
+  std::string text;
+  if (!experiment.folder.empty()) {
+    text = fmt::format("  run folder: {}\n", experiment.folder);
+  } else if (!experiment.log.empty()) {
+    text = fmt::format("  run file: {}\n", experiment.log);
+  }
+  if (!experiment.tensorboard.empty())
+    text += fmt::format("  events: {}\n", experiment.tensorboard);
+  return text.empty() ? "" : "\n" + text;
+}
+
 }  // namespace mw

@@ -43,6 +43,9 @@ class RunFolder {
 // lua, toolchain }, plugins = { name = version } of those that the plan names }.
 Json machine_json(const Experiment& experiment, PluginRegistry& plugins);
 
+// Where the run file or folder is and the events are, a line each; empty if there are none.
+std::string files_text(const Experiment& experiment);
+
 // Where a run begins: anew, or from a checkpoint.
 struct CheckpointStart {
   std::unique_ptr<Checkpoints> checkpoints;  // null: the experiment asks for none

@@ -24,7 +24,8 @@ struct Compared {
 
 // What tells runs apart and decides nothing about them.
 bool names_a_run(const std::string& key) {
-  static const std::set<std::string> names = {"name", "log", "overwrite", "mix", "force"};
+  static const std::set<std::string> names = {"name",      "log", "tensorboard",
+                                              "overwrite", "mix", "force"};
   return names.count(key.substr(0, key.find_first_of(".["))) > 0;
 }
 

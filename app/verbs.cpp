@@ -115,11 +115,7 @@ std::string train_text(const Experiment& experiment, const Measurements& measure
     if (!measured.experts().empty()) text += "\n  experts: " + measured.experts().text() + "\n";
     text += measured.check_text();
   }
-  if (!experiment.log.empty()) {
-    const bool folder = !experiment.folder.empty();
-    text += fmt::format("\n  run {}: {}\n", folder ? "folder" : "file",
-                        folder ? experiment.folder : experiment.log);
-  }
+  text += files_text(experiment);
   return text;
 }
 

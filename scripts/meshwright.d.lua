@@ -100,6 +100,7 @@ local mw = {}
 ---@field last_collectives? table[] of a run that failed: where each rank was
 ---@field log? string the run file
 ---@field folder? string the run folder
+---@field tensorboard? string the folder with event files
 ---@field export? string the folder with the weights after the last step
 ---@field name string the experiment's: given, or the plan's mix
 ---@field hash string of all that decides its numbers, 16 hex digits
@@ -152,6 +153,7 @@ local mw = {}
 ---@field last_collectives? table[] of a run that failed: where each rank was
 ---@field log? string the run file
 ---@field folder? string the run folder
+---@field tensorboard? string the folder with event files
 ---@field export? string the folder with the weights after the last step
 ---@field name string the experiment's: given, or the plan's mix
 ---@field hash string of all that decides its numbers, 16 hex digits
@@ -366,7 +368,8 @@ local mw = {}
 ---@field export? any where the weights go after the last step, as a folder that transformers loads: a path, or { path = …, dtype = "bf16", shard = "5GB" }
 ---@field name? string what the run is called; left out: the plan's mix
 ---@field log? string the run file (HDF5), or with a "/" at its end a folder for it and for what belongs to it; {name}, {seed} and {hash} stand for the run's
----@field overwrite? boolean a log that is another experiment's may be replaced; a run of the same one replaces its own without it (default false)
+---@field tensorboard? string a folder for event files of TensorBoard: the columns of /steps, what observe returns, memory and bytes; {name}, {seed} and {hash} stand for the run's
+---@field overwrite? boolean a log, or events, that are another experiment's may be replaced; a run of the same one replaces its own without it (default false)
 ---@field checkpoint? table all that a run goes on from, now and then: { path = "checkpoints/{name}", every = 100, keep = 3 }; one more at its end
 ---@field resume? any true: the run goes on from the newest checkpoint of checkpoint.path, whatever mix wrote it, or begins anew where there is none; { from = "…", changed = true } (default false)
 ---@field evaluate? table a held-out loss: { data = mw.text { … }, every = 100, batches = 8 }, forward alone by the run's own plan, after so many steps and after the last
@@ -413,6 +416,7 @@ local mw = {}
 ---@field export? any a training's: the search does not look at it
 ---@field name? string a training's: the search does not look at it
 ---@field log? string a training's: the search does not look at it
+---@field tensorboard? string a training's: the search does not look at it
 ---@field overwrite? boolean a training's: the search does not look at it
 ---@field checkpoint? table a training's: the search does not look at it
 ---@field resume? any a training's: the search does not look at it

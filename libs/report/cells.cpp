@@ -47,7 +47,7 @@ void flatten(const std::string& name, const Json& json,
 
 // All keys but those in which repeats differ.
 std::string settings_of(Json settings) {
-  for (const char* key : {"seed", "name", "log", "overwrite", "observe", "trace"})
+  for (const char* key : {"seed", "name", "log", "tensorboard", "overwrite", "observe", "trace"})
     if (settings.is_object()) settings.erase(key);
   return settings.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

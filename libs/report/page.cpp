@@ -105,6 +105,8 @@ std::string html_page(const std::string& title, const Json& data) {
     const std::string name = page.substr(begin + 2, end - begin - 2);
     if (name == "title") {
       out += escaped(readable(title));
+    } else if (name == "policy") {
+      if (data.contains("watch")) out += "; connect-src 'self'";
     } else if (name == "data") {
       out += script_json(data);
     } else {

@@ -13,7 +13,8 @@ namespace mw {
 Json page_data(const std::string& kind, const std::string& title);
 
 // `data` is what the page shows; its `kind` says how: "runs", "plans", "searches" or "bars". Its
-// texts end up as text, never as markup. Throws Error (environment) if a part of the page is not
+// texts end up as text, never as markup. With `watch`, what `/stamp` said when it was made, the
+// page asks there for news (page/watch.js). Throws Error (environment) if a part of the page is not
 // installed.
 std::string html_page(const std::string& title, const Json& data);
 

@@ -465,6 +465,7 @@ Report make_report(const ReportInput& input) {
   Json data;
   for (double share = 1; report.html.empty() || report.html.size() >= most_bytes; share /= 2) {
     data = runs_data(runs, found, title, share);
+    if (!input.watch.empty()) data["watch"] = input.watch;
     report.html = html_page(title, data);
     if (share < 1e-3) break;
   }

@@ -15,6 +15,7 @@ struct ReportInput {
   std::string title;                         // empty: the sweep's name, or that of the first path
   std::string baseline;  // a mix, value, or cell that the others are compared with; empty: the
                          // sweep's own, or none
+  std::string watch;     // of a page that is served: what tells it from a later one; empty: a file
 };
 
 struct Report {

@@ -68,6 +68,70 @@ class Repl(ProgramCase):
         done = self.call("repl", stdin=f"r = {EXPERIMENT.replace(chr(10), ' ') % 3}\n#r.losses\n")
         self.assertTrue(done.stdout.endswith("3\n"), done.stdout + done.stderr)
 
+    def test_help(self):
+        """What help(x) says is what the annotations say, in the words of the options."""
+        types = self.call("lua-types").stdout
+
+        def said(*lines):
+            done = self.call("repl", stdin="\n".join(lines) + "\n")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertNotIn("error", done.stderr)
+            return " ".join(done.stdout.split())
+
+        about = lambda owner, key: " ".join(re.search(rf"(?m)^---@class meshwright\.{owner}\b[^\n]*\n(?:---@field.*\n)*?"
+                                                      rf"---@field {key}\?? \S+ (.*)$", types)[1].split())[-40:]
+        shown = said("help(mw.llama)")
+        self.assertIn("mw.llama(options)", shown)
+        for key in ("layers", "rope_theta", "norm_eps"):
+            self.assertIn(about("llama", key), shown)
+        self.assertEqual(said("m = mw.llama", "help(m)"), shown)
+        self.assertEqual(said('help "mw.llama"'), shown)
+        self.assertEqual(said('help "llama"'), shown)
+        self.assertTrue(said("help(mw.train)").startswith("mw.train(experiment) "))
+        self.assertIn('help "Experiment"', said("help(mw.train)"))
+        self.assertIn("mw.microbatch.fit(", said("help(mw.microbatch.fit)"))
+        # A plugin, and what it has made, by their own value or name.
+        shown = said('tp = mw.plugins("tp")', "help(tp)")
+        self.assertIn(about(r"plugin\.tp", "ways"), shown)
+        self.assertEqual(said('tp = mw.plugins("tp")', "help(tp(2))"), shown)
+        self.assertEqual(said('help "tp"'), shown)
+        # Keys: of one table, or of all that have the name.
+        self.assertIn(about("llama", "layers"), said('help "llama.layers"'))
+        self.assertNotIn("gpt.layers", said('help "llama.layers"'))
+        shown = said('help "layers"')
+        for owner in ("llama", "gpt", "moe"):
+            self.assertIn(f"{owner}.layers", shown)
+        self.assertIn(about("Experiment", "timeout"), said('help "timeout"'))
+        self.assertIn(about("Experiment", "steps"), said('help "Experiment"'))
+        # What a verb has returned: its fields.
+        shown = said(f"r = {EXPERIMENT.replace(chr(10), ' ') % 2}", "help(r)")
+        self.assertIn(about("TrainResult", "tokens_per_second"), shown)
+        shown = said("help()")
+        for name in ("mw.train", "mw.llama", "tp"):
+            self.assertIn(name, shown)
+
+    def test_help_of_everything(self):
+        """Each function and class of the annotations has its text, and none is shown empty."""
+        types = self.call("lua-types").stdout
+        functions = re.findall(r"(?m)^function (mw\.[\w.]+)\(", types)
+        self.assertGreater(len(functions), 30)
+        done = self.call("repl", stdin="".join(f'help "{name}"\nprint "====="\n' for name in functions))
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        texts = done.stdout.split("=====\n")[:-1]
+        self.assertEqual(len(texts), len(functions))
+        for name, text in zip(functions, texts):
+            self.assertTrue(text.startswith(f"{name}("), (name, text))
+            self.assertGreater(len(text.splitlines()), 1, text)
+            self.assertLessEqual(max(map(len, text.splitlines())), 100, text)
+
+    def test_help_of_what_is_not_there(self):
+        for asked, hint in (('help "laters"', "layers"), ('help "mw.trian"', "train"), ("help(nil)", "between quotes"),
+                            ("help(3)", "between quotes"), ('help "qqqqqqqqqq"', "help()")):
+            with self.subTest(asked):
+                done = self.call("repl", stdin=asked + "\n")
+                self.assertIn("help: ", done.stderr)
+                self.assertIn(hint, done.stderr)
+
     def test_completion(self):
         prompt = Terminal(self)
         self.assertIn("12", prompt.type("=3*4\n", "12"))

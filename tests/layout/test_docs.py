@@ -14,7 +14,7 @@ LINKED = re.compile(r"\]\(([^)#:]*)(?:#([^)]*))?\)")
 # Below which a page names files; of folders that only a run makes there is nothing to check.
 ROOTS = ["", "core/src", "core/include", "libs", "libs/frontend", "libs/transport/include", "plugins/models/include", "docs"]
 MADE_BY_RUNS = ("runs/", ".deps/", "build/", "mixes/", "./")  # ./test.sh: of a folder that plugins new made
-FOLDERS = "docs bench examples kit libs plugins scripts tests core".split()
+FOLDERS = "docs bench examples kit libs plugins python scripts tests core".split()
 
 
 def anchors(page):

@@ -35,7 +35,7 @@ HOMES = {
 # kernel too.
 BESIDE_AREAS = {"layout", "main.cpp", "ops.cpp", "support"}
 TEXT_FILES = "**/*.cpp **/*.h **/*.lua **/*.py **/*.sh **/*.cmake".split()
-FOLDERS = "core libs app plugins tests bench lua scripts clusters cmake".split()
+FOLDERS = "core libs app plugins tests bench lua scripts clusters cmake python".split()
 
 
 def includes(path):

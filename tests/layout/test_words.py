@@ -9,7 +9,7 @@ import sys
 import tempfile
 import unittest
 
-FOLDERS = "app core libs plugins tests bench lua scripts clusters cmake docs".split()
+FOLDERS = "app core libs plugins tests bench lua scripts clusters cmake python docs".split()
 FILES = "CMakeLists.txt meshwright .ci/run".split()
 MARKS = {".cpp": "//", ".h": "//", ".lua": "--", ".py": "#", ".sh": "#", ".cmake": "#"}
 WIDEST_COMMENT = 100

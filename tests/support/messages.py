@@ -103,7 +103,7 @@ MESSAGES = {
                      r"data\.path: no file or folder \".*\" \[looked for .*", r"data\.path: no file matches \".*\" \[.*", r"plan\[1\]\.schedule: there is no "
                      r"file .* \[name a CSV of compute actions, or one of .*",
                      r".*: there is no such file \[.*"],
-    "file.write": [r".*: cannot write it: .* \[name a file in a folder that you may write to\]",
+    "file.write": [r".*: cannot write it: .* \[name a (file in a )?folder that you may write to\]",
                    r"-o run\.h5: that is the run file \[name another file\]",
                    r"(-o|--html|mw\.bar_chart) .*: that is (a folder|no file) \[name a file, such as report\.html\]"],
     "function.result": [r"skip: the function returned 3 for \".*\" \[return why .*",
@@ -120,6 +120,8 @@ MESSAGES = {
                      r"\[return a finite number, 0 or more\]",
                         r"(offload|recompute): the function returned .* for .* \[return true or false\]"],
     "goodput.never": [r"goodput\.(mtbf|causes): a failure comes every \S+ s, and .* takes \S+ s \[no such run gets on; .*"],
+    "help.unknown": [r"help: nothing is called \".*\" \[(did you mean .*|help\(\) says what there is)\]",
+                     r"help: there is nothing to say of a \w+ \[.*\]"],
     "hook.dtype": [r"plan\[1\]\.hook: powersgd factors gradients, and .* has them in 2 bytes each "
                    r"\[write main_gradients = \"fp32\" in the experiment\]",
                    r"plan\[1\]\.hook: it refuses bucket \d+ \[let it\]"],
@@ -139,9 +141,10 @@ MESSAGES = {
     "log.folder": [r"log: cannot write .*: (it is a folder|.* is no folder) \[name a file .*"],
     "log.foreign": [r"log: cannot write .* \[(remove it, or name another file|name another folder, .*)\]"],
     "log.in-use": [r"log: .* is being written by another run(, process \d+)? \[give this one a log of its own, log = \".*\"; .*"],
-    "log.taken": [r"log: .* is there, and is another experiment's: .*; this one is .* \[name it otherwise, log = \".*\"; .*"],
+    "log.taken": [r"tensorboard: events of another experiment are in .*: .*; this one has the hash \w+ \[name a folder of its own, .*",
+                  r"log: .* is there, and is another experiment's: .*; this one is .* \[name it otherwise, log = \".*\"; .*"],
     "log.twice": [r"log: .* has been written by a run of this script already \[give each run a log of its own: .*"],
-    "log.word": [r"(log|checkpoint\.path): \{\w+\} stands for nothing \[(there are \{name\}, .*|did you mean .*)\]"],
+    "log.word": [r"(log|checkpoint\.path|tensorboard): \{\w+\} stands for nothing \[(there are \{name\}, .*|did you mean .*)\]"],
     "memory.limit": [r"memory: .* needs .* a rank \(\d+ bytes predicted( in step \d+)?\), the limit is .* \(\d+ "
                      r"bytes\) \[.*"],
     "memory.exceeded": [r"On rank \d+: Rank \d+ is out of its memory limit: \d+ bytes for \w+ on top of \d+ bytes in use go over \d+ bytes\. \(in .*\) "
@@ -392,7 +395,7 @@ MESSAGES = {
                      r"\[nearest: --step \d\]",
                       r".*(/actions has no rows of step|no /predicted_actions).* \[.*--predicted.*"],
     "usage.command": [r"there is no command \".*\" \[(did you mean \"\w+\"\?|commands: .*)\]"],
-    "usage.missing": [r"report: no file to write is named \[-o report\.html, or --figures FOLDER\]", r"plugins show: NAME is missing \[see meshwright plugins show --help; .*", r"--microbatches is missing \[for example: meshwright schedule .*", r"trace: no file to "
+    "usage.missing": [r"report: no file to write is named \[-o report\.html, --figures FOLDER, or --watch\]", r"plugins show: NAME is missing \[see meshwright plugins show --help; .*", r"--microbatches is missing \[for example: meshwright schedule .*", r"trace: no file to "
                      r"write is named \[-o trace\.json .*"],
     "usage.option": [r"--(sandbox|max-restarts): a script in a sandbox .* \[leave --[\w-]+ out.*\]",
                      r".* \[(did you mean \"--\w+\"\?|see meshwright (\w+ )*--help)\]",
@@ -420,6 +423,7 @@ MESSAGES = {
                     r"--times takes three positive numbers \[F,I,W: .*",
                     r"--option \".*\" says no key and value \[for example: --option pair=true\]",
                     r"--option \S+: \S+ is a file, and a file has no options \[leave --option out, or name a scheduler\]"],
+    "watch.port": [r"--port \d+: cannot listen there: .* \[name another port, or leave --port out .*\]"],
     "weave.axis": [r"(plan\[\d\]\.)?weave\.axes: the plan has no axis \"\w+\" \[its axes are .*"],
     "weave.times": [r"(plan\[\d\]\.)?weave: the weave hide goes by predicted seconds, and the plan names no device \[name one, "
                     r"as cluster = .*"],

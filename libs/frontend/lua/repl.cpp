@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "lua/chunks.h"
+#include "lua/guarded.h"
 #include "lua/state.h"
 #include "meshwright/engine/interrupt.h"
 
@@ -121,6 +122,57 @@ constexpr const char* keywords[] = {"and",   "break", "do",       "else", "elsei
                                     "local", "nil",   "not",      "or",   "repeat", "return",
                                     "then",  "true",  "until",    "while"};
 
+// Whether the table on top of the stack holds the value at `wanted`, under the key that `name`
+// becomes.
+bool is_field(lua_State* lua, int wanted, std::string& name) {
+  for (lua_pushnil(lua); lua_next(lua, -2) != 0; lua_pop(lua, 1)) {
+    if (lua_type(lua, -2) != LUA_TSTRING || lua_rawequal(lua, -1, wanted) == 0) continue;
+    name = lua_tostring(lua, -2);
+    lua_pop(lua, 2);
+    return true;
+  }
+  return false;
+}
+
+// What `mw` calls the value at `wanted`: "mw.train", "mw.microbatch.fit"; empty if it has none of
+// it.
+std::string name_in_module(lua_State* lua, int wanted) {
+  const int top = lua_gettop(lua);
+  std::string found, name;
+  lua_getglobal(lua, "mw");
+  if (lua_type(lua, -1) == LUA_TTABLE) {
+    if (is_field(lua, wanted, name)) found = "mw." + name;
+    for (lua_pushnil(lua); found.empty() && lua_next(lua, -2) != 0; lua_pop(lua, 1)) {
+      const bool table = lua_type(lua, -2) == LUA_TSTRING && lua_type(lua, -1) == LUA_TTABLE;
+      if (!table || !is_field(lua, wanted, name)) continue;
+      found = std::string("mw.") + lua_tostring(lua, -2) + "." + name;
+    }
+  }
+  lua_settop(lua, top);
+  return found;
+}
+
+// The name of what stands at 1: a text is one. Of a table it is what made it: a plugin, a
+// constructor, or the verb whose result it is.
+std::string name_asked_for(lua_State* lua) {
+  if (lua_gettop(lua) == 0) return "";
+  if (lua_type(lua, 1) == LUA_TSTRING) return lua_tostring(lua, 1);
+  if (const std::string name = name_in_module(lua, 1); !name.empty()) return name;
+  lua_settop(lua, 1);
+  const std::string plugin = raw_text(lua, "plugin"), kind = raw_text(lua, "kind");
+  if (!plugin.empty()) return plugin;
+  if (!kind.empty()) return raw_text(lua, "status").empty() ? kind : kind + " result";
+  throw Error(Problem{Stage::script, "help.unknown", "",
+                      std::string("help: there is nothing to say of a ") + luaL_typename(lua, 1),
+                      "help(mw.train), or a name between quotes: help \"steps\"", ""});
+}
+
+int show_help(lua_State* lua) {
+  const auto* prompt = static_cast<const Prompt*>(lua_touserdata(lua, lua_upvalueindex(1)));
+  prompt->print(prompt->help(name_asked_for(lua)));
+  return 0;
+}
+
 }  // namespace
 
 Completion Script::complete(const std::string& before) {
@@ -160,6 +212,11 @@ Completion Script::complete(const std::string& before) {
 void Script::repl(const Prompt& prompt) {
   lua_State* lua = state_->lua;
   run_text("mw = require 'meshwright'", "repl");
+  if (prompt.help) {
+    lua_pushlightuserdata(lua, const_cast<Prompt*>(&prompt));
+    lua_pushcclosure(lua, guarded<show_help>, 1);
+    lua_setglobal(lua, "help");
+  }
   std::string chunk;
   while (true) {
     std::optional<std::string> read;

@@ -51,6 +51,9 @@ struct Prompt {
   std::function<std::optional<std::string>(const std::string& prompt)> read;
   std::function<void(const std::string&)> print;
   std::function<void(const Error&)> error;
+  // What the prompt's help(x) prints: of a name ("mw.train", "steps"), which is a value's where x
+  // is none; of "", what there is. Throws Error where nothing is called so. Null: there is no help.
+  std::function<std::string(const std::string& name)> help;
 };
 
 struct Completion {

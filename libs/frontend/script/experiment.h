@@ -43,8 +43,9 @@ struct Experiment : RunRequest {
   std::string hash;                        // script/identity.h
   Json resolved;                           // likewise: every key, with its default
   std::string log;                         // run file; empty: none
-  std::string folder;      // run folder, where `log` names one: the run file lies in it
-  bool overwrite = false;  // another run's log may be replaced
+  std::string folder;       // run folder, where `log` names one: the run file lies in it
+  std::string tensorboard;  // folder of event files; empty: none
+  bool overwrite = false;   // another run's log and events may be replaced
   Evaluation evaluation;
   Checkpointing checkpoint;
   double tokens = 0;   // that the whole training is to see; 0: nobody says

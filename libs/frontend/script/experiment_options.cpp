@@ -118,9 +118,15 @@ void add_trained(Options& options) {
       .optional()
       .beside_plan()
       .of_run()
+      .text("tensorboard",
+            "a folder for event files of TensorBoard: the columns of /steps, what observe returns, "
+            "memory and bytes; {name}, {seed} and {hash} stand for the run's")
+      .optional()
+      .beside_plan()
+      .of_run()
       .boolean("overwrite",
-               "a log that is another experiment's may be replaced; a run of the same one "
-               "replaces its own without it")
+               "a log, or events, that are another experiment's may be replaced; a run of the same "
+               "one replaces its own without it")
       .fallback(false)
       .beside_plan()
       .of_run()

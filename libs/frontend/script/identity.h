@@ -11,8 +11,8 @@ namespace mw {
 
 // 16 hex digits over the plans' hashes and all else that decides what is computed, how long it
 // takes or whether it may run: seed, data, weights, steps, threads, memory, check, … Not in it:
-// name, log, overwrite, timeout, force, trace, account, checkpoint, resume, and the files in which
-// functions stand (their code has the numbers of its lines).
+// name, log, tensorboard, overwrite, timeout, force, trace, account, checkpoint, resume, and the
+// files in which functions stand (their code has the numbers of its lines).
 std::string experiment_hash(const Experiment& experiment);
 
 // { name =, hash =, seed =, experiment = }: what results carry.

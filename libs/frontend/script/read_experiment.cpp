@@ -125,6 +125,11 @@ class Reader {
     if (has("checkpoint")) experiment_.resolved["checkpoint"]["path"] = path;
     if (has("log"))
       experiment_.log = fill_in_path("log", values_.text("log"), experiment_, problems_);
+    if (has("tensorboard")) {
+      experiment_.tensorboard =
+          fill_in_path("tensorboard", values_.text("tensorboard"), experiment_, problems_);
+      experiment_.resolved["tensorboard"] = experiment_.tensorboard;
+    }
     problems_.throw_if_any();
     if (!has("log")) return;
     experiment_.resolved["log"] = experiment_.log;

@@ -18,7 +18,7 @@ const kinds = { runs: showRuns, plans: showPlans, bars: showBars, searches: show
 document.getElementById("main").replaceChildren();
 kinds[data.kind]();
 document.getElementById("foot").append(
-  make("p", {}, `Made ${data.made} by ${data.program}. One file: nothing is loaded from elsewhere. Charts: Chart.js ${Chart.version} (MIT licence, in the source of this page).`));
+  make("p", {}, `Made ${data.made} by ${data.program}. ${data.watch ? "Served by the program on this machine." : "One file: nothing is loaded from elsewhere."} Charts: Chart.js ${Chart.version} (MIT licence, in the source of this page).`));
 
 let width = document.documentElement.clientWidth;
 window.addEventListener("resize", () => {

@@ -1,0 +1,34 @@
+// What TensorBoard gets of a run: the columns of its steps, its series, what ranks held and sent,
+// and its script. Without a folder of events (Experiment::tensorboard) all of it does nothing.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "app/run_log.h"
+#include "record/event_file.h"
+
+namespace mw {
+
+class RunEvents {
+ public:
+  // Throws as EventFile does. `resumed`: null, or what the run goes on from.
+  RunEvents(const Experiment& experiment, const RunOrigin& origin, const Checkpoints* resumed);
+
+  void write(const StepReport& report, const StepRow& row);
+  void add_series(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics);
+  void flush_if_due();
+  void flush();
+  // The last step is written. Events of earlier runs of the same experiment are removed if this one
+  // is done.
+  void finish(bool done);
+  // Writes what can be written of a run that broke off.
+  void end_badly() noexcept;
+
+ private:
+  std::optional<EventFile> file_;
+};
+
+}  // namespace mw
