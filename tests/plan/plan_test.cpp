@@ -93,8 +93,11 @@ TEST_CASE("A plan of fp32 has in float64 the programs that are made in float64")
   setup.recompute.kind = GENERATE(RecomputePolicy::Kind::none, RecomputePolicy::Kind::full);
   setup.microbatch = 1;
   setup.optimizer = GENERATE("adamw", "muon");
-  const std::vector<std::vector<StrategyChoice>> plans = {
-      {dp(2)}, {tp(2, true), sp()}, {zero(2, 2), tp(2)}, {pp(2, "zb-h1", {1, 1}), zero(3, 3)}};
+  const std::int64_t all = 1 << 20;  // bytes that no bucket has in either precision
+  const std::vector<std::vector<StrategyChoice>> plans = {{dp(2, all)},
+                                                          {tp(2, true), sp()},
+                                                          {zero(2, 2, 1, 1, false, all), tp(2)},
+                                                          {pp(2, "zb-h1", {1, 1}), zero(3, 3)}};
   for (const auto& choices : plans) {
     setup.plan = choices;
     const Experiment e = experiment(setup);
