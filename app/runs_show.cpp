@@ -53,7 +53,8 @@ struct Sent {
 };
 using SentKey = std::tuple<std::string, std::string, std::string>;  // axis, op, phase
 
-// What the rank that sends most of each has sent in the last step.
+// What the rank that sends most of each has sent in the last step, and the calls of the rank that
+// makes most.
 std::map<SentKey, Sent> sent_of(RunReader& reader) {
   std::map<SentKey, Sent> most;
   const Table steps = reader.table("steps");
@@ -65,7 +66,9 @@ std::map<SentKey, Sent> sent_of(RunReader& reader) {
   const auto seconds = table.numbers("seconds");
   for (std::size_t r = 0; r < axis.size(); ++r) {
     Sent& known = most[{axis[r], op[r], phase[r]}];
+    const std::int64_t most_calls = std::max(known.calls, calls[r]);
     if (bytes[r] > known.bytes.measured) known = {calls[r], {bytes[r], predicted[r]}, seconds[r]};
+    known.calls = most_calls;
   }
   return most;
 }

@@ -21,7 +21,7 @@ struct RunRequest;
 
 struct CommunicationForecast {
   CommunicationKey key;
-  std::int64_t calls = 0, bytes = 0;  // of the rank that sends most of it in a step
+  std::int64_t calls = 0, bytes = 0;  // in a step: each of the rank that has most of it
   // With several stages: of the one that spends most on it, and what of that nothing hides.
   double seconds = 0, exposed_seconds = 0;
   double mean_exposed_seconds = 0;  // over all stages: these add up to Prediction::exposed_seconds

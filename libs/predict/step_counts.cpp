@@ -125,7 +125,9 @@ Traffic forecast_traffic(const RankView& rank) {
 void take_most(Traffic& most, const Traffic& other) {
   for (const auto& [key, use] : other) {
     CommunicationUse& known = most[key];
+    const std::int64_t calls = std::max(known.calls, use.calls);
     if (std::pair(use.bytes, use.calls) > std::pair(known.bytes, known.calls)) known = use;
+    known.calls = calls;
   }
 }
 

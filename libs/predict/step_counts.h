@@ -31,8 +31,8 @@ using Traffic = std::map<CommunicationKey, CommunicationUse>;
 // Calls and bytes; seconds are left at 0.
 Traffic forecast_traffic(const RankView& rank);
 
-// Makes each row of `most` that of the rank that sends more of it, bytes with their calls: as a
-// run's table has them.
+// Makes each row of `most` that of the rank that sends more of it, with the calls of the rank that
+// makes more, as a run's table has it: calls do not depend on what tokens choose, bytes may.
 void take_most(Traffic& most, const Traffic& other);
 
 }  // namespace mw

@@ -34,7 +34,8 @@ Json memory_of(const Table& table) {
   return memory;
 }
 
-// The numbers of the rank that sends most, for each kind of transfer, as the result has them.
+// For each kind of transfer the numbers of the rank that sends most, and the calls of the rank that
+// makes most, as the result has them.
 Json communication_of(const Table& table) {
   struct Use {
     std::int64_t bytes = 0, calls = 0;
@@ -46,8 +47,10 @@ Json communication_of(const Table& table) {
   std::map<std::tuple<std::string, std::string, std::string>, Use> most;
   for (std::size_t r = 0; r < axis.size(); ++r) {
     Use& known = most[{axis[r], op[r], phase[r]}];
+    const std::int64_t most_calls = std::max(known.calls, calls[r]);
     if (std::pair(bytes[r], calls[r]) > std::pair(known.bytes, known.calls))
       known = {bytes[r], calls[r], seconds[r]};
+    known.calls = most_calls;
   }
   Json list = Json::array();
   for (const auto& [key, use] : most) {

@@ -4,6 +4,7 @@ refused."""
 import unittest
 
 from cases import ProgramCase
+from problems import problems
 
 HEAD = """\
 local mw = require "meshwright"
@@ -59,6 +60,20 @@ class Hooks(ProgramCase):
             ('dp { 2, hook = "bf16" }, zero(2)', 3, "hook.parts plan"),
             ('dp { 2, reduce = "each" }, zero { 2, stage = 3 }', 3, "hook.parts plan"),
         )))
+
+    def test_verify_refuses_choices_by_bytes_that_float64_makes_otherwise(self):
+        text = HEAD + """
+            local plan = { dp { 2, hook = function(b) return b.bytes > 160000 and "bf16" or "none" end }, zero(2) }
+            local experiment = { model = mw.llama { layers = 1, hidden = 32, heads = 4, ffn = 64, vocab = 256 },
+              data = mw.synthetic {}, sequence = 16, plan = plan, batch = 8, optimizer = mw.adamw { lr = 1e-2 }, steps = 1,
+              precision = "%s" }
+            assert(mw.prove(experiment).verdict == "proved")
+            mw.verify(experiment)
+            """
+        done = self.call("run", self.write(text % "bf16"), "--json")
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertEqual(problems(self.lines(done)), ["plan.float64 plan"])
+        self.assertEqual(self.all("run", self.write(text % "fp32"))[-1]["verdict"], "equal")
 
 
 if __name__ == "__main__":

@@ -242,6 +242,8 @@ MESSAGES = {
                         r"pp\.layout = \{ .* \} (adds up to \d+ layers; the model has \d+|lists \d+ parts; "
                      r"pp\(\d+\).* has \d+ (virtual )?stages) \[list \d+ numbers that add up to \d+\]"],
     "pipeline.times": [r"pp\.times has \d+ entries for \d+ virtual stages \[.*"],
+    "plan.float64": [r"plan: the plan can be made in \w+ and not in float64, in which it is held to one rank: .* "
+                     r"\[make choices that look at bytes, .*\]"],
     "plan.ranks": [r"plan: .* = \d+ ranks; a mesh has 16777216 at most \[use fewer ways\]",
                    r"plan: .*; ranks are threads of this process here, 512 at most \[predict it without running it "
                      r"\(meshwright plan, mw\.plan\), use fewer ways, or start more processes\]"],

@@ -243,14 +243,37 @@ std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& prob
   return found.empty() ? plan : give_up();
 }
 
+static void widen(Program& program) {
+  for (Dtype* dtype :
+       {&program.dtype, &program.gradient_dtype, &program.optimizer_dtype, &program.reduce_dtype})
+    *dtype = Dtype::fp64;
+  for (Slot& slot : program.slots) {
+    if (slot.dtype == Dtype::fp32) slot.dtype = Dtype::fp64;
+  }
+}
+
 std::shared_ptr<const Plan> in_double(const Plan& plan) {
+  if (bytes_of(plan.request.precision) >= 4) {  // nothing is cast
+    // The very programs: another plan might not make the choices by bytes that this one made.
+    auto same = std::make_shared<Plan>(plan);
+    same->request.precision = Precision::fp64;
+    for (Program& program : same->programs) widen(program);
+    return same;
+  }
   PlanRequest request = plan.request;
   request.precision = Precision::fp64;
   request.schedule = plan.schedule;  // times and sizes differ in float64; what is run must not
   Problems problems;
   auto same = make_plan(request, problems);
-  problems.throw_if_any();
-  return same;
+  if (problems.empty()) return same;
+  const Problem& first = problems.list().front();
+  throw Error(
+      Stage::plan, "plan.float64", "plan",
+      fmt::format("plan: the plan can be made in {} and not in float64, in which it is held to one "
+                  "rank: {}",
+                  name_of(plan.request.precision), first.message),
+      "make choices that look at bytes, as of a bucket or a tensor, in another way, or verify the "
+      "plan with precision = \"fp32\"");
 }
 
 std::shared_ptr<const Plan> one_rank_plan(const Plan& plan, bool same_microbatches) {

@@ -161,7 +161,7 @@ std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& prob
 // with `same_microbatches`, split as the plan's: then sums over a microbatch can be compared too.
 std::shared_ptr<const Plan> one_rank_plan(const Plan& plan, bool same_microbatches);
 
-// The plan in float64, with its schedule: what is verified.
+// The plan in float64, with its schedule: what is verified. Throws Error (plan) if it has none.
 std::shared_ptr<const Plan> in_double(const Plan& plan);
 
 // The next numbers bound what a plan can hold. What is beyond them is refused before anything of
