@@ -116,6 +116,9 @@ void DisturbedRun::begin_anew() {
 
 void DisturbedRun::start() {
   clear_away(seconds_to_leave);
+  look(0);
+  // What was killed may have left half a line, which is not the beginning of the next one's result.
+  if (!lines_.empty() && lines_.back() != '\n') lines_ += '\n';
   std::vector<std::string> words = start_.words_of_run();
   const auto set = [&](const std::string& setting) {
     words.insert(words.end(), {"--set", setting});
@@ -273,7 +276,8 @@ std::string DisturbedRun::wrong_in_result() const {
         return fmt::format("its result has another loss at step {}", s);
     return "";
   }
-  return "it has ended without a result";
+  return fmt::format("it has ended without a result; it said: {}",
+                     lines_.empty() ? said_ : lines_.substr(0, 200));
 }
 
 bool DisturbedRun::clear_away(double seconds) {

@@ -47,9 +47,8 @@ LibraryCall known_call(std::int64_t scratch, double flops = 1) {
 // Visits a product of these sizes in each way in which linears and attention call it.
 template <class Visit>
 void for_each_product(std::int64_t m, std::int64_t n, std::int64_t k, const Visit& visit) {
-  for (const mw::Into into : {mw::Into::fresh, mw::Into::biased, mw::Into::given, mw::Into::added,
-                              mw::Into::lasting_given, mw::Into::lasting_added,
-                              mw::Into::passing_given, mw::Into::passing_added}) {
+  for (const mw::Into into :
+       {mw::Into::fresh, mw::Into::biased, mw::Into::given, mw::Into::added}) {
     for (const Turned turned : {Turned::none, Turned::left, Turned::right}) {
       if (into == mw::Into::fresh && turned != Turned::right) continue;  // linear's alone
       INFO(m << " x " << n << " x " << k << ", into " << static_cast<int>(into) << ", turned "
@@ -183,8 +182,7 @@ TEST_CASE("A product just too large to be tried takes about what is said of it",
   const auto [m, n, k] = GENERATE(table<std::int64_t, std::int64_t, std::int64_t>(
       {{1024, 768, 256}, {2048, 320, 256}, {512, 1024, 320}}));
   const int threads = GENERATE(1, 2);
-  // Where there is hardly any: oneDNN packs parts of operands into up to half a MiB a thread.
-  constexpr std::int64_t slack = 1 << 20;
+  constexpr std::int64_t slack = 256 << 10;  // where there is hardly any; every result takes more
   for_each_product(m, n, k, [&, type = type, threads = threads](const LibraryCall& call) {
     INFO(at::toString(type) << " on " << threads << " threads");
     const Scratch said = book.of(call, type, threads);

@@ -95,9 +95,9 @@ TEST_CASE("Buffers for all rows count where the device's kernels have them") {
     const Cost& cost = here.cost(op, Piece::forward);
     REQUIRE(cost.accelerator_workspace.has_value());
     CHECK(*cost.accelerator_workspace > 4 * cost.workspace);
-    CHECK(on_whole.workspace(op, Piece::forward, false).bytes == *cost.accelerator_workspace);
-    CHECK(on_chunks.workspace(op, Piece::forward, false).bytes == cost.workspace);
-    CHECK(here.workspace(op, Piece::forward, false).bytes == cost.workspace);
+    CHECK(on_whole.workspace(op, Piece::forward).bytes == *cost.accelerator_workspace);
+    CHECK(on_chunks.workspace(op, Piece::forward).bytes == cost.workspace);
+    CHECK(here.workspace(op, Piece::forward).bytes == cost.workspace);
   }
   CHECK(found);
   CHECK(highest_peak(e.plan->programs, &whole) > highest_peak(e.plan->programs, &chunks));

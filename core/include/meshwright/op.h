@@ -149,7 +149,6 @@ struct LibraryCall {
   std::int64_t (*estimate)(const std::vector<std::int64_t>& sizes, int element,
                            int threads) = nullptr;
   std::int64_t beside = 0;  // bytes of the piece's own that are alive meanwhile
-  bool adds = false;        // made only where the input's gradient is added to one that is there
 };
 
 // What one piece costs, of the local shapes.

@@ -286,13 +286,11 @@ void CodeFootprint::compute() {
 
 void CodeFootprint::compute_memory() {
   std::int64_t apart = 0;  // gradients that are made on their own, then added
-  bool adds = false;       // to an input's gradient, which does not last
   for (std::size_t k = 0; k < i_.grad_inputs.size(); ++k) {
     const int slot = i_.grad_inputs[k];
     if (slot < 0) continue;
     if (!program_.slots[slot].persistent) {
       const bool part = program_.sliced_at(i_, slot) >= 0;
-      adds = adds || part || i_.accumulate[k];
       if (part || (i_.accumulate[k] && program_.graph->traits(i_.op).gradients_apart))
         apart += rank_.bytes_of_slice(i_, slot);
       continue;
@@ -324,7 +322,7 @@ void CodeFootprint::compute_memory() {
     }
   }
   if (!scratch_) return;
-  const Scratch workspace = rank_.workspace(i_.op, i_.piece, adds, i_.ring_step, i_.ring_alike);
+  const Scratch workspace = rank_.workspace(i_.op, i_.piece, i_.ring_step, i_.ring_alike);
   made_.measured = workspace.measured;
   pass(workspace.bytes + apart + rank_.copied_operands(i_));
 }

@@ -154,27 +154,24 @@ const Cost& RankView::cost(int op, Piece piece, int ring_step) const {
   return *cost;
 }
 
-Scratch RankView::workspace(int op, Piece piece, bool adds, int ring_step, int ring_alike) const {
+Scratch RankView::workspace(int op, Piece piece, int ring_step, int ring_alike) const {
   if (ring_step == 0 && ring_alike == 0) {
-    std::optional<Scratch>& known =
-        of(op).workspaces[static_cast<std::size_t>(piece)][static_cast<std::size_t>(adds)];
-    if (!known) known = make_workspace(op, piece, adds, 0, 0);
+    std::optional<Scratch>& known = of(op).workspaces[static_cast<std::size_t>(piece)];
+    if (!known) known = make_workspace(op, piece, 0, 0);
     return *known;
   }
   const auto [known, missing] =
-      workspaces_.try_emplace({like_.first(op), piece, adds, ring_step, ring_alike});
-  if (missing) known->second = make_workspace(op, piece, adds, ring_step, ring_alike);
+      workspaces_.try_emplace({like_.first(op), piece, ring_step, ring_alike});
+  if (missing) known->second = make_workspace(op, piece, ring_step, ring_alike);
   return known->second;
 }
 
-Scratch RankView::make_workspace(int op, Piece piece, bool adds, int ring_step,
-                                 int ring_alike) const {
+Scratch RankView::make_workspace(int op, Piece piece, int ring_step, int ring_alike) const {
   Scratch most;
   for (int step = ring_step; step <= ring_step + ring_alike; ++step) {
     const Cost& of = cost(op, piece, step);
     most.bytes = std::max(most.bytes, scratch_ != nullptr ? scratch_->workspace(of) : of.workspace);
     for (const LibraryCall& call : of.calls) {
-      if (call.adds && !adds) continue;
       if (scratch_ != nullptr) {
         most.bytes =
             std::max(most.bytes, call.beside + scratch_->of(call, bytes_of(program_.dtype)));

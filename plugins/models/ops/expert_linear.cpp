@@ -114,12 +114,11 @@ class ExpertLinear final : public OpType {
     // The scratch of an expert's product, supposing that each expert has its share of the rows.
     const std::int64_t m = (rows + experts - 1) / std::max<std::int64_t>(experts, 1);
     if (m == 0) return cost;
-    for (const Into into : {Into::passing_given, Into::passing_added}) {
+    for (const Into into : {Into::given, Into::added}) {
       if (piece == Piece::dgrad) cost.calls.push_back(product_call(into, Turned::none, m, k, n));
       if (piece == Piece::wgrad) cost.calls.push_back(product_call(into, Turned::left, n, k, m));
     }
-    if (piece == Piece::forward)
-      cost.calls = {product_call(Into::passing_given, Turned::right, m, n, k)};
+    if (piece == Piece::forward) cost.calls = {product_call(Into::given, Turned::right, m, n, k)};
     return cost;
   }
 };

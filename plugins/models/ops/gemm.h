@@ -18,25 +18,12 @@ at::Tensor linear_product(const at::Tensor& x, const at::Tensor& weight,
 // out = a b, or out += a b.
 void product_into(at::Tensor out, const at::Tensor& a, const at::Tensor& b, bool add);
 
-// Does the same for a gradient that lasts, and takes the same scratch whether it writes or adds: no
-// prediction knows which microbatch is the first of a step to write it.
-void lasting_product_into(at::Tensor out, const at::Tensor& a, const at::Tensor& b, bool add);
-
 // As product_into(), for sizes that hardly come again, as those of an expert's rows: by a library that
 // compiles no kernel for each of them, which takes oneDNN half a millisecond.
 void passing_product_into(at::Tensor out, const at::Tensor& a, const at::Tensor& b, bool add);
 
 // How a product's result is taken, and which operand is a transposed view.
-enum class Into : std::uint8_t {
-  fresh,
-  biased,
-  given,
-  added,
-  lasting_given,
-  lasting_added,
-  passing_given,
-  passing_added
-};
+enum class Into : std::uint8_t { fresh, biased, given, added };
 enum class Turned : std::uint8_t { none, left, right };
 
 // (m, k) times (k, n) so called.

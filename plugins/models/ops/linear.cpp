@@ -75,7 +75,7 @@ class Linear final : public OpType {
     if (wanted(call, 1)) {
       const at::Tensor x = call.inputs[0].reshape({m, k});
       Target to = target(call, 1, call.dims.shape(op.inputs[1].dims), dy.options());
-      lasting_product_into(to.tensor.view({n, k}), dy.t(), x, to.add);
+      product_into(to.tensor.view({n, k}), dy.t(), x, to.add);
     }
     if (biased(op) && wanted(call, 2)) {
       Target to = target(call, 2, call.dims.shape(op.inputs[2].dims), dy.options());
@@ -104,13 +104,11 @@ class Linear final : public OpType {
             product_call(biased(op) ? Into::biased : Into::fresh, Turned::right, m, n, k)};
         break;
       case Piece::dgrad:
-        for (const Into into : {Into::fresh, Into::given, Into::added}) {
+        for (const Into into : {Into::fresh, Into::given, Into::added})
           cost.calls.push_back(product_call(into, Turned::none, m, k, n));
-          cost.calls.back().adds = into == Into::added;
-        }
         break;
       default:
-        for (const Into into : {Into::lasting_given, Into::lasting_added})
+        for (const Into into : {Into::given, Into::added})
           cost.calls.push_back(product_call(into, Turned::left, n, k, m));
     }
     return cost;

@@ -98,9 +98,8 @@ class RankView {
   const LocalDims& dims(int op, int ring_step = 0) const;
   const Cost& cost(int op, Piece piece, int ring_step = 0) const;
   // Bytes that live only inside a piece, where this machine or the device computes it; an estimate
-  // if one of its library calls is. Of several ring steps: of the one that takes most. `adds`: it adds
-  // to an input's gradient that is there.
-  Scratch workspace(int op, Piece piece, bool adds, int ring_step = 0, int ring_alike = 0) const;
+  // if one of its library calls is. Of several ring steps: of the one that takes most.
+  Scratch workspace(int op, Piece piece, int ring_step = 0, int ring_alike = 0) const;
   // Bytes of a slot that the instruction reads or writes: where its op is computed in slices, those
   // of its slice's part.
   std::int64_t bytes_of_slice(const Instruction& i, int slot) const;
@@ -130,7 +129,7 @@ class RankView {
   ReductionCost reduction(int bucket) const;
 
  private:
-  Scratch make_workspace(int op, Piece piece, bool adds, int ring_step, int ring_alike) const;
+  Scratch make_workspace(int op, Piece piece, int ring_step, int ring_alike) const;
   void size_slot(int slot) const;
   MoveSize size_of_exchange(const Instruction& instruction) const;
   MoveSize size_of_steps(const Instruction& instruction) const;
@@ -152,13 +151,12 @@ class RankView {
   mutable std::map<std::tuple<int, Piece, int>, Cost> ring_costs_;
   struct OfOp {
     std::optional<LocalDims> dims;
-    std::array<std::optional<Cost>, 4> costs;  // by piece
-    // By piece and whether it adds, of ops that take no ring steps.
-    std::array<std::array<std::optional<Scratch>, 2>, 4> workspaces;
+    std::array<std::optional<Cost>, 4> costs;          // by piece
+    std::array<std::optional<Scratch>, 4> workspaces;  // of ops that take no ring steps
   };
   OfOp& of(int op) const;
-  mutable std::deque<OfOp> ops_;  // by LikeOps::number
-  mutable std::map<std::tuple<int, Piece, bool, int, int>, Scratch> workspaces_;  // in ring steps
+  mutable std::deque<OfOp> ops_;                                            // by LikeOps::number
+  mutable std::map<std::tuple<int, Piece, int, int>, Scratch> workspaces_;  // in ring steps
   // What a move between slots of these shapes takes, by what else decides.
   struct SizedMove {
     Move::Kind kind;
