@@ -64,12 +64,13 @@ struct Parted {
   std::int64_t steps = 0;
 };
 
-// A run of ten steps in which a rank parts after the third, with a comparison every `every` steps.
+// A run of ten steps in which a rank parts after the third, or its state after the fourth, so that
+// no update has read it before a comparison that then comes. There is one every `every` steps.
 Parted parted(const Setup& setup, std::int64_t every, bool state, int rank = 1) {
   Experiment e = experiment(setup);
   e.check_every = every;
   e.steps = 10;
-  FlippedBit flips(rank, 2, state);
+  FlippedBit flips(rank, state ? 3 : 2, state);
   Parted came;
   try {
     train(

@@ -53,7 +53,7 @@ class Patience {
   bool over(Clock::time_point now = Clock::now()) {
     left_ -= std::min(now - looked_, 2 * look_);
     looked_ = now;
-    return left_ <= Clock::duration::zero();
+    return left_ <= Clock::duration{};
   }
 
  private:

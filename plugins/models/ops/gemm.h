@@ -18,7 +18,7 @@ at::Tensor linear_product(const at::Tensor& x, const at::Tensor& weight,
 // out = a b, or out += a b.
 void product_into(at::Tensor out, const at::Tensor& a, const at::Tensor& b, bool add);
 
-// As product_into(), for sizes that hardly come again, as those of an expert's rows: by a library that
+// Does the same for sizes that hardly come again, as those of an expert's rows: by a library that
 // compiles no kernel for each of them, which takes oneDNN half a millisecond.
 void passing_product_into(at::Tensor out, const at::Tensor& a, const at::Tensor& b, bool add);
 
