@@ -273,8 +273,8 @@ void Faults::judge(const FaultKind& kind, Record& record) const {
   const std::string_view name = kind.name;
   if (record.said.empty()) record.said = run_.complaint();
   record.said = first_line(record.said);
-  // After the launcher is killed nobody is left to say anything, and a flipped bit need not make the
-  // run file wrong.
+  // After the launcher is killed nobody is left to say anything, and a flipped bit need not make
+  // the run file wrong.
   record.must_be_told = kind.fate != Fate::passes && name != "launcher" && name != "flip-run-file";
   // "rank 2", or as what it sends is called: "recv 2 -> 3".
   std::string sign = record.where.substr(0, record.where.find(',')), other = sign;
@@ -290,8 +290,8 @@ void Faults::judge(const FaultKind& kind, Record& record) const {
   if (run_.wrong() >= 0) record.wrong = fmt::format("another loss at step {}", run_.wrong());
 }
 
-// Looks for some steps at what the fault does to the losses. Then the run is stopped, as checkpoints
-// that were written since may be wrong.
+// Looks for some steps at what the fault does to the losses. Then the run is stopped, as
+// checkpoints that were written since may be wrong.
 void Faults::judge_unseen(Record& record) {
   constexpr std::int64_t steps = 4;
   run_.watch(to_go_on, [&] {

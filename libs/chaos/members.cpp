@@ -49,8 +49,8 @@ std::vector<pid_t> Members::all() const {
   return both;
 }
 
-// A process that starts others has an option for that among its words. A process that has ended, but
-// whose parent has not asked for its status, has no words.
+// A process that starts others has an option for that among its words. A process that has ended,
+// but whose parent has not asked for its status, has no words.
 Members members_of(const fs::path& folder) {
   Members members;
   for (const pid_t process : all_processes()) {

@@ -37,8 +37,8 @@ void check_reducible(c10::ScalarType dtype, Combine combine);
 
 // A time limit for waiting for others. One waits in looks of an eighth of the limit, or of a second
 // if that is less. A look that takes longer than two of these counts as two, since this process did
-// not run meanwhile: it was stopped (SIGSTOP, by a batch system that suspends its jobs), and so were
-// the others, so that nobody is late.
+// not run meanwhile: it was stopped (SIGSTOP, by a batch system that suspends its jobs), and so
+// were the others, so that nobody is late.
 class Patience {
  public:
   using Clock = std::chrono::steady_clock;

@@ -1,6 +1,6 @@
-// Runs a script that nobody vouches for in a process that has no sockets and is bounded in the files
-// that it reads and writes, in memory, in CPU seconds and in time. The front end bounds the script's
-// Lua by itself; what is declared here asks the kernel to bound native code too.
+// Runs a script that nobody vouches for in a process that has no sockets and is bounded in the
+// files that it reads and writes, in memory, in CPU seconds and in time. The front end bounds the
+// script's Lua by itself; what is declared here asks the kernel to bound native code too.
 #pragma once
 
 #include <cstdint>
@@ -25,12 +25,12 @@ struct Sandbox {
   bool starts_processes = false;  // of this program, as a sweep does
 };
 
-// Runs the rest of the program in a child process, which is bound, and waits for it. Returns nothing
-// in the child. Returns the child's exit code in this process, once the child and all processes that
-// it has left behind have ended. If the child did not end by itself, `tell` is called in this process
-// with the reason (run, "sandbox.time", "sandbox.cpu", "sandbox.memory", "sandbox.processes",
-// "sandbox.crashed"). This process must have no threads yet. Throws Error (run, "run.exception") if
-// no process starts; what bind_process() throws, it throws in the child.
+// Runs the rest of the program in a child process, which is bound, and waits for it. Returns
+// nothing in the child. Returns the child's exit code in this process, once the child and all
+// processes that it has left behind have ended. If the child did not end by itself, `tell` is
+// called in this process with the reason (run, "sandbox.time", "sandbox.cpu", "sandbox.memory",
+// "sandbox.processes", "sandbox.crashed"). This process must have no threads yet. Throws Error
+// (run, "run.exception") if no process starts; what bind_process() throws, it throws in the child.
 std::optional<int> run_bound(const Sandbox& sandbox, const std::function<void(const Error&)>& tell);
 
 // Bounds this process, and all that it starts, until its end. Throws Error (environment,

@@ -20,8 +20,8 @@ struct FileBounds {
 void bound_files(FileBounds bounds);
 bool files_are_bounded();
 
-// Whether the place that the path leads to, through all links, lies within the bounds; the file need
-// not be there. True without bounds.
+// Whether the place that the path leads to, through all links, lies within the bounds; the file
+// need not be there. True without bounds.
 bool may_read(const std::filesystem::path& path);
 bool may_write(const std::filesystem::path& path);
 
