@@ -38,8 +38,8 @@ RankPlace::Call call_of(const std::string& axis, Collective op) {
 bool fits(const Order& order, Collective op, const at::Tensor& input, const std::string& phase) {
   if (order.kind == "lost") return op != Collective::recv;
   if (order.kind != "nan" && order.kind != "flip-gradient") return true;
-  const bool numbers =
-      input.defined() && input.numel() > 0 && input.is_floating_point() && input.is_cpu();
+  const bool numbers = input.defined() && input.numel() > 0 && input.is_floating_point() &&
+                       input.is_cpu() && input.is_contiguous();
   if (order.kind == "nan") return numbers && phase != "report";
   return numbers && (phase == "gradients" || phase == "backward");
 }
@@ -51,14 +51,14 @@ void flip_bit(const at::Tensor& tensor, std::uint64_t draw) {
       static_cast<unsigned char>(1U << (bit % 8));
 }
 
-// Which of a source's ranks has been stopped, for calls that were lost: nobody else wakes those.
+// Wakes the waits for calls that were lost when a rank of the source fails: nobody else does.
 struct AbortNote {
   std::mutex mutex;
   std::condition_variable changed;
-  std::string message;  // empty: none was
+  std::string message;  // empty: no rank has failed
 };
 
-// A call that was never made: a send has left, as the rank sees it; all else comes to no end.
+// A call that was never made. To its rank a send looks done; all other calls come to no end.
 class LostWork final : public c10d::Work {
  public:
   LostWork(std::string what, bool sent, double seconds, std::shared_ptr<AbortNote> note)
@@ -81,7 +81,7 @@ class LostWork final : public c10d::Work {
   const std::shared_ptr<AbortNote> note_;
 };
 
-// A backend that does what another one does, but for the calls that meet a fault.
+// A backend that hands all calls to another one, except those that meet a fault.
 class DisturbedBackend final : public c10d::Backend {
  public:
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
@@ -219,7 +219,7 @@ void Agent::look() {
   }
 }
 
-// A line is shorter than what a pipe takes in one piece. Nobody reads where the command has died.
+// A line is shorter than what a pipe takes in one piece. If the command has died, nobody reads it.
 void Agent::tell(const std::string& line) const {
   if (pipe_ >= 0) write_whole(pipe_, line.data(), line.size());
 }

@@ -33,7 +33,7 @@ class Agent final : public RunObserver {
   void step(RankRun& rank, StepEnd& end) override;
   const char* name() const override { return "chaos"; }
 
-  // What has become of a call that a rank is about to make.
+  // What becomes of a call that a rank is about to make.
   struct Meeting {
     bool lost = false;   // it is not to be made
     double seconds = 0;  // after which a lost call's wait gives up
@@ -50,8 +50,8 @@ class Agent final : public RunObserver {
 
   const std::filesystem::path folder_;
   int pipe_ = -1;
-  std::atomic<int> rank_ = -1;       // whose order it is; -1: nobody's
-  std::atomic<int> slow_rank_ = -1;  // which is slow
+  std::atomic<int> rank_ = -1;       // the rank that order_ is for; -1: there is none
+  std::atomic<int> slow_rank_ = -1;  // the rank that is slow; -1: none
   std::atomic<double> slow_until_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;

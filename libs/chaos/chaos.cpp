@@ -6,6 +6,8 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <optional>
 #include <sstream>
 #include <utility>
 
@@ -22,9 +24,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double to_finish = 60;     // seconds that the last round has to come to its end
-constexpr double to_begin = 120;     // … and that a start has to come to its first step
-constexpr int most_idle_rounds = 4;  // that are done before there was a moment for a fault
+constexpr double to_finish = 60;  // seconds that the last round has to come to its end
+constexpr double to_begin = 120;  // seconds that a start has to come to its first step
+constexpr int most_idle_rounds =
+    4;  // rounds in a row that end before there is a moment for a fault
 constexpr int most_bad_rounds = 3;
 constexpr std::int64_t growth_that_counts = std::int64_t{64} << 20;  // bytes of all processes
 
@@ -52,8 +55,9 @@ int run_program(const std::vector<std::string>& words, const fs::path& output) {
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-// What the script trains where nobody disturbs it, started as it will be.
-Reference train_undisturbed(const Start& start, const fs::path& folder) {
+// Trains as the script says, without faults, with processes that are started as they will be with
+// faults. Nothing if the user wishes an end.
+std::optional<Reference> train_undisturbed(const Start& start, const fs::path& folder) {
   std::vector<std::string> words = start.words_of_run();
   words.insert(words.end(), {"--set", "log=nil", "--set", "checkpoint=nil", "--set", "resume=nil"});
   if (!start.launcher.empty())
@@ -64,6 +68,7 @@ Reference train_undisturbed(const Start& start, const fs::path& folder) {
   const double began = monotonic_seconds();
   const int code = run_program(words, output);
   const double seconds = monotonic_seconds() - began;
+  if (end_is_wished()) return std::nullopt;
   std::vector<Json> runs;
   std::string why;
   std::istringstream stream(whole_file(output).value_or(""));
@@ -81,22 +86,16 @@ Reference train_undisturbed(const Start& start, const fs::path& folder) {
     throw unusable(
         fmt::format("{} trains {} times, and one training is disturbed", start.script, runs.size()),
         "give a script with one mw.train");
-  return {runs.front().at("losses").get<std::vector<double>>(),
-          runs.front().value("ranks", std::int64_t{1}), seconds};
-}
-
-bool has_clock_library() {
-  return fs::exists(program_path().parent_path().parent_path() / "lib/libmeshwright_clock.so");
+  return Reference{losses_of(runs.front()), runs.front().value("ranks", std::int64_t{1}), seconds};
 }
 
 // Why a kind is not for this training; empty: it is.
 std::string unfit(const FaultKind& kind, std::int64_t ranks, bool several) {
   if (kind.in_rank && ranks < 2)
-    return "it needs a plan of two ranks, as a rank meets it when it "
-           "communicates";
+    return "it needs a plan of two ranks, as a rank meets it when it communicates";
   if (kind.several && !several) return "it needs several processes";
-  if (std::string_view(kind.name) == "clock" && !has_clock_library())
-    return "lib/libmeshwright_clock.so is not there";
+  if (std::string_view(kind.name) == "clock" && !fs::exists(clock_library()))
+    return clock_library().string() + " is not there";
   return "";
 }
 
@@ -213,7 +212,7 @@ class Chaos {
       record.wrong = run_.wrong_in_run_file();
     heard_(record);
     outcome_.records.push_back(std::move(record));
-    // What was computed with a wrong number is no use.
+    // A training that has computed with a wrong number is of no further use.
     if (spoiled || !outcome_.records.back().wrong.empty()) {
       run_.stop();
       run_.begin_anew();
@@ -247,8 +246,8 @@ class Chaos {
     look_at_checkpoints();
     look_at_files();
     if (outcome_.grown > growth_that_counts)
-      outcome_.wrong.push_back(
-          fmt::format("processes have grown by {} while they were disturbed", outcome_.grown));
+      outcome_.wrong.push_back(fmt::format("processes have grown by {} while they were disturbed",
+                                           format_bytes(static_cast<double>(outcome_.grown))));
   }
 
   void look_at_checkpoints() {
@@ -296,13 +295,15 @@ Outcome disturb(const Wishes& wishes, const fs::path& folder,
                 const std::function<void(const std::string&)>& say,
                 const std::function<void(const Record&)>& heard) {
   say("the training without faults");
-  Reference reference = train_undisturbed(wishes.start, folder);
+  std::optional<Reference> reference = train_undisturbed(wishes.start, folder);
   Outcome outcome;
-  outcome.ranks = reference.ranks;
-  outcome.steps = static_cast<std::int64_t>(reference.losses.size());
+  outcome.interrupted = !reference;
+  if (!reference) return outcome;
+  outcome.ranks = reference->ranks;
+  outcome.steps = static_cast<std::int64_t>(reference->losses.size());
   say(fmt::format("{}, {}; with faults from here on, seed {}", plural(outcome.ranks, "rank"),
                   plural(outcome.steps, "step"), wishes.seed));
-  Chaos(wishes, folder, std::move(reference), outcome, say, heard).run();
+  Chaos(wishes, folder, *std::move(reference), outcome, say, heard).run();
   return outcome;
 }
 

@@ -61,11 +61,18 @@ bool same(double one, double other) {
   return std::bit_cast<std::uint64_t>(one) == std::bit_cast<std::uint64_t>(other);
 }
 
+}  // namespace
+
 fs::path clock_library() {
   return program_path().parent_path().parent_path() / "lib/libmeshwright_clock.so";
 }
 
-}  // namespace
+std::vector<double> losses_of(const Json& result) {
+  std::vector<double> losses;
+  for (const Json& loss : result.value("losses", Json::array()))
+    losses.push_back(loss.is_number() ? loss.get<double>() : std::nan(""));
+  return losses;
+}
 
 double monotonic_seconds() {
   return seconds_now();
@@ -267,7 +274,7 @@ std::string DisturbedRun::wrong_in_run_file() const {
 std::string DisturbedRun::wrong_in_result() const {
   for (const Json& line : lines()) {
     if (line.value("kind", "") != "train" || line.value("status", "") != "done") continue;
-    const auto losses = line.at("losses").get<std::vector<double>>();
+    const std::vector<double> losses = losses_of(line);
     if (losses.size() != losses_.size())
       return fmt::format("its result has {}",
                          plural(static_cast<std::int64_t>(losses.size()), "loss"));
@@ -282,10 +289,13 @@ std::string DisturbedRun::wrong_in_result() const {
 
 bool DisturbedRun::clear_away(double seconds) {
   const auto gone = [this] { return over() && members().none(); };
-  if (gone() || watch(seconds, gone)) return true;
-  for (const pid_t process : members().all()) ::kill(process, SIGKILL);
-  watch(seconds, gone);
-  return false;
+  const bool alone = gone() || watch(seconds, gone);
+  if (!alone) {
+    for (const pid_t process : members().all()) ::kill(process, SIGKILL);
+    watch(seconds, gone);
+  }
+  look(0);  // else the next training would be taken to have said what is left in the pipes
+  return alone;
 }
 
 bool DisturbedRun::stop() {

@@ -85,7 +85,8 @@ class DisturbedRun {
 
   // Ends all its processes: by a signal that asks, then by force. False if some outlived the first.
   bool stop();
-  // Waits until no process of it is left. False if some had to be killed.
+  // Waits until no process of it is left, and takes what they have said. False if some had to be
+  // killed.
   bool clear_away(double seconds);
 
  private:
@@ -105,6 +106,10 @@ class DisturbedRun {
 
 double monotonic_seconds();
 bool end_is_wished();
+// The library that makes the wall clock of a run's processes jump; it need not be there.
+std::filesystem::path clock_library();
+// The losses of a training's result; NaN where it has none for a step.
+std::vector<double> losses_of(const Json& result);
 
 template <class Condition>
 bool DisturbedRun::watch(double seconds, const Condition& holds) {

@@ -21,6 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr double to_go_on = 150;    // seconds that a start and its first new step may take
 constexpr double to_be_taken = 20;  // that a rank may take to meet its order
+constexpr double to_be_withdrawn = 0.2;
 constexpr double to_be_noticed = 20;
 constexpr int most_starts = 4;  // of the command, in vain, after one fault
 
@@ -122,8 +123,9 @@ void Faults::order(const FaultKind& kind, Record& record) {
     return true;
   };
   run_.watch(to_be_taken, [&] { return taken() || run_.over(); });
-  taken();
   withdraw_order(run_.folder());
+  // Its process may have read the order just before.
+  if (!record.met) run_.watch(to_be_withdrawn, taken);
 }
 
 void Faults::kill_member(const FaultKind& kind, Record& record) {
@@ -136,7 +138,7 @@ void Faults::kill_member(const FaultKind& kind, Record& record) {
   record.met = ::kill(process, SIGKILL) == 0;
 }
 
-// Processes are stopped and continue.
+// Stops processes by SIGSTOP, and lets them continue later.
 void Faults::stand_still(const FaultKind& kind, Record& record) {
   const std::string_view name = kind.name;
   std::vector<pid_t> members = run_.members().ranks;
@@ -175,18 +177,19 @@ void Faults::fill_disk(Record& record) {
   for (const pid_t each : members) limit_files(each, false);
 }
 
-// Where the user may write everything, a file stands in the folder's place.
+// Root may write to any folder, so for root a file stands in the folder's place.
 void Faults::close_folder(Record& record) {
   const fs::path folder = run_.checkpoints(), away = run_.folder() / "away";
   std::error_code error;
   const bool all_may = ::geteuid() == 0;
   if (all_may) {
     fs::rename(folder, away, error);
-    std::ofstream(folder) << "";
+    if (!error) std::ofstream(folder) << "";
   } else {
     fs::permissions(folder, fs::perms::owner_read | fs::perms::owner_exec, error);
   }
   record.met = !error;
+  if (!record.met) return;
   record.where = all_may ? "a file stands in its place" : "mode 500";
   await_notice(record);
   if (all_may) {
@@ -201,28 +204,33 @@ void Faults::close_folder(Record& record) {
 void Faults::flip_in_file(const FaultKind& kind, Record& record) {
   for (const pid_t each : run_.members().all()) ::kill(each, SIGKILL);
   run_.clear_away(to_go_on);
-  fs::path path = run_.run_file();
-  if (std::string_view(kind.name) == "flip-checkpoint") {
-    const std::vector<std::int64_t> steps = run_.checkpoint_steps();
-    if (steps.size() < 2) return;
-    std::vector<fs::path> files;
-    for (const auto& entry :
-         fs::directory_iterator(run_.checkpoints() / fmt::format("step-{:08}", steps.back())))
-      files.push_back(entry.path());
+  std::vector<fs::path> files;
+  if (std::string_view(kind.name) == "flip-run-file") {
+    files = {run_.run_file()};
+  } else if (const std::vector<std::int64_t> steps = run_.checkpoint_steps(); steps.size() >= 2) {
+    const std::string newest = fmt::format("step-{:08}", steps.back());
+    std::error_code error;
+    for (fs::directory_iterator at(run_.checkpoints() / newest, error), end; !error && at != end;
+         at.increment(error))
+      files.push_back(at->path());
     std::sort(files.begin(), files.end());
-    path = files[static_cast<std::size_t>(draw(static_cast<std::int64_t>(files.size()) - 1))];
   }
-  record.met = flip_bit_of(path, random_());
-  record.where = fs::relative(path, run_.folder()).string();
+  if (!files.empty()) {
+    const fs::path& path =
+        files[static_cast<std::size_t>(draw(static_cast<std::int64_t>(files.size()) - 1))];
+    record.met = flip_bit_of(path, random_());
+    record.where = fs::relative(path, run_.folder()).string();
+  }
+  if (!record.met) run_.start();  // it was killed in vain
 }
 
-// Until the run says something of its files, or has ended. Who says that it has failed ends.
+// Waits until the run says something of its files, or has ended.
 void Faults::await_notice(Record& record) {
   run_.watch(to_be_noticed, [&] { return !alive() || !run_.complaint().empty(); });
   record.said = run_.complaint();
 }
 
-// It must come to its end in the time that its ranks wait for each other, and then some.
+// Waits for the run's end, which must come soon after its ranks have waited for each other in vain.
 void Faults::await_end(Record& record) {
   const double patience = 2 * run_.timeout() + 60;
   if (run_.watch(patience, [&] { return !alive(); })) {
@@ -234,7 +242,7 @@ void Faults::await_end(Record& record) {
   for (const pid_t each : run_.members().all()) ::kill(each, SIGKILL);
 }
 
-// Starts it again until there is a step that had not been done when the fault, or a start, was.
+// Starts the run again until it has done a step that it had not done before.
 void Faults::go_on(const FaultKind& kind, Record& record) {
   std::int64_t most = run_.farthest();
   for (int starts = 0;;) {
@@ -265,7 +273,8 @@ void Faults::judge(const FaultKind& kind, Record& record) const {
   const std::string_view name = kind.name;
   if (record.said.empty()) record.said = run_.complaint();
   record.said = first_line(record.said);
-  // Who is killed with what started it says nothing, nor is anybody left to.
+  // After the launcher is killed nobody is left to say anything, and a flipped bit need not make
+  // the run file wrong.
   record.must_be_told = kind.fate != Fate::passes && name != "launcher" && name != "flip-run-file";
   // "rank 2", or as what it sends is called: "recv 2 -> 3".
   std::string sign = record.where.substr(0, record.where.find(',')), other = sign;
@@ -281,7 +290,8 @@ void Faults::judge(const FaultKind& kind, Record& record) const {
   if (run_.wrong() >= 0) record.wrong = fmt::format("another loss at step {}", run_.wrong());
 }
 
-// Some steps show what it does to the losses, or not. What was kept since is of no use.
+// Looks for some steps at what the fault does to the losses. Then the run is stopped, as
+// checkpoints that were written since may be wrong.
 void Faults::judge_unseen(Record& record) {
   constexpr std::int64_t steps = 4;
   run_.watch(to_go_on, [&] {

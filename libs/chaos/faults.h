@@ -17,12 +17,12 @@ class Faults {
   Faults(DisturbedRun& run, std::int64_t ranks, bool several, std::uint64_t seed)
       : run_(run), ranks_(ranks), several_(several), random_(seed) {}
 
-  // What the run must have before such a fault can be made: it trains, and has checkpoints.
+  // Whether such a fault can be made now: the run trains, and has enough checkpoints.
   bool ready_for(const FaultKind& kind) const;
   // Makes the fault, waits until the run has gone on beyond where it was, or is done, and says
   // what came of it.
   Record make(const FaultKind& kind, std::int64_t number);
-  // Between 0 and 1, and up to `most`.
+  // Random numbers: from 0 to 1, and a whole one from 0 to `most`, which must not be negative.
   double share();
   std::int64_t draw(std::int64_t most);
 

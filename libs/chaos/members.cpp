@@ -49,8 +49,8 @@ std::vector<pid_t> Members::all() const {
   return both;
 }
 
-// The one who starts others has the words for that; a process that is over and whose parent has
-// not asked how has no words.
+// A process that starts others has an option for that among its words. A process that has ended,
+// but whose parent has not asked for its status, has no words.
 Members members_of(const fs::path& folder) {
   Members members;
   for (const pid_t process : all_processes()) {

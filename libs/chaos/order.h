@@ -1,5 +1,5 @@
-// The faults that `meshwright chaos` knows, and how one that a rank is to make happen to itself
-// gets to that rank: as a file in a folder that the command and the run's processes share.
+// The faults that `meshwright chaos` knows. A rank makes some of them happen to itself: the command
+// tells it to by a file in a folder that the run's processes share with it.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace mw::chaos {
 
-// What is to come of a fault.
+// What a run is to make of a fault.
 enum class Fate : std::uint8_t {
   ends,    // the run ends, says why, and goes on from its checkpoint
   passes,  // the run goes on, and nothing has to be said
@@ -35,7 +35,7 @@ struct Order {
   double seconds = 0;      // how long it lasts: delay, slow, lost
   std::uint64_t draw = 0;  // decides which element and which bit
 };
-// Where a rank has met an order.
+// Which order a rank has taken, and where.
 struct Taken {
   std::int64_t id = 0;
   std::int64_t step = -1;  // -1: its process has done none yet

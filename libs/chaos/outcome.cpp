@@ -1,4 +1,4 @@
-// What is said of faults once they are over: a line of JSON each, and a table by kind.
+// Reports faults: each as a line of JSON, and all of them as a table by kind.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ Json number_or_null(std::int64_t number) {
   return number < 0 ? Json() : Json(number);
 }
 
-// What the faults of one kind come to.
+// Counts of the faults of one kind.
 struct Sums {
   std::int64_t met = 0, missed = 0, told = 0, must_be_told = 0, ended = 0, wrong = 0;
   double longest = 0;

@@ -98,6 +98,7 @@ PATHS = [
     ('mw.plan(e { data = mw.text { "canary_link.txt" } })', READ),
     ('mw.plan(e { data = mw.text { "./sub/../../outside/canary.txt" } })', READ),
     ('mw.plan(e { data = mw.text { "/proc/self/cwd/outside/canary.txt" } })', READ),
+    ('mw.plan(e { data = mw.text { "/proc/self/environ" } })', READ),
     ('mw.plan(e { data = mw.shards { OUTSIDE .. "/*.bin" } })', "file.missing"),
     ('mw.plan(e { data = mw.shards { "link/tokens.bin" } })', "file.missing"),
     ('mw.plan(e { data = mw.shards { "~root/.ssh/id_*" } })', "file.missing"),
@@ -151,6 +152,7 @@ NATIVE = [
     'act = "local socket"',
     'act = "signal"',
     'act = "environment"',
+    'act = "memory file"',
     'act = "run", path = "/bin/true"',
     'act = "fork", path = OUTSIDE .. "/pid"',
 ]
@@ -159,6 +161,8 @@ SOMETIMES = [
     'act = "datagram"',
     'act = "io_uring"',
     'act = "trace"',
+    'act = "kept memory"',
+    'act = "limit"',
 ]
 
 TRY_ALL = """

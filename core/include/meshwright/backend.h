@@ -35,9 +35,10 @@ void reduce(c10::ScalarType dtype, Combine combine, std::span<const std::byte* c
 // Throws as reduce() would, before any rank waits.
 void check_reducible(c10::ScalarType dtype, Combine combine);
 
-// How long one waits for others, in looks of an eighth of that, a second at most. The time in which
-// this process stands still itself counts as two looks: it was stopped (SIGSTOP, a batch system
-// that suspends its jobs), and the others with it, so that nobody is late.
+// A time limit for waiting for others. One waits in looks of an eighth of the limit, or of a second
+// if that is less. A look that takes longer than two of these counts as two, since this process did
+// not run meanwhile: it was stopped (SIGSTOP, by a batch system that suspends its jobs), and so
+// were the others, so that nobody is late.
 class Patience {
  public:
   using Clock = std::chrono::steady_clock;
@@ -48,8 +49,8 @@ class Patience {
 
   // When to look next.
   Clock::time_point next() const { return looked_ + std::min(left_, look_); }
-  // To be asked after a look: whether there has been enough of them. A thread of a busy machine
-  // wakes up late; one that is later than twice its look did not run.
+  // Call this after each look. Whether the limit is reached. A thread of a busy machine wakes up
+  // late, but one that is later than twice its look did not run.
   bool over(Clock::time_point now = Clock::now()) {
     left_ -= std::min(now - looked_, 2 * look_);
     looked_ = now;

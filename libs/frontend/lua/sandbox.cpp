@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 void* allocate(void* given, void* block, std::size_t before, std::size_t after) {
   auto& memory = *static_cast<LuaMemory*>(given);
-  if (block == nullptr) before = 0;  // what it is for, then
+  if (block == nullptr) before = 0;  // then it says what the block is for
   if (after == 0) {
     std::free(block);
     memory.held -= before;
@@ -33,14 +33,14 @@ void* allocate(void* given, void* block, std::size_t before, std::size_t after) 
   return fresh;
 }
 
-// Where no pcall is around; Lua would end the process.
+// Lua calls this where no pcall is around, and would then end the process.
 int no_memory_left(lua_State* lua) {
   void* memory = nullptr;
   lua_getallocf(lua, &memory);
   throw out_of_lua_memory(*static_cast<LuaMemory*>(memory));
 }
 
-// loadfile(file, mode, env), where the file may be read
+// loadfile(file, mode, env), for files that may be read
 int bounded_loadfile(lua_State* lua) {
   check_may_read(luaL_checkstring(lua, 1));
   const int arguments = lua_gettop(lua);
@@ -50,8 +50,8 @@ int bounded_loadfile(lua_State* lua) {
   return lua_gettop(lua);
 }
 
-// The second of package.searchers: a module's Lua file. It looks at no file that may not be read,
-// and so tells of none whether it is there.
+// The second of package.searchers, which finds a module's Lua file. It passes over files that may
+// not be read, and so does not tell whether one is there.
 int search_within_bounds(lua_State* lua) {
   std::string name = luaL_checkstring(lua, 1);
   std::replace(name.begin(), name.end(), '.', '/');
@@ -76,7 +76,8 @@ int search_within_bounds(lua_State* lua) {
   return 1;
 }
 
-// collectgarbage("collect" | "count" | "step"): other modes of the collector are not for strangers.
+// collectgarbage("collect" | "count" | "step"). Other modes could stop the collector, and with it
+// keep all memory that was ever taken.
 int collect_garbage(lua_State* lua) {
   static const char* const modes[] = {"collect", "count", "step", nullptr};
   luaL_checkoption(lua, 1, "collect", modes);
@@ -86,7 +87,8 @@ int collect_garbage(lua_State* lua) {
   return lua_gettop(lua);
 }
 
-// The field of a table with these names alone, in place: whoever holds the table holds no more.
+// Removes all fields but these. It changes the table itself, so that it does not matter who else
+// holds it.
 void keep_alone(lua_State* lua, int table, std::initializer_list<std::string_view> names) {
   table = lua_absindex(lua, table);
   std::vector<std::string> others;
@@ -117,7 +119,7 @@ void require_module(lua_State* lua, const char* name) {
   protected_call(lua, 1, 0);
 }
 
-// From the script, to which it would be another `load`.
+// Keeps the module in the registry alone: to a script it would be another `load`.
 void hide_module(lua_State* lua, const char* name) {
   lua_getfield(lua, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
   lua_getfield(lua, -1, name);

@@ -62,13 +62,16 @@ fs::path dynamic_linker() {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
     const std::size_t at = line.find('/');
-    if (at != std::string::npos && line.find("/ld-", at) != std::string::npos)
-      return line.substr(at);
+    if (at == std::string::npos) continue;
+    const fs::path file = line.substr(at);
+    if (file.filename().string().starts_with("ld-")) return file;
   }
   return {};
 }
 
-std::vector<fs::path> files_of_program() {
+// The C library and libtorch open these by themselves. No script has to name one: the environment
+// of this process lies below /proc.
+std::vector<fs::path> files_of_system() {
   std::vector<fs::path> paths;
   for (const char* path : {"/usr/lib", "/usr/lib64", "/usr/local/lib", "/lib", "/lib64", "/proc",
                            "/sys", "/etc/ld.so.cache", "/etc/localtime", "/usr/share/zoneinfo",
@@ -76,6 +79,12 @@ std::vector<fs::path> files_of_program() {
     add_with_links(paths, path);
   add_libraries(paths);
   add_with_links(paths, program_path());
+  return paths;
+}
+
+// The program opens these for a script that names them.
+std::vector<fs::path> files_of_program() {
+  std::vector<fs::path> paths;
   add_with_links(paths, share_folder());
   // In a build folder these are links into the source.
   std::error_code error;
@@ -88,7 +97,7 @@ std::vector<fs::path> files_of_program() {
   return paths;
 }
 
-// What drives GPUs, where there are any.
+// The devices of GPUs, where there are any.
 std::vector<fs::path> devices() {
   std::vector<fs::path> paths;
   std::error_code error;
@@ -108,7 +117,7 @@ void bound(__rlimit_resource resource, rlim_t soft, rlim_t hard) {
   ::setrlimit(resource, &limit);
 }
 
-// Threads of all processes that this user has.
+// How many threads all processes of this user have.
 rlim_t tasks_there() {
   rlim_t count = 0;
   std::error_code error;
@@ -184,7 +193,7 @@ void descendants_of(pid_t process, std::set<pid_t>& found) {
       descendants_of(child, found);
 }
 
-// Memory that no file backs.
+// The bytes of its memory that no file backs.
 std::int64_t held_by(pid_t process) {
   std::ifstream status(fmt::format("/proc/{}/status", process));
   std::int64_t kibibytes = 0, all = 0;
@@ -197,7 +206,7 @@ class Watch {
  public:
   Watch(const Sandbox& sandbox, pid_t process) : sandbox_(sandbox), process_(process) {}
 
-  // Waits for the process; returns what waitpid said of it.
+  // Waits for the process and returns its status, as waitpid() gives it.
   int wait() {
     sigset_t child{};
     sigaddset(&child, SIGCHLD);
@@ -210,7 +219,7 @@ class Watch {
     return status;
   }
 
-  // Why it has ended; nothing where it has an exit code of its own.
+  // Why it was ended; nothing if it has ended by itself, with an exit code.
   std::optional<Error> reason(int status) const {
     if (reason_) return reason_;
     if (!WIFSIGNALED(status)) return std::nullopt;
@@ -228,7 +237,6 @@ class Watch {
                  fmt::format("the process in the sandbox was ended by {}", signal_name(number)),
                  "native code of a plugin has crashed, or somebody has ended it");
   }
-  bool was_ended() const { return reason_.has_value(); }
 
  private:
   void look() {
@@ -263,7 +271,7 @@ class Watch {
     reason_ = std::move(why);
     ::kill(process_, signal);
   }
-  // What the process has started and left behind is this one's child by now.
+  // The processes that the bound one has started and left behind are children of this one by now.
   void end_others() const {
     for (int round = 0; round < 1000; ++round) {
       std::set<pid_t> left;
@@ -297,17 +305,17 @@ void bind_process(const Sandbox& sandbox) {
   }
   bound_resources(sandbox);
   ::setenv(variable, text_of(sandbox).c_str(), 1);
-  FileBounds bounds;
-  const std::vector<fs::path> own = files_of_program();
   const fs::path own_plugins =
       program_path().parent_path().parent_path() / "lib/meshwright/plugins";
-  bounds.read = own;
+  FileBounds bounds;
+  bounds.read = files_of_program();
   bounds.read.push_back(own_plugins);
   for (const auto* more : {&sandbox.read, &sandbox.plugins})
     bounds.read.insert(bounds.read.end(), more->begin(), more->end());
   bounds.write = sandbox.write;
   if (version == 0) bounds.plugins = {own_plugins};
-  Reach reach{bounds.read, sandbox.write, {}};
+  Reach reach{files_of_system(), sandbox.write, {}};
+  reach.read.insert(reach.read.end(), bounds.read.begin(), bounds.read.end());
   bounds.write.emplace_back("/dev/null");
   reach.write.emplace_back("/dev/null");
   for (const fs::path& device : devices()) reach.write.push_back(device);
@@ -328,6 +336,7 @@ std::optional<int> run_bound(const Sandbox& sandbox,
                              const std::function<void(const Error&)>& tell) {
   sigset_t child{}, before{};
   sigaddset(&child, SIGCHLD);
+  ::signal(SIGCHLD, SIG_DFL);  // who ignores it, as this process's parent may, is told of no end
   sigprocmask(SIG_BLOCK, &child, &before);
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   const pid_t process = fork_tied(SIGKILL);

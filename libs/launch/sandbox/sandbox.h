@@ -1,6 +1,6 @@
-// A process in which the script of somebody that nobody vouches for may run: bounded in the files
-// that it reads and writes, in memory, CPU seconds and time, and without sockets. The front end
-// keeps the script's Lua from all this by itself; what is here is the kernel's, for native code.
+// Runs a script that nobody vouches for in a process that has no sockets and is bounded in the
+// files that it reads and writes, in memory, in CPU seconds and in time. The front end bounds the
+// script's Lua by itself; what is declared here asks the kernel to bound native code too.
 #pragma once
 
 #include <cstdint>
@@ -25,16 +25,16 @@ struct Sandbox {
   bool starts_processes = false;  // of this program, as a sweep does
 };
 
-// Runs the rest of the program in a process of its own, which is bound, and waits for it. Returns
-// nothing in that process, and in this one the exit code when that has ended, with all processes
-// that it has left behind. `tell` is told in this process what ended it but itself (run,
-// "sandbox.time", "sandbox.cpu", "sandbox.memory", "sandbox.processes", "sandbox.crashed").
-// To be called before there are threads. Throws Error (run, "run.exception") if no process starts;
-// what bind_process() throws, it throws in the process that was to be bound.
+// Runs the rest of the program in a child process, which is bound, and waits for it. Returns
+// nothing in the child. Returns the child's exit code in this process, once the child and all
+// processes that it has left behind have ended. If the child did not end by itself, `tell` is
+// called in this process with the reason (run, "sandbox.time", "sandbox.cpu", "sandbox.memory",
+// "sandbox.processes", "sandbox.crashed"). This process must have no threads yet. Throws Error
+// (run, "run.exception") if no process starts; what bind_process() throws, it throws in the child.
 std::optional<int> run_bound(const Sandbox& sandbox, const std::function<void(const Error&)>& tell);
 
-// Bounds this process, and what it starts, until its end. Throws Error (environment,
-// "sandbox.kernel") if the kernel refuses, or has no Landlock where that is needed.
+// Bounds this process, and all that it starts, until its end. Throws Error (environment,
+// "sandbox.kernel") if the kernel refuses, or if Landlock is needed and the kernel has none.
 void bind_process(const Sandbox& sandbox);
 
 // The sandbox that the process which started this one has bound itself to, and with it this one.
@@ -42,7 +42,7 @@ std::optional<Sandbox> inherited_sandbox();
 
 // --- What the kernel does ---
 
-// The version of the kernel's Landlock; 0: it has none.
+// The version of the kernel's Landlock; 0 if it has none.
 int landlock_version();
 
 struct Reach {
@@ -56,9 +56,9 @@ void restrict_files(const Reach& reach);
 // look into others past Landlock.
 void drop_capabilities();
 
-// Keeps this thread, and all that it starts, from sockets, from looking into other processes, from
-// changing the rights and owners of files, and from what only administrators do. `may_fork`: and
-// from starting processes, if not.
+// Keeps this thread, and all that it starts, from sockets, from looking into other processes or
+// setting their limits, from memory that belongs to no process, from changing the rights and owners
+// of files, and from what only administrators do. Unless `may_fork`, it starts no processes either.
 void restrict_calls(bool may_fork);
 
 }  // namespace mw

@@ -35,10 +35,14 @@ constexpr long refused[] = {
     // Other machines and processes. An io_uring does all of these past a filter.
     SYS_socket, SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev, SYS_io_uring_setup,
     SYS_pidfd_getfd, SYS_process_madvise, SYS_perf_event_open, SYS_bpf, SYS_userfaultfd,
+    // Memory and messages that no process need hold, so that nobody counts them; those of System V
+    // also reach processes outside, and are left when this one ends.
+    SYS_memfd_create, 447 /* memfd_secret */, SYS_shmget, SYS_shmat, SYS_msgget, SYS_semget,
+    SYS_mq_open,
     // Rights, owners, marks and times of files, which Landlock leaves alone.
     SYS_fchmodat, 452 /* fchmodat2 */, SYS_fchown, SYS_fchownat, SYS_setxattr, SYS_lsetxattr,
-    SYS_fsetxattr, SYS_removexattr, SYS_lremovexattr, SYS_fremovexattr, SYS_utimensat,
-    SYS_open_by_handle_at,
+    SYS_fsetxattr, 463 /* setxattrat */, SYS_removexattr, SYS_lremovexattr, SYS_fremovexattr,
+    466 /* removexattrat */, 469 /* file_setattr */, SYS_utimensat, SYS_open_by_handle_at,
 #if defined(__x86_64__)
     SYS_chmod, SYS_chown, SYS_lchown, SYS_utime, SYS_utimes, SYS_futimesat,
 #endif
@@ -105,6 +109,13 @@ Filter filter_of(bool may_fork) {
     error_of(SYS_vfork, EPERM);
 #endif
   }
+  // A limit of 0 CPU seconds ends any process of the user. The C library names its own by 0.
+  filter.if_so(BPF_JEQ, SYS_prlimit64);
+  filter.pass_over(4);
+  filter.load(argument_at(0));
+  filter.if_so(BPF_JEQ, 0);
+  filter.answer_error(EPERM);
+  filter.load(number_at);
   // A terminal takes characters as if they had been typed, for the shell that reads them next.
   filter.if_so(BPF_JEQ, SYS_ioctl);
   filter.pass_over(5);

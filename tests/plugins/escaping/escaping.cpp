@@ -4,6 +4,8 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -62,6 +64,17 @@ bool runs(const char* program) {
          WEXITSTATUS(status) == 0;
 }
 
+// Memory that would be left after the process.
+bool keeps_memory() {
+  const int segment = ::shmget(IPC_PRIVATE, 4096, IPC_CREAT | 0600);
+  return segment >= 0 && ::shmctl(segment, IPC_RMID, nullptr) == 0;
+}
+
+bool reads_limit_of(pid_t process) {
+  rlimit limit{};
+  return ::prlimit(process, RLIMIT_CPU, nullptr, &limit) == 0;
+}
+
 bool fills_memory(int flags) {
   constexpr std::size_t size = std::size_t{64} << 20;
   for (int i = 0; i < 64; ++i) {
@@ -102,6 +115,9 @@ const std::map<std::string, Act>& acts() {
          return makes(::syscall(SYS_io_uring_setup, 4, parameters));
        }},
       {"trace", [](auto, auto) { return ::ptrace(PTRACE_SEIZE, ::getppid(), nullptr, 0) == 0; }},
+      {"memory file", [](auto, auto) { return makes(::memfd_create("x", MFD_CLOEXEC)); }},
+      {"kept memory", [](auto, auto) { return keeps_memory(); }},
+      {"limit", [](auto, auto) { return reads_limit_of(::getppid()); }},
       {"signal", [](auto, auto) { return ::kill(::getppid(), SIGCONT) == 0; }},
       {"environment",
        [](auto, auto) {

@@ -1,6 +1,6 @@
 // The files that a process may read and write for a script that nobody vouches for. Whatever opens
 // a file that a script names asks here first, so that the error says what to do; the kernel's own
-// bounds (launch/sandbox.h) stand behind it.
+// bounds (launch/sandbox/sandbox.h) stand behind it.
 #pragma once
 
 #include <filesystem>
@@ -16,12 +16,12 @@ struct FileBounds {
   std::vector<std::filesystem::path> plugins;
 };
 
-// From now on the process keeps to them, until its end. To be called before there are threads.
+// From now on the process keeps to them, until its end. It must have no threads yet.
 void bound_files(FileBounds bounds);
 bool files_are_bounded();
 
-// Whether the file that the path leads to, through all links, lies within the bounds, whether it is
-// there or not. True without bounds.
+// Whether the place that the path leads to, through all links, lies within the bounds; the file
+// need not be there. True without bounds.
 bool may_read(const std::filesystem::path& path);
 bool may_write(const std::filesystem::path& path);
 
