@@ -80,7 +80,7 @@ def is_own(target, name, file):
 
 def coverage(target, work):
     """How many functions and edges of the reader's own files the grown corpus reaches, and how many there are."""
-    # An input that breaks the reader goes where fuzz() keeps such ones, not into the working directory.
+    # An input that breaks the reader goes where fuzz() keeps it, not into the working directory.
     command = [PROGRAM, *LIMITS, "-runs=0", "-print_coverage=1", f"-artifact_prefix={work / 'broken' / target}/",
                work / "corpus" / target, CORPUS / target]
     out = subprocess.run(command, env=environment(target), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL).stderr

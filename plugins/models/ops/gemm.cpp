@@ -30,8 +30,8 @@ bool onednn_multiplies() {
 }
 
 // MKL runs AVX2 kernels on AMD's CPUs whatever they have. oneDNN, which libtorch brings too, uses
-// AVX-512 there: 101 to 109 GFLOP/s a core against 94 to 100 on Zen 4, 227 to 256 against 108 to 115
-// on Zen 5, whose units are twice as wide (fp32, 256 to 2752 wide, weight gradients and sums).
+// AVX-512 there: 101 to 109 GFLOP/s a core against 94 to 100 on Zen 4, and 227 to 256 against 108
+// to 115 on Zen 5, whose units are twice as wide (fp32, 256 to 2752 wide, weight gradients, sums).
 bool onednn_is_faster() {
 #if defined(__x86_64__)
   static const bool is =
@@ -108,10 +108,10 @@ void product_into(at::Tensor out, const at::Tensor& a, const at::Tensor& b, bool
 }
 
 void lasting_product_into(at::Tensor out, const at::Tensor& a, const at::Tensor& b, bool add) {
-  // oneDNN takes more scratch for a sum than for a product.
-  const bool sum = !add && onednn_serves(out, a, b);
-  if (sum) out.zero_();
-  product_into(std::move(out), a, b, add || sum);
+  // oneDNN takes more scratch where it adds, so it is made to add to zeros.
+  const bool onto_zeros = !add && onednn_serves(out, a, b);
+  if (onto_zeros) out.zero_();
+  product_into(std::move(out), a, b, add || onto_zeros);
 }
 
 void passing_product_into(at::Tensor out, const at::Tensor& a, const at::Tensor& b, bool add) {

@@ -22,8 +22,8 @@ void product_into(at::Tensor out, const at::Tensor& a, const at::Tensor& b, bool
 // prediction knows which microbatch is the first of a step to write it.
 void lasting_product_into(at::Tensor out, const at::Tensor& a, const at::Tensor& b, bool add);
 
-// As product_into(), for sizes that hardly come again, as those of an expert's rows: by a library that
-// compiles no kernel for each of them, which takes oneDNN half a millisecond.
+// Does the same as product_into() for sizes that hardly come again, as the rows of an expert: by a
+// library that compiles no kernel for each size, which takes oneDNN half a millisecond.
 void passing_product_into(at::Tensor out, const at::Tensor& a, const at::Tensor& b, bool add);
 
 // How a product's result is taken, and which operand is a transposed view.

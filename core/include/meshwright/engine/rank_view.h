@@ -98,8 +98,8 @@ class RankView {
   const LocalDims& dims(int op, int ring_step = 0) const;
   const Cost& cost(int op, Piece piece, int ring_step = 0) const;
   // Bytes that live only inside a piece, where this machine or the device computes it; an estimate
-  // if one of its library calls is. Of several ring steps: of the one that takes most. `adds`: it adds
-  // to an input's gradient that is there.
+  // if one of its library calls is, and of several ring steps those of the one that takes most.
+  // `adds`: it adds to an input's gradient that is there.
   Scratch workspace(int op, Piece piece, bool adds, int ring_step = 0, int ring_alike = 0) const;
   // Bytes of a slot that the instruction reads or writes: where its op is computed in slices, those
   // of its slice's part.
