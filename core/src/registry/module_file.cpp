@@ -85,7 +85,7 @@ class ElfFile {
 };
 
 // Nothing of a file that is too large, or cannot be read.
-std::string bytes_of(const std::filesystem::path& file) {
+std::string module_bytes(const std::filesystem::path& file) {
   std::error_code error;
   const std::uintmax_t size = std::filesystem::file_size(file, error);
   if (error || size > most_bytes) return "";
@@ -99,7 +99,7 @@ std::string bytes_of(const std::filesystem::path& file) {
 }  // namespace
 
 ModuleVerdict look_into_module(const std::filesystem::path& file) {
-  const ElfFile module(bytes_of(file));
+  const ElfFile module(module_bytes(file));
   if (!module.is_module()) {
     return {nullptr, "plugin.unloadable", "not a loadable module for this machine",
             "build it with meshwright_add_plugin"};
