@@ -16,7 +16,6 @@ namespace mw {
 namespace {
 
 constexpr std::uintmax_t most_bytes = std::uintmax_t{1} << 30;
-constexpr std::string_view descriptor_symbol = "meshwright_plugin";
 
 class ElfFile {
  public:

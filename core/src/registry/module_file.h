@@ -7,6 +7,9 @@
 
 namespace mw {
 
+// The name under which a plugin exports its descriptor.
+inline constexpr const char* descriptor_symbol = "meshwright_plugin";
+
 // Says why the file cannot be loaded as a plugin: it is no module, it is cut off, or it exports no
 // descriptor. A verdict without a code says that nothing is known against it. The descriptor is
 // null either way. No byte beyond the file's end is read, whatever its tables say.
