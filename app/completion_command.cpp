@@ -208,8 +208,8 @@ _meshwright() {
   fi
   case $kind in
     words) COMPREPLY=($(compgen -W "${choices[*]}" -- "$current")) ;;
-    files) compopt -o filenames && COMPREPLY=($(compgen -f -- "$current")) ;;
-    folders) compopt -o filenames && COMPREPLY=($(compgen -d -- "$current")) ;;
+    files) compopt -o filenames && mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
+    folders) compopt -o filenames && mapfile -t COMPREPLY < <(compgen -d -- "$current") ;;
     keys) compopt -o nospace && COMPREPLY=($(compgen -S = -W '@KEYS@' -- "$current")) ;;
   esac
 }
@@ -217,7 +217,7 @@ complete -F _meshwright meshwright
 )SH";
 
 constexpr const char* zsh_script = R"SH(#compdef meshwright
-# Completion of meshwright for zsh: source <(meshwright completion zsh), or a file _meshwright of fpath
+# Completion of meshwright for zsh: source <(meshwright completion zsh), or as _meshwright in fpath
 _meshwright_table() {
   kind=none choices=()
   case "$1" in

@@ -265,9 +265,8 @@ std::string Measurements::check_text() const {
   const double own = check_.seconds / static_cast<double>(check_.steps);
   if (check_.every > 0) {
     return fmt::format(
-        "\n  check: of {} tensors that ranks keep, {} were equal on their replicas after each of "
-        "{} "
-        "that were looked at; {:.1f} ms each ({:.1f} % of the run)\n",
+        "\n  check: of {} tensors that ranks keep, {} were equal on their replicas after each "
+        "of {} that were looked at; {:.1f} ms each ({:.1f} % of the run)\n",
         check_.tensors / check_.compared, check_.replicas / check_.compared,
         plural(check_.compared, "step"),
         1e3 * check_.seconds / static_cast<double>(check_.compared), 100 * own / step_seconds());

@@ -9,6 +9,7 @@
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <chrono>
+#include <exception>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -26,8 +27,8 @@ using boost::asio::ip::tcp;
 
 namespace {
 
-constexpr std::chrono::seconds browser_patience{20};          // with a browser that says nothing
-constexpr std::chrono::milliseconds between_stop_checks{50};  // for the user's Ctrl-C
+constexpr std::chrono::seconds browser_patience{20};          // before a silent browser is dropped
+constexpr std::chrono::milliseconds between_stop_checks{50};  // whether the user pressed Ctrl-C
 
 using Request = http::request<http::empty_body>;
 using Response = http::response<http::string_body>;
@@ -113,7 +114,7 @@ Response answer_to(const Request& request, WatchedReport& report) try {
   if (!is_for_us(request))
     return text_response(http::status::forbidden, "this page is for 127.0.0.1 alone\n");
   if (request.method() != http::verb::get)
-    return text_response(http::status::method_not_allowed, "there is nothing but to read\n");
+    return text_response(http::status::method_not_allowed, "this page can only be read: GET\n");
   if (target == "/stamp") return text_response(http::status::ok, report.stamp());
   if (target != "/") return text_response(http::status::not_found, "the report is at /\n");
   Response response = text_response(http::status::ok, report.page());
@@ -121,6 +122,8 @@ Response answer_to(const Request& request, WatchedReport& report) try {
   return response;
 } catch (const Error& error) {  // files that come and go: the page asks again
   return text_response(http::status::service_unavailable, error.problems().front().text() + "\n");
+} catch (const std::exception& error) {
+  return text_response(http::status::internal_server_error, fmt::format("{}\n", error.what()));
 }
 
 // One connection: a request, its answer, the end.

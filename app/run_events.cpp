@@ -18,8 +18,8 @@ std::string code_block(const std::string& language, const std::string& text) {
   return fmt::format("```{}\n{}\n```", language, text);
 }
 
-// As the columns of /steps are called. What is not known of a step has no point; a loss or a norm
-// that is NaN has one.
+// Named as the columns of /steps. A number that is not known of a step has no point; a loss or a
+// norm that is NaN has one.
 Scalars scalars_of(const StepRow& row) {
   Scalars scalars = {{"steps/loss", row.loss}, {"steps/grad_norm", row.grad_norm}};
   const Scalars known = {{"steps/lr", row.lr},
@@ -99,7 +99,7 @@ void RunEvents::flush() {
 void RunEvents::end_badly() noexcept {
   try {
     flush();
-  } catch (const std::exception&) {  // what is said of the run is why it broke off
+  } catch (const std::exception&) {  // the user is told why the run broke off, and not of this
     file_.reset();
   }
 }

@@ -62,9 +62,9 @@ RankSet keepers_of(const Program& program, const Bucket& bucket, bool shard) {
   return set;
 }
 
-// What a rank's number counts in a sum over the ranks of a set, whose weights add up to nothing
-// modulo 2^64: if all have the same number, so do the products. A number that differs leaves
-// something of any sum but once in 2^60 or so, as the weights have no pattern.
+// The weight of a rank's number in a sum over the ranks of a set. The weights of a set add up to
+// zero modulo 2^64, and so do the products where all ranks have the same number. Where one has
+// another number the sum is zero only once in 2^60 or so, as the weights have no pattern.
 std::uint64_t weight_among(const std::vector<int>& ranks, int rank) {
   std::uint64_t key = ranks.size();
   for (const int each : ranks) key = mix64(key ^ static_cast<std::uint64_t>(each));
@@ -75,8 +75,8 @@ std::uint64_t weight_among(const std::vector<int>& ranks, int rank) {
   return 0 - others;
 }
 
-// Whether each set's ranks, all over the world, have the same number of their set. Modulo 2^64,
-// whose halves are summed apart, so that no sum overflows.
+// Whether the ranks of each set have the same number for it, asked of all ranks at once. The sum is
+// modulo 2^64; its halves are summed apart, so that none overflows.
 bool alike_everywhere(RankRun& rank, const std::map<RankSet, std::uint64_t>& numbers) {
   const Program& program = rank.program();
   std::uint64_t own = 0;
@@ -104,8 +104,8 @@ std::string words_of(const KeptTensor& kept, const std::string& parameter) {
   return fmt::format("{} of {}", kept.slot == flat.master ? "the master" : kept.what, parameter);
 }
 
-// What the rank keeps, parameter by parameter, and then each tensor as a whole, for what belongs
-// to no parameter.
+// What the rank keeps, parameter by parameter, and then each tensor as a whole, as parts of it may
+// belong to no parameter.
 std::map<RankSet, std::vector<BitsSeen>> kept_in_detail(RankRun& rank) {
   const Program& program = rank.program();
   const RankView view(program, rank.coordinates());

@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "common/process.h"
+#include "meshwright/engine/bounds.h"
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
@@ -89,7 +90,7 @@ std::uint32_t masked_crc(std::string_view bytes) {
   return std::rotr(static_cast<std::uint32_t>(crc.checksum()), 15) + 0xA282EAD8U;
 }
 
-// The hash and the time in the name of an event file of ours; empty of a foreign one.
+// The hash at the end of the name of an event file of ours; empty where another program wrote it.
 std::string hash_in(const std::string& name) {
   static constexpr std::size_t digits = 16;
   const std::size_t dot = name.rfind('.');
@@ -99,6 +100,7 @@ std::string hash_in(const std::string& name) {
   return is_hash ? last : "";
 }
 
+// The seconds in the name of an event file; 0 where it has none.
 std::int64_t time_in(const std::string& name) {
   std::int64_t seconds = 0;
   if (name.starts_with(name_begins)) {
@@ -119,6 +121,7 @@ std::int64_t time_in(const std::string& name) {
 
 EventFile::EventFile(const fs::path& folder, const EventOwner& owner)
     : last_flush_(std::chrono::steady_clock::now()) {
+  check_may_write(folder, "tensorboard");
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) fail(folder, error.value());
@@ -139,7 +142,7 @@ EventFile::~EventFile() {
   if (file_ < 0) return;
   try {
     flush();
-  } catch (const Error&) {  // who must know has called flush
+  } catch (const Error&) {  // whoever has to know of it calls flush() before
   }
   ::close(file_);
 }

@@ -28,8 +28,8 @@ struct EventOwner {
 class EventFile {
  public:
   // Makes the folder and a new file in it. Throws Error (options, log.taken) where events of
-  // another experiment lie there, Error (run, file.write) where nothing can be written; the key of
-  // both is "tensorboard".
+  // another experiment lie there, Error (options, sandbox.write) where a sandbox does not let it
+  // write, and Error (run, file.write) where nothing can be written; the key is "tensorboard".
   EventFile(const std::filesystem::path& folder, const EventOwner& owner);
   ~EventFile();  // writes what is left, if it can
   EventFile(const EventFile&) = delete;

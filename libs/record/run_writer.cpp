@@ -145,9 +145,9 @@ RunWriter::RunWriter(const fs::path& path, const RunInfo& info, Interval interva
     if (::rename(hidden_path_.c_str(), path_.c_str()) != 0) fail(path_, "cannot create it", errno);
     inode_[0] = inode_of(path_);
     copy_to_hidden();
-  } catch (const std::exception& error) {
+  } catch (const std::exception& thrown) {
     remove_quietly(hidden_path_);
-    end_unbegun(error.what());
+    end_unbegun(thrown.what());
     throw;
   }
 }

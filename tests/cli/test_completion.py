@@ -93,6 +93,8 @@ class Completion(ProgramCase):
         self.offers(lambda line: set(self.shell("bash", "-c", BASH, "bash", line).split()))
         self.assertEqual(self.shell("bash", "-c", BASH, "bash", "meshwright runs export --table=su").split(), ["summary"])
         self.assertEqual(self.shell("bash", "-c", BASH, "bash", "meshwright run a.lua -- quick").split(), [])
+        (self.folder / "two words.lua").write_text("")
+        self.assertEqual(self.shell("bash", "-c", BASH, "bash", "meshwright run two").splitlines(), ["two words.lua"])
 
     def test_bash_takes_it_for_the_program_and_the_launcher(self):
         said = self.shell("bash", "-c", "source <(meshwright completion bash); complete -p meshwright")

@@ -127,6 +127,8 @@ PATHS = [
     ('mw.train(e { log = "box/made.h5" })', WRITE),
     ('mw.train(e { log = "/dev/shm/made.h5" })', WRITE),
     ('mw.train(e { log = OUTSIDE .. "/folder/" })', WRITE),
+    ('mw.train(e { tensorboard = OUTSIDE .. "/events" })', WRITE),
+    ('mw.train(e { tensorboard = OUT .. "/link/events", overwrite = true })', WRITE),
     ('mw.train(e { export = OUTSIDE .. "/exported" })', WRITE),
     ('mw.train(e { export = OUT .. "/link/exported" })', WRITE),
     ('mw.bar_chart { file = OUTSIDE .. "/made.html", series = { "a" }, bars = { { "b", 1 } } }', WRITE),
@@ -295,11 +297,13 @@ class Sandbox(ProgramCase):
         for name in ("train", "plan", "verify", "prove"):
             command = "run" if name == "train" else name
             text = 'mw.train(e { seed = require("sub.own").seed, data = mw.text { "text.txt" }, log = OUT .. "/run.h5", ' \
-                   'checkpoint = { path = OUT .. "/checkpoints", every = 1 }, cluster = nil })'
+                   'tensorboard = OUT .. "/events", checkpoint = { path = OUT .. "/checkpoints", every = 1 } })'
             words = self.command(text, "--sandbox", "--sandbox-write", "out", "--json")
             done = subprocess.run([BIN, command, *words[2:]], cwd=self.folder, capture_output=True, text=True, timeout=300)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertTrue((self.out / "run.h5").exists() and any((self.out / "checkpoints").iterdir()))
+        self.assertTrue((self.out / "run.h5").exists())
+        for folder in ("checkpoints", "events"):
+            self.assertTrue(any((self.out / folder).iterdir()), folder)
         text = 'print(mw.plan(e { cluster = mw.cluster("selene", { nodes = 1 }) }).step_seconds ~= nil, collectgarbage("count") > 0)'
         done = self.in_box(text, "--quiet", "--set", "batch=2*4")
         self.assertEqual((done.returncode, done.stdout), (0, "true\ttrue\n"), done.stderr)

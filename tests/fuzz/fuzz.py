@@ -79,8 +79,10 @@ def is_own(target, name, file):
 
 
 def coverage(target, work):
-    """Functions and edges of the reader's own files that the grown corpus reaches, of all."""
-    command = [PROGRAM, *LIMITS, "-runs=0", "-print_coverage=1", work / "corpus" / target, CORPUS / target]
+    """How many functions and edges of the reader's own files the grown corpus reaches, and how many there are."""
+    # An input that breaks the reader goes where fuzz() keeps it, not into the working directory.
+    command = [PROGRAM, *LIMITS, "-runs=0", "-print_coverage=1", f"-artifact_prefix={work / 'broken' / target}/",
+               work / "corpus" / target, CORPUS / target]
     out = subprocess.run(command, env=environment(target), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL).stderr
     counts = {"functions": 0, "functions_of": 0, "edges": 0, "edges_of": 0}
     for line in out.decode(errors="replace").splitlines():
@@ -108,7 +110,7 @@ def arguments():
     parser.add_argument("--target", action="append", choices=sorted(READERS), help="a reader; all of them if left out")
     parser.add_argument("--work", type=pathlib.Path, default=SOURCE / "build-fuzz/work",
                         help="folder that keeps what was found: corpus/TARGET, broken/TARGET, TARGET.log")
-    parser.add_argument("--input", type=pathlib.Path, help="reads this one file by the target and ends")
+    parser.add_argument("--input", type=pathlib.Path, help="read this one file by the one --target, and end")
     parser.add_argument("--json", type=pathlib.Path, help="file for the numbers")
     parser.add_argument("--no-build", action="store_true", help="takes the program as it is")
     return parser
@@ -122,6 +124,8 @@ def main():
             return built.returncode
     targets = asked.target or sorted(READERS)
     if asked.input:
+        if len(targets) != 1:
+            sys.exit("fuzz.py: --input needs one --target, the reader that gets the file")
         return subprocess.run([PROGRAM, *LIMITS, asked.input], env=environment(targets[0])).returncode
     asked.work.mkdir(parents=True, exist_ok=True)
     results = []

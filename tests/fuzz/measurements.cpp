@@ -22,7 +22,7 @@ void read_measured(Bytes input) {
   std::optional<Calibration> calibration;
   try {
     calibration = Calibration::from_json(read_json(file));
-  } catch (const std::exception&) {  // which read_calibration() says in words of its own
+  } catch (const std::exception&) {  // read_calibration() makes an Error of it
   }
   if (calibration) use_calibration(*calibration);
   try {

@@ -30,7 +30,7 @@ constexpr std::array numbers = {"0",          "-1",  "1e999", "1.5",      "92233
                                 "4294967296", "1e9", "-1e18", "0.000001", "18446744073709551616"};
 constexpr std::array marks = {"{", "}", "[", "]", "\"", ",", "null", "\n", "{}", "[[[[[[[["};
 
-// A number of the text, if there is one behind `from`: another one.
+// Puts another number in the place of the first one behind some place, or at the end.
 void change_number(std::string& text, Dice& dice) {
   const auto is_digit = [](char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; };
   const auto from = text.begin() + static_cast<std::ptrdiff_t>(dice.below(text.size()));

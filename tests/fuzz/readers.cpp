@@ -36,7 +36,8 @@ std::string type_name(const std::type_info& type) {
   return status == 0 ? name.get() : type.name();
 }
 
-// The folder, which the process that made it takes away: copies of it (record/probe.h) do not.
+// A folder that the process which made it removes at its end. Copies of the process
+// (record/probe.h) leave it alone.
 class Scratch {
  public:
   Scratch() : owner_(::getpid()) {
@@ -61,7 +62,7 @@ class Scratch {
   fs::path path_;
 };
 
-// Lua's memory, of which there is only so much.
+// What Lua allocates, up to a limit.
 struct LuaMemory {
   std::size_t left = std::size_t{64} << 20;
   static void* change(void* self, void* block, std::size_t before, std::size_t size) {
@@ -163,7 +164,7 @@ Json lua_table(const std::string& expression) {
   lua_sethook(lua.get(), too_long, LUA_MASKCOUNT, 2'000'000);
   if (lua_pcall(lua.get(), 0, 1, 0) != LUA_OK) refuse();
   lua_sethook(lua.get(), nullptr, 0, 0);
-  // What reading a table allocates in Lua is little, and no script's doing.
+  // Reading the table allocates a little in Lua, which is not to count for the script.
   memory.left += std::size_t{64} << 20;
   return to_json(lua.get(), -1, "");
 }

@@ -81,6 +81,8 @@ class Package(unittest.TestCase):
             del os.environ["MESHWRIGHT_BIN"]
             os.environ["PATH"] = folder
             self.assertEqual(mw.find_program(), f"{folder}/meshwright")
+            near = os.path.relpath(f"{folder}/meshwright")
+            self.assertTrue(os.path.samefile(mw.find_program(near), BIN) and os.path.isabs(mw.find_program(near)))
             os.environ["PATH"] = "/nowhere"
             with self.assertRaises(mw.MeshwrightError) as caught:
                 mw.find_program()
@@ -237,6 +239,8 @@ class Calling(ProgramCase):
             runs = started.wait_for_all()
         self.assertEqual([run.name for run in runs], ["dp(2)", "tp(2)"])
         self.assertEqual([len(run.steps) for run in runs], [3, 3])
+        self.assertEqual(len(started.wait_for_all()), 2)  # it can be asked once the block is left, too
+        self.assertIn("dp(2)", started.output)
 
     def test_a_run_is_watched_and_stopped(self):
         log = self.folder / "long.h5"

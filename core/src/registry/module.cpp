@@ -17,8 +17,6 @@
 namespace mw {
 namespace {
 
-constexpr const char* symbol = "meshwright_plugin";
-
 std::string demangled(const std::string& name) {
   int status = 0;
   const std::unique_ptr<char, decltype(&std::free)> text(
@@ -146,7 +144,7 @@ ModuleVerdict open_module(const std::filesystem::path& file) {
   auto* library = new boost::dll::shared_library();  // NOLINT: lives as long as the process
   try {
     library->load(file, boost::dll::load_mode::rtld_now | boost::dll::load_mode::rtld_local);
-    auto verdict = judge(&library->get_alias<const PluginHead>(symbol));
+    auto verdict = judge(&library->get_alias<const PluginHead>(descriptor_symbol));
     if (verdict.descriptor == nullptr) return verdict;
     try {
       for (std::size_t i = 0; i < verdict.descriptor->count; ++i)

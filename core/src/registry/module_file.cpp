@@ -1,12 +1,11 @@
-// Reads the tables of an ELF file, each of whose numbers may be anything: the loader itself runs
-// into its own end in a file that was cut off, and Boost's reader follows what a file says.
+// Reads the tables of an ELF file, in which each number may be anything. The system's loader dies
+// of a file that was cut off, and Boost's reader reads wherever a file says.
 #include "registry/module_file.h"
 
 #include <elf.h>
 
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -17,7 +16,6 @@ namespace mw {
 namespace {
 
 constexpr std::uintmax_t most_bytes = std::uintmax_t{1} << 30;
-constexpr std::string_view descriptor_symbol = "meshwright_plugin";
 
 class ElfFile {
  public:
@@ -42,7 +40,7 @@ class ElfFile {
     return head.e_shnum > 0 && entry<Elf64_Shdr>(head.e_shoff, head.e_shnum - 1u).has_value();
   }
 
-  // Among the symbols that others may use.
+  // Whether the name is among the symbols that others may use.
   bool exports(std::string_view name) const {
     const auto head = *at<Elf64_Ehdr>(0);
     for (std::size_t s = 0; s < head.e_shnum; ++s) {
@@ -53,11 +51,11 @@ class ElfFile {
       if (table->sh_link >= head.e_shnum || !names || !holds(names->sh_offset, names->sh_size))
         continue;
       const std::string_view texts(bytes_.data() + names->sh_offset, names->sh_size);
+      const std::string wanted = std::string(name) + '\0';
       for (std::size_t i = 0; i < table->sh_size / sizeof(Elf64_Sym); ++i) {
         const auto symbol = entry<Elf64_Sym>(table->sh_offset, i);
         if (symbol->st_shndx != SHN_UNDEF && symbol->st_name < texts.size() &&
-            texts.substr(symbol->st_name).substr(0, name.size() + 1) ==
-                std::string(name) + std::string(1, '\0'))
+            texts.substr(symbol->st_name).starts_with(wanted))
           return true;
       }
     }
@@ -85,13 +83,22 @@ class ElfFile {
   std::string bytes_;
 };
 
+// Nothing of a file that is too large, or cannot be read.
+std::string module_bytes(const std::filesystem::path& file) {
+  std::error_code error;
+  const std::uintmax_t size = std::filesystem::file_size(file, error);
+  if (error || size > most_bytes) return "";
+  std::string bytes(size, '\0');
+  std::ifstream stream(file, std::ios::binary);
+  stream.read(bytes.data(), static_cast<std::streamsize>(size));
+  bytes.resize(static_cast<std::size_t>(stream.gcount()));
+  return bytes;
+}
+
 }  // namespace
 
 ModuleVerdict look_into_module(const std::filesystem::path& file) {
-  std::error_code error;
-  const bool sized = std::filesystem::file_size(file, error) <= most_bytes && !error;
-  std::ifstream stream(file, std::ios::binary);
-  const ElfFile module(sized ? std::string{std::istreambuf_iterator<char>(stream), {}} : "");
+  const ElfFile module(module_bytes(file));
   if (!module.is_module()) {
     return {nullptr, "plugin.unloadable", "not a loadable module for this machine",
             "build it with meshwright_add_plugin"};

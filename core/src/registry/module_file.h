@@ -7,9 +7,12 @@
 
 namespace mw {
 
-// Why the file cannot be loaded as a plugin: it is none, it is cut off, or no part of it is the
-// descriptor. Without a code: it can be loaded, for all that is known. The descriptor is null
-// either way. Reads no byte that the file has not, whatever it says.
+// The name under which a plugin exports its descriptor.
+inline constexpr const char* descriptor_symbol = "meshwright_plugin";
+
+// Says why the file cannot be loaded as a plugin: it is no module, it is cut off, or it exports no
+// descriptor. A verdict without a code says that nothing is known against it. The descriptor is
+// null either way. No byte beyond the file's end is read, whatever its tables say.
 ModuleVerdict look_into_module(const std::filesystem::path& file);
 
 }  // namespace mw

@@ -23,8 +23,8 @@ class Mailbox {
   Mailbox(int first, std::size_t ranks)
       : first_(first), places_{Place(ranks), Place(ranks)}, failed_(ranks, false) {}
 
-  // `met`: when the rank saw that all had met for the step's totals; no time where ranks run all at
-  // once.
+  // `met`: when the rank saw that all had met for the step's totals; zero where all ranks run at a
+  // time.
   void put(std::int64_t step, RankReport report, const Moment& met) {
     std::lock_guard lock(mutex_);
     Place& place = places_[step % 2];
@@ -36,8 +36,7 @@ class Mailbox {
   }
 
   // Waits for all; false if a rank failed before its report. One that fails in the step after does
-  // not take this step away.
-  // `met`: when the first of the ranks saw that they had met.
+  // not take this step away. `met` becomes when the first of the ranks saw that they had met.
   bool collect(std::int64_t step, std::vector<RankReport>& into, Moment& met) {
     std::unique_lock lock(mutex_);
     Place& place = places_[step % 2];

@@ -134,8 +134,8 @@ bool is_field(lua_State* lua, int wanted, std::string& name) {
   return false;
 }
 
-// What `mw` calls the value at `wanted`: "mw.train", "mw.microbatch.fit"; empty if it has none of
-// it.
+// The name that `mw` has for the value at `wanted`, as "mw.train" or "mw.microbatch.fit"; empty if
+// it has none.
 std::string name_in_module(lua_State* lua, int wanted) {
   const int top = lua_gettop(lua);
   std::string found, name;
@@ -152,8 +152,8 @@ std::string name_in_module(lua_State* lua, int wanted) {
   return found;
 }
 
-// The name of what stands at 1: a text is one. Of a table it is what made it: a plugin, a
-// constructor, or the verb whose result it is.
+// The name of the argument at 1. A text is itself the name; a table has the name of what made it: a
+// plugin, a constructor, or the verb whose result it is.
 std::string name_asked_for(lua_State* lua) {
   if (lua_gettop(lua) == 0) return "";
   if (lua_type(lua, 1) == LUA_TSTRING) return lua_tostring(lua, 1);

@@ -35,7 +35,7 @@ bool onednn_multiplies() {
 
 // MKL runs AVX2 kernels on AMD's CPUs whatever they have. oneDNN, which libtorch brings too, uses
 // AVX-512 there: 101 to 109 GFLOP/s a core against 94 to 100 on Zen 4, and 227 to 256 against 108
-// to 115 on Zen 5, whose units are twice as wide (fp32, 256 to 2752 wide, weight gradients and sums).
+// to 115 on Zen 5, whose units are twice as wide (fp32, 256 to 2752 wide, weight gradients, sums).
 bool onednn_is_faster() {
 #if defined(__x86_64__)
   static const bool is =

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 class Problem:
     """One thing that is wrong, as a line of `--json` has it.
 
-    docs/errors.md lists the codes.     `stage` is "script", "options", "plan", "run" or
-    "environment"; `key` is the path of what is at fault in the     experiment ("plan[2].ways"),
-    or empty; `file` and `line` are None for what no script says.
+    docs/errors.md lists the codes. `stage` is "script", "options", "plan", "run" or
+    "environment"; `key` is the path of what is at fault in the experiment ("plan[2].ways"), or
+    empty; `file` and `line` are None for what no script says.
     """
 
     stage: str

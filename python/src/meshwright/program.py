@@ -21,14 +21,13 @@ IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 # Words of Lua that cannot be written as a key without brackets.
 RESERVED = frozenset(
     "and break do else elseif end false for function goto if in local nil not or repeat return "
-    "then "
-    "true until while".split()
+    "then true until while".split()
 )
 
 
 def find_program(program: PathLike | None = None) -> str:
-    """The path of the program: the argument, else the variable MESHWRIGHT_BIN, else `meshwright`
-    on the PATH.
+    """The whole path of the program: the argument, else the variable MESHWRIGHT_BIN, else
+    `meshwright` on the PATH.
 
     The launcher of a clone (`./meshwright`) will do as well as the installed program. Raises
     MeshwrightError with the exit code 5 if there is none.
@@ -36,7 +35,8 @@ def find_program(program: PathLike | None = None) -> str:
     given = program if program is not None else os.environ.get(VARIABLE) or None
     found = shutil.which(os.fspath(given) if given is not None else "meshwright")
     if found is not None:
-        return found
+        # The program may be called in another folder than this one.
+        return os.path.join(os.getcwd(), found)
     where = (
         "the argument `program`"
         if program is not None

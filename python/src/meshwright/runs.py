@@ -19,7 +19,8 @@ from meshwright.program import PathLike
 SCHEMA = "meshwright.run/1"
 # Columns in which -1 says that nothing was predicted.
 PREDICTED = "predicted_bytes"
-# Steps that medians of speeds leave out: two of more than four, else none but the first.
+# The steps that medians of speeds leave out: the first two where there are more than FEW_STEPS,
+# else the first, unless it is the only one.
 WARM_UP, FEW_STEPS = 2, 4
 SPEEDS = {
     "step_seconds": "seconds",
@@ -30,12 +31,12 @@ SPEEDS = {
 
 
 def unreadable(path: pathlib.Path, why: str, hint: str = "") -> MeshwrightError:
-    """What is raised of a file that is no run's."""
+    """The error for a file that cannot be read as a run or a sweep."""
     return MeshwrightError(2, [Problem("script", "runs.unreadable", "", f"{path}: {why}", hint)])
 
 
 def texts_decoded(frame: pd.DataFrame) -> pd.DataFrame:
-    """Texts, which HDF5 holds as bytes, as Python's; what was not predicted as missing."""
+    """Makes Python's texts of the bytes of HDF5, and marks what was not predicted as missing."""
     for name in frame.columns:
         values = frame[name]
         if values.dtype == object:
@@ -176,8 +177,8 @@ class Run:
 
     @property
     def status(self) -> str:
-        """Done, failed, interrupted, running, or killed: the file says running and the process on
-        this host is gone."""
+        """One of "done", "failed", "interrupted", "running" and "killed"; killed is a run of this
+        host whose file says running and whose process is gone."""
         status = self._attribute("status")
         mark = self._attribute("process")
         if status != "running" or self._attribute("host") != socket.gethostname() or not mark:
@@ -201,7 +202,7 @@ class Run:
 
     @property
     def versions(self) -> dict[str, Any]:
-        """Of meshwright, torch and the compiler."""
+        """The versions of meshwright, torch and the compiler."""
         value = json.loads(self._attribute("versions") or "{}")
         return value if isinstance(value, dict) else {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
@@ -26,12 +27,13 @@ from meshwright.runs import Run, read_run
 class StartedRun:
     """A run that goes on beside this process.
 
-    As a context manager it is ended when the block is left.     `wait` returns its runs; `run`
-    reads what its file has so far.
+    As a context manager it is ended when the block is left. `wait` returns its run, `read` what
+    the run's file has so far. `results` has what the program printed, once one has waited for it.
     """
 
     def __init__(self, words: list[str], *, program: PathLike | None, cwd: PathLike | None) -> None:
         self._cwd = cwd
+        self.results: list[dict[str, Any]] = []
         # Files, not pipes: nobody need read them while it runs. A group of its own: Ctrl-C reaches
         # it once, through `stop`; a second one would end it within its step.
         self._stdout: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
@@ -67,7 +69,7 @@ class StartedRun:
             self.process.send_signal(signal.SIGINT)
 
     def wait(self, timeout: float | None = None) -> Run:
-        """Waits until it has ended and reads the run, the last one if the script trains several.
+        """Waits until it has ended and reads its run: the last one, if the script trains several.
 
         Raises MeshwrightError if it did not end well, with the run as its attribute `run` where
         there is a file; subprocess.TimeoutExpired after `timeout` seconds, and the run goes on.
@@ -91,8 +93,8 @@ class StartedRun:
         )
 
     def wait_for_all(self, timeout: float | None = None) -> list[Run]:
-        """The same, for the runs of all experiments that the script trains and that have a run
-        file."""
+        """Waits in the same way and reads the runs of all experiments of the script that have a
+        run file."""
         exit_code = self.process.wait(timeout)
         self._stdout.seek(0)
         stdout = self._stdout.read()
@@ -117,8 +119,6 @@ class StartedRun:
                 found.append(read_run(path))
         return found
 
-    results: list[dict[str, Any]] = []
-
     def __enter__(self) -> StartedRun:
         return self
 
@@ -129,14 +129,23 @@ class StartedRun:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
-        for patience, then in ((60, signal.SIGINT), (10, signal.SIGKILL)):
-            try:
-                self.process.wait(patience)
-            except subprocess.TimeoutExpired:
-                self.process.send_signal(then)
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGINT)
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)  # with the processes that it has started
         self.process.wait()
-        self._stdout.close()
-        self._stderr.close()
+        self._stdout, self._stderr = kept(self._stdout), kept(self._stderr)
+
+
+def kept(file: IO[str]) -> IO[str]:
+    """What a file holds, in memory; the file is closed."""
+    with file:
+        file.seek(0)
+        return io.StringIO(file.read())
 
 
 @overload
@@ -179,7 +188,7 @@ def run(
 
     `set` changes keys of the experiment (see `plan`), `log` says where the run file goes if the
     script does not or is not to. `options` are more options of the command ("--processes", "2"),
-    `arguments` the script's own. Of a script that trains several experiments the last run is
+    `arguments` the script's own. Where a script trains several experiments the last run is
     returned; StartedRun.wait_for_all has all of them. Raises MeshwrightError if the run fails,
     diverges or is refused. An interrupt of this process (KeyboardInterrupt) ends the run after
     its step.

@@ -14,7 +14,7 @@ from meshwright.program import PathLike
 from meshwright.runs import Run, read_run, unreadable
 
 SCHEMA = "meshwright.sweep/1"
-# What a row of `cells` has of its run beside what the sweep says.
+# The numbers of its run that a row of `cells` has beside what the sweep says.
 OF_RUNS = (
     "steps",
     "loss",

@@ -14,7 +14,7 @@ from meshwright.errors import MeshwrightError, Problem
 from meshwright.program import PathLike
 from meshwright.runs import Run, read_run
 
-# Of /steps: what counts steps is wandb's own.
+# Columns of /steps that are no metric: wandb counts the steps itself.
 NO_METRICS = frozenset({"step"})
 
 
@@ -73,7 +73,7 @@ def to_wandb(
 
 
 def metrics_of(run: Run) -> list[tuple[int, dict[str, Any]]]:
-    """The numbers of each step by their names; what is not known of a step is left out."""
+    """The numbers of each step by their names, without those that are not known."""
     series = run.series.to_dict("index")
     found = []
     for row in run.steps.to_dict("records"):
@@ -91,7 +91,7 @@ def metrics_of(run: Run) -> list[tuple[int, dict[str, Any]]]:
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a number that is there."""
+    """Whether it is a number, and not NaN."""
     if isinstance(value, bool) or not hasattr(value, "__float__"):
         return False
     return not math.isnan(float(value))
