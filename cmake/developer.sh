@@ -95,7 +95,7 @@ verb_docs() {
     esac
   done
   ensure_docs_venv
-  # mkdocs imports the function that makes anchors by this path; its notes on its future are left out.
+  # mkdocs imports the function that makes anchors by this path.
   export NO_MKDOCS_2_WARNING=1 PYTHONPATH=$root/docs/site PYTHONDONTWRITEBYTECODE=1
   cd "$root"
   if [[ -n $serve ]]; then exec "$cache/docs-venv/bin/mkdocs" serve --quiet --dev-addr 127.0.0.1:8000; fi
