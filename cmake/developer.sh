@@ -1,4 +1,5 @@
-# Verbs for developers, sourced by ./meshwright after launcher.sh: build, test, format, lint, clean.
+# Verbs for developers, sourced by ./meshwright after launcher.sh: build, test, docs, format, lint,
+# clean.
 
 # Takes --preset from the arguments: sets preset and rest.
 parse_preset() {
@@ -66,6 +67,43 @@ ensure_venv() {
   ) || die "cannot install the tests' Python packages"
 }
 
+# mkdocs and what it needs, in a folder of its own in the cache, made anew when the pins change.
+ensure_docs_venv() {
+  local venv=$cache/docs-venv want
+  want=$(pins pip-docs)
+  [[ -x $venv/bin/mkdocs && $(cat "$venv/.complete" 2>/dev/null) == "$want" ]] && return 0
+  (
+    lock "$cache/docs-venv.lock"
+    [[ -x $venv/bin/mkdocs && $(cat "$venv/.complete" 2>/dev/null) == "$want" ]] && exit 0
+    say "installing what makes the site of docs/ (once; kept in $venv)"
+    rm -rf "$venv"
+    "$(system_python)" -m venv "$venv" &&
+      "$venv/bin/python" -m pip install --quiet --no-deps $want </dev/null >&2 &&
+      printf '%s\n' "$want" >"$venv/.complete"
+  ) || die "cannot install mkdocs; is the network there?"
+}
+
+verb_docs() {
+  local folder=$root/build/docs serve=
+  while (($#)); do
+    case $1 in
+      --serve) serve=yes && shift ;;
+      -o | --output)
+        [[ -n ${2-} ]] || { say "$1 needs a folder" && exit "$exit_usage"; }
+        folder=$(realpath -m "$2") && shift 2
+        ;;
+      *) say "docs has no argument '$1'; see ./meshwright docs --help" && exit "$exit_usage" ;;
+    esac
+  done
+  ensure_docs_venv
+  # mkdocs imports the function that makes anchors by this path.
+  export NO_MKDOCS_2_WARNING=1 PYTHONPATH=$root/docs/site PYTHONDONTWRITEBYTECODE=1
+  cd "$root"
+  if [[ -n $serve ]]; then exec "$cache/docs-venv/bin/mkdocs" serve --quiet --dev-addr 127.0.0.1:8000; fi
+  "$cache/docs-venv/bin/mkdocs" build --quiet --strict --site-dir "$folder" >&2 || exit 1
+  say "written: $folder/index.html"
+}
+
 # Without the rights to install them, tests that need one are left out, and say so.
 ensure_test_packages() {
   local missing
@@ -83,6 +121,7 @@ verb_test() {
   parse_preset "$@"
   verb_build --preset "$preset"
   ensure_venv
+  ensure_docs_venv
   ensure_test_packages
   # Sanitizers: what libtorch, libgomp and HDF5 do uninstrumented is not ours to mend.
   local supp=$root/tests/sanitizers

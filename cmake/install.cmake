@@ -54,7 +54,8 @@ install(DIRECTORY "${PROJECT_SOURCE_DIR}/bench/train" DESTINATION share/meshwrig
 # Where it is a link, what it leads to.
 get_filename_component(chart_js "${MESHWRIGHT_CHART_JS}" REALPATH)
 install(FILES "${chart_js}" DESTINATION share/meshwright RENAME chart.min.js)
-install(FILES "${PROJECT_SOURCE_DIR}/README.md" "${PROJECT_SOURCE_DIR}/kit/mixes.json"
+install(FILES "${PROJECT_SOURCE_DIR}/README.md" "${PROJECT_SOURCE_DIR}/NOTICE"
+              "${PROJECT_SOURCE_DIR}/CITATION.cff" "${PROJECT_SOURCE_DIR}/kit/mixes.json"
               "${PROJECT_SOURCE_DIR}/kit/calibration.json"
               "${PROJECT_SOURCE_DIR}/kit/communicator.lua"
         DESTINATION share/meshwright)

@@ -53,7 +53,7 @@ launch --help
 check "help exits 0" exits 0
 check "help is on stdout" prints "Usage: ./meshwright COMMAND"
 check "help builds nothing" absent "$work/clone/.deps"
-for verb in build test format lint clean; do
+for verb in build test docs format lint clean; do
   for flag in --help -h; do
     launch "$verb" --preset release "$flag"
     check "$verb $flag exits 0" exits 0

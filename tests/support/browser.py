@@ -79,8 +79,9 @@ class Browser:
                 return answer["result"]
             self.events.append(answer)
 
-    def open(self, path, width=1280, height=900, dark=False, media=""):
-        """Opens the page and waits until it says that it is ready."""
+    def open(self, path, width=1280, height=900, dark=False, media="",
+             ready="document.readyState === 'complete' && document.body.dataset.ready === 'yes'"):
+        """Opens the page and waits until it says that it is ready, as our reports do, or until `ready` holds."""
         self.events.clear()
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
                   mobile=width < 600)
@@ -88,7 +89,7 @@ class Browser:
             {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
         self.call("Page.navigate", url=pathlib.Path(path).resolve().as_uri())
         for _ in range(600):
-            if self.value("document.readyState === 'complete' && document.body.dataset.ready === 'yes'"):
+            if self.value(ready):
                 return
             time.sleep(0.05)
         raise AssertionError("the page is never ready: " + "; ".join(self.complaints()))

@@ -18,8 +18,10 @@ import mpi_folder
 BIN = os.environ["MESHWRIGHT_BIN"]
 SOURCE = pathlib.Path(os.environ["MESHWRIGHT_SOURCE"])
 FEW = 2  # steps of a run
+# A page whose commands build on one another: test_page_tutorial.py gives them in order.
+WALK = "docs/tutorial.md"
 # Done by the launcher, which would build, test or install.
-LAUNCHER_ONLY = {"test", "build", "format", "lint", "clean"}
+LAUNCHER_ONLY = {"test", "build", "docs", "format", "lint", "clean"}
 # Commands that another test gives as they stand, and looks at more closely.
 ELSEWHERE = {"run scripts/long_context.lua": "test_long_context.py", "run scripts/zero_memory.lua": "test_zero_memory.py",
              "run scripts/compare.lua": "test_compare.py", "run scripts/ablations/microbatch.lua": "test_microbatch.py",
@@ -60,7 +62,7 @@ def commands(*verbs):
     """Those of these verbs on all pages, each once: arguments -> (exit code, page)."""
     found = {}
     for page, text in pages().items():
-        for arguments, code in commands_in(text):
+        for arguments, code in commands_in(text) if page != WALK else []:
             if arguments[0] in verbs:
                 found.setdefault(tuple(arguments), (code, page))
     return found
@@ -81,9 +83,9 @@ def stable(text):
     return lines
 
 
-def outputs():
-    """(page, command, lines printed) of all blocks of the language console."""
-    for page, text in pages().items():
+def outputs(walk=False):
+    """(page, command, lines printed) of all blocks of the language console: of the walk, or of all other pages."""
+    for page, text in ((page, text) for page, text in pages().items() if (page == WALK) == walk):
         for language, block in blocks(text):
             if language == "console":
                 for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
