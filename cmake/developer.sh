@@ -81,6 +81,8 @@ verb_test() {
   local preset rest
   parse_preset "$@"
   verb_build --preset "$preset"
+  ensure_packages apt-dev
+  use_unpacked
   ensure_venv
   ensure_test_packages
   # Sanitizers: what libtorch, libgomp and HDF5 do uninstrumented is not ours to mend.
@@ -104,12 +106,15 @@ verb_test() {
 own_files() { (cd "$root" && git ls-files -co --exclude-standard '*.cpp' '*.h'); }
 
 verb_format() {
+  ensure_packages apt-dev
+  use_unpacked
   (cd "$root" && own_files | xargs -r clang-format -i)
 }
 
 # clang-tidy reads no precompiled header of g++, so it has a configuration of its own, never built.
 verb_lint() {
   ensure_dependencies release
+  ensure_packages apt-dev
   build release all
   configure lint "$root/build-lint/configure.log"
   unlock

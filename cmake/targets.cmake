@@ -13,7 +13,7 @@ pkg_check_modules(hdf5 REQUIRED IMPORTED_TARGET hdf5-serial)
 pkg_check_modules(edit REQUIRED IMPORTED_TARGET libedit)
 # Dimension scales; its .pc file is missing from Debian's package.
 find_library(MESHWRIGHT_HDF5_HL NAMES hdf5_serial_hl hdf5_hl HINTS ${hdf5_LIBRARY_DIRS} REQUIRED)
-find_package(Boost 1.74 REQUIRED)
+find_package(Boost 1.74 REQUIRED CONFIG)  # CMake is to lose its own module for it
 find_package(CLI11 REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(fmt REQUIRED)
@@ -114,6 +114,8 @@ meshwright_add_library(predict LINK common)
 meshwright_add_library(search LINK common predict)
 meshwright_add_library(check LINK common prove)
 meshwright_add_library(checkpoint LINK common)
+find_path(MESHWRIGHT_XXHASH xxhash.h REQUIRED)
+target_include_directories(meshwright_checkpoint SYSTEM PRIVATE "${MESHWRIGHT_XXHASH}")
 meshwright_add_library(record LINK common predict WITH PkgConfig::hdf5 ${MESHWRIGHT_HDF5_HL})
 # Plugins find it in the program (meshwright/run_file.h), which does not call it itself.
 set(measured_times _ZN2mw14measured_timesERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEERKSt6vectorIiSaIiEE)
@@ -206,7 +208,7 @@ foreach(source IN LISTS bench_sources)
 endforeach()
 
 # Chart.js, which becomes part of the pages that the program writes.
-find_file(MESHWRIGHT_CHART_JS chart.min.js PATHS /usr/share/javascript/chart.js REQUIRED)
+find_file(MESHWRIGHT_CHART_JS chart.min.js PATHS "${unpacked_usr}/share/javascript/chart.js" /usr/share/javascript/chart.js REQUIRED)
 
 # The program finds its Lua side, cluster files, templates and the parts of its pages at
 # ../share/meshwright, installed or not.

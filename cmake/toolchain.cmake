@@ -39,6 +39,9 @@ endif()
 # One set of code-generation flags for all targets, executables too: a precompiled header serves
 # only files that are compiled with the flags it was made with.
 add_link_options(LINKER:--as-needed)
+# The older kind of search path, which what a library needs is looked up in too: libraries of others
+# lie beside the program where they are unpacked (unpacked.cmake) or released (release.sh).
+add_link_options(LINKER:--disable-new-dtags)
 add_compile_options(-fPIC -fdiagnostics-color=always)
 if(MESHWRIGHT_SANITIZE STREQUAL "address")
   add_compile_options(-fsanitize=address,undefined -fno-omit-frame-pointer -fno-sanitize=vptr)
