@@ -1,4 +1,5 @@
-# Verbs for developers, sourced by ./meshwright after launcher.sh: build, test, format, lint, clean.
+# Verbs for developers, sourced by ./meshwright after launcher.sh: build, test, release, format,
+# lint, clean.
 
 # Takes --preset from the arguments: sets preset and rest.
 parse_preset() {
@@ -101,6 +102,17 @@ verb_test() {
   [[ $preset == cuda ]] || skip+='|^gpu$'
   cd "$(build_folder "$preset")"
   exec ctest --output-on-failure -j 2 -LE "$skip" "${rest[@]}"
+}
+
+# The archive, and a try of it where nothing else is.
+verb_release() {
+  if (($# > 1)) || [[ ${1-} == -* ]]; then
+    say "release takes a folder, or nothing"
+    exit "$exit_usage"
+  fi
+  make_ready
+  use_unpacked
+  exec "$(system_python)" "$root/cmake/release.py" "$root/build" "${1:-$root/dist}"
 }
 
 own_files() { (cd "$root" && git ls-files -co --exclude-standard '*.cpp' '*.h'); }

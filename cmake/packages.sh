@@ -108,14 +108,15 @@ fetch_packages() {
   {
     own_apt_get update && own_apt_get install --no-install-recommends --download-only "$@"
   } </dev/null >"$log" 2>&1 || return
-  mkdir -p "$unpacked/usr"/{bin,lib,sbin}
+  mkdir -p "$unpacked/usr"/{bin,lib,sbin} "$unpacked/.lists"
   for name in lib sbin; do ln -sfn "usr/$name" "$unpacked/$name"; done
   for file in "$archives"/*.deb; do
     name=${file##*/}
     # The machine's own: what it runs with does not go together with another of them.
     case ${name%%_*} in libc6 | libc-bin | libc6-dev | libstdc++6 | libgcc-s1) continue ;; esac
     dpkg-deb --fsys-tarfile "$file" |
-      tar -x --keep-directory-symlink --no-same-owner -C "$unpacked" >>"$log" 2>&1 || return
+      tar -xv --keep-directory-symlink --no-same-owner -C "$unpacked" >"$unpacked/.lists/${name%%_*}" \
+        2>>"$log" || return
   done
   mend_links
   mend_pkg_config

@@ -19,7 +19,7 @@ BIN = os.environ["MESHWRIGHT_BIN"]
 SOURCE = pathlib.Path(os.environ["MESHWRIGHT_SOURCE"])
 FEW = 2  # steps of a run
 # Done by the launcher, which would build, test or install.
-LAUNCHER_ONLY = {"test", "build", "format", "lint", "clean"}
+LAUNCHER_ONLY = {"test", "build", "format", "lint", "clean", "release"}
 # Commands that another test gives as they stand, and looks at more closely.
 ELSEWHERE = {"run scripts/long_context.lua": "test_long_context.py", "run scripts/zero_memory.lua": "test_zero_memory.py",
              "run scripts/compare.lua": "test_compare.py", "run scripts/ablations/microbatch.lua": "test_microbatch.py",
