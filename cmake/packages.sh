@@ -1,5 +1,5 @@
-# Debian packages, sourced by launcher.sh: root installs them; everybody else fetches them with
-# apt-get and unpacks them into .deps/root, where CMake (unpacked.cmake) and the launcher look.
+# Debian packages, sourced by launcher.sh: root installs them; for everybody else they are fetched
+# and unpacked into .deps/root, where CMake (unpacked.cmake) and the launcher look.
 # Uses $root, say and die.
 
 unpacked=$root/.deps/root
@@ -39,15 +39,15 @@ use_unpacked() {
 # A compiler with the C library's headers, and Python, cannot be moved into a folder of one's own.
 require_own_tools() {
   echo '#include <cstdlib>' | g++ -std=c++20 -x c++ -fsyntax-only - 2>/dev/null ||
-    die "there is no g++ that compiles C++20 here, and it cannot be unpacked without root; ask who runs" \
-      "this machine for it (package g++; on a cluster: module load gcc), 12 or newer"
+    die "there is no g++ that compiles C++20 here, and it cannot be unpacked without root;" \
+      "ask who runs this machine for it (package g++; on a cluster: module load gcc), 12 or newer"
   python3 -c 'import hashlib, ssl, zipfile' 2>/dev/null ||
-    die "there is no python3 here, and it cannot be unpacked without root; ask who runs this machine" \
-      "for it (package python3; on a cluster: module load python), 3.9 or newer"
+    die "there is no python3 here, and it cannot be unpacked without root; ask who runs this" \
+      "machine for it (package python3; on a cluster: module load python), 3.9 or newer"
 }
 
-# Asks the machine's own sources, with lists, cache and locks of our own: neither the machine's state
-# nor its lists are read or written, only which packages are installed.
+# Asks the machine's own sources, with lists, cache and locks of our own: of the machine's state
+# only what is installed is read, and nothing is written.
 own_apt_get() {
   local state=$root/.deps/apt
   mkdir -p "$state/lists/partial" "$state/cache/archives/partial"
@@ -56,8 +56,8 @@ own_apt_get() {
     -o APT::Keep-Downloaded-Packages=true -o Acquire::Languages=none -o Debug::NoLocking=true "$@"
 }
 
-# Links that lead to nothing in the folder: those from / lead into the folder, where it has what they
-# name, and a library that the machine has already is linked to there.
+# Links that lead to nothing in the folder: those from / lead into the folder, where it has what
+# they name, and a library that the machine has already is linked to there.
 mend_links() {
   local link target file
   find "$unpacked" -xtype l -print0 | while IFS= read -r -d '' link; do
@@ -83,8 +83,8 @@ mend_pkg_config() {
   done
 }
 
-# The links that update-alternatives makes for OpenMPI when it is installed, as scripts that say where
-# it lies.
+# The links that update-alternatives makes for OpenMPI when it is installed, as scripts that say
+# where it lies.
 link_openmpi() {
   local name file
   mkdir -p "$unpacked/bin"
@@ -92,7 +92,8 @@ link_openmpi() {
     file=$unpacked/usr/bin/$name.openmpi
     [[ -e $file ]] || continue
     {
-      printf '#!/bin/sh\nusr=$(dirname "$(dirname "$(readlink -f "$0")")")/usr\nexport OPAL_PREFIX="$usr"\n'
+      printf '#!/bin/sh\nusr=$(dirname "$(dirname "$(readlink -f "$0")")")/usr\n'
+      printf 'export OPAL_PREFIX="$usr"\nexport PMIX_INSTALL_PREFIX="$usr/lib/%s/pmix2"\n' "$multiarch"
       printf 'LD_LIBRARY_PATH="$usr/lib/%s${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"\n' "$multiarch"
       printf 'export LD_LIBRARY_PATH\nexec "$usr/bin/%s.openmpi" "$@"\n' "$name"
     } >"$unpacked/bin/$name"
@@ -100,10 +101,10 @@ link_openmpi() {
   done
 }
 
-# fetch_packages PACKAGE…: with what they depend on that is not installed, unpacked into .deps/root.
+# fetch_packages PACKAGE…: unpacked into .deps/root, with what they depend on and is not installed.
 fetch_packages() {
   local log=$root/.deps/apt.log archives=$root/.deps/apt/cache/archives file name
-  say "fetching $# packages into $unpacked, as only root can install them: $*"
+  say "fetching $# packages into $unpacked, as only root can install them:" "$@"
   rm -rf "$archives"
   {
     own_apt_get update && own_apt_get install --no-install-recommends --download-only "$@"
@@ -128,8 +129,8 @@ fetch_packages() {
 # ensure_packages KIND…: the packages of these kinds of pins are there when it returns.
 ensure_packages() {
   command -v dpkg-query >/dev/null && command -v apt-get >/dev/null ||
-    die "this launcher gets packages with apt-get, which is not here; install those of cmake/deps.txt as" \
-      "this system calls them and build with cmake --preset release, or see docs/install.md"
+    die "this launcher gets packages with apt-get, which is not here;" \
+      "use a release or the container: docs/install.md"
   local missing
   mapfile -t missing < <(missing_packages "$@")
   ((${#missing[@]})) || return 0
@@ -142,8 +143,10 @@ ensure_packages() {
   ((${#missing[@]})) || return 0
   fetch_packages "${missing[@]}" || {
     tail -n 20 "$root/.deps/apt.log" >&2
-    say "these packages could not be fetched (log: $root/.deps/apt.log); root can install them, then start again:"
-    echo "sudo apt-get update -qq && sudo apt-get install -y --no-install-recommends ${missing[*]}" >&2
+    say "these packages could not be fetched (log: $root/.deps/apt.log);" \
+      "root can install them, then start again:"
+    echo "sudo apt-get update -qq &&" \
+      "sudo apt-get install -y --no-install-recommends ${missing[*]}" >&2
     exit "$exit_environment"
   }
 }

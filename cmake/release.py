@@ -109,7 +109,8 @@ def libraries(build):
             if not where.startswith("/"):
                 raise Failed(f"this machine has no {name}, which {path} needs")
             # Not resolved: the folder of libtorch may have been reached through "..", links may lead anywhere.
-            if not MACHINES_OWN.match(name) and not any(pathlib.Path(os.path.normpath(where)).is_relative_to(one) for one in ours):
+            lies = pathlib.Path(os.path.normpath(where))
+            if not MACHINES_OWN.match(name) and not any(lies.is_relative_to(one) for one in ours):
                 found[name] = pathlib.Path(where)
     return found
 
@@ -158,7 +159,8 @@ def bring_wheel_licences(stage, wheels):
         if words[:1] != ["wheel"]:
             continue
         with zipfile.ZipFile(wheels / words[4]) as archive:
-            texts = [name for name in archive.namelist() if re.search(r"/licenses/(.*/)?(LICEN[CS]E|License|NOTICE)[^/]*$", name)]
+            wanted = re.compile(r"/licenses/(.*/)?(LICEN[CS]E|License|NOTICE)[^/]*$")
+            texts = [name for name in archive.namelist() if wanted.search(name)]
             if not texts:
                 raise Failed(f"{words[4]} has no licence in it")
             for name in texts:
@@ -189,9 +191,15 @@ def check_names(stage, build):
             raise Failed(f"{path.relative_to(stage)} is looked for in {search_path(path)}")
 
 
+def of_nobody(entry):
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = "root"
+    return entry
+
+
 def pack(stage, archive, level):
     with tarfile.open(archive, "w:gz", compresslevel=level) as tar:
-        tar.add(stage, stage.name, filter=lambda entry: entry.replace(uid=0, gid=0, uname="root", gname="root", deep=False))
+        tar.add(stage, stage.name, filter=of_nobody)
     with archive.open("rb") as file:
         total = hashlib.file_digest(file, "sha256") if hasattr(hashlib, "file_digest") else hashlib.sha256(file.read())
     archive.with_name(f"{archive.name}.sha256").write_text(f"{total.hexdigest()}  {archive.name}\n")
@@ -269,7 +277,8 @@ def main():
             bring_wheel_licences(stage, wheels)
             compiler = call(of_cache(given.build, "CMAKE_CXX_COMPILER"), "-dumpfullversion").strip()
             (stage / "README.txt").write_text(README.format(
-                version=version, arch=arch, compiler=compiler, glibc=newest(stage, b"GLIBC"), glibcxx=newest(stage, b"GLIBCXX")))
+                version=version, arch=arch, compiler=compiler, glibc=newest(stage, b"GLIBC"),
+                glibcxx=newest(stage, b"GLIBCXX")))
             check_names(stage, given.build)
             pack(stage, archive, given.level)
         said = try_it(archive, given.steps)

@@ -40,7 +40,7 @@ target_precompile_headers(meshwright_pch PRIVATE "${MESHWRIGHT_PCH}")
 set(pch "${PROJECT_BINARY_DIR}/CMakeFiles/meshwright_pch.dir/cmake_pch.hxx.gch")
 add_custom_command(OUTPUT "${pch}.sum" DEPFILE "${pch}.sum.d" VERBATIM
   COMMAND bash "${PROJECT_SOURCE_DIR}/cmake/pch_sum.sh" "${pch}.sum" ${CMAKE_CXX_COMPILER}
-    -std=c++20 "-I$<JOIN:$<TARGET_PROPERTY:Torch::cpu,INTERFACE_INCLUDE_DIRECTORIES>,;-I>" "${MESHWRIGHT_PCH}"
+    -std=c++20 "-I$<JOIN:$<TARGET_PROPERTY:Torch::cpu,INTERFACE_INCLUDE_DIRECTORIES>,;-I>" ${unpacked_include} "${MESHWRIGHT_PCH}"
   COMMAND_EXPAND_LISTS COMMENT "Sum of the precompiled header's text")
 add_custom_target(meshwright_pch_sum DEPENDS "${pch}.sum")
 add_dependencies(meshwright_pch meshwright_pch_sum)
