@@ -3,10 +3,11 @@
 Usage: release.py BUILD OUT [--level N] [--steps N]
 
 OUT gets meshwright-VERSION-linux-ARCH.tar.gz and its .sha256: the program, its plugins, the kit for
-plugins of one's own, libtorch without CUDA's side, every library that the program needs but those of
-the C and C++ compilers, and the licences of all. The archive is then unpacked into a root of its own
-that has these libraries alone, and the quickstart runs there: whatever it needs of the source folder,
-the build folder or this machine is missing there, and fails the release. Exit codes: 0, 5.
+plugins of one's own, libtorch without CUDA's side, every library that the program needs but those
+of the C and C++ compilers, and the licences of all. The archive is then unpacked into a root of its
+own that has these libraries alone, and the quickstart runs there: whatever it needs of the source
+folder, the build folder or this machine is missing there, and fails the release.
+Exit codes: 0, 5.
 """
 import argparse
 import hashlib
@@ -108,7 +109,7 @@ def libraries(build):
         for name, where in re.findall(r"(?m)^\s*(\S+) => (.*?)(?: \(0x[0-9a-f]+\))?$", call("ldd", path)):
             if not where.startswith("/"):
                 raise Failed(f"this machine has no {name}, which {path} needs")
-            # Not resolved: the folder of libtorch may have been reached through "..", links may lead anywhere.
+            # Not resolved, as links may lead anywhere.
             lies = pathlib.Path(os.path.normpath(where))
             if not MACHINES_OWN.match(name) and not any(lies.is_relative_to(one) for one in ours):
                 found[name] = pathlib.Path(where)

@@ -65,7 +65,7 @@ launch build --preset fast
 check "an unknown preset exits 2" exits 2
 check "an unknown preset names the known ones" says "presets: release, dev, asan, tsan, cuda"
 
-# --- packages missing, not root: fetched and unpacked; if they cannot be, one line to paste, exit 5 ---
+# --- packages missing, not root: unpacked; if they cannot be, one line to paste, exit 5 ---
 fresh
 fake id 'echo 1000'
 fake dpkg-query 'printf "installed cmake\ninstalled g++\n"'

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Packages fetched from the machine's own sources and unpacked by somebody who is not root: a program
-# of one runs, and a library of another is compiled against, linked and loaded from the folder.
+# Packages are fetched from the machine's own sources and unpacked by somebody who is not root: a
+# program of one runs, and a library of another is compiled against, linked and loaded.
 set -euo pipefail
 source_root=${MESHWRIGHT_SOURCE:?}
 left_out=77
