@@ -57,7 +57,9 @@ endif()
 add_library(meshwright_warnings INTERFACE)
 target_compile_options(meshwright_warnings INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wextra-semi
-  -Wimplicit-fallthrough -Wno-missing-field-initializers)
+  -Wimplicit-fallthrough -Wno-missing-field-initializers
+  # g++ 13 and 14 take each function that returns a reference for one into its arguments.
+  $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_GREATER_EQUAL:$<CXX_COMPILER_VERSION>,13>>:-Wno-dangling-reference>)
 if(MESHWRIGHT_WERROR)
   target_compile_options(meshwright_warnings INTERFACE -Werror)
 endif()
