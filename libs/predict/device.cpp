@@ -14,11 +14,13 @@
 #include <cmath>
 #include <fstream>
 #include <limits>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
 
 #include "common/control_groups.h"
+#include "common/core_meter.h"
 #include "common/statistics.h"
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/host.h"
@@ -238,7 +240,8 @@ Json Device::to_json() const {
           {"latency", latency},
           {"cores", cores},
           {"all_cores", all_cores},
-          {"memory", memory}};
+          {"memory", memory},
+          {"others_cores", others}};
 }
 
 Device Device::from_json(const Json& json) {
@@ -260,12 +263,14 @@ Device Device::from_json(const Json& json) {
   d.cores = json.at("cores").get<int>();
   d.all_cores = positive(json, "all_cores");
   d.memory = json.at("memory").get<std::int64_t>();
+  d.others = json.value("others_cores", 0.0);
   if (d.cores < 1 || d.memory <= 0) throw std::invalid_argument("cores, memory");
   return d;
 }
 
 Device measure_device() {
   const int threads_before = at::get_num_threads();
+  CoreMeter meter(system_root(), seconds_now(), cpu_seconds_now());
   Device d;
   // In a thread of its own: ATen's thread count belongs to the thread that sets it.
   std::thread([&d] {
@@ -291,6 +296,8 @@ Device measure_device() {
     d.memory = machine_memory();
   }).join();
   at::set_num_threads(threads_before);
+  const double others = meter.take(seconds_now(), cpu_seconds_now()).others;
+  d.others = std::isfinite(others) ? others : 0;
   return d;
 }
 
@@ -298,13 +305,16 @@ Device this_device(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / "devices.json";
   const std::string key = cache_key();
   Cache cache = read_cache(file);
+  std::optional<Device> known;
   if (const auto found = cache.find(key); found != cache.end()) {
     try {
-      return Device::from_json(*found);
+      known = Device::from_json(*found);
     } catch (const std::exception&) {  // someone else's, or damaged: measured anew
     }
   }
+  if (known && !are_busy(known->others, known->cores)) return *known;
   Device device = measure_device();
+  if (known && known->others <= device.others) return *known;
   cache[key] = device.to_json();
   write_cache(file, cache);
   return device;

@@ -30,6 +30,7 @@ struct Device {
   int cores = 1;
   double all_cores = 1;     // rate of one core while all are busy, over its rate alone
   std::int64_t memory = 0;  // bytes, of the whole machine
+  double others = 0;        // cores that other programs had while it was measured; 0: not known
 
   const GemmFit& gemm(int element) const {
     return element == 8 ? gemm64 : element == 4 ? gemm32 : gemm16;
@@ -51,7 +52,9 @@ struct Device {
 Device measure_device();
 
 // This machine, from the cache if it was measured before with this CPU and torch. A cache that
-// cannot be read is measured anew; one that cannot be written is not.
+// cannot be read is measured anew; one that cannot be written is not. What was measured while other
+// programs were busy (are_busy) is measured again by the next process that asks, and the
+// measurement with fewer of them is kept.
 Device this_device(const std::filesystem::path& folder);
 // The same in $XDG_CACHE_HOME/meshwright or ~/.cache/meshwright; measured or read once a process.
 const Device& this_device();

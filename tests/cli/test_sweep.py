@@ -166,7 +166,8 @@ class Disturbed(SweepCase):
                          [("done", 1, True)] * 2)
         for row in rows:
             self.assertGreaterEqual(row["timing"]["others_cores"], 0.9)
-            if row["parting"]["why"]:  # else the prediction is near enough all the same
+            # Other programs explain a longer step alone; and the prediction may be near enough.
+            if row["parting"]["why"] and row["parting"]["share"] > 0:
                 self.assertIn("other programs had", row["parting"]["text"])
         self.assertEqual(done.stderr.count("it runs again when the others are done"), 2)
         self.assertEqual(len(list(self.folder.glob("runs/s/.earlier/*/run.h5"))), 2)

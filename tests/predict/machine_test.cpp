@@ -42,6 +42,19 @@ TEST_CASE("This machine is measured once") {
   CHECK(text_of(folder.file()) == kept);
 }
 
+TEST_CASE("What was measured beside busy programs is measured again") {
+  const Folder folder;
+  this_device(folder.path());
+  Json kept = Json::parse(text_of(folder.file()));
+  kept.begin().value()["others_cores"] = 99;
+  kept.begin().value()["bandwidth"] = 1;
+  std::ofstream(folder.file()) << kept;
+  CHECK(this_device(folder.path()).bandwidth > 1e8);
+  kept = Json::parse(text_of(folder.file()));
+  CHECK(kept.begin().value()["bandwidth"] > 1e8);
+  CHECK(kept.begin().value()["others_cores"] < 99);
+}
+
 TEST_CASE("A damaged cache is measured anew, and other machines in it are kept") {
   const Folder folder;
   const std::string text = GENERATE(as<std::string>{}, "", "{", "[1]", "null");

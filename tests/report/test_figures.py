@@ -234,7 +234,8 @@ class Figures(ProgramCase):
         done = subprocess.run(["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex"], cwd=self.folder,
                               capture_output=True, text=True, timeout=120)
         self.assertEqual(done.returncode, 0, done.stdout[-3000:])
-        self.assertIn("Output written on paper.pdf (2 pages", done.stdout)
+        # A table that says why measured and predicted differ has more lines on some machines.
+        self.assertRegex(done.stdout, r"Output written on paper\.pdf \([23] pages")
         self.assertNotIn("Overfull", done.stdout)
 
 

@@ -258,7 +258,8 @@ class CeLoss final : public OpType {
     Cost cost;
     cost.executed = static_cast<double>(elements);
     cost.bytes = static_cast<double>((forward ? 1 : 2) * elements * element);
-    if (forward) cost.workspace = elements / 2 * wide_element(element);
+    // Backward holds the scaled gradient and its negative, a number each.
+    cost.workspace = (forward ? elements / 2 : 2) * wide_element(element);
     return cost;
   }
 
