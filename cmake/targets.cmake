@@ -9,7 +9,14 @@
 
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(lua REQUIRED IMPORTED_TARGET lua5.4-c++)
+if(unpacked_include)  # where Debian's luaconf.h looks for another of Lua's headers
+  set_property(TARGET PkgConfig::lua APPEND PROPERTY INTERFACE_INCLUDE_DIRECTORIES
+    "${unpacked_usr}/include/${CMAKE_LIBRARY_ARCHITECTURE}")
+endif()
 pkg_check_modules(hdf5 REQUIRED IMPORTED_TARGET hdf5-serial)
+if(hdf5_VERSION VERSION_GREATER_EQUAL 1.12)  # what visits objects is told of them as in 1.10
+  set_property(TARGET PkgConfig::hdf5 APPEND PROPERTY INTERFACE_COMPILE_DEFINITIONS H5O_info_t_vers=1)
+endif()
 pkg_check_modules(edit REQUIRED IMPORTED_TARGET libedit)
 # Dimension scales; its .pc file is missing from Debian's package.
 find_library(MESHWRIGHT_HDF5_HL NAMES hdf5_serial_hl hdf5_hl HINTS ${hdf5_LIBRARY_DIRS} REQUIRED)

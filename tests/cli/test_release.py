@@ -13,8 +13,7 @@ SOURCE, BUILD = (pathlib.Path(os.environ[name]) for name in ("MESHWRIGHT_SOURCE"
 
 
 def release(build, out, *more):
-    return subprocess.run([sys.executable, SOURCE / "cmake/release.py", build, out, *more], capture_output=True, text=True,
-                          timeout=1100)
+    return subprocess.run([sys.executable, SOURCE / "cmake/release.py", build, out, *more], capture_output=True, text=True)
 
 
 class Release(unittest.TestCase):
