@@ -1,5 +1,5 @@
-# Verbs for developers, sourced by ./meshwright after launcher.sh: build, test, docs, format, lint,
-# clean.
+# Verbs for developers, sourced by ./meshwright after launcher.sh: build, test, docs, release, format,
+# lint, clean.
 
 # Takes --preset from the arguments: sets preset and rest.
 parse_preset() {
@@ -120,6 +120,8 @@ verb_test() {
   local preset rest
   parse_preset "$@"
   verb_build --preset "$preset"
+  ensure_packages apt-dev
+  use_unpacked
   ensure_venv
   ensure_docs_venv
   ensure_test_packages
@@ -141,15 +143,29 @@ verb_test() {
   exec ctest --output-on-failure -j 2 -LE "$skip" "${rest[@]}"
 }
 
+# The archive, and a try of it where nothing else is.
+verb_release() {
+  if (($# > 1)) || [[ ${1-} == -* ]]; then
+    say "release takes a folder, or nothing"
+    exit "$exit_usage"
+  fi
+  make_ready
+  use_unpacked
+  exec "$(system_python)" "$root/cmake/release.py" "$root/build" "${1:-$root/dist}"
+}
+
 own_files() { (cd "$root" && git ls-files -co --exclude-standard '*.cpp' '*.h'); }
 
 verb_format() {
+  ensure_packages apt-dev
+  use_unpacked
   (cd "$root" && own_files | xargs -r clang-format -i)
 }
 
 # clang-tidy reads no precompiled header of g++, so it has a configuration of its own, never built.
 verb_lint() {
   ensure_dependencies release
+  ensure_packages apt-dev
   build release all
   configure lint "$root/build-lint/configure.log"
   unlock

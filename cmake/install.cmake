@@ -15,7 +15,9 @@ set(libtorch_dir lib/meshwright/libtorch)
 # INSTALL_RPATH_USE_LINK_PATH would leave libtorch out: .deps lies inside the source folder.
 set(own_torch "$ORIGIN/../${libtorch_dir}/torch/lib")
 set_property(TARGET meshwright_core PROPERTY INSTALL_RPATH "${own_torch}" "${torch_root}/lib")
-set_property(TARGET meshwright PROPERTY INSTALL_RPATH "$ORIGIN/../lib" "${own_torch}" "${torch_root}/lib")
+# A release has the machine's libraries beside it (release.py).
+set_property(TARGET meshwright PROPERTY INSTALL_RPATH
+  "$ORIGIN/../lib" "$ORIGIN/../lib/meshwright/system" "${own_torch}" "${torch_root}/lib" ${CMAKE_BUILD_RPATH})
 
 set_target_properties(meshwright_sdk PROPERTIES EXPORT_NAME sdk)
 set_target_properties(meshwright_core PROPERTIES EXPORT_NAME core)

@@ -22,47 +22,26 @@ lock() {
 }
 unlock() { exec {lock_fd}>&-; }
 
-# --- Debian packages ---
-
-# Of the kind of pin that $1 says.
-missing_packages() {
-  local installed
-  installed=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' 2>/dev/null |
-    sed -n 's/^installed //p' | sort -u)
-  comm -23 <(pins "$1" | sort -u) <(printf '%s\n' "$installed")
-}
-
-install_packages() {
-  say "installing $# packages: $*"
-  local log=$root/.deps/apt.log
-  export DEBIAN_FRONTEND=noninteractive
-  {
-    apt-get update -qq && apt-get install -y -qq --no-install-recommends "$@"
-  } </dev/null >"$log" 2>&1 || {
-    tail -n 20 "$log" >&2
-    die "apt-get failed; its log is $log"
-  }
-}
-
-ensure_packages() {
-  command -v dpkg-query >/dev/null ||
-    die "this launcher installs with apt; on another system install the packages of cmake/deps.txt" \
-      "and build with cmake --preset release"
-  local missing
-  mapfile -t missing < <(missing_packages apt)
-  ((${#missing[@]})) || return 0
-  if [[ $(id -u) != 0 ]]; then
-    say "these packages are missing; install them, then start again:"
-    echo "sudo apt-get update -qq && sudo apt-get install -y --no-install-recommends ${missing[*]}" >&2
-    exit "$exit_environment"
-  fi
-  install_packages "${missing[@]}"
-}
+source "$root/cmake/packages.sh"
 
 # --- libtorch from wheels ---
 
 # Debian's own interpreter where there is one: python3 on the PATH may lack pip or venv.
 system_python() { if [[ -x /usr/bin/python3 ]]; then echo /usr/bin/python3; else echo python3; fi; }
+
+# pip, which may be unpacked only.
+system_pip() {
+  local python
+  python=$(system_python)
+  local lib=$unpacked/usr/lib/python3
+  if [[ -d $lib/dist-packages/pip ]]; then
+    local version
+    version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+    PYTHONPATH=$lib/dist-packages:$unpacked/usr/lib/python$version "$python" -m pip "$@"
+  else
+    "$python" -m pip "$@"
+  fi
+}
 
 wheel_is_good() { [[ -f $1 ]] && echo "$2  $1" | sha256sum --check --status; }
 
@@ -79,7 +58,7 @@ fetch_wheels() {
     wheel_is_good "$folder/$file" "$sum" && continue
     say "downloading $name $version (once; kept in $folder)"
     partial=$(mktemp -d "$folder/partial.XXXXXX")
-    if ! "$(system_python)" -m pip download --quiet --no-deps --only-binary=:all: \
+    if ! system_pip download --quiet --no-deps --only-binary=:all: \
       --python-version 3.11 --implementation cp --dest "$partial" $(wheel_platforms) \
       "$name==$version" </dev/null >&2; then
       rm -rf "$partial"
@@ -137,6 +116,7 @@ ensure_libtorch() {
 ensure_text() {
   local link=$root/.deps/text/gcide.txt text=$cache/text/gcide.txt
   local source=/usr/share/dictd/gcide.dict.dz
+  [[ -f $source ]] || source=$unpacked$source
   [[ -f $link ]] && return 0
   if [[ ! -f $text ]]; then
     mkdir -p "${text%/*}"
@@ -221,12 +201,15 @@ build() {
 ensure_dependencies() {
   mkdir -p "$root/.deps"
   lock "$root/.deps/lock"
-  ensure_packages
+  ensure_packages apt
+  use_unpacked
   ensure_libtorch "$1"
   ensure_text
 }
 
 make_ready() {
+  # What use_unpacked sets is for the build, not for the program.
+  local -x PATH=$PATH LD_LIBRARY_PATH=${LD_LIBRARY_PATH-}
   ensure_dependencies release
   # Another process may have finished the build while this one waited.
   if ! is_ready; then

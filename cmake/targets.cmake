@@ -10,11 +10,18 @@
 
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(lua REQUIRED IMPORTED_TARGET lua5.4-c++)
+if(unpacked_include)  # where Debian's luaconf.h looks for another of Lua's headers
+  set_property(TARGET PkgConfig::lua APPEND PROPERTY INTERFACE_INCLUDE_DIRECTORIES
+    "${unpacked_usr}/include/${CMAKE_LIBRARY_ARCHITECTURE}")
+endif()
 pkg_check_modules(hdf5 REQUIRED IMPORTED_TARGET hdf5-serial)
+if(hdf5_VERSION VERSION_GREATER_EQUAL 1.12)  # what visits objects is told of them as in 1.10
+  set_property(TARGET PkgConfig::hdf5 APPEND PROPERTY INTERFACE_COMPILE_DEFINITIONS H5O_info_t_vers=1)
+endif()
 pkg_check_modules(edit REQUIRED IMPORTED_TARGET libedit)
 # Dimension scales; its .pc file is missing from Debian's package.
 find_library(MESHWRIGHT_HDF5_HL NAMES hdf5_serial_hl hdf5_hl HINTS ${hdf5_LIBRARY_DIRS} REQUIRED)
-find_package(Boost 1.74 REQUIRED)
+find_package(Boost 1.74 REQUIRED CONFIG)  # CMake is to lose its own module for it
 find_package(CLI11 REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(fmt REQUIRED)
@@ -41,7 +48,7 @@ target_precompile_headers(meshwright_pch PRIVATE "${MESHWRIGHT_PCH}")
 set(pch "${PROJECT_BINARY_DIR}/CMakeFiles/meshwright_pch.dir/cmake_pch.hxx.gch")
 add_custom_command(OUTPUT "${pch}.sum" DEPFILE "${pch}.sum.d" VERBATIM
   COMMAND bash "${PROJECT_SOURCE_DIR}/cmake/pch_sum.sh" "${pch}.sum" ${CMAKE_CXX_COMPILER}
-    -std=c++20 "-I$<JOIN:$<TARGET_PROPERTY:Torch::cpu,INTERFACE_INCLUDE_DIRECTORIES>,;-I>" "${MESHWRIGHT_PCH}"
+    -std=c++20 "-I$<JOIN:$<TARGET_PROPERTY:Torch::cpu,INTERFACE_INCLUDE_DIRECTORIES>,;-I>" ${unpacked_include} "${MESHWRIGHT_PCH}"
   COMMAND_EXPAND_LISTS COMMENT "Sum of the precompiled header's text")
 add_custom_target(meshwright_pch_sum DEPENDS "${pch}.sum")
 add_dependencies(meshwright_pch meshwright_pch_sum)
@@ -115,6 +122,8 @@ meshwright_add_library(predict LINK common)
 meshwright_add_library(search LINK common predict)
 meshwright_add_library(check LINK common prove)
 meshwright_add_library(checkpoint LINK common)
+find_path(MESHWRIGHT_XXHASH xxhash.h REQUIRED)
+target_include_directories(meshwright_checkpoint SYSTEM PRIVATE "${MESHWRIGHT_XXHASH}")
 meshwright_add_library(record LINK common predict WITH PkgConfig::hdf5 ${MESHWRIGHT_HDF5_HL})
 # Plugins find it in the program (meshwright/run_file.h), which does not call it itself.
 set(measured_times _ZN2mw14measured_timesERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEERKSt6vectorIiSaIiEE)
@@ -211,7 +220,7 @@ foreach(source IN LISTS bench_sources)
 endforeach()
 
 # Chart.js, which becomes part of the pages that the program writes.
-find_file(MESHWRIGHT_CHART_JS chart.min.js PATHS /usr/share/javascript/chart.js REQUIRED)
+find_file(MESHWRIGHT_CHART_JS chart.min.js PATHS "${unpacked_usr}/share/javascript/chart.js" /usr/share/javascript/chart.js REQUIRED)
 
 # The program finds its Lua side, cluster files, templates and the parts of its pages at
 # ../share/meshwright, installed or not.

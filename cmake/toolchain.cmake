@@ -39,6 +39,9 @@ endif()
 # One set of code-generation flags for all targets, executables too: a precompiled header serves
 # only files that are compiled with the flags it was made with.
 add_link_options(LINKER:--as-needed)
+# The older kind of search path, which what a library needs is looked up in too: libraries of others
+# lie beside the program where they are unpacked (unpacked.cmake) or released (release.sh).
+add_link_options(LINKER:--disable-new-dtags)
 add_compile_options(-fPIC -fdiagnostics-color=always)
 if(MESHWRIGHT_SANITIZE STREQUAL "address")
   add_compile_options(-fsanitize=address,undefined -fno-omit-frame-pointer -fno-sanitize=vptr)
@@ -60,7 +63,9 @@ endif()
 add_library(meshwright_warnings INTERFACE)
 target_compile_options(meshwright_warnings INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wextra-semi
-  -Wimplicit-fallthrough -Wno-missing-field-initializers)
+  -Wimplicit-fallthrough -Wno-missing-field-initializers
+  # g++ 13 and 14 take each function that returns a reference for one into its arguments.
+  $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_GREATER_EQUAL:$<CXX_COMPILER_VERSION>,13>>:-Wno-dangling-reference>)
 if(MESHWRIGHT_WERROR)
   target_compile_options(meshwright_warnings INTERFACE -Werror)
 endif()

@@ -6,6 +6,12 @@
 
 option(MESHWRIGHT_UNITY "Compile about twenty files of a folder together" ON)
 set(meshwright_files_together 20)
+# What -O2 switches on and a precompiled header must be used with as it was made.
+set(of_o2 "")
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13
+   AND CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
+  set(of_o2 ";-munroll-only-small-loops;-mvzeroupper")
+endif()
 
 # Folders of code that runs once a command or waits for files, and tests, whose time is libtorch's:
 # a third of the compile time would go into optimising it, which no run shows.
@@ -56,7 +62,7 @@ function(meshwright_together out)
       list(APPEND units "${together}/${key}_${batch}.cpp")
       if(light_${key})
         set_property(SOURCE "${together}/${key}_${batch}.cpp"
-          APPEND PROPERTY COMPILE_OPTIONS "$<$<CONFIG:Release>:-O1>")
+          APPEND PROPERTY COMPILE_OPTIONS "$<$<CONFIG:Release>:-O1${of_o2}>")
       endif()
     endforeach()
   endforeach()

@@ -340,8 +340,8 @@ void check_hf_config(const fs::path& file, const std::string& model, const HfCon
                  fmt::format("weights: {}: {}", file.string(), what), hint);
   };
   const Json* type = find(theirs, "model_type");
-  if (type != nullptr &&
-      std::find(config.types.begin(), config.types.end(), *type) == config.types.end()) {
+  if (type != nullptr && std::none_of(config.types.begin(), config.types.end(),
+                                      [&](const std::string& one) { return *type == Json(one); })) {
     refuse(fmt::format("model_type is {}, and mw.{} with these options is {}", json_text(*type),
                        model, fmt::join(config.types, " or ")),
            "another model, or other weights; without config.json the tensors alone are compared");

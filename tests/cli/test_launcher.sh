@@ -53,7 +53,7 @@ launch --help
 check "help exits 0" exits 0
 check "help is on stdout" prints "Usage: ./meshwright COMMAND"
 check "help builds nothing" absent "$work/clone/.deps"
-for verb in build test docs format lint clean; do
+for verb in build test docs release format lint clean; do
   for flag in --help -h; do
     launch "$verb" --preset release "$flag"
     check "$verb $flag exits 0" exits 0
@@ -65,21 +65,78 @@ launch build --preset fast
 check "an unknown preset exits 2" exits 2
 check "an unknown preset names the known ones" says "presets: release, dev, asan, tsan, fuzz, cuda"
 
-# --- packages missing, not root: one line to paste, exit 5 ---
+# --- packages missing, not root: unpacked; if they cannot be, one line to paste, exit 5 ---
 fresh
 fake id 'echo 1000'
 fake dpkg-query 'printf "installed cmake\ninstalled g++\n"'
+fake g++ 'exit 0'
 fake apt-get 'echo "apt-get was called" >&2; exit 1'
 launch run script.lua
 check "missing packages exit 5" exits 5
 check "missing packages leave stdout alone" silent
+check "what apt-get said is told" says "apt-get was called"
 line=$(grep '^sudo apt-get update' "$work/err" || true)
-check "there is exactly one apt line" test "$(grep -c 'apt-get' "$work/err")" = 1
-wanted=$(sed -n 's/^apt \+//p' "$work/clone/cmake/deps.txt" | grep -vxE 'cmake|g\+\+' | sort)
+check "there is exactly one apt line" test "$(grep -c '^sudo apt-get' "$work/err")" = 1
+wanted=$(sed -n 's/^apt \+//p' "$work/clone/cmake/deps.txt" | grep -vxE 'cmake|g\+\+|python3' | sort)
 listed=$(tr ' ' '\n' <<<"$line" | grep -vxE 'sudo|apt-get|update|-qq|&&|install|-y|--no-install-recommends' | sort)
 check "it names all missing packages and no other" test "$wanted" = "$listed"
 
+# A package as Debian makes them: a library by two links and pkg-config's file, a link from /.
+make_deb() {
+  local at=$work/deb lib
+  lib=$at/usr/lib/$(uname -m)-linux-gnu
+  mkdir -p "$at/DEBIAN" "$lib/pkgconfig" "$at/lib" "$at/usr/share/x"
+  printf 'Package: x\nVersion: 1\nArchitecture: all\nMaintainer: x\nDescription: x\n' >"$at/DEBIAN/control"
+  echo library >"$lib/libx.so.1.0"
+  ln -sf libx.so.1.0 "$lib/libx.so"
+  ln -sf libc.so.6 "$lib/libofthemachine.so"
+  ln -sf /usr/share/x/real "$at/usr/share/x/link"
+  echo real >"$at/usr/share/x/real"
+  echo early >"$at/lib/early"
+  printf 'prefix=/usr\nName: x\nDescription: x\nVersion: 1\nLibs: -L${prefix}/lib -lx\nCflags: -I/usr/include/x\n' \
+    >"$lib/pkgconfig/x.pc"
+  dpkg-deb --build "$at" "$work/x.deb" >/dev/null
+}
+make_deb
+fake apt-get 'case " $* " in *" install "*)
+  for word; do [[ $word != Dir::Cache::archives=* ]] || folder=${word#*=}; done
+  cp "'"$work"'/x.deb" "$folder/x_1_all.deb"
+  cp "'"$work"'/x.deb" "$folder/libc6_1_all.deb" ;;
+esac'
+launch run script.lua
+there=$work/clone/.deps/root
+library=$there/usr/lib/$(uname -m)-linux-gnu
+check "what is fetched is said" says "fetching "
+check "a library is unpacked" test "$(cat "$library/libx.so")" = library
+check "one that the machine has is linked to" test "$(readlink -f "$library/libofthemachine.so")" = \
+  "$(readlink -f "/usr/lib/$(uname -m)-linux-gnu/libc.so.6")"
+check "a link from / leads into the folder" test "$(readlink -f "$there/usr/share/x/link")" = "$there/usr/share/x/real"
+check "what goes to /lib lies in usr/lib" test -f "$there/usr/lib/early"
+check "the C library is left to the machine" absent "$there/.lists/libc6"
+check "each package's files are listed" grep -qF ./usr/lib/ "$there/.lists/x"
+mv "$work/clone" "$work/moved"
+check "pkg-config finds it, wherever the folder goes" test \
+  "$(PKG_CONFIG_PATH=$work/moved/.deps/root/usr/lib/$(uname -m)-linux-gnu/pkgconfig pkg-config --variable=prefix x |
+    xargs realpath)" = "$work/moved/.deps/root/usr"
+mv "$work/moved" "$work/clone"
+fake apt-get 'echo "apt-get was called" >&2; exit 1'
+launch run script.lua
+check "what is unpacked is not fetched again" test "$(grep -c 'apt-get was called' "$work/err")" = 0
+
+fresh
+fake id 'echo 1000'
+fake dpkg-query 'exit 0'
+fake apt-get 'echo "apt-get was called" >&2; exit 1'
+fake g++ 'exit 1'
+launch run script.lua
+check "without a compiler nothing can be done" exits 5
+check "and that is said" says "there is no g++"
+check "before anything is fetched" test "$(grep -c 'apt-get was called' "$work/err")" = 0
+
 # --- packages missing, root: installed, failure of apt-get told ---
+fresh
+fake dpkg-query 'exit 0'
+fake apt-get 'echo "apt-get was called" >&2; exit 1'
 fake id 'echo 0'
 launch run script.lua
 check "a failing apt-get exits 5" exits 5
@@ -185,6 +242,7 @@ check "nor are the user's tunables touched" prints "tunables glibc.malloc.check=
 
 fake id 'echo 1000'
 fake dpkg-query 'exit 0'
+fake apt-get 'exit 1'
 touch -d '2 minutes' "$work/clone/core/src/base/new.cpp"
 launch run x
 check "a new source is noticed" exits 5

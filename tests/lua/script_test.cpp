@@ -12,7 +12,7 @@
 #include "support/problems.h"
 
 namespace fs = std::filesystem;
-using Catch::Matchers::Contains;
+using Catch::Contains;
 using mw::Json;
 
 namespace {

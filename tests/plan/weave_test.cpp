@@ -132,7 +132,7 @@ TEST_CASE("An order that is no merge is refused") {
     }
     return "";
   };
-  using Catch::Matchers::Contains;
+  using Catch::Contains;
   CHECK_THAT(refused([](const WeaveRequest&) {
                return std::vector<int>{0, 2};
              }),

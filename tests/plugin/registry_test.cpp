@@ -15,7 +15,7 @@
 #include "support/problems.h"
 
 namespace fs = std::filesystem;
-using Catch::Matchers::Contains;
+using Catch::Contains;
 using mw::Kind;
 using mw::PluginRegistry;
 using mw::test::thrown;

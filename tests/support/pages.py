@@ -21,7 +21,7 @@ FEW = 2  # steps of a run
 # A page whose commands build on one another: test_page_tutorial.py gives them in order.
 WALK = "docs/tutorial.md"
 # Done by the launcher, which would build, test or install.
-LAUNCHER_ONLY = {"test", "build", "docs", "format", "lint", "clean"}
+LAUNCHER_ONLY = {"test", "build", "docs", "release", "format", "lint", "clean"}
 # Commands that another test gives as they stand, and looks at more closely.
 ELSEWHERE = {"run scripts/long_context.lua": "test_long_context.py", "run scripts/zero_memory.lua": "test_zero_memory.py",
              "run scripts/compare.lua": "test_compare.py", "run scripts/ablations/microbatch.lua": "test_microbatch.py",
