@@ -6,9 +6,11 @@
 #include <sys/wait.h>
 
 #include <algorithm>
-#include <cerrno>
+#include <chrono>
+#include <csignal>
 #include <optional>
 #include <sstream>
+#include <thread>
 #include <utility>
 
 #include "chaos/faults.h"
@@ -26,6 +28,7 @@ namespace fs = std::filesystem;
 
 constexpr double to_finish = 60;  // seconds that the last round has to come to its end
 constexpr double to_begin = 120;  // seconds that a start has to come to its first step
+constexpr std::chrono::milliseconds between_asks{20};
 constexpr int most_idle_rounds =
     4;  // rounds in a row that end before there is a moment for a fault
 constexpr int most_bad_rounds = 3;
@@ -50,7 +53,10 @@ int run_program(const std::vector<std::string>& words, const fs::path& output) {
   process.output = output.string();
   const pid_t child = start_process(process);
   int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  for (bool asked = false; !child_ended(child, status);) {
+    // A signal that came before the child was there has not reached it.
+    if (end_is_wished() && !asked) asked = ::kill(child, SIGTERM) == 0;
+    std::this_thread::sleep_for(between_asks);
   }
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }

@@ -2,9 +2,11 @@
 nobody disturbs; a training that would not is found; what cannot be disturbed is refused."""
 import json
 import os
+import signal
+import subprocess
 import unittest
 
-from cases import ProgramCase, matrix
+from cases import BIN, ProgramCase, matrix
 
 SCRIPT = """\
 local mw = require "meshwright"
@@ -107,6 +109,18 @@ class Chaos(ProgramCase):
         self.assertRegex(faults[0]["wrong"], r"^another loss at step \d+$")
         kept, = self.folder.glob("mw-chaos-*")
         self.assertTrue((kept / "checkpoints").is_dir())
+
+    def test_one_that_is_interrupted_leaves_nothing(self):
+        self.write(SCRIPT % (100000, ""))
+        with subprocess.Popen([BIN, "chaos", "script.lua"], cwd=self.folder, env={**os.environ, "TMPDIR": str(self.folder)},
+                              start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            self.assertEqual(process.stderr.readline(), "the training without faults\n")
+            os.killpg(process.pid, signal.SIGINT)
+            stdout, stderr = process.communicate(timeout=300)
+        self.assertEqual(process.returncode, 130, stdout + stderr)
+        self.assertEqual(list(self.folder.glob("mw-chaos-*")), [])
+        with self.assertRaises(ProcessLookupError):
+            os.killpg(process.pid, 0)
 
     def test_what_is_refused(self):
         one, twice = SCRIPT % (2, ""), SCRIPT % (2, "mw.train(e)")
