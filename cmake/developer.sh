@@ -1,5 +1,5 @@
-# Verbs for developers, sourced by ./meshwright after launcher.sh: build, test, docs, release, format,
-# lint, clean.
+# Verbs for developers, sourced by ./meshwright after launcher.sh: build, test, docs, release,
+# format, lint, clean.
 
 # Takes --preset from the arguments: sets preset and rest.
 parse_preset() {

@@ -25,6 +25,8 @@ else()
     set_target_properties(plugin_nccl_checked PROPERTIES
       EXCLUDE_FROM_ALL ON CXX_VISIBILITY_PRESET default VISIBILITY_INLINES_HIDDEN OFF)
     target_link_libraries(plugin_nccl_checked PRIVATE meshwright_warnings)
+    # LD_LIBRARY_PATH comes before the toolkit's folder here, as the test puts stand-ins there.
+    target_link_options(plugin_nccl_checked PRIVATE LINKER:--enable-new-dtags)
     add_custom_target(check_nccl DEPENDS plugin_nccl_checked)
     set(nccl_state "check")
   endif()
