@@ -1,18 +1,17 @@
 // `meshwright chaos`: a script's training, disturbed by faults of all kinds again and again, and
 // what it makes of them.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
-#include <filesystem>
 #include <fstream>
 #include <string>
 #include <system_error>
 #include <vector>
 
-#include "app/command.h"
+#include "app/script_command.h"
 #include "chaos/chaos.h"
+#include "common/files.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
@@ -20,38 +19,9 @@
 namespace mw {
 namespace {
 
-namespace fs = std::filesystem;
-
 struct ChaosArguments : Arguments {
   chaos::Wishes wishes;
   std::string log;
-};
-
-// A folder for one run of the command. Its name stands in the words of all processes of the run.
-class ChaosFolder {
- public:
-  ChaosFolder() {
-    std::string name = (fs::temp_directory_path() / "mw-chaos-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) {
-      throw Error(
-          Stage::environment, "file.write", "",
-          fmt::format("{}: cannot write it: {}", name, std::generic_category().message(errno)));
-    }
-    path_ = name;
-  }
-  ~ChaosFolder() {
-    std::error_code ignored;
-    if (!kept_) fs::remove_all(path_, ignored);
-  }
-  ChaosFolder(const ChaosFolder&) = delete;
-  ChaosFolder& operator=(const ChaosFolder&) = delete;
-
-  const fs::path& path() const { return path_; }
-  void keep() { kept_ = true; }
-
- private:
-  fs::path path_;
-  bool kept_ = false;
 };
 
 void check_kinds(const std::vector<std::string>& names) {
@@ -94,17 +64,7 @@ std::string text_of_record(const chaos::Record& record) {
 int run_chaos(const ChaosArguments& given, Output& output) {
   chaos::Wishes wishes = given.wishes;
   check_kinds(wishes.kinds);
-  if (wishes.start.script == "-") {
-    throw Error(Stage::script, "usage.option", "",
-                "chaos: a script from standard input cannot be run twice", "write it into a file");
-  }
-  if (!wishes.start.launcher.empty() && given.processes.processes > 0) {
-    throw Error(
-        Stage::script, "usage.option", "",
-        fmt::format("--launcher {} starts the run's processes, and --processes {} would too",
-                    quote(wishes.start.launcher), given.processes.processes),
-        "leave one of the two out");
-  }
+  check_starts_again("chaos", wishes.start.script, wishes.start.launcher, given.processes);
   if (wishes.minutes == 0 && wishes.faults == 0)
     wishes.faults = static_cast<std::int64_t>(chaos::fault_kinds().size());
   wishes.start.settings = given.settings;
@@ -114,7 +74,7 @@ int run_chaos(const ChaosArguments& given, Output& output) {
   wishes.start.communicator = given.processes.communicator;
   std::ofstream log = opened_log(given.log);
   stop_on_signals();
-  ChaosFolder folder;
+  WorkFolder folder("mw-chaos-");  // its name stands in the words of all processes of the run
   const chaos::Outcome outcome = chaos::disturb(
       wishes, folder.path(), [&](const std::string& text) { output.note(text); },
       [&](const chaos::Record& record) {

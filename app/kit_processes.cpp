@@ -56,27 +56,6 @@ int free_port() {
               "the network of this machine, 127.0.0.1");
 }
 
-// A folder of its own, gone with it.
-class Folder {
- public:
-  Folder() : path_((fs::temp_directory_path() / "meshwright-XXXXXX").string()) {
-    if (::mkdtemp(path_.data()) == nullptr) {
-      throw Error(Stage::environment, "file.write", "", path_ + ": cannot make this folder",
-                  "TMPDIR names a folder that you may write to");
-    }
-  }
-  ~Folder() {
-    std::error_code error;
-    fs::remove_all(path_, error);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  fs::path of(const std::string& name) const { return fs::path(path_) / name; }
-
- private:
-  std::string path_;
-};
-
 // The processes of one run of kit/communicator.lua: each started here, or all by a launcher, which
 // is then the only one that is waited for, and ends as they do.
 class Launched {
@@ -222,9 +201,9 @@ class Launched {
     bool over = false;
     int status = 0;
   };
-  fs::path output(int p) const { return folder_.of(std::to_string(p)); }
+  fs::path output(int p) const { return folder_.path() / std::to_string(p); }
 
-  Folder folder_;
+  WorkFolder folder_{"meshwright-"};
   std::string launcher_;
   std::string value_;  // of the variable that was asked for last
   std::vector<One> started_;

@@ -33,6 +33,11 @@ struct ScriptArguments : Arguments {
 void add_script(CLI::App& command, ScriptArguments& arguments, const std::string& example);
 void add_force(CLI::App& command, ScriptArguments& arguments);
 
+// Throws Error (script) where a script cannot be started several times, or where two things would
+// start its processes. `asked_by`: the command or option that starts it again.
+void check_starts_again(const std::string& asked_by, const std::string& script,
+                        const std::string& launcher, const ProcessArguments& processes);
+
 // `train_as`: what each mw.train is. Throws Error (script) if a result was asked for and the script
 // gives none.
 int run_script(const ScriptArguments& arguments, const std::string& train_as, Output& output);

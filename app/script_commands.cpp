@@ -196,6 +196,22 @@ void add_force(CLI::App& command, ScriptArguments& arguments) {
       "start although the ranks are predicted to need more memory than this machine has");
 }
 
+void check_starts_again(const std::string& asked_by, const std::string& script,
+                        const std::string& launcher, const ProcessArguments& processes) {
+  if (script == "-") {
+    throw Error(Stage::script, "usage.option", "",
+                asked_by + ": a script from standard input cannot be run twice",
+                "write it into a file");
+  }
+  if (!launcher.empty() && processes.processes > 0) {
+    throw Error(
+        Stage::script, "usage.option", "",
+        fmt::format("--launcher {} starts the run's processes, and --processes {} would too",
+                    quote(launcher), processes.processes),
+        "leave one of the two out");
+  }
+}
+
 int run_script(const ScriptArguments& arguments, const std::string& train_as, Output& output) {
   if (const std::string& why = this_calibration().why; !why.empty()) output.note(why);
   tell_first_use([&output](const std::string& text) { output.note(text); });
@@ -262,23 +278,13 @@ void add_restarts(CLI::App& run, ScriptArguments& arguments) {
 
 // Runs the script in a process of its own, with the words of this one that are for it.
 int run_restarting(const ScriptArguments& arguments, Output& output) {
-  if (arguments.script == "-") {
-    throw Error(Stage::script, "usage.option", "",
-                "--max-restarts: a script from standard input cannot be run twice",
-                "write it into a file");
-  }
+  check_starts_again("--max-restarts", arguments.script, arguments.restarts.launcher,
+                     arguments.processes);
   if (arguments.sandbox.on) {
     throw Error(
         Stage::script, "usage.option", "",
         "--max-restarts: a script in a sandbox starts no processes, and is not started again",
         "leave --max-restarts out");
-  }
-  if (!arguments.restarts.launcher.empty() && arguments.processes.processes > 0) {
-    throw Error(
-        Stage::script, "usage.option", "",
-        fmt::format("--launcher {} starts the run's processes, and --processes {} would too",
-                    quote(arguments.restarts.launcher), arguments.processes.processes),
-        "leave one of the two out");
   }
   std::vector<std::string> words = {"run", arguments.script};
   const auto add = [&](const char* option, const std::vector<std::string>& values) {

@@ -50,38 +50,26 @@ install_test_torch() {
   done
 }
 
-# The tests' Python packages, in the cache folder, made anew when the pins change.
-ensure_venv() {
-  local venv=$cache/venv want
-  want=$(pins pip)
-  [[ -x $venv/bin/python && $(cat "$venv/.complete" 2>/dev/null) == "$want" ]] && return 0
+# A Python environment in the cache folder with what is pinned as KIND, made anew when the pins
+# change. FINISH is called with its folder, before it counts as complete.
+ensure_environment() { # NAME KIND PROGRAM WHAT FINISH [OPTION OF PIP…]
+  local venv=$cache/$1 program=$3 what=$4 finish=$5 want
+  want=$(pins "$2")
+  is_complete() { [[ -x $venv/bin/$program && $(cat "$venv/.complete" 2>/dev/null) == "$want" ]]; }
+  is_complete && return 0
   (
-    lock "$cache/venv.lock"
-    [[ -x $venv/bin/python && $(cat "$venv/.complete" 2>/dev/null) == "$want" ]] && exit 0
-    say "installing the tests' Python packages (once; kept in $venv)"
+    lock "$venv.lock"
+    is_complete && exit 0
+    say "installing $what (once; kept in $venv)"
     rm -rf "$venv"
     "$(system_python)" -m venv "$venv" &&
-      "$venv/bin/python" -m pip install --quiet $want </dev/null >&2 &&
-      install_test_torch "$venv" &&
+      "$venv/bin/python" -m pip install --quiet "${@:6}" $want </dev/null >&2 &&
+      "$finish" "$venv" &&
       printf '%s\n' "$want" >"$venv/.complete"
-  ) || die "cannot install the tests' Python packages"
+  ) || die "cannot install $what; is the network there?"
 }
-
-# mkdocs and what it needs, in a folder of its own in the cache, made anew when the pins change.
-ensure_docs_venv() {
-  local venv=$cache/docs-venv want
-  want=$(pins pip-docs)
-  [[ -x $venv/bin/mkdocs && $(cat "$venv/.complete" 2>/dev/null) == "$want" ]] && return 0
-  (
-    lock "$cache/docs-venv.lock"
-    [[ -x $venv/bin/mkdocs && $(cat "$venv/.complete" 2>/dev/null) == "$want" ]] && exit 0
-    say "installing what makes the site of docs/ (once; kept in $venv)"
-    rm -rf "$venv"
-    "$(system_python)" -m venv "$venv" &&
-      "$venv/bin/python" -m pip install --quiet --no-deps $want </dev/null >&2 &&
-      printf '%s\n' "$want" >"$venv/.complete"
-  ) || die "cannot install mkdocs; is the network there?"
-}
+ensure_venv() { ensure_environment venv pip python "the tests' Python packages" install_test_torch; }
+ensure_docs_venv() { ensure_environment docs-venv pip-docs mkdocs "what makes the site of docs/" true --no-deps; }
 
 verb_docs() {
   local folder=$root/build/docs serve=

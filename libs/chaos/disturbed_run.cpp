@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "chaos/order.h"
+#include "common/files.h"
 #include "common/process.h"
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/host.h"
@@ -39,10 +40,7 @@ int opened_pipe(const fs::path& path) {
   int pipe = -1;
   if (::mkfifo(path.c_str(), 0600) == 0)
     pipe = ::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);  // it never comes to its end
-  if (pipe < 0)
-    throw Error(Stage::environment, "file.write", "",
-                fmt::format("{}: cannot write it: {}", path.string(),
-                            std::generic_category().message(errno)));
+  if (pipe < 0) throw not_written(path, errno);
   // mpirun drops at its end what a full pipe does not take.
   ::fcntl(pipe, F_SETPIPE_SZ, bytes_of_pipe);
   return pipe;
@@ -100,9 +98,7 @@ DisturbedRun::DisturbedRun(Start start, fs::path folder, std::vector<double> los
   fs::create_directories(folder_ / "tmp");
   for (int p = 0; p < 3; ++p) pipes_[p] = opened_pipe(folder_ / pipe_names[p]);
   if (const int failed = replace_whole(folder_ / clock_file, std::string(8, '\0')); failed != 0)
-    throw Error(Stage::environment, "file.write", "",
-                fmt::format("{}: cannot write it: {}", (folder_ / clock_file).string(),
-                            std::generic_category().message(failed)));
+    throw not_written(folder_ / clock_file, failed);
 }
 
 DisturbedRun::~DisturbedRun() {
@@ -123,7 +119,6 @@ void DisturbedRun::begin_anew() {
 
 void DisturbedRun::start() {
   clear_away(seconds_to_leave);
-  look(0);
   // What was killed may have left half a line, which is not the beginning of the next one's result.
   if (!lines_.empty() && lines_.back() != '\n') lines_ += '\n';
   std::vector<std::string> words = start_.words_of_run();

@@ -1,14 +1,10 @@
 // Lists the kinds of faults, and writes and reads the files by which a rank hears of its own.
 #include "chaos/order.h"
 
-#include <fmt/format.h>
-
-#include <cerrno>
 #include <system_error>
 
 #include "common/files.h"
 #include "meshwright/engine/files.h"
-#include "meshwright/error.h"
 #include "meshwright/json.h"
 
 namespace mw::chaos {
@@ -19,9 +15,7 @@ constexpr const char* taken_file = "taken.json";
 
 void put_json(const std::filesystem::path& path, const Json& json) {
   if (const int failed = replace_whole(path, json.dump()); failed != 0)
-    throw Error(Stage::environment, "file.write", "",
-                fmt::format("{}: cannot write it: {}", path.string(),
-                            std::generic_category().message(failed)));
+    throw not_written(path, failed);
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ struct Order {
   double seconds = 0;      // how long it lasts: delay, slow, lost
   std::uint64_t draw = 0;  // decides which element and which bit
 };
-// Which order a rank has taken, and where.
+// An order that a rank has taken, and the call that the rank made then.
 struct Taken {
   std::int64_t id = 0;
   std::int64_t step = -1;  // -1: its process has done none yet

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <system_error>
@@ -67,6 +68,26 @@ void write_output(const std::string& asked_by, const std::string& path, const st
               fmt::format("{} {}: cannot write it: {}", asked_by, path,
                           std::generic_category().message(reason)),
               "name a file in a folder that you may write to");
+}
+
+Error not_written(const std::filesystem::path& path, int reason) {
+  return {Stage::environment, "file.write", "",
+          fmt::format("{}: cannot write it: {}", path.string(),
+                      std::generic_category().message(reason))};
+}
+
+WorkFolder::WorkFolder(const std::string& prefix) {
+  std::string name = (std::filesystem::temp_directory_path() / (prefix + "XXXXXX")).string();
+  if (::mkdtemp(name.data()) == nullptr) {
+    throw Error(Stage::environment, "file.write", "", name + ": cannot make this folder",
+                "TMPDIR names a folder that you may write to");
+  }
+  path_ = name;
+}
+
+WorkFolder::~WorkFolder() {
+  std::error_code ignored;
+  if (!kept_) std::filesystem::remove_all(path_, ignored);
 }
 
 std::string csv_quoted(const std::string& text) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "meshwright/error.h"
 #include "meshwright/json.h"
 
 namespace mw {
@@ -27,6 +28,26 @@ Json read_json(const std::filesystem::path& file);
 // Replaces the file, making missing folders. Throws Error (options) naming who asked for it: an
 // option such as "--svg".
 void write_output(const std::string& asked_by, const std::string& path, const std::string& text);
+
+// That a file of the program's own cannot be written, and why. `reason`: as errno has it.
+Error not_written(const std::filesystem::path& path, int reason);
+
+// A folder that no other process knows, gone with it. Throws Error (environment) if none can be
+// made.
+class WorkFolder {
+ public:
+  explicit WorkFolder(const std::string& prefix);  // of its name in the folder for temporary files
+  ~WorkFolder();
+  WorkFolder(const WorkFolder&) = delete;
+  WorkFolder& operator=(const WorkFolder&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  void keep() { kept_ = true; }  // it stays
+
+ private:
+  std::filesystem::path path_;
+  bool kept_ = false;
+};
 
 // The text as a field of a CSV file, in quotes.
 std::string csv_quoted(const std::string& text);

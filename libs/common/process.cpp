@@ -53,11 +53,7 @@ std::vector<char*> raw_words(std::vector<std::string>& words) {
 int opened_output(const std::string& path) {
   if (path.empty()) return -1;
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_APPEND, 0666);
-  if (file < 0) {
-    throw Error(
-        Stage::environment, "file.write", "",
-        fmt::format("{}: cannot write it: {}", path, std::generic_category().message(errno)));
-  }
+  if (file < 0) throw not_written(path, errno);
   return file;
 }
 

@@ -59,6 +59,16 @@ class FlippedBit : public RunObserver {
   const bool state_;
 };
 
+// Mixes that keep replicas, but for the first, which is one rank.
+std::vector<StrategyChoice> checked_plan(int mix) {
+  return mix == 0   ? std::vector<StrategyChoice>{}
+         : mix == 1 ? std::vector{dp(2), tp(2)}
+         : mix == 2 ? std::vector{zero(2, 1), tp(2)}
+         : mix == 3 ? std::vector{zero(4, 3, 2)}
+         : mix == 4 ? std::vector{pp(2, "zb-h1", {2, 2}), zero(2, 2), tp(2)}
+                    : std::vector{pp(2, "1f1b", {2, 2}), dp(2)};
+}
+
 struct Parted {
   std::string said;  // empty: nothing was found
   std::int64_t steps = 0;
@@ -117,12 +127,7 @@ TEST_CASE("A check of replicas passes right mixes, after every so many steps and
   setup.options["layers"] = 4;
   setup.microbatch = 2;
   setup.precision = GENERATE(Precision::fp32, Precision::bf16);
-  setup.plan = mix == 0   ? std::vector<StrategyChoice>{}
-               : mix == 1 ? std::vector{dp(2), tp(2)}
-               : mix == 2 ? std::vector{zero(2, 1), tp(2)}
-               : mix == 3 ? std::vector{zero(4, 3, 2)}
-               : mix == 4 ? std::vector{pp(2, "zb-h1", {2, 2}), zero(2, 2), tp(2)}
-                          : std::vector{pp(2, "1f1b", {2, 2}), dp(2)};
+  setup.plan = checked_plan(mix);
   if (mix == 5) setup.make_gpt();
   if (mix == 6) setup.options["tied"] = true;
   Experiment e = experiment(setup);
@@ -178,12 +183,7 @@ TEST_CASE("A right mix passes, and its replicas are counted") {
   setup.options["layers"] = 4;
   setup.microbatch = 2;
   setup.precision = precision;
-  setup.plan = mix == 0   ? std::vector<StrategyChoice>{}
-               : mix == 1 ? std::vector{dp(2), tp(2)}
-               : mix == 2 ? std::vector{zero(2, 1), tp(2)}
-               : mix == 3 ? std::vector{zero(4, 3, 2)}
-               : mix == 4 ? std::vector{pp(2, "zb-h1", {2, 2}), zero(2, 2), tp(2)}
-                          : std::vector{pp(2, "1f1b", {2, 2}), dp(2)};
+  setup.plan = checked_plan(mix);
   if (mix == 5) setup.make_gpt();
   const CheckReport report = checked(setup);
   CHECK(report.steps == 2);

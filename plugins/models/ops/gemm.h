@@ -1,5 +1,5 @@
-// Matrix products by the library that is fastest on this CPU,
-// and as calls whose scratch is measured.
+// Matrix products by the library that is fastest on this CPU, and as calls whose scratch is
+// measured.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -26,7 +26,7 @@ void passing_product_into(at::Tensor out, const at::Tensor& a, const at::Tensor&
 enum class Into : std::uint8_t { fresh, biased, given, added };
 enum class Turned : std::uint8_t { none, left, right };
 
-// (m, k) times (k, n) so called.
+// (m, k) times (k, n) so called. passing_product_into() takes the same scratch as product_into().
 LibraryCall product_call(Into into, Turned turned, std::int64_t m, std::int64_t n, std::int64_t k);
 
 }  // namespace mw
