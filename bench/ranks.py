@@ -6,10 +6,12 @@ instruction: a traced step says how long each took. Then on all cores, as it wou
 of a step is the first run's compute instructions over the cores; what the step takes above it is
 collectives, waits, changes of threads and the engine itself.
 
-"in turn" adds up all instructions as they were: a rank that gets the core finds its weights and
-activations in memory, not in a cache. "at best" takes for each instruction the least that any rank
-needed, times the ranks: what it takes where its operands happen to be in a cache. Times are those
-of a clock, so the machine must be idle; "others" says how many cores other programs had."""
+"in turn" takes for each instruction what the median rank needed, times the ranks: a rank that gets
+the core finds its weights and activations in memory, not in a cache. "at best" takes the least that
+any rank needed: what it takes where its operands happen to be in a cache. The step's totals are left
+out, although they stand among the ops: each rank waits in them for all others. Step and instructions
+are timed by a clock, so the machine must be idle; "others" says how many cores other programs had.
+Where they had some, "cpu over" tells more: CPU seconds of a step over those "in turn"."""
 
 import argparse
 import collections
@@ -75,12 +77,12 @@ def run(program, mix, steps, traced, cores, folder):
 
 
 def alone(file):
-    """Seconds of a step's compute instructions, all ranks together: as they were, and at best."""
+    """Seconds of a step's compute instructions, all ranks together: by the median rank, and at best."""
     took = collections.defaultdict(list)
     for row in file["trace"][:]:
-        if row["kind"] == b"op":
+        if row["kind"] == b"op" and row["phase"] != b"report":
             took[row["stage"], row["name"], row["phase"], row["label"]].append(float(row["end"] - row["start"]))
-    return (sum(sum(times) for times in took.values()),
+    return (sum(statistics.median(times) * len(times) for times in took.values()),
             sum(min(times) * len(times) for times in took.values()))
 
 
@@ -93,8 +95,9 @@ def measured(program, mix, arguments, folder):
     rows = file["steps"][:][2:]
     file.close()
     step = statistics.median(float(s) for s in rows["seconds"])
-    return {"mix": mix, "ranks": MIXES[mix][0], "step_s": step, "cpu_s": statistics.median(float(s) for s in rows["cpu_seconds"]),
-            "in_turn_s": in_turn, "at_best_s": at_best, "over_in_turn": step * len(CORES) / in_turn,
+    cpu = statistics.median(float(s) for s in rows["cpu_seconds"])
+    return {"mix": mix, "ranks": MIXES[mix][0], "step_s": step, "cpu_s": cpu, "in_turn_s": in_turn,
+            "at_best_s": at_best, "over_in_turn": step * len(CORES) / in_turn, "cpu_over_in_turn": cpu / in_turn,
             "over_at_best": step * len(CORES) / at_best, "switches_a_step": (use.ru_nvcsw + use.ru_nivcsw) / steps,
             "others_cores": max(others, others_then)}
 
@@ -113,7 +116,7 @@ def main():
     if unknown:
         parser.error(f"no mix is called {unknown[0]}: there are {', '.join(MIXES)}")
     print(f"{'mix':>13} {'step s':>8} {'cpu s':>8} {'in turn s':>10} {'at best s':>10} {'over in turn':>13} "
-          f"{'over at best':>13} {'switches':>9} {'others':>7}")
+          f"{'cpu over':>9} {'over at best':>13} {'switches':>9} {'others':>7}")
     rows = []
     with tempfile.TemporaryDirectory() as name:
         for mix in arguments.mixes.split(","):
@@ -123,8 +126,8 @@ def main():
                    for key, value in rounds[0].items()}
             rows.append(row)
             print(f"{mix:>13} {row['step_s']:8.3f} {row['cpu_s']:8.3f} {row['in_turn_s']:10.3f} {row['at_best_s']:10.3f} "
-                  f"{row['over_in_turn']:13.2f} {row['over_at_best']:13.2f} {row['switches_a_step']:9.0f} "
-                  f"{row['others_cores']:7.2f}", flush=True)
+                  f"{row['over_in_turn']:13.2f} {row['cpu_over_in_turn']:9.2f} {row['over_at_best']:13.2f} "
+                  f"{row['switches_a_step']:9.0f} {row['others_cores']:7.2f}", flush=True)
     if arguments.json:
         pathlib.Path(arguments.json).write_text(json.dumps(rows, indent=1) + "\n")
 
