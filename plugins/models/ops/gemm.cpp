@@ -1,9 +1,13 @@
 // Matrix products by the fastest library that is there for their sizes and this CPU.
 #include "gemm.h"
 
+#include <ATen/Parallel.h>
+#include <ATen/native/CPUBlas.h>
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
+#include <algorithm>
+#include <bit>
 #include <exception>
 #include <memory>
 #include <thread>
@@ -46,8 +50,10 @@ bool onednn_is_faster() {
 #endif
 }
 
-// Below that, a product is over before oneDNN has found its kernel.
+// Below that, a product is over before oneDNN has found its kernel (10 us).
 constexpr double least_flops = 8e6;
+// Below that, and of any size where it hardly comes again, a product goes by blocks.
+constexpr double most_flops_in_blocks = 32e6;
 
 // Within its scope what the thread allocates is not counted: oneDNN's buffers for parts of operands
 // that it packs, up to half a megabyte a thread, which are there during the call alone. MKL takes
@@ -75,8 +81,143 @@ bool rows_or_columns_lie_together(const at::Tensor& matrix) {
 bool onednn_serves(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
   return onednn_is_faster() && out.is_cpu() && out.scalar_type() == at::kFloat &&
          a.scalar_type() == at::kFloat && b.scalar_type() == at::kFloat && out.is_contiguous() &&
-         rows_or_columns_lie_together(a) && rows_or_columns_lie_together(b) &&
-         2.0 * static_cast<double>(out.numel()) * static_cast<double>(a.size(1)) >= least_flops;
+         rows_or_columns_lie_together(a) && rows_or_columns_lie_together(b);
+}
+
+double flops_of(const at::Tensor& out, const at::Tensor& a) {
+  return 2.0 * static_cast<double>(out.numel()) * static_cast<double>(a.size(1));
+}
+
+bool transposed(const at::Tensor& matrix) {
+  return !matrix.is_contiguous();
+}
+
+// A matrix of fp32, of which one that is transposed lies as its transpose does.
+struct Lies {
+  const float* first;
+  std::int64_t stride;
+  bool transposed;
+
+  explicit Lies(const at::Tensor& matrix)
+      : first(matrix.const_data_ptr<float>()),
+        stride(mw::transposed(matrix) ? matrix.size(0) : matrix.size(1)),
+        transposed(mw::transposed(matrix)) {}
+  const float* at(std::int64_t row, std::int64_t column) const {
+    return transposed ? first + column * stride + row : first + row * stride + column;
+  }
+};
+
+// to (rows, columns) = the transpose of from (columns, rows).
+void transpose(float* to, const float* from, std::int64_t stride, std::int64_t rows,
+               std::int64_t columns) {
+  constexpr std::int64_t tile = 16;  // as many numbers as a line of the cache has
+  for (std::int64_t r = 0; r < rows; r += tile) {
+    const std::int64_t rows_end = std::min(r + tile, rows);
+    for (std::int64_t c = 0; c < columns; ++c)
+      for (std::int64_t row = r; row < rows_end; ++row)
+        to[row * columns + c] = from[c * stride + row];
+  }
+}
+
+// A product in blocks by oneDNN's kernels for these, which take no transposed operand: that one is
+// copied, a block at a time. libtorch compiles a kernel for each size of a block, in 0.1 ms for each
+// thread. Of a dim whose size hardly comes again, what is left beyond whole blocks is therefore cut
+// into powers of two, which do.
+class Blocks {
+ public:
+  Blocks(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool add, bool passing)
+      : m_(out.size(0)),
+        n_(out.size(1)),
+        k_(a.size(1)),
+        a_(a),
+        b_(b),
+        out_(out.mutable_data_ptr<float>()),
+        add_(add),
+        rows_pass_(passing && !a_.transposed),
+        inner_passes_(passing && a_.transposed) {}
+
+  // One thread computes all of it. What is copied must be used often enough.
+  static bool serve(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
+    constexpr std::int64_t least_uses = 64;
+    const bool left = transposed(a), right = transposed(b);
+    return out.numel() > 0 && a.size(1) > 0 && at::get_num_threads() == 1 && !(left && right) &&
+           (!left || out.size(1) >= least_uses) && (!right || out.size(0) >= least_uses);
+  }
+
+  void run() {
+    if (a_.transposed || b_.transposed) {
+      const Uncounted packing;
+      const std::int64_t other =
+          a_.transposed ? std::min(m_, most_rows) : std::min(n_, most_columns);
+      const at::Tensor copy = at::empty({std::min(k_, most_inner) * other}, at::kFloat);
+      copy_ = copy.mutable_data_ptr<float>();
+      a_.transposed ? by_rows() : by_columns();
+      return;
+    }
+    by_columns();
+  }
+
+ private:
+  static constexpr std::int64_t most_rows = 64, most_columns = 128, most_inner = 512;
+
+  static std::int64_t next(std::int64_t rest, std::int64_t most, bool passes) {
+    if (rest >= most) return most;
+    return passes ? static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(rest)))
+                  : rest;
+  }
+
+  // A block of b is copied once, and stays in the cache for all rows.
+  void by_columns() {
+    for (std::int64_t j = 0, columns = 0; j < n_; j += columns) {
+      columns = std::min(most_columns, n_ - j);
+      for (std::int64_t p = 0, inner = 0; p < k_; p += inner) {
+        inner = next(k_ - p, most_inner, inner_passes_);
+        const float* b = b_.at(p, j);
+        if (b_.transposed) transpose(copy_, b, b_.stride, inner, columns);
+        for (std::int64_t i = 0, rows = 0; i < m_; i += rows) {
+          rows = next(m_ - i, most_rows, rows_pass_);
+          multiply(i, j, p, rows, columns, inner, a_.at(i, p), a_.stride, b_.transposed ? copy_ : b,
+                   b_.transposed ? columns : b_.stride);
+        }
+      }
+    }
+  }
+
+  // A block of a is copied once for all columns.
+  void by_rows() {
+    for (std::int64_t p = 0, inner = 0; p < k_; p += inner) {
+      inner = next(k_ - p, most_inner, inner_passes_);
+      for (std::int64_t i = 0, rows = 0; i < m_; i += rows) {
+        rows = next(m_ - i, most_rows, rows_pass_);
+        transpose(copy_, a_.at(i, p), a_.stride, rows, inner);
+        for (std::int64_t j = 0, columns = 0; j < n_; j += columns) {
+          columns = std::min(most_columns, n_ - j);
+          multiply(i, j, p, rows, columns, inner, copy_, inner, b_.at(p, j), b_.stride);
+        }
+      }
+    }
+  }
+
+  void multiply(std::int64_t i, std::int64_t j, std::int64_t p, std::int64_t rows,
+                std::int64_t columns, std::int64_t inner, const float* a, std::int64_t stride_a,
+                const float* b, std::int64_t stride_b) {
+    at::native::cpublas::brgemm(rows, columns, inner, stride_a, stride_b, n_, add_ || p > 0, a, b,
+                                out_ + i * n_ + j, /*is_vnni=*/false);
+  }
+
+  const std::int64_t m_, n_, k_;
+  const Lies a_, b_;
+  float* const out_;
+  const bool add_, rows_pass_, inner_passes_;
+  float* copy_ = nullptr;
+};
+
+void product_by_blas(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool add) {
+  if (add) {
+    out.addmm_(a, b);
+  } else {
+    at::mm_out(out, a, b);
+  }
 }
 
 // Sizes: m, n, k, how it is called.
@@ -113,19 +254,23 @@ at::Tensor linear_product(const at::Tensor& x, const at::Tensor& weight, const a
 }
 
 void product_into(at::Tensor out, const at::Tensor& a, const at::Tensor& b, bool add) {
-  if (onednn_serves(out, a, b)) {
+  if (!onednn_serves(out, a, b)) return product_by_blas(out, a, b, add);
+  const double flops = flops_of(out, a);
+  if (flops < most_flops_in_blocks && Blocks::serve(out, a, b)) {
+    Blocks(out, a, b, add, false).run();
+  } else if (flops >= least_flops) {
     const Uncounted packing;
     at::native::mkldnn_matmul(a, b, out, add ? 1 : 0, 1);
   } else {
-    passing_product_into(std::move(out), a, b, add);
+    product_by_blas(out, a, b, add);
   }
 }
 
 void passing_product_into(at::Tensor out, const at::Tensor& a, const at::Tensor& b, bool add) {
-  if (add) {
-    out.addmm_(a, b);
+  if (onednn_serves(out, a, b) && Blocks::serve(out, a, b)) {
+    Blocks(out, a, b, add, true).run();
   } else {
-    at::mm_out(out, a, b);
+    product_by_blas(out, a, b, add);
   }
 }
 

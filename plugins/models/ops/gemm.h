@@ -18,8 +18,8 @@ at::Tensor linear_product(const at::Tensor& x, const at::Tensor& weight,
 // out = a b, or out += a b.
 void product_into(at::Tensor out, const at::Tensor& a, const at::Tensor& b, bool add);
 
-// Does the same for sizes that hardly come again, as those of an expert's rows: by a library that
-// compiles no kernel for each of them, which takes oneDNN half a millisecond.
+// Does the same where one size hardly comes again, as the number of an expert's rows: the rows of
+// a, or what is contracted where a is a transposed view. No kernel is compiled for each such size.
 void passing_product_into(at::Tensor out, const at::Tensor& a, const at::Tensor& b, bool add);
 
 // How a product's result is taken, and which operand is a transposed view.
