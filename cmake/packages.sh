@@ -130,7 +130,7 @@ fetch_packages() {
 ensure_packages() {
   command -v dpkg-query >/dev/null && command -v apt-get >/dev/null ||
     die "this launcher gets packages with apt-get, which is not here;" \
-      "use a release or the container: docs/install.md"
+      "use a release or the container: docs/commands.md"
   local missing
   mapfile -t missing < <(missing_packages "$@")
   ((${#missing[@]})) || return 0

@@ -9,7 +9,7 @@
 -- DualPipe, which keeps two copies of the parameters, is DualPipeV here, its half; which stage has
 -- how many layers is not published. How a pair is interleaved is published as a figure: here by
 -- predicted seconds. scripts/pairs.lua has other orders.
--- So it does not fit here: docs/published.md has what of that DeepSeek's trainer does not keep.
+-- So it does not fit here: docs/models.md has what of that DeepSeek's trainer does not keep.
 local mw           = require "meshwright"
 local pp, zero, ep = mw.plugins("pp", "zero", "ep")
 

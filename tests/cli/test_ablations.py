@@ -44,7 +44,7 @@ class Ablations(ProgramCase):
                 for folder in ("ablations", "pitfalls") for path in (SOURCE / "scripts" / folder).glob("*.lua")}
         others = {"ablations/microbatch", "ablations/mixes"}  # tests of their own
         self.assertEqual(here - others, {*SWEEPS, *PLANS, "ablations/recompute", "ablations/torus", "ablations/attention"})
-        page = pages.pages()["docs/ablations.md"]
+        page = pages.part("sweeps", "Ablations and pitfalls")
         for script in here:
             self.assertIn(f"scripts/{script}.lua", page)
         for script in (*SWEEPS, *PLANS, "ablations/recompute", "ablations/microbatch", "ablations/torus",

@@ -201,8 +201,7 @@ end
                     self.all("run", train("4", 3, "resume = true"))
 
     def test_the_page(self):
-        text = (SOURCE / "docs/checkpoints.md").read_text()
-        blocks = dict(pages.blocks(text))
+        blocks = dict(pages.blocks(pages.part("checkpoints", "Checkpoints")))
         script = self.write(blocks["lua"])
         first, = self.all("run", script)
         again, = self.all("run", script)

@@ -5,6 +5,7 @@ import pathlib
 import re
 import unittest
 
+import pages
 from cases import SOURCE, TEST_PLUGINS, ProgramCase
 
 SCRIPT = SOURCE / "scripts/own_model.lua"
@@ -162,8 +163,8 @@ end
         self.refused(2, "usage.missing", "plugins", "show")
 
     def test_the_page_shows_what_runs(self):
-        page = (SOURCE / "docs/models.md").read_text()
-        blocks = dict(re.findall(r"^```(\w+)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))
+        page = pages.part("models", "A model of one's own")
+        blocks = dict(pages.blocks(page))
         self.assertEqual(blocks["cpp"], (SOURCE / "tests/plugins/own_model/own_model.cpp").read_text())
         self.assertEqual(self.only("run", self.write(blocks["lua"]))["verdict"], "equal")
         ops = {one["name"] for line in self.all("plugins", "list") for one in line.get("brings", []) if one["kind"] == "op"}

@@ -4,6 +4,7 @@ plugins' programs line for line and equal one rank; what is wrong is refused, wi
 import re
 import unittest
 
+import pages
 from cases import SOURCE, ProgramCase
 
 # The forms in Lua. Axes have the plugins' names, since listings show them.
@@ -246,7 +247,7 @@ class OwnStrategies(ProgramCase):
         self.assertTrue({"rows", "cols"} <= {use["axis"] for use in run["communication"]})
 
     def test_the_page_about_them(self):
-        page = (SOURCE / "docs/strategies.md").read_text()
+        page = pages.part("strategies", "Writing a strategy in Lua, in ten lines")
         snippets = re.findall(r"(?ms)^```lua\n(.*?)^```$", page)
         self.assertEqual(len(snippets), 2)
         for snippet in snippets:

@@ -10,18 +10,20 @@ import unittest
 import pages
 from pages import SOURCE
 
-# Pages whose blocks of a language another test takes and runs.
-TAKEN = {("docs/checkpoints.md", "lua"): "tests/cli/test_checkpoints.py",
-         ("docs/checkpoints.md", "python"): "tests/cli/test_checkpoints.py",
+# Pages, or parts of them by their headings, whose blocks of a language another test takes and runs.
+TAKEN = {("docs/checkpoints.md#Checkpoints", "lua"): "tests/cli/test_checkpoints.py",
+         ("docs/checkpoints.md#Checkpoints", "python"): "tests/cli/test_checkpoints.py",
          ("docs/plugins.md", "cpp"): "tests/cli/test_kit.py", ("docs/plugins.md", "cmake"): "tests/cli/test_kit.py",
          ("docs/plugins.md", "lua"): "tests/cli/test_kit.py", ("docs/plugins.md", "sh"): "tests/cli/test_kit.py",
-         ("docs/strategies.md", "lua"): "tests/cli/test_own_strategies.py",
+         ("docs/strategies.md#Writing a strategy in Lua, in ten lines", "lua"): "tests/cli/test_own_strategies.py",
          (pages.WALK, "lua"): "tests/cli/test_page_tutorial.py",
-         ("docs/models.md", "lua"): "tests/cli/test_own_model.py",
-         ("docs/reading.md", "python"): "tests/cli/test_runs.py", ("docs/reading.md", "lua"): "tests/cli/test_runs.py",
-         ("docs/reading.md", "sh"): "tests/cli/test_runs.py", ("docs/tests.md", "sh"): "tests/experiments/test_experiments.py",
-         ("docs/performance.md", "sh"): "tests/cli/test_bench_train.py",
-         ("docs/reading_runs.md", "python"): "tests/cli/test_readme.py",
+         ("docs/models.md#A model of one's own", "lua"): "tests/cli/test_own_model.py",
+         ("docs/reading.md#Reading runs", "python"): "tests/cli/test_runs.py",
+         ("docs/reading.md#Reading runs", "lua"): "tests/cli/test_runs.py",
+         ("docs/reading.md#Reading runs", "sh"): "tests/cli/test_runs.py",
+         ("docs/trust.md#How we test", "sh"): "tests/experiments/test_experiments.py",
+         ("docs/performance.md#Performance", "sh"): "tests/cli/test_bench_train.py",
+         ("docs/runs.md#Reading a run file", "python"): "tests/cli/test_readme.py",
          ("README.md", "python"): "tests/cli/test_readme.py", ("README.md", "lua"): "tests/cli/test_readme.py"}
 # Outputs, drawings and formulas; console blocks are held to what is printed.
 NO_CODE = {"", "console", "text"}
@@ -50,48 +52,59 @@ def sources():
                 yield path.read_text()
 
 
+def each_block():
+    """(page, the test that takes it or None, language, text) of every block of code."""
+    for page, text in pages.pages().items():
+        for heading, part in pages.parts(text):
+            for language, block in pages.blocks(part):
+                yield page, TAKEN.get((page, language)) or TAKEN.get((f"{page}#{heading}", language)), language, block
+
+
 class Snippets(pages.PageCase):
     def test_lua(self):
         tried = 0
-        for page, text in pages.pages().items():
-            for language, block in pages.blocks(text):
-                if language != "lua" or (page, language) in TAKEN:
-                    continue
-                tried += 1
-                with self.subTest(block, page=page):
-                    whole = 'require "meshwright"' in block
-                    (self.folder / "block.lua").write_text(block if whole else AROUND % block)
-                    done = self.call(["run" if whole else "plan", "block.lua", "--json"])
-                    self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-                    kinds = {json.loads(line)["kind"] for line in done.stdout.splitlines()}
-                    self.assertLessEqual({"plan"} if not whole else set(), kinds)
+        for page, taken, language, block in each_block():
+            if language != "lua" or taken:
+                continue
+            tried += 1
+            with self.subTest(block, page=page):
+                whole = 'require "meshwright"' in block
+                (self.folder / "block.lua").write_text(block if whole else AROUND % block)
+                done = self.call(["run" if whole else "plan", "block.lua", "--json"])
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                kinds = {json.loads(line)["kind"] for line in done.stdout.splitlines()}
+                self.assertLessEqual({"plan"} if not whole else set(), kinds)
         self.assertGreaterEqual(tried, 5)
 
     def test_what_is_compiled(self):
         there = list(sources())
-        for page, text in pages.pages().items():
-            for language, block in pages.blocks(text):
-                if language in ("cpp", "cmake") and (page, language) not in TAKEN:
-                    with self.subTest(block[:300], page=page):
-                        self.assertTrue(any(block in source for source in there), "no file that is built has it")
+        for page, taken, language, block in each_block():
+            if language in ("cpp", "cmake") and not taken:
+                with self.subTest(block[:300], page=page):
+                    self.assertTrue(any(block in source for source in there), "no file that is built has it")
 
     def test_no_block_is_left_out(self):
         run_here = {"lua", "cpp", "cmake"}
-        for page, text in pages.pages().items():
-            for language, block in pages.blocks(text):
-                with self.subTest(block[:200], page=page):
-                    if (page, language) in TAKEN:
-                        self.assertIn(page.split("/")[-1].replace("README", ""), (SOURCE / TAKEN[page, language]).read_text())
-                    elif language == "sh" and "pip install" in block:
-                        self.assertEqual(page, "README.md")  # whose test gives it as it stands
-                    elif language == "sh":
-                        lines = [line for line in block.splitlines() if line and not line.startswith("#")]
-                        self.assertTrue(all(line.startswith(("./meshwright ", "git clone ")) for line in lines), lines)
-                    elif language == "json":
-                        for line in block.replace("\n ", " ").splitlines():
-                            json.loads(line)
-                    else:
-                        self.assertIn(language, run_here | NO_CODE)
+        for page, taken, language, block in each_block():
+            with self.subTest(block[:200], page=page):
+                if taken:
+                    self.assertIn(page.removesuffix(".md").removeprefix("docs/"), (SOURCE / taken).read_text())
+                elif language == "sh" and "pip install" in block:
+                    self.assertEqual(page, "README.md")  # whose test gives it as it stands
+                elif language == "sh":
+                    lines = [line for line in block.splitlines() if line and not line.startswith("#")]
+                    self.assertTrue(all(line.startswith(("./meshwright ", "git clone ")) for line in lines), lines)
+                elif language == "json":
+                    for line in block.replace("\n ", " ").splitlines():
+                        json.loads(line)
+                else:
+                    self.assertIn(language, run_here | NO_CODE)
+
+    def test_what_is_taken_is_there(self):
+        there = {(page, language) for page, _, language, _ in each_block()}
+        there |= {(f"{page}#{heading}", language) for page, text in pages.pages().items()
+                  for heading, part in pages.parts(text) for language, _ in pages.blocks(part)}
+        self.assertEqual(TAKEN.keys() - there, set())
 
 
 if __name__ == "__main__":

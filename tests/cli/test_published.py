@@ -5,6 +5,7 @@ import re
 import resource
 import unittest
 
+import pages
 from cases import SOURCE, ProgramCase
 
 # Parameters as published, in billions; ranks; the mix.
@@ -14,7 +15,7 @@ CONFIGURATIONS = {
                     "}, weave=hide} x zero(128) x ep{64, imbalance=1.04}"),
 }
 
-# The fullest rank of each plan, in GiB as docs/published.md has them, and whether it fits.
+# The fullest rank of each plan, in GiB as docs/models.md has them, and whether it fits.
 PEAKS = {
     "gpt3-175b": [(37.6, True)], "megatron-1t": [(56.5, True)], "llama3-405b": [(77.1, True), (68.9, True)],
     "gemma-2-27b": [(86.4, True), (9.8, True)], "mixtral-8x22b": [(69.3, True)], "deepseek-v3": [(83.7, False)],
@@ -72,7 +73,7 @@ class Published(ProgramCase):
     def test_what_pairs_hide(self):
         """As docs/prediction.md has it."""
         text = self.call("plan", "--quiet", SOURCE / "scripts/pairs.lua").stdout
-        page = (SOURCE / "docs/prediction.md").read_text().split("### What pairs hide")[1].split("\n## ")[0]
+        page = (SOURCE / "docs/prediction.md").read_text().split("#### What pairs hide")[1].split("\n### ")[0]
         models = [{row[0].strip(): tuple(map(float, row[1:])) for row in
                    re.findall(r"(?m)^  (\w.*?) +([\d.]+) +([\d.]+) \( ?[\d.]+ %\)", part)} for part in text.split("\n\n")]
         deepseek, small, large = models[:3]
@@ -108,7 +109,7 @@ class Published(ProgramCase):
         self.assertIn("no time predicted, for want of a cluster; no published figure", told("--set", "cluster=nil", "--set", "stack=nil"))
 
     def test_what_a_rank_holds(self):
-        page = (SOURCE / "docs/published.md").read_text()
+        page = pages.part("models", "Latent attention, and published configurations")
         for name, peaks in PEAKS.items():
             plans = self.all("plan", SOURCE / "scripts/published" / f"{name}.lua")
             held = [(round(plan["peak_bytes"] / 2**30, 1), plan["fits"]) for plan in plans]

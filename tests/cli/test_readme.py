@@ -36,7 +36,7 @@ class Readme(pages.PageCase):
             self.assertIn(line, printed)
 
         # What reads a run file, here and on the page about that.
-        page = pages.pages()["docs/reading_runs.md"]
+        page = pages.part("runs", "Reading a run file")
         snippets = blocks("python") + [text for name, text in pages.blocks(page) if name == "python"]
         self.assertGreater(len(snippets), 3)
         for snippet in snippets:
@@ -50,7 +50,7 @@ class Readme(pages.PageCase):
         """The line as it stands, in an empty folder, then the README's first snippet in what it made."""
         self.skip_without_packages()
         line, = [block for block in blocks("sh") if "pip install" in block]
-        self.assertIn(line.strip(), " ".join(pages.pages()["docs/reading_runs.md"].split()))
+        self.assertIn(line.strip(), " ".join(pages.part("runs", "Reading a run file").split()))
         self.assertEqual(self.call(["run", "scripts/quickstart.lua"], steps=2, whole=True).returncode, 0)
         snippet = blocks("python")[0]
         done = subprocess.run(["timeout", "900", "bash", "-ec", f"{line}\npython -c \"$SNIPPET\""], cwd=self.folder, capture_output=True,

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 import made_runs
+import pages
 from cases import BIN, SOURCE, ProgramCase
 from problems import problems
 
@@ -363,9 +364,9 @@ class Runs(ProgramCase):
     # --- docs/reading.md ---
 
     def test_snippets_of_the_page(self):
-        page = (SOURCE / "docs/reading.md").read_text()
+        page = pages.part("reading", "Reading runs")
         self.exported("runs/dp.h5", "runs/slow.h5", "-o", "steps.csv")
-        blocks = re.findall(r"```(\w*)\n(.*?)```", page, re.S)
+        blocks = pages.blocks(page)
         count = {"python": 0, "lua": 0, "sh": 0}
         before = os.getcwd()
         os.chdir(self.folder)

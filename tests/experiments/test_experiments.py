@@ -15,6 +15,7 @@ import sys
 import time
 import unittest
 
+import pages
 from cases import SOURCE, TEST_PLUGINS, UNPROVED, ProgramCase, matrix
 from experiments import FORMS, Session, options
 from judge import judged
@@ -118,7 +119,7 @@ class Failures(ProgramCase):
         self.assertEqual(one[0], one[1])
 
     def test_the_commands_of_the_page_are_taken(self):
-        blocks = re.findall(r"^```sh\n(.*?)^```$", (SOURCE / "docs/tests.md").read_text(), re.MULTILINE | re.DOTALL)
+        blocks = [text for language, text in pages.blocks(pages.part("trust", "How we test")) if language == "sh"]
         block, = (one for one in blocks if "tests/fuzz/" not in one)  # which tests/fuzz/test_fuzz.py takes
         for line in block.splitlines():
             words = shlex.split(line, comments=True)

@@ -1,5 +1,5 @@
 // Bugs that were found in the field, put into programs: each is refused, and by a message that
-// names the fault. docs/prove.md lists them, and those that cannot be written here.
+// names the fault. docs/verify.md lists them, and those that cannot be written here.
 #include <fmt/format.h>
 
 #include <algorithm>

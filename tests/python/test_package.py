@@ -266,7 +266,7 @@ class Page(pages.PageCase):
             made_runs.make(pathlib.Path(made))
             shutil.copytree(f"{made}/runs", self.folder / "runs")
         shutil.copy(self.folder / "runs/dp.h5", self.folder / "runs/quickstart.h5")
-        texts = [(SOURCE / page).read_text() for page in ("docs/reading_runs.md", "python/README.md")]
+        texts = [pages.part("runs", "Reading a run file"), (SOURCE / "python/README.md").read_text()]
         blocks = [block for text in texts for language, block in pages.blocks(text)
                   if language == "python" and "import meshwright" in block]
         self.assertEqual(len(blocks), 4)

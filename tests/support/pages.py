@@ -18,6 +18,7 @@ import mpi_folder
 BIN = os.environ["MESHWRIGHT_BIN"]
 SOURCE = pathlib.Path(os.environ["MESHWRIGHT_SOURCE"])
 FEW = 2  # steps of a run
+BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # A page whose commands build on one another: test_page_tutorial.py gives them in order.
 WALK = "docs/tutorial.md"
 # Done by the launcher, which would build, test or install.
@@ -43,7 +44,19 @@ def pages():
 
 def blocks(text):
     """(language, text) of each code block, in order."""
-    return re.findall(r"^```(\w*)[^\n]*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return re.findall(BLOCK, text)
+
+
+def parts(text):
+    """(heading, text) of what stands below each heading of the second level; "" for what stands above the first."""
+    hidden = BLOCK.sub(lambda block: block[0].replace("\n#", "\n\0#"), text)  # lines of code that begin as headings do
+    pieces = [piece.replace("\0", "") for piece in re.split(r"(?m)^## (.+)$", hidden)]
+    return list(zip(["", *pieces[1::2]], pieces[::2]))
+
+
+def part(page, heading):
+    """What stands below that heading of the second level, on the page docs/`page`.md."""
+    return dict(parts((SOURCE / f"docs/{page}.md").read_text()))[heading]
 
 
 def commands_in(text):
