@@ -8,10 +8,10 @@ collectives, waits, changes of threads and the engine itself.
 
 "in turn" takes for each instruction what the median rank needed, times the ranks: a rank that gets
 the core finds its weights and activations in memory, not in a cache. "at best" takes the least that
-any rank needed: what it takes where its operands happen to be in a cache. The step's totals are left
-out, although they stand among the ops: each rank waits in them for all others. Step and instructions
-are timed by a clock, so the machine must be idle; "others" says how many cores other programs had.
-Where they had some, "cpu over" tells more: CPU seconds of a step over those "in turn"."""
+any rank needed: what it takes where its operands happen to be in a cache. The step's totals are
+left out, although they stand among the ops: each rank waits in them for all others. Step and
+instructions are timed by a clock, so the machine must be idle; "others" says how many cores other
+programs had. Where they had some, "cpu over" tells more: it is a step's CPU seconds over "in turn"."""
 
 import argparse
 import collections
@@ -125,8 +125,9 @@ def main():
             row = {key: value if isinstance(value, (str, int)) else statistics.median(r[key] for r in rounds)
                    for key, value in rounds[0].items()}
             rows.append(row)
-            print(f"{mix:>13} {row['step_s']:8.3f} {row['cpu_s']:8.3f} {row['in_turn_s']:10.3f} {row['at_best_s']:10.3f} "
-                  f"{row['over_in_turn']:13.2f} {row['cpu_over_in_turn']:9.2f} {row['over_at_best']:13.2f} "
+            print(f"{mix:>13} {row['step_s']:8.3f} {row['cpu_s']:8.3f} {row['in_turn_s']:10.3f} "
+                  f"{row['at_best_s']:10.3f} {row['over_in_turn']:13.2f} {row['cpu_over_in_turn']:9.2f} "
+                  f"{row['over_at_best']:13.2f} "
                   f"{row['switches_a_step']:9.0f} {row['others_cores']:7.2f}", flush=True)
     if arguments.json:
         pathlib.Path(arguments.json).write_text(json.dumps(rows, indent=1) + "\n")

@@ -15,8 +15,8 @@ struct ProductSizes {
   std::int64_t m, n, k;
 };
 
-// The largest error of out = a b and of out += a b, in units of what rounding in fp32 may do to each
-// of the k + 8 numbers that are added (8: of the greatest ones where k is small).
+// The largest error of out = a b and of out += a b. Its unit is what fp32 may round off each of the
+// k numbers that are added; with 8 more, as the greatest of many sums is greater than most.
 double worst_error(decltype(product_into)& product, const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor right = a.to(at::kDouble).mm(b.to(at::kDouble));
   const at::Tensor before = at::randn({a.size(0), b.size(1)});

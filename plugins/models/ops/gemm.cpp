@@ -52,7 +52,7 @@ bool onednn_is_faster() {
 
 // Below that, a product is over before oneDNN has found its kernel (10 us).
 constexpr double least_flops = 8e6;
-// Below that, and of any size where it hardly comes again, a product goes by blocks.
+// A product of fewer is made in blocks, and one of any size where that hardly comes again.
 constexpr double most_flops_in_blocks = 32e6;
 
 // Within its scope what the thread allocates is not counted: oneDNN's buffers for parts of operands
@@ -120,9 +120,9 @@ void transpose(float* to, const float* from, std::int64_t stride, std::int64_t r
 }
 
 // A product in blocks by oneDNN's kernels for these, which take no transposed operand: that one is
-// copied, a block at a time. libtorch compiles a kernel for each size of a block, in 0.1 ms for each
-// thread. Of a dim whose size hardly comes again, what is left beyond whole blocks is therefore cut
-// into powers of two, which do.
+// copied, a block at a time. libtorch compiles a kernel for each size of a block and each thread,
+// in 0.1 ms. Of a dim whose size hardly comes again, what is left beyond whole blocks is therefore
+// cut into powers of two, which do.
 class Blocks {
  public:
   Blocks(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool add, bool passing)
