@@ -11,7 +11,7 @@ the core finds its weights and activations in memory, not in a cache. "at best" 
 any rank needed: what it takes where its operands happen to be in a cache. The step's totals are
 left out, although they stand among the ops: each rank waits in them for all others. Step and
 instructions are timed by a clock, so the machine must be idle; "others" says how many cores other
-programs had. Where they had some, "cpu over" tells more: it is a step's CPU seconds over "in turn"."""
+programs had. Where they had some, "cpu over" tells more: CPU seconds over those "in turn"."""
 
 import argparse
 import collections
