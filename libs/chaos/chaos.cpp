@@ -27,7 +27,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double to_finish = 60;  // seconds that the last round has to come to its end
-constexpr double to_begin = 120;  // seconds that a start has to come to its first step
+// Seconds that a start has to come to its first checkpoint, or as many as a whole training takes.
+constexpr double to_begin = 120;
 constexpr std::chrono::milliseconds between_asks{20};
 constexpr int most_idle_rounds =
     4;  // rounds in a row that end before there is a moment for a fault
@@ -139,7 +140,7 @@ class Chaos {
         began_(monotonic_seconds()),
         whole_(reference.seconds),
         run_(wishes.start, folder, std::move(reference.losses)),
-        faults_(run_, reference.ranks, several_, wishes.seed) {}
+        faults_(run_, reference.ranks, several_, wishes.seed, whole_) {}
 
   void run() {
     run_.begin_anew();
@@ -182,7 +183,8 @@ class Chaos {
       run_.watch(quiet, [&] { return run_.over(); });
       quiet = std::max(0.0, quiet - (monotonic_seconds() - since));
       if (!run_.over())
-        run_.watch(to_begin, [&] { return faults_.ready_for(kind) || run_.over(); });
+        run_.watch(std::max(to_begin, whole_),
+                   [&] { return faults_.ready_for(kind) || run_.over(); });
       if (end_is_wished()) return false;
       if (!run_.over() && faults_.ready_for(kind)) return true;
       if (!run_.over()) break;
