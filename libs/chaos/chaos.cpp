@@ -27,8 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double to_finish = 60;  // seconds that the last round has to come to its end
-// Seconds that a start has to come to its first checkpoint, or as many as a whole training takes.
-constexpr double to_begin = 120;
+constexpr double to_begin = 120;  // seconds that a start has to come to its first checkpoint
 constexpr std::chrono::milliseconds between_asks{20};
 constexpr int most_idle_rounds =
     4;  // rounds in a row that end before there is a moment for a fault
@@ -140,7 +139,7 @@ class Chaos {
         began_(monotonic_seconds()),
         whole_(reference.seconds),
         run_(wishes.start, folder, std::move(reference.losses)),
-        faults_(run_, reference.ranks, several_, wishes.seed, whole_) {}
+        faults_(run_, reference.ranks, several_, wishes.seed) {}
 
   void run() {
     run_.begin_anew();
@@ -183,8 +182,7 @@ class Chaos {
       run_.watch(quiet, [&] { return run_.over(); });
       quiet = std::max(0.0, quiet - (monotonic_seconds() - since));
       if (!run_.over())
-        run_.watch(std::max(to_begin, whole_),
-                   [&] { return faults_.ready_for(kind) || run_.over(); });
+        run_.watch(at_this_load(to_begin), [&] { return faults_.ready_for(kind) || run_.over(); });
       if (end_is_wished()) return false;
       if (!run_.over() && faults_.ready_for(kind)) return true;
       if (!run_.over()) break;

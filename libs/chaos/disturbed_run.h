@@ -115,6 +115,9 @@ class DisturbedRun {
 
 double monotonic_seconds();
 bool end_is_wished();
+// Seconds that are enough on a machine of one's own, as many times longer as there are programs
+// that wish for each core. Limits of patience alone: what a run must keep is not loosened.
+double at_this_load(double seconds);
 // The library that makes the wall clock of a run's processes jump; it need not be there.
 std::filesystem::path clock_library();
 // The losses of a training's result; NaN where it has none for a step.

@@ -19,8 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Seconds that a start and its first new step may take, or as many as a whole training takes.
-constexpr double to_go_on = 150;
+constexpr double to_go_on = 150;    // seconds that a start and its first new step may take
 constexpr double to_be_taken = 20;  // that a rank may take to meet its order
 constexpr double to_be_withdrawn = 0.2;
 constexpr double to_be_noticed = 20;
@@ -64,14 +63,6 @@ bool in_table(const std::vector<Json>& lines, const std::string& where) {
 }
 
 }  // namespace
-
-Faults::Faults(DisturbedRun& run, std::int64_t ranks, bool several, std::uint64_t seed,
-               double whole)
-    : run_(run),
-      ranks_(ranks),
-      several_(several),
-      to_go_on_(std::max(to_go_on, whole)),
-      random_(seed) {}
 
 double Faults::share() {
   return std::uniform_real_distribution<double>(0, 1)(random_);
@@ -132,7 +123,7 @@ void Faults::order(const FaultKind& kind, Record& record) {
     record.where = fmt::format("rank {}, {}", last->rank, last->call);
     return true;
   };
-  run_.watch(to_be_taken, [&] { return taken() || run_.over(); });
+  run_.watch(at_this_load(to_be_taken), [&] { return taken() || run_.over(); });
   withdraw_order(run_.folder());
   // Its process may have read the order just before.
   if (!record.met) run_.watch(to_be_withdrawn, taken);
@@ -213,7 +204,7 @@ void Faults::close_folder(Record& record) {
 // The run is killed first, since it reads such files only when it starts.
 void Faults::flip_in_file(const FaultKind& kind, Record& record) {
   for (const pid_t each : run_.members().all()) ::kill(each, SIGKILL);
-  run_.clear_away(to_go_on_);
+  run_.clear_away(at_this_load(to_go_on));
   std::vector<fs::path> files;
   if (std::string_view(kind.name) == "flip-run-file") {
     files = {run_.run_file()};
@@ -252,7 +243,7 @@ void Faults::flip_in_data(Record& record) {
   const std::uint64_t bit = random_();
   if (!reads) {
     for (const pid_t each : run_.members().all()) ::kill(each, SIGKILL);
-    run_.clear_away(to_go_on_);
+    run_.clear_away(at_this_load(to_go_on));
     run_.mark();
   }
   record.met = flip_bit_of(path, bit);
@@ -267,13 +258,13 @@ void Faults::flip_in_data(Record& record) {
 
 // Waits until the run says something of its files, or has ended.
 void Faults::await_notice(Record& record) {
-  run_.watch(to_be_noticed, [&] { return !alive() || !run_.complaint().empty(); });
+  run_.watch(at_this_load(to_be_noticed), [&] { return !alive() || !run_.complaint().empty(); });
   record.said = run_.complaint();
 }
 
 // Waits for the run's end, which must come soon after its ranks have waited for each other in vain.
 void Faults::await_end(Record& record) {
-  const double patience = 2 * run_.timeout() + 60;
+  const double patience = at_this_load(2 * run_.timeout() + 60);
   if (run_.watch(patience, [&] { return !alive(); })) {
     record.ended = true;
     return;
@@ -287,12 +278,12 @@ void Faults::await_end(Record& record) {
 void Faults::go_on(const FaultKind& kind, Record& record) {
   std::int64_t most = run_.farthest();
   for (int starts = 0;;) {
-    const bool moves =
-        run_.watch(to_go_on_, [&] { return run_.next_step() > most || run_.over(); });
+    const double patience = at_this_load(to_go_on);
+    const bool moves = run_.watch(patience, [&] { return run_.next_step() > most || run_.over(); });
     record.ended = record.ended || !alive();
     if (end_is_wished() || run_.done()) break;
     if (!moves) {
-      record.wrong = fmt::format("no new step in {:.0f} s", to_go_on_);
+      record.wrong = fmt::format("no new step in {:.0f} s", patience);
       run_.stop();
     }
     if (!run_.over()) break;
@@ -300,7 +291,7 @@ void Faults::go_on(const FaultKind& kind, Record& record) {
       record.wrong = fmt::format("it does not go on: {}", run_.complaint());
       break;
     }
-    if (!run_.clear_away(to_go_on_)) record.wrong = "a process was left";
+    if (!run_.clear_away(at_this_load(to_go_on))) record.wrong = "a process was left";
     if (starts == 1 && record.said.empty()) record.said = run_.complaint();
     most = run_.farthest();
     run_.start();
@@ -339,7 +330,7 @@ void Faults::judge(const FaultKind& kind, Record& record) const {
 // checkpoints that were written since may be wrong.
 void Faults::judge_unseen(Record& record) {
   constexpr std::int64_t steps = 4;
-  run_.watch(to_go_on_, [&] {
+  run_.watch(at_this_load(to_go_on), [&] {
     return !alive() || run_.wrong() >= 0 || run_.next_step() >= record.step + steps;
   });
   record.said = first_line(run_.complaint());

@@ -14,8 +14,8 @@ namespace mw::chaos {
 
 class Faults {
  public:
-  // `whole`: seconds of the training without faults, which are more where others use the machine.
-  Faults(DisturbedRun& run, std::int64_t ranks, bool several, std::uint64_t seed, double whole);
+  Faults(DisturbedRun& run, std::int64_t ranks, bool several, std::uint64_t seed)
+      : run_(run), ranks_(ranks), several_(several), random_(seed) {}
 
   // Whether such a fault can be made now: the run trains, and has enough checkpoints.
   bool ready_for(const FaultKind& kind) const;
@@ -46,7 +46,6 @@ class Faults {
   DisturbedRun& run_;
   const std::int64_t ranks_;
   const bool several_;
-  const double to_go_on_;  // seconds that a start and its first new step may take
   std::mt19937_64 random_;
   std::int64_t begun_ = 0;  // how often it had begun before the fault
   double since_ = 0;
