@@ -27,7 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double to_finish = 60;  // seconds that the last round has to come to its end
-constexpr double to_begin = 120;  // seconds that a start has to come to its first step
+constexpr double to_begin = 120;  // seconds that a start has to come to its first checkpoint
 constexpr std::chrono::milliseconds between_asks{20};
 constexpr int most_idle_rounds =
     4;  // rounds in a row that end before there is a moment for a fault
@@ -38,6 +38,7 @@ struct Reference {
   std::vector<double> losses;
   std::int64_t ranks = 1;
   double seconds = 0;  // that it took
+  Json experiment;     // as it was resolved
 };
 
 Error unusable(const std::string& what, const std::string& hint) {
@@ -92,26 +93,30 @@ std::optional<Reference> train_undisturbed(const Start& start, const fs::path& f
     throw unusable(
         fmt::format("{} trains {} times, and one training is disturbed", start.script, runs.size()),
         "give a script with one mw.train");
-  return Reference{losses_of(runs.front()), runs.front().value("ranks", std::int64_t{1}), seconds};
+  return Reference{losses_of(runs.front()), runs.front().value("ranks", std::int64_t{1}), seconds,
+                   runs.front().value("experiment", Json::object())};
 }
 
-// Why a kind is not for this training; empty: it is.
-std::string unfit(const FaultKind& kind, std::int64_t ranks, bool several) {
+// Why a kind is not for this training; empty: it is. `folder`: of the run.
+std::string unfit(const FaultKind& kind, std::int64_t ranks, bool several, const fs::path& folder) {
   if (kind.in_rank && ranks < 2)
     return "it needs a plan of two ranks, as a rank meets it when it communicates";
   if (kind.several && !several) return "it needs several processes";
   if (std::string_view(kind.name) == "clock" && !fs::exists(clock_library()))
     return clock_library().string() + " is not there";
+  if (std::string_view(kind.name) == "flip-shard" && !fs::exists(folder / data_folder))
+    return "the data are no files, or have more than 256 MiB, of which no copy is made";
   return "";
 }
 
 std::vector<const FaultKind*> chosen_kinds(const std::vector<std::string>& names,
-                                           std::int64_t ranks, bool several) {
+                                           std::int64_t ranks, bool several,
+                                           const fs::path& folder) {
   std::vector<const FaultKind*> kinds;
   for (const FaultKind& kind : fault_kinds()) {
     const bool named = std::find(names.begin(), names.end(), kind.name) != names.end();
     if (!names.empty() && !named) continue;
-    const std::string why = unfit(kind, ranks, several);
+    const std::string why = unfit(kind, ranks, several, folder);
     if (named && !why.empty())
       throw Error(Stage::script, "usage.value", "", fmt::format("--kinds {}: {}", kind.name, why),
                   "leave it out, or change the plan or --processes");
@@ -130,7 +135,7 @@ class Chaos {
         heard_(heard),
         outcome_(outcome),
         several_(wishes.start.processes > 1 || !wishes.start.launcher.empty()),
-        kinds_(chosen_kinds(wishes.kinds, reference.ranks, several_)),
+        kinds_(chosen_kinds(wishes.kinds, reference.ranks, several_, folder)),
         began_(monotonic_seconds()),
         whole_(reference.seconds),
         run_(wishes.start, folder, std::move(reference.losses)),
@@ -177,7 +182,7 @@ class Chaos {
       run_.watch(quiet, [&] { return run_.over(); });
       quiet = std::max(0.0, quiet - (monotonic_seconds() - since));
       if (!run_.over())
-        run_.watch(to_begin, [&] { return faults_.ready_for(kind) || run_.over(); });
+        run_.watch(at_this_load(to_begin), [&] { return faults_.ready_for(kind) || run_.over(); });
       if (end_is_wished()) return false;
       if (!run_.over() && faults_.ready_for(kind)) return true;
       if (!run_.over()) break;
@@ -309,7 +314,15 @@ Outcome disturb(const Wishes& wishes, const fs::path& folder,
   outcome.steps = static_cast<std::int64_t>(reference->losses.size());
   say(fmt::format("{}, {}; with faults from here on, seed {}", plural(outcome.ranks, "rank"),
                   plural(outcome.steps, "step"), wishes.seed));
-  Chaos(wishes, folder, *std::move(reference), outcome, say, heard).run();
+  Wishes all = wishes;
+  const auto& named = wishes.kinds;
+  if (named.empty() || std::find(named.begin(), named.end(), "flip-shard") != named.end()) {
+    const std::string setting =
+        copy_data(reference->experiment, wishes.start.script, folder / data_folder);
+    if (!setting.empty()) all.start.settings.push_back(setting);
+    if (setting.empty()) fs::remove_all(folder / data_folder);
+  }
+  Chaos(all, folder, *std::move(reference), outcome, say, heard).run();
   return outcome;
 }
 

@@ -80,6 +80,12 @@ bool end_is_wished() {
   return stop_requested();
 }
 
+double at_this_load(double seconds) {
+  double wish = 0;  // programs that would run, on average over the last minute
+  const auto cores = static_cast<double>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
+  return ::getloadavg(&wish, 1) == 1 ? seconds * std::max(1.0, wish / cores) : seconds;
+}
+
 std::vector<std::string> Start::words_of_run() const {
   std::vector<std::string> all = {"run", script, "--json"};
   const auto add = [&](const char* option, const std::string& value) {
@@ -108,7 +114,7 @@ DisturbedRun::~DisturbedRun() {
 }
 
 void DisturbedRun::begin_anew() {
-  clear_away(seconds_to_leave);
+  clear_away(at_this_load(seconds_to_leave));
   std::error_code ignored;
   fs::remove_all(checkpoints(), ignored);
   fs::remove(run_file(), ignored);
@@ -118,7 +124,7 @@ void DisturbedRun::begin_anew() {
 }
 
 void DisturbedRun::start() {
-  clear_away(seconds_to_leave);
+  clear_away(at_this_load(seconds_to_leave));
   // What was killed may have left half a line, which is not the beginning of the next one's result.
   if (!lines_.empty() && lines_.back() != '\n') lines_ += '\n';
   std::vector<std::string> words = start_.words_of_run();
@@ -295,7 +301,7 @@ bool DisturbedRun::clear_away(double seconds) {
 
 bool DisturbedRun::stop() {
   if (running_) ::kill(process_, SIGTERM);
-  const double until = monotonic_seconds() + seconds_to_leave;
+  const double until = monotonic_seconds() + at_this_load(seconds_to_leave);
   while (!(over() && members().none()) && monotonic_seconds() < until) look(50);
   const Members left = members();
   for (const pid_t process : left.all()) ::kill(process, SIGKILL);

@@ -28,6 +28,14 @@ struct Start {
   std::vector<std::string> words_of_run() const;
 };
 
+// In a run's folder: copies of the files that it reads.
+inline constexpr const char* data_folder = "data";
+// Copies the files of an experiment's data (the `experiment` of a result) into the folder, and
+// returns the setting by which a run of the script reads the copies: "data.path={...}". Empty: its
+// data are no files, or of more than 256 MiB.
+std::string copy_data(const Json& experiment, const std::string& script,
+                      const std::filesystem::path& folder);
+
 class DisturbedRun {
  public:
   // `folder`: for all that the run writes, empty; `losses`: of each step, of the one that nobody
@@ -40,6 +48,7 @@ class DisturbedRun {
 
   const std::filesystem::path& folder() const { return folder_; }
   std::filesystem::path checkpoints() const { return folder_ / "checkpoints"; }
+  std::filesystem::path data() const { return folder_ / data_folder; }
   std::filesystem::path run_file() const { return folder_ / "run.h5"; }
   double timeout() const { return start_.timeout; }
   std::int64_t steps() const { return static_cast<std::int64_t>(losses_.size()); }
@@ -106,6 +115,9 @@ class DisturbedRun {
 
 double monotonic_seconds();
 bool end_is_wished();
+// Seconds that are enough on a machine of one's own, as many times longer as there are programs
+// that wish for each core. Limits of patience alone: what a run must keep is not loosened.
+double at_this_load(double seconds);
 // The library that makes the wall clock of a run's processes jump; it need not be there.
 std::filesystem::path clock_library();
 // The losses of a training's result; NaN where it has none for a step.

@@ -93,7 +93,8 @@ Record Faults::make(const FaultKind& kind, std::int64_t number) {
   if (name == "clock") jump_clock(record);
   if (name == "full") fill_disk(record);
   if (name == "read-only") close_folder(record);
-  if (name.starts_with("flip-") && !kind.in_rank) flip_in_file(kind, record);
+  if (name == "flip-checkpoint" || name == "flip-run-file") flip_in_file(kind, record);
+  if (name == "flip-shard") flip_in_data(record);
   if (!record.met || end_is_wished()) return record;
   if (kind.fate == Fate::unseen) {
     judge_unseen(record);
@@ -122,7 +123,7 @@ void Faults::order(const FaultKind& kind, Record& record) {
     record.where = fmt::format("rank {}, {}", last->rank, last->call);
     return true;
   };
-  run_.watch(to_be_taken, [&] { return taken() || run_.over(); });
+  run_.watch(at_this_load(to_be_taken), [&] { return taken() || run_.over(); });
   withdraw_order(run_.folder());
   // Its process may have read the order just before.
   if (!record.met) run_.watch(to_be_withdrawn, taken);
@@ -150,12 +151,12 @@ void Faults::stand_still(const FaultKind& kind, Record& record) {
   }
   const double seconds =
       name == "pause" ? run_.timeout() * (0.1 + 0.5 * share()) : run_.timeout() + 1.5;
-  for (const pid_t each : members) record.met = ::kill(each, SIGSTOP) == 0 || record.met;
+  const Standstill still(members);
+  record.met = still.any();
   record.where = members.size() == 1 ? text_of_member(members.front())
                                      : plural(static_cast<std::int64_t>(members.size()), "process");
   record.where += fmt::format(", {:.1f} s", seconds);
   run_.watch(seconds, [] { return end_is_wished(); });
-  for (const pid_t each : members) ::kill(each, SIGCONT);
 }
 
 void Faults::jump_clock(Record& record) {
@@ -203,7 +204,7 @@ void Faults::close_folder(Record& record) {
 // The run is killed first, since it reads such files only when it starts.
 void Faults::flip_in_file(const FaultKind& kind, Record& record) {
   for (const pid_t each : run_.members().all()) ::kill(each, SIGKILL);
-  run_.clear_away(to_go_on);
+  run_.clear_away(at_this_load(to_go_on));
   std::vector<fs::path> files;
   if (std::string_view(kind.name) == "flip-run-file") {
     files = {run_.run_file()};
@@ -224,15 +225,46 @@ void Faults::flip_in_file(const FaultKind& kind, Record& record) {
   if (!record.met) run_.start();  // it was killed in vain
 }
 
+// A bit of a copy of the data, while the run reads it or while it is not running. The bit stays
+// until the run has ended, or was refused; then it is as before, as if somebody had put the file
+// back.
+void Faults::flip_in_data(Record& record) {
+  const bool reads = draw(1) == 1;
+  std::vector<fs::path> files;
+  std::error_code error;
+  for (fs::recursive_directory_iterator at(run_.data(), error), end; !error && at != end;
+       at.increment(error)) {
+    if (at->is_regular_file(error) && at->path().extension() != ".idx") files.push_back(at->path());
+  }
+  std::sort(files.begin(), files.end());
+  if (files.empty()) return;
+  const fs::path& path =
+      files[static_cast<std::size_t>(draw(static_cast<std::int64_t>(files.size()) - 1))];
+  const std::uint64_t bit = random_();
+  if (!reads) {
+    for (const pid_t each : run_.members().all()) ::kill(each, SIGKILL);
+    run_.clear_away(at_this_load(to_go_on));
+    run_.mark();
+  }
+  record.met = flip_bit_of(path, bit);
+  record.where = fmt::format("{}, {}", fs::relative(path, run_.folder()).string(),
+                             reads ? "while it is read" : "before a start");
+  if (!reads) run_.start();
+  if (!record.met) return;
+  await_end(record);
+  record.said = run_.complaint();
+  flip_bit_of(path, bit);
+}
+
 // Waits until the run says something of its files, or has ended.
 void Faults::await_notice(Record& record) {
-  run_.watch(to_be_noticed, [&] { return !alive() || !run_.complaint().empty(); });
+  run_.watch(at_this_load(to_be_noticed), [&] { return !alive() || !run_.complaint().empty(); });
   record.said = run_.complaint();
 }
 
 // Waits for the run's end, which must come soon after its ranks have waited for each other in vain.
 void Faults::await_end(Record& record) {
-  const double patience = 2 * run_.timeout() + 60;
+  const double patience = at_this_load(2 * run_.timeout() + 60);
   if (run_.watch(patience, [&] { return !alive(); })) {
     record.ended = true;
     return;
@@ -246,11 +278,12 @@ void Faults::await_end(Record& record) {
 void Faults::go_on(const FaultKind& kind, Record& record) {
   std::int64_t most = run_.farthest();
   for (int starts = 0;;) {
-    const bool moves = run_.watch(to_go_on, [&] { return run_.next_step() > most || run_.over(); });
+    const double patience = at_this_load(to_go_on);
+    const bool moves = run_.watch(patience, [&] { return run_.next_step() > most || run_.over(); });
     record.ended = record.ended || !alive();
     if (end_is_wished() || run_.done()) break;
     if (!moves) {
-      record.wrong = fmt::format("no new step in {:.0f} s", to_go_on);
+      record.wrong = fmt::format("no new step in {:.0f} s", patience);
       run_.stop();
     }
     if (!run_.over()) break;
@@ -258,7 +291,7 @@ void Faults::go_on(const FaultKind& kind, Record& record) {
       record.wrong = fmt::format("it does not go on: {}", run_.complaint());
       break;
     }
-    if (!run_.clear_away(to_go_on)) record.wrong = "a process was left";
+    if (!run_.clear_away(at_this_load(to_go_on))) record.wrong = "a process was left";
     if (starts == 1 && record.said.empty()) record.said = run_.complaint();
     most = run_.farthest();
     run_.start();
@@ -279,8 +312,11 @@ void Faults::judge(const FaultKind& kind, Record& record) const {
   // "rank 2", or as what it sends is called: "recv 2 -> 3".
   std::string sign = record.where.substr(0, record.where.find(',')), other = sign;
   if (name == "lost") other = fmt::format(" {} -> ", sign.substr(sign.find(' ') + 1));
-  if (name == "flip-checkpoint") other = sign = fs::path(record.where).filename().string();
-  const bool names = name == "error" || name == "lost" || name == "flip-checkpoint";
+  if (name == "flip-checkpoint" || name == "flip-shard")
+    other = sign = fs::path(sign).filename().string();
+  if (name == "flip-shard") other = "data.content";
+  const bool names =
+      name == "error" || name == "lost" || name == "flip-checkpoint" || name == "flip-shard";
   const std::string all = record.said + run_.said();
   const auto has = [&](const std::string& words) { return all.find(words) != std::string::npos; };
   record.told = !record.said.empty() &&
@@ -294,7 +330,7 @@ void Faults::judge(const FaultKind& kind, Record& record) const {
 // checkpoints that were written since may be wrong.
 void Faults::judge_unseen(Record& record) {
   constexpr std::int64_t steps = 4;
-  run_.watch(to_go_on, [&] {
+  run_.watch(at_this_load(to_go_on), [&] {
     return !alive() || run_.wrong() >= 0 || run_.next_step() >= record.step + steps;
   });
   record.said = first_line(run_.complaint());

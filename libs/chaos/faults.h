@@ -34,6 +34,7 @@ class Faults {
   void fill_disk(Record& record);
   void close_folder(Record& record);
   void flip_in_file(const FaultKind& kind, Record& record);
+  void flip_in_data(Record& record);
 
   void await_end(Record& record);
   void await_notice(Record& record);

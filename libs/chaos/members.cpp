@@ -3,12 +3,15 @@
 
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
+#include <csignal>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 #include "common/files.h"
 #include "common/process.h"
@@ -80,6 +83,30 @@ std::int64_t resident_bytes(pid_t process) {
   std::int64_t pages = 0, resident = 0;
   file >> pages >> resident;
   return resident * ::sysconf(_SC_PAGESIZE);
+}
+
+// The watcher gets SIGTERM when this process ends, and takes it then, not before.
+Standstill::Standstill(std::vector<pid_t> processes) : processes_(std::move(processes)) {
+  sigset_t end, before;
+  sigemptyset(&end);
+  sigaddset(&end, SIGTERM);
+  ::pthread_sigmask(SIG_BLOCK, &end, &before);
+  watcher_ = fork_tied(SIGTERM);
+  if (watcher_ == 0) {
+    int signal = 0;
+    ::sigwait(&end, &signal);
+    for (const pid_t each : processes_) ::kill(each, SIGCONT);
+    ::_exit(0);
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  for (const pid_t each : processes_) any_ = ::kill(each, SIGSTOP) == 0 || any_;
+}
+
+Standstill::~Standstill() {
+  for (const pid_t each : processes_) ::kill(each, SIGCONT);
+  if (watcher_ <= 0) return;
+  ::kill(watcher_, SIGKILL);
+  ::waitpid(watcher_, nullptr, 0);
 }
 
 void limit_files(pid_t process, bool limited) {

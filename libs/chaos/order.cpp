@@ -39,6 +39,7 @@ const std::vector<FaultKind>& fault_kinds() {
       {"flip-checkpoint", "a bit flips in a file of the newest checkpoint", Fate::ends, false,
        false},
       {"flip-run-file", "a bit flips in the run file", Fate::ends, false, false},
+      {"flip-shard", "a bit flips in a file of the data", Fate::ends, false, false},
       {"flip-gradient", "a bit flips in a gradient before its sum", Fate::unseen, true, false}};
   return all;
 }

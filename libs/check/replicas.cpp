@@ -96,6 +96,19 @@ bool alike_everywhere(RankRun& rank, const std::map<RankSet, std::uint64_t>& num
   return static_cast<std::uint64_t>(sum[0]) + (static_cast<std::uint64_t>(sum[1]) << 32) == 0;
 }
 
+// Ranks that have found what parts have thrown by now, so that this call ends where none has.
+void refuse_if_none_found(RankRun& rank, std::int64_t step) {
+  static const std::string label = "replicas";
+  rank.group({world_atoms(rank.program().mesh), {}}).barrier({"check", &label}).wait();
+  throw Error(
+      Stage::run, "check.replicas", "",
+      fmt::format("check: the ranks' sum over what they keep alike says that it differs, and "
+                  "no tensor does when they are compared one by one (step {})",
+                  step),
+      "a bit has changed in the sum, or in a tensor between the two comparisons: look at "
+      "the machine's memory and network; the run may go on from a checkpoint");
+}
+
 // "the parameter layers.0.mlp.up.weight", "state 0 of the optimizer of layers.0.mlp.up.weight".
 std::string words_of(const KeptTensor& kept, const std::string& parameter) {
   const FlatSlots& flat = kept.bucket.flat;
@@ -248,6 +261,7 @@ void ReplicaCheck::compare(RankRun& rank, OfRank& own) {
   });
   if (rank.program().mesh.size() == 1 || alike_everywhere(rank, numbers)) return;
   for (const auto& [set, list] : kept_in_detail(rank)) compare_bits(rank, set, list, own.ended);
+  refuse_if_none_found(rank, own.ended);
 }
 
 CheckReport ReplicaCheck::report() const {

@@ -9,6 +9,7 @@
 namespace mw {
 
 // "optimizer.lr: 0.001 there, 0.01 here", for every key whose value differs; lists are one value.
+// Checkpoints of earlier versions do not say what the data's files had in them ("data.content").
 std::vector<std::string> differences(const Json& there, const Json& here);
 
 // Those differences with which no run can go on: another model, another kind of optimizer.

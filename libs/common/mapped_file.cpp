@@ -1,5 +1,6 @@
 // Maps a file into memory, turns the signal of a page that is gone (the file was cut off meanwhile)
-// into an error, and digests its bytes, once in a process while nobody writes them.
+// into an error, and digests its bytes, once in a process while nobody writes them and again where
+// somebody has.
 #include "common/mapped_file.h"
 
 #include <fcntl.h>
@@ -22,6 +23,7 @@
 
 #include "meshwright/engine/bounds.h"
 #include "meshwright/engine/hash.h"
+#include "meshwright/engine/host.h"
 #include "meshwright/error.h"
 
 namespace mw {
@@ -137,9 +139,23 @@ std::uint64_t digest_of(const std::uint8_t* data, std::int64_t size, std::int64_
   return lanes.value(size);
 }
 
+std::int64_t time_of_last_write(const struct stat& info) {
+  return info.st_mtim.tv_sec * std::int64_t{1'000'000'000} + info.st_mtim.tv_nsec;
+}
+
 }  // namespace
 
-MappedFile::MappedFile(const fs::path& path) : path_(path) {
+// What the file's bytes came to, for all threads that check it.
+struct MappedFile::Digested {
+  std::atomic<std::int64_t> written{0};  // the last write when it was digested; 0: it never was
+  std::mutex mutex;                      // of what follows
+  std::int64_t most = 0;
+  std::uint64_t digest = 0;
+  double next = 0;  // it is not digested again before, by seconds_now()
+};
+
+MappedFile::MappedFile(const fs::path& path)
+    : path_(path), digested_(std::make_unique<Digested>()) {
   check_may_read(path);
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   const auto fail = [&](int reason) {
@@ -153,7 +169,7 @@ MappedFile::MappedFile(const fs::path& path) : path_(path) {
   if (S_ISDIR(info.st_mode)) fail(EISDIR);
   device_ = info.st_dev;
   inode_ = info.st_ino;
-  written_ = info.st_mtim.tv_sec * std::int64_t{1'000'000'000} + info.st_mtim.tv_nsec;
+  written_ = time_of_last_write(info);
   size_ = info.st_size;
   if (size_ > 0) {
     void* address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file, 0);
@@ -171,7 +187,8 @@ MappedFile::MappedFile(MappedFile&& other) noexcept
       written_(other.written_),
       data_(std::exchange(other.data_, nullptr)),
       size_(std::exchange(other.size_, 0)),
-      range_(std::exchange(other.range_, nullptr)) {}
+      range_(std::exchange(other.range_, nullptr)),
+      digested_(std::move(other.digested_)) {}
 
 MappedFile::~MappedFile() {
   if (range_ != nullptr) {
@@ -190,13 +207,35 @@ void MappedFile::check() const {
       ::stat(path_.c_str(), &info) == 0 && info.st_dev == device_ && info.st_ino == inode_;
   const bool shorter = there && info.st_size < size_;
   const bool broken = range_ != nullptr && range_->broken;
-  if (!shorter && !broken) return;
+  if (!shorter && !broken) {
+    const std::int64_t before = digested_->written;
+    if (there && before != 0 && before != time_of_last_write(info))
+      look_again(time_of_last_write(info));
+    return;
+  }
   throw Error(Stage::run, "file.changed", "",
               shorter ? fmt::format("{} was cut off while it was in use: it had {} bytes, now {}",
                                     path_.string(), size_, info.st_size)
                       : fmt::format("{} could not be read in full", path_.string()),
               shorter ? "leave the file alone while a run reads it, or give the run a copy"
                       : "was it changed while it was in use? Else look at its disk");
+}
+
+// A file to which others append is written again and again: digests take a twentieth of the time.
+void MappedFile::look_again(std::int64_t written) const {
+  constexpr double share = 0.05;
+  const std::lock_guard lock(digested_->mutex);
+  const double began = seconds_now();
+  if (began < digested_->next || written == digested_->written) return;
+  if (digest_of(data_, size_, digested_->most) != digested_->digest) {
+    throw Error(Stage::run, "file.changed", "",
+                fmt::format("{} was written while it was in use, and its bytes are others since",
+                            path_.string()),
+                "put back the file as it was; leave it alone while a run reads it, or give the "
+                "run a copy");
+  }
+  digested_->next = seconds_now() + (seconds_now() - began) / share;
+  digested_->written = written;
 }
 
 std::uint64_t MappedFile::digest(std::int64_t most) const {
@@ -206,6 +245,12 @@ std::uint64_t MappedFile::digest(std::int64_t most) const {
   const std::lock_guard lock(mutex);
   const auto [found, fresh] = known.try_emplace({device_, inode_, size_, written_, most});
   if (fresh) found->second = digest_of(data_, size_, most);
+  {
+    const std::lock_guard digested(digested_->mutex);
+    digested_->most = most;
+    digested_->digest = found->second;
+    digested_->written = written_;
+  }
   check();
   return found->second;
 }

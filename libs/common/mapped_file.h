@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 
 namespace mw {
 
@@ -31,17 +32,22 @@ class MappedFile {
   // spread over it, `most` bytes together and two at least.
   std::uint64_t digest(std::int64_t most) const;
 
-  // Throws Error (run) if the bytes read so far may not be the file's:
-  // it is shorter now, or could not be read.
+  // Throws Error (run) if the bytes read so far may not be the file's: it is shorter now, could not
+  // be read, or was written since digest() was called and has another digest now. What is written
+  // through a mapping, or changes on the disk alone, is not noticed.
   void check() const;
 
  private:
+  struct Digested;
+  void look_again(std::int64_t written) const;
+
   std::filesystem::path path_;
   std::uint64_t device_ = 0, inode_ = 0;
   std::int64_t written_ = 0;  // when it was last, in nanoseconds
   const std::uint8_t* data_ = nullptr;
   std::int64_t size_ = 0;
   struct MappedRange* range_ = nullptr;
+  std::unique_ptr<Digested> digested_;
 };
 
 }  // namespace mw

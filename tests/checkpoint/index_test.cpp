@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/checksum.h"
+#include "checkpoint/settings.h"
 #include "meshwright/error.h"
 
 using namespace mw;
@@ -134,4 +135,16 @@ TEST_CASE("an index that says what cannot be is refused, with the tensor's name"
   CHECK(refused(edited([&](J& i) { i.erase("sample"); })) == cut_off);
   CHECK(refused(edited([&](J& i) { i["ranks"] = "two"; })) ==
         "index.json: has something else where a whole number belongs");
+}
+
+TEST_CASE("Other content of the data is a difference, but for checkpoints that do not say theirs") {
+  const Json old{{"data", {{"tokens", 10}}}}, one{{"data", {{"tokens", 10}, {"content", "a"}}}},
+      other{{"data", {{"tokens", 10}, {"content", "b"}}}},
+      longer{{"data", {{"tokens", 11}, {"content", "a"}}}};
+  CHECK(differences(old, one).empty());
+  CHECK(differences(one, one).empty());
+  CHECK(differences(one, other) ==
+        std::vector<std::string>{"data.content: \"a\" there, \"b\" here"});
+  CHECK(differences(old, longer) == std::vector<std::string>{"data.tokens: 10 there, 11 here"});
+  CHECK(differences(one, Json::object()).size() == 1);
 }

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 import unittest
 
 from cases import BIN, ProgramCase, matrix
@@ -12,8 +13,8 @@ SCRIPT = """\
 local mw = require "meshwright"
 local dp, tp = mw.plugins("dp", "tp")
 local e = {
-  model = mw.llama { layers = 1, hidden = 32, heads = 4, ffn = 64, vocab = 64 },
-  data = mw.synthetic {}, sequence = 16, plan = { dp(2), tp(2) }, batch = 8, precision = "fp64",
+  model = mw.llama { layers = 1, hidden = 32, heads = 4, ffn = 64, vocab = 256 },
+  data = mw.text "data.txt", sequence = 16, plan = { dp(2), tp(2) }, batch = 8, precision = "fp64",
   optimizer = mw.adamw { lr = 1e-3 }, steps = %d,
 }
 %s
@@ -29,13 +30,34 @@ e.schedule = function(step)
 end
 """
 # What the normal run takes of them; the matrix takes all.
-THREADS = ["error", "kill", "suspend", "lost", "clock", "full", "read-only", "nan", "flip-checkpoint", "flip-gradient"]
+THREADS = ["error", "kill", "suspend", "lost", "clock", "full", "read-only", "nan", "flip-checkpoint", "flip-shard",
+           "flip-gradient"]
 ALL_OF_THREADS = [*THREADS, "launcher", "pause", "slow", "delay", "flip-run-file"]
 PROCESSES = ["kill", "launcher", "pause"]
 IN_RANK = {"error", "slow", "delay", "lost", "nan", "flip-gradient"}
 
 
+def of_run(folder):
+    """What is said of each process in whose words the folder stands: its state ("T": it stands still)."""
+    states = {}
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{process}/cmdline", encoding="utf-8", errors="replace") as words:
+                named = str(folder) in words.read()
+            with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as stat:
+                state = stat.read().rsplit(")", 1)[1].split()[0]
+        except OSError:
+            continue
+        if named and state != "Z":
+            states[int(process)] = state
+    return states
+
+
 class Chaos(ProgramCase):
+    def write(self, text):
+        (self.folder / "data.txt").write_text("".join(f"line {line} of some text\n" for line in range(4000)))
+        return super().write(text)
+
     def chaos(self, *arguments, steps=1500, more="", code=0):
         self.write(SCRIPT % (steps, more))
         done = self.call("chaos", "script.lua", "--json", "--log", "faults.jsonl", "--every", 0.2, "--timeout", 2, *arguments,
@@ -77,6 +99,8 @@ class Chaos(ProgramCase):
         self.assertIn("computed again, all its tensors are finite", said["nan"])
         self.assertIn("is broken", said["flip-checkpoint"])
         self.assertIn("File too large", said["full"])
+        if "flip-shard" in said:
+            self.assertRegex(said["flip-shard"], r"data\.txt was written while it was in use|data\.content: .* there, .* here")
 
     def processes(self, kinds, *arguments):
         faults, outcome = self.chaos(*arguments, "--kinds", ",".join(kinds), "--faults", len(kinds))
@@ -103,6 +127,31 @@ class Chaos(ProgramCase):
         user = " --allow-run-as-root" if os.geteuid() == 0 else ""
         self.processes(["kill", "launcher", "pause", "error"], "--launcher", f"mpirun -n 2 --oversubscribe{user}")
 
+    def test_bits_that_flip_in_the_data(self):
+        own = "".join(f"line {line} of some text\n" for line in range(4000))
+        faults, outcome = self.chaos("--kinds", "flip-shard", "--faults", 4, "--seed", 2)
+        self.assertEqual((outcome["status"], outcome["wrong"]), ("right", []), faults)
+        self.assertEqual((self.folder / "data.txt").read_text(), own, "its own file is as it was")
+        said = {fault["where"].split(", ")[1]: fault["said"] for fault in faults}
+        self.assertRegex(said["while it is read"], r"^(diverged: )?On rank \d: \S+/data/0001/data\.txt was written while")
+        self.assertRegex(said["before a start"], r"data\.content: .* there, .* here")
+
+    def test_one_that_is_killed_lets_what_stands_still_continue(self):
+        self.write(SCRIPT % (3000, ""))
+        with subprocess.Popen([BIN, "chaos", "script.lua", "--kinds", "suspend", "--every", "0", "--timeout", "600"],
+                              cwd=self.folder, env={**os.environ, "TMPDIR": str(self.folder)}, stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL) as process:
+            self.addCleanup(process.kill)
+            until = time.monotonic() + 300
+            while "T" not in of_run(self.folder / "mw-chaos-").values():
+                self.assertLess(time.monotonic(), until, "no process stands still")
+                time.sleep(0.05)
+            process.kill()
+        until = time.monotonic() + 120
+        while states := of_run(self.folder / "mw-chaos-"):
+            self.assertLess(time.monotonic(), until, f"processes are left: {states}")
+            time.sleep(0.05)
+
     def test_a_training_that_does_not_go_on_as_if_never_stopped(self):
         faults, outcome = self.chaos("--kinds", "kill", "--faults", 1, more=FORGETS, code=1)
         self.assertEqual(outcome["status"], "wrong")
@@ -126,8 +175,10 @@ class Chaos(ProgramCase):
         one, twice = SCRIPT % (2, ""), SCRIPT % (2, "mw.train(e)")
         fails = SCRIPT % (2, "e.observe = function() error('always') end")
         single = SCRIPT % (2, "e.plan = { dp(1) }")
+        made = SCRIPT % (2, "e.data = mw.synthetic {}")
         for script, arguments, problem in ((one, ["--kinds", "kil"], "usage.value"), (one, ["--kinds", "hang"], "usage.value"),
                                            (single, ["--kinds", "lost"], "usage.value"),
+                                           (made, ["--kinds", "flip-shard"], "usage.value"),
                                            (one, ["--processes", 2, "--launcher", "mpirun -n 2"], "usage.option"),
                                            (one, ["--minutes", -1], "usage.option"), (one, ["--log", "none/a"], "file.write"),
                                            (twice, [], "chaos.script"), (fails, [], "chaos.script")):

@@ -143,6 +143,23 @@ class CheckpointFiles(ProgramCase):
         self.train(other + "; e.overwrite = true; e.steps = 2")
         self.assertEqual([row["step"] for row in self.listed()], [1, 2])
 
+    def test_data_that_were_edited_are_refused(self):
+        data = 'e.model = mw.llama { layers = 1, hidden = 16, heads = 4, ffn = 24, vocab = 256 }; e.data = mw.text "a.txt"; '
+        text = self.folder / "a.txt"
+        text.write_text("the quick brown fox\n" * 50)
+        whole = self.train(data + 'e.checkpoint.path = "whole"')
+        self.train(data + "e.steps = 3")
+        before = text.read_bytes()
+        text.write_bytes(b"T" + before[1:])
+        error = self.refused(2, "checkpoint.differs checkpoint.path", "run", self.write(SCRIPT % (data + "e.resume = true")))
+        self.assertRegex(error["message"], r"experiment: data\.content: \"[0-9a-f]{16}\" there, \"[0-9a-f]{16}\" here$")
+        said, _ = self.says(data + "e.steps = 4; e.resume = { changed = true }")
+        self.assertIn("changed since then: data.content", said)
+        shutil.rmtree(self.file(4).parent)
+        text.write_bytes(before)
+        _, resumed = self.says(data + "e.resume = true")
+        self.assertEqual(resumed["losses"], whole["losses"])
+
     def test_one_run_at_a_time(self):
         script = self.write(SCRIPT % 'e.steps = 1000000; e.checkpoint.every = 1000000; e.observe = function(step) if '
                                      'step == 0 then io.stderr:write("begun\\n") end end')

@@ -259,6 +259,32 @@ TEST_CASE("Two ranks that wait for each other on two axes are both told where th
   CHECK_THAT(text, Contains("now waits on axis '") && Contains("has completed no collective"));
 }
 
+TEST_CASE("Where ranks wait in turn, the one that waits for nobody is named") {
+  std::atomic<bool> waits{false}, over{false};
+  const auto nap = [] { std::this_thread::sleep_for(std::chrono::milliseconds(5)); };
+  const auto text = error_of(3, impatient(), [&](RankContext& context) {
+    while (context.rank == 1 && !waits) nap();
+    while (context.rank == 2 && !over) nap();
+    if (context.rank == 2) return;
+    auto a = make_communicator(*context.source, "a", {0, 1}, context.rank, nullptr);
+    auto call = context.rank == 0 ? a->barrier({}) : Pending();
+    waits = true;
+    try {
+      if (context.rank == 1)
+        make_communicator(*context.source, "b", {1, 2}, 0, nullptr)->barrier({}).wait();
+      call.wait();
+    } catch (...) {
+      over = true;
+      throw;
+    }
+  });
+  // Rank 0 began first; on a busy machine rank 1 may still be the one that gives up.
+  CHECK_THAT(text,
+             Contains("Rank 2 waits for no rank, and others wait in turn: it has completed no "
+                      "collective") ||
+                 Contains("waited 0.5 s for rank 2"));
+}
+
 TEST_CASE("A rank that throws stops the others at once, and its error is the one reported") {
   std::atomic<int> stopped{0};
   std::string text;

@@ -2,7 +2,11 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <string>
+#include <vector>
 
 #include "checkpoint/safetensors.h"
 #include "common/mapped_file.h"
@@ -45,6 +49,49 @@ TEST_CASE("a file that is cut off within its last page is noticed too") {
   cut(path, 50);
   CHECK(file.data()[99] == 0);
   CHECK(mw::test::thrown([&] { file.check(); }) == "file.changed");
+}
+
+TEST_CASE("a file that is written while it is in use is noticed where its bytes are others") {
+  TemporaryFolder folder;
+  const auto path = folder.write("a.bin", std::string(100, 'x'));
+  const auto written = [&](std::size_t at, char byte, int seconds) {
+    std::fstream(path, std::ios::in | std::ios::out | std::ios::binary)
+        .seekp(static_cast<std::streamoff>(at))
+        .put(byte);
+    std::filesystem::last_write_time(
+        path, std::filesystem::last_write_time(path) + std::chrono::seconds(seconds));
+  };
+  const mw::MappedFile undigested(path), file(path), other(path);
+  file.digest(1 << 20);
+  other.digest(1 << 20);
+  written(50, 'x', 1);
+  file.check();
+  written(50, 'y', 2);
+  CHECK(mw::test::thrown([&] { other.check(); }) == "file.changed");
+  CHECK(mw::test::thrown([&] { other.check(); }) == "file.changed");
+  undigested.check();  // nobody has said what it was
+  written(50, 'x', 3);
+  other.check();
+}
+
+TEST_CASE("samples of a file of which a bit flips are refused") {
+  const bool text = GENERATE(true, false);
+  TemporaryFolder folder;
+  const auto path = folder.write(text ? "a.txt" : "a.bin", std::string(4096, 'x'));
+  mw::DataContext context;
+  context.sequence = 128;
+  context.vocab = 1 << 16;
+  const auto source =
+      mw::test::made<mw::TokenSource>("data", text ? "text" : "shards",
+                                      {{"path", path.string()}, {"order", "sequential"}}, context);
+  CHECK_FALSE(source->content().empty());
+  std::vector<std::int64_t> inputs(128), labels(128);
+  source->sample(0, 128, inputs.data(), labels.data());
+  std::fstream(path, std::ios::in | std::ios::out | std::ios::binary).seekp(9).put('y');
+  std::filesystem::last_write_time(
+      path, std::filesystem::last_write_time(path) + std::chrono::seconds(1));
+  CHECK(mw::test::thrown([&] { source->sample(0, 128, inputs.data(), labels.data()); }) ==
+        "file.changed");
 }
 
 TEST_CASE("a file that has another's place is not cut off") {

@@ -125,6 +125,16 @@ std::string LocalWorld::whereabouts(int rank) const {
   return text;
 }
 
+std::vector<int> LocalWorld::not_waiting() const {
+  std::vector<int> list;
+  for (int rank = 0; rank < ranks(); ++rank) {
+    const auto& status = *status_[static_cast<std::size_t>(rank)];
+    const std::lock_guard guard(status.lock);
+    if (!status.ended && status.now == nullptr) list.push_back(rank);
+  }
+  return list;
+}
+
 LocalGroup::LocalGroup(LocalWorld& world, std::string axis, std::vector<int> ranks)
     : world_(world), axis_(std::move(axis)), ranks_(std::move(ranks)), next_(ranks_.size(), 0) {}
 
@@ -216,6 +226,21 @@ void LocalGroup::check_ended(Round& round) {
   }
 }
 
+// Names, where all that are missing wait themselves, the ranks that do not: one of them is what the
+// others wait for in turn. Empty if there are too many to say anything.
+std::string LocalGroup::held_up_by(const std::vector<int>& missing) const {
+  constexpr std::size_t most_named = 2;
+  const std::vector<int> idle = world_.not_waiting();
+  if (idle.empty() || idle.size() > most_named) return "";
+  std::string text;
+  for (const int rank : idle) {
+    if (std::find(missing.begin(), missing.end(), rank) != missing.end()) return "";
+    text += fmt::format(" Rank {} waits for no rank, and others wait in turn: it {}.", rank,
+                        world_.whereabouts(rank));
+  }
+  return text;
+}
+
 void LocalGroup::fail_late(Round& round, double seconds) {
   const std::lock_guard guard(lock_);
   const auto missing = round.missing();
@@ -228,7 +253,7 @@ void LocalGroup::fail_late(Round& round, double seconds) {
     }
     return;
   }
-  std::string who;
+  std::string who = held_up_by(missing);
   for (const int rank : missing) who += fmt::format(" Rank {} {}.", rank, world_.whereabouts(rank));
   std::string tags;  // of sends and recvs that the same ranks have under way
   if (round.ranks().size() == 2) {

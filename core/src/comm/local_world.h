@@ -227,6 +227,7 @@ class LocalGroup {
   };
 
   void check_ended(Round& round);
+  std::string held_up_by(const std::vector<int>& missing) const;
   std::shared_ptr<Round> spare_round();
   Seat seated(std::shared_ptr<Round> round, int index, bool complete);
 
@@ -270,6 +271,8 @@ class LocalWorld final : public CommunicatorSource {
   void ends_waiting(int rank, bool completed);
   // "last completed barrier on axis 'dp' and now waits in ..."
   std::string whereabouts(int rank) const;
+  // Ranks that run and wait for nobody, ascending.
+  std::vector<int> not_waiting() const;
 
  private:
   struct Status {

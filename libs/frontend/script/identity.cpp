@@ -33,6 +33,13 @@ Json without_code(const Json& value) {
   return out;
 }
 
+// 16 hex digits.
+std::string hash_text(const std::string& text) {
+  Fnv1a<std::uint64_t> hash;
+  hash.add(text.data(), text.size());
+  return fmt::format("{:016x}", hash.value());
+}
+
 // "dp(2) x tp(4)" -> "dp2-tp4".
 std::string file_name_of(const std::string& name) {
   std::string text;
@@ -98,11 +105,8 @@ std::string experiment_hash(const Experiment& experiment) {
   // The files under a name may be others.
   if (experiment.data) decides["tokens"] = {experiment.data->tokens(), experiment.data->content()};
   if (experiment.held_out_data) decides["held_out"] = experiment.held_out_data->content();
-  Fnv1a<std::uint64_t> hash;
   // Sorted by key: in whatever order a table was written.
-  const std::string text = nlohmann::json::parse(json_text(decides)).dump();
-  hash.add(text.data(), text.size());
-  return fmt::format("{:016x}", hash.value());
+  return hash_text(nlohmann::json::parse(json_text(decides)).dump());
 }
 
 Json identity_of(const Experiment& experiment) {
@@ -120,7 +124,11 @@ Json settings_to_resume(const Experiment& experiment) {
   // How a batch is cut is the mix's; where it may make the batches of steps differ it is not. It
   // counts also where all steps of this run are alike, as a longer run's may not be.
   if (experiment.shapes_steps) settings["microbatch"] = all.value("microbatch", Json());
-  if (experiment.data) settings["data"]["tokens"] = experiment.data->tokens();
+  if (experiment.data) {
+    settings["data"]["tokens"] = experiment.data->tokens();
+    const std::string content = experiment.data->content();
+    if (!content.empty()) settings["data"]["content"] = hash_text(content);
+  }
   // A schedule that ends with the run is another one where the run is longer.
   const Json schedule = settings.value("schedule", Json::object());
   if (schedule.is_object() && schedule.contains("kind") && schedule["kind"] != "constant" &&

@@ -27,7 +27,8 @@ Json resolved_value(const Json& value);
 std::string fill_in_path(const std::string& key, const std::string& path,
                          const Experiment& experiment, Problems& problems);
 
-// What a run that goes on from a checkpoint of another must have alike: model, data, batch,
+// What a run that goes on from a checkpoint of another must have alike: model, data and what its
+// files say ("data.content": a hash of the source's digest, where it has one), batch,
 // optimizer and its schedule, seed, precision, initial weights. What it may have otherwise is the
 // mix, and how and for how long it runs.
 Json settings_to_resume(const Experiment& experiment);
