@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <system_error>
 
 #include "app/calibrate.h"
 #include "app/script_command.h"
@@ -131,7 +132,8 @@ class Describer {
     const bool steps = fs::path(from).extension() == ".json";
     steps_given_ = steps_given_ || steps;
     const auto text = whole_file(from);
-    if (fs::is_directory(from)) {
+    std::error_code error;
+    if (fs::is_directory(from, error)) {
       refuse("calibration.log", "--from", from, "it is a folder",
              "name the files in it: logs of nccl-tests, and measured steps that end in .json");
     } else if (!text) {
@@ -154,7 +156,8 @@ class Describer {
              fmt::format("-o {}.lua", file_.stem().empty() ? "mine" : file_.stem().string()));
       return;
     }
-    if (file_.has_parent_path() && !fs::is_directory(file_.parent_path())) {
+    std::error_code error;
+    if (file_.has_parent_path() && !fs::is_directory(file_.parent_path(), error)) {
       refuse("calibration.output", "-o", arguments_.file,
              "there is no folder " + file_.parent_path().string(),
              fmt::format("make it first, or -o {}", file_.filename().string()));
@@ -174,7 +177,8 @@ class Describer {
              fmt::format("{} would be replaced, which is read", file.string()), "another name");
       return;
     }
-    if (!fs::exists(file) || arguments_.overwrite) return;
+    std::error_code error;
+    if (!fs::exists(file, error) || arguments_.overwrite) return;
     refuse("calibration.exists", "-o", arguments_.file, file.string() + " is there already",
            "another name, or --overwrite");
   }

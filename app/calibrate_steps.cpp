@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <system_error>
 
 #include "app/calibrate.h"
 #include "common/files.h"
@@ -39,7 +40,8 @@ StepEntry read_entry(const std::string& file, const std::string& place, const Va
   StepEntry entry{place, v.text("script"), v.number("step"), v.int32("nodes"), {}};
   if (!fs::path(entry.script).is_absolute())
     entry.script = (fs::path(file).parent_path() / entry.script).string();
-  if (!fs::is_regular_file(entry.script)) {
+  std::error_code error;  // a name may be longer than any file's
+  if (!fs::is_regular_file(entry.script, error)) {
     refuse_step(place, place + ".script", "there is no script " + entry.script,
                 "a relative path counts from the file of steps", problems);
   }

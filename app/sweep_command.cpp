@@ -64,20 +64,22 @@ struct CellArguments : Arguments {
 // One cell of a sweep, as that has written it into the file; for the sweep's own processes.
 int run_sweep_cell(const CellArguments& given, Output& output) {
   const Json order = read_json(given.file);
-  if (!order.is_object()) {
+  ScriptArguments arguments;
+  arguments.sandbox = given.sandbox;
+  CellOrder cell;
+  try {
+    arguments.script = order.at("script").get<std::string>();
+    arguments.settings = order.value("settings", arguments.settings);
+    arguments.plugin_path = order.value("plugin_path", arguments.plugin_path);
+    arguments.words = order.value("words", arguments.words);
+    arguments.go = order.value("go", arguments.go);
+    arguments.host.force = order.value("force", false);
+    cell = {order.value("sweep", ""), order.value("name", ""), order.value("hash", ""),
+            order.value("folder", "")};
+  } catch (const Json::exception&) {
     throw Error(Stage::script, "file.format", "", given.file + ": this is no cell of a sweep",
                 "meshwright sweep SCRIPT makes them");
   }
-  ScriptArguments arguments;
-  arguments.script = order.value("script", "");
-  arguments.settings = order.value("settings", arguments.settings);
-  arguments.plugin_path = order.value("plugin_path", arguments.plugin_path);
-  arguments.words = order.value("words", arguments.words);
-  arguments.go = order.value("go", arguments.go);
-  arguments.host.force = order.value("force", false);
-  arguments.sandbox = given.sandbox;
-  const CellOrder cell{order.value("sweep", ""), order.value("name", ""), order.value("hash", ""),
-                       order.value("folder", "")};
   const auto text_of = [&] {
     // As it stood when the sweep began: it may have been edited since.
     ScriptText text = read_script(cell.folder + "/script.lua");

@@ -6,6 +6,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <ctime>
 #include <system_error>
@@ -42,6 +43,44 @@ std::string now_text() {
   char text[32];
   const std::size_t size = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
   return std::string(text, size);
+}
+
+// Whether the value under a key is of this type, or there is none.
+bool is_or_lacks(const Json& json, const char* key, bool (Json::*is)() const noexcept) {
+  const auto found = json.find(key);
+  return found == json.end() || found->is_null() || ((*found).*is)();
+}
+
+// Whether a file has a result as sweeps read it: each value that they use is of its type. A file
+// that was cut off, or changed by hand, is no result, and its cell runs again.
+bool is_result(const Json& json, const std::string& hash) {
+  if (!json.is_object() || json.value("hash", Json()) != Json(hash) ||
+      json.value("kind", Json()) != Json("cell"))
+    return false;
+  for (const char* key : {"losses", "grad_norms"})
+    if (!is_or_lacks(json, key, &Json::is_array)) return false;
+  for (const char* key : {"predicted", "same_loss_as"})
+    if (!is_or_lacks(json, key, &Json::is_object)) return false;
+  const auto status = json.find("status"), trained = json.find("trained");
+  if (status == json.end() || !status->is_string()) return false;
+  if (trained != json.end() && !trained->is_boolean()) return false;
+  if (trained != json.end() && *trained == true && json.value("losses", Json()).is_null())
+    return false;
+  const Json held = json.value("same_loss_as", Json()), predicted = json.value("predicted", Json());
+  const auto compared = held.find("compared");
+  if (compared != held.end() && !compared->is_boolean()) return false;
+  const auto memory = predicted.find("memory");
+  if (memory == predicted.end() || memory->is_null()) return true;
+  return memory->is_array() && std::ranges::all_of(*memory, [](const Json& stage) {
+           const auto peak = stage.find("peak");
+           return stage.is_object() && (peak == stage.end() || peak->is_number());
+         });
+}
+
+// The text under a key; `otherwise` where there is none.
+std::string text_in(const Json& json, const char* key, const std::string& otherwise) {
+  const auto found = json.find(key);
+  return found != json.end() && found->is_string() ? found->get<std::string>() : otherwise;
 }
 
 bool has_no_locks(int error) {
@@ -101,9 +140,7 @@ std::string SweepFolder::of(const Cell& cell, const std::string& hash) const {
 
 std::optional<Json> SweepFolder::result(const Cell& cell, const std::string& hash) const {
   Json json = read_json(fs::path(of(cell, hash)) / "result.json");
-  if (!json.is_object() || json.value("hash", "") != hash || json.value("kind", "") != "cell")
-    return std::nullopt;
-  return json;
+  return is_result(json, hash) ? std::optional(std::move(json)) : std::nullopt;
 }
 
 std::string SweepFolder::lock_of(const std::string& hash) const {
@@ -152,7 +189,7 @@ void SweepFolder::write_index(const SweepTable& sweep, const std::string& script
   std::map<std::string, const Json*> known;
   if (before.contains("cells") && before["cells"].is_array()) {
     for (const Json& cell : before["cells"]) {
-      if (cell.is_object() && cell.contains("id")) known[cell.value("id", "")] = &cell;
+      if (cell.is_object() && cell.contains("id")) known[text_in(cell, "id", "")] = &cell;
     }
   }
   Json list = Json::array();
@@ -168,7 +205,7 @@ void SweepFolder::write_index(const SweepTable& sweep, const std::string& script
                  {"seconds", states[i].seconds > 0 ? Json(states[i].seconds) : Json()}};
     const auto other = known.find(id);
     const std::string before_it =
-        other == known.end() ? "" : other->second->value("status", "queued");
+        other == known.end() ? "" : text_in(*other->second, "status", "queued");
     const bool known_more =
         states[i].status == "predicted" && before_it != "predicted" && before_it != "queued";
     if (other != known.end() && (!mine[i] || known_more)) {
@@ -185,7 +222,7 @@ void SweepFolder::write_index(const SweepTable& sweep, const std::string& script
   Json index = {{"schema", sweep_schema},
                 {"name", sweep.name},
                 {"script", script},
-                {"created", before.value("created", now_text())},
+                {"created", text_in(before, "created", now_text())},
                 {"axes", axes},
                 {"baseline", sweep.baseline.empty() ? Json() : Json(sweep.baseline)},
                 {"same_loss_as", sweep.like.empty() ? Json() : Json(sweep.like)},

@@ -288,7 +288,7 @@ class LinkFit {
       for (std::size_t k = 1; k < shares.size(); ++k)
         shares[k].value = start * std::max(shares[k].value, 1e-6);
       auto [fit, error] = fitted(read, whole, latency_size, shares);
-      if (error >= least) continue;
+      if (!best.values.empty() && !(error < least)) continue;
       least = error;
       best = std::move(fit);
     }

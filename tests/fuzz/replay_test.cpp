@@ -108,6 +108,7 @@ TEST_CASE("what once broke a reader is refused with a reason") {
       {"launch", "local", "launch.address"},
       {"messages", "empty", "process.message"},
       {"nccl_logs", "rank", "calibration.log"},
+      {"measured_steps", "long-name", "calibration.steps"},
   };
   for (const auto& [reader, input, code] : all) {
     INFO(fmt::format("{}/{}", reader, input));

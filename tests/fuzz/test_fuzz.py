@@ -20,7 +20,7 @@ class Fuzz(unittest.TestCase):
         self.assertEqual(sorted(fuzz.READERS), sorted(folder.name for folder in fuzz.CORPUS.iterdir()))
 
     def test_sources_are_there(self):
-        paths = [path.as_posix() for root in ("core", "libs", "plugins") for path in (SOURCE / root).rglob("*.*")]
+        paths = [path.as_posix() for root in ("app", "core", "libs", "plugins") for path in (SOURCE / root).rglob("*.*")]
         for target, parts in fuzz.READERS.items():
             for part in parts:
                 found = any(part.partition(":")[0] in path for path in paths)

@@ -112,8 +112,9 @@ class LaneCode {
   std::vector<std::map<int, Last>> last_;  // of each lane, by root slot
 };
 
-// Parameters that several lanes gather for themselves are gathered by the first that begins and let
-// go of by the last that ends.
+// Parameters that several lanes gather for themselves are gathered once: each step of it, the copy
+// from the host, the start and the wait, is that of the lane which comes to it first, as a pass may
+// have put other instructions between them. The last lane that uses them lets go of them.
 class OneGather {
  public:
   explicit OneGather(const Program& program) : program_(program) {}
@@ -127,12 +128,9 @@ class OneGather {
       const bool brings = i.code == Code::copy && i.outputs[0] == flat.on_device;
       if (comes_and_goes(flat.parameters) && (brings || i.pending == flat.gather)) {
         Gathered& now = gathered_[flat.parameters];
-        if (i.code == Code::wait) {
-          kept = !std::exchange(now.awaited, true);
-        } else {
-          now.lanes.insert(i.lane);
-          kept = now.lanes.size() == 1;
-        }
+        const bool waits = i.code == Code::wait;
+        if (!waits) now.lanes.insert(i.lane);
+        kept = !std::exchange(waits ? now.awaited : brings ? now.brought : now.started, true);
       }
     }
     erase_if(i.release, [&](int slot) {
@@ -149,7 +147,7 @@ class OneGather {
  private:
   struct Gathered {
     std::set<int> lanes;  // that use them or are about to
-    bool awaited = false;
+    bool brought = false, started = false, awaited = false;
   };
   bool comes_and_goes(int slot) const { return slot >= 0 && program_.slots[slot].transient; }
 

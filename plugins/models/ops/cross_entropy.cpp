@@ -234,7 +234,8 @@ class CeLoss final : public OpType {
 
   void forward(const Op&, OpCall& call) const override {
     const at::Tensor& stats = call.inputs[0];
-    set_outputs(call, {stats[0].log().sub_(stats[1]).sum().mul_(scale_)});
+    at::Tensor loss = stats[0].log().sub_(stats[1]).sum();
+    set_outputs(call, {loss.mul_(scale_)});
   }
 
   void backward(const Op&, OpCall& call) const override {
@@ -258,8 +259,11 @@ class CeLoss final : public OpType {
     Cost cost;
     cost.executed = static_cast<double>(elements);
     cost.bytes = static_cast<double>((forward ? 1 : 2) * elements * element);
+    const std::int64_t number = wide_element(element);
+    // Forward makes the logarithms, then a tensor of the scale in float64, and one in fp32 of it.
+    const std::int64_t scale = number == 4 ? 12 : 8;
     // Backward holds the scaled gradient and its negative, a number each.
-    cost.workspace = (forward ? elements / 2 : 2) * wide_element(element);
+    cost.workspace = forward ? std::max(elements / 2 * number, scale) : 2 * number;
     return cost;
   }
 
