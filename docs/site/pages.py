@@ -71,7 +71,7 @@ def rewritten(text, page):
         path = named(source, match[1])
         if path is None:
             return match[0]
-        if (ROOT / path).suffix == ".svg":
+        if (ROOT / path).suffix in (".svg", ".png"):
             return f"]({posixpath.relpath(path.removeprefix('docs/'), here or '.')})"
         return f"]({posixpath.relpath(page_of(path), here or '.')}{match[2] or ''})"
 
