@@ -115,6 +115,9 @@ verb_test() {
   ensure_test_packages
   # Sanitizers: what libtorch, libgomp and HDF5 do uninstrumented is not ours to mend.
   local supp=$root/tests/sanitizers
+  # Tests ask for more memory than there is, which must be an error of ours and not the sanitizer's;
+  # and chaos preloads a library of its own.
+  export ASAN_OPTIONS=${ASAN_OPTIONS-allocator_may_return_null=1:verify_asan_link_order=0}
   export LSAN_OPTIONS=${LSAN_OPTIONS-suppressions=$supp/lsan.supp:print_suppressions=0}
   export TSAN_OPTIONS=${TSAN_OPTIONS-suppressions=$supp/tsan.supp:halt_on_error=1}
   export UBSAN_OPTIONS=${UBSAN_OPTIONS-suppressions=$supp/ubsan.supp:print_stacktrace=1:halt_on_error=1}

@@ -46,7 +46,8 @@ Error unusable(const std::string& what, const std::string& hint) {
 }
 
 // Runs the program with these words and returns its exit code; what it prints goes to a file.
-int run_program(const std::vector<std::string>& words, const fs::path& output) {
+// The user's wish for an end ends it, unless it looks at what is there when all has ended.
+int run_program(const std::vector<std::string>& words, const fs::path& output, bool at_the_end) {
   ProcessStart process;
   process.command = {"/bin/sh", "-c", "exec \"$@\" 2>\"$0.err\"", output.string(),
                      program_path().string()};
@@ -56,7 +57,7 @@ int run_program(const std::vector<std::string>& words, const fs::path& output) {
   int status = 0;
   for (bool asked = false; !child_ended(child, status);) {
     // A signal that came before the child was there has not reached it.
-    if (end_is_wished() && !asked) asked = ::kill(child, SIGTERM) == 0;
+    if (!at_the_end && end_is_wished() && !asked) asked = ::kill(child, SIGTERM) == 0;
     std::this_thread::sleep_for(between_asks);
   }
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
@@ -73,7 +74,7 @@ std::optional<Reference> train_undisturbed(const Start& start, const fs::path& f
   words.insert(words.end(), start.words.begin(), start.words.end());
   const fs::path output = folder / "undisturbed";
   const double began = monotonic_seconds();
-  const int code = run_program(words, output);
+  const int code = run_program(words, output, false);
   const double seconds = monotonic_seconds() - began;
   if (end_is_wished()) return std::nullopt;
   std::vector<Json> runs;
@@ -264,7 +265,7 @@ class Chaos {
   void look_at_checkpoints() {
     if (run_.checkpoint_steps().empty()) return;
     const fs::path output = run_.folder() / "checkpoints.txt";
-    if (run_program({"checkpoints", run_.checkpoints().string()}, output) == 0) return;
+    if (run_program({"checkpoints", run_.checkpoints().string()}, output, true) == 0) return;
     outcome_.wrong.push_back("a checkpoint is broken: " + whole_file(output).value_or(""));
   }
 

@@ -159,17 +159,27 @@ class Chaos(ProgramCase):
         kept, = self.folder.glob("mw-chaos-*")
         self.assertTrue((kept / "checkpoints").is_dir())
 
-    def test_one_that_is_interrupted_leaves_nothing(self):
-        self.write(SCRIPT % (100000, ""))
-        with subprocess.Popen([BIN, "chaos", "script.lua"], cwd=self.folder, env={**os.environ, "TMPDIR": str(self.folder)},
+    def interrupted(self, *arguments, when):
+        """Ends it as Ctrl-C does once `when` of its messages is true: nothing is wrong, and nothing is left."""
+        self.write(SCRIPT % (100000 if arguments == () else 1500, ""))
+        with subprocess.Popen([BIN, "chaos", "script.lua", *arguments], cwd=self.folder, env={**os.environ, "TMPDIR": str(self.folder)},
                               start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-            self.assertEqual(process.stderr.readline(), "the training without faults\n")
+            for line in process.stderr:
+                if when(line):
+                    break
             os.killpg(process.pid, signal.SIGINT)
             stdout, stderr = process.communicate(timeout=300)
         self.assertEqual(process.returncode, 130, stdout + stderr)
+        self.assertNotIn("wrong:", stdout)
         self.assertEqual(list(self.folder.glob("mw-chaos-*")), [])
         with self.assertRaises(ProcessLookupError):
             os.killpg(process.pid, 0)
+
+    def test_one_that_is_interrupted_leaves_nothing(self):
+        self.interrupted(when=lambda line: line == "the training without faults\n")
+
+    def test_one_that_is_interrupted_between_faults_finds_its_checkpoints_whole(self):
+        self.interrupted("--kinds", "error", "--faults", "1000", "--every", "0.2", when=lambda line: "goes on from step" in line)
 
     def test_what_is_refused(self):
         one, twice = SCRIPT % (2, ""), SCRIPT % (2, "mw.train(e)")
