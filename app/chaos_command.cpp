@@ -66,7 +66,8 @@ int run_chaos(const ChaosArguments& given, Output& output) {
   check_kinds(wishes.kinds);
   check_starts_again("chaos", wishes.start.script, wishes.start.launcher, given.processes);
   if (wishes.minutes == 0 && wishes.faults == 0)
-    wishes.faults = static_cast<std::int64_t>(chaos::fault_kinds().size());
+    wishes.faults = static_cast<std::int64_t>(wishes.kinds.empty() ? chaos::fault_kinds().size()
+                                                                   : wishes.kinds.size());
   wishes.start.settings = given.settings;
   wishes.start.plugin_path = given.plugin_path;
   wishes.start.words = given.words;

@@ -16,14 +16,14 @@
 namespace mw {
 namespace {
 
-constexpr std::int64_t summed_at_a_time = 1 << 16;
+constexpr std::int64_t words_of_a_sum = 1 << 13;  // 8 bytes each
 
 // Odd numbers without a pattern.
 at::Tensor weights_on(at::Device device) {
   static const at::Tensor weights = [] {
-    at::Tensor list = at::empty({summed_at_a_time}, at::kLong);
+    at::Tensor list = at::empty({words_of_a_sum}, at::kLong);
     auto* element = list.mutable_data_ptr<std::int64_t>();
-    for (std::int64_t i = 0; i < summed_at_a_time; ++i) {
+    for (std::int64_t i = 0; i < words_of_a_sum; ++i) {
       const auto place = static_cast<std::uint64_t>(i) + 1;
       element[i] = static_cast<std::int64_t>(finalise64(place * 0x9e3779b97f4a7c15u) | 1);
     }
@@ -32,17 +32,28 @@ at::Tensor weights_on(at::Device device) {
   return weights.to(device);
 }
 
-at::ScalarType integer_of(const at::Tensor& tensor) {
-  switch (tensor.element_size()) {
-    case 8:
-      return at::kLong;
-    case 4:
-      return at::kInt;
-    case 2:
-      return at::kShort;
-    default:
-      return at::kChar;
-  }
+// One number for each `words_of_a_sum` words of the tensor's bytes: the sum of their products with
+// weights, in which no change of one word is lost. They stay on its device, as to read each would
+// make the host wait for it.
+at::Tensor sums_of_words(const at::Tensor& tensor) {
+  at::Tensor bytes = tensor.contiguous().view(-1).view(at::kByte);
+  if (bytes.storage_offset() % 8 != 0) bytes = bytes.clone();
+  const at::Tensor words = bytes.narrow(0, 0, bytes.numel() / 8 * 8).view(at::kLong);
+  const at::Tensor weights = weights_on(tensor.device());
+  const std::int64_t rows = words.numel() / words_of_a_sum;
+  const std::int64_t at_a_time = tensor.is_cpu() ? 8 : 512;  // a cache, or a kernel's worth
+  std::vector<at::Tensor> sums;
+  const auto add = [&](const at::Tensor& some) {  // (rows, words)
+    sums.push_back(some.mul(weights.narrow(0, 0, some.size(1))).sum(1, false, at::kLong));
+  };
+  const at::Tensor whole = words.narrow(0, 0, rows * words_of_a_sum).view({rows, words_of_a_sum});
+  for (std::int64_t row = 0; row < rows; row += at_a_time)
+    add(whole.narrow(0, row, std::min(at_a_time, rows - row)));
+  add(words.narrow(0, whole.numel(), words.numel() - whole.numel()).unsqueeze(0));
+  add(bytes.narrow(0, words.numel() * 8, bytes.numel() - words.numel() * 8)
+          .to(at::kLong)
+          .unsqueeze(0));
+  return at::cat(sums);
 }
 
 // The ranks that keep what this one keeps of a bucket: whole, or its shard.
@@ -147,19 +158,11 @@ std::map<RankSet, std::vector<BitsSeen>> kept_in_detail(RankRun& rank) {
 }  // namespace
 
 std::int64_t sum_of_bits(const at::Tensor& tensor) {
-  const at::Tensor bits = tensor.contiguous().view(-1).view(integer_of(tensor));
-  const at::Tensor weights = weights_on(tensor.device());
-  std::uint64_t sum = 0x2545f4914f6cdd1dull + static_cast<std::uint64_t>(bits.numel());
-  for (std::int64_t at = 0; at < bits.numel(); at += summed_at_a_time) {
-    const std::int64_t count = std::min(summed_at_a_time, bits.numel() - at);
-    const auto part =
-        bits.narrow(0, at, count)
-            .to(at::kLong)
-            .mul(weights.narrow(0, 0, count))  // not in place: of int64 it is the tensor itself
-            .sum()
-            .item<std::int64_t>();
-    sum = (sum ^ static_cast<std::uint64_t>(part)) * 0x9e3779b97f4a7c15ull;
-  }
+  std::uint64_t sum = 0x2545f4914f6cdd1dull + static_cast<std::uint64_t>(tensor.numel());
+  const at::Tensor sums = sums_of_words(tensor).cpu();
+  const auto* each = sums.const_data_ptr<std::int64_t>();
+  for (std::int64_t k = 0; k < sums.numel(); ++k)
+    sum = (sum ^ static_cast<std::uint64_t>(each[k])) * 0x9e3779b97f4a7c15ull;
   return static_cast<std::int64_t>(sum >> 1);
 }
 

@@ -90,7 +90,7 @@ class Chaos(ProgramCase):
                     self.assertTrue(fault["ended"] and fault["goes_on_from"] is not None, fault)
 
     def threads(self, kinds):
-        faults, outcome = self.chaos("--kinds", ",".join(kinds), "--faults", len(kinds), "--seed", 3)
+        faults, outcome = self.chaos("--kinds", ",".join(kinds), "--seed", 3)
         self.assertEqual((outcome["ranks"], outcome["steps"]), (4, 1500))
         self.right(kinds, faults, outcome)
         said = {fault["fault"]: fault["said"] for fault in faults}

@@ -1,13 +1,14 @@
 # label: gpu
 """Runs on the GPUs of this machine, by the program of the cuda preset: mixes equal one rank, what
-lasts in memory is what is predicted, runs go on from checkpoints, errors are said once."""
+lasts in memory is what is predicted, replicas are compared, runs go on from checkpoints and after
+faults, a sandbox holds, errors are said once."""
 import os
 import pathlib
 import shutil
 import subprocess
 import unittest
 
-from cases import MODELS, ProgramCase
+from cases import MODELS, TEST_PLUGINS, UNPROVED, ProgramCase
 from nccl_module import OWN
 
 CUDA = ' e.device = "cuda"'
@@ -76,6 +77,33 @@ mw.verify {{ model = models.{model}, data = mw.synthetic {{}}, sequence = 16, pl
                     self.assertAlmostEqual(here, there, places=3)
                 for name in ("whole", "part"):
                     shutil.rmtree(self.folder / name)
+
+    def test_replicas_are_compared(self):
+        check = CUDA + ' e.check = { "replicas", every = 2 }'
+        for plan in ("dp(2), tp(2)", "zero { 4, stage = 3, replicas = 2 }", "zero { 2, stage = 1 }, tp(2)", "pp(2), dp(2)"):
+            with self.subTest(plan):
+                run = self.only("run", self.script(plan, check))
+                self.assertEqual(run["check"]["compared_steps"], 2)
+                self.assertGreater(run["check"]["replicas"], 0)
+        fault = 'mw.plugin("faults") { "missing_gradient_reduction", at = "layers.1.mlp.up.weight" }'
+        script = self.script('dp { 2, bucket = "4KiB" }, ' + fault, check)
+        done = self.call("run", script, "--json", "--plugin-path", TEST_PLUGINS, **UNPROVED)
+        error = self.lines(done)[-1]
+        self.assertEqual((done.returncode, error["code"]), (1, "check.replicas"))
+        self.assertRegex(error["message"], "layers.1.*Replicate over dp.*rank 1.*step 1")
+
+    def test_a_run_goes_on_after_faults(self):
+        kinds = ("error", "nan", "kill", "flip-checkpoint")
+        done = self.call("chaos", self.script("dp(2), tp(2)", CUDA + " e.steps = 1500"), "--json", "--kinds", ",".join(kinds),
+                         "--every", 2, "--timeout", 10, TMPDIR=str(self.folder))
+        self.assertEqual(done.returncode, 0, done.stdout[-3000:] + done.stderr[-3000:])
+        *faults, outcome = self.lines(done)
+        self.assertEqual((outcome["status"], outcome["wrong"]), ("right", []), faults)
+        self.assertEqual(sorted(fault["fault"] for fault in faults), sorted(kinds))
+
+    def test_a_sandbox_holds(self):
+        script = self.script("dp(2)", CUDA)
+        self.assertEqual(self.only("run", script, "--sandbox")["losses"], self.only("run", script)["losses"])
 
     def test_memory_that_is_not_there_is_one_error(self):
         done = self.call("run", self.script("dp(2)", CUDA + """ e.sequence = 8192 e.batch = 512 e.microbatch = 256

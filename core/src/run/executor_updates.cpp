@@ -152,6 +152,19 @@ void Executor::update(Lowered& l, Microbatch& m) {
   call.state.tensors.clear();
 }
 
+namespace {
+
+// The gradient in the parameter's dtype. An accelerator scales it in the same pass, after which the
+// scale is 1: its kernel widens what it reads, where the scale is a tensor of the wider dtype.
+at::Tensor widened(const at::Tensor& gradient, const at::Tensor& parameter, double& scale) {
+  if (gradient.is_cpu() || scale == 1) return gradient.to(parameter.scalar_type());
+  const at::Tensor factor = at::full({1}, scale, parameter.options());
+  scale = 1;
+  return gradient.mul(factor);
+}
+
+}  // namespace
+
 // A gradient in another dtype is cast a piece at a time, so that none is cast as a whole.
 void Executor::apply(const Lowered& l) {
   const Instruction& i = *l.said;
@@ -177,8 +190,10 @@ void Executor::apply(const Lowered& l) {
     };
     call.parameter = piece(l.output.slot);
     call.gradient = piece(l.input.slot);
-    if (call.gradient.scalar_type() != call.parameter.scalar_type())
-      call.gradient = call.gradient.to(call.parameter.scalar_type());
+    if (call.gradient.scalar_type() != call.parameter.scalar_type()) {
+      call.grad_scale = numbers.scale;
+      call.gradient = widened(call.gradient, call.parameter, call.grad_scale);
+    }
     call.state.tensors.clear();
     for (const int state : l.update->states) call.state.tensors.push_back(piece(state));
     if (!numbers.left_out) program_.buckets[i.bucket].rule->apply->run(call);

@@ -1,6 +1,7 @@
 // Puts what a sandbox needs of the kernel together, and watches over the process that is in it.
 #include "launch/sandbox/sandbox.h"
 
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -55,7 +56,29 @@ void add_libraries(std::vector<fs::path>& paths) {
     if (at == std::string::npos || line.find(".so") == std::string::npos) continue;
     folders.insert(fs::path(line.substr(at)).parent_path());
   }
-  for (const fs::path& folder : folders) add_with_links(paths, folder);
+  for (const fs::path& folder : folders) {
+    add_with_links(paths, folder);
+    // Libraries of CUDA that libtorch loads as a run begins lie beside it, as its wheel has them.
+    if (folder.parent_path().filename() == "torch")
+      add_with_links(paths, folder.parent_path().parent_path() / "nvidia");
+  }
+}
+
+// The devices of GPUs, where there are any.
+std::vector<fs::path> devices() {
+  std::vector<fs::path> paths;
+  std::error_code error;
+  for (fs::directory_iterator entry("/dev", error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (entry->path().filename().string().starts_with("nvidia")) paths.push_back(entry->path());
+  }
+  return paths;
+}
+
+// The driver's library, where there are GPUs: loaded now, so that its folder is known, in which it
+// finds others of its own.
+void load_driver() {
+  if (!devices().empty()) ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
 }
 
 fs::path dynamic_linker() {
@@ -77,6 +100,7 @@ std::vector<fs::path> files_of_system() {
                            "/sys", "/etc/ld.so.cache", "/etc/localtime", "/usr/share/zoneinfo",
                            "/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"})
     add_with_links(paths, path);
+  load_driver();
   add_libraries(paths);
   add_with_links(paths, program_path());
   return paths;
@@ -94,17 +118,6 @@ std::vector<fs::path> files_of_program() {
   add_with_links(paths, cache_folder());
   if (const char* root = std::getenv("MESHWRIGHT_SYSTEM_ROOT")) add_with_links(paths, root);
   if (const char* file = std::getenv("MESHWRIGHT_CALIBRATION")) add_with_links(paths, file);
-  return paths;
-}
-
-// The devices of GPUs, where there are any.
-std::vector<fs::path> devices() {
-  std::vector<fs::path> paths;
-  std::error_code error;
-  for (fs::directory_iterator entry("/dev", error), end; !error && entry != end;
-       entry.increment(error)) {
-    if (entry->path().filename().string().starts_with("nvidia")) paths.push_back(entry->path());
-  }
   return paths;
 }
 

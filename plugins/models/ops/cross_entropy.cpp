@@ -127,7 +127,7 @@ class CeStats final : public OpType {
       at::Tensor goal = part_of(dlogits, 0, r, n);
       at::Tensor made = apart ? part_of(buffer, 0, 0, n) : goal;
       shift(part_of(logits, 0, r, n), part_of(max, 0, r, n), made);
-      made.exp_().mul_(part_of(dsum, 0, r, n));
+      exp_scaled(made, part_of(dsum, 0, r, n));
       const Held held = held_of(part_of(labels, 0, r, n), vocab);
       at::Tensor source = part_of(dpicked, 0, r, n).to(made.scalar_type());
       if (held.factor.defined()) source = source.mul(held.factor);
@@ -201,10 +201,22 @@ class CeStats final : public OpType {
     return {index.clamp_(0, vocab.size - 1), held};
   }
 
+  // made = exp(made) by[row], where none of `made` is above 0. There that is the slope of an ELU,
+  // which an accelerator computes in one pass; a CPU has its own exp.
+  static void exp_scaled(at::Tensor& made, const at::Tensor& by) {
+    if (made.is_cpu()) {
+      made.exp_().mul_(by);
+    } else {
+      at::elu_backward_out(made, by, 1, 1, 1, /*is_result=*/false, made);
+    }
+  }
+
   // made = logits - max, in the type of `made`.
   static void shift(const at::Tensor& logits, const at::Tensor& max, at::Tensor& made) {
     if (made.scalar_type() == logits.scalar_type()) {
       at::sub_out(made, logits, max);
+    } else if (!logits.is_cpu()) {  // its kernel widens what it reads
+      at::sub_out(made, logits, max.to(made.scalar_type()));
     } else {
       made.copy_(logits).sub_(max);
     }
