@@ -55,7 +55,7 @@ void OneRank::measure(double budget) {
 void OneRank::add_to(WorkSamples& samples) const {
   const Program& program = experiment_.plan->programs.front();
   const RankViews views(program, experiment_.plan->mesh.coordinates(0));
-  using Alike = std::tuple<std::string, std::string, bool, double, double, double>;
+  using Alike = std::tuple<std::string, std::string, bool, double, double, double, double>;
   std::map<Alike, std::vector<double>> alike;
   double together = 0;
   for (const auto& [where, taken] : seconds_) {
@@ -66,14 +66,14 @@ void OneRank::add_to(WorkSamples& samples) const {
     const WorkSize& size = sized.size;
     together += taken;
     alike[{work_kind(program, i), work_class(program, i), sized.product, size.flops, size.bytes,
-           size.dots}]
+           size.dots, size.kernels}]
         .push_back(taken);
   }
   samples.steps.emplace_back(together, cpu_);
   const int element = bytes_of(program.dtype);
   for (const auto& [of, all] : alike) {
-    const auto& [kind, of_class, product, flops, bytes, dots] = of;
-    const WorkSample sample{{flops, bytes, dots}, std::max(1e-9, median(all))};
+    const auto& [kind, of_class, product, flops, bytes, dots, kernels] = of;
+    const WorkSample sample{{flops, bytes, dots, kernels}, std::max(1e-9, median(all))};
     samples.by_kind[element][kind].push_back(sample);
     if (!of_class.empty()) samples.pooled[element][of_class].push_back(sample);
     if (flops > 0 || bytes > 0)

@@ -54,6 +54,9 @@ SizedWork sized_work(const RankView& view, const Instruction& i, const Footprint
                          i.code == Code::hook_start || i.code == Code::hook_finish;
   sized.moves = sized.size.flops <= 0 && transfers;
   if (i.code != Code::compute || i.update != Update::none || sized.size.flops <= 0) return sized;
+  sized.size.kernels = 0;
+  for (int step = i.ring_step; step <= i.ring_step + i.ring_alike; ++step)
+    sized.size.kernels += view.cost(i.op, i.piece, step).kernels;
   const Op& op = view.program().graph->ops()[i.op];
   if (op.inputs.empty() || op.inputs[0].dims.empty()) return sized;
   const auto width = view.dims(i.op, i.ring_step).at(op.inputs[0].dims.back()).size;

@@ -98,7 +98,7 @@ std::vector<double> fit_robustly(const std::vector<std::vector<double>>& rows,
 }
 
 double WorkFit::sum(const WorkSize& size) const {
-  return call + size.flops * flop + size.bytes * byte + size.dots * dot;
+  return size.kernels * call + size.flops * flop + size.bytes * byte + size.dots * dot;
 }
 
 double WorkFit::seconds(const WorkSize& size) const {
@@ -113,7 +113,7 @@ WorkFit fit_work(const std::vector<WorkSample>& samples) {
   std::vector<std::vector<double>> rows;
   std::vector<double> wanted;
   for (const WorkSample& s : samples) {
-    rows.push_back({1, s.size.flops, s.size.bytes, s.size.dots});
+    rows.push_back({s.size.kernels, s.size.flops, s.size.bytes, s.size.dots});
     wanted.push_back(s.seconds);
   }
   const std::vector<double> factors = fit_robustly(rows, wanted);

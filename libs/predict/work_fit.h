@@ -13,6 +13,7 @@ namespace mw {
 // attention an exponential is taken, however short it is.
 struct WorkSize {
   double flops = 0, bytes = 0, dots = 0;
+  double kernels = 1;
 };
 
 // One measured instruction.
@@ -21,7 +22,7 @@ struct WorkSample {
   double seconds = 0;
 };
 
-// call + flops * flop + bytes * byte + dots * dot, times what is left of measured ones at that many
+// kernels * call + flops * flop + bytes * byte + dots * dot, times what is left of measured ones at that many
 // seconds: caches, and the shapes that a library likes.
 struct WorkFit {
   double call = 0, flop = 0, byte = 0, dot = 0;  // seconds

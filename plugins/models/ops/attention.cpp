@@ -164,6 +164,7 @@ class Attention final : public OpType {
       if (backward) cost.bytes = static_cast<double>(kept_k + kept_v);
       return cost;
     }
+    cost.kernels = static_cast<int>(shape.blocks.size());
     const std::int64_t spread_k = shape.read * wide, spread_v = shape.read * deep;
     const std::int64_t copied = copies(shape.map) ? spread_k + spread_v : 0;
     // While backward's kernel runs there are the copies, and key gradients that are not yet the
