@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <fstream>
 #include <string>
 #include <system_error>
@@ -75,6 +76,7 @@ int run_chaos(const ChaosArguments& given, Output& output) {
   wishes.start.communicator = given.processes.communicator;
   std::ofstream log = opened_log(given.log);
   stop_on_signals();
+  ::setenv("MESHWRIGHT_DETERMINISTIC", "1", /*overwrite=*/1);  // losses are compared to the bit
   WorkFolder folder("mw-chaos-");  // its name stands in the words of all processes of the run
   const chaos::Outcome outcome = chaos::disturb(
       wishes, folder.path(), [&](const std::string& text) { output.note(text); },

@@ -38,17 +38,17 @@ RankPlace::Call call_of(const std::string& axis, Collective op) {
 bool fits(const Order& order, Collective op, const at::Tensor& input, const std::string& phase) {
   if (order.kind == "lost") return op != Collective::recv;
   if (order.kind != "nan" && order.kind != "flip-gradient") return true;
-  const bool numbers = input.defined() && input.numel() > 0 && input.is_floating_point() &&
-                       input.is_cpu() && input.is_contiguous();
+  const bool numbers =
+      input.defined() && input.numel() > 0 && input.is_floating_point() && input.is_contiguous();
   if (order.kind == "nan") return numbers && phase != "report";
   return numbers && (phase == "gradients" || phase == "backward");
 }
 
+// By ops, as the tensor may lie on a device, on the rank's stream, before what sends it.
 void flip_bit(const at::Tensor& tensor, std::uint64_t draw) {
-  const auto bytes = static_cast<std::uint64_t>(tensor.numel()) * tensor.element_size();
-  const std::uint64_t bit = draw % (8 * bytes);
-  static_cast<unsigned char*>(tensor.data_ptr())[bit / 8] ^=
-      static_cast<unsigned char>(1U << (bit % 8));
+  const at::Tensor bytes = tensor.view(-1).view(at::kByte);
+  const std::uint64_t bit = draw % (8 * static_cast<std::uint64_t>(bytes.numel()));
+  bytes[static_cast<std::int64_t>(bit / 8)].bitwise_xor_(std::int64_t{1} << (bit % 8));
 }
 
 // Wakes the waits for calls that were lost when a rank of the source fails: nobody else does.
@@ -263,8 +263,8 @@ Agent::Meeting Agent::meets(int rank, const std::string& axis, Collective op,
     slow_until_ = seconds_now() + order->seconds;
     slow_rank_ = rank;
   }
+  const at::NoGradGuard no_grad;
   if (order->kind == "nan") {
-    const at::NoGradGuard no_grad;
     input.view(
         -1)[static_cast<std::int64_t>(order->draw % static_cast<std::uint64_t>(input.numel()))] =
         std::nan("");

@@ -92,6 +92,14 @@ mw.verify {{ model = models.{model}, data = mw.synthetic {{}}, sequence = 16, pl
         self.assertEqual((done.returncode, error["code"]), (1, "check.replicas"))
         self.assertRegex(error["message"], "layers.1.*Replicate over dp.*rank 1.*step 1")
 
+    def test_runs_repeat_to_the_bit(self):
+        for plan, precision in (("dp(2), tp(2)", "fp32"), ("zero { 2, stage = 3 }, tp(2)", "bf16")):
+            script = self.script(plan, CUDA + f' e.precision = "{precision}" e.steps = 20')
+            first, again = (self.lines(self.call("run", script, "--json", MESHWRIGHT_DETERMINISTIC="1"))[-1] for _ in range(2))
+            with self.subTest(plan):
+                self.assertEqual(len(first["losses"]), 20)
+                self.assertEqual(first["losses"], again["losses"])
+
     def test_a_run_goes_on_after_faults(self):
         kinds = ("error", "nan", "kill", "flip-checkpoint")
         done = self.call("chaos", self.script("dp(2), tp(2)", CUDA + " e.steps = 1500"), "--json", "--kinds", ",".join(kinds),

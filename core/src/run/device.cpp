@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <limits>
 
 #include "meshwright/error.h"
@@ -47,6 +48,16 @@ std::string reason_of(at::DeviceType type) {
            (number == std::string::npos || number < advice ? "" : " " + text.substr(number));
   }
   return "";
+}
+
+// A GPU's fastest kernels add in an order that is another each time. With this variable libtorch
+// takes those whose order is fixed, so that two runs have the same losses to the bit; an op that
+// has none such then fails. cuBLAS asks for workspaces of a fixed size.
+void fix_order_of_sums() {
+  if (std::getenv("MESHWRIGHT_DETERMINISTIC") == nullptr) return;
+  ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
+  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  at::globalContext().setDeterministicFillUninitializedMemory(false);
 }
 
 constexpr const char* elsewhere =
@@ -90,6 +101,7 @@ void check_device(at::DeviceType type, const std::function<void()>& load) {
 
 Accelerators accelerators_of(const RunSetup& setup, int before, int here) {
   check_device(setup.device, setup.load_device);
+  if (setup.device == at::kCUDA) fix_order_of_sums();
   at::globalContext().lazyInitDevice(setup.device);
   Accelerators there{count_of(setup.device), std::numeric_limits<std::int64_t>::max()};
   // Those of other processes are left alone: to ask one of its memory is to open it.

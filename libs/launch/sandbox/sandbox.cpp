@@ -331,7 +331,9 @@ void bind_process(const Sandbox& sandbox) {
   reach.read.insert(reach.read.end(), bounds.read.begin(), bounds.read.end());
   bounds.write.emplace_back("/dev/null");
   reach.write.emplace_back("/dev/null");
-  for (const fs::path& device : devices()) reach.write.push_back(device);
+  const std::vector<fs::path> gpus = devices();
+  reach.write.insert(reach.write.end(), gpus.begin(), gpus.end());
+  if (!gpus.empty()) reach.write.emplace_back("/proc/self/task");  // the driver names its threads
   if (sandbox.starts_processes) reach.run = {program_path(), dynamic_linker()};
   bound_files(std::move(bounds));
   drop_capabilities();
@@ -342,7 +344,7 @@ void bind_process(const Sandbox& sandbox) {
                   "privileges");
     restrict_files(reach);
   }
-  restrict_calls(sandbox.starts_processes);
+  restrict_calls(sandbox.starts_processes, !gpus.empty());
 }
 
 std::optional<int> run_bound(const Sandbox& sandbox,

@@ -59,6 +59,7 @@ void drop_capabilities();
 // Keeps this thread, and all that it starts, from sockets, from looking into other processes or
 // setting their limits, from memory that belongs to no process, from changing the rights and owners
 // of files, and from what only administrators do. Unless `may_fork`, it starts no processes either.
-void restrict_calls(bool may_fork);
+// Where it drives GPUs it may have sockets at which their driver listens, and connects none.
+void restrict_calls(bool may_fork, bool drives_gpus);
 
 }  // namespace mw

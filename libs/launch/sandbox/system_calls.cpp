@@ -8,6 +8,7 @@
 #include <linux/seccomp.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -33,8 +34,8 @@ constexpr unsigned other_numbers = 0x40000000;  // of x86-64's calls with 32-bit
 
 constexpr long refused[] = {
     // Other machines and processes. An io_uring does all of these past a filter.
-    SYS_socket, SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev, SYS_io_uring_setup,
-    SYS_pidfd_getfd, SYS_process_madvise, SYS_perf_event_open, SYS_bpf, SYS_userfaultfd,
+    SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev, SYS_io_uring_setup, SYS_pidfd_getfd,
+    SYS_process_madvise, SYS_perf_event_open, SYS_bpf, SYS_userfaultfd,
     // Memory and messages that no process need hold, so that nobody counts them; those of System V
     // also reach processes outside, and are left when this one ends.
     SYS_memfd_create, 447 /* memfd_secret */, SYS_shmget, SYS_shmat, SYS_msgget, SYS_semget,
@@ -56,6 +57,7 @@ constexpr long refused[] = {
 class Filter {
  public:
   void load(std::size_t offset) { add(BPF_LD | BPF_W | BPF_ABS, static_cast<unsigned>(offset)); }
+  void keep_bits(unsigned bits) { add(BPF_ALU | BPF_AND | BPF_K, bits); }
   void answer(unsigned what) { add(BPF_RET | BPF_K, what); }
   void answer_error(int number) { answer(SECCOMP_RET_ERRNO | static_cast<unsigned>(number)); }
   // Goes past the next instruction unless the comparison holds.
@@ -84,7 +86,22 @@ constexpr std::size_t argument_at(int n) {  // its lower half
   return offsetof(seccomp_data, args) + 8 * static_cast<std::size_t>(n);
 }
 
-Filter filter_of(bool may_fork) {
+// CUDA's driver listens at a socket of its own kind, for processes that it shares memory with, and
+// does not begin without it. As none may be connected, nobody is reached by one.
+void allow_drivers_socket(Filter& filter) {
+  filter.if_so(BPF_JEQ, SYS_socket);
+  filter.pass_over(7);
+  filter.load(argument_at(0));
+  filter.if_so(BPF_JEQ, AF_UNIX);
+  filter.answer_error(EPERM);
+  filter.load(argument_at(1));
+  filter.keep_bits(0xf);
+  filter.if_so(BPF_JEQ, SOCK_SEQPACKET);
+  filter.answer_error(EPERM);
+  filter.load(number_at);
+}
+
+Filter filter_of(bool may_fork, bool drives_gpus) {
   Filter filter;
   const auto error_of = [&](long call, int number) {
     filter.unless(BPF_JEQ, static_cast<unsigned>(call));
@@ -97,6 +114,8 @@ Filter filter_of(bool may_fork) {
   filter.unless(BPF_JGE, other_numbers);
   filter.answer_error(ENOSYS);
   for (const long call : refused) error_of(call, EPERM);
+  error_of(drives_gpus ? SYS_connect : SYS_socket, EPERM);
+  if (drives_gpus) allow_drivers_socket(filter);
   // As if it were done: the C++ library's copy of a file is not one without it.
   error_of(SYS_fchmod, 0);
   if (!may_fork) {
@@ -156,9 +175,9 @@ void drop_capabilities() {
               "run the script without --sandbox only if you trust it");
 }
 
-void restrict_calls(bool may_fork) {
+void restrict_calls(bool may_fork, bool drives_gpus) {
   if (architecture == 0) return;
-  Filter filter = filter_of(may_fork);
+  Filter filter = filter_of(may_fork, drives_gpus);
   sock_fprog program{static_cast<unsigned short>(filter.code().size()), filter.code().data()};
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
       ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0)
