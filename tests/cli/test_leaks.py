@@ -16,9 +16,9 @@ STEPS = int(os.environ.get("MESHWRIGHT_LEAK_STEPS", "300"))
 EVERY = 10  # steps between two samples
 # The first steps fill caches, of the allocator among others, and write the first checkpoints.
 WARM = 0.4
-# What the second half may take more than the first one. A run keeps the loss of each step, and memory
-# comes in pieces: in 1000 steps mixes took 0.4 MiB at most. If one rank of this model lost a copy of
-# its parameters in each step, it would take 6 MiB or more.
+# What the second half may take more than the first one. A run keeps the loss of each step, and
+# memory comes in pieces: in 1000 steps mixes took 0.4 MiB at most. If one rank of this model lost a
+# copy of its parameters in each step, it would take 6 MiB or more.
 BYTES, BYTES_A_STEP = 1 << 20, 1024
 
 # The first %s is the plan, the second changes the table. At a sample rank 0 waits for the test, and
