@@ -198,4 +198,18 @@ void CheckpointFolder::remove_staged(std::int64_t step) const {
   fs::remove_all(staging_folder(path_, step), ignored);
 }
 
+void CheckpointFolder::remove_staged_before(std::int64_t step) const {
+  const std::string_view end = staged_end;
+  std::vector<fs::path> left;
+  std::error_code error;
+  for (fs::directory_iterator at(path_, error), last; !error && at != last; at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    if (!name.starts_with('.') || !name.ends_with(end)) continue;
+    const std::int64_t there =
+        step_of(std::string_view(name).substr(1, name.size() - 1 - end.size()));
+    if (there >= 0 && there < step) left.push_back(at->path());
+  }
+  for (const fs::path& path : left) fs::remove_all(path, error);
+}
+
 }  // namespace mw

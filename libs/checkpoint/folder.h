@@ -46,6 +46,8 @@ class CheckpointFolder {
   void keep_newest(std::int64_t keep, std::int64_t step) const;
   void remove(std::int64_t step) const;
   void remove_staged(std::int64_t step) const;
+  // What is left of earlier ones that were given up while the folder could not be reached.
+  void remove_staged_before(std::int64_t step) const;
 
  private:
   void lock();

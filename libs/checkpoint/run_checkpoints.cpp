@@ -45,7 +45,9 @@ Checkpoints::Checkpoints(const RunSetup& run, Setup setup) : run_(run), setup_(s
   writer.folder = setup_.folder;
   writer.keep = setup_.keep;
   writer.stale = setup_.stale;
-  writer.patience = std::chrono::duration<double>(run_.timeout);
+  // Ranks of this process wait meanwhile for room for the next one, and others for them: that must
+  // end before those give up.
+  writer.patience = std::chrono::duration<double>(run_.timeout) / 2;
   writer_ = std::make_unique<CheckpointWriter>(std::move(writer));
 }
 

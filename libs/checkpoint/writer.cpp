@@ -254,6 +254,7 @@ void CheckpointWriter::complete() {
       if (stale != step_) setup_.folder->remove(stale);
     setup_.stale.clear();
     setup_.folder->keep_newest(setup_.keep, step_);
+    setup_.folder->remove_staged_before(step_);
   } catch (const std::exception& error) {
     news.failed = problem_of(error).message;
     setup_.folder->remove_staged(step_);

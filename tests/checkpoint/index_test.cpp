@@ -7,8 +7,10 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/checksum.h"
+#include "checkpoint/folder.h"
 #include "checkpoint/settings.h"
 #include "meshwright/error.h"
+#include "support/temporary_folder.h"
 
 using namespace mw;
 
@@ -147,4 +149,19 @@ TEST_CASE("Other content of the data is a difference, but for checkpoints that d
         std::vector<std::string>{"data.content: \"a\" there, \"b\" here"});
   CHECK(differences(old, longer) == std::vector<std::string>{"data.tokens: 10 there, 11 here"});
   CHECK(differences(one, Json::object()).size() == 1);
+}
+
+TEST_CASE("What is left of checkpoints that were given up goes with a later one that is complete") {
+  TemporaryFolder temporary;
+  const CheckpointFolder folder(temporary.path());
+  for (const std::int64_t step : {5, 10, 15})
+    std::filesystem::create_directories(staging_folder(temporary.path(), step) / "within");
+  std::filesystem::create_directory(temporary.path() / checkpoint_name(5));
+  std::filesystem::create_directory(temporary.path() / ".other.writing");
+  folder.remove_staged_before(15);
+  CHECK_FALSE(std::filesystem::exists(staging_folder(temporary.path(), 5)));
+  CHECK_FALSE(std::filesystem::exists(staging_folder(temporary.path(), 10)));
+  CHECK(std::filesystem::exists(staging_folder(temporary.path(), 15)));
+  CHECK(std::filesystem::exists(temporary.path() / checkpoint_name(5)));
+  CHECK(std::filesystem::exists(temporary.path() / ".other.writing"));
 }
