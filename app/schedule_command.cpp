@@ -181,8 +181,8 @@ std::string text_of(const Made& made, const ScheduleTimeline& timeline) {
                         made.of_one_chunk)
           : "";
   return text + table.text("  ") + one +
-         "\n  idle: of the makespan; inside: between a stage's first work and its last;\n"
-         "  activations: microbatches held at most\n  " +
+         "\n  idle: share of the makespan; inside: idle between a stage's first and last action;\n"
+         "  activations: most microbatches stored at a time\n  " +
          caption_of(timeline) + '\n';
 }
 

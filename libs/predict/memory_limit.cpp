@@ -67,8 +67,8 @@ class Search {
     const std::string none =
         work_ > most_search
             ? fmt::format(
-                  "of the {} changes that were tried none would fit, and to plan them all "
-                  "would take too long",
+                  "none of the {} changes that were tried would fit, and planning the other "
+                  "changes would take too long",
                   tried_)
             : none_of(mild_) + "no recompute and no smaller microbatch would fit" + nor(drastic_);
     return {lowest_ ? fmt::format("{}; the lowest is {}: {}", none, lowest_->text,

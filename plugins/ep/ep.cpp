@@ -56,8 +56,8 @@ class ExpertParallel : public mw::Strategy {
   static mw::Options options() {
     return mw::Options()
         .integer("ways",
-                 "ranks that the experts are split over: of those that split the data as many as "
-                 "these can be made of, then of the sequence's, then of the model's")
+                 "ranks that the experts are split over; ep borrows them from the data axes first, "
+                 "then from the sequence's, then from the model's")
         .range(1, 1 << 20)
         .positional("ways")
         .choice("dispatch", {"alltoall", "allgather"},
@@ -65,12 +65,11 @@ class ExpertParallel : public mw::Strategy {
                 "whose parts "
                 "of the result are reduce-scattered")
         .fallback("alltoall")
-        .list(
-            "borrow",
-            "axes to take ranks of, or roles of axes, the first first: { \"tp\" }; left out: data, "
-            "sequence, model")
+        .list("borrow",
+              "axes, or roles of axes, that lend ranks, in this order: { \"tp\" }; left out: data, "
+              "sequence, model")
         .optional()
-        .boolean("overlap", "what shared experts compute goes on while tokens are on their way")
+        .boolean("overlap", "shared experts compute while tokens are exchanged")
         .fallback(false)
         .number("imbalance",
                 "for predictions: tokens of the rank that has most over the average of the ranks")
@@ -83,10 +82,9 @@ class ExpertParallel : public mw::Strategy {
         overlap_(values.flag("overlap")),
         imbalance_(values.number("imbalance")) {
     if (imbalance_ > ways_) {
-      throw mw::Error(
-          mw::Stage::options, "option.range", "imbalance",
-          fmt::format("of {} ranks none can have {} times the average", ways_, imbalance_),
-          fmt::format("nearest: imbalance = {}, all tokens on one rank", ways_));
+      throw mw::Error(mw::Stage::options, "option.range", "imbalance",
+                      fmt::format("no rank of {} can have {} times the average", ways_, imbalance_),
+                      fmt::format("nearest: imbalance = {}, all tokens on one rank", ways_));
     }
     if (overlap_ && gathers_) {
       throw mw::Error(mw::Stage::options, "option.needs", "overlap",

@@ -105,11 +105,11 @@ class PipelineParallel : public mw::Strategy {
         .optional()
         .any("layout",
              "layers of each stage (of each virtual stage, in model order, if chunked): a list; "
-             "\"auto\", so that stages cost alike with the embedding and the head, by predicted "
+             "\"auto\" balances the cost of stages, with the embedding and the head, by predicted "
              "times where a cluster is named, else by declared FLOPs and bytes; or \"even\"")
         .fallback("auto")
         .any("weave",
-             "how the works of a group (0F3+1B1) are interleaved: a weave's name, a "
+             "how the actions of a group (0F3+1B1) are interleaved: a weave's name, a "
              "table with its options; or mw.weave { … }")
         .fallback("switch")
         .any("times",

@@ -34,8 +34,8 @@ class OneForwardOneBackward final : public FixedScheduler {
  public:
   static Options options() {
     return pair_option(
-        "F and B that follow each other are one group, which the stage may interleave: a stage "
-        "runs ahead by one more F for each stage behind it, and holds their activations",
+        "an F and the B after it form a group, which the stage may interleave: a stage runs ahead "
+        "by one more F for each stage behind it, and stores their activations",
         false);
   }
   explicit OneForwardOneBackward(const Values& values)
@@ -45,8 +45,8 @@ class Interleaved final : public FixedScheduler {
  public:
   static Options options() {
     return pair_option(
-        "F and B that follow each other are one group, which the stage may interleave, and the "
-        "activations of both are held at once",
+        "an F and the B after it form a group, which the stage may interleave, and the "
+        "activations of both are stored at once",
         false);
   }
   explicit Interleaved(const Values& values)
@@ -57,8 +57,8 @@ class DualPipeV final : public FixedScheduler {
  public:
   static Options options() {
     return pair_option(
-        "F of one chunk and B of the other are one group, which the stage may interleave; false: "
-        "B follows F",
+        "an F of one chunk and a B of the other form a group, which the stage may interleave; "
+        "false: B follows F",
         true);
   }
   explicit DualPipeV(const Values& values)
@@ -71,7 +71,7 @@ class ZeroBubble : public Scheduler {
  public:
   static Options options() {
     return pair_option(
-        "each W is one group with a work beside it that does not need it, and the stage may "
+        "each W forms a group with a neighbouring action that does not need it, and the stage may "
         "interleave them",
         false);
   }
@@ -114,7 +114,7 @@ class ZeroBubbleV final : public ZeroBubble {
 inline constexpr std::array<Registration, 8> schedulers = {
     scheduler<GPipe>("gpipe", "all forwards, then all backwards (Huang et al. 2019, GPipe)"),
     scheduler<OneForwardOneBackward>("1f1b",
-                                     "one forward, one backward, at most p - i microbatches held "
+                                     "one forward, one backward, at most p - i microbatches stored "
                                      "(Narayanan et al. 2021)"),
     scheduler<Interleaved>(
         "interleaved", "1F1B over several chunks a stage, bubble / chunks (Narayanan et al. 2021)"),

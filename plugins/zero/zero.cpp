@@ -355,17 +355,17 @@ class Zero : public mw::Strategy {
         .fallback("25MiB")
         .at_least(1)
         .choice("offload", {"none", "optimizer", "parameters"},
-                "what lies in host memory: optimizer state; at stage 3 a rank's parts of "
-                "parameters too")
+                "state kept in host memory: optimizer state; at stage 3 also a rank's shard of the "
+                "parameters")
         .fallback("none")
         .choice("update", {"host", "device"},
-                "where what is offloaded is updated: in host memory; or on the device, to which it "
-                "comes bucket by bucket, and goes back")
+                "where offloaded state is updated: in host memory, or on the device, to which each "
+                "bucket is copied and back")
         .fallback("host")
-        .boolean("overlap_update",
-                 "updates in host memory are made beside the next step's forward, each bucket's "
-                 "before its first use, or beside the backward where nothing waits for the norm of "
-                 "all gradients; else all at the step's end")
+        .boolean(
+            "overlap_update",
+            "updates in host memory overlap with the next step's forward, or with the backward "
+            "if no update needs the norm of all gradients; false: all at the step's end")
         .fallback(true);
   }
 

@@ -363,9 +363,9 @@ const Options& strategy_axis_options() {
           .choice("role", names_of_roles(),
                   "what its ranks split; others find it by that, whatever its name")
           .optional()
-          .list("borrow",
-                "axes, or roles of axes, whose ranks it takes, the first first; left out: ranks of "
-                "its own")
+          .list(
+              "borrow",
+              "axes, or roles of axes, that lend ranks, in this order; left out: ranks of its own")
           .optional();
   return options;
 }
