@@ -314,7 +314,7 @@ void AppHost::look_whether_it_fits(const Json& plan) {
   const std::string hint = plan.value("hint", "");
   output_.error(Error(Stage::plan, "plan.fit", "",
                       known ? fmt::format("--must-fit: {} does not fit", mix)
-                            : fmt::format("--must-fit: nobody knows whether {} fits", mix),
+                            : fmt::format("--must-fit: it is not known whether {} fits", mix),
                       !known ? "name a cluster: --cluster NAME; or a limit: memory = \"80GiB\""
                       : !hint.empty() ? hint
                                       : "meshwright search finds mixes that fit a cluster"));

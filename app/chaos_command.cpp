@@ -137,7 +137,7 @@ const CommandOf<ChaosArguments> chaos_command{
       add_settings(command, a);
       add_quiet(command, a);
       command.footer(
-          "What stands after -- is the script's: arg[1], arg[2], ...\n"
+          "Words after -- are passed to the script: arg[1], arg[2], ...\n"
           "Example: meshwright chaos scripts/quickstart.lua --set steps=2000 --minutes 5");
       add_faults(command, a.wishes);
       command.add_option("--log", a.log, "a line of JSON for each fault goes into this file")

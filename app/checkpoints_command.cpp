@@ -1,4 +1,4 @@
-// `meshwright checkpoints`: what lies in a folder of checkpoints, and whether it is whole.
+// `meshwright checkpoints`: the checkpoints of a folder, and whether it is whole.
 #include <fmt/format.h>
 
 #include "app/command.h"
@@ -73,8 +73,7 @@ int list_checkpoints(const CheckpointsArguments& arguments, Output& output) {
 }
 
 const CommandOf<CheckpointsArguments> checkpoints_command{
-    {"checkpoints", 110,
-     "what lies in a folder of checkpoints: steps, mixes, sizes, whole or broken"},
+    {"checkpoints", 110, "the checkpoints of a folder: steps, mixes, sizes, whole or broken"},
     [](CLI::App& command, CheckpointsArguments& a) {
       command.add_option("PATH", a.path, "a folder of checkpoints, or one of them")->required();
       command.add_flag("--quick", a.quick,

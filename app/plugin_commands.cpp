@@ -248,7 +248,8 @@ int list_plugins(const Arguments& arguments, Output& output) {
     for (const ClusterFile& one : stacks) listing.add(stack_noun, one.name, one.doc);
   }
   std::string text = listing.text();
-  if (!names.folders().empty()) text += "\nwhat names no file is built in; others lie in:\n";
+  if (!names.folders().empty())
+    text += "\nplugins without a file are built in; the others are in:\n";
   for (const std::string& folder : names.folders()) text += fmt::format("  {}\n", folder);
   if (!broken.empty()) text += "\nbroken:\n" + broken;
   if (good.size() == 1) {

@@ -82,9 +82,10 @@ class PluginTester {
       std::vector<std::string> unknown;
       options_ = sample_options(one.options(), one.kind == Kind::model, unknown);
       if (!unknown.empty()) {
-        report_.failed("tried with values for its options",
-                       fmt::format("nobody but you knows a value for {}", join(unknown)),
-                       "give them in a script: meshwright plugins test SCRIPT.lua");
+        report_.failed(
+            "tried with values for its options",
+            fmt::format("give a value for {}: the test cannot choose one", join(unknown)),
+            "give them in a script: meshwright plugins test SCRIPT.lua");
         continue;
       }
       refuses(one);

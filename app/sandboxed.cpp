@@ -42,7 +42,7 @@ fs::path read_beside(const std::string& script, Output& output) {
   const std::string below = (folder / "").string();
   if (own.empty() || !(own / "").string().starts_with(below)) return folder;
   output.note(
-      fmt::format("the sandbox reads {} alone, as your home folder lies in that folder; "
+      fmt::format("the sandbox reads {} alone, because your home folder is in that folder; "
                   "--sandbox-read FOLDER names others",
                   file.string()));
   return file;

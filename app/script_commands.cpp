@@ -184,10 +184,10 @@ void add_script(CLI::App& command, ScriptArguments& arguments, const std::string
   add_settings(command, arguments);
   add_quiet(command, arguments);
   add_sandbox(command, arguments.sandbox);
-  command.footer(
-      fmt::format("What stands after -- is the script's: arg[1], arg[2], ...\nExample: meshwright "
-                  "{} {}",
-                  command.get_name(), example));
+  command.footer(fmt::format(
+      "Words after -- are passed to the script: arg[1], arg[2], ...\nExample: meshwright "
+      "{} {}",
+      command.get_name(), example));
 }
 
 void add_force(CLI::App& command, ScriptArguments& arguments) {

@@ -655,7 +655,7 @@ function mw.moe(options) end
 ---@field [1]? any the same as path
 ---@field dtype? "auto"|"u16"|"u32" of a token in files without a header; auto: u16, if their names end in .bin (default "auto")
 ---@field sequence? integer tokens of one sample (1 .. 2147483647)
----@field order? "shuffled"|"sequential" shuffled: windows in an order of the seed's, each once per epoch; sequential: as they lie (default "shuffled")
+---@field order? "shuffled"|"sequential" shuffled: windows in an order of the seed's, each once per epoch; sequential: in the order of the file (default "shuffled")
 ---@field part? any[] which of the tokens, as fractions of them: { 0, 0.9 } to train on, { 0.9, 1 } to hold out
 
 ---Files of tokens: llm.c's, nanoGPT's or Megatron's.
@@ -677,7 +677,7 @@ function mw.synthetic(options) end
 ---@field path any a UTF-8 file, a folder of them (read in order of name), the name of a text that comes with the program ("gcide"), or a list
 ---@field [1]? any the same as path
 ---@field sequence? integer tokens of one sample (1 .. 2147483647)
----@field order? "shuffled"|"sequential" shuffled: windows in an order of the seed's, each once per epoch; sequential: as they lie (default "shuffled")
+---@field order? "shuffled"|"sequential" shuffled: windows in an order of the seed's, each once per epoch; sequential: in the order of the file (default "shuffled")
 ---@field part? any[] which of the tokens, as fractions of them: { 0, 0.9 } to train on, { 0.9, 1 } to hold out
 
 ---Bytes of UTF-8 text as tokens: 256 ids, no tokeniser.

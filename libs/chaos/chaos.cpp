@@ -202,8 +202,8 @@ class Chaos {
   bool close_round() {
     std::string wrong;
     if (!run_.done()) {
-      wrong = fmt::format("a training that nobody disturbed has ended with {}: {}",
-                          run_.exit_code(), run_.complaint());
+      wrong = fmt::format("a training without faults ended with {}: {}", run_.exit_code(),
+                          run_.complaint());
     } else {
       wrong = run_.wrong_in_result();
       if (wrong.empty()) wrong = run_.wrong_in_run_file();

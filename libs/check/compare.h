@@ -78,7 +78,7 @@ struct CompareOutcome {
   // The step's loss and gradient norm, as they are reported; the step with the largest ratio.
   ComparedScalar reported_loss, reported_norm;
   Suspect suspect = Suspect::neither;  // whose run parts from one rank too at `first`
-  bool both_off = false;               // a and b agree, and both part from one rank
+  bool both_off = false;               // a and b agree, and both differ from one rank
   // Hooks of a's and of b's plan that lose bits, and the parameters that they reduce.
   LossyHooks lossy_a, lossy_b;
   std::int64_t moved_choices = 0;  // of experts, by tokens, that differ between a and b

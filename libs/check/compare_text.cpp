@@ -159,7 +159,7 @@ std::string describe(const TensorDifference& d, const Graph& graph) {
 std::string advice(const CompareOutcome& o, const TensorDifference& d) {
   std::string text;
   if (d.key.read()) {
-    text = "who made it agrees, so look at what stands between the two: a collective or a transfer";
+    text = "its producer agrees, so look at the collective or transfer between the two";
   } else if (d.key.kind == TensorKind::gradient) {
     text = "every activation and its gradient agree, so look at how it is accumulated and reduced";
   } else if (d.key.kind == TensorKind::parameter) {
@@ -185,7 +185,7 @@ std::string advice(const CompareOutcome& o, const TensorDifference& d) {
                       d.of_a));
       break;
     case Suspect::both:
-      add(fmt::format("both part from one rank in float64: a {:.1e}, b {:.1e}", d.of_a, d.of_b));
+      add(fmt::format("both differ from one rank in float64: a {:.1e}, b {:.1e}", d.of_a, d.of_b));
       break;
     case Suspect::neither:
       break;
@@ -245,7 +245,7 @@ std::string describe(const CompareOutcome& o, const RunRequest& a, const RunRequ
         o.reported_loss.error, o.reported_loss.bound, o.reported_norm.error, o.reported_norm.bound);
   } else if (o.both_off) {
     text +=
-        "  but both part from one rank in float64 by more than rounding: see what verify says\n";
+        "  but both differ from one rank in float64 by more than rounding: see what verify says\n";
   }
   const std::string note = note_of(o);
   if (!note.empty()) text += "  " + note + "\n";

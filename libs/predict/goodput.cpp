@@ -227,7 +227,7 @@ const Fields<GoodputRequest>& goodput_fields() {
     f.add("mtbf", "mean seconds between failures of one device", &R::mtbf)
         .range(1.0, 1e15)
         .optional();
-    f.add("checkpoint_seconds", "that training stands still for each checkpoint", &R::checkpoint)
+    f.add("checkpoint_seconds", "for which training stops at each checkpoint", &R::checkpoint)
         .range(1e-6, 1e6);
     f.add("restart_seconds", "from a failure to the first step after it", &R::restart)
         .range(0.0, 1e7)

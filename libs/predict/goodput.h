@@ -16,7 +16,7 @@ struct GoodputRequest {
   double step = 0;  // that a step takes where nothing fails
   double devices = 1;
   double mtbf = 0;        // mean time between failures of one device; any stops the run
-  double checkpoint = 0;  // that training stands still for each checkpoint
+  double checkpoint = 0;  // for which training stops at each checkpoint
   double restart = 0;     // from a failure to the first step after it
   double interval = 0;    // between checkpoints; 0: the best
   double days = 30;       // that are simulated, at least; short runs are repeated

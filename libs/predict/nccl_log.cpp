@@ -317,7 +317,7 @@ class LogReader {
              fmt::format("{} of {} ranks have a line of their own", count, most + 1),
              "keep all lines \"#  Rank …\"");
     } else if (count == 1) {
-      refuse("calibration.log", done.line, "one rank alone has nobody to send to",
+      refuse("calibration.log", done.line, "a single rank sends nothing",
              "run it with -g 8, or by mpirun on several devices");
     }
     if (done.groups) {

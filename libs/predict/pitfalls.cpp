@@ -226,7 +226,7 @@ class Pitfalls {
         with_fewer(strategies(), k, static_cast<int>(stages / 2), 2, best);
       }
     }
-    say(fmt::format("{} for {} stages, of which most wait",
+    say(fmt::format("{} for {} stages, and most of them wait",
                     plural(plan_.microbatches, "microbatch"), stages),
         std::move(best));
   }

@@ -303,12 +303,12 @@ std::string room_text(const Prediction& p) {
                                           needed, bytes(p.host_limit));
     if (p.timed() && p.host_copies.seconds > 0) {
       text +=
-          fmt::format("  copies to and from it take {}, of which nothing hides {}\n",
+          fmt::format("  copies to and from it take {}, {} of it exposed\n",
                       duration_text(p.host_copies.seconds), duration_text(p.host_copies.exposed));
     }
     if (p.timed() && p.host_updates.seconds > 0) {
       text +=
-          fmt::format("  updates there take {}, of which nothing hides {}\n",
+          fmt::format("  updates there take {}, {} of it exposed\n",
                       duration_text(p.host_updates.seconds), duration_text(p.host_updates.exposed));
     }
   }

@@ -66,9 +66,10 @@ void check_constants(const Program& program, Proof& proof) {
     for (const StepConstant& constant : constants) {
       const std::optional<double> needed = step.of(constant.name);
       if (!needed) {
-        note(proof, fmt::format("{} declares the constant {}, which is none of a step's: tokens, "
-                                "sequences",
-                                op.kind(), constant.name));
+        note(proof,
+             fmt::format("{} declares the constant {}, which is not a number of the step: tokens, "
+                         "sequences",
+                         op.kind(), constant.name));
       } else if (*needed != constant.value) {
         proof.refusals.push_back(refusal(program, op, constant, *needed));
       }

@@ -53,7 +53,8 @@ void StageProof::check_flat(const Move& move, int from, int to) const {
            to);
   }
   if (!gathers && !scatters)
-    refuse("prove.operands", fmt::format("a {} is none of flat tensors", name_of(move.kind)));
+    refuse("prove.operands",
+           fmt::format("a {} does not exist for flat tensors", name_of(move.kind)));
   std::vector<int> shards = program_.buckets[flats_[a.flat].bucket].shard_atoms, over = move.atoms;
   const auto dead = [&](int atom) { return !tables_.lives(atom); };
   std::erase_if(shards, dead);
@@ -73,8 +74,7 @@ void StageProof::start_flat(const Instruction& i) {
   const int from = one(i.inputs, "input"), to = one(i.outputs, "output");
   check_group(i.move);
   if (!i.move.stages.empty() && !among(i.move.stages, program_.stage))
-    refuse("prove.stages",
-           fmt::format("stage {} is none of those that come to it", program_.stage));
+    refuse("prove.stages", fmt::format("stage {} does not take part in it", program_.stage));
   Flat& source = there(from, false);
   const FlatView a = view(from), b = view(to);
   if (b.part != FlatView::Part::whole && b.part != FlatView::Part::own)
@@ -265,8 +265,7 @@ void StageProof::hook_start(const Instruction& i) {
     notes_.insert(fmt::format("{} loses some of {}", bucket.hook->name(), bucket.name));
   Instruction plain = i;
   plain.code = Code::start;
-  if (i.move.kind != Move::Kind::all_reduce)
-    refuse("prove.hook", "a hook stands for an all-reduce");
+  if (i.move.kind != Move::Kind::all_reduce) refuse("prove.hook", "a hook replaces an all-reduce");
   if (underway_.count({i.pending, -1}) > 0)
     refuse("prove.unawaited", "it begins what is under way already");
   start_flat(plain);

@@ -108,7 +108,8 @@ void StageProof::place_view(int index) {
     const bool shard = what.layout[a] == Placement::shard(flat_dim);
     if (shard != what.layout[a].is_shard() || (shard && !among(atoms, static_cast<int>(a))))
       refuse("prove.layout",
-             fmt::format("{} cannot lie {}", what.name, to_string(what.layout, program_.mesh)),
+             fmt::format("{} cannot have the layout {}", what.name,
+                         to_string(what.layout, program_.mesh)),
              index);
     if (among(atoms, static_cast<int>(a))) (shard ? cut : whole) = true;
   }
@@ -154,7 +155,7 @@ StageProof::Operand StageProof::parameter(int index) {
     refuse("prove.value", name(index) + " does not hold a parameter", index, f.by);
   if (region.rest_differs)
     refuse("prove.gather",
-           fmt::format("{} is read, of which ranks have their own shards alone", name(index)),
+           fmt::format("{} is read whole, but each rank has only its own shard", name(index)),
            index, f.by);
   if (region.version != 0)
     refuse("prove.value",
@@ -250,8 +251,7 @@ void StageProof::contribute(Flat& f, Region& region, const Layout& place,
     refuse("prove.add", name(f.slot) + " holds no sum", f.slot, f.by);
   if (region.rest_differs && !region.sums.empty() && !f.shard &&
       view(f.slot).part == FlatView::Part::whole)
-    refuse("prove.add",
-           name(f.slot) + " holds a sum of which the rank's own shard is reduced already", f.slot,
+    refuse("prove.add", name(f.slot) + " has a sum whose own shard was already reduced", f.slot,
            f.by);
   Layout mine = place;
   check_contributing(contributing);
@@ -279,7 +279,8 @@ void StageProof::contribute(Flat& f, Region& region, const Layout& place,
     if (region.place != mine) {
       Refusal made =
           refusal("prove.contributing",
-                  fmt::format("what is added to {} does not lie as what is there", name(f.slot)));
+                  fmt::format("what is added to {} has another layout than the tensor there",
+                              name(f.slot)));
       made.slot = f.slot;
       made.axes = differences(program_.mesh, region.place, mine);
       throw Refused{std::move(made)};

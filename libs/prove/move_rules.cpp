@@ -93,7 +93,7 @@ Layout StageProof::moved(const Move& move, const Operand& from, int slot) const 
   }
   if (from.content->what == What::saved || from.content->what == What::nothing)
     refuse("prove.value",
-           fmt::format("{} is {}, which lies as its op has it", name(slot), text_of(*from.content)),
+           fmt::format("{} is {}, whose layout its op decides", name(slot), text_of(*from.content)),
            slot, from.by);
   return next;
 }

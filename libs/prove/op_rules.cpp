@@ -32,8 +32,10 @@ void StageProof::load(const Instruction& i) {
       Placement& place = content.place[a];
       if (place.is_partial() || (place.is_shard() && !contains(s.dims, place.dim)) ||
           (place.is_shard() && static_cast<int>(a) == program_.stage_atom))
-        refuse("prove.layout",
-               fmt::format("{} cannot lie {}", s.name, to_string(s.layout, program_.mesh)), index);
+        refuse(
+            "prove.layout",
+            fmt::format("{} cannot have the layout {}", s.name, to_string(s.layout, program_.mesh)),
+            index);
       if (!tables_.lives(static_cast<int>(a))) place = {};
     }
     const Value& value = graph_.value(s.value);
@@ -222,7 +224,8 @@ void StageProof::forward(const Instruction& i) {
     const Dtype dtype = program_.dtype_of(value.scalar, value.fp32_at_least);
     if (t.dtype != dtype)
       refuse("prove.in-place",
-             fmt::format("{} in {} would lie in {}", value.name, name_of(dtype), name_of(t.dtype)),
+             fmt::format("{} in {} would have the dtype {}", value.name, name_of(dtype),
+                         name_of(t.dtype)),
              i.outputs[0]);
     claim(i.outputs[0], made, value.dims, dtype);
     t.content = std::move(made);

@@ -102,7 +102,7 @@ static std::string in_words(const std::string& place, const std::string& axis, b
   if (place == "R") return fmt::format("whole on each rank of {} (R)", axis);
   if (place[0] == 'S') return fmt::format("cut over {} ({})", axis, place);
   return needed ? fmt::format("a share of a sum over {} ({})", axis, place)
-                : fmt::format("a sum over {} that nobody has made ({})", axis, place);
+                : fmt::format("a sum over {} that was not reduced ({})", axis, place);
 }
 
 void StageProof::misplaced(int slot, const Operand& found, const Layout& needed,
@@ -212,7 +212,7 @@ void StageProof::claim(int index, const Content& content, const Dims& dims, Dtyp
   }
   if (!same) {
     refuse("prove.layout",
-           fmt::format("{} gets {}, {}, and says that it lies {}", s.name, text_of(content),
+           fmt::format("{} gets {}, {}, but states the layout {}", s.name, text_of(content),
                        to_string(content.place, program_.mesh), to_string(s.layout, program_.mesh)),
            index);
   }
@@ -415,7 +415,7 @@ void StageProof::check_program() {
     const Slot& what = program_.slots[s];
     const int atom = program_.stage_atom;
     if (what.layout.size() != program_.mesh.atoms().size())
-      refuse("prove.layout", what.name + " does not say how it lies", static_cast<int>(s));
+      refuse("prove.layout", what.name + " has no layout", static_cast<int>(s));
     if (atom >= 0 && program_.mesh.atoms()[atom].ways > 1 && what.layout[atom].is_shard())
       refuse("prove.layout",
              fmt::format("{} is cut over {}, whose ranks hold other layers", what.name,

@@ -124,7 +124,8 @@ void write_page(const std::string& asked_by, const std::string& path, const std:
   if (fs::is_directory(path, error) || path.empty() || path.ends_with('/'))
     throw cannot_write(asked_by, path, "that is a folder", "name a file, such as report.html");
   if (fs::exists(path, error) && !fs::is_regular_file(path, error))
-    throw cannot_write(asked_by, path, "that is no file", "name a file, such as report.html");
+    throw cannot_write(asked_by, path, "that is not a regular file",
+                       "name a file, such as report.html");
   if (fs::exists(path, error) && !is_page(path)) {
     throw Error(Stage::options, "page.foreign", "",
                 fmt::format("{} {}: it is there, and it is no page of meshwright", asked_by, path),

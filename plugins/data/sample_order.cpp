@@ -37,7 +37,7 @@ void SampleOrder::add_options(Options& options) {
       .unit("tokens")
       .choice("order", {"shuffled", "sequential"},
               "shuffled: windows in an order of the seed's, each once per epoch; "
-              "sequential: as they lie")
+              "sequential: in the order of the file")
       .fallback("shuffled")
       .list("part",
             "which of the tokens, as fractions of them: { 0, 0.9 } to train on, { 0.9, 1 } to hold "

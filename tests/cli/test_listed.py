@@ -29,7 +29,7 @@ class Listed(ProgramCase):
         # Folders once, below; no row is wider than a terminal for a path's or a sentence's sake.
         self.assertRegex(listed, r"(?m)^  /.*/plugins$")
         self.assertIn("as of Narayanan et al. 2021: gradients", listed)
-        rows = listed.split("others lie in:")[0].splitlines()
+        rows = listed.split("the others are in:")[0].splitlines()
         self.assertLessEqual(max(map(len, rows)), 80)
         stacks = {line["name"] for line in self.lines(done) if line["kind"] == "stack"}
         self.assertLessEqual({"megatron-core", "fsdp2", "meshwright"}, stacks)

@@ -111,7 +111,7 @@ std::vector<Bug> of_trainverify() {
                     begun->code = Code::copy;
                   },
                   "prove.place",
-                  {"a sum over tp that nobody has made (P)", "all-reduce over tp"}});
+                  {"a sum over tp that was not reduced (P)", "all-reduce over tp"}});
   bugs.push_back({"2: an all-reduce is missing, what follows reads its result",
                   mix("", {tp(2)}),
                   [](Stages& s) {
@@ -259,7 +259,7 @@ std::vector<Bug> of_the_field() {
                     erase(begun);
                   },
                   "prove.contributing",
-                  {"does not lie as what is there"}});
+                  {"has another layout than the tensor there"}});
   bugs.push_back({"the loss counts on every rank that has it alike (Megatron-LM 673, 906)",
                   mix("", {tp(2)}),
                   [](Stages& s) {
@@ -351,7 +351,7 @@ std::vector<Bug> of_the_field() {
          std::rotate(last, last + 1, reduce + 1);
        },
        "prove.contributing",
-       {"does not lie as what is there"}});
+       {"has another layout than the tensor there"}});
   bugs.push_back({"parameters are not gathered after the update",
                   mix("", {zero(2, 1)}, 2),
                   [](Stages& s) {

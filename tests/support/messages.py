@@ -247,7 +247,7 @@ MESSAGES = {
     "plan.ranks": [r"plan: .* = \d+ ranks; a mesh has 16777216 at most \[use fewer ways\]",
                    r"plan: .*; ranks are threads of this process here, 512 at most \[predict it without running it "
                      r"\(meshwright plan, mw\.plan\), use fewer ways, or start more processes\]"],
-    "plan.fit": [r"--must-fit: (.* does not fit|nobody knows whether .* fits) \[.+\]"],
+    "plan.fit": [r"--must-fit: (.* does not fit|it is not known whether .* fits) \[.+\]"],
     "plan.size": [r"(model: its parameters|batch: the tensors of a step) would have \S+ elements, more than a plan "
                      r"can hold .* \[make \w+ smaller .*",
                   r"microbatch: .* (works|microbatches) .*more than a plan can hold.* \[.*", r"\d+ stages x \d+ "
@@ -258,7 +258,7 @@ MESSAGES = {
                      r"\d+ \[rebuild it .*"],
     "plugin.fault": [r"(On rank \d+: )?(plan\[1\]|optimizer|data): the plugin \"\w+\" threw while it .*: .* \[mend the plugin\]"],
     "plugin.writable": [r"(plugin \"\w+\": \S+ is unusable: |\S+: )(anybody on this machine|the group \d+, which you are not in,) may write \S+ "
-                        r"\(mode \d+\) \[look at what lies there, then: chmod [go]-w \S+\]"],
+                        r"\(mode \d+\) \[look at the files there first, then: chmod [go]-w \S+\]"],
     "process.token": [r"process \d+( on \S+)? has not the token of this run \[.*\]"],
     "program.failed": [r"--figures: rsvg-convert could not convert .*: .* \[run it by hand .*\]"],
     "program.missing": [r"--figures: rsvg-convert is not there, .* \[install it: .*librsvg2-bin.*\]"],
@@ -296,7 +296,7 @@ MESSAGES = {
     "sandbox.read": [r".*: the sandbox does not let the script read there \[put the file beside the script, or .*\]"],
     "sandbox.time": [r"the script has run for \d+ s, which is all that its sandbox allows \[allow more: --sandbox-time .*\]"],
     "sandbox.write": [r".*: the sandbox does not let the script write there \[.*--sandbox-write FOLDER\]"],
-    "schedule.cell": [r"(plan\[1\]\.schedule(\[\d\])*: )?schedule \".*\", row \d+, cell \d+: \".*\" is no work "
+    "schedule.cell": [r"(plan\[1\]\.schedule(\[\d\])*: )?schedule \".*\", row \d+, cell \d+: \".*\" is not an action "
                      r"\[.*; sends, receives and gathers are added by the core\]"],
     "schedule.chunks": [r"pp\(\d+\): schedule \S+ without chunks would be \S+ \[nearest: chunks = 2, .*",
                      r"(plan\[1\]\.chunks: )?schedule \S+ takes (\d+ chunks? of each stage|chunks = \d+), not "

@@ -114,7 +114,7 @@ CheckedBackend::WorkPtr CheckedBackend::broadcast(std::vector<at::Tensor>& tenso
   auto call = new_call(op, tensor, tensor.numel());
   call.root = static_cast<int>(options.rootRank);
   check(call.root >= 0 && call.root < size_, op,
-        fmt::format("root {} is none of its {} ranks.", call.root, size_));
+        fmt::format("root {} is not one of its {} ranks.", call.root, size_));
   return issue(
       new_issue(std::move(call), tensor, tensor, c10d::OpType::BROADCAST, options.timeout));
 }
@@ -210,7 +210,7 @@ CheckedBackend::WorkPtr CheckedBackend::send_or_recv(Collective op,
                                                      int tag) {
   auto& tensor = only_tensor(op, tensors);
   check(peer >= 0 && peer < size_, op,
-        fmt::format("partner {} is none of its {} ranks.", peer, size_));
+        fmt::format("partner {} is not one of its {} ranks.", peer, size_));
   const auto type = op == Collective::send ? c10d::OpType::SEND : c10d::OpType::RECV;
   return issue_pair(new_issue(new_call(op, tensor, tensor.numel()), tensor, tensor, type, timeout_),
                     peer, tag);

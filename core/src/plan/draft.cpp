@@ -146,7 +146,7 @@ void Draft::shard_in(Dim dim, const std::string& axis, std::function<bool(const 
   for (int atom : atoms) {
     if (std::find(own.begin(), own.end(), atom) != own.end()) continue;
     refuse("axis.atom", "",
-           fmt::format("{} is for atom {}, which is none of the axis' atoms", what, atom),
+           fmt::format("{} is for atom {}, which the axis does not have", what, atom),
            fmt::format("the atoms of {} are {}", axis, fmt::join(own, ", ")));
     return;
   }
@@ -247,7 +247,7 @@ void Draft::add_pass(Pass pass) {
 void Draft::pipeline(Pipeline pipeline) {
   if (pipeline_) {
     refuse("pipeline.twice", "",
-           fmt::format("{} and {} both part the layers into stages", pipeline_by_, strategy_),
+           fmt::format("{} and {} both divide the layers into stages", pipeline_by_, strategy_),
            "leave one of them out");
     return;
   }
@@ -256,7 +256,7 @@ void Draft::pipeline(Pipeline pipeline) {
   const bool axis = pipeline.axis.empty() || mesh_.has(pipeline.axis);
   if (!axis) {
     refuse("axis.unknown", "",
-           fmt::format("the pipeline's stages are to lie on the axis \"{}\", and the mesh has no "
+           fmt::format("the pipeline wants its stages on the axis \"{}\", and the mesh has no "
                        "such axis",
                        readable(pipeline.axis)),
            axes_there_are(mesh_, pipeline.axis));
@@ -275,9 +275,10 @@ void Draft::pipeline(Pipeline pipeline) {
                        fmt::join(pipeline.layers, " + "), graph_.layers),
            fmt::format("make them add up to {}", graph_.layers));
   } else if (axis && (parts < stages && stages > 1)) {
-    refuse("pipeline.stages", "",
-           fmt::format("the pipeline parts the layers in {}, for {} stages", parts, stages),
-           "give each stage at least one part");
+    refuse(
+        "pipeline.stages", "",
+        fmt::format("the pipeline divides the layers into {} parts, for {} stages", parts, stages),
+        "give each stage at least one part");
   }
   const auto& at = pipeline.stage_of;
   if (axis && !at.empty() &&
@@ -319,7 +320,7 @@ void Draft::permute_tokens(Dim dim, std::vector<Range> order) {
   }
   if (!order_.emplace(dim, std::move(order)).second) {
     refuse("order.twice", "",
-           fmt::format("the {} lies in another strategy's order already", dim.name()),
+           fmt::format("the {} already has an order from another strategy", dim.name()),
            "leave one of them out");
   }
 }

@@ -65,10 +65,10 @@ class ProgramMaker {
         pipeline_.layers ==
             even_layers(plan_.graph->layers, static_cast<int>(pipeline_.layers.size())))
       return;
-    plan_.notes.push_back(
-        fmt::format("{} parts the layers {}, as its ends cost what layers do; "
-                    "layout = \"even\" parts them evenly",
-                    pipeline_.axis, fmt::join(pipeline_.layers, ", ")));
+    plan_.notes.push_back(fmt::format(
+        "{} gives its stages {} layers, because the embedding and the head cost as much as layers; "
+        "layout = \"even\" parts them evenly",
+        pipeline_.axis, fmt::join(pipeline_.layers, ", ")));
   }
 
   void run(std::vector<WrongWays>& wrong) {
@@ -361,7 +361,7 @@ class ProgramMaker {
         if (fresh || known->second == hook) continue;
         problems_.add(
             Stage::plan, "hook.differs", "plan",
-            fmt::format("plan: {} lies on several stages, which chose different hooks for its "
+            fmt::format("plan: {} is on several stages, and they chose different hooks for its "
                         "gradient: {} and {}",
                         bucket.name, known->second, hook),
             "let the choice follow from the bucket alone, not from when it is asked");

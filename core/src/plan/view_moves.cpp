@@ -58,10 +58,12 @@ View::Moves ViewMoves::of(int value, const Layout& from, const Layout& to) {
       return std::make_shared<const std::vector<Move>>(exchange(value, from, to));
     } catch (const std::invalid_argument&) {
       if (said_.insert(value).second) {
-        problems_.add(Stage::plan, "rule.rows", "",
-                      fmt::format("{}: tokens that chose experts lie as {} and are needed as {}",
-                                  moved.name, to_string(from, mesh_), to_string(to, mesh_)),
-                      "cut the ops that make and combine them like the experts, or along tokens");
+        problems_.add(
+            Stage::plan, "rule.rows", "",
+            fmt::format(
+                "{}: tokens that were sent to experts have the placement {} and are needed as {}",
+                moved.name, to_string(from, mesh_), to_string(to, mesh_)),
+            "cut the ops that make and combine them like the experts, or along tokens");
       }
       return View::none();
     }

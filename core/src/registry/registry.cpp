@@ -80,7 +80,7 @@ ModuleVerdict writable_by_others(const fs::path& file) {
       verdict.problem =
           fmt::format("{} may write {} (mode {:04o})", who, path.string(), info.st_mode & 07777U);
       verdict.hint =
-          fmt::format("look at what lies there, then: chmod {}-w {}", letter, path.string());
+          fmt::format("look at the files there first, then: chmod {}-w {}", letter, path.string());
       return verdict;
     };
     if ((info.st_mode & S_IWOTH) != 0 && !kept) return refuse("anybody on this machine", "o");

@@ -226,8 +226,9 @@ class Checker {
   // Works of a group need nothing of each other; what they need of each other by way of other
   // stages is a cycle of stages that wait.
   bool independent() {
-    Faults groups(problems_, "schedule.group",
-                  "works of one group need nothing of each other: write them one after the other");
+    Faults groups(
+        problems_, "schedule.group",
+        "actions of one group must not depend on each other: write them one after the other");
     if (schedule_.joined.size() > schedule_.order.size()) {
       groups.add(static_cast<int>(schedule_.order.size()), -1, [&] {
         return fmt::format("groups of {} are given for {}",

@@ -98,7 +98,7 @@ class Reader {
       const auto actions = parse_cell(cell);
       if (actions.empty()) {
         refuse("schedule.cell", schedule_.name, row(), cell_,
-               fmt::format("{} is no work", quote(cell)),
+               fmt::format("{} is not an action", quote(cell)),
                fmt::format("{}; sends, receives and gathers are added by the core", cell_form));
       }
       for (const Action& action : actions) place(action);
@@ -125,10 +125,10 @@ class Reader {
     }
     for (std::size_t s = 0; s < schedule_.order.size(); ++s) {
       if (!schedule_.order[s].empty()) continue;
-      throw Error(
-          Stage::plan, "schedule.empty", fmt::format("schedule[{}]", s + 1),
-          fmt::format("schedule {}, row {}: no work for stage {}", quote(schedule_.name), s + 1, s),
-          "every stage holds a virtual stage at least; remove the row");
+      throw Error(Stage::plan, "schedule.empty", fmt::format("schedule[{}]", s + 1),
+                  fmt::format("schedule {}, row {}: no action for stage {}", quote(schedule_.name),
+                              s + 1, s),
+                  "every stage holds a virtual stage at least; remove the row");
     }
     return std::move(schedule_);
   }

@@ -78,10 +78,10 @@ const Options& recompute_options() {
                "\"none\", \"selective\", \"full\", \"fit\" or a function(op): the same as these "
                "alone")
           .optional()
-          .boolean("gathers", "what all-gathers brought is brought again, whoever reads it")
+          .boolean("gathers", "repeat all-gathers in backward for every reader")
           .fallback(false)
           .choice("collectives", {"repeat", "keep"},
-                  "what collectives brought is fetched again, or kept")
+                  "repeat collectives in backward, or keep their results")
           .fallback("repeat");
   return options;
 }
