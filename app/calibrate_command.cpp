@@ -115,8 +115,8 @@ class Calibrator {
       forget_wall(c);
     } else if (busy) {
       output_.note(fmt::format(
-          "other programs had {:.1f} cores meanwhile: wall seconds are theirs too. Calibrate "
-          "again when the machine does nothing else",
+          "other programs used {:.1f} cores during the measurement, so that wall seconds are too "
+          "long: calibrate again when the machine does nothing else",
           c.others_cores));
     }
     return c;

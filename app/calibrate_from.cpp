@@ -471,7 +471,7 @@ class Describer {
                                                                {32 << 20, "to 32 MiB"},
                                                                {1 << 30, "to 1 GiB"},
                                                                {INFINITY, "above"}};
-    std::vector<std::string> header = {"off on average, of rows", "ranks"};
+    std::vector<std::string> header = {"mean error, by size", "ranks"};
     for (const auto& [most, name] : bands) header.emplace_back(name);
     TextTable lines(header, {2, 3, 4, 5, 6});
     for (const LoggedTable& table : tables_) {
@@ -499,7 +499,7 @@ class Describer {
   }
 
   std::string steps_text() const {
-    TextTable lines({"step", "nodes", "measured", "before", "", "fitted", "", "to the others", ""},
+    TextTable lines({"step", "nodes", "measured", "before", "", "fitted", "", "fit without it", ""},
                     {1, 2, 3, 4, 5, 6, 7, 8});
     for (std::size_t k = 0; k < entries_.size(); ++k) {
       const StepEntry& entry = entries_[k];

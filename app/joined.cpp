@@ -51,12 +51,13 @@ Problem difference_of(const Processes& processes, int process, const std::string
                       const Given& first, const Given& given) {
   const Difference d = first_difference(Json::parse(first.resolved), Json::parse(given.resolved));
   const std::string what =
-      d.key.empty() ? "data or weights differ"
-                    : fmt::format("{} is {} there and {} on {}", d.key, json_text(d.other),
-                                  json_text(d.one), processes.name_of(0));
+      d.key.empty()
+          ? "data or weights differ"
+          : fmt::format("{} is {} on {} and {} on {}", d.key, json_text(d.other),
+                        processes.name_of(process), json_text(d.one), processes.name_of(0));
   return {Stage::run, "process.apart", d.key,
-          fmt::format("{} on {} is not that of {}: {}", words_for(verb), processes.name_of(process),
-                      processes.name_of(0), what),
+          fmt::format("{} differs between {} and {}: {}", words_for(verb),
+                      processes.name_of(process), processes.name_of(0), what),
           "a script must give the same tables in every process: no time of day, no random numbers "
           "of the machine's own, the same files on each host"};
 }

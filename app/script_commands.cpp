@@ -468,10 +468,10 @@ const CommandOf<ScriptArguments> prove_command{
 const CommandOf<ScriptArguments> logits_command{
     {"logits", 60,
      "run a script with every mw.train turned into the forward part on its first batch: "
-     "tokens and logits into a file, to hold them to another program's",
+     "tokens and logits into a file, to compare them with another program's",
      Command::scripted},
     [](CLI::App& command, ScriptArguments& a) {
-      add_script(command, a, "scripts/quickstart.lua -o runs/logits.safetensors");
+      add_script(command, a, "scripts/quickstart.lua -o logits.safetensors");
       add_common(command, a);
       command.add_option("-o", a.host.logits, "the file (safetensors)")
           ->type_name("FILE")

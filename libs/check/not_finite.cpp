@@ -52,7 +52,7 @@ class FirstNotFinite : public Watcher {
     const Ledger::Pause pause(executor_.ledger());
     if (finite(tensor)) return;
     const bool nan = at::isnan(tensor).any().item<bool>();
-    fail(fmt::format("; {} comes up first in {}", nan ? "NaN" : "Inf", words()));
+    fail(fmt::format("; {} appears first in {}", nan ? "NaN" : "Inf", words()));
   }
 
   RankRun& executor_;
@@ -81,7 +81,7 @@ void throw_not_finite(RankRun& executor, std::int64_t step, const StepOutcome& d
   const double value = loss ? done.loss : done.grad_norm;
   FirstNotFinite watcher(
       executor,
-      fmt::format("the {} of step {} is {}, and its update was left out",
+      fmt::format("the {} of step {} is {}, and its update was skipped",
                   loss ? "loss" : "gradient norm", step, std::isnan(value) ? "NaN" : "Inf"));
   executor.watch(&watcher);
   const StepOutcome again = executor.step(step, done.lr);

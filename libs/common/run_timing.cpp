@@ -145,7 +145,7 @@ std::string disturbance_text(const RunTiming& timing) {
   if (timing.use.throttled > 0.01)
     text += fmt::format("{}a limit of its control group kept {:.2g} cores from it",
                         text.empty() ? "" : " and ", timing.use.throttled);
-  if (text.empty()) text = "other programs had cores that its ranks want";
+  if (text.empty()) text = "other programs used cores that the ranks need";
   return fmt::format("{} ({} of {} steps were disturbed)", text, timing.disturbed_steps,
                      timing.steps);
 }

@@ -92,7 +92,7 @@ std::shared_ptr<const Plan> fit_microbatch(const PlanRequest& request, std::int6
                  fmt::format("microbatch.fit: a rank holds {} at least, with microbatches of {}; "
                              "that is above the {} asked for",
                              bytes_text(least), least_size, bytes_text(limit)),
-                 "more recompute, more ways of a form that shards, or a higher limit");
+                 "more recompute, a higher degree of a form that shards, or a higher limit");
     return nullptr;
   }
   PlanRequest chosen = found->request;

@@ -238,7 +238,7 @@ class RecomputeFit {
             format_bytes(static_cast<double>(most)),
             machine_ == nullptr ? "" : ", with what is in use beside the program",
             format_bytes(static_cast<double>(limit_))),
-        "a smaller microbatch, more ways of a form that shards, or a higher limit");
+        "a smaller microbatch, a higher degree of a form that shards, or a higher limit");
   }
 
   using Groups = std::vector<std::vector<int>>;  // of stages

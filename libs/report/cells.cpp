@@ -233,7 +233,7 @@ void take_sweep(const fs::path& folder, ReportRuns& runs) {
     return std::find(order.begin(), order.end(), a) < std::find(order.begin(), order.end(), b);
   });
   ask("baseline", text_at(sweep, "baseline"));
-  ask("loss held to that of", text_at(sweep, "same_loss_as"));
+  ask("loss compared with", text_at(sweep, "same_loss_as"));
   ask("begun", text_at(sweep, "created"));
   if (!sweep.contains("cells") || !sweep["cells"].is_array()) return;
   std::map<std::string, double> seconds;

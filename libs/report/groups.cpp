@@ -189,7 +189,7 @@ std::string headline_of_kinds(const ReportGroups& found) {
 std::string headline_of(const ReportRuns& runs, const ReportGroups& found) {
   if (found.kinds_of_work > 1) return headline_of_kinds(found);
   const std::string unchecked =
-      runs.same_loss_as.empty() ? " No loss was held to another's (same_loss_as)." : "";
+      runs.same_loss_as.empty() ? " No losses were compared (same_loss_as)." : "";
   if (found.fastest < 0 && !found.verdict.empty()) return sentence(found.verdict) + unchecked;
   if (found.fastest < 0) {
     const bool unproven =

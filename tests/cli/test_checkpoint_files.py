@@ -212,7 +212,7 @@ class CheckpointFiles(ProgramCase):
                 done = self.call("run", self.write(SCRIPT % more), "--json", *processes)
                 self.assertEqual(done.returncode, 1, done.stderr)
                 result = self.lines(done)[0]
-                self.assertRegex(result["reason"], "its update was left out")
+                self.assertRegex(result["reason"], "its update was skipped")
                 self.assertEqual(result["steps"], 4, result["reason"])  # the next one after the checkpoint
                 self.assertEqual([(row["step"], row["whole"]) for row in self.listed()], [(3, True)])
                 self.assertEqual(sorted(os.listdir(self.folder / "ck")), [".lock", "step-00000003"])

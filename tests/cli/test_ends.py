@@ -203,7 +203,7 @@ class Ends(ProgramCase):
                 self.assertEqual(run["steps"], step + 1)
                 self.assertLess(step, 5)
                 self.assertIn(f" of step {step} is ", run["reason"])
-                self.assertRegex(run["reason"], "its update was left out; (NaN|Inf) comes up first in the (output of|gradient)")
+                self.assertRegex(run["reason"], "its update was skipped; (NaN|Inf) appears first in the (output of|gradient)")
                 self.assertIsNotNone(run["losses"][step - 1])
 
     def test_a_training_that_diverges_goes_on(self):

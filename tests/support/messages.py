@@ -242,7 +242,7 @@ MESSAGES = {
                         r"pp\.layout = \{ .* \} (adds up to \d+ layers; the model has \d+|lists \d+ parts; "
                      r"pp\(\d+\).* has \d+ (virtual )?stages) \[list \d+ numbers that add up to \d+\]"],
     "pipeline.times": [r"pp\.times has \d+ entries for \d+ virtual stages \[.*"],
-    "plan.float64": [r"plan: the plan can be made in \w+ and not in float64, in which it is held to one rank: .* "
+    "plan.float64": [r"plan: the plan can be made in \w+ and not in float64, in which it is compared with one rank: .* "
                      r"\[make choices that look at bytes, .*\]"],
     "plan.ranks": [r"plan: .* = \d+ ranks; a mesh has 16777216 at most \[use fewer ways\]",
                    r"plan: .*; ranks are threads of this process here, 512 at most \[predict it without running it "
@@ -273,7 +273,7 @@ MESSAGES = {
                        r"there is no plugin \"ttp\" in .* \[did you mean \"tp\"\? plugins: .*"],
     "process.apart": [rf"{PROCESS} is at .*, {PROCESS} at .* \[a script must call the same verbs, .*",
                       rf"{PROCESS} has come to its end, {PROCESS} is at .* \[a script must call the same verbs, .*",
-                      rf"mw\.\w+ on {PROCESS} is not that of {PROCESS}: .* is .* there and .* \[a script must give the same tables .*",
+                      rf"mw\.\w+ differs between {PROCESS} and {PROCESS}: .* is .* on {PROCESS} and .* \[a script must give the same tables .*",
                       rf"{PROCESS} would run \S+, {PROCESS} would run \S+ \[a script must give the same tables .*"],
     "process.device": [r"MPI carries tensors of the CPU, and ranks are to run on \w+\. \[Use device = \"cpu\", .*"],
     "process.join": [r"MPI: \w+ failed: .* \[Try `mpirun -n 2 hostname` .*", r"MPI is in use in this process already\. \[.*"],
@@ -325,9 +325,9 @@ MESSAGES = {
                      r"chunks has \d+ \[set chunks, .*"],
     "run.hang": [r"(On rank \d+: )?ranks? [\d, to and]+ (has|have) not come back from what (it is|they are) on, so that this process "
                  r"ends now.* \[.*\]"],
-    "run.not-finite": [r"(On rank \d+: )?the (loss|gradient norm) of step \d+ is (NaN|-?Inf), and its update was left out.* \[a lower "
+    "run.not-finite": [r"(On rank \d+: )?the (loss|gradient norm) of step \d+ is (NaN|-?Inf), and its update was skipped.* \[a lower "
                        r"learning rate, clip, .*"],
-    "run.not-finite-once": [r"(On rank \d+: )?the (loss|gradient norm) of step \d+ is (NaN|-?Inf), and its update was left out; "
+    "run.not-finite-once": [r"(On rank \d+: )?the (loss|gradient norm) of step \d+ is (NaN|-?Inf), and its update was skipped; "
                             r"computed again, all its tensors are finite \[start it again, from a checkpoint; .*"],
     "runs.baseline": [r"--baseline \w+: none of these runs \[(did you mean|they are: ).*"],
     "runs.none": [r".*: there are no runs \[a script's log = .*"],

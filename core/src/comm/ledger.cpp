@@ -77,7 +77,7 @@ void Ledger::reset_peaks() {
 
 std::string Ledger::limit_hint() const {
   return hint_ ? hint_(most_rows_share())
-               : "Use smaller microbatches, more recompute or more ways of a form that shards.";
+               : "Use smaller microbatches, more recompute or a higher degree of a form that shards.";
 }
 
 void Ledger::set_limit(std::int64_t bytes, int rank, LimitHint hint) {

@@ -91,7 +91,7 @@ class Asker {
     }
     if (axis.ways < 1 || axis.ways > Mesh::most_ranks) {
       refuse(speaker, "axis.ways",
-             fmt::format("it asks for the axis {} of {} ways", axis.name, axis.ways),
+             fmt::format("it asks for the axis {} with {} ranks", axis.name, axis.ways),
              fmt::format("an axis has 1 to {}", Mesh::most_ranks));
       return;
     }

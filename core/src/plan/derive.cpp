@@ -437,7 +437,7 @@ class Deriver {
         problems_.add(Stage::plan, "storage.ways", key_in(rule.place, "ways"),
                       fmt::format("{}({}) cannot store {} in parts of its {} {}", rule.strategy,
                                   ways, value.name, graph_.size(rule.dim), rule.dim.name()),
-                      fmt::format("at most {} ways", graph_.size(rule.dim)));
+                      fmt::format("a degree of at most {}", graph_.size(rule.dim)));
       }
     }
   }

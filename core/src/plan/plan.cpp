@@ -269,9 +269,10 @@ std::shared_ptr<const Plan> in_double(const Plan& plan) {
   const Problem& first = problems.list().front();
   throw Error(
       Stage::plan, "plan.float64", "plan",
-      fmt::format("plan: the plan can be made in {} and not in float64, in which it is held to one "
-                  "rank: {}",
-                  name_of(plan.request.precision), first.message),
+      fmt::format(
+          "plan: the plan can be made in {} and not in float64, in which it is compared with one "
+          "rank: {}",
+          name_of(plan.request.precision), first.message),
       "make choices that look at bytes, as of a bucket or a tensor, in another way, or verify the "
       "plan with precision = \"fp32\"");
 }

@@ -48,11 +48,11 @@ class SlicedOps {
     }
     for (const auto& [follower, leader] : what.follows) {
       if (leader == rule.dim && program.cut[op] != leading(program, op, follower, leader)) {
-        refuse(
-            rule, "slices.follow",
-            fmt::format("{}: {} is cut in {} over ranks that each have all {}", text, what.name,
-                        leader.name(), follower.name()),
-            fmt::format("let {} divide by the ways that cut {}", follower.name(), leader.name()));
+        refuse(rule, "slices.follow",
+               fmt::format("{}: {} is cut in {} over ranks that each have all {}", text, what.name,
+                           leader.name(), follower.name()),
+               fmt::format("let {} divide by the degree that splits {}", follower.name(),
+                           leader.name()));
         return false;
       }
     }
