@@ -18,22 +18,23 @@ using mw::Json;
 
 namespace {
 
-std::shared_ptr<const mw::TokenSource> open(const std::string& kind, const Json& given,
-                                            const DataContext& context, mw::Problems& problems) {
+std::shared_ptr<const mw::TokenSource> opened_source(const std::string& kind, const Json& given,
+                                                     const DataContext& context,
+                                                     mw::Problems& problems) {
   return mw::test::made_at<mw::TokenSource>("data", kind, given, problems, context);
 }
 
-std::shared_ptr<const mw::TokenSource> open(const std::string& kind, const Json& given,
-                                            const DataContext& context) {
+std::shared_ptr<const mw::TokenSource> opened_source(const std::string& kind, const Json& given,
+                                                     const DataContext& context) {
   mw::Problems problems;
-  auto source = open(kind, given, context, problems);
+  auto source = opened_source(kind, given, context, problems);
   problems.throw_if_any();
   return source;
 }
 
 std::string problem_of(const std::string& kind, const Json& given, const DataContext& context) {
   mw::Problems problems;
-  CHECK(open(kind, given, context, problems) == nullptr);
+  CHECK(opened_source(kind, given, context, problems) == nullptr);
   REQUIRE_FALSE(problems.empty());
   for (const mw::Problem& problem : problems.list()) CHECK(problem.stage == mw::Stage::options);
   return mw::test::codes(problems);
@@ -70,7 +71,7 @@ TEST_CASE("sequential samples take S + 1 tokens from (k S) mod (tokens - S - 1)"
   const auto file = folder.write("a.txt", text);
   const std::int64_t s = 37;
   const auto source =
-      open("text", {{"path", file.string()}, {"order", "sequential"}}, context_of(s));
+      opened_source("text", {{"path", file.string()}, {"order", "sequential"}}, context_of(s));
   CHECK(source->vocab() == 256);
   CHECK(source->tokens() == 1000);
   for (std::int64_t k : {0, 1, 5, 25, 26, 27, 1000, 123456}) {
@@ -85,7 +86,8 @@ TEST_CASE("rows of a batch are numbered step * batch + row, whoever asks for the
   TemporaryFolder folder;
   const auto file = folder.write("a.txt", letters(5000));
   const std::string order = GENERATE("sequential", "shuffled");
-  const auto source = open("text", {{"path", file.string()}, {"order", order}}, context_of(16, 3));
+  const auto source =
+      opened_source("text", {{"path", file.string()}, {"order", order}}, context_of(16, 3));
   const auto whole = at::empty({6, 16}, at::kLong), whole_labels = at::empty({6, 16}, at::kLong);
   source->sample_rows(7 * 6, whole, whole_labels);
   const auto part = at::empty({2, 16}, at::kLong), part_labels = at::empty({2, 16}, at::kLong);
@@ -106,7 +108,7 @@ TEST_CASE("shuffled order takes each window once per epoch and depends on seed a
   }
   const auto file = folder.write("a.txt", text);
   const auto epoch_of = [&](std::int64_t seed, std::int64_t epoch) {
-    const auto source = open("text", {{"path", file.string()}}, context_of(s, seed));
+    const auto source = opened_source("text", {{"path", file.string()}}, context_of(s, seed));
     std::vector<int> order;
     for (std::int64_t k = epoch * windows; k < (epoch + 1) * windows; ++k) {
       const auto got = tokens_of(*source, k, s);
@@ -158,7 +160,7 @@ TEST_CASE("a folder is read in order of name, several paths one after another") 
   DataContext context = context_of(16);
   context.roots = {"/nonexistent", folder.path()};
   const auto source =
-      open("text", {{"path", {"text", more.string()}}, {"order", "sequential"}}, context);
+      opened_source("text", {{"path", {"text", more.string()}}, {"order", "sequential"}}, context);
   CHECK(source->tokens() == 18);
   std::vector<std::int64_t> inputs(16), labels(16);
   source->sample(0, 16, inputs.data(), labels.data());
@@ -189,19 +191,22 @@ TEST_CASE("data that cannot be used is refused with the numbers") {
 TEST_CASE("the shortest text that will do, does") {
   TemporaryFolder folder;
   const auto file = folder.write("a.txt", letters(66)).string();
-  CHECK(tokens_of(*open("text", {{"path", file}, {"order", "sequential"}}, context_of(64)), 9, 64)
+  CHECK(tokens_of(*opened_source("text", {{"path", file}, {"order", "sequential"}}, context_of(64)),
+                  9, 64)
             .size() == 65);
-  CHECK(tokens_of(*open("text", {{"path", file}}, context_of(65)), 9, 65).size() == 66);
+  CHECK(tokens_of(*opened_source("text", {{"path", file}}, context_of(65)), 9, 65).size() == 66);
 }
 
 TEST_CASE("synthetic tokens are a function of (seed, k) with four successors per id") {
   DataContext context = context_of(256, 11);
   context.vocab = 97;
-  const auto source = open("synthetic", Json::object(), context);
+  const auto source = opened_source("synthetic", Json::object(), context);
   CHECK(source->tokens() == 0);
-  CHECK(tokens_of(*source, 5, 64) == tokens_of(*open("synthetic", {{"seed", 11}}, context), 5, 64));
+  CHECK(tokens_of(*source, 5, 64) ==
+        tokens_of(*opened_source("synthetic", {{"seed", 11}}, context), 5, 64));
   CHECK(tokens_of(*source, 5, 64) != tokens_of(*source, 6, 64));
-  CHECK(tokens_of(*source, 5, 64) != tokens_of(*open("synthetic", {{"seed", 12}}, context), 5, 64));
+  CHECK(tokens_of(*source, 5, 64) !=
+        tokens_of(*opened_source("synthetic", {{"seed", 12}}, context), 5, 64));
   // A prefix does not depend on how much is asked for.
   const auto longer = tokens_of(*source, 5, 128), shorter = tokens_of(*source, 5, 32);
   CHECK(std::equal(shorter.begin(), shorter.end(), longer.begin()));

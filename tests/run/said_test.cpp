@@ -129,9 +129,9 @@ std::vector<double> losses(const Experiment& e, const std::function<void(Program
 
 // Takes out what `which` takes; how many.
 int take_out(Program& program, const std::function<bool(const Instruction&)>& which) {
-  std::size_t taken = 0;
-  for (Segment& segment : program.segments) taken += std::erase_if(segment.code, which);
-  return static_cast<int>(taken);
+  std::size_t removed = 0;
+  for (Segment& segment : program.segments) removed += std::erase_if(segment.code, which);
+  return static_cast<int>(removed);
 }
 
 std::string words_of(const std::function<void()>& body) {
