@@ -117,8 +117,14 @@ std::string HelpText::class_text(const std::string& name, const Class& described
                                           field.about.empty() ? "" : ": " + field.about);
     text += fmt::format("  {:<{}}  {}\n", field.name, widest, in_lines(about, widest + 4));
   }
-  if (const Class* base = described.base.empty() ? nullptr : class_of(described.base))
-    text += class_text(described.base, *base);
+  if (const Class* base = described.base.empty() ? nullptr : class_of(described.base)) {
+    const auto is_new = [&](const Field& field) {
+      return std::none_of(described.fields.begin(), described.fields.end(),
+                          [&](const Field& own) { return own.name == field.name; });
+    };
+    if (std::any_of(base->fields.begin(), base->fields.end(), is_new))
+      text += class_text(described.base, *base);
+  }
   return text.empty() ? name + "\n" : text;
 }
 
@@ -177,8 +183,9 @@ std::string HelpText::overview() const {
   for (const auto& [name, described] : classes_)
     if (name.starts_with("make.")) plugins.push_back(name.substr(5));
   return in_lines(
-             "help(x): x is a function (help(mw.train)), what one has made or returned, or a name "
-             "between quotes: a plugin (help \"tp\"), a key (help \"steps\", help "
+             "help(x): x is a function (help(mw.train)), a value that a function has returned, or "
+             "a "
+             "name between quotes: a plugin (help \"tp\"), a key (help \"steps\", help "
              "\"llama.layers\").",
              2) +
          "\n" +

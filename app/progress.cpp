@@ -121,30 +121,33 @@ void Progress::step(const ProgressStep& report, double now) {
 
 void Progress::show(const ProgressLine& line) {
   if (!style_.rewrite) {
-    fmt::print(out_, "{}\n", format_progress(line));
+    put(format_progress(line) + "\n");
   } else {
     // A line as wide as the terminal would wrap and could not be rewritten.
     const std::size_t columns = columns_of(out_);
     shown_ = format_progress(line, style_.color, columns > 1 ? columns - 1 : 0);
-    fmt::print(out_, "{}{}", clear_line, shown_);
+    put(clear_line + shown_);
   }
+}
+
+// A run goes on where nobody reads its progress any more.
+void Progress::put(const std::string& text) const {
+  std::fputs(text.c_str(), out_);
   std::fflush(out_);
 }
 
 void Progress::note(const std::string& given) {
   const std::string text = readable(given);
   if (shown_.empty())
-    fmt::print(out_, "{}\n", text);
+    put(text + "\n");
   else
-    fmt::print(out_, "{}{}\n{}", clear_line, text, shown_);
-  std::fflush(out_);
+    put(clear_line + text + "\n" + shown_);
 }
 
 void Progress::finish() {
   if (shown_.empty()) return;
   show(last_);
-  fmt::print(out_, "\n");
-  std::fflush(out_);
+  put("\n");
   shown_.clear();
 }
 

@@ -61,6 +61,7 @@ class Progress {
 
  private:
   void show(const ProgressLine& line);
+  void put(const std::string& text) const;
 
   std::FILE* out_;
   std::int64_t steps_;

@@ -1,4 +1,4 @@
-# The fuzzers (docs/tests.md), in the preset fuzz alone: one program, build-fuzz/bin/fuzz_readers,
+# The fuzzers (docs/trust.md), in the preset fuzz alone: one program, build-fuzz/bin/fuzz_readers,
 # that holds every target of tests/fuzz, and the plugins that plans of its experiments name.
 
 file(GLOB fuzz_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/fuzz/*.cpp")

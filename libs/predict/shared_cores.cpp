@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "common/core_meter.h"
 #include "meshwright/engine/plan.h"
 #include "meshwright/engine/text.h"
 
@@ -192,7 +193,12 @@ std::string SharedCores::name() const {
       fmt::format("this machine, {} of {}", plural(device_.cores, "core"), device_.name);
   if (calibration_ == nullptr) return text + ", by its roofline";
   const std::string date = calibration_->date.substr(0, 10);
-  return text + (calibration_->quick ? ", measured briefly " : ", calibrated ") + date;
+  text += (calibration_->quick ? ", measured briefly " : ", calibrated ") + date;
+  if (are_busy(calibration_->others_cores, device_.cores)) {
+    text +=
+        fmt::format(" while other programs used {:.1f} of its cores", calibration_->others_cores);
+  }
+  return text;
 }
 
 std::int64_t SharedCores::room() const {

@@ -207,9 +207,10 @@ std::string headline_of(const ReportRuns& runs, const ReportGroups& found) {
   }
   const ReportGroup& best = found.groups[static_cast<std::size_t>(found.fastest)];
   const bool checked = !runs.same_loss_as.empty();
-  std::string text = found.predicted ? "Predicted fastest: "
-                     : checked       ? "Fastest right mix: "
-                                     : "Fastest mix: ";
+  std::string text = found.predicted            ? "Predicted fastest: "
+                     : found.groups.size() == 1 ? "The only mix: "
+                     : checked                  ? "Fastest correct mix: "
+                                                : "Fastest mix: ";
   text += fmt::format("{}, {} tokens/s", best.name, grouped(best.speed()));
   if (best.interval.known()) {
     text += fmt::format(" ± {} (95 %, of {})", grouped(best.speed() * best.half()),

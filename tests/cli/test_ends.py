@@ -145,6 +145,13 @@ class Ends(ProgramCase):
         process.stderr.close()
         self.assertEqual(self.file()[0], "done")
 
+    def test_nobody_reads_its_progress(self):
+        process = self.start()
+        process.stderr.close()
+        self.assertEqual(process.wait(timeout=60), 0)
+        process.stdout.close()
+        self.assertEqual(self.file()[0], "done")
+
     def test_killed(self):
         process = self.start(FOREVER)
         self.wait_for(process, 2)

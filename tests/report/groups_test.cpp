@@ -66,7 +66,7 @@ TEST_CASE("the fastest is one that is right, and so is the edge") {
   CHECK(found.groups[4].tokens_per_second.n == 2);
   CHECK(found.groups[5].verdict == GroupVerdict::left_out);
   CHECK(found.fastest == 2);
-  CHECK(found.headline.find("Fastest right mix: tp, none, 1,212 tokens/s") == 0);
+  CHECK(found.headline.find("Fastest correct mix: tp, none, 1,212 tokens/s") == 0);
   CHECK(found.headline.find("+20.0 % against dp, none") != std::string::npos);
   std::vector<bool> edge;
   for (const ReportGroup& group : found.groups) edge.push_back(group.on_edge);

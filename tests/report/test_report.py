@@ -148,7 +148,7 @@ class Report(ProgramCase):
             self.assertTrue(fastest["contends"])
         else:
             self.assertEqual(data["groups"][data["fastest"]], fastest)
-            self.assertIn(f"Fastest right mix: {fastest['name']}, ", data["headline"])
+            self.assertIn(f"Fastest correct mix: {fastest['name']}, ", data["headline"])
             self.assertEqual(self.summary["fastest"]["name"], fastest["name"])
             self.assertEqual(self.summary["undecided"], [])
         self.assertTrue(all(0 <= g["half"] for g in right))

@@ -161,7 +161,9 @@ std::string name_asked_for(lua_State* lua) {
   lua_settop(lua, 1);
   const std::string plugin = raw_text(lua, "plugin"), kind = raw_text(lua, "kind");
   if (!plugin.empty()) return plugin;
-  if (!kind.empty()) return raw_text(lua, "status").empty() ? kind : kind + " result";
+  // What a constructor makes has neither of the two.
+  const bool result = !raw_text(lua, "status").empty() || !raw_text(lua, "text").empty();
+  if (!kind.empty()) return result ? kind + " result" : kind;
   throw Error(Problem{Stage::script, "help.unknown", "",
                       std::string("help: there is nothing to say of a ") + luaL_typename(lua, 1),
                       "help(mw.train), or a name between quotes: help \"steps\"", ""});
