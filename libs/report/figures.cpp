@@ -235,13 +235,15 @@ class FigureMaker {
     figure.kind = Figure::Kind::curves;
     figure.name = "pareto";
     figure.title = fmt::format(
-        "Speed against peak memory, {}; no other mix beats those on the edge in both", said_);
+        "Speed against peak memory, {}; no other mix beats those on the Pareto front in both",
+        said_);
     figure.x_label = unit == gib ? "peak memory of a rank (GiB)" : "peak memory of a rank (MiB)";
     figure.y_label = "tokens/s";
     figure.from_zero = false;
     std::vector<FigureSeries> edges;  // of each kind
     for (const PaperRow* kind : kinds_)
-      edges.push_back({kinds_.size() > 1 ? "on the edge, " + kind->kind : "on the edge"});
+      edges.push_back(
+          {kinds_.size() > 1 ? "on the Pareto front, " + kind->kind : "on the Pareto front"});
     FigureSeries other{"others", {}, {}, {}, {}, false};
     FigureSeries wrong{"failed, not compared, or too large", {}, {}, {}, {}, false};
     std::vector<double> best(kinds_.size(), 0);

@@ -178,7 +178,7 @@ class Figures(ProgramCase):
             beaten = any(other["peak_bytes"] <= one["peak_bytes"] and other["tokens_per_second"] > one["tokens_per_second"]
                          for other in good)
             self.assertEqual(points[key]["series"], "failed, not compared, or too large" if not one["fits"]
-                             else "others" if beaten else "on the edge", key)
+                             else "others" if beaten else "on the Pareto front", key)
             self.assertAlmostEqual(float(points[key]["tokens/s"]) / one["tokens_per_second"], 1, places=6)
 
     def test_what_is_not_ranked_together(self):
@@ -191,7 +191,7 @@ class Figures(ProgramCase):
         self.assertIn("dp(2) (layers=2, measured)", names)
         self.assertIn("dp(4) (layers=4, predicted)", names)
         edges = {row["series"] for row in rows(self.folder / "out/pareto.csv")} - {"others"}
-        self.assertEqual(edges, {f"on the edge, layers={layers}, {said}"
+        self.assertEqual(edges, {f"on the Pareto front, layers={layers}, {said}"
                                  for layers, said in ((2, "measured"), (2, "predicted"), (4, "predicted"))})
         lines = {}
         for row in rows(self.folder / "out/scaling.csv"):

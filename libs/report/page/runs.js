@@ -22,13 +22,13 @@ function halfText(g, key, text) {
 }
 const speedText = (g, key, text) => g.m[key] ? [text(g.m[key][0]), halfText(g, key, text)].filter(Boolean).join(" ") : none;
 // The tag of the fastest, or of those that are not told apart.
-const rankTag = (g) => g.fastest ? tag(data.predicted ? "predicted fastest" : data.checked ? "fastest right" : "fastest", "right")
+const rankTag = (g) => g.fastest ? tag(data.predicted ? "predicted fastest" : data.checked ? "fastest correct" : "fastest", "right")
   : g.contends ? tag("undecided", "unfinished") : null;
 const withRank = (text, g) => { const rank = rankTag(g); return rank ? [text, " ", rank] : text; };
 const speedKey = () => data.predicted ? "p_tokens" : "tokens";
 const stepKey = () => data.predicted ? "p_step" : "step";
 const peakKey = () => data.predicted ? "p_peak" : "peak";
-const verdictText = (verdict) => verdict === "right" && !data.checked ? "ran" : verdict;
+const verdictText = (verdict) => verdict !== "right" ? verdict : data.checked ? "correct" : "ran";
 const tag = (text, kind) => make("span", { class: `tag ${(kind || text).replace(/\W/g, "-")}` }, text);
 
 // What a table or a pivot can show of a group.
@@ -94,8 +94,8 @@ function pivot(into) {
 }
 
 function showGroups() {
-  const what = data.predicted ? "Predictions: nothing was run." : "Medians of the steps after the warm-up that had the cores to themselves; of speeds ± half of a 95 % interval, of all else ± the standard deviation over n runs that differ in the seed alone.";
-  const into = section("mixes", "Mixes and policies", `${what} ${data.groups.some((g) => known(g.delta)) ? "Change: of tokens/s, against the baseline." : ""}`);
+  const what = data.predicted ? "Predictions: nothing was run." : "Medians over the steps after the warm-up that had the cores to themselves. ± is half of a 95 % interval for speeds, and the standard deviation over n runs that differ only in the seed for the other columns.";
+  const into = section("mixes", "Mixes and policies", `${what} ${data.groups.some((g) => known(g.delta)) ? "Change: tokens/s compared with the baseline." : ""}`);
   pivot(into);
   const spread = (key, name, text) => ({ name, num: true, value: (g) => mean(g, key), text: (g) => speedText(g, key, text) });
   const columns = [{ name: "mix", value: groupName, cell: (g) => withRank(g.name, g) }];
@@ -117,7 +117,7 @@ function showGroups() {
     }
   }
   const at = columns.findIndex((c) => c.name === "tokens/s");
-  const state = [{ name: data.checked ? "right?" : "state", value: (g) => verdictText(g.verdict), cell: (g) => tag(verdictText(g.verdict), g.verdict) },
+  const state = [{ name: data.checked ? "correct?" : "state", value: (g) => verdictText(g.verdict), cell: (g) => tag(verdictText(g.verdict), g.verdict) },
     { name: "n", num: true, value: (g) => g.n, title: "runs of it" }];
   columns.splice(at < 0 ? columns.length : at + (columns[at + 1] && columns[at + 1].name === "change" ? 2 : 1), 0, ...state);
   if (data.groups.some((g) => known(g.others))) {

@@ -65,7 +65,7 @@ function showEdge() {
   const points = data.groups.map((g, index) => ({ g, index, x: mean(g, peakKey()), y: mean(g, speedKey()) })).filter((p) => known(p.x) && known(p.y));
   if (points.length < 2) return;
   const good = data.predicted ? "predicted" : "right";
-  const into = section("edge", "Speed against memory", `Up and to the left is better. The edge joins the mixes that no other ${data.checked ? "right " : ""}mix${data.kinds > 1 ? " of equal work" : ""} beats in both. ${data.predicted ? "All predicted." : ""}`);
+  const into = section("edge", "Speed against memory", `Up and to the left is better. The Pareto front joins the mixes that no other ${data.checked ? "correct " : ""}mix${data.kinds > 1 ? " of equal work" : ""} beats in both. ${data.predicted ? "All predicted." : ""}`);
   const edge = points.filter((p) => p.g.edge).sort((a, b) => a.x - b.x);
   const scale = byteScale(Math.max(...points.map((p) => p.x)));
   const at = (p) => ({ x: p.x / scale.by, y: p.y, p });
@@ -73,8 +73,8 @@ function showEdge() {
   const ends = points.flatMap(({ g, y }) => known(g.half) ? [y * (1 - g.half), y * (1 + g.half)] : []);
   const spread = ends.length > 0, around = spread ? { suggestedMin: Math.min(...ends), suggestedMax: Math.max(...ends) } : {};
   const kinds = [
-    ["on the edge", () => colour(0), "circle", points.filter((p) => p.g.edge)],
-    [data.predicted ? "not on it" : `${verdictText(good)}, not on the edge`, () => look("--muted"), "circle", points.filter((p) => !p.g.edge && p.g.verdict === good)],
+    ["on the Pareto front", () => colour(0), "circle", points.filter((p) => p.g.edge)],
+    [data.predicted ? "not on it" : `${verdictText(good)}, not on the Pareto front`, () => look("--muted"), "circle", points.filter((p) => !p.g.edge && p.g.verdict === good)],
     ["with failed or open cells", () => colour(1), "crossRot", points.filter((p) => !p.g.edge && p.g.verdict !== good)],
   ].filter(([, , , list]) => list.length);
   into.append(colouredLegend(() => [...kinds.map(([name, fill]) => [name, fill()]),
@@ -99,12 +99,12 @@ function showEdge() {
       plugins: { tooltip: { filter: (item) => item.raw.p && item.dataset.label !== "edge", callbacks: { label: ({ raw: { p } }) =>
         [p.g.name, `${spreadText(p.g.m[speedKey()], countText)} tokens/s`, `${bytesText(p.x)} peak`] } } },
     },
-    plugins: [whiskers, namedPoints((set, raw) => set.label === "on the edge" ? raw.p.g.name : null)],
+    plugins: [whiskers, namedPoints((set, raw) => set.label === "on the Pareto front" ? raw.p.g.name : null)],
   })));
   into.append(numbers("speed and memory", [
     { name: "mix", value: (p) => p.g.name }, { name: "peak memory", num: true, value: (p) => p.x, text: (p) => spreadText(p.g.m[peakKey()], bytesText) },
     { name: "tokens/s", num: true, value: (p) => p.y, text: (p) => spreadText(p.g.m[speedKey()], countText) },
-    { name: "on the edge", value: (p) => p.g.edge ? "yes" : "no" },
+    { name: "on the Pareto front", value: (p) => p.g.edge ? "yes" : "no" },
   ], () => points, { sort: [2, "descending"] }));
 }
 

@@ -2,7 +2,7 @@
 // those that no other beats in both.
 
 // Kinds of points: name, colour, shape. kindOf() says which of them a plan is.
-const rooms = [["on the edge", () => colour(0), "circle"], ["not on the edge", () => look("--muted"), "circle"],
+const rooms = [["on the Pareto front", () => colour(0), "circle"], ["not on the Pareto front", () => look("--muted"), "circle"],
   ["nearly full", () => colour(4), "triangle"], ["over or runs out", () => colour(1), "crossRot"]];
 
 function kindOf(plan) {
