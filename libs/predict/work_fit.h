@@ -22,8 +22,8 @@ struct WorkSample {
   double seconds = 0;
 };
 
-// kernels * call + flops * flop + bytes * byte + dots * dot, times what is left of measured ones at that many
-// seconds: caches, and the shapes that a library likes.
+// kernels * call + flops * flop + bytes * byte + dots * dot, times the ratio of measured seconds to
+// that sum at that many seconds: caches, and the shapes that a library likes.
 struct WorkFit {
   double call = 0, flop = 0, byte = 0, dot = 0;  // seconds
   LogCurve ratio;                                // measured over that sum, by the sum
