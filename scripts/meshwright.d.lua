@@ -805,11 +805,11 @@ function mw.cosine(options) end
 ---@field powersgd fun(options?: meshwright.plugin.dp.powersgd|integer): meshwright.Hook two factors of few columns stand for each gradient matrix (Vogels et al. 2019)
 
 ---@class meshwright.plugin.ep
----@field ways integer ranks that the experts are split over: of those that split the data as many as these can be made of, then of the sequence's, then of the model's (1 .. 1048576)
+---@field ways integer ranks that the experts are split over; ep borrows them from the data axes first, then from the sequence's, then from the model's (1 .. 1048576)
 ---@field [1]? integer the same as ways
 ---@field dispatch? "alltoall"|"allgather" how tokens get to their experts: each to those it chose; or all to all ranks, whose parts of the result are reduce-scattered (default "alltoall")
----@field borrow? any[] axes to take ranks of, or roles of axes, the first first: { "tp" }; left out: data, sequence, model
----@field overlap? boolean what shared experts compute goes on while tokens are on their way (default false)
+---@field borrow? any[] axes, or roles of axes, that lend ranks, in this order: { "tp" }; left out: data, sequence, model
+---@field overlap? boolean shared experts compute while tokens are exchanged (default false)
 ---@field imbalance? number for predictions: tokens of the rank that has most over the average of the ranks (default 1) (1 .. 1048576)
 
 ---expert parallelism: experts -> ep, on borrowed ranks
@@ -827,28 +827,28 @@ function mw.cosine(options) end
 ---@field [1]? integer the same as ways
 ---@field schedule? any gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zbv, dualpipev, or a scheduler of another plugin; a CSV file of compute actions (2F0, 1I3, ...); or a function that returns a list of actions for each stage (default "1f1b")
 ---@field chunks? integer virtual stages of each stage; left out: what the schedule needs, or 1, which interleaved and looped-bfs do not take unsaid (1 .. 1024)
----@field layout? any layers of each stage (of each virtual stage, in model order, if chunked): a list; "auto", so that stages cost alike with the embedding and the head, by predicted times where a cluster is named, else by declared FLOPs and bytes; or "even" (default "auto")
----@field weave? any how the works of a group (0F3+1B1) are interleaved: a weave's name, a table with its options; or mw.weave { … } (default "switch")
+---@field layout? any layers of each stage (of each virtual stage, in model order, if chunked): a list; "auto" balances the cost of stages, with the embedding and the head, by predicted times where a cluster is named, else by declared FLOPs and bytes; or "even" (default "auto")
+---@field weave? any how the actions of a group (0F3+1B1) are interleaved: a weave's name, a table with its options; or mw.weave { … } (default "switch")
 ---@field times? any { F, I, W } of a microbatch, one such triple for each virtual stage, or a run file whose measured times are taken: by what zero-bubble schedules place W; predicted if left out
 ---@field memory? integer|string limit of a rank's activations that the schedule must keep (1 B .. 1 EiB)
 
 ---@class meshwright.plugin.pp.1f1b
----@field pair? boolean F and B that follow each other are one group, which the stage may interleave: a stage runs ahead by one more F for each stage behind it, and holds their activations (default false)
+---@field pair? boolean an F and the B after it form a group, which the stage may interleave: a stage runs ahead by one more F for each stage behind it, and stores their activations (default false)
 
 ---@class meshwright.plugin.pp.interleaved
----@field pair? boolean F and B that follow each other are one group, which the stage may interleave, and the activations of both are held at once (default false)
+---@field pair? boolean an F and the B after it form a group, which the stage may interleave, and the activations of both are stored at once (default false)
 
 ---@class meshwright.plugin.pp.zb-h1
----@field pair? boolean each W is one group with a work beside it that does not need it, and the stage may interleave them (default false)
+---@field pair? boolean each W forms a group with a neighbouring action that does not need it, and the stage may interleave them (default false)
 
 ---@class meshwright.plugin.pp.zb-h2
----@field pair? boolean each W is one group with a work beside it that does not need it, and the stage may interleave them (default false)
+---@field pair? boolean each W forms a group with a neighbouring action that does not need it, and the stage may interleave them (default false)
 
 ---@class meshwright.plugin.pp.zbv
----@field pair? boolean each W is one group with a work beside it that does not need it, and the stage may interleave them (default false)
+---@field pair? boolean each W forms a group with a neighbouring action that does not need it, and the stage may interleave them (default false)
 
 ---@class meshwright.plugin.pp.dualpipev
----@field pair? boolean F of one chunk and B of the other are one group, which the stage may interleave; false: B follows F (default true)
+---@field pair? boolean an F of one chunk and a B of the other form a group, which the stage may interleave; false: B follows F (default true)
 
 ---@class meshwright.plugin.pp.switch
 ---@field axes? any[] names of axes: only waits for their transfers count; left out: all
@@ -859,7 +859,7 @@ function mw.cosine(options) end
 ---pipeline parallelism: layers -> pp, with a schedule
 ---@overload fun(options?: meshwright.plugin.pp|integer): meshwright.Strategy
 ---@class meshwright.make.pp
----@field ["1f1b"] fun(options?: meshwright.plugin.pp.1f1b): meshwright.Scheduler one forward, one backward, at most p - i microbatches held (Narayanan et al. 2021)
+---@field ["1f1b"] fun(options?: meshwright.plugin.pp.1f1b): meshwright.Scheduler one forward, one backward, at most p - i microbatches stored (Narayanan et al. 2021)
 ---@field interleaved fun(options?: meshwright.plugin.pp.interleaved): meshwright.Scheduler 1F1B over several chunks a stage, bubble / chunks (Narayanan et al. 2021)
 ---@field ["zb-h1"] fun(options?: meshwright.plugin.pp.zb-h1): meshwright.Scheduler 1F1B with W's that fill a third of its bubble, in its memory (Qi et al. 2023)
 ---@field ["zb-h2"] fun(options?: meshwright.plugin.pp.zb-h2): meshwright.Scheduler no bubble beyond warm-up, in about twice 1F1B's memory (Qi et al. 2023)
@@ -899,9 +899,9 @@ function mw.cosine(options) end
 ---@field reduce? "each"|"chunk" stages 2 and 3: gradients are reduced in every microbatch; or added up whole and reduced when a stage turns to another chunk of the model (default "each")
 ---@field sequence? boolean state is sharded over the ranks that split the sequence too, beside its own (default false)
 ---@field bucket? integer|string gradients that are reduced together, at most (stage 1; stage 2 also parts them by layer) (default "25MiB") (1 B .. 1 EiB)
----@field offload? "none"|"optimizer"|"parameters" what lies in host memory: optimizer state; at stage 3 a rank's parts of parameters too (default "none")
----@field update? "host"|"device" where what is offloaded is updated: in host memory; or on the device, to which it comes bucket by bucket, and goes back (default "host")
----@field overlap_update? boolean updates in host memory are made beside the next step's forward, each bucket's before its first use, or beside the backward where nothing waits for the norm of all gradients; else all at the step's end (default true)
+---@field offload? "none"|"optimizer"|"parameters" state kept in host memory: optimizer state; at stage 3 also a rank's shard of the parameters (default "none")
+---@field update? "host"|"device" where offloaded state is updated: in host memory, or on the device, to which each bucket is copied and back (default "host")
+---@field overlap_update? boolean updates in host memory overlap with the next step's forward, or with the backward if no update needs the norm of all gradients; false: all at the step's end (default true)
 
 ---ZeRO: optimizer state, gradients, parameters sharded over data-parallel ranks
 ---@overload fun(options?: meshwright.plugin.zero|integer): meshwright.Strategy
@@ -941,7 +941,7 @@ function mw.plugins(...) end
 ---@field [1]? string the same as name
 ---@field ways? integer its ranks, where a plan does not say (1 .. 1048576)
 ---@field role? "data"|"model"|"sequence"|"experts"|"layers" what its ranks split; others find it by that, whatever its name
----@field borrow? any[] axes, or roles of axes, whose ranks it takes, the first first; left out: ranks of its own
+---@field borrow? any[] axes, or roles of axes, that lend ranks, in this order; left out: ranks of its own
 
 ---@class meshwright.StrategyRule
 ---@field dim string the dim that the axis cuts

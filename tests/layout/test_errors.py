@@ -8,7 +8,7 @@ import unittest
 SOURCE = pathlib.Path(os.environ.get("MESHWRIGHT_SOURCE", pathlib.Path(__file__).parents[2]))
 CODE = r"[a-z]+(?:-[a-z]+)*\.[a-z]+(?:-[a-z]+)*"
 # Where a code stands: behind a stage, or first in what adds or refuses a problem.
-RAISED = [rf'Stage::\w+,\s*"({CODE})"', rf'\b(?:refused?)\(\s*"({CODE})"', rf'\bFaults \w+\(problems_, "({CODE})"',
+RAISED = [rf'Stage::\w+,\s*"({CODE})"', rf'\b(?:refused?)\(\s*"({CODE})"', rf'\bFaults \w+\(\s*problems_,\s*"({CODE})"',
           rf'\badd\("({CODE})"', rf'\brefused?\(\s*(?:speaker|rule|again),\s*"({CODE})"', rf'\.code = "({CODE})"',
           rf'\? "({CODE})" : "({CODE})"']
 
