@@ -38,7 +38,7 @@ use_unpacked() {
 
 # A compiler with the C library's headers, and Python, cannot be moved into a folder of one's own.
 require_own_tools() {
-  echo '#include <cstdlib>' | g++ -std=c++20 -x c++ -fsyntax-only - 2>/dev/null ||
+  g++ -std=c++20 -x c++ -fsyntax-only - <<<'#include <cstdlib>' 2>/dev/null ||
     die "there is no g++ that compiles C++20 here, and it cannot be unpacked without root;" \
       "ask who runs this machine for it (package g++; on a cluster: module load gcc), 12 or newer"
   python3 -c 'import hashlib, ssl, zipfile' 2>/dev/null ||

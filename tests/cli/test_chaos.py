@@ -133,7 +133,7 @@ class Chaos(ProgramCase):
         self.assertEqual((outcome["status"], outcome["wrong"]), ("right", []), faults)
         self.assertEqual((self.folder / "data.txt").read_text(), own, "its own file is as it was")
         said = {fault["where"].split(", ")[1]: fault["said"] for fault in faults}
-        self.assertRegex(said["while it is read"], r"^(diverged: )?On rank \d: \S+/data/0001/data\.txt was written while")
+        self.assertRegex(said["while it is read"], r"^(diverged: )?On rank \d: (data: text: )?\S+/data/0001/data\.txt was written while")
         self.assertRegex(said["before a start"], r"data\.content: .* there, .* here")
 
     def test_one_that_is_killed_lets_what_stands_still_continue(self):
