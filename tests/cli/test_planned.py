@@ -53,7 +53,7 @@ class Planned(ProgramCase):
     def test_without_a_cluster_declared_costs_decide(self):
         done = self.call("plan", self.write(HERE.format(pp="", more="")))
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("as its ends cost what layers do", done.stdout)
+        self.assertIn("because the embedding and the head cost as much as layers", done.stdout)
 
     def test_without_a_cluster_the_memory_is_kept(self):
         def plan(pp, memory):

@@ -258,7 +258,7 @@ class Told(ProgramCase):
                 self.assertEqual(self.call("plan", script, *words).returncode, code)
         unknown = self.write_as("unknown.lua", HEAD + 'e { plan = { dp(2) }, device = "cuda" }')
         self.assertEqual(self.call("plan", unknown).returncode, 0)
-        for script, words in ((unknown, "nobody knows"), (large, "does not fit")):
+        for script, words in ((unknown, "it is not known whether"), (large, "does not fit")):
             line = self.refused(3, "plan.fit", "plan", script, "--must-fit")
             self.assertIn(words, line["message"])
             self.assertIn(words, self.call("plan", "--quiet", script, "--must-fit").stderr)

@@ -304,8 +304,8 @@ MESSAGES = {
     "schedule.deadlock": [r"deadlock: 2 stages wait for each other in a cycle: stage 0, step 1, 0B0 waits for "
                      r"stage 1, step \d, 1B0; stage 1, step \d, 1F1 waits for stage 0, step \d, 0F1 \[.*"],
     "schedule.doubled": [r"stage 0, step \d, 0B\d: done already by stage 0, step \d, 0B\d \[remove one of them; .*"],
-    "schedule.group": [r"stage \d, step \d, \S+, in the group \S+: needs \S+ of that group \[works of one group need "
-                       r"nothing of each other: write them one after the other\]"],
+    "schedule.group": [r"stage \d, step \d, \S+, in the group \S+: needs \S+ of that group \[actions of one group must "
+                       r"not depend on each other: write them one after the other\]"],
     "schedule.memory": [r"(plan\[1\]\.memory: )?schedule \S+ holds activations of \S+ on stage \d, above the "
                      r"memory limit of \S+ \[raise the limit to .*",
                         r"(plan\[1\]\.memory: )?schedule \S+: one microbatch takes \S+ of stage \d's activation "
