@@ -286,7 +286,7 @@ class Report(ProgramCase):
         data = self.page(one, two, "--baseline", "tp(2)", "--title", "Two")
         self.assertEqual((data["title"], len(data["groups"]), data["checked"]), ("Two", 2, False))
         self.assertIn("delta", next(g for g in data["groups"] if "baseline" in g))
-        self.assertIn("No loss was held", data["headline"])
+        self.assertIn("No losses were compared", data["headline"])
         data = self.page(one)
         self.assertEqual(data["counts"], {"done": 1})
 

@@ -158,7 +158,6 @@ struct Cost {
   double flops = 0;
   double executed = 0;  // floating-point operations that the kernel really does
   double bytes = 0;     // memory traffic: what it reads and writes once
-  int kernels = 1;      // that it calls one after the other, each on a part of its operands
   // Bytes that the piece allocates and frees itself, outputs not counted; and the library calls
   // that it makes, each of which may take scratch of its own while it runs.
   std::int64_t workspace = 0;
@@ -166,6 +165,7 @@ struct Cost {
   // that it takes in chunks on a CPU.
   std::optional<std::int64_t> accelerator_workspace;
   std::vector<LibraryCall> calls;
+  int kernels = 1;  // that it calls one after the other, each on a part of its operands
 };
 
 // A number that is built into an op and must be the step's own: "tokens", those of a step over all
