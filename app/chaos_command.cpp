@@ -89,7 +89,8 @@ int run_chaos(const ChaosArguments& given, Output& output) {
     folder.keep();
     output.note(fmt::format("{} is kept: the run's files are in it", folder.path().string()));
   }
-  if (!output.json()) output.text(outcome.text());
+  const bool began = outcome.steps > 0;  // not ended during the training without faults
+  if (!output.json() && began) output.text(outcome.text());
   output.result(outcome.to_json());
   if (outcome.interrupted) return exit_interrupted;
   return outcome.good() ? 0 : exit_code_of(Stage::run);

@@ -307,7 +307,7 @@ class Chaos {
 Outcome disturb(const Wishes& wishes, const fs::path& folder,
                 const std::function<void(const std::string&)>& say,
                 const std::function<void(const Record&)>& heard) {
-  say("the training without faults");
+  say("the training without faults, whose time --minutes does not count");
   std::optional<Reference> reference = train_undisturbed(wishes.start, folder);
   Outcome outcome;
   outcome.interrupted = !reference;

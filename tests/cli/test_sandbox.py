@@ -427,6 +427,12 @@ class Sandbox(ProgramCase):
             folder.chmod(0o1777)
             self.refused(2, "plugin.writable", *words)
 
+    def test_what_is_left_out_is_named(self):
+        for line, name in (('io.open "x"', "global 'io'"), ('os.execute "true"', "field 'execute'")):
+            error, = self.lines(self.in_box(line, "--json"))
+            self.assertIn(f"--sandbox leaves the {name} out", error["hint"])
+            self.assertNotIn("sandbox", self.trusted("nothing()", "--json").stdout)
+
     def test_options_that_do_not_go_together(self):
         for more in (["--processes", "2"], ["--max-restarts", "1"]):
             done = self.in_box("mw.train(e())", "--json", *more)

@@ -102,6 +102,16 @@ int add_trace(lua_State* lua) {
   }
   if (!places.empty()) problem.hint = "called from " + join(places);
   const Script::State& state = Script::State::of(lua);
+  if (state.options.sandboxed > 0) {
+    for (const char* name : {"global 'io'", "global 'load'", "global 'dofile'", "field 'execute'",
+                             "field 'remove'", "field 'rename'", "field 'tmpname'", "field 'exit'",
+                             "field 'getenv'", "field 'loadlib'"}) {
+      if (problem.message.find(fmt::format("a nil value ({})", name)) == std::string::npos)
+        continue;
+      problem.hint =
+          fmt::format("--sandbox leaves the {} out; a script that you trust runs without it", name);
+    }
+  }
   const std::string missed = fmt::format("a nil value (field '{}')", state.missed);
   if (state.options.train_as != "train" && !state.missed.empty() &&
       problem.message.find(missed) != std::string::npos) {
