@@ -119,7 +119,7 @@ verb_test() {
   # and chaos preloads a library of its own.
   export ASAN_OPTIONS=${ASAN_OPTIONS-allocator_may_return_null=1:verify_asan_link_order=0}
   export LSAN_OPTIONS=${LSAN_OPTIONS-suppressions=$supp/lsan.supp:print_suppressions=0}
-  export TSAN_OPTIONS=${TSAN_OPTIONS-suppressions=$supp/tsan.supp:halt_on_error=1}
+  export TSAN_OPTIONS=${TSAN_OPTIONS-suppressions=$supp/tsan.supp:halt_on_error=1:allocator_may_return_null=1}
   export UBSAN_OPTIONS=${UBSAN_OPTIONS-suppressions=$supp/ubsan.supp:print_stacktrace=1:halt_on_error=1}
   # What threads of an OpenMP region in libtorch hand to each other looks like a race: tsan.supp.
   [[ $preset != tsan ]] || export OMP_THREAD_LIMIT=${OMP_THREAD_LIMIT-1}
