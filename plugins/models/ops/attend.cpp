@@ -139,8 +139,8 @@ Attended attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, S
   const at::Tensor qh = heads_first(q), kh = heads_first(k), vh = heads_first(v);
   switch (way_of(q, v, sight)) {
     case Way::cpu: {
-      const Attended made{like(q, v.size(-1)),
-                          at::empty({q.size(0), q.size(2), q.size(1)}, q.options().dtype(wide(q)))};
+      Attended made{like(q, v.size(-1)),
+                    at::empty({q.size(0), q.size(2), q.size(1)}, q.options().dtype(wide(q)))};
       run_on_cpu({in_rows(q), in_rows(k), in_rows(v), made.out, made.lse, {}, {}, {}, {}}, sight);
       return made;
     }
@@ -173,8 +173,7 @@ AttendGradients attend_backward(const at::Tensor& dout, const at::Tensor& q, con
   };
   switch (way_of(q, v, sight)) {
     case Way::cpu: {
-      const AttendGradients gradients{like(q, q.size(-1)), like(k, k.size(-1)),
-                                      like(v, v.size(-1))};
+      AttendGradients gradients{like(q, q.size(-1)), like(k, k.size(-1)), like(v, v.size(-1))};
       run_on_cpu({in_rows(q), in_rows(k), in_rows(v), in_rows(made.out), made.lse, in_rows(dout),
                   gradients.q, gradients.k, gradients.v},
                  sight);
