@@ -184,8 +184,7 @@ std::string HelpText::overview() const {
     if (name.starts_with("make.")) plugins.push_back(name.substr(5));
   return in_lines(
              "help(x): x is a function (help(mw.train)), a value that a function has returned, or "
-             "a "
-             "name between quotes: a plugin (help \"tp\"), a key (help \"steps\", help "
+             "a name between quotes: a plugin (help \"tp\"), a key (help \"steps\", help "
              "\"llama.layers\").",
              2) +
          "\n" +

@@ -321,8 +321,11 @@ Outcome disturb(const Wishes& wishes, const fs::path& folder,
   if (named.empty() || std::find(named.begin(), named.end(), "flip-shard") != named.end()) {
     const std::string setting =
         copy_data(reference->experiment, wishes.start.script, folder / data_folder);
-    if (!setting.empty()) all.start.settings.push_back(setting);
-    if (setting.empty()) fs::remove_all(folder / data_folder);
+    if (setting.empty()) {
+      fs::remove_all(folder / data_folder);
+    } else {
+      all.start.settings.push_back(setting);
+    }
   }
   Chaos(all, folder, *std::move(reference), outcome, say, heard).run();
   return outcome;

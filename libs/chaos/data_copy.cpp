@@ -27,8 +27,8 @@ std::vector<fs::path> matches(const fs::path& pattern) {
   return found;
 }
 
-// The files that a script means, as the sources of data find them: here, beside the script, in the
-// folder above it, and among the texts that come with the program.
+// The files that a path of a script names. The data sources look in the same places: the working
+// folder, the script's folder, the folder above it, and the texts that come with the program.
 std::vector<fs::path> files_of(const std::string& given, const fs::path& script) {
   const fs::path beside = script.parent_path().empty() ? "." : script.parent_path();
   std::vector<fs::path> found;

@@ -115,8 +115,8 @@ class DisturbedRun {
 
 double monotonic_seconds();
 bool end_is_wished();
-// Seconds that are enough on a machine of one's own, as many times longer as there are programs
-// that wish for each core. Limits of patience alone: what a run must keep is not loosened.
+// `seconds`, multiplied by the number of programs that want each core (at least 1). It serves for
+// how long the command waits before it gives up, never for what a run is required to do.
 double at_this_load(double seconds);
 // The library that makes the wall clock of a run's processes jump; it need not be there.
 std::filesystem::path clock_library();

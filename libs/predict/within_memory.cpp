@@ -29,14 +29,6 @@ struct PlannedLayout {
   std::int64_t peak() const { return *std::max_element(peaks.begin(), peaks.end()); }
 };
 
-// highest_peak() of one stage, whose program it does not copy.
-std::int64_t peak_of(const Program& program, const DeviceScratch* scratch) {
-  std::int64_t peak = 0;
-  for (const RankClass& kind : rank_classes(program))
-    peak = std::max(peak, forecast_memory(RankView(program, kind.at, 0, scratch)).peak);
-  return peak;
-}
-
 class WithinMemory {
  public:
   WithinMemory(const PlanRequest& request, std::int64_t memory, std::shared_ptr<const Plan> own)
@@ -69,7 +61,7 @@ class WithinMemory {
   PlannedLayout planned(std::shared_ptr<const Plan> plan) const {
     PlannedLayout one;
     for (const Program& program : plan->programs)
-      one.peaks.push_back(peak_of(program, plan->request.scratch.get()));
+      one.peaks.push_back(highest_peak({&program, 1}, plan->request.scratch.get()));
     one.cost = cost_of(plan->stage_layers);
     one.plan = std::move(plan);
     return one;

@@ -226,8 +226,8 @@ void LocalGroup::check_ended(Round& round) {
   }
 }
 
-// Names, where all that are missing wait themselves, the ranks that do not: one of them is what the
-// others wait for in turn. Empty if there are too many to say anything.
+// If all missing ranks wait themselves, names the ranks that wait for nobody: the others wait
+// for one of them, directly or in turn. Empty if more than two ranks wait for nobody.
 std::string LocalGroup::held_up_by(const std::vector<int>& missing) const {
   constexpr std::size_t most_named = 2;
   const std::vector<int> idle = world_.not_waiting();

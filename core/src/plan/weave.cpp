@@ -112,9 +112,10 @@ class LaneCode {
   std::vector<std::map<int, Last>> last_;  // of each lane, by root slot
 };
 
-// Parameters that several lanes gather for themselves are gathered once: each step of it, the copy
-// from the host, the start and the wait, is that of the lane which comes to it first, as a pass may
-// have put other instructions between them. The last lane that uses them lets go of them.
+// Parameters that several lanes gather are gathered once. A gather has three steps: the copy
+// from the host, the start and the wait. Each step is kept in the lane that comes to it first,
+// because a pass may have put other instructions between the steps. The last lane that uses the
+// parameters releases them.
 class OneGather {
  public:
   explicit OneGather(const Program& program) : program_(program) {}

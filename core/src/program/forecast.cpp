@@ -371,7 +371,7 @@ MemoryForecast forecast_memory(const RankView& rank) {
   return forecast;
 }
 
-std::int64_t highest_peak(const std::vector<Program>& stages, const DeviceScratch* scratch) {
+std::int64_t highest_peak(std::span<const Program> stages, const DeviceScratch* scratch) {
   std::int64_t peak = 0;
   for (const Program& program : stages) {
     for (const RankClass& kind : rank_classes(program)) {

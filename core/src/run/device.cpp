@@ -50,9 +50,10 @@ std::string reason_of(at::DeviceType type) {
   return "";
 }
 
-// A GPU's fastest kernels add in an order that is another each time. With this variable libtorch
-// takes those whose order is fixed, so that two runs have the same losses to the bit; an op that
-// has none such then fails. cuBLAS asks for workspaces of a fixed size.
+// The fastest kernels of a GPU add numbers in an order that changes from run to run. With this
+// variable set, libtorch uses kernels whose order is fixed, so that the losses of two runs are
+// equal to the bit. An op without such a kernel then fails. cuBLAS needs workspaces of a fixed
+// size for it.
 void fix_order_of_sums() {
   if (std::getenv("MESHWRIGHT_DETERMINISTIC") == nullptr) return;
   ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);

@@ -103,14 +103,8 @@ int add_trace(lua_State* lua) {
   if (!places.empty()) problem.hint = "called from " + join(places);
   const Script::State& state = Script::State::of(lua);
   if (state.options.sandboxed > 0) {
-    for (const char* name : {"global 'io'", "global 'load'", "global 'dofile'", "field 'execute'",
-                             "field 'remove'", "field 'rename'", "field 'tmpname'", "field 'exit'",
-                             "field 'getenv'", "field 'loadlib'"}) {
-      if (problem.message.find(fmt::format("a nil value ({})", name)) == std::string::npos)
-        continue;
-      problem.hint =
-          fmt::format("--sandbox leaves the {} out; a script that you trust runs without it", name);
-    }
+    if (std::string hint = hint_in_sandbox(problem.message); !hint.empty())
+      problem.hint = std::move(hint);
   }
   const std::string missed = fmt::format("a nil value (field '{}')", state.missed);
   if (state.options.train_as != "train" && !state.missed.empty() &&

@@ -182,4 +182,16 @@ void keep_to_sandbox(lua_State* lua) {
   take_away(lua, {"io", "load", "loadfile", "dofile"});
 }
 
+std::string hint_in_sandbox(const std::string& message) {
+  for (const char* name :
+       {"global 'io'", "global 'load'", "global 'dofile'", "field 'execute'", "field 'remove'",
+        "field 'rename'", "field 'tmpname'", "field 'exit'", "field 'getenv'", "field 'loadlib'"}) {
+    if (message.find(fmt::format("a nil value ({})", name)) != std::string::npos) {
+      return fmt::format("--sandbox leaves the {} out; a script that you trust runs without it",
+                         name);
+    }
+  }
+  return "";
+}
+
 }  // namespace mw

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <lua.hpp>
+#include <string>
 
 #include "meshwright/error.h"
 
@@ -22,5 +23,9 @@ Error out_of_lua_memory(const LuaMemory& memory);
 // no io, no debug but traceback, of os the clocks; nothing that loads code but `require`, which
 // finds the front end's modules and Lua files within the file bounds (engine/bounds.h).
 void keep_to_sandbox(lua_State* lua);
+
+// What to say to a script in a sandbox that failed with Lua's own message: which of Lua's functions
+// the sandbox leaves out, if the message is about one of them; else empty.
+std::string hint_in_sandbox(const std::string& message);
 
 }  // namespace mw

@@ -92,18 +92,19 @@ bool transposed(const at::Tensor& matrix) {
   return !matrix.is_contiguous();
 }
 
-// A matrix of fp32, of which one that is transposed lies as its transpose does.
-struct Lies {
+// An fp32 operand in memory. A transposed view has the rows of its transpose one after the
+// other.
+struct Operand {
   const float* first;
   std::int64_t stride;
-  bool transposed;
+  bool is_transposed;
 
-  explicit Lies(const at::Tensor& matrix)
+  explicit Operand(const at::Tensor& matrix)
       : first(matrix.const_data_ptr<float>()),
-        stride(mw::transposed(matrix) ? matrix.size(0) : matrix.size(1)),
-        transposed(mw::transposed(matrix)) {}
+        stride(transposed(matrix) ? matrix.size(0) : matrix.size(1)),
+        is_transposed(transposed(matrix)) {}
   const float* at(std::int64_t row, std::int64_t column) const {
-    return transposed ? first + column * stride + row : first + row * stride + column;
+    return is_transposed ? first + column * stride + row : first + row * stride + column;
   }
 };
 
@@ -133,8 +134,8 @@ class Blocks {
         b_(b),
         out_(out.mutable_data_ptr<float>()),
         add_(add),
-        rows_pass_(passing && !a_.transposed),
-        inner_passes_(passing && a_.transposed) {}
+        rows_pass_(passing && !a_.is_transposed),
+        inner_passes_(passing && a_.is_transposed) {}
 
   // One thread computes all of it. What is copied must be used often enough.
   static bool serve(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
@@ -145,13 +146,13 @@ class Blocks {
   }
 
   void run() {
-    if (a_.transposed || b_.transposed) {
+    if (a_.is_transposed || b_.is_transposed) {
       const Uncounted packing;
       const std::int64_t other =
-          a_.transposed ? std::min(m_, most_rows) : std::min(n_, most_columns);
+          a_.is_transposed ? std::min(m_, most_rows) : std::min(n_, most_columns);
       const at::Tensor copy = at::empty({std::min(k_, most_inner) * other}, at::kFloat);
       copy_ = copy.mutable_data_ptr<float>();
-      a_.transposed ? by_rows() : by_columns();
+      a_.is_transposed ? by_rows() : by_columns();
       return;
     }
     by_columns();
@@ -173,11 +174,11 @@ class Blocks {
       for (std::int64_t p = 0, inner = 0; p < k_; p += inner) {
         inner = next(k_ - p, most_inner, inner_passes_);
         const float* b = b_.at(p, j);
-        if (b_.transposed) transpose(copy_, b, b_.stride, inner, columns);
+        if (b_.is_transposed) transpose(copy_, b, b_.stride, inner, columns);
         for (std::int64_t i = 0, rows = 0; i < m_; i += rows) {
           rows = next(m_ - i, most_rows, rows_pass_);
-          multiply(i, j, p, rows, columns, inner, a_.at(i, p), a_.stride, b_.transposed ? copy_ : b,
-                   b_.transposed ? columns : b_.stride);
+          multiply(i, j, p, rows, columns, inner, a_.at(i, p), a_.stride,
+                   b_.is_transposed ? copy_ : b, b_.is_transposed ? columns : b_.stride);
         }
       }
     }
@@ -206,7 +207,7 @@ class Blocks {
   }
 
   const std::int64_t m_, n_, k_;
-  const Lies a_, b_;
+  const Operand a_, b_;
   float* const out_;
   const bool add_, rows_pass_, inner_passes_;
   float* copy_ = nullptr;

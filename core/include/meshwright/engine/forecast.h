@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -36,7 +37,7 @@ MemoryForecast highest_of(const MemoryForecast& a, const MemoryForecast& b);
 MemoryForecast forecast_memory(const RankView& rank);
 
 // The highest peak of the ranks of these stages. `scratch`: see RankView.
-std::int64_t highest_peak(const std::vector<Program>& stages, const DeviceScratch* scratch);
+std::int64_t highest_peak(std::span<const Program> stages, const DeviceScratch* scratch);
 
 // Bytes that one microbatch holds after these segments have run one after the other.
 std::int64_t bytes_left(const RankView& rank, const std::vector<int>& segments);
