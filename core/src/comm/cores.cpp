@@ -41,7 +41,8 @@ void Sleeper::wake() {
 // there, while the processor of the rank that gave its core away falls idle: with 256 ranks on two
 // processors a fifth of their time went by so.
 void Sleeper::wake_on(const cpu_set_t& processors) {
-  if (state_.load(std::memory_order_seq_cst) == asleep && CPU_COUNT(&everywhere_) > 0)
+  const bool elsewhere = !CPU_ISSET(static_cast<std::size_t>(processor_), &processors);
+  if (elsewhere && state_.load(std::memory_order_seq_cst) == asleep && CPU_COUNT(&everywhere_) > 0)
     confined_ = sched_setaffinity(thread_, sizeof processors, &processors) == 0;
   wake();
 }

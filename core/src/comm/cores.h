@@ -31,7 +31,10 @@ class Sleeper {
   Cores* cores() const { return cores_; }
 
   // Before others are told that this thread is going to sleep.
-  void prepare() { state_.store(up, std::memory_order_seq_cst); }
+  void prepare() {
+    processor_ = sched_getcpu();
+    state_.store(up, std::memory_order_seq_cst);
+  }
   // Until it is woken, which may have happened before; false if the deadline passed.
   bool sleep(Clock::time_point deadline);
   // Called once for each prepare().
@@ -44,8 +47,8 @@ class Sleeper {
   friend class Cores;
   enum State : std::uint32_t { up, asleep, woken };
 
-  // wake(), where the kernel must start the thread on one of these processors. The thread may move
-  // to any other as soon as it is awake.
+  // wake(), where the kernel starts the thread on one of these processors. The thread may move to
+  // any other as soon as it is awake.
   void wake_on(const cpu_set_t& processors);
 
   std::atomic<std::uint32_t> state_{up};
@@ -53,6 +56,7 @@ class Sleeper {
   Cores* cores_ = nullptr;
   int core_ = -1;  // of cores_, which the thread has
   pid_t thread_;
+  int processor_ = -1;     // on which the thread went to sleep
   cpu_set_t everywhere_;   // the processors on which the thread may run
   bool confined_ = false;  // to fewer, until it is awake
 };
