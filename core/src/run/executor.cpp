@@ -88,13 +88,12 @@ StepOutcome Executor::own_step(std::int64_t index, double lr) {
   if (!input_.forward_only && scaler_->begin(index)) make_hooks();
   const bool traced =
       std::find(input_.traced.begin(), input_.traced.end(), index) != input_.traced.end();
-  if (traced && input_.account) watcher_ = account_.begin(watcher_);
-  if (watcher_ != nullptr) watcher_->begin(*this, index);
+  if (traced && input_.account) account_.begin(outcome_);
+  show([&](Watcher& watcher) { watcher.begin(*this, index); });
   outcome_.began = seconds_now();
   clock_.begin();
   run_marks_.clear();
   instruction_marks_.clear();
-  instruction_work_.clear();
   work_.clear();
   for (TimelineRun& part : timeline_) {
     run_part(part, traced);
@@ -102,7 +101,7 @@ StepOutcome Executor::own_step(std::int64_t index, double lr) {
       if (last) {
         for (Rows& rows : microbatch->rows) rows.known = false;
       }
-      if (watcher_ != nullptr) watcher_->ran(microbatch->number);
+      show([&](Watcher& watcher) { watcher.ran(microbatch->number); });
     }
   }
   if (copies_.any()) copies_.finish();
@@ -110,30 +109,34 @@ StepOutcome Executor::own_step(std::int64_t index, double lr) {
     for (at::Tensor& slot : m.slots) slot.reset();
   }
   if (!input_.forward_only) leave_updates();
-  if (watcher_ != nullptr) {
+  show([&](Watcher& watcher) {
     const Ledger::OfNextStep next(ledger_);
-    watcher_->ended();
-  }
-  if (account_.runs()) watcher_ = account_.end(outcome_);
+    watcher.ended();
+  });
+  if (account_.runs()) account_.end();
   read_times();
   return std::move(outcome_);
 }
 
 void Executor::read_times() {
   clock_.end();
+  const auto seconds = [&](int from, int to) { return clock_.seconds(to) - clock_.seconds(from); };
   for (std::size_t r = 0; r < outcome_.runs.size(); ++r) {
-    outcome_.runs[r].start = clock_.seconds(run_marks_[2 * r]);
-    outcome_.runs[r].end = clock_.seconds(run_marks_[2 * r + 1]);
+    outcome_.runs[r].start = clock_.seconds(run_marks_[r].from);
+    outcome_.runs[r].end = clock_.seconds(run_marks_[r].to);
   }
   for (std::size_t n = 0; n < outcome_.instructions.size(); ++n) {
+    const auto [from, to, work] = instruction_marks_[n];
     InstructionTime& time = outcome_.instructions[n];
-    time.start = clock_.seconds(instruction_marks_[2 * n]);
-    time.end = clock_.seconds(instruction_marks_[2 * n + 1]);
-    outcome_.moments[n].time = time.end;
-    if (!instruction_work_.empty()) read_parts(n);
+    time.start = clock_.seconds(from);
+    time.end = outcome_.moments[n].time = clock_.seconds(to);
+    if (work >= 0) {
+      time.parts.kernel = seconds(work_[work].from, work_[work].to);
+    } else if (time.parts.sent < 0) {
+      time.parts.sent = time.end - time.start;
+    }
   }
-  for (const Work& w : work_)
-    ledger_.worked(w.entry, w.flops, clock_.seconds(w.to) - clock_.seconds(w.from));
+  for (const Work& w : work_) ledger_.worked(w.entry, w.flops, seconds(w.from, w.to));
 }
 
 void Executor::find_runs() {
@@ -171,65 +174,57 @@ LoweredCode& Executor::code_of(TimelineRun& part) {
   return *(part.code = &known->second);
 }
 
-void Executor::read_parts(std::size_t n) {
-  InstructionTime& time = outcome_.instructions[n];
-  time.parts = account_.parts()[n];
-  if (const int work = instruction_work_[n]; work >= 0) {
-    const Work& done = work_[static_cast<std::size_t>(work)];
-    time.parts.kernel = clock_.seconds(done.to) - clock_.seconds(done.from);
-  } else if (time.parts.sent < 0) {
-    time.parts.sent = time.end - time.start;
-  }
-}
-
 // Runs the code of one entry of the timeline. A lane's time is from its first instruction to its
 // last one: marks are made where the braid turns from one lane to another.
 void Executor::run_part(TimelineRun& part, bool traced) {
   std::vector<Lowered>& code = code_of(part).list;
-  const std::size_t first = 2 * outcome_.runs.size();
+  const std::size_t first = run_marks_.size();
   const int begin = clock_.mark();
   for (std::size_t lane = 0; lane < part.lanes.size(); ++lane) {
     outcome_.runs.push_back(
         {part.said->segment, part.lanes[lane].microbatch->number, 0, 0, static_cast<int>(lane)});
-    run_marks_.insert(run_marks_.end(), {-1, begin});
+    run_marks_.push_back({begin, begin});
   }
+  int turned = begin;
   for (std::size_t n = 0; n < code.size(); ++n) {
     Lowered& l = code[n];
-    const auto lane = static_cast<std::size_t>(l.lane);
-    int &began = run_marks_[first + 2 * lane], &ended = run_marks_[first + 2 * lane + 1];
-    if (began < 0) began = n == 0 ? begin : clock_.mark();
-    Microbatch& m = *part.lanes[lane].microbatch;
+    Marks& lane = run_marks_[first + static_cast<std::size_t>(l.lane)];
+    if (lane.to == begin) lane.from = turned;
+    Microbatch& m = *part.lanes[static_cast<std::size_t>(l.lane)].microbatch;
     traced ? run_traced(l, m, part.said->segment) : run(l, m);
     const bool turns = n + 1 == code.size() || code[n + 1].lane != l.lane;
-    if (turns) ended = clock_.mark();
+    if (turns) lane.to = turned = clock_.mark();
   }
-  for (std::size_t k = first; k < run_marks_.size(); ++k)
-    if (run_marks_[k] < 0) run_marks_[k] = begin;  // a lane without instructions
 }
 
 void Executor::run_traced(Lowered& l, Microbatch& m, int segment) {
-  const std::size_t work = work_.size();
-  if (account_.runs()) account_.before(*l.said);
+  const bool account = account_.runs();
+  const std::size_t worked = work_.size();
+  if (account) account_.before(*l.said);
   const int from = clock_.mark();
   run(l, m);
   const int to = clock_.mark();
-  if (account_.runs()) {
-    account_.after(*l.said);
-    instruction_work_.push_back(work_.size() > work ? static_cast<int>(work) : -1);
-  } else if (outcome_.instructions.size() >= most_instructions_recorded) {
-    return;
-  }
-  instruction_marks_.insert(instruction_marks_.end(), {from, to});
-  InstructionTime time;
-  time.segment = segment;
-  time.index = l.index;
-  time.microbatch = m.number;
+  if (!account && outcome_.instructions.size() >= most_instructions_recorded) return;
+  instruction_marks_.push_back(
+      {from, to, account && work_.size() > worked ? static_cast<int>(worked) : -1});
+  InstructionTime time{.segment = segment, .index = l.index, .microbatch = m.number};
   time.inner = l.inner;
+  if (account) time.parts = account_.after(*l.said);
   MemoryMoment moment;
   for (int c = 0; c < category_count; ++c)
     moment.bytes[c] = ledger_.memory(static_cast<Category>(c)).bytes;
   outcome_.instructions.push_back(time);
   outcome_.moments.push_back(moment);
+}
+
+void Executor::show(Shows shows, const Lowered& l, const std::vector<Operand>& operands,
+                    const Microbatch& m) {
+  for (const Operand& operand : operands) {
+    if (operand.slot < 0 || !operand.whole) continue;
+    show([&](Watcher& watcher) {
+      (watcher.*shows)(*l.said, operand.slot, m.number, tensor(m, operand));
+    });
+  }
 }
 
 void Executor::run(Lowered& l, Microbatch& m) {
@@ -258,7 +253,9 @@ void Executor::run(Lowered& l, Microbatch& m) {
       const HostWait waits("check = true");
       copies_.land();
     }
-    watcher_->moved(*l.said, l.output.slot, m.number, tensor(m, l.output));
+    show([&](Watcher& watcher) {
+      watcher.moved(*l.said, l.output.slot, m.number, tensor(m, l.output));
+    });
   }
   for (const Operand& gone : l.release) {
     if (gone.lasts) {

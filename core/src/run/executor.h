@@ -159,7 +159,6 @@ class Executor : public RankRun {
   Communicator& group(Lowered& l);
   StepOutcome own_step(std::int64_t index, double lr);
   void read_times();
-  void read_parts(std::size_t instruction);
   void find_runs();
   LoweredCode& code_of(TimelineRun& part);
   void run_part(TimelineRun& part, bool traced);
@@ -171,6 +170,16 @@ class Executor : public RankRun {
   void load(Lowered& l, Microbatch& m);
   void copy(const Lowered& l, Microbatch& m);
   std::string name_of_copy(const std::string& of, const Microbatch& m) const;
+  // Makes a call of the watcher, if there is one.
+  template <class Call>
+  void show(const Call& call) {
+    if (watcher_ == nullptr) return;
+    account_.runs() ? account_.watched([&] { call(*watcher_); }) : call(*watcher_);
+  }
+  // Shows it the tensors of an op's operands, but for those of one slice alone.
+  using Shows = void (Watcher::*)(const Instruction&, int slot, int microbatch, const at::Tensor&);
+  void show(Shows shows, const Lowered& l, const std::vector<Operand>& operands,
+            const Microbatch& m);
 
   void compute(Lowered& l, Microbatch& m);
   void forward(const Lowered& l, Microbatch& m);
@@ -245,18 +254,21 @@ class Executor : public RankRun {
   std::shared_ptr<LossScaler> scaler_;
   double scale_ = 1;  // of the gradients: clipping, over the loss's
   StepOutcome outcome_;
-  // Times of the step, which an accelerator tells at its end: marks of outcome_.runs and
-  // outcome_.instructions, two of each, and what its ops computed.
+  // Times of the step, which an accelerator tells at its end: what its ops computed, and marks of
+  // outcome_.runs and outcome_.instructions.
   struct Work {
     Ledger::Entry entry;
     double flops;
     int from, to;
   };
+  struct Marks {
+    int from, to;
+    int work = -1;  // of an account: which of work_ it is
+  };
   StepClock clock_;
-  std::vector<int> run_marks_, instruction_marks_;
   std::vector<Work> work_;
+  std::vector<Marks> run_marks_, instruction_marks_;
   AccountClock account_;
-  std::vector<int> instruction_work_;  // of an account: which of work_ each one is, or -1
   HostCopies copies_;
 };
 

@@ -92,7 +92,6 @@ void Executor::call(OpRun& run) {
 }
 
 void Executor::forward(const Lowered& l, Microbatch& m) {
-  const Instruction& i = *l.said;
   OpRun& run = *l.op;
   OpCall& call = run.call;
   gather(run.inputs, call.inputs, run, m);
@@ -106,10 +105,7 @@ void Executor::forward(const Lowered& l, Microbatch& m) {
     call.saved.resize(run.saved.size());
   }
   take_rows(run, m);
-  if (watcher_ != nullptr && i.ring_step == 0 && !run.again) {
-    for (const Operand& read : run.inputs)
-      if (read.slot >= 0 && read.whole) watcher_->reads(i, read.slot, m.number, tensor(m, read));
-  }
+  if (l.said->ring_step == 0 && !run.again) show(&Watcher::reads, l, run.inputs, m);
   this->call(run);
   if (run.makes_rows) {
     Rows& rows = m.rows[static_cast<std::size_t>(run.rows)];
@@ -133,21 +129,15 @@ void Executor::keep_results(const Lowered& l, Microbatch& m) {
   }
   for (std::size_t k = 0; k < run.saved.size(); ++k)
     m.slots[run.saved[k].slot] = std::move(run.call.saved[k]);
-  const Instruction& i = *l.said;
-  if (watcher_ == nullptr || i.ring_step + 1 != i.ring_steps || run.again) return;
-  for (const Operand& made : run.outputs)
-    if (made.whole) watcher_->computed(i, made.slot, m.number, tensor(m, made));
+  if (l.said->ring_step + 1 == l.said->ring_steps && !run.again)
+    show(&Watcher::computed, l, run.outputs, m);
 }
 
 void Executor::backward(const Lowered& l, Microbatch& m) {
-  const Instruction& i = *l.said;
   OpRun& run = *l.op;
   OpCall& call = run.call;
-  if (watcher_ != nullptr && i.piece != Piece::wgrad && i.ring_step == 0) {
-    for (const Operand& read : run.grad_outputs) {
-      if (read.slot >= 0 && read.whole) watcher_->computed(i, read.slot, m.number, tensor(m, read));
-    }
-  }
+  if (run.piece != Piece::wgrad && l.said->ring_step == 0)
+    show(&Watcher::computed, l, run.grad_outputs, m);
   if (!run.wanted) return;
   gather(run.inputs, call.inputs, run, m);
   gather(run.outputs, call.outputs, run, m);

@@ -97,7 +97,7 @@ void Executor::totals(const Lowered& l) {
   }
   outcome_.stop = sums[2].item<double>() > 0;
   scale_ = clip_factor(outcome_.grad_norm, input_.optimizer->clip()) / outcome_.loss_scale;
-  if (watcher_ != nullptr) watcher_->gradients(*this);
+  show([&](Watcher& watcher) { watcher.gradients(*this); });
 }
 
 // Whether an instruction of an update that the step before has left is still to be carried out: not
