@@ -1,96 +1,22 @@
 // Runs the steps of a training run on the ranks that are here and collects the reports of all,
 // until the steps are done, someone stops it or a rank fails.
-#include <algorithm>
-#include <condition_variable>
-#include <mutex>
 #include <utility>
 
-#include "meshwright/engine/away.h"
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/pack.h"
 #include "meshwright/engine/ranks.h"
 #include "run/executor.h"
+#include "run/meeting.h"
 #include "run/rank_report.h"
 
 namespace mw {
 namespace {
 
-// Where the ranks that are here lay their reports for the first of them to collect. The ranks meet
-// once in every step, so none is more than one step ahead: two places for each are enough.
-class Mailbox {
- public:
-  // Ranks from `first` on.
-  Mailbox(int first, std::size_t ranks)
-      : first_(first), places_{Place(ranks), Place(ranks)}, failed_(ranks, false) {}
-
-  // `met`: when the rank saw that all had met for the step's totals; zero where all ranks run at a
-  // time.
-  void put(std::int64_t step, RankReport report, const Moment& met) {
-    std::lock_guard lock(mutex_);
-    Place& place = places_[step % 2];
-    const auto at = static_cast<std::size_t>(report.rank - first_);
-    place.reports[at] = std::move(report);
-    place.there[at] = true;
-    if (place.met.wall == 0 || met.wall < place.met.wall) place.met = met;
-    if (place.complete()) changed_.notify_all();
-  }
-
-  // Waits for all; false if a rank failed before its report. One that fails in the step after does
-  // not take this step away. `met` becomes when the first of the ranks saw that they had met.
-  bool collect(std::int64_t step, std::vector<RankReport>& into, Moment& met) {
-    std::unique_lock lock(mutex_);
-    Place& place = places_[step % 2];
-    wait_away(changed_, lock, [&] { return place.complete() || lacks_for_good(place); });
-    if (!place.complete()) return false;
-    into.assign(place.reports.size(), {});
-    into.swap(place.reports);
-    place.there.assign(place.there.size(), false);
-    met = std::exchange(place.met, {});
-    return true;
-  }
-
-  // Decision number `which`, counted over the run: whether the step is to be the last one.
-  void decide(std::int64_t which, bool last) {
-    std::lock_guard lock(mutex_);
-    decided_ = which;
-    last_ = last;
-    changed_.notify_all();
-  }
-  // Waits for that; true if there is no other step, or if a rank failed before.
-  bool wait_decided(std::int64_t which) {
-    std::unique_lock lock(mutex_);
-    wait_away(changed_, lock, [&] {
-      return decided_ >= which || std::find(failed_.begin(), failed_.end(), true) != failed_.end();
-    });
-    return decided_ < which || last_;
-  }
-
-  void fail(int rank) {
-    std::lock_guard lock(mutex_);
-    failed_[static_cast<std::size_t>(rank - first_)] = true;
-    changed_.notify_all();
-  }
-
- private:
-  struct Place {
-    explicit Place(std::size_t ranks) : reports(ranks), there(ranks, false) {}
-    bool complete() const { return std::find(there.begin(), there.end(), false) == there.end(); }
-    std::vector<RankReport> reports;
-    std::vector<bool> there;  // of each rank
-    Moment met;
-  };
-  bool lacks_for_good(const Place& place) const {
-    for (std::size_t r = 0; r < failed_.size(); ++r)
-      if (failed_[r] && !place.there[r]) return true;
-    return false;
-  }
-  const int first_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  Place places_[2];
-  std::int64_t decided_ = -1;
-  bool last_ = false;
-  std::vector<bool> failed_;  // of each rank
+// What a rank has to say of a step to the first of those that are here, and when it saw that all had
+// met for the step's totals: zero where all ranks run at a time.
+struct Told {
+  RankReport report;
+  Moment met;
 };
 
 // What one process has to say of a step.
@@ -174,7 +100,7 @@ class Run {
         observers_(observers),
         stop_(stop),
         runtime_(runtime_of(setup, *setup.plan)),
-        mailbox_(runtime_.here().front(), runtime_.here().size()) {}
+        reports_(runtime_.here().size()) {}
 
   TrainOutcome run() try {
     with_ranks(
@@ -202,7 +128,7 @@ class Run {
       RankReport own = report_of(executor, ledger, done, runtime_);
       if (traced && setup_.account) own.account = beside.account(done, took);
       const double handed = seconds_now();
-      mailbox_.put(step, std::move(own), executor.met());
+      const std::uint64_t number = reports_.put(place_of(executor), {std::move(own), executor.met()});
       StepReport report{step,
                         0,
                         0,
@@ -214,9 +140,12 @@ class Run {
                         {}};
       const bool stop = done.stop || done.not_finite;
       StepEnd end{done, step, stop || step + 1 == setup_.steps};
-      if (leads(executor)) {
-        Moment met;
-        if (!mailbox_.collect(step, report.ranks, met)) return;
+      if (place_of(executor) == 0) {
+        Moment met;  // when the first of the ranks saw that they had
+        for (Told& told : reports_.wait_for_all(number, false)) {
+          if (met.wall == 0 || told.met.wall < met.wall) met = told.met;
+          report.ranks.push_back(std::move(told.report));
+        }
         clocks.read(report, met);
         add_gathered(report, handed);
         collect(executor.rank(), report);
@@ -235,7 +164,7 @@ class Run {
     }
     for (RunObserver* observer : observers_) observer->finish(executor);
   } catch (...) {
-    mailbox_.fail(executor.rank());
+    reports_.fail(place_of(executor));
     throw;
   }
 
@@ -268,7 +197,10 @@ class Run {
       const bool before = end.apart;
       end.apart = false;
       observers_[o]->step(executor, end);
-      if (observers_[o]->decides() && !stop) decide(executor, end, o);
+      if (observers_[o]->decides() && !stop) {  // rank 0 has said it, and all ranks hear it
+        end.last = unpack<bool>(runtime_.broadcast(executor.rank(), pack(end.last)));
+        end.apart = true;
+      }
       beside.observed(o, seconds_now() - began, end.apart);
       end.apart = end.apart || before;
     }
@@ -282,7 +214,10 @@ class Run {
     account.seconds += account.gathered;
   }
 
-  bool leads(const Executor& executor) const { return executor.rank() == runtime_.here().front(); }
+  // Among the ranks that are here.
+  std::size_t place_of(const Executor& executor) const {
+    return static_cast<std::size_t>(executor.rank() - runtime_.here().front());
+  }
 
   // Brings the reports of all processes to rank 0.
   void collect(int rank, StepReport& report) {
@@ -297,25 +232,11 @@ class Run {
     }
   }
 
-  // Brings what rank 0 says of the end to all ranks, once an observer has said it.
-  void decide(const Executor& executor, StepEnd& end, std::size_t observer) {
-    const auto which = end.step * static_cast<std::int64_t>(observers_.size()) +
-                       static_cast<std::int64_t>(observer);
-    if (leads(executor)) {
-      bool last = end.last;
-      if (!runtime_.alone())
-        last = unpack<bool>(runtime_.broadcast_processes(executor.rank() == 0 ? pack(last) : ""));
-      mailbox_.decide(which, last);
-    }
-    end.last = mailbox_.wait_decided(which);
-    end.apart = true;
-  }
-
   const RunSetup& setup_;
   const std::span<RunObserver* const> observers_;
   const std::atomic<bool>* stop_;
   RankRuntime runtime_;
-  Mailbox mailbox_;
+  Meeting<Told> reports_;
   TrainOutcome outcome_;  // the first one's of those that are here
 };
 
