@@ -189,7 +189,7 @@ class Executor : public RankRun {
               const Microbatch& m) const;
   void settle_gradient(OpRun& run, std::size_t input, const Microbatch& m);
   // Brings what a kernel made of a gradient to its slot.
-  void keep_gradient(const OpRun& run, std::size_t input, Microbatch& m);
+  void keep_gradient(const Lowered& l, std::size_t input, Microbatch& m);
   void keep_results(const Lowered& l, Microbatch& m);
   void take_rows(OpRun& run, const Microbatch& m);
   void find_expert_loads();

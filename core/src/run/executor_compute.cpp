@@ -22,6 +22,7 @@ Error failed(const Instruction& i, int microbatch, Problem said) {
 
 // What the run's slice reads or writes of a slot's tensor.
 at::Tensor part_of(const OpRun& run, const Operand& operand, const at::Tensor& tensor) {
+  if (operand.part_at < 0) return tensor;
   const std::int64_t size = tensor.size(operand.part_at) / run.slices;
   return tensor.narrow(operand.part_at, run.slice * size, size);
 }
@@ -42,12 +43,8 @@ void Executor::gather(const std::vector<Operand>& from, std::vector<at::Tensor>&
   for (std::size_t k = 0; k < from.size(); ++k) {
     if (from[k].slot < 0) continue;
     const at::Tensor& all = tensor(m, from[k]);
-    if (from[k].part_at < 0) {
-      into[k] = all;
-    } else {
-      into[k] = part_of(run, from[k], all);
-      if (!from[k].lasts) into[k] = into[k].contiguous();
-    }
+    into[k] = part_of(run, from[k], all);
+    if (from[k].part_at >= 0 && !from[k].lasts) into[k] = into[k].contiguous();
   }
 }
 
@@ -147,57 +144,47 @@ void Executor::backward(const Lowered& l, Microbatch& m) {
   for (std::size_t k = 0; k < run.ways.size(); ++k) settle_gradient(run, k, m);
   take_rows(run, m);
   this->call(run);
-  for (std::size_t k = 0; k < run.ways.size(); ++k) keep_gradient(run, k, m);
+  for (std::size_t k = 0; k < run.ways.size(); ++k) keep_gradient(l, k, m);
 }
 
 void Executor::settle_gradient(OpRun& run, std::size_t input, const Microbatch& m) {
   const Operand& to = run.grad_inputs[input];
   at::Tensor& gradient = run.call.grad_inputs[input];
-  switch (run.ways[input]) {
-    case GradientWay::added:
+  if (run.ways[input] == GradientWay::made) {
+    if (run.call.accumulate[input]) {
       gradient = tensor(m, to);
-      return;
-    case GradientWay::over_operand:
+    } else if (run.call.in_place) {  // it is granted for all gradients or none (plan/lifetimes)
       gradient = tensor(m, run.inputs[input]);
-      return;
-    case GradientWay::summed:
-      gradient = storage_.open(to.slot);
-      run.call.accumulate[input] = storage_.written(to.slot);
-      return storage_.write(to.slot);
-    case GradientWay::summed_part:
-      gradient = part_of(run, to, storage_.summed(to.slot));
-      return;
-    default:  // the kernel makes it
-      return;
+    }
+  } else if (run.ways[input] == GradientWay::summed) {
+    const bool part = to.part_at >= 0;
+    gradient = part_of(run, to, part ? storage_.summed(to.slot) : storage_.open(to.slot));
+    run.call.accumulate[input] = storage_.written(to.slot);
+    storage_.write(to.slot);
   }
 }
 
-void Executor::keep_gradient(const OpRun& run, std::size_t input, Microbatch& m) {
+void Executor::keep_gradient(const Lowered& l, std::size_t input, Microbatch& m) {
+  const OpRun& run = *l.op;
   const Operand& to = run.grad_inputs[input];
   const at::Tensor& made = run.call.grad_inputs[input];
   switch (run.ways[input]) {
     case GradientWay::made:
-    case GradientWay::added:
-    case GradientWay::over_operand:
       m.slots[to.slot] = made;
       return;
-    case GradientWay::first_part: {
-      std::vector<std::int64_t> shape = made.sizes().vec();
-      shape[static_cast<std::size_t>(to.part_at)] *= run.slices;
-      m.slots[to.slot] = at::zeros(shape, made.options());
-    }
-      [[fallthrough]];
-    case GradientWay::part:
-      part_of(run, to, m.slots[to.slot]).add_(made);
+    case GradientWay::part: {
+      if (!to.lasts && !l.said->accumulate[input]) {  // the first of them
+        std::vector<std::int64_t> shape = made.sizes().vec();
+        shape[static_cast<std::size_t>(to.part_at)] *= run.slices;
+        m.slots[to.slot] = at::zeros(shape, made.options());
+      }
+      part_of(run, to, to.lasts ? storage_.summed(to.slot) : m.slots[to.slot]).add_(made);
       return;
+    }
     case GradientWay::widened:
       return storage_.add(to.slot, made);
-    case GradientWay::widened_part:
-      part_of(run, to, storage_.summed(to.slot)).add_(made);
-      return;
     case GradientWay::none:
     case GradientWay::summed:
-    case GradientWay::summed_part:
       return;
   }
 }

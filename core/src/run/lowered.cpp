@@ -174,8 +174,7 @@ std::unique_ptr<OpRun> Lowering::op_run(const Instruction& i, const RankView& si
   for (std::size_t k = 0; k < i.grad_inputs.size(); ++k) {
     run->ways.push_back(way(i, k, *run));
     call.wants.push_back(run->ways[k] != GradientWay::none);
-    call.accumulate.push_back(run->ways[k] == GradientWay::added ||
-                              run->ways[k] == GradientWay::summed_part);
+    call.accumulate.push_back(run->ways[k] == GradientWay::made && i.accumulate[k]);
   }
   run->wanted = i.piece == Piece::forward ||
                 std::find(call.wants.begin(), call.wants.end(), true) != call.wants.end();
@@ -188,17 +187,10 @@ GradientWay Lowering::way(const Instruction& i, std::size_t input, const OpRun& 
   if (to.slot < 0) return GradientWay::none;
   // An additive operand of a sum over the slices counts in the first of them.
   if (input < run.inputs.size() && run.inputs[input].counted) return GradientWay::none;
-  const bool part = to.part_at >= 0, adds = i.accumulate[input];
-  if (!to.lasts) {
-    if (part) return adds ? GradientWay::part : GradientWay::first_part;
-    if (adds) return GradientWay::added;
-    // It is granted for all gradients or none (plan/lifetimes).
-    return i.in_place ? GradientWay::over_operand : GradientWay::made;
-  }
-  if (!sizes_.of_kind(0).contributes(i.contributing[input])) return GradientWay::none;
-  if (program_.gradient_dtype != program_.dtype)  // summed in more bits than it is made in
-    return part ? GradientWay::widened_part : GradientWay::widened;
-  return part ? GradientWay::summed_part : GradientWay::summed;
+  if (to.lasts && !sizes_.of_kind(0).contributes(i.contributing[input])) return GradientWay::none;
+  const bool wide = to.lasts && program_.gradient_dtype != program_.dtype;
+  if (to.part_at >= 0 && (wide || !to.lasts)) return GradientWay::part;
+  return wide ? GradientWay::widened : to.lasts ? GradientWay::summed : GradientWay::made;
 }
 
 void Lowering::find_rows(const Instruction& i, const RankView& sizes, OpRun& run) const {

@@ -28,18 +28,13 @@ struct Operand {
   bool counted = false;      // an earlier slice has counted this input, or begun this output
 };
 
-// Where the gradient of an operand goes.
+// How the gradient of an operand comes to its slot.
 enum class GradientWay : std::uint8_t {
-  none,          // nowhere: nobody wants it, or another rank contributes it
-  made,          // the kernel makes it, and the slot takes it
-  added,         // the kernel adds it to what the slot holds
-  over_operand,  // the kernel writes it over the operand, and the slot takes it
-  first_part,    // the kernel makes it; it is a part of a new tensor of the slot
-  part,          // the kernel makes it; it is added to a part of the slot
-  summed,        // the kernel adds it to a sum that lasts, or begins that
-  summed_part,   // the kernel adds it to a part of such a sum
-  widened,       // the kernel makes it; it is added to such a sum, which has more bits
-  widened_part,
+  none,     // not at all: nobody wants it, or another rank contributes it
+  made,     // the slot takes what the kernel makes, or has added to what the slot holds
+  summed,   // the kernel adds it to a sum that lasts, or to a part of that, or begins the sum
+  part,     // the kernel makes it; it is added to a part of the slot
+  widened,  // the kernel makes it; it is added to a sum that lasts, which has more bits
 };
 
 // A compute of the graph's. Tensors are in `call` while it runs, and never between two runs.
