@@ -234,11 +234,14 @@ void Executor::run(Lowered& l, Microbatch& m) {
   if (!l.idle) {
     try {
       carry_out(l, m);
-    } catch (const Error& error) {
-      Problem said = error.problems().front();
-      if (l.op || said.code != "memory.exceeded") throw;  // compute() has said where
-      said.message =
-          fmt::format("{} (in the {} of {})", said.message, name_of(l.code), l.said->label);
+    } catch (const std::exception& thrown) {
+      const auto* error = dynamic_cast<const Error*>(&thrown);
+      Problem said = error == nullptr ? problem_of(thrown) : error->problems().front();
+      if (!l.op && said.code != "memory.exceeded") throw;
+      said.stage = Stage::run;
+      said.message = fmt::format("{} (in the {} of {}{})", said.message,
+                                 l.op ? name_of(l.op->piece) : name_of(l.code), l.said->label,
+                                 m.number < 0 ? "" : fmt::format(", microbatch {}", m.number));
       throw Error(std::move(said));
     }
   }

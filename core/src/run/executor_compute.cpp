@@ -1,8 +1,6 @@
 // What an executor does with ops of the model: it brings their operands together, adds up their
 // gradients, and keeps count of rows of sparse tensors, of which only the ranks that hold them know
 // how many there are.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <numeric>
 
@@ -11,14 +9,6 @@
 
 namespace mw {
 namespace {
-
-// A kernel's, an op's or the ledger's own words, and where they were said.
-Error failed(const Instruction& i, int microbatch, Problem said) {
-  said.stage = Stage::run;
-  said.message = fmt::format("{} (in the {} of {}, microbatch {})", said.message, name_of(i.piece),
-                             i.label, microbatch);
-  return Error(std::move(said));
-}
 
 // What the run's slice reads or writes of a slot's tensor.
 at::Tensor part_of(const OpRun& run, const Operand& operand, const at::Tensor& tensor) {
@@ -29,10 +19,6 @@ at::Tensor part_of(const OpRun& run, const Operand& operand, const at::Tensor& t
 
 std::int64_t rows_in(const std::vector<std::int64_t>& groups) {
   return std::accumulate(groups.begin(), groups.end(), std::int64_t{0});
-}
-
-void let_go(std::vector<at::Tensor>& tensors) {
-  for (at::Tensor& tensor : tensors) tensor.reset();
 }
 
 }  // namespace
@@ -49,39 +35,17 @@ void Executor::gather(const std::vector<Operand>& from, std::vector<at::Tensor>&
 }
 
 void Executor::compute(Lowered& l, Microbatch& m) {
+  l.op->piece == Piece::forward ? forward(l, m) : backward(l, m);
   OpCall& call = l.op->call;
-  try {
-    l.op->piece == Piece::forward ? forward(l, m) : backward(l, m);
-  } catch (const Error& error) {
-    throw failed(*l.said, m.number, error.problems().front());
-  } catch (const std::exception& error) {
-    throw failed(*l.said, m.number, problem_of(error));
-  }
-  let_go(call.inputs);
-  let_go(call.outputs);
-  let_go(call.saved);
-  let_go(call.grad_outputs);
-  let_go(call.grad_inputs);
+  for (auto* tensors :
+       {&call.inputs, &call.outputs, &call.saved, &call.grad_outputs, &call.grad_inputs})
+    tensors->clear();
   call.rows.clear();
 }
 
 void Executor::call(OpRun& run) {
-  const OpType& type = *run.op.type;
   const int from = clock_.mark();
-  switch (run.piece) {
-    case Piece::forward:
-      type.forward(run.op, run.call);
-      break;
-    case Piece::backward:
-      type.backward(run.op, run.call);
-      break;
-    case Piece::dgrad:
-      type.dgrad(run.op, run.call);
-      break;
-    case Piece::wgrad:
-      type.wgrad(run.op, run.call);
-      break;
-  }
+  (run.op.type.get()->*run.kernel)(run.op, run.call);
   double flops = run.flops;
   if (!run.call.rows.empty() && run.supposed > 0)
     flops *= static_cast<double>(rows_in(run.call.rows)) / static_cast<double>(run.supposed);

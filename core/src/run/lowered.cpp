@@ -3,6 +3,7 @@
 #include "run/lowered.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <set>
 #include <stdexcept>
@@ -144,7 +145,10 @@ Lowered Lowering::lower(const Instruction& i, const RankView& sizes) const {
 std::unique_ptr<OpRun> Lowering::op_run(const Instruction& i, const RankView& sizes) const {
   const Op& op = graph_.ops()[i.op];
   const Slicing* sliced = program_.slicing_of(i);
-  auto run = std::make_unique<OpRun>(OpRun{op, i.piece, OpCall{sizes.dims(i.op, i.ring_step)}});
+  constexpr std::array kernels{&OpType::forward, &OpType::backward, &OpType::dgrad, &OpType::wgrad};
+  auto run =
+      std::make_unique<OpRun>(OpRun{op, i.piece, kernels.at(static_cast<std::size_t>(i.piece)),
+                                    OpCall{sizes.dims(i.op, i.ring_step)}});
   run->inputs = operands(i, i.inputs);
   run->outputs = operands(i, i.outputs);
   run->saved = operands(i, i.saved);

@@ -41,6 +41,7 @@ enum class GradientWay : std::uint8_t {
 struct OpRun {
   const Op& op;
   const Piece piece;
+  void (OpType::*const kernel)(const Op&, OpCall&) const;
   OpCall call;
   std::vector<Operand> inputs = {}, outputs = {}, saved = {}, grad_outputs = {}, grad_inputs = {};
   std::vector<GradientWay> ways = {};  // one for each of grad_inputs
