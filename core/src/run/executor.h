@@ -197,6 +197,7 @@ class Executor : public RankRun {
   void start(Lowered& l, Microbatch& m);
   Underway begin(Lowered& l, Microbatch& m);
   Underway start_exchange(Lowered& l, Microbatch& m);
+  void count_rows(const Rows& sent, Rows& held, Communicator& ranks, Purpose purpose);
   Underway start_lasting(Lowered& l);
   void wait(const Lowered& l, Microbatch& m);
   at::Tensor finish(Begun& begun, const Microbatch& m);

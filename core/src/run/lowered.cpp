@@ -105,7 +105,6 @@ std::vector<Operand> Lowering::operands(const Instruction& i, const Slots& slots
 }
 
 Lowered Lowering::lower(const Instruction& i, const RankView& sizes) const {
-  using MoveKind = Move::Kind;
   const RankView& rank = sizes_.of_kind(0);
   Lowered l;
   l.said = &i;
@@ -114,13 +113,6 @@ Lowered Lowering::lower(const Instruction& i, const RankView& sizes) const {
   l.outlasts_step = outlasts_step(program_, i);
   l.completes_update = completes_update(program_, i);
   l.ends_update = l.completes_update && updates_[i.bucket].back() == &i;
-  l.begins = i.code == Code::hook_start       ? Begins::hook
-             : l.of_step                      ? Begins::lasting
-             : i.move.kind == MoveKind::send  ? Begins::send
-             : i.move.kind == MoveKind::recv  ? Begins::receive
-             : i.move.kind == MoveKind::shift ? Begins::shift
-             : i.move.exchanges_rows()        ? Begins::exchange
-                                              : Begins::move;
   if (!i.inputs.empty()) l.input = operand(i.inputs[0]);
   if (!i.outputs.empty()) l.output = operand(i.outputs[0]);
   l.shown = (i.code == Code::move || i.code == Code::wait || i.code == Code::copy) &&
@@ -129,10 +121,8 @@ Lowered Lowering::lower(const Instruction& i, const RankView& sizes) const {
   if (i.code == Code::load) l.load = load(i, sizes);
   if (i.code == Code::compute && i.update == Update::none) l.op = op_run(i, sizes);
   if (i.code == Code::compute && i.update != Update::none) l.update = update_run(i);
-  const bool of_shapes =
-      l.begins == Begins::move || l.begins == Begins::shift || l.begins == Begins::receive;
-  if (i.code == Code::move || (i.code == Code::start && of_shapes))
-    l.move = std::make_unique<ReadyMove>(sizes.steps(i));
+  const bool starts = i.code == Code::start && !l.of_step && !i.move.exchanges_rows();
+  if (i.code == Code::move || starts) l.move = std::make_unique<ReadyMove>(sizes.steps(i));
   if (i.code == Code::add) l.idle = !i.contributing.empty() && !rank.contributes(i.contributing[0]);
   if (i.code == Code::begin_sum)  // it goes on with the sum so far
     l.idle = !i.contributing.empty() && !i.contributing[0].empty() &&

@@ -77,22 +77,10 @@ struct Loaded {
   at::Tensor tokens = {}, labels = {};  // there while the load runs
 };
 
-// Which transfer a start begins.
-enum class Begins : std::uint8_t {
-  move,      // from a slot of a microbatch to another
-  exchange,  // likewise, of rows
-  shift,
-  send,
-  receive,
-  lasting,  // between slots that last
-  hook,
-};
-
 struct Lowered {
   const Instruction* said = nullptr;
   Code code = Code::compute;
   int lane = 0;
-  Begins begins = Begins::move;
   bool idle = false;           // other ranks do it
   bool of_step = false;        // the transfer belongs to the step (between_lasting)
   bool outlasts_step = false;  // the next step awaits the transfer

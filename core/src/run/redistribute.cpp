@@ -52,25 +52,27 @@ at::Tensor Buffer::lying(const at::Tensor& buffer) const {
   return (pads_ ? buffer.narrow(0, 0, whole_) : buffer).view(pieces_.shape);
 }
 
+Pending post(const Move& move, const at::Tensor& out, const at::Tensor& in, Communicator& group,
+             Purpose purpose, const ReadyMove* ready) {
+  switch (move.kind) {
+    case Move::Kind::all_gather:
+      return group.all_gather(out, in, purpose);
+    case Move::Kind::reduce_scatter:
+      return group.reduce_scatter(out, in, move.reduction, purpose);
+    case Move::Kind::all_to_all:
+      return group.all_to_all(out, in.view({-1}), ready->arrived.splits(), ready->sent.splits(),
+                              purpose);
+    default:
+      return group.all_reduce(out, move.reduction, purpose);
+  }
+}
+
 Underway start_move(const Move& move, const ReadyMove& ready, const at::Tensor& input,
                     Communicator& group, Purpose purpose) {
   const at::Tensor in = ready.steps.packs ? ready.sent.packed(input) : input.contiguous();
   const at::Tensor out =
       ready.steps.receives ? at::empty({ready.arrived.elements()}, in.options()) : in;
-  const auto post = [&] {
-    switch (move.kind) {
-      case Move::Kind::all_gather:
-        return group.all_gather(out, in, purpose);
-      case Move::Kind::reduce_scatter:
-        return group.reduce_scatter(out, in, move.reduction, purpose);
-      case Move::Kind::all_to_all:
-        return group.all_to_all(out, in.view({-1}), ready.arrived.splits(), ready.sent.splits(),
-                                purpose);
-      default:
-        return group.all_reduce(out, move.reduction, purpose);
-    }
-  };
-  return {post(), {}, in, out};
+  return {post(move, out, in, group, purpose, &ready), {}, in, out};
 }
 
 at::Tensor finish_move(Underway& underway, const ReadyMove& ready) {

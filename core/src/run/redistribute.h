@@ -52,6 +52,10 @@ struct Underway {
   at::Tensor in, out;
 };
 
+// Begins a move's collective from one contiguous tensor into another, which are `ready`'s buffers
+// where it is an all-to-all.
+Pending post(const Move& move, const at::Tensor& out, const at::Tensor& in, Communicator& group,
+             Purpose purpose, const ReadyMove* ready = nullptr);
 // Starts a move that communicates. An all-reduce that does not pack overwrites its input, which
 // must stay until the move is finished.
 Underway start_move(const Move& move, const ReadyMove& ready, const at::Tensor& input,

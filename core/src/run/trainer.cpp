@@ -128,7 +128,8 @@ class Run {
       RankReport own = report_of(executor, ledger, done, runtime_);
       if (traced && setup_.account) own.account = beside.account(done, took);
       const double handed = seconds_now();
-      const std::uint64_t number = reports_.put(place_of(executor), {std::move(own), executor.met()});
+      const std::uint64_t number =
+          reports_.put(place_of(executor), {std::move(own), executor.met()});
       StepReport report{step,
                         0,
                         0,
