@@ -13,7 +13,8 @@
 namespace mw {
 
 Executor::Executor(const Program& program, int rank, at::Device device, CommunicatorSource& source,
-                   Ledger& ledger, const StepInput& input, const Executor* first)
+                   Ledger& ledger, const RunSetup& setup, const std::atomic<bool>* stop,
+                   const Executor* first, bool forward_only)
     : program_(program),
       graph_(*program.graph),
       rank_(rank),
@@ -21,7 +22,9 @@ Executor::Executor(const Program& program, int rank, at::Device device, Communic
       device_(device),
       source_(source),
       ledger_(ledger),
-      input_(input),
+      setup_(setup),
+      stop_(stop),
+      forward_only_(forward_only),
       kept_(first == nullptr ? std::make_shared<Kept>() : first->kept_),
       sizes_(program, at_),
       storage_(sizes_.of_kind(0), device, ledger, first == nullptr ? nullptr : &first->storage_),
@@ -30,7 +33,7 @@ Executor::Executor(const Program& program, int rank, at::Device device, Communic
       microbatches_(static_cast<std::size_t>(program.microbatches) + 1),
       updates_(lowering_.updates()),
       hook_of_bucket_(kept_->hooks),
-      scaler_(first == nullptr ? std::make_shared<LossScaler>(input.loss_scale) : first->scaler_),
+      scaler_(first == nullptr ? std::make_shared<LossScaler>(setup.loss_scale) : first->scaler_),
       clock_(device),
       account_(device, ledger),
       copies_(device, ledger) {
@@ -46,11 +49,12 @@ Executor::~Executor() = default;
 
 void Executor::add_program(const Program& program) {
   others_.push_back(
-      std::make_unique<Executor>(program, rank_, device_, source_, ledger_, input_, this));
+      std::make_unique<Executor>(program, rank_, device_, source_, ledger_, setup_, stop_, this));
 }
 
-void Executor::evaluate_by(const Program& program, const StepInput& input) {
-  evaluator_ = std::make_unique<Executor>(program, rank_, device_, source_, ledger_, input, this);
+void Executor::evaluate_by(const Program& program, const RunSetup& setup) {
+  evaluator_ = std::make_unique<Executor>(program, rank_, device_, source_, ledger_, setup, nullptr,
+                                          this, true);
 }
 
 double Executor::evaluate(std::int64_t batch) {
@@ -69,7 +73,7 @@ void Executor::leave_out_not_finite() {
 }
 
 StepOutcome Executor::step(std::int64_t index, double lr) {
-  const int which = input_.which ? input_.which(index) : 0;
+  const int which = setup_.which_plan(index);
   return which == 0 ? own_step(index, lr) : others_.at(which - 1)->own_step(index, lr);
 }
 
@@ -85,10 +89,10 @@ StepOutcome Executor::own_step(std::int64_t index, double lr) {
   step_ = index;
   outcome_ = {};
   outcome_.lr = lr;
-  if (!input_.forward_only && scaler_->begin(index)) make_hooks();
+  if (!forward_only_ && scaler_->begin(index)) make_hooks();
   const bool traced =
-      std::find(input_.traced.begin(), input_.traced.end(), index) != input_.traced.end();
-  if (traced && input_.account) account_.begin(outcome_);
+      std::find(setup_.trace.begin(), setup_.trace.end(), index) != setup_.trace.end();
+  if (traced && setup_.account) account_.begin(outcome_);
   show([&](Watcher& watcher) { watcher.begin(*this, index); });
   outcome_.began = seconds_now();
   clock_.begin();
@@ -108,7 +112,7 @@ StepOutcome Executor::own_step(std::int64_t index, double lr) {
   for (Microbatch& m : microbatches_) {
     for (at::Tensor& slot : m.slots) slot.reset();
   }
-  if (!input_.forward_only) leave_updates();
+  if (!forward_only_) leave_updates();
   show([&](Watcher& watcher) {
     const Ledger::OfNextStep next(ledger_);
     watcher.ended();
@@ -380,8 +384,8 @@ void Executor::load(Lowered& l, Microbatch& m) {
       if (!rows.tokens.defined()) {
         rows.tokens = at::empty({cut.rows.size, graph_.size("seq")}, cpu);
         rows.labels = at::empty_like(rows.tokens);
-        input_.data->sample_rows(
-            input_.first_sample(step_) + program_.first_row(m.number) + cut.rows.offset,
+        setup_.data->sample_rows(
+            setup_.first_sample(step_) + program_.first_row(m.number) + cut.rows.offset,
             rows.tokens, rows.labels);
       }
       const bool labels = one.what == Loaded::What::labels;

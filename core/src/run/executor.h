@@ -28,34 +28,21 @@ struct Moment {
   double wall = 0, cpu = 0;
 };
 
-// What all ranks of a run share.
-struct StepInput {
-  const TokenSource* data = nullptr;
-  // The first sample of a step: those of a step follow those of the one before.
-  std::function<std::int64_t(std::int64_t step)> first_sample;
-  // Which program a step has: 0 for the executor's own, n for that which was given to
-  // add_program() as the n-th.
-  std::function<int(std::int64_t step)> which;
-  const Optimizer* optimizer = nullptr;
-  const std::atomic<bool>* stop_request = nullptr;  // may be null
-  std::shared_ptr<const LossScale> loss_scale;      // null: none
-  std::vector<std::int64_t> traced = {};            // steps of which instructions are timed
-  bool account = false;       // and of which it is noted where their seconds went
-  bool forward_only = false;  // nothing is updated, and the steps are no steps of the run
-};
-
 class Executor : public RankRun {
  public:
   // Allocates the rank's storage, or, of another program of the same stage, shares that of `first`,
-  // and its communicators. The references must outlive it.
+  // and its communicators. The references must outlive it. `setup`: says of its steps which data,
+  // rates and programs they have: 0 is `program`, n that which was given to add_program() as the
+  // n-th. `forward_only`: nothing is updated, and the steps are no steps of the run.
   Executor(const Program& program, int rank, at::Device device, CommunicatorSource& source,
-           Ledger& ledger, const StepInput& input, const Executor* first = nullptr);
+           Ledger& ledger, const RunSetup& setup, const std::atomic<bool>* stop,
+           const Executor* first = nullptr, bool forward_only = false);
   ~Executor() override;
   // Another program of the same stage, for steps with other microbatches. It keeps the same
   // parameters in the same tensors and must outlive the executor.
   void add_program(const Program& program);
   // A program without a way back (engine/forward_only.h), on other data; shares storage as above.
-  void evaluate_by(const Program& program, const StepInput& input);
+  void evaluate_by(const Program& program, const RunSetup& setup);
 
   StepOutcome step(std::int64_t index, double lr) override;
   // The ledger books what it takes.
@@ -233,7 +220,9 @@ class Executor : public RankRun {
   const at::Device device_;
   CommunicatorSource& source_;
   Ledger& ledger_;
-  const StepInput input_;
+  const RunSetup& setup_;
+  const std::atomic<bool>* const stop_;  // may be null
+  const bool forward_only_;
   const std::shared_ptr<Kept> kept_;
   const RankViews sizes_;
   Storage storage_;

@@ -75,7 +75,7 @@ void Executor::totals(const Lowered& l) {
     }
   }
   sums[1] = squares;
-  if (input_.stop_request != nullptr && input_.stop_request->load()) sums[2] = 1;
+  if (stop_ != nullptr && stop_->load()) sums[2] = 1;
   if (on_device.defined()) sums = on_device.add_(sent_to(device_, sums));
   if (program_.mesh.size() > 1) {
     static const std::string label = "loss, gradient norm";
@@ -87,7 +87,7 @@ void Executor::totals(const Lowered& l) {
   const HostWait waits("loss and gradient norm");
   sums = sums.cpu();
   outcome_.loss = sums[0].item<double>();
-  if (input_.forward_only) return;
+  if (forward_only_) return;
   outcome_.loss_scale = scaler_->scale();
   outcome_.grad_norm = scaler_->end(std::sqrt(sums[1].item<double>()));
   outcome_.update_left_out = scaler_->overflowed();
@@ -96,7 +96,7 @@ void Executor::totals(const Lowered& l) {
     outcome_.update_left_out = outcome_.not_finite;
   }
   outcome_.stop = sums[2].item<double>() > 0;
-  scale_ = clip_factor(outcome_.grad_norm, input_.optimizer->clip()) / outcome_.loss_scale;
+  scale_ = clip_factor(outcome_.grad_norm, setup_.optimizer->clip()) / outcome_.loss_scale;
   show([&](Watcher& watcher) { watcher.gradients(*this); });
 }
 
