@@ -314,57 +314,49 @@ void Executor::carry_out(Lowered& l, Microbatch& m) {
 }
 
 void Executor::touch(const Lowered& l, const Microbatch& m) {
-  const auto of = [&](int slot) -> const at::Tensor& {
-    return lasts(slot) ? storage_[slot] : m.slots[slot];
-  };
   // A transfer follows what it reads (start_lasting), and the rank waits for neither.
-  const bool follows = l.code == Code::start && l.of_step;
-  const auto followed = [&](int slot) {
-    if (slot == l.input.slot) return true;
-    const at::Tensor &source = of(l.input.slot), &other = of(slot);
-    return copies_.brings(source) && other.defined() && other.is_alias_of(source);
+  const at::Tensor* source = l.code == Code::start && l.of_step ? &storage_[l.input.slot] : nullptr;
+  const auto followed = [&](const Operand& operand) {
+    if (source == nullptr || operand.slot == l.input.slot) return source != nullptr;
+    const at::Tensor& other = tensor(m, operand);
+    return copies_.brings(*source) && other.defined() && other.is_alias_of(*source);
   };
-  for_each_slot(*l.said, [&](int slot) {
-    if (!follows || !followed(slot)) copies_.touch(of(slot));
-  });
+  for (const Operand& operand : l.touched)
+    if (!followed(operand)) copies_.touch(tensor(m, operand));
   for (const Operand& gone : l.release) copies_.touch(tensor(m, gone));
 }
 
 void Executor::copy(const Lowered& l, Microbatch& m) {
-  const Instruction& i = *l.said;
-  const Slot &from = program_.slots[i.inputs[0]], &to = program_.slots[i.outputs[0]];
+  const Slot &from = program_.slots[l.input.slot], &to = program_.slots[l.output.slot];
   const at::Tensor& source = tensor(m, l.input);
-  if (to.transient && to.memory != from.memory) {
-    const Ledger::Scope scope(ledger_, to.category);
-    storage_.put(i.outputs[0], copies_.to_device(source, to.name, from.persistent));
-  } else if (from.transient && to.memory == Memory::host) {
-    copies_.back(storage_[i.outputs[0]], source, from.name);
-  } else if (to.persistent && to.memory != from.memory) {
-    copies_.copy(storage_[i.outputs[0]], source, to.memory == Memory::host ? from.name : to.name);
-  } else if (to.persistent) {
-    const at::Tensor& target = storage_.open(i.outputs[0]);
-    if (to.memory == Memory::host && copies_.any()) {
+  const bool host = to.memory == Memory::host;
+  const std::string& name = host ? from.name : to.name;
+  if (from.memory == to.memory && to.persistent) {
+    const at::Tensor& target = storage_.open(l.output.slot);
+    if (host && copies_.any()) {
       const HostWait waits("a cast in host memory");
       copies_.land();  // the tensor that is cast may still be on its way from the device
     }
-    target.copy_(source, /*non_blocking=*/to.memory == Memory::device);
+    target.copy_(source, /*non_blocking=*/!host);
   } else if (from.memory == to.memory) {
-    m.slots[i.outputs[0]] =
+    m.slots[l.output.slot] =
         from.dtype == to.dtype
             ? source.clone()
             : source.to(source.options().dtype(scalar_type(to.dtype)), /*non_blocking=*/false,
                         /*copy=*/true, at::MemoryFormat::Contiguous);
+  } else if (to.persistent && !to.transient) {
+    const at::Tensor& target = storage_[l.output.slot];
+    from.transient&& host ? copies_.back(target, source, name) : copies_.copy(target, source, name);
   } else {
-    const bool host = to.memory == Memory::host;
-    const Ledger::Scope scope(ledger_, host ? Category::host : Category::activations);
-    const std::string name = name_of_copy(i.label, m);
-    m.slots[i.outputs[0]] = host ? copies_.to_host(source, name) : copies_.to_device(source, name);
+    const Ledger::Scope scope(ledger_, host ? Category::host : to.category);
+    at::Tensor made =
+        host ? copies_.to_host(source, name) : copies_.to_device(source, name, from.persistent);
+    if (to.persistent) {
+      storage_.put(l.output.slot, made);
+    } else {
+      m.slots[l.output.slot] = std::move(made);
+    }
   }
-}
-
-// What tells a copy apart, of which there are several only on an accelerator.
-std::string Executor::name_of_copy(const std::string& of, const Microbatch& m) const {
-  return device_.is_cpu() ? std::string() : fmt::format("{} of microbatch {}", of, m.number);
 }
 
 void Executor::load(Lowered& l, Microbatch& m) {
@@ -392,7 +384,7 @@ void Executor::load(Lowered& l, Microbatch& m) {
       data = in_runs(labels ? rows.labels : rows.tokens, 1, cut.columns);
       if (cut.copies) data = data.contiguous();
     }
-    m.slots[one.slot] = copies_.brought(data, name_of_copy(program_.slots[one.slot].name, m));
+    m.slots[one.slot] = copies_.brought(data, program_.slots[one.slot].name);
   }
   for (Loaded& one : all) {
     one.tokens.reset();

@@ -156,7 +156,6 @@ class Executor : public RankRun {
   void touch(const Lowered& l, const Microbatch& m);
   void load(Lowered& l, Microbatch& m);
   void copy(const Lowered& l, Microbatch& m);
-  std::string name_of_copy(const std::string& of, const Microbatch& m) const;
   // Makes a call of the watcher, if there is one.
   template <class Call>
   void show(const Call& call) {
@@ -206,7 +205,6 @@ class Executor : public RankRun {
     if (l.completes_update) return kept_->left.numbers;
     return {outcome_.lr, updates(), scale_, outcome_.update_left_out};
   }
-  bool lasts(int slot) const { return program_.slots[slot].persistent; }
   at::TensorOptions options(int slot) const;
   Microbatch& microbatch(int number) { return microbatches_[static_cast<std::size_t>(number + 1)]; }
   const at::Tensor& tensor(const Microbatch& m, const Operand& operand) const {

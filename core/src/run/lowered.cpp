@@ -118,6 +118,7 @@ Lowered Lowering::lower(const Instruction& i, const RankView& sizes) const {
   l.shown = (i.code == Code::move || i.code == Code::wait || i.code == Code::copy) &&
             l.output.slot >= 0 && !l.output.lasts && l.output.whole;
   for (const int slot : i.release) l.release.push_back(operand(slot));
+  if (!device_.is_cpu()) for_each_slot(i, [&](int slot) { l.touched.push_back(operand(slot)); });
   if (i.code == Code::load) l.load = load(i, sizes);
   if (i.code == Code::compute && i.update == Update::none) l.op = op_run(i, sizes);
   if (i.code == Code::compute && i.update != Update::none) l.update = update_run(i);

@@ -91,6 +91,7 @@ struct Lowered {
   int index = -1, inner = -1;  // its place in the segment, and in a ring's steps
   Operand input, output;       // the first ones
   std::vector<Operand> release;
+  std::vector<Operand> touched;   // on an accelerator: all that it reads or writes
   std::vector<int> totalled;      // the slots that totals sum; -1: other ranks count it
   Communicator* group = nullptr;  // it is found when it first runs, in the order of the program
   std::unique_ptr<OpRun> op;
