@@ -282,7 +282,7 @@ void Executor::carry_out(Lowered& l, Microbatch& m) {
     case Code::compute:
       return l.op ? compute(l, m) : update(l, m);
     case Code::move:
-      made() = local_move(i.move, l.move->steps, tensor(m, l.input));
+      made() = local_move(i.move, *l.move, tensor(m, l.input));
       return;
     case Code::start:
     case Code::hook_start:

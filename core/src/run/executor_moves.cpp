@@ -212,15 +212,14 @@ at::Tensor Executor::redistribute(const at::Tensor& tensor, const Dims& dims, co
   static const std::string label = "gather for comparison";
   for (const Move& move : moves(from, to, program_.mesh)) {
     const Layout next = after(now, move);
-    const MoveSteps steps = move_steps(move, dims, moved.sizes().vec(), now, next, program_.mesh,
-                                       at_, [&](Dim dim) { return program_.size(dim, batch); });
+    const ReadyMove ready(move_steps(move, dims, moved.sizes().vec(), now, next, program_.mesh, at_,
+                                     [&](Dim dim) { return program_.size(dim, batch); }));
     if (communicates(move.kind)) {
-      const ReadyMove ready(steps);
       Underway underway =
           start_move(move, ready, moved, group({move.atoms, {}}), {"verify", &label});
       moved = finish_move(underway, ready);
     } else {
-      moved = local_move(move, steps, moved);
+      moved = local_move(move, ready, moved);
     }
     now = next;
   }
