@@ -191,9 +191,8 @@ class Executor : public RankRun {
 
   void totals(const Lowered& l);
   void update(Lowered& l, Microbatch& m);
-  void apply(const Lowered& l);
-  void apply_counts(const Instruction& i);
-  void direction(const Lowered& l, Microbatch& m);
+  void apply(const Lowered& l, const UpdateNumbers& numbers);
+  void direction(const Lowered& l, Microbatch& m, const UpdateNumbers& numbers);
   void whole(const Lowered& l, Microbatch& m);
   void apply_matrix(const Lowered& l, const Microbatch& m);
   bool goes_on(const Lowered& l);
@@ -231,7 +230,7 @@ class Executor : public RankRun {
   std::vector<TimelineRun> timeline_;
   // By segment and the kinds of its lanes' microbatches: looked up before a run runs first.
   std::map<std::pair<int, std::vector<int>>, LoweredCode> code_;
-  std::vector<LoweredCode> updates_;  // of buckets, that a step leaves to the next forward
+  LoweredCode updates_;  // of buckets, that a step leaves to the next forward
   std::vector<Begun> begun_;          // and not awaited
   std::vector<std::unique_ptr<BucketReduction>>& hook_of_bucket_;
   std::vector<std::unique_ptr<Executor>> others_;

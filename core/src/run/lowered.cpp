@@ -76,13 +76,10 @@ LoweredCode Lowering::segment(int segment, const std::vector<int>& kinds) const 
   return lowered;
 }
 
-std::vector<LoweredCode> Lowering::updates() const {
-  std::vector<LoweredCode> updates;
-  for (const auto& code : updates_) {
-    if (code.empty()) continue;
-    LoweredCode& update = updates.emplace_back();
-    for (const Instruction* i : code) update.list.push_back(lower(*i, sizes_.of_kind(0)));
-  }
+LoweredCode Lowering::updates() const {
+  LoweredCode updates;
+  for (const auto& code : updates_)
+    for (const Instruction* i : code) updates.list.push_back(lower(*i, sizes_.of_kind(0)));
   return updates;
 }
 
@@ -122,6 +119,8 @@ Lowered Lowering::lower(const Instruction& i, const RankView& sizes) const {
   if (i.code == Code::load) l.load = load(i, sizes);
   if (i.code == Code::compute && i.update == Update::none) l.op = op_run(i, sizes);
   if (i.code == Code::compute && i.update != Update::none) l.update = update_run(i);
+  // Only ranks that update an element of a matrix.
+  l.idle = l.update && i.parameter >= 0 && i.update != Update::direction && l.update->own.size <= 0;
   const bool starts = i.code == Code::start && !l.of_step && !i.move.exchanges_rows();
   if (i.code == Code::move || starts) l.move = std::make_unique<ReadyMove>(sizes.steps(i));
   if (i.code == Code::add) l.idle = !i.contributing.empty() && !rank.contributes(i.contributing[0]);
@@ -213,12 +212,36 @@ void Lowering::find_rows(const Instruction& i, const RankView& sizes, OpRun& run
 std::unique_ptr<UpdateRun> Lowering::update_run(const Instruction& i) const {
   auto run = std::make_unique<UpdateRun>();
   const RankView& sizes = sizes_.of_kind(0);
-  if (i.update == Update::apply) run->steps = update_steps(sizes, i, !device_.is_cpu());
-  if (i.parameter >= 0 && i.update != Update::direction) run->matrix = matrix_update(sizes, i);
-  if (i.parameter >= 0 && i.update == Update::direction)
+  const Bucket& bucket = program_.buckets[i.bucket];
+  run->states =
+      i.saved.empty() ? bucket.flat.states : std::vector<int>(i.saved.begin(), i.saved.end());
+  if (i.update == Update::apply) {
+    const UpdateSteps steps = update_steps(sizes, i, !device_.is_cpu());
+    run->host = steps.host;
+    run->casts = steps.casts;
+    for (std::int64_t at = 0; bucket.rule && i.parameter < 0 && at < steps.elements;
+         at += steps.at_a_time)
+      run->parts.push_back(
+          {bucket.rule->apply, {at, std::min(steps.at_a_time, steps.elements - at)}});
+    for (int p : bucket.counts ? bucket.parameters : std::vector<int>()) {
+      const auto& op = graph_.value(program_.parameters[p].value).moved_by;
+      if (op) run->parts.push_back({op.get(), sizes.place(p)});
+    }
+  }
+  if (i.parameter < 0) return run;
+  if (i.update == Update::direction) {
     run->shape = program_.local_shape(program_.slots[i.outputs[0]], at_);
-  run->states = i.saved.empty() ? program_.buckets[i.bucket].flat.states
-                                : std::vector<int>(i.saved.begin(), i.saved.end());
+    return run;
+  }
+  const MatrixUpdate& matrix = run->matrix = matrix_update(sizes, i);
+  run->own = {matrix.first + matrix.begin - sizes.shard(i.bucket).offset,
+              matrix.end - matrix.begin};
+  for (std::size_t k = 0; k < bucket.flat.of_matrix.size(); ++k) {
+    const int slot = bucket.flat.of_matrix[k];
+    const auto [rows, columns] = bucket.rule->of_matrix[k].shape(matrix.rows, matrix.columns);
+    run->kept.push_back(
+        {slot, sizes.of_matrix(slot, i.parameter), {matrix.stacked, rows, columns}});
+  }
   return run;
 }
 

@@ -3,6 +3,7 @@
 // lists and looks nothing up.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -59,9 +60,24 @@ struct OpRun {
 
 // A compute of the optimizer's. Tensors are in `call` while it runs.
 struct UpdateRun {
-  UpdateSteps steps = {};
-  MatrixUpdate matrix = {};              // where it updates a parameter's matrices
+  // What an elementwise apply updates at a time, of flat slots, and by which op.
+  struct Part {
+    const ElementOp* op;
+    Range range;
+  };
+  // What a MatrixOp keeps of the parameter, in a flat slot.
+  struct Kept {
+    int slot;
+    Range range;
+    std::array<std::int64_t, 3> shape;
+  };
+  bool host = false;   // in host memory
+  bool casts = false;  // the gradient has another dtype than the parameters
+  std::vector<Part> parts = {};
+  std::vector<Kept> kept = {};
   std::vector<int> states = {};          // the slots of the states that it works on
+  MatrixUpdate matrix = {};              // where it updates a parameter's matrices
+  Range own = {};                        // which elements of the updated slot these are
   std::vector<std::int64_t> shape = {};  // the shape of the direction that it makes
   UpdateCall call = {};
 };
@@ -113,7 +129,7 @@ class Lowering {
   // `kinds`: of the microbatch of each lane (RankViews::kind).
   LoweredCode segment(int segment, const std::vector<int>& kinds) const;
   // What of the updates of buckets a step leaves to the next one's forward, bucket by bucket.
-  std::vector<LoweredCode> updates() const;
+  LoweredCode updates() const;
   // How many different rows sparse slots have: equal ones where the same op made them and they lie
   // alike.
   std::size_t rows() const { return rows_; }
