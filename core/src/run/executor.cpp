@@ -29,10 +29,8 @@ Executor::Executor(const Program& program, int rank, at::Device device, Communic
       sizes_(program, at_),
       storage_(sizes_.of_kind(0), device, ledger, first == nullptr ? nullptr : &first->storage_),
       lowering_(sizes_, device, ledger),
-      groups_(kept_->groups),
       microbatches_(static_cast<std::size_t>(program.microbatches) + 1),
       updates_(lowering_.updates()),
-      hook_of_bucket_(kept_->hooks),
       scaler_(first == nullptr ? std::make_shared<LossScaler>(setup.loss_scale) : first->scaler_),
       clock_(device),
       account_(device, ledger),
@@ -44,8 +42,6 @@ Executor::Executor(const Program& program, int rank, at::Device device, Communic
   if (kept_->left.made.size() < buckets) kept_->left.made.resize(buckets);
   if (first == nullptr) make_hooks();
 }
-
-Executor::~Executor() = default;
 
 void Executor::add_program(const Program& program) {
   others_.push_back(
@@ -99,18 +95,15 @@ StepOutcome Executor::own_step(std::int64_t index, double lr) {
   run_marks_.clear();
   instruction_marks_.clear();
   work_.clear();
-  for (TimelineRun& part : timeline_) {
+  for (const TimelineRun& part : timeline_) {
     run_part(part, traced);
-    for (const auto& [microbatch, last] : part.lanes) {
-      if (last) {
-        for (Rows& rows : microbatch->rows) rows.known = false;
-      }
+    for (const Microbatch* microbatch : part.lanes)
       show([&](Watcher& watcher) { watcher.ran(microbatch->number); });
-    }
   }
   if (copies_.any()) copies_.finish();
   for (Microbatch& m : microbatches_) {
     for (at::Tensor& slot : m.slots) slot.reset();
+    for (Rows& rows : m.rows) rows.known = false;
   }
   if (!forward_only_) leave_updates();
   show([&](Watcher& watcher) {
@@ -144,49 +137,32 @@ void Executor::read_times() {
 }
 
 void Executor::find_runs() {
-  for (std::size_t k = 0; k < microbatches_.size(); ++k)
+  for (std::size_t k = 0; k < microbatches_.size(); ++k) {
     microbatches_[k].number = static_cast<int>(k) - 1;
-  const auto prepared = [&](int number) -> Microbatch& {
-    Microbatch& m = microbatch(number);
-    m.slots.resize(program_.slots.size());
-    m.rows.resize(lowering_.rows());
-    return m;
-  };
-  prepared(-1);
+    microbatches_[k].slots.resize(program_.slots.size());
+    microbatches_[k].rows.resize(lowering_.rows());
+  }
   for (const SegmentRun& run : program_.timeline) {
-    TimelineRun& part = timeline_.emplace_back(TimelineRun{&run, nullptr, {}});
-    for (int lane = 0; lane < lanes_of(run); ++lane)
-      part.lanes.push_back({&prepared(microbatch_of(run, lane)), false});
-  }
-  std::vector<bool> seen(microbatches_.size());
-  for (auto part = timeline_.rbegin(); part != timeline_.rend(); ++part) {
-    for (TimelineRun::Lane& lane : part->lanes) {
-      const auto at = static_cast<std::size_t>(lane.microbatch->number + 1);
-      lane.last = !seen[at];
-      seen[at] = true;
+    TimelineRun& part = timeline_.emplace_back(TimelineRun{run.segment, {}, nullptr});
+    std::vector<int> kinds;
+    for (int lane = 0; lane < lanes_of(run); ++lane) {
+      part.lanes.push_back(&microbatch(microbatch_of(run, lane)));
+      kinds.push_back(sizes_.kind(microbatch_of(run, lane)));
     }
+    const auto [known, missing] = code_.try_emplace({run.segment, kinds});
+    if (missing) known->second = lowering_.segment(run.segment, kinds);
+    part.code = &known->second.list;
   }
-}
-
-LoweredCode& Executor::code_of(TimelineRun& part) {
-  if (part.code != nullptr) return *part.code;
-  std::vector<int> kinds;
-  for (const TimelineRun::Lane& lane : part.lanes)
-    kinds.push_back(sizes_.kind(lane.microbatch->number));
-  const auto [known, missing] = code_.try_emplace({part.said->segment, kinds});
-  if (missing) known->second = lowering_.segment(part.said->segment, kinds);
-  return *(part.code = &known->second);
 }
 
 // Runs the code of one entry of the timeline. A lane's time is from its first instruction to its
 // last one: marks are made where the braid turns from one lane to another.
-void Executor::run_part(TimelineRun& part, bool traced) {
-  std::vector<Lowered>& code = code_of(part).list;
+void Executor::run_part(const TimelineRun& part, bool traced) {
+  std::vector<Lowered>& code = *part.code;
   const std::size_t first = run_marks_.size();
   const int begin = clock_.mark();
   for (std::size_t lane = 0; lane < part.lanes.size(); ++lane) {
-    outcome_.runs.push_back(
-        {part.said->segment, part.lanes[lane].microbatch->number, 0, 0, static_cast<int>(lane)});
+    outcome_.runs.push_back({part.segment, part.lanes[lane]->number, 0, 0, static_cast<int>(lane)});
     run_marks_.push_back({begin, begin});
   }
   int turned = begin;
@@ -194,8 +170,8 @@ void Executor::run_part(TimelineRun& part, bool traced) {
     Lowered& l = code[n];
     Marks& lane = run_marks_[first + static_cast<std::size_t>(l.lane)];
     if (lane.to == begin) lane.from = turned;
-    Microbatch& m = *part.lanes[static_cast<std::size_t>(l.lane)].microbatch;
-    traced ? run_traced(l, m, part.said->segment) : run(l, m);
+    Microbatch& m = *part.lanes[static_cast<std::size_t>(l.lane)];
+    traced ? run_traced(l, m, part.segment) : run(l, m);
     const bool turns = n + 1 == code.size() || code[n + 1].lane != l.lane;
     if (turns) lane.to = turned = clock_.mark();
   }

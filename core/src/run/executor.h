@@ -37,7 +37,6 @@ class Executor : public RankRun {
   Executor(const Program& program, int rank, at::Device device, CommunicatorSource& source,
            Ledger& ledger, const RunSetup& setup, const std::atomic<bool>* stop,
            const Executor* first = nullptr, bool forward_only = false);
-  ~Executor() override;
   // Another program of the same stage, for steps with other microbatches. It keeps the same
   // parameters in the same tensors and must outlive the executor.
   void add_program(const Program& program);
@@ -75,13 +74,15 @@ class Executor : public RankRun {
   }
   double loss_scale() const override { return scaler_->scale(); }
   LossScaler& scaler() override { return *scaler_; }
-  BucketReduction* hook_of(int bucket) override { return hook_of_bucket_.at(bucket).get(); }
+  BucketReduction* hook_of(int bucket) override { return kept_->hooks.at(bucket).get(); }
   bool update_left_out() const override { return outcome_.update_left_out; }
   void watch(Watcher* watcher) override;
   void leave_out_not_finite() override;
   Communicator& group(const RankSet& set) override { return group(set, -1); }
   at::Tensor whole(int bucket, bool gradients) override;
-  at::Tensor slice(int parameter, const at::Tensor& whole) const override;
+  at::Tensor slice(int parameter, const at::Tensor& whole) const override {
+    return storage_.slice(parameter, whole);
+  }
   at::Tensor redistribute(const at::Tensor& tensor, const Dims& dims, const Layout& from,
                           const Layout& to, std::int64_t batch) override;
   // What expert_loads have counted in this step, by layer and element;
@@ -103,11 +104,10 @@ class Executor : public RankRun {
     bool any = false;        // whether a step has left any
     std::vector<bool> made;  // by bucket: whether its update has been made since
   };
-  // By ranks, and the name of a stream.
-  using Groups = std::map<std::pair<RankSet, std::string>, std::unique_ptr<Communicator>>;
   // What stays from step to step beside the storage, whichever program a step has.
   struct Kept {
-    Groups groups;
+    // By ranks, and the name of a stream.
+    std::map<std::pair<RankSet, std::string>, std::unique_ptr<Communicator>> groups;
     std::vector<std::unique_ptr<BucketReduction>> hooks;  // of each bucket; null without a hook
     std::vector<Underway> gathers;  // by bucket: of parameters, that outlast the step
     Left left;
@@ -128,13 +128,9 @@ class Executor : public RankRun {
   };
   // A run of the timeline.
   struct TimelineRun {
-    const SegmentRun* said;
-    LoweredCode* code;  // null before it first runs
-    struct Lane {
-      Microbatch* microbatch;
-      bool last;  // of its microbatch
-    };
-    std::vector<Lane> lanes;
+    int segment;
+    std::vector<Microbatch*> lanes;
+    std::vector<Lowered>* code;
   };
   // A transfer that was begun, and of which microbatch; -1: of the step.
   struct Begun {
@@ -147,8 +143,7 @@ class Executor : public RankRun {
   StepOutcome own_step(std::int64_t index, double lr);
   void read_times();
   void find_runs();
-  LoweredCode& code_of(TimelineRun& part);
-  void run_part(TimelineRun& part, bool traced);
+  void run_part(const TimelineRun& part, bool traced);
   void run_traced(Lowered& l, Microbatch& m, int segment);
   void run(Lowered& l, Microbatch& m);
   void carry_out(Lowered& l, Microbatch& m);
@@ -225,14 +220,12 @@ class Executor : public RankRun {
   Storage storage_;
   const Lowering lowering_;
   std::vector<std::pair<int, int>> expert_loads_;  // parameters that count, and their layers
-  Groups& groups_;
-  std::vector<Microbatch> microbatches_;  // from -1 on
+  std::vector<Microbatch> microbatches_;           // from -1 on
   std::vector<TimelineRun> timeline_;
-  // By segment and the kinds of its lanes' microbatches: looked up before a run runs first.
+  // By segment and the kinds of its lanes' microbatches.
   std::map<std::pair<int, std::vector<int>>, LoweredCode> code_;
-  LoweredCode updates_;  // of buckets, that a step leaves to the next forward
-  std::vector<Begun> begun_;          // and not awaited
-  std::vector<std::unique_ptr<BucketReduction>>& hook_of_bucket_;
+  LoweredCode updates_;       // of buckets, that a step leaves to the next forward
+  std::vector<Begun> begun_;  // and not awaited
   std::vector<std::unique_ptr<Executor>> others_;
   std::unique_ptr<Executor> evaluator_;
   Watcher* watcher_ = nullptr;

@@ -42,7 +42,7 @@ at::Tensor reordered(const at::Tensor& rows, const std::vector<std::vector<std::
 
 Communicator& Executor::group(const RankSet& set, int stream) {
   const std::string on = stream < 0 ? "" : program_.streams.at(static_cast<std::size_t>(stream));
-  auto& communicator = groups_[{set, on}];
+  auto& communicator = kept_->groups[{set, on}];
   if (!communicator) {
     const std::vector<int> ranks = program_.ranks_of(set, rank_);
     const auto index = std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin();
@@ -95,7 +95,7 @@ at::Tensor Executor::finish(Begun& begun, const Microbatch& m) {
   underway.sent.wait();
   if (start.code == Code::hook_start) {
     const Ledger::Scope scope(ledger_, Category::buffers);
-    hook_of_bucket_[start.said->bucket]->finish();
+    kept_->hooks[start.said->bucket]->finish();
   }
   if (move.exchanges_rows() && move.to == graph_.sparse.dims.front())
     return reordered(underway.out, m.rows[static_cast<std::size_t>(start.output.rows)].from, true);
@@ -117,7 +117,7 @@ Underway Executor::begin(Lowered& l, Microbatch& m) {
   Communicator& ranks = group(l);
   if (l.code == Code::hook_start) {
     const Ledger::Scope scope(ledger_, Category::buffers);
-    hook_of_bucket_[i.bucket]->start(storage_[l.input.slot], ranks, purpose);
+    kept_->hooks[i.bucket]->start(storage_[l.input.slot], ranks, purpose);
     return {};
   }
   if (l.of_step) return start_lasting(l);
@@ -228,12 +228,12 @@ at::Tensor Executor::redistribute(const at::Tensor& tensor, const Dims& dims, co
 
 void Executor::make_hooks() {
   Ledger::Scope scope(ledger_, Category::buffers);
-  hook_of_bucket_.clear();
+  kept_->hooks.clear();
   const auto options =
       at::TensorOptions().device(device_).dtype(scalar_type(program_.gradient_dtype));
   for (const Bucket& bucket : program_.buckets) {
-    hook_of_bucket_.push_back(
-        bucket.hook ? bucket.hook->make(shape_of(program_, bucket, at_), options) : nullptr);
+    kept_->hooks.push_back(bucket.hook ? bucket.hook->make(shape_of(program_, bucket, at_), options)
+                                       : nullptr);
   }
 }
 
@@ -250,10 +250,6 @@ at::Tensor Executor::whole(int bucket, bool gradients) {
   static const std::string label = "gather for comparison";
   ranks.all_gather(all, part.contiguous(), {"verify", &label}).wait();
   return all;
-}
-
-at::Tensor Executor::slice(int parameter, const at::Tensor& whole) const {
-  return storage_.slice(parameter, whole);
 }
 
 }  // namespace mw

@@ -21,8 +21,6 @@ at::Tensor locked(const at::Tensor& host) {
 
 }  // namespace
 
-HostCopies::~HostCopies() = default;
-
 at::Tensor HostCopies::to_host(const at::Tensor& tensor, std::string_view name) {
   const at::Tensor like = at::empty_like(tensor, tensor.options().device(at::kMeta));
   at::Tensor host =

@@ -20,7 +20,6 @@ namespace mw {
 class HostCopies {
  public:
   HostCopies(at::Device device, Ledger& ledger) : device_(device), ledger_(ledger) {}
-  ~HostCopies();
 
   // In page-locked memory, booked as host memory. One tensor at a time is on its way and is kept
   // until it is there, the others are waited for: so the memory held is the same in every run.
