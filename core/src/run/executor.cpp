@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <stdexcept>
 
 #include "meshwright/engine/host.h"
@@ -242,7 +243,7 @@ void Executor::run(Lowered& l, Microbatch& m) {
   }
   for (const Operand& gone : l.release) {
     if (gone.lasts) {
-      storage_.drop(gone.slot);
+      storage_.set(gone.slot, {});
     } else {
       m.slots[gone.slot].reset();
     }
@@ -328,18 +329,18 @@ void Executor::copy(const Lowered& l, Microbatch& m) {
     at::Tensor made =
         host ? copies_.to_host(source, name) : copies_.to_device(source, name, from.persistent);
     if (to.persistent) {
-      storage_.put(l.output.slot, made);
+      storage_.set(l.output.slot, std::move(made));
     } else {
       m.slots[l.output.slot] = std::move(made);
     }
   }
 }
 
-void Executor::load(Lowered& l, Microbatch& m) {
+void Executor::load(const Lowered& l, Microbatch& m) {
   const Ledger::Scope scope(ledger_, Category::buffers);
   const auto cpu = at::TensorOptions().dtype(at::kLong);
-  std::vector<Loaded>& all = *l.load;
-  for (Loaded& one : all) {
+  std::vector<std::array<at::Tensor, 2>> read(l.load.size());  // tokens and labels of rows
+  for (const Loaded& one : l.load) {
     const DataCut& cut = one.cut;
     at::Tensor data;
     if (one.what == Loaded::What::positions) {
@@ -348,23 +349,18 @@ void Executor::load(Lowered& l, Microbatch& m) {
         runs.push_back(at::arange(run.offset, run.offset + run.size, cpu));
       data = runs.size() == 1 ? runs[0] : at::cat(at::TensorList(runs.data(), runs.size()));
     } else {
-      Loaded& rows = all[one.shares];
-      if (!rows.tokens.defined()) {
-        rows.tokens = at::empty({cut.rows.size, graph_.size("seq")}, cpu);
-        rows.labels = at::empty_like(rows.tokens);
+      auto& [tokens, labels] = read[one.shares];
+      if (!tokens.defined()) {
+        tokens = at::empty({cut.rows.size, graph_.size("seq")}, cpu);
+        labels = at::empty_like(tokens);
         setup_.data->sample_rows(
-            setup_.first_sample(step_) + program_.first_row(m.number) + cut.rows.offset,
-            rows.tokens, rows.labels);
+            setup_.first_sample(step_) + program_.first_row(m.number) + cut.rows.offset, tokens,
+            labels);
       }
-      const bool labels = one.what == Loaded::What::labels;
-      data = in_runs(labels ? rows.labels : rows.tokens, 1, cut.columns);
+      data = in_runs(one.what == Loaded::What::labels ? labels : tokens, 1, cut.columns);
       if (cut.copies) data = data.contiguous();
     }
     m.slots[one.slot] = copies_.brought(data, program_.slots[one.slot].name);
-  }
-  for (Loaded& one : all) {
-    one.tokens.reset();
-    one.labels.reset();
   }
 }
 

@@ -149,7 +149,7 @@ class Executor : public RankRun {
   void carry_out(Lowered& l, Microbatch& m);
   // Waits for copies of host memory that it reads, overwrites or frees.
   void touch(const Lowered& l, const Microbatch& m);
-  void load(Lowered& l, Microbatch& m);
+  void load(const Lowered& l, Microbatch& m);
   void copy(const Lowered& l, Microbatch& m);
   // Makes a call of the watcher, if there is one.
   template <class Call>

@@ -180,7 +180,9 @@ void Executor::find_expert_loads() {
 
 std::map<std::pair<int, std::int64_t>, std::int64_t> Executor::expert_loads() {
   std::map<std::pair<int, std::int64_t>, std::int64_t> counts;
-  if (!lowering_.first_among([](int) { return true; })) return counts;
+  std::vector<int> others = world_atoms(program_.mesh);
+  std::erase(others, program_.stage_atom);
+  if (!sizes_.of_kind(0).contributes(others)) return counts;
   for (const auto& [parameter, layer] : expert_loads_) {
     const HostWait waits("the experts' load");
     const at::Tensor count = storage_.gradient(parameter).to(at::kCPU, at::kLong).contiguous();

@@ -203,10 +203,12 @@ void Lowering::find_rows(const Instruction& i, const RankView& sizes, OpRun& run
   if (!run.compares_rows) return;
   run.group = dims.at(sparse.dims.front()).offset;
   // Where several ranks work on the same rows, the first of them counts.
-  run.counts_rows = first_among([&](int atom) {
+  std::vector<int> alike = world_atoms(program_.mesh);
+  std::erase_if(alike, [&](int atom) {
     const Placement& cut = program_.cut[i.op][atom];
-    return !cut.is_shard() || !contains(sparse.dims, cut.dim);
+    return atom == program_.stage_atom || (cut.is_shard() && contains(sparse.dims, cut.dim));
   });
+  run.counts_rows = sizes.contributes(alike);
 }
 
 std::unique_ptr<UpdateRun> Lowering::update_run(const Instruction& i) const {
@@ -245,27 +247,21 @@ std::unique_ptr<UpdateRun> Lowering::update_run(const Instruction& i) const {
   return run;
 }
 
-std::unique_ptr<std::vector<Loaded>> Lowering::load(const Instruction& i,
-                                                    const RankView& sizes) const {
-  auto all = std::make_unique<std::vector<Loaded>>();
+std::vector<Loaded> Lowering::load(const Instruction& i, const RankView& sizes) const {
+  constexpr std::array names{"tokens", "labels", "positions"};
+  std::vector<Loaded> all;
   for (const int slot : i.outputs) {
     const std::string& name = program_.slots[slot].name;
-    Loaded one;
-    if (name == "labels") {
-      one.what = Loaded::What::labels;
-    } else if (name == "positions") {
-      one.what = Loaded::What::positions;
-    } else if (name != "tokens") {  // a model file's mistake
+    const auto what = std::find(names.begin(), names.end(), name);
+    if (what == names.end())  // a model file's mistake
       throw std::logic_error("the model asks for the data value \"" + name +
                              "\"; there are tokens, labels and positions");
-    }
-    one.slot = slot;
-    one.cut = sizes.data_cut(slot);
-    const auto same = std::find_if(all->begin(), all->end(), [&](const Loaded& other) {
+    Loaded one{static_cast<Loaded::What>(what - names.begin()), slot, sizes.data_cut(slot)};
+    const auto same = std::find_if(all.begin(), all.end(), [&](const Loaded& other) {
       return other.what != Loaded::What::positions && one.cut.of_rows(other.cut.rows);
     });
-    one.shares = static_cast<std::size_t>(same - all->begin());
-    all->push_back(std::move(one));
+    one.shares = static_cast<std::size_t>(same - all.begin());
+    all.push_back(std::move(one));
   }
   return all;
 }

@@ -90,7 +90,6 @@ struct Loaded {
   int slot = -1;
   DataCut cut = {};
   std::size_t shares = 0;
-  at::Tensor tokens = {}, labels = {};  // there while the load runs
 };
 
 struct Lowered {
@@ -113,7 +112,7 @@ struct Lowered {
   std::unique_ptr<OpRun> op;
   std::unique_ptr<UpdateRun> update;
   std::unique_ptr<ReadyMove> move;
-  std::unique_ptr<std::vector<Loaded>> load;
+  std::vector<Loaded> load;
 };
 
 // A segment for microbatches of given sizes.
@@ -133,15 +132,6 @@ class Lowering {
   // How many different rows sparse slots have: equal ones where the same op made them and they lie
   // alike.
   std::size_t rows() const { return rows_; }
-  // Whether this rank is the first of those along the atoms that `alike` names, or has none.
-  template <class Alike>
-  bool first_among(const Alike& alike) const {
-    for (std::size_t a = 0; a < at_.size(); ++a) {
-      const int atom = static_cast<int>(a);
-      if (atom != program_.stage_atom && alike(atom) && at_[a] != 0) return false;
-    }
-    return true;
-  }
 
  private:
   Operand operand(int slot) const;
@@ -152,7 +142,7 @@ class Lowering {
   void find_rows(const Instruction& i, const RankView& sizes, OpRun& run) const;
   GradientWay way(const Instruction& i, std::size_t input, const OpRun& run) const;
   std::unique_ptr<UpdateRun> update_run(const Instruction& i) const;
-  std::unique_ptr<std::vector<Loaded>> load(const Instruction& i, const RankView& sizes) const;
+  std::vector<Loaded> load(const Instruction& i, const RankView& sizes) const;
   void number_rows();
 
   const RankViews& sizes_;
