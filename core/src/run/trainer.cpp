@@ -19,15 +19,8 @@ struct Told {
   Moment met;
 };
 
-// What one process has to say of a step.
-struct ProcessReport {
-  std::vector<RankReport> ranks;
-  double cpu_seconds = 0;
-};
-template <class Pack>
-void members(Pack& pack, ProcessReport& report) {
-  pack(report.ranks, report.cpu_seconds);
-}
+// What one process has to say of a step: the reports of its ranks, and its seconds of all cores.
+using ProcessReport = std::pair<std::vector<RankReport>, double>;
 
 // Takes what the outcome says of times, which may be long where the step is traced.
 RankReport report_of(Executor& executor, Ledger& ledger, StepOutcome& outcome,
@@ -51,46 +44,23 @@ RankReport report_of(Executor& executor, Ledger& ledger, StepOutcome& outcome,
 }
 
 // What a rank's thread does beside the steps, for accounts.
-class Beside {
- public:
-  explicit Beside(std::span<RunObserver* const> observers)
-      : observers_(observers),
-        since_step_(observers.size(), 0),
-        apart_(observers.size(), 0),
-        began_(seconds_now()) {}
+struct Beside {
+  struct Spent {
+    double since_step = 0;
+    double apart = 0;  // in the whole run, but in no step's time
+  };
+  std::vector<Spent> by_observer;
+  double began = seconds_now();
+  std::int64_t steps = 0;
 
-  void observed(std::size_t observer, double seconds, bool apart) {
-    (apart ? apart_ : since_step_)[observer] += seconds;
-  }
-  // What was done since the step belongs to no step's time.
-  void start() {
-    for (std::size_t o = 0; o < apart_.size(); ++o) apart_[o] += since_step_[o];
-    since_step_.assign(since_step_.size(), 0);
-    began_ = seconds_now();
-  }
-  // The step that ended takes what was done since the one before.
-  void end_step() {
-    since_step_.assign(since_step_.size(), 0);
-    began_ = seconds_now();
-    ++steps_;
-  }
-  StepAccount account(const StepOutcome& outcome, double step) const {
-    StepAccount account{seconds_now() - began_, step, outcome.watched, outcome.tracing, 0, {}};
-    for (std::size_t o = 0; o < observers_.size(); ++o) {
-      if (since_step_[o] > 0)
-        account.observed.push_back({observers_[o]->name(), since_step_[o], false});
-      if (apart_[o] > 0 && steps_ > 0)
-        account.observed.push_back(
-            {observers_[o]->name(), apart_[o] / static_cast<double>(steps_), true});
+  // Another step begins: what was done since the last one is of that, or, `apart`, of none.
+  void start(bool apart) {
+    for (Spent& spent : by_observer) {
+      if (apart) spent.apart += spent.since_step;
+      spent.since_step = 0;
     }
-    return account;
+    began = seconds_now();
   }
-
- private:
-  const std::span<RunObserver* const> observers_;
-  std::vector<double> since_step_, apart_;  // by observer
-  double began_;
-  std::int64_t steps_ = 0;
 };
 
 class Run {
@@ -119,14 +89,14 @@ class Run {
     if (executor.rank() == 0) outcome_.steps = setup_.first_step;
     ledger.reset_peaks();
     Clocks clocks;
-    Beside beside(observers_);
+    Beside beside{std::vector<Beside::Spent>(observers_.size())};
     for (std::int64_t step = setup_.first_step; step < setup_.steps; ++step) {
       const double began = seconds_now();
       StepOutcome done = executor.step(step, setup_.schedule(step));
       const double took = seconds_now() - began;
       const bool traced = !done.instructions.empty();
       RankReport own = report_of(executor, ledger, done, runtime_);
-      if (traced && setup_.account) own.account = beside.account(done, took);
+      if (traced && setup_.account) own.account = account(beside, done, took);
       const double handed = seconds_now();
       const std::uint64_t number =
           reports_.put(place_of(executor), {std::move(own), executor.met()});
@@ -154,12 +124,13 @@ class Run {
         outcome_.interrupted = stop && step + 1 < setup_.steps;
         if (executor.rank() == 0) end.report = &report;
       }
-      beside.end_step();
+      beside.start(false);
+      ++beside.steps;
       end.apart = traced;
       observe(executor, end, stop, beside);
       if (end.apart) {
         clocks.leave_out();
-        beside.start();
+        beside.start(true);
       }
       if (end.last) break;
     }
@@ -202,9 +173,24 @@ class Run {
         end.last = unpack<bool>(runtime_.broadcast(executor.rank(), pack(end.last)));
         end.apart = true;
       }
-      beside.observed(o, seconds_now() - began, end.apart);
+      Beside::Spent& spent = beside.by_observer[o];
+      (end.apart ? spent.apart : spent.since_step) += seconds_now() - began;
       end.apart = end.apart || before;
     }
+  }
+
+  StepAccount account(const Beside& beside, const StepOutcome& outcome, double step) const {
+    StepAccount account{
+        seconds_now() - beside.began, step, outcome.watched, outcome.tracing, 0, {}};
+    for (std::size_t o = 0; o < observers_.size(); ++o) {
+      const auto [since_step, apart] = beside.by_observer[o];
+      const auto add = [&](double seconds, bool is_apart) {
+        account.observed.push_back({observers_[o]->name(), seconds, is_apart});
+      };
+      if (since_step > 0) add(since_step, false);
+      if (apart > 0 && beside.steps > 0) add(apart / static_cast<double>(beside.steps), true);
+    }
+    return account;
   }
 
   // What the first rank waited for the reports of the others is of its own step.
@@ -224,12 +210,12 @@ class Run {
   void collect(int rank, StepReport& report) {
     if (runtime_.alone()) return;
     std::string own;
-    if (rank != 0) own = pack(ProcessReport{std::move(report.ranks), report.cpu_seconds});
+    if (rank != 0) own = pack(report.ranks, report.cpu_seconds);
     const std::vector<std::string> all = runtime_.gather_processes(std::move(own));
     for (std::size_t p = 1; p < all.size(); ++p) {
-      auto other = unpack<ProcessReport>(all[p]);
-      report.cpu_seconds += other.cpu_seconds;
-      for (RankReport& each : other.ranks) report.ranks.push_back(std::move(each));
+      auto [ranks, cpu_seconds] = unpack<ProcessReport>(all[p]);
+      report.cpu_seconds += cpu_seconds;
+      for (RankReport& each : ranks) report.ranks.push_back(std::move(each));
     }
   }
 
