@@ -26,22 +26,21 @@ Executor::Executor(const Program& program, int rank, at::Device device, Communic
       setup_(setup),
       stop_(stop),
       forward_only_(forward_only),
-      kept_(first == nullptr ? std::make_shared<Kept>() : first->kept_),
+      kept_(first == nullptr ? std::make_shared<Kept>(setup.loss_scale) : first->kept_),
       sizes_(program, at_),
       storage_(sizes_.of_kind(0), device, ledger, first == nullptr ? nullptr : &first->storage_),
       lowering_(sizes_, device, ledger),
       microbatches_(static_cast<std::size_t>(program.microbatches) + 1),
       updates_(lowering_.updates()),
-      scaler_(first == nullptr ? std::make_shared<LossScaler>(setup.loss_scale) : first->scaler_),
       clock_(device),
       account_(device, ledger),
       copies_(device, ledger) {
   find_runs();
   find_expert_loads();
-  const std::size_t buckets = program.buckets.size();
-  if (kept_->gathers.size() < buckets) kept_->gathers.resize(buckets);
-  if (kept_->left.made.size() < buckets) kept_->left.made.resize(buckets);
-  if (first == nullptr) make_hooks();
+  if (first != nullptr) return;
+  kept_->gathers.resize(program.buckets.size());
+  kept_->left.made.resize(program.buckets.size());
+  make_hooks();
 }
 
 void Executor::add_program(const Program& program) {
@@ -64,11 +63,6 @@ void Executor::watch(Watcher* watcher) {
   for (const auto& other : others_) other->watch(watcher);
 }
 
-void Executor::leave_out_not_finite() {
-  leaves_out_ = true;
-  for (const auto& other : others_) other->leave_out_not_finite();
-}
-
 StepOutcome Executor::step(std::int64_t index, double lr) {
   const int which = setup_.which_plan(index);
   return which == 0 ? own_step(index, lr) : others_.at(which - 1)->own_step(index, lr);
@@ -86,7 +80,7 @@ StepOutcome Executor::own_step(std::int64_t index, double lr) {
   step_ = index;
   outcome_ = {};
   outcome_.lr = lr;
-  if (!forward_only_ && scaler_->begin(index)) make_hooks();
+  if (!forward_only_ && kept_->scaler.begin(index)) make_hooks();
   const bool traced =
       std::find(setup_.trace.begin(), setup_.trace.end(), index) != setup_.trace.end();
   if (traced && setup_.account) account_.begin(outcome_);
@@ -268,7 +262,7 @@ void Executor::carry_out(Lowered& l, Microbatch& m) {
     case Code::hook_finish:
       return wait(l, m);
     case Code::seed:
-      made() = at::full({}, scaler_->scale(), options(l.output.slot));
+      made() = at::full({}, kept_->scaler.scale(), options(l.output.slot));
       return;
     case Code::alias:  // of a flat slot: its parameter's part of it
       made() = i.parameter >= 0 ? storage_.slice(i.parameter, storage_[l.input.slot])

@@ -72,12 +72,12 @@ class Executor : public RankRun {
     await_updates();
     storage_.fill(index, first, numbers);
   }
-  double loss_scale() const override { return scaler_->scale(); }
-  LossScaler& scaler() override { return *scaler_; }
+  double loss_scale() const override { return kept_->scaler.scale(); }
+  LossScaler& scaler() override { return kept_->scaler; }
   BucketReduction* hook_of(int bucket) override { return kept_->hooks.at(bucket).get(); }
   bool update_left_out() const override { return outcome_.update_left_out; }
   void watch(Watcher* watcher) override;
-  void leave_out_not_finite() override;
+  void leave_out_not_finite() override { kept_->leaves_out = true; }
   Communicator& group(const RankSet& set) override { return group(set, -1); }
   at::Tensor whole(int bucket, bool gradients) override;
   at::Tensor slice(int parameter, const at::Tensor& whole) const override {
@@ -106,6 +106,9 @@ class Executor : public RankRun {
   };
   // What stays from step to step beside the storage, whichever program a step has.
   struct Kept {
+    explicit Kept(std::shared_ptr<const LossScale> policy) : scaler(std::move(policy)) {}
+    LossScaler scaler;
+    bool leaves_out = false;  // updates of steps that are not finite
     // By ranks, and the name of a stream.
     std::map<std::pair<RankSet, std::string>, std::unique_ptr<Communicator>> groups;
     std::vector<std::unique_ptr<BucketReduction>> hooks;  // of each bucket; null without a hook
@@ -163,15 +166,12 @@ class Executor : public RankRun {
             const Microbatch& m);
 
   void compute(Lowered& l, Microbatch& m);
-  void forward(const Lowered& l, Microbatch& m);
-  void backward(const Lowered& l, Microbatch& m);
-  void call(OpRun& run);
   void gather(const std::vector<Operand>& from, std::vector<at::Tensor>& into, const OpRun& run,
               const Microbatch& m) const;
   void settle_gradient(OpRun& run, std::size_t input, const Microbatch& m);
   // Brings what a kernel made of a gradient to its slot.
   void keep_gradient(const Lowered& l, std::size_t input, Microbatch& m);
-  void keep_results(const Lowered& l, Microbatch& m);
+  void keep_results(OpRun& run, Microbatch& m);
   void take_rows(OpRun& run, const Microbatch& m);
   void find_expert_loads();
 
@@ -193,7 +193,7 @@ class Executor : public RankRun {
   bool goes_on(const Lowered& l);
   void leave_updates();
   // Steps before this one that were not left out.
-  std::int64_t updates() const { return step_ - scaler_->left_out(); }
+  std::int64_t updates() const { return step_ - kept_->scaler.left_out(); }
   // The numbers of the step whose gradients the update takes: this one's, or the one's before.
   UpdateNumbers numbers_of(const Lowered& l) const {
     if (l.completes_update) return kept_->left.numbers;
@@ -229,9 +229,7 @@ class Executor : public RankRun {
   std::vector<std::unique_ptr<Executor>> others_;
   std::unique_ptr<Executor> evaluator_;
   Watcher* watcher_ = nullptr;
-  bool leaves_out_ = false;
   std::int64_t step_ = 0;
-  std::shared_ptr<LossScaler> scaler_;
   double scale_ = 1;  // of the gradients: clipping, over the loss's
   StepOutcome outcome_;
   // Times of the step, which an accelerator tells at its end: what its ops computed, and marks of

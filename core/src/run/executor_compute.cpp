@@ -35,51 +35,50 @@ void Executor::gather(const std::vector<Operand>& from, std::vector<at::Tensor>&
 }
 
 void Executor::compute(Lowered& l, Microbatch& m) {
-  l.op->piece == Piece::forward ? forward(l, m) : backward(l, m);
-  OpCall& call = l.op->call;
+  OpRun& run = *l.op;
+  OpCall& call = run.call;
+  const bool forward = run.piece == Piece::forward;
+  if (run.shows_operands)
+    forward ? show(&Watcher::reads, l, run.inputs, m)
+            : show(&Watcher::computed, l, run.grad_outputs, m);
+  if (!run.wanted) return;
+  gather(run.inputs, call.inputs, run, m);
+  if (forward && call.ring_step == 0) {
+    for (std::size_t k = 0; k < run.inputs.size(); ++k)
+      if (run.inputs[k].counted) call.inputs[k] = at::zeros_like(call.inputs[k]);
+    call.outputs.resize(run.outputs.size());
+    call.saved.resize(run.saved.size());
+  } else {
+    gather(run.outputs, call.outputs, run, m);
+    gather(run.saved, call.saved, run, m);
+  }
+  gather(run.grad_outputs, call.grad_outputs, run, m);
+  call.grad_inputs.resize(run.ways.size());
+  for (std::size_t k = 0; k < run.ways.size(); ++k) settle_gradient(run, k, m);
+  take_rows(run, m);
+  const int from = clock_.mark();
+  (run.op.type.get()->*run.kernel)(run.op, call);
+  double flops = run.flops;
+  if (!call.rows.empty() && run.supposed > 0)
+    flops *= static_cast<double>(rows_in(call.rows)) / static_cast<double>(run.supposed);
+  work_.push_back({run.entry, flops, from, clock_.mark()});
+  if (run.makes_rows) {
+    Rows& rows = m.rows[static_cast<std::size_t>(run.rows)];
+    rows.known = true;
+    rows.of_group.swap(call.rows);
+    rows.from.clear();
+  }
+  if (forward) keep_results(run, m);
+  for (std::size_t k = 0; k < run.ways.size(); ++k) keep_gradient(l, k, m);
+  if (run.shows_results) show(&Watcher::computed, l, run.outputs, m);
   for (auto* tensors :
        {&call.inputs, &call.outputs, &call.saved, &call.grad_outputs, &call.grad_inputs})
     tensors->clear();
   call.rows.clear();
 }
 
-void Executor::call(OpRun& run) {
-  const int from = clock_.mark();
-  (run.op.type.get()->*run.kernel)(run.op, run.call);
-  double flops = run.flops;
-  if (!run.call.rows.empty() && run.supposed > 0)
-    flops *= static_cast<double>(rows_in(run.call.rows)) / static_cast<double>(run.supposed);
-  work_.push_back({run.entry, flops, from, clock_.mark()});
-}
-
-void Executor::forward(const Lowered& l, Microbatch& m) {
-  OpRun& run = *l.op;
-  OpCall& call = run.call;
-  gather(run.inputs, call.inputs, run, m);
-  for (std::size_t k = 0; k < run.inputs.size(); ++k)
-    if (run.inputs[k].counted) call.inputs[k] = at::zeros_like(call.inputs[k]);
-  if (call.ring_step > 0) {
-    gather(run.outputs, call.outputs, run, m);
-    gather(run.saved, call.saved, run, m);
-  } else {
-    call.outputs.resize(run.outputs.size());
-    call.saved.resize(run.saved.size());
-  }
-  take_rows(run, m);
-  if (l.said->ring_step == 0 && !run.again) show(&Watcher::reads, l, run.inputs, m);
-  this->call(run);
-  if (run.makes_rows) {
-    Rows& rows = m.rows[static_cast<std::size_t>(run.rows)];
-    rows.known = true;
-    rows.of_group = call.rows;
-    rows.from.clear();
-  }
-  keep_results(l, m);
-}
-
 // What a later slice makes of a sum over all of them is added to the sum.
-void Executor::keep_results(const Lowered& l, Microbatch& m) {
-  OpRun& run = *l.op;
+void Executor::keep_results(OpRun& run, Microbatch& m) {
   for (std::size_t k = 0; k < run.outputs.size(); ++k) {
     at::Tensor& slot = m.slots[run.outputs[k].slot];
     if (run.outputs[k].counted) {
@@ -90,25 +89,6 @@ void Executor::keep_results(const Lowered& l, Microbatch& m) {
   }
   for (std::size_t k = 0; k < run.saved.size(); ++k)
     m.slots[run.saved[k].slot] = std::move(run.call.saved[k]);
-  if (l.said->ring_step + 1 == l.said->ring_steps && !run.again)
-    show(&Watcher::computed, l, run.outputs, m);
-}
-
-void Executor::backward(const Lowered& l, Microbatch& m) {
-  OpRun& run = *l.op;
-  OpCall& call = run.call;
-  if (run.piece != Piece::wgrad && l.said->ring_step == 0)
-    show(&Watcher::computed, l, run.grad_outputs, m);
-  if (!run.wanted) return;
-  gather(run.inputs, call.inputs, run, m);
-  gather(run.outputs, call.outputs, run, m);
-  gather(run.saved, call.saved, run, m);
-  gather(run.grad_outputs, call.grad_outputs, run, m);
-  call.grad_inputs.resize(run.ways.size());
-  for (std::size_t k = 0; k < run.ways.size(); ++k) settle_gradient(run, k, m);
-  take_rows(run, m);
-  this->call(run);
-  for (std::size_t k = 0; k < run.ways.size(); ++k) keep_gradient(l, k, m);
 }
 
 void Executor::settle_gradient(OpRun& run, std::size_t input, const Microbatch& m) {

@@ -81,10 +81,10 @@ void Executor::totals(const Lowered& l) {
   sums = sums.cpu();
   outcome_.loss = sums[0].item<double>();
   if (forward_only_) return;
-  outcome_.loss_scale = scaler_->scale();
-  outcome_.grad_norm = scaler_->end(std::sqrt(sums[1].item<double>()));
-  outcome_.update_left_out = scaler_->overflowed();
-  if (leaves_out_ && !outcome_.update_left_out) {
+  outcome_.loss_scale = kept_->scaler.scale();
+  outcome_.grad_norm = kept_->scaler.end(std::sqrt(sums[1].item<double>()));
+  outcome_.update_left_out = kept_->scaler.overflowed();
+  if (kept_->leaves_out && !outcome_.update_left_out) {
     outcome_.not_finite = !std::isfinite(outcome_.loss) || !std::isfinite(outcome_.grad_norm);
     outcome_.update_left_out = outcome_.not_finite;
   }

@@ -144,7 +144,9 @@ std::unique_ptr<OpRun> Lowering::op_run(const Instruction& i, const RankView& si
   run->saved = operands(i, i.saved);
   run->grad_outputs = operands(i, i.grad_outputs);
   run->grad_inputs = operands(i, i.grad_inputs);
-  run->again = recomputes(i);
+  const bool forward = i.piece == Piece::forward;
+  run->shows_operands = i.ring_step == 0 && (forward ? !recomputes(i) : i.piece != Piece::wgrad);
+  run->shows_results = forward && !recomputes(i) && i.ring_step + 1 == i.ring_steps;
   run->flops = sizes.cost(i.op, i.piece, i.ring_step).executed;
   run->entry = ledger_.work_entry(op.kind(), name_of(i.piece));
   OpCall& call = run->call;
@@ -170,8 +172,8 @@ std::unique_ptr<OpRun> Lowering::op_run(const Instruction& i, const RankView& si
     call.wants.push_back(run->ways[k] != GradientWay::none);
     call.accumulate.push_back(run->ways[k] == GradientWay::made && i.accumulate[k]);
   }
-  run->wanted = i.piece == Piece::forward ||
-                std::find(call.wants.begin(), call.wants.end(), true) != call.wants.end();
+  run->wanted =
+      forward || std::find(call.wants.begin(), call.wants.end(), true) != call.wants.end();
   if (rows_ > 0) find_rows(i, sizes, *run);
   return run;
 }
@@ -199,7 +201,7 @@ void Lowering::find_rows(const Instruction& i, const RankView& sizes, OpRun& run
   run.makes_rows = i.piece == Piece::forward &&
                    std::none_of(run.op.inputs.begin(), run.op.inputs.end(),
                                 [&](const Use& use) { return sparse.has(use.dims); });
-  run.compares_rows = run.op.counts_rows && i.piece == Piece::forward && !run.again;
+  run.compares_rows = run.op.counts_rows && i.piece == Piece::forward && !recomputes(i);
   if (!run.compares_rows) return;
   run.group = dims.at(sparse.dims.front()).offset;
   // Where several ranks work on the same rows, the first of them counts.

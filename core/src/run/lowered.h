@@ -47,8 +47,10 @@ struct OpRun {
   std::vector<Operand> inputs = {}, outputs = {}, saved = {}, grad_outputs = {}, grad_inputs = {};
   std::vector<GradientWay> ways = {};  // one for each of grad_inputs
   bool wanted = true;                  // this rank makes at least one of its gradients
-  bool again = false;                  // it makes again what forward made
-  int slice = 0, slices = 1;           // which slice it computes, and how many there are
+  // Whether a watcher sees what it reads, or the gradients that it reads, and what it makes: where
+  // all of that is there, and forward did not make it before.
+  bool shows_operands = false, shows_results = false;
+  int slice = 0, slices = 1;  // which slice it computes, and how many there are
   double flops = 0;
   Ledger::Entry entry = 0;
   // Which rows its sparse operands have (-1: it has none) and whether it makes them; whether the
