@@ -235,13 +235,7 @@ void Executor::run(Lowered& l, Microbatch& m) {
       watcher.moved(*l.said, l.output.slot, m.number, tensor(m, l.output));
     });
   }
-  for (const Operand& gone : l.release) {
-    if (gone.lasts) {
-      storage_.set(gone.slot, {});
-    } else {
-      m.slots[gone.slot].reset();
-    }
-  }
+  for (const Operand& gone : l.release) put(m, gone, {});
 }
 
 void Executor::carry_out(Lowered& l, Microbatch& m) {
@@ -320,13 +314,8 @@ void Executor::copy(const Lowered& l, Microbatch& m) {
     from.transient&& host ? copies_.back(target, source, name) : copies_.copy(target, source, name);
   } else {
     const Ledger::Scope scope(ledger_, host ? Category::host : to.category);
-    at::Tensor made =
-        host ? copies_.to_host(source, name) : copies_.to_device(source, name, from.persistent);
-    if (to.persistent) {
-      storage_.set(l.output.slot, std::move(made));
-    } else {
-      m.slots[l.output.slot] = std::move(made);
-    }
+    put(m, l.output,
+        host ? copies_.to_host(source, name) : copies_.to_device(source, name, from.persistent));
   }
 }
 

@@ -204,6 +204,10 @@ class Executor : public RankRun {
   const at::Tensor& tensor(const Microbatch& m, const Operand& operand) const {
     return operand.lasts ? storage_[operand.slot] : m.slots[operand.slot];
   }
+  void put(Microbatch& m, const Operand& operand, at::Tensor made) {
+    operand.lasts ? storage_.set(operand.slot, std::move(made))
+                  : void(m.slots[operand.slot] = std::move(made));
+  }
 
   const Program& program_;
   const Graph& graph_;

@@ -68,10 +68,9 @@ LoweredCode Lowering::segment(int segment, const std::vector<int>& kinds) const 
       add(code[n], -1);
       continue;
     }
-    lowered.rings.push_back(
-        std::make_unique<const std::vector<Instruction>>(ring_steps(program_, code[n])));
     int inner = 0;
-    for (const Instruction& step : *lowered.rings.back()) add(step, inner++);
+    for (const Instruction& step : lowered.rings.emplace_back(ring_steps(program_, code[n])))
+      add(step, inner++);
   }
   return lowered;
 }

@@ -120,7 +120,7 @@ struct Lowered {
 // A segment for microbatches of given sizes.
 struct LoweredCode {
   std::vector<Lowered> list;
-  std::vector<std::unique_ptr<const std::vector<Instruction>>> rings;  // written out
+  std::vector<std::vector<Instruction>> rings;  // written out
 };
 
 class Lowering {

@@ -21,13 +21,6 @@ namespace mw {
 namespace {
 constexpr std::int64_t filled_at_a_time = 1 << 20;  // elements, by all threads of a rank
 
-// How many ranks of this machine are those of processes before this one.
-int ranks_before_here(RankRuntime& runtime) {
-  const Processes* processes = runtime.processes();
-  if (processes == nullptr) return 0;
-  return processes->before_on_this_host() * static_cast<int>(runtime.here().size());
-}
-
 // Where a parameter's numbers go: right into the tensor that computes, or, where what is kept is
 // less or more than that, piece by piece through one of their own.
 void fill_parameter(RankRun& rank, const RunSetup& setup, int index) {
@@ -119,7 +112,11 @@ void with_ranks(RankRuntime& runtime, const RunSetup& setup, const Plan& plan,
   held_out.data = own.held_out_data;
   held_out.sample_offset = 0;
   held_out.trace.clear();
-  const int before = ranks_before_here(runtime);
+  const Processes* processes = runtime.processes();
+  const int before =  // ranks of this machine that are those of other processes
+      processes == nullptr
+          ? 0
+          : processes->before_on_this_host() * static_cast<int>(runtime.here().size());
   runtime.run(
       [&](RankContext& context) {
         const at::NoGradGuard no_grad;
