@@ -2,12 +2,10 @@
 // processes.
 #pragma once
 
-#include <algorithm>
 #include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -16,50 +14,40 @@
 
 namespace mw {
 
-// Every rank comes to the same meetings in the same order, and brings a value to each. Of a meeting
-// the first rank takes all values, gives one answer to all ranks, or does both in this order. What
-// waits throws Aborted where a rank has failed and what is waited for will not come.
+// Every rank comes to the same meetings in the same order; which of them it is, is said by its
+// place, from 0 on. What waits throws Aborted where a rank has failed on its way to that meeting.
 template <class T>
 class Meeting {
  public:
   explicit Meeting(std::size_t ranks) : next_(ranks, 0), failed_(ranks, false) {}
 
-  // Takes the value of the rank in this place, and returns the number of its meeting.
-  std::uint64_t put(std::size_t place, T value) {
-    const std::lock_guard lock(mutex_);
+  // On the first rank the values of all, by place; empty on the others, which do not wait.
+  std::vector<T> gather(std::size_t place, T value) {
+    std::unique_lock lock(mutex_);
     const std::uint64_t number = next_[place]++;
-    Round& round = round_of(number);
+    Round& round = rounds_[number];
+    round.values.resize(next_.size());
     round.values[place] = std::move(value);
     if (++round.came == next_.size()) changed_.notify_all();
-    return number;
-  }
-  // All values of a meeting, by place, once they are there. A rank that fails after it has brought
-  // its own does not take the meeting away. `answered`: an answer is to follow.
-  std::vector<T> wait_for_all(std::uint64_t number, bool answered) {
-    std::unique_lock lock(mutex_);
-    Round& round = round_of(number);
-    const auto complete = [&] { return round.came == next_.size(); };
-    wait_away(changed_, lock, [&] { return complete() || lacks_for_good(number); });
-    if (!complete()) throw Aborted("Stopped because another rank failed.");
+    if (place > 0) return {};
+    wait(lock, number, [&] { return round.came == next_.size(); });
     std::vector<T> values = std::move(round.values);
-    if (!answered) rounds_.erase(number);
+    rounds_.erase(number);
     return values;
   }
-  void answer(std::uint64_t number, T value) {
-    const std::lock_guard lock(mutex_);
-    round_of(number).answer = std::move(value);
-    changed_.notify_all();
-  }
-  T wait_for_answer(std::uint64_t number) {
+  // The first rank's value, on all.
+  T broadcast(std::size_t place, T value) {
     std::unique_lock lock(mutex_);
-    Round& round = round_of(number);
-    wait_away(changed_, lock, [&] {
-      return round.answer || std::find(failed_.begin(), failed_.end(), true) != failed_.end();
-    });
-    if (!round.answer) throw Aborted("Stopped because another rank failed.");
-    T value = *round.answer;
-    if (++round.answered == next_.size()) rounds_.erase(number);
-    return value;
+    const std::uint64_t number = next_[place]++;
+    Round& round = rounds_[number];
+    if (place == 0) {
+      round.values.push_back(std::move(value));
+      changed_.notify_all();
+    }
+    wait(lock, number, [&] { return !round.values.empty(); });
+    T told = round.values.front();
+    if (++round.came == next_.size()) rounds_.erase(number);
+    return told;
   }
   void fail(std::size_t place) {
     const std::lock_guard lock(mutex_);
@@ -70,23 +58,22 @@ class Meeting {
  private:
   struct Round {
     std::vector<T> values;
-    std::size_t came = 0, answered = 0;
-    std::optional<T> answer;
+    std::size_t came = 0;
   };
-  Round& round_of(std::uint64_t number) {
-    Round& round = rounds_[number];
-    round.values.resize(next_.size());
-    return round;
-  }
-  bool lacks_for_good(std::uint64_t number) const {
-    for (std::size_t place = 0; place < next_.size(); ++place)
-      if (failed_[place] && next_[place] <= number) return true;
-    return false;
+  template <class There>
+  void wait(std::unique_lock<std::mutex>& lock, std::uint64_t number, const There& there) {
+    const auto lacks = [&] {
+      for (std::size_t place = 0; place < next_.size(); ++place)
+        if (failed_[place] && next_[place] <= number) return true;
+      return false;
+    };
+    wait_away(changed_, lock, [&] { return there() || lacks(); });
+    if (!there()) throw Aborted("Stopped because another rank failed.");
   }
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<std::uint64_t> next_;  // by place
+  std::vector<std::uint64_t> next_;  // by place: the meeting that the rank comes to next
   std::vector<bool> failed_;
   std::map<std::uint64_t, Round> rounds_;
 };

@@ -281,24 +281,18 @@ std::size_t RankRuntime::place_of(int rank) const {
 }
 
 BytesOfRanks RankRuntime::gather(int rank, std::string bytes) {
-  const std::uint64_t number = meeting_->put(place_of(rank), std::move(bytes));
-  if (rank != here_.front()) return {};
-  return collect(meeting_->wait_for_all(number, false));
+  std::vector<std::string> own = meeting_->gather(place_of(rank), std::move(bytes));
+  return rank == here_.front() ? collect(std::move(own)) : BytesOfRanks();
 }
 
 BytesOfRanks RankRuntime::all_gather(int rank, std::string bytes) {
-  const std::uint64_t number = meeting_->put(place_of(rank), std::move(bytes));
-  if (rank == here_.front()) {
-    const BytesOfRanks all = collect(meeting_->wait_for_all(number, true));
-    meeting_->answer(number, broadcast_processes(first() ? pack(all) : ""));
-  }
-  return unpack<BytesOfRanks>(meeting_->wait_for_answer(number));
+  const BytesOfRanks all = gather(rank, std::move(bytes));
+  return unpack<BytesOfRanks>(broadcast(rank, rank == 0 ? pack(all) : ""));
 }
 
 std::string RankRuntime::broadcast(int rank, const std::string& bytes) {
-  const std::uint64_t number = meeting_->put(place_of(rank), rank == 0 ? bytes : "");
-  if (rank == here_.front()) meeting_->answer(number, broadcast_processes(bytes));
-  return meeting_->wait_for_answer(number);
+  const bool carries = rank == here_.front();
+  return meeting_->broadcast(place_of(rank), carries ? broadcast_processes(bytes) : "");
 }
 
 void RankRuntime::barrier(int rank) {

@@ -98,8 +98,7 @@ class Run {
       RankReport own = report_of(executor, ledger, done, runtime_);
       if (traced && setup_.account) own.account = account(beside, done, took);
       const double handed = seconds_now();
-      const std::uint64_t number =
-          reports_.put(place_of(executor), {std::move(own), executor.met()});
+      std::vector<Told> all = reports_.gather(place_of(executor), {std::move(own), executor.met()});
       StepReport report{step,
                         0,
                         0,
@@ -113,7 +112,7 @@ class Run {
       StepEnd end{done, step, stop || step + 1 == setup_.steps};
       if (place_of(executor) == 0) {
         Moment met;  // when the first of the ranks saw that they had
-        for (Told& told : reports_.wait_for_all(number, false)) {
+        for (Told& told : all) {
           if (met.wall == 0 || told.met.wall < met.wall) met = told.met;
           report.ranks.push_back(std::move(told.report));
         }
