@@ -38,7 +38,6 @@ Executor::Executor(const Program& program, int rank, at::Device device, Communic
   find_runs();
   find_expert_loads();
   if (first != nullptr) return;
-  kept_->gathers.resize(program.buckets.size());
   kept_->left.made.resize(program.buckets.size());
   make_hooks();
 }

@@ -104,6 +104,12 @@ class Executor : public RankRun {
     bool any = false;        // whether a step has left any
     std::vector<bool> made;  // by bucket: whether its update has been made since
   };
+  // A transfer that was begun, and of which microbatch; -1: of the step.
+  struct Begun {
+    const Lowered* start;
+    int microbatch;
+    Underway underway;
+  };
   // What stays from step to step beside the storage, whichever program a step has.
   struct Kept {
     explicit Kept(std::shared_ptr<const LossScale> policy) : scaler(std::move(policy)) {}
@@ -112,7 +118,7 @@ class Executor : public RankRun {
     // By ranks, and the name of a stream.
     std::map<std::pair<RankSet, std::string>, std::unique_ptr<Communicator>> groups;
     std::vector<std::unique_ptr<BucketReduction>> hooks;  // of each bucket; null without a hook
-    std::vector<Underway> gathers;  // by bucket: of parameters, that outlast the step
+    std::vector<Begun> begun;                             // and not awaited
     Left left;
     Moment met;
   };
@@ -134,12 +140,6 @@ class Executor : public RankRun {
     int segment;
     std::vector<Microbatch*> lanes;
     std::vector<Lowered>* code;
-  };
-  // A transfer that was begun, and of which microbatch; -1: of the step.
-  struct Begun {
-    const Lowered* start;
-    int microbatch;
-    Underway underway;
   };
   Communicator& group(const RankSet& set, int stream);
   Communicator& group(Lowered& l);
@@ -228,8 +228,7 @@ class Executor : public RankRun {
   std::vector<TimelineRun> timeline_;
   // By segment and the kinds of its lanes' microbatches.
   std::map<std::pair<int, std::vector<int>>, LoweredCode> code_;
-  LoweredCode updates_;       // of buckets, that a step leaves to the next forward
-  std::vector<Begun> begun_;  // and not awaited
+  LoweredCode updates_;  // of buckets, that a step leaves to the next forward
   std::vector<std::unique_ptr<Executor>> others_;
   std::unique_ptr<Executor> evaluator_;
   Watcher* watcher_ = nullptr;

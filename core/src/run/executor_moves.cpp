@@ -63,17 +63,12 @@ Communicator& Executor::group(Lowered& l) {
 
 void Executor::wait(const Lowered& l, Microbatch& m) {
   const Instruction& i = *l.said;
-  if (l.outlasts_step) {
-    Underway& gather = kept_->gathers[static_cast<std::size_t>(i.bucket)];
-    gather.pending.wait();
-    gather = {};
-    return;
-  }
   const int microbatch = l.of_step ? -1 : m.number;
-  const auto begun = std::find_if(begun_.begin(), begun_.end(), [&](const Begun& one) {
-    return one.start->said->pending == i.pending && one.microbatch == microbatch;
+  std::vector<Begun>& all = kept_->begun;
+  const auto begun = std::find_if(all.begin(), all.end(), [&](const Begun& one) {
+    return one.start->transfer == l.transfer && one.microbatch == microbatch;
   });
-  if (begun == begun_.end()) {
+  if (begun == all.end()) {
     if (i.again && l.output.slot >= 0 && tensor(m, l.output).defined()) return;
     const Operand& slot = l.output.slot < 0 ? l.input : l.output;
     throw std::logic_error(fmt::format(
@@ -81,8 +76,8 @@ void Executor::wait(const Lowered& l, Microbatch& m) {
         i.pending, slot.slot < 0 ? "no slot" : program_.slots[slot.slot].name));
   }
   const at::Tensor done = finish(*begun, m);
-  std::swap(*begun, begun_.back());
-  begun_.pop_back();
+  std::swap(*begun, all.back());
+  all.pop_back();
   if (done.defined()) m.slots[l.output.slot] = done;
 }
 
@@ -103,12 +98,7 @@ at::Tensor Executor::finish(Begun& begun, const Microbatch& m) {
 }
 
 void Executor::start(Lowered& l, Microbatch& m) {
-  Underway underway = begin(l, m);
-  if (l.outlasts_step) {
-    kept_->gathers[static_cast<std::size_t>(l.said->bucket)] = std::move(underway);
-  } else {
-    begun_.push_back({&l, l.of_step ? -1 : m.number, std::move(underway)});
-  }
+  kept_->begun.push_back({&l, l.of_step ? -1 : m.number, begin(l, m)});
 }
 
 Underway Executor::begin(Lowered& l, Microbatch& m) {

@@ -115,10 +115,10 @@ void Executor::await_updates() {
     for (Lowered& l : updates_.list) run(l, microbatch(-1));
     if (copies_.any()) copies_.finish();
   }
-  for (Underway& gather : kept_->gathers) {
-    gather.pending.wait();
-    gather = {};
-  }
+  const auto outlasts = [](const Begun& one) { return one.start->transfer < 0; };
+  for (Begun& one : kept_->begun)
+    if (outlasts(one)) one.underway.pending.wait();
+  std::erase_if(kept_->begun, outlasts);
 }
 
 void Executor::update(Lowered& l, Microbatch& m) {

@@ -106,7 +106,7 @@ Lowered Lowering::lower(const Instruction& i, const RankView& sizes) const {
   l.said = &i;
   l.code = i.code;
   l.of_step = between_lasting(program_, i);
-  l.outlasts_step = outlasts_step(program_, i);
+  l.transfer = outlasts_step(program_, i) ? -1 - i.bucket : i.pending;
   l.completes_update = completes_update(program_, i);
   l.ends_update = l.completes_update && updates_[i.bucket].back() == &i;
   if (!i.inputs.empty()) l.input = operand(i.inputs[0]);

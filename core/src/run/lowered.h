@@ -98,9 +98,11 @@ struct Lowered {
   const Instruction* said = nullptr;
   Code code = Code::compute;
   int lane = 0;
-  bool idle = false;           // other ranks do it
-  bool of_step = false;        // the transfer belongs to the step (between_lasting)
-  bool outlasts_step = false;  // the next step awaits the transfer
+  bool idle = false;     // other ranks do it
+  bool of_step = false;  // the transfer belongs to the step (between_lasting)
+  // What a start and its wait have in common: the pending; or, where the next step awaits the
+  // transfer, whatever its program, a number below 0 for the bucket.
+  int transfer = 0;
   // It is one of the instructions, or the last one, of a bucket's update that a step leaves to the
   // next one's forward.
   bool completes_update = false, ends_update = false;

@@ -12,8 +12,8 @@
 namespace mw {
 namespace {
 
-// What a rank has to say of a step to the first of those that are here, and when it saw that all had
-// met for the step's totals: zero where all ranks run at a time.
+// What a rank tells the first of those that are here of a step, and when it saw that all had met
+// for the step's totals: zero where all ranks run at a time.
 struct Told {
   RankReport report;
   Moment met;
