@@ -56,8 +56,7 @@ class Storage {
     std::vector<std::int64_t> shape;
   };
   at::Tensor view(int slot, const at::Tensor& whole) const;
-  at::TensorOptions options(int slot) const;
-  std::int64_t elements(int slot) const;
+  at::Tensor room(int slot) const;  // its own, of unspecified numbers
   // Those of the bucket's elements `range` that lie in a flat slot; and which these are.
   std::pair<at::Tensor, Range> among(int slot, Range range) const;
 
