@@ -1,6 +1,7 @@
 // Runs the timeline of a rank's program: for each segment its instructions, as they were lowered.
 #include "run/executor.h"
 
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -191,7 +192,7 @@ void Executor::run_traced(Lowered& l, Microbatch& m, int segment) {
   outcome_.moments.push_back(moment);
 }
 
-void Executor::show(Shows shows, const Lowered& l, const std::vector<Operand>& operands,
+void Executor::show(Shows shows, const Lowered& l, std::span<const Operand> operands,
                     const Microbatch& m) {
   for (const Operand& operand : operands) {
     if (operand.slot < 0 || !operand.whole) continue;
@@ -230,9 +231,7 @@ void Executor::run(Lowered& l, Microbatch& m) {
       const HostWait waits("check = true");
       copies_.land();
     }
-    show([&](Watcher& watcher) {
-      watcher.moved(*l.said, l.output.slot, m.number, tensor(m, l.output));
-    });
+    show(&Watcher::moved, l, {&l.output, 1}, m);
   }
   for (const Operand& gone : l.release) put(m, gone, {});
 }

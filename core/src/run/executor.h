@@ -2,12 +2,11 @@
 #pragma once
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 
 #include <atomic>
-#include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -162,8 +161,7 @@ class Executor : public RankRun {
   }
   // Shows it the tensors of an op's operands, but for those of one slice alone.
   using Shows = void (Watcher::*)(const Instruction&, int slot, int microbatch, const at::Tensor&);
-  void show(Shows shows, const Lowered& l, const std::vector<Operand>& operands,
-            const Microbatch& m);
+  void show(Shows shows, const Lowered& l, std::span<const Operand> operands, const Microbatch& m);
 
   void compute(Lowered& l, Microbatch& m);
   void gather(const std::vector<Operand>& from, std::vector<at::Tensor>& into, const OpRun& run,
