@@ -98,7 +98,7 @@ void Executor::forward(const Lowered& l, Microbatch& m) {
   gather(run.inputs, call.inputs, run, m);
   for (std::size_t k = 0; k < run.inputs.size(); ++k)
     if (run.inputs[k].counted) call.inputs[k] = at::zeros_like(call.inputs[k]);
-  if (call.ring_step > 0) {
+  if (call.dims.ring_step() > 0) {
     gather(run.outputs, call.outputs, run, m);
     gather(run.saved, call.saved, run, m);
   } else {
