@@ -43,9 +43,11 @@ void Executor::compute(Lowered& l, Microbatch& m) {
             : show(&Watcher::computed, l, run.grad_outputs, m);
   if (!run.wanted) return;
   gather(run.inputs, call.inputs, run, m);
-  if (forward && call.ring_step == 0) {
+  if (forward) {
     for (std::size_t k = 0; k < run.inputs.size(); ++k)
       if (run.inputs[k].counted) call.inputs[k] = at::zeros_like(call.inputs[k]);
+  }
+  if (forward && call.dims.ring_step() == 0) {
     call.outputs.resize(run.outputs.size());
     call.saved.resize(run.saved.size());
   } else {

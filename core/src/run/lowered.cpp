@@ -152,7 +152,6 @@ std::unique_ptr<OpRun> Lowering::op_run(const Instruction& i, const RankView& si
   call.in_place = i.in_place;
   call.real = scalar_type(program_.dtype);
   if (sliced == nullptr) {
-    call.ring_step = i.ring_step;
     call.ring_steps = i.ring_steps;
   } else {
     run->slice = i.ring_step;
