@@ -11,7 +11,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <catch2/catch.hpp>
+#include <map>
 #include <numeric>
+#include <utility>
 
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/scratch.h"
@@ -189,9 +191,14 @@ namespace {
 // Sees every allocation of this thread.
 struct Watch : c10::MemoryReportingInfoBase {
   std::int64_t now = 0, peak = 0;
-  void reportMemoryUsage(void*, std::int64_t bytes, std::size_t, std::size_t,
+  std::map<void*, std::int64_t> blocks;  // a free does not say how many bytes it was
+  void reportMemoryUsage(void* pointer, std::int64_t bytes, std::size_t, std::size_t,
                          c10::Device) override {
-    now += bytes;
+    if (bytes < 0) {
+      now -= std::exchange(blocks[pointer], 0);
+    } else {
+      now += bytes - std::exchange(blocks[pointer], bytes);
+    }
     peak = std::max(peak, now);
   }
   bool memoryProfilingEnabled() const override { return true; }
