@@ -1,4 +1,5 @@
 // Proves and runs mutants in child processes: a mutant may end its process, or never come back.
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/wait.h>
@@ -101,6 +102,9 @@ class Batch {
       for (const int signal : {SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL})
         std::signal(signal, SIG_DFL);  // not the test program's, which tells of it
       if (std::freopen("/dev/null", "w", stderr) == nullptr) _exit(3);  // what the dying say
+      // libtorch makes its pool of threads anew at its first use after a fork. If several ranks
+      // come to that at once, one of them finds no pool and aborts.
+      at::set_num_threads(at::get_num_threads());
       try {
         for (std::size_t k = n; k < end; ++k)
           try_one(subject_, mutations_[orders_[k].mutation], orders_[k], overlooked_, patience,

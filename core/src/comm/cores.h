@@ -54,11 +54,11 @@ class Sleeper {
   std::atomic<std::uint32_t> state_{up};
   Sleeper* next_ = nullptr;  // in the one list in which it is
   Cores* cores_ = nullptr;
-  int core_ = -1;  // of cores_, which the thread has
-  pid_t thread_;
-  int processor_ = -1;     // on which the thread went to sleep
-  cpu_set_t everywhere_;   // the processors on which the thread may run
-  bool confined_ = false;  // to fewer, until it is awake
+  int core_ = -1;       // which core of cores_ the thread has
+  int processor_ = -1;  // where the thread was when it went to sleep
+  const pid_t thread_;
+  const cpu_set_t allowed_;  // the processors on which the thread may run
+  bool confined_ = false;    // the thread may run on fewer of them until it is awake
 };
 
 // First in, first out. Without allocations.
@@ -114,7 +114,7 @@ class Cores {
   SleeperList line_;
   std::vector<pid_t> threads_;         // that have entered
   std::vector<int> free_;              // cores that nobody has
-  std::vector<cpu_set_t> processors_;  // of each core; empty: there is nothing to choose
+  std::vector<cpu_set_t> processors_;  // of each core; empty: the kernel chooses
   int cores_;
   std::atomic<int> wanted_{0};
   std::atomic<std::int64_t> changes_{0};  // times that a core was given to somebody

@@ -53,12 +53,12 @@ bool alike(const Cost& x, const Cost& y) {
 
 // Whether each piece of an op costs the same with these dims as with those.
 bool alike(const Program& program, int op, const LocalDims& a, const LocalDims& b) {
-  const Op& what = program.graph->ops()[static_cast<std::size_t>(op)];
+  const Op& the_op = program.graph->ops()[static_cast<std::size_t>(op)];
   const OpTraits& traits = program.graph->traits(op);
+  const int element = bytes_of(program.dtype);
   const auto same = [&](Piece piece) {
-    const int element = bytes_of(program.dtype);
-    return alike(what.type->cost(what, piece, a, element),
-                 what.type->cost(what, piece, b, element));
+    return alike(the_op.type->cost(the_op, piece, a, element),
+                 the_op.type->cost(the_op, piece, b, element));
   };
   if (!same(Piece::forward)) return false;
   if (!traits.differentiable) return true;
