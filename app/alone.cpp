@@ -106,7 +106,6 @@ class Call {
     // What a later ring step, or the way back, reads.
     const bool later = !sliced_ && i.ring_step > 0;
     if (later || i.piece != Piece::forward) {
-      whole_.ring_step = 0;
       op_.type->forward(op_, whole_);
       call_.outputs = whole_.outputs;
       call_.saved = whole_.saved;
@@ -143,8 +142,7 @@ class Call {
 
  private:
   OpCall blank(const LocalDims& dims, const Instruction& i) const {
-    OpCall call{dims, {}, {}, {}, {}, {}, {}, {}, false, options_.dtype().toScalarType(), {}, 0, 1};
-    call.ring_step = sliced_ ? 0 : i.ring_step;
+    OpCall call{dims, {}, {}, {}, {}, {}, {}, {}, false, options_.dtype().toScalarType(), {}, 1};
     call.ring_steps = sliced_ ? 1 : i.ring_steps;
     call.outputs.resize(i.piece == Piece::forward ? i.outputs.size() : op_.outputs.size());
     const Dims& x = op_.inputs[0].dims;

@@ -59,7 +59,7 @@ def without_code(change, text):
 
 def sections_of_codes(text):
     """The table of errors.md as sections, so that each code has an address and is found by its name."""
-    text = re.sub(r"(?m)^\| code \| what it says \|\n\|[-|]+\|\n", "", text)
+    text = re.sub(r"(?m)^\| code \| [^|\n]+ \|\n\|[-|]+\|\n", "", text)
     return re.sub(r"(?m)^\| `([\w.-]+)` \| (.*?) \|$", r"### \1\n\n\2\n", text)
 
 

@@ -20,7 +20,8 @@ class OnCalibratedCores final : public RankMachine {
         calibration_(std::move(calibration)),
         element_(bytes_of(program.dtype)),
         threads_(threads),
-        several_(program.mesh.size() > 1) {
+        several_(program.mesh.size() > 1),
+        switches_(several_ && program.mesh.size() * threads > calibration_->cores) {
     if (several_) shared_ = calibration_->shared(program.mesh.size() * threads);
     if (turns == 0) {
       shared_.wall = 1;
@@ -43,6 +44,9 @@ class OnCalibratedCores final : public RankMachine {
                                                          work_class(program_, instruction),
                                                          element_, sized.product, sized.size)) {
       seconds += fit->seconds(sized.size) / (sized.product ? threads_ : 1);
+      // A product was measured on a core that has its operands in a cache. Where ranks take turns,
+      // another rank's tensors are there.
+      if (sized.product && switches_) seconds += sized.size.bytes / calibration_->device.bandwidth;
     }
     return {seconds * shared_.work * turns_, 0};
   }
@@ -72,7 +76,7 @@ class OnCalibratedCores final : public RankMachine {
   const std::shared_ptr<const Calibration> calibration_;
   const int element_;
   int threads_;
-  const bool several_;
+  const bool several_, switches_;  // there are other ranks; they take turns on the cores
   SharedCosts shared_;
   double turns_ = 1;
 };

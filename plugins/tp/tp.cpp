@@ -58,7 +58,8 @@ bool reads_from(const mw::Instruction& i, const mw::Program& program,
 
 // Where a backward is parted into I and W, the weight gradients of the ops whose input gradients a
 // collective of I sums are computed while that is on its way: they come from W, which has less to
-// do then. One that needs what W or a later part of I makes stays in W.
+// do then. One that needs what W or a later part of I makes stays in W, and so do slices of an op,
+// which are computed in their order.
 void bring_wgrads(const mw::Program& program, mw::Segment& dgrad, mw::Segment& wgrad) {
   std::vector<mw::Instruction>& code = dgrad.code;
   for (std::size_t n = code.size(); n-- > 0;) {
@@ -67,7 +68,8 @@ void bring_wgrads(const mw::Program& program, mw::Segment& dgrad, mw::Segment& w
     for (std::size_t i = n; i-- > 0 && is_piece(code[i], mw::Piece::dgrad);) {
       const auto found =
           std::find_if(wgrad.code.begin(), wgrad.code.end(), [&](const mw::Instruction& other) {
-            return is_piece(other, mw::Piece::wgrad) && other.op == code[i].op && !other.ring;
+            return is_piece(other, mw::Piece::wgrad) && other.op == code[i].op && !other.ring &&
+                   program.slicing_of(other) == nullptr;
           });
       if (found == wgrad.code.end() || !found->release.empty()) continue;
       const auto at = static_cast<std::size_t>(found - wgrad.code.begin());

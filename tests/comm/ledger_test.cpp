@@ -1,6 +1,7 @@
 // The books: memory exact to the byte, autograd's too; communication by axis, op and phase.
 #include <catch2/catch.hpp>
 
+#include <c10/core/CPUAllocator.h>
 #include <torch/csrc/autograd/generated/variable_factories.h>
 
 #include "comm_testing.h"
@@ -34,6 +35,13 @@ TEST_CASE("Memory goes to the category of the innermost scope, and leaves it whe
   weight.reset();
   CHECK(ledger.memory(Category::parameters).bytes == 0);
   CHECK(ledger.bytes() == 0);
+}
+
+TEST_CASE("Ranks allocate without libtorch's table of all blocks, for whose lock they would wait") {
+  Ledger ledger;
+  const MemoryWatch watch(ledger);
+  const auto tensor = at::empty({100}, at::kFloat);
+  CHECK(tensor.storage().allocator() != c10::GetDefaultCPUAllocator());
 }
 
 TEST_CASE("Memory that was there before, or is kept past the watch, does no harm") {

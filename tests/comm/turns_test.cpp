@@ -1,5 +1,6 @@
 // More ranks than cores: they run in turns, and what they pay for meeting grows as their number.
 #include <fmt/format.h>
+#include <sched.h>
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -68,6 +69,26 @@ TEST_CASE("Ranks in turns get what ranks get that all run, as many at a time as 
     CHECK(wrong == 0);
     CHECK(most <= cores);
   }
+}
+
+TEST_CASE("A rank that was given a core may run on every processor again") {
+  const auto processors = [] {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    REQUIRE(sched_getaffinity(0, sizeof set, &set) == 0);
+    return set;
+  };
+  const cpu_set_t all = processors();
+  std::atomic<int> wrong{0};
+  run_in_turns(8, 2, [&](RankContext& context) {
+    auto comm = world_communicator(context);
+    for (int round = 0; round < 20; ++round) {
+      comm->barrier({}).wait();
+      const cpu_set_t now = processors();
+      wrong += !CPU_EQUAL(&all, &now);
+    }
+  });
+  CHECK(wrong == 0);
 }
 
 TEST_CASE("What meeting costs grows as the number of ranks") {

@@ -290,6 +290,8 @@ class Maker:
     def moe(self, made):
         made.put("experts", self.ep_ways * self.one(1, 2, 2) if self.ep_ways > 2 else self.one(4, 4, 6, 8))
         made.put("top_k", self.one(1, 2, 2, 3))
+        if self.number % 4 == 0:  # tokens that go to all experts: how many rows there are is predicted
+            made.put("top_k", made.get("experts"))
         if self.often(0.3):
             made.put("expert_ffn", self.one(4, 5))
         if self.often(0.3):

@@ -51,9 +51,9 @@ class RingSum : public Written {
   void forward(const Op&, OpCall& call) const override {
     at::Tensor sum = call.inputs[1].sum(1, true) * call.inputs[0];
     if (fault_ == Fault::last_counts_twice && call.ring_steps > 1 &&
-        call.ring_step + 1 == call.ring_steps)
+        call.dims.ring_step() + 1 == call.ring_steps)
       sum = sum * 2;
-    if (call.ring_step > 0 && fault_ != Fault::overwrites) {
+    if (call.dims.ring_step() > 0 && fault_ != Fault::overwrites) {
       call.outputs[0].add_(sum);
     } else {
       call.outputs[0] = sum;
@@ -64,7 +64,7 @@ class RingSum : public Written {
     put(call, 0, dy * call.inputs[1].sum(1, true));
     const bool forgets = fault_ == Fault::forgets_own_share && call.ring_steps > 1;
     const at::Tensor share = (dy * call.inputs[0]).sum(1, true).expand_as(call.inputs[1]);
-    put(call, 1, forgets && call.ring_step == 0 ? at::zeros_like(share) : share);
+    put(call, 1, forgets && call.dims.ring_step() == 0 ? at::zeros_like(share) : share);
   }
 
  private:

@@ -208,9 +208,13 @@ Seen watch(const std::function<void()>& piece) {
   return {seen->now, seen->peak - seen->now};
 }
 
-void check_workspace(const char* what, std::int64_t seen, std::int64_t declared) {
+// Kernels of half types round up what they treat at a time. Where the gradients of layer_norm's
+// parameters are fresh, they are not made apart, as they are in a run.
+void check_workspace(const std::string& kind, const char* what, std::int64_t seen,
+                     std::int64_t declared, at::ScalarType type) {
   INFO(what << ": workspace " << seen << " seen, " << declared << " declared");
-  const double allowed = std::max(4096.0, 0.02 * static_cast<double>(seen));
+  const bool about = c10::elementSize(type) < 4 || kind == "layer_norm";
+  const double allowed = about ? std::max(4096.0, 0.02 * static_cast<double>(seen)) : 0;
   CHECK(std::abs(static_cast<double>(seen - declared)) <= allowed);
 }
 
@@ -288,7 +292,7 @@ void check_memory_on(OpCase c, at::ScalarType type, int threads) {
   const Seen forward = watch([&] { c.op.type->forward(c.op, call); });
   CHECK(forward.left == kept_bytes(c, traits, call, static_cast<int>(c10::elementSize(type))));
   const auto declared = [&](Piece piece) { return declared_workspace(c, piece, type, threads); };
-  check_workspace("forward", forward.workspace, declared(Piece::forward));
+  check_workspace(c.op.kind(), "forward", forward.workspace, declared(Piece::forward), type);
   if (!traits.differentiable) return;
 
   std::vector<at::ScalarType> outputs;
@@ -305,11 +309,12 @@ void check_memory_on(OpCase c, at::ScalarType type, int threads) {
     for (const Into into : ways) {
       most = std::max(most, watch_backward(c, piece, call, wants, into, type).workspace);
     }
-    check_workspace(name_of(piece), most, declared(piece));
+    check_workspace(c.op.kind(), name_of(piece), most, declared(piece), type);
   };
   if (!traits.splits) {
     backward(Piece::backward, c.wants, {Into::fresh});
-    if (c.op.kind() == "rms_norm")  // its input's gradient is added to the residual's
+    // Their input's gradient is added to another's: the residual's, or the router's.
+    if (c.op.kind() == "rms_norm" || c.op.kind() == "dispatch")
       backward(Piece::backward, c.wants, {Into::added});
     return;
   }

@@ -62,7 +62,7 @@ class Rank {
                                 : steps.receives ? steps.arrived.elements()
                                                  : steps.held();
       allocates(kept - steps.held(), [&] {
-        moved = communicates(m.kind) ? finish_move(underway, ready) : local_move(m, steps, tensor);
+        moved = communicates(m.kind) ? finish_move(underway, ready) : local_move(m, ready, tensor);
         underway = {};
       });
       tensor = moved;

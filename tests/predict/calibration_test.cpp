@@ -127,6 +127,34 @@ TEST_CASE("A calibration is written and read as it is, and priced for") {
   CHECK(machine.error() == 0.07);
 }
 
+TEST_CASE("Products of ranks that take turns on a core bring their operands from memory") {
+  Calibration c = flat();
+  c.cores = c.device.cores = 2;
+  const auto seconds = [&](const std::vector<StrategyChoice>& plan, double bandwidth) {
+    c.device.bandwidth = bandwidth;
+    const SharedCores machine(c.device, std::make_shared<Calibration>(c));
+    return predict(*experiment(llama(plan)).plan, machine, 1).cpu_seconds;
+  };
+  const auto difference = [&](const std::vector<StrategyChoice>& plan) {
+    return seconds(plan, 1e9) - seconds(plan, 1e10);
+  };
+  // Nothing else goes by the bandwidth in these plans: each rank has a core, or four take turns on
+  // two, a quarter of the batch each.
+  CHECK(difference({dp(2)}) == Approx(0).margin(1e-12));
+  double bytes = 0;
+  const Experiment e = experiment(llama({dp(4)}));
+  const Program& program = e.plan->programs.front();
+  const RankView rank(program, program.first());
+  for (const SegmentRun& run : program.timeline) {
+    for (const Instruction& i : program.segments[run.segment].code) {
+      const SizedWork sized = sized_work(rank, i, footprint(rank, i, Asks::work));
+      if (sized.product) bytes += sized.size.bytes;
+    }
+  }
+  CHECK(bytes > 0);
+  CHECK(difference({dp(4)}) == Approx(4 * bytes * (1e-9 - 1e-10)));
+}
+
 TEST_CASE("A calibration of another machine is refused, and a damaged one") {
   const TemporaryFolder folder;
   const auto file = folder.path() / "calibration.json";

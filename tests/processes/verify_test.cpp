@@ -7,6 +7,7 @@
 
 #include "check/compare.h"
 #include "check/slopes.h"
+#include "support/braids.h"
 #include "support/memory_carrier.h"
 #include "support/setup.h"
 #include "support/train.h"
@@ -17,7 +18,7 @@ using Texts = std::vector<std::string>;
 
 namespace {
 
-std::vector<Mix> mixes() {
+std::vector<Mix> kinds_of_mixes() {
   return {{"dp", {dp(4)}},
           {"tp", {tp(4)}},
           {"zero 1", {zero(4, 1)}},
@@ -64,7 +65,7 @@ void with_each(const Setup& setup, int processes,
 }  // namespace
 
 TEST_CASE("every mix equals one rank, and every process knows it") {
-  for (const Mix& mix : mixes()) {
+  for (const Mix& mix : kinds_of_mixes()) {
     const int ranks = mix.name.starts_with("pp x zero") ? 8 : 4;
     for (const int processes : {2, ranks}) {
       // A process for each rank beside two processes: of one mix of each kind.
@@ -86,7 +87,8 @@ TEST_CASE("every mix equals one rank, and every process knows it") {
 }
 
 TEST_CASE("the first process sees what every rank reports, and every process the same losses") {
-  const Setup setup = setup_of({"", {pp(2, "1f1b", {2, 2}), dp(2)}});
+  const Setup setup = paired_mix(0, 0, false, false).setup;  // of four ranks, with braids
+  int lanes = 0;
   std::vector<StepReport> alone;
   train(experiment(setup), nullptr, [&](const StepReport& report) { alone.push_back(report); });
   std::vector<StepReport> together;
@@ -105,7 +107,11 @@ TEST_CASE("the first process sees what every rank reports, and every process the
       const RankReport &one = together[step].ranks[rank], &other = alone[step].ranks[rank];
       CHECK(one.rank == static_cast<int>(rank));
       CHECK(one.peak_bytes == other.peak_bytes);
-      CHECK(one.runs.size() == other.runs.size());
+      REQUIRE(one.runs.size() == other.runs.size());
+      for (std::size_t run = 0; run < one.runs.size(); ++run) {
+        CHECK(one.runs[run].lane == other.runs[run].lane);
+        lanes = std::max(lanes, 1 + one.runs[run].lane);
+      }
       REQUIRE(one.communication.size() == other.communication.size());
       for (const auto& [key, use] : other.communication) {
         CHECK(one.communication.at(key).bytes == use.bytes);
@@ -113,6 +119,7 @@ TEST_CASE("the first process sees what every rank reports, and every process the
       }
     }
   }
+  CHECK(lanes == 2);
 }
 
 TEST_CASE("the first process ends a run early, any process stops it") {

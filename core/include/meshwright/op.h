@@ -72,10 +72,15 @@ class LocalDims {
   std::vector<std::int64_t> shape(const Dims& dims) const;
   std::int64_t count(const Dims& dims) const;  // elements: product of the local sizes; 1 for none
   void set_sparse(const Sparse& sparse) { sparse_ = sparse; }
+  // Which ring step these are the dims of, of an op that runs in such: those of the rotating dim
+  // are of the shard that is here now.
+  int ring_step() const { return ring_step_; }
+  void set_ring_step(int step) { ring_step_ = step; }
 
  private:
   Sparse sparse_;
   std::vector<LocalDim> list_;
+  int ring_step_ = 0;
 };
 
 // A tensor that forward keeps for backward beside inputs and outputs (a norm's 1/rms, attention's
@@ -127,11 +132,10 @@ struct OpCall {
   // How many rows each group has here, in order, of sparse tensors. An op that makes the
   // rows (dispatch) fills it in forward.
   std::vector<std::int64_t> rows;
-  // Which ring step this is, of an op that runs in such. `dims` has the shard of the rotating dim
-  // that is here now. Forward: from step 1 on, `outputs` and `saved` hold what the steps before
-  // made, and are brought up to date in place. Backward: each step adds to the gradients of what
-  // does not go round.
-  int ring_step = 0, ring_steps = 1;
+  // How many ring steps there are, of an op that runs in such; `dims` says which of them this is.
+  // Forward: from step 1 on, `outputs` and `saved` hold what the steps before made, and are brought
+  // up to date in place. Backward: each step adds to the gradients of what does not go round.
+  int ring_steps = 1;
 };
 
 // A call of a library's kernel. What such a call allocates beside its operands and results depends

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <vector>
 
+#include <sched.h>
 #include <sys/types.h>
 
 #include "comm/futex.h"
@@ -22,6 +23,7 @@ class Cores;
 // Where one thread sleeps until it is woken.
 class Sleeper {
  public:
+  Sleeper();
   static Sleeper& own();  // of the calling thread
 
   // The rank of this thread runs on these cores from now on; null: whenever it is awake.
@@ -29,7 +31,10 @@ class Sleeper {
   Cores* cores() const { return cores_; }
 
   // Before others are told that this thread is going to sleep.
-  void prepare() { state_.store(up, std::memory_order_seq_cst); }
+  void prepare() {
+    processor_ = sched_getcpu();
+    state_.store(up, std::memory_order_seq_cst);
+  }
   // Until it is woken, which may have happened before; false if the deadline passed.
   bool sleep(Clock::time_point deadline);
   // Called once for each prepare().
@@ -39,10 +44,21 @@ class Sleeper {
 
  private:
   friend class SleeperList;
+  friend class Cores;
   enum State : std::uint32_t { up, asleep, woken };
+
+  // wake(), where the kernel starts the thread on one of these processors. The thread may move to
+  // any other as soon as it is awake.
+  void wake_on(const cpu_set_t& processors);
+
   std::atomic<std::uint32_t> state_{up};
   Sleeper* next_ = nullptr;  // in the one list in which it is
   Cores* cores_ = nullptr;
+  int core_ = -1;  // of cores_, which the thread has
+  pid_t thread_;
+  int processor_ = -1;     // on which the thread went to sleep
+  cpu_set_t everywhere_;   // the processors on which the thread may run
+  bool confined_ = false;  // to fewer, until it is awake
 };
 
 // First in, first out. Without allocations.
@@ -57,9 +73,10 @@ class SleeperList {
   Sleeper *first_ = nullptr, *last_ = nullptr;
 };
 
+// Each core stands for an equal part of the processors on which this process may run.
 class Cores {
  public:
-  explicit Cores(int cores) : free_(cores), cores_(cores) {}
+  explicit Cores(int cores);
 
   // The calling thread runs on these cores from now on, and until leave().
   void enter();
@@ -87,12 +104,17 @@ class Cores {
   }
 
  private:
+  static constexpr int of_no_processors = -1;  // a core that tend() has added
+
+  void give(int core);
+  void hand(int core, Sleeper& sleeper);
   bool any_runs();
 
   std::mutex lock_;
   SleeperList line_;
-  std::vector<pid_t> threads_;  // that have entered
-  int free_;
+  std::vector<pid_t> threads_;         // that have entered
+  std::vector<int> free_;              // cores that nobody has
+  std::vector<cpu_set_t> processors_;  // of each core; empty: there is nothing to choose
   int cores_;
   std::atomic<int> wanted_{0};
   std::atomic<std::int64_t> changes_{0};  // times that a core was given to somebody

@@ -1,11 +1,15 @@
-// Hears of each allocation and free of a rank's thread from libtorch's allocators, books it in the
-// ledger, and says by a code of its own when there is no memory for one.
+// Hears of each allocation and free of a rank's thread, books it in the ledger, and says by a code
+// of its own when there is no memory for one. libtorch's allocators of accelerators report what they
+// do to whoever profiles the thread. Its allocator of the CPU does so too, but then keeps the size
+// of each block of all threads in one table behind one lock, at which ranks wait for each other. So
+// a rank's tensors on the CPU come from an allocator without that table.
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <fmt/format.h>
 
+#include <mutex>
 #include <new>
 #include <utility>
 
@@ -15,6 +19,41 @@
 
 namespace mw {
 namespace {
+
+class CpuAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(std::size_t bytes) override {
+    void* pointer = nullptr;
+    try {
+      pointer = c10::alloc_cpu(bytes);
+    } catch (const c10::Error&) {
+      c10::reportOutOfMemoryToProfiler(static_cast<std::int64_t>(bytes), 0, 0, c10::kCPU);
+      throw;
+    }
+    if (pointer != nullptr && bytes > 0)
+      c10::reportMemoryUsageToProfiler(pointer, static_cast<std::int64_t>(bytes), 0, 0, c10::kCPU);
+    return {pointer, pointer, &free, c10::Device(c10::kCPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &free; }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+
+ private:
+  static void free(void* pointer) {
+    if (pointer == nullptr) return;
+    // The ledger knows how many bytes they were.
+    c10::reportMemoryUsageToProfiler(pointer, -1, 0, 0, c10::kCPU);
+    c10::free_cpu(pointer);
+  }
+};
+
+// From now on for the whole process: what another allocator gave is given back to that one.
+void use_cpu_allocator() {
+  constexpr std::uint8_t above_the_default = 1;
+  static std::once_flag once;
+  std::call_once(once, [] { c10::SetCPUAllocator(new CpuAllocator, above_the_default); });
+}
 
 class Reporter final : public c10::MemoryReportingInfoBase {
  public:
@@ -63,7 +102,9 @@ struct MemoryWatch::State {
   c10::DebugInfoGuard guard;
 };
 
-MemoryWatch::MemoryWatch(Ledger& ledger) : state_(std::make_unique<State>(ledger)) {}
+MemoryWatch::MemoryWatch(Ledger& ledger) : state_(std::make_unique<State>(ledger)) {
+  use_cpu_allocator();
+}
 MemoryWatch::~MemoryWatch() = default;
 
 }  // namespace mw

@@ -43,10 +43,26 @@ void add_steps(const Program& program, std::size_t atom, const std::vector<Dims>
 }
 
 bool alike(const Cost& x, const Cost& y) {
-  return std::equal(x.calls.begin(), x.calls.end(), y.calls.begin(), y.calls.end(),
+  return x.executed == y.executed && x.workspace == y.workspace &&
+         x.accelerator_workspace == y.accelerator_workspace &&
+         std::equal(x.calls.begin(), x.calls.end(), y.calls.begin(), y.calls.end(),
                     [](const LibraryCall& a, const LibraryCall& b) {
                       return a.sizes == b.sizes && a.beside == b.beside;
                     });
+}
+
+// Whether each piece of an op costs the same with these dims as with those.
+bool alike(const Program& program, int op, const LocalDims& a, const LocalDims& b) {
+  const Op& what = program.graph->ops()[static_cast<std::size_t>(op)];
+  const OpTraits& traits = program.graph->traits(op);
+  const auto same = [&](Piece piece) {
+    const int element = bytes_of(program.dtype);
+    return alike(what.type->cost(what, piece, a, element),
+                 what.type->cost(what, piece, b, element));
+  };
+  if (!same(Piece::forward)) return false;
+  if (!traits.differentiable) return true;
+  return traits.splits ? same(Piece::dgrad) && same(Piece::wgrad) : same(Piece::backward);
 }
 
 // What goes round ranks in parts of different sizes is another part on each.
@@ -74,7 +90,6 @@ bool place_matters(const Program& program, LikeOps& like, std::size_t atom, int 
   first[atom] = from;
   last[atom] = to;
   for (std::size_t i = 0; i < program.graph->ops().size(); ++i) {
-    const Op& op = program.graph->ops()[i];
     const int vstage = program.vstage_of.empty() ? -1 : program.vstage_of[i];
     if (vstage >= 0 && program.stage_of[vstage] != program.stage) continue;  // another stage's
     if (!program.cut[i][atom].is_shard()) continue;
@@ -87,11 +102,7 @@ bool place_matters(const Program& program, LikeOps& like, std::size_t atom, int 
       const LocalDims b = program.local_dims(static_cast<int>(i), last, ring_step);
       const Dim dim = program.cut[i][atom].dim;
       if (a.at(dim).size != b.at(dim).size) continue;  // of another dim's steps
-      const Cost x = op.type->cost(op, Piece::forward, a, bytes_of(program.dtype));
-      const Cost y = op.type->cost(op, Piece::forward, b, bytes_of(program.dtype));
-      if (x.executed != y.executed || x.workspace != y.workspace ||
-          x.accelerator_workspace != y.accelerator_workspace || !alike(x, y))
-        return true;
+      if (!alike(program, static_cast<int>(i), a, b)) return true;
     }
   }
   return false;

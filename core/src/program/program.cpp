@@ -211,11 +211,12 @@ std::int64_t Program::size(Dim dim, std::int64_t batch) const {
 LocalDims Program::local_dims(int op, const Coordinates& at, int ring_step,
                               std::int64_t batch) const {
   LocalDims local;
+  const auto rotation = rotations.find(op);
+  if (rotation != rotations.end()) local.set_ring_step(ring_step);
   for (Dim dim : graph->ops()[op].space()) {
     const std::int64_t size = this->size(dim, batch);
     Range range = local_range(dim, size, cut[op], mesh, at);
     if (range.size == size) range = local_range(dim, size, follow[op], mesh, at);
-    const auto rotation = rotations.find(op);
     if (ring_step > 0 && rotation != rotations.end() && rotation->second.dim == dim) {
       range = local_range(dim, size, follow[op], mesh,
                           before(mesh, at, rotation->second.atoms, ring_step));

@@ -6,9 +6,10 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "comm/step_clock.h"
-#include "meshwright/engine/host.h"
+#include "meshwright/engine/footprint.h"
 
 namespace mw {
 namespace {
@@ -20,17 +21,9 @@ constexpr double least_stretch = 1e-4, least_before_wait = 2e-5;
 // The run-time check's own calls are the watcher's.
 const std::string not_counted = "check";
 
+// Whether its time is that of a transfer that it begins or awaits.
 bool communicates(const Instruction& i) {
-  switch (i.code) {
-    case Code::start:
-    case Code::wait:
-    case Code::hook_start:
-    case Code::hook_finish:
-    case Code::totals:
-      return true;
-    default:
-      return false;
-  }
+  return i.code == Code::wait || !sends_nothing(i);
 }
 
 // What it takes to ask the system what this thread had of a core.
@@ -44,36 +37,33 @@ double seconds_of_question() {
   return least;
 }
 
-bool begins(const Instruction& i) {
-  return i.code == Code::start || i.code == Code::hook_start;
-}
-
 }  // namespace
 
 AccountClock::~AccountClock() {
   if (copy_seconds == &copied_) copy_seconds = nullptr;
 }
 
-Watcher* AccountClock::begin(Watcher* watcher) {
-  watcher_ = watcher;
-  runs_ = true;
+void AccountClock::begin(StepOutcome& outcome) {
+  outcome_ = &outcome;
   asks_ = device_.is_cpu() && at::get_num_threads() == 1;
-  parts_.clear();
   copied_ = watched_ = tracing_ = 0;
   copy_seconds = &copied_;
   if (asks_ && question_ == 0) question_ = seconds_of_question();
   open();
-  return watcher == nullptr ? nullptr : this;
 }
 
-Watcher* AccountClock::end(StepOutcome& outcome) {
-  runs_ = false;
+void AccountClock::end() {
   copy_seconds = nullptr;
-  if (asks_ && !parts_.empty() && seconds_now() - opened_ > least_before_wait)
-    parts_.back().away = turn();
-  outcome.watched = watched_;
-  outcome.tracing = tracing_;
-  return watcher_;
+  end_stretch();
+  outcome_->watched = watched_;
+  outcome_->tracing = tracing_;
+  outcome_ = nullptr;
+}
+
+void AccountClock::end_stretch() {
+  std::vector<InstructionTime>& instructions = outcome_->instructions;
+  if (asks_ && !instructions.empty() && seconds_now() - opened_ > least_before_wait)
+    instructions.back().parts.away = turn();
 }
 
 void AccountClock::open() {
@@ -101,62 +91,25 @@ double AccountClock::turn() {
 void AccountClock::before(const Instruction& i) {
   watched_before_ = watched_;
   if (!communicates(i)) return;
-  if (asks_ && !parts_.empty() && seconds_now() - opened_ > least_before_wait)
-    parts_.back().away = turn();
+  end_stretch();
   sent_before_ = ledger_.communication_seconds(not_counted);
   copied_before_ = copied_;
 }
 
-void AccountClock::after(const Instruction& i) {
+InstructionParts AccountClock::after(const Instruction& i) {
   InstructionParts parts;
   parts.watched = watched_ - watched_before_;
   if (communicates(i)) {
+    const bool begins = i.code == Code::start || i.code == Code::hook_start;
     parts.sent = device_.is_cpu() ? ledger_.communication_seconds(not_counted) - sent_before_
-                 : begins(i)      ? 0
+                 : begins         ? 0
                                   : -1;
     parts.copied = std::clamp(copied_ - copied_before_, 0.0, std::max(parts.sent, 0.0));
-    parts_.push_back(parts);
     open();
-    return;
+  } else if (asks_ && seconds_now() - opened_ > least_stretch) {
+    parts.away = turn();
   }
-  if (asks_ && seconds_now() - opened_ > least_stretch) parts.away = turn();
-  parts_.push_back(parts);
-}
-
-template <class Call>
-void AccountClock::timed(const Call& call) {
-  const double began = seconds_now();
-  call();
-  watched_ += seconds_now() - began;
-}
-
-void AccountClock::computed(const Instruction& i, int slot, int microbatch,
-                            const at::Tensor& tensor) {
-  timed([&] { watcher_->computed(i, slot, microbatch, tensor); });
-}
-
-void AccountClock::reads(const Instruction& i, int slot, int microbatch, const at::Tensor& tensor) {
-  timed([&] { watcher_->reads(i, slot, microbatch, tensor); });
-}
-
-void AccountClock::moved(const Instruction& i, int slot, int microbatch, const at::Tensor& tensor) {
-  timed([&] { watcher_->moved(i, slot, microbatch, tensor); });
-}
-
-void AccountClock::gradients(RankRun& rank) {
-  timed([&] { watcher_->gradients(rank); });
-}
-
-void AccountClock::begin(RankRun& rank, std::int64_t step) {
-  timed([&] { watcher_->begin(rank, step); });
-}
-
-void AccountClock::ran(int microbatch) {
-  timed([&] { watcher_->ran(microbatch); });
-}
-
-void AccountClock::ended() {
-  timed([&] { watcher_->ended(); });
+  return parts;
 }
 
 }  // namespace mw

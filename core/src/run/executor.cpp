@@ -1,9 +1,11 @@
 // Runs the timeline of a rank's program: for each segment its instructions, as they were lowered.
 #include "run/executor.h"
 
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <stdexcept>
 
 #include "meshwright/engine/host.h"
@@ -13,7 +15,8 @@
 namespace mw {
 
 Executor::Executor(const Program& program, int rank, at::Device device, CommunicatorSource& source,
-                   Ledger& ledger, const StepInput& input, const Executor* first)
+                   Ledger& ledger, const RunSetup& setup, const std::atomic<bool>* stop,
+                   const Executor* first, bool forward_only)
     : program_(program),
       graph_(*program.graph),
       rank_(rank),
@@ -21,36 +24,33 @@ Executor::Executor(const Program& program, int rank, at::Device device, Communic
       device_(device),
       source_(source),
       ledger_(ledger),
-      input_(input),
-      kept_(first == nullptr ? std::make_shared<Kept>() : first->kept_),
+      setup_(setup),
+      stop_(stop),
+      forward_only_(forward_only),
+      kept_(first == nullptr ? std::make_shared<Kept>(setup.loss_scale) : first->kept_),
       sizes_(program, at_),
       storage_(sizes_.of_kind(0), device, ledger, first == nullptr ? nullptr : &first->storage_),
       lowering_(sizes_, device, ledger),
-      groups_(kept_->groups),
       microbatches_(static_cast<std::size_t>(program.microbatches) + 1),
       updates_(lowering_.updates()),
-      hook_of_bucket_(kept_->hooks),
-      scaler_(first == nullptr ? std::make_shared<LossScaler>(input.loss_scale) : first->scaler_),
       clock_(device),
       account_(device, ledger),
       copies_(device, ledger) {
   find_runs();
   find_expert_loads();
-  const std::size_t buckets = program.buckets.size();
-  if (kept_->gathers.size() < buckets) kept_->gathers.resize(buckets);
-  if (kept_->left.made.size() < buckets) kept_->left.made.resize(buckets);
-  if (first == nullptr) make_hooks();
+  if (first != nullptr) return;
+  kept_->left.made.resize(program.buckets.size());
+  make_hooks();
 }
-
-Executor::~Executor() = default;
 
 void Executor::add_program(const Program& program) {
   others_.push_back(
-      std::make_unique<Executor>(program, rank_, device_, source_, ledger_, input_, this));
+      std::make_unique<Executor>(program, rank_, device_, source_, ledger_, setup_, stop_, this));
 }
 
-void Executor::evaluate_by(const Program& program, const StepInput& input) {
-  evaluator_ = std::make_unique<Executor>(program, rank_, device_, source_, ledger_, input, this);
+void Executor::evaluate_by(const Program& program, const RunSetup& setup) {
+  evaluator_ = std::make_unique<Executor>(program, rank_, device_, source_, ledger_, setup, nullptr,
+                                          this, true);
 }
 
 double Executor::evaluate(std::int64_t batch) {
@@ -63,13 +63,8 @@ void Executor::watch(Watcher* watcher) {
   for (const auto& other : others_) other->watch(watcher);
 }
 
-void Executor::leave_out_not_finite() {
-  leaves_out_ = true;
-  for (const auto& other : others_) other->leave_out_not_finite();
-}
-
 StepOutcome Executor::step(std::int64_t index, double lr) {
-  const int which = input_.which ? input_.which(index) : 0;
+  const int which = setup_.which_plan(index);
   return which == 0 ? own_step(index, lr) : others_.at(which - 1)->own_step(index, lr);
 }
 
@@ -85,151 +80,126 @@ StepOutcome Executor::own_step(std::int64_t index, double lr) {
   step_ = index;
   outcome_ = {};
   outcome_.lr = lr;
-  if (!input_.forward_only && scaler_->begin(index)) make_hooks();
+  if (!forward_only_ && kept_->scaler.begin(index)) make_hooks();
   const bool traced =
-      std::find(input_.traced.begin(), input_.traced.end(), index) != input_.traced.end();
-  if (traced && input_.account) watcher_ = account_.begin(watcher_);
-  if (watcher_ != nullptr) watcher_->begin(*this, index);
+      std::find(setup_.trace.begin(), setup_.trace.end(), index) != setup_.trace.end();
+  if (traced && setup_.account) account_.begin(outcome_);
+  show([&](Watcher& watcher) { watcher.begin(*this, index); });
   outcome_.began = seconds_now();
   clock_.begin();
   run_marks_.clear();
   instruction_marks_.clear();
-  instruction_work_.clear();
   work_.clear();
-  for (TimelineRun& part : timeline_) {
+  for (const TimelineRun& part : timeline_) {
     run_part(part, traced);
-    for (const auto& [microbatch, last] : part.lanes) {
-      if (last) {
-        for (Rows& rows : microbatch->rows) rows.known = false;
-      }
-      if (watcher_ != nullptr) watcher_->ran(microbatch->number);
-    }
+    for (const Microbatch* microbatch : part.lanes)
+      show([&](Watcher& watcher) { watcher.ran(microbatch->number); });
   }
   if (copies_.any()) copies_.finish();
   for (Microbatch& m : microbatches_) {
     for (at::Tensor& slot : m.slots) slot.reset();
+    for (Rows& rows : m.rows) rows.known = false;
   }
-  if (!input_.forward_only) leave_updates();
-  if (watcher_ != nullptr) {
+  if (!forward_only_) leave_updates();
+  show([&](Watcher& watcher) {
     const Ledger::OfNextStep next(ledger_);
-    watcher_->ended();
-  }
-  if (account_.runs()) watcher_ = account_.end(outcome_);
+    watcher.ended();
+  });
+  if (account_.runs()) account_.end();
   read_times();
   return std::move(outcome_);
 }
 
 void Executor::read_times() {
   clock_.end();
+  const auto seconds = [&](int from, int to) { return clock_.seconds(to) - clock_.seconds(from); };
   for (std::size_t r = 0; r < outcome_.runs.size(); ++r) {
-    outcome_.runs[r].start = clock_.seconds(run_marks_[2 * r]);
-    outcome_.runs[r].end = clock_.seconds(run_marks_[2 * r + 1]);
+    outcome_.runs[r].start = clock_.seconds(run_marks_[r].from);
+    outcome_.runs[r].end = clock_.seconds(run_marks_[r].to);
   }
   for (std::size_t n = 0; n < outcome_.instructions.size(); ++n) {
+    const auto [from, to, work] = instruction_marks_[n];
     InstructionTime& time = outcome_.instructions[n];
-    time.start = clock_.seconds(instruction_marks_[2 * n]);
-    time.end = clock_.seconds(instruction_marks_[2 * n + 1]);
-    outcome_.moments[n].time = time.end;
-    if (!instruction_work_.empty()) read_parts(n);
+    time.start = clock_.seconds(from);
+    time.end = outcome_.moments[n].time = clock_.seconds(to);
+    if (work >= 0) {
+      time.parts.kernel = seconds(work_[work].from, work_[work].to);
+    } else if (time.parts.sent < 0) {
+      time.parts.sent = time.end - time.start;
+    }
   }
-  for (const Work& w : work_)
-    ledger_.worked(w.entry, w.flops, clock_.seconds(w.to) - clock_.seconds(w.from));
+  for (const Work& w : work_) ledger_.worked(w.entry, w.flops, seconds(w.from, w.to));
 }
 
 void Executor::find_runs() {
-  for (std::size_t k = 0; k < microbatches_.size(); ++k)
+  for (std::size_t k = 0; k < microbatches_.size(); ++k) {
     microbatches_[k].number = static_cast<int>(k) - 1;
-  const auto prepared = [&](int number) -> Microbatch& {
-    Microbatch& m = microbatch(number);
-    m.slots.resize(program_.slots.size());
-    m.rows.resize(lowering_.rows());
-    return m;
-  };
-  prepared(-1);
+    microbatches_[k].slots.resize(program_.slots.size());
+    microbatches_[k].rows.resize(lowering_.rows());
+  }
   for (const SegmentRun& run : program_.timeline) {
-    TimelineRun& part = timeline_.emplace_back(TimelineRun{&run, nullptr, {}});
-    for (int lane = 0; lane < lanes_of(run); ++lane)
-      part.lanes.push_back({&prepared(microbatch_of(run, lane)), false});
-  }
-  std::vector<bool> seen(microbatches_.size());
-  for (auto part = timeline_.rbegin(); part != timeline_.rend(); ++part) {
-    for (TimelineRun::Lane& lane : part->lanes) {
-      const auto at = static_cast<std::size_t>(lane.microbatch->number + 1);
-      lane.last = !seen[at];
-      seen[at] = true;
+    TimelineRun& part = timeline_.emplace_back(TimelineRun{run.segment, {}, nullptr});
+    std::vector<int> kinds;
+    for (int lane = 0; lane < lanes_of(run); ++lane) {
+      part.lanes.push_back(&microbatch(microbatch_of(run, lane)));
+      kinds.push_back(sizes_.kind(microbatch_of(run, lane)));
     }
-  }
-}
-
-LoweredCode& Executor::code_of(TimelineRun& part) {
-  if (part.code != nullptr) return *part.code;
-  std::vector<int> kinds;
-  for (const TimelineRun::Lane& lane : part.lanes)
-    kinds.push_back(sizes_.kind(lane.microbatch->number));
-  const auto [known, missing] = code_.try_emplace({part.said->segment, kinds});
-  if (missing) known->second = lowering_.segment(part.said->segment, kinds);
-  return *(part.code = &known->second);
-}
-
-void Executor::read_parts(std::size_t n) {
-  InstructionTime& time = outcome_.instructions[n];
-  time.parts = account_.parts()[n];
-  if (const int work = instruction_work_[n]; work >= 0) {
-    const Work& done = work_[static_cast<std::size_t>(work)];
-    time.parts.kernel = clock_.seconds(done.to) - clock_.seconds(done.from);
-  } else if (time.parts.sent < 0) {
-    time.parts.sent = time.end - time.start;
+    const auto [known, missing] = code_.try_emplace({run.segment, kinds});
+    if (missing) known->second = lowering_.segment(run.segment, kinds);
+    part.code = &known->second.list;
   }
 }
 
 // Runs the code of one entry of the timeline. A lane's time is from its first instruction to its
 // last one: marks are made where the braid turns from one lane to another.
-void Executor::run_part(TimelineRun& part, bool traced) {
-  std::vector<Lowered>& code = code_of(part).list;
-  const std::size_t first = 2 * outcome_.runs.size();
+void Executor::run_part(const TimelineRun& part, bool traced) {
+  std::vector<Lowered>& code = *part.code;
+  const std::size_t first = run_marks_.size();
   const int begin = clock_.mark();
   for (std::size_t lane = 0; lane < part.lanes.size(); ++lane) {
-    outcome_.runs.push_back(
-        {part.said->segment, part.lanes[lane].microbatch->number, 0, 0, static_cast<int>(lane)});
-    run_marks_.insert(run_marks_.end(), {-1, begin});
+    outcome_.runs.push_back({part.segment, part.lanes[lane]->number, 0, 0, static_cast<int>(lane)});
+    run_marks_.push_back({begin, begin});
   }
+  int turned = begin;
   for (std::size_t n = 0; n < code.size(); ++n) {
     Lowered& l = code[n];
-    const auto lane = static_cast<std::size_t>(l.lane);
-    int &began = run_marks_[first + 2 * lane], &ended = run_marks_[first + 2 * lane + 1];
-    if (began < 0) began = n == 0 ? begin : clock_.mark();
-    Microbatch& m = *part.lanes[lane].microbatch;
-    traced ? run_traced(l, m, part.said->segment) : run(l, m);
+    Marks& lane = run_marks_[first + static_cast<std::size_t>(l.lane)];
+    if (lane.to == begin) lane.from = turned;
+    Microbatch& m = *part.lanes[static_cast<std::size_t>(l.lane)];
+    traced ? run_traced(l, m, part.segment) : run(l, m);
     const bool turns = n + 1 == code.size() || code[n + 1].lane != l.lane;
-    if (turns) ended = clock_.mark();
+    if (turns) lane.to = turned = clock_.mark();
   }
-  for (std::size_t k = first; k < run_marks_.size(); ++k)
-    if (run_marks_[k] < 0) run_marks_[k] = begin;  // a lane without instructions
 }
 
 void Executor::run_traced(Lowered& l, Microbatch& m, int segment) {
-  const std::size_t work = work_.size();
-  if (account_.runs()) account_.before(*l.said);
+  const bool account = account_.runs();
+  const std::size_t worked = work_.size();
+  if (account) account_.before(*l.said);
   const int from = clock_.mark();
   run(l, m);
   const int to = clock_.mark();
-  if (account_.runs()) {
-    account_.after(*l.said);
-    instruction_work_.push_back(work_.size() > work ? static_cast<int>(work) : -1);
-  } else if (outcome_.instructions.size() >= most_instructions_recorded) {
-    return;
-  }
-  instruction_marks_.insert(instruction_marks_.end(), {from, to});
-  InstructionTime time;
-  time.segment = segment;
-  time.index = l.index;
-  time.microbatch = m.number;
+  if (!account && outcome_.instructions.size() >= most_instructions_recorded) return;
+  instruction_marks_.push_back(
+      {from, to, account && work_.size() > worked ? static_cast<int>(worked) : -1});
+  InstructionTime time{.segment = segment, .index = l.index, .microbatch = m.number};
   time.inner = l.inner;
+  if (account) time.parts = account_.after(*l.said);
   MemoryMoment moment;
   for (int c = 0; c < category_count; ++c)
     moment.bytes[c] = ledger_.memory(static_cast<Category>(c)).bytes;
   outcome_.instructions.push_back(time);
   outcome_.moments.push_back(moment);
+}
+
+void Executor::show(Shows shows, const Lowered& l, std::span<const Operand> operands,
+                    const Microbatch& m) {
+  for (const Operand& operand : operands) {
+    if (operand.slot < 0 || !operand.whole) continue;
+    show([&](Watcher& watcher) {
+      (watcher.*shows)(*l.said, operand.slot, m.number, tensor(m, operand));
+    });
+  }
 }
 
 void Executor::run(Lowered& l, Microbatch& m) {
@@ -239,11 +209,14 @@ void Executor::run(Lowered& l, Microbatch& m) {
   if (!l.idle) {
     try {
       carry_out(l, m);
-    } catch (const Error& error) {
-      Problem said = error.problems().front();
-      if (l.op || said.code != "memory.exceeded") throw;  // compute() has said where
-      said.message =
-          fmt::format("{} (in the {} of {})", said.message, name_of(l.code), l.said->label);
+    } catch (const std::exception& thrown) {
+      const auto* error = dynamic_cast<const Error*>(&thrown);
+      Problem said = error == nullptr ? problem_of(thrown) : error->problems().front();
+      if (!l.op && said.code != "memory.exceeded") throw;
+      said.stage = Stage::run;
+      said.message = fmt::format("{} (in the {} of {}{})", said.message,
+                                 l.op ? name_of(l.op->piece) : name_of(l.code), l.said->label,
+                                 m.number < 0 ? "" : fmt::format(", microbatch {}", m.number));
       throw Error(std::move(said));
     }
   }
@@ -258,15 +231,9 @@ void Executor::run(Lowered& l, Microbatch& m) {
       const HostWait waits("check = true");
       copies_.land();
     }
-    watcher_->moved(*l.said, l.output.slot, m.number, tensor(m, l.output));
+    show(&Watcher::moved, l, {&l.output, 1}, m);
   }
-  for (const Operand& gone : l.release) {
-    if (gone.lasts) {
-      storage_.drop(gone.slot);
-    } else {
-      m.slots[gone.slot].reset();
-    }
-  }
+  for (const Operand& gone : l.release) put(m, gone, {});
 }
 
 void Executor::carry_out(Lowered& l, Microbatch& m) {
@@ -278,7 +245,7 @@ void Executor::carry_out(Lowered& l, Microbatch& m) {
     case Code::compute:
       return l.op ? compute(l, m) : update(l, m);
     case Code::move:
-      made() = local_move(i.move, l.move->steps, tensor(m, l.input));
+      made() = local_move(i.move, *l.move, tensor(m, l.input));
       return;
     case Code::start:
     case Code::hook_start:
@@ -287,7 +254,7 @@ void Executor::carry_out(Lowered& l, Microbatch& m) {
     case Code::hook_finish:
       return wait(l, m);
     case Code::seed:
-      made() = at::full({}, scaler_->scale(), options(l.output.slot));
+      made() = at::full({}, kept_->scaler.scale(), options(l.output.slot));
       return;
     case Code::alias:  // of a flat slot: its parameter's part of it
       made() = i.parameter >= 0 ? storage_.slice(i.parameter, storage_[l.input.slot])
@@ -310,64 +277,51 @@ void Executor::carry_out(Lowered& l, Microbatch& m) {
 }
 
 void Executor::touch(const Lowered& l, const Microbatch& m) {
-  const auto of = [&](int slot) -> const at::Tensor& {
-    return lasts(slot) ? storage_[slot] : m.slots[slot];
-  };
   // A transfer follows what it reads (start_lasting), and the rank waits for neither.
-  const bool follows = l.code == Code::start && l.of_step;
-  const auto followed = [&](int slot) {
-    if (slot == l.input.slot) return true;
-    const at::Tensor &source = of(l.input.slot), &other = of(slot);
-    return copies_.brings(source) && other.defined() && other.is_alias_of(source);
+  const at::Tensor* source = l.code == Code::start && l.of_step ? &storage_[l.input.slot] : nullptr;
+  const auto followed = [&](const Operand& operand) {
+    if (source == nullptr || operand.slot == l.input.slot) return source != nullptr;
+    const at::Tensor& other = tensor(m, operand);
+    return copies_.brings(*source) && other.defined() && other.is_alias_of(*source);
   };
-  for_each_slot(*l.said, [&](int slot) {
-    if (!follows || !followed(slot)) copies_.touch(of(slot));
-  });
+  for (const Operand& operand : l.touched)
+    if (!followed(operand)) copies_.touch(tensor(m, operand));
   for (const Operand& gone : l.release) copies_.touch(tensor(m, gone));
 }
 
 void Executor::copy(const Lowered& l, Microbatch& m) {
-  const Instruction& i = *l.said;
-  const Slot &from = program_.slots[i.inputs[0]], &to = program_.slots[i.outputs[0]];
+  const Slot &from = program_.slots[l.input.slot], &to = program_.slots[l.output.slot];
   const at::Tensor& source = tensor(m, l.input);
-  if (to.transient && to.memory != from.memory) {
-    const Ledger::Scope scope(ledger_, to.category);
-    storage_.put(i.outputs[0], copies_.to_device(source, to.name, from.persistent));
-  } else if (from.transient && to.memory == Memory::host) {
-    copies_.back(storage_[i.outputs[0]], source, from.name);
-  } else if (to.persistent && to.memory != from.memory) {
-    copies_.copy(storage_[i.outputs[0]], source, to.memory == Memory::host ? from.name : to.name);
-  } else if (to.persistent) {
-    const at::Tensor& target = storage_.open(i.outputs[0]);
-    if (to.memory == Memory::host && copies_.any()) {
+  const bool host = to.memory == Memory::host;
+  const std::string& name = host ? from.name : to.name;
+  if (from.memory == to.memory && to.persistent) {
+    const at::Tensor& target = storage_.open(l.output.slot);
+    if (host && copies_.any()) {
       const HostWait waits("a cast in host memory");
       copies_.land();  // the tensor that is cast may still be on its way from the device
     }
-    target.copy_(source, /*non_blocking=*/to.memory == Memory::device);
+    target.copy_(source, /*non_blocking=*/!host);
   } else if (from.memory == to.memory) {
-    m.slots[i.outputs[0]] =
+    m.slots[l.output.slot] =
         from.dtype == to.dtype
             ? source.clone()
             : source.to(source.options().dtype(scalar_type(to.dtype)), /*non_blocking=*/false,
                         /*copy=*/true, at::MemoryFormat::Contiguous);
+  } else if (to.persistent && !to.transient) {
+    const at::Tensor& target = storage_[l.output.slot];
+    from.transient&& host ? copies_.back(target, source, name) : copies_.copy(target, source, name);
   } else {
-    const bool host = to.memory == Memory::host;
-    const Ledger::Scope scope(ledger_, host ? Category::host : Category::activations);
-    const std::string name = name_of_copy(i.label, m);
-    m.slots[i.outputs[0]] = host ? copies_.to_host(source, name) : copies_.to_device(source, name);
+    const Ledger::Scope scope(ledger_, host ? Category::host : to.category);
+    put(m, l.output,
+        host ? copies_.to_host(source, name) : copies_.to_device(source, name, from.persistent));
   }
 }
 
-// What tells a copy apart, of which there are several only on an accelerator.
-std::string Executor::name_of_copy(const std::string& of, const Microbatch& m) const {
-  return device_.is_cpu() ? std::string() : fmt::format("{} of microbatch {}", of, m.number);
-}
-
-void Executor::load(Lowered& l, Microbatch& m) {
+void Executor::load(const Lowered& l, Microbatch& m) {
   const Ledger::Scope scope(ledger_, Category::buffers);
   const auto cpu = at::TensorOptions().dtype(at::kLong);
-  std::vector<Loaded>& all = *l.load;
-  for (Loaded& one : all) {
+  std::vector<std::array<at::Tensor, 2>> read(l.load.size());  // tokens and labels of rows
+  for (const Loaded& one : l.load) {
     const DataCut& cut = one.cut;
     at::Tensor data;
     if (one.what == Loaded::What::positions) {
@@ -376,23 +330,18 @@ void Executor::load(Lowered& l, Microbatch& m) {
         runs.push_back(at::arange(run.offset, run.offset + run.size, cpu));
       data = runs.size() == 1 ? runs[0] : at::cat(at::TensorList(runs.data(), runs.size()));
     } else {
-      Loaded& rows = all[one.shares];
-      if (!rows.tokens.defined()) {
-        rows.tokens = at::empty({cut.rows.size, graph_.size("seq")}, cpu);
-        rows.labels = at::empty_like(rows.tokens);
-        input_.data->sample_rows(
-            input_.first_sample(step_) + program_.first_row(m.number) + cut.rows.offset,
-            rows.tokens, rows.labels);
+      auto& [tokens, labels] = read[one.shares];
+      if (!tokens.defined()) {
+        tokens = at::empty({cut.rows.size, graph_.size("seq")}, cpu);
+        labels = at::empty_like(tokens);
+        setup_.data->sample_rows(
+            setup_.first_sample(step_) + program_.first_row(m.number) + cut.rows.offset, tokens,
+            labels);
       }
-      const bool labels = one.what == Loaded::What::labels;
-      data = in_runs(labels ? rows.labels : rows.tokens, 1, cut.columns);
+      data = in_runs(one.what == Loaded::What::labels ? labels : tokens, 1, cut.columns);
       if (cut.copies) data = data.contiguous();
     }
-    m.slots[one.slot] = copies_.brought(data, name_of_copy(program_.slots[one.slot].name, m));
-  }
-  for (Loaded& one : all) {
-    one.tokens.reset();
-    one.labels.reset();
+    m.slots[one.slot] = copies_.brought(data, program_.slots[one.slot].name);
   }
 }
 

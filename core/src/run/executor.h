@@ -2,12 +2,11 @@
 #pragma once
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 
 #include <atomic>
-#include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,34 +27,20 @@ struct Moment {
   double wall = 0, cpu = 0;
 };
 
-// What all ranks of a run share.
-struct StepInput {
-  const TokenSource* data = nullptr;
-  // The first sample of a step: those of a step follow those of the one before.
-  std::function<std::int64_t(std::int64_t step)> first_sample;
-  // Which program a step has: 0 for the executor's own, n for that which was given to
-  // add_program() as the n-th.
-  std::function<int(std::int64_t step)> which;
-  const Optimizer* optimizer = nullptr;
-  const std::atomic<bool>* stop_request = nullptr;  // may be null
-  std::shared_ptr<const LossScale> loss_scale;      // null: none
-  std::vector<std::int64_t> traced = {};            // steps of which instructions are timed
-  bool account = false;       // and of which it is noted where their seconds went
-  bool forward_only = false;  // nothing is updated, and the steps are no steps of the run
-};
-
 class Executor : public RankRun {
  public:
   // Allocates the rank's storage, or, of another program of the same stage, shares that of `first`,
-  // and its communicators. The references must outlive it.
+  // and its communicators. The references must outlive it. `setup`: says of its steps which data,
+  // rates and programs they have: 0 is `program`, n that which was given to add_program() as the
+  // n-th. `forward_only`: nothing is updated, and the steps are no steps of the run.
   Executor(const Program& program, int rank, at::Device device, CommunicatorSource& source,
-           Ledger& ledger, const StepInput& input, const Executor* first = nullptr);
-  ~Executor() override;
+           Ledger& ledger, const RunSetup& setup, const std::atomic<bool>* stop,
+           const Executor* first = nullptr, bool forward_only = false);
   // Another program of the same stage, for steps with other microbatches. It keeps the same
   // parameters in the same tensors and must outlive the executor.
   void add_program(const Program& program);
   // A program without a way back (engine/forward_only.h), on other data; shares storage as above.
-  void evaluate_by(const Program& program, const StepInput& input);
+  void evaluate_by(const Program& program, const RunSetup& setup);
 
   StepOutcome step(std::int64_t index, double lr) override;
   // The ledger books what it takes.
@@ -86,15 +71,17 @@ class Executor : public RankRun {
     await_updates();
     storage_.fill(index, first, numbers);
   }
-  double loss_scale() const override { return scaler_->scale(); }
-  LossScaler& scaler() override { return *scaler_; }
-  BucketReduction* hook_of(int bucket) override { return hook_of_bucket_.at(bucket).get(); }
+  double loss_scale() const override { return kept_->scaler.scale(); }
+  LossScaler& scaler() override { return kept_->scaler; }
+  BucketReduction* hook_of(int bucket) override { return kept_->hooks.at(bucket).get(); }
   bool update_left_out() const override { return outcome_.update_left_out; }
   void watch(Watcher* watcher) override;
-  void leave_out_not_finite() override;
+  void leave_out_not_finite() override { kept_->leaves_out = true; }
   Communicator& group(const RankSet& set) override { return group(set, -1); }
   at::Tensor whole(int bucket, bool gradients) override;
-  at::Tensor slice(int parameter, const at::Tensor& whole) const override;
+  at::Tensor slice(int parameter, const at::Tensor& whole) const override {
+    return storage_.slice(parameter, whole);
+  }
   at::Tensor redistribute(const at::Tensor& tensor, const Dims& dims, const Layout& from,
                           const Layout& to, std::int64_t batch) override;
   // What expert_loads have counted in this step, by layer and element;
@@ -116,13 +103,21 @@ class Executor : public RankRun {
     bool any = false;        // whether a step has left any
     std::vector<bool> made;  // by bucket: whether its update has been made since
   };
-  // By ranks, and the name of a stream.
-  using Groups = std::map<std::pair<RankSet, std::string>, std::unique_ptr<Communicator>>;
+  // A transfer that was begun, and of which microbatch; -1: of the step.
+  struct Begun {
+    const Lowered* start;
+    int microbatch;
+    Underway underway;
+  };
   // What stays from step to step beside the storage, whichever program a step has.
   struct Kept {
-    Groups groups;
+    explicit Kept(std::shared_ptr<const LossScale> policy) : scaler(std::move(policy)) {}
+    LossScaler scaler;
+    bool leaves_out = false;  // updates of steps that are not finite
+    // By ranks, and the name of a stream.
+    std::map<std::pair<RankSet, std::string>, std::unique_ptr<Communicator>> groups;
     std::vector<std::unique_ptr<BucketReduction>> hooks;  // of each bucket; null without a hook
-    std::vector<Underway> gathers;  // by bucket: of parameters, that outlast the step
+    std::vector<Begun> begun;                             // and not awaited
     Left left;
     Moment met;
   };
@@ -141,53 +136,47 @@ class Executor : public RankRun {
   };
   // A run of the timeline.
   struct TimelineRun {
-    const SegmentRun* said;
-    LoweredCode* code;  // null before it first runs
-    struct Lane {
-      Microbatch* microbatch;
-      bool last;  // of its microbatch
-    };
-    std::vector<Lane> lanes;
-  };
-  // A transfer that was begun, and of which microbatch; -1: of the step.
-  struct Begun {
-    const Lowered* start;
-    int microbatch;
-    Underway underway;
+    int segment;
+    std::vector<Microbatch*> lanes;
+    std::vector<Lowered>* code;
   };
   Communicator& group(const RankSet& set, int stream);
   Communicator& group(Lowered& l);
   StepOutcome own_step(std::int64_t index, double lr);
   void read_times();
-  void read_parts(std::size_t instruction);
   void find_runs();
-  LoweredCode& code_of(TimelineRun& part);
-  void run_part(TimelineRun& part, bool traced);
+  void run_part(const TimelineRun& part, bool traced);
   void run_traced(Lowered& l, Microbatch& m, int segment);
   void run(Lowered& l, Microbatch& m);
   void carry_out(Lowered& l, Microbatch& m);
   // Waits for copies of host memory that it reads, overwrites or frees.
   void touch(const Lowered& l, const Microbatch& m);
-  void load(Lowered& l, Microbatch& m);
+  void load(const Lowered& l, Microbatch& m);
   void copy(const Lowered& l, Microbatch& m);
-  std::string name_of_copy(const std::string& of, const Microbatch& m) const;
+  // Makes a call of the watcher, if there is one.
+  template <class Call>
+  void show(const Call& call) {
+    if (watcher_ == nullptr) return;
+    account_.runs() ? account_.watched([&] { call(*watcher_); }) : call(*watcher_);
+  }
+  // Shows it the tensors of an op's operands, but for those of one slice alone.
+  using Shows = void (Watcher::*)(const Instruction&, int slot, int microbatch, const at::Tensor&);
+  void show(Shows shows, const Lowered& l, std::span<const Operand> operands, const Microbatch& m);
 
   void compute(Lowered& l, Microbatch& m);
-  void forward(const Lowered& l, Microbatch& m);
-  void backward(const Lowered& l, Microbatch& m);
-  void call(OpRun& run);
   void gather(const std::vector<Operand>& from, std::vector<at::Tensor>& into, const OpRun& run,
               const Microbatch& m) const;
   void settle_gradient(OpRun& run, std::size_t input, const Microbatch& m);
   // Brings what a kernel made of a gradient to its slot.
-  void keep_gradient(const OpRun& run, std::size_t input, Microbatch& m);
-  void keep_results(const Lowered& l, Microbatch& m);
+  void keep_gradient(const Lowered& l, std::size_t input, Microbatch& m);
+  void keep_results(OpRun& run, Microbatch& m);
   void take_rows(OpRun& run, const Microbatch& m);
   void find_expert_loads();
 
   void start(Lowered& l, Microbatch& m);
   Underway begin(Lowered& l, Microbatch& m);
   Underway start_exchange(Lowered& l, Microbatch& m);
+  void count_rows(const Rows& sent, Rows& held, Communicator& ranks, Purpose purpose);
   Underway start_lasting(Lowered& l);
   void wait(const Lowered& l, Microbatch& m);
   at::Tensor finish(Begun& begun, const Microbatch& m);
@@ -195,25 +184,27 @@ class Executor : public RankRun {
 
   void totals(const Lowered& l);
   void update(Lowered& l, Microbatch& m);
-  void apply(const Lowered& l);
-  void apply_counts(const Instruction& i);
-  void direction(const Lowered& l, Microbatch& m);
+  void apply(const Lowered& l, const UpdateNumbers& numbers);
+  void direction(const Lowered& l, Microbatch& m, const UpdateNumbers& numbers);
   void whole(const Lowered& l, Microbatch& m);
   void apply_matrix(const Lowered& l, const Microbatch& m);
   bool goes_on(const Lowered& l);
   void leave_updates();
   // Steps before this one that were not left out.
-  std::int64_t updates() const { return step_ - scaler_->left_out(); }
+  std::int64_t updates() const { return step_ - kept_->scaler.left_out(); }
   // The numbers of the step whose gradients the update takes: this one's, or the one's before.
   UpdateNumbers numbers_of(const Lowered& l) const {
     if (l.completes_update) return kept_->left.numbers;
     return {outcome_.lr, updates(), scale_, outcome_.update_left_out};
   }
-  bool lasts(int slot) const { return program_.slots[slot].persistent; }
   at::TensorOptions options(int slot) const;
   Microbatch& microbatch(int number) { return microbatches_[static_cast<std::size_t>(number + 1)]; }
   const at::Tensor& tensor(const Microbatch& m, const Operand& operand) const {
     return operand.lasts ? storage_[operand.slot] : m.slots[operand.slot];
+  }
+  void put(Microbatch& m, const Operand& operand, at::Tensor made) {
+    operand.lasts ? storage_.set(operand.slot, std::move(made))
+                  : void(m.slots[operand.slot] = std::move(made));
   }
 
   const Program& program_;
@@ -223,40 +214,40 @@ class Executor : public RankRun {
   const at::Device device_;
   CommunicatorSource& source_;
   Ledger& ledger_;
-  const StepInput input_;
+  const RunSetup& setup_;
+  const std::atomic<bool>* const stop_;  // may be null
+  const bool forward_only_;
   const std::shared_ptr<Kept> kept_;
   const RankViews sizes_;
   Storage storage_;
   const Lowering lowering_;
   std::vector<std::pair<int, int>> expert_loads_;  // parameters that count, and their layers
-  Groups& groups_;
-  std::vector<Microbatch> microbatches_;  // from -1 on
+  std::vector<Microbatch> microbatches_;           // from -1 on
   std::vector<TimelineRun> timeline_;
-  // By segment and the kinds of its lanes' microbatches: looked up before a run runs first.
+  // By segment and the kinds of its lanes' microbatches.
   std::map<std::pair<int, std::vector<int>>, LoweredCode> code_;
-  std::vector<LoweredCode> updates_;  // of buckets, that a step leaves to the next forward
-  std::vector<Begun> begun_;          // and not awaited
-  std::vector<std::unique_ptr<BucketReduction>>& hook_of_bucket_;
+  LoweredCode updates_;  // of buckets, that a step leaves to the next forward
   std::vector<std::unique_ptr<Executor>> others_;
   std::unique_ptr<Executor> evaluator_;
   Watcher* watcher_ = nullptr;
-  bool leaves_out_ = false;
   std::int64_t step_ = 0;
-  std::shared_ptr<LossScaler> scaler_;
   double scale_ = 1;  // of the gradients: clipping, over the loss's
   StepOutcome outcome_;
-  // Times of the step, which an accelerator tells at its end: marks of outcome_.runs and
-  // outcome_.instructions, two of each, and what its ops computed.
+  // Times of the step, which an accelerator tells at its end: what its ops computed, and marks of
+  // outcome_.runs and outcome_.instructions.
   struct Work {
     Ledger::Entry entry;
     double flops;
     int from, to;
   };
+  struct Marks {
+    int from, to;
+    int work = -1;  // of an account: which of work_ it is
+  };
   StepClock clock_;
-  std::vector<int> run_marks_, instruction_marks_;
   std::vector<Work> work_;
+  std::vector<Marks> run_marks_, instruction_marks_;
   AccountClock account_;
-  std::vector<int> instruction_work_;  // of an account: which of work_ each one is, or -1
   HostCopies copies_;
 };
 

@@ -20,16 +20,6 @@ std::int64_t sum(const std::vector<std::int64_t>& list) {
   return std::accumulate(list.begin(), list.end(), std::int64_t{0});
 }
 
-// Sums over equal runs: rows for each rank, of rows for each group.
-std::vector<std::int64_t> by_rank(const std::vector<std::int64_t>& groups, int ranks) {
-  const std::size_t each = groups.size() / static_cast<std::size_t>(ranks);
-  std::vector<std::int64_t> rows;
-  for (auto at = groups.begin(); at != groups.end(); at += static_cast<std::ptrdiff_t>(each)) {
-    rows.push_back(std::accumulate(at, at + static_cast<std::ptrdiff_t>(each), std::int64_t{0}));
-  }
-  return rows;
-}
-
 // Rows of an exchange with so many `from` each rank and of each group: they travel by rank and lie
 // by group.
 at::Tensor reordered(const at::Tensor& rows, const std::vector<std::vector<std::int64_t>>& from,
@@ -52,7 +42,7 @@ at::Tensor reordered(const at::Tensor& rows, const std::vector<std::vector<std::
 
 Communicator& Executor::group(const RankSet& set, int stream) {
   const std::string on = stream < 0 ? "" : program_.streams.at(static_cast<std::size_t>(stream));
-  auto& communicator = groups_[{set, on}];
+  auto& communicator = kept_->groups[{set, on}];
   if (!communicator) {
     const std::vector<int> ranks = program_.ranks_of(set, rank_);
     const auto index = std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin();
@@ -65,27 +55,20 @@ Communicator& Executor::group(const RankSet& set, int stream) {
 Communicator& Executor::group(Lowered& l) {
   if (l.group != nullptr) return *l.group;
   const Move& move = l.said->move;
-  const bool of_stages = l.begins == Begins::lasting || l.begins == Begins::hook;
-  const bool to_peer =
-      l.begins == Begins::send || l.begins == Begins::receive || l.begins == Begins::shift;
-  const RankSet set{move.atoms, of_stages ? move.stages : std::vector<int>(),
-                    l.begins == Begins::exchange};
-  return *(l.group = &group(set, to_peer ? -1 : move.stream));
+  const bool to_peer = move.kind == Move::Kind::send || move.kind == Move::Kind::recv ||
+                       move.kind == Move::Kind::shift;
+  return *(l.group = &group({move.atoms, move.stages, move.exchanges_rows()},
+                            to_peer ? -1 : move.stream));
 }
 
 void Executor::wait(const Lowered& l, Microbatch& m) {
   const Instruction& i = *l.said;
-  if (l.outlasts_step) {
-    Underway& gather = kept_->gathers[static_cast<std::size_t>(i.bucket)];
-    gather.pending.wait();
-    gather = {};
-    return;
-  }
   const int microbatch = l.of_step ? -1 : m.number;
-  const auto begun = std::find_if(begun_.begin(), begun_.end(), [&](const Begun& one) {
-    return one.start->said->pending == i.pending && one.microbatch == microbatch;
+  std::vector<Begun>& all = kept_->begun;
+  const auto begun = std::find_if(all.begin(), all.end(), [&](const Begun& one) {
+    return one.start->transfer == l.transfer && one.microbatch == microbatch;
   });
-  if (begun == begun_.end()) {
+  if (begun == all.end()) {
     if (i.again && l.output.slot >= 0 && tensor(m, l.output).defined()) return;
     const Operand& slot = l.output.slot < 0 ? l.input : l.output;
     throw std::logic_error(fmt::format(
@@ -93,143 +76,123 @@ void Executor::wait(const Lowered& l, Microbatch& m) {
         i.pending, slot.slot < 0 ? "no slot" : program_.slots[slot.slot].name));
   }
   const at::Tensor done = finish(*begun, m);
-  std::swap(*begun, begun_.back());
-  begun_.pop_back();
+  std::swap(*begun, all.back());
+  all.pop_back();
   if (done.defined()) m.slots[l.output.slot] = done;
 }
 
 // Returns what a slot of the microbatch takes, if any does.
 at::Tensor Executor::finish(Begun& begun, const Microbatch& m) {
   const Lowered& start = *begun.start;
+  const Move& move = start.said->move;
   Underway& underway = begun.underway;
-  if (start.begins == Begins::move) return finish_move(underway, *start.move);
   underway.pending.wait();
   underway.sent.wait();
-  if (start.begins == Begins::hook) {
+  if (start.code == Code::hook_start) {
     const Ledger::Scope scope(ledger_, Category::buffers);
-    hook_of_bucket_[start.said->bucket]->finish();
+    kept_->hooks[start.said->bucket]->finish();
   }
-  if (start.begins != Begins::exchange || start.said->move.to != graph_.sparse.dims.front())
-    return underway.out;
-  return reordered(underway.out, m.rows[static_cast<std::size_t>(start.output.rows)].from, true);
+  if (move.exchanges_rows() && move.to == graph_.sparse.dims.front())
+    return reordered(underway.out, m.rows[static_cast<std::size_t>(start.output.rows)].from, true);
+  return start.move ? finish_move(underway, *start.move) : underway.out;
 }
 
 void Executor::start(Lowered& l, Microbatch& m) {
-  Underway underway = begin(l, m);
-  if (l.outlasts_step) {
-    kept_->gathers[static_cast<std::size_t>(l.said->bucket)] = std::move(underway);
-  } else {
-    begun_.push_back({&l, l.of_step ? -1 : m.number, std::move(underway)});
-  }
+  kept_->begun.push_back({&l, l.of_step ? -1 : m.number, begin(l, m)});
 }
 
 Underway Executor::begin(Lowered& l, Microbatch& m) {
   const Instruction& i = *l.said;
   const Purpose purpose{i.phase, &i.label};
-  const auto room = [&] { return at::empty(l.move->steps.arrived.shape, options(l.output.slot)); };
   Communicator& ranks = group(l);
-  switch (l.begins) {
-    case Begins::move:
-      return start_move(i.move, *l.move, tensor(m, l.input), ranks, purpose);
-    case Begins::exchange:
-      return start_exchange(l, m);
-    case Begins::lasting:
-      return start_lasting(l);
-    case Begins::send: {
-      const int tag = i.move.tag * program_.microbatches + m.number;
-      return {ranks.send(tensor(m, l.input), i.move.peer, tag, purpose), {}, {}, {}};
-    }
-    case Begins::receive: {
-      const int tag = i.move.tag * program_.microbatches + m.number;
+  if (l.code == Code::hook_start) {
+    const Ledger::Scope scope(ledger_, Category::buffers);
+    kept_->hooks[i.bucket]->start(storage_[l.input.slot], ranks, purpose);
+    return {};
+  }
+  if (l.of_step) return start_lasting(l);
+  if (i.move.exchanges_rows()) return start_exchange(l, m);
+  const auto room = [&] { return at::empty(l.move->steps.arrived.shape, options(l.output.slot)); };
+  const auto tag = [&](int number) { return number * program_.microbatches + m.number; };
+  switch (i.move.kind) {
+    case Move::Kind::send:
+      return {ranks.send(tensor(m, l.input), i.move.peer, tag(i.move.tag), purpose), {}, {}, {}};
+    case Move::Kind::recv: {
       const at::Tensor comes = room();
-      return {ranks.recv(comes, i.move.peer, tag, purpose), {}, {}, comes};
+      return {ranks.recv(comes, i.move.peer, tag(i.move.tag), purpose), {}, {}, comes};
     }
-    case Begins::shift: {
+    case Move::Kind::shift: {
       const int ways = ranks.ways(), me = ranks.index();
-      const int tag = (i.pending * i.ring_steps + i.ring_step) * program_.microbatches + m.number;
+      const int turn = tag(i.pending * i.ring_steps + i.ring_step);
       const at::Tensor goes = tensor(m, l.input).contiguous(), comes = room();
-      Pending sent = ranks.send(goes, (me + 1) % ways, tag, purpose);
-      return {ranks.recv(comes, (me + ways - 1) % ways, tag, purpose), std::move(sent), goes,
+      Pending sent = ranks.send(goes, (me + 1) % ways, turn, purpose);
+      return {ranks.recv(comes, (me + ways - 1) % ways, turn, purpose), std::move(sent), goes,
               comes};
     }
-    case Begins::hook: {
-      const Ledger::Scope scope(ledger_, Category::buffers);
-      hook_of_bucket_[i.bucket]->start(storage_[l.input.slot], ranks, purpose);
-      return {};
-    }
+    default:
+      return start_move(i.move, *l.move, tensor(m, l.input), ranks, purpose);
   }
-  return {};
 }
 
 Underway Executor::start_lasting(Lowered& l) {
   const Instruction& i = *l.said;
-  const at::Tensor& source = storage_[l.input.slot];
-  Communicator& ranks = group(l);
-  const Purpose purpose{i.phase, &i.label};
-  const at::Tensor& target = storage_.open(l.output.slot);
+  const at::Tensor &source = storage_[l.input.slot], &target = storage_.open(l.output.slot);
   // Where the source is still on its way from host memory, the transfer follows it there, and what
   // the rank computes goes on beside both.
   std::optional<c10::StreamGuard> guard;
   if (copies_.brings(source)) guard.emplace(copies_.stream_of(source));
-  return {i.move.kind == Move::Kind::all_reduce ? ranks.all_reduce(target, Reduction::sum, purpose)
-          : i.move.kind == Move::Kind::reduce_scatter
-              ? ranks.reduce_scatter(target, source, Reduction::sum, purpose)
-              : ranks.all_gather(target, source, purpose),
-          {},
-          {},
-          {}};
+  return {post(i.move, target, source, group(l), {i.phase, &i.label}), {}, {}, {}};
 }
 
+// Rows go from those that hold the tokens to those that hold their groups, or home again.
 Underway Executor::start_exchange(Lowered& l, Microbatch& m) {
   const Instruction& i = *l.said;
-  const at::Tensor& input = tensor(m, l.input);
+  const bool home = i.move.to != graph_.sparse.dims.front();
   Communicator& ranks = group(l);
   const Purpose purpose{i.phase, &i.label};
-  const int ways = ranks.ways();
-  const auto counts = at::TensorOptions().dtype(at::kLong);
-  const Rows& source = m.rows[static_cast<std::size_t>(l.input.rows)];
-  Rows& target = m.rows[static_cast<std::size_t>(l.output.rows)];
-  const auto shape_of = [&](std::int64_t rows) {
-    auto shape = input.sizes().vec();
-    shape[0] = rows;
-    return shape;
-  };
-  if (i.move.to != graph_.sparse.dims.front()) {  // home: to those that hold the tokens
-    const at::Tensor in = reordered(input, source.from, false).contiguous();
-    std::vector<std::int64_t> in_splits;
-    for (const auto& from : source.from) in_splits.push_back(sum(from));
-    at::Tensor out = at::empty(shape_of(sum(target.of_group)), input.options());
-    Pending pending = ranks.all_to_all(out, in, by_rank(target.of_group, ways), in_splits, purpose);
-    return {std::move(pending), {}, in, out};
-  }
-  if (i.move.brings_counts) {  // how many will come, and from whom
-    const std::size_t here = source.of_group.size() / static_cast<std::size_t>(ways);
-    const at::Tensor mine = sent_to(device_, at::tensor(source.of_group, counts));
-    const at::Tensor theirs = at::empty_like(mine);
-    ranks.all_to_all(theirs, mine, {}, {}, purpose).wait();
-    const HostWait waits("rows of experts");
-    const at::Tensor arrived = theirs.cpu();
-    target.known = true;
-    target.of_group.assign(here, 0);
-    target.from.assign(ways, std::vector<std::int64_t>(here));
-    for (std::size_t rank = 0; rank < target.from.size(); ++rank) {
-      for (std::size_t g = 0; g < here; ++g) {
-        const std::int64_t rows = arrived.const_data_ptr<std::int64_t>()[rank * here + g];
-        target.from[rank][g] = rows;
-        target.of_group[g] += rows;
-      }
-    }
-  }
-  if (!target.known) {  // a pass's mistake
+  const Operand &tokens = home ? l.output : l.input, &groups = home ? l.input : l.output;
+  const Rows& sent = m.rows[static_cast<std::size_t>(tokens.rows)];
+  Rows& held = m.rows[static_cast<std::size_t>(groups.rows)];
+  if (i.move.brings_counts) count_rows(sent, held, ranks, purpose);
+  if (!held.known) {  // a pass's mistake
     throw std::logic_error(i.label +
                            ": rows are exchanged before the exchange that brings their counts");
   }
-  std::vector<std::int64_t> out_splits;
-  for (const auto& from : target.from) out_splits.push_back(sum(from));
-  const at::Tensor in = input.contiguous();
-  const at::Tensor out = at::empty(shape_of(sum(target.of_group)), input.options());
-  Pending pending = ranks.all_to_all(out, in, out_splits, by_rank(source.of_group, ways), purpose);
+  std::vector<std::int64_t> at_tokens, at_groups;  // rows that go from or to each rank
+  auto of_rank = sent.of_group.begin();
+  for (const std::vector<std::int64_t>& from : held.from) {
+    const auto next = of_rank + static_cast<std::ptrdiff_t>(from.size());
+    at_tokens.push_back(std::accumulate(of_rank, next, std::int64_t{0}));
+    at_groups.push_back(sum(from));
+    of_rank = next;
+  }
+  const at::Tensor& input = tensor(m, l.input);
+  const at::Tensor in = (home ? reordered(input, held.from, false) : input).contiguous();
+  std::vector<std::int64_t> shape = input.sizes().vec();
+  shape[0] = sum(home ? at_tokens : at_groups);
+  const at::Tensor out = at::empty(shape, input.options());
+  Pending pending = ranks.all_to_all(out, in, home ? at_tokens : at_groups,
+                                     home ? at_groups : at_tokens, purpose);
   return {std::move(pending), {}, in, out};
+}
+
+// How many rows of each group will come, and from whom.
+void Executor::count_rows(const Rows& sent, Rows& held, Communicator& ranks, Purpose purpose) {
+  const auto ways = static_cast<std::size_t>(ranks.ways());
+  const at::Tensor mine = sent_to(device_, at::tensor(sent.of_group, at::kLong));
+  const at::Tensor theirs = at::empty_like(mine);
+  ranks.all_to_all(theirs, mine, {}, {}, purpose).wait();
+  const HostWait waits("rows of experts");
+  const at::Tensor arrived = theirs.cpu();
+  const auto* rows = arrived.const_data_ptr<std::int64_t>();
+  const std::size_t groups = sent.of_group.size() / ways;
+  held.known = true;
+  held.of_group.assign(groups, 0);
+  held.from.clear();
+  for (std::size_t rank = 0; rank < ways; ++rank, rows += groups) {
+    const auto& from = held.from.emplace_back(rows, rows + groups);
+    for (std::size_t g = 0; g < groups; ++g) held.of_group[g] += from[g];
+  }
 }
 
 at::Tensor Executor::redistribute(const at::Tensor& tensor, const Dims& dims, const Layout& from,
@@ -239,15 +202,14 @@ at::Tensor Executor::redistribute(const at::Tensor& tensor, const Dims& dims, co
   static const std::string label = "gather for comparison";
   for (const Move& move : moves(from, to, program_.mesh)) {
     const Layout next = after(now, move);
-    const MoveSteps steps = move_steps(move, dims, moved.sizes().vec(), now, next, program_.mesh,
-                                       at_, [&](Dim dim) { return program_.size(dim, batch); });
+    const ReadyMove ready(move_steps(move, dims, moved.sizes().vec(), now, next, program_.mesh, at_,
+                                     [&](Dim dim) { return program_.size(dim, batch); }));
     if (communicates(move.kind)) {
-      const ReadyMove ready(steps);
       Underway underway =
           start_move(move, ready, moved, group({move.atoms, {}}), {"verify", &label});
       moved = finish_move(underway, ready);
     } else {
-      moved = local_move(move, steps, moved);
+      moved = local_move(move, ready, moved);
     }
     now = next;
   }
@@ -256,12 +218,12 @@ at::Tensor Executor::redistribute(const at::Tensor& tensor, const Dims& dims, co
 
 void Executor::make_hooks() {
   Ledger::Scope scope(ledger_, Category::buffers);
-  hook_of_bucket_.clear();
+  kept_->hooks.clear();
   const auto options =
       at::TensorOptions().device(device_).dtype(scalar_type(program_.gradient_dtype));
   for (const Bucket& bucket : program_.buckets) {
-    hook_of_bucket_.push_back(
-        bucket.hook ? bucket.hook->make(shape_of(program_, bucket, at_), options) : nullptr);
+    kept_->hooks.push_back(bucket.hook ? bucket.hook->make(shape_of(program_, bucket, at_), options)
+                                       : nullptr);
   }
 }
 
@@ -278,10 +240,6 @@ at::Tensor Executor::whole(int bucket, bool gradients) {
   static const std::string label = "gather for comparison";
   ranks.all_gather(all, part.contiguous(), {"verify", &label}).wait();
   return all;
-}
-
-at::Tensor Executor::slice(int parameter, const at::Tensor& whole) const {
-  return storage_.slice(parameter, whole);
 }
 
 }  // namespace mw

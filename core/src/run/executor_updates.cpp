@@ -55,28 +55,21 @@ double squares_on_cpu(const at::Tensor& all, at::ScalarType wide) {
 // A quantity that several ranks hold alike is given by the first of them alone,
 // so that it counts once.
 void Executor::totals(const Lowered& l) {
-  at::Tensor sums = at::zeros({3}, at::kDouble);
-  double squares = 0;
-  at::Tensor on_device;  // the loss and the squares, where reading each would wait for the device
-  if (!device_.is_cpu()) on_device = at::zeros({3}, sums.options().device(device_));
+  at::Tensor sums = at::zeros({3}, at::TensorOptions().dtype(at::kDouble).device(device_));
   const at::ScalarType wide = scalar_type(wider(program_.gradient_dtype, Dtype::fp32));
   for (std::size_t k = 0; k < l.totalled.size(); ++k) {
     if (l.totalled[k] < 0) continue;  // others hold the same
     const at::Tensor& own = storage_[l.totalled[k]];
-    if (on_device.defined() && k == 0) {
-      on_device[0].copy_(own.squeeze());
-    } else if (on_device.defined() && own.numel() > 0) {  // its kernel widens and adds as a tree
+    if (k == 0) {
+      sums[0].copy_(own.squeeze());
+    } else if (device_.is_cpu()) {
+      sums[1].add_(squares_on_cpu(own, wide));
+    } else if (own.numel() > 0) {  // the device's kernel widens and adds as a tree
       const at::Tensor norm = at::linalg_vector_norm(own, 2, std::nullopt, false, wide);
-      on_device[1].add_(norm.to(at::kDouble).square());
-    } else if (k == 0) {
-      sums[0] = own.item<double>();
-    } else {
-      squares += squares_on_cpu(own, wide);
+      sums[1].add_(norm.to(at::kDouble).square());
     }
   }
-  sums[1] = squares;
-  if (input_.stop_request != nullptr && input_.stop_request->load()) sums[2] = 1;
-  if (on_device.defined()) sums = on_device.add_(sent_to(device_, sums));
+  if (stop_ != nullptr && stop_->load()) sums[2].fill_(1);
   if (program_.mesh.size() > 1) {
     static const std::string label = "loss, gradient norm";
     group({world_atoms(program_.mesh), {}})
@@ -87,17 +80,17 @@ void Executor::totals(const Lowered& l) {
   const HostWait waits("loss and gradient norm");
   sums = sums.cpu();
   outcome_.loss = sums[0].item<double>();
-  if (input_.forward_only) return;
-  outcome_.loss_scale = scaler_->scale();
-  outcome_.grad_norm = scaler_->end(std::sqrt(sums[1].item<double>()));
-  outcome_.update_left_out = scaler_->overflowed();
-  if (leaves_out_ && !outcome_.update_left_out) {
+  if (forward_only_) return;
+  outcome_.loss_scale = kept_->scaler.scale();
+  outcome_.grad_norm = kept_->scaler.end(std::sqrt(sums[1].item<double>()));
+  outcome_.update_left_out = kept_->scaler.overflowed();
+  if (kept_->leaves_out && !outcome_.update_left_out) {
     outcome_.not_finite = !std::isfinite(outcome_.loss) || !std::isfinite(outcome_.grad_norm);
     outcome_.update_left_out = outcome_.not_finite;
   }
   outcome_.stop = sums[2].item<double>() > 0;
-  scale_ = clip_factor(outcome_.grad_norm, input_.optimizer->clip()) / outcome_.loss_scale;
-  if (watcher_ != nullptr) watcher_->gradients(*this);
+  scale_ = clip_factor(outcome_.grad_norm, setup_.optimizer->clip()) / outcome_.loss_scale;
+  show([&](Watcher& watcher) { watcher.gradients(*this); });
 }
 
 // Whether an instruction of an update that the step before has left is still to be carried out: not
@@ -110,7 +103,7 @@ bool Executor::goes_on(const Lowered& l) {
 }
 
 void Executor::leave_updates() {
-  if (updates_.empty()) return;
+  if (updates_.list.empty()) return;
   Left& left = kept_->left;
   left.numbers = {outcome_.lr, updates(), scale_, outcome_.update_left_out};
   left.any = true;
@@ -119,32 +112,32 @@ void Executor::leave_updates() {
 
 void Executor::await_updates() {
   if (kept_->left.any) {
-    for (LoweredCode& code : updates_) {
-      for (Lowered& l : code.list) run(l, microbatch(-1));
-    }
+    for (Lowered& l : updates_.list) run(l, microbatch(-1));
     if (copies_.any()) copies_.finish();
   }
-  for (Underway& gather : kept_->gathers) {
-    gather.pending.wait();
-    gather = {};
-  }
+  const auto outlasts = [](const Begun& one) { return one.start->transfer < 0; };
+  for (Begun& one : kept_->begun)
+    if (outlasts(one)) one.underway.pending.wait();
+  std::erase_if(kept_->begun, outlasts);
 }
 
 void Executor::update(Lowered& l, Microbatch& m) {
-  const Instruction& i = *l.said;
   UpdateCall& call = l.update->call;
-  switch (i.update) {
+  const UpdateNumbers numbers = numbers_of(l);
+  call.lr = numbers.lr;
+  call.step = numbers.step;
+  switch (l.said->update) {
     case Update::none:
       break;
     case Update::direction:
-      direction(l, m);
+      direction(l, m, numbers);
       break;
     case Update::whole:
-      whole(l, m);
+      if (!numbers.left_out) whole(l, m);
       break;
     case Update::apply:
-      if (numbers_of(l).left_out && i.outputs.size() == 1) break;
-      i.parameter >= 0 ? apply_matrix(l, m) : apply(l);
+      if (numbers.left_out && l.said->outputs.size() == 1) break;
+      l.said->parameter >= 0 ? apply_matrix(l, m) : apply(l, numbers);
       break;
   }
   call.parameter.reset();
@@ -166,57 +159,37 @@ at::Tensor widened(const at::Tensor& gradient, const at::Tensor& parameter, doub
 }  // namespace
 
 // A gradient in another dtype is cast a piece at a time, so that none is cast as a whole.
-void Executor::apply(const Lowered& l) {
-  const Instruction& i = *l.said;
-  const UpdateSteps& steps = l.update->steps;
-  const UpdateNumbers numbers = numbers_of(l);
+void Executor::apply(const Lowered& l, const UpdateNumbers& numbers) {
+  const UpdateRun& run = *l.update;
+  const Slots& outputs = l.said->outputs;
   // A piece that is cast in host memory takes none of the device's, and no footprint counts it. On
   // the CPU, where both are one memory, it would else raise the peak of the forward around it.
   std::optional<Ledger::Pause> unbooked;
-  if (steps.host) unbooked.emplace(ledger_);
-  if (program_.buckets[i.bucket].counts) return apply_counts(i);
-  if (steps.host) {
+  if (run.host) {
+    unbooked.emplace(ledger_);
     const HostWait waits("an update in host memory");
     copies_.there(storage_[l.input.slot]);
-    for (const int slot : i.outputs) copies_.there(storage_[slot]);
+    for (const int slot : outputs) copies_.there(storage_[slot]);
   }
   UpdateCall& call = l.update->call;
-  call.lr = numbers.lr;
-  call.step = numbers.step;
-  call.grad_scale = numbers.scale;
-  for (std::int64_t at = 0; at < steps.elements; at += steps.at_a_time) {
-    const auto piece = [&](int slot) {
-      return storage_[slot].narrow(0, at, std::min(steps.at_a_time, steps.elements - at));
+  for (const auto& [op, range] : run.parts) {
+    const auto part = [&, at = range](int slot) {
+      return storage_[slot].narrow(0, at.offset, at.size);
     };
-    call.parameter = piece(l.output.slot);
-    call.gradient = piece(l.input.slot);
-    if (call.gradient.scalar_type() != call.parameter.scalar_type()) {
-      call.grad_scale = numbers.scale;
-      call.gradient = widened(call.gradient, call.parameter, call.grad_scale);
-    }
+    call.parameter = part(l.output.slot);
+    call.gradient = part(l.input.slot);
+    call.grad_scale = program_.buckets[l.said->bucket].counts ? 1 : numbers.scale;
+    if (run.casts) call.gradient = widened(call.gradient, call.parameter, call.grad_scale);
     call.state.tensors.clear();
-    for (const int state : l.update->states) call.state.tensors.push_back(piece(state));
-    if (!numbers.left_out) program_.buckets[i.bucket].rule->apply->run(call);
-    if (i.outputs.size() > 1) piece(i.outputs[1]).copy_(call.parameter);
-  }
-}
-
-// Each parameter moves by its own count.
-void Executor::apply_counts(const Instruction& i) {
-  for (int p : program_.buckets[i.bucket].parameters) {
-    const auto& op = graph_.value(program_.parameters[p].value).moved_by;
-    if (!op) continue;
-    UpdateCall call{storage_.slice(p, storage_[i.outputs[0]]),
-                    storage_.slice(p, storage_[i.inputs[0]])};
-    call.lr = outcome_.lr;
-    call.step = updates();
-    op->run(call);
+    for (const int state : run.states) call.state.tensors.push_back(part(state));
+    if (!numbers.left_out) op->run(call);
+    if (outputs.size() > 1) part(outputs[1]).copy_(call.parameter);
   }
 }
 
 // Computes the optimizer's direction: of one parameter of a bucket that is kept whole, or of the
 // rank's shard of the bucket.
-void Executor::direction(const Lowered& l, Microbatch& m) {
+void Executor::direction(const Lowered& l, Microbatch& m, const UpdateNumbers& numbers) {
   const Instruction& i = *l.said;
   const ElementOp& op = *program_.buckets[i.bucket].rule->direction;
   const at::Tensor& gradient = storage_[l.input.slot];
@@ -226,63 +199,49 @@ void Executor::direction(const Lowered& l, Microbatch& m) {
     call.state.tensors.push_back(i.parameter < 0 ? state
                                                  : storage_.slice(i.parameter, state).view(-1));
   }
-  call.grad_scale = scale_;
-  call.step = updates();
+  call.grad_scale = numbers.scale;
   const auto options = call.state.tensors.front().options();
   const HostWait waits("an update in host memory");
   if (i.parameter < 0) {
     const at::Tensor& direction = storage_.open(l.output.slot);
     call.gradient = direction.to(options);
     if (!call.gradient.is_same(gradient)) call.gradient.copy_(gradient);
-    if (!outcome_.update_left_out) op.run(call);
+    if (!numbers.left_out) op.run(call);
     if (!call.gradient.is_same(direction)) direction.copy_(call.gradient);
     return;
   }
   call.gradient = gradient.view(-1).to(options);
-  if (!outcome_.update_left_out) op.run(call);
+  if (!numbers.left_out) op.run(call);
   m.slots[l.output.slot] = call.gradient.to(device_).view(l.update->shape);
 }
 
-// Only on ranks that update an element of the parameter.
 void Executor::whole(const Lowered& l, Microbatch& m) {
   const MatrixUpdate& size = l.update->matrix;
-  if (size.begin >= size.end || outcome_.update_left_out) return;
-  const Instruction& i = *l.said;
   const at::Tensor& direction = tensor(m, l.input);
-  const Bucket& bucket = program_.buckets[i.bucket];
   std::vector<at::Tensor> kept;
-  for (std::size_t k = 0; k < bucket.flat.of_matrix.size(); ++k) {
-    const int slot = bucket.flat.of_matrix[k];
-    const Range lies = sizes_.of_kind(0).of_matrix(slot, i.parameter);
-    const auto [rows, columns] = bucket.rule->of_matrix[k].shape(size.rows, size.columns);
-    kept.push_back(
-        storage_[slot].narrow(0, lies.offset, lies.size).view({size.stacked, rows, columns}));
-  }
+  for (const auto& [slot, range, shape] : l.update->kept)
+    kept.push_back(storage_[slot].narrow(0, range.offset, range.size).view(shape));
   m.slots[l.output.slot] =
-      bucket.rule->whole->run(direction.view({size.stacked, size.rows, size.columns}), kept)
+      program_.buckets[l.said->bucket]
+          .rule->whole->run(direction.view({size.stacked, size.rows, size.columns}), kept)
           .view(direction.sizes());
 }
 
 void Executor::apply_matrix(const Lowered& l, const Microbatch& m) {
-  const MatrixUpdate& size = l.update->matrix;
-  if (size.begin >= size.end) return;
-  const Instruction& i = *l.said;
+  const UpdateRun& run = *l.update;
   at::Tensor made = tensor(m, l.input);
-  for (std::size_t d = 0; d < size.own.size(); ++d)
-    made = made.narrow(static_cast<std::int64_t>(d), size.own[d].offset, size.own[d].size);
-  made = made.reshape(-1).narrow(0, size.begin, size.end - size.begin);
-  // Where it lies in the rank's shard.
-  const std::int64_t first = size.first + size.begin - sizes_.of_kind(0).shard(i.bucket).offset;
-  const at::Tensor own = storage_[l.output.slot].narrow(0, first, made.numel());
+  for (std::size_t d = 0; d < run.matrix.own.size(); ++d)
+    made =
+        made.narrow(static_cast<std::int64_t>(d), run.matrix.own[d].offset, run.matrix.own[d].size);
+  made = made.reshape(-1).narrow(0, run.matrix.begin, run.own.size);
+  const at::Tensor own = storage_[l.output.slot].narrow(0, run.own.offset, run.own.size);
   UpdateCall& call = l.update->call;
   const HostWait waits("an update in host memory");
-  call.parameter = own.to(l.update->steps.host ? at::Device(at::kCPU) : device_);
+  call.parameter = own.to(run.host ? at::Device(at::kCPU) : device_);
   call.gradient = made.to(call.parameter.device());
-  call.lr = outcome_.lr;
-  call.step = updates();
-  call.rows = size.rows;
-  call.columns = size.columns;
-  program_.buckets[i.bucket].rule->apply->run(call);
+  call.rows = run.matrix.rows;
+  call.columns = run.matrix.columns;
+  program_.buckets[l.said->bucket].rule->apply->run(call);
   if (!call.parameter.is_same(own)) own.copy_(call.parameter);
 }
 

@@ -3,6 +3,7 @@
 #include "run/host_copy.h"
 
 #include <c10/core/StreamGuard.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -10,19 +11,17 @@
 
 namespace mw {
 
-HostCopies::~HostCopies() = default;
+namespace {
 
-// What was computed is there, and the memory of what comes is free.
-c10::Stream HostCopies::begin(bool leaves, const std::string& name) {
-  std::optional<c10::Stream>& stream = leaves ? out_ : in_;
-  if (!stream) stream = new_stream(device_);
-  wait_for(*stream, record_event(current_stream(device_)),
-           [&] { return "copy of " + name + " comes after what was computed"; });
-  return *stream;
+at::Tensor locked(const at::Tensor& host) {
+  at::Tensor copy = at::empty(host.sizes(), host.options().pinned_memory(true));
+  copy.copy_(host);
+  return copy;
 }
 
-at::Tensor HostCopies::to_host(const at::Tensor& tensor, const std::string& name) {
-  if (tensor.is_cpu()) return tensor.clone();
+}  // namespace
+
+at::Tensor HostCopies::to_host(const at::Tensor& tensor, std::string_view name) {
   const at::Tensor like = at::empty_like(tensor, tensor.options().device(at::kMeta));
   at::Tensor host =
       host_memory(like.sizes(), like.strides(), tensor.scalar_type(), device_, ledger_);
@@ -30,32 +29,35 @@ at::Tensor HostCopies::to_host(const at::Tensor& tensor, const std::string& name
   return host;
 }
 
-void HostCopies::back(const at::Tensor& host, const at::Tensor& tensor, const std::string& name) {
-  if (tensor.is_cpu()) {
-    host.copy_(tensor);
-    return;
-  }
+void HostCopies::back(const at::Tensor& host, const at::Tensor& tensor, std::string_view name) {
   for (std::size_t k = 0; k < underway_.size(); ++k) {
     if (underway_[k].leaves) settle(k--);
   }
-  const c10::Stream out = begin(true, name);
-  const c10::StreamGuard guard(out);
-  host.copy_(tensor, /*non_blocking=*/true);
-  underway_.push_back({tensor, host.const_data_ptr(), record_event(out), name, true});
+  copy(host, tensor, name, false);
 }
 
-void HostCopies::copy(const at::Tensor& to, const at::Tensor& from, const std::string& name) {
+void HostCopies::copy(const at::Tensor& to, const at::Tensor& from, std::string_view name,
+                      bool lasts) {
   if (device_.is_cpu()) {
     to.copy_(from);
     return;
   }
   const bool leaves = to.is_cpu();
   const at::Tensor &host = leaves ? to : from, &tensor = leaves ? from : to;
-  const c10::Stream stream = begin(leaves, name);
-  const c10::StreamGuard guard(stream);
+  std::optional<c10::Stream>& stream = leaves ? out_ : in_;
+  if (!stream) stream = new_stream(device_);
+  // What was computed is there, and the memory of what comes is free.
+  wait_for(*stream, record_event(current_stream(device_)),
+           [&] { return fmt::format("copy of {} comes after what was computed", name); });
+  for (const Copy& before : underway_) {
+    if (!leaves && before.leaves && before.host == host.const_data_ptr())
+      wait_for(*stream, before.event,
+               [&] { return fmt::format("copy of {} comes after it left", name); });
+  }
+  const c10::StreamGuard guard(*stream);
   to.copy_(from, /*non_blocking=*/true);
-  underway_.push_back({tensor, host.const_data_ptr(), record_event(stream), name, leaves});
-  lasting_.insert_or_assign(host.const_data_ptr(), Lasting{record_event(stream), name});
+  underway_.push_back({tensor, host.const_data_ptr(), record_event(*stream), name, leaves});
+  if (lasts) lasting_.insert_or_assign(host.const_data_ptr(), Lasting{record_event(*stream), name});
 }
 
 void HostCopies::there(const at::Tensor& host) {
@@ -63,39 +65,28 @@ void HostCopies::there(const at::Tensor& host) {
   if (copy == lasting_.end()) return;
   const auto& [event, name] = copy->second;
   const LeaveOut* which = waits_left_out();
-  const bool left_out = which != nullptr && (*which)("the host awaits the copy of " + name,
-                                                     current_stream(device_), event);
+  const bool left_out =
+      which != nullptr &&
+      (*which)(fmt::format("the host awaits the copy of {}", name), current_stream(device_), event);
   if (!left_out) event.synchronize();
   lasting_.erase(copy);
 }
 
-at::Tensor HostCopies::to_device(const at::Tensor& host, const std::string& name, bool lasts) {
-  if (device_.is_cpu()) return host.to(device_, /*non_blocking=*/false, /*copy=*/true);
-  // It is allocated on the rank's own stream, which frees it.
+// It is allocated on the rank's own stream, which frees it.
+at::Tensor HostCopies::to_device(const at::Tensor& host, std::string_view name, bool lasts) {
   at::Tensor tensor = at::empty_like(host, host.options().device(device_).pinned_memory(false));
-  const c10::Stream in = begin(false, name);
-  for (const Copy& copy : underway_) {
-    if (copy.leaves && copy.host == host.const_data_ptr())
-      wait_for(in, copy.event, [&] { return "copy of " + name + " comes after it left"; });
-  }
-  const c10::StreamGuard guard(in);
-  tensor.copy_(host, /*non_blocking=*/true);
-  underway_.push_back({tensor, host.const_data_ptr(), record_event(in), name, false});
-  if (lasts) lasting_.insert_or_assign(host.const_data_ptr(), Lasting{record_event(in), name});
+  copy(tensor, host, name, lasts);
   return tensor;
 }
 
-at::Tensor HostCopies::brought(const at::Tensor& host, const std::string& name) {
-  if (device_.is_cpu()) return host;
-  at::Tensor locked = at::empty(host.sizes(), host.options().pinned_memory(true));
-  locked.copy_(host);
-  return to_device(locked, name);
+at::Tensor HostCopies::brought(const at::Tensor& host, std::string_view name) {
+  return device_.is_cpu() ? host : to_device(locked(host), name);
 }
 
 void HostCopies::settle(std::size_t which) {
   const Copy& copy = underway_[which];
   wait_for(current_stream(device_), copy.event,
-           [&] { return "copy of " + copy.name + " is awaited"; });
+           [&] { return fmt::format("copy of {} is awaited", copy.name); });
   underway_.erase(underway_.begin() + static_cast<std::ptrdiff_t>(which));
 }
 
@@ -127,10 +118,7 @@ c10::Stream HostCopies::stream_of(const at::Tensor& tensor) {
 }
 
 at::Tensor sent_to(at::Device device, const at::Tensor& host) {
-  if (device.is_cpu()) return host;
-  at::Tensor locked = at::empty(host.sizes(), host.options().pinned_memory(true));
-  locked.copy_(host);
-  return locked.to(device, /*non_blocking=*/true);
+  return device.is_cpu() ? host : locked(host).to(device, /*non_blocking=*/true);
 }
 
 at::Tensor host_memory(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype,

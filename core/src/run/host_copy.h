@@ -9,38 +9,35 @@
 
 #include <map>
 #include <optional>
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include "meshwright/ledger.h"
 
 namespace mw {
 
-// `name`s tell copies apart where a wait for one is left out by a test.
+// `name`s tell copies apart where a wait for one is left out by a test. They outlive the copies.
 class HostCopies {
  public:
   HostCopies(at::Device device, Ledger& ledger) : device_(device), ledger_(ledger) {}
-  ~HostCopies();
 
   // In page-locked memory, booked as host memory. One tensor at a time is on its way and is kept
   // until it is there, the others are waited for: so the memory held is the same in every run.
-  at::Tensor to_host(const at::Tensor& tensor, const std::string& name);
+  at::Tensor to_host(const at::Tensor& tensor, std::string_view name);
   // Copies a tensor as to_host() does, into memory that there is. A copy of `host` to the device
   // that begins later waits for it.
-  void back(const at::Tensor& host, const at::Tensor& tensor, const std::string& name);
-  // Copies between two tensors that last, one on the device and one in host memory. Several such
-  // copies may be under way, as none needs memory of its own. The host calls there() before it
-  // reads or writes the tensor in its memory.
-  void copy(const at::Tensor& to, const at::Tensor& from, const std::string& name);
-  // Waits, on the host, for the last copy() to or from this tensor in host memory, or to_device()
-  // from it that `lasts`.
+  void back(const at::Tensor& host, const at::Tensor& tensor, std::string_view name);
+  // Copies between two tensors, one on the device and one in host memory; to the device, once what
+  // leaves for that memory is there. Several such copies may be under way. `lasts`: so does the
+  // tensor in host memory, and the host calls there() before it reads or writes that.
+  void copy(const at::Tensor& to, const at::Tensor& from, std::string_view name, bool lasts = true);
+  // Waits, on the host, for the last copy to or from this tensor in host memory that `lasts`.
   void there(const at::Tensor& host);
-  // A copy on the device; of what is on its way to the host, once that is there. `lasts`: so does
-  // the tensor in host memory, and there() awaits this copy too.
-  at::Tensor to_device(const at::Tensor& host, const std::string& name, bool lasts = false);
+  // copy() into a tensor of its own on the device.
+  at::Tensor to_device(const at::Tensor& host, std::string_view name, bool lasts = false);
   // What lies on the CPU on the device: itself where that is the CPU. Whoever made it may let it go
   // and not write to it.
-  at::Tensor brought(const at::Tensor& host, const std::string& name);
+  at::Tensor brought(const at::Tensor& host, std::string_view name);
 
   // Anything of this is under way. Before the rank's own stream reads, writes or frees a tensor
   // that is: touch() makes it wait.
@@ -60,10 +57,9 @@ class HostCopies {
     at::Tensor tensor;  // on the device
     const void* host;   // where it lies there; that memory may be free again
     c10::Event event;
-    std::string name;
+    std::string_view name;
     bool leaves;
   };
-  c10::Stream begin(bool leaves, const std::string& name);
   void settle(std::size_t which);
 
   const at::Device device_;
@@ -72,7 +68,7 @@ class HostCopies {
   std::vector<Copy> underway_;
   struct Lasting {
     c10::Event event;
-    std::string name;
+    std::string_view name;
   };
   // The copies that there() awaits, the last of each tensor, by where that lies in host memory.
   std::map<const void*, Lasting> lasting_;

@@ -3,6 +3,7 @@
 #include "run/lowered.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <set>
 #include <stdexcept>
@@ -67,21 +68,17 @@ LoweredCode Lowering::segment(int segment, const std::vector<int>& kinds) const 
       add(code[n], -1);
       continue;
     }
-    lowered.rings.push_back(
-        std::make_unique<const std::vector<Instruction>>(ring_steps(program_, code[n])));
     int inner = 0;
-    for (const Instruction& step : *lowered.rings.back()) add(step, inner++);
+    for (const Instruction& step : lowered.rings.emplace_back(ring_steps(program_, code[n])))
+      add(step, inner++);
   }
   return lowered;
 }
 
-std::vector<LoweredCode> Lowering::updates() const {
-  std::vector<LoweredCode> updates;
-  for (const auto& code : updates_) {
-    if (code.empty()) continue;
-    LoweredCode& update = updates.emplace_back();
-    for (const Instruction* i : code) update.list.push_back(lower(*i, sizes_.of_kind(0)));
-  }
+LoweredCode Lowering::updates() const {
+  LoweredCode updates;
+  for (const auto& code : updates_)
+    for (const Instruction* i : code) updates.list.push_back(lower(*i, sizes_.of_kind(0)));
   return updates;
 }
 
@@ -104,34 +101,27 @@ std::vector<Operand> Lowering::operands(const Instruction& i, const Slots& slots
 }
 
 Lowered Lowering::lower(const Instruction& i, const RankView& sizes) const {
-  using MoveKind = Move::Kind;
   const RankView& rank = sizes_.of_kind(0);
   Lowered l;
   l.said = &i;
   l.code = i.code;
   l.of_step = between_lasting(program_, i);
-  l.outlasts_step = outlasts_step(program_, i);
+  l.transfer = outlasts_step(program_, i) ? -1 - i.bucket : i.pending;
   l.completes_update = completes_update(program_, i);
   l.ends_update = l.completes_update && updates_[i.bucket].back() == &i;
-  l.begins = i.code == Code::hook_start       ? Begins::hook
-             : l.of_step                      ? Begins::lasting
-             : i.move.kind == MoveKind::send  ? Begins::send
-             : i.move.kind == MoveKind::recv  ? Begins::receive
-             : i.move.kind == MoveKind::shift ? Begins::shift
-             : i.move.exchanges_rows()        ? Begins::exchange
-                                              : Begins::move;
   if (!i.inputs.empty()) l.input = operand(i.inputs[0]);
   if (!i.outputs.empty()) l.output = operand(i.outputs[0]);
   l.shown = (i.code == Code::move || i.code == Code::wait || i.code == Code::copy) &&
             l.output.slot >= 0 && !l.output.lasts && l.output.whole;
   for (const int slot : i.release) l.release.push_back(operand(slot));
+  if (!device_.is_cpu()) for_each_slot(i, [&](int slot) { l.touched.push_back(operand(slot)); });
   if (i.code == Code::load) l.load = load(i, sizes);
   if (i.code == Code::compute && i.update == Update::none) l.op = op_run(i, sizes);
   if (i.code == Code::compute && i.update != Update::none) l.update = update_run(i);
-  const bool of_shapes =
-      l.begins == Begins::move || l.begins == Begins::shift || l.begins == Begins::receive;
-  if (i.code == Code::move || (i.code == Code::start && of_shapes))
-    l.move = std::make_unique<ReadyMove>(sizes.steps(i));
+  // Only ranks that update an element of a matrix.
+  l.idle = l.update && i.parameter >= 0 && i.update != Update::direction && l.update->own.size <= 0;
+  const bool starts = i.code == Code::start && !l.of_step && !i.move.exchanges_rows();
+  if (i.code == Code::move || starts) l.move = std::make_unique<ReadyMove>(sizes.steps(i));
   if (i.code == Code::add) l.idle = !i.contributing.empty() && !rank.contributes(i.contributing[0]);
   if (i.code == Code::begin_sum)  // it goes on with the sum so far
     l.idle = !i.contributing.empty() && !i.contributing[0].empty() &&
@@ -144,20 +134,24 @@ Lowered Lowering::lower(const Instruction& i, const RankView& sizes) const {
 std::unique_ptr<OpRun> Lowering::op_run(const Instruction& i, const RankView& sizes) const {
   const Op& op = graph_.ops()[i.op];
   const Slicing* sliced = program_.slicing_of(i);
-  auto run = std::make_unique<OpRun>(OpRun{op, i.piece, OpCall{sizes.dims(i.op, i.ring_step)}});
+  constexpr std::array kernels{&OpType::forward, &OpType::backward, &OpType::dgrad, &OpType::wgrad};
+  auto run =
+      std::make_unique<OpRun>(OpRun{op, i.piece, kernels.at(static_cast<std::size_t>(i.piece)),
+                                    OpCall{sizes.dims(i.op, i.ring_step)}});
   run->inputs = operands(i, i.inputs);
   run->outputs = operands(i, i.outputs);
   run->saved = operands(i, i.saved);
   run->grad_outputs = operands(i, i.grad_outputs);
   run->grad_inputs = operands(i, i.grad_inputs);
-  run->again = recomputes(i);
+  const bool forward = i.piece == Piece::forward;
+  run->shows_operands = i.ring_step == 0 && (forward ? !recomputes(i) : i.piece != Piece::wgrad);
+  run->shows_results = forward && !recomputes(i) && i.ring_step + 1 == i.ring_steps;
   run->flops = sizes.cost(i.op, i.piece, i.ring_step).executed;
   run->entry = ledger_.work_entry(op.kind(), name_of(i.piece));
   OpCall& call = run->call;
   call.in_place = i.in_place;
   call.real = scalar_type(program_.dtype);
   if (sliced == nullptr) {
-    call.ring_step = i.ring_step;
     call.ring_steps = i.ring_steps;
   } else {
     run->slice = i.ring_step;
@@ -174,11 +168,10 @@ std::unique_ptr<OpRun> Lowering::op_run(const Instruction& i, const RankView& si
   for (std::size_t k = 0; k < i.grad_inputs.size(); ++k) {
     run->ways.push_back(way(i, k, *run));
     call.wants.push_back(run->ways[k] != GradientWay::none);
-    call.accumulate.push_back(run->ways[k] == GradientWay::added ||
-                              run->ways[k] == GradientWay::summed_part);
+    call.accumulate.push_back(run->ways[k] == GradientWay::made && i.accumulate[k]);
   }
-  run->wanted = i.piece == Piece::forward ||
-                std::find(call.wants.begin(), call.wants.end(), true) != call.wants.end();
+  run->wanted =
+      forward || std::find(call.wants.begin(), call.wants.end(), true) != call.wants.end();
   if (rows_ > 0) find_rows(i, sizes, *run);
   return run;
 }
@@ -188,17 +181,10 @@ GradientWay Lowering::way(const Instruction& i, std::size_t input, const OpRun& 
   if (to.slot < 0) return GradientWay::none;
   // An additive operand of a sum over the slices counts in the first of them.
   if (input < run.inputs.size() && run.inputs[input].counted) return GradientWay::none;
-  const bool part = to.part_at >= 0, adds = i.accumulate[input];
-  if (!to.lasts) {
-    if (part) return adds ? GradientWay::part : GradientWay::first_part;
-    if (adds) return GradientWay::added;
-    // It is granted for all gradients or none (plan/lifetimes).
-    return i.in_place ? GradientWay::over_operand : GradientWay::made;
-  }
-  if (!sizes_.of_kind(0).contributes(i.contributing[input])) return GradientWay::none;
-  if (program_.gradient_dtype != program_.dtype)  // summed in more bits than it is made in
-    return part ? GradientWay::widened_part : GradientWay::widened;
-  return part ? GradientWay::summed_part : GradientWay::summed;
+  if (to.lasts && !sizes_.of_kind(0).contributes(i.contributing[input])) return GradientWay::none;
+  const bool wide = to.lasts && program_.gradient_dtype != program_.dtype;
+  if (to.part_at >= 0 && (wide || !to.lasts)) return GradientWay::part;
+  return wide ? GradientWay::widened : to.lasts ? GradientWay::summed : GradientWay::made;
 }
 
 void Lowering::find_rows(const Instruction& i, const RankView& sizes, OpRun& run) const {
@@ -213,49 +199,69 @@ void Lowering::find_rows(const Instruction& i, const RankView& sizes, OpRun& run
   run.makes_rows = i.piece == Piece::forward &&
                    std::none_of(run.op.inputs.begin(), run.op.inputs.end(),
                                 [&](const Use& use) { return sparse.has(use.dims); });
-  run.compares_rows = run.op.counts_rows && i.piece == Piece::forward && !run.again;
+  run.compares_rows = run.op.counts_rows && i.piece == Piece::forward && !recomputes(i);
   if (!run.compares_rows) return;
   run.group = dims.at(sparse.dims.front()).offset;
   // Where several ranks work on the same rows, the first of them counts.
-  run.counts_rows = first_among([&](int atom) {
+  std::vector<int> alike = world_atoms(program_.mesh);
+  std::erase_if(alike, [&](int atom) {
     const Placement& cut = program_.cut[i.op][atom];
-    return !cut.is_shard() || !contains(sparse.dims, cut.dim);
+    return atom == program_.stage_atom || (cut.is_shard() && contains(sparse.dims, cut.dim));
   });
+  run.counts_rows = sizes.contributes(alike);
 }
 
 std::unique_ptr<UpdateRun> Lowering::update_run(const Instruction& i) const {
   auto run = std::make_unique<UpdateRun>();
   const RankView& sizes = sizes_.of_kind(0);
-  if (i.update == Update::apply) run->steps = update_steps(sizes, i, !device_.is_cpu());
-  if (i.parameter >= 0 && i.update != Update::direction) run->matrix = matrix_update(sizes, i);
-  if (i.parameter >= 0 && i.update == Update::direction)
+  const Bucket& bucket = program_.buckets[i.bucket];
+  run->states =
+      i.saved.empty() ? bucket.flat.states : std::vector<int>(i.saved.begin(), i.saved.end());
+  if (i.update == Update::apply) {
+    const UpdateSteps steps = update_steps(sizes, i, !device_.is_cpu());
+    run->host = steps.host;
+    run->casts = steps.casts;
+    for (std::int64_t at = 0; bucket.rule && i.parameter < 0 && at < steps.elements;
+         at += steps.at_a_time)
+      run->parts.push_back(
+          {bucket.rule->apply, {at, std::min(steps.at_a_time, steps.elements - at)}});
+    for (int p : bucket.counts ? bucket.parameters : std::vector<int>()) {
+      const auto& op = graph_.value(program_.parameters[p].value).moved_by;
+      if (op) run->parts.push_back({op.get(), sizes.place(p)});
+    }
+  }
+  if (i.parameter < 0) return run;
+  if (i.update == Update::direction) {
     run->shape = program_.local_shape(program_.slots[i.outputs[0]], at_);
-  run->states = i.saved.empty() ? program_.buckets[i.bucket].flat.states
-                                : std::vector<int>(i.saved.begin(), i.saved.end());
+    return run;
+  }
+  const MatrixUpdate& matrix = run->matrix = matrix_update(sizes, i);
+  run->own = {matrix.first + matrix.begin - sizes.shard(i.bucket).offset,
+              matrix.end - matrix.begin};
+  for (std::size_t k = 0; k < bucket.flat.of_matrix.size(); ++k) {
+    const int slot = bucket.flat.of_matrix[k];
+    const auto [rows, columns] = bucket.rule->of_matrix[k].shape(matrix.rows, matrix.columns);
+    run->kept.push_back(
+        {slot, sizes.of_matrix(slot, i.parameter), {matrix.stacked, rows, columns}});
+  }
   return run;
 }
 
-std::unique_ptr<std::vector<Loaded>> Lowering::load(const Instruction& i,
-                                                    const RankView& sizes) const {
-  auto all = std::make_unique<std::vector<Loaded>>();
+std::vector<Loaded> Lowering::load(const Instruction& i, const RankView& sizes) const {
+  constexpr std::array names{"tokens", "labels", "positions"};
+  std::vector<Loaded> all;
   for (const int slot : i.outputs) {
     const std::string& name = program_.slots[slot].name;
-    Loaded one;
-    if (name == "labels") {
-      one.what = Loaded::What::labels;
-    } else if (name == "positions") {
-      one.what = Loaded::What::positions;
-    } else if (name != "tokens") {  // a model file's mistake
+    const auto what = std::find(names.begin(), names.end(), name);
+    if (what == names.end())  // a model file's mistake
       throw std::logic_error("the model asks for the data value \"" + name +
                              "\"; there are tokens, labels and positions");
-    }
-    one.slot = slot;
-    one.cut = sizes.data_cut(slot);
-    const auto same = std::find_if(all->begin(), all->end(), [&](const Loaded& other) {
+    Loaded one{static_cast<Loaded::What>(what - names.begin()), slot, sizes.data_cut(slot)};
+    const auto same = std::find_if(all.begin(), all.end(), [&](const Loaded& other) {
       return other.what != Loaded::What::positions && one.cut.of_rows(other.cut.rows);
     });
-    one.shares = static_cast<std::size_t>(same - all->begin());
-    all->push_back(std::move(one));
+    one.shares = static_cast<std::size_t>(same - all.begin());
+    all.push_back(std::move(one));
   }
   return all;
 }

@@ -3,6 +3,7 @@
 // lists and looks nothing up.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -28,30 +29,28 @@ struct Operand {
   bool counted = false;      // an earlier slice has counted this input, or begun this output
 };
 
-// Where the gradient of an operand goes.
+// How the gradient of an operand comes to its slot.
 enum class GradientWay : std::uint8_t {
-  none,          // nowhere: nobody wants it, or another rank contributes it
-  made,          // the kernel makes it, and the slot takes it
-  added,         // the kernel adds it to what the slot holds
-  over_operand,  // the kernel writes it over the operand, and the slot takes it
-  first_part,    // the kernel makes it; it is a part of a new tensor of the slot
-  part,          // the kernel makes it; it is added to a part of the slot
-  summed,        // the kernel adds it to a sum that lasts, or begins that
-  summed_part,   // the kernel adds it to a part of such a sum
-  widened,       // the kernel makes it; it is added to such a sum, which has more bits
-  widened_part,
+  none,     // not at all: nobody wants it, or another rank contributes it
+  made,     // the slot takes what the kernel makes, or has added to what the slot holds
+  summed,   // the kernel adds it to a sum that lasts, or to a part of that, or begins the sum
+  part,     // the kernel makes it; it is added to a part of the slot
+  widened,  // the kernel makes it; it is added to a sum that lasts, which has more bits
 };
 
 // A compute of the graph's. Tensors are in `call` while it runs, and never between two runs.
 struct OpRun {
   const Op& op;
   const Piece piece;
+  void (OpType::*const kernel)(const Op&, OpCall&) const;
   OpCall call;
   std::vector<Operand> inputs = {}, outputs = {}, saved = {}, grad_outputs = {}, grad_inputs = {};
   std::vector<GradientWay> ways = {};  // one for each of grad_inputs
   bool wanted = true;                  // this rank makes at least one of its gradients
-  bool again = false;                  // it makes again what forward made
-  int slice = 0, slices = 1;           // which slice it computes, and how many there are
+  // Whether a watcher sees what it reads, or the gradients that it reads, and what it makes: where
+  // all of that is there, and forward did not make it before.
+  bool shows_operands = false, shows_results = false;
+  int slice = 0, slices = 1;  // which slice it computes, and how many there are
   double flops = 0;
   Ledger::Entry entry = 0;
   // Which rows its sparse operands have (-1: it has none) and whether it makes them; whether the
@@ -63,9 +62,24 @@ struct OpRun {
 
 // A compute of the optimizer's. Tensors are in `call` while it runs.
 struct UpdateRun {
-  UpdateSteps steps = {};
-  MatrixUpdate matrix = {};              // where it updates a parameter's matrices
+  // What an elementwise apply updates at a time, of flat slots, and by which op.
+  struct Part {
+    const ElementOp* op;
+    Range range;
+  };
+  // What a MatrixOp keeps of the parameter, in a flat slot.
+  struct Kept {
+    int slot;
+    Range range;
+    std::array<std::int64_t, 3> shape;
+  };
+  bool host = false;   // in host memory
+  bool casts = false;  // the gradient has another dtype than the parameters
+  std::vector<Part> parts = {};
+  std::vector<Kept> kept = {};
   std::vector<int> states = {};          // the slots of the states that it works on
+  MatrixUpdate matrix = {};              // where it updates a parameter's matrices
+  Range own = {};                        // which elements of the updated slot these are
   std::vector<std::int64_t> shape = {};  // the shape of the direction that it makes
   UpdateCall call = {};
 };
@@ -78,28 +92,17 @@ struct Loaded {
   int slot = -1;
   DataCut cut = {};
   std::size_t shares = 0;
-  at::Tensor tokens = {}, labels = {};  // there while the load runs
-};
-
-// Which transfer a start begins.
-enum class Begins : std::uint8_t {
-  move,      // from a slot of a microbatch to another
-  exchange,  // likewise, of rows
-  shift,
-  send,
-  receive,
-  lasting,  // between slots that last
-  hook,
 };
 
 struct Lowered {
   const Instruction* said = nullptr;
   Code code = Code::compute;
   int lane = 0;
-  Begins begins = Begins::move;
-  bool idle = false;           // other ranks do it
-  bool of_step = false;        // the transfer belongs to the step (between_lasting)
-  bool outlasts_step = false;  // the next step awaits the transfer
+  bool idle = false;     // other ranks do it
+  bool of_step = false;  // the transfer belongs to the step (between_lasting)
+  // What a start and its wait have in common: the pending; or, where the next step awaits the
+  // transfer, whatever its program, a number below 0 for the bucket.
+  int transfer = 0;
   // It is one of the instructions, or the last one, of a bucket's update that a step leaves to the
   // next one's forward.
   bool completes_update = false, ends_update = false;
@@ -107,18 +110,19 @@ struct Lowered {
   int index = -1, inner = -1;  // its place in the segment, and in a ring's steps
   Operand input, output;       // the first ones
   std::vector<Operand> release;
+  std::vector<Operand> touched;   // on an accelerator: all that it reads or writes
   std::vector<int> totalled;      // the slots that totals sum; -1: other ranks count it
   Communicator* group = nullptr;  // it is found when it first runs, in the order of the program
   std::unique_ptr<OpRun> op;
   std::unique_ptr<UpdateRun> update;
   std::unique_ptr<ReadyMove> move;
-  std::unique_ptr<std::vector<Loaded>> load;
+  std::vector<Loaded> load;
 };
 
 // A segment for microbatches of given sizes.
 struct LoweredCode {
   std::vector<Lowered> list;
-  std::vector<std::unique_ptr<const std::vector<Instruction>>> rings;  // written out
+  std::vector<std::vector<Instruction>> rings;  // written out
 };
 
 class Lowering {
@@ -128,19 +132,10 @@ class Lowering {
   // `kinds`: of the microbatch of each lane (RankViews::kind).
   LoweredCode segment(int segment, const std::vector<int>& kinds) const;
   // What of the updates of buckets a step leaves to the next one's forward, bucket by bucket.
-  std::vector<LoweredCode> updates() const;
+  LoweredCode updates() const;
   // How many different rows sparse slots have: equal ones where the same op made them and they lie
   // alike.
   std::size_t rows() const { return rows_; }
-  // Whether this rank is the first of those along the atoms that `alike` names, or has none.
-  template <class Alike>
-  bool first_among(const Alike& alike) const {
-    for (std::size_t a = 0; a < at_.size(); ++a) {
-      const int atom = static_cast<int>(a);
-      if (atom != program_.stage_atom && alike(atom) && at_[a] != 0) return false;
-    }
-    return true;
-  }
 
  private:
   Operand operand(int slot) const;
@@ -151,7 +146,7 @@ class Lowering {
   void find_rows(const Instruction& i, const RankView& sizes, OpRun& run) const;
   GradientWay way(const Instruction& i, std::size_t input, const OpRun& run) const;
   std::unique_ptr<UpdateRun> update_run(const Instruction& i) const;
-  std::unique_ptr<std::vector<Loaded>> load(const Instruction& i, const RankView& sizes) const;
+  std::vector<Loaded> load(const Instruction& i, const RankView& sizes) const;
   void number_rows();
 
   const RankViews& sizes_;

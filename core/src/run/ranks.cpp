@@ -21,13 +21,6 @@ namespace mw {
 namespace {
 constexpr std::int64_t filled_at_a_time = 1 << 20;  // elements, by all threads of a rank
 
-// How many ranks of this machine are those of processes before this one.
-int ranks_before_here(RankRuntime& runtime) {
-  const Processes* processes = runtime.processes();
-  if (processes == nullptr) return 0;
-  return processes->before_on_this_host() * static_cast<int>(runtime.here().size());
-}
-
 // Where a parameter's numbers go: right into the tensor that computes, or, where what is kept is
 // less or more than that, piece by piece through one of their own.
 void fill_parameter(RankRun& rank, const RunSetup& setup, int index) {
@@ -108,19 +101,22 @@ void with_ranks(RankRuntime& runtime, const RunSetup& setup, const Plan& plan,
   RankOptions options;
   options.threads = setup.threads;
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(setup.timeout * 1e3));
-  // Another plan of the same model has one for all steps.
-  const bool apart = setup.step_plans && &plan == setup.plan.get();
-  StepInput input{setup.data.get(), {},          {},           setup.optimizer.get(), stop,
-                  setup.loss_scale, setup.trace, setup.account};
-  if (apart) {
-    input.first_sample = [&](std::int64_t step) { return setup.first_sample(step); };
-    input.which = [&](std::int64_t step) { return setup.which_plan(step); };
-  } else {
-    input.first_sample = [&](std::int64_t step) {
-      return setup.sample_offset + step * plan.request.batch;
-    };
+  RunSetup own = setup;
+  if (&plan != setup.plan.get()) {  // another plan of the same model: it is that of all steps
+    own.plan = {std::shared_ptr<const Plan>(), &plan};
+    own.step_plans = nullptr;
+    own.held_out_plan = nullptr;
   }
-  const int before = ranks_before_here(runtime);
+  RunSetup held_out = own;
+  held_out.step_plans = nullptr;
+  held_out.data = own.held_out_data;
+  held_out.sample_offset = 0;
+  held_out.trace.clear();
+  const Processes* processes = runtime.processes();
+  const int before =  // ranks of this machine that are those of other processes
+      processes == nullptr
+          ? 0
+          : processes->before_on_this_host() * static_cast<int>(runtime.here().size());
   runtime.run(
       [&](RankContext& context) {
         const at::NoGradGuard no_grad;
@@ -134,16 +130,11 @@ void with_ranks(RankRuntime& runtime, const RunSetup& setup, const Plan& plan,
         MemoryWatch watch(ledger);
         take_workspace(device, ledger);
         Executor executor(plan.program_of(context.rank), context.rank, device, *context.source,
-                          ledger, input);
-        for (std::size_t p = 1; apart && p < setup.step_plans->plans.size(); ++p)
-          executor.add_program(setup.step_plans->plans[p]->program_of(context.rank));
-        if (setup.held_out_plan && &plan == setup.plan.get()) {
-          StepInput held_out{setup.held_out_data.get()};
-          held_out.first_sample = [&](std::int64_t k) { return k * plan.request.batch; };
-          held_out.optimizer = setup.optimizer.get();
-          held_out.forward_only = true;
-          executor.evaluate_by(setup.held_out_plan->program_of(context.rank), held_out);
-        }
+                          ledger, own, stop);
+        for (std::size_t p = 1; p < own.plans().size(); ++p)
+          executor.add_program(own.plans()[p]->program_of(context.rank));
+        if (own.held_out_plan)
+          executor.evaluate_by(own.held_out_plan->program_of(context.rank), held_out);
         if (!setup.goes_on) fill_parameters(executor, setup);
         body(executor, ledger);
         executor.await_updates();  // others still read this rank's parts

@@ -12,13 +12,8 @@
 namespace mw {
 
 // Pieces in a flat buffer, with what is asked of them each time worked out once.
-class Buffer {
- public:
-  explicit Buffer(Pieces pieces);
-  const Pieces& pieces() const { return pieces_; }
-  const std::vector<std::int64_t>& splits() const { return splits_; }
-  std::int64_t elements() const { return elements_; }
-  bool pads() const { return pads_; }
+struct Buffer {
+  explicit Buffer(Pieces of);
   // A piece that lies in the buffer, without what pads it.
   at::Tensor piece(const at::Tensor& buffer, std::size_t index) const;
   at::Tensor packed(const at::Tensor& tensor) const;
@@ -26,16 +21,15 @@ class Buffer {
   // The tensor, which is the buffer's first part as it is.
   at::Tensor lying(const at::Tensor& buffer) const;
 
- private:
   struct Place {
-    std::int64_t first = 0;
+    std::int64_t first;
     std::vector<std::int64_t> slab;
   };
-  Pieces pieces_;
-  std::vector<std::int64_t> splits_;
-  std::vector<Place> places_;
-  std::int64_t elements_ = 0, whole_ = 0;
-  bool pads_ = false;
+  Pieces pieces;
+  std::vector<std::int64_t> splits;
+  std::vector<Place> places;
+  std::int64_t elements = 0;
+  bool pads = false;
 };
 
 // A move's steps, made ready to be carried out any number of times.
@@ -52,6 +46,10 @@ struct Underway {
   at::Tensor in, out;
 };
 
+// Begins a move's collective from one contiguous tensor into another, which are `ready`'s buffers
+// where it is an all-to-all.
+Pending post(const Move& move, const at::Tensor& out, const at::Tensor& in, Communicator& group,
+             Purpose purpose, const ReadyMove* ready = nullptr);
 // Starts a move that communicates. An all-reduce that does not pack overwrites its input, which
 // must stay until the move is finished.
 Underway start_move(const Move& move, const ReadyMove& ready, const at::Tensor& input,
@@ -60,7 +58,7 @@ Underway start_move(const Move& move, const ReadyMove& ready, const at::Tensor& 
 at::Tensor finish_move(Underway& underway, const ReadyMove& ready);
 
 // A local move (slice, keep).
-at::Tensor local_move(const Move& move, const MoveSteps& steps, const at::Tensor& input);
+at::Tensor local_move(const Move& move, const ReadyMove& ready, const at::Tensor& input);
 
 // The elements of dim `at` of a tensor in the order of `runs`, or those of one run as a view.
 at::Tensor in_runs(const at::Tensor& whole, std::int64_t at, const std::vector<Range>& runs);

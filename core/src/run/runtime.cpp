@@ -5,11 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <condition_variable>
-#include <map>
-#include <mutex>
 #include <numeric>
-#include <optional>
 
 #include "comm/rank_threads.h"
 #include "meshwright/backend.h"
@@ -18,6 +14,7 @@
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/pack.h"
 #include "meshwright/engine/text.h"
+#include "run/meeting.h"
 
 namespace mw {
 namespace {
@@ -80,73 +77,8 @@ std::vector<std::vector<int>> ranks_of_processes(int ranks, int processes, const
   return all;
 }
 
-// Where the ranks that are here lay their bytes; the first of them takes them on.
-class RankRuntime::Meeting {
- public:
-  explicit Meeting(std::size_t ranks) : next_(ranks, 0) {}
-
-  // Takes the bytes of the rank in this place, and returns the number of its meeting.
-  std::uint64_t put(std::size_t place, std::string bytes) {
-    const std::lock_guard lock(mutex_);
-    const std::uint64_t number = next_[place]++;
-    Round& round = round_of(number);
-    round.bytes[place] = std::move(bytes);
-    if (++round.came == next_.size()) changed_.notify_all();
-    return number;
-  }
-  // All bytes of a meeting, once they are there.
-  std::vector<std::string> wait_for_all(std::uint64_t number) {
-    const Away away;
-    std::unique_lock lock(mutex_);
-    Round& round = round_of(number);
-    changed_.wait(lock, [&] { return failed_ || round.came == next_.size(); });
-    if (round.came < next_.size()) throw Aborted("Stopped because another rank failed.");
-    std::vector<std::string> bytes = std::move(round.bytes);
-    return bytes;
-  }
-  // The first one's, which no longer needs the round itself.
-  void done(std::uint64_t number) {
-    const std::lock_guard lock(mutex_);
-    rounds_.erase(number);
-  }
-  void answer(std::uint64_t number, std::string bytes) {
-    const std::lock_guard lock(mutex_);
-    round_of(number).answer = std::move(bytes);
-    changed_.notify_all();
-  }
-  std::string wait_for_answer(std::uint64_t number) {
-    const Away away;
-    std::unique_lock lock(mutex_);
-    Round& round = round_of(number);
-    changed_.wait(lock, [&] { return failed_ || round.answer; });
-    if (!round.answer) throw Aborted("Stopped because another rank failed.");
-    std::string bytes = *round.answer;
-    if (++round.answered == next_.size()) rounds_.erase(number);
-    return bytes;
-  }
-  void fail() {
-    const std::lock_guard lock(mutex_);
-    failed_ = true;
-    changed_.notify_all();
-  }
-
- private:
-  struct Round {
-    std::vector<std::string> bytes;
-    std::size_t came = 0, answered = 0;
-    std::optional<std::string> answer;
-  };
-  Round& round_of(std::uint64_t number) {
-    Round& round = rounds_[number];
-    round.bytes.resize(next_.size());
-    return round;
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<std::uint64_t> next_;  // by place
-  std::map<std::uint64_t, Round> rounds_;
-  bool failed_ = false;
+class RankRuntime::Meeting : public mw::Meeting<std::string> {
+  using mw::Meeting<std::string>::Meeting;
 };
 
 RankRuntime::RankRuntime(int ranks, Processes* processes, const std::string& mix)
@@ -178,7 +110,7 @@ void RankRuntime::run(const Body& body, const RankOptions& options, at::DeviceTy
     try {
       body(context);
     } catch (...) {
-      meeting_->fail();
+      meeting_->fail(place_of(context.rank));
       throw;
     }
   };
@@ -349,26 +281,18 @@ std::size_t RankRuntime::place_of(int rank) const {
 }
 
 BytesOfRanks RankRuntime::gather(int rank, std::string bytes) {
-  const std::uint64_t number = meeting_->put(place_of(rank), std::move(bytes));
-  if (rank != here_.front()) return {};
-  std::vector<std::string> own = meeting_->wait_for_all(number);
-  meeting_->done(number);
-  return collect(std::move(own));
+  std::vector<std::string> own = meeting_->gather(place_of(rank), std::move(bytes));
+  return rank == here_.front() ? collect(std::move(own)) : BytesOfRanks();
 }
 
 BytesOfRanks RankRuntime::all_gather(int rank, std::string bytes) {
-  const std::uint64_t number = meeting_->put(place_of(rank), std::move(bytes));
-  if (rank == here_.front()) {
-    const BytesOfRanks all = collect(meeting_->wait_for_all(number));
-    meeting_->answer(number, broadcast_processes(first() ? pack(all) : ""));
-  }
-  return unpack<BytesOfRanks>(meeting_->wait_for_answer(number));
+  const BytesOfRanks all = gather(rank, std::move(bytes));
+  return unpack<BytesOfRanks>(broadcast(rank, rank == 0 ? pack(all) : ""));
 }
 
 std::string RankRuntime::broadcast(int rank, const std::string& bytes) {
-  const std::uint64_t number = meeting_->put(place_of(rank), rank == 0 ? bytes : "");
-  if (rank == here_.front()) meeting_->answer(number, broadcast_processes(bytes));
-  return meeting_->wait_for_answer(number);
+  const bool carries = rank == here_.front();
+  return meeting_->broadcast(place_of(rank), carries ? broadcast_processes(bytes) : "");
 }
 
 void RankRuntime::barrier(int rank) {

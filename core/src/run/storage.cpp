@@ -75,31 +75,19 @@ Storage::Storage(const RankView& rank, at::Device device, Ledger& ledger, const 
       add_view(slot, rank.part(slot), {rank.part(slot).size});
     }
   }
-  for (std::size_t k = 0; k < lasting_.size(); ++k) {
-    const int slot = lasting_[k];
-    if (other != nullptr) {
-      set(slot, other->tensors_[other->lasting_.at(k)]);
-      continue;
-    }
-    const bool host = slots[slot].memory == Memory::host;
-    const Ledger::Scope scope(ledger, host ? Category::host : slots[slot].category);
-    const at::TensorOptions made = options(slot);
-    set(slot, host ? host_memory({elements(slot)}, {1}, c10::typeMetaToScalarType(made.dtype()),
-                                 device, ledger)
-                         .zero_()
-                   : at::zeros({elements(slot)}, made));
-  }
+  for (std::size_t k = 0; k < lasting_.size(); ++k)
+    set(lasting_[k],
+        other != nullptr ? other->tensors_[other->lasting_.at(k)] : room(lasting_[k]).zero_());
 }
 
-at::TensorOptions Storage::options(int slot) const {
+at::Tensor Storage::room(int slot) const {
   const Slot& s = program_.slots[slot];
-  return at::TensorOptions()
-      .dtype(scalar_type(s.dtype))
-      .device(s.memory == Memory::host ? at::Device(at::kCPU) : device_);
-}
-
-std::int64_t Storage::elements(int slot) const {
-  return rank_.bytes(slot) / bytes_of(program_.slots[slot].dtype);
+  const bool host = s.memory == Memory::host;
+  const at::ScalarType type = scalar_type(s.dtype);
+  const std::int64_t elements = rank_.bytes(slot) / bytes_of(s.dtype);
+  const Ledger::Scope scope(ledger_, host ? Category::host : s.category);
+  return host ? host_memory({elements}, {1}, type, device_, ledger_)
+              : at::empty({elements}, at::TensorOptions().dtype(type).device(device_));
 }
 
 at::Tensor Storage::view(int slot, const at::Tensor& whole) const {
@@ -119,8 +107,7 @@ void Storage::set(int slot, at::Tensor tensor) {
 const at::Tensor& Storage::open(int slot) {
   if (!tensors_[slot].defined()) {
     const int root = program_.root(slot);
-    const Ledger::Scope scope(ledger_, program_.slots[root].category);
-    set(root, at::empty({elements(root)}, options(root)));
+    set(root, room(root));
   }
   return tensors_[slot];
 }

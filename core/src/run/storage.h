@@ -24,9 +24,8 @@ class Storage {
   const at::Tensor& gradient(int index) { return open(program_.parameters[index].gradient_slot); }
   // Makes it, or what it is a view of, if it is not there; lets it go with all its views.
   const at::Tensor& open(int slot);
-  void drop(int slot) { set(slot, {}); }
-  // One that comes and goes is there as this.
-  void put(int slot, const at::Tensor& tensor) { set(slot, tensor); }
+  // One that comes and goes is there as this, or, if it is undefined, goes.
+  void set(int slot, at::Tensor tensor);
 
   // What is added to the slot, or to any view of it, next after begin_sum() overwrites what it
   // held; settle() brings zeros to where nobody has added anything since. What is made anew begins
@@ -57,9 +56,7 @@ class Storage {
     std::vector<std::int64_t> shape;
   };
   at::Tensor view(int slot, const at::Tensor& whole) const;
-  void set(int slot, at::Tensor tensor);
-  at::TensorOptions options(int slot) const;
-  std::int64_t elements(int slot) const;
+  at::Tensor room(int slot) const;  // its own, of unspecified numbers
   // Those of the bucket's elements `range` that lie in a flat slot; and which these are.
   std::pair<at::Tensor, Range> among(int slot, Range range) const;
 

@@ -1,107 +1,26 @@
 // Runs the steps of a training run on the ranks that are here and collects the reports of all,
 // until the steps are done, someone stops it or a rank fails.
-#include <algorithm>
-#include <condition_variable>
-#include <mutex>
 #include <utility>
 
-#include "meshwright/engine/away.h"
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/pack.h"
 #include "meshwright/engine/ranks.h"
 #include "run/executor.h"
+#include "run/meeting.h"
 #include "run/rank_report.h"
 
 namespace mw {
 namespace {
 
-// Where the ranks that are here lay their reports for the first of them to collect. The ranks meet
-// once in every step, so none is more than one step ahead: two places for each are enough.
-class Mailbox {
- public:
-  // Ranks from `first` on.
-  Mailbox(int first, std::size_t ranks)
-      : first_(first), places_{Place(ranks), Place(ranks)}, failed_(ranks, false) {}
-
-  // `met`: when the rank saw that all had met for the step's totals; zero where all ranks run at a
-  // time.
-  void put(std::int64_t step, RankReport report, const Moment& met) {
-    std::lock_guard lock(mutex_);
-    Place& place = places_[step % 2];
-    const auto at = static_cast<std::size_t>(report.rank - first_);
-    place.reports[at] = std::move(report);
-    place.there[at] = true;
-    if (place.met.wall == 0 || met.wall < place.met.wall) place.met = met;
-    if (place.complete()) changed_.notify_all();
-  }
-
-  // Waits for all; false if a rank failed before its report. One that fails in the step after does
-  // not take this step away. `met` becomes when the first of the ranks saw that they had met.
-  bool collect(std::int64_t step, std::vector<RankReport>& into, Moment& met) {
-    std::unique_lock lock(mutex_);
-    Place& place = places_[step % 2];
-    wait_away(changed_, lock, [&] { return place.complete() || lacks_for_good(place); });
-    if (!place.complete()) return false;
-    into.assign(place.reports.size(), {});
-    into.swap(place.reports);
-    place.there.assign(place.there.size(), false);
-    met = std::exchange(place.met, {});
-    return true;
-  }
-
-  // Decision number `which`, counted over the run: whether the step is to be the last one.
-  void decide(std::int64_t which, bool last) {
-    std::lock_guard lock(mutex_);
-    decided_ = which;
-    last_ = last;
-    changed_.notify_all();
-  }
-  // Waits for that; true if there is no other step, or if a rank failed before.
-  bool wait_decided(std::int64_t which) {
-    std::unique_lock lock(mutex_);
-    wait_away(changed_, lock, [&] {
-      return decided_ >= which || std::find(failed_.begin(), failed_.end(), true) != failed_.end();
-    });
-    return decided_ < which || last_;
-  }
-
-  void fail(int rank) {
-    std::lock_guard lock(mutex_);
-    failed_[static_cast<std::size_t>(rank - first_)] = true;
-    changed_.notify_all();
-  }
-
- private:
-  struct Place {
-    explicit Place(std::size_t ranks) : reports(ranks), there(ranks, false) {}
-    bool complete() const { return std::find(there.begin(), there.end(), false) == there.end(); }
-    std::vector<RankReport> reports;
-    std::vector<bool> there;  // of each rank
-    Moment met;
-  };
-  bool lacks_for_good(const Place& place) const {
-    for (std::size_t r = 0; r < failed_.size(); ++r)
-      if (failed_[r] && !place.there[r]) return true;
-    return false;
-  }
-  const int first_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  Place places_[2];
-  std::int64_t decided_ = -1;
-  bool last_ = false;
-  std::vector<bool> failed_;  // of each rank
+// What a rank tells the first of those that are here of a step, and when it saw that all had met
+// for the step's totals: zero where all ranks run at a time.
+struct Told {
+  RankReport report;
+  Moment met;
 };
 
-// What one process has to say of a step.
-struct ProcessReport {
-  std::vector<RankReport> ranks;
-  double cpu_seconds = 0;
-};
-template <class Pack>
-void members(Pack& pack, ProcessReport& report) {
-  pack(report.ranks, report.cpu_seconds);
-}
+// What one process has to say of a step: the reports of its ranks, and its seconds of all cores.
+using ProcessReport = std::pair<std::vector<RankReport>, double>;
 
 // Takes what the outcome says of times, which may be long where the step is traced.
 RankReport report_of(Executor& executor, Ledger& ledger, StepOutcome& outcome,
@@ -125,46 +44,23 @@ RankReport report_of(Executor& executor, Ledger& ledger, StepOutcome& outcome,
 }
 
 // What a rank's thread does beside the steps, for accounts.
-class Beside {
- public:
-  explicit Beside(std::span<RunObserver* const> observers)
-      : observers_(observers),
-        since_step_(observers.size(), 0),
-        apart_(observers.size(), 0),
-        began_(seconds_now()) {}
+struct Beside {
+  struct Spent {
+    double since_step = 0;
+    double apart = 0;  // in the whole run, but in no step's time
+  };
+  std::vector<Spent> by_observer;
+  double began = seconds_now();
+  std::int64_t steps = 0;
 
-  void observed(std::size_t observer, double seconds, bool apart) {
-    (apart ? apart_ : since_step_)[observer] += seconds;
-  }
-  // What was done since the step belongs to no step's time.
-  void start() {
-    for (std::size_t o = 0; o < apart_.size(); ++o) apart_[o] += since_step_[o];
-    since_step_.assign(since_step_.size(), 0);
-    began_ = seconds_now();
-  }
-  // The step that ended takes what was done since the one before.
-  void end_step() {
-    since_step_.assign(since_step_.size(), 0);
-    began_ = seconds_now();
-    ++steps_;
-  }
-  StepAccount account(const StepOutcome& outcome, double step) const {
-    StepAccount account{seconds_now() - began_, step, outcome.watched, outcome.tracing, 0, {}};
-    for (std::size_t o = 0; o < observers_.size(); ++o) {
-      if (since_step_[o] > 0)
-        account.observed.push_back({observers_[o]->name(), since_step_[o], false});
-      if (apart_[o] > 0 && steps_ > 0)
-        account.observed.push_back(
-            {observers_[o]->name(), apart_[o] / static_cast<double>(steps_), true});
+  // Another step begins: what was done since the last one is of that, or, `apart`, of none.
+  void start(bool apart) {
+    for (Spent& spent : by_observer) {
+      if (apart) spent.apart += spent.since_step;
+      spent.since_step = 0;
     }
-    return account;
+    began = seconds_now();
   }
-
- private:
-  const std::span<RunObserver* const> observers_;
-  std::vector<double> since_step_, apart_;  // by observer
-  double began_;
-  std::int64_t steps_ = 0;
 };
 
 class Run {
@@ -174,7 +70,7 @@ class Run {
         observers_(observers),
         stop_(stop),
         runtime_(runtime_of(setup, *setup.plan)),
-        mailbox_(runtime_.here().front(), runtime_.here().size()) {}
+        reports_(runtime_.here().size()) {}
 
   TrainOutcome run() try {
     with_ranks(
@@ -193,16 +89,16 @@ class Run {
     if (executor.rank() == 0) outcome_.steps = setup_.first_step;
     ledger.reset_peaks();
     Clocks clocks;
-    Beside beside(observers_);
+    Beside beside{std::vector<Beside::Spent>(observers_.size())};
     for (std::int64_t step = setup_.first_step; step < setup_.steps; ++step) {
       const double began = seconds_now();
       StepOutcome done = executor.step(step, setup_.schedule(step));
       const double took = seconds_now() - began;
       const bool traced = !done.instructions.empty();
       RankReport own = report_of(executor, ledger, done, runtime_);
-      if (traced && setup_.account) own.account = beside.account(done, took);
+      if (traced && setup_.account) own.account = account(beside, done, took);
       const double handed = seconds_now();
-      mailbox_.put(step, std::move(own), executor.met());
+      std::vector<Told> all = reports_.gather(place_of(executor), {std::move(own), executor.met()});
       StepReport report{step,
                         0,
                         0,
@@ -214,9 +110,12 @@ class Run {
                         {}};
       const bool stop = done.stop || done.not_finite;
       StepEnd end{done, step, stop || step + 1 == setup_.steps};
-      if (leads(executor)) {
-        Moment met;
-        if (!mailbox_.collect(step, report.ranks, met)) return;
+      if (place_of(executor) == 0) {
+        Moment met;  // when the first of the ranks saw that they had
+        for (Told& told : all) {
+          if (met.wall == 0 || told.met.wall < met.wall) met = told.met;
+          report.ranks.push_back(std::move(told.report));
+        }
         clocks.read(report, met);
         add_gathered(report, handed);
         collect(executor.rank(), report);
@@ -224,18 +123,19 @@ class Run {
         outcome_.interrupted = stop && step + 1 < setup_.steps;
         if (executor.rank() == 0) end.report = &report;
       }
-      beside.end_step();
+      beside.start(false);
+      ++beside.steps;
       end.apart = traced;
       observe(executor, end, stop, beside);
       if (end.apart) {
         clocks.leave_out();
-        beside.start();
+        beside.start(true);
       }
       if (end.last) break;
     }
     for (RunObserver* observer : observers_) observer->finish(executor);
   } catch (...) {
-    mailbox_.fail(executor.rank());
+    reports_.fail(place_of(executor));
     throw;
   }
 
@@ -268,10 +168,28 @@ class Run {
       const bool before = end.apart;
       end.apart = false;
       observers_[o]->step(executor, end);
-      if (observers_[o]->decides() && !stop) decide(executor, end, o);
-      beside.observed(o, seconds_now() - began, end.apart);
+      if (observers_[o]->decides() && !stop) {  // rank 0 has said it, and all ranks hear it
+        end.last = unpack<bool>(runtime_.broadcast(executor.rank(), pack(end.last)));
+        end.apart = true;
+      }
+      Beside::Spent& spent = beside.by_observer[o];
+      (end.apart ? spent.apart : spent.since_step) += seconds_now() - began;
       end.apart = end.apart || before;
     }
+  }
+
+  StepAccount account(const Beside& beside, const StepOutcome& outcome, double step) const {
+    StepAccount account{
+        seconds_now() - beside.began, step, outcome.watched, outcome.tracing, 0, {}};
+    for (std::size_t o = 0; o < observers_.size(); ++o) {
+      const auto [since_step, apart] = beside.by_observer[o];
+      const auto add = [&](double seconds, bool is_apart) {
+        account.observed.push_back({observers_[o]->name(), seconds, is_apart});
+      };
+      if (since_step > 0) add(since_step, false);
+      if (apart > 0 && beside.steps > 0) add(apart / static_cast<double>(beside.steps), true);
+    }
+    return account;
   }
 
   // What the first rank waited for the reports of the others is of its own step.
@@ -282,40 +200,29 @@ class Run {
     account.seconds += account.gathered;
   }
 
-  bool leads(const Executor& executor) const { return executor.rank() == runtime_.here().front(); }
+  // Among the ranks that are here.
+  std::size_t place_of(const Executor& executor) const {
+    return static_cast<std::size_t>(executor.rank() - runtime_.here().front());
+  }
 
   // Brings the reports of all processes to rank 0.
   void collect(int rank, StepReport& report) {
     if (runtime_.alone()) return;
     std::string own;
-    if (rank != 0) own = pack(ProcessReport{std::move(report.ranks), report.cpu_seconds});
+    if (rank != 0) own = pack(report.ranks, report.cpu_seconds);
     const std::vector<std::string> all = runtime_.gather_processes(std::move(own));
     for (std::size_t p = 1; p < all.size(); ++p) {
-      auto other = unpack<ProcessReport>(all[p]);
-      report.cpu_seconds += other.cpu_seconds;
-      for (RankReport& each : other.ranks) report.ranks.push_back(std::move(each));
+      auto [ranks, cpu_seconds] = unpack<ProcessReport>(all[p]);
+      report.cpu_seconds += cpu_seconds;
+      for (RankReport& each : ranks) report.ranks.push_back(std::move(each));
     }
-  }
-
-  // Brings what rank 0 says of the end to all ranks, once an observer has said it.
-  void decide(const Executor& executor, StepEnd& end, std::size_t observer) {
-    const auto which = end.step * static_cast<std::int64_t>(observers_.size()) +
-                       static_cast<std::int64_t>(observer);
-    if (leads(executor)) {
-      bool last = end.last;
-      if (!runtime_.alone())
-        last = unpack<bool>(runtime_.broadcast_processes(executor.rank() == 0 ? pack(last) : ""));
-      mailbox_.decide(which, last);
-    }
-    end.last = mailbox_.wait_decided(which);
-    end.apart = true;
   }
 
   const RunSetup& setup_;
   const std::span<RunObserver* const> observers_;
   const std::atomic<bool>* stop_;
   RankRuntime runtime_;
-  Mailbox mailbox_;
+  Meeting<Told> reports_;
   TrainOutcome outcome_;  // the first one's of those that are here
 };
 

@@ -180,7 +180,6 @@ class Parts {
         call.outputs = outputs;
         call.saved = saved;
       }
-      call.ring_step = t;
       call.ring_steps = ways;
       whole_.op().type->forward(whole_.op(), call);
       outputs = call.outputs;
@@ -200,7 +199,6 @@ class Parts {
       keep_for_backward(whole_.traits(), call);
       call.grad_outputs = seeds;
       call.grad_inputs.resize(c.inputs.size());
-      call.ring_step = t;
       call.ring_steps = ways;
       for (std::size_t i = 0; t > 0 && i < c.inputs.size(); ++i) {
         if (!c.wants[i] || cut_.rotates(i)) continue;

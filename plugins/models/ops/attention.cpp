@@ -19,23 +19,24 @@ struct Shape {
   std::int64_t batch = 0, queries = 0, heads = 0;
   std::int64_t head_dim = 0, value_dim = 0;
   std::int64_t keys = 0, read = 0;  // that are here; up to the last that some query sees
-  std::int64_t all_keys = 0;
+  int ring_step = 0;
 
-  // The kernel's results are the op's own.
+  // One call of the kernel does it all.
   bool one() const {
     return blocks.size() == 1 && blocks[0].queries.size == queries && blocks[0].keys.size == read;
   }
+  // What that call makes is the op's own, and not added to what ring steps before it made.
+  bool alone() const { return one() && ring_step == 0; }
   // Every query's own token is among the keys that are here.
   bool own() const {
     std::int64_t seen = 0;
     for (const Block& block : blocks) seen += block.sight.causal() ? block.queries.size : 0;
     return seen == queries;
   }
-  // What a query sees of its own token's shard may have to be merged with what it saw of shards
-  // that came before: in a ring beside another axis that cuts the queries.
-  bool comes_later(const Block& block) const {
-    return !block.sight.causal() || (keys < all_keys && keys != queries);
-  }
+  // Whether the block's queries have seen other keys before. Each query's own token is in the block
+  // that comes first, but in a ring beside another axis that cuts the queries it may lie in a shard
+  // of a later step.
+  bool merges(const Block& block) const { return !block.sight.causal() || ring_step > 0; }
   AttendSizes sizes(const Block& block) const {
     return {batch,    heads,     block.queries.size, block.keys.size,
             head_dim, value_dim, block.sight.kind};
@@ -54,7 +55,7 @@ Shape shape_of(const Op& op, const LocalDims& dims, std::int64_t window) {
   shape.head_dim = dims.at(q[3]).size;
   shape.value_dim = dims.at(op.inputs[2].dims[3]).size;
   shape.keys = dims.at(k[1]).size;
-  shape.all_keys = dims.at(k[1]).global;
+  shape.ring_step = dims.ring_step();
   for (const Block& block : shape.blocks) {
     shape.read = std::max(shape.read, block.keys.offset + block.keys.size);
   }
@@ -98,17 +99,17 @@ class Attention final : public OpType {
 
   void forward(const Op& op, OpCall& call) const override {
     const Shape shape = shape_of(op, call.dims, window_);
-    if (shape.blocks.empty() && call.ring_step > 0) return;
+    if (shape.blocks.empty() && shape.ring_step > 0) return;
     const at::Tensor& q = call.inputs[0];
     const at::Tensor k = spread(part_of(call.inputs[1], 1, 0, shape.read), shape.map);
     const at::Tensor v = spread(part_of(call.inputs[2], 1, 0, shape.read), shape.map);
-    if (shape.one() && call.ring_step == 0) {
+    if (shape.alone()) {
       Attended made = attend(q, k, v, shape.blocks[0].sight);
       set_outputs(call, {made.out});
       call.saved = {made.lse};
       return;
     }
-    if (call.ring_step == 0) {
+    if (shape.ring_step == 0) {
       set_outputs(call, {at::empty(call.dims.shape(op.output_dims[0]), q.options())});
       call.saved = {
           at::empty({shape.batch, shape.heads, shape.queries}, q.options().dtype(wide(q)))};
@@ -121,11 +122,11 @@ class Attention final : public OpType {
       const Attended made =
           attend(part(q, block.queries), part(k, block.keys), part(v, block.keys), block.sight);
       const Attended sum = part({call.outputs[0], call.saved[0]}, block.queries);
-      if (block.sight.causal() && call.ring_step == 0) {
+      if (shape.merges(block)) {
+        merge(sum, made);
+      } else {
         sum.out.copy_(made.out);
         sum.lse.copy_(made.lse);
-      } else {
-        merge(sum, made);
       }
     }
   }
@@ -137,7 +138,7 @@ class Attention final : public OpType {
         if (wanted(call, i)) deliver(call, i, at::zeros_like(call.inputs[i]));
       }
       // Later ring steps add to the queries' gradient.
-      if (call.ring_step == 0 && wanted(call, 0)) deliver(call, 0, at::zeros_like(call.inputs[0]));
+      if (shape.ring_step == 0 && wanted(call, 0)) deliver(call, 0, at::zeros_like(call.inputs[0]));
       return;
     }
     AttendGradients made = gradients(call, shape);
@@ -181,17 +182,15 @@ class Attention final : public OpType {
       cost.executed += attend_executed(sizes, backward);
       cost.bytes += static_cast<double>((backward ? 2 : 1) * (queries + made + keys) + lse);
       std::int64_t results = 0;  // that are not the op's own
-      const bool merges = shape.comes_later(block);
-      if (shape.one() && (backward || !merges)) {
-        // A later ring step's share of q's gradient is added to those before.
-        results = backward && merges ? queries : 0;
+      if (backward && shape.one()) {
+        results = shape.alone() ? 0 : queries;
       } else if (backward) {
         results = queries + keys;
-      } else {
+      } else if (!shape.alone()) {
         results = made + lse;
         // A half type's output is weighted in fp32: a copy, and its product.
         const std::int64_t weighted = element < 4 ? 2 * made * wide_element(element) / element : 0;
-        merging = std::max(merging, results + (merges ? 2 * lse + weighted : 0));
+        merging = std::max(merging, results + (shape.merges(block) ? 2 * lse + weighted : 0));
       }
       add_call(cost.calls, attend_call(sizes, backward, around + results));
     }

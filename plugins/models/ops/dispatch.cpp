@@ -1,5 +1,7 @@
 // Brings tokens, and how much their choices weigh, to the experts they chose (dispatch), and what
 // the experts made of them back (combine).
+#include <algorithm>
+
 #include "kernel.h"
 #include "meshwright/engine/host.h"
 #include "meshwright/ops.h"
@@ -9,8 +11,14 @@ namespace {
 
 using namespace kernel;
 
+// On a CPU floor_divide would allocate a tensor for the divisor.
 at::Tensor tokens_of(const at::Tensor& order, std::int64_t top) {
-  return at::floor_divide(order, top);
+  if (!order.is_cpu()) return at::floor_divide(order, top);
+  const at::Tensor choices = order.contiguous(), tokens = at::empty_like(choices);
+  const auto* from = choices.const_data_ptr<std::int64_t>();
+  std::transform(from, from + choices.numel(), tokens.mutable_data_ptr<std::int64_t>(),
+                 [top](std::int64_t choice) { return choice / top; });
+  return tokens;
 }
 
 // A token a row.

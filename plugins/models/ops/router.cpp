@@ -226,6 +226,15 @@ class BalanceLoss final : public InFp32 {
     return {(inputs[0][0] * inputs[0][1]).sum() * of_.scale()};
   }
 
+  Cost cost(const Op& op, Piece piece, const LocalDims& dims, int element) const override {
+    const std::int64_t products = dims.count(op.inputs[0].dims) / 2;
+    const std::int64_t wide = wide_element(element);
+    Cost cost = AutogradOp::cost(op, piece, dims, element);
+    // Forward makes tensors of the sum and of the factor beside the products.
+    cost.workspace = piece == Piece::forward ? products * wide + 16 : (3 * products + 1) * wide;
+    return cost;
+  }
+
  private:
   const OfStep of_;
 };
@@ -247,9 +256,9 @@ class ZLoss final : public InFp32 {
     const std::int64_t wide = wide_element(element), widened = element < wide ? logits : 0;
     Cost cost = AutogradOp::cost(op, piece, dims, element);
     if (piece == Piece::forward) {
-      cost.workspace = (logits + widened + 2 * tokens) * wide;
+      cost.workspace = (logits + widened + 2 * tokens - 1) * wide;
     } else {
-      cost.workspace = (3 * logits + widened + 2 * tokens) * wide - logits * element;
+      cost.workspace = (3 * logits + widened + 2 * tokens + 1) * wide - logits * element;
     }
     return cost;
   }
