@@ -153,17 +153,14 @@ std::string way_to_start() {
 
 // The script that uses a thing of the kind: what runs it, and where its lines are.
 NextStep use_of(const std::string& kind, const std::string& name, bool lua) {
-  const std::string way = way_to_start(), path = fmt::format("--plugin-path {}/build", name);
-  if (lua) {
-    const bool prices = kind == "cluster";
-    return {fmt::format("{} {} {}/{}.lua", way, prices ? "plan" : "run", name, name),
-            prices ? "prices a plan for it" : "trains with it"};
-  }
-  if (kind == "op")
-    return {fmt::format("{} run {}/{}.lua {}", way, name, name, path), "trains a model with it"};
+  const std::string way = way_to_start(),
+                    path = fmt::format("--plugin-path {}{}", name, lua ? "" : "/build");
   if (kind == "cluster")
     return {fmt::format("{} plan SCRIPT --cluster {} {}", way, name, path),
             "prices a script's plans for it"};
+  if (lua) return {fmt::format("{} run {}/{}.lua", way, name, name), "trains with it"};
+  if (kind == "op")
+    return {fmt::format("{} run {}/{}.lua {}", way, name, name, path), "trains a model with it"};
   if (kind == "communicator")
     return {fmt::format("mpirun -n 2 {} run SCRIPT --communicator {} {}", way, name, path),
             "trains over it, as any script says"};

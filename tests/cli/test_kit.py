@@ -101,8 +101,9 @@ class Kit(KitCase):
         for kind in LUA_KINDS:
             with self.subTest(f"{kind} in Lua"):
                 new, = self.lines(self.shell("meshwright", "plugins", "new", f"lua_{kind}", "--kind", kind, "--lua", "--json"))
+                self.write(SCRIPT % ("dp", "dp", "dp(2)"))
                 for command in new["next"]:
-                    self.shell("bash", "-c", command)
+                    self.shell("bash", "-c", command.replace("SCRIPT", "script.lua"))
 
     def together(self, name, project, texts):
         """One plugin that registers what each of these files registers: each in a namespace of its own, all that they
