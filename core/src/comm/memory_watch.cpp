@@ -1,8 +1,8 @@
 // Hears of each allocation and free of a rank's thread, books it in the ledger, and says by a code
-// of its own when there is no memory for one. libtorch's allocators of accelerators report what they
-// do to whoever profiles the thread. Its allocator of the CPU does so too, but then keeps the size
-// of each block of all threads in one table behind one lock, at which ranks wait for each other. So
-// a rank's tensors on the CPU come from an allocator without that table.
+// of its own when there is no memory for one. libtorch's allocators of accelerators report what
+// they do to whoever profiles the thread. Its allocator of the CPU does so too, but then keeps the
+// size of each block of all threads in one table behind one lock, at which ranks wait for each
+// other. So a rank's tensors on the CPU come from an allocator without that table.
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
