@@ -132,7 +132,7 @@ class Completion(ProgramCase):
             time.sleep(0.3)
             os.write(leader, b"\x15print end-$((40 + 2))\n")  # gives the line up
             shown = self.until(leader, "end-42")
-            # A line for each word and what is said of it, or several words a line; brackets are quoted.
+            # A line for each word and what is said of it, or several words a line; brackets quoted.
             said = shown.replace(line, " ").replace("\\", "").splitlines()
             return {word for words in said for word in words.split(" -- ")[0].split()}
 
