@@ -18,6 +18,9 @@
 #include "script/read_experiment.h"
 
 namespace mw {
+namespace chaos {
+class Agent;
+}
 
 // Every function of `mw` that makes a table: what is built in and has options.
 std::vector<Constructor> all_constructors();
@@ -84,7 +87,7 @@ class AppHost : public Host {
   // Which start of the script this is.
   void set_attempt(Attempt attempt) { attempt_ = std::move(attempt); }
   // Who disturbs its trainings; null: nobody.
-  void set_faults(RunObserver* faults) { faults_ = faults; }
+  void set_faults(chaos::Agent* faults) { faults_ = faults; }
 
   // Those that run this script together; null: this one alone.
   void set_processes(Processes* processes) { processes_ = processes; }
@@ -138,7 +141,7 @@ class AppHost : public Host {
   Sweeping sweeping_;
   std::optional<CellOrder> cell_;
   Attempt attempt_;
-  RunObserver* faults_ = nullptr;
+  chaos::Agent* faults_ = nullptr;
   Processes* processes_ = nullptr;
   std::set<std::string> sweeps_;   // names
   std::set<std::string> not_run_;  // sweeps that were only listed or printed

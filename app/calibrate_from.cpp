@@ -179,7 +179,7 @@ class Describer {
     }
     std::error_code error;
     if (!fs::exists(file, error) || arguments_.overwrite) return;
-    refuse("calibration.exists", "-o", arguments_.file, file.string() + " is there already",
+    refuse("calibration.exists", "-o", arguments_.file, file.string() + " exists already",
            "another name, or --overwrite");
   }
 

@@ -4,15 +4,19 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <vector>
 
+#include "app/progress.h"
 #include "app/script_command.h"
 #include "chaos/chaos.h"
 #include "common/files.h"
+#include "meshwright/engine/host.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
@@ -62,6 +66,25 @@ std::string text_of_record(const chaos::Record& record) {
   return text;
 }
 
+// Shows how far the training without faults is, as other trainings show it.
+class FirstTraining {
+ public:
+  void step(std::int64_t done, std::int64_t steps, double loss) {
+    if (done <= done_) return;
+    const double now = seconds_now(), seconds = (now - at_) / static_cast<double>(done - done_);
+    if (!shown_) shown_.emplace(stderr, steps, style_for(stderr));
+    shown_->step({.step = done - 1, .loss = loss, .seconds = seconds}, now);
+    done_ = done;
+    at_ = now;
+  }
+  void end() { shown_.reset(); }
+
+ private:
+  std::optional<Progress> shown_;
+  std::int64_t done_ = 0;
+  double at_ = seconds_now();
+};
+
 int run_chaos(const ChaosArguments& given, Output& output) {
   chaos::Wishes wishes = given.wishes;
   check_kinds(wishes.kinds);
@@ -78,13 +101,25 @@ int run_chaos(const ChaosArguments& given, Output& output) {
   stop_on_signals();
   ::setenv("MESHWRIGHT_DETERMINISTIC", "1", /*overwrite=*/1);  // losses are compared to the bit
   WorkFolder folder("mw-chaos-");  // its name stands in the words of all processes of the run
-  const chaos::Outcome outcome = chaos::disturb(
-      wishes, folder.path(), [&](const std::string& text) { output.note(text); },
-      [&](const chaos::Record& record) {
-        if (log.is_open()) log << record.to_json().dump() << std::endl;
-        output.note(text_of_record(record));
-        output.result(record.to_json());
-      });
+  FirstTraining first;
+  const chaos::Listener listener{.say =
+                                     [&](const std::string& text) {
+                                       first.end();
+                                       output.note(text);
+                                     },
+                                 .progress =
+                                     [&](std::int64_t done, std::int64_t steps, double loss) {
+                                       if (!output.quiet()) first.step(done, steps, loss);
+                                     },
+                                 .heard =
+                                     [&](const chaos::Record& record) {
+                                       if (log.is_open())
+                                         log << record.to_json().dump() << std::endl;
+                                       output.note(text_of_record(record));
+                                       output.result(record.to_json());
+                                     }};
+  const chaos::Outcome outcome = chaos::disturb(wishes, folder.path(), listener);
+  first.end();
   if (!outcome.good()) {
     folder.keep();
     output.note(fmt::format("{} is kept: the run's files are in it", folder.path().string()));

@@ -1,14 +1,22 @@
 // The command completion: prints a script with which bash, zsh or fish completes the program's
-// command line. All words are those of the parser: commands, options and the values that they may
-// have; and the keys of an experiment for --set.
+// command line. Words are those of the parser: commands, options and the values that they may have;
+// the keys of an experiment for --set; and the names of clusters, stacks, schedules and
+// communicators.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <functional>
+#include <set>
 #include <sstream>
+#include <system_error>
 
 #include "app/command.h"
+#include "lua/script.h"
+#include "meshwright/engine/registry.h"
 #include "meshwright/engine/text.h"
+#include "predict/cluster.h"
+#include "predict/stack.h"
 #include "script/read_experiment.h"
 
 namespace mw {
@@ -23,9 +31,17 @@ struct CompletionArguments : Arguments {
 
 // What may stand in a place: one of `words`, or what `kind` says.
 struct Place {
-  enum Kind { nothing, words_alone, files, folders, keys };
+  enum Kind { nothing, words_alone, words_or_files, files, folders, keys };
   Kind kind = nothing;
   std::vector<std::string> words;
+};
+
+// Words that no parser knows: they are what is registered, and what lies beside the program.
+struct Names {
+  std::vector<std::string> clusters, stacks, schedules, communicators;
+  // For --set, with what follows them: "steps=", "optimizer." where keys are in it; and all keys
+  // below the first level, "optimizer.lr=".
+  std::vector<std::string> keys, deep_keys;
 };
 
 struct Described {
@@ -61,8 +77,84 @@ std::vector<std::string> words_in(const std::string& list) {
   return words;
 }
 
+// The files of a folder of descriptions.
+void add_described(const std::filesystem::path& folder, std::vector<std::string>& names) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end;
+       at.increment(error)) {
+    const std::string name = at->path().stem();
+    if (at->path().extension() == ".lua" && name != "names") names.push_back(name);
+  }
+}
+
+void add_registered(Kind kind, PluginRegistry& plugins, std::vector<std::string>& names) {
+  for (const Registration* one : plugins.all(kind)) names.emplace_back(one->name);
+}
+
+void add_keys_of(const std::string& path, const Options& options, std::set<std::string>& keys) {
+  for (const Option& option : options.list()) keys.insert(path + "." + option.name + "=");
+}
+
+// Keys below the first level, of whatever may be chosen there.
+std::set<std::string> deep_keys(PluginRegistry& plugins) {
+  constexpr int most_strategies = 6;  // of a plan, whose keys are listed
+  std::set<std::string> keys;
+  const auto registered = [&](const std::string& path, Kind kind) {
+    for (const Registration* one : plugins.all(kind)) add_keys_of(path, one->options(), keys);
+  };
+  registered("model", Kind::model);
+  registered("data", Kind::data);
+  registered("optimizer", Kind::optimizer);
+  registered("schedule", Kind::lr_schedule);
+  registered("microbatch", Kind::microbatch);
+  registered("recompute", Kind::recompute);
+  for (int s = 1; s <= most_strategies; ++s) registered(fmt::format("plan[{}]", s), Kind::strategy);
+  add_keys_of("evaluate", evaluate_options(), keys);
+  add_keys_of("export", export_options(), keys);
+  add_keys_of("checkpoint", checkpoint_options(), keys);
+  add_keys_of("resume", resume_options(), keys);
+  add_keys_of("stack", stack_keys(), keys);
+  for (const auto& [table, options] : cluster_keys())
+    add_keys_of(table.empty() ? "cluster" : "cluster." + table, *options, keys);
+  return keys;
+}
+
+Names all_names(const Arguments& arguments) {
+  PluginRegistry plugins = registry_of(arguments);
+  plugins.use_all();
+  Names names;
+  const std::filesystem::path described = lua_library().parent_path() / "clusters";
+  add_described(described, names.clusters);
+  add_described(described / "stacks", names.stacks);
+  add_registered(Kind::cluster, plugins, names.clusters);
+  add_registered(Kind::scheduler, plugins, names.schedules);
+  add_registered(Kind::communicator, plugins, names.communicators);
+  names.communicators.emplace_back("threads");
+  const std::set<std::string> deep = deep_keys(plugins);
+  names.deep_keys.assign(deep.begin(), deep.end());
+  for (const Option& option : experiment_options().list()) {
+    names.keys.push_back(option.name + "=");
+    for (const char* within : {".", "["}) {
+      const auto first = deep.lower_bound(option.name + within);
+      if (first != deep.end() && first->starts_with(option.name + within))
+        names.keys.push_back(option.name + within);
+    }
+  }
+  for (auto* each : {&names.clusters, &names.stacks, &names.schedules, &names.communicators}) {
+    std::sort(each->begin(), each->end());
+    each->erase(std::unique(each->begin(), each->end()), each->end());
+  }
+  return names;
+}
+
 // The parser knows what an option may be as "TEXT:{steps,memory}", or its type as "FILE".
-Place place_of(const CLI::Option& option, bool sets_keys) {
+Place place_of(const CLI::Option& option, const std::string& path, bool sets_keys,
+               const Names& names) {
+  if (option.check_lname("cluster")) return {Place::words_or_files, names.clusters};
+  if (option.check_lname("stack")) return {Place::words_or_files, names.stacks};
+  if (option.check_lname("communicator")) return {Place::words_alone, names.communicators};
+  if (path == "/schedule" && option.get_positional())
+    return {Place::words_or_files, names.schedules};
   const std::string type = option.get_type_name() + " " + option.get_name();
   if (const std::size_t open = type.find(":{"); open != std::string::npos) {
     const std::size_t close = type.find('}', open);
@@ -82,7 +174,7 @@ std::vector<std::string> names_of(const CLI::Option& option) {
   return names;
 }
 
-Node node_of(const CLI::App& command, const std::string& path) {
+Node node_of(const CLI::App& command, const std::string& path, const Names& known) {
   Node node{path, {}, {}, {}, {}};
   for (const CLI::App* below : command.get_subcommands([](const CLI::App*) { return true; }))
     if (!below->get_group().empty())
@@ -93,7 +185,7 @@ Node node_of(const CLI::App& command, const std::string& path) {
   });
   for (const CLI::Option* option : options) {
     if (option->get_group().empty()) continue;
-    const Place place = place_of(*option, sets_keys);
+    const Place place = place_of(*option, path, sets_keys, known);
     const std::vector<std::string> names = names_of(*option);
     if (names.empty()) node.positional = place;
     for (const std::string& name : names)
@@ -104,22 +196,16 @@ Node node_of(const CLI::App& command, const std::string& path) {
   return node;
 }
 
-std::vector<Node> nodes_of(const CLI::App& root) {
+std::vector<Node> nodes_of(const CLI::App& root, const Names& names) {
   std::vector<Node> nodes;
   const std::function<void(const CLI::App&, const std::string&)> visit =
       [&](const CLI::App& command, const std::string& path) {
-        nodes.push_back(node_of(command, path));
+        nodes.push_back(node_of(command, path, names));
         for (const CLI::App* below : command.get_subcommands([](const CLI::App*) { return true; }))
           if (!below->get_group().empty()) visit(*below, path + "/" + below->get_name());
       };
   visit(root, "");
   return nodes;
-}
-
-std::vector<std::string> keys_to_set() {
-  std::vector<std::string> keys;
-  for (const Option& option : experiment_options().list()) keys.push_back(option.name);
-  return keys;
 }
 
 // A word of a shell, the same in all three.
@@ -143,6 +229,8 @@ std::string action_of(const Place& place) {
   switch (place.kind) {
     case Place::words_alone:
       return fmt::format("kind=words choices=({})", join(place.words, " "));
+    case Place::words_or_files:
+      return fmt::format("kind=either choices=({})", join(place.words, " "));
     case Place::files:
       return "kind=files";
     case Place::folders:
@@ -210,7 +298,14 @@ _meshwright() {
     words) COMPREPLY=($(compgen -W "${choices[*]}" -- "$current")) ;;
     files) compopt -o filenames && mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
     folders) compopt -o filenames && mapfile -t COMPREPLY < <(compgen -d -- "$current") ;;
-    keys) compopt -o nospace && COMPREPLY=($(compgen -S = -W '@KEYS@' -- "$current")) ;;
+    either)
+      compopt -o filenames
+      mapfile -t COMPREPLY < <(compgen -W "${choices[*]}" -- "$current"; compgen -f -- "$current") ;;
+    keys)
+      compopt -o nospace
+      # Keys below the first level are many: they are offered once their table is there.
+      if [[ $current == *[.[]* ]]; then word='@DEEP@'; else word='@KEYS@'; fi
+      mapfile -t COMPREPLY < <(compgen -W "$word" -- "$current") ;;
   esac
 }
 complete -F _meshwright meshwright
@@ -253,7 +348,11 @@ _meshwright() {
     words) compadd -a choices ;;
     files) _files ;;
     folders) _files -/ ;;
-    keys) compadd -S = -- @KEYS@ ;;
+    either) compadd -a choices; _files ;;
+    keys)
+      # Keys below the first level are many: they are offered once their table is there.
+      if [[ $current == *[.[]* ]]; then choices=(@DEEP@); else choices=(@KEYS@); fi
+      compadd -S '' -a choices ;;
   esac
 }
 
@@ -271,15 +370,16 @@ std::string fill_in(std::string text, const std::string& name, const std::string
   return text;
 }
 
-std::string bash_or_zsh(const char* script, const std::vector<Node>& nodes, const Words& words) {
-  std::string text = fill_in(script, "@TABLE@", case_table(nodes, words));
-  text = fill_in(text, "@PATHS@", paths_of(nodes));
-  return fill_in(text, "@KEYS@", join(keys_to_set(), " "));
-}
-
 std::string bare_words(const std::vector<Described>& all) {
   std::string text;
   for (const Described& one : all) text += (text.empty() ? "" : " ") + one.word;
+  return text;
+}
+
+// "'optimizer.lr=' 'plan[1].ways='": brackets would be patterns.
+std::string quoted_words(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : " ") + quoted(word);
   return text;
 }
 
@@ -288,6 +388,23 @@ std::string described_words(const std::vector<Described>& all) {
   for (const Described& one : all)
     text += (text.empty() ? "" : " ") + quoted(one.word + ":" + one.about);
   return text;
+}
+
+std::string bash_or_zsh(const char* script, const std::vector<Node>& nodes, const Words& words) {
+  const std::string text = fill_in(script, "@TABLE@", case_table(nodes, words));
+  return fill_in(text, "@PATHS@", paths_of(nodes));
+}
+
+std::string bash(const std::vector<Node>& nodes, const Names& names) {
+  const std::string text = bash_or_zsh(bash_script, nodes, bare_words);
+  return fill_in(fill_in(text, "@KEYS@", join(names.keys, " ")), "@DEEP@",
+                 join(names.deep_keys, " "));
+}
+
+std::string zsh(const std::vector<Node>& nodes, const Names& names) {
+  const std::string text = bash_or_zsh(zsh_script, nodes, described_words);
+  return fill_in(fill_in(text, "@KEYS@", quoted_words(names.keys)), "@DEEP@",
+                 quoted_words(names.deep_keys));
 }
 
 // --- fish: a line for each word ---
@@ -302,6 +419,14 @@ function __meshwright_at
     end
     test "$path" = "$argv[1]"
 end
+function __meshwright_keys
+    # Keys below the first level are many: they are offered once their table is there.
+    if string match -qr '[.[]' -- (commandline -ct)
+        printf '%s\n' @DEEP@
+    else
+        printf '%s\n' @KEYS@
+    end
+end
 complete -c meshwright -f
 complete -c meshwright -F -n 'contains -- -- (commandline -opc)'
 )SH";
@@ -310,23 +435,27 @@ std::string fish_place(const Place& place) {
   switch (place.kind) {
     case Place::words_alone:
       return fmt::format(" -f -a {}", quoted(join(place.words, " ")));
+    case Place::words_or_files:
+      return fmt::format(" -F -a {}", quoted(join(place.words, " ")));
     case Place::files:
       return " -F";
     case Place::folders:
       return " -f -a '(__fish_complete_directories)'";
     case Place::keys:
-      return fmt::format(" -f -a {}", quoted(join(keys_to_set(), "= ") + "="));
+      return " -f -a '(__meshwright_keys)'";
     case Place::nothing:
       break;
   }
   return " -f";
 }
 
-std::string fish(const std::vector<Node>& nodes) {
+std::string fish(const std::vector<Node>& nodes, const Names& names) {
   std::string paths;
   for (const Node& node : nodes)
     if (!node.path.empty()) paths += (paths.empty() ? "" : " ") + node.path;
   std::string text = fill_in(fish_script, "@PATHS@", paths);
+  text = fill_in(text, "@KEYS@", quoted_words(names.keys));
+  text = fill_in(text, "@DEEP@", quoted_words(names.deep_keys));
   for (const Node& node : nodes) {
     const std::string begin =
         fmt::format("complete -c meshwright -n {}", quoted("__meshwright_at '" + node.path + "'"));
@@ -348,10 +477,11 @@ std::string fish(const std::vector<Node>& nodes) {
 }
 
 int print_completion(const CompletionArguments& arguments, Output& output) {
-  const std::vector<Node> nodes = nodes_of(*arguments.root);
-  output.document(arguments.shell == "bash"  ? bash_or_zsh(bash_script, nodes, bare_words)
-                  : arguments.shell == "zsh" ? bash_or_zsh(zsh_script, nodes, described_words)
-                                             : fish(nodes));
+  const Names names = all_names(arguments);
+  const std::vector<Node> nodes = nodes_of(*arguments.root, names);
+  output.document(arguments.shell == "bash"  ? bash(nodes, names)
+                  : arguments.shell == "zsh" ? zsh(nodes, names)
+                                             : fish(nodes, names));
   return 0;
 }
 

@@ -272,7 +272,7 @@ std::string Measurements::check_text() const {
         1e3 * check_.seconds / static_cast<double>(check_.compared), 100 * own / step_seconds());
   }
   std::string text = fmt::format(
-      "\n  check: of {} tensors a step all lie as the plan says and are finite, {} are equal on "
+      "\n  check: {} tensors a step have the planned placement and are finite, {} are equal on "
       "their "
       "replicas; {:.1f} ms of a rank's step ({:.0f} %)\n",
       check_.tensors / check_.steps, check_.replicas / check_.steps, 1e3 * own,

@@ -12,6 +12,7 @@
 #include "app/command.h"
 #include "common/files.h"
 #include "lua/script.h"
+#include "meshwright/engine/files.h"
 #include "meshwright/engine/registry.h"
 #include "meshwright/engine/text.h"
 
@@ -60,7 +61,7 @@ void check_not_taken(const std::string& name, PluginRegistry& plugins) {
     for (const Registration* one : plugins.all(kind)) taken = taken || one->name == name;
   }
   if (!taken) return;
-  throw Error(Stage::script, "plugin.taken", "", fmt::format("{} is there already", quote(name)),
+  throw Error(Stage::script, "plugin.taken", "", fmt::format("{} exists already", quote(name)),
               "choose another name; meshwright plugins list has those that are taken");
 }
 
@@ -134,6 +135,58 @@ void copy_templates(const fs::path& from, const fs::path& to,
   }
 }
 
+// What a user does next, from this folder: a command, and what it is for.
+struct NextStep {
+  std::string command, purpose;
+};
+
+// How people start this program: by the launcher of the folder that it was built in, or by itself.
+std::string way_to_start() {
+  const fs::path program = program_path(), root = program.parent_path().parent_path().parent_path();
+  std::error_code error;
+  const bool cloned = fs::exists(root / "meshwright", error) && fs::exists(root / "core", error);
+  const fs::path way = cloned ? root / "meshwright" : program;
+  const fs::path here = fs::current_path(error);
+  if (way.parent_path() == here) return "./meshwright";
+  return way.string();
+}
+
+// The script that uses a thing of the kind: what runs it, and where its lines are.
+NextStep use_of(const std::string& kind, const std::string& name, bool lua) {
+  const std::string way = way_to_start(),
+                    path = fmt::format("--plugin-path {}{}", name, lua ? "" : "/build");
+  if (kind == "cluster")
+    return {fmt::format("{} plan SCRIPT --cluster {} {}", way, name, path),
+            "prices a script's plans for it"};
+  if (lua) return {fmt::format("{} run {}/{}.lua", way, name, name), "trains with it"};
+  if (kind == "op")
+    return {fmt::format("{} run {}/{}.lua {}", way, name, name, path), "trains a model with it"};
+  if (kind == "communicator")
+    return {fmt::format("mpirun -n 2 {} run SCRIPT --communicator {} {}", way, name, path),
+            "trains over it, as any script says"};
+  return {fmt::format("{} run SCRIPT {}", way, path),
+          fmt::format("runs a script that has the lines of {}/README.md", name)};
+}
+
+// A plugin in C++ is built with the CMake package of an installed program: where this one is not
+// installed, the first step installs it.
+std::vector<NextStep> next_steps(const std::string& kind, const std::string& name, bool lua,
+                                 const fs::path& prefix) {
+  std::vector<NextStep> steps;
+  std::string variable;
+  std::error_code error;
+  if (!lua && !fs::exists(prefix / "lib/cmake/Meshwright/MeshwrightConfig.cmake", error)) {
+    variable = "MESHWRIGHT_PREFIX=~/meshwright-kit ";
+    steps.push_back({fmt::format("cmake --install {} --prefix ~/meshwright-kit", prefix.string()),
+                     "installs what plugins are built with, once, into a folder of your choice"});
+  }
+  steps.push_back(
+      {fmt::format("{}{}/test.sh", variable, name),
+       lua ? "tests it" : fmt::format("builds {}/build/{}.so and tests it", name, name)});
+  steps.push_back(use_of(kind, name, lua));
+  return steps;
+}
+
 struct NewPluginArguments : Arguments {
   std::string name, kind;
   bool lua = false;  // a script, not C++
@@ -151,7 +204,7 @@ int new_plugin(const NewPluginArguments& arguments, Output& output) {
   const fs::path folder = name;
   std::error_code error;
   if (fs::exists(fs::symlink_status(folder, error))) {
-    throw Error(Stage::script, "kit.folder", "", fmt::format("{} is there already", quote(name)),
+    throw Error(Stage::script, "kit.folder", "", fmt::format("{} exists already", quote(name)),
                 "choose another name, or go to another folder");
   }
   if (!fs::create_directory(folder, error)) {
@@ -168,11 +221,19 @@ int new_plugin(const NewPluginArguments& arguments, Output& output) {
   for (const std::string& from : {"common" + end, arguments.kind + end})
     copy_templates(templates / from, folder, values, written);
   const std::vector<std::string> files(written.begin(), written.end());
-  output.result({{"kind", "new"}, {"name", name}, {"of", arguments.kind}, {"files", files}});
-  if (!output.json()) {
-    output.text(fmt::format("wrote {}/: {}\nnext: {}/test.sh {}", name, join(files), name,
-                            arguments.lua ? "tests it" : "builds it and tests it"));
+  Json next = Json::array();
+  std::string text = fmt::format("wrote {}/: {}\nnext:\n", name, join(files));
+  for (const NextStep& step :
+       next_steps(arguments.kind, name, arguments.lua, share.parent_path().parent_path())) {
+    next.push_back(step.command);
+    text += fmt::format("  {}\n      {}\n", step.command, step.purpose);
   }
+  output.result({{"kind", "new"},
+                 {"name", name},
+                 {"of", arguments.kind},
+                 {"files", files},
+                 {"next", std::move(next)}});
+  if (!output.json()) output.text(text);
   return 0;
 }
 

@@ -72,8 +72,9 @@ std::string format_progress(const ProgressLine& line, bool color, std::size_t co
   const std::string steps = std::to_string(line.steps);
   std::vector<Item> items{
       {"step ", fmt::format("{:>{}}", line.done, steps.size()), "/" + steps},
-      {"loss ", fmt::format("{:.4f}", line.loss), "", !std::isfinite(line.loss)},
-      {"", format_count(line.tokens_per_second), " tokens/s"}};
+      {"loss ", fmt::format("{:.4f}", line.loss), "", !std::isfinite(line.loss)}};
+  if (line.tokens_per_second != 0)
+    items.push_back({"", format_count(line.tokens_per_second), " tokens/s"});
   if (line.peak_bytes > 0)
     items.push_back({"", format_bytes(static_cast<double>(line.peak_bytes)), "/rank"});
   if (line.done < line.steps) items.push_back({"", format_duration(line.seconds_left), " left"});

@@ -13,14 +13,14 @@ struct ProgressStep {
   std::int64_t step = 0;  // from 0
   double loss = 0;
   double seconds = 0;           // of the step
-  std::int64_t tokens = 0;      // of the step, over all ranks
+  std::int64_t tokens = 0;      // of the step, over all ranks; 0: not known
   std::int64_t peak_bytes = 0;  // of the rank that uses most; 0: not known
 };
 
 struct ProgressLine {
   std::int64_t done = 0, steps = 0;  // steps done, of how many
   double loss = 0;
-  double tokens_per_second = 0;
+  double tokens_per_second = 0;  // 0: not known
   std::int64_t peak_bytes = 0;
   double seconds_left = 0;
 };

@@ -97,7 +97,7 @@ std::string text_of(const Found& found, const Experiment& experiment) {
   text += (text.empty() ? "" : "  but for this ") + found.proof.text();
   if (text.back() != '\n') text += '\n';
   if (lemmas.checked > 0)
-    text += fmt::format("  {} at small sizes in {:.2f} s of what that takes for granted of ops\n",
+    text += fmt::format("  {} of its assumptions about ops, at small sizes, in {:.2f} s\n",
                         plural(lemmas.checked, "check"), lemmas.seconds);
   for (const std::string& left : lemmas.not_checked) text += fmt::format("  not tried: {}\n", left);
   if (!experiment.step_plans) return text;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "app/alone.h"
+#include "chaos/agent.h"
 #include "check/held_out.h"
 #include "check/not_finite.h"
 #include "check/replicas.h"
@@ -20,9 +21,12 @@ namespace mw {
 // recorder and `observe`, which the process of rank 0 alone has, come after the held-out loss.
 struct Observers {
   // `faults`: who disturbs the run; null: nobody.
-  Observers(const Experiment& experiment, Checkpoints* checkpoints, RunObserver* faults)
+  Observers(const Experiment& experiment, Checkpoints* checkpoints, chaos::Agent* faults)
       : check(experiment.loss_scale != nullptr) {
-    if (faults != nullptr) before.push_back(faults);
+    if (faults != nullptr) {
+      faults->takes_part_in(experiment.data.get(), experiment.steps);
+      before.push_back(faults);
+    }
     if (experiment.account) before.push_back(&alone.emplace(experiment.plans()));
     if (experiment.check) before.push_back(&check);
     if (experiment.held_out_data) {

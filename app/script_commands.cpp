@@ -403,7 +403,7 @@ const CommandOf<ScriptArguments> plan_command{
           "where there are more than two");
       command.add_flag(
           "--must-fit", a.host.must_fit,
-          "end with 3, as where a plan is refused, if one does not fit its memory or nobody knows");
+          "exit with 3 if a plan does not fit its memory, or if it is not known whether it fits");
       command
           .add_option("--what-if", a.what_ifs,
                       "plan and price it too with a number changed: 'node.bandwidth x=0.5,2' by "

@@ -308,7 +308,7 @@ RunRecorder::Look core_use_of(const Experiment& experiment) {
 }
 
 // In a process that only carries ranks: what there is to say the first one says.
-Json carry_ranks(Experiment experiment, RunObserver* faults) {
+Json carry_ranks(Experiment experiment, chaos::Agent* faults) {
   check_machine_memory(experiment, this_device().memory);
   const CheckpointStart start = begin_checkpoints(experiment);
   Checkpoints* checkpoints = start.checkpoints.get();
@@ -336,7 +336,7 @@ Json carry_ranks(Experiment experiment, RunObserver* faults) {
 class TrainVerb {
  public:
   TrainVerb(const Experiment& experiment, Experiment limited, const std::string& script,
-            Output& output, PluginRegistry& plugins, const Attempt& attempt, RunObserver* faults)
+            Output& output, PluginRegistry& plugins, const Attempt& attempt, chaos::Agent* faults)
       : experiment_(experiment),
         limited_(std::move(limited)),
         output_(output),
@@ -522,7 +522,7 @@ class TrainVerb {
   Experiment limited_;  // with the hint for a rank that comes to its limit of memory
   Output& output_;
   const Attempt& attempt_;
-  RunObserver* const faults_;
+  chaos::Agent* const faults_;
   const std::string forced_;
   const OnStopSay words_;
   const CheckpointStart start_;
@@ -540,7 +540,7 @@ class TrainVerb {
 }  // namespace
 
 Json run_train(const Experiment& experiment, const std::string& script, Output& output,
-               PluginRegistry& plugins, const Attempt& attempt, RunObserver* faults) {
+               PluginRegistry& plugins, const Attempt& attempt, chaos::Agent* faults) {
   check_thread_ranks(*experiment.plan, experiment.processes);
   if (experiment.account && experiment.log.empty())
     throw Error(Stage::options, "option.needs", "account", "account: it is written to the run file",

@@ -18,12 +18,16 @@
 #include "script/read_experiment.h"
 
 namespace mw {
+namespace chaos {
+class Agent;
+}
 
 // Trains and writes the run file. If a rank fails, says so with status "failed" on `output`, then
 // throws. `script` is the script's text, for the run file; of the plugins it has the versions.
 // `faults`: who disturbs the run; null: nobody.
 Json run_train(const Experiment& experiment, const std::string& script, Output& output,
-               PluginRegistry& plugins, const Attempt& attempt = {}, RunObserver* faults = nullptr);
+               PluginRegistry& plugins, const Attempt& attempt = {},
+               chaos::Agent* faults = nullptr);
 // This machine, measured for a run on CPUs. Nothing measures what its GPUs can do.
 const Machine& machine_here(const Experiment& experiment);
 

@@ -330,8 +330,8 @@ std::string why_nothing(const Knob& knob, const Priced& base, const Priced& othe
                        other.prediction.idle_devices(), other.prediction.devices);
   }
   if (within("cluster.network.") && p.ranks <= cluster.node.devices) {
-    return fmt::format("nothing leaves the node of {} devices, in which all {} lie",
-                       cluster.node.devices, plural(p.ranks, "rank"));
+    return fmt::format("all {} are in one node of {} devices, so nothing leaves it",
+                       plural(p.ranks, "rank"), cluster.node.devices);
   }
   if ((knob.path == "cluster.node.latency" || knob.path == "cluster.node.share") &&
       !cluster.node.curves.empty()) {

@@ -35,13 +35,19 @@ RankPlace::Call call_of(const std::string& axis, Collective op) {
 }
 
 // Whether the call is one at which such a fault can happen.
-bool fits(const Order& order, Collective op, const at::Tensor& input, const std::string& phase) {
-  if (order.kind == "lost") return op != Collective::recv;
-  if (order.kind != "nan" && order.kind != "flip-gradient") return true;
+bool fits(Way way, Collective op, const at::Tensor& input, const std::string& phase) {
   const bool numbers =
       input.defined() && input.numel() > 0 && input.is_floating_point() && input.is_contiguous();
-  if (order.kind == "nan") return numbers && phase != "report";
-  return numbers && (phase == "gradients" || phase == "backward");
+  switch (way) {
+    case Way::loses_call:
+      return op != Collective::recv;
+    case Way::makes_nan:
+      return numbers && phase != "report";
+    case Way::flips_gradient:
+      return numbers && (phase == "gradients" || phase == "backward");
+    default:
+      return true;
+  }
 }
 
 // By ops, as the tensor may lie on a device, on the rank's stream, before what sends it.
@@ -49,6 +55,11 @@ void flip_bit(const at::Tensor& tensor, std::uint64_t draw) {
   const at::Tensor bytes = tensor.view(-1).view(at::kByte);
   const std::uint64_t bit = draw % (8 * static_cast<std::uint64_t>(bytes.numel()));
   bytes[static_cast<std::int64_t>(bit / 8)].bitwise_xor_(std::int64_t{1} << (bit % 8));
+}
+
+void put_nan(const at::Tensor& tensor, std::uint64_t draw) {
+  const auto element = draw % static_cast<std::uint64_t>(tensor.numel());
+  tensor.view(-1)[static_cast<std::int64_t>(element)] = std::nan("");
 }
 
 // Wakes the waits for calls that were lost when a rank of the source fails: nobody else does.
@@ -225,7 +236,9 @@ void Agent::tell(const std::string& line) const {
 }
 
 void Agent::begin(RankRun& rank) {
-  if (rank.rank() == 0) tell("start\n");
+  if (rank.rank() != 0) return;
+  if (data_ != nullptr) note_files(folder_, data_->files());
+  tell(fmt::format("start {}\n", steps_));
 }
 
 void Agent::step(RankRun& rank, StepEnd& end) {
@@ -240,7 +253,8 @@ std::optional<Order> Agent::take(int rank, const std::string& axis, Collective o
                                  const at::Tensor& input) {
   const std::lock_guard lock(mutex_);
   const RankPlace::Call call = call_of(axis, op);
-  if (!order_ || order_->rank != rank || !fits(*order_, op, input, call.phase)) return std::nullopt;
+  if (!order_ || order_->rank != rank || !fits(order_->kind->way, op, input, call.phase))
+    return std::nullopt;
   auto taken = std::exchange(order_, std::nullopt);
   rank_ = -1;
   last_ = taken->id;
@@ -256,21 +270,27 @@ Agent::Meeting Agent::meets(int rank, const std::string& axis, Collective op,
   if (rank_.load(std::memory_order_relaxed) != rank) return {};
   const auto order = take(rank, axis, op, input);
   if (!order) return {};
-  if (order->kind == "error")
-    throw std::runtime_error(fmt::format("chaos: fault {} was asked for", order->id));
-  if (order->kind == "delay") sleep_for(order->seconds);
-  if (order->kind == "slow") {
-    slow_until_ = seconds_now() + order->seconds;
-    slow_rank_ = rank;
-  }
   const at::NoGradGuard no_grad;
-  if (order->kind == "nan") {
-    input.view(
-        -1)[static_cast<std::int64_t>(order->draw % static_cast<std::uint64_t>(input.numel()))] =
-        std::nan("");
+  switch (order->kind->way) {
+    case Way::throws_error:
+      throw std::runtime_error(fmt::format("chaos: fault {} was asked for", order->id));
+    case Way::sleeps_once:
+      sleep_for(order->seconds);
+      break;
+    case Way::sleeps_often:
+      slow_until_ = seconds_now() + order->seconds;
+      slow_rank_ = rank;
+      break;
+    case Way::makes_nan:
+      put_nan(input, order->draw);
+      break;
+    case Way::flips_gradient:
+      flip_bit(input, order->draw);
+      break;
+    default:
+      break;
   }
-  if (order->kind == "flip-gradient") flip_bit(input, order->draw);
-  return {order->kind == "lost", order->seconds};
+  return {order->kind->way == Way::loses_call, order->seconds};
 }
 
 }  // namespace mw::chaos

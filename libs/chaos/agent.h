@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 
 #include "chaos/order.h"
@@ -28,6 +29,12 @@ class Agent final : public RunObserver {
   ~Agent() override;
   Agent(const Agent&) = delete;
   Agent& operator=(const Agent&) = delete;
+
+  // What the run that comes next reads, which outlives the run, and how many steps it has.
+  void takes_part_in(const TokenSource* data, std::int64_t steps) {
+    data_ = data;
+    steps_ = steps;
+  }
 
   void begin(RankRun& rank) override;
   void step(RankRun& rank, StepEnd& end) override;
@@ -49,6 +56,8 @@ class Agent final : public RunObserver {
   void tell(const std::string& line) const;
 
   const std::filesystem::path folder_;
+  const TokenSource* data_ = nullptr;
+  std::int64_t steps_ = 0;
   int pipe_ = -1;
   std::atomic<int> rank_ = -1;       // the rank that order_ is for; -1: there is none
   std::atomic<int> slow_rank_ = -1;  // the rank that is slow; -1: none

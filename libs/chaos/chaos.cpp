@@ -4,10 +4,13 @@
 
 #include <fmt/format.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
+#include <functional>
 #include <optional>
 #include <sstream>
 #include <thread>
@@ -37,8 +40,8 @@ constexpr std::int64_t growth_that_counts = std::int64_t{64} << 20;  // bytes of
 struct Reference {
   std::vector<double> losses;
   std::int64_t ranks = 1;
-  double seconds = 0;  // that it took
-  Json experiment;     // as it was resolved
+  double seconds = 0;             // that it took
+  std::vector<SourceFile> files;  // of its data
 };
 
 Error unusable(const std::string& what, const std::string& hint) {
@@ -47,7 +50,10 @@ Error unusable(const std::string& what, const std::string& hint) {
 
 // Runs the program with these words and returns its exit code; what it prints goes to a file.
 // The user's wish for an end ends it, unless it looks at what is there when all has ended.
-int run_program(const std::vector<std::string>& words, const fs::path& output, bool at_the_end) {
+// `meanwhile` is called again and again until it has ended, and once after that.
+int run_program(
+    const std::vector<std::string>& words, const fs::path& output, bool at_the_end,
+    const std::function<void()>& meanwhile = [] {}) {
   ProcessStart process;
   process.command = {"/bin/sh", "-c", "exec \"$@\" 2>\"$0.err\"", output.string(),
                      program_path().string()};
@@ -58,23 +64,63 @@ int run_program(const std::vector<std::string>& words, const fs::path& output, b
   for (bool asked = false; !child_ended(child, status);) {
     // A signal that came before the child was there has not reached it.
     if (!at_the_end && end_is_wished() && !asked) asked = ::kill(child, SIGTERM) == 0;
+    meanwhile();
     std::this_thread::sleep_for(between_asks);
   }
+  meanwhile();
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
+// Reads from a run's pipe how far it is.
+class FarReader {
+ public:
+  FarReader(const fs::path& folder, const Listener& listener)
+      : pipe_(opened_pipe(folder / steps_pipe)), listener_(listener) {}
+  ~FarReader() { ::close(pipe_); }
+  FarReader(const FarReader&) = delete;
+  FarReader& operator=(const FarReader&) = delete;
+
+  void look() {
+    unread_ += all_in(pipe_);
+    std::int64_t done = 0;
+    double loss = 0;
+    for (std::size_t end = 0; (end = unread_.find('\n')) != std::string::npos;) {
+      const std::string line = unread_.substr(0, end);
+      unread_.erase(0, end + 1);
+      char* rest = nullptr;
+      if (line.starts_with("start ")) {
+        steps_ = std::strtoll(line.c_str() + 6, nullptr, 10);
+      } else {
+        done = std::strtoll(line.c_str(), &rest, 10) + 1;
+        loss = std::strtod(rest, nullptr);
+      }
+    }
+    if (done > 0) listener_.progress(done, steps_, loss);
+  }
+
+ private:
+  const int pipe_;
+  const Listener& listener_;
+  std::int64_t steps_ = 0;
+  std::string unread_;
+};
+
 // Trains as the script says, without faults, with processes that are started as they will be with
 // faults. Nothing if the user wishes an end.
-std::optional<Reference> train_undisturbed(const Start& start, const fs::path& folder) {
+std::optional<Reference> train_undisturbed(const Start& start, const fs::path& folder,
+                                           const Listener& listener) {
+  fs::create_directories(folder);
+  FarReader far(folder, listener);
   std::vector<std::string> words = start.words_of_run();
-  words.insert(words.end(), {"--set", "log=nil", "--set", "checkpoint=nil", "--set", "resume=nil"});
+  words.insert(words.end(), {"--set", "log=nil", "--set", "checkpoint=nil", "--set", "resume=nil",
+                             "--chaos", folder.string()});
   if (!start.launcher.empty())
     words.insert(words.end(), {"--max-restarts", "0", "--launcher", start.launcher});
   if (!start.words.empty()) words.emplace_back("--");
   words.insert(words.end(), start.words.begin(), start.words.end());
-  const fs::path output = folder / "undisturbed";
+  const fs::path output = folder / "stdout";
   const double began = monotonic_seconds();
-  const int code = run_program(words, output, false);
+  const int code = run_program(words, output, false, [&] { far.look(); });
   const double seconds = monotonic_seconds() - began;
   if (end_is_wished()) return std::nullopt;
   std::vector<Json> runs;
@@ -95,18 +141,18 @@ std::optional<Reference> train_undisturbed(const Start& start, const fs::path& f
         fmt::format("{} trains {} times, and one training is disturbed", start.script, runs.size()),
         "give a script with one mw.train");
   return Reference{losses_of(runs.front()), runs.front().value("ranks", std::int64_t{1}), seconds,
-                   runs.front().value("experiment", Json::object())};
+                   files_in(folder)};
 }
 
 // Why a kind is not for this training; empty: it is. `folder`: of the run.
 std::string unfit(const FaultKind& kind, std::int64_t ranks, bool several, const fs::path& folder) {
-  if (kind.in_rank && ranks < 2)
+  if (kind.in_rank() && ranks < 2)
     return "it needs a plan of two ranks, as a rank meets it when it communicates";
   if (kind.several && !several) return "it needs several processes";
-  if (std::string_view(kind.name) == "clock" && !fs::exists(clock_library()))
+  if (kind.needs_clock() && !fs::exists(clock_library()))
     return clock_library().string() + " is not there";
-  if (std::string_view(kind.name) == "flip-shard" && !fs::exists(folder / data_folder))
-    return "the data are no files, or have more than 256 MiB, of which no copy is made";
+  if (kind.needs_data() && !fs::exists(folder / data_folder))
+    return "its data source lists no files, or files of more than 256 MiB, which are not copied";
   return "";
 }
 
@@ -129,11 +175,9 @@ std::vector<const FaultKind*> chosen_kinds(const std::vector<std::string>& names
 class Chaos {
  public:
   Chaos(const Wishes& wishes, const fs::path& folder, Reference reference, Outcome& outcome,
-        const std::function<void(const std::string&)>& say,
-        const std::function<void(const Record&)>& heard)
+        const Listener& listener)
       : wishes_(wishes),
-        say_(say),
-        heard_(heard),
+        listener_(listener),
         outcome_(outcome),
         several_(wishes.start.processes > 1 || !wishes.start.launcher.empty()),
         kinds_(chosen_kinds(wishes.kinds, reference.ranks, several_, folder)),
@@ -222,7 +266,7 @@ class Chaos {
     const bool spoiled = kind.fate == Fate::unseen || run_.wrong() >= 0;
     if (kind.fate != Fate::unseen && record.met && record.wrong.empty() && !spoiled)
       record.wrong = run_.wrong_in_run_file();
-    heard_(record);
+    listener_.heard(record);
     outcome_.records.push_back(std::move(record));
     // A training that has computed with a wrong number is of no further use.
     if (spoiled || !outcome_.records.back().wrong.empty()) {
@@ -288,8 +332,7 @@ class Chaos {
   }
 
   const Wishes& wishes_;
-  const std::function<void(const std::string&)>& say_;
-  const std::function<void(const Record&)>& heard_;
+  const Listener& listener_;
   Outcome& outcome_;
   const bool several_;
   const std::vector<const FaultKind*> kinds_;
@@ -304,30 +347,34 @@ class Chaos {
 
 }  // namespace
 
-Outcome disturb(const Wishes& wishes, const fs::path& folder,
-                const std::function<void(const std::string&)>& say,
-                const std::function<void(const Record&)>& heard) {
-  say("the training without faults, whose time --minutes does not count");
-  std::optional<Reference> reference = train_undisturbed(wishes.start, folder);
+Outcome disturb(const Wishes& wishes, const fs::path& folder, const Listener& listener) {
+  listener.say("the training without faults, whose time --minutes does not count");
+  std::optional<Reference> reference =
+      train_undisturbed(wishes.start, folder / "undisturbed", listener);
   Outcome outcome;
   outcome.interrupted = !reference;
   if (!reference) return outcome;
   outcome.ranks = reference->ranks;
   outcome.steps = static_cast<std::int64_t>(reference->losses.size());
-  say(fmt::format("{}, {}; with faults from here on, seed {}", plural(outcome.ranks, "rank"),
-                  plural(outcome.steps, "step"), wishes.seed));
+  listener.say(fmt::format("{}, {}; with faults from here on, seed {}",
+                           plural(outcome.ranks, "rank"), plural(outcome.steps, "step"),
+                           wishes.seed));
   Wishes all = wishes;
   const auto& named = wishes.kinds;
-  if (named.empty() || std::find(named.begin(), named.end(), "flip-shard") != named.end()) {
-    const std::string setting =
-        copy_data(reference->experiment, wishes.start.script, folder / data_folder);
+  const auto copies = [&](const FaultKind& kind) {
+    const bool wished =
+        named.empty() || std::find(named.begin(), named.end(), kind.name) != named.end();
+    return wished && kind.needs_data();
+  };
+  if (std::any_of(fault_kinds().begin(), fault_kinds().end(), copies)) {
+    const std::string setting = copy_data(reference->files, folder / data_folder);
     if (setting.empty()) {
       fs::remove_all(folder / data_folder);
     } else {
       all.start.settings.push_back(setting);
     }
   }
-  Chaos(all, folder, *std::move(reference), outcome, say, heard).run();
+  Chaos(all, folder, *std::move(reference), outcome, listener).run();
   return outcome;
 }
 

@@ -52,11 +52,18 @@ struct Outcome {
   std::string text() const;  // the table
 };
 
-// Trains once without faults, then with them, in `folder`, which is there and empty. Hears of each
-// fault by `heard`. Throws Error (script, "chaos.script") if the script does not train once, or
-// not well; Error (script, "usage.value") for kinds that do not apply to it.
+// Who hears of what happens.
+struct Listener {
+  std::function<void(const std::string&)> say;
+  // How far the training without faults is.
+  std::function<void(std::int64_t done, std::int64_t steps, double loss)> progress;
+  std::function<void(const Record&)> heard;  // of each fault
+};
+
+// Trains once without faults, then with them, in `folder`, which is there and empty. Throws Error
+// (script, "chaos.script") if the script does not train once, or not well; Error (script,
+// "usage.value") for kinds that do not apply to it.
 Outcome disturb(const Wishes& wishes, const std::filesystem::path& folder,
-                const std::function<void(const std::string&)>& say,
-                const std::function<void(const Record&)>& heard);
+                const Listener& listener);
 
 }  // namespace mw::chaos

@@ -36,6 +36,13 @@ constexpr const char* pipe_names[] = {"stdout", "stderr", steps_pipe};
 constexpr int bytes_of_pipe = 1 << 20;
 constexpr double seconds_to_leave = 30;  // that processes have after the outermost one has ended
 
+// Equal to the bit: 0 and -0 differ, and a NaN equals itself.
+bool same(double one, double other) {
+  return std::bit_cast<std::uint64_t>(one) == std::bit_cast<std::uint64_t>(other);
+}
+
+}  // namespace
+
 int opened_pipe(const fs::path& path) {
   int pipe = -1;
   if (::mkfifo(path.c_str(), 0600) == 0)
@@ -53,13 +60,6 @@ std::string all_in(int pipe) {
     text.append(part, static_cast<std::size_t>(got));
   return text;
 }
-
-// Equal to the bit: 0 and -0 differ, and a NaN equals itself.
-bool same(double one, double other) {
-  return std::bit_cast<std::uint64_t>(one) == std::bit_cast<std::uint64_t>(other);
-}
-
-}  // namespace
 
 fs::path clock_library() {
   return program_path().parent_path().parent_path() / "lib/libmeshwright_clock.so";
@@ -180,7 +180,7 @@ void DisturbedRun::look(int milliseconds) {
 }
 
 void DisturbedRun::take_steps(const std::string& line) {
-  if (line == "start") {
+  if (line.starts_with("start")) {
     ++begun_;
     first_ = -1;
     next_ = 0;

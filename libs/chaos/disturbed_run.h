@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "chaos/members.h"
+#include "meshwright/data.h"
 #include "meshwright/json.h"
 
 namespace mw::chaos {
@@ -30,11 +31,10 @@ struct Start {
 
 // In a run's folder: copies of the files that it reads.
 inline constexpr const char* data_folder = "data";
-// Copies the files of an experiment's data (the `experiment` of a result) into the folder, and
-// returns the setting by which a run of the script reads the copies: "data.path={...}". Empty: its
-// data are no files, or of more than 256 MiB.
-std::string copy_data(const Json& experiment, const std::string& script,
-                      const std::filesystem::path& folder);
+// Copies the files of a run's data into the folder, and returns the setting by which a run of the
+// script reads the copies: "data.path={...}". Empty: there are none, they have more than 256 MiB
+// together, or one cannot be copied.
+std::string copy_data(const std::vector<SourceFile>& files, const std::filesystem::path& folder);
 
 class DisturbedRun {
  public:
@@ -112,6 +112,11 @@ class DisturbedRun {
   int code_ = 0;
   std::int64_t next_ = 0, farthest_ = 0, begun_ = 0, first_ = -1, wrong_ = -1;
 };
+
+// Makes a pipe of that name, which never comes to its end and which nobody waits for; throws Error
+// if it cannot be made. What stands in it now.
+int opened_pipe(const std::filesystem::path& path);
+std::string all_in(int pipe);
 
 double monotonic_seconds();
 bool end_is_wished();

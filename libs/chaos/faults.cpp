@@ -73,9 +73,8 @@ std::int64_t Faults::draw(std::int64_t most) {
 }
 
 bool Faults::ready_for(const FaultKind& kind) const {
-  const std::size_t needed = std::string_view(kind.name) == "flip-checkpoint" ? 2 : 1;
   return !run_.over() && run_.first_step() >= 0 && run_.next_step() < run_.steps() &&
-         run_.checkpoint_steps().size() >= needed;
+         static_cast<int>(run_.checkpoint_steps().size()) >= kind.checkpoints;
 }
 
 Record Faults::make(const FaultKind& kind, std::int64_t number) {
@@ -86,15 +85,7 @@ Record Faults::make(const FaultKind& kind, std::int64_t number) {
   begun_ = run_.begun();
   since_ = monotonic_seconds();
   run_.mark();
-  const std::string_view name = kind.name;
-  if (kind.in_rank) order(kind, record);
-  if (name == "kill" || name == "launcher") kill_member(kind, record);
-  if (name == "hang" || name == "pause" || name == "suspend") stand_still(kind, record);
-  if (name == "clock") jump_clock(record);
-  if (name == "full") fill_disk(record);
-  if (name == "read-only") close_folder(record);
-  if (name == "flip-checkpoint" || name == "flip-run-file") flip_in_file(kind, record);
-  if (name == "flip-shard") flip_in_data(record);
+  happen(kind, record);
   if (!record.met || end_is_wished()) return record;
   if (kind.fate == Fate::unseen) {
     judge_unseen(record);
@@ -106,14 +97,42 @@ Record Faults::make(const FaultKind& kind, std::int64_t number) {
   return record;
 }
 
+void Faults::happen(const FaultKind& kind, Record& record) {
+  switch (kind.way) {
+    case Way::throws_error:
+    case Way::sleeps_once:
+    case Way::sleeps_often:
+    case Way::loses_call:
+    case Way::makes_nan:
+    case Way::flips_gradient:
+      return order(kind, record);
+    case Way::kills_rank:
+    case Way::kills_launcher:
+      return kill_member(kind, record);
+    case Way::stops_one:
+    case Way::stops_all:
+      return stand_still(kind, record);
+    case Way::turns_clock:
+      return jump_clock(record);
+    case Way::fills_disk:
+      return fill_disk(record);
+    case Way::closes_folder:
+      return close_folder(record);
+    case Way::flips_checkpoint:
+    case Way::flips_run_file:
+      return flip_in_file(kind, record);
+    case Way::flips_data:
+      return flip_in_data(record);
+  }
+}
+
 void Faults::order(const FaultKind& kind, Record& record) {
   Order order;
   order.id = record.number;
-  order.kind = kind.name;
+  order.kind = &kind;
   order.rank = static_cast<int>(draw(ranks_ - 1));
   order.draw = random_();
-  order.seconds =
-      order.kind == "lost" ? run_.timeout() + 3 : run_.timeout() * (0.1 + 0.4 * share());
+  order.seconds = kind.longer ? run_.timeout() + 3 : run_.timeout() * (0.1 + 0.4 * share());
   give_order(run_.folder(), order);
   const auto taken = [&] {
     const auto last = taken_in(run_.folder());
@@ -131,7 +150,7 @@ void Faults::order(const FaultKind& kind, Record& record) {
 
 void Faults::kill_member(const FaultKind& kind, Record& record) {
   const Members members = run_.members();
-  const auto& from = std::string_view(kind.name) == "kill" ? members.ranks : members.launchers;
+  const auto& from = kind.way == Way::kills_rank ? members.ranks : members.launchers;
   if (from.empty()) return;
   const pid_t process =
       from[static_cast<std::size_t>(draw(static_cast<std::int64_t>(from.size()) - 1))];
@@ -141,16 +160,15 @@ void Faults::kill_member(const FaultKind& kind, Record& record) {
 
 // Stops processes by SIGSTOP, and lets them continue later.
 void Faults::stand_still(const FaultKind& kind, Record& record) {
-  const std::string_view name = kind.name;
   std::vector<pid_t> members = run_.members().ranks;
   if (members.empty()) return;
-  if (name != "suspend") {
+  if (kind.way == Way::stops_one) {
     const auto chosen =
         static_cast<std::size_t>(draw(static_cast<std::int64_t>(members.size()) - 1));
     members = {members[chosen]};
   }
   const double seconds =
-      name == "pause" ? run_.timeout() * (0.1 + 0.5 * share()) : run_.timeout() + 1.5;
+      kind.longer ? run_.timeout() + 1.5 : run_.timeout() * (0.1 + 0.5 * share());
   const Standstill still(members);
   record.met = still.any();
   record.where = members.size() == 1 ? text_of_member(members.front())
@@ -206,7 +224,7 @@ void Faults::flip_in_file(const FaultKind& kind, Record& record) {
   for (const pid_t each : run_.members().all()) ::kill(each, SIGKILL);
   run_.clear_away(at_this_load(to_go_on));
   std::vector<fs::path> files;
-  if (std::string_view(kind.name) == "flip-run-file") {
+  if (kind.way == Way::flips_run_file) {
     files = {run_.run_file()};
   } else if (const std::vector<std::int64_t> steps = run_.checkpoint_steps(); steps.size() >= 2) {
     const std::string newest = fmt::format("step-{:08}", steps.back());
@@ -303,20 +321,17 @@ void Faults::go_on(const FaultKind& kind, Record& record) {
 }
 
 void Faults::judge(const FaultKind& kind, Record& record) const {
-  const std::string_view name = kind.name;
   if (record.said.empty()) record.said = run_.complaint();
   record.said = first_line(record.said);
-  // After the launcher is killed nobody is left to say anything, and a flipped bit need not make
-  // the run file wrong.
-  record.must_be_told = kind.fate != Fate::passes && name != "launcher" && name != "flip-run-file";
-  // "rank 2", or as what it sends is called: "recv 2 -> 3".
-  std::string sign = record.where.substr(0, record.where.find(',')), other = sign;
-  if (name == "lost") other = fmt::format(" {} -> ", sign.substr(sign.find(' ') + 1));
-  if (name == "flip-checkpoint" || name == "flip-shard")
-    other = sign = fs::path(sign).filename().string();
-  if (name == "flip-shard") other = "data.content";
-  const bool names =
-      name == "error" || name == "lost" || name == "flip-checkpoint" || name == "flip-shard";
+  record.must_be_told = kind.fate != Fate::passes && !kind.may_be_silent;
+  const bool names = kind.named != Named::nothing;
+  std::string sign = record.where.substr(0, record.where.find(','));  // "rank 2", or a file
+  if (kind.named == Named::file) sign = fs::path(sign).filename().string();
+  // As what the rank sends is called ("recv 2 -> 3"), and the key of what differs before a start.
+  const std::string other = kind.way == Way::loses_call
+                                ? fmt::format(" {} -> ", sign.substr(sign.find(' ') + 1))
+                            : kind.way == Way::flips_data ? std::string("data.content")
+                                                          : sign;
   const std::string all = record.said + run_.said();
   const auto has = [&](const std::string& words) { return all.find(words) != std::string::npos; };
   record.told = !record.said.empty() &&

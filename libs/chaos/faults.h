@@ -27,6 +27,7 @@ class Faults {
   std::int64_t draw(std::int64_t most);
 
  private:
+  void happen(const FaultKind& kind, Record& record);
   void order(const FaultKind& kind, Record& record);
   void kill_member(const FaultKind& kind, Record& record);
   void stand_still(const FaultKind& kind, Record& record);

@@ -16,8 +16,9 @@ namespace {
 int logits_value(const Graph& graph) {
   for (const Op& op : graph.ops())
     if (op.name == "loss.max") return op.inputs.at(0).value;
-  throw Error(Stage::options, "logits.none", "model",
-              "logits: the model's loss is no cross-entropy over a vocabulary, so there are none");
+  throw Error(
+      Stage::options, "logits.none", "model",
+      "logits: the model's loss is not a cross-entropy over a vocabulary, so it has no logits");
 }
 
 // Two bytes are widened.

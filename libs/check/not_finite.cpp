@@ -72,7 +72,7 @@ std::string words_of_computed(const Instruction& i) {
 }
 
 std::string words_of_moved(const Instruction& i) {
-  return fmt::format("what the {} of {} brought",
+  return fmt::format("the result of the {} of {}",
                      communicates(i.move.kind) ? name_of(i.move.kind) : name_of(i.code), i.label);
 }
 

@@ -199,7 +199,7 @@ void compare_bits(RankRun& rank, const RankSet& set, const std::vector<BitsSeen>
   }
   throw Error(
       Stage::run, "check.replicas", "",
-      fmt::format("check: {} is called Replicate over {}, and its bits on rank{} {} are not "
+      fmt::format("check: {} is Replicate over {}, but its bits on rank{} {} differ from "
                   "those on rank {} (step {}{})",
                   first.what, rank.program().name_of(set), others.size() == 1 ? "" : "s",
                   fmt::join(others, ", "), ranks.group()[0], step,

@@ -335,7 +335,7 @@ GoodputRequest read_goodput(const Json& table, const std::string& path, Problems
   for (const char* key : {"mtbf", "restart_seconds"}) {
     if (v->has(key) != causes) continue;
     problems.add(Stage::options, causes ? "option.conflict" : "option.missing", path + "." + key,
-                 causes ? fmt::format("{}.{} beside causes, each of which has its own", path, key)
+                 causes ? fmt::format("{}.{} beside causes, and each cause has its own", path, key)
                         : fmt::format("{}.{} is missing", path, key),
                  "give mtbf and restart_seconds, or causes = { gpu = { mtbf = …, restart_seconds = "
                  "… }, … }");

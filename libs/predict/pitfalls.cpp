@@ -185,8 +185,8 @@ class Pitfalls {
       if (ways % fewer == 0) with_fewer(last, last.size() - 1, fewer, ways / fewer, best);
     }
     const StrategyChoice& choice = strategies()[static_cast<std::size_t>(place)];
-    say(fmt::format("{}({}) lies on several nodes of {}, whose links are slower", choice.name, ways,
-                    plural(node_, "device")),
+    say(fmt::format("{}({}) spans several nodes of {}, and links between nodes are slower",
+                    choice.name, ways, plural(node_, "device")),
         std::move(best));
   }
 

@@ -201,5 +201,7 @@ std::string print(const Plan& plan, const Prediction& prediction);
 // report; what is too much, or nearly.
 std::string reported_text(const Prediction& prediction);
 std::string room_text(const Prediction& prediction);
+// How much of the memory is an estimate; empty where it is too little to matter.
+std::string estimated_text(const Prediction& prediction);
 
 }  // namespace mw

@@ -163,10 +163,10 @@ std::string communication(const Prediction& prediction) {
     if (basis) row.emplace_back(name_of(c.basis));
     table.add(std::move(row));
   }
-  return table.text("  ") + (stages ? "  (time, exposed: of the stage that spends most; mean "
-                                      "exposed: of all stages, in which a "
-                                      "stage without it exposes none)\n"
-                                    : "");
+  return table.text("  ") + (stages
+                                 ? "  (time and exposed are those of the stage that spends most; "
+                                   "mean exposed is the mean over all stages)\n"
+                                 : "");
 }
 
 // Behind a step's parts, where they are means: of what, and those of the stage that waits least.
@@ -330,6 +330,20 @@ std::string room_text(const Prediction& p) {
   return text;
 }
 
+std::string estimated_text(const Prediction& p) {
+  constexpr double share_that_counts = 0.01;
+  std::int64_t estimated = 0, peak = 0;
+  for (const StageForecast& stage : p.stages) {
+    estimated = std::max(estimated, stage.memory.estimated);
+    peak = std::max(peak, stage.memory.peak);
+  }
+  if (static_cast<double>(estimated) <= share_that_counts * static_cast<double>(peak)) return "";
+  return fmt::format(
+      "  (of activations and peak, {} are an estimate: what a kernel allocates while it runs is "
+      "not measured here for such large calls)\n",
+      format_bytes(static_cast<double>(estimated)));
+}
+
 std::string print(const Plan& plan, const Prediction& p) {
   std::string text =
       fmt::format("plan {}  {}, {}\n", plan.hash(), abridged(plan.mix()), plan.mesh.describe());
@@ -351,12 +365,7 @@ std::string print(const Plan& plan, const Prediction& p) {
     if (!note.empty()) text += fmt::format("  note    {}\n", note);
   }
   text += "\n" + memory(p);
-  const auto estimated = [](const StageForecast& s) { return !s.memory.measured; };
-  if (std::any_of(p.stages.begin(), p.stages.end(), estimated)) {
-    text +=
-        "  (activations and peak hold estimates of kernels' scratch: calls of these sizes are too "
-        "large to be tried here)\n";
-  }
+  text += estimated_text(p);
   text += reported_text(p);
   text += "\n" + communication(p) + "\n";
   text += step(p);

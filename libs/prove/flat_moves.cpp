@@ -48,7 +48,7 @@ void StageProof::check_flat(const Move& move, int from, int to) const {
   if (move.kind == Move::Kind::all_reduce) {
     if (a.flat == b.flat && a.part == b.part) return;
     refuse("prove.layout",
-           fmt::format("an all-reduce sums {} where it lies, and is to leave it in {}", name(from),
+           fmt::format("an all-reduce works in place on {}, but its result is {}", name(from),
                        name(to)),
            to);
   }
@@ -259,8 +259,8 @@ void StageProof::hook_start(const Instruction& i) {
   const Bucket& bucket = program_.buckets[i.bucket];
   const int from = one(i.inputs, "input"), to = one(i.outputs, "output");
   if (from != to || from != bucket.flat.gradients || view(from).part != FlatView::Part::whole)
-    refuse("prove.hook",
-           fmt::format("a hook reduces the gradients of {} where they lie", bucket.name), from);
+    refuse("prove.hook", fmt::format("a hook reduces the gradients of {} in place", bucket.name),
+           from);
   if (!bucket.hook->exact(shape_of(program_, bucket)))
     notes_.insert(fmt::format("{} loses some of {}", bucket.hook->name(), bucket.name));
   Instruction plain = i;

@@ -224,7 +224,7 @@ void StageProof::forward(const Instruction& i) {
     const Dtype dtype = program_.dtype_of(value.scalar, value.fp32_at_least);
     if (t.dtype != dtype)
       refuse("prove.in-place",
-             fmt::format("{} in {} would have the dtype {}", value.name, name_of(dtype),
+             fmt::format("{} has the dtype {}, and its slot {}", value.name, name_of(dtype),
                          name_of(t.dtype)),
              i.outputs[0]);
     claim(i.outputs[0], made, value.dims, dtype);

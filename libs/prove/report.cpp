@@ -128,7 +128,7 @@ std::string Refusal::text() const {
   lines("too often", twice);
   if (!written.empty()) text += fmt::format("    {:12} {}\n", "made by", written);
   if (!mend.empty()) text += fmt::format("    {:12} {}\n", "would mend it", mend);
-  if (!by.empty()) text += "  brought by " + by + "\n";
+  if (!by.empty()) text += "  added by " + by + "\n";
   text.pop_back();
   return text;
 }
@@ -141,7 +141,7 @@ Problem Refusal::problem() const {
   std::string hint = mend.empty() ? "the plan cannot be proved to compute what one rank would; "
                                     "`plan --program` lists its instructions"
                                   : "this would mend it: " + mend;
-  if (!by.empty()) hint += "; the instruction is brought by " + by;
+  if (!by.empty()) hint += "; the instruction is added by " + by;
   return {Stage::plan, code, key, std::move(said), std::move(hint)};
 }
 

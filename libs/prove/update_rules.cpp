@@ -232,7 +232,7 @@ void StageProof::direction(const Instruction& i, const Bucket& bucket) {
   std::vector<Region> regions = there(from, false).regions;
   check_same_part(from, to);
   if (flat(view(from)).bucket != i.bucket || view(from).part == FlatView::Part::parameter)
-    refuse("prove.update", name(from) + " is none of " + bucket.name, from);
+    refuse("prove.update", name(from) + " does not belong to " + bucket.name, from);
   for (std::size_t n = 0; n < regions.size(); ++n) {
     need_complete(regions[n], bucket.parameters[n], from);
     regions[n] = {};
@@ -296,7 +296,7 @@ void StageProof::apply_update(const Instruction& i, const Bucket& bucket) {
   const int from = one(i.inputs, "input");
   const int to = i.outputs.size() == 2 ? i.outputs[0] : one(i.outputs, "output");
   if (!lasting(to) || view(to).flat < 0 || flat(view(to)).bucket != i.bucket)
-    refuse("prove.update", name(to) + " is none of " + bucket.name, to);
+    refuse("prove.update", name(to) + " does not belong to " + bucket.name, to);
   if (i.parameter < 0) {
     if (bucket.rule && bucket.rule->whole != nullptr)
       refuse("prove.update", bucket.name + " is updated by matrices, one after the other");
@@ -304,7 +304,7 @@ void StageProof::apply_update(const Instruction& i, const Bucket& bucket) {
     if (left && first_step_) return cast_updated(i);  // no step before has left it anything
     const Flat& f = left ? left_gradients(from) : there(from, false);
     if (f.bucket != i.bucket)
-      refuse("prove.update", name(from) + " is none of " + bucket.name, from);
+      refuse("prove.update", name(from) + " does not belong to " + bucket.name, from);
     check_same_part(from, to);
     for (std::size_t n = 0; n < f.regions.size(); ++n) {
       Region region = f.regions[n];

@@ -183,7 +183,7 @@ Json memory_json(const Plan& plan, const Program& program, const Prediction& pre
           {"peak", peak + libraries},
           {"peak_at", page_number(1e3 * peak_at)},
           {"categories", std::move(categories)},
-          {"estimated", !most.measured}};
+          {"estimated", most.estimated}};
 }
 
 std::string bytes_of_rank(std::int64_t bytes) {

@@ -181,7 +181,7 @@ class TransportWork final : public c10d::Work {
     const std::size_t due = part_.bytes_from(member);
     if (bytes == due) return;
     throw Error(Stage::run, "process.message", "",
-                fmt::format("{} brought {} bytes of rank {} where {} were sent", source_.name(),
+                fmt::format("{} delivered {} bytes from rank {}, which sent {}", source_.name(),
                             bytes, part_.group[member], due),
                 "send() and arrived() must have the same bytes");
   }
@@ -280,7 +280,8 @@ TransportSource::TransportSource(TransportCarrier& carrier, std::string name, Tr
       state_(state),
       timeout_(timeout),
       process_of_(process_of_ranks(ranks)) {
-  threads_ = thread_source(static_cast<int>(process_of_.size()), timeout);
+  const Beyond beyond;  // nobody knows what ranks of other processes wait for
+  threads_ = thread_source(static_cast<int>(process_of_.size()), timeout, &beyond);
   run_ = state_.begin(process_of_, threads_.get());
 }
 

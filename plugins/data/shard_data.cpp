@@ -39,6 +39,7 @@ class TokenFile {
 
   std::int64_t tokens() const { return tokens_; }
   const std::filesystem::path& path() const { return file_.path(); }
+  const std::filesystem::path& index() const { return index_; }  // Megatron's; empty: it has none
   // Token i; one that is negative comes out so.
   std::int64_t at(std::int64_t i) const;
   void check() const { file_.check(); }
@@ -50,6 +51,7 @@ class TokenFile {
   void read_bare(const std::string& type);
 
   MappedFile file_;
+  std::filesystem::path index_;
   TokenType type_ = TokenType::u16;
   std::int64_t begin_ = 0, tokens_ = 0;  // byte of the first token
 };
@@ -157,6 +159,7 @@ void TokenFile::read_llm_c(std::int32_t magic) {
 }
 
 void TokenFile::read_megatron(const fs::path& index) {
+  index_ = index;
   const MappedFile head(index);
   if (!is_megatron_index(head)) {
     refuse(index, "it is no index of Megatron's (MMIDIDX)",
@@ -243,6 +246,7 @@ class ShardSource final : public TokenSource {
   void sample(std::int64_t k, std::int64_t sequence, std::int64_t* inputs,
               std::int64_t* labels) const override;
   std::string content() const override;
+  std::vector<SourceFile> files() const override;
 
  private:
   void check_first_ids(Problems& problems) const;
@@ -404,6 +408,15 @@ std::string ShardSource::content() const {
   std::string text;
   for (const TokenFile& file : files_) text += fmt::format("{:016x}", file.digest(share));
   return text;
+}
+
+std::vector<SourceFile> ShardSource::files() const {
+  std::vector<SourceFile> files;
+  for (const TokenFile& file : files_) {
+    files.push_back({file.path()});
+    if (!file.index().empty()) files.push_back({file.index(), /*implied=*/true});
+  }
+  return files;
 }
 
 MESHWRIGHT_BUILT_IN(data<ShardSource>("shards",

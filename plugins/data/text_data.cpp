@@ -30,6 +30,7 @@ class TextSource final : public TokenSource {
   void sample(std::int64_t k, std::int64_t sequence, std::int64_t* inputs,
               std::int64_t* labels) const override;
   std::string content() const override;
+  std::vector<SourceFile> files() const override;
 
  private:
   std::vector<MappedFile> files_;
@@ -60,6 +61,12 @@ std::string TextSource::content() const {
   std::string text;
   for (const MappedFile& file : files_) text += fmt::format("{:016x}", file.digest(share));
   return text;
+}
+
+std::vector<SourceFile> TextSource::files() const {
+  std::vector<SourceFile> files;
+  for (const MappedFile& file : files_) files.push_back({file.path()});
+  return files;
 }
 
 namespace {

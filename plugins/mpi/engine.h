@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "link.h"
+#include "meshwright/backend.h"
 #include "round.h"
 #include "wire.h"
 
@@ -65,6 +67,8 @@ class Host {
   // Why no rank goes on, if none does.
   virtual std::optional<std::string> stopped() const = 0;
   virtual std::vector<Whereabouts> where(std::uint64_t round, const std::vector<int>& ranks) = 0;
+  // Ranks of this process that run and wait for no other one.
+  virtual std::vector<mw::comm::IdleRank> idle() = 0;
 };
 
 class Engine {
@@ -88,6 +92,10 @@ class Engine {
   void drop(std::shared_ptr<Round> round, const mw::Problem& problem);
   // A member has waited for `seconds`: asks the missing ones' processes, then fails the round.
   void late(std::shared_ptr<Round> round, double seconds);
+  // What there is to say of the ranks at which all waiting ends (mw::comm::held_up_by), of all
+  // processes, which are asked for it; takes a second where one does not answer. Not called by the
+  // engine's thread.
+  std::string held_up_by(const std::vector<int>& missing);
   void failed(int rank, const std::string& reason);  // for all other processes
   void ended(int rank);
 
@@ -101,11 +109,16 @@ class Engine {
     int process = 0;
     std::vector<mw::comm::Call> calls;
   };
+  // All other processes are asked about a round that is late, or, without one, about ranks that
+  // hold up others.
   struct Query {
     std::shared_ptr<Round> round;
     double seconds = 0;
-    std::vector<int> missing, waiting, asked;  // ranks, ranks, processes
-    std::string text;
+    std::vector<int> missing, waiting, asked;  // ranks, ranks, processes that have not answered
+    std::map<int, std::vector<int>> about;     // by process: ranks of the round
+    std::vector<mw::comm::IdleRank> idle;      // of all who have answered
+    std::string text;                          // of the missing ranks
+    std::shared_ptr<std::promise<std::string>> words;  // without a round: held_up_by()
     std::chrono::steady_clock::time_point until;
   };
   struct Heard {  // of a run that has not begun here
@@ -125,6 +138,8 @@ class Engine {
   void came(Round& round, Round::Peer& peer, StreamKind kind);
   void arrived(Round& round, const Early& arrival);
   void ask(const std::shared_ptr<Round>& round, double seconds);
+  void ask_all(Query query);
+  std::string held_up_by(const Query& query) const;
   void conclude(Query& query);
   void check_queries();
   void check_ended(Round& round);

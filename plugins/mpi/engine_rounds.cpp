@@ -195,6 +195,9 @@ void Engine::heard(int from, const std::string& bytes) {
       const auto list = host_ == nullptr ? std::vector<Whereabouts>{} : host_->where(round, ranks);
       answer << static_cast<std::uint32_t>(list.size());
       for (const auto& one : list) answer << one.rank << one.here << one.text;
+      const auto idle = host_ == nullptr ? std::vector<mw::comm::IdleRank>{} : host_->idle();
+      answer << static_cast<std::uint32_t>(idle.size());
+      for (const auto& one : idle) answer << one.rank << one.text;
       link_->send(from, answer.take());
       break;
     }
@@ -237,9 +240,7 @@ void Engine::ask(const std::shared_ptr<Round>& round, double seconds) {
   Query query;
   query.round = round;
   query.seconds = seconds;
-  query.until = Clock::now() + for_answers;
   const auto& members = *round->members;
-  const auto number = ++next_query_;
   std::vector<int> asked;
   for (std::size_t i = 0; i < members.ranks.size(); ++i) {
     const int p = members.process_of[i];
@@ -260,8 +261,7 @@ void Engine::ask(const std::shared_ptr<Round>& round, double seconds) {
       query.missing.insert(query.missing.end(), ranks.begin(), ranks.end());
       continue;
     }
-    link_->send(p, (Pack(Message::query) << number << round->id << ranks).take());
-    query.asked.push_back(p);
+    query.about[p] = ranks;
   }
   for (const auto& one : host_->where(round->id, members.ranks_of(process()))) {
     (one.here ? query.waiting : query.missing).push_back(one.rank);
@@ -281,7 +281,49 @@ void Engine::ask(const std::shared_ptr<Round>& round, double seconds) {
                 Cause::absence);
     return;
   }
+  ask_all(std::move(query));
+}
+
+void Engine::ask_all(Query query) {
+  const auto number = ++next_query_;
+  query.until = Clock::now() + for_answers;
+  query.idle = host_->idle();
+  for (int p = 0; p < processes(); ++p) {
+    const auto at = static_cast<std::size_t>(p);
+    if (p == process() || gone_[at] != 0 || left_[at] != 0) continue;
+    const auto round = query.round ? query.round->id : 0;
+    link_->send(p, (Pack(Message::query) << number << round << query.about[p]).take());
+    query.asked.push_back(p);
+  }
   queries_.emplace(number, std::move(query));
+}
+
+std::string Engine::held_up_by(const std::vector<int>& missing) {
+  auto words = std::make_shared<std::promise<std::string>>();
+  auto found = words->get_future();
+  task([this, missing, words] {
+    if (host_ == nullptr) return words->set_value("");
+    Query query;
+    query.missing = missing;
+    query.words = words;
+    ask_all(std::move(query));
+  });
+  // The engine may be ending.
+  return found.wait_for(2 * for_answers) == std::future_status::ready ? found.get() : "";
+}
+
+// A process that has not answered is named here unless it has ranks of the round, which the caller
+// names.
+std::string Engine::held_up_by(const Query& query) const {
+  std::string text;
+  for (const int p : query.asked) {
+    const auto ranks = host_ == nullptr ? std::vector<int>{} : host_->ranks_of(p);
+    const auto about = query.about.find(p);
+    if (ranks.empty() || (about != query.about.end() && !about->second.empty())) continue;
+    text += fmt::format(" Process {} (pid {} on {}), which carries {}, does not answer.", p,
+                        link_->at(p).pid, link_->at(p).host, mw::comm::list_ranks(ranks));
+  }
+  return text + mw::comm::held_up_by(query.missing, query.idle);
 }
 
 void Engine::hear_answer(int from, Unpack& message) {
@@ -295,6 +337,11 @@ void Engine::hear_answer(int from, Unpack& message) {
     const auto text = message.text();
     (here ? query.waiting : query.missing).push_back(rank);
     if (!here) query.text += fmt::format(" Rank {} {}.", rank, text);
+  }
+  const auto idle = message.number<std::uint32_t>();
+  for (std::uint32_t i = 0; i < idle; ++i) {
+    const auto rank = message.number<int>();
+    query.idle.push_back({rank, message.text()});
   }
   std::erase(query.asked, from);
 }
@@ -312,9 +359,13 @@ void Engine::check_queries() {
 }
 
 void Engine::conclude(Query& query) {
+  std::sort(query.idle.begin(), query.idle.end(),
+            [](const auto& a, const auto& b) { return a.rank < b.rank; });
+  if (query.words) return query.words->set_value(held_up_by(query));
   auto& round = *query.round;
   for (const int p : query.asked) {
-    const auto ranks = round.members->ranks_of(p);
+    const auto& ranks = query.about[p];
+    if (ranks.empty()) continue;
     query.missing.insert(query.missing.end(), ranks.begin(), ranks.end());
     query.text += fmt::format(" Process {} (pid {} on {}) does not answer.", p, link_->at(p).pid,
                               link_->at(p).host);
@@ -328,8 +379,9 @@ void Engine::conclude(Query& query) {
   }
   std::sort(query.missing.begin(), query.missing.end());
   std::sort(query.waiting.begin(), query.waiting.end());
-  const auto problem = mw::comm::lateness(round.members->axis, round.name, round.describe(),
-                                          query.seconds, query.missing, query.waiting, query.text);
+  const auto problem =
+      mw::comm::lateness(round.members->axis, round.name, round.describe(), query.seconds,
+                         query.missing, query.waiting, held_up_by(query) + query.text);
   round.fail(problem, Cause::absence);
 }
 

@@ -47,7 +47,14 @@ Source::Source(Engine& engine, const std::vector<std::vector<int>>& ranks,
     : engine_(engine), timeout_(timeout), process_of_(mw::comm::process_of_ranks(ranks)) {
   ended_.assign(process_of_.size(), 0);
   status_.resize(process_of_.size());
-  threads_ = mw::comm::thread_source(static_cast<int>(process_of_.size()), timeout);
+  const mw::comm::Beyond beyond{
+      .whereabouts =
+          [this](int rank) {
+            const std::lock_guard guard(lock_);
+            return whereabouts(rank);
+          },
+      .held_up_by = [this](const auto& missing) { return engine_.held_up_by(missing); }};
+  threads_ = mw::comm::thread_source(static_cast<int>(process_of_.size()), timeout, &beyond);
   const auto run = engine_.begin(this);
   const std::lock_guard guard(lock_);
   run_ = run;
@@ -247,6 +254,17 @@ std::vector<Whereabouts> Source::where(std::uint64_t id, const std::vector<int>&
   return list;
 }
 
+std::vector<mw::comm::IdleRank> Source::idle() {
+  const std::lock_guard guard(lock_);
+  std::vector<mw::comm::IdleRank> list;
+  for (const int rank : ranks_of(engine_.process())) {
+    const auto at = static_cast<std::size_t>(rank);
+    if (ended_[at] == 0 && !status_[at].now && !threads_->waits(rank))
+      list.push_back({rank, whereabouts(rank)});
+  }
+  return list;
+}
+
 void Source::begins_to_wait(int rank, std::shared_ptr<Round> round) {
   const std::lock_guard guard(lock_);
   status_[static_cast<std::size_t>(rank)].now = std::move(round);
@@ -262,6 +280,7 @@ void Source::ends_waiting(int rank, bool completed) {
 std::string Source::whereabouts(int rank) const {
   const auto& status = status_[static_cast<std::size_t>(rank)];
   if (ended_[static_cast<std::size_t>(rank)] != 0) return "has ended";
+  if (!status.now && threads_->waits(rank)) return threads_->whereabouts(rank);
   std::string text =
       status.last ? fmt::format("last completed {} on axis '{}' ({})", status.last->describe(),
                                 status.last->members->axis, status.last->name)

@@ -59,18 +59,19 @@ class Source final : public mw::CommunicatorSource, public Host {
   std::vector<int> ranks_of(int process) const override;
   std::optional<std::string> stopped() const override;
   std::vector<Whereabouts> where(std::uint64_t round, const std::vector<int>& ranks) override;
+  std::vector<mw::comm::IdleRank> idle() override;
 
  private:
   std::shared_ptr<Round> seat(std::uint64_t id, const std::shared_ptr<const Members>& members,
                               const std::string& name, bool far, int index, Arrival arrival);
-  void check_running() const;      // throws Aborted; under the lock
-  void check_ended(Round& round);  // under the lock
-  std::string whereabouts(int rank) const;
+  void check_running() const;               // throws Aborted; under the lock
+  void check_ended(Round& round);           // under the lock
+  std::string whereabouts(int rank) const;  // under the lock
 
   Engine& engine_;
   const std::chrono::milliseconds timeout_;
   std::vector<int> process_of_;                      // by rank
-  std::unique_ptr<mw::CommunicatorSource> threads_;  // groups that live here as a whole
+  std::unique_ptr<mw::comm::ThreadSource> threads_;  // groups that live here as a whole
 
   struct Status {
     std::shared_ptr<Round> now, last;

@@ -32,7 +32,8 @@ std::string device_name(int device) {
 Source::Source(mw::StoreLink& link, const std::string& run,
                const std::vector<std::vector<int>>& ranks, std::chrono::milliseconds timeout)
     : link_(link), run_(run), timeout_(timeout), process_of_(mw::comm::process_of_ranks(ranks)) {
-  threads_ = mw::comm::thread_source(static_cast<int>(process_of_.size()), timeout);
+  const mw::comm::Beyond beyond;  // nobody knows what ranks of other processes wait for
+  threads_ = mw::comm::thread_source(static_cast<int>(process_of_.size()), timeout, &beyond);
   news_ = link_.store(run_);
   devices_ = link_.store(run_ + "/devices");
   watching_ = std::thread([this] { watch(); });

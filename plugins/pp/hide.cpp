@@ -138,7 +138,7 @@ Hide::Hide(const mw::Values& values) : axes_(read_axes(values)) {}
 std::vector<int> Hide::order(const mw::WeaveRequest& request) const {
   if (!request.seconds) {
     throw mw::Error(mw::Stage::plan, "weave.times", "weave",
-                    "the weave hide goes by predicted seconds, and the plan names no device",
+                    "the weave hide needs predicted times, and the plan names no device",
                     "name one, as cluster = mw.cluster(\"dgx-h100\"); or take the weave switch, "
                     "which needs no times");
   }

@@ -167,7 +167,7 @@ class PipelineParallel : public mw::Strategy {
       return;
     }
     if (!idle_times_of_.empty())
-      draft.note(fmt::format("pp({}): the schedule {} of so many stages does not go by times",
+      draft.note(fmt::format("pp({}): the schedule {} does not use times with that many stages",
                              ways_, idle_times_of_));
     if (!idle_weave_of_.empty())
       draft.note(

@@ -3,6 +3,7 @@ nobody disturbs; a training that would not is found; what cannot be disturbed is
 import json
 import os
 import signal
+import struct
 import subprocess
 import time
 import unittest
@@ -58,8 +59,8 @@ class Chaos(ProgramCase):
         (self.folder / "data.txt").write_text("".join(f"line {line} of some text\n" for line in range(4000)))
         return super().write(text)
 
-    def chaos(self, *arguments, steps=1500, more="", code=0):
-        self.write(SCRIPT % (steps, more))
+    def chaos(self, *arguments, steps=1500, more="", data='mw.text "data.txt"', code=0):
+        self.write((SCRIPT % (steps, more)).replace('mw.text "data.txt"', data))
         done = self.call("chaos", "script.lua", "--json", "--log", "faults.jsonl", "--every", 0.2, "--timeout", 2, *arguments,
                          TMPDIR=str(self.folder))
         self.assertEqual(done.returncode, code, done.stdout[-3000:] + done.stderr[-3000:])
@@ -158,6 +159,31 @@ class Chaos(ProgramCase):
         self.assertRegex(faults[0]["wrong"], r"^another loss at step \d+$")
         kept, = self.folder.glob("mw-chaos-*")
         self.assertTrue((kept / "checkpoints").is_dir())
+
+    def test_it_says_how_far_the_training_without_faults_is(self):
+        self.write(SCRIPT % (40, ""))
+        done = self.call("chaos", "script.lua", "--kinds", "flip-gradient", "--faults", 1, "--every", 0, TMPDIR=str(self.folder))
+        before, after = done.stderr.split("4 ranks, 40 steps; with faults from here on")
+        self.assertTrue(before.startswith("the training without faults"), before)
+        self.assertRegex(before, r"(?m)^step +\d+/40  loss \d")
+        self.assertRegex(before, r"(?m)^step 40/40  loss \d+\.\d{4}$")
+        self.assertNotRegex(after, r"(?m)^step +\d+/40")
+
+    def test_the_copies_are_of_the_files_that_the_data_source_lists(self):
+        """A text is no pattern, whatever its name has; an index of Megatron's goes with its tokens."""
+        pair = self.folder / "own/second"
+        pair.parent.mkdir()
+        ids = [7 * token % 256 for token in range(9000)]
+        pair.with_suffix(".bin").write_bytes(struct.pack("<9000H", *ids))
+        pair.with_suffix(".idx").write_bytes(b"MMIDIDX\0\0" + struct.pack("<QBQQiqq", 1, 8, 1, 1, len(ids), 0, 0))
+        (self.folder / "own/first.bin").write_bytes(struct.pack("<9000H", *ids))
+        (self.folder / "data[1].txt").write_text("".join(f"line {line} of some text\n" for line in range(4000)))
+        for data, copies in (('mw.text "data[1].txt"', r"data/0001/data\[1\]\.txt"),
+                             ('mw.shards { "own/{second,fir*}.bin" }', r"data/000(1/second|2/first)\.bin")):
+            with self.subTest(data):
+                faults, outcome = self.chaos("--kinds", "flip-shard", "--faults", 1, "--seed", 2, data=data)
+                self.assertEqual((outcome["status"], outcome["wrong"]), ("right", []), faults)
+                self.assertRegex(faults[0]["where"], f"^{copies}, ")
 
     def interrupted(self, *arguments, when):
         """Ends it as Ctrl-C does once `when` of its messages is true: nothing is wrong, and nothing is left."""

@@ -25,7 +25,16 @@ CASES = [
     ("meshwright run --", {"--set", "--json", "--quiet", "--processes"}, {"--table", "--attempt"}),
     ("meshwright run quick", {"quickstart.lua"}, {"plan"}),
     ("meshwright run quickstart.lua --json --se", {"--set"}, {"--json"}),
-    ("meshwright run quickstart.lua --set opti", {"optimizer="}, {"steps="}),
+    ("meshwright run quickstart.lua --set opti", {"optimizer=", "optimizer."}, {"steps=", "optimizer.lr="}),
+    ("meshwright run quickstart.lua --set optimizer.l", {"optimizer.lr="}, {"optimizer.clip=", "optimizer="}),
+    ("meshwright run quickstart.lua --set plan[2].wa", {"plan[2].ways="}, {"plan[1].ways="}),
+    ("meshwright plan quickstart.lua --set cluster.network.n", {"cluster.network.nic="}, {"cluster.nodes="}),
+    ("meshwright plan quickstart.lua --cluster dgx-h", {"dgx-h100", "dgx-h100-llama3"}, {"selene", "names"}),
+    ("meshwright plan quickstart.lua --cluster qui", {"quickstart.lua"}, {"selene"}),
+    ("meshwright plan quickstart.lua --stack me", {"megatron-core", "meshwright"}, {"fsdp2", "dgx-h100"}),
+    ("meshwright schedule zb", {"zb-h1"}, {"1f1b", "quickstart.lua"}),
+    ("meshwright schedule quick", {"quickstart.lua"}, {"zb-h1"}),
+    ("meshwright run quickstart.lua --communicator ", {"threads"}, {"quickstart.lua"}),
     ("meshwright plan --plugin-path fol", {"folder/"}, {"quickstart.lua"}),
     ("meshwright completion ", {"bash", "zsh", "fish"}, {"run"}),
     ("meshwright report runs.h5 -o quick", {"quickstart.lua"}, set()),
@@ -80,8 +89,8 @@ class Completion(ProgramCase):
         for line, wanted, unwanted in CASES:
             with self.subTest(line):
                 offered = complete(line)
-                bare = {word.rstrip("/=") for word in offered}
-                self.assertLessEqual({word.rstrip("/=") for word in wanted}, bare)
+                bare = {word.rstrip("/=.") for word in offered}
+                self.assertLessEqual({word.rstrip("/=.") for word in wanted}, bare)
                 self.assertFalse(unwanted & offered)
 
     def test_commands_are_all(self):
@@ -123,8 +132,9 @@ class Completion(ProgramCase):
             time.sleep(0.3)
             os.write(leader, b"\x15print end-$((40 + 2))\n")  # gives the line up
             shown = self.until(leader, "end-42")
-            # A line for each word and what is said of it, or several words a line.
-            return {word for said in shown.replace(line, " ").splitlines() for word in said.split(" -- ")[0].split()}
+            # A line for each word and what is said of it, or several words a line; brackets quoted.
+            said = shown.replace(line, " ").replace("\\", "").splitlines()
+            return {word for words in said for word in words.split(" -- ")[0].split()}
 
         self.offers(complete)
 

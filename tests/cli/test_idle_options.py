@@ -52,7 +52,7 @@ class IdleOptions(ProgramCase):
             with self.subTest(schedule):
                 text = self.call("plan", self.write(HEAD + f'plan {{ pp {{ 2, schedule = "{schedule}", times = {{ 1, 3, 0.5 }} }} }}')).stdout
                 self.assertIn("stages  2", text)
-                self.assertEqual("does not go by times" in text, idle, text)
+                self.assertEqual("does not use times with that many stages" in text, idle, text)
 
     def test_of_several_strategies_all_are_told_alike(self):
         done = self.call("plan", self.write(HEAD + """plan({ pp { 2, schedule = "own.csv", times = { 1, 1, 1 } },

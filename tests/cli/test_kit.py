@@ -5,12 +5,13 @@ what is wrong with a plugin is said with what to do. Forms that ship, as a stran
 A compile takes most of its time for headers. So one kind is built as its authors do; of all else
 the text is compiled as one file."""
 import json
+import os
 import re
 import socket
 import subprocess
 import unittest
 
-from cases import SOURCE, TEST_PLUGINS
+from cases import BIN, SOURCE, TEST_PLUGINS
 from kit import KitCase
 from problems import problems
 
@@ -67,8 +68,28 @@ class Kit(KitCase):
         error, = self.lines(self.shell(*asked, code=5))
         self.assertEqual((error["stage"], error["code"]), ("environment", "file.missing"))
 
+    def test_what_new_says_comes_next_leads_to_a_script_that_trains(self):
+        """From a program that is built and not installed. Each command is typed as it is printed."""
+        said = self.shell(BIN, "plugins", "new", "my_strategy", "--kind", "strategy").stdout
+        wrote, title, *lines = said.splitlines()
+        self.assertRegex(wrote, r"^wrote my_strategy/: .*my_strategy\.cpp")
+        self.assertEqual(title, "next:")
+        install, test, run = [line.strip() for line in lines[::2]]
+        self.assertRegex(install, r"^cmake --install \S+ --prefix ~/meshwright-kit$")
+        use, = re.findall(r"(?s)```lua\n(.*?)```", (self.folder / "my_strategy/README.md").read_text())
+        rest = SCRIPT.split("sequence = 8, plan = { %s }, ")[1]
+        self.write(use.replace("… }", "model = mw.llama { layers = 2, hidden = 16, heads = 4, ffn = 32, vocab = 32 }, "
+                               f"data = mw.synthetic {{}}, sequence = 8, {rest}"))
+        cache = self.environment.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache"))
+        self.environment = dict(self.environment, HOME=str(self.folder), XDG_CACHE_HOME=cache)
+        for command in (install, test, run.replace("SCRIPT", "script.lua")):
+            # A clone's launcher would build what is not built.
+            done = self.shell("bash", "-c", command.replace(str(SOURCE / "meshwright"), str(BIN)))
+        self.assertIn("dp(2) x my_strategy(2)", done.stdout)
+
     def test_new_passes_at_once(self):
-        self.shell("meshwright", "plugins", "new", "my_strategy", "--kind", "strategy")
+        new, = self.lines(self.shell("meshwright", "plugins", "new", "my_strategy", "--kind", "strategy", "--json"))
+        self.assertEqual(new["next"][0], "my_strategy/test.sh", "it is installed")
         done = self.shell(self.folder / "my_strategy/test.sh", "--json")
         self.assertIn('"kind":"test"', done.stdout)
         symbols = subprocess.run(["nm", "-D", "--defined-only", self.folder / "my_strategy/build/my_strategy.so"],
@@ -79,8 +100,10 @@ class Kit(KitCase):
         self.assertIn("--plugin-path my_strategy/build", done.stderr)
         for kind in LUA_KINDS:
             with self.subTest(f"{kind} in Lua"):
-                self.shell("meshwright", "plugins", "new", f"lua_{kind}", "--kind", kind, "--lua")
-                self.shell(self.folder / f"lua_{kind}/test.sh")
+                new, = self.lines(self.shell("meshwright", "plugins", "new", f"lua_{kind}", "--kind", kind, "--lua", "--json"))
+                self.write(SCRIPT % ("dp", "dp", "dp(2)"))
+                for command in new["next"]:
+                    self.shell("bash", "-c", command.replace("SCRIPT", "script.lua"))
 
     def together(self, name, project, texts):
         """One plugin that registers what each of these files registers: each in a namespace of its own, all that they

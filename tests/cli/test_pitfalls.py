@@ -37,8 +37,8 @@ class Pitfalls(ProgramCase):
         self.assertIn(better, line)
 
     def test_tensor_parallelism_over_nodes(self):
-        self.names("tp(16) lies on several nodes of 8 devices", "tp(4) }", self.plan("tp(16), sp()", "microbatch = 1"))
-        self.names("tp(2) lies on several nodes of 8 devices", "with plan = { zero { 8, stage = 1 }, tp(2) }", self.plan("tp(2), zero(8)"))
+        self.names("tp(16) spans several nodes of 8 devices", "tp(4) }", self.plan("tp(16), sp()", "microbatch = 1"))
+        self.names("tp(2) spans several nodes of 8 devices", "with plan = { zero { 8, stage = 1 }, tp(2) }", self.plan("tp(2), zero(8)"))
 
     def test_fewer_microbatches_than_stages(self):
         self.names("4 microbatches for 8 stages", "pp(4)", self.plan("pp(8), tp(2), sp()", "batch = 4, microbatch = 1"))
@@ -49,7 +49,7 @@ class Pitfalls(ProgramCase):
                    self.plan("dp(8), tp(2), sp()", "microbatch = 1"))
 
     def test_experts_over_nodes(self):
-        self.names("ep(16) lies on several nodes of 8 devices", "plan = { zero { 16, stage = 1 }, ep(4) }", self.plan("zero(16), ep(16)", "model = moe"))
+        self.names("ep(16) spans several nodes of 8 devices", "plan = { zero { 16, stage = 1 }, ep(4) }", self.plan("zero(16), ep(16)", "model = moe"))
 
     def test_microbatches_that_fill_no_kernel(self):
         found = self.plan("zero(16)", "model = small, sequence = 512, batch = 512, microbatch = 1")

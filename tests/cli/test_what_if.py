@@ -109,7 +109,7 @@ class WhatIf(ProgramCase):
     def test_what_changes_nothing_says_why(self):
         rows = self.asked(self.small(), "network.nic x=2", "node.latency x=2", "device.peak64 x=2", "batch=64", "device.memory=1GiB,40GiB",
                           "stack.exchanged x=0.5", "plan[2].ways=3")["rows"]
-        for row, why in zip(rows, ("nothing leaves the node of 8 devices", "what was measured", "computes in bf16", "it is so already",
+        for row, why in zip(rows, ("are in one node of 8 devices, so nothing leaves it", "what was measured", "computes in bf16", "it is so already",
                                    "does not fit", "which fits", "nothing of this plan is priced by stack.exchanged (")):
             self.assertEqual(row["change"], 0)
             self.assertIn(why, row["changed"])

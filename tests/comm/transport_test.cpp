@@ -307,7 +307,7 @@ TEST_CASE(
   for (std::size_t i = 0; i < calls.size(); ++i) {
     INFO("call " << i);
     CHECK_THAT(all_of(with(calls[i])), Contains("process.message") &&
-                                           Contains("wire brought 3192 bytes of rank") &&
-                                           Contains("where 3200 were sent"));
+                                           Contains("wire delivered 3192 bytes from rank") &&
+                                           Contains("which sent 3200"));
   }
 }

@@ -107,6 +107,49 @@ TEST_CASE("A rank that does not come is named, with what it did last", "[.][fail
   CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(60));
 }
 
+// Rank 0 waits for `middle`, which like all others waits for the last rank, which comes to nothing.
+// Returns what the ranks of this process are told.
+std::vector<std::string> wait_in_turn(int middle) {
+  return run(
+      [middle](RankContext& context) {
+        const int last = context.ranks - 1, rank = context.rank;
+        if (rank == last) {
+          std::this_thread::sleep_for(std::chrono::seconds(5));
+          world_communicator(context)->barrier({}).wait();
+          return;
+        }
+        const auto meet = [&](int a, int b) {
+          make_communicator(*context.source, "pair", {a, b}, rank == a ? 0 : 1, nullptr)
+              ->barrier({})
+              .wait();
+        };
+        if (rank == 0) return meet(0, middle);
+        // Rank 0 is to be the first whose patience ends.
+        std::this_thread::sleep_for(std::chrono::milliseconds(800));
+        meet(rank, last);
+      },
+      std::chrono::milliseconds(2000));
+}
+
+TEST_CASE("Where ranks of several processes wait in turn, the one that waits for nobody is named",
+          "[.][failures]") {
+  const int ranks = static_cast<int>(placed().size()) * static_cast<int>(placed()[0].size());
+  // One beside rank 0 in its process, and one of another process.
+  for (const int middle : {1, 2}) {
+    if (middle >= ranks - 1) continue;
+    INFO("rank 0 waits for rank " << middle);
+    for (const auto& error : wait_in_turn(middle)) {
+      CHECK_THAT(error, Contains(fmt::format("for rank {}", middle)));
+      CHECK_THAT(error, Contains(fmt::format("Rank {} waits for no rank, and others wait in turn: "
+                                             "it has completed no collective between processes",
+                                             ranks - 1)));
+      CHECK_THAT(error, Contains(fmt::format("Rank {} has completed no collective between "
+                                             "processes and now waits for barrier",
+                                             middle)));
+    }
+  }
+}
+
 TEST_CASE("A rank that throws stops all others at once, with its reason", "[.][failures]") {
   const auto start = std::chrono::steady_clock::now();
   const auto errors = run([](RankContext& context) {

@@ -228,3 +228,23 @@ TEST_CASE("What lies in host memory counts where ranks are threads of one machin
   CHECK(shared.memory_needed == 2 * (memory.peak + memory[Category::host]));
   CHECK(own.memory_needed == memory.peak);
 }
+
+TEST_CASE("How much of the memory is an estimate is said where it matters") {
+  Setup small = llama({dp(2)}), large = llama({dp(2)});
+  large.sequence = 4096;  // its attention is too large to be tried
+  const MemoryForecast tried = predict(small).fullest().memory;
+  CHECK(tried.measured);
+  CHECK(tried.estimated == 0);
+  Prediction p = predict(large);
+  const MemoryForecast& forecast = p.fullest().memory;
+  CHECK_FALSE(forecast.measured);
+  CHECK(forecast.estimated > 0);
+  CHECK(forecast.estimated < forecast.peak);
+  for (StageForecast& stage : p.stages) {
+    stage.memory.peak = 100 << 20;
+    stage.memory.estimated = 1 << 20;
+  }
+  CHECK(estimated_text(p).empty());
+  p.stages.back().memory.estimated = 3 << 20;
+  CHECK_THAT(estimated_text(p), Catch::Contains("of activations and peak, 3 MiB are an estimate"));
+}

@@ -42,7 +42,7 @@ MESSAGES = {
                                   r"\S+:\d+ \[give the one of the two that holds\]"],
     "calibration.devices": [r"it is of .+, and \S+ is of .+ \[a description has one kind of device: .*\]",
                             r"--devices \d+, and a log has \d+ ranks on one node \[--devices \d+, or leave it out\]"],
-    "calibration.exists": [r"\S+ is there already \[another name, or --overwrite\]"],
+    "calibration.exists": [r"\S+ exists already \[another name, or --overwrite\]"],
     "calibration.log": [r"there is no table of nccl-tests in it \[give what all_reduce_perf, .*\]",
                         r"a row of \d+ columns is cut off: it has \d+ \[run it again, or take the row out\]",
                         r"there is no such file, or it cannot be read \[name logs of nccl-tests, .*\]",
@@ -128,7 +128,7 @@ MESSAGES = {
     "hook.parts": [r"plan: the hook bf16 cannot reduce gradients that are summed in parts over zero \(\d+ "
                      r"parameters of .*\) \[leave the hook out, or let each rank keep .*",
                    r"plan: no reduction in every microbatch for gradients that are summed in parts over \w+ .*"],
-    "kit.folder": [r"\"\w+\" is there already \[choose another name, or go to another folder\]",
+    "kit.folder": [r"\"\w+\" exists already \[choose another name, or go to another folder\]",
                    r"cannot make the folder .* \[go to a folder that you may write to\]"],
     "kit.kind": [r"there is no kind \".*\" \[(did you mean \"\w+\"\?|kinds: .*)\]",
                  r"a plugin cannot bring a \w+ in this version \[kinds: \w+(, \w+)*\]",
@@ -144,7 +144,7 @@ MESSAGES = {
     "log.taken": [r"tensorboard: events of another experiment are in .*: .*; this one has the hash \w+ \[name a folder of its own, .*",
                   r"log: .* is there, and is another experiment's: .*; this one is .* \[name it otherwise, log = \".*\"; .*"],
     "log.twice": [r"log: .* has been written by a run of this script already \[give each run a log of its own: .*"],
-    "log.word": [r"(log|checkpoint\.path|tensorboard): \{\w+\} stands for nothing \[(there are \{name\}, .*|did you mean .*)\]"],
+    "log.word": [r"(log|checkpoint\.path|tensorboard): \{\w+\} is not known \[(there are \{name\}, .*|did you mean .*)\]"],
     "memory.limit": [r"memory: .* needs .* a rank \(\d+ bytes predicted( in step \d+)?\), the limit is .* \(\d+ "
                      r"bytes\) \[.*"],
     "memory.exceeded": [r"On rank \d+: Rank \d+ is out of its memory limit: \d+ bytes for \w+ on top of \d+ bytes in use go over \d+ bytes\. \(in .*\) "
@@ -267,7 +267,7 @@ MESSAGES = {
     "plugin.misnamed": [r"plugin \"\w+\" is in a file of another name: .*/\w+\.so \[rename the file to \w+\.so\]",
                         r".*/\w+\.so holds the plugin \"\w+\", not \"\w+\" \[rename the file to \w+\.so\]"],
     "plugin.no-file": [r"\./none\.so: there is no such file \[\]"],
-    "plugin.taken": [r"\"\w+\" is there already \[choose another name; meshwright plugins list has those .*",
+    "plugin.taken": [r"\"\w+\" exists already \[choose another name; meshwright plugins list has those .*",
                      r"the optimizer \"adamw\" of .*taken\.so has its name from the program \[give it another name, .*"],
     "plugin.unknown": [r"nothing that can be composed is named \".*\" \[(did you mean \".*\"\? )?meshwright plugins list shows all; .*\]",
                        r"there is no plugin \"ttp\" in .* \[did you mean \"tp\"\? plugins: .*"],
@@ -427,7 +427,7 @@ MESSAGES = {
                     r"--option \S+: \S+ is a file, and a file has no options \[leave --option out, or name a scheduler\]"],
     "watch.port": [r"--port \d+: cannot listen there: .* \[name another port, or leave --port out .*\]"],
     "weave.axis": [r"(plan\[\d\]\.)?weave\.axes: the plan has no axis \"\w+\" \[its axes are .*"],
-    "weave.times": [r"(plan\[\d\]\.)?weave: the weave hide goes by predicted seconds, and the plan names no device \[name one, "
+    "weave.times": [r"(plan\[\d\]\.)?weave: the weave hide needs predicted times, and the plan names no device \[name one, "
                     r"as cluster = .*"],
 }
 

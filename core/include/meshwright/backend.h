@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -90,6 +91,15 @@ Problem disagreement(const std::string& axis, const std::string& name, int rank,
 Problem lateness(const std::string& axis, const std::string& name, const std::string& call,
                  double seconds, const std::vector<int>& missing, const std::vector<int>& waiting,
                  const std::string& whereabouts);
+// A rank that runs and waits for no other one, and what it did last: "has completed no collective".
+struct IdleRank {
+  int rank = 0;
+  std::string text;
+};
+// Where all of `missing` wait themselves, words that name the ranks that wait for nobody (`idle`,
+// of all ranks): the others wait for one of them, directly or in turn. Empty if `missing` has one
+// of them, if there are none, or if there are too many to blame.
+std::string held_up_by(const std::vector<int>& missing, const std::vector<IdleRank>& idle);
 
 // A rank's backend in one group, as far as checking goes what it is called with. A call that is
 // right in itself becomes an Issue and goes to issue() or issue_pair(), which return at once.
@@ -155,8 +165,24 @@ class CheckedBackend : public c10d::Backend {
 // process p. Ranks that nobody carries have -1.
 std::vector<int> process_of_ranks(const std::vector<std::vector<int>>& ranks);
 
+// Ranks that are threads of this process.
+class ThreadSource : public CommunicatorSource {
+ public:
+  // Whether the rank waits for another one in a group of this source, and what it is about as far
+  // as this source knows. From any thread; takes no lock under which `Beyond` is called.
+  virtual bool waits(int rank) const = 0;
+  virtual std::string whereabouts(int rank) const = 0;
+};
+// What is known of ranks where a thread source connects some of a run's ranks alone: in other
+// groups they may wait for ranks of other processes. Called by ranks' threads.
+struct Beyond {
+  std::function<std::string(int rank)> whereabouts;
+  // As the function of this name, of all ranks. It may take a second.
+  std::function<std::string(const std::vector<int>& missing)> held_up_by;
+};
 // Connects those of `ranks` ranks that are threads of this process: for groups all of whose members
-// live here.
-std::unique_ptr<CommunicatorSource> thread_source(int ranks, std::chrono::milliseconds timeout);
+// live here. `beyond`: null if all ranks live here; what it leaves empty is not known.
+std::unique_ptr<ThreadSource> thread_source(int ranks, std::chrono::milliseconds timeout,
+                                            const Beyond* beyond = nullptr);
 
 }  // namespace mw::comm

@@ -15,6 +15,14 @@
 
 namespace mw {
 
+// A file that a source reads.
+struct SourceFile {
+  std::filesystem::path path;
+  // The source finds it by the name of the file before it in the list, as an index beside its
+  // tokens: it needs a copy in the same folder, and no mention among the source's options.
+  bool implied = false;
+};
+
 // Thread-safe after it has been made: every rank's thread samples from the same object.
 class TokenSource {
  public:
@@ -43,6 +51,11 @@ class TokenSource {
   // Tells contents of one size apart: a digest of what it reads, for the experiment's hash. Empty
   // where its options say all.
   virtual std::string content() const { return {}; }
+
+  // The files that it reads, in their order. A source of the same options, but with the paths of
+  // those that are not implied as its `path` (a list), yields the same tokens. Empty: it reads no
+  // files, or has no such option.
+  virtual std::vector<SourceFile> files() const { return {}; }
 };
 
 // What a source may depend on beside its own options.

@@ -242,8 +242,9 @@ std::vector<int> process_of_ranks(const std::vector<std::vector<int>>& ranks) {
   return process_of;
 }
 
-std::unique_ptr<CommunicatorSource> thread_source(int ranks, std::chrono::milliseconds timeout) {
-  return std::make_unique<LocalWorld>(ranks, timeout);
+std::unique_ptr<ThreadSource> thread_source(int ranks, std::chrono::milliseconds timeout,
+                                            const Beyond* beyond) {
+  return std::make_unique<LocalWorld>(ranks, timeout, beyond);
 }
 
 std::string list_ranks(const std::vector<int>& ranks) {
@@ -302,6 +303,18 @@ Problem lateness(const std::string& axis, const std::string& name, const std::st
                       name, seconds, list_ranks(missing), list_ranks(waiting), whereabouts),
           "All ranks of an axis must make the same calls in the same order; raise the timeout if "
           "a rank is only slow."};
+}
+
+std::string held_up_by(const std::vector<int>& missing, const std::vector<IdleRank>& idle) {
+  constexpr std::size_t most_named = 2;
+  if (idle.size() > most_named) return "";
+  std::string text;
+  for (const IdleRank& one : idle) {
+    if (std::find(missing.begin(), missing.end(), one.rank) != missing.end()) return "";
+    text += fmt::format(" Rank {} waits for no rank, and others wait in turn: it {}.", one.rank,
+                        one.text);
+  }
+  return text;
 }
 
 }  // namespace mw::comm

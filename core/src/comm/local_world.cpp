@@ -11,7 +11,9 @@
 
 namespace mw::comm {
 
-LocalWorld::LocalWorld(int ranks, std::chrono::milliseconds timeout) : timeout_(timeout) {
+LocalWorld::LocalWorld(int ranks, std::chrono::milliseconds timeout, const Beyond* beyond)
+    : timeout_(timeout),
+      beyond_(beyond != nullptr ? std::optional<Beyond>(*beyond) : std::nullopt) {
   for (int i = 0; i < ranks; ++i) status_.push_back(std::make_unique<Status>());
 }
 
@@ -125,14 +127,23 @@ std::string LocalWorld::whereabouts(int rank) const {
   return text;
 }
 
-std::vector<int> LocalWorld::not_waiting() const {
-  std::vector<int> list;
+bool LocalWorld::waits(int rank) const {
+  const auto& status = *status_[static_cast<std::size_t>(rank)];
+  const std::lock_guard guard(status.lock);
+  return status.now != nullptr;
+}
+
+std::string LocalWorld::known_whereabouts(int rank) const {
+  return beyond_ && beyond_->whereabouts ? beyond_->whereabouts(rank) : whereabouts(rank);
+}
+
+std::string LocalWorld::held_up_by(const std::vector<int>& missing) const {
+  if (beyond_) return beyond_->held_up_by ? beyond_->held_up_by(missing) : "";
+  std::vector<IdleRank> idle;
   for (int rank = 0; rank < ranks(); ++rank) {
-    const auto& status = *status_[static_cast<std::size_t>(rank)];
-    const std::lock_guard guard(status.lock);
-    if (!status.ended && status.now == nullptr) list.push_back(rank);
+    if (!has_ended(rank) && !waits(rank)) idle.push_back({rank, whereabouts(rank)});
   }
-  return list;
+  return comm::held_up_by(missing, idle);
 }
 
 LocalGroup::LocalGroup(LocalWorld& world, std::string axis, std::vector<int> ranks)
@@ -220,30 +231,22 @@ void LocalGroup::check_ended(Round& round) {
         fmt::format("Rank {} has ended, but {} on axis '{}' ({}) still needs it. Waiting: {}. "
                     "Rank {} {}.",
                     rank, round.describe(), axis_, round.name(), list_ranks(round.present()), rank,
-                    world_.whereabouts(rank)),
+                    world_.known_whereabouts(rank)),
         "All ranks of an axis must make the same calls in the same order.", Cause::itself);
     return;
   }
 }
 
-// If all missing ranks wait themselves, names the ranks that wait for nobody: the others wait
-// for one of them, directly or in turn. Empty if more than two ranks wait for nobody.
-std::string LocalGroup::held_up_by(const std::vector<int>& missing) const {
-  constexpr std::size_t most_named = 2;
-  const std::vector<int> idle = world_.not_waiting();
-  if (idle.empty() || idle.size() > most_named) return "";
-  std::string text;
-  for (const int rank : idle) {
-    if (std::find(missing.begin(), missing.end(), rank) != missing.end()) return "";
-    text += fmt::format(" Rank {} waits for no rank, and others wait in turn: it {}.", rank,
-                        world_.whereabouts(rank));
-  }
-  return text;
-}
-
 void LocalGroup::fail_late(Round& round, double seconds) {
+  std::vector<int> missing;
+  {
+    const std::lock_guard guard(lock_);
+    missing = round.missing();
+  }
+  // Not under the lock: other processes may have to be asked.
+  std::string who = missing.empty() ? "" : world_.held_up_by(missing);
   const std::lock_guard guard(lock_);
-  const auto missing = round.missing();
+  missing = round.missing();
   if (missing.empty()) {  // it came just now, or stands behind another round of its stream
     if (round.is_put_off()) {
       round.fail(fmt::format("{} on axis '{}' ({}) stood for {:.0f} s behind another transfer of "
@@ -253,8 +256,8 @@ void LocalGroup::fail_late(Round& round, double seconds) {
     }
     return;
   }
-  std::string who = held_up_by(missing);
-  for (const int rank : missing) who += fmt::format(" Rank {} {}.", rank, world_.whereabouts(rank));
+  for (const int rank : missing)
+    who += fmt::format(" Rank {} {}.", rank, world_.known_whereabouts(rank));
   std::string tags;  // of sends and recvs that the same ranks have under way
   if (round.ranks().size() == 2) {
     for (const auto& [key, box] : mail_) {

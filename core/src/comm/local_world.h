@@ -227,7 +227,6 @@ class LocalGroup {
   };
 
   void check_ended(Round& round);
-  std::string held_up_by(const std::vector<int>& missing) const;
   std::shared_ptr<Round> spare_round();
   Seat seated(std::shared_ptr<Round> round, int index, bool complete);
 
@@ -245,9 +244,10 @@ class LocalGroup {
   std::deque<std::shared_ptr<Round>> known_;
 };
 
-class LocalWorld final : public CommunicatorSource {
+class LocalWorld final : public ThreadSource {
  public:
-  explicit LocalWorld(int ranks, std::chrono::milliseconds timeout = RankOptions{}.timeout);
+  explicit LocalWorld(int ranks, std::chrono::milliseconds timeout = RankOptions{}.timeout,
+                      const Beyond* beyond = nullptr);
   ~LocalWorld() override;
 
   const char* name() const override { return "threads"; }
@@ -269,10 +269,13 @@ class LocalWorld final : public CommunicatorSource {
   // What a rank is about, for messages on it.
   void begins_to_wait(int rank, std::shared_ptr<Round> round);
   void ends_waiting(int rank, bool completed);
+  bool waits(int rank) const override;
   // "last completed barrier on axis 'dp' and now waits in ..."
-  std::string whereabouts(int rank) const;
-  // Ranks that run and wait for nobody, ascending.
-  std::vector<int> not_waiting() const;
+  std::string whereabouts(int rank) const override;
+  // The same with what is known beyond this world, and the function of backend.h for all ranks; it
+  // may take a second.
+  std::string known_whereabouts(int rank) const;
+  std::string held_up_by(const std::vector<int>& missing) const;
 
  private:
   struct Status {
@@ -285,6 +288,7 @@ class LocalWorld final : public CommunicatorSource {
                                        int index);
 
   const std::chrono::milliseconds timeout_;
+  const std::optional<Beyond> beyond_;
   std::vector<std::unique_ptr<Status>> status_;
   std::atomic<bool> aborted_{false};
   std::string abort_message_;  // written before aborted_ turns true

@@ -292,7 +292,7 @@ void Draft::pipeline(Pipeline pipeline) {
   if (!std::isfinite(pipeline.memory_limit) || pipeline.memory_limit < 0) {
     refuse("pipeline.memory", "",
            fmt::format("the pipeline's memory limit is {} bytes", pipeline.memory_limit),
-           "0 is none");
+           "0 means no limit");
   }
   if (problems_.list().size() > before) return;
   pipeline.schedule = [speaker, make = std::move(pipeline.schedule)](const ScheduleRequest& r) {

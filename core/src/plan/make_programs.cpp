@@ -67,7 +67,7 @@ class ProgramMaker {
       return;
     plan_.notes.push_back(fmt::format(
         "{} gives its stages {} layers, because the embedding and the head cost as much as layers; "
-        "layout = \"even\" parts them evenly",
+        "layout = \"even\" divides them evenly",
         pipeline_.axis, fmt::join(pipeline_.layers, ", ")));
   }
 

@@ -79,7 +79,7 @@ std::string broken_order(const Program& program, const Segment& was, const Segme
       // Transfers may have changed places before or after they went on other streams.
       const Instruction &first = was.code[(*places)[m]], &then = was.code[(*places)[n]];
       if (may_swap(program, now.code[m], now.code[n]) || may_swap(program, first, then)) continue;
-      return fmt::format("{} now stands before {}, which it depends on", named(now.code[n]),
+      return fmt::format("the pass puts {} before {}, on which it depends", named(now.code[n]),
                          named(now.code[m]));
     }
   }

@@ -61,7 +61,7 @@ View::Moves ViewMoves::of(int value, const Layout& from, const Layout& to) {
         problems_.add(
             Stage::plan, "rule.rows", "",
             fmt::format(
-                "{}: tokens that were sent to experts have the placement {} and are needed as {}",
+                "{}: tokens that were sent to experts have the placement {}, and {} is needed",
                 moved.name, to_string(from, mesh_), to_string(to, mesh_)),
             "cut the ops that make and combine them like the experts, or along tokens");
       }

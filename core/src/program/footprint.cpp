@@ -29,6 +29,7 @@ class FootprintMaker {
     made_.awaits = made_.begins = made_.on_host = -1;
     made_.between_stages = false;
     made_.measured = true;
+    made_.estimated = 0;
   }
 
  protected:
@@ -324,6 +325,7 @@ void CodeFootprint::compute_memory() {
   if (!scratch_) return;
   const Scratch workspace = rank_.workspace(i_.op, i_.piece, i_.ring_step, i_.ring_alike);
   made_.measured = workspace.measured;
+  made_.estimated = workspace.estimated;
   pass(workspace.bytes + apart + rank_.copied_operands(i_));
 }
 
@@ -392,6 +394,7 @@ Footprint footprint_of_ring(const RankView& rank, const Instruction& ring, Asks 
       all.transfers.push_back(std::move(transfer));
     }
     all.measured = all.measured && made.measured;
+    all.estimated = std::max(all.estimated, made.estimated);
   }
   return all;
 }

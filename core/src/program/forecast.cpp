@@ -63,6 +63,7 @@ class Timeline {
       highest_.buffers = std::max(highest_.buffers, level.buffers + effect.highest.buffers);
       highest_.host = std::max(highest_.host, level.host + effect.highest.host);
       measured_ = measured_ && effect.measured;
+      estimated_ = std::max(estimated_, effect.estimated);
       sum_ = std::max(sum_, level.activations + level.buffers + effect.highest_sum);
       if (moments != nullptr) {
         moments->push_back(
@@ -86,6 +87,7 @@ class Timeline {
   Level highest() const { return highest_; }
   std::int64_t highest_sum() const { return sum_; }
   bool measured() const { return measured_; }
+  std::int64_t estimated() const { return estimated_; }
   const std::vector<Level>& after_each() const { return after_each_; }
 
  private:
@@ -163,6 +165,7 @@ class Timeline {
   std::vector<Level> after_each_;
   std::int64_t sum_ = 0;
   bool measured_ = true;
+  std::int64_t estimated_ = 0;
 };
 
 // What lasts: parameters, gradients, optimizer state, and what of them lies in host memory.
@@ -195,6 +198,7 @@ class Walk {
       footprint(*lane.rank, i, highest_ ? Asks::memory | Asks::scratch : Asks::memory, made);
       for (const MemoryEvent& event : made.memory) play(event);
       effect_.measured = effect_.measured && made.measured;
+      effect_.estimated = std::max(effect_.estimated, made.estimated);
       let_go_of_scratch();
       for (int slot : i.release) release({Holder::Kind::slot, slot});
       if (each_) effect_.after_each.push_back(effect_.after);
@@ -332,6 +336,7 @@ MemoryForecast highest_of(const MemoryForecast& a, const MemoryForecast& b) {
     highest.bytes[c] = std::max(a.bytes[c], b.bytes[c]);
   highest.peak = std::max(a.peak, b.peak);
   highest.measured = a.measured && b.measured;
+  highest.estimated = std::max(a.estimated, b.estimated);
   return highest;
 }
 
@@ -368,6 +373,7 @@ MemoryForecast forecast_memory(const RankView& rank) {
   forecast[Category::host] += timeline.highest().host;
   forecast.peak += timeline.highest_sum();
   forecast.measured = timeline.measured();
+  forecast.estimated = timeline.estimated();
   return forecast;
 }
 

@@ -181,6 +181,7 @@ Scratch RankView::make_workspace(int op, Piece piece, int ring_step, int ring_al
           scratch_book().of(call, scalar_type(program_.dtype), program_.threads);
       most.bytes = std::max(most.bytes, call.beside + scratch.bytes);
       most.measured = most.measured && scratch.measured;
+      if (!scratch.measured) most.estimated = std::max(most.estimated, scratch.bytes);
     }
   }
   return most;

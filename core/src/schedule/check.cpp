@@ -93,8 +93,8 @@ class Checker {
     for (int v = 0; v < schedule_.vstages(); ++v) {
       const int stage = schedule_.stage_of[static_cast<std::size_t>(v)];
       if (stage < 0 || stage >= schedule_.stages()) {
-        add("schedule.stages", fmt::format("virtual stage {} lies on stage {}; stages are 0 to {}",
-                                           v, stage, schedule_.stages() - 1));
+        add("schedule.stages", fmt::format("virtual stage {} is on stage {}; stages are 0 to {}", v,
+                                           stage, schedule_.stages() - 1));
       }
     }
     return good && holds_works();
@@ -157,7 +157,7 @@ class Checker {
     const int home = schedule_.stage_of[static_cast<std::size_t>(action.vstage)];
     if (home != stage) {
       where.add(stage, static_cast<std::int64_t>(step), [&] {
-        return fmt::format("{}: virtual stage {} lies on stage {}", at(stage, step), action.vstage,
+        return fmt::format("{}: virtual stage {} is on stage {}", at(stage, step), action.vstage,
                            home);
       });
     }

@@ -143,7 +143,7 @@ class Reader {
     if (stage_of[v] < 0) stage_of[v] = static_cast<int>(row());
     if (stage_of[v] != static_cast<int>(row())) {
       refuse("schedule.home", schedule_.name, row(), cell_,
-             fmt::format("{} lies on virtual stage {}, which row {} holds", to_string(action), v,
+             fmt::format("{} is on virtual stage {}, which belongs to row {}", to_string(action), v,
                          stage_of[v] + 1),
              "all works of a virtual stage stand in one row");
     }

@@ -100,7 +100,7 @@ Moved CodeEdit::order(const std::vector<int>& first, const std::vector<int>& the
   if (before >= 0) {
     const std::string one = text(number_[static_cast<std::size_t>(after)]);
     if (before == after) {
-      throw Error(Stage::plan, "pass.order", "", fmt::format("{} would stand before itself", one),
+      throw Error(Stage::plan, "pass.order", "", fmt::format("the pass puts {} before itself", one),
                   "let the two conditions take different instructions");
     }
     throw Error(Stage::plan, "pass.order", "",

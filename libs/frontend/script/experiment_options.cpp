@@ -193,10 +193,10 @@ void add_limits(Options& options) {
       .fallback(false)
       .of_run()
       .any("check",
-           "true: assert while training that replicas have equal bits, tensors lie as the plan "
-           "says, and nothing is NaN or Inf; names parameters without a gradient. \"replicas\", or "
-           "{ \"replicas\", every = 10 }: only that what ranks keep alike has equal bits, after "
-           "every tenth step and the last")
+           "true: test during training that replicas have equal bits, tensors have the planned "
+           "placement, and nothing is NaN or Inf; names parameters without a gradient. "
+           "\"replicas\", or { \"replicas\", every = 10 }: test only that replicas which last from "
+           "step to step have equal bits, after every tenth step and the last")
       .fallback(false)
       .beside_plan()
       .may_change_on_resume()

@@ -137,6 +137,9 @@ class GuardedSource final : public TokenSource {
   std::string content() const override {
     return call_plugin(speaker_, "said what it reads", [&] { return inner_->content(); });
   }
+  std::vector<SourceFile> files() const override {
+    return call_plugin(speaker_, "listed its files", [&] { return inner_->files(); });
+  }
 
  private:
   const std::shared_ptr<const TokenSource> inner_;

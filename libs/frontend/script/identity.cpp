@@ -155,7 +155,7 @@ std::string fill_in_path(const std::string& key, const std::string& log,
     } else {
       const std::string near = did_you_mean(word, {"name", "seed", "hash"});
       problems.add(Stage::options, "log.word", key,
-                   fmt::format("{}: {{{}}} stands for nothing", key, word),
+                   fmt::format("{}: {{{}}} is not known", key, word),
                    near.empty() ? "there are {name}, {seed} and {hash}" : near);
     }
     if (close == std::string::npos) break;

@@ -247,7 +247,7 @@ void WholeOp::find_rows(int value) {
   }
   if (rows_.places < 0 || !choices) {
     throw NotChecked(fmt::format(
-        "{} makes rows and no value that says of which choice of a token each is", op.name));
+        "{} makes rows, but no value says to which choice of a token each row belongs", op.name));
   }
   rows_.maker = maker;
   rows_.counts = made.rows;

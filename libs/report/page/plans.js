@@ -125,7 +125,7 @@ function showMemoryOver(plan, id) {
     }));
     holder.replaceChildren(colouredLegend(() => layers.map((layer, i) => [layer.label, colour(i)])), box,
       m.works > m.points.length ? note(`${m.works} works are drawn as ${m.points.length}: of neighbours the one that holds most.`) : "",
-      m.estimated ? note("The scratch of some kernels is an estimate: calls of these sizes are too large to be tried here.") : "",
+      m.estimated > m.peak / 100 ? note(`Of the peak, ${bytesText(m.estimated)} are an estimate: what a kernel allocates while it runs is not measured here for such large calls.`) : "",
       numbers("memory over time", [{ name: `from (ms)`, num: true, value: (p) => p[0], text: (p) => digits(p[0], 5) }, { name: "to (ms)", num: true, value: (p) => p[1], text: (p) => digits(p[1], 5) },
         { name: "activations", num: true, value: (p) => p[2], text: (p) => bytesText(p[2]) }, { name: "buffers and the rest", num: true, value: (p) => p[3], text: (p) => bytesText(p[3]) },
         { name: "all", num: true, value: (p) => p[2] + p[3] + base.reduce((a, b) => a + b[1], 0), text: (p) => bytesText(p[2] + p[3] + base.reduce((a, b) => a + b[1], 0)) }], () => m.points));

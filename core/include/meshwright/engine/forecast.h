@@ -24,6 +24,7 @@ struct MemoryForecast {
   std::array<std::int64_t, category_count> bytes{};
   std::int64_t peak = 0;
   bool measured = true;  // of kernels' scratch: all of it was tried on this machine, none estimated
+  std::int64_t estimated = 0;  // bytes of it that are an estimate, at most at a time
 
   std::int64_t operator[](Category category) const {
     return bytes[static_cast<std::size_t>(category)];
@@ -83,6 +84,7 @@ struct Effect {
   Level after, highest;
   std::int64_t highest_sum = 0;   // of activations and buffers
   bool measured = true;           // every op's scratch was tried on this machine, none estimated
+  std::int64_t estimated = 0;     // the most of an op that was estimated
   std::vector<int> histories;     // what is there then, of each lane's microbatch
   int step = 0;                   // and of the step
   std::vector<Level> after_each;  // instruction, where it was asked for

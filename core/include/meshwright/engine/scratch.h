@@ -17,7 +17,8 @@ namespace mw {
 
 struct Scratch {
   std::int64_t bytes = 0;
-  bool measured = true;  // else an estimate
+  bool measured = true;        // else an estimate
+  std::int64_t estimated = 0;  // bytes, at most, of one that is an estimate
 };
 
 // A product of more operations is not tried as it is: no plan should wait for it. It is then cut
