@@ -196,7 +196,7 @@ bool StageProof::start(const Instruction& i) {
   const std::pair<int, int> key{i.pending, of_step ? -1 : microbatch_};
   if (i.pending < 0) refuse("prove.operands", "it has no number to be awaited by");
   if (underway_.count(key) > 0)
-    refuse("prove.unawaited", "it begins what is under way already, begun by " +
+    refuse("prove.unawaited", "it begins again a transfer that is still under way, begun by " +
                                   proving::text_of(program_, underway_.at(key).by));
   if (of_step) {
     start_flat(i);
@@ -349,6 +349,12 @@ bool StageProof::wait(const Instruction& i) {
     refuse("prove.wait",
            fmt::format("it waits for {} in {}, and the transfer was begun for {}", i.pending,
                        name(first), name(under.slot)),
+           first, under.by);
+  if (under.may_be_over && !i.again)
+    refuse("prove.wait",
+           fmt::format("it must be marked `again`: whoever reads the parameters between two steps "
+                       "awaits {}",
+                       name(first)),
            first, under.by);
   if (under.flat) {
     if (!end_flat(under)) return false;
