@@ -19,8 +19,8 @@ int bench_prediction(const ScriptArguments& arguments, Output&) {
   return run_script(script, "plan", output);
 }
 
-const CommandOf<Arguments> bench_commands =
-    command_group({"bench", 160, "measure this project against what was published"});
+const CommandOf<Arguments> bench_commands = command_group(
+    {"bench", 160, "compare Meshwright with published measurements and with stock PyTorch"});
 
 const CommandOf<ScriptArguments> bench_prediction_command{
     {"bench prediction", 161,
@@ -86,19 +86,18 @@ void add_train_options(CLI::App& command, TrainArguments& a) {
       ->check(CLI::Range(1, 1000))
       ->type_name("N");
   pass_on(command, a, "--steps",
-          "of each run; else 20 of mini, 8 of tiny, 5 of small, 4 of wide and long")
+          "steps of each run (default: 20 for mini, 8 for tiny, 5 for small, 4 for wide and long)")
       ->check(CLI::Range(3, 10000))
       ->type_name("N");
-  pass_on(
-      command, a, "--baseline",
-      "a Python that has what bench/train/requirements.txt names, torch 2.11.0; without it ours "
-      "is measured alone")
+  pass_on(command, a, "--baseline",
+          "a Python with the packages of bench/train/requirements.txt (torch 2.11.0); without it, "
+          "only Meshwright is measured")
       ->type_name("PYTHON");
   pass_on(command, a, "--others",
-          "a pair beside which other programs kept more cores busy is run again; else 0.1")
+          "repeat a pair if other programs kept more cores busy (default 0.1)")
       ->check(CLI::Range(0.0, 1e6))
       ->type_name("CORES");
-  pass_on(command, a, "--retries", "of a disturbed pair at most; else 2")
+  pass_on(command, a, "--retries", "how often a disturbed pair is repeated at most (default 2)")
       ->check(CLI::Range(0, 100))
       ->type_name("N");
   pass_on(command, a, "--out", "write bench.json and a chart of each size there, after every pair")

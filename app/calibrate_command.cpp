@@ -115,7 +115,7 @@ class Calibrator {
       forget_wall(c);
     } else if (busy) {
       output_.note(fmt::format(
-          "other programs used {:.1f} cores during the measurement, so that wall seconds are too "
+          "other programs used {:.1f} cores during the measurement, so wall seconds are too "
           "long: calibrate again when the machine does nothing else",
           c.others_cores));
     }

@@ -174,7 +174,7 @@ class Describer {
     for (const std::string& input : inputs) {
       if (!is_same_file(file, input)) continue;
       refuse("calibration.output", "-o", arguments_.file,
-             fmt::format("{} would be replaced, which is read", file.string()), "another name");
+             fmt::format("{} is an input and would be overwritten", file.string()), "another name");
       return;
     }
     std::error_code error;
@@ -301,8 +301,8 @@ class Describer {
     script.run(text);
     if (host.plans.size() != 1) {
       throw Error(Problem{Stage::options, "calibration.steps", entry.place + ".script",
-                          fmt::format("{} makes {}, and a measured step is of one", entry.script,
-                                      plural(std::ssize(host.plans), "plan")),
+                          fmt::format("{} makes {}, but a measured step needs exactly one plan",
+                                      entry.script, plural(std::ssize(host.plans), "plan")),
                           "give a script that plans or trains once, or choose one by \"set\"",
                           entry.place});
     }

@@ -77,8 +77,7 @@ const CommandOf<CheckpointsArguments> checkpoints_command{
      "the checkpoints of a folder: steps, mixes, sizes, and whether each is complete"},
     [](CLI::App& command, CheckpointsArguments& a) {
       command.add_option("PATH", a.path, "a folder of checkpoints, or one of them")->required();
-      command.add_flag("--quick", a.quick,
-                       "without reading the files: their checksums are not compared");
+      command.add_flag("--quick", a.quick, "read only the index, and compare no checksums");
       add_json(command, a);
       command.footer("Example: meshwright checkpoints checkpoints/run");
     },

@@ -387,8 +387,8 @@ int show_plugin_or_model(const ShowPluginArguments& arguments, Output& output) {
       "see meshwright plugins show --help; for example plugins show llama, or --model llama");
 }
 
-const CommandOf<Arguments> plugins_commands =
-    command_group({"plugins", 90, "what can be composed: list, show; and one's own: new, test"});
+const CommandOf<Arguments> plugins_commands = command_group(
+    {"plugins", 90, "list and show plugins; make and test your own: list, show, new, test"});
 
 const CommandOf<Arguments> plugins_list_command{
     {"plugins list", 91,

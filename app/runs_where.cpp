@@ -63,7 +63,8 @@ std::string limit_text(const Account& account) {
       gigabytes(account.cache_rate));
   bool unknown = false;
   for (const AccountLine& row : account.rows) unknown = unknown || std::isnan(row.limit);
-  if (unknown) text += "  a limit of \"-\" was not measured: its row counts as 0 there\n";
+  if (unknown)
+    text += "  a limit \"-\" was not measured, and counts as 0 in the limit of the step\n";
   return text;
 }
 

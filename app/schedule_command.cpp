@@ -305,9 +305,10 @@ const CommandOf<ScheduleArguments> schedule_command{
           ->check(CLI::Range(1e-6, most_time))
           ->type_name("MICROBATCHES");
       command
-          .add_option("--joint", a.joint,
-                      "what the works of a group (0F3+1B1) take, over the sum of what each takes "
-                      "(default 1)")
+          .add_option(
+              "--joint", a.joint,
+              "time of a group of actions (0F3+1B1), divided by the sum of its actions' times "
+              "(default 1)")
           ->check(CLI::Range(1e-6, 1.0))
           ->type_name("SHARE");
       command

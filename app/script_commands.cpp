@@ -333,7 +333,7 @@ void add_priced_for(CLI::App& command, ScriptArguments& arguments) {
           "--cluster", arguments.cluster,
           "price it for this cluster (a name of clusters/, or a file), not for this machine")
       ->type_name("NAME");
-  command.add_option("--nodes", arguments.nodes, "of the cluster")
+  command.add_option("--nodes", arguments.nodes, "number of nodes of the cluster")
       ->check(CLI::Range(1, 1 << 24))
       ->needs("--cluster");
   command
@@ -344,7 +344,7 @@ void add_priced_for(CLI::App& command, ScriptArguments& arguments) {
 }
 
 const CommandOf<ScriptArguments> run_command{
-    {"run", 10, "run a script: train as it says", Command::scripted | Command::joins},
+    {"run", 10, "run a script and its trainings", Command::scripted | Command::joins},
     [](CLI::App& command, ScriptArguments& a) {
       add_script(command, a, "scripts/quickstart.lua --set steps=20");
       add_common(command, a);
@@ -481,8 +481,8 @@ const CommandOf<ScriptArguments> logits_command{
 
 const CommandOf<CompareArguments> compare_command{
     {"compare", 80,
-     "run two scripts, or one with two mw.train, and compare the two experiments: where "
-     "they part first, and whether rounding explains it",
+     "run two scripts, or one with two mw.train, compare the two experiments, and show the "
+     "first op at which they differ",
      Command::scripted | Command::joins},
     [](CLI::App& command, CompareArguments& a) {
       command.add_option("SCRIPT", a.compared, "experiment scripts (Lua)")

@@ -114,7 +114,7 @@ void add_go_option(CLI::App& command, ScriptArguments& arguments, const std::str
 
 const CommandOf<ScriptArguments> sweep_command{
     {"sweep", 70,
-     "run a script's sweeps: each cell in a process of its own; done ones are not run "
+     "run a script's sweeps, each cell in its own process; cells with a result do not run "
      "again",
      Command::scripted},
     [](CLI::App& sweep, ScriptArguments& a) {

@@ -41,7 +41,8 @@ void check_key(const std::string& key, const std::string& path, Problems& proble
                  fmt::format("{}: an experiment has no key {}", path, quote(first_step(key))),
                  did_you_mean(first_step(key), experiment_keys()));
   } else if (std::find(std::begin(not_here), std::end(not_here), key) != std::end(not_here)) {
-    problems.add(Stage::options, "sweep.own", path, fmt::format("{}: a cell has its own", path),
+    problems.add(Stage::options, "sweep.own", path,
+                 fmt::format("{}: each cell sets this key itself", path),
                  "leave it out: cells are named after their values, and their files lie in "
                  "runs/NAME");
   }
@@ -69,7 +70,7 @@ class AxisReader {
         values.push_back(read_value(given[i], fmt::format("{}[{}]", path_, i + 1)));
       name(values);
     } else if (given.contains(unnamed_key)) {
-      refuse("", fmt::format("{} has values with names and values without", path_),
+      refuse("", fmt::format("only some of the values of {} have names", path_),
              "name all of them or none");
     } else {
       for (const auto& [label, value] : given.items()) {

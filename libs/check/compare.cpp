@@ -125,7 +125,7 @@ class Comparison {
       if (outcomes[step].update_left_out) {
         throw Error(Stage::run, "compare.overflow", "loss_scale",
                     fmt::format("compare: the gradients of {} overflow in step {}, with a loss "
-                                "scale of {:g}, so that its update is left out",
+                                "scale of {:g}, so the step makes no update",
                                 name, step, outcomes[step].loss_scale),
                     "compare with a lower loss_scale");
       }

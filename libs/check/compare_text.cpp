@@ -170,15 +170,15 @@ std::string advice(const CompareOutcome& o, const TensorDifference& d) {
   const auto add = [&](const std::string& more) { text += (text.empty() ? "" : "; ") + more; };
   const auto copies = [&](const char* side, double spread, int rank) {
     if (spread == 0 || d.key.kind < TensorKind::gradient) return;
-    add(fmt::format("in {}, rank {} holds another copy than the first that has it, {:.1e} apart",
-                    side, rank, spread));
+    add(fmt::format("in {}, the copy on rank {} differs from the first copy by {:.1e}", side, rank,
+                    spread));
   };
   copies("a", d.spread_a, d.rank_a);
   copies("b", d.spread_b, d.rank_b);
   switch (o.suspect) {
     case Suspect::a:
-      add(fmt::format("it is a that parts from one rank in float64: {:.1e}, b {:.1e}", d.of_a,
-                      d.of_b));
+      add(fmt::format("plan a differs from one rank in float64: by {:.1e}, plan b by {:.1e}",
+                      d.of_a, d.of_b));
       break;
     case Suspect::b:
       add(fmt::format("it is b that parts from one rank in float64: {:.1e}, a {:.1e}", d.of_b,

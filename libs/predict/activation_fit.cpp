@@ -224,8 +224,8 @@ std::shared_ptr<const Plan> fit_with_offload(const PlanRequest& request, Recompu
   if (plan == nullptr) return nullptr;
   if (machine == nullptr || !has_link(*plan, *machine)) {
     problems.add(Stage::plan, "recompute.offload", "recompute.offload",
-                 "recompute.offload: what goes to host memory follows from a device's host link, "
-                 "and no cluster with one is named",
+                 "recompute.offload: the choice of tensors for host memory needs a cluster whose "
+                 "devices have a host link",
                  "name a cluster whose device has `link`, or write offload = { ops = … }");
     return nullptr;
   }

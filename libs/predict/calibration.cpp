@@ -256,7 +256,7 @@ std::shared_ptr<const Calibration> read_calibration(const std::filesystem::path&
     *calibration = Calibration::from_json(Json::parse(*text));
   } catch (const std::exception& error) {
     throw Error(Stage::environment, "calibration.broken", "",
-                fmt::format("{} is no calibration: {}", file.string(), error.what()),
+                fmt::format("{} is not a calibration file: {}", file.string(), error.what()),
                 "measure anew: meshwright calibrate");
   }
   if (const std::string why = other_machine(*calibration); !why.empty()) {

@@ -215,8 +215,8 @@ class LinkFit {
         those([&](const LoggedTable& t) { return t.nodes() > 1 && t.whole_nodes(devices_); });
     if (whole.size() < over.size()) {
       made_.unknown.push_back(fmt::format(
-          "{} over nodes {} not all {} devices of each, so that others' shares of the NICs lay "
-          "idle: compared, and not fitted to",
+          "{} over nodes {} not all {} devices of each, so each device had a larger share of the "
+          "NICs: such tables are only compared",
           plural(std::ssize(over) - std::ssize(whole), "table"),
           over.size() - whole.size() == 1 ? "has" : "have", devices_));
     }
@@ -251,8 +251,8 @@ class LinkFit {
       fit_network(others, 100);
       if (others.size() < whole.size()) {
         made_.unknown.push_back(
-            "all-reduces over two nodes can be up to twice as fast as over more, as NCCL's tree "
-            "sends each byte once there: compared, and not fitted to");
+            "all-reduces over two nodes can be up to twice as fast as over more, because NCCL's "
+            "tree sends each byte once between two nodes: such tables are only compared");
       }
       return;
     }

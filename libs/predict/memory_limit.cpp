@@ -357,10 +357,9 @@ Ledger::LimitHint check_memory_limit(const RunRequest& experiment) {
         "{} were predicted{}; a smaller microbatch, or more recompute, holds less", text_of(peak),
         entry.empty()
             ? ", and the run needs more"
-            : fmt::format(
-                  ", which supposes {}; this rank had {:.2f} times the rows of that so far, "
-                  "and {} predicts for as many in all layers (more may come)",
-                  supposed_choices(plan), rows_share, entry));
+            : fmt::format(", which assumes {}; this rank had {:.2f} times as many rows so far, "
+                          "and {} predicts for so many rows in all layers (more may come)",
+                          supposed_choices(plan), rows_share, entry));
   };
 }
 

@@ -323,8 +323,9 @@ std::string room_text(const Prediction& p) {
   }
   if (p.nearly_full()) {
     text += fmt::format(
-        "  nearly full: {} of {}; an allocator that frees and asks again there can slow steps by "
-        "15 to 30 %, which is not priced\n",
+        "  nearly full: {} of {}; the allocator may have to free blocks and ask again, which can "
+        "slow "
+        "steps by 15 to 30 % and is not predicted\n",
         bytes(p.memory_needed), bytes(p.bound()));
   }
   return text;

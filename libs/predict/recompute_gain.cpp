@@ -77,17 +77,18 @@ std::string waste_of(const std::string& what, const std::optional<RecomputeGain>
   if (timed && prediction.step_seconds < gain.seconds_without) return "";
   const auto bytes = [](std::int64_t count) { return format_bytes(static_cast<double>(count)); };
   std::string text =
-      freed > 0 ? fmt::format("{} frees {} of the fullest rank's {}", what, bytes(freed),
-                              bytes(gain.peak_without))
-                : fmt::format("{} frees nothing: the fullest rank holds {} with it and {} without",
-                              what, bytes(peak), bytes(gain.peak_without));
+      freed > 0
+          ? fmt::format("{} frees {} of the fullest rank's {}", what, bytes(freed),
+                        bytes(gain.peak_without))
+          : fmt::format("{} frees no memory: the fullest rank needs {} with it and {} without it",
+                        what, bytes(peak), bytes(gain.peak_without));
   if (timed)
     text += fmt::format(", and a step takes {:.0f} % longer",
                         100 * (prediction.step_seconds / gain.seconds_without - 1));
   if (splits_backward(plan))
     text +=
-        "; this schedule has its backward in two pieces, I and W, and keeps what is made again for "
-        "I until W";
+        "; this schedule splits backward into I and W, and stores the recomputed tensors from I "
+        "to W";
   return text;
 }
 

@@ -215,7 +215,7 @@ Flat& StageProof::there(int index, bool all) {
              index, f.by);
     if (region.stale)
       refuse("prove.begin",
-             fmt::format("{} holds the sum of the step before of {}", name(index), parameter()),
+             fmt::format("{} still holds the last step's sum for {}", name(index), parameter()),
              index, f.by);
     if (v.part == FlatView::Part::whole && region.rest_differs)
       refuse("prove.gather",
@@ -272,8 +272,8 @@ void StageProof::contribute(Flat& f, Region& region, const Layout& place,
     for (std::size_t a = 0; a < region.place.size(); ++a) {
       if ((region.begins_beside >> a & 1) == 0) continue;
       if (!region.place[a].is_replicate())
-        refuse("prove.begin", name(f.slot) + " begins anew beside a sum that ranks have shares of",
-               f.slot);
+        refuse("prove.begin",
+               name(f.slot) + " begins again while ranks still have terms of the old sum", f.slot);
       region.place[a] = Placement::partial();
     }
     if (region.place != mine) {

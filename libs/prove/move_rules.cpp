@@ -17,8 +17,8 @@ void StageProof::check_group(const Move& move) const {
   }
   const bool stages = std::count(move.atoms.begin(), move.atoms.end(), program_.stage_atom) > 0;
   if (stages && move.stages.empty() && program_.stages > 1)
-    refuse("prove.stages", fmt::format("a {} over {} is of ranks of other stages too, which do not "
-                                       "come to it",
+    refuse("prove.stages", fmt::format("a {} over {} has ranks of other stages, and these stages "
+                                       "do not take part",
                                        name_of(move.kind), list_of(program_.mesh, move.atoms)));
 }
 
@@ -30,9 +30,10 @@ void StageProof::check_nesting(const Move& move, const Layout& place, Dim dim, i
       const bool moves = std::count(move.atoms.begin(), move.atoms.end(), inner) > 0;
       if (moves || !tables_.lives(inner) || place[inner] != Placement::shard(dim)) continue;
       refuse("prove.nesting",
-             fmt::format("a {} over {} changes the cut of {} in {}, which {} cuts inside of it",
-                         name_of(move.kind), list_of(program_.mesh, move.atoms), dim.name(),
-                         name(slot), program_.mesh.atoms()[inner].name),
+             fmt::format(
+                 "a {} over {} changes the split of {} in {}, while the inner {} splits it too",
+                 name_of(move.kind), list_of(program_.mesh, move.atoms), dim.name(), name(slot),
+                 program_.mesh.atoms()[inner].name),
              slot);
     }
   }
@@ -351,11 +352,12 @@ bool StageProof::wait(const Instruction& i) {
                        name(first), name(under.slot)),
            first, under.by);
   if (under.may_be_over && !i.again)
-    refuse("prove.wait",
-           fmt::format("it must be marked `again`: whoever reads the parameters between two steps "
-                       "awaits {}",
-                       name(first)),
-           first, under.by);
+    refuse(
+        "prove.wait",
+        fmt::format("it must be marked `again`: a reader of the parameters between two steps may "
+                    "already have waited for {}",
+                    name(first)),
+        first, under.by);
   if (under.flat) {
     if (!end_flat(under)) return false;
   } else {

@@ -311,11 +311,10 @@ void StageProof::check_slots(const Instruction& i) const {
     refuse("prove.operands", fmt::format("there is no stream {}", stream));
   const bool between = i.move.kind == Move::Kind::send || i.move.kind == Move::Kind::recv;
   if (stream >= 0 && (between || !i.move.stages.empty())) {
-    refuse(
-        "prove.stream",
-        fmt::format("a transfer between stages is on the stream {}, and each stage may come to it "
-                    "behind others",
-                    program_.streams[static_cast<std::size_t>(stream)]));
+    refuse("prove.stream",
+           fmt::format("a transfer between stages is on the stream {}, and stages may reach it in "
+                       "different orders",
+                       program_.streams[static_cast<std::size_t>(stream)]));
   }
 }
 

@@ -98,7 +98,7 @@ void check_writable(const fs::path& given) {
     refuse("log.folder", "it is a folder", "name a file in it, for example \"runs/run.h5\"");
   if (fs::exists(path, error)) {
     if (!fs::is_regular_file(path, error))
-      refuse("log.special", "it is no ordinary file", "name another file");
+      refuse("log.special", "it is not a regular file", "name another file");
     if (fs::file_size(path, error) > 0 && H5Fis_hdf5(path.c_str()) <= 0)
       refuse("log.foreign", "a file is there that is no run file",
              "remove it, or name another file");

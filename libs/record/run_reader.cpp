@@ -204,7 +204,7 @@ std::vector<WorkTimes> times_in(const std::string& run_file, const std::vector<i
       const auto found = vstage.find({row.stage, row.chunk});
       if (found == vstage.end()) {
         throw Error(Stage::options, "run-file.stages", "times",
-                    fmt::format("{}: stage {} has a chunk {}, which this plan has not", run_file,
+                    fmt::format("{}: stage {} has a chunk {}, and this plan does not", run_file,
                                 row.stage, row.chunk),
                     "measure with the same stages and chunks");
       }

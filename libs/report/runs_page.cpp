@@ -397,8 +397,8 @@ Json runs_data(const ReportRuns& runs, const ReportGroups& found, const std::str
       });
   if (experts) {
     data["notes"].push_back(
-        "What is predicted of experts supposes that they are chosen evenly, or their plan's "
-        "imbalance: the summary of a run says which one it had.");
+        "Predictions about experts assume that all experts are chosen equally often, or the "
+        "imbalance of their plan; the summary of a run says the measured one.");
   }
   data["axes"] = Json::array();
   for (const std::string& axis : runs.axes) data["axes"].push_back(page_text(axis, most_text));

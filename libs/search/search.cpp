@@ -374,10 +374,12 @@ class MixSearch {
   std::string tie() const {
     if (fastest_ == nullptr) return "";
     return fmt::format(
-        "\ntied: predictions err by {:.0f} %, and of the plans within that of the fastest that "
-        "none beats in time and memory this one {}has the fewest forms, options and collectives; "
-        "the fastest: {}",
-        100 * (tied - 1), passed_tight_ ? "leaves a device more memory, and of those that do " : "",
+        "\ntied: predictions err by {:.0f} %. Among the plans that are at most so much slower than "
+        "the "
+        "fastest, and that no other plan beats in both time and memory, this plan {}has the fewest "
+        "strategies, options and collectives; the fastest: {}",
+        100 * (tied - 1),
+        passed_tight_ ? "leaves a device more memory, and among those that do it " : "",
         what_loses(out_.best.front(), *fastest_, request_.memory));
   }
 

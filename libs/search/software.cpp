@@ -28,7 +28,7 @@ void keep(const char* key, std::vector<One>& list, const Lacks& lacks, const Sea
   }
   if (kept.empty() && !out.empty()) {
     throw Error(Stage::plan, "search.software", key,
-                fmt::format("{}: the software of the stack {} can run none of these: {}", key,
+                fmt::format("{}: the software of the stack {} can run no candidate: {}", key,
                             request.machine->stack().name, join(out, "; ")),
                 "name what it has, another stack, or unsupported = true, which prices what the "
                 "software cannot run too");

@@ -284,7 +284,7 @@ void refuse_running_out(const SearchRequest& request, const FoundPlan& nearest,
   const auto limit = static_cast<double>(nearest.predicted.most_reported().device.bytes);
   throw Error(
       Stage::plan, "search.memory", "memory",
-      fmt::format("memory: of {} candidates those that fit would run out of a device's {} "
+      fmt::format("memory: of {} candidates, every one that fits would run out of a device's {} "
                   "under the stack {}; the nearest is {}: {} in use, {} too much",
                   candidates, format_bytes(limit), request.machine->stack().name,
                   settings_text(nearest), format_bytes(in_use), format_bytes(in_use - limit)),

@@ -60,10 +60,10 @@ class ExpertParallel : public mw::Strategy {
                  "then from the sequence's, then from the model's")
         .range(1, 1 << 20)
         .positional("ways")
-        .choice("dispatch", {"alltoall", "allgather"},
-                "how tokens get to their experts: each to those it chose; or all to all ranks, "
-                "whose parts "
-                "of the result are reduce-scattered")
+        .choice(
+            "dispatch", {"alltoall", "allgather"},
+            "alltoall sends each token to the ranks of its experts; allgather sends all tokens to "
+            "all ranks, and reduce-scatters the results")
         .fallback("alltoall")
         .list("borrow",
               "axes, or roles of axes, that lend ranks, in this order: { \"tp\" }; left out: data, "
@@ -72,7 +72,7 @@ class ExpertParallel : public mw::Strategy {
         .boolean("overlap", "shared experts compute while tokens are exchanged")
         .fallback(false)
         .number("imbalance",
-                "for predictions: tokens of the rank that has most over the average of the ranks")
+                "for predictions: the rows of the fullest rank, divided by the mean over ranks")
         .range(1, 1 << 20)
         .fallback(1.0);
   }

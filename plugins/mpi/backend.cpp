@@ -87,7 +87,7 @@ void MpiBackend::abort() {
 Arrival MpiBackend::arrival_of(Issue& issue) const {
   if (!issue.call.device.is_cpu()) {
     throw mw::Error(mw::Stage::run, "collective.type", "",
-                    fmt::format("MPI carries tensors of the CPU, and this one is on {}.",
+                    fmt::format("MPI sends only tensors in host memory, and this tensor is on {}.",
                                 issue.call.device.str()),
                     "Use device = \"cpu\", or the communicator of that device.");
   }

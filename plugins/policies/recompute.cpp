@@ -26,8 +26,8 @@ class Full final : public Recompute {
 
 MESHWRIGHT_BUILT_IN(recompute<Nothing>("none", "All activations are kept."),
                     recompute<Selective>("selective",
-                                         "Attention is made again (Korthikanti et al. 2022)."),
+                                         "Attention is recomputed (Korthikanti et al. 2022)."),
                     recompute<Full>("full",
-                                    "Each layer is made again from its input (Chen et al. 2016)."));
+                                    "Each layer is recomputed from its input (Chen et al. 2016)."));
 
 }  // namespace mw

@@ -98,9 +98,10 @@ class PipelineParallel : public mw::Strategy {
                         "1I3, ...); or a function that returns a list of actions for each stage",
                         scheduler_names()))
         .fallback("1f1b")
-        .integer("chunks",
-                 "virtual stages of each stage; left out: what the schedule needs, or 1, which "
-                 "interleaved and looped-bfs do not take unsaid")
+        .integer(
+            "chunks",
+            "virtual stages of each stage; by default what the schedule needs, else 1; interleaved "
+            "and looped-bfs need this option")
         .range(1, 1024)
         .optional()
         .any("layout",
@@ -113,9 +114,9 @@ class PipelineParallel : public mw::Strategy {
              "table with its options; or mw.weave { … }")
         .fallback("switch")
         .any("times",
-             "{ F, I, W } of a microbatch, one such triple for each virtual stage, or a run file "
-             "whose measured times are taken: by what zero-bubble schedules place W; predicted if "
-             "left out")
+             "times of F, I and W for one microbatch, one { F, I, W } for each virtual stage, or a "
+             "run file with measured times; zero-bubble schedules place W by these times; by "
+             "default predicted times")
         .optional()
         .bytes("memory", "limit of a rank's activations that the schedule must keep")
         .at_least(1)

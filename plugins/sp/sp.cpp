@@ -32,15 +32,16 @@ class SequenceParallel : public mw::Strategy {
                 "with ranks of its own, how attention sees the whole sequence: keys and values go "
                 "round; they are gathered; or an all-to-all gives each rank some heads of it")
         .optional()
-        .choice("balance", {"zigzag", "none"},
-                "with a ring or gathered keys, each rank has one part of the first half of the "
-                "sequence and its mirror image in the second, so that causal attention is as much "
-                "work on each; left out: zigzag")
+        .choice(
+            "balance", {"zigzag", "none"},
+            "zigzag gives each rank of a ring, or of gathered keys, one part of the first half of "
+            "the sequence and the mirrored part of the second half, so that all ranks have "
+            "equal work in causal attention; by default zigzag")
         .optional()
-        .integer(
-            "ulysses",
-            "with a ring or gathered keys: so many adjacent ranks share out heads by all-to-all, "
-            "and keys go round, or are gathered, among the others")
+        .integer("ulysses",
+                 "number of adjacent ranks that exchange heads by all-to-all; the ring, or the "
+                 "gather of "
+                 "keys, is over groups of so many ranks")
         .range(1, 1 << 20)
         .fallback(1);
   }

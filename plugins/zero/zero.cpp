@@ -329,8 +329,7 @@ class Zero : public mw::Strategy {
         .range(1, 3)
         .integer(
             "replicas",
-            "copies of the model among these ranks; state is sharded within ways / replicas ranks "
-            "(at stage 1: a sub-group's scope)")
+            "copies of the model among these ranks; state is sharded within ways / replicas ranks")
         .fallback(1)
         .range(1, 1 << 20)
         .integer("prefetch", "stage 3: layers whose parameters are gathered ahead")

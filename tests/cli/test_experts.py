@@ -141,7 +141,7 @@ local function f(verb, entry, memory, log) return verb {{ model = moe {{ layers 
         note = run["experts"]["note"]
         self.assertIn(f"  {note}\n", self.call("runs", "show", "e.h5").stdout)
         self.assertEqual(self.call("report", "e.h5", "-o", "page.html").returncode, 0)
-        self.assertIn("What is predicted of experts supposes that they are chosen evenly", (self.folder / "page.html").read_text())
+        self.assertIn("Predictions about experts assume that all experts are chosen equally often", (self.folder / "page.html").read_text())
         self.assertEqual(run["experts"]["rank_imbalance"], 4)
         self.assertGreater(run["peak_bytes"], 1.1 * run["predicted"]["peak_bytes"])
         self.assertAlmostEqual(told["peak_bytes"] / run["peak_bytes"], 1, delta=0.02)
@@ -160,7 +160,7 @@ local function f(verb, entry, memory, log) return verb {{ model = moe {{ layers 
         limit = (whole["predicted"]["peak_bytes"] + whole["peak_bytes"]) // 2
         self.assertGreater(whole["peak_bytes"], whole["predicted"]["peak_bytes"])
         hint = self.refused(1, "memory.exceeded memory", "run", self.write(uneven + f"f(mw.train, ep(4), {limit})"))["hint"]
-        said_so_far = re.search(r"had ([\d.]+) times the rows of that so far, and ep \{ 4, imbalance = ([\d.]+) \}", hint)
+        said_so_far = re.search(r"had ([\d.]+) times as many rows so far, and ep \{ 4, imbalance = ([\d.]+) \}", hint)
         self.assertIsNotNone(said_so_far, hint)
         self.assertTrue(1 < float(said_so_far[1]) <= float(said_so_far[2]) + 0.005 <= 4.005, hint)
         # A limited capacity that is not filled makes no rank the fullest.

@@ -37,7 +37,7 @@ MESSAGES = {
                          r"\S+ has no network, and a log is of \d+ nodes \[name one with --cluster that has: .*\]",
                          r"steps were measured, and nothing says by which software \[name the stack that is nearest .*\]",
                          r"it is the software of steps, and none are given \[give measured steps, .*\]"],
-    "calibration.broken": [r"\S+ is no calibration: .* \[measure anew: meshwright calibrate\]"],
+    "calibration.broken": [r"\S+ is not a calibration file: .* \[measure anew: meshwright calibrate\]"],
     "calibration.contradiction": [r"\w+_perf of [\d.]+ \wi?B among \d+ ranks on \d+ nodes? took \S+ ms, and \S+ ms in "
                                   r"\S+:\d+ \[give the one of the two that holds\]"],
     "calibration.devices": [r"it is of .+, and \S+ is of .+ \[a description has one kind of device: .*\]",
@@ -50,10 +50,10 @@ MESSAGES = {
     "calibration.missing": [r"there is no calibration \S+ \[MESHWRIGHT_CALIBRATION names it; .*"],
     "calibration.other-machine": [r"the calibration \S+ is not of this machine: it is of .* \[measure this one: meshwright calibrate\]"],
     "calibration.output": [r"a cluster file ends in \.lua \[-o \S+\.lua\]", r"there is no folder \S+ \[make it first, or -o \S+\.lua\]",
-                           r"\S+ would be replaced, which is read \[another name\]",
+                           r"\S+ is an input and would be overwritten \[another name\]",
                            r"--from writes a cluster file, and nothing names it \[-o mine\.lua\]"],
     "calibration.sizes": [r"\d+ sizes? in the table, and a curve takes \d+ \[run it with .*\]"],
-    "calibration.steps": [r"\S+ makes \d+ plans?, and a measured step is of one \[give a script that .*\]",
+    "calibration.steps": [r"\S+ makes \d+ plans?, but a measured step needs exactly one plan \[give a script that .*\]",
                           r"there is no script \S+ \[a relative path counts from the file of steps\]",
                           r"set has .*, which is no text \[each is what --set takes: .*\]",
                           r"its plan needs \S+ [KMG]iB of a device, and \S+ has \S+ [KMG]iB: it cannot be what was "
@@ -90,8 +90,8 @@ MESSAGES = {
     "compare.differs": [r"\w+: a has .*, b has .*; a comparison needs the same .*"],
     "compare.not-finite": [r"compare: one rank in float64 is not finite either in step \d+ \[a lower learning "
                      r"rate; .*"],
-    "compare.overflow": [r"compare: the gradients of \w.* overflow in step \d+, with a loss scale of \S+, so that "
-                     r"its update is left out \[compare with a lower loss_scale\]"],
+    "compare.overflow": [r"compare: the gradients of \w.* overflow in step \d+, with a loss scale of \S+, "
+                     r"so the step makes no update \[compare with a lower loss_scale\]"],
     "compare.steps": [r"microbatch: the steps of b have \d+ plans, and a comparison is of one each \[.*"],
     "data.header": [r".*\.(bin|idx|tok): .* \[.*"],
     "data.token": [r"(On rank \d+: )?.*\.bin: token \d+ is -?\d+, and the model's ids are 0 to \d+ \[.*"],
@@ -195,7 +195,7 @@ MESSAGES = {
                         r"offload: layers and ops are two ways to choose; take one \[.*",
                         r"recompute: what, every, ops and fit are four ways to choose; take one \[.*",
                         r"recompute\.by_stage: only fit chooses for each stage \[leave it out, or write .*",
-                        r"recompute: gathers = true brings again what collectives = \"keep\" keeps \[take one of "
+                        r"recompute: gathers = true repeats all-gathers, and collectives = \"keep\" stores their results \[take one of "
                      r"them\]"],
     "option.divides": [r"zero\(\d+\): \d+ replicas do not divide \d+ ranks \[nearest: replicas = \d+( or \d+)?\]",
                        r"plan\[1\]\.ulysses: \d+ does not divide sp's \d+ ranks \[nearest: ulysses = \d+\]"],
@@ -206,7 +206,7 @@ MESSAGES = {
                        r"recompute: there is no limit to fit: neither memory nor a cluster is named \[write .*",
                        r"microbatch\.memory: there is no limit to fit \[write mw\.microbatch\.fit .*",
                      r"plan\[2\]\.borrow: lists no axis \[name one, .*",
-                       r"recompute: a table says what: what, every, ops, fit or gathers \[.*"],
+                       r"recompute: a table needs one of the keys what, every, ops, fit and gathers \[.*"],
     "option.needs": [r"account: it is written to the run file \[name one: log = .*\]", r"(plan\[\d\]: zero: )?zero\(\d+\): (prefetch|bucket) = \d+ .* \[leave \w+ out, or .*\]",
                      r"(plan\[\d\]\.overlap: )?ep\(\d+\): overlap = true under dispatch = .* \[leave overlap out, or take .*\]",
                      r"plan\[\d\]\.balance: \"zigzag\" under form = \"ulysses\", .* \[leave balance out, or take .*\]",
@@ -287,14 +287,14 @@ MESSAGES = {
     "rule.dim": [r"ep\(\d+\): the model has no experts \[leave ep out, or take mw\.moe .*"],
     "run-file.foreign": [r"text\.h5: it is no run file \(not HDF5\) \[name a run file: .*"],
     "run-file.schema": [r"other\.h5: it is no run file \(HDF5 without a schema\) \[name a run file: .*"],
-    "sandbox.cpu": [r"the script has computed for \d+ s, which is all that its sandbox allows \[allow more: --sandbox-cpu .*\]"],
+    "sandbox.cpu": [r"the script has used \d+ s of CPU time, the limit of its sandbox \[allow more: --sandbox-cpu .*\]"],
     "sandbox.crashed": [r"the process in the sandbox was ended by SIG\w+ \[native code of a plugin has crashed, or .*\]"],
     "sandbox.kernel": [r"--sandbox=require: this kernel has no Landlock, .* \[a kernel of .*\]"],
     "sandbox.memory": [r"the script's tables and texts take more than \S+ [MG]iB, a quarter of .* \[allow more: --sandbox-memory .*\]",
                         r"the script holds \S+ [MG]iB, and its sandbox allows \S+ [MG]iB \[allow more: --sandbox-memory .*\]"],
     "sandbox.plugin": [r"(plugin \"\w+\": \S+ is unusable: |\S+: )?plugin \S+ is native code, and this kernel has no Landlock .* \[only plugins below \S+ are loaded\]"],
     "sandbox.read": [r".*: the sandbox does not let the script read there \[put the file beside the script, or .*\]"],
-    "sandbox.time": [r"the script has run for \d+ s, which is all that its sandbox allows \[allow more: --sandbox-time .*\]"],
+    "sandbox.time": [r"the script has run for \d+ s, the time limit of its sandbox \[allow more: --sandbox-time .*\]"],
     "sandbox.write": [r".*: the sandbox does not let the script write there \[.*--sandbox-write FOLDER\]"],
     "schedule.cell": [r"(plan\[1\]\.schedule(\[\d\])*: )?schedule \".*\", row \d+, cell \d+: \".*\" is not an action "
                      r"\[.*; sends, receives and gathers are added by the core\]"],
@@ -372,9 +372,9 @@ MESSAGES = {
     "search.batch": [r"batch: \d+ sequences? cannot be split over the data's ranks of any mix of \d+ ranks \[nearest: batch = \d+\]"],
     "search.cluster": [r"cluster is missing: a search is for described hardware \[cluster = .*"],
     "search.memory": [r"memory: none of \d+ candidates fits \d+ ranks of .*; the nearest is plan = .*: .*, .* too much \[.*",
-                      r"memory: of \d+ candidates those that fit would run out of a device's .*: .* in use, .* too much \[devices with .*",
+                      r"memory: of \d+ candidates, every one that fits would run out of a device's .*: .* in use, .* too much \[devices with .*",
                       r"cluster\.host\.capacity: none of \d+ candidates fits .* in the host memory of a node, .* too much \[more nodes, .*"],
-    "search.software": [r"\w+: the software of the stack \S+ can run none of these: .* \[name what it has, another stack, .*"],
+    "search.software": [r"\w+: the software of the stack \S+ can run no candidate: .* \[name what it has, another stack, .*"],
     "search.microbatch": [r"microbatch: (\d+ divides the sequences of a rank in no|none of \d+(, \d+)+ divides the sequences of a rank in any) mix of \d+ ranks: of a batch of \d+ it has "
                           r".* \[nearest: microbatch = \d+( or \d+)?\]"],
     "search.none": [r"no mix of .* on \d+ ranks is possible: (these have no axes that make so many|of \d+ candidates none can be planned "
@@ -390,7 +390,7 @@ MESSAGES = {
                    r"repeats: the cells have seeds of their own, from over \[.*"],
     "sweep.like": [r"(same_loss_as|baseline): no cell and no value of an axis is called \".*\" \[.*"],
     "sweep.only": [r"only: no cell has \".*\" in its name \[.*"],
-    "sweep.own": [r"(base|over)\.\w+: a cell has its own \[leave it out: .*"],
+    "sweep.own": [r"(base|over)\.\w+: each cell sets this key itself \[leave it out: .*"],
     "sweep.set": [r"\w+ is set by the axis over\.\w+, cell by cell \[choose .*"],
     "sweep.verb": [r"a sweep's cells are trained or predicted, and this is verify \[.*"],
     "trace.missing": [r"run\.h5: it has no steps: .* \[.*", r"run\.h5: --step -?\d+: it has steps 0 to 3 "

@@ -237,8 +237,8 @@ class ProgramMaker {
     }
     if (problems_.empty() && !pipeline_.splits && plan_.schedule.splits()) {
       problems_.add(Stage::plan, "schedule.splits", key_in(pipeline_.place, "schedule"),
-                    fmt::format("the schedule {} parts backwards into I and W, though its strategy "
-                                "says that it does not",
+                    fmt::format("the schedule {} splits backwards into I and W, but its strategy "
+                                "declares that it does not",
                                 plan_.schedule.name),
                     "set Pipeline::splits");
     }

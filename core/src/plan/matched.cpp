@@ -53,10 +53,10 @@ void refuse_rule(const Graph& graph, const Rule& rule, const std::string& takers
   if (!any && !taken.empty()) return;
   const std::string text = rule_text(rule.dim, rule.axis);
   if (any && kinds.empty()) {
-    problems.add(
-        refused(rule, "rule.matches-nothing",
-                fmt::format("{} cuts nothing: each op needs its {} whole", text, rule.dim.name()),
-                dims_there_are(graph, rule.dim)));
+    problems.add(refused(
+        rule, "rule.matches-nothing",
+        fmt::format("{} splits nothing, because every op needs {} whole", text, rule.dim.name()),
+        dims_there_are(graph, rule.dim)));
     return;
   }
   const std::string here = fmt::format("{}; of these, {}", kinds, takers);
@@ -170,14 +170,15 @@ void Matched::refuse(const Graph& graph, const std::vector<RotationRule>& rotati
         kinds_of(graph, [&](const Op& op) { return op.type->traits(op).rotates == rule.dim; });
     problems.add(refused(
         rule, "rotation.matches-nothing",
-        fmt::format("no op that it takes lets {} go round {}", rule.dim.name(), rule.axis),
+        fmt::format("no op that the rule matches can compute {} in ring steps over {}",
+                    rule.dim.name(), rule.axis),
         kinds.empty() ? "an op says so in OpTraits::rotates" : "kinds of ops that do: " + kinds));
   }
   for (const StorageRule& rule : storage) {
     if (storage_.count(&rule) > 0) continue;
     problems.add(refused(
         rule, "storage.matches-nothing",
-        fmt::format("no parameter that it takes can be stored sharded along {} on {}",
+        fmt::format("no parameter that the rule matches can be sharded along {} over {}",
                     rule.dim.name(), rule.axis),
         fmt::format("parameters with {}: {}", rule.dim.name(), parameters_with(graph, rule.dim))));
   }

@@ -162,7 +162,7 @@ void hold_to(const Pass& pass, Pass::Changes changes, const Program& was, const 
   throw Error(attributed(
       {pass.strategy, pass.place},
       {Stage::plan, "pass.changes", "",
-       fmt::format("the pass \"{}\" says that it changes {} alone: {}", pass.name,
+       fmt::format("the pass \"{}\" declares that it changes only {}, but: {}", pass.name,
                    order ? "the order of instructions" : "where and when things are done", found),
        order ? "mend the pass, or let it say that it changes \"placement\" or \"numerics\""
              : "mend the pass, or let it say that it changes \"numerics\""}));

@@ -49,8 +49,8 @@ class SlicedOps {
     for (const auto& [follower, leader] : what.follows) {
       if (leader == rule.dim && program.cut[op] != leading(program, op, follower, leader)) {
         refuse(rule, "slices.follow",
-               fmt::format("{}: {} is cut in {} over ranks that each have all {}", text, what.name,
-                           leader.name(), follower.name()),
+               fmt::format("{}: {} is split in {} over ranks that each have all {}", text,
+                           what.name, leader.name(), follower.name()),
                fmt::format("let {} divide by the degree that splits {}", follower.name(),
                            leader.name()));
         return false;
@@ -288,7 +288,7 @@ class Slicer {
   void refuse_leaving(const Chain& chain, const Instruction& i) {
     const SliceRule& rule = *chain.rule;
     ops_.refuse(rule, "slices.chain",
-                fmt::format("{} slices of {}: {} takes all of them together", rule.slices,
+                fmt::format("{} slices of {}: {} needs all slices at once", rule.slices,
                             rule.dim.name(), i.label),
                 "let the slices be of all neighbours that share the dim, or of fewer ops");
   }

@@ -101,8 +101,8 @@ class StageParter {
       if (from > to) {
         problems_.add(
             Stage::plan, "pipeline.sends", pipeline_.place,
-            fmt::format("{}: {} of virtual stage {} reads {}, which virtual stage {} "
-                        "makes later",
+            fmt::format("{}: {} of virtual stage {} reads {} before virtual stage {} "
+                        "makes it",
                         pipeline_.axis, graph_.ops()[consumer].name, to, value.name, from),
             "a pipeline's values go from earlier layers to later ones; give the op the "
             "layer of what it reads");

@@ -13,7 +13,7 @@ namespace {
 
 [[noreturn]] void not_here(const char* what) {
   throw Error(Stage::script, "script.call", "",
-              fmt::format("{} is not there under this command", what),
+              fmt::format("this command does not support {}", what),
               "give the script to meshwright sweep or meshwright run");
 }
 

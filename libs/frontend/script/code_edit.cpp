@@ -136,7 +136,7 @@ Moved CodeEdit::stream(const std::vector<int>& numbers, const std::string& name)
     if (between || !i.move.stages.empty()) {
       throw Error(
           Stage::plan, "pass.stream", "",
-          fmt::format("{} is a transfer between stages, which goes on no stream of a script",
+          fmt::format("{} is a transfer between stages, and a script cannot put it on a stream",
                       text(number)),
           "narrow the condition to collectives inside of a stage, by their axis");
     }

@@ -66,7 +66,7 @@ void add_numbers(Options& options) {
       .fallback("compute")
       .may_change_on_resume()
       .any("recompute",
-           "activations that backward makes again: \"none\", \"selective\" (attention), "
+           "activations that backward recomputes: \"none\", \"selective\" (attention), "
            "\"full\", "
            "{ every = n }, { ops = { … } }, { fit = \"8GiB\" } or \"fit\" (what the memory asks "
            "for, stage by stage), a plugin's policy, or a function of an op")

@@ -66,7 +66,8 @@ const Options& recompute_options() {
           .list("ops",
                 "kinds of ops, or parts of their names: \"attention\", \"mlp\", \"rms_norm\"")
           .optional()
-          .bytes("fit", "what a rank may hold: the cheapest set with which it does")
+          .bytes("fit",
+                 "memory limit of a rank: the cheapest set of ops that meets it is recomputed")
           .at_least(1)
           .optional()
           .boolean("by_stage", "fit chooses for each stage of a pipeline, not the same for all")
@@ -75,8 +76,8 @@ const Options& recompute_options() {
                    "fit also chooses tensors that go to host memory instead, where that is faster")
           .fallback(false)
           .any("what",
-               "\"none\", \"selective\", \"full\", \"fit\" or a function(op): the same as these "
-               "alone")
+               "\"none\", \"selective\", \"full\", \"fit\" or a function(op), as recompute itself "
+               "takes them")
           .optional()
           .boolean("gathers", "repeat all-gathers in backward for every reader")
           .fallback(false)
@@ -122,12 +123,14 @@ void read_recompute_table(const Json& given, const std::shared_ptr<const ScriptR
   policy.gathers = values.flag("gathers");
   if (said == 0 && !policy.gathers) {
     problems.add(Stage::options, "option.missing", "recompute",
-                 "recompute: a table says what: what, every, ops, fit or gathers", recompute_forms);
+                 "recompute: a table needs one of the keys what, every, ops, fit and gathers",
+                 recompute_forms);
     return;
   }
   if (policy.gathers && values.text("collectives") == "keep") {
     problems.add(Stage::options, "option.conflict", "recompute.gathers",
-                 "recompute: gathers = true brings again what collectives = \"keep\" keeps",
+                 "recompute: gathers = true repeats all-gathers, and collectives = \"keep\" stores "
+                 "their results",
                  "take one of them");
   }
   policy.keep_collectives = values.text("collectives") == "keep";

@@ -390,7 +390,7 @@ const Options& strategy_rule_options() {
                    "after the other")
           .range(1, 1 << 16)
           .optional()
-          .boolean("recompute", "of slices: backward makes again what a slice has inside")
+          .boolean("recompute", "for slices: backward recomputes the tensors inside a slice")
           .fallback(true)
           .boolean("optional",
                    "left out where the model lacks the dim or the axis cannot cut it as it must be")

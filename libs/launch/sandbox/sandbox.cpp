@@ -271,8 +271,8 @@ class Watch {
     } else if (now > begun_ + std::chrono::seconds(sandbox_.time) && !reason_) {
       asked_ = now;
       end(SIGTERM, Error(Stage::run, "sandbox.time", "",
-                         fmt::format("the script has run for {} s, which is all that its "
-                                     "sandbox allows",
+                         fmt::format("the script has run for {} s, the time limit of its "
+                                     "sandbox",
                                      sandbox_.time),
                          fmt::format("allow more: --sandbox-time SECONDS; {}", more_or_less)));
     } else if (asked_ && now > *asked_ + to_end) {
