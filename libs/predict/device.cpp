@@ -14,6 +14,7 @@
 #include <cmath>
 #include <fstream>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -190,6 +191,20 @@ double latency_seconds() {
   return seconds / (2 * rounds);
 }
 
+double copy_rate_at_once(int cores, double alone) {
+  if (cores == 1) return alone;
+  std::vector<double> rates(static_cast<std::size_t>(cores));
+  std::vector<std::thread> threads;
+  for (double& rate : rates) {
+    threads.emplace_back([&rate] {
+      at::set_num_threads(1);
+      rate = copy_rate();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return std::min(alone, std::accumulate(rates.begin(), rates.end(), 0.0) / cores);
+}
+
 // What remains of a core's GEMM rate when every core works.
 double rate_of_all_cores(int cores, double alone) {
   if (cores == 1) return 1;
@@ -255,6 +270,8 @@ Json Device::to_json() const {
           {"attention", attention.to_json()},
           {"attention_backward", attention_backward.to_json()},
           {"bandwidth", bandwidth},
+          {"bandwidth_at_once", bandwidth_at_once},
+          {"own_cache", own_cache},
           {"op_overhead", op_overhead},
           {"latency", latency},
           {"cores", cores},
@@ -277,6 +294,9 @@ Device Device::from_json(const Json& json) {
     d.attention_backward = LogCurve::from_json(json.at("attention_backward"));
   }
   d.bandwidth = positive(json, "bandwidth");
+  d.bandwidth_at_once = positive(json, "bandwidth_at_once");
+  d.own_cache = json.at("own_cache").get<double>();
+  if (!(d.own_cache >= 0)) throw std::invalid_argument("own_cache");
   d.op_overhead = positive(json, "op_overhead");
   d.latency = positive(json, "latency");
   const auto cores = whole_number(json.at("cores")), memory = whole_number(json.at("memory"));
@@ -313,6 +333,8 @@ Device measure_device() {
     d.op_overhead = call_overhead();
     d.latency = latency_seconds();
     d.cores = core_count();
+    d.bandwidth_at_once = copy_rate_at_once(d.cores, d.bandwidth);
+    d.own_cache = std::max(0.0, static_cast<double>(sysconf(_SC_LEVEL2_CACHE_SIZE)));
     d.all_cores = rate_of_all_cores(d.cores, d.gemm32.overhead + gemm_flops(large) / d.gemm32.rate);
     d.memory = machine_memory();
   }).join();

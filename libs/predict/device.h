@@ -24,9 +24,11 @@ struct Device {
          pointwise64 = 0;  // elementwise operations a second, in cache, one core
   // Shares of gemm32's rate that attention's kernel reaches, by a head's size; of none it is 1.
   LogCurve attention, attention_backward;
-  double bandwidth = 0;    // bytes read and written a second, one core
-  double op_overhead = 0;  // seconds of a call that does nothing
-  double latency = 0;      // seconds for one rank to wake another (latency of a collective's step)
+  double bandwidth = 0;          // bytes read and written a second, one core
+  double bandwidth_at_once = 0;  // the same of each core while all of them copy
+  double own_cache = 0;          // bytes of a core's own cache; 0: not known
+  double op_overhead = 0;        // seconds of a call that does nothing
+  double latency = 0;  // seconds for one rank to wake another (latency of a collective's step)
   int cores = 1;
   double all_cores = 1;     // rate of one core while all are busy, over its rate alone
   std::int64_t memory = 0;  // bytes, of the whole machine

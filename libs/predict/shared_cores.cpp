@@ -20,8 +20,7 @@ class OnCalibratedCores final : public RankMachine {
         calibration_(std::move(calibration)),
         element_(bytes_of(program.dtype)),
         threads_(threads),
-        several_(program.mesh.size() > 1),
-        switches_(several_ && program.mesh.size() * threads > calibration_->cores) {
+        several_(program.mesh.size() > 1) {
     if (several_) shared_ = calibration_->shared(program.mesh.size() * threads);
     if (turns == 0) {
       shared_.wall = 1;
@@ -29,6 +28,7 @@ class OnCalibratedCores final : public RankMachine {
       threads_ = 1;
     }
     turns_ = (turns == 0 ? 1 : turns) * (several_ ? shared_.wall : 1);
+    find_byte_seconds();
   }
 
   WorkTime work(const RankView& view, const Instruction& instruction,
@@ -44,9 +44,7 @@ class OnCalibratedCores final : public RankMachine {
                                                          work_class(program_, instruction),
                                                          element_, sized.product, sized.size)) {
       seconds += fit->seconds(sized.size) / (sized.product ? threads_ : 1);
-      // A product was measured on a core that has its operands in a cache. Where ranks take turns,
-      // another rank's tensors are there.
-      if (sized.product && switches_) seconds += sized.size.bytes / calibration_->device.bandwidth;
+      if (sized.product) seconds += sized.size.bytes * byte_seconds_;
     }
     return {seconds * shared_.work * turns_, 0};
   }
@@ -72,11 +70,36 @@ class OnCalibratedCores final : public RankMachine {
   }
 
  private:
+  // A product was measured on a core that has its operands in its own cache. In a step of several
+  // ranks they come from memory as far as the weights and gradients that are used between two calls
+  // have no place there, and all cores read at once.
+  void find_byte_seconds() {
+    const Device& device = calibration_->device;
+    const double threads = static_cast<double>(program_.mesh.size()) * threads_,
+                 cores = device.cores;
+    if (!several_ || device.own_cache <= 0) return;
+    double bytes = 0;
+    for (const ProgramParameter& parameter : program_.parameters) {
+      if (parameter.slot < 0) continue;
+      double elements = 1;
+      for (const std::int64_t size :
+           program_.local_shape(program_.slots[parameter.slot], program_.first()))
+        elements *= static_cast<double>(size);
+      bytes += 2 * elements * element_;
+    }
+    bytes *= std::max(1.0, threads / cores);
+    if (bytes <= device.own_cache) return;
+    const double busy = std::min(threads, cores) / cores;
+    byte_seconds_ = (1 - device.own_cache / bytes) *
+                    ((1 - busy) / device.bandwidth + busy / device.bandwidth_at_once);
+  }
+
   const Program& program_;
   const std::shared_ptr<const Calibration> calibration_;
   const int element_;
   int threads_;
-  const bool several_, switches_;  // there are other ranks; they take turns on the cores
+  const bool several_;       // there are other ranks
+  double byte_seconds_ = 0;  // of a product's operands, beyond its fit
   SharedCosts shared_;
   double turns_ = 1;
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "meshwright/engine/program_facts.h"
 #include "meshwright/reduction_hook.h"
 #include "prove/stage.h"
 
@@ -45,6 +46,10 @@ void StageProof::check_flat(const Move& move, int from, int to) const {
   const FlatView a = view(from), b = view(to);
   const bool gathers = move.kind == Move::Kind::all_gather,
              scatters = move.kind == Move::Kind::reduce_scatter;
+  if (!gathers && move.reduction != Reduction::sum)
+    refuse("prove.place",
+           fmt::format("{} holds gradients, which a {} must sum", name(from), name_of(move.kind)),
+           from);
   if (move.kind == Move::Kind::all_reduce) {
     if (a.flat == b.flat && a.part == b.part) return;
     refuse("prove.layout",
@@ -92,6 +97,7 @@ void StageProof::start_flat(const Instruction& i) {
   under.flat = true;
   under.slot = to;
   under.view = b;
+  under.may_be_over = completes_update(program_, i);
   const bool gathers = i.move.kind == Move::Kind::all_gather;
   for (const Region& region : source.regions) {
     if (region.kind == Region::Kind::state)

@@ -350,6 +350,12 @@ bool StageProof::wait(const Instruction& i) {
            fmt::format("it waits for {} in {}, and the transfer was begun for {}", i.pending,
                        name(first), name(under.slot)),
            first, under.by);
+  if (under.may_be_over && !i.again)
+    refuse("prove.wait",
+           fmt::format("it must be marked `again`: whoever reads the parameters between two steps "
+                       "awaits {}",
+                       name(first)),
+           first, under.by);
   if (under.flat) {
     if (!end_flat(under)) return false;
   } else {

@@ -515,6 +515,7 @@ bool StageProof::turn() {
     }
   }
   for (auto& [key, under] : underway_) {
+    under.may_be_over = true;
     for (Region& region : under.regions) region.version = 0;
   }
   for (OfMicrobatch& m : microbatches_) m = {};

@@ -154,6 +154,9 @@ struct Underway {
   FlatView view;                // of the target
   int round = -1;               // of a collective that stages share
   RankSet ranks;
+  // It may be over: whoever reads the parameters between two steps awaits what the first of them
+  // has begun, and makes the updates that it has left.
+  bool may_be_over = false;
 };
 
 struct OfMicrobatch {

@@ -33,7 +33,7 @@ inline Device round_device(int cores = 2) {
   d.name = "round";
   d.gemm16 = d.gemm32 = d.gemm64 = {1e11, 1e-6};
   d.pointwise16 = d.pointwise32 = d.pointwise64 = 1e10;
-  d.bandwidth = 1e10;
+  d.bandwidth = d.bandwidth_at_once = 1e10;
   d.op_overhead = 1e-6;
   d.latency = 1e-5;
   d.cores = cores;

@@ -193,6 +193,14 @@ TEST_CASE("Transfers are awaited, by their own numbers, before what they bring i
   CHECK(code_after(small({dp(2, 1 << 12, false)}), wait, drop) == "prove.underway");
 }
 
+TEST_CASE("A bucket's gradients are summed by its reduction") {
+  const auto maximum = [](const Place& place) { place->move.reduction = Reduction::max; };
+  CHECK(code_after(small({dp(2)}), move(Code::start, Move::Kind::all_reduce), maximum) ==
+        "prove.place");
+  CHECK(code_after(small({zero(2, 2)}), move(Code::start, Move::Kind::reduce_scatter), maximum) ==
+        "prove.place");
+}
+
 TEST_CASE("Releases") {
   const Setup setup = small({});
   const Which releases = [](const Instruction& i) {
@@ -259,7 +267,11 @@ TEST_CASE("An update that a step leaves to the next one stands before what reads
     CHECK(code_after(setup, update, late) == "prove.value");
     CHECK(code_after(setup, gradients, drop) == "prove.begin");
     CHECK(code_after(setup, parameters, drop) == "prove.value");
-    CHECK(code_after(setup, move(Code::wait, Move::Kind::all_gather), drop) == "prove.underway");
+    const Which wait = move(Code::wait, Move::Kind::all_gather);
+    CHECK(code_after(setup, wait, drop) == "prove.underway");
+    if (stage == 3) continue;  // its gathers are of one step
+    CHECK(code_after(setup, wait, [](const Place& place) { place->again = false; }) ==
+          "prove.wait");
   }
 }
 
@@ -322,6 +334,12 @@ TEST_CASE("A transfer may cross from one step into the next") {
   }
   REQUIRE_FALSE(waits.empty());
   for (const Instruction& wait : waits) CHECK(wait.again);
+  Programs once = programs_of(small({zero(2, 1)}));
+  const int gather = once[0].buckets[static_cast<std::size_t>(waits[0].bucket)].flat.gather;
+  first(once, [&](const Instruction& i) {
+    return i.code == Code::wait && i.pending == gather;
+  })->again = false;
+  CHECK(refused(once).code == "prove.wait");
   CHECK(refused(programs).code == "prove.underway");
   for (Segment& segment : programs[0].segments) {
     if (segment.kind == SegmentKind::begin)

@@ -112,7 +112,9 @@ enum class Code : std::uint8_t {
   // (between_lasting).
   start,
   // Waits for what was begun under `pending`, and does nothing beside. It is an error where nothing
-  // was begun, unless `again` says that an earlier wait may have had it.
+  // was begun, unless `again` says that the transfer may be over: an earlier wait may have had it,
+  // or whoever read the parameters between the steps, if it is a bucket's gather that crosses from
+  // one step into the next or follows an update that does.
   wait,
   seed,   // outputs[0] = 1, the gradient of the loss
   alias,  // outputs[0] is inputs[0] itself, under a name that is released on its own

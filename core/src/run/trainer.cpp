@@ -53,13 +53,13 @@ struct Beside {
   double began = seconds_now();
   std::int64_t steps = 0;
 
-  // Another step begins: what was done since the last one is of that, or, `apart`, of none.
-  void start(bool apart) {
+  // Another step begins now: what was done since the last one is of that, or, `apart`, of none.
+  void start(bool apart, double now) {
     for (Spent& spent : by_observer) {
       if (apart) spent.apart += spent.since_step;
       spent.since_step = 0;
     }
-    began = seconds_now();
+    began = now;
   }
 };
 
@@ -96,8 +96,8 @@ class Run {
       const double took = seconds_now() - began;
       const bool traced = !done.instructions.empty();
       RankReport own = report_of(executor, ledger, done, runtime_);
-      if (traced && setup_.account) own.account = account(beside, done, took);
       const double handed = seconds_now();
+      if (traced && setup_.account) own.account = account(beside, done, took, handed);
       std::vector<Told> all = reports_.gather(place_of(executor), {std::move(own), executor.met()});
       StepReport report{step,
                         0,
@@ -117,20 +117,17 @@ class Run {
           report.ranks.push_back(std::move(told.report));
         }
         clocks.read(report, met);
-        add_gathered(report, handed);
+        add_gathered(report, clocks.read_at.wall - handed);
         collect(executor.rank(), report);
         outcome_.steps = step + 1;
         outcome_.interrupted = stop && step + 1 < setup_.steps;
         if (executor.rank() == 0) end.report = &report;
       }
-      beside.start(false);
+      beside.start(false, place_of(executor) == 0 ? clocks.read_at.wall : seconds_now());
       ++beside.steps;
       end.apart = traced;
       observe(executor, end, stop, beside);
-      if (end.apart) {
-        clocks.leave_out();
-        beside.start(true);
-      }
+      if (end.apart) beside.start(true, clocks.leave_out());
       if (end.last) break;
     }
     for (RunObserver* observer : observers_) observer->finish(executor);
@@ -153,11 +150,12 @@ class Run {
       report.cpu_seconds = end.cpu - since.cpu;
       since = end;
     }
-    // What was done since the last read() is no part of any step.
-    void leave_out() {
+    // What was done since the last read() is no part of any step. Returns when that ended.
+    double leave_out() {
       const Moment end = now();
       since.wall += end.wall - read_at.wall;
       since.cpu += end.cpu - read_at.cpu;
+      return end.wall;
     }
   };
 
@@ -178,9 +176,9 @@ class Run {
     }
   }
 
-  StepAccount account(const Beside& beside, const StepOutcome& outcome, double step) const {
-    StepAccount account{
-        seconds_now() - beside.began, step, outcome.watched, outcome.tracing, 0, {}};
+  StepAccount account(const Beside& beside, const StepOutcome& outcome, double step,
+                      double now) const {
+    StepAccount account{now - beside.began, step, outcome.watched, outcome.tracing, 0, {}};
     for (std::size_t o = 0; o < observers_.size(); ++o) {
       const auto [since_step, apart] = beside.by_observer[o];
       const auto add = [&](double seconds, bool is_apart) {
@@ -193,10 +191,10 @@ class Run {
   }
 
   // What the first rank waited for the reports of the others is of its own step.
-  static void add_gathered(StepReport& report, double since) {
+  static void add_gathered(StepReport& report, double seconds) {
     StepAccount& account = report.ranks.front().account;
     if (account.seconds == 0) return;
-    account.gathered = seconds_now() - since;
+    account.gathered = seconds;
     account.seconds += account.gathered;
   }
 
