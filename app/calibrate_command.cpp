@@ -234,14 +234,17 @@ const CommandOf<CalibrateArguments> calibrate_command{
               ->type_name("FILE")
               ->excludes(quick);
       command
-          .add_option("--cluster", a.cluster,
-                      "has what the logs do not tell; if not given, one with the logs' devices")
+          .add_option(
+              "--cluster", a.cluster,
+              "gives the values that the logs lack; by default a cluster with the logs' devices")
           ->type_name("BASE")
           ->needs(from);
       command.add_option("--stack", a.stack, "the software of the steps, or what is nearest to it")
           ->type_name("BASE")
           ->needs(from);
-      command.add_option("--devices", a.devices, "of a node; if not given, as the logs have them")
+      command
+          .add_option("--devices", a.devices,
+                      "devices of a node; by default as many as the logs have")
           ->check(CLI::Range(1, 65536))
           ->needs(from);
       command.add_flag("--overwrite", a.overwrite, "replace files that are there")->needs(from);

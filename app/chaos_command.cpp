@@ -135,18 +135,22 @@ void add_faults(CLI::App& command, chaos::Wishes& wishes) {
   command.add_option("--minutes", wishes.minutes, "no further fault after so many minutes")
       ->check(CLI::Range(0.01, 1e6))
       ->type_name("M");
-  command.add_option("--faults", wishes.faults, "so many faults at most; else one of each kind")
+  command
+      .add_option("--faults", wishes.faults,
+                  "the largest number of faults; without it, one of each kind")
       ->check(CLI::Range(1, 1 << 30))
       ->type_name("N");
   command
-      .add_option("--every", wishes.every,
-                  "seconds from one fault to the next, half as many to one and a half (5)")
+      .add_option(
+          "--every", wishes.every,
+          "mean seconds between two faults (5); each time is drawn from 0.5 to 1.5 times that")
       ->check(CLI::Range(0.0, 1e6))
       ->type_name("SECONDS");
   command.add_option("--seed", wishes.seed, "draws kinds, ranks and moments (1)")->type_name("S");
   command
-      .add_option("--kinds", wishes.kinds,
-                  "which faults, with commas between; else all that can happen to the training")
+      .add_option(
+          "--kinds", wishes.kinds,
+          "kinds of faults, with commas between; by default all that can happen to the training")
       ->delimiter(',')
       ->type_name("A,B");
   command
@@ -163,7 +167,7 @@ void add_faults(CLI::App& command, chaos::Wishes& wishes) {
 const CommandOf<ChaosArguments> chaos_command{
     {"chaos", 85,
      "train as a script says while processes die, disks fill up, messages are lost and bits flip; "
-     "say what was told of each fault, and whether the training went on as if there were none",
+     "report each fault, and compare every loss with those of a training without faults",
      Command::scripted},
     [](CLI::App& command, ChaosArguments& a) {
       command

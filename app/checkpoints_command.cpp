@@ -73,7 +73,8 @@ int list_checkpoints(const CheckpointsArguments& arguments, Output& output) {
 }
 
 const CommandOf<CheckpointsArguments> checkpoints_command{
-    {"checkpoints", 110, "the checkpoints of a folder: steps, mixes, sizes, whole or broken"},
+    {"checkpoints", 110,
+     "the checkpoints of a folder: steps, mixes, sizes, and whether each is complete"},
     [](CLI::App& command, CheckpointsArguments& a) {
       command.add_option("PATH", a.path, "a folder of checkpoints, or one of them")->required();
       command.add_flag("--quick", a.quick,

@@ -33,7 +33,7 @@ std::string description_keys() {
       "# Keys of clusters and stacks\n\n"
       "`meshwright description-keys` makes this page from the declarations by which descriptions "
       "are\nchecked; a test compares. Rates are per second, times in seconds, sizes in bytes or as "
-      "`\"80GiB\"`.\nWhat the numbers do in a prediction says [Prediction](prediction.md).\n\n"
+      "`\"80GiB\"`.\n[Prediction](prediction.md) says what the numbers do.\n\n"
       "Any number here is a knob of `mw.what_if` and `plan --what-if` by the name that it has on "
       "this\npage, `network.nic` or `stack.host`, and a key of `mw.cluster(name, { … })`, "
       "`mw.stack(name, { … })`\nand `--set cluster.network.nic=…`.\n\n"

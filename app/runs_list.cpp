@@ -120,7 +120,7 @@ int list_runs(const RunsArguments& arguments, Output& output) {
 }
 
 const CommandOf<Arguments> runs_commands =
-    command_group({"runs", 150, "runs that were, and are: list, show, compare, export, tail"});
+    command_group({"runs", 150, "finished and current runs: list, show, compare, export, tail"});
 
 const CommandOf<RunsArguments> runs_list_command{
     {"runs list", 151, "what became of each run, a line each"},

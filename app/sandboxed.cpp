@@ -121,7 +121,7 @@ void add_sandbox(CLI::App& command, SandboxArguments& arguments) {
       "may be repeated",
       "FOLDER")
       ->allow_extra_args(false);
-  add("--sandbox-memory", arguments.memory, "what it may hold; 8GiB if left out", "BYTES")
+  add("--sandbox-memory", arguments.memory, "how much memory it may use; 8GiB if left out", "BYTES")
       ->transform(bytes);
   add("--sandbox-cpu", arguments.cpu,
       "seconds that it may compute; if left out, --sandbox-time on every core", "SECONDS")

@@ -264,12 +264,12 @@ void add_restarts(CLI::App& run, ScriptArguments& arguments) {
       "checkpoint goes on from its last one");
   most->check(CLI::Range(0, 1 << 20))->type_name("N");
   run.add_option("--restart-with", a.settings,
-                 "a --set of these starts alone, such as a plan for fewer ranks; may be repeated")
+                 "a --set for the restarts only, such as a plan for fewer ranks; may be repeated")
       ->allow_extra_args(false)
       ->needs(most)
       ->type_name("KEY=VALUE");
   run.add_option("--launcher", a.launcher,
-                 "what starts the processes of a run that may be started again: \"mpirun -n 8\"")
+                 "the command that starts the processes of the run at each start: \"mpirun -n 8\"")
       ->needs(most)
       ->type_name("COMMAND");
   run.add_option("--attempt", arguments.attempt)->group("");

@@ -221,7 +221,7 @@ const CommandOf<TraceArguments> trace_command{
       command.add_option("--svg", a.svg, "write a drawing")->type_name("FILE");
       command
           .add_option("--step", a.step,
-                      "which step; if not given, the one of median duration after the warm-up")
+                      "the step to draw; by default the one of median duration after the warm-up")
           ->check(CLI::Range(-(std::int64_t{1} << 60), std::int64_t{1} << 60).description(""))
           ->type_name("N");
       command.add_flag("--predicted", a.predicted, "the predicted timeline alone");

@@ -472,7 +472,7 @@ function mw.search(experiment) end
 ---@class meshwright.op.attend
 ---@field name? string of the op and its parameters
 ---@field window? integer tokens that a query sees, itself and those before it; left out: all (1 .. 2147483647)
----@field attention? "flash"|"unfused" "unfused" makes scores and softmax as tensors, and keeps the softmax for backward; "flash", which is what is done where this is left out, keeps no scores
+---@field attention? "flash"|"unfused" "unfused" makes scores and softmax as tensors, and keeps the softmax for backward; "flash", the default, keeps no scores
 
 ---@class meshwright.op.attention
 ---@field name? string of the op and its parameters
@@ -482,7 +482,7 @@ function mw.search(experiment) end
 ---@field rope? boolean queries and keys are turned by their positions (default true)
 ---@field theta? number base of the rotary angles (default 10000) (>= 1)
 ---@field window? integer tokens that a query sees, itself and those before it; left out: all (1 .. 2147483647)
----@field attention? "flash"|"unfused" "unfused" makes scores and softmax as tensors, and keeps the softmax for backward; "flash", which is what is done where this is left out, keeps no scores
+---@field attention? "flash"|"unfused" "unfused" makes scores and softmax as tensors, and keeps the softmax for backward; "flash", the default, keeps no scores
 ---@field bias? boolean with biases, of zeros at first (default false)
 ---@field std? number of the initial weights (default 0.02) (>= 0)
 
@@ -492,9 +492,9 @@ function mw.search(experiment) end
 ---@field [1]? integer the same as top_k
 ---@field width? string the dim of an expert's width (default "expert_ffn")
 ---@field capacity? number an expert takes at most so many times its even share of a sequence's choices; left out: all (dropless) (0.001 .. 1000000)
----@field balance? "aux"|"bias"|"none" how experts are kept even: a loss; a bias on the choice; not (default "aux")
----@field aux_weight? number of the balancing loss (default 0.01) (>= 0)
----@field bias_rate? number of the bias, a step (default 0.001) (>= 0)
+---@field balance? "aux"|"bias"|"none" how the load of experts is balanced: by a loss; by a bias on the choice; not at all (default "aux")
+---@field aux_weight? number factor of the balancing loss (default 0.01) (>= 0)
+---@field bias_rate? number change of a bias in a step (default 0.001) (>= 0)
 ---@field score? "softmax"|"sigmoid" a token's affinity, from logits (default "softmax")
 
 ---@class meshwright.op.gelu
@@ -573,7 +573,7 @@ function mw.search(experiment) end
 ---@field positions? integer learned positions; the sequence length by default (1 .. 2147483647)
 ---@field tied? boolean the output projection is the embedding's weight (default true)
 ---@field norm_eps? number added to the variance in LayerNorm (default 1e-05) (>= 0)
----@field attention? "flash"|"unfused" "unfused" makes scores and softmax as tensors, and keeps the softmax for backward; "flash", which is what is done where this is left out, keeps no scores
+---@field attention? "flash"|"unfused" "unfused" makes scores and softmax as tensors, and keeps the softmax for backward; "flash", the default, keeps no scores
 
 ---GPT-2 decoder: LayerNorm, learned positions, GELU, biases
 ---@param options? meshwright.gpt
@@ -592,7 +592,7 @@ function mw.gpt(options) end
 ---@field rope_theta? number base of the rotary angles (default 10000) (>= 1)
 ---@field window? integer tokens that a query sees, itself and those before it; left out: all (1 .. 2147483647)
 ---@field norm_eps? number added to the mean square in RMSNorm (default 1e-05) (>= 0)
----@field attention? "flash"|"unfused" "unfused" makes scores and softmax as tensors, and keeps the softmax for backward; "flash", which is what is done where this is left out, keeps no scores
+---@field attention? "flash"|"unfused" "unfused" makes scores and softmax as tensors, and keeps the softmax for backward; "flash", the default, keeps no scores
 
 ---Llama decoder: RMSNorm, rotary positions, SwiGLU, no bias
 ---@param options? meshwright.llama
@@ -625,11 +625,11 @@ function mw.model(options) end
 ---@field rope_theta? number base of the rotary angles (default 10000) (>= 1)
 ---@field window? integer tokens that a query sees, itself and those before it; left out: all (1 .. 2147483647)
 ---@field norm_eps? number added to the mean square in RMSNorm (default 1e-05) (>= 0)
----@field attention? "flash"|"unfused" "unfused" makes scores and softmax as tensors, and keeps the softmax for backward; "flash", which is what is done where this is left out, keeps no scores
+---@field attention? "flash"|"unfused" "unfused" makes scores and softmax as tensors, and keeps the softmax for backward; "flash", the default, keeps no scores
 ---@field kv_lora_rank? integer latent attention: width of the latent that keys and values of all heads are made from; left out: grouped attention (1 .. 2147483647)
 ---@field q_lora_rank? integer width of the latent that queries are made from; left out: from the stream (1 .. 2147483647)
----@field qk_nope_head_dim? integer of a query and key head: the part that is not turned (1 .. 2147483647)
----@field qk_rope_head_dim? integer ... and that by rotary positions, of keys the same in every head (2 .. 2147483647)
+---@field qk_nope_head_dim? integer width of the part of a query or key head that has no rotary positions (1 .. 2147483647)
+---@field qk_rope_head_dim? integer width of the part with rotary positions; all heads share that part of the keys (2 .. 2147483647)
 ---@field v_head_dim? integer width of a value head (1 .. 2147483647)
 ---@field experts integer experts of a layer (1 .. 65536)
 ---@field top_k integer experts that a token chooses (1 .. 65536)
@@ -637,13 +637,13 @@ function mw.model(options) end
 ---@field shared_experts? integer experts that every token goes through, as one of their width (default 0) (0 .. 2147483647)
 ---@field dense_layers? integer leading layers without experts, of width ffn (default 0) (0 .. 2147483647)
 ---@field capacity? number an expert takes at most so many times its even share of a sequence's choices, earlier positions first; left out: all (dropless) (0.001 .. 1000000)
----@field balance? "aux"|"bias"|"none" how experts are kept even: a loss of each sequence's choices; a bias on the choice that moves against the load of each step; not (default "aux")
----@field aux_weight? number of the balancing loss (default 0.01) (>= 0)
----@field bias_rate? number of the bias, a step (default 0.001) (>= 0)
----@field z_weight? number of the loss that keeps router logits small (default 0) (>= 0)
+---@field balance? "aux"|"bias"|"none" how the load of experts is balanced: by a loss of each sequence's choices; by a bias on the choice that moves against the load of each step; not at all (default "aux")
+---@field aux_weight? number factor of the balancing loss (default 0.01) (>= 0)
+---@field bias_rate? number change of a bias in a step (default 0.001) (>= 0)
+---@field z_weight? number factor of a loss that keeps router logits small (default 0) (>= 0)
 ---@field score? "softmax"|"sigmoid" a token's affinity to the experts, from logits (default "softmax")
 ---@field normalise? boolean the weights of a token's experts sum to one (times scale) (default true)
----@field scale? number of the experts' weights (default 1)
+---@field scale? number factor of the experts' weights (default 1)
 
 ---Llama decoder with experts: top-k router, shared experts, dense leading layers
 ---@param options? meshwright.moe
@@ -780,7 +780,7 @@ function mw.cosine(options) end
 ---@field [1]? string the same as dim
 ---@field slices integer how many; each rank's part of the dim must divide by it (1 .. 65536)
 ---@field ops? any[] only ops of these kinds, or with such a part between the dots of their name
----@field recompute? boolean backward makes again, slice by slice, what a slice has inside (default true)
+---@field recompute? boolean backward recomputes the tensors inside a slice, slice by slice (default true)
 
 ---a dim is computed in slices, one after the other
 ---@overload fun(options?: meshwright.plugin.coshard|string): meshwright.Strategy
@@ -892,11 +892,11 @@ function mw.cosine(options) end
 ---@field ways integer ranks that the batch is split over (1 .. 1048576)
 ---@field [1]? integer the same as ways
 ---@field stage? integer what is sharded: 1 optimizer state, 2 gradients too, 3 parameters too (default 1) (1 .. 3)
----@field replicas? integer copies of the model among these ranks; parts are kept inside ways / replicas ranks (at stage 1: a sub-group's scope) (default 1) (1 .. 1048576)
+---@field replicas? integer copies of the model among these ranks; state is sharded within ways / replicas ranks (at stage 1: a sub-group's scope) (default 1) (1 .. 1048576)
 ---@field prefetch? integer stage 3: layers whose parameters are gathered ahead (default 1) (0 .. 1024)
 ---@field overlap_gather? boolean stages 1 and 2: updated parameters are gathered beside the next step's forward, each bucket's until its first use; else all at the step's end (default true)
 ---@field keep? boolean stage 3: gather once a step, not again for each forward and backward (default false)
----@field reduce? "each"|"chunk" stages 2 and 3: gradients are reduced in every microbatch; or added up whole and reduced when a stage turns to another chunk of the model (default "each")
+---@field reduce? "each"|"chunk" stages 2 and 3: gradients are reduced in every microbatch; or added up whole and reduced when a stage changes to another chunk of the model (default "each")
 ---@field sequence? boolean state is sharded over the ranks that split the sequence too, beside its own (default false)
 ---@field bucket? integer|string gradients that are reduced together, at most (stage 1; stage 2 also parts them by layer) (default "25MiB") (1 B .. 1 EiB)
 ---@field offload? "none"|"optimizer"|"parameters" state kept in host memory: optimizer state; at stage 3 also a rank's shard of the parameters (default "none")

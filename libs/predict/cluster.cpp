@@ -93,13 +93,13 @@ const Fields<DeviceType>& device_fields() {
                 &D::bandwidth_share));
     share(f.add("gemm", "share of the peak that large matrix products reach", &D::gemm));
     f.add("power", "watts that a device is rated for", &D::power).range(1.0, 1e5).optional();
-    f.add("power_limit", "watts that a device is held to", &D::power_limit)
+    f.add("power_limit", "limit of a device's power, in watts", &D::power_limit)
         .range(1.0, 1e5)
         .optional();
     f.add("units", "units (SMs) that the tiles of a product are spread over", &D::units)
         .range(1.0, 1e6)
         .optional();
-    f.add("tile_k", "what a tile's begin and end cost, in steps of k", &D::tile_k)
+    f.add("tile_k", "cost of beginning and ending a tile, in steps of k", &D::tile_k)
         .range(0.0, 1e6)
         .fallback(0.0);
     f.options()
@@ -123,7 +123,9 @@ const Fields<DeviceType>& device_fields() {
           &D::slowed)
         .range(0.0, 1.0)
         .fallback(0.0);
-    f.add("straggle", "1 + straggle sqrt(2 ln ranks) is what the slowest rank adds", &D::straggle)
+    f.add("straggle",
+          "the slowest of several ranks takes 1 + straggle sqrt(2 ln ranks) times as long",
+          &D::straggle)
         .range(0.0, 1.0)
         .fallback(0.0);
     seconds(f.add("optimizer", "seconds of each optimizer step beside those of its bytes",
@@ -175,7 +177,7 @@ const Fields<Network>& network_fields() {
     share(f.add("share", "share of `nic` that is achieved", &N::share)).fallback(0.88);
     seconds(f.add("latency", "seconds from node to node", &N::latency));
     seconds(f.add("hop", "seconds of a step of a ring that crosses nodes", &N::hop));
-    f.add("oversubscription", "by how much the tree above a pod is slower than the NICs below it",
+    f.add("oversubscription", "bandwidth of a pod's NICs over the bandwidth of the tree above it",
           &N::oversubscription)
         .range(1.0, 1e3)
         .fallback(1.0);
@@ -266,7 +268,7 @@ const Fields<Cluster>& host_fields() {
     f.example("link", "25e9, or leave host out where devices have no way to host memory");
     f.example("node_link", "100e9, or leave it out where each device has its link for itself");
     f.example("bandwidth", "30e9");
-    f.add("capacity", "bytes of host memory that a node has; not looked at if left out",
+    f.add("capacity", "bytes of host memory of a node; without it, host memory is not checked",
           &Cluster::host_capacity)
         .at_least(1)
         .optional();

@@ -59,15 +59,14 @@ std::string rows_note(const Plan& plan, double most_rows_share) {
   const std::string entry = entry_for_rows(plan, most_rows_share);
   if (!entry.empty()) {
     return fmt::format(
-        "predictions suppose {}; the fullest rank had {:.2f} times the rows of that: {} predicts "
-        "about its memory, and bytes as if every rank had as many",
+        "predictions assume {}; the fullest rank had {:.2f} times as many rows: {} would predict "
+        "about its memory, and bytes as if every rank had so many rows",
         supposed_choices(plan), most_rows_share, entry);
   }
   if (most_rows_share >= 1 - alike) return "";
   return fmt::format(
-      "predictions suppose {}, and that what experts may take is taken: the fullest rank had "
-      "{:.2f} "
-      "times the rows of that",
+      "predictions assume {}, and that experts take as many rows as they may: the fullest rank "
+      "had {:.2f} times as many rows",
       supposed_choices(plan), most_rows_share);
 }
 

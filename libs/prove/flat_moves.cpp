@@ -273,7 +273,7 @@ void StageProof::hook_start(const Instruction& i) {
   plain.code = Code::start;
   if (i.move.kind != Move::Kind::all_reduce) refuse("prove.hook", "a hook replaces an all-reduce");
   if (underway_.count({i.pending, -1}) > 0)
-    refuse("prove.unawaited", "it begins what is under way already");
+    refuse("prove.unawaited", "it begins again a transfer that is still under way");
   start_flat(plain);
   underway_.at({i.pending, -1}).hook = true;
 }

@@ -196,7 +196,7 @@ bool StageProof::start(const Instruction& i) {
   const std::pair<int, int> key{i.pending, of_step ? -1 : microbatch_};
   if (i.pending < 0) refuse("prove.operands", "it has no number to be awaited by");
   if (underway_.count(key) > 0)
-    refuse("prove.unawaited", "it begins what is under way already, begun by " +
+    refuse("prove.unawaited", "it begins again a transfer that is still under way, begun by " +
                                   proving::text_of(program_, underway_.at(key).by));
   if (of_step) {
     start_flat(i);

@@ -126,8 +126,8 @@ std::string Refusal::text() const {
   };
   lines("missing", missing);
   lines("too often", twice);
-  if (!written.empty()) text += fmt::format("    {:12} {}\n", "made by", written);
-  if (!mend.empty()) text += fmt::format("    {:12} {}\n", "would mend it", mend);
+  if (!written.empty()) text += fmt::format("    {:12} {}\n", "written by", written);
+  if (!mend.empty()) text += fmt::format("    {:12} {}\n", "correction", mend);
   if (!by.empty()) text += "  added by " + by + "\n";
   text.pop_back();
   return text;
@@ -140,7 +140,7 @@ Problem Refusal::problem() const {
   if (!twice.empty()) said += fmt::format("; too often: {}", twice.front());
   std::string hint = mend.empty() ? "the plan cannot be proved to compute what one rank would; "
                                     "`plan --program` lists its instructions"
-                                  : "this would mend it: " + mend;
+                                  : "this would correct it: " + mend;
   if (!by.empty()) hint += "; the instruction is added by " + by;
   return {Stage::plan, code, key, std::move(said), std::move(hint)};
 }

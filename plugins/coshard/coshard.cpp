@@ -26,7 +26,7 @@ class Coshard : public mw::Strategy {
         .range(1, 1 << 16)
         .list("ops", "only ops of these kinds, or with such a part between the dots of their name")
         .optional()
-        .boolean("recompute", "backward makes again, slice by slice, what a slice has inside")
+        .boolean("recompute", "backward recomputes the tensors inside a slice, slice by slice")
         .fallback(true)
         .positional("dim");
   }

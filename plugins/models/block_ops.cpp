@@ -341,11 +341,12 @@ class ExpertsOp final : public BlockOp {
         .range(1e-3, 1e6)
         .optional();
     options
-        .choice("balance", {"aux", "bias", "none"},
-                "how experts are kept even: a loss; a bias on the choice; not")
+        .choice(
+            "balance", {"aux", "bias", "none"},
+            "how the load of experts is balanced: by a loss; by a bias on the choice; not at all")
         .fallback("aux");
-    options.number("aux_weight", "of the balancing loss").at_least(0).fallback(0.01);
-    options.number("bias_rate", "of the bias, a step").at_least(0).fallback(0.001);
+    options.number("aux_weight", "factor of the balancing loss").at_least(0).fallback(0.01);
+    options.number("bias_rate", "change of a bias in a step").at_least(0).fallback(0.001);
     options.choice("score", {"softmax", "sigmoid"}, "a token's affinity, from logits")
         .fallback("softmax");
     return options.positional("top_k");

@@ -52,7 +52,7 @@ void add_attention_option(Options& options) {
       .choice(
           "attention", {"flash", "unfused"},
           "\"unfused\" makes scores and softmax as tensors, and keeps the softmax for backward; "
-          "\"flash\", which is what is done where this is left out, keeps no scores")
+          "\"flash\", the default, keeps no scores")
       .optional();
 }
 

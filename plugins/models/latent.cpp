@@ -25,12 +25,14 @@ void add_latent_options(Options& options) {
                "width of the latent that queries are made from; left out: from the stream")
       .at_least(1)
       .optional();
-  options.integer("qk_nope_head_dim", "of a query and key head: the part that is not turned")
+  options
+      .integer("qk_nope_head_dim",
+               "width of the part of a query or key head that has no rotary positions")
       .at_least(1)
       .optional();
   options
       .integer("qk_rope_head_dim",
-               "... and that by rotary positions, of keys the same in every head")
+               "width of the part with rotary positions; all heads share that part of the keys")
       .at_least(2)
       .optional();
   options.integer("v_head_dim", "width of a value head").at_least(1).optional();

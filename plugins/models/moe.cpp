@@ -75,13 +75,13 @@ class Moe final : public Model, public HfModel {
         .optional();
     options
         .choice("balance", {"aux", "bias", "none"},
-                "how experts are kept even: a loss of each sequence's choices; a bias on the "
-                "choice that "
-                "moves against the load of each step; not")
+                "how the load of experts is balanced: by a loss of each sequence's choices; by a "
+                "bias on "
+                "the choice that moves against the load of each step; not at all")
         .fallback("aux");
-    options.number("aux_weight", "of the balancing loss").at_least(0).fallback(0.01);
-    options.number("bias_rate", "of the bias, a step").at_least(0).fallback(0.001);
-    options.number("z_weight", "of the loss that keeps router logits small")
+    options.number("aux_weight", "factor of the balancing loss").at_least(0).fallback(0.01);
+    options.number("bias_rate", "change of a bias in a step").at_least(0).fallback(0.001);
+    options.number("z_weight", "factor of a loss that keeps router logits small")
         .at_least(0)
         .fallback(0.0);
     options
@@ -89,7 +89,7 @@ class Moe final : public Model, public HfModel {
         .fallback("softmax");
     options.boolean("normalise", "the weights of a token's experts sum to one (times scale)")
         .fallback(true);
-    options.number("scale", "of the experts' weights").fallback(1.0);
+    options.number("scale", "factor of the experts' weights").fallback(1.0);
     return options;
   }
   explicit Moe(const Values& values) : values_(values) {

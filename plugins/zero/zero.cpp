@@ -329,7 +329,7 @@ class Zero : public mw::Strategy {
         .range(1, 3)
         .integer(
             "replicas",
-            "copies of the model among these ranks; parts are kept inside ways / replicas ranks "
+            "copies of the model among these ranks; state is sharded within ways / replicas ranks "
             "(at stage 1: a sub-group's scope)")
         .fallback(1)
         .range(1, 1 << 20)
@@ -344,7 +344,7 @@ class Zero : public mw::Strategy {
         .fallback(false)
         .choice("reduce", {"each", "chunk"},
                 "stages 2 and 3: gradients are reduced in every microbatch; or added up whole and "
-                "reduced when a stage turns to another chunk of the model")
+                "reduced when a stage changes to another chunk of the model")
         .fallback("each")
         .boolean("sequence",
                  "state is sharded over the ranks that split the sequence too, beside its own")

@@ -135,8 +135,8 @@ local function f(verb, entry, memory, log) return verb {{ model = moe {{ layers 
 """
         run, told = self.all("run", self.write(script + "f(mw.train, ep(4)) f(mw.plan, ep { 4, imbalance = 4 })"))
         said = lambda entry, log="nil": self.call("run", self.write(script + f"f(mw.train, {entry}, nil, {log})")).stdout
-        self.assertRegex(said("ep(4)", '"e.h5"'), r"suppose that experts are chosen evenly; the fullest rank had 4\.00 times the rows of that: "
-                         r"ep \{ 4, imbalance = 4 \} predicts about its memory, and bytes as if every rank had as many\n")
+        self.assertRegex(said("ep(4)", '"e.h5"'), r"assume that experts are chosen evenly; the fullest rank had 4\.00 times as many rows: "
+                         r"ep \{ 4, imbalance = 4 \} would predict about its memory, and bytes as if every rank had so many rows\n")
         # ... and where the run is looked at later.
         note = run["experts"]["note"]
         self.assertIn(f"  {note}\n", self.call("runs", "show", "e.h5").stdout)
@@ -148,7 +148,7 @@ local function f(verb, entry, memory, log) return verb {{ model = moe {{ layers 
         # A run of a plan that says it has nothing to add; and one out of its memory says what
         # would have.
         for entry in ("ep { 4, imbalance = 4 }", "ep { 1 }"):
-            self.assertNotIn("predictions suppose", said(entry))
+            self.assertNotIn("predictions assume", said(entry))
         limit = (run["predicted"]["peak_bytes"] + run["peak_bytes"]) // 2
         line = self.refused(1, "memory.exceeded memory", "run", self.write(script + f"f(mw.train, ep(4), {limit})"))
         self.assertRegex(line["hint"], r"were predicted, which supposes that experts are chosen evenly; this rank had [\d.]+ times the "

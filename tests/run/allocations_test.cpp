@@ -83,7 +83,7 @@ class Counts : public RunObserver {
     of_steps(rank).push_back(taken - before);
     before = taken;
   }
-  // Of the steps after the first two. A number that is written with a digit more can take a block
+  // The first two steps do not count. A number that is written with a digit more can take a block
   // more, so the least of several steps is what instructions take.
   std::int64_t least(int rank) const {
     const std::vector<std::int64_t>& steps = steps_.at(static_cast<std::size_t>(rank));

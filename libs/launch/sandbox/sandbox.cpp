@@ -242,8 +242,7 @@ class Watch {
     const auto cpu = used.ru_utime.tv_sec + used.ru_stime.tv_sec;
     if (number == SIGXCPU || (number == SIGKILL && cpu >= cpu_of(sandbox_)))
       return Error(Stage::run, "sandbox.cpu", "",
-                   fmt::format("the script has computed for {} s, which is all that its sandbox "
-                               "allows",
+                   fmt::format("the script has used {} s of CPU time, the limit of its sandbox",
                                cpu_of(sandbox_)),
                    fmt::format("allow more: --sandbox-cpu SECONDS; {}", more_or_less));
     return Error(Stage::run, "sandbox.crashed", "",

@@ -179,7 +179,7 @@ function showWhatIf(plan, id) {
   if (plan.what_if.sensitivities.length) into.append(table([
     { name: "a tenth more of", value: (r) => r.knob }, { name: "of the step", num: true, value: (r) => r.worth, text: (r) => signed(r.worth) },
     { name: "of tokens/s", num: true, value: (r) => r.tokens_worth, text: (r) => signed(r.tokens_worth) }, { name: "how", value: (r) => r.by },
-  ], plan.what_if.sensitivities, { caption: "What a tenth more is worth" }));
+  ], plan.what_if.sensitivities, { caption: "Effect of a tenth more" }));
 }
 
 function showPlan(plan, index) {
