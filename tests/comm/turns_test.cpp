@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -50,6 +51,7 @@ std::string error_in_turns(int ranks, const std::function<void(RankContext&)>& b
 TEST_CASE("Ranks in turns get what ranks get that all run, as many at a time as there are cores") {
   for (const int cores : {1, 2, 3}) {
     std::atomic<int> wrong{0}, running{0}, most{0};
+    std::array<std::atomic<int>, 3> on_core{};
     run_in_turns(8, cores, [&](RankContext& context) {
       auto comm = world_communicator(context);
       for (int round = 0; round < 5; ++round) {
@@ -57,7 +59,10 @@ TEST_CASE("Ranks in turns get what ranks get that all run, as many at a time as 
         int before = most;
         while (before < now && !most.compare_exchange_weak(before, now)) {
         }
+        std::atomic<int>& own = on_core.at(static_cast<std::size_t>(comm::Sleeper::own().core()));
+        wrong += own++;
         std::this_thread::sleep_for(std::chrono::microseconds(200));
+        --own;
         --running;
         comm->barrier({}).wait();
       }
@@ -71,14 +76,34 @@ TEST_CASE("Ranks in turns get what ranks get that all run, as many at a time as 
   }
 }
 
+TEST_CASE("A rank that is woken before it has given its core away keeps the other one alone") {
+  comm::Cores on(2);
+  on.enter();
+  comm::Sleeper& own = comm::Sleeper::own();
+  const int first = own.core();
+  own.prepare();
+  std::thread([&] { on.ready(own); }).join();
+  on.give(first);
+  CHECK(own.sleep(comm::Clock::time_point::max()));
+  CHECK(own.core() != first);
+  int other = own.core();
+  std::thread([&] {
+    on.enter();
+    other = comm::Sleeper::own().core();
+    on.leave();
+  }).join();
+  CHECK(other == first);
+  on.leave();
+}
+
 TEST_CASE("A rank that was given a core may run on every processor again") {
-  const auto processors = [] {
+  const auto processors = [] {  // none, if the kernel does not say; called by all ranks at once
     cpu_set_t set;
-    CPU_ZERO(&set);
-    REQUIRE(sched_getaffinity(0, sizeof set, &set) == 0);
+    if (sched_getaffinity(0, sizeof set, &set) != 0) CPU_ZERO(&set);
     return set;
   };
   const cpu_set_t all = processors();
+  REQUIRE(CPU_COUNT(&all) > 0);
   std::atomic<int> wrong{0};
   run_in_turns(8, 2, [&](RankContext& context) {
     auto comm = world_communicator(context);

@@ -124,10 +124,6 @@ void Cores::take() {
   own.sleep(Clock::time_point::max());
 }
 
-void Cores::give() {
-  give(Sleeper::own().core_);
-}
-
 void Cores::give(int core) {
   Sleeper* next = nullptr;
   {

@@ -29,6 +29,8 @@ class Sleeper {
   // The rank of this thread runs on these cores from now on; null: whenever it is awake.
   void use(Cores* cores) { cores_ = cores; }
   Cores* cores() const { return cores_; }
+  // Which core of these the thread has, or had when it went to sleep.
+  int core() const { return core_; }
 
   // Before others are told that this thread is going to sleep.
   void prepare() {
@@ -85,7 +87,10 @@ class Cores {
   // The calling thread takes a core, and waits for one where it must.
   void take();
   // It gives its core to the first in line. It may go on for the few steps to its sleep.
-  void give();
+  void give() { give(Sleeper::own().core()); }
+  // The same, of a thread that others may wake by now, who give it another core: `core` is the one
+  // that it had before they could.
+  void give(int core);
   // `sleeper` is woken once there is a core for it, which is its own then.
   void ready(Sleeper& sleeper);
   // Whether somebody waits for a core.
@@ -106,7 +111,6 @@ class Cores {
  private:
   static constexpr int of_no_processors = -1;  // a core that tend() has added
 
-  void give(int core);
   void hand(int core, Sleeper& sleeper);
   bool any_runs();
 

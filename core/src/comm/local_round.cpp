@@ -454,14 +454,15 @@ Round::State Round::wait(Clock::time_point deadline) {
 
 void Round::sleep_while(State now, Clock::time_point deadline) {
   Sleeper& own = Sleeper::own();
+  Cores* const cores = own.cores();
+  const int core = own.core();
   {
     const std::lock_guard guard(sleepers_lock_);
     if (state() != now) return;
     own.prepare();
     sleepers_.push(own);
   }
-  Cores* const cores = own.cores();
-  if (cores != nullptr) cores->give();
+  if (cores != nullptr) cores->give(core);
   if (own.sleep(deadline)) return;
   bool alone = false;  // nobody is about to wake it
   {
