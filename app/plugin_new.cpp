@@ -11,6 +11,7 @@
 
 #include "app/command.h"
 #include "common/files.h"
+#include "common/process.h"
 #include "lua/script.h"
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/registry.h"
@@ -148,7 +149,7 @@ std::string way_to_start() {
   const fs::path way = cloned ? root / "meshwright" : program;
   const fs::path here = fs::current_path(error);
   if (way.parent_path() == here) return "./meshwright";
-  return way.string();
+  return shell_word(way.string());
 }
 
 // The script that uses a thing of the kind: what runs it, and where its lines are.
@@ -177,8 +178,9 @@ std::vector<NextStep> next_steps(const std::string& kind, const std::string& nam
   std::error_code error;
   if (!lua && !fs::exists(prefix / "lib/cmake/Meshwright/MeshwrightConfig.cmake", error)) {
     variable = "MESHWRIGHT_PREFIX=~/meshwright-kit ";
-    steps.push_back({fmt::format("cmake --install {} --prefix ~/meshwright-kit", prefix.string()),
-                     "installs what plugins are built with, once, into a folder of your choice"});
+    steps.push_back(
+        {fmt::format("cmake --install {} --prefix ~/meshwright-kit", shell_word(prefix.string())),
+         "installs what plugins are built with, once, into a folder of your choice"});
   }
   steps.push_back(
       {fmt::format("{}{}/test.sh", variable, name),

@@ -6,6 +6,6 @@ return {
   },
   stack = {
     "deepseek-v3", "fsdp-mpt", "fsdp2", "fsdp2-eager", "llama3", "maxtext", "megatron-2021", "megatron-2022", "megatron-core",
-    "meshwright", "vtrain", "zero3-2021",
+    "meshwright", "nvidia-2025", "nvidia-2025-fp8", "vtrain", "zero3-2021",
   },
 }

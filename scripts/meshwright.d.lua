@@ -873,7 +873,7 @@ function mw.cosine(options) end
 ---@field [1]? integer the same as ways
 ---@field form? "ring"|"allgather"|"ulysses" with ranks of its own, how attention sees the whole sequence: keys and values go round; they are gathered; or an all-to-all gives each rank some heads of it
 ---@field balance? "zigzag"|"none" zigzag gives each rank of a ring, or of gathered keys, one part of the first half of the sequence and the mirrored part of the second half, so that all ranks have equal work in causal attention; by default zigzag
----@field ulysses? integer number of adjacent ranks that exchange heads by all-to-all; the ring, or the gather of keys, is over groups of so many ranks (default 1) (1 .. 1048576)
+---@field ulysses? integer with a ring or gathered keys: number n of adjacent ranks that exchange heads by all-to-all; the ring, or the gather of keys, has ways / n ranks (default 1) (1 .. 1048576)
 
 ---sequence parallelism on tp's ranks, or context parallelism on its own: seq -> tp, cp
 ---@overload fun(options?: meshwright.plugin.sp|integer): meshwright.Strategy

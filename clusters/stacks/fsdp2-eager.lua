@@ -2,7 +2,7 @@
 -- they stand in PyTorch 2.6. Passes over an op's output, of 2 bytes an element, by the tensors that
 -- each kernel reads and writes, those in fp32 twice. Not fitted.
 local include = ...
-local ops = include "stacks/ops" (false, false)
+local ops = include "software/ops" (false, false)
 -- aten::rms_norm is a composite: to fp32 (3), square (4), mean (2), times its root (4), to bf16
 -- (3), times the weight (2). Backward: the weight (5), casts (6), both factors (10), the square
 -- (12), their sum (6), in fp32 but for the ends; and the stream's two gradients are added (3).

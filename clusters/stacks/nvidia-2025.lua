@@ -11,7 +11,7 @@ return {
   -- The recipes choose cuDNN's attention (NVTE_FUSED_ATTN=1). It is taken to be as fast as flash
   -- attention 3, beside which Shah et al. 2024 ("FlashAttention-3", figure 5) measured it.
   flash = 3,
-  ops = include "stacks/ops" (false, true), joined_projections = true, whole_recompute = true,
+  ops = include "software/ops" (false, true), joined_projections = true, whole_recompute = true,
   -- Megatron-Core's fused_cross_entropy.py, counted: logits go to fp32 (6 bytes each), Inductor
   -- writes exponentials anew and copies them back (16), they are divided by their sum (8);
   -- backward writes the gradient anew and copies it back (16), and narrows it (6).

@@ -181,8 +181,8 @@ std::string advice(const CompareOutcome& o, const TensorDifference& d) {
                       d.of_a, d.of_b));
       break;
     case Suspect::b:
-      add(fmt::format("it is b that parts from one rank in float64: {:.1e}, a {:.1e}", d.of_b,
-                      d.of_a));
+      add(fmt::format("plan b differs from one rank in float64: by {:.1e}, plan a by {:.1e}",
+                      d.of_b, d.of_a));
       break;
     case Suspect::both:
       add(fmt::format("both differ from one rank in float64: a {:.1e}, b {:.1e}", d.of_a, d.of_b));

@@ -148,11 +148,10 @@ AttentionShares attention_shares(double rate) {
   return {LogCurve(forward), LogCurve(backward)};
 }
 
-double copy_rate() {
+double copy_rate(std::int64_t pairs = 16) {
   const std::int64_t n = 1 << 20;  // 4 MiB: the size of an activation
   // A step comes back to an activation after it touched all others, so no cache holds it: in turn
   // through more than the caches do.
-  constexpr std::int64_t pairs = 16;
   const at::Tensor from = at::ones({pairs, n}, at::kFloat);
   const at::Tensor to = at::ones({pairs, n}, at::kFloat);
   std::int64_t ring_step = 0;
@@ -193,12 +192,15 @@ double latency_seconds() {
 
 double copy_rate_at_once(int cores, double alone) {
   if (cores == 1) return alone;
+  // Many cores share their caches, so each copies through less: a pair has 8 MiB, and together they
+  // take 1 GiB, or, beyond 64 cores, 16 MiB each.
+  const std::int64_t pairs = std::clamp<std::int64_t>(128 / cores, 2, 16);
   std::vector<double> rates(static_cast<std::size_t>(cores));
   std::vector<std::thread> threads;
   for (double& rate : rates) {
-    threads.emplace_back([&rate] {
+    threads.emplace_back([&rate, pairs] {
       at::set_num_threads(1);
-      rate = copy_rate();
+      rate = copy_rate(pairs);
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -333,12 +333,13 @@ std::string room_text(const Prediction& p) {
 
 std::string estimated_text(const Prediction& p) {
   constexpr double share_that_counts = 0.01;
-  std::int64_t estimated = 0, peak = 0;
+  std::int64_t estimated = 0;
   for (const StageForecast& stage : p.stages) {
-    estimated = std::max(estimated, stage.memory.estimated);
-    peak = std::max(peak, stage.memory.peak);
+    const auto counts = share_that_counts * static_cast<double>(stage.memory.peak);
+    if (static_cast<double>(stage.memory.estimated) > counts)
+      estimated = std::max(estimated, stage.memory.estimated);
   }
-  if (static_cast<double>(estimated) <= share_that_counts * static_cast<double>(peak)) return "";
+  if (estimated == 0) return "";
   return fmt::format(
       "  (of activations and peak, {} are an estimate: what a kernel allocates while it runs is "
       "not measured here for such large calls)\n",

@@ -47,9 +47,10 @@ void StageProof::check_flat(const Move& move, int from, int to) const {
   const bool gathers = move.kind == Move::Kind::all_gather,
              scatters = move.kind == Move::Kind::reduce_scatter;
   if (!gathers && move.reduction != Reduction::sum)
-    refuse("prove.place",
-           fmt::format("{} holds gradients, which a {} must sum", name(from), name_of(move.kind)),
-           from);
+    refuse(
+        "prove.place",
+        fmt::format("{} holds gradients, and the {} must sum them", name(from), name_of(move.kind)),
+        from);
   if (move.kind == Move::Kind::all_reduce) {
     if (a.flat == b.flat && a.part == b.part) return;
     refuse("prove.layout",
@@ -58,8 +59,7 @@ void StageProof::check_flat(const Move& move, int from, int to) const {
            to);
   }
   if (!gathers && !scatters)
-    refuse("prove.operands",
-           fmt::format("a {} does not exist for flat tensors", name_of(move.kind)));
+    refuse("prove.operands", fmt::format("flat tensors have no {}", name_of(move.kind)));
   std::vector<int> shards = program_.buckets[flats_[a.flat].bucket].shard_atoms, over = move.atoms;
   const auto dead = [&](int atom) { return !tables_.lives(atom); };
   std::erase_if(shards, dead);
@@ -70,7 +70,7 @@ void StageProof::check_flat(const Move& move, int from, int to) const {
       (shards.empty() || (a.part == first && b.part == second)))
     return;
   refuse("prove.group",
-         fmt::format("a {} over {} does not bring {} to {}", name_of(move.kind),
+         fmt::format("the {} over {} does not bring {} to {}", name_of(move.kind),
                      list_of(program_.mesh, move.atoms), name(from), name(to)),
          to);
 }

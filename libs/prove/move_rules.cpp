@@ -17,7 +17,7 @@ void StageProof::check_group(const Move& move) const {
   }
   const bool stages = std::count(move.atoms.begin(), move.atoms.end(), program_.stage_atom) > 0;
   if (stages && move.stages.empty() && program_.stages > 1)
-    refuse("prove.stages", fmt::format("a {} over {} has ranks of other stages, and these stages "
+    refuse("prove.stages", fmt::format("the {} over {} has ranks of other stages, and these stages "
                                        "do not take part",
                                        name_of(move.kind), list_of(program_.mesh, move.atoms)));
 }
@@ -31,7 +31,7 @@ void StageProof::check_nesting(const Move& move, const Layout& place, Dim dim, i
       if (moves || !tables_.lives(inner) || place[inner] != Placement::shard(dim)) continue;
       refuse("prove.nesting",
              fmt::format(
-                 "a {} over {} changes the split of {} in {}, while the inner {} splits it too",
+                 "the {} over {} changes the split of {} in {}, while the inner {} splits it too",
                  name_of(move.kind), list_of(program_.mesh, move.atoms), dim.name(), name(slot),
                  program_.mesh.atoms()[inner].name),
              slot);
@@ -81,7 +81,7 @@ Layout StageProof::moved(const Move& move, const Operand& from, int slot) const 
   }
   if (place != wanted)
     misplaced(slot, from, wanted,
-              fmt::format("what a {} over {} takes", name_of(move.kind),
+              fmt::format("what the {} over {} takes", name_of(move.kind),
                           list_of(program_.mesh, move.atoms)));
   for (const Dim dim : {needed.dim, made.dim}) {
     if (!dim.valid()) continue;
@@ -101,7 +101,7 @@ Layout StageProof::moved(const Move& move, const Operand& from, int slot) const 
 
 void StageProof::local_move(const Instruction& i) {
   if (communicates(i.move.kind))
-    refuse("prove.operands", fmt::format("a {} is no local move", name_of(i.move.kind)));
+    refuse("prove.operands", fmt::format("the {} is no local move", name_of(i.move.kind)));
   const int from = one(i.inputs, "input"), to = one(i.outputs, "output");
   const Operand found = read(from);
   if (found.memory != Memory::device)
@@ -190,7 +190,7 @@ bool StageProof::between_flats(const Instruction& i) const {
 bool StageProof::start(const Instruction& i) {
   if (!communicates(i.move.kind))
     refuse("prove.operands",
-           fmt::format("a {} is a local move, and is not begun", name_of(i.move.kind)));
+           fmt::format("the {} is a local move, and is not begun", name_of(i.move.kind)));
   const bool receives = i.move.kind == Move::Kind::recv;
   const int first = receives ? one(i.outputs, "output") : one(i.inputs, "input");
   const bool of_step = between_flats(i);

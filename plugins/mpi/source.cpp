@@ -51,7 +51,7 @@ Source::Source(Engine& engine, const std::vector<std::vector<int>>& ranks,
       .whereabouts =
           [this](int rank) {
             const std::lock_guard guard(lock_);
-            return whereabouts(rank);
+            return whereabouts_in_group(rank);
           },
       .held_up_by = [this](const auto& missing) { return engine_.held_up_by(missing); }};
   threads_ = mw::comm::thread_source(static_cast<int>(process_of_.size()), timeout, &beyond);
@@ -288,6 +288,17 @@ std::string Source::whereabouts(int rank) const {
   if (status.now) {
     text += fmt::format(" and now waits for {} on axis '{}' ({})", status.now->describe(),
                         status.now->members->axis, status.now->name);
+  }
+  return text;
+}
+
+std::string Source::whereabouts_in_group(int rank) const {
+  const auto& status = status_[static_cast<std::size_t>(rank)];
+  if (status.now) return whereabouts(rank);
+  std::string text = threads_->whereabouts(rank);
+  if (status.last) {
+    text += fmt::format("; between processes it last completed {} on axis '{}' ({})",
+                        status.last->describe(), status.last->members->axis, status.last->name);
   }
   return text;
 }

@@ -67,6 +67,9 @@ class Source final : public mw::CommunicatorSource, public Host {
   void check_running() const;               // throws Aborted; under the lock
   void check_ended(Round& round);           // under the lock
   std::string whereabouts(int rank) const;  // under the lock
+  // The same, under the lock, for a group whose ranks are all of this process: what the rank did in
+  // such groups comes first.
+  std::string whereabouts_in_group(int rank) const;
 
   Engine& engine_;
   const std::chrono::milliseconds timeout_;

@@ -39,9 +39,8 @@ class SequenceParallel : public mw::Strategy {
             "equal work in causal attention; by default zigzag")
         .optional()
         .integer("ulysses",
-                 "number of adjacent ranks that exchange heads by all-to-all; the ring, or the "
-                 "gather of "
-                 "keys, is over groups of so many ranks")
+                 "with a ring or gathered keys: number n of adjacent ranks that exchange heads by "
+                 "all-to-all; the ring, or the gather of keys, has ways / n ranks")
         .range(1, 1 << 20)
         .fallback(1);
   }

@@ -32,6 +32,7 @@ CASES = [
     ("meshwright plan quickstart.lua --cluster dgx-h", {"dgx-h100", "dgx-h100-llama3"}, {"selene", "names"}),
     ("meshwright plan quickstart.lua --cluster qui", {"quickstart.lua"}, {"selene"}),
     ("meshwright plan quickstart.lua --stack me", {"megatron-core", "meshwright"}, {"fsdp2", "dgx-h100"}),
+    ("meshwright plan quickstart.lua --stack ", {"fsdp2", "vtrain"}, {"ops"}),
     ("meshwright schedule zb", {"zb-h1"}, {"1f1b", "quickstart.lua"}),
     ("meshwright schedule quick", {"quickstart.lua"}, {"zb-h1"}),
     ("meshwright run quickstart.lua --communicator ", {"threads"}, {"quickstart.lua"}),

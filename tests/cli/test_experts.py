@@ -151,8 +151,8 @@ local function f(verb, entry, memory, log) return verb {{ model = moe {{ layers 
             self.assertNotIn("predictions assume", said(entry))
         limit = (run["predicted"]["peak_bytes"] + run["peak_bytes"]) // 2
         line = self.refused(1, "memory.exceeded memory", "run", self.write(script + f"f(mw.train, ep(4), {limit})"))
-        self.assertRegex(line["hint"], r"were predicted, which supposes that experts are chosen evenly; this rank had [\d.]+ times the "
-                         r"rows of that so far, and ep \{ 4, imbalance = [\d.]+ \} predicts for as many in all layers \(more may come\)")
+        self.assertRegex(line["hint"], r"were predicted, which assumes that experts are chosen evenly; this rank had [\d.]+ times as "
+                         r"many rows so far, and ep \{ 4, imbalance = [\d.]+ \} predicts for so many rows in all layers \(more may come\)")
         # Tokens differ, in several layers: what a broken step tells is said to be of its part, and
         # no more than there can be.
         uneven = script.replace("layers = 1", "layers = 3").replace(f'mw.text {{ "{text}" }}', "mw.synthetic {}")

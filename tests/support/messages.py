@@ -148,7 +148,7 @@ MESSAGES = {
     "memory.limit": [r"memory: .* needs .* a rank \(\d+ bytes predicted( in step \d+)?\), the limit is .* \(\d+ "
                      r"bytes\) \[.*"],
     "memory.exceeded": [r"On rank \d+: Rank \d+ is out of its memory limit: \d+ bytes for \w+ on top of \d+ bytes in use go over \d+ bytes\. \(in .*\) "
-                     r"\[\S+ \S+ were predicted, (and the run needs more|which supposes .*); a smaller microbatch, .*"],
+                     r"\[\S+ \S+ were predicted, (and the run needs more|which assumes .*); a smaller microbatch, .*"],
     "memory.machine": [r"plan: .* does not fit: \d+ ranks of up to .*, .* together, against .* of memory here \[.*",
                        r"plan: .* cannot be verified within .* of memory here: in float64, .* hold .* \[verify the "
                      r"mix with a smaller .*"],
