@@ -315,14 +315,19 @@ std::string Engine::held_up_by(const std::vector<int>& missing) {
 // A process that has not answered is named here unless it has ranks of the round, which the caller
 // names.
 std::string Engine::held_up_by(const Query& query) const {
+  constexpr int most_named = 4;  // a machine that is lost had many
   std::string text;
+  int silent = 0;
   for (const int p : query.asked) {
     const auto ranks = host_ == nullptr ? std::vector<int>{} : host_->ranks_of(p);
     const auto about = query.about.find(p);
     if (ranks.empty() || (about != query.about.end() && !about->second.empty())) continue;
+    if (++silent > most_named) continue;
     text += fmt::format(" Process {} (pid {} on {}), which carries {}, does not answer.", p,
                         link_->at(p).pid, link_->at(p).host, mw::comm::list_ranks(ranks));
   }
+  if (silent > most_named)
+    text += fmt::format(" Further processes that do not answer: {}.", silent - most_named);
   return text + mw::comm::held_up_by(query.missing, query.idle);
 }
 
