@@ -482,7 +482,7 @@ const CommandOf<ScriptArguments> logits_command{
 const CommandOf<CompareArguments> compare_command{
     {"compare", 80,
      "run two scripts, or one with two mw.train, compare the two experiments, and show the "
-     "first op at which they differ",
+     "first op at which they differ, and whether rounding explains it",
      Command::scripted | Command::joins},
     [](CLI::App& command, CompareArguments& a) {
       command.add_option("SCRIPT", a.compared, "experiment scripts (Lua)")

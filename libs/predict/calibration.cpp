@@ -102,7 +102,7 @@ double Calibration::transfer_seconds(Collective op, int ways, double bytes) cons
 
 namespace {
 
-constexpr const char* schema = "meshwright.calibration/3";
+constexpr const char* schema = "meshwright.calibration/4";
 
 Json shared_json(const SharedCosts& s) {
   return {{"work", s.work}, {"transfer", s.transfer}, {"call", s.call},

@@ -40,7 +40,7 @@ class Calibrate(ProgramCase):
         self.assertEqual(said["kind"], "calibration")
         self.assertEqual(said["file"], str(file))
         self.assertEqual({key: said[key] for key in kept}, kept)
-        self.assertEqual(kept["schema"], "meshwright.calibration/3")
+        self.assertEqual(kept["schema"], "meshwright.calibration/4")
         self.assertIn("linear wgrad", kept["work"]["4"])
         self.assertEqual(sorted(kept["transfers"]["all-reduce"]), ["2", "4", "8"])
         self.assertTrue(all(mix["predicted_cpu_seconds"] > 0 for mix in kept["mixes"]))

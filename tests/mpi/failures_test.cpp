@@ -114,7 +114,7 @@ std::vector<std::string> wait_in_turn(int middle) {
       [middle](RankContext& context) {
         const int last = context.ranks - 1, rank = context.rank;
         if (rank == last) {
-          std::this_thread::sleep_for(std::chrono::seconds(5));
+          std::this_thread::sleep_for(std::chrono::seconds(8));
           world_communicator(context)->barrier({}).wait();
           return;
         }
@@ -124,11 +124,11 @@ std::vector<std::string> wait_in_turn(int middle) {
               .wait();
         };
         if (rank == 0) return meet(0, middle);
-        // Rank 0 is to be the first whose patience ends.
-        std::this_thread::sleep_for(std::chrono::milliseconds(800));
+        // Rank 0 is to be the first whose patience ends, also on a loaded machine.
+        std::this_thread::sleep_for(std::chrono::seconds(2));
         meet(rank, last);
       },
-      std::chrono::milliseconds(2000));
+      std::chrono::milliseconds(5000));
 }
 
 TEST_CASE("Where ranks of several processes wait in turn, the one that waits for nobody is named",
