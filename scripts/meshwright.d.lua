@@ -357,7 +357,7 @@ local mw = {}
 ---@field loss_scale? any factor of the loss in backward; a step that overflows is left out: "dynamic" (so in fp16), a number, { init = 65536, growth = 2, backoff = 0.5, interval = 2000 }, or a function(step, scale, overflowed)
 ---@field reductions? "compute"|"fp32" what reals are summed in over ranks: the precision of computation, or fp32 where that is less (default "compute")
 ---@field main_gradients? "compute"|"fp32" what gradients are added up and reduced in: the precision of computation, or fp32 where that is less (default "compute")
----@field recompute? any activations that backward makes again: "none", "selective" (attention), "full", { every = n }, { ops = { … } }, { fit = "8GiB" } or "fit" (what the memory asks for, stage by stage), a plugin's policy, or a function of an op (default "none")
+---@field recompute? any activations that backward recomputes: "none", "selective" (attention), "full", { every = n }, { ops = { … } }, { fit = "8GiB" } or "fit" (what the memory asks for, stage by stage), a plugin's policy, or a function of an op (default "none")
 ---@field offload? any activations that lie in host memory until backward reads them: "none", "full", { layers = n }, { ops = { … } }, or a function of an op (default "none")
 ---@field device? "cpu"|"cuda" where ranks compute: on this machine's CPUs, or each on one of its GPUs; where there are more ranks than GPUs, some share one (default "cpu")
 ---@field optimizer meshwright.Optimizer mw.adamw { lr = 3e-4 }, mw.sgd { … }
@@ -807,10 +807,10 @@ function mw.cosine(options) end
 ---@class meshwright.plugin.ep
 ---@field ways integer ranks that the experts are split over; ep borrows them from the data axes first, then from the sequence's, then from the model's (1 .. 1048576)
 ---@field [1]? integer the same as ways
----@field dispatch? "alltoall"|"allgather" how tokens get to their experts: each to those it chose; or all to all ranks, whose parts of the result are reduce-scattered (default "alltoall")
+---@field dispatch? "alltoall"|"allgather" alltoall sends each token to the ranks of its experts; allgather sends all tokens to all ranks, and reduce-scatters the results (default "alltoall")
 ---@field borrow? any[] axes, or roles of axes, that lend ranks, in this order: { "tp" }; left out: data, sequence, model
 ---@field overlap? boolean shared experts compute while tokens are exchanged (default false)
----@field imbalance? number for predictions: tokens of the rank that has most over the average of the ranks (default 1) (1 .. 1048576)
+---@field imbalance? number for predictions: the rows of the fullest rank, divided by the mean over ranks (default 1) (1 .. 1048576)
 
 ---expert parallelism: experts -> ep, on borrowed ranks
 ---@overload fun(options?: meshwright.plugin.ep|integer): meshwright.Strategy
@@ -826,10 +826,10 @@ function mw.cosine(options) end
 ---@field ways integer stages that the layers are split into (1 .. 65536)
 ---@field [1]? integer the same as ways
 ---@field schedule? any gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zbv, dualpipev, or a scheduler of another plugin; a CSV file of compute actions (2F0, 1I3, ...); or a function that returns a list of actions for each stage (default "1f1b")
----@field chunks? integer virtual stages of each stage; left out: what the schedule needs, or 1, which interleaved and looped-bfs do not take unsaid (1 .. 1024)
+---@field chunks? integer virtual stages of each stage; by default what the schedule needs, else 1; interleaved and looped-bfs need this option (1 .. 1024)
 ---@field layout? any layers of each stage (of each virtual stage, in model order, if chunked): a list; "auto" balances the cost of stages, with the embedding and the head, by predicted times where a cluster is named, else by declared FLOPs and bytes; or "even" (default "auto")
 ---@field weave? any how the actions of a group (0F3+1B1) are interleaved: a weave's name, a table with its options; or mw.weave { … } (default "switch")
----@field times? any { F, I, W } of a microbatch, one such triple for each virtual stage, or a run file whose measured times are taken: by what zero-bubble schedules place W; predicted if left out
+---@field times? any times of F, I and W for one microbatch, one { F, I, W } for each virtual stage, or a run file with measured times; zero-bubble schedules place W by these times; by default predicted times
 ---@field memory? integer|string limit of a rank's activations that the schedule must keep (1 B .. 1 EiB)
 
 ---@class meshwright.plugin.pp.1f1b
@@ -872,8 +872,8 @@ function mw.cosine(options) end
 ---@field ways? integer ranks of its own (axis cp) that the sequence is split over; left out: tp's ranks, in the residual stream (1 .. 1048576)
 ---@field [1]? integer the same as ways
 ---@field form? "ring"|"allgather"|"ulysses" with ranks of its own, how attention sees the whole sequence: keys and values go round; they are gathered; or an all-to-all gives each rank some heads of it
----@field balance? "zigzag"|"none" with a ring or gathered keys, each rank has one part of the first half of the sequence and its mirror image in the second, so that causal attention is as much work on each; left out: zigzag
----@field ulysses? integer with a ring or gathered keys: so many adjacent ranks share out heads by all-to-all, and keys go round, or are gathered, among the others (default 1) (1 .. 1048576)
+---@field balance? "zigzag"|"none" zigzag gives each rank of a ring, or of gathered keys, one part of the first half of the sequence and the mirrored part of the second half, so that all ranks have equal work in causal attention; by default zigzag
+---@field ulysses? integer number of adjacent ranks that exchange heads by all-to-all; the ring, or the gather of keys, is over groups of so many ranks (default 1) (1 .. 1048576)
 
 ---sequence parallelism on tp's ranks, or context parallelism on its own: seq -> tp, cp
 ---@overload fun(options?: meshwright.plugin.sp|integer): meshwright.Strategy
@@ -892,7 +892,7 @@ function mw.cosine(options) end
 ---@field ways integer ranks that the batch is split over (1 .. 1048576)
 ---@field [1]? integer the same as ways
 ---@field stage? integer what is sharded: 1 optimizer state, 2 gradients too, 3 parameters too (default 1) (1 .. 3)
----@field replicas? integer copies of the model among these ranks; state is sharded within ways / replicas ranks (at stage 1: a sub-group's scope) (default 1) (1 .. 1048576)
+---@field replicas? integer copies of the model among these ranks; state is sharded within ways / replicas ranks (default 1) (1 .. 1048576)
 ---@field prefetch? integer stage 3: layers whose parameters are gathered ahead (default 1) (0 .. 1024)
 ---@field overlap_gather? boolean stages 1 and 2: updated parameters are gathered beside the next step's forward, each bucket's until its first use; else all at the step's end (default true)
 ---@field keep? boolean stage 3: gather once a step, not again for each forward and backward (default false)
@@ -950,7 +950,7 @@ function mw.plugins(...) end
 ---@field axis? string an axis by name, or all axes of a role; left out: the strategy's own
 ---@field lent_by? any[] only over those ranks of the axis that these axes, or axes of these roles, lend; the rule is left out where there are none
 ---@field slices? integer no axis cuts it: each rank computes its part of it in so many slices, one after the other (1 .. 65536)
----@field recompute? boolean of slices: backward makes again what a slice has inside (default true)
+---@field recompute? boolean for slices: backward recomputes the tensors inside a slice (default true)
 ---@field optional? boolean left out where the model lacks the dim or the axis cannot cut it as it must be (default false)
 
 ---@class meshwright.StrategyStore
