@@ -259,7 +259,9 @@ class CheckpointFiles(ProgramCase):
         with h5py.File(self.folder / "run.h5", locking=False) as file:
             self.assertEqual(file["steps"]["step"].tolist(), list(range(steps)))
             self.assertEqual(file["steps"]["loss"].tolist(), whole["losses"])
-        self.assertEqual([row["step"] for row in self.listed()], [steps - 2, steps])
+        # A kill between the last checkpoint and the removal of the oldest one leaves that one too.
+        there = [row["step"] for row in self.listed()]
+        self.assertIn(there, ([steps - 2, steps], [steps - 4, steps - 2, steps]))
         self.assertEqual(sorted(os.listdir(self.folder / "ck"))[0], ".lock")
 
     def saved(self):
