@@ -11,6 +11,7 @@
 #include <limits>
 #include <map>
 #include <span>
+#include <utility>
 
 #include "app/account_rows.h"
 #include "app/trace_rows.h"
@@ -77,12 +78,11 @@ RunLog::RunLog(const Experiment& experiment, const Prediction& prediction, const
     earlier = read_earlier(experiment.log, index.step, {experiment.hash, index.hash});
   }
   writer_ = std::make_unique<RunWriter>(experiment.log, info);
-  if (goes_on) take_over(earlier, *resumed);
+  if (goes_on) take_over(std::move(earlier), *resumed);
 }
 
 // What no log has of a step that is done, the checkpoint has.
-void RunLog::take_over(const EarlierRows& earlier, const Checkpoints& resumed) {
-  EarlierRows all = earlier;
+void RunLog::take_over(EarlierRows earlier, const Checkpoints& resumed) {
   std::map<std::int64_t, StepRow> rows;
   for (std::size_t s = 0; s < resumed.past().size(); ++s) {
     const PastStep& past = resumed.past()[s];
@@ -99,9 +99,9 @@ void RunLog::take_over(const EarlierRows& earlier, const Checkpoints& resumed) {
     rows[row.step] = row;
   }
   for (const StepRow& row : earlier.steps) rows[row.step] = row;
-  all.steps.clear();
-  for (const auto& [step, row] : rows) all.steps.push_back(row);
-  writer_->take_over(all);
+  earlier.steps.clear();
+  for (const auto& [step, row] : rows) earlier.steps.push_back(row);
+  writer_->take_over(earlier);
   const CheckpointIndex& index = resumed.from()->index();
   event(index.step, -1, "resumed",
         fmt::format("from {}, written {} by {} on {} ranks", resumed.from()->folder().string(),

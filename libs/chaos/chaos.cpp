@@ -36,6 +36,9 @@ constexpr int most_idle_rounds =
     4;  // rounds in a row that end before there is a moment for a fault
 constexpr int most_bad_rounds = 3;
 constexpr std::int64_t growth_that_counts = std::int64_t{64} << 20;  // bytes of all processes
+// What a start's processes do before their memory is looked at for the first time: caches of
+// allocators, the log's buffers and those of checkpoints have their size then.
+constexpr std::int64_t steps_to_settle = 20, checkpoints_to_settle = 2;
 
 struct Reference {
   std::vector<double> losses;
@@ -191,6 +194,7 @@ class Chaos {
     for (std::int64_t number = 1; !enough(number); ++number) {
       const FaultKind& kind = next_kind();
       if (!await_moment(kind)) break;
+      weigh();
       Record record = faults_.make(kind, number);
       record.at = monotonic_seconds() - began_;
       if (end_is_wished()) break;
@@ -262,7 +266,10 @@ class Chaos {
   }
 
   void take(Record record, const FaultKind& kind) {
-    weigh();
+    const Weight weight = weigh();
+    record.processes = weight.processes;
+    record.resident = weight.bytes;
+    record.grown = weight.grown;
     const bool spoiled = kind.fate == Fate::unseen || run_.wrong() >= 0;
     if (kind.fate != Fate::unseen && record.met && record.wrong.empty() && !spoiled)
       record.wrong = run_.wrong_in_run_file();
@@ -275,20 +282,46 @@ class Chaos {
     }
   }
 
-  // How much the processes of one start have grown since the first look.
-  void weigh() {
-    const Members members = run_.members();
+  struct Weight {
+    std::vector<pid_t> processes;
     std::int64_t bytes = 0;
-    for (const pid_t each : members.ranks) bytes += resident_bytes(each);
-    if (members.ranks.empty()) return;
-    if (members.ranks != weighed_) {
-      weighed_ = members.ranks;
-      first_bytes_ = bytes;
+    std::optional<std::int64_t> grown;  // since the first look at these processes
+  };
+  // What the processes that train hold now. The first look at those of a start is kept once they
+  // have settled.
+  Weight weigh() {
+    Weight now{run_.members().ranks, 0, std::nullopt};
+    for (const pid_t each : now.processes) now.bytes += resident_bytes(each);
+    if (now.processes.empty()) return now;
+    if (now.processes != weighed_) {
+      // Unless they have said that they begin, the steps that are known are of those before them.
+      if (run_.begun() == begun_) return now;
+      weighed_ = now.processes;
+      begun_ = run_.begun();
+      first_bytes_.reset();
     }
-    outcome_.grown = std::max(outcome_.grown, bytes - first_bytes_);
+    if (first_bytes_) {
+      ++outcome_.weighed;
+    } else if (settled()) {
+      first_bytes_ = now.bytes;
+    } else {
+      return now;
+    }
+    now.grown = now.bytes - *first_bytes_;
+    outcome_.grown = std::max(outcome_.grown, *now.grown);
+    return now;
+  }
+
+  bool settled() const {
+    const std::int64_t first = run_.first_step();
+    if (first < 0 || run_.next_step() - first < steps_to_settle) return false;
+    const std::vector<std::int64_t> steps = run_.checkpoint_steps();
+    return std::count_if(steps.begin(), steps.end(), [&](std::int64_t at) { return at > first; }) >=
+           checkpoints_to_settle;
   }
 
   void finish() {
+    weigh();
     outcome_.interrupted = end_is_wished();
     // Twice as long as without faults, and ten seconds for a start.
     const double left = 10 + 2 * whole_ * static_cast<double>(run_.steps() - run_.next_step()) /
@@ -341,8 +374,9 @@ class Chaos {
   Faults faults_;
   std::vector<const FaultKind*> deck_;  // to be drawn from its end
   int bad_rounds_ = 0;
-  std::vector<pid_t> weighed_;
-  std::int64_t first_bytes_ = 0;
+  std::vector<pid_t> weighed_;  // the processes of the last look
+  std::int64_t begun_ = -1;     // how often the run had begun then
+  std::optional<std::int64_t> first_bytes_;
 };
 
 }  // namespace

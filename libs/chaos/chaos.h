@@ -2,9 +2,12 @@
 // fault is noted.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,7 +39,12 @@ struct Record {
   bool ended = false;
   std::int64_t from = -1;  // the step that it went on from; -1: it never ended
   double seconds = 0;      // until a step was done that had not been done before
-  std::string wrong;       // what should not have happened; empty: nothing
+  // The processes of the ranks after it, and the bytes that they hold together.
+  std::vector<pid_t> processes;
+  std::int64_t resident = 0;
+  // How much more that is than when they had settled; none: they have not yet.
+  std::optional<std::int64_t> grown;
+  std::string wrong;  // what should not have happened; empty: nothing
   Json to_json() const;
 };
 
@@ -44,6 +52,7 @@ struct Outcome {
   std::vector<Record> records;
   std::int64_t ranks = 0, steps = 0;  // of the training
   std::int64_t rounds = 0;            // that came to their end, with all losses right
+  std::int64_t weighed = 0;           // looks that were compared with a start's first one
   std::int64_t grown = 0;             // bytes, at most, by which a start's processes have grown
   std::vector<std::string> wrong;     // that belongs to no fault
   bool interrupted = false;

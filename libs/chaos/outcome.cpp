@@ -54,6 +54,9 @@ Json Record::to_json() const {
           {"ended", ended},
           {"goes_on_from", number_or_null(from)},
           {"seconds", seconds},
+          {"processes", processes},
+          {"resident_bytes", processes.empty() ? Json() : Json(resident)},
+          {"grown_bytes", grown ? Json(*grown) : Json()},
           {"wrong", wrong.empty() ? Json() : Json(wrong)}};
 }
 
@@ -66,7 +69,7 @@ Json Outcome::to_json() const {
   Json json = {
       {"kind", "chaos"},  {"status", interrupted ? "interrupted" : good() ? "right" : "wrong"},
       {"ranks", ranks},   {"steps", steps},
-      {"rounds", rounds}, {"grown_bytes", grown},
+      {"rounds", rounds}, {"grown_bytes", weighed > 0 ? Json(grown) : Json()},
       {"wrong", wrong},   {"faults", Json::array()}};
   for (const FaultKind& kind : fault_kinds()) {
     const Sums sums = sums_of(records, kind.name);
@@ -104,10 +107,12 @@ std::string Outcome::text() const {
   }
   std::string text = table.text("  ");
   text += fmt::format(
-      "\n  {} of {} on {} came to {} end with the losses of the one without faults; "
-      "processes grew by {} at most\n",
+      "\n  {} of {} on {} came to {} end with the losses of the one without faults; {}\n",
       plural(rounds, "training"), plural(steps, "step"), plural(ranks, "rank"),
-      rounds == 1 ? "its" : "their", format_bytes(static_cast<double>(grown)));
+      rounds == 1 ? "its" : "their",
+      weighed > 0
+          ? fmt::format("processes grew by {} at most", format_bytes(static_cast<double>(grown)))
+          : "no process lived long enough for its memory to be compared");
   for (const Record& record : records)
     if (!record.wrong.empty())
       text += fmt::format("  wrong: fault {} ({}; {}): {}\n", record.number, record.kind,

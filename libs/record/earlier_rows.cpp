@@ -1,7 +1,10 @@
 // Reads what a run file has of the steps before one, and gives it to the writer of another.
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <memory>
 #include <system_error>
+#include <utility>
 
 #include "record/probe.h"
 #include "record/run_reader.h"
@@ -29,17 +32,30 @@ std::size_t offset_of(const TableLayout& layout, std::string_view column) {
   return offset;
 }
 
-std::vector<char> rows_before(Hdf5File& file, const TableLayout& layout, std::int64_t step) {
-  std::vector<char> kept;
-  if (!file.has(layout.name)) return kept;
-  const std::vector<char> all = file.read_rows(layout, 0, file.count_rows(layout));
+// Tables that have a row for each of many things of a step.
+std::array<const TableLayout*, 8> large_tables() {
+  return {&communication_table(), &work_table(),  &expert_table(),       &action_table(),
+          &event_table(),         &trace_table(), &trace_memory_table(), &account_table()};
+}
+
+// Calls `take` with the packed rows of the steps before `step`, some MiB at a time.
+template <typename Take>
+void each_part(Hdf5File& file, const TableLayout& layout, std::int64_t step, const Take& take) {
+  constexpr std::size_t bytes_at_once = std::size_t{4} << 20;
+  if (!file.has(layout.name)) return;
   const std::size_t size = layout.row_bytes(), at = offset_of(layout, "step");
-  for (std::size_t r = 0; r + size <= all.size(); r += size) {
-    if (number_at<std::int64_t>(all.data() + r, at) >= step) continue;
-    kept.insert(kept.end(), all.begin() + static_cast<std::ptrdiff_t>(r),
-                all.begin() + static_cast<std::ptrdiff_t>(r + size));
+  const std::uint64_t all = file.count_rows(layout), rows = bytes_at_once / size;
+  for (std::uint64_t from = 0; from < all; from += rows) {
+    std::vector<char> part = file.read_rows(layout, from, std::min(rows, all - from));
+    std::size_t kept = 0;
+    for (std::size_t r = 0; r + size <= part.size(); r += size) {
+      if (number_at<std::int64_t>(part.data() + r, at) >= step) continue;
+      if (kept != r) std::memcpy(part.data() + kept, part.data() + r, size);
+      kept += size;
+    }
+    part.resize(kept);
+    take(part);
   }
-  return kept;
 }
 
 }  // namespace
@@ -50,19 +66,18 @@ EarlierRows read_earlier(const fs::path& path, std::int64_t step,
   std::error_code error;
   if (step == 0 || !fs::exists(path, error)) return earlier;
   probe_run_file(path);
-  {
-    Hdf5File file(path, Hdf5File::Mode::read);
-    const std::string hash = file.attribute("/", "hash");
-    if (std::find(hashes.begin(), hashes.end(), hash) == hashes.end()) return earlier;
-    for (const TableLayout* layout :
-         {&communication_table(), &work_table(), &expert_table(), &action_table(), &event_table(),
-          &trace_table(), &trace_memory_table(), &account_table()})
-      earlier.tables.emplace_back(layout, rows_before(file, *layout, step));
-  }
-  const std::vector<char>& events = earlier.tables[4].second;
+  auto file = std::make_unique<Hdf5File>(path, Hdf5File::Mode::read);
+  const std::string hash = file->attribute("/", "hash");
+  if (std::find(hashes.begin(), hashes.end(), hash) == hashes.end()) return earlier;
+  // Here each part is read once, because a file that cannot be read must not end the run later on.
   const std::size_t size = event_table().row_bytes(), time = offset_of(event_table(), "time");
-  for (std::size_t r = 0; r < events.size(); r += size)
-    earlier.seconds = std::max(earlier.seconds, number_at<double>(events.data() + r, time));
+  for (const TableLayout* layout : large_tables()) {
+    each_part(*file, *layout, step, [&](const std::vector<char>& part) {
+      if (layout != &event_table()) return;
+      for (std::size_t r = 0; r < part.size(); r += size)
+        earlier.seconds = std::max(earlier.seconds, number_at<double>(part.data() + r, time));
+    });
+  }
   RunReader reader(path);
   earlier.steps = reader.steps();
   std::erase_if(earlier.steps, [&](const StepRow& row) { return row.step >= step; });
@@ -73,19 +88,38 @@ EarlierRows read_earlier(const fs::path& path, std::int64_t step,
   const auto rows = static_cast<std::size_t>(end - earlier.series_steps.begin());
   earlier.series_steps.resize(rows);
   for (Series& series : earlier.series) series.values.resize(rows, not_known);
+  earlier.file = std::move(file);
+  earlier.before = step;
   return earlier;
 } catch (const Error&) {  // a run that was killed may leave a file that cannot be read
   return {};
 }
 
-void RunWriter::take_over(const EarlierRows& earlier) {
-  for (const auto& [layout, packed] : earlier.tables) {
-    for (Rows* rows : all_rows()) {
-      if (rows->layout != layout || packed.empty()) continue;
-      rows->packed.insert(rows->packed.end(), packed.begin(), packed.end());
-      rows->count += packed.size() / layout->row_bytes();
-    }
+// The rows go straight from file to file, as a long run's would not fit into memory.
+void RunWriter::copy_tables(Hdf5File& from, std::int64_t before) {
+  std::vector<std::pair<Rows*, std::uint64_t>> copied;
+  hidden_is_broken_ = true;
+  Hdf5File out(hidden_path_, Hdf5File::Mode::append);
+  for (Rows* rows : all_rows()) {
+    const auto large = large_tables();
+    if (std::find(large.begin(), large.end(), rows->layout) == large.end()) continue;
+    std::uint64_t count = 0;
+    each_part(from, *rows->layout, before, [&](const std::vector<char>& part) {
+      const std::uint64_t added = part.size() / rows->layout->row_bytes();
+      out.write_rows(*rows->layout, count, part.data(), added);
+      count += added;
+    });
+    copied.emplace_back(rows, count);
   }
+  out.close();
+  publish_first();
+  for (const auto& [rows, count] : copied)
+    rows->first = rows->count = rows->written[1 - hidden_] = count;
+  copy_to_hidden();
+}
+
+void RunWriter::take_over(const EarlierRows& earlier) {
+  if (earlier.file) copy_tables(*earlier.file, earlier.before);
   for (const StepRow& row : earlier.steps) add(row);
   for (std::size_t r = 0; r < earlier.series_steps.size(); ++r) {
     std::vector<std::pair<std::string, double>> metrics;

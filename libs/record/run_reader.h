@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -72,11 +73,13 @@ class RunReader {
 // The rows of a run file that a run takes over from the one that it goes on from.
 struct EarlierRows {
   std::vector<StepRow> steps;  // in order, each once
-  // The other tables, which have a row for each of many things of a step: packed.
-  std::vector<std::pair<const TableLayout*, std::vector<char>>> tables;
   std::vector<std::int64_t> series_steps;
   std::vector<Series> series;
   double seconds = 0;  // from when that file was made to its last event
+  // Has the other tables, of which the rows of steps before `before` are taken over. They may be
+  // larger than the memory. It stays open while another file takes its place. Null: there is none.
+  std::unique_ptr<Hdf5File> file;
+  std::int64_t before = 0;
 };
 
 // Those of steps before `step`. Nothing, where there is no run file or it belongs to none of these

@@ -99,6 +99,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::size_t status_room = 16, reason_room = 480;
+constexpr std::size_t spare_bytes = std::size_t{1} << 20;  // of each table, for rows to come
 
 [[noreturn]] void fail(const fs::path& path, const std::string& what, int reason) {
   throw Error(Stage::run, "run-file.access", "",
@@ -142,8 +143,7 @@ RunWriter::RunWriter(const fs::path& path, const RunInfo& info, Interval interva
     remove_orphans(path_);
     ::close(open_hidden());
     create(info);
-    if (::rename(hidden_path_.c_str(), path_.c_str()) != 0) fail(path_, "cannot create it", errno);
-    inode_[0] = inode_of(path_);
+    publish_first();
     copy_to_hidden();
   } catch (const std::exception& thrown) {
     remove_quietly(hidden_path_);
@@ -385,6 +385,9 @@ void RunWriter::drop_written() {
     rows->packed.erase(rows->packed.begin(),
                        rows->packed.begin() + static_cast<std::ptrdiff_t>(bytes));
     rows->first = keep_from;
+    // A run that stood still or could not write for a while has had many rows to keep.
+    if (rows->packed.capacity() > 2 * rows->packed.size() + spare_bytes)
+      rows->packed.shrink_to_fit();
   }
   const std::uint64_t keep_from = common(series_written_);
   const auto dropped = static_cast<std::ptrdiff_t>(keep_from - series_first_);
@@ -413,6 +416,12 @@ void RunWriter::copy_to_hidden() {
   for (auto& [name, series] : series_) series.created[hidden_] = series.created[published];
   memory_stale_[hidden_] = memory_stale_[published];
   hidden_is_broken_ = false;
+}
+
+void RunWriter::publish_first() {
+  inode_[hidden_] = inode_of(hidden_path_);
+  if (::rename(hidden_path_.c_str(), path_.c_str()) != 0) fail(path_, "cannot create it", errno);
+  hidden_ = 1 - hidden_;
 }
 
 void RunWriter::publish() {

@@ -79,7 +79,8 @@ class RunWriter {
   RunWriter(const RunWriter&) = delete;
   RunWriter& operator=(const RunWriter&) = delete;
 
-  // Before all others: the rows of the steps before a run's first (record/run_reader.h).
+  // Before all others: the rows of the steps before a run's first (record/run_reader.h). Those of
+  // tables that lie in `earlier.file` are in the file when it returns. Throws Error (run).
   void take_over(const EarlierRows& earlier);
   // Each only buffers. The file gets rows in the order they were added.
   void add(const StepRow& row);
@@ -143,6 +144,8 @@ class RunWriter {
   int open_hidden();  // makes it; a descriptor
   void copy_to_hidden();
   void publish();
+  void publish_first();  // the hidden file replaces what stands there; copy_to_hidden() comes next
+  void copy_tables(Hdf5File& from, std::int64_t before);
 
   std::filesystem::path path_, hidden_path_;
   Interval interval_;
@@ -151,7 +154,7 @@ class RunWriter {
   RunStatus status_ = RunStatus::running;
   std::string reason_, result_;
   bool finished_ = false, dirty_ = false, swaps_ = true, hidden_is_broken_ = false;
-  int hidden_ = 1;  // which of the two files, 0 or 1, is the hidden one now
+  int hidden_ = 0;  // which of the two files, 0 or 1, is the hidden one now
   std::uint64_t inode_[2] = {0, 0};
 
   Rows steps_, communication_, work_, experts_, actions_, events_, trace_, trace_memory_, account_,

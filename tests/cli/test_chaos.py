@@ -30,6 +30,27 @@ e.schedule = function(step)
   return starts < 3 and 1e-3 or 2e-3
 end
 """
+# Once a fault's line says how far its process has grown, the process takes 128 MiB.
+GROWS = """
+local kept
+e.observe = function()
+  if kept then return end
+  local stat = io.open("/proc/self/stat")
+  local own = '"processes":[' .. stat:read("n") .. "]"
+  stat:close()
+  for line in io.lines("faults.jsonl") do
+    if line:find(own, 1, true) and line:find('"grown_bytes":%-?%d') then kept = ("x"):rep(128 << 20) end
+  end
+end
+"""
+# A process that takes 128 MiB some steps after its start, whatever happens to it.
+STARTS_SMALL = """
+local kept, done = nil, 0
+e.observe = function()
+  done = done + 1
+  if done == 15 then kept = ("x"):rep(128 << 20) end
+end
+"""
 # What the normal run takes of them; the matrix takes all.
 THREADS = ["error", "kill", "suspend", "lost", "clock", "full", "read-only", "nan", "flip-checkpoint", "flip-shard",
            "flip-gradient"]
@@ -59,10 +80,10 @@ class Chaos(ProgramCase):
         (self.folder / "data.txt").write_text("".join(f"line {line} of some text\n" for line in range(4000)))
         return super().write(text)
 
-    def chaos(self, *arguments, steps=1500, more="", data='mw.text "data.txt"', code=0):
+    def chaos(self, *arguments, steps=1500, more="", data='mw.text "data.txt"', code=0, every=0.2, timeout=2):
         self.write((SCRIPT % (steps, more)).replace('mw.text "data.txt"', data))
-        done = self.call("chaos", "script.lua", "--json", "--log", "faults.jsonl", "--every", 0.2, "--timeout", 2, *arguments,
-                         TMPDIR=str(self.folder))
+        done = self.call("chaos", "script.lua", "--json", "--log", "faults.jsonl", "--every", every, "--timeout", timeout,
+                         *arguments, TMPDIR=str(self.folder))
         self.assertEqual(done.returncode, code, done.stdout[-3000:] + done.stderr[-3000:])
         *faults, outcome = self.lines(done)
         self.assertEqual(list(self.folder.glob("mw-chaos-*")) != [], code != 0, "its folder is kept if something is wrong")
@@ -159,6 +180,23 @@ class Chaos(ProgramCase):
         self.assertRegex(faults[0]["wrong"], r"^another loss at step \d+$")
         kept, = self.folder.glob("mw-chaos-*")
         self.assertTrue((kept / "checkpoints").is_dir())
+
+    def clocks(self, more, code):
+        """Many faults that harm nothing. The training does a step or more from one to the next, whatever the load."""
+        return self.chaos("--kinds", "clock", "--faults", 35, steps=150, more=more, code=code, every=0, timeout=60)
+
+    def test_processes_that_grow_while_they_are_disturbed(self):
+        faults, outcome = self.clocks(GROWS, 1)
+        self.assertIn("processes have grown by 1", "\n".join(outcome["wrong"]))
+        self.assertGreater(outcome["grown_bytes"], 100 << 20)
+        self.assertGreater(max(fault["grown_bytes"] or 0 for fault in faults), 100 << 20)
+
+    def test_what_a_process_takes_at_its_start_is_no_growth(self):
+        faults, outcome = self.clocks(STARTS_SMALL, 0)
+        self.assertEqual((outcome["status"], outcome["wrong"]), ("right", []), faults)
+        compared = [fault["grown_bytes"] for fault in faults if fault["grown_bytes"] is not None]
+        self.assertNotEqual(compared, [], faults)
+        self.assertLess(max(compared), 64 << 20)
 
     def test_it_says_how_far_the_training_without_faults_is(self):
         self.write(SCRIPT % (40, ""))
