@@ -252,7 +252,7 @@ class Search(ProgramCase):
         text = SEARCH.replace("mw.search {", "print(mw.search {").replace("\n}\n", "\n})\n") % ", ".join([B1, one, cluster % memory])
         done = subprocess.run([BIN, "run", "-", "--quiet"], input=text, capture_output=True, text=True, timeout=300)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertRegex(done.stdout, r"(?m)^  \d: nearly full: .* which is not priced$")
+        self.assertRegex(done.stdout, r"(?m)^  \d: nearly full: .* and is not predicted$")
         # What a user lets a rank hold is what is near, as it is what must fit.
         limited = self.found(B1, one, H100 % 1, "memory = %d" % memory)
         for first in (limited["best"][0]["predicted"], found["best"][0]["predicted"]):
@@ -260,7 +260,7 @@ class Search(ProgramCase):
         self.assertEqual(limited["best"][0]["predicted"]["memory_limit"], found["best"][0]["predicted"]["memory_limit"])
         text = SEARCH.replace("mw.search {", "print(mw.search {").replace("\n}\n", "\n})\n") % ", ".join([B1, one, H100 % 1, "memory = %d" % memory])
         done = subprocess.run([BIN, "run", "-", "--quiet"], input=text, capture_output=True, text=True, timeout=300)
-        self.assertRegex(done.stdout, r"(?m)^  \d: nearly full: .* which is not priced$")
+        self.assertRegex(done.stdout, r"(?m)^  \d: nearly full: .* and is not predicted$")
         self.assertNotIn("that is above", done.stdout)  # what a driver counts is the device's affair
         # Of plans that are tied one with some memory left is recommended.
         tied = self.found(B1, 'strategies = { "dp", "zero" }, schedules = {}', cluster % memory)

@@ -48,7 +48,7 @@ class Site(unittest.TestCase):
             for words, where, says in [
                 ("z_weight", "lua/functions.html#mwmoe", "keeps router logits small"),
                 ("shard_in", "sdk/strategy.html#draftshard_in", "void shard_in(Dim dim"),
-                ("axis.cannot-split", "errors.html#axiscannot-split", "is not divisible by the size of the axis"),
+                ("axis.cannot-split", "errors.html#axiscannot-split", "An axis cannot split a dim evenly"),
                 ("tutorial question", "tutorial.html", "From a question to a result"),
             ]:
                 with self.subTest(words):
