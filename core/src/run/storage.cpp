@@ -58,7 +58,7 @@ Storage::Storage(const RankView& rank, at::Device device, Ledger& ledger, const 
   const std::vector<Slot>& slots = program_.slots;
   const auto add_view = [&](int slot, Range range, std::vector<std::int64_t> shape) {
     places_[slot] = {range, std::move(shape)};
-    views_[slots[slot].alias_of].push_back(slot);
+    views_.at(static_cast<std::size_t>(slots[slot].alias_of)).push_back(slot);
   };
   for (std::size_t p = 0; p < program_.parameters.size(); ++p) {
     const ProgramParameter& parameter = program_.parameters[p];
