@@ -125,7 +125,8 @@ class BenchTrain(ProgramCase):
                 # Of two pairs, whose baseline takes the same, the medians are means, however much ours differs.
                 pair = ratio["least"], ratio["most"]
                 self.assertAlmostEqual(ratio["median"] / sum(pair), 0.5)
-                took = statistics.mean(1 / each for each in pair)  # of what the baseline's step, and the rest, took
+                # What ours took, as a share of what the baseline took.
+                took = statistics.mean(1 / each for each in pair)
                 self.assertAlmostEqual(row[figure] / theirs[figure], 1 / took if key == "speed" else took)
             self.assertAlmostEqual(row["losses"][0], math.log(256), places=5)
             self.assertLess(row["loss_difference"], 1e-5)
