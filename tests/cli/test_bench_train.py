@@ -122,7 +122,7 @@ class BenchTrain(ProgramCase):
                 ratio = row[key]
                 self.assertLessEqual(ratio["least"], ratio["median"])
                 self.assertLessEqual(ratio["median"], ratio["most"])
-                # Of two pairs, whose baseline takes the same, the medians are means, however much ours differs.
+                # The medians of two pairs are means, however much our two runs differ.
                 pair = ratio["least"], ratio["most"]
                 self.assertAlmostEqual(ratio["median"] / sum(pair), 0.5)
                 # What ours took, as a share of what the baseline took.
