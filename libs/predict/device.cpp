@@ -190,45 +190,43 @@ double latency_seconds() {
   return seconds / (2 * rounds);
 }
 
+// The mean of what each core measures while all of them do.
+template <class Measure>
+double mean_of_all_cores(int cores, const Measure& measure) {
+  std::vector<double> found(static_cast<std::size_t>(cores));
+  std::vector<std::thread> threads;
+  for (double& own : found) {
+    threads.emplace_back([&own, &measure] {
+      at::set_num_threads(1);
+      own = measure();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return std::accumulate(found.begin(), found.end(), 0.0) / cores;
+}
+
 double copy_rate_at_once(int cores, double alone) {
   if (cores == 1) return alone;
   // Many cores share their caches, so each copies through less: a pair has 8 MiB, and together they
   // take 1 GiB, or, beyond 64 cores, 16 MiB each.
   const std::int64_t pairs = std::clamp<std::int64_t>(128 / cores, 2, 16);
-  std::vector<double> rates(static_cast<std::size_t>(cores));
-  std::vector<std::thread> threads;
-  for (double& rate : rates) {
-    threads.emplace_back([&rate, pairs] {
-      at::set_num_threads(1);
-      rate = copy_rate(pairs);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return std::min(alone, std::accumulate(rates.begin(), rates.end(), 0.0) / cores);
+  return std::min(alone, mean_of_all_cores(cores, [pairs] { return copy_rate(pairs); }));
 }
 
 // What remains of a core's GEMM rate when every core works.
 double rate_of_all_cores(int cores, double alone) {
   if (cores == 1) return 1;
-  std::vector<double> seconds(static_cast<std::size_t>(cores));
-  std::vector<std::thread> threads;
-  for (double& mine : seconds) {
-    threads.emplace_back([&mine] {
-      at::set_num_threads(1);
-      const LinearProduct product(large, at::kFloat);
+  const double mean = mean_of_all_cores(cores, [] {
+    const LinearProduct product(large, at::kFloat);
+    product();
+    int calls = 0;
+    const double start = worked();
+    do {
       product();
-      int calls = 0;
-      const double start = worked();
-      do {
-        product();
-        ++calls;
-      } while (worked() - start < 0.03);
-      mine = (worked() - start) / calls;
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  double mean = 0;
-  for (double s : seconds) mean += s / cores;
+      ++calls;
+    } while (worked() - start < 0.03);
+    return (worked() - start) / calls;
+  });
   return std::clamp(alone / mean, 0.1, 1.0);
 }
 

@@ -100,8 +100,8 @@ void RunWriter::copy_tables(Hdf5File& from, std::int64_t before) {
   std::vector<std::pair<Rows*, std::uint64_t>> copied;
   hidden_is_broken_ = true;
   Hdf5File out(hidden_path_, Hdf5File::Mode::append);
+  const auto large = large_tables();
   for (Rows* rows : all_rows()) {
-    const auto large = large_tables();
     if (std::find(large.begin(), large.end(), rows->layout) == large.end()) continue;
     std::uint64_t count = 0;
     each_part(from, *rows->layout, before, [&](const std::vector<char>& part) {

@@ -375,9 +375,8 @@ class MixSearch {
     if (fastest_ == nullptr) return "";
     return fmt::format(
         "\ntied: predictions err by {:.0f} %. Among the plans that are at most so much slower than "
-        "the "
-        "fastest, and that no other plan beats in both time and memory, this plan {}has the fewest "
-        "strategies, options and collectives; the fastest: {}",
+        "the fastest, and that no other plan beats in both time and memory, this plan {}has the "
+        "fewest strategies, options and collectives; the fastest: {}",
         100 * (tied - 1),
         passed_tight_ ? "leaves a device more memory, and among those that do it " : "",
         what_loses(out_.best.front(), *fastest_, request_.memory));

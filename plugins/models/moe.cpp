@@ -76,8 +76,7 @@ class Moe final : public Model, public HfModel {
     options
         .choice("balance", {"aux", "bias", "none"},
                 "how the load of experts is balanced: by a loss of each sequence's choices; by a "
-                "bias on "
-                "the choice that moves against the load of each step; not at all")
+                "bias on the choice that moves against the load of each step; not at all")
         .fallback("aux");
     options.number("aux_weight", "factor of the balancing loss").at_least(0).fallback(0.01);
     options.number("bias_rate", "change of a bias in a step").at_least(0).fallback(0.001);
