@@ -76,8 +76,9 @@ struct EarlierRows {
   std::vector<std::int64_t> series_steps;
   std::vector<Series> series;
   double seconds = 0;  // from when that file was made to its last event
-  // Has the other tables, of which the rows of steps before `before` are taken over. They may be
-  // larger than the memory. It stays open while another file takes its place. Null: there is none.
+  // The run file with the other tables, which may be larger than the memory. A run takes over their
+  // rows of steps before `before`. The file stays open while another file takes its place. Null:
+  // there is no run file.
   std::unique_ptr<Hdf5File> file;
   std::int64_t before = 0;
 };

@@ -79,8 +79,9 @@ class RunWriter {
   RunWriter(const RunWriter&) = delete;
   RunWriter& operator=(const RunWriter&) = delete;
 
-  // Before all others: the rows of the steps before a run's first (record/run_reader.h). Those of
-  // tables that lie in `earlier.file` are in the file when it returns. Throws Error (run).
+  // Before all others: the rows of the steps before a run's first (record/run_reader.h). When
+  // this returns, the rows that it takes from `earlier.file` are in this run's file. Throws Error
+  // (run).
   void take_over(const EarlierRows& earlier);
   // Each only buffers. The file gets rows in the order they were added.
   void add(const StepRow& row);

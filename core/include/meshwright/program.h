@@ -180,7 +180,7 @@ struct Instruction {
   bool in_place = false;    // forward overwrites an input; a move its source
   Move move;                // of a copy too that casts for one
   int pending = -1;         // of start, wait and a hook's: which
-  bool again = false;  // of a wait: the transfer may be over since an earlier wait of this step
+  bool again = false;       // of a wait: the transfer may be over (Code::wait)
   // What it serves: an operand of hooks and updates; to all others it says what they are priced and
   // printed as.
   int bucket = -1;

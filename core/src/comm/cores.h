@@ -29,7 +29,8 @@ class Sleeper {
   // The rank of this thread runs on these cores from now on; null: whenever it is awake.
   void use(Cores* cores) { cores_ = cores; }
   Cores* cores() const { return cores_; }
-  // Which core of these the thread has, or had when it went to sleep.
+  // The number of the core that the thread has. A thread that sleeps has none: the number is that
+  // of its last core.
   int core() const { return core_; }
 
   // Before others are told that this thread is going to sleep.
@@ -88,8 +89,8 @@ class Cores {
   void take();
   // It gives its core to the first in line. It may go on for the few steps to its sleep.
   void give() { give(Sleeper::own().core()); }
-  // The same, of a thread that others may wake by now, who give it another core: `core` is the one
-  // that it had before they could.
+  // The same for a thread that another thread may already have woken and given another core. `core`
+  // is the number of the core that the calling thread had before it could be woken.
   void give(int core);
   // `sleeper` is woken once there is a core for it, which is its own then.
   void ready(Sleeper& sleeper);
