@@ -71,18 +71,23 @@ RunLog::RunLog(const Experiment& experiment, const Prediction& prediction, const
     for (const SpanMemoryRow& row : rows.predicted_memory(prediction.instructions[s]))
       info.predicted_trace_memory.push_back(row);
   }
-  const bool goes_on = resumed != nullptr && resumed->from() != nullptr;
-  EarlierRows earlier;
-  if (goes_on) {
-    const CheckpointIndex& index = resumed->from()->index();
-    earlier = read_earlier(experiment.log, index.step, {experiment.hash, index.hash});
+  if (resumed == nullptr || resumed->from() == nullptr) {
+    writer_ = std::make_unique<RunWriter>(experiment.log, info);
+    return;
   }
-  writer_ = std::make_unique<RunWriter>(experiment.log, info);
-  if (goes_on) take_over(std::move(earlier), *resumed);
+  const EarlierRows earlier = earlier_rows(*resumed);
+  writer_ = std::make_unique<RunWriter>(experiment.log, info, RunWriter::Interval{}, &earlier);
+  const CheckpointIndex& index = resumed->from()->index();
+  event(index.step, -1, "resumed",
+        fmt::format("from {}, written {} by {} on {} ranks", resumed->from()->folder().string(),
+                    index.created, index.mix, index.ranks));
+  writer_->flush();
 }
 
 // What no log has of a step that is done, the checkpoint has.
-void RunLog::take_over(EarlierRows earlier, const Checkpoints& resumed) {
+EarlierRows RunLog::earlier_rows(const Checkpoints& resumed) const {
+  const CheckpointIndex& index = resumed.from()->index();
+  EarlierRows earlier = read_earlier(experiment_.log, index.step, {experiment_.hash, index.hash});
   std::map<std::int64_t, StepRow> rows;
   for (std::size_t s = 0; s < resumed.past().size(); ++s) {
     const PastStep& past = resumed.past()[s];
@@ -101,12 +106,7 @@ void RunLog::take_over(EarlierRows earlier, const Checkpoints& resumed) {
   for (const StepRow& row : earlier.steps) rows[row.step] = row;
   earlier.steps.clear();
   for (const auto& [step, row] : rows) earlier.steps.push_back(row);
-  writer_->take_over(earlier);
-  const CheckpointIndex& index = resumed.from()->index();
-  event(index.step, -1, "resumed",
-        fmt::format("from {}, written {} by {} on {} ranks", resumed.from()->folder().string(),
-                    index.created, index.mix, index.ranks));
-  writer_->flush();
+  return earlier;
 }
 
 void RunLog::write(const StepReport& report, const StepRow& row, const ExpertLoads& loads) {

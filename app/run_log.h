@@ -54,7 +54,7 @@ class RunLog {
   std::string end_badly(RunStatus status, const std::string& reason);
 
  private:
-  void take_over(EarlierRows earlier, const Checkpoints& resumed);
+  EarlierRows earlier_rows(const Checkpoints& resumed) const;
   void write_memory(const std::vector<RankReport>& ranks);
   void write_rank(std::int64_t step, const RankReport& rank);
   void write_actions(const StepReport& report);

@@ -97,8 +97,6 @@ EarlierRows read_earlier(const fs::path& path, std::int64_t step,
 
 // The rows go straight from file to file, as a long run's would not fit into memory.
 void RunWriter::copy_tables(Hdf5File& from, std::int64_t before) {
-  std::vector<std::pair<Rows*, std::uint64_t>> copied;
-  hidden_is_broken_ = true;
   Hdf5File out(hidden_path_, Hdf5File::Mode::append);
   const auto large = large_tables();
   for (Rows* rows : all_rows()) {
@@ -109,13 +107,10 @@ void RunWriter::copy_tables(Hdf5File& from, std::int64_t before) {
       out.write_rows(*rows->layout, count, part.data(), added);
       count += added;
     });
-    copied.emplace_back(rows, count);
+    rows->first = rows->count = count;
+    rows->written[0] = rows->written[1] = count;  // the other file will be a copy of this one
   }
   out.close();
-  publish_first();
-  for (const auto& [rows, count] : copied)
-    rows->first = rows->count = rows->written[1 - hidden_] = count;
-  copy_to_hidden();
 }
 
 void RunWriter::take_over(const EarlierRows& earlier) {
@@ -129,7 +124,9 @@ void RunWriter::take_over(const EarlierRows& earlier) {
   }
   began_ -= std::chrono::duration_cast<std::chrono::steady_clock::duration>(
       std::chrono::duration<double>(earlier.seconds));
-  dirty_ = true;
+  write(hidden_);
+  dirty_ = false;
+  steps_since_flush_ = 0;
 }
 
 }  // namespace mw

@@ -121,7 +121,8 @@ const char* name_of(RunStatus status) {
   return names.at(static_cast<std::size_t>(status));
 }
 
-RunWriter::RunWriter(const fs::path& path, const RunInfo& info, Interval interval)
+RunWriter::RunWriter(const fs::path& path, const RunInfo& info, Interval interval,
+                     const EarlierRows* earlier)
     : path_(behind_links(path)),
       interval_(interval),
       began_(std::chrono::steady_clock::now()),
@@ -143,8 +144,10 @@ RunWriter::RunWriter(const fs::path& path, const RunInfo& info, Interval interva
     remove_orphans(path_);
     ::close(open_hidden());
     create(info);
+    if (earlier != nullptr) take_over(*earlier);
     publish_first();
     copy_to_hidden();
+    drop_written();
   } catch (const std::exception& thrown) {
     remove_quietly(hidden_path_);
     end_unbegun(thrown.what());

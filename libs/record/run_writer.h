@@ -73,16 +73,15 @@ class RunWriter {
   // replaced once the new one is complete. Throws Error (run).
   RunWriter(const std::filesystem::path& path, const RunInfo& info)
       : RunWriter(path, info, Interval{}) {}
-  RunWriter(const std::filesystem::path& path, const RunInfo& info, Interval interval);
+  // With `earlier` (record/run_reader.h), the file has the rows of `earlier` from its beginning: a
+  // process that is killed while it copies them leaves the existing run file as it was.
+  RunWriter(const std::filesystem::path& path, const RunInfo& info, Interval interval,
+            const EarlierRows* earlier = nullptr);
   // A writer that was not finished ends as end_badly() does, with status `failed`.
   ~RunWriter();
   RunWriter(const RunWriter&) = delete;
   RunWriter& operator=(const RunWriter&) = delete;
 
-  // Before all others: the rows of the steps before a run's first (record/run_reader.h). When
-  // this returns, the rows that it takes from `earlier.file` are in this run's file. Throws Error
-  // (run).
-  void take_over(const EarlierRows& earlier);
   // Each only buffers. The file gets rows in the order they were added.
   void add(const StepRow& row);
   void add(const CommunicationRow& row);
@@ -146,6 +145,7 @@ class RunWriter {
   void copy_to_hidden();
   void publish();
   void publish_first();  // the hidden file replaces what stands there; copy_to_hidden() comes next
+  void take_over(const EarlierRows& earlier);  // into the hidden file
   void copy_tables(Hdf5File& from, std::int64_t before);
 
   std::filesystem::path path_, hidden_path_;

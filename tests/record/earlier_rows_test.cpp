@@ -69,8 +69,9 @@ TEST_CASE("a run takes over the rows of the steps before its first, and goes on 
   CHECK(mw::read_earlier(path, 150, {"another"}).file == nullptr);
   const mw::EarlierRows earlier = mw::read_earlier(path, 150, {"two", "one"});
   REQUIRE(earlier.file != nullptr);
-  mw::RunWriter writer(path, info_of_earlier("two"));  // in that file's place
-  writer.take_over(earlier);
+  mw::RunWriter writer(path, info_of_earlier("two"), {}, &earlier);  // in that file's place
+  CHECK(mw::Hdf5File(path, mw::Hdf5File::Mode::read).length("account") == 150 * ranks);
+  CHECK(mw::RunReader(path).series_steps().size() == 75);
   for (std::int64_t step = 150; step < 160; ++step) {
     writer.add(mw::AccountRow{step, 0, 0, "products", "linear", "2x3, 3x4", step});
     writer.flush();
@@ -109,8 +110,7 @@ TEST_CASE("the memory does not hold the rows that a run takes over") {
   const std::int64_t before = memory_now("VmHWM");
   {
     const mw::EarlierRows earlier = mw::read_earlier(path, earlier_steps, {"one"});
-    mw::RunWriter writer(path, info_of_earlier("one"));
-    writer.take_over(earlier);
+    mw::RunWriter writer(path, info_of_earlier("one"), {}, &earlier);
     writer.finish(mw::RunStatus::done);
   }
   CHECK(mw::Hdf5File(path, mw::Hdf5File::Mode::read).length("account") == 2500 * earlier_steps);

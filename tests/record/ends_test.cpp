@@ -11,6 +11,7 @@
 
 #include "meshwright/error.h"
 #include "record/hdf5_file.h"
+#include "record/run_reader.h"
 #include "record/run_writer.h"
 #include "support/problems.h"
 #include "support/temporary_folder.h"
@@ -96,6 +97,28 @@ TEST_CASE(
   add_steps(other, 100000);
   other.finish(mw::RunStatus::done);
   CHECK(rows(other.path(), mw::step_table()) == 100000);
+}
+
+TEST_CASE(
+    "a run that has no room for the rows of the run before leaves that run's file as it was") {
+  TemporaryFolder folder;
+  const fs::path path = folder.path() / "run.h5";
+  {
+    mw::RunWriter writer(path, {});
+    add_steps(writer, 10);
+    for (std::int64_t row = 0; row < 100000; ++row)
+      writer.add(mw::AccountRow{row % 10, 0, 0, "products", "linear", "2x3, 3x4", 1});
+    writer.finish(mw::RunStatus::interrupted);
+  }
+  const std::string before = text_of(path);
+  {
+    const mw::EarlierRows earlier = mw::read_earlier(path, 10, {""});
+    REQUIRE(earlier.file != nullptr);
+    const FileLimit limit(fs::file_size(path) / 2);
+    CHECK(mw::test::thrown([&] { mw::RunWriter(path, {}, {}, &earlier); }) == "run-file.access");
+  }
+  CHECK(text_of(path) == before);
+  CHECK(entries_in(folder.path()) == 1);
 }
 
 TEST_CASE("with no room at all the status and the reason are written all the same") {
