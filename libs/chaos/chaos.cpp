@@ -147,26 +147,25 @@ std::optional<Reference> train_undisturbed(const Start& start, const fs::path& f
                    files_in(folder)};
 }
 
-// Why a kind is not for this training; empty: it is. `folder`: of the run.
-std::string unfit(const FaultKind& kind, std::int64_t ranks, bool several, const fs::path& folder) {
+// Why a kind is not for this training; empty: it is. `data`: there are copies of its data files.
+std::string unfit(const FaultKind& kind, std::int64_t ranks, bool several, bool data) {
   if (kind.in_rank() && ranks < 2)
     return "it needs a plan of two ranks, as a rank meets it when it communicates";
   if (kind.several && !several) return "it needs several processes";
   if (kind.needs_clock() && !fs::exists(clock_library()))
     return clock_library().string() + " is not there";
-  if (kind.needs_data() && !fs::exists(folder / data_folder))
+  if (kind.needs_data() && !data)
     return "its data source lists no files, or files of more than 256 MiB, which are not copied";
   return "";
 }
 
 std::vector<const FaultKind*> chosen_kinds(const std::vector<std::string>& names,
-                                           std::int64_t ranks, bool several,
-                                           const fs::path& folder) {
+                                           std::int64_t ranks, bool several, bool data) {
   std::vector<const FaultKind*> kinds;
   for (const FaultKind& kind : fault_kinds()) {
     const bool named = std::find(names.begin(), names.end(), kind.name) != names.end();
     if (!names.empty() && !named) continue;
-    const std::string why = unfit(kind, ranks, several, folder);
+    const std::string why = unfit(kind, ranks, several, data);
     if (named && !why.empty())
       throw Error(Stage::script, "usage.value", "", fmt::format("--kinds {}: {}", kind.name, why),
                   "leave it out, or change the plan or --processes");
@@ -183,7 +182,7 @@ class Chaos {
         listener_(listener),
         outcome_(outcome),
         several_(wishes.start.processes > 1 || !wishes.start.launcher.empty()),
-        kinds_(chosen_kinds(wishes.kinds, reference.ranks, several_, folder)),
+        kinds_(chosen_kinds(wishes.kinds, reference.ranks, several_, !wishes.start.data.empty())),
         began_(monotonic_seconds()),
         whole_(reference.seconds),
         run_(wishes.start, folder, std::move(reference.losses)),
@@ -401,12 +400,8 @@ Outcome disturb(const Wishes& wishes, const fs::path& folder, const Listener& li
     return wished && kind.needs_data();
   };
   if (std::any_of(fault_kinds().begin(), fault_kinds().end(), copies)) {
-    const std::string setting = copy_data(reference->files, folder / data_folder);
-    if (setting.empty()) {
+    if (!copy_data(reference->files, folder / data_folder, all.start))
       fs::remove_all(folder / data_folder);
-    } else {
-      all.start.settings.push_back(setting);
-    }
   }
   Chaos(all, folder, *std::move(reference), outcome, listener).run();
   return outcome;

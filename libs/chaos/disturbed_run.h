@@ -25,16 +25,19 @@ struct Start {
   std::string launcher, communicator;
   double timeout = 10;           // seconds that ranks wait for each other
   std::int64_t checkpoints = 5;  // steps from one to the next
+  // Copies of the files that the script names as its data, in which bits may flip.
+  std::vector<std::filesystem::path> data;
   // The program's words, without those that a run of chaos alone has.
   std::vector<std::string> words_of_run() const;
 };
 
 // In a run's folder: copies of the files that it reads.
 inline constexpr const char* data_folder = "data";
-// Copies the files of a run's data into the folder, and returns the setting by which a run of the
-// script reads the copies: "data.path={...}". Empty: there are none, they have more than 256 MiB
-// together, or one cannot be copied.
-std::string copy_data(const std::vector<SourceFile>& files, const std::filesystem::path& folder);
+// Copies the files of a run's data into the folder. From then on `start` reads the copies of those
+// that the script names (by the setting "data.path={...}"), which it has as its `data`. False if
+// there are no files, if they have more than 256 MiB together, or if one cannot be copied.
+bool copy_data(const std::vector<SourceFile>& files, const std::filesystem::path& folder,
+               Start& start);
 
 class DisturbedRun {
  public:
@@ -48,7 +51,7 @@ class DisturbedRun {
 
   const std::filesystem::path& folder() const { return folder_; }
   std::filesystem::path checkpoints() const { return folder_ / "checkpoints"; }
-  std::filesystem::path data() const { return folder_ / data_folder; }
+  const std::vector<std::filesystem::path>& data() const { return start_.data; }
   std::filesystem::path run_file() const { return folder_ / "run.h5"; }
   double timeout() const { return start_.timeout; }
   std::int64_t steps() const { return static_cast<std::int64_t>(losses_.size()); }

@@ -248,13 +248,7 @@ void Faults::flip_in_file(const FaultKind& kind, Record& record) {
 // back.
 void Faults::flip_in_data(Record& record) {
   const bool reads = draw(1) == 1;
-  std::vector<fs::path> files;
-  std::error_code error;
-  for (fs::recursive_directory_iterator at(run_.data(), error), end; !error && at != end;
-       at.increment(error)) {
-    if (at->is_regular_file(error) && at->path().extension() != ".idx") files.push_back(at->path());
-  }
-  std::sort(files.begin(), files.end());
+  const std::vector<fs::path>& files = run_.data();
   if (files.empty()) return;
   const fs::path& path =
       files[static_cast<std::size_t>(draw(static_cast<std::int64_t>(files.size()) - 1))];
