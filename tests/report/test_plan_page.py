@@ -152,6 +152,23 @@ class PlanPage(ProgramCase):
                     self.assertTrue(csv.startswith("row,work,chunk,start (ms),end (ms),takes (ms)\n"), csv[:80])
                     self.assertGreater(csv.count("\n"), 4)
 
+    def test_how_much_of_a_peak_is_an_estimate(self):
+        """The page says so from a hundredth of the peak on. Here the number is put into the page's data."""
+        require_chromium()
+        _, data = self.page('pp { 2, schedule = "1f1b" }')
+        peak = data["plans"][0]["memory"][0]["peak"]
+        text = self.path.read_text()
+        self.assertIn('"estimated":0', text)
+        noted = "[...document.querySelectorAll('.note, p')].map((e) => e.textContent).filter((t) => t.includes('are an estimate'))"
+        with Browser() as browser:
+            for estimated, said in ((peak // 200, 0), (peak // 2, 1)):
+                self.path.write_text(text.replace('"estimated":0', f'"estimated":{estimated}'))
+                browser.open(self.path, 1280)
+                self.assertEqual(browser.complaints(), [])
+                notes = browser.value(noted)
+                self.assertEqual(len(notes), said, notes)
+            self.assertRegex(notes[0], r"^Of the peak, [\d.]+ [KM]iB are an estimate: ")
+
     def test_works_that_share_a_stage(self):
         """Works of a group stand in rows of their own; memory is that of the text, with what libraries keep."""
         result, = self.all("plan", self.write(PAIRS), "--html", "plan.html", "--braids")
