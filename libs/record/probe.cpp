@@ -91,7 +91,7 @@ herr_t read_object(hid_t from, const char* name, const H5O_info_t* info, void*) 
   if (!object.valid()) return 0;
   hsize_t at = 0;
   H5Aiterate2(object, H5_INDEX_NAME, H5_ITER_NATIVE, &at, read_attribute, nullptr);
-  if (info->type == H5O_TYPE_DATASET) read_dataset(object);
+  if (info->type == H5O_TYPE_DATASET && lies_in_its_file(object)) read_dataset(object);
   return 0;
 }
 
