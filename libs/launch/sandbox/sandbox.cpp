@@ -98,8 +98,9 @@ std::vector<fs::path> files_of_system() {
   std::vector<fs::path> paths;
   for (const char* path : {"/usr/lib", "/usr/lib64", "/usr/local/lib", "/lib", "/lib64", "/proc",
                            "/sys", "/etc/ld.so.cache", "/etc/localtime", "/usr/share/zoneinfo",
-                           "/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"})
+                           "/dev/null", "/dev/random", "/dev/urandom"})
     add_with_links(paths, path);
+  if (!devices().empty()) add_with_links(paths, "/dev/zero");  // of which shared memory is made
   load_driver();
   add_libraries(paths);
   add_with_links(paths, program_path());
@@ -206,13 +207,31 @@ void descendants_of(pid_t process, std::set<pid_t>& found) {
       descendants_of(child, found);
 }
 
-// The bytes of its memory that no file backs.
+// The bytes of memory that no file backs, as a thread's process holds them; none if the thread has
+// ended.
+std::optional<std::int64_t> held_as_of(const fs::path& thread) {
+  std::ifstream status(thread / "status");
+  std::optional<std::int64_t> all;
+  for (std::string line; std::getline(status, line);) {
+    std::istringstream words(line);
+    std::string name;
+    std::int64_t kibibytes = 0;
+    words >> name >> kibibytes;
+    for (const char* held : {"RssAnon:", "RssShmem:", "VmPTE:", "VmSwap:", "HugetlbPages:"})
+      if (name == held) all = all.value_or(0) + kibibytes * 1024;
+  }
+  return all;
+}
+
+// A process whose first thread has ended says nothing of its memory itself.
 std::int64_t held_by(pid_t process) {
-  std::ifstream status(fmt::format("/proc/{}/status", process));
-  std::int64_t kibibytes = 0, all = 0;
-  for (std::string word; status >> word;)
-    if ((word == "RssAnon:" || word == "RssShmem:") && status >> kibibytes) all += kibibytes;
-  return all * 1024;
+  const fs::path folder = fmt::format("/proc/{}", process);
+  if (const auto held = held_as_of(folder)) return *held;
+  std::error_code error;
+  for (fs::directory_iterator thread(folder / "task", error), end; !error && thread != end;
+       thread.increment(error))
+    if (const auto held = held_as_of(thread->path())) return *held;
+  return 0;
 }
 
 class Watch {
