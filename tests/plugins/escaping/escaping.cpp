@@ -115,6 +115,22 @@ bool fills_memory_without_a_first_thread() {
   return false;
 }
 
+bool starts_threads() {
+  constexpr std::size_t stack = 64 << 10;
+  pthread_attr_t attributes;
+  ::pthread_attr_init(&attributes);
+  ::pthread_attr_setstacksize(&attributes, stack);
+  const auto sleeps = [](void*) -> void* {
+    ::sleep(60);
+    return nullptr;
+  };
+  pthread_t thread{};
+  for (int i = 0; i < 5000; ++i)
+    if (::pthread_create(&thread, &attributes, sleeps, nullptr) != 0) return false;
+  ::sleep(30);
+  return true;
+}
+
 bool shares_memory() {
   void* const block =
       ::mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -234,6 +250,7 @@ const std::map<std::string, Act>& acts() {
       {"memory", [](auto, auto) { return fills_memory(MAP_PRIVATE); }},
       {"stack memory", [](auto, auto) { return fills_memory(MAP_PRIVATE | MAP_GROWSDOWN); }},
       {"tables", [](auto, auto) { return fills_tables(); }},
+      {"threads", [](auto, auto) { return starts_threads(); }},
       {"no first thread", [](auto, auto) { return fills_memory_without_a_first_thread(); }},
       {"crash", [](auto, auto) { return ::raise(SIGSEGV) == 0; }},
       {"compute",
