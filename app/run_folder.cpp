@@ -14,6 +14,7 @@
 #include <system_error>
 
 #include "lua/script.h"
+#include "meshwright/engine/bounds.h"
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/text.h"
@@ -78,6 +79,7 @@ RunFolder::RunFolder(const Experiment& experiment, const RunOrigin& origin, cons
   if (is_stderr(folder / "output.txt")) return;  // all that is said goes there already
   const bool goes_on = experiment.goes_on && fs::exists(folder / "output.txt", ignored);
   if (!goes_on) write_file(folder / "output.txt", "");
+  check_may_write(folder / "output.txt", "log");  // it may be a link
   said_ = std::fopen((folder / "output.txt").c_str(), "ae");
   if (said_ == nullptr) fail(folder / "output.txt", errno);
 }

@@ -17,6 +17,7 @@
 #include "app/sweep/summary.h"
 #include "common/files.h"
 #include "common/run_timing.h"
+#include "meshwright/engine/bounds.h"
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/text.h"
@@ -336,7 +337,9 @@ class Sweep {
       if (!selected_[i] && !planned_[i].hash.empty()) left.insert(planned_[i].hash);
     }
     std::string lines, line;
-    std::ifstream file(fs::path(folder_.path()) / "predicted.jsonl");
+    const fs::path known_rows = fs::path(folder_.path()) / "predicted.jsonl";
+    if (!may_read(known_rows)) return lines;
+    std::ifstream file(known_rows);
     while (std::getline(file, line)) {
       const Json row = json_in(line);
       const bool known = row.is_object() && row.contains("hash") && row["hash"].is_string();

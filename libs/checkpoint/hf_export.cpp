@@ -136,6 +136,7 @@ void HfExport::begin() {
                             folder.string()),
                 "another folder, or overwrite = true");
   }
+  check_may_write(staging_, "export");  // beside the folder, which may be all that may be written
   std::error_code error;
   fs::remove_all(staging_, error);  // of a run that was killed
   fs::create_directories(staging_, error);
@@ -155,6 +156,7 @@ void HfExport::take_tokenizer() const {
   if (!fs::exists(from / "config.json", error)) return;  // no folder of a model
   for (const char* name : tokenizer_files) {
     if (!fs::is_regular_file(from / name, error)) continue;
+    check_may_read(from / name, "weights");  // it may be a link
     fs::copy_file(from / name, staging_ / name, error);
     if (error) {
       throw Error(Stage::run, "file.write", "export",
@@ -292,6 +294,8 @@ bool fits(const HfKey& key, const Json& theirs) {
 }
 
 Json read_config(const fs::path& file) {
+  if (file.empty()) return {};
+  check_may_read(file, "weights");
   std::error_code error;
   if (fs::file_size(file, error) > most_config_bytes || error) return {};
   std::ifstream in(file);

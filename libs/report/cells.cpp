@@ -11,6 +11,7 @@
 #include <set>
 
 #include "common/files.h"
+#include "meshwright/engine/bounds.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
 #include "record/run_set.h"
@@ -181,6 +182,7 @@ std::set<fs::path> sweep_folders(const std::vector<fs::path>& paths, const RunSe
 // One row a cell: what a sweep that was predicted has of it.
 std::vector<Json> predicted_rows(const fs::path& folder) {
   std::vector<Json> rows;
+  if (!may_read(folder / predicted_file_name)) return rows;
   std::ifstream file(folder / predicted_file_name, std::ios::binary);
   for (std::string line; std::getline(file, line);) {
     if (Json row = json_in(line); row.is_object()) rows.push_back(row);

@@ -93,6 +93,10 @@ LUA = [
     'return pcall(meta.__index, why, "problems") or pcall(meta.__tostring, why) or pcall(meta.__index, {}, "problems")',
     'do local t = setmetatable({}, { __gc = function(t) Z = t.why.problems end }); t.why = select(2, pcall(mw.plan, {})) end; '
     'collectgarbage(); collectgarbage(); return Z ~= nil',
+    # A number that would be taken for the address of a table.
+    'local meta; local own = mw.strategy { name = "own", axis = { role = "model" }, rules = { { dim = "ffn", '
+    'where = function(op) meta = getmetatable(op); return true end } } }; mw.plan(e { plan = { own(1) } }); '
+    'return pcall(meta.__index, 1 << 20, "x") or not select(2, pcall(meta.__index, 1 << 20, "x")):find("table expected")',
 ]
 
 # Calls whose paths lead out: each must be refused with this code, or some other one of the list.
@@ -450,6 +454,38 @@ class Sandbox(ProgramCase):
                     done = self.in_box(text, "--quiet", **more)
                     self.assertTrue(done.stdout.startswith("false"), done.stdout + done.stderr)
         self.assertTrue(self.trusted(text).stdout.startswith("false"))
+
+    def test_no_link_leads_out_without_landlock(self):
+        """What the program itself reads, copies and writes beside what a script names: only the paths' checks are there."""
+        self.trusted('mw.train(e { export = OUT .. "/../box/model" })')
+        (self.outside / "secret.json").write_text('{"vocab_size": 31337, "name": "CANARY", "cells": []}')
+        shutil.copytree(self.box / "model", self.box / "other")
+        (self.box / "model" / "tokenizer.json").symlink_to("../../outside/secret.json")
+        (self.box / "other" / "config.json").unlink()
+        (self.box / "other" / "config.json").symlink_to("../../outside/secret.json")
+        (self.box / "sweep").mkdir()
+        (self.box / "sweep" / "sweep.json").symlink_to("../../outside/secret.json")
+        (self.folder / "own.csv").write_text("CANARY,1\n")  # in the working directory, which is not the script's
+        left = self.folder / ".out.exporting"
+        left.mkdir()
+        attempts = [
+            'mw.train(e { weights = "model", export = OUT .. "/copied" })',
+            'mw.plan(e { weights = "other" })',
+            'error(#mw.load("sweep") .. " cells")',
+            'mw.plan(e { plan = { mw.plugins("pp") { 1, schedule = "own.csv" } } })',
+            'mw.train(e { export = OUT, overwrite = true })',
+            f'mw.plugin("./{"x" * 300}.so")',
+        ]
+        expected = [READ, READ, "runs.unreadable", "file.missing", WRITE, READ]
+        text = "local attempts = { " + ",\n".join(f"function() {call} end" for call in attempts) + " }" + TRY_PATHS
+        done = self.in_box(text, "--sandbox-write", "out", preexec_fn=without_landlock)
+        for call, code, got in zip(attempts, expected, self.said(done, len(attempts))):
+            with self.subTest(call):
+                self.assertIn(code, got)
+        self.assertNotIn("CANARY", done.stdout + done.stderr)
+        self.assertNotIn("31337", done.stdout + done.stderr)
+        self.assertFalse((self.out / "copied").exists())
+        self.assertTrue(left.exists())
 
     def test_a_script_that_is_a_link_opens_no_folder(self):
         (self.outside / "other.lua").write_text(HEAD % (self.outside, self.out) + "mw.train(e())")

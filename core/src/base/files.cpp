@@ -122,11 +122,14 @@ std::filesystem::path find_file(const std::filesystem::path& path,
   for (const std::filesystem::path& folder : folders)
     if (may_read(folder / path) && std::filesystem::exists(folder / path, ignored))
       return folder / path;
-  // What leads out of all that may be read is refused whether it is there or not.
-  if (std::none_of(folders.begin(), folders.end(),
-                   [&](const std::filesystem::path& folder) { return may_read(folder / path); }))
-    check_may_read(path);
-  return path;
+  if (may_read(path)) return path;
+  // What leads out of all that may be read is refused whether it is there or not. What may be in
+  // one of the folders, and is not, is looked for there: not in the working directory.
+  const auto readable =
+      std::find_if(folders.begin(), folders.end(),
+                   [&](const std::filesystem::path& folder) { return may_read(folder / path); });
+  if (readable == folders.end()) check_may_read(path);
+  return readable == folders.end() ? path : *readable / path;
 }
 
 std::filesystem::path program_path() {

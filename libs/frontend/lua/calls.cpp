@@ -104,8 +104,9 @@ namespace {
 
 using State = Script::State;
 
-// A field that the table lacks.
+// A field that the table lacks. A script can call this itself, with anything.
 int unknown_field(lua_State* lua) {
+  luaL_checktype(lua, 1, LUA_TTABLE);
   const std::string key = luaL_tolstring(lua, 2, nullptr);
   std::vector<std::string> known;
   for (lua_pushnil(lua); lua_next(lua, 1) != 0; lua_pop(lua, 1)) {

@@ -210,7 +210,9 @@ int core_load_plugin(lua_State* lua) {
   State& state = State::of(lua);
   const fs::path given = text_argument(lua, 1, "mw.plugin takes the path of a plugin file");
   const fs::path beside = state.folder / given;
-  const bool use_beside = !fs::exists(given) && fs::exists(beside);
+  std::error_code error;  // what cannot be looked at is not there
+  const bool use_beside =
+      may_read(beside) && !fs::exists(given, error) && fs::exists(beside, error);
   return push_plugin(lua, state.host.plugins().load(use_beside ? beside : given));
 }
 

@@ -144,8 +144,10 @@ int core_sweep_report(lua_State* lua) {
                 "for example sweep:report \"report.html\"", user_place(lua)});
   }
   state.show_results();
-  const std::string file =
-      state.host.report_sweep(sweep_at(lua, 1).table, lua_tostring(lua, 2), to_json(lua, 3, ""));
+  const Json options = to_json(lua, 3, "");
+  // A copy: a finalizer of the script may make another sweep, which moves them all.
+  const Json table = sweep_at(lua, 1).table;
+  const std::string file = state.host.report_sweep(table, lua_tostring(lua, 2), options);
   lua_pushlstring(lua, file.data(), file.size());
   return 1;
 }

@@ -39,7 +39,8 @@ Cache read_cache(const std::filesystem::path& file);
 void write_cache(const std::filesystem::path& file, const Cache& cache);
 
 // Where a file is that a script means by a path: the path below the first of these folders in which
-// it exists; an absolute one, and one that is in none of them, as it is.
+// it exists; an absolute one, and one that is in none of them, as it is, but in a sandbox below one
+// of the folders that may be read.
 std::filesystem::path find_file(const std::filesystem::path& path,
                                 const std::vector<std::filesystem::path>& folders);
 
