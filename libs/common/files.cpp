@@ -91,8 +91,21 @@ WorkFolder::~WorkFolder() {
   if (!kept_) std::filesystem::remove_all(path_, ignored);
 }
 
+namespace {
+
+// What a spreadsheet would compute, and could call programs for, where whoever made a run chose it.
+bool is_formula(const std::string& text) {
+  if (text.size() < 2 || std::string_view("=+-@").find(text[0]) == std::string_view::npos)
+    return false;
+  char* end = nullptr;
+  std::strtod(text.c_str(), &end);
+  return *end != '\0';
+}
+
+}  // namespace
+
 std::string csv_quoted(const std::string& text) {
-  std::string out = "\"";
+  std::string out = is_formula(text) ? "\"'" : "\"";
   for (const char c : readable(text)) out += c == '"' ? std::string("\"\"") : std::string(1, c);
   return out + "\"";
 }

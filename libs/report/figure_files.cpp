@@ -27,7 +27,9 @@ constexpr const char* converter = "rsvg-convert";
 constexpr std::string_view made_mark = "meshwright report ";  // in all files that are replaced
 
 std::string csv_text(const std::string& text) {
-  return text.find_first_of(",\"\n") == std::string::npos ? text : csv_quoted(text);
+  const std::string quoted = csv_quoted(text);
+  const bool plain = text.find_first_of(",\"\n") == std::string::npos;
+  return plain && quoted.size() == text.size() + 2 ? text : quoted;
 }
 
 std::string csv_number(double value) {

@@ -255,6 +255,8 @@ class Composed final : public Model {
     std::shared_ptr<const BlockOp>& known = made_[one.kind + json_text(given)];
     if (known == nullptr) known = make_op(one, given, key);
     one.op = known;
+    // mw.model's values have checked it; a record may be written by hand.
+    if (one.inputs.size() != known->inputs().size()) bad_record(json, key);
     return one;
   }
 

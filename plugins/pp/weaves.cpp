@@ -207,7 +207,11 @@ std::vector<int> ScriptWeave::order(const mw::WeaveRequest& request) const {
                             {"stage", request.program.stage},
                             {"layers", request.program.graph->layers}}});
   std::vector<int> order;
-  for (const Json& lane : said) order.push_back(lane.get<int>() - 1);
+  for (const Json& lane : said) {
+    const auto number = mw::whole_number(lane);  // what is none is no lane, as -1 is
+    order.push_back(number && *number >= 1 && *number <= 1 << 20 ? static_cast<int>(*number) - 1
+                                                                 : -1);
+  }
   return order;
 }
 

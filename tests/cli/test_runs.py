@@ -205,6 +205,15 @@ class Runs(ProgramCase):
         late = csv["series.loss/late"].tolist()
         self.assertTrue(math.isnan(late[0]) and late[3] == math.inf and late[4] == 1)
 
+    def test_names_that_are_formulas(self):
+        """Spreadsheets would compute them, and may start programs for them."""
+        shutil.copy(self.folder / "runs/dp.h5", self.folder / "formula.h5")
+        self.addCleanup((self.folder / "formula.h5").unlink)
+        with h5py.File(self.folder / "formula.h5", "r+") as file:
+            file.attrs["name"] = "=cmd|' /C calc'!A0"
+        row = pd.read_csv(io.StringIO(self.exported("formula.h5", "--table", "summary").stdout))
+        self.assertEqual(row["run"].tolist(), ["'=cmd|' /C calc'!A0"])
+
     def test_jsonl(self):
         out = self.folder / "steps.jsonl"
         self.exported("--jsonl", "runs/dp.h5", "-o", "steps.jsonl")

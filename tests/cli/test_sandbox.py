@@ -97,6 +97,10 @@ LUA = [
     'local meta; local own = mw.strategy { name = "own", axis = { role = "model" }, rules = { { dim = "ffn", '
     'where = function(op) meta = getmetatable(op); return true end } } }; mw.plan(e { plan = { own(1) } }); '
     'return pcall(meta.__index, 1 << 20, "x") or not select(2, pcall(meta.__index, 1 << 20, "x")):find("table expected")',
+    # An op that finds fewer values than it takes.
+    'local ok, why = pcall(mw.plan, e { model = { kind = "model", name = "m", layers = 1, dims = { hidden = 8, vocab = 256 }, '
+    'block = { ops = { { op = "add", inputs = { { 0, 1 } } } }, result = { 1, 1 } } } }); '
+    'return ok or why.problems[1].code ~= "option.type"',
 ]
 
 # Calls whose paths lead out: each must be refused with this code, or some other one of the list.
