@@ -210,7 +210,7 @@ class Runs(ProgramCase):
         shutil.copy(self.folder / "runs/dp.h5", self.folder / "formula.h5")
         self.addCleanup((self.folder / "formula.h5").unlink)
         with h5py.File(self.folder / "formula.h5", "r+") as file:
-            file.attrs["name"] = "=cmd|' /C calc'!A0"
+            file.attrs["name"] = np.bytes_("=cmd|' /C calc'!A0")
         row = pd.read_csv(io.StringIO(self.exported("formula.h5", "--table", "summary").stdout))
         self.assertEqual(row["run"].tolist(), ["'=cmd|' /C calc'!A0"])
 
