@@ -49,8 +49,8 @@ class WorkFolder {
   bool kept_ = false;
 };
 
-// The text as a field of a CSV file, in quotes. One that begins as a formula does, and is no number,
-// gets an apostrophe in front, as which spreadsheets take it for text.
+// The text as a field of a CSV file, in quotes. One that begins as a formula does, and is no
+// number, gets an apostrophe in front, which makes spreadsheets take it for text.
 std::string csv_quoted(const std::string& text);
 
 }  // namespace mw
