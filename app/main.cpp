@@ -5,6 +5,7 @@
 
 #include <unistd.h>
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <cstdlib>
 #include <iostream>
 #include <optional>
@@ -247,6 +248,9 @@ static void wait_passively(char** argv) {
 
 int main(int argc, char** argv) {
   wait_passively(argv);
+  // Where whoever started this program ignores it, the system would keep no exit code of any process
+  // that this one starts, and all of them would seem to have ended well.
+  ::signal(SIGCHLD, SIG_DFL);
   mw::exit_without_unloading();
   mw::keep_freed_memory();
   mw::keep_thread_limit();
