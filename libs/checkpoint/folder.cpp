@@ -101,6 +101,12 @@ CheckpointFolder::CheckpointFolder(const fs::path& path) : path_(behind_links(pa
                 "name a folder that you may write to");
   };
   std::error_code error;
+  if (fs::exists(path_ / index_file, error)) {  // what is written in it would not be found there
+    throw Error(Stage::options, "checkpoint.folder", "checkpoint.path",
+                fmt::format("checkpoint.path: {} is a checkpoint, not a folder of checkpoints",
+                            path.string()),
+                "name the folder in which it lies");
+  }
   fs::create_directories(path_, error);
   if (error) refuse(error.message());
   if (!fs::is_directory(path_, error)) refuse("it is no folder");

@@ -31,8 +31,8 @@ void sync_folder(const std::filesystem::path& folder);
 class CheckpointFolder {
  public:
   // Makes it, locks it and clears away what runs that were killed have left. Throws Error (options)
-  // with the key checkpoint.path: it cannot be made or written to (checkpoint.folder); a run that
-  // goes on writes there (checkpoint.in-use).
+  // with the key checkpoint.path: it cannot be made or written to, or is a checkpoint itself
+  // (checkpoint.folder); a run that goes on writes there (checkpoint.in-use).
   explicit CheckpointFolder(const std::filesystem::path& path);
   ~CheckpointFolder();
   CheckpointFolder(const CheckpointFolder&) = delete;

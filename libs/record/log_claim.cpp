@@ -47,7 +47,9 @@ std::string own_log(const std::string& log, const char* words) {
 }
 
 struct Found {
-  std::string name, hash, status, created;
+  std::string name, hash, status, created, continues, started_by;
+  std::int64_t steps = 0;
+  std::string unread;  // why nothing is known of it
 };
 
 // Nothing is known of a file that cannot be read as a run file, and it is nobody's to replace.
@@ -60,7 +62,12 @@ Found read_owner(const fs::path& path) {
     found.hash = file.attribute("/", "hash");
     found.status = file.attribute("/", "status");
     found.created = file.attribute("/", "created");
-  } catch (const Error&) {
+    found.continues = file.attribute("/", "continues");
+    found.started_by = file.attribute("/", "started_by");
+    if (file.has("steps")) found.steps = static_cast<std::int64_t>(file.length("steps"));
+  } catch (const Error& error) {
+    found = {};
+    found.unread = error.problems().front().message;
   }
   return found;
 }
@@ -94,14 +101,28 @@ LogClaim::LogClaim(const fs::path& file, const LogOwner& owner, bool overwrite)
     }
     if (there) {
       const Found found = read_owner(path_);
-      if (!owner.continues.empty() && (found.hash == owner.continues || found.hash == owner.hash)) {
-        note_ = fmt::format("{} {}", log, owner.continued);
-      } else if (found.hash == owner.hash) {
+      // A run that went on from the same checkpoint may have ended before it wrote one of its own.
+      if (!owner.continues.empty() && (found.hash == owner.continues || found.hash == owner.hash ||
+                                       found.continues == owner.continues)) {
+        stays_ = found.status == "done" && owner.all_steps > 0 && found.steps == owner.all_steps;
+        note_ = stays_ ? fmt::format("{} has all steps, and stays as it is", log)
+                       : fmt::format("{} {}", log, owner.continued);
+      } else if (found.hash == owner.hash ||
+                 (!owner.started_by.empty() && found.started_by == owner.started_by)) {
         note_ = fmt::format("{} is replaced: an earlier run of this experiment ({}, {})", log,
                             found.status, found.created);
       } else if (overwrite) {
         note_ = fmt::format("{} is replaced (overwrite): {}", log,
-                            found.hash.empty() ? "another experiment's" : found.name);
+                            !found.unread.empty() ? "it cannot be read"
+                            : found.hash.empty()  ? "another experiment's"
+                                                  : found.name);
+      } else if (!found.unread.empty()) {
+        throw refused(
+            "log.taken",
+            fmt::format("log: {} is there and cannot be read, so that nobody knows whose it is: {}",
+                        log, found.unread),
+            fmt::format("move it away, or name the log otherwise, {}; or write overwrite = true",
+                        own_log(log, "{name}-{seed}")));
       } else {
         const bool apart = !found.hash.empty() && found.name != owner.name;
         throw refused(
@@ -114,7 +135,7 @@ LogClaim::LogClaim(const fs::path& file, const LogOwner& owner, bool overwrite)
             fmt::format("name it otherwise, {}; or write overwrite = true",
                         own_log(log, apart ? "{name}-{seed}" : "{name}-{seed}-{hash}")));
       }
-      put_aside(found.status == "done");
+      if (!stays_) put_aside(found.status == "done");
     }
   } catch (...) {
     LogClaim ends(std::move(*this));
@@ -183,6 +204,7 @@ LogClaim::LogClaim(LogClaim&& other) noexcept
       earlier_(std::move(other.earlier_)),
       named_(std::move(other.named_)),
       note_(std::move(other.note_)),
+      stays_(other.stays_),
       lock_(std::exchange(other.lock_, -1)) {}
 
 LogClaim::~LogClaim() {

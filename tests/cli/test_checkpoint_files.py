@@ -65,6 +65,42 @@ class CheckpointFiles(ProgramCase):
         self.assertIn("nothing is left to do", said)
         self.assertEqual(again["losses"], result["losses"])
 
+    def test_a_checkpoint_is_no_folder_of_checkpoints(self):
+        """A later run would not find what a run writes into it."""
+        self.train("e.steps = 2")
+        for more in ("", "e.resume = true;"):
+            with self.subTest(more):
+                error = self.refused(2, "checkpoint.folder checkpoint.path", "run",
+                                     self.write(SCRIPT % (more + 'e.checkpoint.path = "ck/step-00000002"')))
+                self.assertIn("ck/step-00000002 is a checkpoint", error["message"])
+
+    def test_the_log_of_a_run_that_has_ended_before_its_own_first_checkpoint(self):
+        """A run that goes on from the same checkpoint, by the mix that wrote it, takes the log over."""
+        more = ('function stops_at() return %d end e.plan = { %s }; e.resume = true; e.log = "a.h5"; e.steps = 9; '
+                'e.checkpoint.every = 3; e.observe = function(step) if step == stops_at() then error("enough") end end')
+        for stops_at, plan, code in ((4, "dp(2)", 1), (4, "dp(2), tp(2)", 1), (99, "dp(2)", 0)):
+            done = self.call("run", self.write(SCRIPT % (more % (stops_at, plan))), "--json")
+            self.assertEqual(done.returncode, code, done.stderr)
+        self.assertIn("goes on from step 3", done.stderr)
+        with h5py.File(self.folder / "a.h5", locking=False) as file:
+            self.assertEqual(list(file["steps"]["step"]), list(range(9)))
+            self.assertEqual(sorted(set(file["communication"]["step"])), list(range(9)))
+
+    def test_the_log_of_a_run_that_is_done_keeps_what_was_measured(self):
+        """A run that has nothing left to do has no memory or times of its own to write."""
+        self.train('e.resume = true; e.log = "runs/a/"; e.account = true; e.trace = { 2 }')
+        folder = self.folder / "runs/a"
+        before = {file.name: file.read_bytes() for file in folder.iterdir()}
+        said, again = self.says('e.resume = true; e.log = "runs/a/"; e.plan = { dp(2) }')
+        self.assertIn("has all steps, and stays as it is", said)
+        self.assertEqual((again["status"], len(again["losses"])), ("done", 6))
+        self.assertEqual({file.name: file.read_bytes() for file in folder.iterdir()}, before)
+        # A longer training goes on in it.
+        self.train('e.resume = true; e.log = "runs/a/"; e.steps = 8')
+        with h5py.File(folder / "run.h5", locking=False) as file:
+            self.assertEqual([len(file["steps"]), *(len(file[name]) > 0 for name in ("memory", "account", "bandwidth"))],
+                             [8, True, True, True])
+
     def test_one_of_a_later_step_than_the_last_is_refused(self):
         """A run of four steps cannot go on after six, nor end there."""
         self.train("e.checkpoint.keep = 9")
