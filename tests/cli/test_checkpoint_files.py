@@ -101,6 +101,18 @@ class CheckpointFiles(ProgramCase):
             self.assertEqual([len(file["steps"]), *(len(file[name]) > 0 for name in ("memory", "account", "bandwidth"))],
                              [8, True, True, True])
 
+    def test_standard_streams_that_are_closed(self):
+        """What the run prints must not go into a file that it opens."""
+        for closed in ("2>&-", ">&- 2>&-", "<&- >&- 2>&-"):
+            with self.subTest(closed):
+                shutil.rmtree(self.folder / "ck", ignore_errors=True)
+                subprocess.run(["/bin/sh", "-c", f'exec "$0" run "$1" {closed}', BIN, self.write(SCRIPT % 'e.log = "a.h5"')],
+                               cwd=self.folder, check=True, timeout=600)
+                self.assertRegex((self.folder / "ck/.lock").read_text(), r"^\d+$")
+                self.assertEqual([row["whole"] for row in self.listed()], [True] * 6)
+                with h5py.File(self.folder / "a.h5", locking=False) as file:
+                    self.assertEqual((file.attrs["status"], len(file["steps"])), (b"done", 6))
+
     def test_one_of_a_later_step_than_the_last_is_refused(self):
         """A run of four steps cannot go on after six, nor end there."""
         self.train("e.checkpoint.keep = 9")
