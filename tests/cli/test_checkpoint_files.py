@@ -1,5 +1,6 @@
 """What becomes of checkpoints when processes die, disks are full, files are cut off, and folders
 are another's."""
+import fcntl
 import json
 import os
 import random
@@ -112,6 +113,36 @@ class CheckpointFiles(ProgramCase):
                 self.assertEqual([row["whole"] for row in self.listed()], [True] * 6)
                 with h5py.File(self.folder / "a.h5", locking=False) as file:
                     self.assertEqual((file.attrs["status"], len(file["steps"])), (b"done", 6))
+
+    def test_a_folder_that_was_made_anew(self):
+        """It is locked again; what another run has taken meanwhile is left alone."""
+        waits = ("e.observe = function(step) if step == 2 then io.open('waits', 'w'):close() "
+                 "while not io.open('go') do os.execute('sleep 0.1') end end end")
+        for taken in (False, True):
+            with self.subTest(taken):
+                process = subprocess.Popen([BIN, "run", self.write(SCRIPT % waits), "--json"], cwd=self.folder,
+                                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                self.addCleanup(process.kill)
+                until = time.monotonic() + 300
+                while not ((self.folder / "waits").exists() and (self.folder / "ck/step-00000003").exists()):
+                    self.assertLess(time.monotonic(), until)
+                    time.sleep(0.05)
+                shutil.rmtree(self.folder / "ck")
+                (self.folder / "ck").mkdir()
+                with open(self.folder / "ck/.lock", "w", encoding="utf-8") as lock:
+                    if taken:
+                        fcntl.flock(lock, fcntl.LOCK_EX)
+                    (self.folder / "go").touch()
+                    _, said = process.communicate(timeout=300)
+                there = sorted(file for file in os.listdir(self.folder / "ck") if file != ".lock")
+                if taken:
+                    self.assertEqual((process.returncode, there), (1, []), said)
+                    self.assertIn("no checkpoint of step 6: checkpoint.path: another run writes its checkpoints to ck", said)
+                else:
+                    self.assertEqual((process.returncode, there[-1]), (0, "step-00000006"), said)
+                    self.assertEqual((self.folder / "ck/.lock").read_text(), str(process.pid))
+                for file in ("waits", "go"):
+                    (self.folder / file).unlink()
 
     def test_one_of_a_later_step_than_the_last_is_refused(self):
         """A run of four steps cannot go on after six, nor end there."""
