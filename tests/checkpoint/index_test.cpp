@@ -153,7 +153,7 @@ TEST_CASE("Other content of the data is a difference, but for checkpoints that d
 
 TEST_CASE("What is left of checkpoints that were given up goes with a later one that is complete") {
   TemporaryFolder temporary;
-  CheckpointFolder folder(temporary.path());
+  const CheckpointFolder folder(temporary.path());
   for (const std::int64_t step : {5, 10, 15})
     std::filesystem::create_directories(staging_folder(temporary.path(), step) / "within");
   std::filesystem::create_directory(temporary.path() / checkpoint_name(5));
