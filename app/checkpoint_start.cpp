@@ -150,7 +150,7 @@ class Chooser {
                 "give the run another checkpoint.path, or write overwrite = true: then they go");
   }
 
-  // Of these, oldest first, which are in the folder.
+  // Takes the newest whole one of these, which are in the folder, oldest first. False: no such one.
   bool take_newest(std::vector<CheckpointEntry> there, const std::string& folder,
                    const std::string& key) {
     std::reverse(there.begin(), there.end());

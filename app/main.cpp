@@ -259,7 +259,7 @@ static void open_standard_streams() {
 int main(int argc, char** argv) {
   open_standard_streams();
   wait_passively(argv);
-  // Where whoever started this program ignores it, the system would keep no exit code of any process
+  // Where whoever started this program ignores it, the system would keep no exit code of processes
   // that this one starts, and all of them would seem to have ended well.
   ::signal(SIGCHLD, SIG_DFL);
   mw::exit_without_unloading();

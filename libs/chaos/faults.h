@@ -53,7 +53,7 @@ class Faults {
   std::int64_t begun_ = 0;  // how often it had begun before the fault
   double since_ = 0;
   std::int64_t least_ = 0;  // step from which it must go on, at least, where the fault ends it
-  // A folder of a checkpoint in which a bit was flipped: another one of that name has another inode.
+  // A checkpoint's folder in which a bit was flipped: another of that name has another inode.
   std::filesystem::path flipped_;
   std::uint64_t flipped_inode_ = 0;
 };

@@ -52,8 +52,8 @@ struct RunInfo {
   std::string script;                // its text
   std::string plan;                  // JSON
   std::string name, hash;            // of the experiment
-  // The hash of the run from whose checkpoint it goes on; what all its starts by one command have in
-  // common. Empty: it begins anew; nothing starts it again.
+  // The hash of the run from whose checkpoint it goes on; what all its starts by one command have
+  // in common. Empty: it begins anew; nothing starts it again.
   std::string continues = {}, started_by = {};
   std::string experiment;            // JSON: all its keys with their defaults
   std::string machine;               // JSON: where it ran; empty: not said
