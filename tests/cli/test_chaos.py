@@ -202,7 +202,8 @@ class Chaos(ProgramCase):
 
     def test_a_run_file_that_lacks_the_last_steps(self):
         _, outcome = self.chaos("--kinds", "clock", "--faults", 1, steps=150, more=LOSES_ROWS, code=1, every=0, timeout=60)
-        self.assertRegex("\n".join(outcome["wrong"]), r"^the run is done, and its file has \d of 150 steps$")
+        # `cp` may have read the file just when rows were added, so that the copy is a broken one.
+        self.assertRegex("\n".join(outcome["wrong"]), r"^(the run is done, and its file has \d of 150 steps|.*run\.h5.*)$")
 
     def clocks(self, more, code):
         """Many faults that harm nothing. The training does a step or more from one to the next, whatever the load."""
