@@ -262,6 +262,10 @@ int main(int argc, char** argv) {
   // Where whoever started this program ignores it, the system would keep no exit code of processes
   // that this one starts, and all of them would seem to have ended well.
   ::signal(SIGCHLD, SIG_DFL);
+  // Nor can signals that it has blocked end a run after its step.
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
   mw::exit_without_unloading();
   mw::keep_freed_memory();
   mw::keep_thread_limit();

@@ -106,17 +106,24 @@ class Restarts(ProgramCase):
                 self.assertEqual((done.returncode, self.starts()), (code, starts), done.stderr[-2000:])
 
     def test_signals_reach_the_run(self):
+        """Also those that were blocked when the program started, which a command inherits."""
         self.write(restart_script("dp(2), tp(2)", "e.steps = 1000000 e.observe = function(step) io.stderr:write('at ', step, '\\n') end"))
-        process = subprocess.Popen([BIN, "run", "script.lua", "--json", "--max-restarts", "3"], cwd=self.folder,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for line in process.stderr:
-            if line.strip() == "at 2":
-                break
-        process.send_signal(signal.SIGTERM)
-        stdout, _ = process.communicate(timeout=120)
-        run, = [json.loads(line) for line in stdout.splitlines()]
-        self.assertEqual((process.returncode, run["status"], self.starts()), (130, "interrupted", 1))
-        self.assertIn("SIGTERM", run["reason"])
+        for blocked in (set(), {signal.SIGTERM}):
+            with self.subTest(blocked):
+                for file in ("starts", "a.h5"):
+                    (self.folder / file).unlink(missing_ok=True)
+                process = subprocess.Popen([BIN, "run", "script.lua", "--json", "--max-restarts", "3"], cwd=self.folder,
+                                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                           preexec_fn=lambda blocked=blocked: signal.pthread_sigmask(signal.SIG_BLOCK, blocked))
+                self.addCleanup(process.kill)
+                for line in process.stderr:
+                    if line.strip() == "at 2":
+                        break
+                process.send_signal(signal.SIGTERM)
+                stdout, _ = process.communicate(timeout=120)
+                run, = [json.loads(line) for line in stdout.splitlines()]
+                self.assertEqual((process.returncode, run["status"], self.starts()), (130, "interrupted", 1))
+                self.assertIn("SIGTERM", run["reason"])
 
     def test_a_signal_while_it_waits(self):
         self.write(restart_script("dp(2), tp(2)", "kill()"))
