@@ -124,7 +124,7 @@ class CheckpointFiles(ProgramCase):
                                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
                 self.addCleanup(process.kill)
                 until = time.monotonic() + 300
-                while not ((self.folder / "waits").exists() and (self.folder / "ck/step-00000003").exists()):
+                while not ((self.folder / "waits").exists() and (self.folder / "ck/step-00000002").exists()):
                     self.assertLess(time.monotonic(), until)
                     time.sleep(0.05)
                 shutil.rmtree(self.folder / "ck")

@@ -49,18 +49,18 @@ class Restarts(ProgramCase):
     def test_it_goes_on_from_its_own_checkpoints(self):
         """What other runs have left in the folder is not this training's past."""
         kept = 'e.checkpoint = { path = "checkpoints", every = 1 } e.log = nil '
-        # When `observe` has a step, the checkpoint of the step before is complete.
+        # When `observe` has step N, the checkpoint of N - 1 steps is complete, and that of N steps may be.
         killed = "e.observe = function(step) if starts() == 1 and step == %d then kill() end end"
         larger = "e.model = mw.llama { layers = 1, hidden = 64, heads = 4, ffn = 64, vocab = 64 } e.overwrite = true "
         for before, more, steps in (
                 # The same experiment's, by another mix.
-                ("", killed % 2, (2, 3)),
+                ("", killed % 2, (1, 2)),
                 # One of them is that from which the first start goes on.
-                ("e.steps = 2", 'e.resume = { from = "checkpoints/step-00000002" } ' + killed % 4, (4, 5)),
-                ("", 'e.resume = { from = "checkpoints/step-00000002" } e.overwrite = true ' + killed % 3, (3, 4)),
+                ("e.steps = 2", 'e.resume = { from = "checkpoints/step-00000002" } ' + killed % 4, (3, 4)),
+                ("", 'e.resume = { from = "checkpoints/step-00000002" } e.overwrite = true ' + killed % 4, (3, 4)),
                 # Another experiment's, and there is none of this one's yet; then there are some.
                 ("", larger + "e.checkpoint.every = 3 " + killed % 1, (None,)),
-                ("", larger + killed % 2, (2, 3))):
+                ("", larger + killed % 2, (1, 2))):
             with self.subTest(more):
                 shutil.rmtree(self.folder / "checkpoints", ignore_errors=True)
                 self.write(restart_script("dp(4)", kept + before))
