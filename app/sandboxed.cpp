@@ -3,12 +3,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <optional>
 
 #include "app/command.h"
+#include "common/process.h"
 #include "launch/sandbox/sandbox.h"
 #include "meshwright/options.h"
 #include "transport/launched.h"
@@ -30,17 +32,34 @@ std::string look_for_folder(std::string& text) {
   return fs::is_directory(text, error) ? "" : "there is no folder " + text;
 }
 
+bool is_below(const fs::path& file, const fs::path& folder) {
+  return (file / "").string().starts_with((folder / "").string());
+}
+
 // The folder of a script is read with all that is below it; not so the home folder, in which keys
-// lie, or one above it.
-fs::path read_beside(const std::string& script, Output& output) {
+// lie, or one above it. Whoever made the folder may have made the script a link to any file, and
+// what lies beside that one is not his to read.
+fs::path read_beside(const std::string& script, const std::vector<std::string>& others,
+                     Output& output) {
   std::error_code error;
   const fs::path file = fs::canonical(script, error);
   if (error || !fs::is_regular_file(file, error)) return {};
-  const fs::path folder = file.parent_path();
+  const fs::path named = fs::path(script).parent_path();
+  const fs::path folder = fs::canonical(named.empty() ? "." : named, error);
   const char* home = std::getenv("HOME");
   const fs::path own = home == nullptr ? fs::path() : fs::weakly_canonical(home, error);
-  const std::string below = (folder / "").string();
-  if (own.empty() || !(own / "").string().starts_with(below)) return folder;
+  const bool alone = !own.empty() && is_below(own, folder);
+  const bool named_too = std::any_of(others.begin(), others.end(), [&](const std::string& other) {
+    return is_below(file, fs::weakly_canonical(other, error));
+  });
+  if (!named_too && (alone ? file.parent_path() != folder : !is_below(file, folder))) {
+    throw Error(Stage::options, "sandbox.read", "",
+                fmt::format("{} is a link to {}: the sandbox does not let the script read there",
+                            script, file.string()),
+                fmt::format("look at that file first, then: --sandbox-read {}",
+                            shell_word(file.parent_path().string())));
+  }
+  if (!alone) return folder;
   output.note(
       fmt::format("the sandbox reads {} alone, because your home folder is in that folder; "
                   "--sandbox-read FOLDER names others",
@@ -52,7 +71,7 @@ Sandbox sandbox_of(const Arguments& arguments, const Command::About& about, Outp
   const SandboxArguments& given = arguments.sandbox;
   Sandbox sandbox;
   for (const std::string& script : arguments.scripts())
-    if (const fs::path path = read_beside(script, output); !path.empty())
+    if (const fs::path path = read_beside(script, given.read, output); !path.empty())
       sandbox.read.push_back(path);
   sandbox.read.insert(sandbox.read.end(), given.read.begin(), given.read.end());
   sandbox.write.assign(given.write.begin(), given.write.end());

@@ -88,7 +88,7 @@ Handle create_growing(hid_t file, const char* name, hid_t type, hsize_t chunk) {
 
 bool write_at(hid_t file, const char* name, hid_t type, hsize_t at, hsize_t count,
               const void* values) {
-  const Handle set(H5Dopen2(file, name, H5P_DEFAULT), H5Dclose);
+  const Handle set(open_dataset(file, name), H5Dclose);
   const hsize_t size = at + count;
   if (!set.valid() || H5Dset_extent(set, &size) < 0) return false;
   if (count == 0) return true;
@@ -130,10 +130,25 @@ bool attach(hid_t file, hid_t set, hid_t scale) {
 
 }  // namespace
 
+bool lies_in_its_file(hid_t dataset) {
+  const Handle how(H5Dget_create_plist(dataset), H5Pclose);
+  return how.valid() && H5Pget_external_count(how) == 0 && H5Pget_layout(how) != H5D_VIRTUAL;
+}
+
+hid_t open_dataset(hid_t file, const char* name) {
+  const hid_t set = H5Dopen2(file, name, H5P_DEFAULT);
+  if (set < 0 || lies_in_its_file(set)) return set;
+  H5Dclose(set);
+  H5Epush2(H5E_DEFAULT, __FILE__, __func__, __LINE__, H5E_ERR_CLS, H5E_DATASET, H5E_CANTOPENOBJ,
+           "its data would come from another file");
+  return H5I_INVALID_HID;
+}
+
 Hdf5File::Hdf5File(const std::filesystem::path& path, Mode mode)
     : path_(path), write_error_(std::make_unique<int>(0)) {
   mode == Mode::read ? check_may_read(path) : check_may_write(path, "log");
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // errors go to the caller, not to stderr
+  if (H5Lis_registered(H5L_TYPE_EXTERNAL) > 0) H5Lunregister(H5L_TYPE_EXTERNAL);  // other files
   const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   H5Pset_libver_bounds(access, H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST);
   H5Pset_file_locking(access, /*use_file_locking=*/false, /*ignore_when_disabled=*/true);
@@ -225,7 +240,7 @@ std::string Hdf5File::attribute(const char* object, const char* name) {
 }
 
 std::string Hdf5File::read_text(const char* name) {
-  const Handle set(H5Dopen2(file_, name, H5P_DEFAULT), H5Dclose);
+  const Handle set(open_dataset(file_, name), H5Dclose);
   if (!set.valid()) fail(path_, fmt::format("read /{}", name), reading_hint);
   const Handle type(H5Dget_type(set), H5Tclose);
   const Handle space(H5Dget_space(set), H5Sclose);
@@ -277,7 +292,7 @@ std::vector<char> Hdf5File::read_rows(const TableLayout& layout, std::uint64_t a
                                       std::uint64_t rows) {
   if (rows == 0) return {};
   const auto refuse = [&] { fail(path_, fmt::format("read /{}", layout.name), reading_hint); };
-  const Handle set(H5Dopen2(file_, layout.name, H5P_DEFAULT), H5Dclose);
+  const Handle set(open_dataset(file_, layout.name), H5Dclose);
   if (!set.valid()) refuse();
   const Handle kept(H5Dget_type(set), H5Tclose);
   if (H5Tget_class(kept) != H5T_COMPOUND || at > length(layout.name) ||
@@ -312,7 +327,7 @@ void Hdf5File::create_series(const std::string& name, const char* scale, const c
     const Handle set = create_growing(file_, name.c_str(), H5T_IEEE_F64LE, series_chunk);
     if (!set.valid()) fail(path_, fmt::format("create /{}", name));
     if (scale) {
-      const Handle along(H5Dopen2(file_, scale, H5P_DEFAULT), H5Dclose);
+      const Handle along(open_dataset(file_, scale), H5Dclose);
       if (!attach(file_, set, along)) fail(path_, fmt::format("create /{}", name));
     }
   }

@@ -94,7 +94,7 @@ std::vector<std::string> texts_of(const std::vector<char>& packed, const Member&
 // A damaged file may claim any number of rows. Compressed by a factor of 1000 at most, they would
 // not fit into the file.
 std::uint64_t Hdf5File::length(const std::string& name) {
-  const Handle set(H5Dopen2(file_, name.c_str(), H5P_DEFAULT), H5Dclose);
+  const Handle set(open_dataset(file_, name.c_str()), H5Dclose);
   const Handle space(H5Dget_space(set), H5Sclose);
   const Handle type(H5Dget_type(set), H5Tclose);
   const hssize_t rows = H5Sget_simple_extent_npoints(space);
@@ -107,7 +107,7 @@ std::uint64_t Hdf5File::length(const std::string& name) {
 }
 
 Table Hdf5File::read_table(const char* name, std::uint64_t at, std::uint64_t rows) {
-  const Handle set(H5Dopen2(file_, name, H5P_DEFAULT), H5Dclose);
+  const Handle set(open_dataset(file_, name), H5Dclose);
   if (!set.valid()) refuse_to_read(path_, name);
   const Handle kept(H5Dget_type(set), H5Tclose);
   if (H5Tget_class(kept) != H5T_COMPOUND) refuse_to_read(path_, name);
@@ -176,7 +176,7 @@ std::vector<std::string> Hdf5File::datasets(const char* group) {
 }
 
 std::vector<double> Hdf5File::read_numbers(const std::string& name) {
-  const Handle set(H5Dopen2(file_, name.c_str(), H5P_DEFAULT), H5Dclose);
+  const Handle set(open_dataset(file_, name.c_str()), H5Dclose);
   std::vector<double> values(length(name));
   if (!values.empty() &&
       H5Dread(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) < 0)

@@ -16,6 +16,9 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
+#include <string>
+#include <string_view>
 #include <thread>
 #include <tuple>
 #include <utility>
@@ -91,7 +94,7 @@ herr_t read_object(hid_t from, const char* name, const H5O_info_t* info, void*) 
   if (!object.valid()) return 0;
   hsize_t at = 0;
   H5Aiterate2(object, H5_INDEX_NAME, H5_ITER_NATIVE, &at, read_attribute, nullptr);
-  if (info->type == H5O_TYPE_DATASET) read_dataset(object);
+  if (info->type == H5O_TYPE_DATASET && lies_in_its_file(object)) read_dataset(object);
   return 0;
 }
 
@@ -111,9 +114,22 @@ void read_all(const fs::path& path) {
     for (std::uint64_t from = 0; from < rows; from += most_rows_at_once)
       tried([&] { read(from, std::min(most_rows_at_once, rows - from)); });
   };
-  std::vector<std::string> sets;
-  tried([&] { sets = file.datasets("/"); });
+  // Readers open these by their names. A list of what the file holds can end before it has them, at
+  // the first object that is damaged.
+  std::set<std::string> sets = {"script", "plan", "predicted", "experiment", "machine", "result"};
+  for (const TableLayout* layout : all_tables()) sets.insert(layout->name);
+  for (const char* group : {"/", "series"}) {
+    const std::string before = std::string_view(group) == "/" ? "" : fmt::format("{}/", group);
+    tried([&] {
+      for (const std::string& name : file.datasets(group)) sets.insert(before + name);
+    });
+  }
+  for (const char* name : {"schema", "status", "reason", "created", "host", "versions", "process",
+                           "name", "hash", "plan_hash"})
+    tried([&] { file.attribute("/", name); });
+  file.integer("/", "seed", 0);
   for (const std::string& name : sets) {
+    tried([&] { file.attribute(name.c_str(), "name"); });
     tried([&] {
       file.read_table(name.c_str(), 0, 0);  // throws where it is no table
       in_slices(file.length(name), [&](std::uint64_t from, std::uint64_t count) {
@@ -123,8 +139,7 @@ void read_all(const fs::path& path) {
     tried([&] { file.read_numbers(name); });
     tried([&] { file.read_text(name.c_str()); });
   }
-  for (const TableLayout* layout :
-       {&step_table(), &action_table(), &predicted_action_table(), &event_table()})
+  for (const TableLayout* layout : all_tables())
     tried([&] {
       in_slices(file.count_rows(*layout), [&](std::uint64_t from, std::uint64_t count) {
         file.read_rows(*layout, from, count);

@@ -198,12 +198,7 @@ void RunWriter::create(const RunInfo& info) const {
   if (!info.predicted.empty()) out.write_text("predicted", info.predicted);
   if (!info.experiment.empty()) out.write_text("experiment", info.experiment);
   if (!info.machine.empty()) out.write_text("machine", info.machine);
-  for (const TableLayout* layout :
-       {&step_table(), &memory_table(), &rank_memory_table(), &communication_table(), &work_table(),
-        &expert_table(), &action_table(), &predicted_action_table(), &event_table(), &trace_table(),
-        &predicted_trace_table(), &trace_memory_table(), &predicted_trace_memory_table(),
-        &account_table(), &bandwidth_table()})
-    out.create_table(*layout);
+  for (const TableLayout* layout : all_tables()) out.create_table(*layout);
   const auto write = [&out](const TableLayout& layout, const auto& rows, const auto& packed) {
     std::vector<char> bytes;
     for (const auto& row : rows) packed(row, bytes);

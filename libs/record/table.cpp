@@ -289,6 +289,24 @@ const TableLayout& predicted_action_table() {
   return layout;
 }
 
+std::vector<const TableLayout*> all_tables() {
+  return {&step_table(),
+          &memory_table(),
+          &rank_memory_table(),
+          &communication_table(),
+          &work_table(),
+          &expert_table(),
+          &action_table(),
+          &predicted_action_table(),
+          &event_table(),
+          &trace_table(),
+          &predicted_trace_table(),
+          &trace_memory_table(),
+          &predicted_trace_memory_table(),
+          &account_table(),
+          &bandwidth_table()};
+}
+
 template <class Row>
 void pack(const Row& row, std::vector<char>& out) {
   Packer packer{out};

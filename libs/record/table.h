@@ -41,6 +41,8 @@ const TableLayout& predicted_trace_memory_table();  // as trace_memory_table
 const TableLayout& account_table();
 const TableLayout& bandwidth_table();
 const TableLayout& event_table();
+// All tables of a run file.
+std::vector<const TableLayout*> all_tables();
 
 // Appends a row's bytes, as the layout says. Texts that are too long are cut before a code point.
 template <class Row>

@@ -3,12 +3,14 @@ The same attempts outside of the sandbox succeed, so that each is known to be on
 import ctypes
 import os
 import pathlib
+import shutil
 import signal
 import struct
 import subprocess
 import time
 import unittest
 
+import h5py
 from cases import BIN, TEST_PLUGINS, ProgramCase
 from problems import problems
 
@@ -86,6 +88,11 @@ LUA = [
     'return require("meshwright.settings")("io") ~= nil',
     'return require("meshwright.settings")("1 + 1") == 2',
     'return package.loaded["meshwright.settings"]("os.execute") ~= nil or true',
+    # Memory that is free by then.
+    'local _, why = pcall(mw.plan, {}); local meta = getmetatable(why); meta.__gc(why); meta.__gc(why); '
+    'return pcall(meta.__index, why, "problems") or pcall(meta.__tostring, why) or pcall(meta.__index, {}, "problems")',
+    'do local t = setmetatable({}, { __gc = function(t) Z = t.why.problems end }); t.why = select(2, pcall(mw.plan, {})) end; '
+    'collectgarbage(); collectgarbage(); return Z ~= nil',
 ]
 
 # Calls whose paths lead out: each must be refused with this code, or some other one of the list.
@@ -157,6 +164,15 @@ NATIVE = [
     'act = "memory file"',
     'act = "run", path = "/bin/true"',
     'act = "fork", path = OUTSIDE .. "/pid"',
+    'act = "pair of sockets"',
+    'act = "watch", path = OUTSIDE',
+    'act = "messages"',
+    'act = "semaphores"',
+    'act = "segments"',
+    'act = "priority"',
+    'act = "keep a page"',
+    'act = "untie"',
+    'act = "hide"',
 ]
 SOMETIMES = [
     'act = "mark", path = OUTSIDE .. "/canary.txt"',
@@ -165,7 +181,12 @@ SOMETIMES = [
     'act = "trace"',
     'act = "kept memory"',
     'act = "limit"',
+    'act = "set marks", path = OUT .. "/mine"',
+    'act = "namespace"',
 ]
+# The driver of GPUs shares memory itself.
+if not any(pathlib.Path("/dev").glob("nvidia*")):
+    NATIVE.append('act = "share memory"')
 
 TRY_ALL = """
 for n, attempt in ipairs(attempts) do
@@ -209,11 +230,15 @@ BOMBS = {
 }
 NATIVE_BOMBS = {
     "memory": (["--sandbox-memory", "1GiB"], None),
-    "shared memory": (["--sandbox-memory", "1GiB"], "sandbox.memory"),
+    "stack memory": (["--sandbox-memory", "1GiB"], "sandbox.memory"),
+    "tables": (["--sandbox-memory", "1GiB"], "sandbox.memory"),
+    "no first thread": (["--sandbox-memory", "1GiB"], "sandbox.memory"),
     "crash": ([], "sandbox.crashed"),
     "compute": (["--sandbox-cpu", "1"], "sandbox.cpu"),
     "wait": (["--sandbox-time", "1"], "sandbox.time"),
 }
+if os.geteuid() == 0:  # whom the kernel lets start any number
+    NATIVE_BOMBS["threads"] = ([], "sandbox.processes")
 
 
 def landlock():
@@ -343,6 +368,7 @@ class Sandbox(ProgramCase):
     def test_native_code_stays_in(self):
         text = 'local escaping, WHERE = mw.plugins("escaping"), arg[1] or "" local attempts = { ' + ",\n".join(
             f"function() return escaping {{ {one} }} end" for one in NATIVE + SOMETIMES) + " }" + TRY_NATIVE
+        (self.out / "mine").write_text("mine")
         before = self.state_outside()
         done = self.in_box(text, "--sandbox=require", "--sandbox-write", "out", "--plugin-path", TEST_PLUGINS)
         for attempt, got in zip(NATIVE + SOMETIMES, self.said(done, len(NATIVE + SOMETIMES))):
@@ -390,6 +416,49 @@ class Sandbox(ProgramCase):
         self.assertEqual([line["status"] for line in self.lines(done) if line["kind"] == "cell"], ["done", "done"])
         with self.assertRaises(ProcessLookupError):
             os.kill(int((self.out / "pid").read_text()), 0)
+
+    @unittest.skipUnless(landlock(), "this kernel has no Landlock")
+    def test_a_sweep_makes_no_namespaces(self):
+        """In which it would have an administrator's rights."""
+        text = ('local attempts = {} for n, act in ipairs { "namespace", "share memory" } do\n'
+                '  attempts[n] = function() return mw.plugins("escaping") { act = act } end\n'
+                'end' + TRY_NATIVE + 'mw.sweep { name = "s", base = e(), over = { seed = { 1 } } }')
+        self.command(text)
+        done = subprocess.run([BIN, "sweep", "../box/script.lua", "--sandbox", "--sandbox-write", ".", "--plugin-path",
+                               TEST_PLUGINS], cwd=self.out, capture_output=True, text=True, timeout=300)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        namespace, shared = self.said(done, 2)
+        self.assertIn("not done", namespace)
+        if 'act = "share memory"' in NATIVE:
+            self.assertIn("not done", shared)
+
+    def made_run_file(self):
+        self.trusted('mw.train(e { log = OUTSIDE .. "/run.h5" })')
+        return self.outside / "run.h5"
+
+    def test_run_files_hold_their_own_data(self):
+        """HDF5 itself would read what a run file says to be its data from any file."""
+        made = self.made_run_file()
+        text = 'print(pcall(function() return mw.load("taken.h5").series.taken[1] end))'
+        for source in ("/proc/self/environ", str(self.outside / "canary.txt")):
+            shutil.copy(made, self.box / "taken.h5")
+            with h5py.File(self.box / "taken.h5", "r+") as file:
+                file["series/step"].resize((4,))
+                file["series"].create_dataset("taken", (4,), "f8", external=[(source, 0, 32)])
+            for more in ({}, {"preexec_fn": without_landlock}):
+                with self.subTest(source, more=more):
+                    done = self.in_box(text, "--quiet", **more)
+                    self.assertTrue(done.stdout.startswith("false"), done.stdout + done.stderr)
+        self.assertTrue(self.trusted(text).stdout.startswith("false"))
+
+    def test_a_script_that_is_a_link_opens_no_folder(self):
+        (self.outside / "other.lua").write_text(HEAD % (self.outside, self.out) + "mw.train(e())")
+        (self.box / "other.lua").symlink_to("../outside/other.lua")
+        self.command('print(pcall(mw.plan, e { data = mw.text { OUTSIDE .. "/canary.txt" } })); mw.train(e())')
+        words = ["compare", "box/script.lua", "box/other.lua", "--sandbox"]
+        self.assertIn(f"--sandbox-read {self.outside.resolve()}", self.refused(2, "sandbox.read", *words)["hint"])
+        done = self.call(*words, "--sandbox-read", "outside")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_a_kernel_without_landlock(self):
         done = self.in_box("print(mw.plan(e()).kind)", "--quiet", preexec_fn=without_landlock)

@@ -69,13 +69,18 @@ def fuzz(target, seconds, work, log):
     before = set(broken.iterdir())
     command = [PROGRAM, *limits(target), f"-max_total_time={seconds}", "-print_final_stats=1", f"-artifact_prefix={broken}/",
                corpus, CORPUS / target]
-    # HDF5 crashes often in the processes that read a run file first, and names of functions for each such crash would
-    # take nearly all of the time.
+    # HDF5 crashes often in the processes that read a run file first, and names of functions for
+    # each such crash would take nearly all of the time.
     with open(log, "w") as out:
         status = subprocess.run(command, env=environment(target, target != "runs"), stdout=out, stderr=out).returncode
     text = log.read_text(errors="replace")
     number = lambda pattern: int((re.findall(pattern, text) or ["0"])[-1])
-    found = sorted(set(broken.iterdir()) - before)
+    # libFuzzer ends with the first input that breaks the reader. An input named before broke the
+    # process that reads a run file first, as it may.
+    written = re.findall(r"Test unit written to (\S+)", text)
+    found = [pathlib.Path(path) for path in written[-1:] if status]
+    for path in set(broken.iterdir()) - before - set(found):
+        path.unlink()
     return {"target": target, "status": status, "executions": number(r"stat::number_of_executed_units: (\d+)"),
             "seconds": number(r"Done \d+ runs in (\d+) second") or seconds, "edges_anywhere": number(r"cov: (\d+)"),
             "inputs": len(list(corpus.iterdir())), "peak_mb": number(r"stat::peak_rss_mb:\s+(\d+)"),

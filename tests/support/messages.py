@@ -295,7 +295,9 @@ MESSAGES = {
     "sandbox.memory": [r"the script's tables and texts take more than \S+ [MG]iB, a quarter of .* \[allow more: --sandbox-memory .*\]",
                         r"the script holds \S+ [MG]iB, and its sandbox allows \S+ [MG]iB \[allow more: --sandbox-memory .*\]"],
     "sandbox.plugin": [r"(plugin \"\w+\": \S+ is unusable: |\S+: )?plugin \S+ is native code, and this kernel has no Landlock .* \[only plugins below \S+ are loaded\]"],
-    "sandbox.read": [r".*: the sandbox does not let the script read there \[put the file beside the script, or .*\]"],
+    "sandbox.processes": [r"the script has started more than \d+ threads \[let the script do less\]"],
+    "sandbox.read": [r".*: the sandbox does not let the script read there \[put the file beside the script, or .*\]",
+                     r"\S+ is a link to \S+: the sandbox does not let the script read there \[look at that file first, then: --sandbox-read \S+\]"],
     "sandbox.time": [r"the script has run for \d+ s, the time limit of its sandbox \[allow more: --sandbox-time .*\]"],
     "sandbox.write": [r".*: the sandbox does not let the script write there \[.*--sandbox-write FOLDER\]"],
     "schedule.cell": [r"(plan\[1\]\.schedule(\[\d\])*: )?schedule \".*\", row \d+, cell \d+: \".*\" is not an action "

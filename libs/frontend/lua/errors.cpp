@@ -12,23 +12,33 @@ constexpr const char* error_type = "meshwright.Error";
 constexpr int most_levels = 100;
 constexpr std::size_t most_places = 8;
 
+Error& checked_error(lua_State* lua) {
+  return *static_cast<Error*>(luaL_checkudata(lua, 1, error_type));
+}
+
+// A script may call this itself, and may get at the error after it: by what another thing's
+// finalizer holds.
 int error_gc(lua_State* lua) {
-  static_cast<Error*>(lua_touserdata(lua, 1))->~Error();
+  auto* const error = static_cast<Error*>(luaL_testudata(lua, 1, error_type));
+  if (error == nullptr) return 0;
+  lua_pushnil(lua);
+  lua_setmetatable(lua, 1);
+  error->~Error();
   return 0;
 }
 
 int error_text(lua_State* lua) {
-  lua_pushstring(lua, static_cast<Error*>(lua_touserdata(lua, 1))->what());
+  lua_pushstring(lua, checked_error(lua).what());
   return 1;
 }
 
 // why.problems: a list of what is wrong; any other field is nil.
 int error_field(lua_State* lua) {
+  const Error& error = checked_error(lua);
   if (lua_type(lua, 2) != LUA_TSTRING || std::string_view(lua_tostring(lua, 2)) != "problems")
     return 0;
   Json list = Json::array();
-  for (const Problem& problem : static_cast<Error*>(lua_touserdata(lua, 1))->problems())
-    list.push_back(json_of(problem));
+  for (const Problem& problem : error.problems()) list.push_back(json_of(problem));
   push_json(lua, list);
   return 1;
 }

@@ -35,8 +35,10 @@ using Clock = std::chrono::steady_clock;
 constexpr const char* variable = "MESHWRIGHT_SANDBOX";
 constexpr const char* more_or_less = "or let the script do less";
 constexpr std::size_t most_processes = 1024;
-constexpr rlim_t most_tasks_more = 4096;   // processes and threads of the user, beside those there
-constexpr std::chrono::seconds to_end{5};  // after SIGTERM
+constexpr std::int64_t most_threads = 4096;
+constexpr rlim_t most_tasks_more = most_threads;  // of the user, beside those there; not of root
+constexpr std::chrono::seconds to_end{5};         // after SIGTERM
+constexpr rlim_t most_open_files = 4096;  // of a process: what pipes hold is counted by nobody
 constexpr timespec between_looks{0, 100'000'000};
 
 // --- What the program itself reads ---
@@ -98,8 +100,9 @@ std::vector<fs::path> files_of_system() {
   std::vector<fs::path> paths;
   for (const char* path : {"/usr/lib", "/usr/lib64", "/usr/local/lib", "/lib", "/lib64", "/proc",
                            "/sys", "/etc/ld.so.cache", "/etc/localtime", "/usr/share/zoneinfo",
-                           "/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"})
+                           "/dev/null", "/dev/random", "/dev/urandom"})
     add_with_links(paths, path);
+  if (!devices().empty()) add_with_links(paths, "/dev/zero");  // of which shared memory is made
   load_driver();
   add_libraries(paths);
   add_with_links(paths, program_path());
@@ -156,6 +159,9 @@ void bound_resources(const Sandbox& sandbox) {
   bound(RLIMIT_DATA, memory, memory);
   const auto cpu = static_cast<rlim_t>(cpu_of(sandbox));
   bound(RLIMIT_CPU, cpu, cpu + static_cast<rlim_t>(to_end.count()));
+  rlimit open{};
+  ::getrlimit(RLIMIT_NOFILE, &open);
+  bound(RLIMIT_NOFILE, std::min(open.rlim_cur, most_open_files), most_open_files);
   bound(RLIMIT_CORE, 0, 0);  // the kernel writes one past every bound on files
   const rlim_t tasks = tasks_there() + most_tasks_more;
   bound(RLIMIT_NPROC, tasks, tasks);
@@ -206,13 +212,36 @@ void descendants_of(pid_t process, std::set<pid_t>& found) {
       descendants_of(child, found);
 }
 
-// The bytes of its memory that no file backs.
-std::int64_t held_by(pid_t process) {
-  std::ifstream status(fmt::format("/proc/{}/status", process));
-  std::int64_t kibibytes = 0, all = 0;
-  for (std::string word; status >> word;)
-    if ((word == "RssAnon:" || word == "RssShmem:") && status >> kibibytes) all += kibibytes;
-  return all * 1024;
+struct Held {
+  std::optional<std::int64_t> bytes;  // of memory that no file backs
+  std::int64_t threads = 0;
+};
+
+// What a thread's process holds; without bytes if the thread has ended.
+Held held_as_of(const fs::path& thread) {
+  std::ifstream status(thread / "status");
+  Held held;
+  for (std::string line; std::getline(status, line);) {
+    std::istringstream words(line);
+    std::string name;
+    std::int64_t number = 0;
+    words >> name >> number;
+    if (name == "Threads:") held.threads = number;
+    for (const char* kind : {"RssAnon:", "RssShmem:", "VmPTE:", "VmSwap:", "HugetlbPages:"})
+      if (name == kind) held.bytes = held.bytes.value_or(0) + number * 1024;
+  }
+  return held;
+}
+
+// A process whose first thread has ended says nothing of its memory itself.
+Held held_by(pid_t process) {
+  const fs::path folder = fmt::format("/proc/{}", process);
+  Held held = held_as_of(folder);
+  std::error_code error;
+  for (fs::directory_iterator thread(folder / "task", error), end;
+       !held.bytes && !error && thread != end; thread.increment(error))
+    held.bytes = held_as_of(thread->path()).bytes;
+  return held;
 }
 
 class Watch {
@@ -254,8 +283,12 @@ class Watch {
   void look() {
     std::set<pid_t> processes;
     descendants_of(::getpid(), processes);
-    std::int64_t held = 0;
-    for (const pid_t process : processes) held += held_by(process);
+    std::int64_t held = 0, threads = 0;
+    for (const pid_t process : processes) {
+      const Held one = held_by(process);
+      held += one.bytes.value_or(0);
+      threads += one.threads;
+    }
     const auto now = Clock::now();
     if (held > sandbox_.memory && !reason_) {
       end(SIGKILL, Error(Stage::run, "sandbox.memory", "",
@@ -268,6 +301,10 @@ class Watch {
           Error(Stage::run, "sandbox.processes", "",
                 fmt::format("the script has started more than {} processes", most_processes),
                 "run fewer cells of a sweep at a time: --workers N"));
+    } else if (threads > most_threads && !reason_) {
+      end(SIGKILL, Error(Stage::run, "sandbox.processes", "",
+                         fmt::format("the script has started more than {} threads", most_threads),
+                         "let the script do less"));
     } else if (now > begun_ + std::chrono::seconds(sandbox_.time) && !reason_) {
       asked_ = now;
       end(SIGTERM, Error(Stage::run, "sandbox.time", "",

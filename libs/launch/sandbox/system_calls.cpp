@@ -7,6 +7,7 @@
 #include <linux/sched.h>
 #include <linux/seccomp.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -36,16 +37,24 @@ constexpr long refused[] = {
     // Other machines and processes. An io_uring does all of these past a filter.
     SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev, SYS_io_uring_setup, SYS_pidfd_getfd,
     SYS_process_madvise, SYS_perf_event_open, SYS_bpf, SYS_userfaultfd,
+    // A pair of local sockets sends datagrams to any socket that has a path.
+    SYS_socketpair,
+    // How much of the processor others get: the kernel lets a user take it from all of his own.
+    SYS_setpriority, SYS_ioprio_set, SYS_sched_setparam, SYS_sched_setscheduler, SYS_sched_setattr,
     // Memory and messages that no process need hold, so that nobody counts them; those of System V
-    // also reach processes outside, and are left when this one ends.
-    SYS_memfd_create, 447 /* memfd_secret */, SYS_shmget, SYS_shmat, SYS_msgget, SYS_semget,
-    SYS_mq_open,
+    // also reach processes outside, and are left when this one ends. A pipe holds the 2 MiB around
+    // each byte that is spliced into it.
+    SYS_memfd_create, 447 /* memfd_secret */, SYS_vmsplice, SYS_shmget, SYS_shmat, SYS_shmctl,
+    SYS_msgget, SYS_msgsnd, SYS_msgrcv, SYS_msgctl, SYS_semget, SYS_semop, SYS_semtimedop,
+    SYS_semctl, SYS_mq_open, SYS_mq_unlink,
+    // The names of files in folders that Landlock does not let a process list.
+    SYS_inotify_init1, SYS_fanotify_init,
     // Rights, owners, marks and times of files, which Landlock leaves alone.
     SYS_fchmodat, 452 /* fchmodat2 */, SYS_fchown, SYS_fchownat, SYS_setxattr, SYS_lsetxattr,
     SYS_fsetxattr, 463 /* setxattrat */, SYS_removexattr, SYS_lremovexattr, SYS_fremovexattr,
     466 /* removexattrat */, 469 /* file_setattr */, SYS_utimensat, SYS_open_by_handle_at,
 #if defined(__x86_64__)
-    SYS_chmod, SYS_chown, SYS_lchown, SYS_utime, SYS_utimes, SYS_futimesat,
+    SYS_chmod, SYS_chown, SYS_lchown, SYS_utime, SYS_utimes, SYS_futimesat, SYS_inotify_init,
 #endif
     // What administrators do, and keys of the user's.
     SYS_mount, SYS_umount2, SYS_pivot_root, SYS_chroot, SYS_move_mount, SYS_fsopen, SYS_open_tree,
@@ -53,6 +62,12 @@ constexpr long refused[] = {
     SYS_init_module, SYS_finit_module, SYS_delete_module, SYS_kexec_load, SYS_reboot, SYS_swapon,
     SYS_swapoff, SYS_sethostname, SYS_setdomainname, SYS_settimeofday, SYS_clock_settime,
     SYS_adjtimex, SYS_clock_adjtime, SYS_quotactl, SYS_acct, SYS_syslog};
+
+constexpr std::size_t number_at = offsetof(seccomp_data, nr);
+constexpr std::size_t architecture_at = offsetof(seccomp_data, arch);
+constexpr std::size_t argument_at(int n) {  // its lower half
+  return offsetof(seccomp_data, args) + 8 * static_cast<std::size_t>(n);
+}
 
 class Filter {
  public:
@@ -70,7 +85,16 @@ class Filter {
     code_.push_back(
         BPF_JUMP(static_cast<unsigned short>(BPF_JMP | comparison | BPF_K), value, 1, 0));
   }
-  void pass_over(unsigned instructions) { add(BPF_JMP | BPF_JA, instructions); }
+  // What `body` adds is run for this call alone; where it gives no answer, the next ones follow.
+  template <class Body>
+  void for_call(long call, const Body& body) {
+    if_so(BPF_JEQ, static_cast<unsigned>(call));
+    const std::size_t over = code_.size();
+    add(BPF_JMP | BPF_JA, 0);
+    body();
+    load(number_at);
+    code_[over].k = static_cast<unsigned>(code_.size() - over - 1);
+  }
   std::vector<sock_filter>& code() { return code_; }
 
  private:
@@ -80,25 +104,75 @@ class Filter {
   std::vector<sock_filter> code_;
 };
 
-constexpr std::size_t number_at = offsetof(seccomp_data, nr);
-constexpr std::size_t architecture_at = offsetof(seccomp_data, arch);
-constexpr std::size_t argument_at(int n) {  // its lower half
-  return offsetof(seccomp_data, args) + 8 * static_cast<std::size_t>(n);
-}
+// Namespaces give a process what administrators have, within them.
+constexpr unsigned namespaces = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET |
+                                CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP;
+
+constexpr unsigned shared_at_most = 4096;  // bytes, of each piece
+
+// Kinds of ioctl() that file systems have, the second byte of their numbers. They change marks of
+// files that a process may only read, and make folders of their own past Landlock.
+constexpr unsigned of_file_systems[] = {'f', 'v', 'X', 0x94, 0xf5};
 
 // CUDA's driver listens at a socket of its own kind, for processes that it shares memory with, and
 // does not begin without it. As none may be connected, nobody is reached by one.
 void allow_drivers_socket(Filter& filter) {
-  filter.if_so(BPF_JEQ, SYS_socket);
-  filter.pass_over(7);
-  filter.load(argument_at(0));
-  filter.if_so(BPF_JEQ, AF_UNIX);
-  filter.answer_error(EPERM);
-  filter.load(argument_at(1));
-  filter.keep_bits(0xf);
-  filter.if_so(BPF_JEQ, SOCK_SEQPACKET);
-  filter.answer_error(EPERM);
-  filter.load(number_at);
+  filter.for_call(SYS_socket, [&] {
+    filter.load(argument_at(0));
+    filter.if_so(BPF_JEQ, AF_UNIX);
+    filter.answer_error(EPERM);
+    filter.load(argument_at(1));
+    filter.keep_bits(0xf);
+    filter.if_so(BPF_JEQ, SOCK_SEQPACKET);
+    filter.answer_error(EPERM);
+  });
+}
+
+// Threads, or with `may_fork` processes too, of this process's namespaces.
+void bound_clone(Filter& filter, bool may_fork) {
+  filter.for_call(SYS_clone, [&] {
+    filter.load(argument_at(0));
+    filter.unless(BPF_JSET, namespaces);
+    filter.answer_error(EPERM);
+    if (may_fork) return;
+    filter.if_so(BPF_JSET, CLONE_THREAD);
+    filter.answer_error(EPERM);
+  });
+}
+
+// Nobody counts shared memory whose pages a process has taken out of its table. The copies of a
+// sweep's process count their work in a page of it.
+void bound_shared_memory(Filter& filter, bool may_fork) {
+  filter.for_call(SYS_mmap, [&] {
+    filter.load(argument_at(3));
+    filter.keep_bits(MAP_SHARED | MAP_ANONYMOUS);
+    filter.if_so(BPF_JEQ, MAP_SHARED | MAP_ANONYMOUS);
+    filter.answer(SECCOMP_RET_ALLOW);
+    if (may_fork) {
+      filter.load(argument_at(1) + 4);
+      filter.if_so(BPF_JEQ, 0);
+      filter.answer_error(EPERM);
+      filter.load(argument_at(1));
+      filter.unless(BPF_JGT, shared_at_most);
+    }
+    filter.answer_error(EPERM);
+  });
+}
+
+void bound_ioctl(Filter& filter) {
+  filter.for_call(SYS_ioctl, [&] {
+    filter.load(argument_at(1));
+    // A terminal takes characters as if they had been typed, for the shell that reads them next.
+    for (const unsigned typed : {TIOCSTI, TIOCLINUX}) {
+      filter.unless(BPF_JEQ, typed);
+      filter.answer_error(EPERM);
+    }
+    filter.keep_bits(0xff00);
+    for (const unsigned kind : of_file_systems) {
+      filter.unless(BPF_JEQ, kind << 8);
+      filter.answer_error(EPERM);
+    }
+  });
 }
 
 Filter filter_of(bool may_fork, bool drives_gpus) {
@@ -118,9 +192,11 @@ Filter filter_of(bool may_fork, bool drives_gpus) {
   if (drives_gpus) allow_drivers_socket(filter);
   // As if it were done: the C++ library's copy of a file is not one without it.
   error_of(SYS_fchmod, 0);
+  // The C library then makes threads by clone, whose flags are an argument and can be looked at.
+  error_of(SYS_clone3, ENOSYS);
+  bound_clone(filter, may_fork);
+  if (!drives_gpus) bound_shared_memory(filter, may_fork);
   if (!may_fork) {
-    // The C library then makes threads by clone, whose flags are an argument and can be looked at.
-    error_of(SYS_clone3, ENOSYS);
     error_of(SYS_execve, EPERM);
     error_of(SYS_execveat, EPERM);
 #if defined(__x86_64__)
@@ -128,29 +204,23 @@ Filter filter_of(bool may_fork, bool drives_gpus) {
     error_of(SYS_vfork, EPERM);
 #endif
   }
-  // A limit of 0 CPU seconds ends any process of the user. The C library names its own by 0.
-  filter.if_so(BPF_JEQ, SYS_prlimit64);
-  filter.pass_over(4);
-  filter.load(argument_at(0));
-  filter.if_so(BPF_JEQ, 0);
-  filter.answer_error(EPERM);
-  filter.load(number_at);
-  // A terminal takes characters as if they had been typed, for the shell that reads them next.
-  filter.if_so(BPF_JEQ, SYS_ioctl);
-  filter.pass_over(5);
-  filter.load(argument_at(1));
-  filter.unless(BPF_JEQ, TIOCSTI);
-  filter.answer_error(EPERM);
-  filter.unless(BPF_JEQ, TIOCLINUX);
-  filter.answer_error(EPERM);
-  if (!may_fork) {
-    filter.load(number_at);
-    filter.if_so(BPF_JEQ, SYS_clone);
-    filter.answer(SECCOMP_RET_ALLOW);
+  filter.for_call(SYS_prctl, [&] {
     filter.load(argument_at(0));
-    filter.if_so(BPF_JSET, CLONE_THREAD);
+    // Where users see no files of others below /proc, the process outside would not see this one.
+    filter.unless(BPF_JEQ, PR_SET_DUMPABLE);
     filter.answer_error(EPERM);
-  }
+    if (may_fork) return;
+    // This process ends with the one outside, whoever ends that one.
+    filter.unless(BPF_JEQ, PR_SET_PDEATHSIG);
+    filter.answer_error(EPERM);
+  });
+  // A limit of 0 CPU seconds ends any process of the user. The C library names its own by 0.
+  filter.for_call(SYS_prlimit64, [&] {
+    filter.load(argument_at(0));
+    filter.if_so(BPF_JEQ, 0);
+    filter.answer_error(EPERM);
+  });
+  bound_ioctl(filter);
   filter.answer(SECCOMP_RET_ALLOW);
   return filter;
 }

@@ -1,10 +1,16 @@
 // A plugin whose native code tries to leave a sandbox: each act is a system call, or a bomb. What
 // came of it is the message of the error that it ends with: "done", or why not.
 #include <fcntl.h>
+#include <linux/fs.h>
+#include <sched.h>
+#include <sys/inotify.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/msg.h>
+#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
+#include <sys/sem.h>
 #include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -21,6 +27,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "meshwright/error.h"
@@ -86,6 +93,108 @@ bool fills_memory(int flags) {
   return true;
 }
 
+// 1.2 GiB of tables of pages, of which each says that a page of zeros is read.
+bool fills_tables() {
+  constexpr std::size_t size = std::size_t{600} << 30, of_a_table = std::size_t{2} << 20;
+  constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  void* const block = ::mmap(nullptr, size, PROT_READ, flags, -1, 0);
+  if (block == MAP_FAILED || ::madvise(block, size, MADV_NOHUGEPAGE) != 0) return false;
+  const auto* const bytes = static_cast<const volatile char*>(block);
+  for (std::size_t at = 0; at < size; at += of_a_table) (void)bytes[at];
+  ::sleep(1);
+  return true;
+}
+
+bool fills_memory_without_a_first_thread() {
+  std::thread([] {
+    ::usleep(300'000);
+    fills_memory(MAP_PRIVATE | MAP_GROWSDOWN);
+    ::syscall(SYS_exit_group, 0);
+  }).detach();
+  ::syscall(SYS_exit, 0);
+  return false;
+}
+
+bool starts_threads() {
+  constexpr std::size_t stack = 64 << 10;
+  pthread_attr_t attributes;
+  ::pthread_attr_init(&attributes);
+  ::pthread_attr_setstacksize(&attributes, stack);
+  const auto sleeps = [](void*) -> void* {
+    ::sleep(60);
+    return nullptr;
+  };
+  pthread_t thread{};
+  for (int i = 0; i < 5000; ++i)
+    if (::pthread_create(&thread, &attributes, sleeps, nullptr) != 0) return false;
+  ::sleep(30);
+  return true;
+}
+
+bool shares_memory() {
+  void* const block =
+      ::mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  return block != MAP_FAILED && ::munmap(block, 8192) == 0;
+}
+
+// A page that stays in memory when it is in no process's table.
+bool keeps_a_page_in_a_pipe() {
+  int ends[2];
+  if (::pipe(ends) != 0) return false;
+  char byte = 1;
+  const iovec bytes{&byte, 1};
+  const bool kept = ::vmsplice(ends[1], &bytes, 1, 0) == 1;
+  for (const int end : ends) ::close(end);
+  return kept;
+}
+
+bool makes_pair_of_sockets() {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_DGRAM, 0, ends) != 0) return false;
+  for (const int end : ends) ::close(end);
+  return true;
+}
+
+bool watches(const char* folder) {
+  const int file = ::inotify_init1(IN_CLOEXEC);
+  const bool done = file >= 0 && ::inotify_add_watch(file, folder, IN_CREATE) >= 0;
+  if (file >= 0) ::close(file);
+  return done;
+}
+
+// Marks of a file that is open for reading.
+bool sets_marks_of(const char* path) {
+  const int file = ::open(path, O_RDONLY | O_CLOEXEC);
+  int marks = 0;
+  const bool done =
+      ::ioctl(file, FS_IOC_GETFLAGS, &marks) == 0 && ::ioctl(file, FS_IOC_SETFLAGS, &marks) == 0;
+  ::close(file);
+  return done;
+}
+
+bool makes_namespace() {
+  const long process = ::syscall(SYS_clone, CLONE_NEWUSER | SIGCHLD, 0, 0, 0, 0);
+  if (process == 0) ::_exit(0);
+  return process > 0 && ::waitpid(static_cast<pid_t>(process), nullptr, 0) == process;
+}
+
+// What all users may ask of System V's things, and of a process of their own.
+bool asks_of_messages() {
+  msginfo all{};
+  return ::msgctl(0, MSG_INFO, reinterpret_cast<msqid_ds*>(&all)) >= 0;
+}
+bool asks_of_semaphores() {
+  seminfo all{};
+  return ::semctl(0, 0, SEM_INFO, &all) >= 0;
+}
+bool asks_of_segments() {
+  shm_info all{};
+  return ::shmctl(0, SHM_INFO, reinterpret_cast<shmid_ds*>(&all)) >= 0;
+}
+bool sets_priority() {
+  return ::setpriority(PRIO_PROCESS, 0, ::getpriority(PRIO_PROCESS, 0)) == 0;
+}
+
 const std::map<std::string, Act>& acts() {
   static const std::map<std::string, Act> all = {
       {"read", [](auto path, auto) { return opens(path, O_RDONLY); }},
@@ -126,8 +235,23 @@ const std::map<std::string, Act>& acts() {
        }},
       {"fork", [](auto path, auto) { return leaves_a_process(path); }},
       {"run", [](auto path, auto) { return runs(path); }},
+      {"share memory", [](auto, auto) { return shares_memory(); }},
+      {"keep a page", [](auto, auto) { return keeps_a_page_in_a_pipe(); }},
+      {"pair of sockets", [](auto, auto) { return makes_pair_of_sockets(); }},
+      {"watch", [](auto path, auto) { return watches(path); }},
+      {"set marks", [](auto path, auto) { return sets_marks_of(path); }},
+      {"namespace", [](auto, auto) { return makes_namespace(); }},
+      {"messages", [](auto, auto) { return asks_of_messages(); }},
+      {"semaphores", [](auto, auto) { return asks_of_semaphores(); }},
+      {"segments", [](auto, auto) { return asks_of_segments(); }},
+      {"priority", [](auto, auto) { return sets_priority(); }},
+      {"untie", [](auto, auto) { return ::prctl(PR_SET_PDEATHSIG, 0) == 0; }},
+      {"hide", [](auto, auto) { return ::prctl(PR_SET_DUMPABLE, 1) == 0; }},
       {"memory", [](auto, auto) { return fills_memory(MAP_PRIVATE); }},
-      {"shared memory", [](auto, auto) { return fills_memory(MAP_SHARED); }},
+      {"stack memory", [](auto, auto) { return fills_memory(MAP_PRIVATE | MAP_GROWSDOWN); }},
+      {"tables", [](auto, auto) { return fills_tables(); }},
+      {"threads", [](auto, auto) { return starts_threads(); }},
+      {"no first thread", [](auto, auto) { return fills_memory_without_a_first_thread(); }},
       {"crash", [](auto, auto) { return ::raise(SIGSEGV) == 0; }},
       {"compute",
        [](auto, auto) {
