@@ -49,7 +49,7 @@ class Restarts(ProgramCase):
     def test_it_goes_on_from_its_own_checkpoints(self):
         """What other runs have left in the folder is not this training's past."""
         kept = 'e.checkpoint = { path = "checkpoints", every = 1 } e.log = nil '
-        # When `observe` has step N, the checkpoint of N - 1 steps is complete, and that of N steps may be.
+        # When `observe` has step N, the checkpoint of N - 1 steps is complete; that of N may be.
         killed = "e.observe = function(step) if starts() == 1 and step == %d then kill() end end"
         larger = "e.model = mw.llama { layers = 1, hidden = 64, heads = 4, ffn = 64, vocab = 64 } e.overwrite = true "
         for before, more, steps in (
