@@ -262,15 +262,10 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
   context.unchecked = verb == "compare" || proves || verb == "search";
   if (verb == "search") return search(experiments.front(), context);
   if (verb == "what_if") return what_if(experiments.front(), context);
-  std::vector<Json> tables = experiments;
-  for (Json& table : tables) {  // started again: it goes on where it can
-    if (attempt_.restart() > 0 && verb == "train" && table.is_object() &&
-        table.contains("checkpoint") && table.value("resume", Json(false)) == false)
-      table["resume"] = true;
-  }
-  std::vector<Experiment> read = read_all(tables, context);
+  std::vector<Experiment> read = read_all(experiments, context);
   for (Experiment& each : read) each.force = each.force || options_.force;
-  if (verb == "plan" && !options_.what_if.empty()) check_what_if(options_.what_if, tables.front());
+  if (verb == "plan" && !options_.what_if.empty())
+    check_what_if(options_.what_if, experiments.front());
   if (processes_ != nullptr) agree_on(*processes_, verb, read);
   Json result;
   if (verb == "compare") {
@@ -279,8 +274,8 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
   } else if (runs || processes_ == nullptr || processes_->first()) {
     result = done(verb, read.front());
   }
-  if (tables.size() == 1 && tables.front().contains(changed_key))
-    result["changed"] = tables.front()[changed_key];
+  if (experiments.size() == 1 && experiments.front().contains(changed_key))
+    result["changed"] = experiments.front()[changed_key];
   if (processes_ != nullptr) result = result_of_first(*processes_, verb, result);
   called_.insert(verb);
   if (verb != "prove" && proves) return proved_beside(read.front(), std::move(result));
@@ -292,7 +287,7 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
   if (status == "interrupted") exit_code_ = 130;
   output_.result(result);
   if (verb == "plan" && !options_.what_if.empty())
-    add_what_if(tables.front(), context, read.front(), result);
+    add_what_if(experiments.front(), context, read.front(), result);
   if (options_.must_fit && verb == "plan") look_whether_it_fits(result);
   return result;
 }
@@ -351,7 +346,9 @@ void AppHost::add_what_if(const Json& table, const ReadContext& context,
 Json AppHost::done(const std::string& verb, const Experiment& experiment) {
   if (verb == "train") {
     return cell_ ? train_beside(experiment)
-                 : run_train(experiment, script_, output_, plugins_, attempt_, faults_);
+                 : run_train(experiment, script_, output_, plugins_,
+                             attempt_.of_training(std::count(tried_.begin(), tried_.end(), verb)),
+                             faults_);
   }
   if (verb == "logits") {
     if (called("logits")) {

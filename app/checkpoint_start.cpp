@@ -27,21 +27,44 @@ struct Choice {
 
 class Chooser {
  public:
-  explicit Chooser(const Experiment& experiment)
+  Chooser(const Experiment& experiment, const Attempt& attempt)
       : experiment_(experiment),
         wanted_(experiment.checkpoint),
+        attempt_(attempt),
         settings_(settings_to_resume(experiment)) {}
 
   Choice run() {
     if (!wanted_.path.empty()) {
       start_.setup.folder = std::make_shared<CheckpointFolder>(wanted_.path);
       look_at_room();
+      sort_out();
     }
     wanted_.resume ? resume() : begin_anew();
     return std::move(start_);
   }
 
  private:
+  // Which of the checkpoints are of earlier starts by the same command. One that cannot be read is
+  // taken to be, where others are.
+  void sort_out() {
+    bool any = false;
+    for (const CheckpointEntry& entry : checkpoints_in(wanted_.path)) {
+      bool own = false;
+      if (attempt_.restart() > 0) {
+        try {
+          own = Checkpoint(entry.folder).index().started_by == attempt_.mark();
+          any = any || own;
+        } catch (const Error&) {
+          own = true;
+        }
+      }
+      (own ? own_ : others_).push_back(entry);
+    }
+    if (any) return;
+    others_ = checkpoints_in(wanted_.path);
+    own_.clear();
+  }
+
   void look_at_room() {
     std::error_code error;
     const fs::space_info space = fs::space(wanted_.path, error);
@@ -55,15 +78,20 @@ class Chooser {
 
   // What is there already stays there, or is this experiment's own, or may be overwritten.
   void begin_anew() {
-    const std::vector<CheckpointEntry> there = checkpoints_in(wanted_.path);
-    if (there.empty()) return;
-    const CheckpointEntry& newest = there.back();
+    look_at_others();
+    take_newest(own_, wanted_.path, "checkpoint.path");
+  }
+
+  void look_at_others() {
+    if (others_.empty()) return;
+    const CheckpointEntry& newest = others_.back();
     std::vector<std::string> differs = {"its newest cannot be read"};
     try {
       differs = differences(Checkpoint(newest.folder).index().settings, settings_);
     } catch (const Error&) {
     }
     if (differs.empty()) {
+      if (!own_.empty()) return;
       start_.notes.push_back(
           fmt::format("{} has checkpoints of this experiment, up to step {}; this run begins anew "
                       "(resume = true goes on from there)",
@@ -79,7 +107,7 @@ class Chooser {
           "name a folder of its own, path = \"checkpoints/{name}-{seed}\", or write "
           "overwrite = true");
     }
-    for (const CheckpointEntry& entry : there) start_.setup.stale.push_back(entry.step);
+    for (const CheckpointEntry& entry : others_) start_.setup.stale.push_back(entry.step);
     start_.notes.push_back(
         fmt::format("{} has checkpoints of another experiment, up to step {}: they go once this "
                     "run's first is complete (overwrite)",
@@ -87,15 +115,17 @@ class Chooser {
   }
 
   void resume() {
-    if (!wanted_.path.empty() && !names_one_of_path()) {
-      if (take_newest(wanted_.path, "checkpoint.path")) return;
+    if (!wanted_.path.empty()) {
+      const bool inside = names_one_of_path();
+      const std::vector<CheckpointEntry> there = inside ? own_ : checkpoints_in(wanted_.path);
+      if (take_newest(there, wanted_.path, "checkpoint.path")) return;
     }
     if (wanted_.from.empty()) {
       start_.notes.push_back(
           fmt::format("there is no checkpoint in {} yet: the run begins anew", wanted_.path));
       return;
     }
-    if (!take_newest(wanted_.from, "resume.from")) {
+    if (!take_newest(checkpoints_in(wanted_.from), wanted_.from, "resume.from")) {
       throw Error(Stage::options, "checkpoint.missing", "resume.from",
                   fmt::format("resume.from: there is no checkpoint in {}", wanted_.from),
                   "name a checkpoint, or a folder of them, as meshwright checkpoints lists it");
@@ -105,23 +135,24 @@ class Chooser {
   // `from` is a checkpoint in `path` itself: what follows it there would be of another past.
   bool names_one_of_path() {
     if (wanted_.from.empty()) return false;
-    const std::vector<CheckpointEntry> there = checkpoints_in(wanted_.path);
     std::error_code error;
-    const auto one = std::find_if(there.begin(), there.end(), [&](const CheckpointEntry& entry) {
-      return fs::equivalent(entry.folder, wanted_.from, error);
-    });
-    if (one == there.end()) return false;
-    for (auto later = one + 1; later != there.end(); ++later)
+    const auto one =
+        std::find_if(others_.begin(), others_.end(), [&](const CheckpointEntry& entry) {
+          return fs::equivalent(entry.folder, wanted_.from, error);
+        });
+    if (one == others_.end()) return false;
+    for (auto later = one + 1; later != others_.end(); ++later)
       start_.setup.stale.push_back(later->step);
     if (start_.setup.stale.empty() || experiment_.overwrite) return true;
     throw Error(Stage::options, "checkpoint.taken", "resume.from",
                 fmt::format("resume.from: {} has later checkpoints than step {}, up to step {}",
-                            wanted_.path, one->step, there.back().step),
+                            wanted_.path, one->step, others_.back().step),
                 "give the run another checkpoint.path, or write overwrite = true: then they go");
   }
 
-  bool take_newest(const std::string& folder, const std::string& key) {
-    std::vector<CheckpointEntry> there = checkpoints_in(folder);
+  // Takes the newest whole one of these, which are in the folder, oldest first. False: no such one.
+  bool take_newest(std::vector<CheckpointEntry> there, const std::string& folder,
+                   const std::string& key) {
     std::reverse(there.begin(), there.end());
     std::vector<std::string> broken;
     for (const CheckpointEntry& entry : there) {
@@ -222,7 +253,9 @@ class Chooser {
 
   const Experiment& experiment_;
   const Checkpointing& wanted_;
+  const Attempt& attempt_;
   const Json settings_;
+  std::vector<CheckpointEntry> own_, others_;  // in the folder, by step
   Choice start_;
 };
 
@@ -237,14 +270,14 @@ void go_on_from(const Checkpoint& checkpoint, Experiment& experiment) {
 }  // namespace
 
 // The first process looks and chooses; what it refuses ends all of them.
-CheckpointStart begin_checkpoints(Experiment& experiment) {
+CheckpointStart begin_checkpoints(Experiment& experiment, const Attempt& attempt) {
   if (experiment.checkpoint.path.empty() && !experiment.checkpoint.resume) return {};
   const Plan& plan = *experiment.plan;
   Processes* processes = experiment.processes;
   Choice start;
   if (processes == nullptr || processes->first()) {
     try {
-      start = Chooser(experiment).run();
+      start = Chooser(experiment, attempt).run();
     } catch (const Error& error) {
       if (processes != nullptr) processes->refuse(error.problems());
       throw;
@@ -253,6 +286,7 @@ CheckpointStart begin_checkpoints(Experiment& experiment) {
   start.setup.settings = settings_to_resume(experiment);
   start.setup.name = experiment.name;
   start.setup.hash = experiment.hash;
+  start.setup.started_by = attempt.mark();
   start.setup.path = experiment.checkpoint.path;
   start.setup.every = experiment.checkpoint.every;
   start.setup.keep = experiment.checkpoint.keep;
@@ -272,7 +306,7 @@ CheckpointStart begin_checkpoints(Experiment& experiment) {
           std::move(start.notes)};
 }
 
-LogClaim claim_log(const Experiment& experiment, const Checkpoint* from) {
+LogClaim claim_log(const Experiment& experiment, const Checkpoint* from, const Attempt& attempt) {
   if (experiment.log.empty()) return {};
   check_writable(experiment.log);
   RunFolder::check(experiment);
@@ -281,7 +315,9 @@ LogClaim claim_log(const Experiment& experiment, const Checkpoint* from) {
   if (from != nullptr) {
     owner.continues = from->index().hash;
     owner.continued = fmt::format("goes on after step {}", from->index().step - 1);
+    if (from->index().step == experiment.steps) owner.all_steps = experiment.steps;
   }
+  owner.started_by = attempt.mark();
   return {experiment.log, owner, experiment.overwrite};
 }
 

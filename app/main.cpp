@@ -1,10 +1,12 @@
 // The program's entry: reads the arguments and calls the command that they name.
 // Exit codes: 0 ok, 1 run failed or verdict different, 2 usage or script error,
 // 3 plan refused, 4 some cells failed, 5 environment, 130 interrupted.
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <unistd.h>
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <cstdlib>
 #include <iostream>
 #include <optional>
@@ -245,8 +247,25 @@ static void wait_passively(char** argv) {
   ::execv("/proc/self/exe", argv);
 }
 
+// Whoever started this program may have closed its standard streams (`>&- 2>&-`). The next files
+// that it opens would stand in their place, and get what it prints.
+static void open_standard_streams() {
+  int file = 0;
+  do file = ::open("/dev/null", O_RDWR);
+  while (file >= 0 && file <= STDERR_FILENO);
+  if (file >= 0) ::close(file);
+}
+
 int main(int argc, char** argv) {
+  open_standard_streams();
   wait_passively(argv);
+  // Where whoever started this program ignores it, the system would keep no exit code of processes
+  // that this one starts, and all of them would seem to have ended well.
+  ::signal(SIGCHLD, SIG_DFL);
+  // Nor can signals that it has blocked end a run after its step.
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
   mw::exit_without_unloading();
   mw::keep_freed_memory();
   mw::keep_thread_limit();

@@ -67,7 +67,7 @@ void RunFolder::check(const Experiment& experiment) {
 }
 
 RunFolder::RunFolder(const Experiment& experiment, const RunOrigin& origin, const std::string& plan)
-    : folder_(experiment.folder) {
+    : folder_(origin.log_stays ? "" : experiment.folder) {
   if (folder_.empty()) return;
   const fs::path folder(folder_);
   std::error_code ignored;

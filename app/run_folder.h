@@ -9,6 +9,7 @@
 
 #include "app/run_log.h"
 #include "checkpoint/run_checkpoints.h"
+#include "launch/restarts.h"
 #include "meshwright/engine/registry.h"
 #include "record/log_claim.h"
 #include "script/experiment.h"
@@ -55,13 +56,15 @@ struct CheckpointStart {
 };
 
 // Holds the experiment's folder of checkpoints, and chooses the newest that is whole if it is to
-// go on, which the experiment is told. It outlives what is returned. Throws Error (options): a
-// folder that cannot be written to, or is another run's; checkpoints of another experiment; none
-// that is whole.
-CheckpointStart begin_checkpoints(Experiment& experiment);
+// go on, which the experiment is told. A training that was started again goes on from what its
+// earlier starts wrote, whatever else is in the folder. The experiment outlives what is returned.
+// Throws Error (options): a folder that cannot be written to, or is another run's; checkpoints of
+// another experiment; none that is whole.
+CheckpointStart begin_checkpoints(Experiment& experiment, const Attempt& attempt = {});
 
 // Holds the experiment's log, if it has one. `from`: the checkpoint that the run goes on from,
 // whose log it takes over; null: it begins anew.
-LogClaim claim_log(const Experiment& experiment, const Checkpoint* from);
+LogClaim claim_log(const Experiment& experiment, const Checkpoint* from,
+                   const Attempt& attempt = {});
 
 }  // namespace mw

@@ -34,7 +34,7 @@ std::string trace_note(const Experiment& experiment) {
 RunLog::RunLog(const Experiment& experiment, const Prediction& prediction, const RunOrigin& origin,
                const Checkpoints* resumed)
     : experiment_(experiment), prediction_(prediction) {
-  if (experiment.log.empty()) return;
+  if (experiment.log.empty() || origin.log_stays) return;
   // Before the run: a wish to stop ends a prediction, and must not end a step's rows with it.
   const std::vector<const Plan*> plans = experiment.plans();
   highest_.resize(static_cast<std::size_t>(experiment.plan->ranks()));
@@ -53,6 +53,9 @@ RunLog::RunLog(const Experiment& experiment, const Prediction& prediction, const
   info.seed = experiment.seed;
   info.name = experiment.name;
   info.hash = experiment.hash;
+  info.started_by = origin.started_by;
+  if (resumed != nullptr && resumed->from() != nullptr)
+    info.continues = resumed->from()->index().hash;
   info.experiment = json_text(experiment.resolved, 1);
   if (!origin.machine.is_null()) info.machine = json_text(origin.machine, 1);
   info.versions = {
@@ -77,6 +80,7 @@ RunLog::RunLog(const Experiment& experiment, const Prediction& prediction, const
   }
   const EarlierRows earlier = earlier_rows(*resumed);
   writer_ = std::make_unique<RunWriter>(experiment.log, info, RunWriter::Interval{}, &earlier);
+  bandwidths_written_ = !earlier.bandwidths.empty();
   const CheckpointIndex& index = resumed->from()->index();
   event(index.step, -1, "resumed",
         fmt::format("from {}, written {} by {} on {} ranks", resumed->from()->folder().string(),

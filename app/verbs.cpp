@@ -344,11 +344,12 @@ class TrainVerb {
         faults_(faults),
         forced_(check_machine_memory(experiment, this_device().memory)),
         words_(stop_after_step),
-        start_(begin_checkpoints(limited_)),
-        claim_(claim_log(experiment, start_.from())),
+        start_(begin_checkpoints(limited_, attempt)),
+        claim_(claim_log(experiment, start_.from(), attempt)),
         prediction_(prediction_of_run(experiment)),
         plan_(plan_text(experiment, prediction_)),
-        origin_{script, experiment.log.empty() ? Json() : machine_json(experiment, plugins)},
+        origin_{script, experiment.log.empty() ? Json() : machine_json(experiment, plugins),
+                attempt.mark(), claim_.stays()},
         folder_(limited_, origin_, plan_) {
     begin();
     measured_.emplace(experiment, prediction_, origin_, checkpoints());

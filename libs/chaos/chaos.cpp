@@ -194,6 +194,12 @@ class Chaos {
       const FaultKind& kind = next_kind();
       if (!await_moment(kind)) break;
       weigh();
+      run_.mark();  // takes what the run has said until now
+      if (note_wrong_loss(fmt::format(", before fault {}", number))) {
+        run_.stop();
+        run_.begin_anew();
+        continue;
+      }
       Record record = faults_.make(kind, number);
       record.at = monotonic_seconds() - began_;
       if (end_is_wished()) break;
@@ -207,6 +213,13 @@ class Chaos {
     if (end_is_wished()) return true;
     if (wishes_.faults > 0 && number > wishes_.faults) return true;
     return wishes_.minutes > 0 && monotonic_seconds() - began_ >= 60 * wishes_.minutes;
+  }
+
+  // Whether the training has computed with a wrong number since the last fault was judged.
+  bool note_wrong_loss(const std::string& when) {
+    if (run_.wrong() < 0) return false;
+    outcome_.wrong.push_back(fmt::format("another loss at step {}{}", run_.wrong(), when));
+    return true;
   }
 
   // Each kind once, in an order that is drawn, then each once more.
@@ -253,10 +266,11 @@ class Chaos {
                           run_.complaint());
     } else {
       wrong = run_.wrong_in_result();
-      if (wrong.empty()) wrong = run_.wrong_in_run_file();
+      if (wrong.empty()) wrong = run_.wrong_in_whole_run_file();
       if (wrong.empty() && run_.wrong() >= 0)
         wrong = fmt::format("another loss at step {}", run_.wrong());
     }
+    run_.forgive();  // it has been said
     if (wrong.empty())
       ++outcome_.rounds;
     else
@@ -270,6 +284,7 @@ class Chaos {
     record.resident = weight.bytes;
     record.grown = weight.grown;
     const bool spoiled = kind.fate == Fate::unseen || run_.wrong() >= 0;
+    if (!record.met) note_wrong_loss(fmt::format(", before fault {}", record.number));
     if (kind.fate != Fate::unseen && record.met && record.wrong.empty() && !spoiled)
       record.wrong = run_.wrong_in_run_file();
     listener_.heard(record);
@@ -329,6 +344,7 @@ class Chaos {
       run_.watch(to_finish, [&] { return run_.over(); });
     if (run_.over() && !outcome_.interrupted && bad_rounds_ < most_bad_rounds) close_round();
     if (!run_.stop()) outcome_.wrong.push_back("processes outlived the end of the run");
+    note_wrong_loss(", after the last fault");
     if (const std::string wrong = run_.wrong_in_run_file(); !wrong.empty())
       outcome_.wrong.push_back(wrong);
     look_at_checkpoints();

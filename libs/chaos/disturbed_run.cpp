@@ -272,6 +272,23 @@ std::string DisturbedRun::wrong_in_run_file() const {
   return "";
 }
 
+std::string DisturbedRun::wrong_in_whole_run_file() const {
+  if (!fs::exists(run_file())) return "the run is done, and there is no run file";
+  if (const std::string wrong = wrong_in_run_file(); !wrong.empty()) return wrong;
+  try {
+    RunReader reader(run_file());
+    const auto there = static_cast<std::int64_t>(reader.steps().size());
+    if (there != steps())
+      return fmt::format("the run is done, and its file has {} of {}", there,
+                         plural(steps(), "step"));
+    if (const std::string status = reader.head().status; status != "done")
+      return fmt::format("the run is done, and its file says \"{}\"", status);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
 std::string DisturbedRun::wrong_in_result() const {
   for (const Json& line : lines()) {
     if (line.value("kind", "") != "train" || line.value("status", "") != "done") continue;

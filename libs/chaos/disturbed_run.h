@@ -92,6 +92,8 @@ class DisturbedRun {
   std::vector<std::int64_t> checkpoint_steps() const;
   // What is wrong with the losses in the run file; empty: nothing, or there is no file yet.
   std::string wrong_in_run_file() const;
+  // What is wrong with the run file of a run that is done, which has every step; empty: nothing.
+  std::string wrong_in_whole_run_file() const;
   // What is wrong with the result of a run that is done; empty: nothing.
   std::string wrong_in_result() const;
 

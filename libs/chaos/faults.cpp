@@ -8,11 +8,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <csignal>
 #include <fstream>
 
 #include "meshwright/engine/text.h"
 #include "meshwright/world.h"
+#include "record/run_path.h"
 
 namespace mw::chaos {
 namespace {
@@ -40,6 +42,19 @@ bool flip_bit_of(const fs::path& path, std::uint64_t draw) {
   }
   if (file >= 0) ::close(file);
   return done;
+}
+
+std::string checkpoint_folder(std::int64_t step) {
+  return fmt::format("step-{:08}", step);
+}
+
+// Whether the text has the words, with no digit behind them: "rank 1" is not in "rank 12".
+bool has_words(const std::string& text, const std::string& words) {
+  for (std::size_t at = 0; (at = text.find(words, at)) != std::string::npos; ++at) {
+    const std::size_t end = at + words.size();
+    if (end == text.size() || std::isdigit(static_cast<unsigned char>(text[end])) == 0) return true;
+  }
+  return false;
 }
 
 std::string first_line(const std::string& text) {
@@ -83,6 +98,7 @@ Record Faults::make(const FaultKind& kind, std::int64_t number) {
   record.kind = kind.name;
   record.step = run_.next_step();
   begun_ = run_.begun();
+  least_ = must_go_on_from(kind);
   since_ = monotonic_seconds();
   run_.mark();
   happen(kind, record);
@@ -95,6 +111,17 @@ Record Faults::make(const FaultKind& kind, std::int64_t number) {
   go_on(kind, record);
   judge(kind, record);
   return record;
+}
+
+// The newest checkpoint that the fault leaves whole; 0: none.
+std::int64_t Faults::must_go_on_from(const FaultKind& kind) const {
+  std::vector<std::int64_t> steps = run_.checkpoint_steps();
+  std::erase_if(steps, [&](std::int64_t step) {
+    const fs::path folder = run_.checkpoints() / checkpoint_folder(step);
+    return folder == flipped_ && inode_of(folder) == flipped_inode_;
+  });
+  if (kind.way == Way::flips_checkpoint && !steps.empty()) steps.pop_back();
+  return steps.empty() ? 0 : steps.back();
 }
 
 void Faults::happen(const FaultKind& kind, Record& record) {
@@ -227,10 +254,10 @@ void Faults::flip_in_file(const FaultKind& kind, Record& record) {
   if (kind.way == Way::flips_run_file) {
     files = {run_.run_file()};
   } else if (const std::vector<std::int64_t> steps = run_.checkpoint_steps(); steps.size() >= 2) {
-    const std::string newest = fmt::format("step-{:08}", steps.back());
+    flipped_ = run_.checkpoints() / checkpoint_folder(steps.back());
+    flipped_inode_ = inode_of(flipped_);
     std::error_code error;
-    for (fs::directory_iterator at(run_.checkpoints() / newest, error), end; !error && at != end;
-         at.increment(error))
+    for (fs::directory_iterator at(flipped_, error), end; !error && at != end; at.increment(error))
       files.push_back(at->path());
     std::sort(files.begin(), files.end());
   }
@@ -321,17 +348,19 @@ void Faults::judge(const FaultKind& kind, Record& record) const {
   const bool names = kind.named != Named::nothing;
   std::string sign = record.where.substr(0, record.where.find(','));  // "rank 2", or a file
   if (kind.named == Named::file) sign = fs::path(sign).filename().string();
-  // As what the rank sends is called ("recv 2 -> 3"), and the key of what differs before a start.
-  const std::string other = kind.way == Way::loses_call
-                                ? fmt::format(" {} -> ", sign.substr(sign.find(' ') + 1))
-                            : kind.way == Way::flips_data ? std::string("data.content")
-                                                          : sign;
   const std::string all = record.said + run_.said();
-  const auto has = [&](const std::string& words) { return all.find(words) != std::string::npos; };
-  record.told = !record.said.empty() &&
-                (!names || has(sign) || has(other) || in_table(run_.lines(), record.where));
+  bool named = has_words(all, sign) || in_table(run_.lines(), record.where);
+  // What the rank sends is called "recv 2 -> 3"; of data that differ before a start, the key.
+  if (kind.way == Way::loses_call)
+    named = named ||
+            all.find(fmt::format(" {} -> ", sign.substr(sign.find(' ') + 1))) != std::string::npos;
+  if (kind.way == Way::flips_data) named = named || all.find("data.content") != std::string::npos;
+  record.told = !record.said.empty() && (!names || named);
   if (record.must_be_told && !record.told && record.wrong.empty())
     record.wrong = names ? fmt::format("the run does not name {}", sign) : "the run says nothing";
+  if (record.from >= 0 && record.from < least_ && record.wrong.empty())
+    record.wrong = fmt::format("it went on from step {}, and there was a checkpoint of step {}",
+                               record.from, least_);
   if (run_.wrong() >= 0) record.wrong = fmt::format("another loss at step {}", run_.wrong());
 }
 

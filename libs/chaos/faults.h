@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <random>
 #include <string>
@@ -43,6 +44,7 @@ class Faults {
   void judge(const FaultKind& kind, Record& record) const;
   void judge_unseen(Record& record);
   bool alive() const { return !run_.over() && run_.begun() == begun_; }
+  std::int64_t must_go_on_from(const FaultKind& kind) const;
 
   DisturbedRun& run_;
   const std::int64_t ranks_;
@@ -50,6 +52,10 @@ class Faults {
   std::mt19937_64 random_;
   std::int64_t begun_ = 0;  // how often it had begun before the fault
   double since_ = 0;
+  std::int64_t least_ = 0;  // step from which it must go on, at least, where the fault ends it
+  // A checkpoint's folder in which a bit was flipped: another of that name has another inode.
+  std::filesystem::path flipped_;
+  std::uint64_t flipped_inode_ = 0;
 };
 
 }  // namespace mw::chaos

@@ -4,12 +4,14 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <system_error>
+#include <utility>
 
 #include "checkpoint/index.h"
 #include "meshwright/engine/bounds.h"
@@ -26,6 +28,7 @@ namespace {
 constexpr const char* staged_end = ".writing";   // not whole yet
 constexpr const char* old_end = ".old";          // whole; another is about to have its name
 constexpr const char* removed_end = ".removed";  // no longer wanted
+constexpr const char* lock_file = ".lock";
 
 std::string hidden_checkpoint(std::int64_t step, const char* end) {
   return "." + checkpoint_name(step) + end;
@@ -101,6 +104,12 @@ CheckpointFolder::CheckpointFolder(const fs::path& path) : path_(behind_links(pa
                 "name a folder that you may write to");
   };
   std::error_code error;
+  if (fs::exists(path_ / index_file, error)) {  // what is written in it would not be found there
+    throw Error(Stage::options, "checkpoint.folder", "checkpoint.path",
+                fmt::format("checkpoint.path: {} is a checkpoint, not a folder of checkpoints",
+                            path.string()),
+                "name the folder in which it lies");
+  }
   fs::create_directories(path_, error);
   if (error) refuse(error.message());
   if (!fs::is_directory(path_, error)) refuse("it is no folder");
@@ -119,7 +128,7 @@ CheckpointFolder::~CheckpointFolder() {
 
 // The lock is the system's: it ends with the process, however that ends. Its file stays.
 void CheckpointFolder::lock() {
-  const fs::path file = path_ / ".lock";
+  const fs::path file = path_ / lock_file;
   lock_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
   if (lock_ < 0) return;
   if (::flock(lock_, LOCK_EX | LOCK_NB) == 0) {
@@ -137,6 +146,28 @@ void CheckpointFolder::lock() {
               fmt::format("checkpoint.path: another run writes its checkpoints to {}{}",
                           path_.string(), *text == '\0' ? "" : fmt::format(", process {}", text)),
               "give this one a folder of its own, path = \"checkpoints/{name}-{seed}\"; or wait");
+}
+
+// Whether the file that is locked is the one that has the name.
+bool CheckpointFolder::holds() const {
+  struct stat held {
+  }, named{};
+  return lock_ < 0 ||
+         (::fstat(lock_, &held) == 0 && ::stat((path_ / lock_file).c_str(), &named) == 0 &&
+          held.st_ino == named.st_ino && held.st_dev == named.st_dev);
+}
+
+void CheckpointFolder::hold() {
+  std::error_code error;
+  if (holds() || !fs::is_directory(path_, error)) return;  // a folder that is gone gets nothing
+  const int before = std::exchange(lock_, -1);
+  try {
+    lock();
+  } catch (const Error&) {
+    lock_ = before;
+    throw;
+  }
+  ::close(before);
 }
 
 void CheckpointFolder::clear_leftovers() const {
@@ -157,7 +188,8 @@ void CheckpointFolder::clear_leftovers() const {
   }
 }
 
-void CheckpointFolder::commit(std::int64_t step) const {
+void CheckpointFolder::commit(std::int64_t step) {
+  hold();
   const fs::path staged = staging_folder(path_, step), named = path_ / checkpoint_name(step),
                  old = path_ / hidden_checkpoint(step, old_end);
   sync_folder(staged);
@@ -195,7 +227,7 @@ void CheckpointFolder::remove(std::int64_t step) const {
 
 void CheckpointFolder::remove_staged(std::int64_t step) const {
   std::error_code ignored;
-  fs::remove_all(staging_folder(path_, step), ignored);
+  if (holds()) fs::remove_all(staging_folder(path_, step), ignored);
 }
 
 void CheckpointFolder::remove_staged_before(std::int64_t step) const {

@@ -31,8 +31,8 @@ void sync_folder(const std::filesystem::path& folder);
 class CheckpointFolder {
  public:
   // Makes it, locks it and clears away what runs that were killed have left. Throws Error (options)
-  // with the key checkpoint.path: it cannot be made or written to (checkpoint.folder); a run that
-  // goes on writes there (checkpoint.in-use).
+  // with the key checkpoint.path: it cannot be made or written to, or is a checkpoint itself
+  // (checkpoint.folder); a run that goes on writes there (checkpoint.in-use).
   explicit CheckpointFolder(const std::filesystem::path& path);
   ~CheckpointFolder();
   CheckpointFolder(const CheckpointFolder&) = delete;
@@ -40,17 +40,23 @@ class CheckpointFolder {
 
   const std::filesystem::path& path() const { return path_; }
   // Gives the staged checkpoint, all of whose files are on the disk, its name. What has that name
-  // goes only then. Throws Error (run, checkpoint.write).
-  void commit(std::int64_t step) const;
+  // goes only then. Throws Error (run, checkpoint.write), and as hold() does.
+  void commit(std::int64_t step);
+  // Makes sure that this run still holds the folder, and locks it again where somebody has removed
+  // the lock's file or made the folder anew. Throws Error (options, checkpoint.in-use) if another
+  // run holds it by now.
+  void hold();
   // Removes checkpoints that are older than the newest `keep` up to `step`; 0: none.
   void keep_newest(std::int64_t keep, std::int64_t step) const;
   void remove(std::int64_t step) const;
+  // Where this run no longer holds the folder, nothing is removed.
   void remove_staged(std::int64_t step) const;
   // What is left of earlier ones that were given up while the folder could not be reached.
   void remove_staged_before(std::int64_t step) const;
 
  private:
   void lock();
+  bool holds() const;
   void clear_leftovers() const;
 
   std::filesystem::path path_;

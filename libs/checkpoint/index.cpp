@@ -115,6 +115,7 @@ std::string CheckpointIndex::text() const {
   json["version"] = version;
   json["name"] = name;
   json["hash"] = hash;
+  if (!started_by.empty()) json["started_by"] = started_by;
   json["mix"] = mix;
   json["ranks"] = ranks;
   if (!chosen.empty()) json["chosen"] = SortedIndex::parse(json_text(chosen));
@@ -161,6 +162,7 @@ CheckpointIndex CheckpointIndex::read(const std::string& text) try {
   index.version = json.at("version").get<std::string>();
   index.name = json.at("name").get<std::string>();
   index.hash = json.at("hash").get<std::string>();
+  if (json.contains("started_by")) index.started_by = json["started_by"].get<std::string>();
   index.mix = json.at("mix").get<std::string>();
   index.ranks = int_in(json.at("ranks"));
   if (json.contains("chosen")) index.chosen = Json::parse(json.at("chosen").dump());

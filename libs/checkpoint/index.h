@@ -39,6 +39,7 @@ struct CheckpointIndex {
   std::int64_t tokens = 0;  // that the steps have had
   std::string created, version;
   std::string name, hash;  // the experiment's
+  std::string started_by;  // the same in all starts by one `run --max-restarts`; empty: by none
   std::string mix;         // that wrote it: what lies by ranks is of use to that alone
   int ranks = 1;
   // What its planner chose where the script left it open: "layers" of stages, and what "recompute"

@@ -310,6 +310,7 @@ CheckpointIndex Checkpoints::facts(RankRun& executor, std::int64_t step) const {
   index.version = MESHWRIGHT_VERSION;
   index.name = setup_.name;
   index.hash = setup_.hash;
+  index.started_by = setup_.started_by;
   index.mix = run_.plan->mix();
   index.ranks = run_.plan->ranks();
   index.chosen = chosen_of(*run_.plan);

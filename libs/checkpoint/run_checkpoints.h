@@ -67,7 +67,7 @@ class Checkpoints : public RunObserver {
     std::shared_ptr<CheckpointFolder> folder;  // null: nothing is written, or by another process
     std::vector<std::int64_t> stale;           // CheckpointWriter::Setup
     Json settings;                             // CheckpointIndex
-    std::string name, hash;                    // likewise
+    std::string name, hash, started_by;        // likewise
     std::string path;                          // of the folder
     std::int64_t every = 0;                    // steps; 0: at the end alone
     std::int64_t keep = 0;                     // of the newest; 0: all

@@ -208,6 +208,7 @@ void CheckpointWriter::write_one(const Job& job) {
   written.rank = job.rank;
   const fs::path staged = staging_folder(setup_.path, step_);
   try {
+    if (setup_.folder) setup_.folder->hold();
     std::error_code error;
     fs::create_directory(staged, error);  // or another process has
     if (!job.pieces.empty()) {

@@ -21,6 +21,7 @@
 #include "common/files.h"
 #include "common/process.h"
 #include "common/run_timing.h"
+#include "launch/processes.h"
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/text.h"
@@ -163,10 +164,12 @@ int run_with_restarts(const Restarts& restarts, const std::vector<std::string>& 
                       const std::function<void(const std::string&)>& say) {
   const PassingOn passing_on;
   const ReportFile report;
+  const std::string command = new_token();
   End before;
   for (std::int64_t restart = 0;; ++restart) {
     std::vector<std::string> own = {"--attempt", json_text(Json{{"restart", restart},
                                                                 {"of", restarts.most},
+                                                                {"command", command},
                                                                 {"after", before.reason},
                                                                 {"report", report.path()}})};
     if (restart > 0) {
@@ -210,8 +213,15 @@ Attempt::Attempt(const std::string& json) {
   };
   restart_ = count_under(told, "restart");
   most_ = count_under(told, "of");
+  mark_ = text("command");
   after_ = text("after");
   report_ = text("report");
+}
+
+Attempt Attempt::of_training(std::int64_t number) const {
+  Attempt own = *this;
+  if (!mark_.empty()) own.mark_ += fmt::format(".{}", number);
+  return own;
 }
 
 std::string Attempt::text() const {

@@ -37,6 +37,11 @@ class Attempt {
   explicit Attempt(const std::string& json);
 
   std::int64_t restart() const { return restart_; }  // 0: the first start
+  // The same for the script's training of this number, counted from 1.
+  Attempt of_training(std::int64_t number) const;
+  // What all starts of a training by one command have in common, and no other start has: its
+  // checkpoints bear it. Empty where nothing starts the script again.
+  const std::string& mark() const { return mark_; }
   // "restart 1 of 3, after: …"; empty at the first start.
   std::string text() const;
   // A run has failed, after so many steps. For whoever decides on the next start.
@@ -44,7 +49,7 @@ class Attempt {
 
  private:
   std::int64_t restart_ = 0, most_ = 0;
-  std::string after_, report_;
+  std::string mark_, after_, report_;
 };
 
 // Whether a run that failed so would fail again: its numbers are NaN.

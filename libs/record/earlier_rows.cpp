@@ -67,8 +67,11 @@ EarlierRows read_earlier(const fs::path& path, std::int64_t step,
   if (step == 0 || !fs::exists(path, error)) return earlier;
   probe_run_file(path);
   auto file = std::make_unique<Hdf5File>(path, Hdf5File::Mode::read);
-  const std::string hash = file->attribute("/", "hash");
-  if (std::find(hashes.begin(), hashes.end(), hash) == hashes.end()) return earlier;
+  const std::string hash = file->attribute("/", "hash"), from = file->attribute("/", "continues");
+  if (std::none_of(hashes.begin(), hashes.end(), [&](const std::string& one) {
+        return one == hash || (one == from && !from.empty());
+      }))
+    return earlier;
   // Here each part is read once, because a file that cannot be read must not end the run later on.
   const std::size_t size = event_table().row_bytes(), time = offset_of(event_table(), "time");
   for (const TableLayout* layout : large_tables()) {
@@ -78,6 +81,8 @@ EarlierRows read_earlier(const fs::path& path, std::int64_t step,
         earlier.seconds = std::max(earlier.seconds, number_at<double>(part.data() + r, time));
     });
   }
+  if (const TableLayout& layout = bandwidth_table(); file->has(layout.name))
+    earlier.bandwidths = file->read_rows(layout, 0, file->count_rows(layout));
   RunReader reader(path);
   earlier.steps = reader.steps();
   std::erase_if(earlier.steps, [&](const StepRow& row) { return row.step >= step; });
@@ -115,6 +120,8 @@ void RunWriter::copy_tables(Hdf5File& from, std::int64_t before) {
 
 void RunWriter::take_over(const EarlierRows& earlier) {
   if (earlier.file) copy_tables(*earlier.file, earlier.before);
+  bandwidth_.packed = earlier.bandwidths;
+  bandwidth_.count = earlier.bandwidths.size() / bandwidth_table().row_bytes();
   for (const StepRow& row : earlier.steps) add(row);
   for (std::size_t r = 0; r < earlier.series_steps.size(); ++r) {
     std::vector<std::pair<std::string, double>> metrics;

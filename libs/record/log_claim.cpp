@@ -47,7 +47,9 @@ std::string own_log(const std::string& log, const char* words) {
 }
 
 struct Found {
-  std::string name, hash, status, created;
+  std::string name, hash, status, created, continues, started_by;
+  std::int64_t steps = 0;
+  std::string unread;  // why nothing is known of it
 };
 
 // Nothing is known of a file that cannot be read as a run file, and it is nobody's to replace.
@@ -60,9 +62,59 @@ Found read_owner(const fs::path& path) {
     found.hash = file.attribute("/", "hash");
     found.status = file.attribute("/", "status");
     found.created = file.attribute("/", "created");
-  } catch (const Error&) {
+    found.continues = file.attribute("/", "continues");
+    found.started_by = file.attribute("/", "started_by");
+    if (file.has("steps")) found.steps = static_cast<std::int64_t>(file.length("steps"));
+  } catch (const Error& error) {
+    found = {};
+    found.unread = error.problems().front().message;
   }
   return found;
+}
+
+// A run that went on from the same checkpoint may have ended before it wrote one of its own.
+bool is_continued(const Found& found, const LogOwner& owner) {
+  return !owner.continues.empty() && (found.hash == owner.continues || found.hash == owner.hash ||
+                                      found.continues == owner.continues);
+}
+
+bool has_all(const Found& found, const LogOwner& owner) {
+  return is_continued(found, owner) && found.status == "done" && owner.all_steps > 0 &&
+         found.steps == owner.all_steps;
+}
+
+// What people should know of a log that is there and may be replaced, or stays. Throws if it is
+// not the run's to replace.
+std::string may_replace(const Found& found, const LogOwner& owner, bool overwrite) {
+  const std::string& log = owner.log;
+  if (has_all(found, owner)) return fmt::format("{} has all steps, and stays as it is", log);
+  if (is_continued(found, owner)) return fmt::format("{} {}", log, owner.continued);
+  if (found.hash == owner.hash ||
+      (!owner.started_by.empty() && found.started_by == owner.started_by))
+    return fmt::format("{} is replaced: an earlier run of this experiment ({}, {})", log,
+                       found.status, found.created);
+  if (overwrite)
+    return fmt::format("{} is replaced (overwrite): {}", log,
+                       !found.unread.empty() ? "it cannot be read"
+                       : found.hash.empty()  ? "another experiment's"
+                                             : found.name);
+  if (!found.unread.empty())
+    throw refused(
+        "log.taken",
+        fmt::format("log: {} is there and cannot be read, so that nobody knows whose it is: {}",
+                    log, found.unread),
+        fmt::format("move it away, or name the log otherwise, {}; or write overwrite = true",
+                    own_log(log, "{name}-{seed}")));
+  const bool apart = !found.hash.empty() && found.name != owner.name;
+  throw refused(
+      "log.taken",
+      fmt::format("log: {} is there, and is another experiment's: {}; this one is {}", log,
+                  found.hash.empty() ? "of a version that wrote no hash"
+                                     : fmt::format("{} (hash {}, {}, {})", found.name, found.hash,
+                                                   found.status, found.created),
+                  fmt::format("{} (hash {})", owner.name, owner.hash)),
+      fmt::format("name it otherwise, {}; or write overwrite = true",
+                  own_log(log, apart ? "{name}-{seed}" : "{name}-{seed}-{hash}")));
 }
 
 }  // namespace
@@ -94,27 +146,9 @@ LogClaim::LogClaim(const fs::path& file, const LogOwner& owner, bool overwrite)
     }
     if (there) {
       const Found found = read_owner(path_);
-      if (!owner.continues.empty() && (found.hash == owner.continues || found.hash == owner.hash)) {
-        note_ = fmt::format("{} {}", log, owner.continued);
-      } else if (found.hash == owner.hash) {
-        note_ = fmt::format("{} is replaced: an earlier run of this experiment ({}, {})", log,
-                            found.status, found.created);
-      } else if (overwrite) {
-        note_ = fmt::format("{} is replaced (overwrite): {}", log,
-                            found.hash.empty() ? "another experiment's" : found.name);
-      } else {
-        const bool apart = !found.hash.empty() && found.name != owner.name;
-        throw refused(
-            "log.taken",
-            fmt::format("log: {} is there, and is another experiment's: {}; this one is {}", log,
-                        found.hash.empty() ? "of a version that wrote no hash"
-                                           : fmt::format("{} (hash {}, {}, {})", found.name,
-                                                         found.hash, found.status, found.created),
-                        fmt::format("{} (hash {})", owner.name, owner.hash)),
-            fmt::format("name it otherwise, {}; or write overwrite = true",
-                        own_log(log, apart ? "{name}-{seed}" : "{name}-{seed}-{hash}")));
-      }
-      put_aside(found.status == "done");
+      stays_ = has_all(found, owner);
+      note_ = may_replace(found, owner, overwrite);
+      if (!stays_) put_aside(found.status == "done");
     }
   } catch (...) {
     LogClaim ends(std::move(*this));
@@ -183,6 +217,7 @@ LogClaim::LogClaim(LogClaim&& other) noexcept
       earlier_(std::move(other.earlier_)),
       named_(std::move(other.named_)),
       note_(std::move(other.note_)),
+      stays_(other.stays_),
       lock_(std::exchange(other.lock_, -1)) {}
 
 LogClaim::~LogClaim() {

@@ -1,6 +1,7 @@
 // Who may write a log: one run at a time, and over another's file only where the script says so.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 
@@ -13,6 +14,10 @@ struct LogOwner {
   // Where a run goes on from a checkpoint: the hash of the run that wrote it, whose log this run
   // may take over, and what the note says of it. Else empty.
   std::string continues = {}, continued = {};
+  // What this start has in common with earlier ones by the same command, whose log it may replace.
+  std::string started_by = {};
+  // Where the checkpoint is after the run's last step: that many. Else 0.
+  std::int64_t all_steps = 0;
 };
 
 // Holds a log from before a run's first step to its end. The lock is the system's, on a hidden file
@@ -33,6 +38,9 @@ class LogClaim {
 
   // What people should know of the file that is replaced; empty: there is none.
   const std::string& note() const { return note_; }
+  // There is nothing to write: the run has no step left to do, and the log is that of a run which
+  // is done and has all steps. It stays as it is, with what was measured.
+  bool stays() const { return stays_; }
   // The run is done. Until then the file that it replaces lies beside the log, as NAME.earlier.h5,
   // and stays there if the run does not come so far.
   void done();
@@ -45,6 +53,7 @@ class LogClaim {
 
   std::filesystem::path path_, lock_path_, earlier_;
   std::string named_, note_;
+  bool stays_ = false;
   int lock_ = -1;
 };
 

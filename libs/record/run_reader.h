@@ -75,7 +75,8 @@ struct EarlierRows {
   std::vector<StepRow> steps;  // in order, each once
   std::vector<std::int64_t> series_steps;
   std::vector<Series> series;
-  double seconds = 0;  // from when that file was made to its last event
+  std::vector<char> bandwidths;  // packed rows of /bandwidth, which are of no step
+  double seconds = 0;            // from when that file was made to its last event
   // The run file with the other tables, which may be larger than the memory. A run takes over their
   // rows of steps before `before`. The file stays open while another file takes its place. Null:
   // there is no run file.
@@ -84,7 +85,7 @@ struct EarlierRows {
 };
 
 // Those of steps before `step`. Nothing, where there is no run file or it belongs to none of these
-// experiments (hashes).
+// experiments (hashes), nor to a run that went on from a checkpoint of one of them.
 EarlierRows read_earlier(const std::filesystem::path& path, std::int64_t step,
                          const std::vector<std::string>& hashes);
 

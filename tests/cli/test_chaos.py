@@ -30,6 +30,15 @@ e.schedule = function(step)
   return starts < 3 and 1e-3 or 2e-3
 end
 """
+# Each start loses the checkpoints of those before it.
+LOSES_CHECKPOINTS = 'os.execute("rm -rf mw-chaos-*/checkpoints/step-*")'
+# When the script is over, its run file has the first steps alone.
+LOSES_ROWS = """
+e.observe = function(step) if step == 3 then os.execute("cp mw-chaos-*/run.h5 old.h5 2>&-") end end
+local over <close> = setmetatable({}, { __close = function()
+  os.execute("for file in mw-chaos-*/run.h5; do test -f $file && cp old.h5 $file; done")
+end })
+"""
 # Once a fault's line says how far its process has grown, the process takes 128 MiB.
 GROWS = """
 local kept
@@ -180,6 +189,21 @@ class Chaos(ProgramCase):
         self.assertRegex(faults[0]["wrong"], r"^another loss at step \d+$")
         kept, = self.folder.glob("mw-chaos-*")
         self.assertTrue((kept / "checkpoints").is_dir())
+
+    def test_a_training_that_begins_anew_although_it_has_checkpoints(self):
+        faults, outcome = self.chaos("--kinds", "kill", "--faults", 1, more=LOSES_CHECKPOINTS, code=1)
+        self.assertEqual(outcome["status"], "wrong")
+        self.assertRegex(faults[0]["wrong"], r"^it went on from step 0, and there was a checkpoint of step \d+$")
+
+    def test_a_training_that_has_gone_wrong_before_a_fault_that_nobody_sees(self):
+        faults, outcome = self.chaos("--kinds", "flip-gradient", "--faults", 1, more=FORGETS.replace("starts < 3", "starts < 2"), code=1)
+        self.assertEqual(faults, [])
+        self.assertRegex(outcome["wrong"][0], r"^another loss at step \d+, before fault 1$")
+
+    def test_a_run_file_that_lacks_the_last_steps(self):
+        _, outcome = self.chaos("--kinds", "clock", "--faults", 1, steps=150, more=LOSES_ROWS, code=1, every=0, timeout=60)
+        # `cp` may have read the file just when rows were added, so that the copy is a broken one.
+        self.assertRegex("\n".join(outcome["wrong"]), r"^(the run is done, and its file has \d of 150 steps|.*run\.h5.*)$")
 
     def clocks(self, more, code):
         """Many faults that harm nothing. The training does a step or more from one to the next, whatever the load."""

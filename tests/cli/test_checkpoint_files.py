@@ -1,5 +1,6 @@
 """What becomes of checkpoints when processes die, disks are full, files are cut off, and folders
 are another's."""
+import fcntl
 import json
 import os
 import random
@@ -64,6 +65,84 @@ class CheckpointFiles(ProgramCase):
         said, again = self.says('e.checkpoint = { path = "{name}-{seed}" }; e.name = "mine"; e.seed = 3; e.resume = true')
         self.assertIn("nothing is left to do", said)
         self.assertEqual(again["losses"], result["losses"])
+
+    def test_a_checkpoint_is_no_folder_of_checkpoints(self):
+        """A later run would not find what a run writes into it."""
+        self.train("e.steps = 2")
+        for more in ("", "e.resume = true;"):
+            with self.subTest(more):
+                error = self.refused(2, "checkpoint.folder checkpoint.path", "run",
+                                     self.write(SCRIPT % (more + 'e.checkpoint.path = "ck/step-00000002"')))
+                self.assertIn("ck/step-00000002 is a checkpoint", error["message"])
+
+    def test_the_log_of_a_run_that_has_ended_before_its_own_first_checkpoint(self):
+        """A run that goes on from the same checkpoint, by the mix that wrote it, takes the log over."""
+        more = ('function stops_at() return %d end e.plan = { %s }; e.resume = true; e.log = "a.h5"; e.steps = 9; '
+                'e.checkpoint.every = 3; e.observe = function(step) if step == stops_at() then error("enough") end end')
+        for stops_at, plan, code in ((4, "dp(2)", 1), (4, "dp(2), tp(2)", 1), (99, "dp(2)", 0)):
+            done = self.call("run", self.write(SCRIPT % (more % (stops_at, plan))), "--json")
+            self.assertEqual(done.returncode, code, done.stderr)
+        self.assertIn("goes on from step 3", done.stderr)
+        with h5py.File(self.folder / "a.h5", locking=False) as file:
+            self.assertEqual(list(file["steps"]["step"]), list(range(9)))
+            self.assertEqual(sorted(set(file["communication"]["step"])), list(range(9)))
+
+    def test_the_log_of_a_run_that_is_done_keeps_what_was_measured(self):
+        """A run that has nothing left to do has no memory or times of its own to write."""
+        self.train('e.resume = true; e.log = "runs/a/"; e.account = true; e.trace = { 2 }')
+        folder = self.folder / "runs/a"
+        before = {file.name: file.read_bytes() for file in folder.iterdir()}
+        said, again = self.says('e.resume = true; e.log = "runs/a/"; e.plan = { dp(2) }')
+        self.assertIn("has all steps, and stays as it is", said)
+        self.assertEqual((again["status"], len(again["losses"])), ("done", 6))
+        self.assertEqual({file.name: file.read_bytes() for file in folder.iterdir()}, before)
+        # A longer training goes on in it.
+        self.train('e.resume = true; e.log = "runs/a/"; e.steps = 8')
+        with h5py.File(folder / "run.h5", locking=False) as file:
+            self.assertEqual([len(file["steps"]), *(len(file[name]) > 0 for name in ("memory", "account", "bandwidth"))],
+                             [8, True, True, True])
+
+    def test_standard_streams_that_are_closed(self):
+        """What the run prints must not go into a file that it opens."""
+        for closed in ("2>&-", ">&- 2>&-", "<&- >&- 2>&-"):
+            with self.subTest(closed):
+                shutil.rmtree(self.folder / "ck", ignore_errors=True)
+                subprocess.run(["/bin/sh", "-c", f'exec "$0" run "$1" {closed}', BIN, self.write(SCRIPT % 'e.log = "a.h5"')],
+                               cwd=self.folder, check=True, timeout=600)
+                self.assertRegex((self.folder / "ck/.lock").read_text(), r"^\d+$")
+                self.assertEqual([row["whole"] for row in self.listed()], [True] * 6)
+                with h5py.File(self.folder / "a.h5", locking=False) as file:
+                    self.assertEqual((file.attrs["status"], len(file["steps"])), (b"done", 6))
+
+    def test_a_folder_that_was_made_anew(self):
+        """It is locked again; what another run has taken meanwhile is left alone."""
+        waits = ("e.observe = function(step) if step == 2 then io.open('waits', 'w'):close() "
+                 "while not io.open('go') do os.execute('sleep 0.1') end end end")
+        for taken in (False, True):
+            with self.subTest(taken):
+                process = subprocess.Popen([BIN, "run", self.write(SCRIPT % waits), "--json"], cwd=self.folder,
+                                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                self.addCleanup(process.kill)
+                until = time.monotonic() + 300
+                while not ((self.folder / "waits").exists() and (self.folder / "ck/step-00000002").exists()):
+                    self.assertLess(time.monotonic(), until)
+                    time.sleep(0.05)
+                shutil.rmtree(self.folder / "ck")
+                (self.folder / "ck").mkdir()
+                with open(self.folder / "ck/.lock", "w", encoding="utf-8") as lock:
+                    if taken:
+                        fcntl.flock(lock, fcntl.LOCK_EX)
+                    (self.folder / "go").touch()
+                    _, said = process.communicate(timeout=300)
+                there = sorted(file for file in os.listdir(self.folder / "ck") if file != ".lock")
+                if taken:
+                    self.assertEqual((process.returncode, there), (1, []), said)
+                    self.assertIn("no checkpoint of step 6: checkpoint.path: another run writes its checkpoints to ck", said)
+                else:
+                    self.assertEqual((process.returncode, there[-1]), (0, "step-00000006"), said)
+                    self.assertEqual((self.folder / "ck/.lock").read_text(), str(process.pid))
+                for file in ("waits", "go"):
+                    (self.folder / file).unlink()
 
     def test_one_of_a_later_step_than_the_last_is_refused(self):
         """A run of four steps cannot go on after six, nor end there."""

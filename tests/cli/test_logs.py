@@ -85,6 +85,11 @@ class Logs(ProgramCase):
         with h5py.File(self.folder / "runs/a.h5", "w") as file:
             file["x"] = [1]
         self.refused_with("log.taken log", self.write_script())
+        with open(self.folder / "runs/a.h5", "r+b") as file:  # a damaged one
+            file.seek(16)
+            file.write(b"\xff" * 80)
+        message = self.refused_with("log.taken log", self.write_script())["message"]
+        self.assertIn("cannot be read, so that nobody knows whose it is: run file ", message)
 
     def started(self, script):
         """A run that goes on, once it has written its file."""

@@ -1,5 +1,6 @@
 """run --max-restarts: what is started again, what is not, and what is told of it."""
 import json
+import shutil
 import signal
 import subprocess
 import time
@@ -45,6 +46,38 @@ class Restarts(ProgramCase):
         # Each start went on from the checkpoint before the fault.
         self.assertEqual([run["resumed"]["step"] for run in runs[1:]], [4, 10])
 
+    def test_it_goes_on_from_its_own_checkpoints(self):
+        """What other runs have left in the folder is not this training's past."""
+        kept = 'e.checkpoint = { path = "checkpoints", every = 1 } e.log = nil '
+        # When `observe` has step N, the checkpoint of N - 1 steps is complete; that of N may be.
+        killed = "e.observe = function(step) if starts() == 1 and step == %d then kill() end end"
+        larger = "e.model = mw.llama { layers = 1, hidden = 64, heads = 4, ffn = 64, vocab = 64 } e.overwrite = true "
+        for before, more, steps in (
+                # The same experiment's, by another mix.
+                ("", killed % 2, (1, 2)),
+                # One of them is that from which the first start goes on.
+                ("e.steps = 2", 'e.resume = { from = "checkpoints/step-00000002" } ' + killed % 4, (3, 4)),
+                ("", 'e.resume = { from = "checkpoints/step-00000002" } e.overwrite = true ' + killed % 4, (3, 4)),
+                # Another experiment's, and there is none of this one's yet; then there are some.
+                ("", larger + "e.checkpoint.every = 3 " + killed % 1, (None,)),
+                ("", larger + killed % 2, (1, 2))):
+            with self.subTest(more):
+                shutil.rmtree(self.folder / "checkpoints", ignore_errors=True)
+                self.write(restart_script("dp(4)", kept + before))
+                done = self.call("run", "script.lua", "--json")
+                self.assertEqual(done.returncode, 0, done.stderr[-2000:])
+                (self.folder / "starts").unlink()
+                code, (run,) = self.restart(kept + more)
+                self.assertEqual((code, run["status"], self.starts()), (0, "done", 2), self.stderr[-2000:])
+                self.assertIn(run.get("resumed", {}).get("step"), steps, self.stderr[-2000:])
+                (self.folder / "starts").unlink()
+
+    def test_another_plan_before_the_first_checkpoint(self):
+        """The log is this command's own, although the plan is another one."""
+        code, (run,) = self.restart("e.observe = function(step) if starts() == 1 and step == 1 then kill() end end",
+                                    "--restart-with", "plan={dp(1)}")
+        self.assertEqual((code, run["status"], run["ranks"], self.starts()), (0, "done", 1, 2), self.stderr[-2000:])
+
     def test_what_is_not_started_again(self):
         for change, exit_code, starts, said in (
                 # A fault that comes again.
@@ -60,18 +93,37 @@ class Restarts(ProgramCase):
                 self.assertEqual((code, self.starts()), (exit_code, starts), self.stderr[-2000:])
                 self.assertIn("not started again: " + said, self.stderr)
 
+    def test_who_starts_it_may_ignore_the_ends_of_processes(self):
+        """A command inherits that SIGCHLD is ignored; the exit codes of its own processes must not be lost."""
+        for change, code, starts in (("error('a mistake')", 2, 1),
+                                     ("e.observe = function(step) if starts() < 2 then kill() end end", 0, 2)):
+            with self.subTest(change):
+                for file in ("starts", "a.h5"):
+                    (self.folder / file).unlink(missing_ok=True)
+                self.write(restart_script("dp(2), tp(2)", change))
+                done = subprocess.run([BIN, "run", "script.lua", "--max-restarts", "2"], cwd=self.folder, capture_output=True,
+                                      text=True, timeout=600, preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+                self.assertEqual((done.returncode, self.starts()), (code, starts), done.stderr[-2000:])
+
     def test_signals_reach_the_run(self):
+        """Also those that were blocked when the program started, which a command inherits."""
         self.write(restart_script("dp(2), tp(2)", "e.steps = 1000000 e.observe = function(step) io.stderr:write('at ', step, '\\n') end"))
-        process = subprocess.Popen([BIN, "run", "script.lua", "--json", "--max-restarts", "3"], cwd=self.folder,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for line in process.stderr:
-            if line.strip() == "at 2":
-                break
-        process.send_signal(signal.SIGTERM)
-        stdout, _ = process.communicate(timeout=120)
-        run, = [json.loads(line) for line in stdout.splitlines()]
-        self.assertEqual((process.returncode, run["status"], self.starts()), (130, "interrupted", 1))
-        self.assertIn("SIGTERM", run["reason"])
+        for blocked in (set(), {signal.SIGTERM}):
+            with self.subTest(blocked):
+                for file in ("starts", "a.h5"):
+                    (self.folder / file).unlink(missing_ok=True)
+                process = subprocess.Popen([BIN, "run", "script.lua", "--json", "--max-restarts", "3"], cwd=self.folder,
+                                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                           preexec_fn=lambda blocked=blocked: signal.pthread_sigmask(signal.SIG_BLOCK, blocked))
+                self.addCleanup(process.kill)
+                for line in process.stderr:
+                    if line.strip() == "at 2":
+                        break
+                process.send_signal(signal.SIGTERM)
+                stdout, _ = process.communicate(timeout=120)
+                run, = [json.loads(line) for line in stdout.splitlines()]
+                self.assertEqual((process.returncode, run["status"], self.starts()), (130, "interrupted", 1))
+                self.assertIn("SIGTERM", run["reason"])
 
     def test_a_signal_while_it_waits(self):
         self.write(restart_script("dp(2), tp(2)", "kill()"))

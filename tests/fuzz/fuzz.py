@@ -69,14 +69,14 @@ def fuzz(target, seconds, work, log):
     before = set(broken.iterdir())
     command = [PROGRAM, *limits(target), f"-max_total_time={seconds}", "-print_final_stats=1", f"-artifact_prefix={broken}/",
                corpus, CORPUS / target]
-    # HDF5 crashes often in the processes that read a run file first, and names of functions for each such crash would
-    # take nearly all of the time.
+    # HDF5 crashes often in the processes that read a run file first, and names of functions for
+    # each such crash would take nearly all of the time.
     with open(log, "w") as out:
         status = subprocess.run(command, env=environment(target, target != "runs"), stdout=out, stderr=out).returncode
     text = log.read_text(errors="replace")
     number = lambda pattern: int((re.findall(pattern, text) or ["0"])[-1])
-    # libFuzzer ends with the first input that breaks the reader. An input named before broke the process that reads
-    # a run file first, as it may.
+    # libFuzzer ends with the first input that breaks the reader. An input named before broke the
+    # process that reads a run file first, as it may.
     written = re.findall(r"Test unit written to (\S+)", text)
     found = [pathlib.Path(path) for path in written[-1:] if status]
     for path in set(broken.iterdir()) - before - set(found):

@@ -68,7 +68,8 @@ MESSAGES = {
                      r"begin anew, .*"],
     "checkpoint.differs": [r"(checkpoint\.path|resume\.from): the checkpoint \S+ is of another experiment: [\w.]+: .* there, .* "
                      r"here.* \[(no run can go on from it; .*|a folder of its own, .*changed = true \}\])"],
-    "checkpoint.folder": [r"checkpoint\.path: cannot write to \S+: .* \[name a folder that you may write to\]"],
+    "checkpoint.folder": [r"checkpoint\.path: cannot write to \S+: .* \[name a folder that you may write to\]",
+                          r"checkpoint\.path: \S+ is a checkpoint, not a folder of checkpoints \[name the folder in which it lies\]"],
     "checkpoint.in-use": [r"checkpoint\.path: another run writes its checkpoints to \S+, process \d+ \[give this one .*"],
     "checkpoint.missing": [r"resume\.from: there is no checkpoint in \S+ \[name a checkpoint, .*",
                         r"there is no checkpoint in \S+ \[name the path of .*"],
@@ -142,7 +143,8 @@ MESSAGES = {
     "log.foreign": [r"log: cannot write .* \[(remove it, or name another file|name another folder, .*)\]"],
     "log.in-use": [r"log: .* is being written by another run(, process \d+)? \[give this one a log of its own, log = \".*\"; .*"],
     "log.taken": [r"tensorboard: events of another experiment are in .*: .*; this one has the hash \w+ \[name a folder of its own, .*",
-                  r"log: .* is there, and is another experiment's: .*; this one is .* \[name it otherwise, log = \".*\"; .*"],
+                  r"log: .* is there, and is another experiment's: .*; this one is .* \[name it otherwise, log = \".*\"; .*",
+                  r"log: .* is there and cannot be read, so that nobody knows whose it is: .* \[move it away, or name the log otherwise, .*"],
     "log.twice": [r"log: .* has been written by a run of this script already \[give each run a log of its own: .*"],
     "log.word": [r"(log|checkpoint\.path|tensorboard): \{\w+\} is not known \[(there are \{name\}, .*|did you mean .*)\]"],
     "memory.limit": [r"memory: .* needs .* a rank \(\d+ bytes predicted( in step \d+)?\), the limit is .* \(\d+ "
