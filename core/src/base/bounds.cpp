@@ -5,8 +5,9 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
+#include <vector>
 
-#include "meshwright/engine/files.h"
 #include "meshwright/error.h"
 
 namespace mw {
@@ -18,14 +19,45 @@ std::optional<FileBounds>& bounds() {
   return bounds;
 }
 
-// Empty where a path leads nowhere, as links that lead to each other do.
+constexpr int most_links = 40;  // as the kernel has it
+
+// Empty where a path leads nowhere, as links that lead to each other do, and ".." behind what is
+// not there: whoever makes that folder next would have it lead elsewhere
+// (fs::weakly_canonical takes both away and leaves the links behind them).
 fs::path place_of(const fs::path& path) {
   std::error_code error;
-  const fs::path whole = fs::absolute(behind_links(path), error);
+  const fs::path whole = fs::absolute(path, error);
   if (error) return {};
-  fs::path place = fs::weakly_canonical(whole, error);
-  if (error) return {};
-  return place.has_filename() ? place : place.parent_path();  // "folder/" is the folder
+  std::vector<fs::path> left;  // the next part last
+  const auto go_through = [&](const fs::path& relative) {
+    const std::vector<fs::path> parts(relative.begin(), relative.end());
+    left.insert(left.end(), parts.rbegin(), parts.rend());
+  };
+  go_through(whole.relative_path());
+  fs::path place = whole.root_path();
+  bool there = true;
+  for (int links = 0; !left.empty();) {
+    const fs::path part = std::move(left.back());
+    left.pop_back();
+    if (part.empty() || part == ".") continue;
+    if (part == "..") {
+      if (!there) return {};
+      place = place.parent_path();
+      continue;
+    }
+    fs::path next = place / part;
+    const fs::file_type type = fs::symlink_status(next, error).type();
+    if (type == fs::file_type::symlink) {
+      const fs::path target = fs::read_symlink(next, error);
+      if (error || ++links > most_links) return {};
+      if (target.is_absolute()) place = target.root_path();
+      go_through(target.relative_path());
+      continue;
+    }
+    there = there && fs::status_known(fs::file_status(type)) && type != fs::file_type::not_found;
+    place = std::move(next);
+  }
+  return place;
 }
 
 bool is_below(const fs::path& place, const std::vector<fs::path>& folders) {
