@@ -19,7 +19,7 @@ std::optional<FileBounds>& bounds() {
   return bounds;
 }
 
-constexpr int most_links = 40;  // as the kernel has it
+constexpr int most_links_in_place = 40;  // as the kernel has it
 
 // Empty where a path leads nowhere, as links that lead to each other do, and ".." behind what is
 // not there: whoever makes that folder next would have it lead elsewhere
@@ -49,7 +49,7 @@ fs::path place_of(const fs::path& path) {
     const fs::file_type type = fs::symlink_status(next, error).type();
     if (type == fs::file_type::symlink) {
       const fs::path target = fs::read_symlink(next, error);
-      if (error || ++links > most_links) return {};
+      if (error || ++links > most_links_in_place) return {};
       if (target.is_absolute()) place = target.root_path();
       go_through(target.relative_path());
       continue;
