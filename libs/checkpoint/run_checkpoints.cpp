@@ -186,7 +186,7 @@ void Checkpoints::step(RankRun& executor, StepEnd& end) {
   const std::int64_t done = end.step + 1;
   const StepOutcome& outcome = end.outcome;
   const bool explained = outcome.update_left_out && !outcome.not_finite;
-  if (!explained && (!std::isfinite(outcome.loss) || !std::isfinite(outcome.grad_norm))) {
+  if (!std::isfinite(outcome.loss) || (!explained && !std::isfinite(outcome.grad_norm))) {
     if (!first) return;
     CheckpointReport report;
     report.news.step = done;
