@@ -20,8 +20,6 @@
 namespace mw {
 namespace {
 constexpr std::int64_t filled_at_a_time = 1 << 20;  // elements, by all threads of a rank
-// The first held-out sample of a source without an end, beyond all that a training has.
-constexpr std::int64_t held_out_samples = std::int64_t{1} << 40;
 
 // Where a parameter's numbers go: right into the tensor that computes, or, where what is kept is
 // less or more than that, piece by piece through one of their own.
@@ -112,8 +110,7 @@ void with_ranks(RankRuntime& runtime, const RunSetup& setup, const Plan& plan,
   RunSetup held_out = own;
   held_out.step_plans = nullptr;
   held_out.data = own.held_out_data;
-  const bool endless = own.held_out_data && own.held_out_data->tokens() == 0;
-  held_out.sample_offset = endless ? held_out_samples : 0;
+  held_out.sample_offset = 0;
   held_out.trace.clear();
   const Processes* processes = runtime.processes();
   const int before =  // ranks of this machine that are those of other processes
