@@ -40,8 +40,7 @@ class PatienceForResult {
  public:
   explicit PatienceForResult(Processes& processes)
       : processes_(processes), before_(processes.timeout()) {
-    processes.set_timeout(
-        std::max<Processes::Milliseconds>(before_, std::chrono::hours(7 * 24)));
+    processes.set_timeout(std::max<Processes::Milliseconds>(before_, std::chrono::hours(7 * 24)));
   }
   ~PatienceForResult() { processes_.set_timeout(before_); }
   PatienceForResult(const PatienceForResult&) = delete;

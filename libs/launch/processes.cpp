@@ -392,9 +392,9 @@ int JoinedProcesses::leave_other(const std::exception_ptr& own,
   }
   // The first process may be about to print, write or plot for as long as it likes. It is gone when
   // the carrier says so.
-  const Milliseconds patience =
-      told || own != nullptr ? std::max(grace, timeout_ / 10)
-                             : std::max<Milliseconds>(timeout_, patience_for_first);
+  const Milliseconds patience = told || own != nullptr
+                                    ? std::max(grace, timeout_ / 10)
+                                    : std::max<Milliseconds>(timeout_, patience_for_first);
   try {
     for (;;) {
       const Word word = receive(0, "its end", patience);
