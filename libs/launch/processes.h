@@ -24,6 +24,10 @@ HostId own_host();
 // no telling.
 inline constexpr const char* token_variable = "MESHWRIGHT_TOKEN";
 std::string new_token();
+// In this variable run_by_mpirun() tells its processes where lines of JSON go: a path of its own
+// stdout. What passes through mpirun is cut off where a process dies, as mpirun reads nothing while
+// it waits for the others, and then kills them.
+inline constexpr const char* lines_variable = "MESHWRIGHT_LINES";
 // Whether these are one machine. Names say nothing of it, as containers of many machines have the
 // same one, and those of one machine several; they decide only where a boot id is not known.
 bool same_machine(const HostId& one, const HostId& other);
