@@ -26,8 +26,8 @@ void write_all(int file, const std::string& text) {
   }
 }
 
-// A file of its own for lines of JSON, where what started this process has one (lines_variable); -1:
-// it has none. Processes that this one starts have stdouts of their own.
+// A file for lines of JSON that what started this process has for it (lines_variable); -1: there is
+// none. Processes that this one starts have stdouts of their own.
 int file_of_lines() {
   const char* path = std::getenv(lines_variable);
   if (path == nullptr) return -1;

@@ -25,8 +25,8 @@ constexpr double to_go_on = 150;    // seconds that a start and its first new st
 constexpr double to_be_taken = 20;  // that a rank may take to meet its order
 constexpr double to_be_withdrawn = 0.2;
 constexpr double to_be_noticed = 20;
-// Of the command after one fault, each with one restart of its own. The first may be refused while
-// the fault lasts.
+// How often the command may be started after one fault, with one restart of its own each time. The
+// first start may be refused while the fault lasts.
 constexpr int most_starts = 2;
 
 // Flips a bit of a file, in place.
