@@ -34,8 +34,8 @@ std::span<const ShippedCommunicator> shipped_communicators() {
 
 namespace {
 
-// While it lives, a word may take a week: the first process may search, write its last checkpoint or
-// export for as long as that takes, and the carrier says when it dies.
+// While it lives, a word may take a week: the first process may search, write its last checkpoint
+// or export for as long as that takes, and the carrier says when it dies.
 class PatienceForResult {
  public:
   explicit PatienceForResult(Processes& processes)
