@@ -250,6 +250,13 @@ int run_by_mpirun(int processes, const std::vector<std::string>& words) {
   }
   sigprocmask(SIG_SETMASK, &before, nullptr);
   const int by_signal = stopped ? exit_interrupted : exit_code_of(Stage::run);
+  if (ended > 0 && WIFSIGNALED(status) && !stopped) {
+    throw Error(
+        Stage::run, "launch.mpirun", "",
+        fmt::format("--processes: mpirun was ended by {}, and its processes with it",
+                    signal_name(WTERMSIG(status))),
+        "look at who kills processes on this machine: the system does where memory is full");
+  }
   if (ended < 0 || WIFSIGNALED(status)) return by_signal;
   const int code = WEXITSTATUS(status);
   constexpr int from_signals = 128;

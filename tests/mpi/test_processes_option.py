@@ -63,6 +63,18 @@ class ProcessesOption(ProgramCase):
         self.assertGreater(len(run["losses"]), 2500)
         self.assertRegex(errors[0]["message"], "Process 1 .* died")
 
+    def test_a_launcher_that_is_killed_is_named(self):
+        process = self.start(FOREVER)
+        self.wait_for_steps(process)
+        mpirun, = (one for one in self.processes_of(process.pid)
+                   if pathlib.Path(f"/proc/{one}/cmdline").read_bytes().startswith(b"mpirun\0"))
+        os.kill(mpirun, signal.SIGKILL)
+        stdout, stderr = process.communicate(timeout=120)
+        self.assertEqual(process.returncode, 1, stderr[-3000:])
+        errors = [json.loads(line) for line in stdout.splitlines() if '"kind":"error"' in line]
+        self.assertEqual([error["code"] for error in errors], ["launch.mpirun"], stdout)
+        self.assertIn("SIGKILL", errors[0]["message"])
+
     def test_lines_in_a_file_are_not_written_over(self):
         self.write(restart_script("dp(2)", "e.steps = 1"))
         run = f"'{BIN}' run script.lua --processes 2 --json 2>&1 >&3"
