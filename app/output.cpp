@@ -31,8 +31,10 @@ void write_all(int file, const std::string& text) {
 int file_of_lines() {
   const char* path = std::getenv(lines_variable);
   if (path == nullptr) return -1;
-  const int file = ::open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY);
+  // A pipe that nobody reads any more would be waited for.
+  const int file = ::open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   ::unsetenv(lines_variable);
+  if (file >= 0) ::fcntl(file, F_SETFL, O_APPEND);
   return file;
 }
 

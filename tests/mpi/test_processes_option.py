@@ -83,6 +83,15 @@ class ProcessesOption(ProgramCase):
         first, result, last = (self.folder / "lines").read_text().splitlines()
         self.assertEqual((first, json.loads(result)["status"], last), ("first", "done", "last"), done.stdout)
 
+    def test_lines_that_nobody_reads_are_waited_for_by_nobody(self):
+        self.write(restart_script("dp(2)", "e.steps = 1"))
+        process = subprocess.Popen([BIN, "run", "script.lua", "--processes", "2", "--json"], cwd=self.folder, text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(process.kill)
+        process.stdout.close()
+        _, stderr = process.communicate(timeout=120)
+        self.assertEqual(process.returncode, 0, stderr[-3000:])
+
     def other_than_first(self, ranks):
         for one in ranks:
             words = pathlib.Path(f"/proc/{one}/environ").read_bytes().split(b"\0")
