@@ -264,9 +264,15 @@ class Chooser {
 // Tells the experiment that its ranks begin with that checkpoint.
 void go_on_from(const Checkpoint& checkpoint, Experiment& experiment) {
   experiment.goes_on = true;
-  const std::int64_t step = experiment.first_step = checkpoint.index().step;
-  if (step < experiment.steps)
-    experiment.sample_offset = checkpoint.index().sample - experiment.first_sample(step);
+  const CheckpointIndex& index = checkpoint.index();
+  const std::int64_t step = experiment.first_step = index.step;
+  if (step >= experiment.steps) return;
+  // Samples of another length are numbered otherwise: the tokens say where the data go on. An
+  // endless source has no place in tokens, and would repeat what it made.
+  const std::int64_t sequence = experiment.plan->request.sequence;
+  const std::int64_t sample =
+      experiment.data->tokens() > 0 ? (index.tokens + sequence - 1) / sequence : index.sample;
+  experiment.sample_offset = sample - experiment.first_sample(step);
 }
 
 }  // namespace

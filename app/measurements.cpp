@@ -107,12 +107,12 @@ Parting Measurements::parting() const {
                     {prediction_.step_seconds, prediction_.step_error, experiment_.plan->ranks()});
 }
 
-// A step that is left out for its overflow has done nothing. Where NaN ends the run, what ends it
-// has more to say.
+// A step that is left out for the overflow of its gradients has done nothing. Where NaN ends the
+// run, what ends it has more to say.
 std::string Measurements::look_for_divergence(const StepReport& report) {
   if (experiment_.stops_on_nan) return "";
   const bool loss = std::isfinite(report.loss), norm = std::isfinite(report.grad_norm);
-  if (report.update_left_out || (loss && norm) == diverged_.empty()) return "";
+  if ((report.update_left_out && loss) || (loss && norm) == diverged_.empty()) return "";
   if (loss && norm) {
     diverged_.clear();
     std::string news =

@@ -21,8 +21,8 @@ namespace mw {
 
 // What a run's file and folder say of where it comes from.
 struct RunOrigin {
-  std::string script;      // its text
-  Json machine = nullptr;  // machine_json(); null: not said
+  std::string script;           // its text
+  Json machine = nullptr;       // machine_json(); null: not said
   std::string started_by = {};  // Attempt::mark()
   bool log_stays = false;       // LogClaim::stays(): neither is written
 };

@@ -31,7 +31,8 @@ struct Observers {
     if (experiment.check) before.push_back(&check);
     if (experiment.held_out_data) {
       const Evaluation& when = experiment.evaluation;
-      before.push_back(&held_out.emplace(when.every, when.batches, experiment.steps));
+      const bool endless = experiment.held_out_data->tokens() == 0;
+      before.push_back(&held_out.emplace(when.every, when.batches, experiment.steps, endless));
     }
     if (experiment.stops_on_nan) after.push_back(&not_finite);
     if (const auto every = experiment.check_every) after.push_back(&replicas.emplace(every));

@@ -14,7 +14,7 @@ void HeldOutLoss::step(RankRun& rank, StepEnd& end) {
   const auto sent = rank.ledger().communication();
   HeldOut result;
   for (std::int64_t batch = 0; batch < batches_; ++batch)
-    result.loss += rank.evaluate(batch) / static_cast<double>(batches_);
+    result.loss += rank.evaluate(first_ + batch) / static_cast<double>(batches_);
   rank.ledger().clear_step(sent);
   result.seconds = seconds_now() - began;
   end.apart = true;

@@ -8,16 +8,18 @@
 namespace mw {
 
 // After every so many steps, and after the last one, evaluates `batches` batches of the run's
-// RunSetup::held_out_data, and puts their mean loss into the step's report.
+// RunSetup::held_out_data, and puts their mean loss into the step's report. A source without an end
+// makes held-out samples too: its batches begin beyond all that a training has.
 class HeldOutLoss : public RunObserver {
  public:
-  HeldOutLoss(std::int64_t every, std::int64_t batches, std::int64_t steps)
-      : every_(every), batches_(batches), steps_(steps) {}
+  HeldOutLoss(std::int64_t every, std::int64_t batches, std::int64_t steps, bool endless = false)
+      : every_(every), batches_(batches), steps_(steps), first_(endless ? beyond : 0) {}
   void step(RankRun& rank, StepEnd& end) override;
   const char* name() const override { return "evaluation"; }
 
  private:
-  const std::int64_t every_, batches_, steps_;
+  static constexpr std::int64_t beyond = std::int64_t{1} << 31;  // the number of a batch
+  const std::int64_t every_, batches_, steps_, first_;
 };
 
 }  // namespace mw

@@ -95,7 +95,10 @@ void Checkpoints::load(RankRun& executor, Rank& rank) const {
                       executor.kept(kept.slot).narrow(0, kept.first, kept.slice.count));
   }
   load_hooks(executor);
-  if (setup_.from->index().scaled) executor.scaler().go_on_from(setup_.from->index().loss_scaler);
+  if (!setup_.from->index().scaled) return;
+  LossScalerState state = setup_.from->index().loss_scaler;
+  if (!executor.scaler().active()) state.scale = 1;  // steps that were left out still count
+  executor.scaler().go_on_from(state);
 }
 
 // As they are filled at the start of a run: whole or as a shard, and masters beside them.
@@ -184,7 +187,7 @@ void Checkpoints::step(RankRun& executor, StepEnd& end) {
   const std::int64_t done = end.step + 1;
   const StepOutcome& outcome = end.outcome;
   const bool explained = outcome.update_left_out && !outcome.not_finite;
-  if (!explained && (!std::isfinite(outcome.loss) || !std::isfinite(outcome.grad_norm))) {
+  if (!std::isfinite(outcome.loss) || (!explained && !std::isfinite(outcome.grad_norm))) {
     if (!first) return;
     CheckpointReport report;
     report.news.step = done;

@@ -125,7 +125,7 @@ void read_all(const fs::path& path) {
     });
   }
   for (const char* name : {"schema", "status", "reason", "created", "host", "versions", "process",
-                           "name", "hash", "plan_hash"})
+                           "name", "hash", "plan_hash", "continues", "started_by"})
     tried([&] { file.attribute("/", name); });
   file.integer("/", "seed", 0);
   for (const std::string& name : sets) {

@@ -76,7 +76,7 @@ struct EarlierRows {
   std::vector<std::int64_t> series_steps;
   std::vector<Series> series;
   std::vector<char> bandwidths;  // packed rows of /bandwidth, which are of no step
-  double seconds = 0;  // from when that file was made to its last event
+  double seconds = 0;            // from when that file was made to its last event
   // The run file with the other tables, which may be larger than the memory. A run takes over their
   // rows of steps before `before`. The file stays open while another file takes its place. Null:
   // there is no run file.

@@ -83,8 +83,11 @@ void hf_experts(const Values& values, HfConfig& config) {
     config.keys.push_back(
         {{"num_local_experts", "num_experts"}, values.integer("experts"), "experts", 8});
     key("intermediate_size", width, values.has("expert_ffn") ? "expert_ffn" : "ffn");
+    // There the loss is a mean over layers, of a sum over a token's choices.
+    const double layers = static_cast<double>(values.integer("layers")),
+                 top = static_cast<double>(values.integer("top_k"));
     config.more["router_aux_loss_coef"] =
-        values.text("balance") == "aux" ? values.number("aux_weight") : 0.0;
+        values.text("balance") == "aux" ? values.number("aux_weight") * layers / top : 0.0;
     lacks(latent, "Mixtral has no latent attention (kv_lora_rank)");
     lacks(!values.flag("normalise"),
           "Mixtral's weights of experts sum to one (normalise = false here)");

@@ -222,6 +222,34 @@ class CheckpointFiles(ProgramCase):
         self.train(other + "; e.overwrite = true; e.steps = 2")
         self.assertEqual([row["step"] for row in self.listed()], [1, 2])
 
+    def test_another_sequence_goes_on_at_the_same_token(self):
+        """Of a text; a source without an end makes its next sample, whatever its length."""
+        text = bytes(97 + (7 * i * i + 3 * i) % 23 for i in range(2000))
+        (self.folder / "all.txt").write_bytes(text)
+        still = ('e.model = mw.llama { layers = 1, hidden = 16, heads = 4, ffn = 24, vocab = 256 }; e.precision = "fp64"; '
+                 'e.optimizer = mw.sgd { lr = 0 }; e.data = mw.text { "%s.txt", order = "sequential" }; ')
+        self.train(still % "all" + "e.steps = 2")
+        longer = "e.sequence = 12; e.batch = 2; "
+        said, changed = self.says(still % "all" + longer + "e.steps = 4; e.resume = { changed = true }")
+        self.assertIn("sequence: 8 there, 12 here", said)
+        # 64 tokens are five samples of 12 and a part of the sixth, which is not read twice.
+        (self.folder / "rest.txt").write_bytes(text[6 * 12:])
+        rest = self.train(still % "rest" + longer + 'e.steps = 2; e.checkpoint.path = "rest"')
+        for mine, its in zip(changed["losses"][2:], rest["losses"], strict=True):
+            self.assertAlmostEqual(mine, its, delta=1e-12)
+        self.train('e.steps = 2; e.checkpoint.path = "endless"')
+        _, endless = self.says('e.sequence = 16; e.steps = 3; e.checkpoint.path = "endless"; e.resume = { changed = true }')
+        self.assertEqual([row["tokens"] for row in self.listed("endless")], [32, 64, 12 * 16])
+        self.assertEqual(len(endless["losses"]), 3)
+
+    def test_a_run_without_a_loss_scale_has_none_of_its_checkpoint(self):
+        still = "e.optimizer = mw.sgd { lr = 0 }; "
+        plain = self.train(still + 'e.steps = 2; e.checkpoint.path = "plain"')["grad_norms"]
+        tiny, = self.train(still + "e.steps = 1; e.loss_scale = 4e-39")["grad_norms"]
+        self.assertGreater(abs(tiny / plain[0] - 1), 1e-5)  # gradients lose digits in fp32, or vanish
+        _, resumed = self.says(still + "e.steps = 2; e.resume = { changed = true }")
+        self.assertAlmostEqual(resumed["grad_norms"][1] / plain[1], 1, delta=1e-6)
+
     def test_data_that_were_edited_are_refused(self):
         data = 'e.model = mw.llama { layers = 1, hidden = 16, heads = 4, ffn = 24, vocab = 256 }; e.data = mw.text "a.txt"; '
         text = self.folder / "a.txt"

@@ -199,9 +199,10 @@ class Ends(ProgramCase):
 
     def test_a_training_that_diverges_stops(self):
         # Before the update, at the first op where NaN comes up; plans whose ranks hold other parts,
-        # and steps of other plans.
+        # and steps of other plans. A loss that is not finite is no overflow of scaled gradients.
         for change in ("", "e.plan = { mw.plugin('zero') { 2, stage = 3 }, tp(2) }", "e.plan = { mw.plugin('pp')(2), tp(2) } e.model.layers = 2 "
-                       "e.microbatch = 2", "e.microbatch = function(step) return { batch = step < 1 and 4 or 8 } end"):
+                       "e.microbatch = 2", "e.microbatch = function(step) return { batch = step < 1 and 4 or 8 } end",
+                       "e.precision = 'fp16'", "e.loss_scale = 8"):
             with self.subTest(change):
                 code, lines = self.call("e.optimizer = mw.sgd { lr = 1e30 }" + change)
                 run, events = self.ended(code, lines, "failed", "diverged", "diverged: On rank ", 1)
@@ -214,15 +215,17 @@ class Ends(ProgramCase):
                 self.assertIsNotNone(run["losses"][step - 1])
 
     def test_a_training_that_diverges_goes_on(self):
-        code, lines = self.call("e.on_nan = 'continue' e.optimizer = mw.sgd { lr = 1e30 }")
-        run, events = self.ended(code, lines, "failed", "diverged", "diverged: ", 1)
-        self.assertEqual(len(lines), 1)
-        self.assertEqual(run["steps"], 6)  # it goes on
-        step = events[0][1]
-        self.assertIn(f"from step {step} on", run["reason"])
-        finite = [loss is not None and norm is not None for loss, norm in zip(run["losses"], run["grad_norms"])]
-        self.assertEqual(finite, [s < step for s in range(6)])
-        self.assertIn(run["reason"] + "; Ctrl-C ends the run", self.stderr)
+        for change in ("", " e.loss_scale = 8"):
+            with self.subTest(change):
+                code, lines = self.call("e.on_nan = 'continue' e.optimizer = mw.sgd { lr = 1e30 }" + change)
+                run, events = self.ended(code, lines, "failed", "diverged", "diverged: ", 1)
+                self.assertEqual(len(lines), 1)
+                self.assertEqual(run["steps"], 6)  # it goes on
+                step = events[0][1]
+                self.assertIn(f"from step {step} on", run["reason"])
+                finite = [loss is not None and norm is not None for loss, norm in zip(run["losses"], run["grad_norms"])]
+                self.assertEqual(finite, [s < step for s in range(6)])
+                self.assertIn(run["reason"] + "; Ctrl-C ends the run", self.stderr)
 
     def test_steps_that_overflow_are_no_divergence(self):
         code, (run,) = self.call("e.precision = 'fp16' e.loss_scale = { init = 2^100, backoff = 2^-20 } e.steps = 12")

@@ -48,6 +48,13 @@ class Export(cases.ProgramCase):
         self.write(SCRIPT)
         self.out = self.folder / "out"
 
+    def test_the_weight_of_a_balance_loss(self):
+        """Of transformers' load_balancing_loss_func: a mean over layers, of a sum over top_k choices."""
+        self.only("run", "script.lua", "--set", "model=mw.moe { layers = 3, hidden = 32, heads = 4, ffn = 48, vocab = 64, "
+                  "experts = 4, top_k = 2, aux_weight = 0.01 }")
+        config = json.loads((self.out / "config.json").read_text())
+        self.assertAlmostEqual(config["router_aux_loss_coef"], 0.01 * 3 / 2, delta=1e-12)
+
     def test_every_mix_exports_the_same(self):
         self.only("run", "script.lua")
         one = tensors(self.out)

@@ -121,10 +121,32 @@ class HeldOut(ProgramCase):
 
     def test_is_the_loss_of_those_tokens(self):
         # What one step on these tokens reports before its update, of weights that stay.
+        (self.folder / "held.txt").write_bytes(bytes(97 + (7 * i * i + 3 * i) % 23 for i in range(2000)))
         held, trained = self.all("run", self.write(HELD_OUT + """
-            train({ dp(2) }, { optimizer = mw.sgd { lr = 0 }, evaluate = { data = mw.synthetic { seed = 2 }, every = 5, batches = 3 } })
-            train({ dp(2) }, { optimizer = mw.sgd { lr = 0 }, data = mw.synthetic { seed = 2 }, steps = 3, evaluate = "none" })"""))
+            local model = mw.llama { layers = 4, hidden = 32, heads = 4, ffn = 64, vocab = 256 }
+            local still = { model = model, optimizer = mw.sgd { lr = 0 } }
+            still.evaluate = { data = mw.text "held.txt", every = 5, batches = 3 }
+            train({ dp(2) }, still)
+            still.data, still.steps, still.evaluate = mw.text "held.txt", 3, "none"
+            train({ dp(2) }, still)"""))
         self.assertAlmostEqual(held["held_out_loss"], sum(trained["losses"]) / 3, delta=1e-12)
+
+    def test_of_endless_data_are_other_samples_of_the_same_chain(self):
+        """The chain of the training, whether its seed is the run's or its own; none that it trains on."""
+        runs = self.all("run", self.write(HELD_OUT + """
+            local function held(changes)
+              changes.evaluate = { data = mw.synthetic {}, every = 80, batches = 4 }
+              train({}, changes)
+            end
+            held { steps = 4, optimizer = mw.sgd { lr = 0 }, data = mw.synthetic {} }
+            held { steps = 80, seed = 3, data = mw.synthetic {}, precision = "fp32" }
+            held { steps = 80, seed = 3, data = mw.synthetic { seed = 7 }, precision = "fp32" }"""))
+        still, *learned = runs
+        self.assertGreater(abs(still["held_out_loss"] - sum(still["losses"]) / 4), 1e-6)
+        for run in learned:  # a loss of other chains rises beyond that of knowing nothing
+            self.assertLess(run["losses"][-1], 3)
+            self.assertLess(abs(run["held_out_loss"] - run["losses"][-1]), 0.5)
+            self.assertLess(run["held_out_loss"], 3)
 
     def test_leaves_the_training_alone(self):
         pairs = [("dp(2)", "{ recompute = 'full' }"), ("dp(2)", "{ offload = 'full' }"), ("zero { 2, stage = 3 }", "{ check = true }"),

@@ -156,8 +156,9 @@ assert(not pcall(function() return sweep.gone end))
 
 class Disturbed(SweepCase):
     def test_disturbed_cells_run_again_and_decide_nothing_by_wall_seconds(self):
-        # Long enough to count hundredths of a second of the cores.
-        self.sweep_script("over = { plan = { { dp(2) }, { tp(2) } } },", base="steps = 800,")
+        # A second or more, also where a step takes 0.3 ms: cores are counted in hundredths of a
+        # second.
+        self.sweep_script("over = { plan = { { dp(2) }, { tp(2) } } },", base="steps = 3000,")
         with busy.Machine(self.folder / "system", others=1, run=True) as root:
             done = self.sweep("--json", "--reruns", "1", MESHWRIGHT_SYSTEM_ROOT=root)
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -24,7 +24,8 @@ inline Trained train(const Experiment& e, const std::atomic<bool>* stop,
                      const std::function<bool()>& ends = nullptr, RunObserver* more = nullptr) {
   RunCheck check(e.loss_scale != nullptr);
   ReplicaCheck replicas(e.check_every);
-  HeldOutLoss held_out(e.evaluation.every, e.evaluation.batches, e.steps);
+  HeldOutLoss held_out(e.evaluation.every, e.evaluation.batches, e.steps,
+                       e.held_out_data && e.held_out_data->tokens() == 0);
   OnStep hears([&](const StepReport& report) {
     if (on_step) on_step(report);
     return ends && ends();

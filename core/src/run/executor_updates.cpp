@@ -84,7 +84,8 @@ void Executor::totals(const Lowered& l) {
   outcome_.loss_scale = kept_->scaler.scale();
   outcome_.grad_norm = kept_->scaler.end(std::sqrt(sums[1].item<double>()));
   outcome_.update_left_out = kept_->scaler.overflowed();
-  if (kept_->leaves_out && !outcome_.update_left_out) {
+  // Another factor makes no loss finite: forward knows nothing of it.
+  if (kept_->leaves_out && (!outcome_.update_left_out || !std::isfinite(outcome_.loss))) {
     outcome_.not_finite = !std::isfinite(outcome_.loss) || !std::isfinite(outcome_.grad_norm);
     outcome_.update_left_out = outcome_.not_finite;
   }

@@ -69,6 +69,13 @@ std::shared_ptr<const TokenSource> DataReader::open_source(const Chosen& chosen,
   return data;
 }
 
+// The seed with which a source of the kind of the training's makes what that makes.
+std::int64_t DataReader::seed_like_training(const Chosen& chosen) const {
+  if (data_ && data_->registration == chosen.registration && data_->values.has("seed"))
+    return data_->values.integer("seed");
+  return values_.has("seed") ? values_.integer("seed") : 0;
+}
+
 Json DataReader::evaluation(Experiment& experiment) {
   if (!has("evaluate") || sequence_ < 1) return {};
   Problems found;
@@ -90,6 +97,10 @@ Json DataReader::evaluation(Experiment& experiment) {
   evaluation.batches = given.integer("batches");
   // The same for each seed of a run: a spread over seeds is that of training.
   experiment.held_out_data = open_source(*chosen, "evaluate.data", 0);
+  // A source without an end makes its tokens from the seed: another seed would make other tokens
+  // than those that the model learns.
+  if (experiment.held_out_data && experiment.held_out_data->tokens() == 0)
+    experiment.held_out_data = open_source(*chosen, "evaluate.data", seed_like_training(*chosen));
   Json data = resolved_value(chosen->values.json());
   data.erase("sequence");
   data["kind"] = chosen->registration->name;

@@ -31,6 +31,7 @@ class DataReader {
   std::int64_t read_sequence() const;
   std::shared_ptr<const TokenSource> open_source(const Chosen& chosen, const char* key,
                                                  std::int64_t seed);
+  std::int64_t seed_like_training(const Chosen& chosen) const;
 
   const Json& table_;
   const Values& values_;
