@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <system_error>
+#include <utility>
 
 #include "app/run_folder.h"
 #include "checkpoint/settings.h"
+#include "meshwright/engine/pack.h"
 #include "meshwright/engine/ranks.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
@@ -300,10 +302,13 @@ CheckpointStart begin_checkpoints(Experiment& experiment, const Attempt& attempt
   // One rank is run by each process; the first one alone writes.
   start.setup.writes = !experiment.checkpoint.path.empty() &&
                        (processes == nullptr || processes->first() || plan.ranks() > 1);
+  if (start.setup.folder) start.setup.mark = start.setup.folder->mark();
   if (processes != nullptr) {
-    const std::string chosen = processes->broadcast(
-        "the checkpoint that the run begins with",
-        start.setup.from ? fs::absolute(start.setup.from->folder()).string() : "");
+    const std::string own =
+        start.setup.from ? fs::absolute(start.setup.from->folder()).string() : "";
+    const auto [chosen, mark] = unpack<std::pair<std::string, std::string>>(processes->broadcast(
+        "the checkpoint that the run begins with", pack(std::pair(own, start.setup.mark))));
+    start.setup.mark = mark;
     if (!processes->first() && !chosen.empty())
       start.setup.from = std::make_shared<Checkpoint>(chosen);
   }

@@ -34,6 +34,23 @@ std::span<const ShippedCommunicator> shipped_communicators() {
 
 namespace {
 
+// While it lives, a word may take a week: the first process may search, write its last checkpoint
+// or export for as long as that takes, and the carrier says when it dies.
+class PatienceForResult {
+ public:
+  explicit PatienceForResult(Processes& processes)
+      : processes_(processes), before_(processes.timeout()) {
+    processes.set_timeout(std::max<Processes::Milliseconds>(before_, std::chrono::hours(7 * 24)));
+  }
+  ~PatienceForResult() { processes_.set_timeout(before_); }
+  PatienceForResult(const PatienceForResult&) = delete;
+  PatienceForResult& operator=(const PatienceForResult&) = delete;
+
+ private:
+  Processes& processes_;
+  const Processes::Milliseconds before_;
+};
+
 // "mw.train on dp(4)"
 std::string words_for(const std::string& verb) {
   return "mw." + verb;
@@ -107,6 +124,7 @@ void agree_on(Processes& processes, const std::string& verb, std::vector<Experim
 Json result_of_first(Processes& processes, const std::string& verb, const Json& result) {
   std::string bytes;
   if (processes.first()) Json::to_cbor(result, bytes);
+  const PatienceForResult patient(processes);
   bytes = processes.broadcast("the result of " + words_for(verb), bytes);
   return Json::from_cbor(bytes);
 }

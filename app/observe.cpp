@@ -34,8 +34,9 @@ void Observe::step(RankRun& /*rank*/, StepEnd& end) {
     take(report.step, experiment_.observe(report.step, facts_of(report)), metrics);
     if (ended_) end.last = true;
   }
-  recorder_.hand_over([this, step = report.step, metrics = std::move(metrics)] {
-    measured_.add_metrics(step, metrics);
+  // A run that fails may leave this observer before that is done.
+  recorder_.hand_over([&measured = measured_, step = report.step, metrics = std::move(metrics)] {
+    measured.add_metrics(step, metrics);
   });
 }
 

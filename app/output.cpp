@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "launch/processes.h"
 #include "meshwright/engine/text.h"
 
 namespace mw {
@@ -23,6 +24,18 @@ void write_all(int file, const std::string& text) {
     if (written <= 0) return;  // a closed pipe: nobody listens any more
     done += static_cast<std::size_t>(written);
   }
+}
+
+// A file for lines of JSON that what started this process has for it (lines_variable); -1: there is
+// none. Processes that this one starts have stdouts of their own.
+int file_of_lines() {
+  const char* path = std::getenv(lines_variable);
+  if (path == nullptr) return -1;
+  // A pipe that nobody reads any more would be waited for.
+  const int file = ::open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+  ::unsetenv(lines_variable);
+  if (file >= 0) ::fcntl(file, F_SETFL, O_APPEND);
+  return file;
 }
 
 std::string with_newline(const std::string& text) {
@@ -45,7 +58,8 @@ Output::Output(bool json, bool quiet) : json_(json), quiet_(quiet) {
 void Output::keep_stdout() {
   if (lines_ != STDOUT_FILENO) return;
   std::fflush(stdout);
-  lines_ = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+  lines_ = json_ ? file_of_lines() : -1;
+  if (lines_ < 0) lines_ = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
   if (lines_ < 0 || ::dup2(STDERR_FILENO, STDOUT_FILENO) < 0) {
     throw Error(Stage::environment, "output.closed", "",
                 json_ ? "--json: stdout is closed" : "stdout is closed",

@@ -46,7 +46,12 @@ void RunRecorder::drain() {
   rethrow();
 }
 
-bool RunRecorder::settle(std::chrono::seconds patience) {
+void RunRecorder::settle() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return undone_.empty() || failed_; });
+}
+
+bool RunRecorder::settle(std::chrono::milliseconds patience) {
   std::unique_lock lock(mutex_);
   return changed_.wait_for(lock, patience, [&] { return undone_.empty() || failed_; });
 }

@@ -34,8 +34,10 @@ class RunRecorder : public RunObserver {
   void hand_over(std::function<void()> work);
   // Waits until all of that is done, and throws what it threw.
   void drain();
-  // The same for as long as that, and throws nothing; false if something is left.
-  bool settle(std::chrono::seconds patience);
+  // The same, and throws nothing.
+  void settle();
+  // The same for as long as that; false if something is left, which the thread may still be doing.
+  [[nodiscard]] bool settle(std::chrono::milliseconds patience);
 
  private:
   void run();

@@ -49,6 +49,7 @@ const Machine& machine_here(const Experiment& experiment) {
 namespace {
 
 constexpr unsigned seconds_for_last_words = 20;
+constexpr std::int64_t steps_unknown = -1;
 
 std::string bytes_text(std::int64_t bytes) {
   return format_bytes(static_cast<double>(bytes));
@@ -332,6 +333,18 @@ Json carry_ranks(Experiment experiment, chaos::Agent* faults) {
   return Json::object();
 }
 
+// At the end of the scope, however that comes, all that was handed over has been done.
+class SettledFirst {
+ public:
+  explicit SettledFirst(RunRecorder& recorder) : recorder_(recorder) {}
+  ~SettledFirst() { recorder_.settle(); }
+  SettledFirst(const SettledFirst&) = delete;
+  SettledFirst& operator=(const SettledFirst&) = delete;
+
+ private:
+  RunRecorder& recorder_;
+};
+
 // A run in the process of rank 0: what is said of it, recorded and returned.
 class TrainVerb {
  public:
@@ -361,7 +374,7 @@ class TrainVerb {
     const IfRanksHang if_ranks_hang([&](const RankFailed& error) {
       last_words.lock();
       ::alarm(seconds_for_last_words);  // what hangs may hold what is needed for them
-      ranks_failed(error);
+      if (settles_in_time(&error.problems().front())) ranks_failed(error);
       claim_.let_go();
       output_.error(error);
       std::fflush(nullptr);
@@ -428,7 +441,19 @@ class TrainVerb {
   // Before anything is read or written that the recorder has to do with. What it threw is not the
   // first error any more.
   void settle() {
-    if (recorder_) recorder_->settle(std::chrono::seconds(seconds_for_last_words / 2));
+    if (recorder_) recorder_->settle();
+  }
+
+  // The same where the process is about to end: what is not written by then is left as it is, and
+  // nobody else may touch it. What starts the run again is told of the failure.
+  bool settles_in_time(const Problem* failure) {
+    const std::chrono::seconds patience(seconds_for_last_words / 2);
+    if (!recorder_ || recorder_->settle(patience)) return true;
+    if (failure != nullptr) attempt_.failed(*failure, steps_unknown);
+    output_.note(fmt::format(
+        "the run file is left as it is: what is written there has taken longer than {} s",
+        patience.count()));
+    return false;
   }
 
   // The result and the first error must come out, whatever has become of the run file.
@@ -457,9 +482,10 @@ class TrainVerb {
   [[noreturn]] void stuck(const Error& error) {
     const Error told = stuck_in_run(error);
     const bool stopped = exit_code_ending_by(told) == exit_interrupted;
-    settle();
-    if (!stopped) attempt_.failed(told.problems().front(), measured_->steps());
-    broke_off(stopped ? RunStatus::interrupted : RunStatus::failed, -1, told.what());
+    if (settles_in_time(stopped ? nullptr : &told.problems().front())) {
+      if (!stopped) attempt_.failed(told.problems().front(), measured_->steps());
+      broke_off(stopped ? RunStatus::interrupted : RunStatus::failed, -1, told.what());
+    }
     claim_.let_go();
     end_stuck(told, output_);
   }
@@ -491,6 +517,7 @@ class TrainVerb {
                       core_use_of(experiment_));
     Observe observe(experiment_, *recorder_, *measured_);
     const Observers observers(experiment_, checkpoints(), faults_);
+    const SettledFirst before_observers_go(*recorder_);  // accounts of steps read `observers.alone`
     if (checkpoints() != nullptr)
       checkpoints()->before_copies([this] {
         recorder_->hand_over([this] { measured_->flush(); });

@@ -342,6 +342,7 @@ class Chaos {
                                  static_cast<double>(run_.steps());
     if (!outcome_.interrupted && !run_.over() && left < to_finish)
       run_.watch(to_finish, [&] { return run_.over(); });
+    look_at_end();
     if (run_.over() && !outcome_.interrupted && bad_rounds_ < most_bad_rounds) close_round();
     if (!run_.stop()) outcome_.wrong.push_back("processes outlived the end of the run");
     note_wrong_loss(", after the last fault");
@@ -349,9 +350,20 @@ class Chaos {
       outcome_.wrong.push_back(wrong);
     look_at_checkpoints();
     look_at_files();
+    if (const std::string why = outcome_.why_untried(); !why.empty() && !outcome_.interrupted)
+      outcome_.wrong.push_back(why);
     if (outcome_.grown > growth_that_counts)
       outcome_.wrong.push_back(fmt::format("processes have grown by {} while they were disturbed",
                                            format_bytes(static_cast<double>(outcome_.grown))));
+  }
+
+  // A training that has done its last step comes to its end, and does not hang there.
+  void look_at_end() {
+    if (outcome_.interrupted || run_.over() || run_.next_step() < run_.steps()) return;
+    const double patience = at_this_load(to_finish);
+    if (run_.watch(patience, [&] { return run_.over(); }) || end_is_wished()) return;
+    outcome_.wrong.push_back(
+        fmt::format("all steps are done, and the run has not ended in {:.0f} s", patience));
   }
 
   void look_at_checkpoints() {

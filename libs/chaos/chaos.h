@@ -37,8 +37,9 @@ struct Record {
   bool told = false;
   std::string said;  // what the run said, its first sentence
   bool ended = false;
-  std::int64_t from = -1;  // the step that it went on from; -1: it never ended
-  double seconds = 0;      // until a step was done that had not been done before
+  std::int64_t starts = 0;  // of the command, until it went on
+  std::int64_t from = -1;   // the step that it went on from; -1: it never ended
+  double seconds = 0;       // until a step was done that had not been done before
   // The processes of the ranks after it, and the bytes that they hold together.
   std::vector<pid_t> processes;
   std::int64_t resident = 0;
@@ -57,6 +58,8 @@ struct Outcome {
   std::vector<std::string> wrong;     // that belongs to no fault
   bool interrupted = false;
   bool good() const;
+  // Why nothing is known of what the training makes of faults; empty: a fault has come about.
+  std::string why_untried() const;
   Json to_json() const;
   std::string text() const;  // the table
 };

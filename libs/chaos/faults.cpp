@@ -25,7 +25,9 @@ constexpr double to_go_on = 150;    // seconds that a start and its first new st
 constexpr double to_be_taken = 20;  // that a rank may take to meet its order
 constexpr double to_be_withdrawn = 0.2;
 constexpr double to_be_noticed = 20;
-constexpr int most_starts = 4;  // of the command, in vain, after one fault
+// How often the command may be started after one fault, with one restart of its own each time. The
+// first start may be refused while the fault lasts.
+constexpr int most_starts = 2;
 
 // Flips a bit of a file, in place.
 bool flip_bit_of(const fs::path& path, std::uint64_t draw) {
@@ -334,6 +336,7 @@ void Faults::go_on(const FaultKind& kind, Record& record) {
     if (starts == 1 && record.said.empty()) record.said = run_.complaint();
     most = run_.farthest();
     run_.start();
+    record.starts = starts;
   }
   record.seconds = monotonic_seconds() - since_;
   if (run_.begun() > begun_ && run_.first_step() >= 0) record.from = run_.first_step();

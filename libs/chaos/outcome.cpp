@@ -52,6 +52,7 @@ Json Record::to_json() const {
           {"told", told},
           {"said", said},
           {"ended", ended},
+          {"starts", starts},
           {"goes_on_from", number_or_null(from)},
           {"seconds", seconds},
           {"processes", processes},
@@ -63,6 +64,14 @@ Json Record::to_json() const {
 bool Outcome::good() const {
   return wrong.empty() && std::all_of(records.begin(), records.end(),
                                       [](const Record& one) { return one.wrong.empty(); });
+}
+
+std::string Outcome::why_untried() const {
+  if (std::any_of(records.begin(), records.end(), [](const Record& one) { return one.met; }))
+    return "";
+  if (records.empty()) return "nothing was tried: no fault was made";
+  return fmt::format("nothing was tried: {} found no place",
+                     records.size() == 1 ? "the fault" : "each of the faults");
 }
 
 Json Outcome::to_json() const {

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <random>
 #include <system_error>
 #include <utility>
 
@@ -24,7 +25,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// What a hidden name ends with: ".step-00000100" and one of these.
+// What a hidden name ends with: ".step-00000100" and one of these. Before the first of them stands
+// the run's mark: ".step-00000100.5f0c19a2.writing".
 constexpr const char* staged_end = ".writing";   // not whole yet
 constexpr const char* old_end = ".old";          // whole; another is about to have its name
 constexpr const char* removed_end = ".removed";  // no longer wanted
@@ -80,8 +82,8 @@ std::vector<CheckpointEntry> checkpoints_in(const fs::path& path) {
   return found;
 }
 
-fs::path staging_folder(const fs::path& path, std::int64_t step) {
-  return path / hidden_checkpoint(step, staged_end);
+fs::path staging_folder(const fs::path& path, std::int64_t step, const std::string& mark) {
+  return path / hidden_checkpoint(step, ("." + mark + staged_end).c_str());
 }
 
 void write_to_disk(const fs::path& file, const std::string& text) {
@@ -96,7 +98,8 @@ void sync_folder(const fs::path& folder) {
   if (reason != 0 && reason != EINVAL) throw cannot_write(folder, reason);  // EINVAL: cannot be
 }
 
-CheckpointFolder::CheckpointFolder(const fs::path& path) : path_(behind_links(path)) {
+CheckpointFolder::CheckpointFolder(const fs::path& path)
+    : path_(behind_links(path)), mark_(fmt::format("{:08x}", std::random_device()())) {
   check_may_write(path, "checkpoint.path");
   const auto refuse = [&](const std::string& why) {
     throw Error(Stage::options, "checkpoint.folder", "checkpoint.path",
@@ -190,7 +193,7 @@ void CheckpointFolder::clear_leftovers() const {
 
 void CheckpointFolder::commit(std::int64_t step) {
   hold();
-  const fs::path staged = staging_folder(path_, step), named = path_ / checkpoint_name(step),
+  const fs::path staged = staging_folder(path_, step, mark_), named = path_ / checkpoint_name(step),
                  old = path_ / hidden_checkpoint(step, old_end);
   sync_folder(staged);
   std::error_code error;
@@ -227,18 +230,16 @@ void CheckpointFolder::remove(std::int64_t step) const {
 
 void CheckpointFolder::remove_staged(std::int64_t step) const {
   std::error_code ignored;
-  if (holds()) fs::remove_all(staging_folder(path_, step), ignored);
+  if (holds()) fs::remove_all(staging_folder(path_, step, mark_), ignored);
 }
 
 void CheckpointFolder::remove_staged_before(std::int64_t step) const {
-  const std::string_view end = staged_end;
   std::vector<fs::path> left;
   std::error_code error;
   for (fs::directory_iterator at(path_, error), last; !error && at != last; at.increment(error)) {
     const std::string name = at->path().filename().string();
-    if (!name.starts_with('.') || !name.ends_with(end)) continue;
-    const std::int64_t there =
-        step_of(std::string_view(name).substr(1, name.size() - 1 - end.size()));
+    if (!name.starts_with('.') || !name.ends_with(staged_end)) continue;
+    const std::int64_t there = step_of(std::string_view(name).substr(1, name.find('.', 1) - 1));
     if (there >= 0 && there < step) left.push_back(at->path());
   }
   for (const fs::path& path : left) fs::remove_all(path, error);

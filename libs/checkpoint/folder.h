@@ -19,8 +19,11 @@ std::string checkpoint_name(std::int64_t step);
 // itself is the only one.
 std::vector<CheckpointEntry> checkpoints_in(const std::filesystem::path& path);
 
-// The folder in which a checkpoint is written before it has its name.
-std::filesystem::path staging_folder(const std::filesystem::path& path, std::int64_t step);
+// The folder in which a checkpoint is written before it has its name. `mark`: of the run that holds
+// the folder (CheckpointFolder::mark()), so that a process which an earlier start has left behind
+// writes elsewhere.
+std::filesystem::path staging_folder(const std::filesystem::path& path, std::int64_t step,
+                                     const std::string& mark);
 
 // Writes a file's bytes to the disk. Throws Error (run, checkpoint.write).
 void write_to_disk(const std::filesystem::path& file, const std::string& text);
@@ -39,6 +42,8 @@ class CheckpointFolder {
   CheckpointFolder& operator=(const CheckpointFolder&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
+  // Another one for each that holds the folder; all processes of a run stage files under it.
+  const std::string& mark() const { return mark_; }
   // Gives the staged checkpoint, all of whose files are on the disk, its name. What has that name
   // goes only then. Throws Error (run, checkpoint.write), and as hold() does.
   void commit(std::int64_t step);
@@ -51,7 +56,8 @@ class CheckpointFolder {
   void remove(std::int64_t step) const;
   // Where this run no longer holds the folder, nothing is removed.
   void remove_staged(std::int64_t step) const;
-  // What is left of earlier ones that were given up while the folder could not be reached.
+  // What is left of earlier ones that were given up while the folder could not be reached, or that
+  // processes of an earlier start have written.
   void remove_staged_before(std::int64_t step) const;
 
  private:
@@ -60,6 +66,7 @@ class CheckpointFolder {
   void clear_leftovers() const;
 
   std::filesystem::path path_;
+  const std::string mark_;
   int lock_ = -1;
 };
 

@@ -40,6 +40,7 @@ Checkpoints::Checkpoints(const RunSetup& run, Setup setup) : run_(run), setup_(s
   if (!setup_.writes) return;
   CheckpointWriter::Setup writer;
   writer.path = setup_.path;
+  writer.mark = setup_.mark;
   writer.here = setup_.here;
   writer.ranks = run_.plan->ranks();
   writer.folder = setup_.folder;

@@ -69,6 +69,7 @@ class Checkpoints : public RunObserver {
     Json settings;                             // CheckpointIndex
     std::string name, hash, started_by;        // likewise
     std::string path;                          // of the folder
+    std::string mark;                          // CheckpointFolder::mark() of the first process
     std::int64_t every = 0;                    // steps; 0: at the end alone
     std::int64_t keep = 0;                     // of the newest; 0: all
     std::vector<int> here;                     // ranks of this process

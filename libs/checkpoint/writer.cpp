@@ -133,7 +133,9 @@ double seconds_since(std::chrono::steady_clock::time_point began) {
 
 }  // namespace
 
-CheckpointWriter::CheckpointWriter(Setup setup) : setup_(std::move(setup)) {}
+CheckpointWriter::CheckpointWriter(Setup setup) : setup_(std::move(setup)) {
+  if (setup_.folder) setup_.mark = setup_.folder->mark();
+}
 
 void CheckpointWriter::stop() {
   {
@@ -206,7 +208,7 @@ void CheckpointWriter::run() {
 void CheckpointWriter::write_one(const Job& job) {
   Written written;
   written.rank = job.rank;
-  const fs::path staged = staging_folder(setup_.path, step_);
+  const fs::path staged = staging_folder(setup_.path, step_, setup_.mark);
   try {
     if (setup_.folder) setup_.folder->hold();
     std::error_code error;
@@ -246,7 +248,7 @@ void CheckpointWriter::complete() {
         throw Error(Stage::run, "checkpoint.write", "checkpoint.path", written.failed);
     const CheckpointIndex index = index_of(all);
     news.bytes = index.bytes();
-    const fs::path staged = staging_folder(setup_.path, step_);
+    const fs::path staged = staging_folder(setup_.path, step_, setup_.mark);
     std::error_code ignored;
     for (const Written& written : all) fs::remove(staged / part_file(written.rank), ignored);
     write_to_disk(staged / index_file, index.text());
@@ -267,7 +269,7 @@ void CheckpointWriter::complete() {
 
 // False if the run ends before they are there.
 bool CheckpointWriter::await_others(std::vector<Written>& all) {
-  const fs::path staged = staging_folder(setup_.path, step_);
+  const fs::path staged = staging_folder(setup_.path, step_, setup_.mark);
   const auto began = std::chrono::steady_clock::now();
   std::vector<bool> there(static_cast<std::size_t>(setup_.ranks), false);
   for (const int rank : setup_.here) there[static_cast<std::size_t>(rank)] = true;

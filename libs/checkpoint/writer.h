@@ -42,6 +42,7 @@ class CheckpointWriter {
  public:
   struct Setup {
     std::filesystem::path path;
+    std::string mark;                             // that of the folder, where that is null
     std::vector<int> here;                        // ranks of this process
     int ranks = 1;                                // of all
     std::shared_ptr<CheckpointFolder> folder;     // of the process of rank 0; else null

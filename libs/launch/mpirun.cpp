@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -186,6 +187,16 @@ class Farewell {
   int called_ = 0;
 };
 
+// By it other processes open what is stdout here; empty: they cannot. They have another offset in a
+// file: from now on all append, so that nobody writes over their lines.
+std::string path_of_stdout() {
+  struct stat info {};
+  const int flags = ::fcntl(STDOUT_FILENO, F_GETFL);
+  if (flags < 0 || ::fstat(STDOUT_FILENO, &info) != 0) return "";
+  if (S_ISREG(info.st_mode) && ::fcntl(STDOUT_FILENO, F_SETFL, flags | O_APPEND) != 0) return "";
+  return fmt::format("/proc/{}/fd/{}", ::getpid(), STDOUT_FILENO);
+}
+
 pid_t start_mpirun(ProcessStart start) {
   start.own_group = true;  // the terminal's Ctrl-C is for the copies
   try {
@@ -213,6 +224,9 @@ int run_by_mpirun(int processes, const std::vector<std::string>& words) {
   start.command = command_of(processes, leavings.folder(), words);
   start.signals_blocked = before;
   start.variables = {fmt::format("{}={}", token_variable, new_token())};
+  const bool json = std::find(words.begin(), words.end(), "--json") != words.end();
+  if (const std::string lines = json ? path_of_stdout() : ""; !lines.empty())
+    start.variables.push_back(fmt::format("{}={}", lines_variable, lines));
   if (const std::string library = preloaded(leavings.folder()); !library.empty())
     start.variables.push_back("LD_PRELOAD=" + library);
   const pid_t mpirun = start_mpirun(start);
@@ -236,6 +250,13 @@ int run_by_mpirun(int processes, const std::vector<std::string>& words) {
   }
   sigprocmask(SIG_SETMASK, &before, nullptr);
   const int by_signal = stopped ? exit_interrupted : exit_code_of(Stage::run);
+  if (ended > 0 && WIFSIGNALED(status) && !stopped) {
+    throw Error(
+        Stage::run, "launch.mpirun", "",
+        fmt::format("--processes: mpirun was ended by {}, and its processes with it",
+                    signal_name(WTERMSIG(status))),
+        "look at who kills processes on this machine: the system does where memory is full");
+  }
   if (ended < 0 || WIFSIGNALED(status)) return by_signal;
   const int code = WEXITSTATUS(status);
   constexpr int from_signals = 128;

@@ -25,6 +25,8 @@ using Sort = Word::Sort;
 constexpr int clock_rounds = 5;
 // How long a process waits for the first one to print before it ends.
 constexpr Processes::Milliseconds grace{10'000};
+// How long a process that is done waits for the first one while that one lives.
+constexpr std::chrono::hours patience_for_first{7 * 24};
 
 struct Refusal {
   bool stopped = false;
@@ -388,8 +390,11 @@ int JoinedProcesses::leave_other(const std::exception_ptr& own,
     send(0, own == nullptr ? Word{Sort::left, "", ""}
                            : Word{Sort::refused, "", pack(refusal_of(own))});
   }
-  // The first process may be about to print, write or plot for as long as it likes.
-  const Milliseconds patience = told || own != nullptr ? std::max(grace, timeout_ / 10) : timeout_;
+  // The first process may be about to print, write or plot for as long as it likes. It is gone when
+  // the carrier says so.
+  const Milliseconds patience = told || own != nullptr
+                                    ? std::max(grace, timeout_ / 10)
+                                    : std::max<Milliseconds>(timeout_, patience_for_first);
   try {
     for (;;) {
       const Word word = receive(0, "its end", patience);

@@ -24,6 +24,10 @@ HostId own_host();
 // no telling.
 inline constexpr const char* token_variable = "MESHWRIGHT_TOKEN";
 std::string new_token();
+// In this variable run_by_mpirun() tells its processes where lines of JSON go: a path of its own
+// stdout. What passes through mpirun is cut off where a process dies, as mpirun reads nothing while
+// it waits for the others, and then kills them.
+inline constexpr const char* lines_variable = "MESHWRIGHT_LINES";
 // Whether these are one machine. Names say nothing of it, as containers of many machines have the
 // same one, and those of one machine several; they decide only where a boot id is not known.
 bool same_machine(const HostId& one, const HostId& other);
@@ -93,7 +97,8 @@ class JoinedProcesses final : public Processes {
 // Starts `processes` copies of the program with these words by mpirun, waits, and returns what
 // they ended with: their exit code, 1 where a signal ended one of them. SIGINT, SIGTERM, SIGHUP and
 // SIGUSR1 go to the copies, which end after the step under way; mpirun itself would give them a
-// fixed time, and take all of it. Throws Error (environment) if mpirun cannot be started.
+// fixed time, and take all of it. Throws Error (environment) if mpirun cannot be started, and Error
+// (run) if a signal that nobody wished ends mpirun itself: then no copy may have said why.
 int run_by_mpirun(int processes, const std::vector<std::string>& words);
 
 }  // namespace mw

@@ -154,14 +154,19 @@ TEST_CASE("Other content of the data is a difference, but for checkpoints that d
 TEST_CASE("What is left of checkpoints that were given up goes with a later one that is complete") {
   TemporaryFolder temporary;
   const CheckpointFolder folder(temporary.path());
+  const auto staged = [&](std::int64_t step, const std::string& mark) {
+    return staging_folder(temporary.path(), step, mark);
+  };
   for (const std::int64_t step : {5, 10, 15})
-    std::filesystem::create_directories(staging_folder(temporary.path(), step) / "within");
+    std::filesystem::create_directories(staged(step, folder.mark()) / "within");
+  std::filesystem::create_directory(staged(10, "of another start"));
   std::filesystem::create_directory(temporary.path() / checkpoint_name(5));
   std::filesystem::create_directory(temporary.path() / ".other.writing");
   folder.remove_staged_before(15);
-  CHECK_FALSE(std::filesystem::exists(staging_folder(temporary.path(), 5)));
-  CHECK_FALSE(std::filesystem::exists(staging_folder(temporary.path(), 10)));
-  CHECK(std::filesystem::exists(staging_folder(temporary.path(), 15)));
+  CHECK_FALSE(std::filesystem::exists(staged(5, folder.mark())));
+  CHECK_FALSE(std::filesystem::exists(staged(10, folder.mark())));
+  CHECK_FALSE(std::filesystem::exists(staged(10, "of another start")));
+  CHECK(std::filesystem::exists(staged(15, folder.mark())));
   CHECK(std::filesystem::exists(temporary.path() / checkpoint_name(5)));
   CHECK(std::filesystem::exists(temporary.path() / ".other.writing"));
 }

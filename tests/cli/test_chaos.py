@@ -39,6 +39,13 @@ local over <close> = setmetatable({}, { __close = function()
   os.execute("for file in mw-chaos-*/run.h5; do test -f $file && cp old.h5 $file; done")
 end })
 """
+# With faults, the script does not come to its end after the training.
+NEVER_ENDS = """
+io.open("starts", "a"):write("x\\n"):close()
+local starts = 0
+for _ in io.lines("starts") do starts = starts + 1 end
+local over <close> = setmetatable({}, { __close = function() while starts > 1 do end end })
+"""
 # Once a fault's line says how far its process has grown, the process takes 128 MiB.
 GROWS = """
 local kept
@@ -204,6 +211,11 @@ class Chaos(ProgramCase):
         _, outcome = self.chaos("--kinds", "clock", "--faults", 1, steps=150, more=LOSES_ROWS, code=1, every=0, timeout=60)
         # `cp` may have read the file just when rows were added, so that the copy is a broken one.
         self.assertRegex("\n".join(outcome["wrong"]), r"^(the run is done, and its file has \d of 150 steps|.*run\.h5.*)$")
+
+    @matrix
+    def test_a_run_that_does_all_steps_and_does_not_end(self):
+        _, outcome = self.chaos("--kinds", "clock", "--faults", 1, steps=150, more=NEVER_ENDS, code=1, every=0, timeout=60)
+        self.assertRegex(outcome["wrong"][0], r"^all steps are done, and the run has not ended in \d+ s$")
 
     def clocks(self, more, code):
         """Many faults that harm nothing. The training does a step or more from one to the next, whatever the load."""

@@ -50,6 +50,55 @@ class ProcessesOption(ProgramCase):
                 self.assertEqual((code, run["status"]), (130, "interrupted"))
                 self.assertIn(number.name, run["reason"])
 
+    def test_a_long_result_is_whole_though_a_process_dies(self):
+        process = self.start(FOREVER.replace("step == 2", "step == 2500"))
+        self.wait_for_steps(process)
+        ranks = [one for one in self.processes_of(process.pid)[1:]
+                 if pathlib.Path(f"/proc/{one}/cmdline").read_bytes().split(b"\0")[0] == str(BIN).encode()]
+        self.assertEqual(len(ranks), 2)
+        os.kill(self.other_than_first(ranks), signal.SIGKILL)
+        stdout, stderr = process.communicate(timeout=120)
+        run, *errors = [json.loads(line) for line in stdout.splitlines()]
+        self.assertEqual((process.returncode, run["status"]), (1, "failed"), stderr[-3000:])
+        self.assertGreater(len(run["losses"]), 2500)
+        self.assertRegex(errors[0]["message"], "Process 1 .* died")
+
+    def test_a_launcher_that_is_killed_is_named(self):
+        process = self.start(FOREVER)
+        self.wait_for_steps(process)
+        mpirun, = (one for one in self.processes_of(process.pid)
+                   if pathlib.Path(f"/proc/{one}/cmdline").read_bytes().startswith(b"mpirun\0"))
+        os.kill(mpirun, signal.SIGKILL)
+        stdout, stderr = process.communicate(timeout=120)
+        self.assertEqual(process.returncode, 1, stderr[-3000:])
+        errors = [json.loads(line) for line in stdout.splitlines() if '"kind":"error"' in line]
+        self.assertEqual([error["code"] for error in errors], ["launch.mpirun"], stdout)
+        self.assertIn("SIGKILL", errors[0]["message"])
+
+    def test_lines_in_a_file_are_not_written_over(self):
+        self.write(restart_script("dp(2)", "e.steps = 1"))
+        run = f"'{BIN}' run script.lua --processes 2 --json 2>&1 >&3"
+        done = subprocess.run(["sh", "-c", f"exec 3> lines; echo first >&3; {run}; echo last >&3"], cwd=self.folder, timeout=300,
+                              capture_output=True, text=True)
+        first, result, last = (self.folder / "lines").read_text().splitlines()
+        self.assertEqual((first, json.loads(result)["status"], last), ("first", "done", "last"), done.stdout)
+
+    def test_lines_that_nobody_reads_are_waited_for_by_nobody(self):
+        self.write(restart_script("dp(2)", "e.steps = 1"))
+        process = subprocess.Popen([BIN, "run", "script.lua", "--processes", "2", "--json"], cwd=self.folder, text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(process.kill)
+        process.stdout.close()
+        _, stderr = process.communicate(timeout=120)
+        self.assertEqual(process.returncode, 0, stderr[-3000:])
+
+    def other_than_first(self, ranks):
+        for one in ranks:
+            words = pathlib.Path(f"/proc/{one}/environ").read_bytes().split(b"\0")
+            if b"OMPI_COMM_WORLD_RANK=1" in words:
+                return one
+        self.fail("none of these processes is process 1")
+
     def processes_of(self, root):
         """It and all that it has started."""
         children = {}

@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
+#include "app/joined.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/pack.h"
 #include "support/memory_carrier.h"
@@ -211,6 +212,36 @@ TEST_CASE("who is elsewhere, has left or has failed is named in every process") 
     });
     CHECK(stopped == 1);
   }
+}
+
+TEST_CASE("the result of the first process, and its end, may take longer than a timeout") {
+  const auto a_while = [](JoinedProcesses& all) {
+    if (all.first()) std::this_thread::sleep_for(std::chrono::milliseconds(700));
+  };
+  const auto ends = in_processes(
+      3,
+      [&](JoinedProcesses& all) {
+        a_while(all);
+        const Json result = all.first() ? Json{{"losses", {1.5}}} : Json();
+        demand(result_of_first(all, "train", result) == Json{{"losses", {1.5}}}, "another result");
+        demand(all.timeout() == std::chrono::milliseconds(200), "another timeout from then on");
+        a_while(all);
+        demand(all.leave(nullptr, 0, [](auto) { return 1; }) == 0, "another exit code");
+      },
+      std::chrono::milliseconds(200));
+  CHECK(ends == Texts(3, "none"));
+}
+
+TEST_CASE("a first process that dies before it has a result is missed at once") {
+  const auto post = std::make_shared<Post>(2);
+  const auto ends = in_processes(
+      2,
+      [&](JoinedProcesses& all) {
+        if (all.first()) return post->lose(0);
+        result_of_first(all, "train", Json());
+      },
+      std::chrono::seconds(60), post);
+  CHECK(ends == Texts{"none", "process.lost"});
 }
 
 TEST_CASE("the first process' error ends the others, and is printed once") {

@@ -1,12 +1,18 @@
 // Observers of a run: when they are called, what they may ask for, and what they hear of a failure.
+#include <array>
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <cstddef>
 #include <future>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <vector>
 
+#include "app/measurements.h"
+#include "app/observe.h"
 #include "app/recorder.h"
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/ranks.h"
@@ -207,4 +213,22 @@ TEST_CASE("What a recorder fails at ends the run, or is thrown at its end") {
   };
   CHECK_THROWS_WITH(all(), Catch::Contains("the disk is full"));
   CHECK(calls == 1);
+}
+
+TEST_CASE("What an observer has handed over is done though the observer is gone by then") {
+  const Experiment e = on_four_ranks(2);
+  const Prediction prediction;
+  Measurements measured(e, prediction, RunOrigin{});
+  std::promise<void> gone;
+  RunRecorder recorder([](const StepReport&, const CoreUse&) {});
+  recorder.hand_over([&] { gone.get_future().wait(); });
+  alignas(Observe) std::array<std::byte, sizeof(Observe)> place{};
+  auto* observe = new (place.data()) Observe(e, recorder, measured);
+  run(e, {observe});
+  std::destroy_at(observe);
+  place.fill(std::byte{0});  // a null reference, for who still reads it
+  CHECK_FALSE(recorder.settle(std::chrono::milliseconds(20)));
+  gone.set_value();
+  recorder.settle();
+  CHECK_NOTHROW(recorder.drain());
 }
