@@ -46,25 +46,25 @@ class Chooser {
   }
 
  private:
-  // Which of the checkpoints are of earlier starts by the same command. One that cannot be read is
-  // taken to be, where others are.
+  // Finds the checkpoints in the folder, and sets apart those that earlier starts by the same
+  // command have written. A checkpoint that cannot be read counts as one of these if there are any.
   void sort_out() {
+    there_ = others_ = checkpoints_in(wanted_.path);
+    if (attempt_.restart() == 0) return;
     bool any = false;
-    for (const CheckpointEntry& entry : checkpoints_in(wanted_.path)) {
-      bool own = false;
-      if (attempt_.restart() > 0) {
-        try {
-          own = Checkpoint(entry.folder).index().started_by == attempt_.mark();
-          any = any || own;
-        } catch (const Error&) {
-          own = true;
-        }
+    std::vector<CheckpointEntry> own, others;
+    for (const CheckpointEntry& entry : there_) {
+      bool is_own = true;
+      try {
+        is_own = Checkpoint(entry.folder).index().started_by == attempt_.mark();
+        any = any || is_own;
+      } catch (const Error&) {
       }
-      (own ? own_ : others_).push_back(entry);
+      (is_own ? own : others).push_back(entry);
     }
-    if (any) return;
-    others_ = checkpoints_in(wanted_.path);
-    own_.clear();
+    if (!any) return;
+    own_ = std::move(own);
+    others_ = std::move(others);
   }
 
   void look_at_room() {
@@ -119,8 +119,7 @@ class Chooser {
   void resume() {
     if (!wanted_.path.empty()) {
       const bool inside = names_one_of_path();
-      const std::vector<CheckpointEntry> there = inside ? own_ : checkpoints_in(wanted_.path);
-      if (take_newest(there, wanted_.path, "checkpoint.path")) return;
+      if (take_newest(inside ? own_ : there_, wanted_.path, "checkpoint.path")) return;
     }
     if (wanted_.from.empty()) {
       start_.notes.push_back(
@@ -257,7 +256,7 @@ class Chooser {
   const Checkpointing& wanted_;
   const Attempt& attempt_;
   const Json settings_;
-  std::vector<CheckpointEntry> own_, others_;  // in the folder, by step
+  std::vector<CheckpointEntry> there_, own_, others_;  // in the folder, by step
   Choice start_;
 };
 

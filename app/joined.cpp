@@ -34,13 +34,13 @@ std::span<const ShippedCommunicator> shipped_communicators() {
 
 namespace {
 
-// While it lives, a word may take a week: the first process may search, write its last checkpoint
-// or export for as long as that takes, and the carrier says when it dies.
+// Lets the processes wait for a word of the first process while that process lives. It may search,
+// write its last checkpoint or export for as long as that takes, and the carrier says when it dies.
 class PatienceForResult {
  public:
   explicit PatienceForResult(Processes& processes)
       : processes_(processes), before_(processes.timeout()) {
-    processes.set_timeout(std::max<Processes::Milliseconds>(before_, std::chrono::hours(7 * 24)));
+    processes.set_timeout(std::max<Processes::Milliseconds>(before_, patience_for_first));
   }
   ~PatienceForResult() { processes_.set_timeout(before_); }
   PatienceForResult(const PatienceForResult&) = delete;

@@ -259,10 +259,11 @@ static void open_standard_streams() {
 int main(int argc, char** argv) {
   open_standard_streams();
   wait_passively(argv);
-  // Where whoever started this program ignores it, the system would keep no exit code of processes
-  // that this one starts, and all of them would seem to have ended well.
+  // The program that started this one may ignore SIGCHLD. The system would then keep no exit codes
+  // of the processes that this program starts, and all of them would seem to have ended well.
   ::signal(SIGCHLD, SIG_DFL);
-  // Nor can signals that it has blocked end a run after its step.
+  // The program that started this one may also have blocked SIGINT and SIGTERM, which end a run
+  // after its current step.
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);

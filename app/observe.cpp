@@ -34,7 +34,7 @@ void Observe::step(RankRun& /*rank*/, StepEnd& end) {
     take(report.step, experiment_.observe(report.step, facts_of(report)), metrics);
     if (ended_) end.last = true;
   }
-  // A run that fails may leave this observer before that is done.
+  // If the run fails, this observer may be gone before the recorder adds the metrics.
   recorder_.hand_over([&measured = measured_, step = report.step, metrics = std::move(metrics)] {
     measured.add_metrics(step, metrics);
   });

@@ -187,8 +187,9 @@ class Farewell {
   int called_ = 0;
 };
 
-// By it other processes open what is stdout here; empty: they cannot. They have another offset in a
-// file: from now on all append, so that nobody writes over their lines.
+// A path by which other processes open the stdout of this one; empty if they cannot. Each process
+// has an offset of its own in a file. All of them append from now on, so that none writes over the
+// lines of another.
 std::string path_of_stdout() {
   struct stat info {};
   const int flags = ::fcntl(STDOUT_FILENO, F_GETFL);

@@ -25,8 +25,6 @@ using Sort = Word::Sort;
 constexpr int clock_rounds = 5;
 // How long a process waits for the first one to print before it ends.
 constexpr Processes::Milliseconds grace{10'000};
-// How long a process that is done waits for the first one while that one lives.
-constexpr std::chrono::hours patience_for_first{7 * 24};
 
 struct Refusal {
   bool stopped = false;

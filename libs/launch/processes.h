@@ -24,6 +24,9 @@ HostId own_host();
 // no telling.
 inline constexpr const char* token_variable = "MESHWRIGHT_TOKEN";
 std::string new_token();
+// How long the other processes wait for the first one while it lives.
+inline constexpr std::chrono::hours patience_for_first{7 * 24};
+
 // In this variable run_by_mpirun() tells its processes where lines of JSON go: a path of its own
 // stdout. What passes through mpirun is cut off where a process dies, as mpirun reads nothing while
 // it waits for the others, and then kills them.

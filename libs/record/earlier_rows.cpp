@@ -112,8 +112,7 @@ void RunWriter::copy_tables(Hdf5File& from, std::int64_t before) {
       out.write_rows(*rows->layout, count, part.data(), added);
       count += added;
     });
-    rows->first = rows->count = count;
-    rows->written[0] = rows->written[1] = count;  // the other file will be a copy of this one
+    rows->first = rows->count = rows->written[hidden_] = count;
   }
   out.close();
 }

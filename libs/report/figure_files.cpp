@@ -28,8 +28,8 @@ constexpr std::string_view made_mark = "meshwright report ";  // in all files th
 
 std::string csv_text(const std::string& text) {
   const std::string quoted = csv_quoted(text);
-  const bool plain = text.find_first_of(",\"\n") == std::string::npos;
-  return plain && quoted.size() == text.size() + 2 ? text : quoted;
+  const bool plain = text.find_first_of(",\n") == std::string::npos;
+  return plain && quoted == '"' + text + '"' ? text : quoted;
 }
 
 std::string csv_number(double value) {

@@ -83,7 +83,7 @@ void hf_experts(const Values& values, HfConfig& config) {
     config.keys.push_back(
         {{"num_local_experts", "num_experts"}, values.integer("experts"), "experts", 8});
     key("intermediate_size", width, values.has("expert_ffn") ? "expert_ffn" : "ffn");
-    // There the loss is a mean over layers, of a sum over a token's choices.
+    // In transformers, the loss is the mean over layers of a sum over a token's choices.
     const double layers = static_cast<double>(values.integer("layers")),
                  top = static_cast<double>(values.integer("top_k"));
     config.more["router_aux_loss_coef"] =

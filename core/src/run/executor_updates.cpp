@@ -84,7 +84,7 @@ void Executor::totals(const Lowered& l) {
   outcome_.loss_scale = kept_->scaler.scale();
   outcome_.grad_norm = kept_->scaler.end(std::sqrt(sums[1].item<double>()));
   outcome_.update_left_out = kept_->scaler.overflowed();
-  // Another factor makes no loss finite: forward knows nothing of it.
+  // A smaller loss scale does not make the loss finite: the forward pass does not depend on it.
   if (kept_->leaves_out && (!outcome_.update_left_out || !std::isfinite(outcome_.loss))) {
     outcome_.not_finite = !std::isfinite(outcome_.loss) || !std::isfinite(outcome_.grad_norm);
     outcome_.update_left_out = outcome_.not_finite;
