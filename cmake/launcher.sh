@@ -12,13 +12,20 @@ pins() { sed -n "s/^$1 \+//p" "$root/cmake/deps.txt"; }
 
 # One process at a time per folder; the lock goes with the file descriptor, so never stays behind.
 lock() {
-  local file=$1
-  mkdir -p "$(dirname "$file")"
+  local file=$1 status=0
+  { mkdir -p "$(dirname "$file")" && : >>"$file"; } 2>/dev/null ||
+    die "cannot write to $(dirname "$file"); move this clone to a folder that you may write to, or let" \
+      "XDG_CACHE_HOME name one for what is downloaded"
   exec {lock_fd}>"$file"
-  flock -n "$lock_fd" || {
+  flock -n "$lock_fd" || status=$?
+  if ((status == 1)); then
     say "waiting for another meshwright that is setting up"
-    flock "$lock_fd"
-  }
+    status=0
+    flock "$lock_fd" || status=$?
+  fi
+  ((status == 0)) ||
+    say "warning: $file cannot be locked (flock ended with $status), as where a file system has no locks:" \
+      "start no second ./meshwright before this one is done"
 }
 unlock() { exec {lock_fd}>&-; }
 
@@ -166,7 +173,7 @@ fail_with_log() {
   # The first errors tell more than what ninja says last.
   {
     if grep -q 'error:' "$log"; then
-      grep -m 5 -A 6 'error:' "$log" | head -n 40
+      grep -m 5 -A 6 'error:' "$log"
     else
       tail -n 30 "$log"
     fi
@@ -186,14 +193,15 @@ configure() {
 
 # build PRESET TARGET…
 build() {
-  local preset=$1 folder log start=$SECONDS
+  local preset=$1 folder log jobs start=$SECONDS
   shift
   folder=$(build_folder "$preset")
   log=$folder/build.log
   mkdir -p "$folder"
   configure "$preset" "$log"
-  say "building ($preset)"
-  (cd "$root" && NINJA_STATUS='[%f/%t] ' ninja -C "$folder" -j "$(nproc)" "$@") </dev/null 2>&1 |
+  mapfile -t jobs < <("$(system_python)" "$root/cmake/jobs.py")
+  say "building ($preset)${jobs[1]:+: ${jobs[1]}}"
+  (cd "$root" && NINJA_STATUS='[%f/%t] ' ninja -C "$folder" -j "${jobs[0]}" "$@") </dev/null 2>&1 |
     show_progress >"$log" || fail_with_log "$log"
   ((SECONDS - start < 2)) || say "built in $((SECONDS - start)) s"
 }

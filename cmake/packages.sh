@@ -128,9 +128,6 @@ fetch_packages() {
 
 # ensure_packages KIND…: the packages of these kinds of pins are there when it returns.
 ensure_packages() {
-  command -v dpkg-query >/dev/null && command -v apt-get >/dev/null ||
-    die "this launcher gets packages with apt-get, which is not here;" \
-      "use a release or the container: docs/commands.md"
   local missing
   mapfile -t missing < <(missing_packages "$@")
   ((${#missing[@]})) || return 0

@@ -19,6 +19,8 @@ import shlex
 import subprocess
 import sys
 
+import jobs
+
 ROOT = pathlib.Path.cwd()
 BUILD = ROOT / "build-lint"
 PINS = [ROOT / ".clang-tidy", ROOT / "cmake/deps.txt", ROOT / "cmake/tidy.py", ROOT / "cmake/pch.h"]
@@ -122,7 +124,7 @@ def main(cache, names):
     if unknown:
         sys.exit(f"no build target compiles {', '.join(sorted(unknown))}")
     bad = 0
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+    with concurrent.futures.ThreadPoolExecutor(jobs.jobs()[0]) as pool:
         for text in pool.map(lambda job: run(*job), jobs):
             bad += bool(text)
             sys.stdout.write(text)

@@ -65,6 +65,128 @@ launch build --preset fast
 check "an unknown preset exits 2" exits 2
 check "an unknown preset names the known ones" says "presets: release, dev, asan, tsan, fuzz, cuda"
 
+# --- what this machine cannot build is said before anything is fetched ---
+# refuses WHAT SENTENCE [ADVICE]: with what the fakes and the files of $work/system say.
+refuses() {
+  launch run script.lua
+  check "$1 exits 5" exits 5
+  check "$1 is said" says "$2"
+  check "$1: what to do is said" says "${3:-docs/commands.md}"
+  check "$1: in one line" test "$(wc -l <"$work/err")" = 1
+  check "$1: nothing is made" absent "$work/clone/.deps"
+}
+distribution() {
+  mkdir -p "$work/system/etc"
+  printf 'PRETTY_NAME="%s"\nNAME="x"\nVERSION_ID="%s"\nID=%s\nID_LIKE=debian\n' "$1" "$3" "$2" >"$work/system/etc/os-release"
+}
+export MESHWRIGHT_SYSTEM_ROOT=$work/system
+fresh
+fake apt-get 'echo "apt-get was called" >&2; exit 1'
+fake dpkg-query 'exit 0'
+distribution "Debian GNU/Linux 12 (bookworm)" debian 12
+fake uname 'case $1 in -s) echo Darwin ;; *) echo arm64 ;; esac'
+refuses "another system" "this machine runs Darwin on arm64"
+fake uname 'case $1 in -s) echo Linux ;; *) echo aarch64 ;; esac'
+refuses "another architecture" "this machine is aarch64"
+rm "$work/fakes/uname"
+distribution "Ubuntu 22.04.4 LTS" ubuntu 22.04
+refuses "an older Ubuntu" "this machine runs Ubuntu 22.04.4 LTS"
+distribution "Debian GNU/Linux 11 (bullseye)" debian 11
+refuses "an older Debian" "this machine runs Debian GNU/Linux 11"
+distribution "Linux Mint 21.3" linuxmint 21.3
+fake cmake 'echo "cmake version 3.22.1"'
+refuses "an older cmake" "the build needs cmake 3.25 or newer, and $work/fakes/cmake is 3.22.1"
+fake cmake 'echo "cmake version 3.31.0-rc1"'
+fake g++ 'echo "g++ (Ubuntu 11.4.0-1ubuntu1~22.04) 11.4.0"'
+refuses "an older compiler" "the build needs g++ 12 or newer, and $work/fakes/g++ is 11.4.0"
+fake g++ 'echo "g++-12 (Debian 12.2.0-14) 12.2.0"'
+fake python3 'echo "Python 3.8.10"'
+refuses "an older Python" "the build needs python3 3.9 or newer"
+rm "$work/fakes/python3"
+launch run script.lua
+check "newer ones are taken" says "apt-get was called"
+rm -rf "$work/clone/.deps"
+# What is not there yet comes from the machine's package sources.
+without() { # PROGRAM: a PATH on which it is not
+  mkdir -p "$work/tools"
+  for tool in /usr/bin/* /bin/*; do ln -sf "$tool" "$work/tools/"; done
+  rm -f "$work/tools/$1" "$work/fakes/$1"
+}
+without cmake
+fake apt-cache 'printf "cmake:\n  Installed: (none)\n  Candidate: 3.22.1-1ubuntu1\n"'
+PATH=$work/tools refuses "an older cmake to come" "the package sources of this machine have 3.22.1"
+without apt-get
+distribution "Fedora Linux 41" fedora 41
+PATH=$work/tools refuses "a system without apt-get" "apt-get, which is not here (this machine runs Fedora Linux 41)"
+rm -rf "$work/tools"
+unset MESHWRIGHT_SYSTEM_ROOT
+fresh
+launcher_with() { (BASH_VERSION=$1 && root=$work/clone exit_environment=5 && source "$work/clone/cmake/machine.sh" && check_machine); }
+status=0
+launcher_with "3.2.57(1)-release" >"$work/out" 2>"$work/err" || status=$?
+check "an older bash exits 5" exits 5
+check "an older bash is said" says "this launcher needs bash 4.4 or newer, and $BASH is 3.2.57(1)-release"
+for pair in "3.25 3.25" "3.25.1 3.25" "4 3.25" "12 12" "10.1 9.9" "3.31-rc1 3.25" "unknown 3.25" " 3.25"; do
+  check "at least: $pair" bash -c "source '$work/clone/cmake/machine.sh'; at_least '${pair% *}' '${pair#* }'"
+done
+for pair in "3.24.9 3.25" "3 3.25" "11.4 12" "08.1 9"; do
+  check "less: $pair" bash -c "source '$work/clone/cmake/machine.sh'; ! at_least '${pair% *}' '${pair#* }'"
+done
+# What bash 3.2 and the tools of other systems lack is not used before the check.
+check "nothing that bash 3.2 lacks" bash -c "! grep -nE '\[\[ -v|mapfile|readarray|local -[nA]|declare -A|\\$\{[a-z_]+(,,|\^\^)|readlink -f|&>>|\|&' '$work/clone/meshwright' '$work/clone/cmake/machine.sh'"
+
+# --- compilers at a time: as many as cores and memory allow ---
+jobs_with() { # MEMORY IN KIB: sets MESHWRIGHT_SYSTEM_ROOT's files
+  mkdir -p "$work/system/proc/self" "$work/system/sys/fs/cgroup/a/b"
+  printf 'MemTotal: 99999999 kB\nMemAvailable: %s kB\n' "$1" >"$work/system/proc/meminfo"
+  printf '0::/a/b\n' >"$work/system/proc/self/cgroup"
+}
+job_count() { MESHWRIGHT_SYSTEM_ROOT=$work/system python3 "$work/clone/cmake/jobs.py" | sed -n 1p; }
+allowed=$(python3 -c 'import os; print(len(os.sched_getaffinity(0)))')
+jobs_with 99999999
+check "enough memory: one a core" test "$(job_count)" = "$allowed"
+check "one core by affinity: one" test "$(taskset -c "$(python3 -c 'import os; print(min(os.sched_getaffinity(0)))')" \
+  env MESHWRIGHT_SYSTEM_ROOT="$work/system" python3 "$work/clone/cmake/jobs.py" | sed -n 1p)" = 1
+jobs_with 1500000
+check "little memory: one" test "$(job_count)" = 1
+jobs_with 400000
+check "hardly any memory: still one" test "$(job_count)" = 1
+jobs_with 99999999
+echo 100000 100000 >"$work/system/sys/fs/cgroup/a/cpu.max"
+check "a control group of one core: one" test "$(job_count)" = 1
+echo max 100000 >"$work/system/sys/fs/cgroup/a/cpu.max"
+echo 3000000000 >"$work/system/sys/fs/cgroup/a/memory.max"
+echo 2500000000 >"$work/system/sys/fs/cgroup/a/memory.current"
+check "a control group of little memory: one" test "$(job_count)" = 1
+echo "inactive_file 2400000000" >"$work/system/sys/fs/cgroup/a/memory.stat"
+check "what the kernel keeps of files is free" test "$(job_count)" = "$((allowed < 2 ? allowed : 2))"
+check "the user may say another number" test "$(CMAKE_BUILD_PARALLEL_LEVEL=7 job_count)" = 7
+rm -rf "$work/system"
+
+# --- HOME ---
+fresh
+for home in unset empty relative; do
+  case $home in
+    unset) options=(-u HOME) ;;
+    empty) options=(HOME=) ;;
+    relative) options=(HOME=here XDG_CACHE_HOME=there) ;;
+  esac
+  status=0
+  (cd "$work/elsewhere" && env -u XDG_CACHE_HOME "${options[@]}" bash -c "PATH=$work/fakes:\$PATH; exec '$work/clone/meshwright' build --preset none") \
+    >"$work/out" 2>"$work/err" || status=$?
+  check "HOME $home: the launcher works" exits 2
+  check "HOME $home: it says what it should" says "there is no preset 'none'"
+done
+touch "$work/plain"
+fake dpkg-query "sed -n 's/^apt */installed /p' '$work/clone/cmake/deps.txt'"
+fake flock 'exit 71'
+status=0
+(cd "$work/elsewhere" && PATH=$work/fakes:$PATH XDG_CACHE_HOME=$work/plain/cache "$work/clone/meshwright" build) \
+  >"$work/out" 2>"$work/err" || status=$?
+check "a cache that cannot be written exits 5" exits 5
+check "a cache that cannot be written is said" says "cannot write to $work/plain/cache/meshwright"
+check "a file system without locks is said" says "cannot be locked (flock ended with 71)"
+
 # --- packages missing, not root: unpacked; if they cannot be, one line to paste, exit 5 ---
 fresh
 fake id 'echo 1000'
@@ -203,7 +325,9 @@ check "an ordinary build takes what is there" test -f "$work/clone/.deps/libtorc
 fresh
 fake dpkg-query "$all_installed"
 fake cmake 'mkdir -p build; touch build/build.ninja'
-fake ninja 'echo "[1/9] Building a"; sleep 2.5; printf "[2/9] Buil"; sleep 1.2; echo "ding b"; exit 1'
+fake ninja 'echo "[1/9] Building a"
+for _ in {1..600}; do grep -qF "building: [1/9], " "'"$work"'/err" && break; sleep 0.1; done
+printf "[2/9] Buil"; sleep 1.2; echo "ding b"; exit 1'
 pin_one_wheel
 MESHWRIGHT_PROGRESS_SECONDS=1 launch run script.lua
 check "a failing build exits 5" exits 5
