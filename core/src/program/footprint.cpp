@@ -483,8 +483,7 @@ void FootprintMaker::hooked(bool begins) {
     transfer(call.op, program_.reduction(bucket()), call.bytes);
 }
 
-// The gradients are read for their norm, on CPUs in pieces where they are widened for it: by every
-// rank here, though some leave it to others that hold the same.
+// Every rank reads its gradients for their norm, on CPUs in pieces where they are widened for it.
 void FootprintMaker::totals() {
   pass(64);  // a handful of scalars
   double bytes = 0;

@@ -52,21 +52,21 @@ double squares_on_cpu(const at::Tensor& all, at::ScalarType wide) {
 }  // namespace
 
 // One reduction over the world carries the loss, the squared gradient norm and the wish to stop.
-// A quantity that several ranks hold alike is given by the first of them alone,
-// so that it counts once.
+// A quantity that several ranks hold alike counts once: the first of them adds it, the others add 0
+// times their copy. That is 0 as long as the copy is finite. A NaN or Inf in a copy alone must not
+// reach the parameters of its rank unseen: 0 times it is NaN, so that the norm is.
 void Executor::totals(const Lowered& l) {
   at::Tensor sums = at::zeros({3}, at::TensorOptions().dtype(at::kDouble).device(device_));
   const at::ScalarType wide = scalar_type(wider(program_.gradient_dtype, Dtype::fp32));
-  for (std::size_t k = 0; k < l.totalled.size(); ++k) {
-    if (l.totalled[k] < 0) continue;  // others hold the same
-    const at::Tensor& own = storage_[l.totalled[k]];
+  for (std::size_t k = 0; k < l.shares.size(); ++k) {
+    const at::Tensor& own = storage_[l.said->inputs[k]];
     if (k == 0) {
-      sums[0].copy_(own.squeeze());
+      sums[0].copy_(own.squeeze()).mul_(l.shares[k]);
     } else if (device_.is_cpu()) {
-      sums[1].add_(squares_on_cpu(own, wide));
+      sums[1].add_(l.shares[k] * squares_on_cpu(own, wide));
     } else if (own.numel() > 0) {  // the device's kernel widens and adds as a tree
       const at::Tensor norm = at::linalg_vector_norm(own, 2, std::nullopt, false, wide);
-      sums[1].add_(norm.to(at::kDouble).square());
+      sums[1].add_(norm.to(at::kDouble).square().mul_(l.shares[k]));
     }
   }
   if (stop_ != nullptr && stop_->load()) sums[2].fill_(1);

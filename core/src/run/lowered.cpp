@@ -127,7 +127,7 @@ Lowered Lowering::lower(const Instruction& i, const RankView& sizes) const {
     l.idle = !i.contributing.empty() && !i.contributing[0].empty() &&
              rank.contributes(i.contributing[0]);
   for (std::size_t k = 0; i.code == Code::totals && k < i.inputs.size(); ++k)
-    l.totalled.push_back(rank.contributes(i.contributing[k]) ? i.inputs[k] : -1);
+    l.shares.push_back(rank.contributes(i.contributing[k]) ? 1 : 0);
   return l;
 }
 

@@ -111,7 +111,7 @@ struct Lowered {
   Operand input, output;       // the first ones
   std::vector<Operand> release;
   std::vector<Operand> touched;   // on an accelerator: all that it reads or writes
-  std::vector<int> totalled;      // the slots that totals sum; -1: other ranks count it
+  std::vector<double> shares;     // of totals, for each input: 1, or 0 if another rank counts it
   Communicator* group = nullptr;  // it is found when it first runs, in the order of the program
   std::unique_ptr<OpRun> op;
   std::unique_ptr<UpdateRun> update;
