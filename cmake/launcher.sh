@@ -69,7 +69,7 @@ fetch_wheels() {
       --python-version 3.11 --implementation cp --dest "$partial" $(wheel_platforms) \
       "$name==$version" </dev/null >&2; then
       rm -rf "$partial"
-      die "cannot download $name $version; is the network there?"
+      die "cannot download $name $version; what pip says of it stands above"
     fi
     if ! wheel_is_good "$partial/$file" "$sum"; then
       local found

@@ -27,7 +27,7 @@ export PKG_CONFIG_PATH=$root/.deps/root/usr/lib/$multiarch/pkgconfig
 [[ $(realpath "$(pkg-config --variable=prefix libargon2)") == "$root/.deps/root/usr" ]]
 printf '#include <argon2.h>\nint main() { return argon2_error_message(ARGON2_OK) == nullptr; }\n' >main.cpp
 g++ -I"$root/.deps/root/usr/include" main.cpp -o main -L"$root/.deps/root/usr/lib/$multiarch" $(pkg-config --libs libargon2)
-ldd ./main | grep -q 'libargon2.so.* => /'
+[[ $(ldd ./main) =~ libargon2\.so[^[:space:]]*' => /' ]]
 ./main
 # Asked again, nothing is fetched.
 [[ -z $(missing_packages apt | grep -E 'hello|argon2') ]]
