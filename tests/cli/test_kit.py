@@ -7,12 +7,12 @@ the text is compiled as one file."""
 import json
 import os
 import re
-import socket
 import subprocess
 import unittest
 
 from cases import BIN, SOURCE, TEST_PLUGINS
 from kit import KitCase
+from ports import free_ports
 from problems import problems
 
 KINDS = ["strategy", "scheduler", "hook", "optimizer", "model", "op", "data", "recompute", "microbatch", "lr_schedule",
@@ -168,9 +168,7 @@ class Kit(KitCase):
         for name in ("bytes and memory as predicted, over it", "all processes end well", "a process that is killed is named"):
             self.assertEqual(checks[name]["status"], "ok", checks[name])
         # As a user starts them, without a launcher.
-        with socket.socket() as any_one:
-            any_one.bind(("127.0.0.1", 0))
-            port = any_one.getsockname()[1]
+        port, = free_ports(1)
         self.write(SCRIPT % ("dp", "dp", "dp(2)"))
         command = [f"{self.prefix}/bin/meshwright", "run", "script.lua", "--communicator", "wires", "--plugin-path",
                    "wires/build", "--json"]

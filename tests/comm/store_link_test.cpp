@@ -31,13 +31,21 @@ std::string refused(const Variables& all) {
   return mw::test::thrown([&] { of(all); });
 }
 
-// A port that nobody has.
+// A port that nobody has. It lies below those that the system gives to whoever asks for any one, so
+// that nobody else takes it before it is used.
 std::uint16_t free_port() {
+  static int next = 10240 + ::getpid() * 16 % 22000;
   c10d::TCPStoreOptions options;
-  options.port = 0;
   options.isServer = true;
   options.waitWorkers = false;
-  return c10d::TCPStore("127.0.0.1", options).getPort();
+  while (true) {
+    options.port = static_cast<std::uint16_t>(next++);
+    try {
+      return c10d::TCPStore("127.0.0.1", options).getPort();
+    } catch (const std::exception&) {
+      continue;  // somebody has it
+    }
+  }
 }
 
 // What a process of several does: tells each what it knows of it, much or little, and hears the

@@ -6,9 +6,10 @@ message arrives, and one that is killed is missed by the others within seconds."
 import os
 import pathlib
 import shutil
-import socket
 import subprocess
 import unittest
+
+from ports import free_ports
 
 PROGRAM = pathlib.Path(os.environ.get("MESHWRIGHT_BUILD", "build")) / "bin" / "test_comm"
 LAUNCHERS = ("OMPI_", "PMIX", "PMI_", "MV2_", "SLURM_", "MASTER_", "TORCHELASTIC", "RANK", "WORLD_SIZE", "LOCAL_RANK")
@@ -16,12 +17,6 @@ LAUNCHERS = ("OMPI_", "PMIX", "PMI_", "MV2_", "SLURM_", "MASTER_", "TORCHELASTIC
 
 def clean(**more):
     return {**{k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)}, **more}
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class Processes(unittest.TestCase):
@@ -44,7 +39,7 @@ class Processes(unittest.TestCase):
                 self.assertIn("All tests passed", said[number])
 
     def torchrun(self, count):
-        port = str(free_port())
+        port = str(*free_ports(1))
         return lambda p: {"RANK": str(p), "WORLD_SIZE": str(count), "LOCAL_RANK": str(p), "MASTER_ADDR": "127.0.0.1",
                           "MASTER_PORT": port}
 
@@ -52,7 +47,7 @@ class Processes(unittest.TestCase):
         self.run_all(4, self.torchrun(4))
 
     def test_srun(self):
-        port = str(free_port())
+        port = str(*free_ports(1))
         self.run_all(3, lambda p: {"SLURM_STEP_NUM_TASKS": "3", "SLURM_PROCID": str(p), "SLURM_LOCALID": str(p),
                                    "SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "localhost",
                                    "MASTER_PORT": port})

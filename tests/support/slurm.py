@@ -12,6 +12,8 @@ import subprocess
 import tempfile
 import time
 
+from ports import free_ports
+
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "scontrol", "squeue")
 FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/sbin")  # where daemons lie, which not everybody's PATH has
 
@@ -33,18 +35,6 @@ def why_not():
     if os.geteuid() != 0:
         return "slurmd takes root"
     return None
-
-
-def free_ports(count):
-    """Ports of loopback that nobody listens on now."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for s in sockets:
-            s.bind(("127.0.0.1", 0))
-        return [s.getsockname()[1] for s in sockets]
-    finally:
-        for s in sockets:
-            s.close()
 
 
 CONF = """\
