@@ -4,6 +4,8 @@ parameter is named; what cannot be compared is refused. Prints how near correct 
 bound, and how far beyond it the faults are."""
 
 import json
+import os
+import pathlib
 import signal
 import subprocess
 import time
@@ -90,6 +92,11 @@ local function faulty(model, precision, plan, fault, at)
   mw.compare(e(model, plan, changes), e(model, broken, changes))
 end
 """
+
+
+def cpu_seconds_of(pid):
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Compare(ProgramCase):
@@ -204,7 +211,10 @@ mw.compare(e("llama", { dp(3) }), e("llama", {
                                    stderr=subprocess.PIPE, text=True)
         while "begun" not in process.stderr.readline():
             pass
-        time.sleep(2)  # until a step is under way
+        # A step is under way: planning takes far less of a core than this, and two steps far more.
+        while cpu_seconds_of(process.pid) < 2:
+            self.assertIsNone(process.poll())
+            time.sleep(0.02)
         process.send_signal(signal.SIGINT)
         out, said = process.communicate(timeout=300)
         self.assertEqual(process.returncode, 130, out + said)

@@ -357,6 +357,11 @@ class EndedEarly(ProgramCase):
                 return
         self.fail("the run ended")
 
+    def written(self):
+        """How many steps the run file has while it grows."""
+        with h5py.File(self.folder / "run.h5", "r", locking=False) as f:
+            return len(f["steps"])
+
     def read(self, status):
         with h5py.File(self.folder / "run.h5", locking=False) as f:
             self.assertEqual(f.attrs["status"], status.encode())
@@ -370,7 +375,9 @@ class EndedEarly(ProgramCase):
         for plan in ('pp { 2, schedule = "zb-h1" }, dp(2)', "pp(2), tp(2)"):
             process = self.start(plan)
             self.wait_for(process, 3)
-            time.sleep(1.5)
+            while not self.written():
+                self.assertIsNone(process.poll())
+                time.sleep(0.05)
             process.kill()
             process.communicate(timeout=300)
             self.assertEqual(process.returncode, -signal.SIGKILL)

@@ -176,11 +176,18 @@ TEST_CASE("who is elsewhere, has left or has failed is named in every process") 
     CHECK(printed == 1);
   }
   SECTION("silence") {
+    std::atomic<bool> over = false;
     CHECK(in_processes(
               2,
-              [](JoinedProcesses& all) {
-                if (all.index() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(600));
-                all.barrier("a word");
+              [&](JoinedProcesses& all) {
+                while (all.index() == 1 && !over)
+                  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+                try {
+                  all.barrier("a word");
+                } catch (const Error&) {
+                  over = true;
+                  throw;
+                }
               },
               std::chrono::milliseconds(200))[0] == "process.silent");
   }
@@ -216,7 +223,7 @@ TEST_CASE("who is elsewhere, has left or has failed is named in every process") 
 
 TEST_CASE("the result of the first process, and its end, may take longer than a timeout") {
   const auto a_while = [](JoinedProcesses& all) {
-    if (all.first()) std::this_thread::sleep_for(std::chrono::milliseconds(700));
+    if (all.first()) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
   };
   const auto ends = in_processes(
       3,
@@ -224,11 +231,11 @@ TEST_CASE("the result of the first process, and its end, may take longer than a 
         a_while(all);
         const Json result = all.first() ? Json{{"losses", {1.5}}} : Json();
         demand(result_of_first(all, "train", result) == Json{{"losses", {1.5}}}, "another result");
-        demand(all.timeout() == std::chrono::milliseconds(200), "another timeout from then on");
+        demand(all.timeout() == std::chrono::seconds(1), "another timeout from then on");
         a_while(all);
         demand(all.leave(nullptr, 0, [](auto) { return 1; }) == 0, "another exit code");
       },
-      std::chrono::milliseconds(200));
+      std::chrono::seconds(1));
   CHECK(ends == Texts(3, "none"));
 }
 
