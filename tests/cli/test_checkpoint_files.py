@@ -340,27 +340,28 @@ class CheckpointFiles(ProgramCase):
         more = f'e.steps = {steps}; e.log = "run.h5"; e.checkpoint = {{ path = "ck", every = 2, keep = 2 }}; e.resume = true'
         whole = self.train(f'e.steps = {steps}; e.checkpoint = nil')
         chance = random.Random(7)
-        kills, reached = 0, []
+        reached = [0]
         script = self.write(SCRIPT % (more + '; e.observe = function() os.execute("sleep 0.01") end'))
-        for _ in range(50):
-            process = subprocess.Popen([BIN, "run", script, "--json"], cwd=self.folder, stdout=subprocess.PIPE,
-                                       stderr=subprocess.PIPE)
-            began = time.monotonic()
-            while process.poll() is None and not (self.folder / "ck/.lock").exists() and time.monotonic() < began + 60:
-                time.sleep(0.01)
-            try:
-                out, err = process.communicate(timeout=0.5 + chance.random() if kills < KILLS else 300)
-                break
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.communicate()
-                kills += 1
-            there = [row for row in self.listed() if row["kind"] == "checkpoint"] if self.saved() else []
+        start = lambda: subprocess.Popen([BIN, "run", script, "--json"], cwd=self.folder, stdout=subprocess.PIPE,
+                                         stderr=subprocess.PIPE)
+        for kill in range(KILLS):
+            process = start()
+            # The first one is killed before it has written any, the others some checkpoints further on.
+            wanted = reached[-1] + chance.choice((2, 4, 6)) if kill else 0
+            while not (self.newest() >= wanted if kill else (self.folder / "ck/.lock").exists()):
+                self.assertIsNone(process.poll())
+                time.sleep(0.001)
+            time.sleep(chance.uniform(0, 0.05))
+            process.kill()
+            process.communicate()
+            there = [row for row in self.listed() if row["kind"] == "checkpoint"] if self.newest() else []
             self.assertTrue(all(row["whole"] for row in there), there)
             reached.append(there[-1]["step"] if there else 0)
+            self.assertGreaterEqual(reached[-1], wanted)
             self.assertEqual(reached, sorted(reached))
+        process = start()
+        out, err = process.communicate(timeout=300)
         self.assertEqual(process.returncode, 0, err.decode())
-        self.assertGreaterEqual(kills, 1, "too fast to be killed")
         result = json.loads(out.decode().splitlines()[-1])
         self.assertEqual(result["losses"], whole["losses"])
         with h5py.File(self.folder / "run.h5", locking=False) as file:
@@ -371,8 +372,9 @@ class CheckpointFiles(ProgramCase):
         self.assertIn(there, ([steps - 2, steps], [steps - 4, steps - 2, steps]))
         self.assertEqual(sorted(os.listdir(self.folder / "ck"))[0], ".lock")
 
-    def saved(self):
-        return (self.folder / "ck").is_dir() and any(name.startswith("step-") for name in os.listdir(self.folder / "ck"))
+    def newest(self):
+        """The step of the newest checkpoint; 0 if there is none."""
+        return max((int(path.name.split("-")[1]) for path in (self.folder / "ck").glob("step-*")), default=0)
 
 
 if __name__ == "__main__":
