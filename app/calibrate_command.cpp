@@ -13,6 +13,7 @@
 #include "app/calibrate.h"
 #include "app/command.h"
 #include "common/core_meter.h"
+#include "meshwright/engine/control_groups.h"
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/interrupt.h"

@@ -138,12 +138,19 @@ Finding check_calibration() {
           "none: this machine is measured briefly before its first prediction", hint};
 }
 
+std::string cores_text() {
+  const int cores = core_count(), all = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
+  if (cores >= all) return plural(cores, "core");
+  return fmt::format("{} of {} cores: affinity or a control group leaves this process no more",
+                     cores, all);
+}
+
 // What this machine and this installation have; 5 if something is missing.
 int doctor(const Arguments& arguments, Output& output) {
   PluginRegistry plugins = registry_of(arguments);
   std::vector<Finding> checks = {
       {"program", Verdict::ok, version_line() + ", " + toolchain, ""},
-      {"machine", Verdict::ok, fmt::format("{}, {} cores", cpu_model(), core_count()), ""},
+      {"machine", Verdict::ok, fmt::format("{}, {}", cpu_model(), cores_text()), ""},
       {"CPU kernels", Verdict::ok, at::get_cpu_capability(), ""},
       check_hdf5(),
       check_lua(),

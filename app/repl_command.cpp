@@ -174,8 +174,8 @@ unsigned char complete_word(EditLine* editor, int) {
 fs::path history_file() {
   const char* xdg = std::getenv("XDG_STATE_HOME");
   const char* home = std::getenv("HOME");
-  if (xdg != nullptr && *xdg != '\0') return fs::path(xdg) / "meshwright/history";
-  if (home != nullptr && *home != '\0') return fs::path(home) / ".local/state/meshwright/history";
+  if (xdg != nullptr && *xdg == '/') return fs::path(xdg) / "meshwright/history";
+  if (home != nullptr && *home == '/') return fs::path(home) / ".local/state/meshwright/history";
   return {};
 }
 

@@ -23,6 +23,7 @@
 #include "app/stuck_end.h"
 #include "app/trace_process.h"
 #include "checkpoint/hf_export.h"
+#include "meshwright/engine/control_groups.h"
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/processes.h"
@@ -348,7 +349,7 @@ class SettledFirst {
 // A run in the process of rank 0: what is said of it, recorded and returned.
 class TrainVerb {
  public:
-  TrainVerb(const Experiment& experiment, Experiment limited, const std::string& script,
+  TrainVerb(const Experiment& experiment, Experiment limited, const ScriptFiles& script,
             Output& output, PluginRegistry& plugins, const Attempt& attempt, chaos::Agent* faults)
       : experiment_(experiment),
         limited_(std::move(limited)),
@@ -361,12 +362,18 @@ class TrainVerb {
         claim_(claim_log(experiment, start_.from(), attempt)),
         prediction_(prediction_of_run(experiment)),
         plan_(plan_text(experiment, prediction_)),
-        origin_{script, experiment.log.empty() ? Json() : machine_json(experiment, plugins),
-                attempt.mark(), claim_.stays()},
+        origin_{script.text, &script.loaded,
+                experiment.log.empty() ? Json() : machine_json(experiment, plugins), attempt.mark(),
+                claim_.stays()},
         folder_(limited_, origin_, plan_) {
     begin();
     measured_.emplace(experiment, prediction_, origin_, checkpoints());
     measured_->started_again(attempt);
+    if (const std::string& why = measured_->earlier_unread(); !why.empty())
+      note(
+          fmt::format("the earlier steps in {} cannot be read: {}; of them the new file has the "
+                      "losses alone, and the earlier file is kept",
+                      experiment.log, why));
   }
 
   Json run() {
@@ -528,7 +535,7 @@ class TrainVerb {
     try {
       outcome = train(limited_, observers.all({&*recorder_, &observe}), stop_flag());
       recorder_->drain();
-      exported_ = finish_export(experiment_);
+      exported_ = finish_export(experiment_, outcome.interrupted);
     } catch (const RankFailed& error) {
       if (!is_an_end(error)) throw;
       recorder_->drain();
@@ -539,10 +546,14 @@ class TrainVerb {
     for (const auto& progress : shown_) progress->finish();
     shown_.clear();
     for (const std::string& text : measured_->take_checkpoints()) note(text);
+    if (outcome.interrupted && experiment_.exporter && !exported_)
+      note(fmt::format(
+          "export: {} stays as it was, as this run was interrupted before its last step",
+          experiment_.exporter->folder().string()));
     measured_->take(observers.checked());
     const RunStatus status = measured_->conclude(outcome.interrupted, observe.ended());
     measured_->close(status, result_of(status));
-    if (status == RunStatus::done) claim_.done();
+    if (status == RunStatus::done && measured_->earlier_unread().empty()) claim_.done();
     return ended(status);
   }
 
@@ -567,7 +578,7 @@ class TrainVerb {
 
 }  // namespace
 
-Json run_train(const Experiment& experiment, const std::string& script, Output& output,
+Json run_train(const Experiment& experiment, const ScriptFiles& script, Output& output,
                PluginRegistry& plugins, const Attempt& attempt, chaos::Agent* faults) {
   check_thread_ranks(*experiment.plan, experiment.processes);
   if (experiment.account && experiment.log.empty())

@@ -46,6 +46,7 @@
 #include <thread>
 #include <tuple>
 
+#include "meshwright/engine/host.h"
 #include "meshwright/world.h"
 
 namespace {
@@ -61,10 +62,6 @@ double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
-}
-
-int cores() {
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
 // Full buffers read and written by all ranks together.
@@ -251,7 +248,7 @@ int main(int argc, char** argv) {
       run_peer(python, peer, ranks, fmt::format("{}", fmt::join(sizes, ",")), budget, peers);
     }
     for (const auto& op : ops) {
-      const int busy = std::min(cores(), op == "send_recv" ? 2 : ranks);
+      const int busy = std::min(mw::core_count(), op == "send_recv" ? 2 : ranks);
       const double through = copy_rate(busy, busy * (std::int64_t{128} << 20));
       for (const auto size : sizes) {
         const auto bytes = footprint(op, ranks, size);

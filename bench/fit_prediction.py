@@ -93,7 +93,7 @@ def predict(program, tables, words, every=1):
         return [json.loads(line) for line in done.stdout.splitlines()]
 
     rows = {}
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as workers:
+    with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as workers:
         for found in workers.map(rows_of, tables):
             for row in found:
                 if row.get("predicted") and row.get("unit", "s") == "s":

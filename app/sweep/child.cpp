@@ -12,7 +12,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "common/control_groups.h"
+#include "meshwright/engine/control_groups.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
 
@@ -89,10 +89,8 @@ std::int64_t allocated_here() {
 std::int64_t kills_for_memory() {
   for (const ControlGroup& of : control_groups("memory")) {
     const char* const file = of.first_version ? "memory.oom_control" : "memory.events";
-    for (const std::filesystem::path& folder : {of.mounted / of.group, of.mounted}) {
-      const std::int64_t kills = kills_in(folder, file, "oom_kill");
-      if (kills >= 0) return kills;
-    }
+    const std::int64_t kills = kills_in(of.folder, file, "oom_kill");
+    if (kills >= 0) return kills;
   }
   return kills_in("/proc", "vmstat", "oom_kill");  // of the whole machine: no group is to be seen
 }

@@ -98,7 +98,7 @@ def machine():
     except OSError:
         name, wide, kib = None, [], 0
     return dict(processor=name[1].strip() if name else platform.processor() or platform.machine(),
-                cores=os.cpu_count(), vectors=wide[0] if wide else "", memory_bytes=kib * 1024,
+                cores=len(os.sched_getaffinity(0)), vectors=wide[0] if wide else "", memory_bytes=kib * 1024,
                 system=f"{platform.system()} {platform.release().partition('-')[0]}")
 
 

@@ -81,7 +81,8 @@ bool end_is_wished() {
 }
 
 double at_this_load(double seconds) {
-  double wish = 0;  // programs that would run, on average over the last minute
+  // Programs that would run on the whole machine, on average over the last minute.
+  double wish = 0;
   const auto cores = static_cast<double>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
   return ::getloadavg(&wish, 1) == 1 ? seconds * std::max(1.0, wish / cores) : seconds;
 }

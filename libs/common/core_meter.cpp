@@ -10,11 +10,12 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
 
-#include "common/control_groups.h"
+#include "meshwright/engine/control_groups.h"
 #include "meshwright/engine/host.h"
 
 namespace mw {
@@ -27,15 +28,36 @@ namespace {
 constexpr double between_readings = 0.05;
 constexpr int most_clocks = 16;
 
-// Seconds that all cores have worked since the machine was started, those that the hypervisor gave
-// to other guests included; NaN: not known, as where a sandbox shows zeros.
+// Ticks of the clock that a line of /proc/stat says were worked; NaN: it has no such numbers.
+double ticks_in(std::istream& line) {
+  double user = 0, nice = 0, system = 0, idle = 0, waiting = 0, irq = 0, soft = 0, steal = 0;
+  if (!(line >> user >> nice >> system >> idle >> waiting >> irq >> soft)) return NAN;
+  if (!(line >> steal)) steal = 0;
+  return user + nice + system + irq + soft + steal;
+}
+
+// Seconds that the processors on which this process may run have worked since the machine was
+// started, those that the hypervisor gave to other guests included: of all processors where a
+// container numbers them otherwise. NaN: not known, as where a sandbox shows zeros.
 double worked_by_all(const fs::path& root) {
   std::ifstream stat(root / "proc/stat");
-  std::string word;
-  double user = 0, nice = 0, system = 0, idle = 0, waiting = 0, irq = 0, soft = 0, steal = 0;
-  if (!(stat >> word >> user >> nice >> system >> idle >> waiting >> irq >> soft)) return NAN;
-  if (!(stat >> steal)) steal = 0;
-  const double ticks = user + nice + system + irq + soft + steal;
+  const std::vector<int>& allowed = allowed_processors();
+  double all = NAN, ours = 0;
+  std::size_t found = 0;
+  for (std::string text; std::getline(stat, text) && text.starts_with("cpu");) {
+    std::istringstream line(text);
+    std::string name;
+    line >> name;
+    const double ticks = ticks_in(line);
+    if (name == "cpu") all = ticks;
+    if (std::isnan(ticks) || std::none_of(allowed.begin(), allowed.end(), [&](int processor) {
+          return name == fmt::format("cpu{}", processor);
+        }))
+      continue;
+    ours += ticks;
+    ++found;
+  }
+  const double ticks = found > 0 && found == allowed.size() ? ours : all;
   return ticks > 0 ? ticks / static_cast<double>(::sysconf(_SC_CLK_TCK)) : NAN;
 }
 
@@ -54,19 +76,11 @@ double throttled_in(const fs::path& file) {
 
 }  // namespace
 
-fs::path system_root() {
-  const char* named = std::getenv("MESHWRIGHT_SYSTEM_ROOT");
-  return named != nullptr && *named != '\0' ? named : "/";
-}
-
 CoreMeter::CoreMeter(fs::path root, double now, double own) : root_(std::move(root)) {
-  for (const ControlGroup& of : control_groups("cpu", root_)) {
-    for (fs::path group = of.group;; group = group.parent_path()) {
-      std::error_code error;
-      if (const fs::path file = of.mounted / group / "cpu.stat"; fs::exists(file, error))
-        limits_.push_back(file);
-      if (group.empty()) break;
-    }
+  for (const ControlGroup& group : control_groups("cpu", root_)) {
+    std::error_code error;
+    if (const fs::path file = group.folder / "cpu.stat"; fs::exists(file, error))
+      limits_.push_back(file);
   }
   readings_.push_back(read(now, own));
 }
@@ -80,11 +94,12 @@ CoreMeter::Reading CoreMeter::read(double now, double own) const {
 double CoreMeter::clock() const {
   double sum = 0;
   int found = 0;
-  const int cores = core_count(), apart = std::max(1, cores / most_clocks);
-  for (int core = 0; core < cores; core += apart) {
+  const std::vector<int>& processors = allowed_processors();
+  const std::size_t apart = std::max<std::size_t>(1, processors.size() / most_clocks);
+  for (std::size_t i = 0; i < processors.size(); i += apart) {
     double kilohertz = 0;
-    std::ifstream file(root_ /
-                       fmt::format("sys/devices/system/cpu/cpu{}/cpufreq/scaling_cur_freq", core));
+    std::ifstream file(root_ / fmt::format("sys/devices/system/cpu/cpu{}/cpufreq/scaling_cur_freq",
+                                           processors[i]));
     if (!(file >> kilohertz) || kilohertz <= 0) continue;
     sum += 1e3 * kilohertz;
     ++found;
@@ -102,7 +117,9 @@ CoreUse CoreMeter::take(double now, double own) {
   const double seconds = to.now - from.now;
   if (seconds < least) return last_;
   const double others = (to.all - from.all - (to.own - from.own)) / seconds;
-  if (!std::isnan(others)) last_.others = std::max(0.0, others);
+  // Processors beyond the cores that a control group leaves this process are there for others.
+  const int spare = std::max(0, static_cast<int>(allowed_processors().size()) - core_count());
+  if (!std::isnan(others)) last_.others = std::max(0.0, others - spare);
   if (const double held = (to.throttled - from.throttled) / seconds; !std::isnan(held))
     last_.throttled = std::max(0.0, held);
   last_.clock = clock();

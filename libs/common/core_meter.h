@@ -12,14 +12,10 @@ namespace mw {
 // What a stretch of time was like. NaN: the system does not say.
 struct CoreUse {
   static constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
-  double others = unknown;     // cores that other programs and other guests had, on average
+  double others = unknown;     // of this process' cores, what others had of them on average
   double throttled = unknown;  // cores that a limit of its control groups kept from this process
   double clock = unknown;      // Hz of the cores, on average, at the end of the stretch
 };
-
-// The folder that the system's counts are read from: "/", or what the environment variable
-// MESHWRIGHT_SYSTEM_ROOT names, so that tests can bring counts of their own.
-std::filesystem::path system_root();
 
 class CoreMeter {
  public:

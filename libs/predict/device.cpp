@@ -20,14 +20,15 @@
 #include <string>
 #include <thread>
 
-#include "common/control_groups.h"
 #include "common/core_meter.h"
 #include "common/statistics.h"
+#include "meshwright/engine/control_groups.h"
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/ops.h"
 #include "meshwright/options.h"
+#include "meshwright/threads.h"
 
 namespace mw {
 namespace {
@@ -171,7 +172,7 @@ double call_overhead() {
 double latency_seconds() {
   std::atomic<int> ring_step{0};
   constexpr int rounds = 200;
-  std::thread other([&] {
+  std::thread other = start_thread([&] {
     for (int i = 0; i < rounds; ++i) {
       ring_step.wait(2 * i);
       ring_step.store(2 * i + 2);
@@ -194,14 +195,14 @@ double latency_seconds() {
 template <class Measure>
 double mean_of_all_cores(int cores, const Measure& measure) {
   std::vector<double> found(static_cast<std::size_t>(cores));
-  std::vector<std::thread> threads;
+  Threads threads;
   for (double& own : found) {
-    threads.emplace_back([&own, &measure] {
+    threads.start([&own, &measure] {
       at::set_num_threads(1);
       own = measure();
     });
   }
-  for (std::thread& thread : threads) thread.join();
+  threads.join();
   return std::accumulate(found.begin(), found.end(), 0.0) / cores;
 }
 
@@ -314,7 +315,7 @@ Device measure_device() {
   CoreMeter meter(system_root(), seconds_now(), cpu_seconds_now());
   Device d;
   // In a thread of its own: ATen's thread count belongs to the thread that sets it.
-  std::thread([&d] {
+  in_own_thread([&d] {
     at::set_num_threads(1);
     // As a rank calls its kernels.
     const at::NoGradGuard no_grad;
@@ -337,7 +338,7 @@ Device measure_device() {
     d.own_cache = std::max(0.0, static_cast<double>(sysconf(_SC_LEVEL2_CACHE_SIZE)));
     d.all_cores = rate_of_all_cores(d.cores, d.gemm32.overhead + gemm_flops(large) / d.gemm32.rate);
     d.memory = machine_memory();
-  }).join();
+  });
   at::set_num_threads(threads_before);
   const double others = meter.take(seconds_now(), cpu_seconds_now()).others;
   d.others = std::isfinite(others) ? others : 0;
@@ -388,20 +389,11 @@ std::int64_t limit_in(const fs::path& file) {
   return static_cast<std::int64_t>(bytes);
 }
 
-// The lowest limit of a group and of those around it.
-std::int64_t lowest(const ControlGroup& of) {
-  const char* const name = of.first_version ? "memory.limit_in_bytes" : "memory.max";
-  std::int64_t least = limit_in(of.mounted / name);
-  for (fs::path group = of.group; !group.empty(); group = group.parent_path()) {
-    least = std::min(least, limit_in(of.mounted / group / name));
-  }
-  return least;
-}
-
 std::int64_t of_groups(const fs::path& root) {
   std::int64_t least = no_limit;
   for (const ControlGroup& group : control_groups("memory", root))
-    least = std::min(least, lowest(group));
+    least = std::min(least, limit_in(group.folder / (group.first_version ? "memory.limit_in_bytes"
+                                                                         : "memory.max")));
   return least;
 }
 

@@ -148,7 +148,7 @@ def options(arguments):
     parser.add_argument("--first", type=int, default=0, help="number of the first one")
     parser.add_argument("--only", type=int, help="this number alone")
     parser.add_argument("--show", action="store_true", help="print the script of --only")
-    parser.add_argument("--jobs", type=int, default=min(4, os.cpu_count() or 1), help="processes")
+    parser.add_argument("--jobs", type=int, default=min(4, len(os.sched_getaffinity(0))), help="processes")
     parser.add_argument("--out", default="experiments-failed", help="folder for scripts that show failures")
     parser.add_argument("--json", help="file for the counts")
     parser.add_argument("--shrink", type=float, default=120, help="seconds for making one failure smaller; 0: none is")

@@ -12,7 +12,7 @@ class Machine:
     def __init__(self, folder, others, run=False):
         self.stat = pathlib.Path(folder) / "proc/stat"
         self.stat.parent.mkdir(parents=True)
-        self.rate = 100 * (others + (os.cpu_count() if run else 0))
+        self.rate = 100 * (others + (len(os.sched_getaffinity(0)) if run else 0))
         self.began, self.over = time.monotonic(), threading.Event()
         self.write()
         self.thread = threading.Thread(target=self.tick)

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +18,7 @@
 #include <system_error>
 
 #include "meshwright/engine/bounds.h"
+#include "meshwright/error.h"
 
 namespace mw {
 
@@ -56,9 +58,35 @@ bool write_whole(int file, const char* text, std::size_t size) {
   return true;
 }
 
+std::string irregular(const fs::path& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0 || S_ISREG(info.st_mode)) return "";
+  const fs::path folder = path.parent_path();
+  const bool opened = path == "/dev/stdin" || folder == "/dev/fd" || folder == "/proc/self/fd";
+  if (S_ISFIFO(info.st_mode)) return opened ? "" : "a named pipe";
+  if (S_ISSOCK(info.st_mode)) return opened ? "" : "a socket";
+  return S_ISDIR(info.st_mode) ? "a folder" : "a device";
+}
+
+void check_regular(const fs::path& path, const std::string& key) {
+  const std::string kind = irregular(path);
+  if (kind.empty()) return;
+  throw Error(
+      Stage::options, "file.read", key,
+      fmt::format("{} is {}, and no file that could be read to its end", path.string(), kind),
+      "name a regular file");
+}
+
 int replace_whole(const fs::path& path, std::string_view text) {
   check_may_write(path);
   const fs::path target = behind_links(path);
+  if (!irregular(target).empty()) {
+    const int special = ::open(target.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+    if (special < 0) return errno;
+    ::fcntl(special, F_SETFL, 0);
+    const int failed = write_whole(special, text.data(), text.size()) ? 0 : errno;
+    return ::close(special) != 0 && failed == 0 ? errno : failed;
+  }
   fs::path aside;
   const int file =
       create_unguessable(target.has_parent_path() ? target.parent_path() : fs::path("."),
@@ -85,15 +113,18 @@ fs::path behind_links(const fs::path& path) {
 std::filesystem::path cache_folder() {
   const char* xdg = std::getenv("XDG_CACHE_HOME");
   const char* home = std::getenv("HOME");
-  const std::filesystem::path folder = xdg != nullptr && *xdg != '\0' ? std::filesystem::path(xdg)
-                                       : home != nullptr ? std::filesystem::path(home) / ".cache"
-                                                         : std::filesystem::temp_directory_path();
+  // A path that is not absolute is none, as the XDG Base Directory Specification says.
+  const std::filesystem::path folder = xdg != nullptr && *xdg == '/' ? std::filesystem::path(xdg)
+                                       : home != nullptr && *home == '/'
+                                           ? std::filesystem::path(home) / ".cache"
+                                           : std::filesystem::temp_directory_path();
   return folder / "meshwright";
 }
 
 Cache read_cache(const std::filesystem::path& file) {
-  std::ifstream stream(file);
-  if (!stream) return Cache::object();
+  std::ifstream stream;
+  if (irregular(file).empty()) stream.open(file);
+  if (!stream.is_open()) return Cache::object();
   Cache cache = Cache::parse(stream, nullptr, /*allow_exceptions=*/false);
   return cache.is_object() ? cache : Cache::object();
 }

@@ -35,8 +35,8 @@
 #include <cstdlib>
 #include <fstream>
 #include <limits>
-#include <thread>
 
+#include "meshwright/engine/control_groups.h"
 #include "meshwright/engine/hash.h"
 
 namespace mw {
@@ -69,7 +69,7 @@ std::string cpu_model() {
 }
 
 int core_count() {
-  static const int count = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  static const int count = allowed_cores();
   return count;
 }
 
@@ -83,7 +83,9 @@ int thread_limit() {
 }
 
 void keep_thread_limit() {
-  if (at::get_num_threads() > thread_limit()) at::set_num_threads(thread_limit());
+  // OpenMP heeds the affinity, and no limit of a control group.
+  const int most = std::min(thread_limit(), core_count());
+  if (at::get_num_threads() > most) at::set_num_threads(most);
 }
 
 int threads_of_rank(int ranks, int asked, int cores) {

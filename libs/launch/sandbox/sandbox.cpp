@@ -23,6 +23,7 @@
 #include "common/process.h"
 #include "meshwright/engine/bounds.h"
 #include "meshwright/engine/files.h"
+#include "meshwright/engine/host.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/options.h"
 
@@ -150,8 +151,7 @@ rlim_t tasks_there() {
 }
 
 std::int64_t cpu_of(const Sandbox& sandbox) {
-  const auto cores = std::max<std::int64_t>(1, std::thread::hardware_concurrency());
-  return sandbox.cpu > 0 ? sandbox.cpu : sandbox.time * cores;
+  return sandbox.cpu > 0 ? sandbox.cpu : sandbox.time * core_count();
 }
 
 void bound_resources(const Sandbox& sandbox) {
@@ -274,9 +274,11 @@ class Watch {
                    fmt::format("the script has used {} s of CPU time, the limit of its sandbox",
                                cpu_of(sandbox_)),
                    fmt::format("allow more: --sandbox-cpu SECONDS; {}", more_or_less));
-    return Error(Stage::run, "sandbox.crashed", "",
-                 fmt::format("the process in the sandbox was ended by {}", signal_name(number)),
-                 "native code of a plugin has crashed, or somebody has ended it");
+    return Error(
+        Stage::run, "sandbox.crashed", "",
+        fmt::format("the process in the sandbox was ended by {}", signal_name(number)),
+        "no limit of the sandbox was reached; the same script without --sandbox tells whether "
+        "the sandbox matters");
   }
 
  private:
