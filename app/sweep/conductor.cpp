@@ -25,7 +25,6 @@ namespace {
 // What a process takes beside its ranks' tensors: the program, libtorch, a page of code for each
 // thread. Measured: about 150 MB resident.
 constexpr std::int64_t bytes_of_a_process = 256 << 20;
-constexpr double seconds_of_a_start = 1;
 constexpr double grace = 5;  // between SIGTERM and SIGKILL
 constexpr auto between_looks = std::chrono::milliseconds(10);
 
@@ -41,6 +40,8 @@ Json bare_row(const SweepTable& sweep, const Cell& cell, const Planned& planned,
               {"reused", false},
               {"values", cell.texts()},
               {"hash", planned.hash.empty() ? Json() : Json(planned.hash)},
+              {"hash_without_seed",
+               planned.hash_without_seed.empty() ? Json() : Json(planned.hash_without_seed)},
               {"folder", nullptr}};
   if (planned.ranks > 0) row["ranks"] = planned.ranks;
   if (!planned.hint.empty()) row["hint"] = planned.hint;
@@ -139,9 +140,14 @@ bool Conductor::admits(std::size_t cell) const {
 
 bool Conductor::start(std::size_t cell) {
   const std::string& hash = conduct_.planned[cell].hash;
-  auto lock = Lock::take(conduct_.folder.lock_of(hash));
-  if (!lock) {
+  FileLock lock = sweep_lock(conduct_.folder.lock_of(hash));
+  if (!lock.held()) {
     states_[cell].status = "running";
+    if (!lock.unsure().empty() && unsure_.insert(lock.unsure()).second)
+      conduct_.say(fmt::format(
+          "{}: {} has this cell, and nobody here can say whether it still runs; if it has ended, "
+          "remove {}",
+          conduct_.cells[cell].name, lock.holder(), lock.unsure().string()));
     rows_[cell] =
         bare_row(conduct_.sweep, conduct_.cells[cell], conduct_.planned[cell], states_[cell]);
     return false;
@@ -163,14 +169,14 @@ bool Conductor::start(std::size_t cell) {
   options.command = conduct_.prepare(cell, folder);
   options.output = folder + "/output.txt";
   options.memory = conduct_.go.memory;
-  options.lock = lock->descriptor();
+  options.lock = lock.descriptor();
   Running running;
   running.cell = cell;
   running.kills = kills_for_memory();
   running.began = seconds_now();
   running.turn = ++turns_;
   running.process = start_child(options);
-  running.lock = std::move(*lock);
+  running.lock = std::move(lock);
   running_.push_back(std::move(running));
   for (Running& one : running_)
     one.beside = std::max(one.beside, static_cast<int>(running_.size()));
@@ -255,7 +261,7 @@ void Conductor::take_end(Running& running, int status) {
   bool from_outside = false;
   Json result = result_of(running, status, from_outside);
   measured_ += seconds;
-  predicted_ += conduct_.planned[cell].seconds() + seconds_of_a_start;
+  predicted_ += conduct_.planned[cell].whole_seconds();
   ++done_;
   const bool again = !from_outside && runs_again(running, result);
   const std::string why = disturbance_text(read_timing(result));
@@ -273,6 +279,7 @@ void Conductor::take_end(Running& running, int status) {
   } else {
     rows_[cell] = row;
     states_[cell] = state_of(row);
+    if (states_[cell].status == "done") conduct_.folder.forget_earlier(conduct_.planned[cell].hash);
     conduct_.ended(cell);
     word = row.value("status", "failed");
     if (word == "failed") ++failed_;
@@ -304,10 +311,9 @@ void Conductor::end_all() {
 double Conductor::seconds_left() const {
   if (predicted_ <= 0) return -1;
   double left = 0;
-  for (const std::size_t cell : waiting_)
-    left += conduct_.planned[cell].seconds() + seconds_of_a_start;
+  for (const std::size_t cell : waiting_) left += conduct_.planned[cell].whole_seconds();
   for (const Running& running : running_) {
-    const double whole = conduct_.planned[running.cell].seconds() + seconds_of_a_start;
+    const double whole = conduct_.planned[running.cell].whole_seconds();
     left += std::max(0.0, whole - (seconds_now() - running.began) * predicted_ / measured_);
   }
   const double at_a_time = std::max<double>(1, static_cast<double>(running_.size()));

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -41,7 +42,7 @@ class Conductor {
   struct Running {
     std::size_t cell = 0;
     pid_t process = -1;
-    Lock lock;
+    FileLock lock;
     double began = 0, asked_to_end = 0;
     bool too_long = false;
     int beside = 1;  // the most cells that ran at a time meanwhile
@@ -64,7 +65,8 @@ class Conductor {
   Json result_of(const Running& running, int status, bool& from_outside) const;
   // Whether the run was disturbed by other programs and its cell is to run again.
   bool runs_again(const Running& running, const Json& result) const;
-  // Keeps the run of the cell that was disturbed least; the others' folders are in .earlier.
+  // Keeps the run of the cell that was disturbed least; the others' folders are in .earlier until
+  // the cell is done.
   void keep_quietest(std::size_t cell, Json& result);
   void end_all();
   void show();
@@ -79,7 +81,8 @@ class Conductor {
   std::map<std::size_t, Earlier> earlier_;  // by cell
   std::size_t all_ = 0, done_ = 0, failed_ = 0;
   int turns_ = 0;
-  double measured_ = 0, predicted_ = 0;  // seconds of cells that have ended
+  std::set<std::filesystem::path> unsure_;  // locks of processes elsewhere that people know of
+  double measured_ = 0, predicted_ = 0;     // seconds of cells that have ended
   double shown_at_ = 0, looked_elsewhere_ = 0;
   bool rewrites_ = false, line_open_ = false;
 };

@@ -1,13 +1,9 @@
 // Keeps the files of a sweep: replaces them whole, locks cells, and puts aside what is run again.
 #include "app/sweep/folder.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <ctime>
 #include <system_error>
 
@@ -83,32 +79,15 @@ std::string text_in(const Json& json, const char* key, const std::string& otherw
   return found != json.end() && found->is_string() ? found->get<std::string>() : otherwise;
 }
 
-bool has_no_locks(int error) {
-  return error == ENOLCK || error == EOPNOTSUPP || error == ENOSYS || error == EINVAL;
-}
-
 }  // namespace
 
-std::optional<Lock> Lock::take(const fs::path& file, bool wait) {
+FileLock sweep_lock(const fs::path& file, bool wait) {
   make_folders(file.parent_path());
-  const int opened = ::open(file.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
-  if (opened < 0) cannot(file, "open it", errno);
-  while (::flock(opened, LOCK_EX | (wait ? 0 : LOCK_NB)) != 0) {
-    if (errno == EINTR) continue;
-    if (has_no_locks(errno)) break;
-    ::close(opened);
-    return std::nullopt;
+  try {
+    return FileLock(file, wait);
+  } catch (const std::system_error& error) {
+    cannot(file, "lock it", error.code().value());
   }
-  return Lock(opened);
-}
-
-Lock::~Lock() {
-  if (file_ >= 0) ::close(file_);
-}
-
-Lock& Lock::operator=(Lock&& other) noexcept {
-  std::swap(file_, other.file_);
-  return *this;
 }
 
 void replace_file(const fs::path& file, const std::string& text) {
@@ -177,12 +156,25 @@ void SweepFolder::put_back(const Cell& cell, const std::string& hash,
   if (error) cannot(folder, "put an earlier run back", error.value());
 }
 
+void SweepFolder::forget_earlier(const std::string& hash) const {
+  const fs::path earlier = fs::path(path_) / ".earlier";
+  std::error_code error;
+  std::vector<fs::path> own;
+  for (fs::directory_iterator entry(earlier, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().stem().string();  // without the number of the run
+    if (name.ends_with("-" + hash)) own.push_back(entry->path());
+  }
+  for (const fs::path& folder : own) fs::remove_all(folder, error);
+  fs::remove(earlier, error);  // where nothing else lies in it
+}
+
 void SweepFolder::write_index(const SweepTable& sweep, const std::string& script,
                               const std::vector<Cell>& cells, const std::vector<Planned>& planned,
                               const std::vector<CellState>& states, const std::vector<bool>& mine,
                               const Json& more) const {
   make_folders(path_);
-  const auto lock = Lock::take(fs::path(path_) / ".locks/sweep", /*wait=*/true);
+  const auto lock = sweep_lock(fs::path(path_) / ".locks/sweep", /*wait=*/true);
   const fs::path file = fs::path(path_) / "sweep.json";
   Json before = read_json(file);
   if (!before.is_object()) before = Json::object();

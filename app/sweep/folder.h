@@ -10,27 +10,14 @@
 
 #include "app/sweep/cell.h"
 #include "app/sweep/table.h"
+#include "common/file_lock.h"
 
 namespace mw {
 
 inline constexpr const char* sweep_schema = "meshwright.sweep/1";
 
-// A lock that ends with the process that has it, and with a cell's process that was given it,
-// however they end: nothing is left behind by a kill.
-class Lock {
- public:
-  Lock() = default;
-  // Nothing if another process has it. Where the file system has no locks, everybody gets one.
-  static std::optional<Lock> take(const std::filesystem::path& file, bool wait = false);
-  ~Lock();
-  Lock(Lock&& other) noexcept : file_(other.file_) { other.file_ = -1; }
-  Lock& operator=(Lock&& other) noexcept;
-  int descriptor() const { return file_; }  // -1: there are no locks here
-
- private:
-  explicit Lock(int file) : file_(file) {}
-  int file_ = -1;
-};
+// A lock of the sweep's folder, which is made if it is missing. Throws Error (environment).
+FileLock sweep_lock(const std::filesystem::path& file, bool wait = false);
 
 // What sweep.json says of a cell.
 struct CellState {
@@ -58,6 +45,8 @@ class SweepFolder {
   // Makes `earlier`, to which fresh() has moved a folder, the cell's folder again. The folder that
   // is the cell's now goes to PATH/.earlier.
   void put_back(const Cell& cell, const std::string& hash, const std::string& earlier) const;
+  // Removes what the cell's runs before its last one have left in PATH/.earlier.
+  void forget_earlier(const std::string& hash) const;
   std::string lock_of(const std::string& hash) const;
 
   // Replaces sweep.json. What other processes know of cells that are not `mine` stays; so does what

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <set>
 
+#include "app/run_folder.h"
 #include "app/sweep/conductor.h"
 #include "app/sweep/judge.h"
 #include "app/sweep/planned.h"
@@ -28,12 +29,16 @@ namespace {
 
 constexpr std::int64_t bytes_for_a_job = 1 << 30;  // beside what the ranks hold
 
+}  // namespace
+
 bool matches(const std::string& name, const std::vector<std::string>& only) {
   return only.empty() || std::any_of(only.begin(), only.end(), [&](const std::string& pattern) {
            return name.find(pattern) != std::string::npos ||
                   ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
          });
 }
+
+namespace {
 
 class Sweep {
  public:
@@ -45,6 +50,8 @@ class Sweep {
     planned_ = plan_cells(cells_, program.context, go.memory,
                           predicts ? program.plan : PredictExperiment{});
     check_planned(cells_, planned_);
+    for (std::size_t i = 0; i < cells_.size(); ++i)
+      cells_[i].repeats = planned_[i].hash_without_seed;
     states_.resize(cells_.size());
     rows_.resize(cells_.size());
     mine_ = selected_;
@@ -57,6 +64,7 @@ class Sweep {
       }
     }
     for (std::size_t i = 0; i < cells_.size(); ++i) reference_.push_back(reference_of(i));
+    choose_traced();
   }
 
   SweepOutcome run() {
@@ -67,6 +75,9 @@ class Sweep {
     if (go_.dry) return listed();
     write_index();
     emit_final();
+    if (const SweepCost all = cost(); all.cells > 1 && !go_.quiet)
+      program_.say(fmt::format("sweep {}: {} to run, {}", sweep_.name, plural(all.cells, "cell"),
+                               all.text()));
     Conduct conduct{
         sweep_,
         go_,
@@ -84,15 +95,16 @@ class Sweep {
     }
     {
       // Where shards end at one time, the later one knows what the other has done.
-      const auto lock = Lock::take(fs::path(folder_.path()) / ".locks/verdicts", /*wait=*/true);
+      const auto lock = sweep_lock(fs::path(folder_.path()) / ".locks/verdicts", /*wait=*/true);
       if (go_.shards > 0) refresh_others();
       judge_all(/*last=*/true);
     }
-    if (const SweepRanking all = ranking_of(cells_, rows_); all.names.size() > 1)
+    if (const SweepRanking all = ranking_of(sweep_, cells_, rows_); all.names.size() > 1)
       verdict_ = all.to_json();
     write_index();
     emit_final(/*all=*/true);
-    if (const auto asked = ranking_of(chosen(cells_), chosen(rows_)); asked.names.size() > 1)
+    if (const auto asked = ranking_of(sweep_, chosen(cells_), chosen(rows_));
+        asked.names.size() > 1)
       program_.emit(asked.to_json());
     return outcome();
   }
@@ -200,9 +212,11 @@ class Sweep {
     order["name"] = cells_[cell].name;
     order["hash"] = planned_[cell].hash;
     order["values"] = cells_[cell].texts();
+    order["traces"] = traces(cell);
     order["script"] = program_.script;
     order["folder"] = folder;
-    replace_file(folder + "/script.lua", program_.text);
+    replace_file(folder + "/script.lua", program_.files.text);
+    write_loaded(folder, program_.files.loaded);
     replace_file(folder + "/cell.json", json_text(order, 1) + "\n");
     return {"cell", folder + "/cell.json"};
   }
@@ -338,7 +352,7 @@ class Sweep {
     }
     std::string lines, line;
     const fs::path known_rows = fs::path(folder_.path()) / "predicted.jsonl";
-    if (!may_read(known_rows)) return lines;
+    if (!may_read(known_rows) || !irregular(known_rows).empty()) return lines;
     std::ifstream file(known_rows);
     while (std::getline(file, line)) {
       const Json row = json_in(line);
@@ -348,11 +362,49 @@ class Sweep {
     return lines;
   }
 
+  // Reports draw one run of each mix in time: those that trace their steps where the script does
+  // not say which do.
+  void choose_traced() {
+    for (const auto& group : groups_of(cells_)) {
+      const auto first = std::find_if(group.begin(), group.end(), [&](std::size_t i) {
+        return states_[i].status != "skipped" && states_[i].status != "refused";
+      });
+      if (first != group.end()) traced_.insert(*first);
+    }
+  }
+
+  bool traces(std::size_t i) const {
+    const Json& table = cells_[i].table;
+    const auto asked = table.find("trace");
+    if (asked != table.end() && !asked->is_null()) return !asked->empty();
+    return traced_.count(i) > 0 || table.value("account", Json()) == true;
+  }
+
+  SweepCost cost() const {
+    SweepCost cost;
+    cost.reruns = go_.workers > 1 ? 0 : go_.reruns;
+    for (std::size_t i = 0; i < cells_.size(); ++i) {
+      if (states_[i].status != "queued" || !selected_[i] || !own(i)) continue;
+      const Planned& planned = planned_[i];
+      ++cost.cells;
+      cost.starts += Planned::seconds_of_a_start;
+      cost.trainings += planned.seconds();
+      cost.bytes += planned.file_bytes + (traces(i) ? planned.trace_bytes : 0);
+    }
+    return cost;
+  }
+
   SweepOutcome listed() {
+    for (std::size_t i = 0; i < cells_.size(); ++i) {
+      if (states_[i].status != "queued") continue;
+      rows_[i]["predicted_seconds"] = planned_[i].whole_seconds();
+      rows_[i]["predicted_file_bytes"] =
+          planned_[i].file_bytes + (traces(i) ? planned_[i].trace_bytes : 0);
+    }
     for (const Json& row : chosen(rows_)) program_.emit(row);
     SweepOutcome result = outcome();
     result.failed = false;  // nothing was done
-    result.text = dry_text(sweep_, chosen(cells_), chosen(planned_), chosen(rows_));
+    result.text = dry_text(sweep_, chosen(cells_), chosen(planned_), chosen(rows_), cost());
     return result;
   }
 
@@ -367,7 +419,7 @@ class Sweep {
       job.cells.push_back(i);
       job.cores = std::max<int>(job.cores, static_cast<int>(planned_[i].ranks));
       job.memory = std::max(job.memory, planned_[i].memory);
-      job.seconds += planned_[i].seconds();
+      job.seconds += planned_[i].whole_seconds();
     }
     job.memory = go_.memory > 0 ? go_.memory + bytes_for_a_job : job.memory + bytes_for_a_job;
     SweepOutcome result = outcome();
@@ -387,10 +439,11 @@ class Sweep {
   std::vector<bool> selected_;  // by `only`
   std::vector<bool> mine_;      // this process says what becomes of them
   std::vector<bool> emitted_;
-  std::vector<int> reference_;  // reference_of()
-  std::vector<Json> before_;    // results that are to be replaced by new ones; else null
-  Json verdict_;                // of all cells, once they have ended
-  bool writes_ = true;          // files of the sweep, and lines
+  std::vector<int> reference_;    // reference_of()
+  std::vector<Json> before_;      // results that are to be replaced by new ones; else null
+  Json verdict_;                  // of all cells, once they have ended
+  std::set<std::size_t> traced_;  // the first cell of each mix
+  bool writes_ = true;            // files of the sweep, and lines
   std::map<std::string, std::size_t> first_with_;  // hash -> cell
 };
 

@@ -3,8 +3,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,7 +10,6 @@
 #include <charconv>
 #include <random>
 #include <system_error>
-#include <utility>
 
 #include "checkpoint/index.h"
 #include "meshwright/engine/bounds.h"
@@ -39,6 +36,29 @@ std::string hidden_checkpoint(std::int64_t step, const char* end) {
 Error cannot_write(const fs::path& path, int reason) {
   return {Stage::run, "checkpoint.write", "checkpoint.path",
           fmt::format("{}: {}", path.string(), std::generic_category().message(reason))};
+}
+
+[[noreturn]] void cannot_use(const fs::path& path, const std::string& why) {
+  throw Error(Stage::options, "checkpoint.folder", "checkpoint.path",
+              fmt::format("checkpoint.path: cannot write to {}: {}", path.string(), why),
+              "name a folder that you may write to");
+}
+
+// The folder's lock. Throws where another run has it.
+FileLock locked(const fs::path& path) try {
+  FileLock lock(path / lock_file);
+  if (lock.held()) return lock;
+  throw Error(
+      Stage::options, "checkpoint.in-use", "checkpoint.path",
+      fmt::format("checkpoint.path: another run writes its checkpoints to {}{}", path.string(),
+                  lock.holder().empty() ? "" : ", " + lock.holder()),
+      fmt::format(
+          "give this one a folder of its own, path = \"checkpoints/{{name}}-{{seed}}\"; or {}",
+          lock.unsure().empty()
+              ? "wait"
+              : fmt::format("remove {} if that run has ended", lock.unsure().string())));
+} catch (const std::system_error& error) {
+  cannot_use(path, fmt::format("its lock: {}", error.code().message()));
 }
 
 // -1: none.
@@ -73,10 +93,15 @@ std::vector<CheckpointEntry> checkpoints_in(const fs::path& path) {
     return {{std::max<std::int64_t>(0, step_of(name.string())), path}};
   }
   std::vector<CheckpointEntry> found;
+  error.clear();
   for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
     const std::int64_t step = step_of(at->path().filename().string());
     if (step >= 0) found.push_back({step, at->path()});
   }
+  if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory)
+    throw Error(
+        Stage::options, "file.read", "",
+        fmt::format("cannot list the checkpoints in {}: {}", path.string(), error.message()));
   std::sort(found.begin(), found.end(),
             [](const auto& a, const auto& b) { return a.step < b.step; });
   return found;
@@ -101,11 +126,7 @@ void sync_folder(const fs::path& folder) {
 CheckpointFolder::CheckpointFolder(const fs::path& path)
     : path_(behind_links(path)), mark_(fmt::format("{:08x}", std::random_device()())) {
   check_may_write(path, "checkpoint.path");
-  const auto refuse = [&](const std::string& why) {
-    throw Error(Stage::options, "checkpoint.folder", "checkpoint.path",
-                fmt::format("checkpoint.path: cannot write to {}: {}", path.string(), why),
-                "name a folder that you may write to");
-  };
+  const auto refuse = [&](const std::string& why) { cannot_use(path, why); };
   std::error_code error;
   if (fs::exists(path_ / index_file, error)) {  // what is written in it would not be found there
     throw Error(Stage::options, "checkpoint.folder", "checkpoint.path",
@@ -125,52 +146,15 @@ CheckpointFolder::CheckpointFolder(const fs::path& path)
   clear_leftovers();
 }
 
-CheckpointFolder::~CheckpointFolder() {
-  if (lock_ >= 0) ::close(lock_);
-}
-
-// The lock is the system's: it ends with the process, however that ends. Its file stays.
 void CheckpointFolder::lock() {
-  const fs::path file = path_ / lock_file;
-  lock_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-  if (lock_ < 0) return;
-  if (::flock(lock_, LOCK_EX | LOCK_NB) == 0) {
-    const std::string own = std::to_string(::getpid());
-    if (::ftruncate(lock_, 0) == 0) write_whole(lock_, own.data(), own.size());
-    return;
-  }
-  const int reason = errno;
-  char text[32] = "";
-  if (::pread(lock_, text, sizeof text - 1, 0) < 0) text[0] = '\0';
-  ::close(lock_);
-  lock_ = -1;
-  if (reason != EWOULDBLOCK) return;  // a file system without locks
-  throw Error(Stage::options, "checkpoint.in-use", "checkpoint.path",
-              fmt::format("checkpoint.path: another run writes its checkpoints to {}{}",
-                          path_.string(), *text == '\0' ? "" : fmt::format(", process {}", text)),
-              "give this one a folder of its own, path = \"checkpoints/{name}-{seed}\"; or wait");
-}
-
-// Whether the file that is locked is the one that has the name.
-bool CheckpointFolder::holds() const {
-  struct stat held {
-  }, named{};
-  return lock_ < 0 ||
-         (::fstat(lock_, &held) == 0 && ::stat((path_ / lock_file).c_str(), &named) == 0 &&
-          held.st_ino == named.st_ino && held.st_dev == named.st_dev);
+  lock_ = locked(path_);
 }
 
 void CheckpointFolder::hold() {
   std::error_code error;
-  if (holds() || !fs::is_directory(path_, error)) return;  // a folder that is gone gets nothing
-  const int before = std::exchange(lock_, -1);
-  try {
-    lock();
-  } catch (const Error&) {
-    lock_ = before;
-    throw;
-  }
-  ::close(before);
+  // A folder that is gone gets nothing.
+  if (lock_.still_held() || !fs::is_directory(path_, error)) return;
+  lock();
 }
 
 void CheckpointFolder::clear_leftovers() const {
@@ -230,7 +214,7 @@ void CheckpointFolder::remove(std::int64_t step) const {
 
 void CheckpointFolder::remove_staged(std::int64_t step) const {
   std::error_code ignored;
-  if (holds()) fs::remove_all(staging_folder(path_, step, mark_), ignored);
+  if (lock_.still_held()) fs::remove_all(staging_folder(path_, step, mark_), ignored);
 }
 
 void CheckpointFolder::remove_staged_before(std::int64_t step) const {

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "common/file_lock.h"
+
 namespace mw {
 
 struct CheckpointEntry {
@@ -37,7 +39,6 @@ class CheckpointFolder {
   // with the key checkpoint.path: it cannot be made or written to, or is a checkpoint itself
   // (checkpoint.folder); a run that goes on writes there (checkpoint.in-use).
   explicit CheckpointFolder(const std::filesystem::path& path);
-  ~CheckpointFolder();
   CheckpointFolder(const CheckpointFolder&) = delete;
   CheckpointFolder& operator=(const CheckpointFolder&) = delete;
 
@@ -62,12 +63,11 @@ class CheckpointFolder {
 
  private:
   void lock();
-  bool holds() const;
   void clear_leftovers() const;
 
   std::filesystem::path path_;
   const std::string mark_;
-  int lock_ = -1;
+  FileLock lock_;
 };
 
 }  // namespace mw

@@ -1,14 +1,9 @@
 // Locks a run's log, and refuses one whose file is another experiment's.
 #include "record/log_claim.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <hdf5.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <mutex>
 #include <set>
 #include <system_error>
@@ -130,7 +125,6 @@ LogClaim::LogClaim(const fs::path& file, const LogOwner& owner, bool overwrite)
                   fmt::format("log: cannot write {}: its folder: {}", log, error.message()),
                   "name a file in a folder that you may write to");
   }
-  lock_path_ = path_.parent_path() / fmt::format(".{}.lock", path_.filename().string());
   lock();
   const fs::path whole = fs::absolute(path_, error).lexically_normal();
   const bool there = fs::exists(path_, error) && fs::file_size(path_, error) > 0;
@@ -158,32 +152,21 @@ LogClaim::LogClaim(const fs::path& file, const LogOwner& owner, bool overwrite)
   written_here().insert(whole);
 }
 
-// Until the file that was locked is the one that has the name: its holder removes it at its end.
-void LogClaim::lock() {
-  while (true) {
-    lock_ = ::open(lock_path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
-    if (lock_ < 0) return;  // check_writable and the file itself say more
-    if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
-      const int reason = errno;
-      char text[32] = "";
-      if (::pread(lock_, text, sizeof text - 1, 0) < 0) text[0] = '\0';
-      ::close(std::exchange(lock_, -1));
-      if (reason != EWOULDBLOCK) return;  // a file system without locks
-      throw refused("log.in-use",
-                    fmt::format("log: {} is being written by another run{}", named_,
-                                *text == '\0' ? "" : fmt::format(", process {}", text)),
-                    fmt::format("give this one a log of its own, {}; or wait",
-                                own_log(named_, "{name}-{seed}")));
-    }
-    struct stat held {
-    }, named{};
-    if (::fstat(lock_, &held) == 0 && ::stat(lock_path_.c_str(), &named) == 0 &&
-        held.st_ino == named.st_ino && held.st_dev == named.st_dev)
-      break;
-    ::close(std::exchange(lock_, -1));
-  }
-  const std::string own = std::to_string(::getpid());
-  if (::ftruncate(lock_, 0) == 0) write_whole(lock_, own.data(), own.size());
+void LogClaim::lock() try {
+  lock_ = FileLock(path_.parent_path() / fmt::format(".{}.lock", path_.filename().string()));
+  if (lock_.held()) return;
+  throw refused(
+      "log.in-use",
+      fmt::format("log: {} is being written by another run{}", named_,
+                  lock_.holder().empty() ? "" : ", " + lock_.holder()),
+      fmt::format("give this one a log of its own, {}; or {}", own_log(named_, "{name}-{seed}"),
+                  lock_.unsure().empty()
+                      ? "wait"
+                      : fmt::format("remove {} if that run has ended", lock_.unsure().string())));
+} catch (const std::system_error& error) {
+  throw refused("log.folder",
+                fmt::format("log: cannot write {}: its lock: {}", named_, error.code().message()),
+                "name a file in a folder that you may write to");
 }
 
 // Where several came to no end before, the one that is `whole` is worth keeping.
@@ -209,26 +192,6 @@ void LogClaim::put_aside(bool whole) {
 void LogClaim::done() {
   std::error_code ignored;
   if (!earlier_.empty()) fs::remove(std::exchange(earlier_, {}), ignored);
-}
-
-LogClaim::LogClaim(LogClaim&& other) noexcept
-    : path_(std::move(other.path_)),
-      lock_path_(std::move(other.lock_path_)),
-      earlier_(std::move(other.earlier_)),
-      named_(std::move(other.named_)),
-      note_(std::move(other.note_)),
-      stays_(other.stays_),
-      lock_(std::exchange(other.lock_, -1)) {}
-
-LogClaim::~LogClaim() {
-  let_go();
-}
-
-void LogClaim::let_go() noexcept {
-  if (lock_ < 0) return;
-  ::unlink(lock_path_.c_str());
-  ::close(lock_);
-  lock_ = -1;
 }
 
 }  // namespace mw

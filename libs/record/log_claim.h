@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <string>
 
+#include "common/file_lock.h"
+
 namespace mw {
 
 // What tells a run's file from another's; `log` is as the script names it: a file, or a folder with
@@ -20,8 +22,7 @@ struct LogOwner {
   std::int64_t all_steps = 0;
 };
 
-// Holds a log from before a run's first step to its end. The lock is the system's, on a hidden file
-// beside the log: it ends with the process, however that ends.
+// Holds a log from before a run's first step to its end, by a lock on a hidden file beside the log.
 class LogClaim {
  public:
   LogClaim() = default;
@@ -30,8 +31,8 @@ class LogClaim {
   // experiment wrote, and not `overwrite` (log.taken); if this process has written the log before
   // (log.twice), unless `overwrite`.
   LogClaim(const std::filesystem::path& file, const LogOwner& owner, bool overwrite);
-  ~LogClaim();
-  LogClaim(LogClaim&& other) noexcept;
+  ~LogClaim() { let_go(); }
+  LogClaim(LogClaim&& other) noexcept = default;
   LogClaim& operator=(LogClaim&&) = delete;
   LogClaim(const LogClaim&) = delete;
   LogClaim& operator=(const LogClaim&) = delete;
@@ -45,16 +46,16 @@ class LogClaim {
   // and stays there if the run does not come so far.
   void done();
   // Gives the log free now, in a process that ends without destroying this.
-  void let_go() noexcept;
+  void let_go() noexcept { lock_.remove(); }
 
  private:
   void lock();
   void put_aside(bool whole);
 
-  std::filesystem::path path_, lock_path_, earlier_;
+  std::filesystem::path path_, earlier_;
   std::string named_, note_;
   bool stays_ = false;
-  int lock_ = -1;
+  FileLock lock_;
 };
 
 }  // namespace mw
