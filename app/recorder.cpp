@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "meshwright/engine/away.h"
+#include "meshwright/threads.h"
 
 namespace mw {
 namespace {
@@ -11,7 +12,7 @@ constexpr std::size_t most_undone = 256;
 }
 
 RunRecorder::RunRecorder(Take take, Look look)
-    : take_(std::move(take)), look_(std::move(look)), thread_([this] { run(); }) {}
+    : take_(std::move(take)), look_(std::move(look)), thread_(start_thread([this] { run(); })) {}
 
 RunRecorder::~RunRecorder() {
   {

@@ -15,6 +15,7 @@
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/ranks.h"
+#include "meshwright/threads.h"
 
 namespace mw::chaos {
 namespace {
@@ -174,6 +175,11 @@ class DisturbedSource final : public CommunicatorSource {
                                                const std::vector<int>& group, int index) override {
     return disturbed(inner_->backend_on(stream, axis, group, index), axis, group, index);
   }
+  c10::intrusive_ptr<c10d::Backend> backend_of_pair(const std::string& axis,
+                                                    const std::vector<int>& pair,
+                                                    int index) override {
+    return disturbed(inner_->backend_of_pair(axis, pair, index), axis, pair, index);
+  }
   void abort(int rank, const std::string& reason) override {
     inner_->abort(rank, reason);
     const std::lock_guard lock(note_->mutex);
@@ -204,7 +210,7 @@ Agent::Agent(std::filesystem::path folder) : folder_(std::move(folder)) {
   comm::stand_between_ranks([this](std::unique_ptr<CommunicatorSource> source) {
     return std::make_unique<DisturbedSource>(*this, std::move(source));
   });
-  looks_ = std::thread([this] { look(); });
+  looks_ = start_thread([this] { look(); });
 }
 
 Agent::~Agent() {

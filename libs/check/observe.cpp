@@ -15,6 +15,7 @@
 #include "meshwright/engine/program_facts.h"
 #include "meshwright/engine/ranks.h"
 #include "meshwright/reduction_hook.h"
+#include "meshwright/threads.h"
 
 namespace mw {
 namespace {
@@ -28,7 +29,7 @@ class StillAtIt {
   StillAtIt(Processes& processes, const std::atomic<bool>* stop)
       : every_(std::min(processes.timeout() / 4, Processes::Milliseconds(5000))),
         wish_(stop),
-        thread_([this, &processes] { tell(processes); }) {}
+        thread_(start_thread([this, &processes] { tell(processes); })) {}
   ~StillAtIt() {
     {
       const std::lock_guard lock(mutex_);

@@ -6,15 +6,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <optional>
 #include <system_error>
-#include <thread>
 
 #include "checkpoint/checksum.h"
-#include "common/files.h"
 #include "common/mapped_file.h"
 #include "meshwright/engine/bounds.h"
 #include "meshwright/engine/host.h"
 #include "meshwright/error.h"
+#include "meshwright/threads.h"
 
 namespace mw {
 
@@ -30,32 +30,43 @@ Error broken(const std::string& what) {
   return {Stage::options, "checkpoint.broken", "", what};
 }
 
+// A checkpoint that lacks a file is broken. One that this process cannot read may be whole.
+std::uintmax_t size_of(const fs::path& path) {
+  std::error_code error;
+  const std::uintmax_t size = fs::file_size(path, error);
+  if (error == std::errc::no_such_file_or_directory)
+    throw broken(fmt::format("{}: {}", path.filename().string(), error.message()));
+  if (error)
+    throw Error(Stage::options, "file.read", "",
+                fmt::format("cannot read {}: {}", path.string(), error.message()));
+  return size;
+}
+
 std::string index_text(const fs::path& folder) {
   const fs::path path = folder / index_file;
   check_may_read(path, "checkpoint.path");
-  std::error_code error;
-  const std::uintmax_t size = fs::file_size(path, error);
-  if (error) throw broken(fmt::format("{}: {}", index_file, error.message()));
-  if (size > most_index_text)
+  if (const std::uintmax_t size = size_of(path); size > most_index_text)
     throw broken(fmt::format("{}: {} bytes are too many", index_file, size));
-  std::optional<std::string> text = whole_file(path);
-  if (!text) throw broken(fmt::format("{}: cannot be read", index_file));
-  return *std::move(text);
+  const MappedFile file(path);
+  std::string text(reinterpret_cast<const char*>(file.data()),
+                   static_cast<std::size_t>(file.size()));
+  file.check();
+  return text;
 }
 
-// Empty if the file is as it should be.
-std::string wrong_with(const fs::path& path, const StoredFile& stored) try {
+// None if the file is as it should be.
+std::optional<Error> wrong_with(const fs::path& path, const StoredFile& stored) try {
   const MappedFile file(path);
   Checksum sum;
   for (std::int64_t at = 0; at < file.size(); at += summed_at_a_time)
     sum.add(file.data() + at,
             static_cast<std::size_t>(std::min<std::int64_t>(summed_at_a_time, file.size() - at)));
   file.check();
-  if (file.size() == stored.bytes && sum.text() == stored.checksum) return "";
-  return fmt::format("{}: its checksum is {}, and was {} when it was written",
-                     path.filename().string(), sum.text(), stored.checksum);
+  if (file.size() == stored.bytes && sum.text() == stored.checksum) return std::nullopt;
+  return broken(fmt::format("{}: its checksum is {}, and was {} when it was written",
+                            path.filename().string(), sum.text(), stored.checksum));
 } catch (const Error& error) {
-  return error.problems().front().message;
+  return error;
 }
 
 }  // namespace
@@ -72,9 +83,7 @@ Checkpoint::Checkpoint(const fs::path& folder)
     : folder_(folder), index_(CheckpointIndex::read(index_text(folder))) {
   for (const auto& [rank, stored] : index_.files) {
     const std::string name = file_of_rank(rank);
-    std::error_code error;
-    const std::uintmax_t size = fs::file_size(folder_ / name, error);
-    if (error) throw broken(fmt::format("{}: {}", name, error.message()));
+    const std::uintmax_t size = size_of(folder_ / name);
     if (size != static_cast<std::uintmax_t>(stored.bytes))
       throw broken(fmt::format("{}: it has {} bytes, and had {} when it was written", name, size,
                                stored.bytes));
@@ -84,20 +93,20 @@ Checkpoint::Checkpoint(const fs::path& folder)
 void Checkpoint::verify() const {
   std::vector<std::pair<int, const StoredFile*>> files;
   for (const auto& [rank, stored] : index_.files) files.emplace_back(rank, &stored);
-  std::vector<std::string> wrong(files.size());
+  std::vector<std::optional<Error>> wrong(files.size());
   std::atomic<std::size_t> next{0};
   const auto work = [&] {
     for (std::size_t f = next++; f < files.size(); f = next++)
       wrong[f] = wrong_with(folder_ / file_of_rank(files[f].first), *files[f].second);
   };
-  std::vector<std::thread> threads;
+  Threads threads;
   const auto most =
       std::min<std::size_t>(files.size(), std::min(core_count(), most_checking_threads));
-  for (std::size_t t = 1; t < most; ++t) threads.emplace_back(work);
+  for (std::size_t t = 1; t < most; ++t) threads.start(work);
   work();
-  for (std::thread& thread : threads) thread.join();
-  for (const std::string& what : wrong)
-    if (!what.empty()) throw broken(what);
+  threads.join();
+  for (const std::optional<Error>& what : wrong)
+    if (what) throw Error(*what);
 }
 
 const SafetensorsFile& Checkpoint::file(int rank) const {

@@ -17,6 +17,7 @@
 #include "meshwright/engine/away.h"
 #include "meshwright/engine/files.h"
 #include "meshwright/error.h"
+#include "meshwright/threads.h"
 
 namespace mw {
 
@@ -154,6 +155,7 @@ void CheckpointWriter::wait_for_room(std::int64_t step) {
 void CheckpointWriter::hand_over(std::int64_t step, int rank, std::vector<StoredPiece> pieces,
                                  std::optional<CheckpointIndex> facts) {
   const std::lock_guard lock(mutex_);
+  if (!thread_.joinable()) thread_ = start_thread([this] { run(); });
   if (step_ < 0) {
     step_ = step;
     began_ = std::chrono::steady_clock::now();
@@ -164,7 +166,6 @@ void CheckpointWriter::hand_over(std::int64_t step, int rank, std::vector<Stored
   if (facts) facts_ = std::move(facts);
   jobs_.push_back({rank, std::move(pieces)});
   ++handed_over_;
-  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
   changed_.notify_all();
 }
 

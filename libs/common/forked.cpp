@@ -18,6 +18,7 @@
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/error.h"
+#include "meshwright/threads.h"
 
 namespace mw {
 namespace {
@@ -73,10 +74,11 @@ Copy make_copy(std::size_t count, SharedCounter& counter, const ForkedWork& work
     ::close(ends[0]);
     work_as_copy(ends[1], count, counter, work);
   }
+  const int why = errno;
   ::close(ends[1]);
   if (process < 0) {
     ::close(ends[0]);
-    throw Error(Stage::run, "run.exception", "", "no more processes");
+    throw not_started("process.start", "process", why);
   }
   return {process, ends[0], ""};
 }
@@ -111,13 +113,27 @@ class Copies {
     throw_if_stopped();
     if (left_ != 0) {
       throw Error(Stage::run, "sweep.copy", "",
-                  fmt::format("a process that planned cells died with {} cells to go", left_),
-                  "what planning needs is little; predict fewer cells at a time");
+                  fmt::format("processes that planned cells have ended with {} cells to go{}",
+                              left_, ends_of_copies()),
+                  "predict fewer cells at a time");
     }
     return std::move(results_);
   }
 
  private:
+  // How those have ended that have not ended well.
+  std::string ends_of_copies() {
+    std::string text;
+    for (Copy& copy : copies_) {
+      int status = 0;
+      if (::waitpid(copy.process, &status, 0) != copy.process || status == 0) continue;
+      text += fmt::format("; process {}: {}", copy.process,
+                          WIFSIGNALED(status) ? signal_name(WTERMSIG(status))
+                                              : fmt::format("exit code {}", WEXITSTATUS(status)));
+    }
+    return text;
+  }
+
   int open_pipes() const {
     int open = 0;
     for (const Copy& copy : copies_) open += copy.pipe >= 0 ? 1 : 0;

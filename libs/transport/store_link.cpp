@@ -21,6 +21,7 @@
 
 #include "meshwright/engine/hash.h"
 #include "meshwright/error.h"
+#include "meshwright/threads.h"
 #include "transport/launched.h"
 
 namespace mw {
@@ -221,7 +222,7 @@ StoreLink::StoreLink(Rendezvous at, Milliseconds timeout, Milliseconds patience)
   s.words = under(connect_to(at_, at_.process == 0 && !at_.hosted, timeout), at_, "words");
   s.pulse = under(connect_to(at_, false, timeout), at_, "pulse");
   s.pulse->add(std::to_string(at_.process), 1);
-  s.beating = std::thread([this] { state_->run(at_.process); });
+  s.beating = start_thread([this] { state_->run(at_.process); });
 }
 
 void StoreLink::State::run(int self) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "engine.h"
+#include "meshwright/threads.h"
 
 namespace mpi {
 
@@ -22,7 +23,7 @@ Deaths::Deaths(const std::vector<std::pair<int, int>>& watched, std::function<vo
     numbers.push_back(number);
   }
   files.push_back({stop_, POLLIN, 0});
-  thread_ = std::thread([files, numbers, died = std::move(died)]() mutable {
+  thread_ = mw::start_thread([files, numbers, died = std::move(died)]() mutable {
     for (;;) {
       if (poll(files.data(), files.size(), -1) < 0) continue;
       for (std::size_t i = 0; i < numbers.size(); ++i) {

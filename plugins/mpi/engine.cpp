@@ -9,6 +9,7 @@
 #include <future>
 
 #include "meshwright/error.h"
+#include "meshwright/threads.h"
 
 namespace mpi {
 
@@ -28,17 +29,17 @@ Engine::Engine() {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([&] {
-    run([&](const std::exception_ptr& error) {
-      if (error) {
-        joined.set_exception(error);
-      } else {
-        joined.set_value();
-      }
-    });
-  });
-  pthread_setname_np(thread_.native_handle(), "mpi");
   try {
+    thread_ = mw::start_thread([&] {
+      run([&](const std::exception_ptr& error) {
+        if (error) {
+          joined.set_exception(error);
+        } else {
+          joined.set_value();
+        }
+      });
+    });
+    pthread_setname_np(thread_.native_handle(), "mpi");
     joined.get_future().get();
     std::vector<std::pair<int, int>> watched;
     for (int p = 0; p < processes(); ++p) {
@@ -48,7 +49,8 @@ Engine::Engine() {
         watched, [this](int p) { task([this, p] { lost(p, "it ended without a word"); }); });
   } catch (...) {
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    if (!link_ && thread_.joinable()) thread_.join();
+    end(false);
+    if (thread_.joinable()) thread_.join();
     throw;
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);

@@ -1,9 +1,11 @@
 // Makes NCCL's communicators, watches them and the other processes, and takes all down together.
 #include "source.h"
 
+#include <ATen/cuda/CUDAContextLight.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,20 +16,37 @@
 
 #include "group_backend.h"
 #include "meshwright/error.h"
+#include "meshwright/member_devices.h"
+#include "meshwright/threads.h"
 
 namespace nccl {
 namespace {
 
 constexpr std::chrono::milliseconds look_every{200};
 
-// One GPU of one machine.
-std::string device_name(int device) {
+// libtorch has 32 streams of high priority for a device, and then gives them a second time. Two
+// communicators of one stream would wait for each other. Some are left for groups of threads.
+constexpr int most_urgent_streams = 24;
+
+// What processes call the GPU of a rank. Each of them may see it under another number.
+mw::MemberDevice named(at::Device device) {
+  const auto& bytes = at::cuda::getDeviceProperties(device.index())->uuid.bytes;
+  std::string uuid = "GPU-";
+  for (std::size_t i = 0; i < sizeof bytes; ++i) {
+    const bool begins = i == 4 || i == 6 || i == 8 || i == 10;
+    uuid += fmt::format("{}{:02x}", begins ? "-" : "", static_cast<unsigned char>(bytes[i]));
+  }
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
-  return fmt::format("GPU {} of {}", device, host.data());
+  return {uuid, fmt::format("GPU {} of {}", static_cast<int>(device.index()), host.data())};
 }
 
 }  // namespace
+
+std::string Group::name() const {
+  return fmt::format("{}/{}{}{}", axis, fmt::join(ranks, pair ? ">" : "-"),
+                     stream.empty() ? "" : "/", stream);
+}
 
 Source::Source(mw::StoreLink& link, const std::string& run,
                const std::vector<std::vector<int>>& ranks, std::chrono::milliseconds timeout)
@@ -36,11 +55,11 @@ Source::Source(mw::StoreLink& link, const std::string& run,
   threads_ = mw::comm::thread_source(static_cast<int>(process_of_.size()), timeout, &beyond);
   news_ = link_.store(run_);
   devices_ = link_.store(run_ + "/devices");
-  watching_ = std::thread([this] { watch(); });
+  watching_ = mw::start_thread([this] { watch(); });
 }
 
 Source::~Source() {
-  NamedGroups groups;
+  Groups groups;
   {
     const std::lock_guard lock(mutex_);
     over_ = true;
@@ -48,7 +67,7 @@ Source::~Source() {
   }
   changed_.notify_all();
   watching_.join();
-  for (const auto& [name, group] : groups) {
+  for (const auto& [member, group] : groups) {
     try {
       if (stopped_)
         group->abort();
@@ -69,7 +88,13 @@ bool Source::is_here(const std::vector<int>& group, int index) const {
 c10::intrusive_ptr<c10d::Backend> Source::backend(const std::string& axis,
                                                   const std::vector<int>& group, int index) {
   if (is_here(group, index)) return threads_->backend(axis, group, index);
-  return c10::make_intrusive<GroupBackend>(*this, axis, group, index, timeout_);
+  return c10::make_intrusive<GroupBackend>(*this, Group{axis, group}, index);
+}
+
+c10::intrusive_ptr<c10d::Backend> Source::backend_of_pair(const std::string& axis,
+                                                          const std::vector<int>& pair, int index) {
+  if (is_here(pair, index)) return threads_->backend_of_pair(axis, pair, index);
+  return c10::make_intrusive<GroupBackend>(*this, Group{axis, pair, /*pair=*/true}, index);
 }
 
 c10::intrusive_ptr<c10d::Backend> Source::backend_on(const std::string& stream,
@@ -78,55 +103,57 @@ c10::intrusive_ptr<c10d::Backend> Source::backend_on(const std::string& stream,
   if (is_here(group, index)) return threads_->backend_on(stream, axis, group, index);
   const int rank = group.at(static_cast<std::size_t>(index));
   const at::Device device(at::kCUDA, static_cast<at::DeviceIndex>(c10::cuda::current_device()));
-  const std::lock_guard lock(mutex_);
-  auto line = lines_.find({rank, stream});
-  if (line == lines_.end()) {
-    const c10::impl::VirtualGuardImpl guard(at::kCUDA);
-    line = lines_.try_emplace({rank, stream}, guard.getStreamFromGlobalPool(device, true)).first;
-  }
-  return c10::make_intrusive<GroupBackend>(*this, axis, group, index, timeout_,
-                                           std::pair{stream, std::optional(line->second)});
-}
-
-GroupPtr Source::join(const std::string& name, int index, int size, int /*device*/) {
-  check();
-  auto options = c10d::ProcessGroupNCCL::Options::create();
-  options->timeout = timeout_;
-  auto group = c10::make_intrusive<c10d::ProcessGroupNCCL>(link_.store(run_ + "/" + name), index,
-                                                           size, std::move(options));
-  const std::lock_guard lock(mutex_);
-  groups_.emplace_back(name, group);
-  return group;
-}
-
-void Source::check_devices(const std::string& axis, const std::vector<int>& group, int rank,
-                           int device) {
-  std::map<std::string, int> taken;
-  const std::lock_guard lock(devices_mutex_);
-  devices_->set(std::to_string(rank), device_name(device));
-  for (const int member : group) {
-    const std::string key = std::to_string(member);
-    const auto deadline = std::chrono::steady_clock::now() + timeout_;
-    while (!devices_->check({key})) {
-      check();
-      if (std::chrono::steady_clock::now() > deadline) {
-        throw mw::WaitedInVain(
-            mw::Stage::run, "collective.timeout", "",
-            fmt::format("rank {} waited for {} s for rank {} to join axis '{}'", rank,
-                        std::chrono::duration<double>(timeout_).count(), member, axis));
-      }
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  Group made{axis, group, /*pair=*/false, stream};
+  {
+    const std::lock_guard lock(mutex_);
+    auto line = lines_.find({rank, stream});
+    if (line == lines_.end()) {
+      take_stream(device);
+      const c10::impl::VirtualGuardImpl guard(at::kCUDA);
+      line = lines_.try_emplace({rank, stream}, guard.getStreamFromGlobalPool(device, true)).first;
     }
-    const std::string name = devices_->get_to_str(key);
-    const auto [there, fresh] = taken.emplace(name, member);
-    if (fresh) continue;
-    throw mw::Error(
-        mw::Stage::run, "device.shared", "device",
-        fmt::format("ranks {} and {} of axis '{}' are both on {}, and NCCL connects no two "
-                    "ranks of one GPU",
-                    there->second, member, axis, name),
-        "one rank on each GPU, or all ranks that share one in one process");
+    made.line = line->second;
   }
+  return c10::make_intrusive<GroupBackend>(*this, made, index);
+}
+
+void Source::take_stream(at::Device device) {
+  if (++urgent_streams_[device.index()] <= most_urgent_streams) return;
+  throw mw::Error(
+      mw::Stage::run, "device.streams", "plan",
+      fmt::format("plan: a rank sends to other ranks and receives from them in more than {} pairs "
+                  "and streams, and libtorch has no more streams of a GPU for them",
+                  most_urgent_streams),
+      "fewer stages that exchange values with one stage, or several ranks in each process");
+}
+
+GroupPtr Source::join(const Group& group, int index, at::Device device) {
+  check();
+  const std::string name = group.name();
+  {
+    const std::lock_guard lock(mutex_);
+    const auto known = groups_.find({name, index});
+    if (known != groups_.end()) return known->second;
+    if (group.pair) take_stream(device);
+  }
+  mw::meet_on_devices({*devices_, name, group.axis, group.ranks, timeout_, [this] { check(); }},
+                      group.ranks.at(static_cast<std::size_t>(index)), named(device));
+  auto options = c10d::ProcessGroupNCCL::Options::create(/*is_high_priority_stream=*/group.pair);
+  options->timeout = timeout_;
+  auto made = c10::make_intrusive<c10d::ProcessGroupNCCL>(link_.store(run_ + "/" + name), index,
+                                                          static_cast<int>(group.ranks.size()),
+                                                          std::move(options));
+  {
+    const std::lock_guard lock(mutex_);
+    groups_.emplace(std::pair{name, index}, made);
+  }
+  called("the communicator of " + name, [&] { made->eagerConnectSingleDevice(device); });
+  return made;
+}
+
+void Source::refuse(const std::string& what, const std::string& text) {
+  throw mw::Error(mw::Stage::run, "collective.nccl", "",
+                  fmt::format("{}: NCCL says: {}", what, text.substr(0, text.find('\n'))));
 }
 
 void Source::check() const {
@@ -153,14 +180,14 @@ void Source::ended(int rank) {
 }
 
 void Source::stop(const std::string& reason) {
-  NamedGroups groups;
+  Groups groups;
   {
     const std::lock_guard lock(mutex_);
     if (stopped_) return;
     stopped_ = reason;
     groups = groups_;
   }
-  for (const auto& [name, group] : groups) {
+  for (const auto& [member, group] : groups) {
     try {
       group->abort();
     } catch (const std::exception&) {
@@ -179,14 +206,14 @@ void Source::fail(const std::string& reason) {
 void Source::watch() {
   std::unique_lock lock(mutex_);
   while (!over_ && !stopped_) {
-    const NamedGroups groups = groups_;
+    const Groups groups = groups_;
     lock.unlock();
     std::string reason;
     try {
       if (news_->check({"stopped"})) reason = news_->get_to_str("stopped");
-      for (const auto& [name, group] : groups) {
+      for (const auto& [member, group] : groups) {
         if (reason.empty() && group->getError() != c10d::ErrorType::SUCCESS)
-          reason = fmt::format("NCCL has failed or timed out in {}", name);
+          reason = fmt::format("NCCL has failed or timed out in {}", member.first);
       }
       for (const int process : process_of_) {
         if (reason.empty() && process != link_.at().process && link_.lost(process))

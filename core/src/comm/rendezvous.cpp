@@ -18,6 +18,7 @@
 #include "comm/rank_threads.h"
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/interrupt.h"
+#include "meshwright/threads.h"
 #include "meshwright/world.h"
 
 namespace mw::comm {
@@ -199,12 +200,12 @@ RanksEnd run_rank_threads(CommunicatorSource& source, const std::vector<int>& he
   try {
     for (const int rank : here) {
       RankCalls& calls = records.of(running.size());
-      running.emplace_back([&, rank] {
+      running.push_back(start_thread([&, rank] {
         if (cores != nullptr) cores->enter();
         run_one(source, rank, threads, body, first, calls, failing);
         if (cores != nullptr) cores->leave();
         ended.one();
-      });
+      }));
       pthread_setname_np(running.back().native_handle(), fmt::format("rank {}", rank).c_str());
     }
   } catch (const std::exception& error) {  // the system gave no thread

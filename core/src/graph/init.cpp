@@ -9,10 +9,10 @@
 #include <cmath>
 #include <numbers>
 #include <stdexcept>
-#include <thread>
 #include <vector>
 
 #include "meshwright/engine/hash.h"
+#include "meshwright/threads.h"
 
 namespace mw {
 namespace {
@@ -29,9 +29,9 @@ void in_parts(std::int64_t count, const Fill& fill) {
   const std::int64_t parts =
       std::clamp<std::int64_t>(count / filled_by_thread, 1, at::get_num_threads());
   const std::int64_t each = (count + parts - 1) / parts;
-  std::vector<std::jthread> others;  // joined at the end
+  Threads others;
   for (std::int64_t from = each; from < count; from += each)
-    others.emplace_back([&fill, from, to = std::min(from + each, count)] { fill(from, to); });
+    others.start([&fill, from, to = std::min(from + each, count)] { fill(from, to); });
   fill(std::int64_t{0}, std::min(each, count));
 }
 

@@ -11,11 +11,11 @@
 #include <cstdlib>
 #include <exception>
 #include <string_view>
-#include <thread>
 
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/host.h"
 #include "meshwright/ledger.h"
+#include "meshwright/threads.h"
 
 namespace mw {
 namespace {
@@ -103,7 +103,7 @@ double result_of(const LibraryCall& call) {
 std::optional<std::int64_t> try_scratch(const LibraryCall& call, at::ScalarType type, int threads) {
   std::optional<std::int64_t> bytes;
   const int threads_before = at::get_num_threads();
-  std::thread([&] {
+  in_own_thread([&] {
     try {
       // As a rank's thread does (comm/rendezvous.cpp).
       at::get_num_threads();
@@ -115,7 +115,7 @@ std::optional<std::int64_t> try_scratch(const LibraryCall& call, at::ScalarType 
       bytes = ledger.peak_bytes() - ledger.bytes();
     } catch (const std::exception&) {  // the library has no such kernel, or there is no memory
     }
-  }).join();
+  });
   at::set_num_threads(threads_before);
   return bytes;
 }

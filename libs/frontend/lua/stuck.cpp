@@ -15,6 +15,7 @@
 
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/text.h"
+#include "meshwright/threads.h"
 
 namespace mw {
 namespace {
@@ -143,7 +144,7 @@ StuckWatch::Shared& StuckWatch::watched() {
     shared_->verb = before->verb;
     shared_->scripts = before->scripts;
   }
-  std::thread([shared = shared_] { watch(shared); }).detach();
+  start_thread([shared = shared_] { watch(shared); }).detach();
   return *shared_;
 }
 

@@ -10,7 +10,8 @@
 #include <bit>
 #include <exception>
 #include <memory>
-#include <thread>
+
+#include "meshwright/threads.h"
 
 // libtorch exports it, but ships no header that declares it: the product by oneDNN,
 // result = alpha a b + beta result.
@@ -26,14 +27,14 @@ namespace {
 // ONEDNN_MAX_CPU_ISA says less. Tried in a thread of its own, whose memory no ledger counts.
 bool onednn_multiplies() {
   bool serves = true;
-  std::thread([&] {
+  in_own_thread([&] {
     try {
       const at::Tensor one = at::ones({1, 1});
       at::native::mkldnn_matmul(one, one, at::ones({1, 1}), 0, 1);
     } catch (const std::exception&) {
       serves = false;
     }
-  }).join();
+  });
   return serves;
 }
 
