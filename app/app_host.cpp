@@ -66,10 +66,11 @@ constexpr std::size_t most_keys = 3;
 
 // The keys of an experiment by their dotted names. Its plan is not among them: a line has the mix.
 std::map<std::string, Json> keys_of(const Json& row) {
+  static const std::vector<std::string> of_run = keys_of_run();
   std::map<std::string, Json> keys;
   for (const auto& [key, value] : leaves(row.value("experiment", Json::object()))) {
-    const bool told = key == "name" || key == "log" || key == "tensorboard" || key == "overwrite" ||
-                      key.starts_with("plan[") || key.starts_with("plan.");
+    const std::string first = key.substr(0, key.find_first_of(".["));
+    const bool told = first == "plan" || std::count(of_run.begin(), of_run.end(), first) > 0;
     if (!told) keys[key] = value;
   }
   return keys;
@@ -233,9 +234,24 @@ std::vector<std::string> AppHost::result_fields(const std::string& kind) const {
   return names;
 }
 
+// A training beside a script's sweeps is theirs; where there is none, whoever asks for sweeps gets
+// no training instead.
+void AppHost::refuse_without_sweep() const {
+  const auto speaks_of_it = [](const std::string& text) {
+    return text.find("sweep") != std::string::npos;
+  };
+  const bool may_come = !sweeps_.empty() || speaks_of_it(script_.text) ||
+                        std::any_of(script_.loaded.begin(), script_.loaded.end(),
+                                    [&](const auto& file) { return speaks_of_it(file.second); });
+  if (may_come) return;
+  throw Error(Stage::script, "script.no-verb", "",
+              script_name_ + ": nothing was swept: the script calls mw.train and makes no sweep",
+              "meshwright run trains it; mw.sweep { … } in the script makes a sweep");
+}
+
 void AppHost::set_script(const ScriptText& script) {
   folder_ = script.folder;
-  script_ = script.text;
+  script_.text = script.text;
   script_name_ = script.name;
 }
 
@@ -254,15 +270,18 @@ ReadContext AppHost::context_with(const CallFunction& function) {
 
 Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments,
                    const CallFunction& function) {
+  if (options_.sweeps && verb == "train") refuse_without_sweep();
   ReadContext context = context_with(function);
   const bool runs = verb != "plan" && verb != "prove" && verb != "search" && verb != "what_if";
   context.for_cluster = !runs;
   // `compare` looks for faults, `prove` tells of them itself, and `search` has no plan yet.
   const bool proves = verb == "prove" || (options_.proves_plans && verb == "plan");
-  context.unchecked = verb == "compare" || proves || verb == "search";
+  context.unchecked = verb == "compare" || proves || verb == "search" || options_.instead;
+  if (options_.instead && !runs) options_.instead({});
   if (verb == "search") return search(experiments.front(), context);
   if (verb == "what_if") return what_if(experiments.front(), context);
   std::vector<Experiment> read = read_all(experiments, context);
+  if (options_.instead) options_.instead(read);
   for (Experiment& each : read) each.force = each.force || options_.force;
   if (verb == "plan" && !options_.what_if.empty())
     check_what_if(options_.what_if, experiments.front());
@@ -282,7 +301,8 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
   const std::string status = result.value("status", "");
   const Json verdict = result.value("verdict", Json("equal"));
   if (verdict == "refused" && exit_code_ == 0) exit_code_ = exit_code_of(Stage::plan);
-  const bool right = verdict == "equal" || verdict == "proved";
+  const bool right = verdict == "equal" ||
+                     (verdict.is_string() && verdict.get<std::string>().starts_with("proved"));
   if ((status == "failed" || !right) && exit_code_ == 0) exit_code_ = 1;
   if (status == "interrupted") exit_code_ = 130;
   output_.result(result);

@@ -46,6 +46,10 @@ struct HostOptions {
   bool force = false;         // runs start although they are predicted not to fit this machine
   std::string logits;         // where the verb "logits" writes
   Json what_if = Json::array();  // what is asked of each plan (what_if.h)
+  // Called in place of a verb with the experiments that it would run; without any for a verb that
+  // runs none. It does not return.
+  std::function<void(const std::vector<Experiment>&)> instead;
+  bool sweeps = false;  // only the script's sweeps are asked for
 };
 
 class AppHost : public Host {
@@ -73,6 +77,9 @@ class AppHost : public Host {
   void show(const std::string& text) override;
   void tries(const std::string& verb) override { tried_.push_back(verb); }
   void did(const std::string& function) override { called_.insert(function); }
+  void loaded(const std::string& name, const std::string& text) override {
+    script_.loaded[name] = text;
+  }
 
   // How sweeps go: what the command line says of it (keys of sweep:go), and what runs the script in
   // the same way again, in a cell's process and in a job's script.
@@ -122,6 +129,10 @@ class AppHost : public Host {
 
  private:
   Json compare(const std::vector<Experiment>& given);
+  void refuse_without_sweep() const;
+  // Does the verb with one cell of each plan.
+  Json each_plan(const SweepTable& sweep, const GoOptions& go, const SweepProgram& program,
+                 const std::string& verb, const CallFunction& function);
   Json search(const Json& table, const ReadContext& context);
   Json what_if(Json table, const ReadContext& context);
   // Adds to a plan's result what --what-if asks for.
@@ -137,7 +148,8 @@ class AppHost : public Host {
   PluginRegistry& plugins_;
   const HostOptions options_;
   std::filesystem::path folder_;
-  std::string script_, script_name_;
+  ScriptFiles script_;
+  std::string script_name_;
   Sweeping sweeping_;
   std::optional<CellOrder> cell_;
   Attempt attempt_;

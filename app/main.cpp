@@ -270,5 +270,5 @@ int main(int argc, char** argv) {
   mw::exit_without_unloading();
   mw::keep_freed_memory();
   mw::keep_thread_limit();
-  return mw::run_main(argc, argv);
+  return mw::with_stdout_written(mw::run_main(argc, argv));
 }

@@ -3,30 +3,49 @@
 #include "app/output.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <system_error>
 
 #include "launch/processes.h"
+#include "meshwright/engine/files.h"
 #include "meshwright/engine/text.h"
 
 namespace mw {
 namespace {
 
-// Complete lines only: a reader never sees half an object.
-void write_all(int file, const std::string& text) {
-  std::size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t written = ::write(file, text.data() + done, text.size() - done);
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;  // a closed pipe: nobody listens any more
-    done += static_cast<std::size_t>(written);
-  }
+// Why something that was for stdout could not be written, as errno has it; 0: all was. A pipe that
+// is closed is no reason: nobody listens any more.
+int stdout_failure = 0;
+
+void note_failure(int reason) {
+  if (stdout_failure == 0 && reason != EPIPE) stdout_failure = reason;
 }
 
-// A file for lines of JSON that what started this process has for it (lines_variable); -1: there is
+// Complete lines only: a reader never sees half an object.
+void write_all(int file, const std::string& text) {
+  if (!write_whole(file, text.data(), text.size()) && file != STDERR_FILENO) note_failure(errno);
+}
+
+// What the C library keeps for stdout, as of a script's print. It forgets why an earlier write of
+// its own failed.
+void flush_stdout() {
+  if (std::fflush(stdout) != 0) {
+    note_failure(errno);
+  } else if (std::ferror(stdout) != 0) {
+    pollfd closed{STDOUT_FILENO, POLLOUT, 0};
+    ::poll(&closed, 1, 0);
+    note_failure((closed.revents & POLLERR) != 0 ? EPIPE : EIO);
+  }
+  std::clearerr(stdout);
+}
+
+// A file for results that what started this process has for it (lines_variable); -1: there is
 // none. Processes that this one starts have stdouts of their own.
 int file_of_lines() {
   const char* path = std::getenv(lines_variable);
@@ -49,15 +68,31 @@ std::string for_people(const std::string& text) {
 
 }  // namespace
 
+int with_stdout_written(int code) {
+  flush_stdout();
+  if (stdout_failure == 0) return code;
+  Output(/*json=*/false)
+      .error(Error(Stage::run, "output.lost", "",
+                   fmt::format("stdout cannot be written: {}; what this command says is lost there",
+                               std::generic_category().message(stdout_failure)),
+                   "make room, or send stdout to another place, and run the command again"));
+  return code == 0 ? exit_code_of(Stage::run) : code;
+}
+
 Output::Output(bool json, bool quiet) : json_(json), quiet_(quiet) {
   const char* no_colour = std::getenv("NO_COLOR");
   colour_ = ::isatty(STDERR_FILENO) != 0 && (no_colour == nullptr || *no_colour == '\0');
   if (json_) keep_stdout();
+  if (const int file = json_ ? -1 : file_of_lines(); file >= 0) {
+    flush_stdout();
+    ::dup2(file, STDOUT_FILENO);
+    ::close(file);
+  }
 }
 
 void Output::keep_stdout() {
   if (lines_ != STDOUT_FILENO) return;
-  std::fflush(stdout);
+  flush_stdout();
   lines_ = json_ ? file_of_lines() : -1;
   if (lines_ < 0) lines_ = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
   if (lines_ < 0 || ::dup2(STDERR_FILENO, STDOUT_FILENO) < 0) {
@@ -69,7 +104,7 @@ void Output::keep_stdout() {
 
 void Output::mute() {
   muted_ = quiet_ = true;
-  std::fflush(stdout);
+  flush_stdout();
   const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
   if (nowhere < 0) return;
   ::dup2(nowhere, STDOUT_FILENO);
@@ -78,7 +113,7 @@ void Output::mute() {
 
 void Output::give_stdout_back() {
   if (lines_ == STDOUT_FILENO) return;
-  std::fflush(stdout);
+  flush_stdout();
   ::dup2(lines_, STDOUT_FILENO);
   ::close(lines_);
   lines_ = STDOUT_FILENO;
@@ -93,13 +128,13 @@ void Output::result(const Json& object) {
 
 void Output::text(const std::string& text) {
   if (quiet_) return;
-  std::fflush(stdout);
+  flush_stdout();
   write_all(STDOUT_FILENO, for_people(text));
 }
 
 void Output::document(const std::string& text) {
   if (muted_) return;
-  std::fflush(stdout);
+  flush_stdout();
   const int file = json_ ? STDERR_FILENO : lines_;
   write_all(file, ::isatty(file) != 0 ? for_people(text) : with_newline(text));
 }
@@ -110,7 +145,7 @@ void Output::note(const std::string& text) {
 }
 
 void Output::error(const Error& error) {
-  std::fflush(stdout);
+  flush_stdout();
   std::string text;
   for (const Problem& problem : error.problems()) {
     text += colour_ ? "\033[1;31merror:\033[0m " : "error: ";

@@ -11,6 +11,10 @@
 
 namespace mw {
 
+// The exit code of a process that is to end with `code`: another one, and an error on stderr, if
+// something that was for stdout could not be written, as where the disk is full.
+int with_stdout_written(int code);
+
 class Output {
  public:
   // With `json`, whatever else writes to stdout (a script's print, a library) goes to stderr from

@@ -118,15 +118,12 @@ void copy_templates(const fs::path& from, const fs::path& to,
     if (name.starts_with("NAME")) name.replace(0, 4, values.at("NAME"));
     if (name == "gitignore") name = ".gitignore";
     const std::optional<std::string> text = whole_file(entry.path());
-    std::ofstream out(to / name);
-    out << filled(text.value_or(""), values);
-    out.close();
-    if (!text || !out) {
-      throw Error(Stage::script, "file.write", "",
-                  fmt::format("{}: cannot write it: the disk is full, or a template is unreadable",
-                              (to / name).string()),
-                  "name a file in a folder that you may write to");
+    if (!text) {
+      throw Error(Stage::environment, "file.read", "",
+                  fmt::format("{}: cannot read this template", entry.path().string()));
     }
+    if (const int reason = replace_whole(to / name, filled(*text, values)); reason != 0)
+      throw not_written(to / name, reason);
     if (name.ends_with(".sh")) {
       fs::permissions(to / name,
                       fs::perms::owner_exec | fs::perms::group_exec | fs::perms::others_exec,

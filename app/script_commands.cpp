@@ -9,6 +9,7 @@
 
 #include "app/chrome_trace.h"
 #include "app/first_use.h"
+#include "app/processes_check.h"
 #include "app/script_command.h"
 #include "app/stuck_end.h"
 #include "app/what_if.h"
@@ -133,11 +134,13 @@ void write_of_plans(const ScriptArguments& arguments, const std::string& train_a
 int run_script(const ScriptArguments& arguments, const std::string& train_as, Output& output,
                const SweepRun* sweep) {
   stop_on_signals();
+  const Attempt attempt(arguments.attempt);  // whoever starts the script again sees that it began
   const IfStuck if_stuck([&output](const Error& error) { end_stuck(error, output); });
   if (arguments.go.contains("print")) output.keep_stdout();  // for the job script
   PluginRegistry plugins = registry_of(arguments);
   HostOptions options = arguments.host;
   options.proves_plans = train_as == "prove";
+  options.sweeps = sweep != nullptr;
   options.pages = !arguments.html.empty();
   options.traces = !arguments.plan_trace.empty();
   options.braids = options.braids || !arguments.braids_svg.empty();
@@ -153,7 +156,7 @@ int run_script(const ScriptArguments& arguments, const std::string& train_as, Ou
   };
   host.set_sweeping(sweeping_of(arguments));
   if (sweep != nullptr && sweep->cell) host.set_cell(*sweep->cell);
-  if (!arguments.attempt.empty()) host.set_attempt(Attempt(arguments.attempt));
+  if (!arguments.attempt.empty()) host.set_attempt(attempt);
   std::optional<chaos::Agent> agent;
   if (!arguments.chaos.empty()) host.set_faults(&agent.emplace(arguments.chaos));
   const auto text_of = [&] {
@@ -164,7 +167,12 @@ int run_script(const ScriptArguments& arguments, const std::string& train_as, Ou
       const ScriptText text = of_first(joined.processes(), arguments.script, text_of);
       host.set_script(text);
       script.run(text);
-      if (sweep != nullptr) look_for_sweeps(host, arguments.script, script.run_sweeps());
+      const bool judges = train_as == "plan" || train_as == "prove" || train_as == "verify";
+      if (sweep != nullptr) {
+        look_for_sweeps(host, arguments.script, script.run_sweeps());
+      } else if (judges && !did_what_was_asked(host, train_as)) {
+        script.run_sweeps();
+      }
     } catch (...) {
       show_rest();
       throw;
@@ -231,6 +239,7 @@ struct CompareArguments : ScriptArguments {
 
 // Each mw.train is one of the two experiments: of two scripts, or of one.
 int run_compared(const CompareArguments& arguments, Output& output) {
+  check_processes(arguments, "compare");
   if (const auto code = start_processes(arguments.processes, output)) return *code;
   stop_on_signals();
   const IfStuck if_stuck([&output](const Error& error) { end_stuck(error, output); });
@@ -308,6 +317,7 @@ int run_restarting(const ScriptArguments& arguments, Output& output) {
 }
 
 int run_as(const ScriptArguments& arguments, const std::string& train_as, Output& output) {
+  check_processes(arguments, train_as);
   if (const auto code = start_processes(arguments.processes, output)) return *code;
   return run_script(arguments, train_as, output);
 }
@@ -461,7 +471,7 @@ const CommandOf<ScriptArguments> prove_command{
       add_common(command, a);
       command.add_flag("--strict", a.host.strict,
                        "suppose a backend of one stream, whose collectives begin when all ranks "
-                       "have come to them");
+                       "have come to them, and refuse what could not be tried of an op");
     },
     [](const ScriptArguments& a, Output& output) { return run_script(a, "prove", output); }};
 

@@ -66,7 +66,7 @@ ensure_environment() { # NAME KIND PROGRAM WHAT FINISH [OPTION OF PIP…]
       "$venv/bin/python" -m pip install --quiet "${@:6}" $want </dev/null >&2 &&
       "$finish" "$venv" &&
       printf '%s\n' "$want" >"$venv/.complete"
-  ) || die "cannot install $what; is the network there?"
+  ) || die "cannot install $what; what pip says of it stands above"
 }
 ensure_venv() { ensure_environment venv pip python "the tests' Python packages" install_test_torch; }
 ensure_docs_venv() { ensure_environment docs-venv pip-docs mkdocs "what makes the site of docs/" true --no-deps; }

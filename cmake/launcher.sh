@@ -128,7 +128,11 @@ ensure_text() {
   if [[ ! -f $text ]]; then
     mkdir -p "${text%/*}"
     # A few quotations are not UTF-8; their bytes are dropped.
-    gzip -dc <"$source" | { iconv -c -f utf-8 -t utf-8 || true; } >"$text.$$"
+    gzip -dc <"$source" | "$(system_python)" -c 'import sys
+sys.stdout.buffer.write(sys.stdin.buffer.read().decode("utf-8", "ignore").encode())' >"$text.$$" || {
+      rm -f "$text.$$"
+      die "cannot unpack $source to $text"
+    }
     mv "$text.$$" "$text"
   fi
   mkdir -p "${link%/*}"

@@ -4,24 +4,30 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <map>
+#include <sstream>
 #include <system_error>
+#include <utility>
 
 #include "common/process.h"
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/interrupt.h"
+#include "meshwright/engine/text.h"
 #include "meshwright/error.h"
+#include "meshwright/threads.h"
 
 namespace mw {
 
@@ -154,9 +160,9 @@ bool stands_in_preload(const fs::path& library) {
   return library.string().find_first_of(" :") == std::string::npos;
 }
 
-// LD_PRELOAD for mpirun: core/loopback, before what the user has there. Spaces and colons separate
-// the names in it: where the library's path has one, a link in `folder` stands for the library.
-// Empty where the library is missing, or where no such link can be made.
+// LD_PRELOAD for mpirun: libs/launch/loopback, before what the user has there. Spaces and colons
+// separate the names in it: where the library's path has one, a link in `folder` stands for the
+// library. Empty where the library is missing, or where no such link can be made.
 std::string preloaded(const std::string& folder) {
   fs::path library = program_path().parent_path().parent_path() / "lib/libmeshwright_loopback.so";
   std::error_code error;
@@ -198,6 +204,81 @@ std::string path_of_stdout() {
   return fmt::format("/proc/{}/fd/{}", ::getpid(), STDOUT_FILENO);
 }
 
+// Passes on what mpirun says on stderr, and keeps its end. When mpirun crashes, only that says why.
+class Words {
+ public:
+  Words() {
+    if (::pipe2(ends_, O_CLOEXEC) != 0) ends_[0] = ends_[1] = -1;
+  }
+  ~Words() {
+    end();
+    if (ends_[0] >= 0) ::close(ends_[0]);
+  }
+  Words(const Words&) = delete;
+  Words& operator=(const Words&) = delete;
+  int for_mpirun() const { return ends_[1]; }
+  void begin() {  // mpirun has started
+    if (ends_[0] >= 0) thread_ = start_thread([this] { pass_on(); });
+  }
+  // When mpirun has ended: its last lines.
+  std::string last() {
+    end();
+    std::vector<std::string> lines;
+    std::istringstream text(kept_);
+    for (std::string line; std::getline(text, line);)
+      if (!line.empty()) lines.push_back(line);
+    const std::size_t surplus = lines.size() - std::min<std::size_t>(lines.size(), 3);
+    lines.erase(lines.begin(), lines.begin() + static_cast<std::ptrdiff_t>(surplus));
+    return join(lines, " / ");
+  }
+
+ private:
+  void end() {
+    if (ends_[1] >= 0) ::close(std::exchange(ends_[1], -1));
+    over_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+  // To its end: when mpirun is gone, what is in the pipe, though another process may hold it too.
+  void pass_on() {
+    constexpr std::size_t most = 1000;
+    constexpr int between_looks = 100;  // milliseconds
+    while (true) {
+      const bool last_look = over_;
+      pollfd ready{ends_[0], POLLIN, 0};
+      if (::poll(&ready, 1, last_look ? 0 : between_looks) <= 0) {
+        if (last_look) return;
+        continue;
+      }
+      char block[1 << 12];
+      const ssize_t got = ::read(ends_[0], block, sizeof block);
+      if (got <= 0) return;
+      static_cast<void>(write_whole(STDERR_FILENO, block, static_cast<std::size_t>(got)));
+      kept_.append(block, static_cast<std::size_t>(got));
+      if (kept_.size() > 2 * most) kept_.erase(0, kept_.size() - most);
+    }
+  }
+
+  int ends_[2] = {-1, -1};
+  std::atomic<bool> over_ = false;
+  std::string kept_;
+  std::thread thread_;
+};
+
+// What can be done about an mpirun that a signal has ended: only what is known of it.
+std::string hint_for_signal(int number) {
+  constexpr std::size_t least = 58;  // letters; found with OpenMPI 4.1.4
+  if (number == SIGKILL)
+    return "another program has killed it, or the kernel did for lack of memory: dmesg says so "
+           "then";
+  std::string hint = "mpirun -n 2 true shows whether mpirun works on this machine by itself";
+  if (const std::string host = host_name(); host.size() >= least)
+    hint += fmt::format(
+        "; OpenMPI 4.1 crashes where the host's name has {} letters or more, and "
+        "this one has {}",
+        least, host.size());
+  return hint;
+}
+
 pid_t start_mpirun(ProcessStart start) {
   start.own_group = true;  // the terminal's Ctrl-C is for the copies
   try {
@@ -225,12 +306,14 @@ int run_by_mpirun(int processes, const std::vector<std::string>& words) {
   start.command = command_of(processes, leavings.folder(), words);
   start.signals_blocked = before;
   start.variables = {fmt::format("{}={}", token_variable, new_token())};
-  const bool json = std::find(words.begin(), words.end(), "--json") != words.end();
-  if (const std::string lines = json ? path_of_stdout() : ""; !lines.empty())
+  if (const std::string lines = path_of_stdout(); !lines.empty())
     start.variables.push_back(fmt::format("{}={}", lines_variable, lines));
   if (const std::string library = preloaded(leavings.folder()); !library.empty())
     start.variables.push_back("LD_PRELOAD=" + library);
+  Words words_of_mpirun;
+  start.error_output = words_of_mpirun.for_mpirun();
   const pid_t mpirun = start_mpirun(start);
+  words_of_mpirun.begin();
   Copies copies(mpirun, processes);
   Farewell farewell(mpirun);
   bool stopped = false, ended_early = false;  // somebody wants an end; before a copy was there
@@ -252,11 +335,12 @@ int run_by_mpirun(int processes, const std::vector<std::string>& words) {
   sigprocmask(SIG_SETMASK, &before, nullptr);
   const int by_signal = stopped ? exit_interrupted : exit_code_of(Stage::run);
   if (ended > 0 && WIFSIGNALED(status) && !stopped) {
+    const std::string last = words_of_mpirun.last();
     throw Error(
         Stage::run, "launch.mpirun", "",
-        fmt::format("--processes: mpirun was ended by {}, and its processes with it",
-                    signal_name(WTERMSIG(status))),
-        "look at who kills processes on this machine: the system does where memory is full");
+        fmt::format("--processes: mpirun was ended by {}, and its processes with it{}",
+                    signal_name(WTERMSIG(status)), last.empty() ? "" : "; its last words: " + last),
+        hint_for_signal(WTERMSIG(status)));
   }
   if (ended < 0 || WIFSIGNALED(status)) return by_signal;
   const int code = WEXITSTATUS(status);

@@ -27,9 +27,9 @@ std::string new_token();
 // How long the other processes wait for the first one while it lives.
 inline constexpr std::chrono::hours patience_for_first{7 * 24};
 
-// In this variable run_by_mpirun() tells its processes where lines of JSON go: a path of its own
-// stdout. What passes through mpirun is cut off where a process dies, as mpirun reads nothing while
-// it waits for the others, and then kills them.
+// In this variable run_by_mpirun() tells its processes where results go: a path of its own stdout.
+// What passes through mpirun is cut off where a process dies, as mpirun reads nothing while it waits
+// for the others, and then kills them; and mpirun does not say that a disk is full.
 inline constexpr const char* lines_variable = "MESHWRIGHT_LINES";
 // Whether these are one machine. Names say nothing of it, as containers of many machines have the
 // same one, and those of one machine several; they decide only where a boot id is not known.

@@ -25,11 +25,13 @@
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/text.h"
+#include "meshwright/threads.h"
 
 namespace mw {
 namespace {
 
 constexpr std::int64_t longest_wait = 60;  // seconds
+constexpr const char* report_name = "meshwright-report";
 constexpr int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 
 std::atomic<pid_t> child = 0;
@@ -65,7 +67,7 @@ class PassingOn {
 // this process is killed.
 class ReportFile {
  public:
-  ReportFile() : file_(::memfd_create("meshwright-report", MFD_CLOEXEC)) {
+  ReportFile() : file_(::memfd_create(report_name, MFD_CLOEXEC)) {
     if (file_ < 0) {
       throw Error(Stage::environment, "file.write", "",
                   fmt::format("the report of a run that fails: cannot write it: {}",
@@ -81,27 +83,37 @@ class ReportFile {
   // The last run's that failed.
   std::optional<Json> read() const {
     Json found = read_json(path());
-    if (!found.is_object()) return std::nullopt;
+    if (!found.is_object() || found.empty()) return std::nullopt;
     return found;
   }
+  // Whether a process of the run has begun on this machine.
+  bool begun() const { return read_json(path()).is_object(); }
+  // Of the shell that was to execute a launcher and could not.
+  bool has_code_of_shell() const { return read_json(path()).is_number(); }
 
  private:
   const int file_;
 };
 
-pid_t start(const std::string& launcher, std::vector<std::string> words) {
+pid_t start(const std::string& launcher, const std::string& report,
+            std::vector<std::string> words) {
   const std::string program = program_path().string();
   std::vector<std::string> all = {program};
-  // The shell splits a launcher into words as it would in a script.
-  if (!launcher.empty()) all = {"/bin/sh", "-c", "exec " + launcher + " \"$@\"", "sh", program};
+  // The shell splits a launcher into words as it would in a script, and executes the first of them.
+  // Where that fails the shell itself ends, and leaves its exit code in the report.
+  if (!launcher.empty())
+    all = {"/bin/sh", "-c",
+           fmt::format("trap 'echo $? >{}' EXIT; set -- {} \"$@\"; "
+                       "command -v \"$1\" >/dev/null 2>&1 || exit 127; exec \"$@\"",
+                       report, launcher),
+           "sh", program};
   all.insert(all.end(), words.begin(), words.end());
   ProcessStart process;
   process.command = std::move(all);
   try {
     return start_process(process);
   } catch (const std::system_error& error) {
-    throw Error(Stage::run, "run.exception", "",
-                fmt::format("the script's process does not start: {}", error.code().message()));
+    throw not_started("process.start", "process", error.code().value());
   }
 }
 
@@ -143,6 +155,24 @@ End end_of(int status, const ReportFile& report) {
   return end;
 }
 
+// The launcher has ended, and no process of the run has begun on this machine. Whether one has on
+// another machine is not known here.
+void not_begun(const Restarts& restarts, const ReportFile& report, int code,
+               const std::function<void(const std::string&)>& say) {
+  if (report.has_code_of_shell()) {
+    throw Error(Stage::environment, "launch.launcher", "",
+                fmt::format("--launcher {}: the shell finds no program of this name that it can "
+                            "execute",
+                            quote(restarts.launcher)),
+                "give the command as in a shell, by a name that is in PATH or by its path: "
+                "--launcher \"mpirun -n 8\"");
+  }
+  say(
+      fmt::format("--launcher {} ended with exit code {}, and no process of the run has begun on "
+                  "this machine",
+                  quote(restarts.launcher), code));
+}
+
 // Why another start would not help; empty: it may.
 std::string futile(const End& end, const End& before, bool launched) {
   constexpr int from_signals = 128;  // a launcher's, for a process that a signal ended
@@ -182,7 +212,9 @@ int run_with_restarts(const Restarts& restarts, const std::vector<std::string>& 
     std::vector<std::string> all = words;
     all.insert(std::find(all.begin(), all.end(), "--"), own.begin(), own.end());
     report.clear();
-    End end = end_of(wait_for(start(restarts.launcher, std::move(all))), report);
+    End end = end_of(wait_for(start(restarts.launcher, report.path(), std::move(all))), report);
+    if (!restarts.launcher.empty() && !stopped && !report.begun())
+      not_begun(restarts, report, end.code, say);
     if (end.code == 0) return 0;
     if (stopped || end.code == exit_interrupted) return exit_interrupted;
     if (restarts.most == 0) return end.code;
@@ -216,6 +248,11 @@ Attempt::Attempt(const std::string& json) {
   mark_ = text("command");
   after_ = text("after");
   report_ = text("report");
+  // On another machine the path may lead to another file, or to none.
+  std::error_code error;
+  const std::string file = std::filesystem::read_symlink(report_, error).string();
+  if (!file.starts_with(fmt::format("/memfd:{}", report_name))) report_.clear();
+  if (!report_.empty()) std::ofstream(report_, std::ios::trunc) << "{}";
 }
 
 Attempt Attempt::of_training(std::int64_t number) const {

@@ -141,9 +141,9 @@ class ProgramCase(unittest.TestCase):
                 self.assertEqual(EXIT_CODES[errors[0]["stage"]], code)
         return [errors[0] for errors in found if errors]
 
-    def refused(self, code, problem, *arguments):
+    def refused(self, code, problem, *arguments, **environment):
         """Refused with one problem, "option.range plan[1].ways"; returns its line."""
-        done = self.call(*arguments, "--json")
+        done = self.call(*arguments, "--json", **environment)
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         errors = self.lines(done)
         self.assertEqual(problems(errors), [problem], errors)
