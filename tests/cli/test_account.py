@@ -32,7 +32,7 @@ class Account(ProgramCase):
         return [row for row in rows if row["rank"] == rank and (row["part"] != b"beside") == inside]
 
     def check_sums(self, file, name):
-        """Rank 0's lines are the step, and no line is less than nothing. Where ranks take turns, a step goes from one
+        """Rank 0's lines are the step, by the same readings of the clock, and no line is less than nothing. Where ranks take turns, a step goes from one
         meeting of all ranks to the next, and rank 0 may come to its core some time after it. In sums over successive
         steps all such delays but two cancel: one before the first step's begin, and one in the step after the last."""
         rows, steps = file["account"][:], {row["step"]: row["seconds"] for row in file["steps"][:]}
@@ -41,7 +41,7 @@ class Account(ProgramCase):
         lines = {step: sum(row["seconds"] for row in self.of_rank(rows[rows["step"] == step], 0)) for step in TRACED}
         if max(rows["rank"]) < len(os.sched_getaffinity(0)):
             for step in TRACED:
-                self.assertLess(abs(lines[step] / steps[step] - 1), 0.02, (name, step))
+                self.assertAlmostEqual(lines[step] / steps[step], 1, 9, (name, step))
         beyond = sum(lines.values()) - sum(steps[step] for step in TRACED)
         self.assertLess(-1.02 * steps[TRACED.start], beyond, name)
         self.assertLess(beyond, 1.02 * steps[TRACED.stop], name)

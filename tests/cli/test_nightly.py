@@ -27,7 +27,7 @@ The following tests FAILED:
 \t 17 - run/executor_test (Timeout)
 Errors while running CTest
 """
-PARTS = ["normal", "matrix", "asan", "tsan", "fuzz", "experiments", "chaos", "leaks"]
+PARTS = ["normal", "repeat", "matrix", "asan", "tsan", "fuzz", "experiments", "chaos", "leaks"]
 
 
 class Nightly(ProgramCase):
@@ -39,7 +39,7 @@ class Nightly(ProgramCase):
         shutil.copy(SOURCE / "tests/nightly", self.folder / "tests/nightly")
         (self.folder / "meshwright").write_text(CALLED)
         (self.folder / "meshwright").chmod(0o755)
-        for path in ("tests/fuzz/fuzz.py", "tests/experiments/experiments.py"):
+        for path in ("tests/repeat", "tests/fuzz/fuzz.py", "tests/experiments/experiments.py"):
             (self.folder / path).symlink_to(self.folder / "meshwright")
 
     def does(self, word, text):
