@@ -136,7 +136,7 @@ class Nightly(ProgramCase):
             os.kill(pid, 0)
 
     def test_what_is_refused(self):
-        self.assertIn("there is no part 'msan'; parts: normal, matrix", self.nightly("msan", code=2))
+        self.assertIn("there is no part 'msan'; parts: normal, repeat", self.nightly("msan", code=2))
         self.assertIn("there is no part 'fast'", self.nightly("--without", "fast", code=2))
         self.assertIn("more than 0", self.nightly("--minutes", "0", code=2))
         self.assertFalse((self.folder / "build-nightly").exists())
