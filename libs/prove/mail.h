@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "prove/state.h"
@@ -22,6 +23,10 @@ class Mail {
     std::optional<Post> sent;
     std::optional<Where> expected;  // the receive
     bool taken = false;
+    // Which one it is of those that the one stage sends to the other, and of those that this one
+    // receives. A library that has no tags, as NCCL, matches messages by these numbers.
+    int sent_as = -1, expected_as = -1;
+    bool in_order() const { return !sent || !expected || sent_as == expected_as; }
   };
   // A round of a collective: what each stage brings.
   struct Round {
@@ -45,6 +50,7 @@ class Mail {
   Mail(int stages, bool strict) : strict_(strict), lines_(stages) {}
 
   std::map<Key, Letter> letters;
+  std::map<std::pair<int, int>, int> sent, expected;  // how many, of one stage to another
   std::map<RankSet, Rounds> rounds;
 
   // The stage comes to its next round of these ranks; the round's number.

@@ -302,6 +302,15 @@ void StageProof::post(const Instruction& i) {
                          from, microbatch_));
     letter.expected = where_;
   }
+  (sends ? letter.sent_as : letter.expected_as) =
+      (sends ? mail_.sent : mail_.expected)[{from, to}]++;
+  if (!letter.in_order())
+    refuse("prove.order",
+           fmt::format(
+               "message {} for microbatch {} is number {} of those that stage {} sends to "
+               "stage {}, and number {} of those that stage {} receives from it: GPUs match "
+               "messages by these numbers",
+               i.move.tag, microbatch_, letter.sent_as + 1, from, to, letter.expected_as + 1, to));
   mail_.begin(program_.stage, {mail, {}, -1});
   underway_.emplace(std::pair{i.pending, microbatch_}, std::move(under));
 }

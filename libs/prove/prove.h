@@ -36,7 +36,7 @@ struct Refusal {
   int microbatch = -1;
   int instruction = -1;  // index into the segment's code
   int ring_step = -1;    // of an instruction that stands for a ring
-  int slot = -1;         // that is not as it must be
+  int slot = -1;         // the tensor that is wrong
   std::string where;     // "stage 3, backward.1.last, run 212 (microbatch 7), instruction 184"
   std::string listed;    // the instruction, as a listing has it
   std::string message;   // what is wrong, a sentence without the place

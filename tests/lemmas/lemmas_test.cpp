@@ -77,6 +77,18 @@ TEST_CASE("Every op of every model holds its lemmas, however it is cut") {
   must_hold(graph, lemmas, {{"seq"}});
 }
 
+TEST_CASE("Every op of a model holds its lemmas at large sizes too") {
+  const auto& [kind, options] = GENERATE(table<std::string, Json>(
+      {{"llama", llama_options()}, {"moe", moe_options("sigmoid", 1.25, 0)}}));
+  const Graph graph = graph_of(kind, options);
+  LemmaOptions large;
+  large.large = true;
+  std::vector<Lemma> lemmas;
+  for (const Lemma& lemma : every_lemma(graph))
+    if (lemma.cut.size() <= 1 && !lemma.ring) lemmas.push_back(lemma);
+  must_hold(graph, lemmas, large);
+}
+
 TEST_CASE("Grouped heads are cut where groups are, or every rank holds all keys") {
   Json options = llama_options();
   const std::int64_t kv_heads = GENERATE(1, 2, 3, 4, 6, 12);

@@ -144,15 +144,18 @@ class Checker {
     const Op& what = graph_.ops()[static_cast<std::size_t>(op)];
     if (is_straight_through(what)) {
       leave_out(
-          fmt::format("{}: it says that its gradient is meant to be no derivative", what.kind()));
+          fmt::format("the derivative of the op {} was not tried, because the op says that its "
+                      "gradient is meant to be no derivative",
+                      what.kind()));
       return;
     }
     const std::vector<SmallAxis> axes;
     take(op, axes, "adjoint", 1, [&](WholeOp& whole, const Bound& bound, Outcome& outcome) {
       if (whole.whole().inputs.empty()) return;
       if (bound.relative > Bound{}.relative) {
-        outcome.not_checked.push_back(
-            fmt::format("{}: its derivative, which needs fp64", whole.op().kind()));
+        outcome.not_checked.push_back(fmt::format(
+            "the derivative of the op {} was not tried, because the op does not work in fp64",
+            whole.op().kind()));
         return;
       }
       say(whole.op(), "", check_adjoint(whole),
@@ -172,8 +175,8 @@ class Checker {
     if (!is_loss) return;
     if (!what.has(batch) || contains(what.whole, batch)) {
       leave_out(
-          fmt::format("{}: a loss that is made of a whole batch, so that microbatches have "
-                      "losses of their own",
+          fmt::format("the op {} was not tried on parts of a batch, because its loss is that of "
+                      "a whole batch: microbatches have losses of their own",
                       what.kind()));
       return;
     }
@@ -220,13 +223,15 @@ class Checker {
 
   void take(int op, const std::vector<SmallAxis>& axes, const std::string& about, int count,
             const Try& body) {
-    const TryKey key = key_of(graph_, op, axes, about);
+    const OpType& type = *graph_.ops()[static_cast<std::size_t>(op)].type;
+    const bool large = axes.size() <= 1 && (options_.large || !is_built_in(typeid(type)));
+    const TryKey key = key_of(graph_, op, axes, large, about);
     if (const auto known = remembered(key)) {
       for (const std::string& what : known->not_checked) leave_out(what);
       report_.checked += count;
       return;
     }
-    const Outcome outcome = try_op(graph_, op, axes, body);
+    const Outcome outcome = try_op(graph_, op, axes, large, body);
     if (outcome.tried) report_.checked += count;
     for (const std::string& what : outcome.not_checked) leave_out(what);
     report_.failures.insert(report_.failures.end(), outcome.failures.begin(),
@@ -244,39 +249,16 @@ const void* library_of(const void* address) {
   return dladdr(address, &there) != 0 ? there.dli_fbase : nullptr;
 }
 
-// Whether a class is of a library that is linked in and has registered what is built in.
-bool is_own(const std::type_info& type) {
-  static const std::set<const void*> own = [] {
-    std::set<const void*> libraries;
-    for (const Registration& one : registrations_of(built_in()))
-      libraries.insert(library_of(one.maker));
-    return libraries;
-  }();
-  return own.contains(library_of(&type));
-}
-
-// The front end wraps the ops of each rule in classes of its own, which are linked beside this
-// code.
-bool is_own(const UpdateRule& rule) {
-  const void* const here = library_of(reinterpret_cast<const void*>(&forget_lemmas));
-  const auto own = [&](const UpdateOp* op) {
-    return op == nullptr || is_own(typeid(*op)) || library_of(&typeid(*op)) == here;
-  };
-  return own(rule.direction) && own(rule.whole) && own(rule.apply);
-}
-
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-void check_rules(const std::vector<Program>& stages, const LemmaOptions& options,
-                 LemmaReport& report) {
+void check_rules(const std::vector<Program>& stages, LemmaReport& report) {
   std::set<std::tuple<const void*, const void*, const void*>> seen;
   for (const Program& program : stages) {
     for (const Bucket& bucket : program.buckets) {
       if (!bucket.rule) continue;
       const UpdateRule& rule = *bucket.rule;
-      if (options.of_plugins_alone && is_own(rule)) continue;
       if (!seen.insert({rule.direction, rule.whole, rule.apply}).second) continue;
       ++report.checked;
       for (const std::string& fault : update_faults(rule)) {
@@ -292,6 +274,16 @@ void check_rules(const std::vector<Program>& stages, const LemmaOptions& options
 }  // namespace
 }  // namespace lemmas
 
+bool is_built_in(const std::type_info& type) {
+  static const std::set<const void*> own = [] {
+    std::set<const void*> libraries;
+    for (const Registration& one : registrations_of(built_in()))
+      libraries.insert(lemmas::library_of(one.maker));
+    return libraries;
+  }();
+  return own.contains(lemmas::library_of(&type));
+}
+
 LemmaReport check_lemmas(const Graph& graph, const std::vector<Lemma>& list,
                          const LemmaOptions& options) {
   const auto begin = std::chrono::steady_clock::now();
@@ -300,19 +292,26 @@ LemmaReport check_lemmas(const Graph& graph, const std::vector<Lemma>& list,
   std::map<int, bool> ops;  // whether they go back
   for (const Lemma& lemma : list) {
     const OpType& type = *graph.ops().at(static_cast<std::size_t>(lemma.op)).type;
-    if (options.of_plugins_alone && lemmas::is_own(typeid(type))) continue;
+    if (options.of_plugins_alone && is_built_in(typeid(type))) continue;
     groups[{lemma.op, lemma.cut, lemma.follow, lemma.carried, lemma.ring}].push_back(lemma.piece);
     bool& backward = ops[lemma.op];
     backward = backward || lemma.piece != Piece::forward;
   }
   lemmas::Checker checker(graph, options, report);
-  for (const auto& [op, backward] : ops) checker.alone(op, backward);
+  for (const auto& [op, backward] : ops) {
+    throw_if_stopped();
+    checker.alone(op, backward);
+  }
   for (const auto& [group, pieces] : groups) {
+    throw_if_stopped();
     const bool backward = std::any_of(pieces.begin(), pieces.end(),
                                       [](Piece piece) { return piece != Piece::forward; });
     checker.parts(group, backward, static_cast<int>(pieces.size()));
   }
-  for (const auto& [op, backward] : ops) checker.loss(op, backward);
+  for (const auto& [op, backward] : ops) {
+    throw_if_stopped();
+    checker.loss(op, backward);
+  }
   report.seconds = lemmas::seconds_since(begin);
   return report;
 }
@@ -325,7 +324,7 @@ LemmaReport check_lemmas(const std::vector<Program>& stages, const std::vector<L
   options.permuted.clear();
   for (const auto& [dim, order] : stages.front().token_permutation) options.permuted.push_back(dim);
   report = check_lemmas(*stages.front().graph, list, options);
-  lemmas::check_rules(stages, options, report);
+  lemmas::check_rules(stages, report);
   report.seconds = lemmas::seconds_since(begin);
   return report;
 }

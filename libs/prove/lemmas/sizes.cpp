@@ -11,6 +11,16 @@ namespace {
 constexpr std::int64_t small_enough = 8;      // stays as it is
 constexpr std::int64_t small_whole = 16;      // the most for a dim that must be whole
 constexpr std::int64_t most_cells = 1 << 20;  // of one value
+// Of an op at a large size, all of its dims multiplied.
+constexpr std::int64_t most_space = 1 << 19;
+// Beyond thresholds that kernels have, and such as no kernel is made for.
+constexpr std::int64_t large_enough = 137, larger[] = {1097, 521};
+
+// A dim that is to have a size of its own, or the next ones that can be cut as it is.
+struct Large {
+  Dim dim;
+  std::int64_t size = 0;
+};
 
 struct Class {
   std::vector<Dim> dims;
@@ -23,8 +33,8 @@ struct Class {
 class Search {
  public:
   Search(const Graph& graph, const std::vector<int>& ops, const std::vector<SmallAxis>& axes,
-         Shrink shrink)
-      : graph_(graph), ops_(ops), axes_(axes), shrink_(shrink) {
+         Shrink shrink, Large large = {})
+      : graph_(graph), ops_(ops), axes_(axes), shrink_(shrink), large_(large) {
     for (const int op : ops) add(graph.ops()[static_cast<std::size_t>(op)]);
     join_equal();
     for (const auto& [dim, number] : class_of_) describe(dim, classes_[number]);
@@ -38,15 +48,28 @@ class Search {
 
   std::optional<std::map<Dim, std::int64_t>> find() {
     for (const bool ordered : {true, false}) {
-      ordered_ = ordered;
-      chosen_.assign(classes_.size(), 0);
-      tried_ = 0;
-      if (!choose(0)) continue;
-      std::map<Dim, std::int64_t> sizes;
-      for (const auto& [dim, number] : class_of_) sizes[dim] = chosen_[number];
-      return sizes;
+      if (auto sizes = find(ordered)) return sizes;
     }
     return std::nullopt;
+  }
+  // `ordered`: what is larger in the graph is not smaller here.
+  std::optional<std::map<Dim, std::int64_t>> find(bool ordered) {
+    ordered_ = ordered;
+    chosen_.assign(classes_.size(), 0);
+    tried_ = 0;
+    if (!choose(0)) return std::nullopt;
+    std::map<Dim, std::int64_t> sizes;
+    for (const auto& [dim, number] : class_of_) sizes[dim] = chosen_[number];
+    return sizes;
+  }
+  // One dim of each class of dims that have one size, but for those that are small as they are: an
+  // op may have their size built in.
+  std::vector<Dim> varied() const {
+    std::vector<Dim> first;
+    for (const std::size_t c : order_) {
+      if (!stays(classes_[c])) first.push_back(classes_[c].dims.front());
+    }
+    return first;
   }
 
  private:
@@ -125,12 +148,16 @@ class Search {
     }
   }
 
+  bool stays(const Class& c) const {
+    return shrink_ == Shrink::none || (shrink_ == Shrink::cut && c.whole) ||
+           (!c.rows && !c.follows && !c.uneven &&
+            c.actual <= (c.whole ? small_whole : small_enough));
+  }
+
   void propose(Class& c) const {
+    if (large_.dim.valid() && contains(c.dims, large_.dim)) return propose_large(c);
     const bool fits = c.actual % c.unit == 0;
-    const bool stays =
-        shrink_ == Shrink::none || (shrink_ == Shrink::cut && c.whole) ||
-        (!c.rows && !c.follows && !c.uneven && c.actual <= (c.whole ? small_whole : small_enough));
-    if (stays && fits) {
+    if (stays(c) && fits) {
       c.candidates = {c.actual};
       return;
     }
@@ -149,6 +176,17 @@ class Search {
     if (c.actual == 1 && !c.rows) std::erase_if(list, [&](std::int64_t) { return c.unit > 1; });
     if (c.actual == 1 && !c.rows && c.unit == 1) list = {1};
     c.candidates = std::move(list);
+    if (!large_.dim.valid() || c.actual == 1) return;
+    for (const std::int64_t k : {1, 2, 3})  // what contains the large dim, or is not smaller
+      c.candidates.push_back((large_.size / c.unit + k) * c.unit + (odd ? large_.size % 2 : 0));
+  }
+
+  void propose_large(Class& c) const {
+    const bool free = c.rows || c.follows || c.uneven || c.unit > 1;
+    const std::int64_t step = free ? c.unit : 2,  // else it stays odd or even
+        first = (large_.size + c.unit - 1) / c.unit * c.unit +
+                (free ? 0 : (large_.size + c.actual) % 2);
+    for (const std::int64_t k : {0, 2, 1, 3}) c.candidates.push_back(first + k * step);
   }
 
   // What has to hold between classes of one op.
@@ -246,6 +284,7 @@ class Search {
   const std::vector<int>& ops_;
   const std::vector<SmallAxis>& axes_;
   const Shrink shrink_;
+  const Large large_;
   std::map<Dim, std::size_t> class_of_;
   std::vector<Class> classes_;
   std::vector<std::size_t> order_;
@@ -256,6 +295,27 @@ class Search {
   int tried_ = 0;
 };
 
+bool is_beyond(const Dims& dims, const std::map<Dim, std::int64_t>& sizes, std::int64_t most) {
+  std::int64_t cells = 1;
+  for (const Dim dim : dims) {
+    const std::int64_t size = sizes.at(dim);
+    if (size > most / std::max<std::int64_t>(cells, 1)) return true;
+    cells *= size;
+  }
+  return false;
+}
+
+// Whether a value of one of the ops would be large.
+bool makes_large(const Graph& graph, const std::vector<int>& ops,
+                 const std::map<Dim, std::int64_t>& sizes) {
+  const auto large = [&](const Dims& dims) { return is_beyond(dims, sizes, most_cells); };
+  return std::ranges::any_of(ops, [&](int index) {
+    const Op& op = graph.ops()[static_cast<std::size_t>(index)];
+    return std::ranges::any_of(op.inputs, [&](const Use& use) { return large(use.dims); }) ||
+           std::ranges::any_of(op.output_dims, large);
+  });
+}
+
 }  // namespace
 
 std::optional<std::map<Dim, std::int64_t>> small_sizes(const Graph& graph,
@@ -263,26 +323,39 @@ std::optional<std::map<Dim, std::int64_t>> small_sizes(const Graph& graph,
                                                        const std::vector<SmallAxis>& axes,
                                                        Shrink shrink) {
   auto sizes = Search(graph, ops, axes, shrink).find();
-  if (!sizes) return std::nullopt;
-  const auto large = [&](const Dims& dims) {
-    std::int64_t cells = 1;
-    for (const Dim dim : dims) {
-      const std::int64_t size = sizes->at(dim);
-      if (size > most_cells / std::max<std::int64_t>(cells, 1)) return true;
-      cells *= size;
-    }
-    return false;
-  };
-  for (const int index : ops) {
-    const Op& op = graph.ops()[static_cast<std::size_t>(index)];
-    for (const Use& use : op.inputs) {
-      if (large(use.dims)) return std::nullopt;
-    }
-    for (const Dims& dims : op.output_dims) {
-      if (large(dims)) return std::nullopt;
-    }
-  }
+  if (!sizes || makes_large(graph, ops, *sizes)) return std::nullopt;
   return sizes;
+}
+
+std::vector<LargeSizes> large_sizes(const Graph& graph, int op, const std::vector<int>& ops,
+                                    const std::vector<SmallAxis>& axes, Shrink shrink) {
+  const Dims space = graph.ops()[static_cast<std::size_t>(op)].space();
+  const auto sizes_with = [&](Dim dim, std::int64_t size) {
+    std::vector<std::map<Dim, std::int64_t>> choices;
+    for (const bool ordered : {false, true}) {
+      auto found = Search(graph, ops, axes, shrink, {dim, size}).find(ordered);
+      if (!found || makes_large(graph, ops, *found) || is_beyond(space, *found, most_space))
+        continue;
+      if (choices.empty() || choices.back() != *found) choices.push_back(std::move(*found));
+    }
+    return choices;
+  };
+  std::vector<LargeSizes> all;
+  for (const Dim dim : Search(graph, {op}, axes, shrink).varied()) {
+    const std::size_t before = all.size();
+    const auto add = [&](std::int64_t size) {
+      if (auto choices = sizes_with(dim, size); !choices.empty())
+        all.push_back({dim, std::move(choices)});
+      return all.size() > before;
+    };
+    std::ranges::any_of(larger, add);
+    add(large_enough);
+    const std::int64_t actual = graph.size(dim);
+    const bool known =
+        actual == large_enough || std::ranges::find(larger, actual) != std::end(larger);
+    if (actual > small_whole && !known) add(actual);
+  }
+  return all;
 }
 
 }  // namespace mw::lemmas

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <new>
@@ -81,24 +82,27 @@ bool computes_in_less(const WholeOp& whole) {
 
 class Attempts {
  public:
-  Attempts(const Graph& graph, int op, const std::vector<SmallAxis>& axes)
-      : graph_(graph), op_(op), axes_(axes) {}
+  Attempts(const Graph& graph, int op, const std::vector<SmallAxis>& axes, bool large)
+      : graph_(graph), op_(op), axes_(axes), large_(large) {}
 
   // Tries it with the first operands that the op takes.
   Outcome run(const Try& body) {
     for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
       for (const Shrink shrink : {Shrink::all, Shrink::cut, Shrink::none}) {
         Outcome drawn, made;
-        const bool takes_drawn = once(type, shrink, Draw::random, body, drawn);
+        const bool takes_drawn = small(type, shrink, Draw::random, body, drawn);
         if (takes_drawn && drawn.failures.empty()) return drawn;
         // What no op before it makes, an op need not take.
-        if (once(type, shrink, Draw::made, body, made)) return made;
+        if (small(type, shrink, Draw::made, body, made)) return made;
         if (takes_drawn) return drawn;
       }
     }
     Outcome outcome;
     const Op& op = graph_.ops()[static_cast<std::size_t>(op_)];
-    if (fails_) {
+    if (!wrong_.empty()) {
+      outcome.tried = true;
+      outcome.failures.push_back(wrong_results());
+    } else if (fails_) {
       outcome.tried = true;
       outcome.failures.push_back({Stage::plan, "prove.lemma", "",
                                   fmt::format("{} ({}) fails at the sizes that it has in the "
@@ -107,25 +111,61 @@ class Attempts {
                                   "mend the op's kernel"});
     } else {
       outcome.not_checked.push_back(
-          fmt::format("{}: no small operands were found that it takes ({})", op.kind(), why_));
+          fmt::format("the op {} was not tried, because no small operands were found that it "
+                      "takes ({})",
+                      op.kind(), why_));
     }
     return outcome;
   }
 
  private:
-  bool once(at::ScalarType type, Shrink shrink, Draw draw, const Try& body, Outcome& outcome) {
-    const auto sizes = small_sizes(graph_, with_makers(graph_, op_, draw), axes_, shrink);
+  using Sizes = std::map<Dim, std::int64_t>;
+
+  // At small sizes, and where all holds there at large ones.
+  bool small(at::ScalarType type, Shrink shrink, Draw draw, const Try& body, Outcome& outcome) {
+    const std::vector<int> ops = with_makers(graph_, op_, draw);
+    const auto sizes = small_sizes(graph_, ops, axes_, shrink);
     if (!sizes) {
       if (why_.empty()) why_ = "none hold what holds for its sizes";
       return false;
     }
+    if (!once(type, shrink, draw, *sizes, body, outcome)) return false;
+    if (!large_) return true;
+    for (const LargeSizes& large : large_sizes(graph_, op_, ops, axes_, shrink)) {
+      if (!outcome.failures.empty()) break;
+      wrong_.clear();
+      // What the op refuses at a size, it does not compute wrongly.
+      const bool taken = std::ranges::any_of(large.choices, [&](const Sizes& choice) {
+        return once(type, shrink, draw, choice, body, outcome);
+      });
+      if (!taken && !wrong_.empty()) outcome.failures.push_back(wrong_results());
+      for (Problem& failure : outcome.failures)
+        failure.message += fmt::format(" (only where {} is as large as {})", large.dim.name(),
+                                       large.choices.front().at(large.dim));
+    }
+    return true;
+  }
+
+  Problem wrong_results() const {
+    const Op& op = graph_.ops()[static_cast<std::size_t>(op_)];
+    return {Stage::plan, "prove.lemma", "",
+            fmt::format("{} ({}), forward: {}", op.name, op.kind(), wrong_),
+            "results have the shapes of the op's output dims, whose sizes OpCall::dims says "
+            "(meshwright/op.h)"};
+  }
+
+  bool once(at::ScalarType type, Shrink shrink, Draw draw, const Sizes& sizes, const Try& body,
+            Outcome& outcome) {
     std::unique_ptr<WholeOp> whole;
     try {
-      whole = std::make_unique<WholeOp>(graph_, op_, *sizes, draw, type);
+      whole = std::make_unique<WholeOp>(graph_, op_, sizes, draw, type);
       const Bound bound = bound_of(type);
       body(*whole, bound, outcome);
     } catch (const NotChecked& why) {
       why_ = why.what();
+      return false;
+    } catch (const WrongResults& wrong) {
+      wrong_ = wrong.what();
       return false;
     } catch (const std::bad_alloc&) {
       throw;
@@ -138,12 +178,12 @@ class Attempts {
     outcome.keeps = shrink == Shrink::all && type == at::kDouble;
     const Op& op = whole->op();
     if (type != at::kDouble) {
-      outcome.not_checked.push_back(
-          fmt::format("{}: it does not work in fp64; it was held to 1e-4 in fp32", op.kind()));
+      outcome.not_checked.push_back(fmt::format(
+          "the op {} was held to 1e-4 alone, because it does not work in fp64", op.kind()));
     } else if (!outcome.failures.empty() && computes_in_less(*whole)) {
       outcome.failures.clear();
-      outcome.not_checked.push_back(
-          fmt::format("{}: it computes in less than fp64; it was held to 1e-4", op.kind()));
+      outcome.not_checked.push_back(fmt::format(
+          "the op {} was held to 1e-4 alone, because it computes in less than fp64", op.kind()));
       body(*whole, bound_of(at::kFloat), outcome);
     }
     return true;
@@ -152,17 +192,20 @@ class Attempts {
   const Graph& graph_;
   const int op_;
   const std::vector<SmallAxis>& axes_;
+  const bool large_;
   std::string why_;
+  std::string wrong_;  // of its results, where it makes other ones than it declares
   bool fails_ = false;
 };
 
 }  // namespace
 
-Outcome try_op(const Graph& graph, int op, const std::vector<SmallAxis>& axes, const Try& body) {
-  return Attempts(graph, op, axes).run(body);
+Outcome try_op(const Graph& graph, int op, const std::vector<SmallAxis>& axes, bool large,
+               const Try& body) {
+  return Attempts(graph, op, axes, large).run(body);
 }
 
-TryKey key_of(const Graph& graph, int op, const std::vector<SmallAxis>& axes,
+TryKey key_of(const Graph& graph, int op, const std::vector<SmallAxis>& axes, bool large,
               const std::string& about) {
   TryKey key;
   const std::vector<int> ops = with_makers(graph, op, Draw::made);
@@ -174,7 +217,10 @@ TryKey key_of(const Graph& graph, int op, const std::vector<SmallAxis>& axes,
     key.text += "; " + text_of(graph, what);
     key.types.push_back(what.type);
   }
-  for (const auto& [dim, size] : *sizes) key.text += fmt::format(" {}={}", dim.name(), size);
+  for (const auto& [dim, size] : *sizes) {
+    key.text += fmt::format(" {}={}", dim.name(), size);
+    if (large) key.text += fmt::format("<{}", graph.size(dim));
+  }
   return key;
 }
 

@@ -102,10 +102,13 @@ WholeOp::WholeOp(const Graph& graph, int op, const std::map<Dim, std::int64_t>& 
   const Made first = lemmas::forward(whole_);
   if (first.outputs.size() != this->op().outputs.size() ||
       first.saved.size() != traits().saved.size())
-    throw NotChecked("it makes another number of results than it declares");
+    throw WrongResults(
+        fmt::format("it makes {} results and keeps {} tensors, where it declares {} and {}",
+                    first.outputs.size(), first.saved.size(), this->op().outputs.size(),
+                    traits().saved.size()));
   for (std::size_t k = 0; k < first.outputs.size(); ++k) {
     const int value = this->op().outputs[k];
-    if (!first.outputs[k].defined()) throw NotChecked("it leaves a result out");
+    if (!first.outputs[k].defined()) throw WrongResults("it leaves a result out");
     values_[value] = first.outputs[k];
   }
   for (const int value : this->op().outputs) {
@@ -115,9 +118,10 @@ WholeOp::WholeOp(const Graph& graph, int op, const std::map<Dim, std::int64_t>& 
     const at::Tensor& output = first.outputs[k];
     const Value& value = graph_.value(this->op().outputs[k]);
     if (output.sizes().vec() != shape_of(value.dims))
-      throw NotChecked(fmt::format("{} has the shape [{}], where its dims have [{}]", value.name,
-                                   fmt::join(output.sizes(), ", "),
-                                   fmt::join(shape_of(value.dims), ", ")));
+      throw WrongResults(fmt::format("{} has the shape [{}], where its dims ({}) have [{}]",
+                                     value.name, fmt::join(output.sizes(), ", "),
+                                     fmt::join(names_of(value.dims), ", "),
+                                     fmt::join(shape_of(value.dims), ", ")));
     if (!output.is_floating_point()) {
       seeds_.emplace_back();
       continue;
@@ -129,6 +133,15 @@ WholeOp::WholeOp(const Graph& graph, int op, const std::map<Dim, std::int64_t>& 
     if (value.needs_grad && traits().differentiable)
       seeds_.back() =
           normal(output.sizes()).to(output.scalar_type()) / (largest > 0 ? largest : 1.0);
+  }
+  for (std::size_t k = 0; k < first.saved.size(); ++k) {
+    const SavedValue& saved = traits().saved[k];
+    std::vector<std::int64_t> shape = shape_of(saved.dims);
+    if (saved.extra > 0) shape.push_back(saved.extra);
+    if (!first.saved[k].defined() || first.saved[k].sizes().vec() == shape) continue;
+    throw WrongResults(fmt::format("what it keeps as {} has the shape [{}], where [{}] is declared",
+                                   saved.name, fmt::join(first.saved[k].sizes(), ", "),
+                                   fmt::join(shape, ", ")));
   }
   const bool goes_back = std::any_of(seeds_.begin(), seeds_.end(),
                                      [](const at::Tensor& seed) { return seed.defined(); });

@@ -45,8 +45,25 @@ std::optional<std::map<Dim, std::int64_t>> small_sizes(const Graph& graph,
                                                        const std::vector<SmallAxis>& axes,
                                                        Shrink shrink);
 
+// One dim at a size that kernels treat otherwise than small ones, the others as small as they can
+// be: 137, 1097 (521 where that would be dear), and the size that the dim has in the graph; each
+// where the op stays cheap. Dims need not be in the order of their sizes in the graph: so there may
+// be two choices of sizes, the cheaper one first.
+struct LargeSizes {
+  Dim dim;
+  std::vector<std::map<Dim, std::int64_t>> choices;
+};
+std::vector<LargeSizes> large_sizes(const Graph& graph, int op, const std::vector<int>& ops,
+                                    const std::vector<SmallAxis>& axes, Shrink shrink);
+
 // Why an op is not looked at; nothing is wrong with it.
 struct NotChecked : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// What is wrong with an op before anything of it is compared: it makes other results than it
+// declares, in number or in shape.
+struct WrongResults : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
