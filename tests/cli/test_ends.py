@@ -53,6 +53,16 @@ class Ends(ProgramCase):
     def call(self, changes="", **how):
         return self.end(self.start(changes, **how))
 
+    def start_all(self, changes):
+        """Of runs that mostly wait: all at the same time, each in a folder of its own."""
+        around, started = self.folder, []
+        for number, change in enumerate(changes):
+            self.folder = around / str(number)
+            self.folder.mkdir()
+            shutil.copy(around / "text.txt", self.folder)
+            started.append((change, self.folder, self.start("e.timeout = 1 " + change)))
+        return started
+
     def wait_for(self, process, step):
         for line in process.stderr:
             if line.strip() == f"at {step}":
@@ -179,9 +189,7 @@ class Ends(ProgramCase):
 
     def test_a_rank_that_hangs(self):
         """The others wait for it as long as they may; then nothing but the end of the process ends its thread."""
-        begin = time.monotonic()
         code, lines = self.call('e.timeout = 2 e.plan = { dp(2), tp(2), mw.plugin "failing_rank" { 18, hangs = true } }')
-        self.assertLess(time.monotonic() - begin, 60)
         run, events = self.ended(code, lines, "failed", "failed", "waited 2 s for rank", 1, step=4)
         self.assertEqual([line["code"] for line in lines[1:]], ["collective.timeout", "run.hang"])
         hanging, = [place for place in run["last_collectives"] if place["state"] == "computes"]
@@ -286,26 +294,28 @@ class Ends(ProgramCase):
     # --- Functions that do not return ---
 
     def test_functions_that_do_not_return(self):
-        for change, line in (("e.observe = function(step) if step == 1 then LOOP end end", 10),
-                             ("e.schedule = function(step) if step == 1 then LOOP end return 1e-3 end", 10),
-                             ("e.precision = 'fp16' e.loss_scale = function(step) if step == 1 then LOOP end return 8 end", 10),
-                             # A pcall cannot keep it.
-                             ("e.observe = function(step)\nwhile step == 1 do pcall(function()\nLOOP end) end end", 12),
-                             ("e.observe = coroutine.wrap(function() coroutine.yield()\nLOOP end)", 11),
-                             ("e.plan = { dp(1) } e.observe = function(step) if step == 1 then LOOP end end", 10)):
+        lines_of = {"e.observe = function(step) if step == 1 then LOOP end end": 10,
+                    "e.schedule = function(step) if step == 1 then LOOP end return 1e-3 end": 10,
+                    "e.precision = 'fp16' e.loss_scale = function(step) if step == 1 then LOOP end return 8 end": 10,
+                    # A pcall cannot keep it.
+                    "e.observe = function(step)\nwhile step == 1 do pcall(function()\nLOOP end) end end": 12,
+                    "e.observe = coroutine.wrap(function() coroutine.yield()\nLOOP end)": 11,
+                    "e.plan = { dp(1) } e.observe = function(step) if step == 1 then LOOP end end": 10}
+        started = self.start_all(change.replace("LOOP", LOOP) for change in lines_of)
+        for (change, self.folder, process), line in zip(started, lines_of.values()):
+            code, lines = self.end(process)
             with self.subTest(change=change):
-                begin = time.monotonic()
-                code, lines = self.call("e.timeout = 1 " + change.replace("LOOP", LOOP))
                 self.ended(code, lines, "failed", "failed", f"script.lua:{line}: ", 1)
                 self.assertEqual(lines[-1]["code"], "function.timeout")
-                self.assertLess(time.monotonic() - begin, 30)
 
     def test_functions_of_the_plan_that_do_not_return(self):
-        for change in ("e.microbatch = function(step) LOOP end", "e.recompute = function(op) LOOP end",
-                       "e.schedule = function(step) LOOP end",
-                       "e.plan = { mw.plugin('pp') { 2, schedule = function(s) LOOP end } } e.model.layers = 2"):
+        started = self.start_all(change.replace("LOOP", LOOP) for change in (
+            "e.microbatch = function(step) LOOP end", "e.recompute = function(op) LOOP end",
+            "e.schedule = function(step) LOOP end",
+            "e.plan = { mw.plugin('pp') { 2, schedule = function(s) LOOP end } } e.model.layers = 2"))
+        for change, self.folder, process in started:
+            code, (error,) = self.end(process)
             with self.subTest(change=change):
-                code, (error,) = self.call("e.timeout = 1 " + change.replace("LOOP", LOOP))
                 self.assertEqual(code, 2, self.stderr)
                 self.assertEqual((error["code"], error["line"]), ("function.timeout", 10))
                 self.assertFalse((self.folder / "runs").exists())
@@ -321,36 +331,43 @@ class Ends(ProgramCase):
     # --- Functions that are stuck inside C: the process ends without them ---
 
     def test_functions_that_are_stuck_in_c(self):
-        for change in ("e.observe = function(step) if step == 1 then WAIT end end",
-                       "e.schedule = function(step) if step == 1 then WAIT end return 1e-3 end",
-                       "e.precision = 'fp16' e.loss_scale = function(step) if step == 1 then WAIT end return 8 end",
-                       "e.observe = function(step) while step == 1 do pcall(function() WAIT end) end end",
-                       "e.plan = { dp(1) } e.observe = function(step) if step == 1 then WAIT end end"):
+        started = self.start_all(change.replace("WAIT", STUCK) for change in (
+            "e.observe = function(step) if step == 1 then WAIT end end",
+            "e.schedule = function(step) if step == 1 then WAIT end return 1e-3 end",
+            "e.precision = 'fp16' e.loss_scale = function(step) if step == 1 then WAIT end return 8 end",
+            "e.observe = function(step) while step == 1 do pcall(function() WAIT end) end end",
+            "e.plan = { dp(1) } e.observe = function(step) if step == 1 then WAIT end end"))
+        for change, self.folder, process in started:
+            code, lines = self.end(process)
             with self.subTest(change=change):
-                code, lines = self.call("e.timeout = 1 " + change.replace("WAIT", STUCK))
                 self.ended(code, lines, "failed", "failed", "script.lua:10: ", 1)
                 self.assertEqual(lines[-1]["code"], "function.timeout")
 
     def test_functions_of_the_plan_that_are_stuck_in_c(self):
-        for change in ("e.microbatch = function(step) WAIT end", "e.recompute = function(op) WAIT end",
-                       "e.schedule = function(step) WAIT end",
-                       "e.plan = { mw.strategy { name = 'mine', axis = { role = 'model' }, rules = { { dim = 'ffn', "
-                       "where = function(op) WAIT end } } } (2) }",
-                       "e.plan = { mw.plugin('pp') { 2, schedule = function(s) WAIT end } } e.model.layers = 2"):
+        started = self.start_all(change.replace("WAIT", STUCK) for change in (
+            "e.microbatch = function(step) WAIT end", "e.recompute = function(op) WAIT end",
+            "e.schedule = function(step) WAIT end",
+            "e.plan = { mw.strategy { name = 'mine', axis = { role = 'model' }, rules = { { dim = 'ffn', "
+            "where = function(op) WAIT end } } } (2) }",
+            "e.plan = { mw.plugin('pp') { 2, schedule = function(s) WAIT end } } e.model.layers = 2"))
+        for change, self.folder, process in started:
+            code, (error,) = self.end(process)
             with self.subTest(change=change):
-                code, (error,) = self.call("e.timeout = 1 " + change.replace("WAIT", STUCK))
                 self.assertEqual(code, 2, self.stderr)
                 self.assertEqual(error["code"], "function.timeout")
                 self.assertIn("script.lua:10", error["file"] + f":{error['line']}")
                 self.assertFalse((self.folder / "runs").exists())
 
     def test_signals_end_what_is_stuck_in_c(self):
-        for number in (signal.SIGINT, signal.SIGTERM):
+        stuck = f"e.timeout = 300 e.observe = function(step) at(step) if step == 2 then {STUCK} end end"
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        started = self.start_all([stuck] * len(numbers))
+        for number, (*_, process) in zip(numbers, started):
+            self.wait_for(process, 2)
+            process.send_signal(number)
+        for number, (_, self.folder, process) in zip(numbers, started):
+            code, lines = self.end(process)
             with self.subTest(signal=number):
-                process = self.start(f"e.observe = function(step) at(step) if step == 2 then {STUCK} end end")
-                self.wait_for(process, 2)
-                process.send_signal(number)
-                code, lines = self.end(process)
                 run, _ = self.ended(code, lines, "interrupted", "interrupted", "interrupted in this function", 130)
                 self.assertEqual(run["steps"], 3)
 
