@@ -142,21 +142,15 @@ function mw.schedule(name, order) end
 ---@field move? string "all-to-all"
 ---@field axis? string
 ---@field bytes? number that a rank sends
+---@field stream? string of a transfer, where a pass has put it on one
+---@field reads string[] names of slots
+---@field writes string[]
 ---@field seconds? number on the plan's device, where that is known
 
----A condition on the instructions of a lane, for `take` and `has`; texts may have "*" in them.
----@class meshwright.WeaveFilter
----@field through? string the instruction's code
+---A condition on the instructions of a lane, for `take` and `has`: that of a pass, with two keys more.
+---@class meshwright.WeaveFilter: meshwright.Which
+---@field through? string|string[] the instruction's code, by another name
 ---@field last? boolean the last one that matches, not the first
----@field piece? string
----@field op? string
----@field kind? string
----@field layer? integer
----@field label? string
----@field phase? string
----@field move? string
----@field axis? string
----@field bucket? string
 
 ---A work that shares a stage with others, or a part of one.
 ---@class meshwright.Lane
@@ -244,19 +238,21 @@ function mw.sweep(sweep) end
 ---@return fun(options?: table|integer): meshwright.Strategy
 function mw.strategy(strategy) end
 
+---@alias meshwright.WhichNumber integer|{ at_least?: number, at_most?: number }
+
 ---A condition on instructions. A text may have "*" for anything; a list means any of its entries.
 ---@class meshwright.Which
 ---@field code? string|string[] "compute", "start", "wait", …
 ---@field piece? string|string[] "forward", "dgrad", "wgrad", "backward"
 ---@field op? string|string[] "layers.3.mlp.up"
 ---@field kind? string|string[] of the op: "linear"; "dispatch" and "combine" of rows of experts
----@field layer? integer|integer[]
+---@field layer? meshwright.WhichNumber|meshwright.WhichNumber[]
 ---@field label? string|string[]
 ---@field phase? string|string[] "forward", "backward", "recompute", "gradients", …
 ---@field move? string|string[] "all-gather", …
 ---@field axis? string|string[] by name or role
 ---@field bucket? string|string[] by name, or a pattern that all its parameters fit
----@field bytes? integer|{ at_least?: number, at_most?: number }
+---@field bytes? meshwright.WhichNumber|meshwright.WhichNumber[]
 ---@field stream? string|string[]
 ---@field segment? string|string[]
 ---@field reads? string|string[]

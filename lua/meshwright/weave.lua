@@ -30,104 +30,25 @@ local function text_of(i)
   return table.concat(parts, " ")
 end
 
-local function shown(filter)
-  local parts = {}
-  for key, value in pairs(filter) do
-    parts[#parts + 1] = ("%s = %s"):format(key, type(value) == "string" and ("%q"):format(value) or tostring(value))
-  end
-  table.sort(parts)
-  return "{ " .. table.concat(parts, ", ") .. " }"
-end
-
--- Whether a fact is what a filter wants, which may have "*" in it for anything: "layers.1.*".
-local function alike(wanted, found)
-  if wanted == found then return true end
-  if type(wanted) ~= "string" or type(found) ~= "string" or not wanted:find("*", 1, true) then return false end
-  return found:match("^" .. wanted:gsub("[%^%$%(%)%%%.%[%]%+%-%?]", "%%%0"):gsub("%*", ".*") .. "$") ~= nil
-end
-
-local keys = { code = true, piece = true, op = true, kind = true, layer = true, label = true, phase = true,
-  move = true, axis = true, bucket = true }
-
--- Checks the filter that a verb was given. Returns the conditions of it: with `code` for `through`,
--- and without `last`, which is none.
-local function filter_of(lane, verb, given)
+-- Reads what a verb is given: the condition, without `last`, which is none; and `last`.
+local function condition_of(lane, verb, given)
   open(lane, verb)
   if type(given) ~= "table" then
     core.refuse(("%s:%s takes a table; got %s"):format(lane, verb, type(given)),
       ('write %s { through = "start" }'):format(verb))
+  elseif given.last ~= nil and type(given.last) ~= "boolean" then
+    core.refuse(("%s:%s: last is true or false; got %s"):format(lane, verb, tostring(given.last)), "write last = true")
   end
-  local filter, known = {}, {}
-  for key in pairs(keys) do known[#known + 1] = key end
-  table.sort(known)
+  local condition = {}
   for key, value in pairs(given) do
-    if key == "through" then
-      filter.code = value
-    elseif keys[key] then
-      filter[key] = value
-    elseif key ~= "last" then
-      core.refuse(("%s:%s: an instruction has no %s"):format(lane, verb, tostring(key)),
-        "through, last, or one of " .. table.concat(known, ", "))
-    end
+    if key ~= "last" then condition[key] = value end
   end
-  if next(filter) == nil then
-    core.refuse(("%s:%s says which instruction it means"):format(lane, verb),
-      ('write %s { through = "start" }'):format(verb))
-  end
-  return filter
+  return condition, given.last
 end
 
-local function matches(filter, i)
-  for key, wanted in pairs(filter) do
-    if not alike(wanted, i[key]) then return false end
-  end
-  return true
-end
-
--- Says which values instructions have for the keys of a filter with which none of them agrees.
-local function none_agrees(code, filter)
-  local said = {}
-  for key, wanted in pairs(filter) do
-    local known, seen = {}, {}
-    for _, i in ipairs(code) do
-      local value = i[key]
-      if value ~= nil and not seen[value] then
-        seen[value] = true
-        known[#known + 1] = tostring(value)
-      end
-    end
-    table.sort(known)
-    local near = #known > 0 and type(wanted) == "string" and core.near(wanted, known)
-    if #known == 0 then
-      said[#said + 1] = ("none of its instructions has any %s"):format(key)
-    else
-      said[#said + 1] = ("%s%s is one of %s"):format(near and near .. " " or "", key,
-        table.concat(known, ", ", 1, math.min(#known, 12)))
-    end
-  end
-  table.sort(said)
-  return table.concat(said, "; ")
-end
-
--- Names the instruction that is nearest to a filter that matches nothing: one that was taken
--- already, or lies in another part of the lane, or agrees with most of the filter.
-local function nearest(lane, filter)
-  local whole, best, agree = lane.whole, nil, 0
-  for n, i in ipairs(whole.code) do
-    if matches(filter, i) then
-      if n <= whole.taken then
-        return ("instruction %d, %s, was taken already"):format(n, text_of(i))
-      end
-      return ("the next one is instruction %d, %s, behind this part, which ends at %d"):format(n, text_of(i), lane.last)
-    end
-    local count = 0
-    for key, wanted in pairs(filter) do if alike(wanted, i[key]) then count = count + 1 end end
-    if count > agree then best, agree = n, count end
-  end
-  if not best then return none_agrees(whole.code, filter) end
-  local i, facts = whole.code[best], {}
-  for key in pairs(filter) do facts[key] = i[key] end
-  return ("nearest: instruction %d, %s, which has %s"):format(best, text_of(i), shown(facts))
+-- The place of the first instruction left in the lane that matches, or of the last one; nil: none.
+local function found_in(lane, verb, condition, last)
+  return core.lane_find(lane.whole.facts, ("%s:%s"):format(lane, verb), condition, lane.whole.taken + 1, lane.last, last)
 end
 
 function Lane:__tostring() return "the lane " .. self.name end
@@ -141,31 +62,24 @@ local function take_through(lane, n)
   end
 end
 
--- The place of the first instruction left in the lane that matches, or of the last one; nil: none.
-local function found_in(lane, filter, last)
-  local found
-  for n = lane.whole.taken + 1, lane.last do
-    if matches(filter, lane.whole.code[n]) then
-      found = n
-      if not last then break end
-    end
-  end
-  return found
-end
-
 --- Takes all up to the first instruction that matches, or the last one of them, and that one.
 function verbs:take(given)
-  local filter = filter_of(self, "take", given)
-  local found = found_in(self, filter, given.last)
-  if not found then
-    core.refuse(("%s has nothing left that is %s"):format(self, shown(filter)), nearest(self, filter))
-  end
-  take_through(self, found)
+  local condition, last = condition_of(self, "take", given)
+  local found = found_in(self, "take", condition, last)
+  if found then return take_through(self, found) end
+  if condition.optional then return end
+  local whole, text, why = self.whole, core.lane_nothing(self.whole.facts, condition)
+  local taken = core.lane_find(whole.facts, "take", condition, 1, whole.taken, true)
+  local behind = core.lane_find(whole.facts, "take", condition, self.last + 1, #whole.code, false)
+  core.refuse(("%s has nothing left that is %s"):format(self, text),
+    taken and ("instruction %d, %s, was taken already"):format(taken, text_of(whole.code[taken])) or
+    behind and ("the next one is instruction %d, %s, behind this part, which ends at %d"):format(behind,
+      text_of(whole.code[behind]), self.last) or why)
 end
 
 --- Whether it has an instruction left that matches.
 function verbs:has(given)
-  return found_in(self, filter_of(self, "has", given)) ~= nil
+  return found_in(self, "has", condition_of(self, "has", given)) ~= nil
 end
 
 --- Takes all that is left.
@@ -237,7 +151,8 @@ local function wrapped(order, name, place)
     for number, given in ipairs(request.lanes) do
       local lane = { name = given.name, kind = given.kind, vstage = given.vstage, code = given.code,
         first = 1, last = #given.code }
-      lane.whole = { code = lane.code, taken = 0, order = taken, number = number, layers = request.layers }
+      lane.whole = { code = lane.code, facts = core.lane_facts(lane.code), taken = 0, order = taken, number = number,
+        layers = request.layers }
       lanes[number] = setmetatable(lane, Lane)
     end
     local list = order(table.unpack(lanes))

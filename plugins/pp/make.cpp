@@ -177,12 +177,10 @@ bool pairs(const Values& values, bool fallback) {
   return values.has("pair") ? values.flag("pair") : fallback;
 }
 
-Values read_options(const Registration& found, const Values& values, const std::string& key) {
-  Json given = values.at(key);
-  if (!given.is_object()) given = Json::object();
-  given.erase("kind");
+Values read_options(const Registration& found, const Values& values, const std::string& key,
+                    const Json& options) {
   Problems problems;
-  Values own = found.options().read(given, values.path(key), problems);
+  Values own = found.options().read(options, values.path(key), problems);
   problems.throw_if_any();
   own.set_reach(values.reach());
   return own;

@@ -37,9 +37,10 @@ void pair_wgrads(Schedule& schedule);
 Options pair_option(const char* doc, bool fallback);
 bool pairs(const Values& values, bool fallback);
 
-// Reads the options of the registration that the key `key` of `values` gives by its name, or as a
-// table of its kind and options. Throws Error (options) for what is wrong with them.
-Values read_options(const Registration& found, const Values& values, const std::string& key);
+// Reads the options that the key `key` of `values` gives to a registration. Throws Error (options)
+// for what is wrong with them.
+Values read_options(const Registration& found, const Values& values, const std::string& key,
+                    const Json& options);
 
 // A Scheduler whose order follows from the counts alone, and from whether works are paired.
 class FixedScheduler : public Scheduler {

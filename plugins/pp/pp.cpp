@@ -6,6 +6,9 @@
 #include <numeric>
 #include <sstream>
 
+#include "meshwright/choice.h"
+#include "meshwright/engine/files.h"
+#include "meshwright/engine/text.h"
 #include "meshwright/json.h"
 #include "meshwright/plugin.h"
 #include "meshwright/run_file.h"
@@ -30,6 +33,7 @@ std::string scheduler_names() {
 
 // A file of compute actions, in PyTorch's form.
 std::string read_file(const std::string& path, const std::string& names) {
+  mw::check_regular(path, "schedule");
   std::ifstream file(path);
   if (!file) {
     throw Error(mw::Stage::options, "file.missing", "schedule",
@@ -52,7 +56,7 @@ std::vector<mw::WorkTimes> read_times(const Json& given) {
         });
     if (!good) {
       throw Error(mw::Stage::options, "option.value", "times",
-                  fmt::format("got {}", mw::json_text(t)),
+                  fmt::format("got {}", mw::lua_text(t)),
                   "give { F, I, W }, three numbers of 1e-12 to 1e12 (seconds, or any unit), or a "
                   "list of such triples, one for each virtual stage");
     }
@@ -69,7 +73,7 @@ std::vector<mw::WorkTimes> read_times(const Json& given) {
 std::vector<int> read_layout(const Json& given) {
   if (!given.is_array() || given.empty()) {
     throw Error(mw::Stage::options, "option.value", "layout",
-                fmt::format("got {}", mw::json_text(given)),
+                fmt::format("got {}", mw::lua_text(given)),
                 "\"auto\", \"even\", or a list of the layers of each stage: layout = { 3, 5 }");
   }
   std::vector<int> layout;
@@ -77,7 +81,7 @@ std::vector<int> read_layout(const Json& given) {
     const auto layers = mw::whole_number(n);
     if (!layers || *layers < 0 || *layers > (1 << 20)) {
       throw Error(mw::Stage::options, "option.value", "layout",
-                  fmt::format("{} is no number of layers", mw::json_text(n)),
+                  fmt::format("{} is no number of layers", mw::lua_text(n)),
                   "list the layers of each stage: layout = { 3, 5 }");
     }
     layout.push_back(static_cast<int>(*layers));
@@ -137,7 +141,7 @@ class PipelineParallel : public mw::Strategy {
       throw Error(mw::Stage::options, "option.needs", "times",
                   fmt::format("pp({}): the schedule {} is written down, and times change nothing "
                               "in it",
-                              ways_, mw::json_text(values.at("schedule"))),
+                              ways_, mw::lua_text(values.at("schedule"))),
                   "leave times out, or name a scheduler that places W by them, as zbv does");
     }
     times_ = times.is_string()
@@ -190,27 +194,27 @@ class PipelineParallel : public mw::Strategy {
  private:
   void choose_schedule(const mw::Values& values) {
     const Json& given = values.at("schedule");
-    if (values.is_function("schedule")) return take_function(values, "schedule", "the script's");
+    if (values.is_function("schedule")) return take_function(values, "schedule", "of the script");
     if (given.is_object() &&
         given.value("kind", "") == "schedule") {  // mw.schedule(name, function)
       const mw::Values own = values.table("schedule");
-      return take_function(own, "order", own.has("name") ? own.text("name") : "the script's");
+      return take_function(own, "order", own.has("name") ? own.text("name") : "of the script");
     }
-    const bool named = given.is_object() && given.contains("kind") && given["kind"].is_string();
-    if (!given.is_string() && !named) {
+    const auto choice = mw::named_choice(given);
+    if (!choice) {
       throw Error(mw::Stage::options, "option.value", "schedule",
-                  fmt::format("got {}", mw::json_text(given)),
+                  fmt::format("got {}", mw::lua_text(given)),
                   "a name, a CSV file, or a function; names: " +
                       mw::names_of(values.catalog(), mw::Kind::scheduler));
     }
-    const auto name = (named ? given["kind"] : given).get<std::string>();
-    if (!named && name.ends_with(".csv")) {
+    const std::string& name = choice->name;
+    if (!choice->table && name.ends_with(".csv")) {
       take_file(values.find_file(name), name, mw::names_of(values.catalog(), mw::Kind::scheduler));
       return;
     }
     const mw::Registration& found = values.catalog().find(mw::Kind::scheduler, name, "schedule");
-    const std::shared_ptr<const mw::Scheduler> scheduler =
-        mw::make<mw::Scheduler>(found, pp::read_options(found, values, "schedule"));
+    const std::shared_ptr<const mw::Scheduler> scheduler = mw::make<mw::Scheduler>(
+        found, pp::read_options(found, values, "schedule", choice->options));
     const int fixed = scheduler->fixed_chunks();
     if (fixed > 0 && chunks_ > 0 && chunks_ != fixed) {
       throw Error(

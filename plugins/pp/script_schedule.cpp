@@ -1,6 +1,7 @@
 // Calls a script's function for a pipeline schedule and reads what it returns, stage by stage.
 #include <fmt/format.h>
 
+#include "meshwright/engine/text.h"
 #include "schedulers.h"
 
 namespace pp {
@@ -44,12 +45,12 @@ Schedule schedule_from_script(const Json& returned, const ScheduleRequest& reque
       } else if (given.is_array()) {
         for (const Json& action : given) {
           if (!action.is_string()) {
-            throw refuse(fmt::format("{} in the list of stage {}", json_text(action), row));
+            throw refuse(fmt::format("{} in the list of stage {}", lua_text(action), row));
           }
           text += action.get<std::string>() + " ";
         }
       } else {
-        throw refuse(fmt::format("{} for stage {}", json_text(given), row));
+        throw refuse(fmt::format("{} for stage {}", lua_text(given), row));
       }
       text += "\n";
     }
@@ -57,7 +58,7 @@ Schedule schedule_from_script(const Json& returned, const ScheduleRequest& reque
       throw refuse(fmt::format("{} entries for pp({})", returned.size(), request.stages));
     }
   } else {
-    throw refuse(returned.is_null() ? "nothing" : json_text(returned));
+    throw refuse(returned.is_null() ? "nothing" : lua_text(returned));
   }
   Schedule schedule = schedule_from_text(text, name);
   if (schedule.stages() != request.stages) {

@@ -9,6 +9,8 @@
 #include <set>
 
 #include "make.h"
+#include "meshwright/choice.h"
+#include "meshwright/engine/text.h"
 
 namespace pp {
 
@@ -28,7 +30,7 @@ std::vector<std::string> read_axes(const mw::Values& values) {
   for (const Json& axis : values.at("axes")) {
     if (!axis.is_string())
       throw Error(mw::Stage::options, "option.value", "axes",
-                  fmt::format("got {}", mw::json_text(axis)),
+                  fmt::format("got {}", mw::describe(axis)),
                   "list names of axes: axes = { \"ep\" }");
     axes.push_back(axis.get<std::string>());
   }
@@ -41,7 +43,7 @@ void check_axes(const mw::Program& program, const std::vector<std::string>& axes
   for (const std::string& axis : axes) {
     if (program.mesh.has(axis)) continue;
     throw Error(mw::Stage::plan, "weave.axis", "weave.axes",
-                fmt::format("the plan has no axis {}", mw::json_text(axis)),
+                fmt::format("the plan has no axis {}", mw::lua_text(axis)),
                 fmt::format("its axes are {}", fmt::join(known, ", ")));
   }
 }
@@ -195,7 +197,7 @@ std::vector<int> ScriptWeave::order(const mw::WeaveRequest& request) const {
   for (const mw::Segment* segment : request.lanes) {
     Json code = Json::array();
     for (const Instruction& i : segment->code) {
-      Json& said = code.emplace_back(facts.of(i));
+      Json& said = code.emplace_back(facts.of(*segment, i));
       if (request.seconds) said["seconds"] = request.seconds(i);
     }
     lanes.push_back({{"name", segment->name},
@@ -222,17 +224,15 @@ std::shared_ptr<const mw::Weave> read_weave(const mw::Values& values) {
     return std::make_shared<ScriptWeave>(own.has("name") ? own.text("name") : "of the script",
                                          own.function("order"));
   }
-  const bool named = given.is_object() && given.contains("kind") && given["kind"].is_string();
-  if (!given.is_string() && !named) {
+  const auto choice = mw::named_choice(given);
+  if (!choice) {
     throw Error(mw::Stage::options, "option.value", "weave",
-                values.is_function("weave") ? "got a function"
-                                            : fmt::format("got {}", mw::json_text(given)),
+                fmt::format("got {}", mw::describe(given)),
                 "a name, or mw.weave { order = function(…) … end }; names: " +
                     mw::names_of(values.catalog(), mw::Kind::weave));
   }
-  const auto name = (named ? given["kind"] : given).get<std::string>();
-  const mw::Registration& found = values.catalog().find(mw::Kind::weave, name, "weave");
-  const mw::Values own = read_options(found, values, "weave");
+  const mw::Registration& found = values.catalog().find(mw::Kind::weave, choice->name, "weave");
+  const mw::Values own = read_options(found, values, "weave", choice->options);
   try {
     return mw::make<mw::Weave>(found, own);
   } catch (const Error& error) {

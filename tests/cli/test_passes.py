@@ -71,7 +71,7 @@ class Passes(ProgramCase):
             with self.subTest(verb):
                 shown = self.call("plan", self.write(SMALL + f"plan {{ {plan}, {verb} }}"))
                 self.assertEqual(shown.returncode, 0, shown.stderr)
-                self.assertRegex(shown.stdout, r"(moved, by [\d.]+ places on average|stream \w+: \d+ transfer|reduce: \d+ bucket)")
+                self.assertRegex(shown.stdout, r"(moved, by [\d.]+ places on average|stream \w+: \d+ transfer|reduce: \d+ of \d+ bucket|changes none of)")
 
     def test_a_strategy_may_list_passes(self):
         own = """local late = mw.pass { name = "late", segments = { "backward" }, edit = function(code)
@@ -152,6 +152,52 @@ class Passes(ProgramCase):
         done = self.call("plan", self.write(kept))
         self.assertEqual(done.returncode, 2)
         self.assertIn("only while its function `edit` runs", done.stderr)
+
+    def test_what_changes_nothing_says_why(self):
+        late = 'mw.pass { name = "late", segments = { "forward" }, edit = function(code) %s end }'
+        cases = [
+            ("tp(2)", late % 'for i in code:each { code = "start" } do i:hoist { by = 0 } end', "hoist changes none of .* (is to move by 0 places|is the first of its segment)"),
+            ("tp(2)", late % 'local w = code:list { code = "wait" }[1] w:hoist { over = { code = "start" } }',
+             "hoist changes none of 1 instruction, because wait .* cannot stand before start .*, on which it depends"),
+            ("tp(2)", late % 'local a = code:list { code = "compute" } a[1]:before(a[2])', "before changes none of .* stand so already"),
+            ("dp(2)", 'mw.directives { name = "d", { "reduce", { bucket = "*" }, after = "step" } }',
+             "reduce changes none of .*, because of bucket 0, it is reduced at the end of the step already"),
+            ("zero { 2, stage = 2 }", 'mw.directives { name = "d", { "reduce", { bucket = "*" }, after = "step" } }',
+             "reduce changes none of .* kept in shards"),
+            ("pp(2), mw.strategy { name = 'across', axis = { role = 'data' }, rules = { 'batch' }, overlap = true }(2), zero { 2, stage = 1 }",
+             'mw.directives { name = "d", { "reduce", { bucket = "*" }, after = "gradients" } }',
+             "reduce changes none of .* already; the sums over zero alone are begun there; those of their shards .* at the end of the step"),
+        ]
+        self.write(SMALL + "".join(f"print(plan {{ {plan}, {verb} }})\n" for plan, verb, _ in cases))
+        done = self.call("plan", self.folder / "script.lua")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        notes = [note for note in re.findall(r"(?m)^  note +(.*(?:\n {8,}.*)*)", done.stdout) if "changes" in note]
+        self.assertEqual(len(notes), len(cases), done.stdout)
+        for (_, verb, words), note in zip(cases, notes):
+            with self.subTest(verb):
+                self.assertRegex(" ".join(note.split()), words)
+
+    def test_transfers_of_a_stream_take_the_order_of_a_pass(self):
+        """Smallest first, on the groups' own streams and on a named one: proved, and equal to one rank."""
+        verify = ""
+        for stream in ("", 's:stream "background"'):
+            verify += f"""e.plan = {{ pp {{ 2, schedule = "1f1b" }}, dp {{ 2, bucket = "2KiB", overlap = false }}, tp(2), mw.pass {{
+              name = "small first", segments = {{ "reduce" }}, edit = function(code)
+                local list = code:list {{ code = "start", axis = "dp" }}
+                for _, s in ipairs(list) do {stream} end
+                local moved = 0
+                table.sort(list, function(a, b) return a.bytes < b.bytes end)
+                for i = 2, #list do moved = moved + list[i]:after(list[i - 1]) end
+                assert(#list > 2 and moved > 0)
+                local now = code:list {{ code = "start", axis = "dp" }}
+                for i = 2, #now do assert(now[i - 1].bytes <= now[i].bytes) end
+              end }} }} mw.verify(e)\n"""
+        self.assertEqual(len(self.verify_all(SMALL + verify)), 2)
+        rows = """plan { ep(2), mw.pass { name = "p", segments = { "forward" }, edit = function(code)
+          local list = code:list { code = "start", axis = "ep" } list[#list]:before(list[1]) end } }"""
+        (code, _, message, _), = self.first_problems(rows)
+        self.assertEqual(code, "pass.order")
+        self.assertRegex(message, "exchanges of rows keep their order|on which it depends")
 
     def test_a_send_goes_on_no_stream(self):
         text = 'plan { pp { 2, schedule = "1f1b" }, mw.directives { { "stream", { axis = "pp" }, "between" } } }'

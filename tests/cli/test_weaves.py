@@ -51,11 +51,11 @@ class Weaves(ProgramCase):
         kept = "(function() local old return mw.weave(function(a) if old then old:rest() end old = a end) end)()"
         cases = (
             ("script.argument", take('{ through = "start", kind = "dispach" }'), r'nothing left that is \{ code = "start", '
-             r'kind = "dispach" \}', r"nearest: instruction \d+, start"),
+             r'kind = "dispach" \}', 'did you mean "dispatch"'),
             ("script.argument", "mw.weave(function(a, b) a:rest() a:take { through = 'start' } end)", "nothing left",
              r"instruction \d+, start .* was taken already"),
-            ("script.argument", take("{ throgh = 1 }"), "an instruction has no throgh", "through, last, or one of"),
-            ("script.argument", take("{}"), "says which instruction it means", "through"),
+            ("script.argument", take("{ throgh = 1 }"), "an instruction has no throgh", 'did you mean "through"'),
+            ("script.argument", take("{}"), "it says of no instruction which one it means", "start"),
             ("script.argument", "mw.weave(function(a, b) a:has() end)", "has takes a table; got nil", "through"),
             ("script.argument", swapped, r"the weave of the script on stage \d: .*instruction 2, .*, stands before "
              "instruction 1, .*; a weave can only merge", "own order"),
@@ -74,8 +74,13 @@ class Weaves(ProgramCase):
             ("script.argument", "mw.weave(function(a, b) return a.kynd end)", "a lane has no kynd", "name, kind"),
             ("script.argument", "mw.weave(function(a, b) a.take { through = 'start' } end)", "with a colon", "f:take"),
             ("script.argument", kept, "woven already", "this call"),
-            ("script.argument", take('{ through = "strt" }'), "nothing left", r"did you mean .start.\? code is one of .*start"),
-            ("script.argument", take('{ through = "start", kind = "x", bucket = "x" }'), "nothing left", "nearest"),
+            ("script.argument", take('{ through = "strt" }'), "nothing left", r'did you mean "start"\?'),
+            ("script.argument", take('{ through = "start", kind = "x", bucket = "x" }'), "nothing left", "bucket is one of|has any bucket"),
+            ("script.argument", take('{ layer = { atleast = 1 } }'), "a range has no atleast", "at_least"),
+            ("script.argument", take('{ layer = "1" }'), r'take\.layer: it is a number, a range or a list; got "1"', "layer = 1"),
+            ("script.argument", take("{ code = 1 }"), "take.code: it is a text, or a list; got 1", "code = "),
+            ("script.argument", take("{ code = {} }"), "the list is empty", "code = "),
+            ("script.argument", take('{ code = "start", last = 1 }'), "last is true or false; got 1", "last = true"),
             ("script.argument", "mw.weave(function(a, b) a:has { kindd = 1 } end)", ":has: an instruction has no kindd", "kind"),
             ("option.value plan[1].weave.axes", '{ kind = "switch", axes = { 1 } }', "got 1", "axes"))
         found = self.tried(HEAD, [f"mw.plan(with({weave}))" for _, weave, _, _ in cases])
@@ -84,6 +89,44 @@ class Weaves(ProgramCase):
                 self.assertEqual(problems(errors), [problem], errors)
                 self.assertRegex(errors[0]["message"], message)
                 self.assertRegex(errors[0]["hint"], hint)
+
+    def test_conditions_are_those_of_passes(self):
+        """Each condition finds in a lane just what a pass finds in the same segment before works are woven."""
+        conditions = ('code = { "start", "hook_start" }', "layer = { at_least = 1 }", "layer = { 0, 7 }", 'axis = "data"', 'axis = "ep"',
+                      'code = "st*", bytes = { at_least = 1 }', 'reads = "*", code = "start"', 'segment = "backward", code = "wait"')
+        script = HEAD + """\
+local found, woven = {}, {}
+local function note(list, key, n) list[key] = list[key] or {} list[key][n] = true end
+local function count(condition, n)
+  return mw.pass { name = "p" .. n, segments = { "forward", "backward" }, edit = function(code)
+    if code.stage == 0 and code.vstage == 0 then note(found, n .. code.segment, #code:list(condition)) end end }
+end
+"""
+        for n, condition in enumerate(conditions):
+            script += f"""\
+mw.plan(with(mw.weave {{ name = "w{n}", order = function(...)
+  for _, lane in ipairs {{ ... }} do
+    local n = 0
+    if lane.vstage == 0 then
+      while lane:has {{ {condition} }} do lane:take {{ {condition} }} n = n + 1 end
+      note(woven, "{n}" .. lane.kind, n)
+    end
+  end
+end }}))
+mw.plan(with(nil, {{ plan = {{ pp {{ 2, schedule = "1f1b" }}, dp(2), ep(2), count({{ {condition}, optional = true }}, "{n}") }} }}))
+"""
+        script += """\
+local some = {}
+for key, counts in pairs(woven) do
+  for n in pairs(counts) do
+    assert(found[key][n], ("%s: the weave finds %d, and the pass does not"):format(key, n))
+    if n > 0 then some[key:sub(1, 1)] = true end
+  end
+end
+for n = 0, %d do assert(some[tostring(n)], n) end
+"""
+        done = self.call("plan", self.write(script.replace("%d do", f"{len(conditions) - 1} do")))
+        self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_hide_wants_a_device_and_braids_are_drawn(self):
         cluster = '{ cluster = mw.cluster("dgx-h100", { nodes = 1 }) }'

@@ -220,4 +220,34 @@ TEST_CASE("Transfers of one stream keep their order, and those of two have none"
   CHECK(stream_named(program, "exchange") == 0);
 }
 
+TEST_CASE("A pass may choose the order of a stage's transfers, and of no others") {
+  Program program;
+  program.slots.resize(12);
+  const auto begin = [](const char* label, int pending, int from, std::vector<int> stages) {
+    Instruction i = named(label, {from}, {from + 1});
+    i.code = Code::start;
+    i.pending = pending;
+    i.move.atoms = {0};
+    i.move.stages = std::move(stages);
+    return i;
+  };
+  const auto ordered = [&](std::vector<int> stages) {
+    Segment segment;
+    segment.code = {begin("a", 0, 1, stages), begin("b", 1, 3, stages), named("x", {5}, {6}),
+                    begin("c", 2, 7, stages)};
+    std::vector<std::size_t> places;
+    const auto pair = order_before(program, segment.code, {3}, {0}, Moves::first, places);
+    return std::pair{pair, labels(segment)};
+  };
+  CHECK(ordered({}) == std::pair{std::pair{-1, -1}, std::string("cabx")});
+  CHECK(ordered({0, 1}) == std::pair{std::pair{0, 3}, std::string("abxc")});
+
+  // What is not asked for keeps its order: b goes along.
+  Segment segment;
+  segment.code = {named("x", {5}, {6}), begin("b", 1, 3, {}), begin("c", 2, 7, {})};
+  std::vector<std::size_t> places;
+  CHECK(order_before(program, segment.code, {2}, {0}, Moves::first, places) == std::pair(-1, -1));
+  CHECK(labels(segment) == "bcx");
+}
+
 }  // namespace mw::test

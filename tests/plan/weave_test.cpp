@@ -151,7 +151,7 @@ TEST_CASE("What scripts are told of instructions") {
                       [&](const WeaveRequest& request) {
                         const InstructionFacts facts(request.program);
                         for (const Instruction& i : request.lanes[0]->code) {
-                          const Json said = facts.of(i);
+                          const Json said = facts.of(*request.lanes[0], i);
                           if (said.value("move", "") != "all-to-all" || i.code != Code::start)
                             continue;
                           (said.at("kind") == "dispatch" ? out : back).push_back(said);

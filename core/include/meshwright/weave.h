@@ -14,6 +14,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "meshwright/json.h"
@@ -31,19 +32,29 @@ struct WeaveRequest {
   std::function<double(const Instruction&)> seconds;
 };
 
-// What scripts are told of a program's instructions: code, piece, op, kind, layer, label, phase,
-// move, axis, bucket, bytes (of a transfer, as the stage's first rank sends them); what does not
-// apply is left out. Keeps a reference to the program.
+// What scripts are told of a program's instructions, and what their conditions ask: code, piece,
+// op, kind, layer, label, phase, move, axis, bucket, bytes (of a transfer, as sent by the stage's
+// first rank), segment (kind_in_scripts), stream (of a transfer, by name), reads and writes (names
+// of slots); what does not apply is left out. With an axis come, under "axes", all names and roles
+// that fit its ranks; with a bucket, under "parameters", the names of its parameters. Keeps a
+// reference to the program.
 class InstructionFacts {
  public:
   explicit InstructionFacts(const Program& program);
   ~InstructionFacts();
-  Json of(const Instruction& instruction) const;
+  Json of(const Segment& segment, const Instruction& instruction) const;
 
  private:
   struct View;
   const std::unique_ptr<View> view_;
 };
+
+// The facts of what begins the reduction of a bucket, before there is such an instruction.
+Json facts_of(const Program& program, const Bucket& bucket);
+
+// What scripts call a segment: "forward", "backward", "dgrad", "wgrad", "gather", "reduce", …; ""
+// for segments that passes of scripts leave alone, which only send, receive or begin a step.
+std::string kind_in_scripts(const Segment& segment);
 
 class Weave : public Registered {
  public:

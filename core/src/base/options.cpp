@@ -11,6 +11,7 @@
 #include <limits>
 #include <stdexcept>
 
+#include "meshwright/choice.h"
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/registration.h"
@@ -326,6 +327,31 @@ std::string Values::find_file(const std::string& path) const {
   return reach_ ? mw::find_file(path, reach_->roots).string() : path;
 }
 
+std::optional<NamedChoice> named_choice(const Json& given) {
+  if (given.is_string()) return NamedChoice{given.get<std::string>()};
+  NamedChoice choice;
+  choice.table = true;
+  Json unnamed = given.is_array() ? given : Json::array();
+  if (given.is_object()) {
+    choice.options = given;
+    if (given.contains("kind")) {
+      if (!given.at("kind").is_string()) return std::nullopt;
+      choice.name = given.at("kind").get<std::string>();
+      choice.options.erase("kind");
+      return choice;
+    }
+    if (given.contains(unnamed_key)) unnamed = given.at(unnamed_key);
+    if (!unnamed.is_array()) unnamed = Json::array({unnamed});
+    choice.options.erase(unnamed_key);
+  }
+  if (unnamed.empty() || !unnamed.at(0).is_string()) return std::nullopt;
+  choice.name = unnamed.at(0).get<std::string>();
+  unnamed.erase(0);
+  if (!unnamed.empty())
+    choice.options[unnamed_key] = unnamed.size() == 1 ? Json(unnamed.at(0)) : unnamed;
+  return choice;
+}
+
 Values Options::read(const Json& given, const std::string& path, Problems& problems) const {
   const auto path_of = [&](const std::string& key) {
     return path.empty() ? key : path + "." + key;
@@ -334,8 +360,18 @@ Values Options::read(const Json& given, const std::string& path, Problems& probl
   std::vector<std::string> known;
   for (const Option& option : options_) known.push_back(option.name);
 
+  // One value that stands without a name, in a table or by itself: op { 2 } and op(2).
+  const auto bare = [&](const Json& value) {
+    const auto is_positional = [&](const Option& option) { return option.name == positional_; };
+    const auto option = std::find_if(options_.begin(), options_.end(), is_positional);
+    const bool list = option != options_.end() && option->type == OptionType::list;
+    const bool alone = value.is_array() && value.size() == 1;
+    if (alone && (!list || value.at(0).is_array())) return Json(value.at(0));
+    return list && !value.is_structured() ? Json::array({value}) : value;
+  };
   Json table = Json::object();
-  const auto take_positional = [&](const Json& value) {
+  const auto take_positional = [&](const Json& given_value) {
+    const Json value = positional_.empty() ? given_value : bare(given_value);
     if (positional_.empty()) {
       problems.add(
           Stage::options, "option.unnamed", path,

@@ -9,6 +9,7 @@
 #include <memory>
 #include <typeinfo>
 
+#include "meshwright/choice.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/text.h"
 
@@ -111,21 +112,21 @@ std::string how_to_make(const Catalog& catalog, Kind kind) {
 std::optional<Chosen> choose(Kind kind, const Json& table, const std::string& path,
                              const std::shared_ptr<const ScriptReach>& reach,
                              const std::string& hint, Problems& problems) {
-  if (!table.is_object() || !table.contains("kind") || !table["kind"].is_string()) {
+  const auto named = named_choice(table);
+  if (!named || !named->table) {
     problems.add(Stage::options, "option.value", path,
                  fmt::format("{}: got {}", path, describe(table)),
                  hint.empty() ? how_to_make(*reach->catalog, kind) : hint);
     return std::nullopt;
   }
   try {
-    const std::string name = table["kind"].get<std::string>();
+    const auto& [name, given, is_table] = *named;
     Chosen chosen{&reach->catalog->find(kind, name), {}, {name, path}};
-    Json given = table;
-    given.erase("kind");
     Problems found;
     chosen.values = call_plugin(
         chosen.speaker, "said its options",
-        [&] { return chosen.registration->options().read(given, path, found); }, Stage::options);
+        [&] { return chosen.registration->options().read(named->options, path, found); },
+        Stage::options);
     chosen.values.set_reach(reach);
     problems.add(found);
     if (found.empty()) return chosen;

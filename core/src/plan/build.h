@@ -39,6 +39,10 @@ std::vector<Program> build(const std::shared_ptr<const Graph>& graph, const Mesh
                            const Derived& derived, const Partition& partition,
                            const BuildOptions& options);
 
+// Whether two neighbours of a segment's code must stay in their order. may_swap() also keeps
+// transfers of one stream in theirs, which a pass may choose (order_before).
+bool depends(const Program& program, const Instruction& first, const Instruction& second);
+
 // Numbers the buckets.
 void name_buckets(Program& program);
 Instruction of_bucket(Code code, int bucket, const Program& program, const char* phase);
@@ -88,6 +92,9 @@ Offloaded offload_activations(Program& program, const OffloadSet& set);
 // if nothing comes back (the last gradients), at the end.
 void add_timelines(std::vector<Program>& programs, const Partition& partition,
                    const Schedule& schedule);
+// Each stage begins its receives from another one in the order in which that one sends, however
+// passes and weaves have ordered the sends.
+void order_receives(std::vector<Program>& programs);
 // The segments that no run of the timeline needs. After the passes: what these decide about buckets
 // is for whatever schedule a step may have.
 void drop_unused(Program& program);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "meshwright/passes.h"
+#include "plan/build.h"
 #include "program/lifetimes.h"
 
 namespace mw {
@@ -99,16 +100,28 @@ const std::vector<int>* ranks_of(const Program& program, const Instruction& i) {
   return i.code == Code::start ? &i.move.atoms : nullptr;
 }
 
-// Whether two transfers go in the order in which they are started: those of one stream, of which
-// each group has one; and exchanges of rows, of which one brings the counts that others need.
-bool in_order(const Program& program, const Instruction& first, const Instruction& second) {
+// Whether two instructions begin transfers of one group of ranks (RankSet::by_axis).
+bool same_group(const Program& program, const Instruction& first, const Instruction& second) {
   const std::vector<int>*a = ranks_of(program, first), *b = ranks_of(program, second);
-  if (a == nullptr || b == nullptr) return false;
-  const bool rows = first.move.exchanges_rows();
-  const bool same = *a == *b && first.move.stages == second.move.stages &&
-                    rows == second.move.exchanges_rows();  // RankSet::by_axis
-  if (first.move.stream != second.move.stream) return same && rows;
-  return same || first.move.stream >= 0;
+  return a != nullptr && b != nullptr && *a == *b && first.move.stages == second.move.stages &&
+         first.move.exchanges_rows() == second.move.exchanges_rows();
+}
+
+// Whether two transfers have an order that a pass cannot choose. Ranks of one stage run one
+// program, so that all of them come to their transfers in the order that it has; ranks of several
+// stages do not. Of exchanges of rows one brings the counts that others need.
+bool order_is_fixed(const Program& program, const Instruction& first, const Instruction& second) {
+  const Move& move = first.move;
+  const bool between =
+      !move.stages.empty() || move.kind == Move::Kind::send || move.kind == Move::Kind::recv;
+  return same_group(program, first, second) && (between || move.exchanges_rows());
+}
+
+// Whether two transfers are of one stream, in whose order they go: a group has a stream of its own.
+bool same_stream(const Program& program, const Instruction& first, const Instruction& second) {
+  if (ranks_of(program, first) == nullptr || ranks_of(program, second) == nullptr) return false;
+  if (first.move.stream != second.move.stream) return false;
+  return first.move.stream >= 0 || same_group(program, first, second);
 }
 
 // Whether both are slices of one op (Program::slicing), which are computed in their order.
@@ -127,10 +140,12 @@ bool stays(const Instruction& i) {
 // the code from the instruction that has the farthest to go.
 class Moving {
  public:
-  Moving(const Program& program, const std::vector<Instruction>& code, Moves moves)
+  // `streams`: transfers of one stream keep their order.
+  Moving(const Program& program, const std::vector<Instruction>& code, Moves moves, bool streams)
       : program_(program),
         code_(code),
         up_(moves == Moves::first),
+        streams_(streams),
         uses_(program.slots.size(), 0),
         why_(code.size(), none) {}
 
@@ -155,9 +170,9 @@ class Moving {
       near = near || use == 2 || (writes && use == 1);
     });
     for (const std::size_t other : near ? all_ : more_) {
-      const bool free = up_ ? may_swap(program_, code_[at], code_[other])
-                            : may_swap(program_, code_[other], code_[at]);
-      if (!free) return other;
+      const Instruction &first = code_[up_ ? at : other], &then = code_[up_ ? other : at];
+      if (depends(program_, first, then) || (streams_ && same_stream(program_, first, then)))
+        return other;
     }
     return none;
   }
@@ -173,7 +188,7 @@ class Moving {
  private:
   const Program& program_;
   const std::vector<Instruction>& code_;
-  const bool up_;
+  const bool up_, streams_;
   std::vector<std::uint8_t> uses_;       // of storages: 1 read, 2 written
   std::vector<std::size_t> all_, more_;  // and those with which there is more than slots
   std::vector<std::size_t> why_;         // by instruction; of one that was asked for itself
@@ -207,17 +222,21 @@ int add_copy(Program& program, int segment, const std::string& suffix, Insertion
   return static_cast<int>(program.segments.size()) - 1;
 }
 
-bool may_swap(const Program& program, const Instruction& first, const Instruction& second) {
-  if (stays(first) || stays(second)) return false;
-  if (first.pending >= 0 && first.pending == second.pending) return false;
-  if (in_order(program, first, second) || slices_of_one(program, first, second)) return false;
+bool depends(const Program& program, const Instruction& first, const Instruction& second) {
+  if (stays(first) || stays(second)) return true;
+  if (first.pending >= 0 && first.pending == second.pending) return true;
+  if (order_is_fixed(program, first, second) || slices_of_one(program, first, second)) return true;
   bool apart = true;
   visit_uses(first, [&](int one, bool writes_one) {
     visit_uses(second, [&](int other, bool writes_other) {
       if (writes_one || writes_other) apart = apart && !share_storage(program, one, other);
     });
   });
-  return apart;
+  return !apart;
+}
+
+bool may_swap(const Program& program, const Instruction& first, const Instruction& second) {
+  return !depends(program, first, second) && !same_stream(program, first, second);
 }
 
 std::size_t latest(const Program& program, const std::vector<Instruction>& code, std::size_t at,
@@ -254,17 +273,17 @@ std::size_t moved(const Program& program, std::vector<Instruction>& code, std::s
   return at;
 }
 
-std::pair<int, int> order_before(const Program& program, std::vector<Instruction>& code,
-                                 const std::vector<std::size_t>& first,
-                                 const std::vector<std::size_t>& then, Moves moves,
-                                 std::vector<std::size_t>& places) {
-  places.resize(code.size());
-  std::iota(places.begin(), places.end(), std::size_t{0});
-  if (first.empty() || then.empty() || first.back() < then.front()) return {-1, -1};
+namespace {
+
+// order_before, where transfers of one stream keep their order, or where they need not.
+std::pair<int, int> ordered(const Program& program, std::vector<Instruction>& code,
+                            const std::vector<std::size_t>& first,
+                            const std::vector<std::size_t>& then, Moves moves, bool streams,
+                            std::vector<std::size_t>& places) {
   const bool up = moves == Moves::first;
   const std::vector<std::size_t>&asked = up ? first : then, &passed = up ? then : first;
   const std::size_t begin = then.front(), end = first.back() + 1;
-  Moving moving(program, code, moves);
+  Moving moving(program, code, moves, streams);
   for (std::size_t n = begin; n < end; ++n) {
     const std::size_t at = up ? begin + end - 1 - n : n;
     const bool is_asked = std::binary_search(asked.begin(), asked.end(), at);
@@ -282,11 +301,25 @@ std::pair<int, int> order_before(const Program& program, std::vector<Instruction
   };
   std::stable_partition(place(begin), place(end),
                         [&](std::size_t at) { return moving.has(at) == up; });
-  std::vector<Instruction> ordered;
-  ordered.reserve(code.size());
-  for (const std::size_t at : places) ordered.push_back(std::move(code[at]));
-  code = std::move(ordered);
+  std::vector<Instruction> now;
+  now.reserve(code.size());
+  for (const std::size_t at : places) now.push_back(std::move(code[at]));
+  code = std::move(now);
   return {-1, -1};
+}
+
+}  // namespace
+
+std::pair<int, int> order_before(const Program& program, std::vector<Instruction>& code,
+                                 const std::vector<std::size_t>& first,
+                                 const std::vector<std::size_t>& then, Moves moves,
+                                 std::vector<std::size_t>& places) {
+  places.resize(code.size());
+  std::iota(places.begin(), places.end(), std::size_t{0});
+  if (first.empty() || then.empty() || first.back() < then.front()) return {-1, -1};
+  const auto pair = ordered(program, code, first, then, moves, /*streams=*/true, places);
+  if (pair.first < 0) return pair;
+  return ordered(program, code, first, then, moves, /*streams=*/false, places);
 }
 
 int stream_named(Program& program, const std::string& name) {

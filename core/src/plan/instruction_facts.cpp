@@ -1,5 +1,7 @@
 // Gives the facts of an instruction that scripts see.
+#include <algorithm>
 #include <map>
+#include <set>
 #include <string_view>
 
 #include "meshwright/engine/footprint.h"
@@ -7,6 +9,73 @@
 #include "meshwright/weave.h"
 
 namespace mw {
+namespace {
+
+// What a condition may call an axis: its name, and its role if it has one.
+void add_names_of(const Axis& axis, std::set<std::string>& names) {
+  names.insert(axis.name);
+  if (axis.role != Role::none) names.insert(name_of(axis.role));
+}
+
+// All names that fit the ranks of a move, and their roles: the axes that have just these ranks, or,
+// if there are none, the axes that have these and more. Where an axis has all ranks of one that
+// lends them, rows go over the former and all else over the latter, as listings have it.
+Json axes_of(const Program& program, const Move& move) {
+  std::vector<const Axis*> exact, within;
+  for (const Axis& axis : program.mesh.axes()) {
+    const bool all = std::all_of(move.atoms.begin(), move.atoms.end(), [&](int atom) {
+      return std::find(axis.atoms.begin(), axis.atoms.end(), atom) != axis.atoms.end();
+    });
+    if (all) (axis.atoms.size() == move.atoms.size() ? exact : within).push_back(&axis);
+  }
+  if (exact.empty()) exact = within;
+  const auto listed = [&](const Axis* axis) { return axis->borrowed == move.exchanges_rows(); };
+  if (std::any_of(exact.begin(), exact.end(), listed))
+    std::erase_if(exact, [&](const Axis* axis) { return !listed(axis); });
+  std::set<std::string> names{
+      program.name_of(RankSet{move.atoms, move.stages, move.exchanges_rows()})};
+  for (const Axis* axis : exact) add_names_of(*axis, names);
+  return names;
+}
+
+Json names_of_slots(const Program& program, std::initializer_list<const Slots*> lists) {
+  Json names = Json::array();
+  for (const Slots* list : lists) {
+    for (const int slot : *list) {
+      if (slot >= 0) names.push_back(program.slots[slot].name);
+    }
+  }
+  return names;
+}
+
+Json names_of_parameters(const Program& program, const Bucket& bucket) {
+  Json names = Json::array();
+  for (const int p : bucket.parameters) names.push_back(program.name_of_parameter(p));
+  return names;
+}
+
+}  // namespace
+
+std::string kind_in_scripts(const Segment& segment) {
+  switch (segment.kind) {
+    case SegmentKind::forward:
+      return "forward";
+    case SegmentKind::backward:
+      return "backward";
+    case SegmentKind::dgrad:
+      return "dgrad";
+    case SegmentKind::wgrad:
+      return "wgrad";
+    case SegmentKind::braid:
+      return "braid";
+    case SegmentKind::gather:
+      return "gather";
+    case SegmentKind::finish:
+      return segment.name;
+    default:
+      return "";
+  }
+}
 
 struct InstructionFacts::View {
   explicit View(const Program& of) : program(of), rank(of, of.first()) {
@@ -40,9 +109,18 @@ InstructionFacts::InstructionFacts(const Program& program)
 
 InstructionFacts::~InstructionFacts() = default;
 
-Json InstructionFacts::of(const Instruction& i) const {
+Json InstructionFacts::of(const Segment& segment, const Instruction& i) const {
   const Program& program = view_->program;
-  Json facts = {{"code", name_of(i.code)}, {"phase", i.phase}, {"label", i.label}};
+  Json facts = {{"code", name_of(i.code)},
+                {"phase", i.phase},
+                {"label", i.label},
+                {"segment", kind_in_scripts(segment)}};
+  const bool backward = i.code == Code::compute && i.piece != Piece::forward;
+  facts["reads"] = backward
+                       ? names_of_slots(program, {&i.inputs, &i.outputs, &i.saved, &i.grad_outputs})
+                       : names_of_slots(program, {&i.inputs});
+  facts["writes"] = backward ? names_of_slots(program, {&i.grad_inputs})
+                             : names_of_slots(program, {&i.outputs, &i.saved});
   int op = i.op;
   if (i.code == Code::compute && i.update == Update::none) facts["piece"] = name_of(i.piece);
   if (op < 0 && i.pending >= 0) {
@@ -62,12 +140,18 @@ Json InstructionFacts::of(const Instruction& i) const {
     const bool out = i.move.to == program.graph->sparse.dims.front();
     facts["kind"] = out == (i.phase != std::string_view("backward")) ? "dispatch" : "combine";
   }
-  if (i.bucket >= 0) facts["bucket"] = program.buckets[i.bucket].name;
+  if (i.bucket >= 0) {
+    facts["bucket"] = program.buckets[i.bucket].name;
+    facts["parameters"] = names_of_parameters(program, program.buckets[i.bucket]);
+  }
+  if (i.move.stream >= 0)
+    facts["stream"] = program.streams[static_cast<std::size_t>(i.move.stream)];
   const bool moves = i.code == Code::start || i.code == Code::wait || i.code == Code::hook_start ||
                      i.code == Code::hook_finish;
   if (!moves) return facts;
   facts["move"] = name_of(i.move.kind);
   facts["axis"] = program.name_of(RankSet{i.move.atoms, i.move.stages, i.move.exchanges_rows()});
+  facts["axes"] = axes_of(program, i.move);
   if (i.code == Code::start || i.code == Code::hook_start) {
     std::int64_t bytes = 0;
     for (const Transfer& t : footprint(view_->rank, i, Asks::work).transfers)
@@ -75,6 +159,23 @@ Json InstructionFacts::of(const Instruction& i) const {
     facts["bytes"] = bytes;
   }
   return facts;
+}
+
+Json facts_of(const Program& program, const Bucket& bucket) {
+  std::set<std::string> axes;
+  for (const Axis& axis : program.mesh.axes()) {
+    const bool all = std::all_of(axis.atoms.begin(), axis.atoms.end(), [&](int atom) {
+      return std::find(bucket.reduce_atoms.begin(), bucket.reduce_atoms.end(), atom) !=
+             bucket.reduce_atoms.end();
+    });
+    if (all) add_names_of(axis, axes);
+  }
+  return {{"bucket", bucket.name},
+          {"parameters", names_of_parameters(program, bucket)},
+          {"axis", program.mesh.name_of(bucket.reduce_atoms)},
+          {"axes", axes},
+          {"code", "start"},
+          {"phase", "gradients"}};
 }
 
 }  // namespace mw

@@ -76,9 +76,7 @@ std::string broken_order(const Program& program, const Segment& was, const Segme
     if ((*places)[n] == n) continue;
     for (std::size_t m = n + 1; m < places->size(); ++m) {
       if ((*places)[m] > (*places)[n]) continue;
-      // Transfers may have changed places before or after they went on other streams.
-      const Instruction &first = was.code[(*places)[m]], &then = was.code[(*places)[n]];
-      if (may_swap(program, now.code[m], now.code[n]) || may_swap(program, first, then)) continue;
+      if (!depends(program, now.code[m], now.code[n])) continue;
       return fmt::format("the pass puts {} before {}, on which it depends", named(now.code[n]),
                          named(now.code[m]));
     }

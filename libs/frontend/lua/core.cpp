@@ -20,6 +20,7 @@
 #include "meshwright/engine/text.h"
 #include "predict/goodput.h"
 #include "report/page.h"
+#include "script/instruction_filter.h"
 #include "script/script_pass.h"
 #include "script/script_strategy.h"
 
@@ -252,6 +253,57 @@ int core_pass(lua_State* lua) {
   return 1;
 }
 
+// The facts of a lane's instructions, which conditions ask: values of Lua that hold them.
+constexpr const char* lane_type = "meshwright.lane_facts";
+using LaneFacts = std::vector<Json>;
+
+int drop_lane(lua_State* lua) {
+  static_cast<LaneFacts*>(luaL_checkudata(lua, 1, lane_type))->~LaneFacts();
+  return 0;
+}
+
+// lane_facts({ facts of an instruction, … }) -> what the next two take
+int core_lane_facts(lua_State* lua) {
+  LaneFacts facts = to_json(lua, 1, "lane").get<LaneFacts>();
+  new (lua_newuserdata(lua, sizeof(LaneFacts))) LaneFacts(std::move(facts));
+  if (luaL_newmetatable(lua, lane_type) != 0) {
+    lua_pushcfunction(lua, drop_lane);
+    lua_setfield(lua, -2, "__gc");
+  }
+  lua_setmetatable(lua, -2);
+  return 1;
+}
+
+// lane_find(facts, what, condition, from, to, last) -> the place of the first of these instructions
+// that the condition takes, or of the last; nil if there is none. `what` asks it, for messages.
+int core_lane_find(lua_State* lua) {
+  const auto& facts = *static_cast<const LaneFacts*>(luaL_checkudata(lua, 1, lane_type));
+  const std::string what = luaL_checkstring(lua, 2);
+  const auto filter = InstructionFilter::of_call(to_json(lua, 3, what), what);
+  const bool last = lua_toboolean(lua, 6) != 0;
+  const auto from = std::max<lua_Integer>(1, luaL_checkinteger(lua, 4));
+  const auto to = std::min<lua_Integer>(std::ssize(facts), luaL_checkinteger(lua, 5));
+  for (lua_Integer n = from; n <= to; ++n) {
+    const lua_Integer place = last ? to - (n - from) : n;
+    if (!filter.takes(facts[static_cast<std::size_t>(place - 1)])) continue;
+    lua_pushinteger(lua, place);
+    return 1;
+  }
+  return 0;
+}
+
+// lane_nothing(facts, condition) -> the condition's text, and why it takes no instruction
+int core_lane_nothing(lua_State* lua) {
+  const auto& facts = *static_cast<const LaneFacts*>(luaL_checkudata(lua, 1, lane_type));
+  const auto filter = InstructionFilter::of_call(to_json(lua, 2, "take"), "take");
+  const std::string why = filter.why_nothing([&](const InstructionFilter::Visit& visit) {
+    for (const Json& one : facts) visit(one);
+  });
+  lua_pushstring(lua, filter.text().c_str());
+  lua_pushstring(lua, why.c_str());
+  return 2;
+}
+
 // plugin_names() -> { name, … }, nothing loaded
 int core_plugin_names(lua_State* lua) {
   push_json(lua, State::of(lua).host.plugins().names());
@@ -417,6 +469,9 @@ int open_core(lua_State* lua) {
                                        {"load_plugin", guarded<placed<core_load_plugin>>},
                                        {"strategy", guarded<placed<core_strategy>>},
                                        {"pass", guarded<placed<core_pass>>},
+                                       {"lane_facts", guarded<core_lane_facts>},
+                                       {"lane_find", guarded<placed<core_lane_find>>},
+                                       {"lane_nothing", guarded<placed<core_lane_nothing>>},
                                        {"plugin_names", guarded<core_plugin_names>},
                                        {"cluster", guarded<placed<core_cluster>>},
                                        {"clusters", guarded<core_clusters>},

@@ -22,10 +22,11 @@ Moved& Moved::operator+=(const Moved& more) {
   asked += more.asked;
   moved += more.moved;
   places += more.places;
+  if (why.empty()) why = more.why;
   return *this;
 }
 
-CodeEdit::CodeEdit(Program& program, Segment& segment, const SegmentFacts& facts)
+CodeEdit::CodeEdit(Program& program, Segment& segment, const InstructionFacts& facts)
     : program_(program),
       segment_(segment),
       facts_(facts),
@@ -60,7 +61,7 @@ std::string CodeEdit::text(int number) const {
                      segment_.name);
 }
 
-Moved CodeEdit::go(int number, std::size_t to, const InstructionFilter* over) {
+Moved CodeEdit::go(int number, std::size_t to, bool up, const InstructionFilter* over) {
   const std::size_t from = place_[number];
   std::function<bool(const Instruction&)> past;
   if (over != nullptr) past = [&](const Instruction& i) { return takes(*over, i); };
@@ -73,17 +74,60 @@ Moved CodeEdit::go(int number, std::size_t to, const InstructionFilter* over) {
   for (std::size_t n = std::min(at, from); n <= std::max(at, from); ++n)
     place_[static_cast<std::size_t>(number_[n])] = n;
   const auto distance = static_cast<std::int64_t>(at > from ? at - from : from - at);
-  return {1, distance > 0 ? 1 : 0, distance};
+  if (distance > 0) return {1, 1, distance};
+  return {1, 0, 0, why_still(number, to, up, over)};
+}
+
+std::string CodeEdit::why_still(int number, std::size_t to, bool up,
+                                const InstructionFilter* over) const {
+  const std::size_t place = place_[number];
+  if (up ? place == 0 : place + 1 == place_.size())
+    return fmt::format("{} is the {} of its segment", text(number), up ? "first" : "last");
+  if (to == place) return fmt::format("{} is to move by 0 places", text(number));
+  const std::size_t next = up ? place - 1 : place + 1;
+  if (over != nullptr && !takes(*over, segment_.code[next]))
+    return fmt::format("{} stands {} {}, which `over` does not take", text(number),
+                       up ? "behind" : "before", text(number_[next]));
+  return up ? why_ordered(next, place, /*chosen=*/false) : why_ordered(place, next, false);
+}
+
+std::string CodeEdit::why_ordered(std::size_t first, std::size_t then, bool chosen) const {
+  const Instruction &a = segment_.code[first], &b = segment_.code[then];
+  const std::string one = text(number_[then]), other = text(number_[first]);
+  const auto both = [&](const auto& is) { return is(a) && is(b); };
+  const auto between = [](const Instruction& i) {
+    return i.code == Code::start && (!i.move.stages.empty() || i.move.kind == Move::Kind::send ||
+                                     i.move.kind == Move::Kind::recv);
+  };
+  const auto rows = [](const Instruction& i) { return starts(i) && i.move.exchanges_rows(); };
+  const auto fixed = [](const Instruction& i) {
+    return i.code == Code::totals || i.code == Code::hook_start || i.code == Code::hook_finish ||
+           i.update != Update::none;
+  };
+  std::string why = "on which it depends";
+  if (fixed(a) || fixed(b)) {
+    why = "as what hooks, optimizers and totals do keeps its place in the step";
+  } else if (both(between)) {
+    why = "as several stages take part in both transfers, and must come to them in one order";
+  } else if (both(rows)) {
+    why = "as exchanges of rows keep their order: one brings the counts that others need";
+  } else if (!chosen && both(starts)) {
+    why =
+        "as transfers of one stream keep their order under hoist and sink; before and after may "
+        "choose it";
+  }
+  return fmt::format("{} cannot stand before {}, {}", one, other, why);
 }
 
 Moved CodeEdit::hoist(int number, const InstructionFilter* over, int most) {
   const std::size_t from = place_[number], far = static_cast<std::size_t>(most);
-  return go(number, from > far ? from - far : 0, over);
+  return go(number, from > far ? from - far : 0, /*up=*/true, over);
 }
 
 Moved CodeEdit::sink(int number, const InstructionFilter* over, int most) {
   const std::size_t end = place_.size() - 1;
-  return go(number, std::min(end, place_[number] + static_cast<std::size_t>(most)), over);
+  return go(number, std::min(end, place_[number] + static_cast<std::size_t>(most)), /*up=*/false,
+            over);
 }
 
 std::vector<std::size_t> CodeEdit::places_of(const std::vector<int>& numbers) const {
@@ -104,9 +148,9 @@ Moved CodeEdit::order(const std::vector<int>& first, const std::vector<int>& the
                   "let the two conditions take different instructions");
     }
     throw Error(Stage::plan, "pass.order", "",
-                fmt::format("{} cannot stand before {}, on which it depends", one,
-                            text(number_[static_cast<std::size_t>(before)])),
-                "ask for an order that the dataflow allows, or narrow one of the conditions");
+                why_ordered(static_cast<std::size_t>(before), static_cast<std::size_t>(after),
+                            /*chosen=*/true),
+                "ask for an order that this allows, or narrow one of the conditions");
   }
   std::vector<int> numbers(number_.size());
   for (std::size_t n = 0; n < places.size(); ++n) numbers[n] = number_[places[n]];
@@ -117,7 +161,8 @@ Moved CodeEdit::order(const std::vector<int>& first, const std::vector<int>& the
   for (const int number : moves == Moves::first ? first : then) {
     const auto distance = std::abs(static_cast<std::int64_t>(place_[number]) -
                                    static_cast<std::int64_t>(was[number]));
-    done += {1, distance > 0 ? 1 : 0, distance};
+    done +=
+        {1, distance > 0 ? 1 : 0, distance, "they stand so already, in each segment that has both"};
   }
   return done;
 }
@@ -141,7 +186,7 @@ Moved CodeEdit::stream(const std::vector<int>& numbers, const std::string& name)
           "narrow the condition to collectives inside of a stage, by their axis");
     }
     const int stream = stream_named(program_, name);
-    done += {1, i.move.stream == stream ? 0 : 1, 0};
+    done += {1, i.move.stream == stream ? 0 : 1, 0, "they are on it already"};
     i.move.stream = stream;
   }
   return done;
@@ -167,12 +212,23 @@ std::vector<int> CodeEdit::awaited_here(const std::vector<int>& numbers) const {
   return transfers;
 }
 
+namespace {
+
+// What is said of transfers none of which is awaited in its segment: that nothing can be done.
+Moved none_awaited(const std::vector<int>& numbers, const std::vector<int>& transfers) {
+  if (numbers.empty() || !transfers.empty()) return {};
+  return {static_cast<int>(numbers.size()), 0, 0,
+          "they are awaited in other segments than those in which they start"};
+}
+
+}  // namespace
+
 Moved CodeEdit::budget(const std::vector<int>& numbers, int most) {
   const std::vector<int> transfers = awaited_here(numbers);  // by when they start
-  Moved done;
+  Moved done = none_awaited(numbers, transfers);
   for (std::size_t k = 0; k < transfers.size(); ++k) {
     if (k < static_cast<std::size_t>(most)) {
-      done += {1, 0, 0};
+      done += {1, 0, 0, "no more of them are under way at once in any segment"};
       continue;
     }
     const int earlier = wait_of(transfers[k - static_cast<std::size_t>(most)]);
@@ -207,17 +263,19 @@ std::size_t CodeEdit::issue_place(int start, int layers_ahead) const {
 
 Moved CodeEdit::issue(const std::vector<int>& numbers, int layers_ahead) {
   std::vector<int> transfers = awaited_here(numbers);
-  Moved done;
+  Moved done = none_awaited(numbers, transfers);
+  if (transfers.empty()) return done;
   for (const int number : transfers) {  // those that go up, the first of them first
     const std::size_t to = issue_place(number, layers_ahead);
-    if (to < place_[number]) done += go(number, to, nullptr);
+    if (to < place_[number]) done += go(number, to, /*up=*/true, nullptr);
   }
   std::reverse(transfers.begin(), transfers.end());
   for (const int number : transfers) {
     const std::size_t to = issue_place(number, layers_ahead);
-    if (to > place_[number] + 1) done += go(number, to - 1, nullptr);
+    if (to > place_[number] + 1) done += go(number, to - 1, /*up=*/false, nullptr);
   }
   done.asked = static_cast<int>(transfers.size());
+  if (done.moved == 0 && done.why.empty()) done.why = "they start there already";
   return done;
 }
 

@@ -12,10 +12,11 @@
 
 namespace mw {
 
-// How far a verb has moved instructions, for the note of a plan.
+// What a verb has changed, for the note of a plan.
 struct Moved {
-  int asked = 0, moved = 0;  // instructions that it was to move, and that it moved
+  int asked = 0, moved = 0;  // instructions that it was to change, and that it changed
   std::int64_t places = 0;   // the sum of the places by which they moved
+  std::string why = {};      // of the first that it did not change
   Moved& operator+=(const Moved& more);
 };
 
@@ -23,7 +24,7 @@ class CodeEdit {
  public:
   // All three outlive it; the facts are the program's. Instructions are numbered as they stand at
   // first, and keep their numbers.
-  CodeEdit(Program& program, Segment& segment, const SegmentFacts& facts);
+  CodeEdit(Program& program, Segment& segment, const InstructionFacts& facts);
 
   const Program& program() const { return program_; }
   const Segment& segment() const { return segment_; }
@@ -51,7 +52,12 @@ class CodeEdit {
 
  private:
   bool takes(const InstructionFilter& filter, const Instruction& i) const;
-  Moved go(int number, std::size_t to, const InstructionFilter* over);
+  Moved go(int number, std::size_t to, bool up, const InstructionFilter* over);
+  // Why the instruction goes no further up, or down, toward `to`; `over` as in hoist().
+  std::string why_still(int number, std::size_t to, bool up, const InstructionFilter* over) const;
+  // Why the one at `then` cannot stand before the one at `first`. `chosen`: a verb that may choose
+  // the order of a stream's transfers asks.
+  std::string why_ordered(std::size_t first, std::size_t then, bool chosen) const;
   std::vector<std::size_t> places_of(const std::vector<int>& numbers) const;
   int wait_of(int start) const;
   // Those of the instructions that start a transfer which is awaited in this segment.
@@ -60,7 +66,7 @@ class CodeEdit {
 
   Program& program_;
   Segment& segment_;
-  const SegmentFacts& facts_;
+  const InstructionFacts& facts_;
   std::vector<std::size_t> place_;  // of each number
   std::vector<int> number_;         // at each place
 };

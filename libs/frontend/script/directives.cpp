@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "meshwright/engine/text.h"
 
@@ -180,31 +181,15 @@ class DirectiveReader {
   std::set<std::string> used_;
 };
 
-// A bucket as the condition of a `reduce` sees it: as the facts of what starts its reduction,
-// before there is such an instruction.
-Json facts_of(const Program& program, const Bucket& bucket) {
-  Json facts = Json::object();
-  std::set<std::string> axes;
-  for (const Axis& axis : program.mesh.axes()) {
-    const bool all = std::all_of(axis.atoms.begin(), axis.atoms.end(), [&](int atom) {
-      return std::find(bucket.reduce_atoms.begin(), bucket.reduce_atoms.end(), atom) !=
-             bucket.reduce_atoms.end();
-    });
-    if (all) add_names_of(axis, axes);
-  }
-  facts["bucket"] = bucket.name;
-  facts["parameters"] = names_of_parameters(program, bucket);
-  facts["axis"] = program.mesh.name_of(bucket.reduce_atoms);
-  facts["axes"] = axes;
-  facts["code"] = "start";
-  facts["phase"] = "gradients";
-  return facts;
-}
-
-// Whether the planner places the bucket's reduction: it is reduced once in a step, whole.
-bool is_placed(const Bucket& bucket) {
-  return !bucket.reduce_atoms.empty() && bucket.stages.empty() &&
-         bucket.sharded_state < ShardedState::gradients && !bucket.counts;
+// Why a directive cannot say when a bucket is reduced; "": it can.
+std::string why_fixed(const Bucket& bucket) {
+  if (bucket.reduce_atoms.empty()) return "its gradients are no sums over ranks";
+  if (!bucket.stages.empty())
+    return "several stages share it, and reduce it when the last of them is done";
+  if (bucket.sharded_state >= ShardedState::gradients)
+    return "its gradients are kept in shards, so that each is reduced when it is there";
+  if (bucket.counts) return "its parameters are counts, which no optimizer updates";
+  return "";
 }
 
 // The last run of the timeline that adds to each bucket's gradients; -1: none does.
@@ -272,37 +257,75 @@ Moved carry_out(const Directive& directive, CodeEdit& code, Matches& matches) {
   return done;
 }
 
-int reduce_each(const Directive& directive, Program& program) {
-  split_buckets(program, /*by_layer=*/false);
-  int count = 0;
-  for (Bucket& bucket : program.buckets) {
-    if (!is_placed(bucket) || !directive.filter.takes(facts_of(program, bucket))) continue;
-    bucket.reduce_per_microbatch = true;
-    ++count;
-  }
-  return count;
+Reduced& Reduced::operator+=(const Reduced& more) {
+  matched += more.matched;
+  changed += more.changed;
+  if (why.empty()) why = more.why;
+  if (later.empty()) later = more.later;
+  return *this;
 }
 
-int reduce_after(const Directive& directive, Program& program) {
-  const std::vector<int> last = last_runs(program);
-  std::map<int, Insertions> begun;  // by run
-  int count = 0;
+namespace {
+
+// Has `change`, which returns why it changes nothing, or "", decide about each bucket that the
+// directive means and may decide about.
+template <class Change>
+Reduced each_bucket(const Directive& directive, Program& program, const Change& change) {
+  Reduced done;
   for (std::size_t b = 0; b < program.buckets.size(); ++b) {
     Bucket& bucket = program.buckets[b];
-    if (!is_placed(bucket) || bucket.reduce_per_microbatch ||
-        !directive.filter.takes(facts_of(program, bucket)))
-      continue;
-    ++count;
-    bucket.overlap = directive.after == Directive::After::gradients;
-    if (directive.after != Directive::After::chunk || last[b] < 0) continue;
+    if (!directive.filter.takes(facts_of(program, bucket))) continue;
+    ++done.matched;
+    std::string why = why_fixed(bucket);
+    if (why.empty()) why = change(static_cast<int>(b), bucket);
+    if (why.empty()) {
+      ++done.changed;
+    } else if (done.why.empty()) {
+      done.why = fmt::format("of {}, {}", bucket.name, why);
+    }
+  }
+  return done;
+}
+
+}  // namespace
+
+Reduced reduce_each(const Directive& directive, Program& program) {
+  split_buckets(program, /*by_layer=*/false);
+  return each_bucket(directive, program, [](int, Bucket& bucket) {
+    const bool was = std::exchange(bucket.reduce_per_microbatch, true);
+    return was ? "it is reduced in every microbatch already" : "";
+  });
+}
+
+Reduced reduce_after(const Directive& directive, Program& program) {
+  const std::vector<int> last = last_runs(program);
+  std::map<int, Insertions> begun;  // by run
+  std::string shards;
+  const auto change = [&](int b, Bucket& bucket) -> std::string {
+    if (bucket.reduce_per_microbatch) return "it is reduced in every microbatch";
+    const bool early = directive.after == Directive::After::gradients;
+    if (!bucket.shard_atoms.empty() && bucket.flat.shard_reduction >= 0)
+      shards = fmt::format(
+          "the sums over {} alone are begun there; those of their shards over other ranks follow "
+          "at the end of the step",
+          program.mesh.name_of(bucket.shard_atoms));
+    if (last[b] < 0) return "no run of this stage adds to it";
+    const bool was = std::exchange(bucket.overlap, early);
+    if (directive.after != Directive::After::chunk)
+      return was != early ? ""
+             : early      ? "it is reduced as soon as its gradients are there already"
+                          : "it is reduced at the end of the step already";
     const int segment = program.timeline[last[b]].segment;
     const int end = static_cast<int>(program.segments[segment].code.size());
-    begun[last[b]].before(end, begin_reduction(program, static_cast<int>(b)));
-  }
+    begun[last[b]].before(end, begin_reduction(program, b));
+    return "";
+  };
+  Reduced done = each_bucket(directive, program, change);
+  done.later = shards;
   for (auto& [run, inserts] : begun)
     program.timeline[run].segment =
         add_copy(program, program.timeline[run].segment, "last", inserts);
-  return count;
+  return done;
 }
 
 }  // namespace mw

@@ -4,7 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+#include <cmath>
+#include <set>
 
 #include "meshwright/engine/text.h"
 
@@ -49,47 +50,49 @@ bool matches(const Json& wanted, const Json& found) {
   return wanted == found;
 }
 
-// A range with a key that it does not know would match every number.
-void check_range(const Json& wanted, const std::string& path, Problems& problems) {
-  if (!wanted.is_object()) return;
-  for (const auto& [key, bound] : wanted.items()) {
-    if (key.starts_with("$") || key == "at_least" || key == "at_most") continue;
-    const std::string near = did_you_mean(key, {"at_least", "at_most"});
-    problems.add(Stage::options, "option.unknown", path + "." + key,
-                 fmt::format("{}: a range has no {}", path, key),
-                 near.empty() ? "there are: at_least, at_most" : near);
-  }
+bool is_number(const std::string& fact) {
+  return fact == "bytes" || fact == "layer";
 }
 
-// All names that fit the ranks of a move, and their roles: the axes that have just these ranks, or,
-// if there are none, the axes that have these and more. Where an axis has all ranks of one that
-// lends them, rows go over the former and all else over the latter, as listings have it.
-Json axes_of(const Program& program, const Move& move) {
-  std::vector<const Axis*> exact, within;
-  for (const Axis& axis : program.mesh.axes()) {
-    const bool all = std::all_of(move.atoms.begin(), move.atoms.end(), [&](int atom) {
-      return std::find(axis.atoms.begin(), axis.atoms.end(), atom) != axis.atoms.end();
-    });
-    if (all) (axis.atoms.size() == move.atoms.size() ? exact : within).push_back(&axis);
-  }
-  if (exact.empty()) exact = within;
-  const auto listed = [&](const Axis* axis) { return axis->borrowed == move.exchanges_rows(); };
-  if (std::any_of(exact.begin(), exact.end(), listed))
-    std::erase_if(exact, [&](const Axis* axis) { return !listed(axis); });
-  std::set<std::string> names{
-      program.name_of(RankSet{move.atoms, move.stages, move.exchanges_rows()})};
-  for (const Axis* axis : exact) add_names_of(*axis, names);
-  return names;
-}
-
-Json names_of_slots(const Program& program, std::initializer_list<const Slots*> lists) {
-  Json names = Json::array();
-  for (const Slots* list : lists) {
-    for (const int slot : *list) {
-      if (slot >= 0) names.push_back(program.slots[slot].name);
+// What is wrong with a range: { at_least = 0 }. "": nothing.
+std::string wrong_range(const Json& range, std::string& hint) {
+  static const std::vector<std::string> keys{"at_least", "at_most"};
+  int bounds = 0;
+  for (const auto& [key, bound] : range.items()) {
+    if (key == unnamed_key) return "a range has two bounds with names, and this one has others";
+    if (key.starts_with("$")) continue;
+    if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
+      const std::string near = did_you_mean(key, keys);
+      if (!near.empty()) hint = near;
+      return fmt::format("a range has no {}", key);
     }
+    if (!bound.is_number() || !std::isfinite(bound.get<double>()))
+      return fmt::format("{} is a number; got {}", key, describe(bound));
+    ++bounds;
   }
-  return names;
+  if (bounds == 0) return "a range has a bound";
+  if (bounds == 2 && range.at("at_least").get<double>() > range.at("at_most").get<double>())
+    return "no number is both at_least and at_most of this range";
+  return "";
+}
+
+// What is wrong with what a condition wants of a fact. "": nothing.
+std::string wrong_value(const std::string& fact, const Json& wanted, std::string& hint) {
+  if (wanted.is_array()) {
+    if (wanted.empty()) return "the list is empty, so that nothing could match";
+    for (const Json& one : wanted) {
+      if (one.is_array()) return "a list has texts and numbers, and this one has a list";
+      if (std::string wrong = wrong_value(fact, one, hint); !wrong.empty()) return wrong;
+    }
+    return "";
+  }
+  if (!is_number(fact))
+    return wanted.is_string() ? ""
+                              : fmt::format("it is a text, or a list; got {}", describe(wanted));
+  if (wanted.is_object()) return wrong_range(wanted, hint);
+  return wanted.is_number()
+             ? ""
+             : fmt::format("it is a number, a range or a list; got {}", describe(wanted));
 }
 
 // The fact that a condition on `name` asks: one on an axis asks all names that fit the ranks.
@@ -99,60 +102,11 @@ Json::const_iterator fact_of(const Json& facts, const std::string& name) {
 
 }  // namespace
 
-void add_names_of(const Axis& axis, std::set<std::string>& names) {
-  names.insert(axis.name);
-  if (axis.role != Role::none) names.insert(name_of(axis.role));
-}
-
-Json names_of_parameters(const Program& program, const Bucket& bucket) {
-  Json names = Json::array();
-  for (const int p : bucket.parameters) names.push_back(program.name_of_parameter(p));
-  return names;
-}
-
 const std::vector<std::string>& names_of_facts() {
   static const std::vector<std::string> names{"axis",  "bucket", "bytes",   "code",   "kind",
                                               "label", "layer",  "move",    "op",     "phase",
                                               "piece", "reads",  "segment", "stream", "writes"};
   return names;
-}
-
-std::string kind_in_scripts(const Segment& segment) {
-  switch (segment.kind) {
-    case SegmentKind::forward:
-      return "forward";
-    case SegmentKind::backward:
-      return "backward";
-    case SegmentKind::dgrad:
-      return "dgrad";
-    case SegmentKind::wgrad:
-      return "wgrad";
-    case SegmentKind::braid:
-      return "braid";
-    case SegmentKind::gather:
-      return "gather";
-    case SegmentKind::finish:
-      return segment.name;
-    default:
-      return "";
-  }
-}
-
-Json SegmentFacts::of(const Segment& segment, const Instruction& i) const {
-  Json facts = facts_.of(i);
-  facts["segment"] = kind_in_scripts(segment);
-  const bool backward = i.code == Code::compute && i.piece != Piece::forward;
-  facts["reads"] =
-      backward ? names_of_slots(program_, {&i.inputs, &i.outputs, &i.saved, &i.grad_outputs})
-               : names_of_slots(program_, {&i.inputs});
-  facts["writes"] = backward ? names_of_slots(program_, {&i.grad_inputs})
-                             : names_of_slots(program_, {&i.outputs, &i.saved});
-  if (facts.contains("axis")) facts["axes"] = axes_of(program_, i.move);
-  if (i.move.stream >= 0)
-    facts["stream"] = program_.streams[static_cast<std::size_t>(i.move.stream)];
-  if (i.bucket >= 0)
-    facts["parameters"] = names_of_parameters(program_, program_.buckets[i.bucket]);
-  return facts;
 }
 
 InstructionFilter::InstructionFilter(const Json& table, const std::string& path,
@@ -164,28 +118,70 @@ InstructionFilter::InstructionFilter(const Json& table, const std::string& path,
         "write { code = \"start\", axis = \"ep\" }");
     return;
   }
-  const std::vector<std::string>& known = names_of_facts();
-  for (const auto& [fact, wanted] : table.items()) {
-    if (fact.starts_with("$")) continue;
-    if (fact == "optional") {
-      optional_ = wanted.is_boolean() && wanted.get<bool>();
-      continue;
-    }
-    if (std::find(known.begin(), known.end(), fact) == known.end()) {
-      const std::string near = did_you_mean(fact, known);
-      problems.add(Stage::options, "option.unknown", path + "." + fact,
-                   fmt::format("{}: an instruction has no {}", path, fact),
-                   near.empty() ? "there are: " + join(known) : near);
-      continue;
-    }
-    check_range(wanted, path + "." + fact, problems);
-    conditions_.push_back({fact, wanted});
-  }
-  if (conditions_.empty() && problems.empty()) {
+  const std::size_t before = problems.list().size();
+  for (const auto& [fact, wanted] : table.items()) read(fact, wanted, path, problems);
+  if (conditions_.empty() && problems.list().size() == before) {
     problems.add(Stage::options, "option.missing", path,
                  fmt::format("{}: it says of no instruction which one it means", path),
                  "write { code = \"start\", axis = \"ep\" }");
   }
+}
+
+void InstructionFilter::read(const std::string& fact, const Json& wanted, const std::string& path,
+                             Problems& problems) {
+  if (fact == unnamed_key) {
+    problems.add(Stage::options, "option.type", path,
+                 fmt::format("{}: {} stands without the name of what is asked", path,
+                             describe(wanted.is_array() ? wanted.at(0) : wanted)),
+                 "write { code = \"start\", axis = \"ep\" }");
+    return;
+  }
+  if (fact.starts_with("$")) return;
+  const std::string key = path + "." + fact;
+  if (fact == "optional") {
+    if (wanted.is_boolean()) {
+      optional_ = wanted.get<bool>();
+    } else {
+      problems.add(Stage::options, "option.type", key,
+                   fmt::format("{}: it is true or false; got {}", key, describe(wanted)),
+                   "write optional = true where no instruction need match");
+    }
+    return;
+  }
+  if (fact == "through") return read("code", wanted, path, problems);  // a lane is taken through it
+  std::vector<std::string> known = names_of_facts();
+  if (std::find(known.begin(), known.end(), fact) == known.end()) {
+    known.emplace_back("through");
+    const std::string near = did_you_mean(fact, known);
+    problems.add(Stage::options, "option.unknown", key,
+                 fmt::format("{}: an instruction has no {}", path, fact),
+                 near.empty() ? "there are: " + join(known) : near);
+    return;
+  }
+  std::string hint = is_number(fact)
+                         ? fmt::format("write {0} = 1, or {0} = {{ at_least = 1 }}", fact)
+                         : fmt::format("write {0} = \"…\"; \"*\" stands for any text", fact);
+  const std::string wrong = wrong_value(fact, wanted, hint);
+  if (wrong.empty()) {
+    conditions_.push_back({fact, wanted});
+  } else {
+    problems.add(Stage::options,
+                 wrong.starts_with("a range has no ") ? "option.unknown" : "option.type", key,
+                 fmt::format("{}: {}", key, wrong), hint);
+  }
+}
+
+InstructionFilter InstructionFilter::of_call(const Json& table, const std::string& what) {
+  Problems problems;
+  InstructionFilter filter(table, what, problems);
+  if (problems.empty()) return filter;
+  std::vector<Problem> list = problems.list();
+  for (Problem& problem : list) {
+    problem.stage = Stage::script;
+    problem.code = "script.argument";
+    problem.key.clear();
+  }
+  throw Error(std::move(list));
 }
 
 bool InstructionFilter::holds(const Condition& condition, const Json& facts) {
@@ -226,42 +222,35 @@ std::string InstructionFilter::text() const {
   std::string text;
   for (const Condition& condition : conditions_)
     text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", condition.fact,
-                        json_text(condition.wanted));
+                        lua_text(condition.wanted));
   return "{ " + text + " }";
 }
 
-std::string InstructionFilter::why_nothing(const std::vector<Program>& programs) const {
+std::string InstructionFilter::why_nothing(const std::function<void(const Visit&)>& visit) const {
   std::vector<int> alone(conditions_.size(), 0);
   std::vector<std::set<std::string>> there(conditions_.size());
-  for (const Program& program : programs) {
-    const SegmentFacts all(program);
-    for (const Segment& segment : program.segments) {
-      if (kind_in_scripts(segment).empty()) continue;
-      for (const Instruction& i : segment.code) {
-        const Json facts = all.of(segment, i);
-        for (std::size_t c = 0; c < conditions_.size(); ++c) {
-          alone[c] += holds(conditions_[c], facts) ? 1 : 0;
-          const auto fact = fact_of(facts, conditions_[c].fact);
-          if (fact == facts.end() || there[c].size() > 200) continue;
-          for (const Json& one : fact->is_array() ? *fact : Json::array({*fact}))
-            there[c].insert(one.is_string() ? one.get<std::string>() : json_text(one));
-        }
-      }
+  visit([&](const Json& facts) {
+    for (std::size_t c = 0; c < conditions_.size(); ++c) {
+      alone[c] += holds(conditions_[c], facts) ? 1 : 0;
+      const auto fact = fact_of(facts, conditions_[c].fact);
+      if (fact == facts.end() || there[c].size() > 200) continue;
+      for (const Json& one : fact->is_array() ? *fact : Json::array({*fact}))
+        there[c].insert(one.is_string() ? one.get<std::string>() : lua_text(one));
     }
-  }
+  });
   std::string each;
   for (std::size_t c = 0; c < conditions_.size(); ++c) {
     const auto& [fact, wanted] = conditions_[c];
     if (alone[c] > 0) {
       each += fmt::format("{}{} with {} = {}", each.empty() ? "" : ", ", alone[c], fact,
-                          json_text(wanted));
+                          lua_text(wanted));
       continue;
     }
     const std::vector<std::string> known(there[c].begin(), there[c].end());
     const std::string near =
         wanted.is_string() ? did_you_mean(wanted.get<std::string>(), known) : "";
     if (!near.empty()) return near;
-    if (known.empty()) return fmt::format("no instruction of this plan has any {}", fact);
+    if (known.empty()) return fmt::format("none of these instructions has any {}", fact);
     return fmt::format(
         "{} is one of {}", fact,
         join({known.begin(), known.begin() + std::min<std::ptrdiff_t>(12, std::ssize(known))}));

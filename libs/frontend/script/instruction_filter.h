@@ -1,8 +1,8 @@
-// The conditions by which a script names instructions: a table of what it sees of them, { code =
-// "start", axis = "ep" }.
+// The conditions by which a script's passes, directives and weaves name instructions: a table of
+// what a script sees of them, { code = "start", axis = "ep" }.
 #pragma once
 
-#include <set>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -13,38 +13,16 @@
 
 namespace mw {
 
-// The names of the facts that scripts see of an instruction: those of InstructionFacts, and
-//   segment   the kind of its segment: "forward", "backward", "dgrad", "wgrad", "reduce", …
-//   stream    that a transfer goes on, by name
-//   reads, writes   names of slots
+// The names of the facts that scripts see of an instruction (InstructionFacts).
 const std::vector<std::string>& names_of_facts();
-
-// The facts of a segment's instructions. Where they have an axis, they also have, under "axes", all
-// names and roles that fit its ranks; where they have a bucket, under "parameters", the names of
-// the parameters that it holds.
-class SegmentFacts {
- public:
-  explicit SegmentFacts(const Program& program) : program_(program), facts_(program) {}
-  Json of(const Segment& segment, const Instruction& instruction) const;
-
- private:
-  const Program& program_;
-  const InstructionFacts facts_;
-};
-
-Json names_of_parameters(const Program& program, const Bucket& bucket);
-// Adds what a condition may call the axis: its name, and its role if it has one.
-void add_names_of(const Axis& axis, std::set<std::string>& names);
-
-// What scripts call a segment: "forward", "backward", "dgrad", "wgrad", "gather", "reduce", …; ""
-// for segments that passes of scripts leave alone, which only send, receive or begin a step.
-std::string kind_in_scripts(const Segment& segment);
 
 class InstructionFilter {
  public:
   InstructionFilter() = default;
   // Reads a table; problems have keys such as "PATH.axis".
   InstructionFilter(const Json& table, const std::string& path, Problems& problems);
+  // Reads the table that a script's function gives to `what` ("code:each"). Throws Error.
+  static InstructionFilter of_call(const Json& table, const std::string& what);
 
   // Adds the condition that an instruction starts a transfer.
   void keep_to_starts();
@@ -57,9 +35,10 @@ class InstructionFilter {
   bool optional() const { return optional_; }
   std::string text() const;  // { axis = "ep", code = "start" }
 
-  // After it has matched none of the programs' instructions: which of its conditions is at fault,
-  // and what is nearest.
-  std::string why_nothing(const std::vector<Program>& programs) const;
+  // After it has matched none of some instructions: which of its conditions is at fault, and what
+  // is nearest. `visit` is to call what it is given with the facts of each of them.
+  using Visit = std::function<void(const Json& facts)>;
+  std::string why_nothing(const std::function<void(const Visit&)>& visit) const;
 
  private:
   struct Condition {
@@ -67,6 +46,7 @@ class InstructionFilter {
     Json wanted;
   };
   static bool holds(const Condition& condition, const Json& facts);
+  void read(const std::string& fact, const Json& wanted, const std::string& path, Problems&);
   std::vector<Condition> conditions_;
   bool optional_ = false;
 };

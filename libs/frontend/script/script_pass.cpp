@@ -36,7 +36,7 @@ struct MatchedCondition {
 struct Outcome {
   std::map<int, std::map<std::string, Moved>> moved;  // by stage: by verb or directive
   std::map<std::string, MatchedCondition> asked;
-  std::map<int, std::map<std::string, int>> reduced;
+  std::map<int, std::map<std::string, Reduced>> reduced;
 
   void forget(int stage) {
     moved.erase(stage);
@@ -63,31 +63,51 @@ struct Session {
 thread_local Session session;
 thread_local int sessions = 0;
 
+// What one verb or directive has done in all stages.
+std::string text_of(const std::string& verb, const Moved& moved) {
+  const bool stream = verb.starts_with("stream ");
+  const std::string asked = plural(moved.asked, stream ? "transfer" : "instruction");
+  if (moved.asked == 0) return verb + " changes nothing: no segment has what it names";
+  if (moved.moved == 0)
+    return fmt::format("{} changes none of {}, because {}", verb, asked, moved.why);
+  if (stream) return fmt::format("{}: {}", verb, asked);
+  return fmt::format("{}: {} of {} moved, by {:.3g} places on average", verb, moved.moved, asked,
+                     static_cast<double>(moved.places) / moved.moved);
+}
+
+std::string text_of(const std::string& directive, const Reduced& reduced) {
+  const std::string asked = plural(reduced.matched, "bucket");
+  std::string text = reduced.changed == 0
+                         ? fmt::format("{} changes none of {}", directive, asked)
+                         : fmt::format("{}: {} of {}", directive, reduced.changed, asked);
+  if (!reduced.why.empty()) text += ", because " + reduced.why;
+  return reduced.later.empty() ? text : text + "; " + reduced.later;
+}
+
 std::string note_of(const std::string& name, const Outcome& outcome) {
   std::map<std::string, Moved> all;
   for (const auto& [stage, verbs] : outcome.moved) {
     for (const auto& [verb, moved] : verbs) all[verb] += moved;
   }
+  std::map<std::string, Reduced> reduced;
+  for (const auto& [stage, directives] : outcome.reduced) {
+    for (const auto& [directive, one] : directives) reduced[directive] += one;
+  }
   std::string text;
-  for (const auto& [verb, moved] : all) {
-    text += text.empty() ? "" : "; ";
-    if (verb.starts_with("stream ")) {
-      text += fmt::format("{}: {}", verb, plural(moved.asked, "transfer"));
-    } else if (moved.moved == 0) {
-      text += fmt::format("{}: none of {} moved", verb, plural(moved.asked, "instruction"));
-    } else {
-      text += fmt::format("{}: {} of {} moved, by {:.3g} places on average", verb, moved.moved,
-                          plural(moved.asked, "instruction"),
-                          static_cast<double>(moved.places) / moved.moved);
+  const auto add = [&](const std::string& one) { text += (text.empty() ? "" : "; ") + one; };
+  for (const auto& [verb, moved] : all) add(text_of(verb, moved));
+  for (const auto& [directive, one] : reduced) add(text_of(directive, one));
+  return text.empty() ? "" : fmt::format("{}: {}", name, text);
+}
+
+void visit_all(const std::vector<Program>& programs, const InstructionFilter::Visit& visit) {
+  for (const Program& program : programs) {
+    const InstructionFacts facts(program);
+    for (const Segment& segment : program.segments) {
+      if (kind_in_scripts(segment).empty()) continue;
+      for (const Instruction& i : segment.code) visit(facts.of(segment, i));
     }
   }
-  std::map<std::string, int> reduced;
-  for (const auto& [stage, directives] : outcome.reduced) {
-    for (const auto& [directive, count] : directives) reduced[directive] += count;
-  }
-  for (const auto& [directive, count] : reduced)
-    text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", directive, plural(count, "bucket"));
-  return text.empty() ? "" : fmt::format("{}: {}", name, text);
 }
 
 // Refuses a pass one of whose conditions takes no instruction in any stage's program.
@@ -100,7 +120,9 @@ void refuse_unmatched(const std::string& name, const Outcome& outcome,
     Problem problem{Stage::plan, "pass.matches", one.key,
                     fmt::format("the pass \"{}\" moves what matches {}, and no instruction does",
                                 name, one.filter.text()),
-                    one.filter.why_nothing(programs)};
+                    one.filter.why_nothing([&](const InstructionFilter::Visit& visit) {
+                      visit_all(programs, visit);
+                    })};
     problem.place = one.place;
     throw Error(std::move(problem));
   }
@@ -165,7 +187,7 @@ PassTable::PassTable(const Json& table, std::string path, Problems& problems) {
 void PassTable::read_segments(const std::string& path, Problems& problems) {
   if (!values_.has("segments")) return;
   for (const Json& one : values_.at("segments")) {
-    const std::string kind = one.is_string() ? one.get<std::string>() : json_text(one);
+    const std::string kind = one.is_string() ? one.get<std::string>() : lua_text(one);
     const auto& kinds = kinds_of_segments();
     if (std::find(kinds.begin(), kinds.end(), kind) != kinds.end()) {
       segments_.push_back(kind);
@@ -227,21 +249,21 @@ class ScriptPass {
       if (directive.kind != Directive::Kind::reduce ||
           (directive.after == Directive::After::each) != each)
         continue;
-      const int count = of_directive(key(n), [&] {
+      const Reduced done = of_directive(key(n), [&] {
         return each ? reduce_each(directive, program) : reduce_after(directive, program);
       });
-      outcome_.reduced[program.stage][directive.name()] = count;
+      outcome_.reduced[program.stage][directive.name()] = done;
       MatchedCondition& asked = outcome_.asked[key(n)];
       asked.filter = directive.filter;
       asked.key = key(n);
       asked.reduces = true;
-      asked.took[program.stage] = count;
+      asked.took[program.stage] = done.matched;
     }
   }
 
   void rearrange(Program& program) {
     outcome_.forget(program.stage);
-    const SegmentFacts facts(program);
+    const InstructionFacts facts(program);
     for (Segment& segment : program.segments) {
       const std::string kind = kind_in_scripts(segment);
       const bool wanted = segments_.empty() ||
@@ -258,7 +280,7 @@ class ScriptPass {
  private:
   std::string key(std::size_t n) const { return fmt::format("{}.directives[{}]", option_, n + 1); }
 
-  void rearrange(Program& program, Segment& segment, const SegmentFacts& facts,
+  void rearrange(Program& program, Segment& segment, const InstructionFacts& facts,
                  const std::string& kind) {
     CodeEdit code(program, segment, facts);
     if (edit) call_edit(code, kind);
@@ -362,22 +384,8 @@ class PassCall {
         fmt::format("{} takes an instruction of this code; got {}", verb_, describe(argument(n))),
         "take one that code:each gives");
   }
-  InstructionFilter filter(const Json& table, const char* what) const {
-    Problems problems;
-    InstructionFilter read(table, what, problems);
-    if (!problems.empty()) {
-      std::vector<Problem> list = problems.list();
-      for (Problem& problem : list) {
-        problem.stage = Stage::script;
-        problem.key.clear();
-      }
-      throw Error(std::move(list));
-    }
-    return read;
-  }
-
   Json find() {
-    const InstructionFilter wanted = filter(argument(2), "code:each");
+    const auto wanted = InstructionFilter::of_call(argument(2), "code:each");
     const std::vector<int> found = code_.find(wanted);
     session.outcome->took(wanted, place_, "", code_.program().stage,
                           static_cast<int>(found.size()));
@@ -412,7 +420,7 @@ class PassCall {
     for (const auto& [key, value] : given.items()) {
       const auto whole = whole_number(value);
       if (key == "over") {
-        found.over = filter(value, "over");
+        found.over = InstructionFilter::of_call(value, "over");
       } else if (key == "by" && whole && *whole >= 0 && *whole < 1 << 30) {
         found.most = static_cast<int>(*whole);
       } else if (!key.starts_with("$")) {
