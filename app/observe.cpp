@@ -44,7 +44,7 @@ void Observe::take(std::int64_t step, const Json& given, Metrics& metrics) {
   if (given.is_null()) return;
   if (!given.is_object()) {
     throw Error(Stage::run, "function.result", "observe",
-                fmt::format("observe({}) returned {}", step, json_text(given)),
+                fmt::format("observe({}) returned {}", step, lua_text(given)),
                 "return { name = number }, or nothing");
   }
   const auto own = static_cast<std::ptrdiff_t>(metrics.size());
@@ -57,7 +57,7 @@ void Observe::take(std::int64_t step, const Json& given, Metrics& metrics) {
     if (!value.is_number()) {
       throw Error(Stage::run, "function.result", "observe",
                   fmt::format("observe({}) returned {} = {}, which is no number", step, name,
-                              json_text(value)),
+                              lua_text(value)),
                   "return { name = number }");
     }
     if (std::any_of(metrics.begin(), metrics.begin() + own,

@@ -29,7 +29,7 @@ class MegatronModel {
 
   void add() {
     if (kind_ != "gpt" && kind_ != "llama" && kind_ != "moe") {
-      p_.cannot.push_back(fmt::format("the model {}: give its sizes yourself", kind_));
+      p_.cannot.push_back(fmt::format("mw.{}: give its sizes yourself", kind_));
       return;
     }
     size("num-layers", "layers");

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "meshwright/choice.h"
 #include "meshwright/engine/text.h"
 
 namespace mw {
@@ -19,10 +20,9 @@ std::optional<std::vector<Json>> values_in(const Json& given) {
 
 // The name of a schedule: a script's own order has none.
 std::string schedule_name(const Json& value) {
-  if (value.is_string()) return value.get<std::string>();
-  if (value.is_object() && value.contains("kind") && value.at("kind").is_string())
-    return value.at("kind").get<std::string>();
-  return "of the script";
+  const auto choice = named_choice(value);
+  if (!choice) return "of the script";
+  return choice->name == "schedule" ? choice->options.value("name", "of the script") : choice->name;
 }
 
 // What software has of something, for people.

@@ -5,6 +5,7 @@
 #include <glob.h>
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "common/mapped_file.h"
+#include "known_format.h"
 #include "meshwright/data.h"
 #include "meshwright/engine/bounds.h"
 #include "meshwright/engine/text.h"
@@ -26,18 +28,21 @@ namespace mw {
 namespace fs = std::filesystem;
 
 // How a token lies in a file; little-endian, as all three write them.
-enum class TokenType { u8, i8, u16, i16, u32, i32, i64 };
+enum class TokenType { u8, i8, u16, i16, u32, i32, u64, i64 };
 int bytes_of(TokenType type);
 
 // One file of tokens, one after another; all threads may read it.
 class TokenFile {
  public:
-  // `type`: of a file without a header; "auto": 16 bits, if its name ends in .bin.
-  // Throws Error (options) with the key `path` for what is none of the three, or says of itself
-  // what cannot be: the file, and both numbers.
-  TokenFile(const std::filesystem::path& path, const std::string& type);
+  // `type`: of a file without a header; "auto": what its bytes and the model's ids leave no doubt
+  // of, if its name ends in .bin. Throws Error (options) with the key `path` for what is none of
+  // the three, or says of itself what cannot be: the file, and both numbers; with the key `dtype`
+  // if a file's type is in doubt, or another than is said.
+  TokenFile(const std::filesystem::path& path, const std::string& type, std::int64_t vocab);
 
   std::int64_t tokens() const { return tokens_; }
+  bool has_header() const { return begin_ > 0 || !index_.empty(); }
+  int bytes_of_token() const { return bytes_of(type_); }
   const std::filesystem::path& path() const { return file_.path(); }
   const std::filesystem::path& index() const { return index_; }  // Megatron's; empty: it has none
   // Token i; one that is negative comes out so.
@@ -48,7 +53,8 @@ class TokenFile {
  private:
   void read_llm_c(std::int32_t magic);
   void read_megatron(const std::filesystem::path& index);
-  void read_bare(const std::string& type);
+  void read_bare(const std::string& type, std::int64_t vocab);
+  TokenType told_by_bytes(std::int64_t vocab) const;
 
   MappedFile file_;
   std::filesystem::path index_;
@@ -113,12 +119,16 @@ TokenType megatron_type(int code, const fs::path& index) {
 }  // namespace
 
 int bytes_of(TokenType type) {
-  static constexpr std::array sizes{1, 1, 2, 2, 4, 4, 8};
+  static constexpr std::array sizes{1, 1, 2, 2, 4, 4, 8, 8};
   return sizes.at(static_cast<std::size_t>(type));
 }
 
-TokenFile::TokenFile(const fs::path& path, const std::string& type) : file_(tokens_of(path)) {
+TokenFile::TokenFile(const fs::path& path, const std::string& type, std::int64_t vocab)
+    : file_(tokens_of(path)) {
   std::error_code error;
+  const KnownFormat format = known_format(file_.data(), file_.size());
+  if (!format.name.empty())
+    refuse(file_.path(), fmt::format("it is {}, and no file of tokens", format.name), format.hint);
   const fs::path index = with_ending(file_.path(), ".idx");
   const bool indexed = fs::exists(index, error);
   if (path.extension() == ".idx" || (indexed && file_.path().extension() == ".bin")) {
@@ -133,7 +143,7 @@ TokenFile::TokenFile(const fs::path& path, const std::string& type) : file_(toke
   if (magic == llm_c_gpt2 || magic == llm_c_llama3) {
     read_llm_c(magic);
   } else {
-    read_bare(type);
+    read_bare(type, vocab);
   }
 }
 
@@ -195,22 +205,135 @@ void TokenFile::read_megatron(const fs::path& index) {
     tokens_ += length;
   }
   head.check();
-  if (file_.size() < tokens_ * size) {
-    refuse(path(), fmt::format("{} bytes, and its index says {} tokens of {} bytes", file_.size(),
-                               tokens_, size));
+  if (file_.size() != tokens_ * size) {
+    refuse(path(),
+           fmt::format("{} bytes, and its index says {} tokens of {} bytes, which are {}",
+                       file_.size(), tokens_, size, tokens_ * size),
+           "was it cut off, or written again since? Take the index that was written with it");
   }
 }
 
-void TokenFile::read_bare(const std::string& type) {
+namespace {
+
+constexpr const char* type_names[] = {"u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64"};
+
+[[noreturn]] void doubt(const fs::path& file, const std::string& why, const std::string& hint) {
+  throw Error(Stage::options, "data.dtype", "dtype", fmt::format("{}: {}", file.string(), why),
+              hint);
+}
+
+// Bytes of a file that are looked at before a rank starts; the others as they are read.
+constexpr std::int64_t most_looked_at = 1 << 19;
+// Fewer numbers than these look like others by chance.
+constexpr std::int64_t fewest_to_tell = 64;
+
+// What the first bytes are as little-endian numbers of so many bytes.
+struct Looked {
+  bool fit = false;   // they are a whole number of them, all ids of the model
+  bool alike = true;  // all are the same number
+  std::int64_t count = 0;
+};
+
+template <class Number>
+Looked looked_at(const MappedFile& file, std::int64_t vocab) {
+  constexpr std::int64_t size = sizeof(Number);
+  Looked looked;
+  looked.count = std::min(file.size(), most_looked_at) / size;
+  looked.fit = looked.count > 0 && file.size() % size == 0;
+  for (std::int64_t i = 0; i < looked.count; ++i) {
+    const auto number = number_at<Number>(file, i * size);
+    looked.fit = looked.fit && number < static_cast<std::uint64_t>(vocab);
+    looked.alike = looked.alike && number == number_at<Number>(file, 0);
+  }
+  return looked;
+}
+
+// Letters, digits, spaces and signs, and none of the bytes that no text has.
+bool looks_like_text(const MappedFile& file) {
+  const std::int64_t looked = std::min(file.size(), most_looked_at);
+  if (looked < fewest_to_tell) return false;
+  return std::all_of(file.data(), file.data() + looked, [](std::uint8_t byte) {
+    return (byte >= 32 && byte < 127) || byte == '\n' || byte == '\r' || byte == '\t';
+  });
+}
+
+// Whether nearly every second word of 16 bits is 0, as in wider numbers; not all where some are
+// negative.
+bool has_empty_words(const MappedFile& file) {
+  const std::int64_t words = std::min(file.size(), most_looked_at) / 2;
+  std::int64_t empty[] = {0, 0};
+  for (std::int64_t i = 0; i < words; ++i)
+    empty[i % 2] += number_at<std::uint16_t>(file, 2 * i) == 0 ? 1 : 0;
+  const auto nearly_all = [&](std::int64_t count) { return 20 * count >= 9 * words; };
+  return words >= 2 * fewest_to_tell && nearly_all(empty[0]) != nearly_all(empty[1]);
+}
+
+}  // namespace
+
+// A wide number whose upper words are 0 is also two or four of 16 bits, of which every second one
+// or more are 0; no tokens are so, and wide numbers that are ids throughout are none by chance.
+TokenType TokenFile::told_by_bytes(std::int64_t vocab) const {
+  const Looked wide = looked_at<std::uint64_t>(file_, vocab),
+               middle = looked_at<std::uint32_t>(file_, vocab),
+               narrow = looked_at<std::uint16_t>(file_, vocab);
+  // Of a vocabulary far beyond 65,536, two words of 16 bits make an id of 32 too.
+  const bool apart = vocab <= (std::int64_t{1} << 20);
+  for (const auto& [looked, type] : {std::pair{wide, TokenType::u64}, {middle, TokenType::u32}}) {
+    if (!looked.fit) continue;
+    if (looked.count >= fewest_to_tell && !looked.alike && apart) return type;
+    if (!narrow.fit) return type;
+    doubt(
+        path(),
+        fmt::format("it has no header, and its {} bytes can be {} ids of {} bytes or {} of 2",
+                    file_.size(), file_.size() / bytes_of(type), bytes_of(type), file_.size() / 2),
+        "say the type in which the file was written: dtype = \"u16\", \"u32\" or \"i64\"");
+  }
+  if (looks_like_text(file_)) {
+    refuse(path(), "it is text, and no file of tokens",
+           "mw.text reads the bytes of text as tokens; or tokenise it");
+  }
+  if (file_.size() > 0 && vocab > (1 << 16)) {
+    doubt(
+        path(),
+        fmt::format("it has no header; its bytes are no ids below {} of 4 or 8 bytes, and 2 bytes "
+                    "hold no more than 65,536 ids",
+                    vocab),
+        "say the type in which the file was written: dtype = \"u16\" if its tokeniser has no "
+        "more ids");
+  }
+  if (has_empty_words(file_)) {
+    doubt(path(),
+          "it has no header, and nearly every second word of 2 bytes in it is 0: its tokens are "
+          "wider, and are no ids of the model as they lie",
+          fmt::format("say the type in which the file was written, such as dtype = \"u32\"; tokens "
+                      "are below the model's vocab of {}, and little-endian",
+                      vocab));
+  }
+  return TokenType::u16;
+}
+
+void TokenFile::read_bare(const std::string& type, std::int64_t vocab) {
   if (type == "auto" && path().extension() != ".bin") {
     refuse(path(), "it has no header that is known (llm.c's, Megatron's)",
            "a bare list of tokens needs their type: dtype = \"u16\"");
   }
-  type_ = type == "u32" ? TokenType::u32 : TokenType::u16;
+  const auto named = std::ranges::find(type_names, type);
+  type_ = named == std::end(type_names) ? told_by_bytes(vocab)
+                                        : static_cast<TokenType>(named - std::begin(type_names));
   const int size = bytes_of(type_);
   if (file_.size() % size != 0) {
-    refuse(path(), fmt::format("{} bytes, which are no whole number of tokens of {} bytes",
-                               file_.size(), size));
+    refuse(path(),
+           fmt::format("{} bytes, which are no whole number of tokens of {} bytes", file_.size(),
+                       size),
+           "was it cut off, or has it tokens of another type? dtype says so");
+  }
+  if (named != std::end(type_names) && size == 2 && has_empty_words(file_)) {
+    doubt(path(),
+          fmt::format(
+              "dtype is \"{}\", and nearly every second word of 2 bytes in it is 0: its tokens "
+              "are wider",
+              type),
+          "dtype = \"u32\" or \"i64\", as the file was written");
   }
   tokens_ = file_.size() / size;
 }
@@ -230,6 +353,7 @@ std::int64_t TokenFile::at(std::int64_t i) const {
       return number_at<std::uint32_t>(file_, byte);
     case TokenType::i32:
       return number_at<std::int32_t>(file_, byte);
+    case TokenType::u64:  // what is too large comes out negative
     default:
       return number_at<std::int64_t>(file_, byte);
   }
@@ -262,15 +386,30 @@ namespace {
 // Ids of each file that are looked at before a rank starts; the others as they are read.
 constexpr std::int64_t looked_at_first = 1 << 16;
 
-// What matches, by name; of an index and its tokens the index.
+[[noreturn]] void cannot_list(const std::string& folder, const std::string& why) {
+  throw Error(Stage::options, "file.read", "path",
+              fmt::format("cannot list the folder {}: {}", folder, why));
+}
+
+// What matches, by name; of an index and its tokens the index. Throws Error (options) if some of
+// the matches cannot be found or may not be read: the run would train on the others alone.
 std::vector<fs::path> matches(const std::string& pattern) {
-  std::vector<fs::path> found;
+  static thread_local std::pair<std::string, int> unlisted;
+  const auto on_error = [](const char* folder, int reason) {
+    if (reason == ENOENT || reason == ENOTDIR) return 0;
+    unlisted = {folder, reason};
+    return 1;
+  };
+  std::vector<fs::path> found, forbidden;
   glob_t list{};
-  if (::glob(pattern.c_str(), GLOB_BRACE | GLOB_TILDE, nullptr, &list) == 0) {
-    for (std::size_t i = 0; i < list.gl_pathc; ++i)
-      if (may_read(list.gl_pathv[i])) found.emplace_back(list.gl_pathv[i]);
-  }
+  const int result = ::glob(pattern.c_str(), GLOB_BRACE | GLOB_TILDE, on_error, &list);
+  for (std::size_t i = 0; result == 0 && i < list.gl_pathc; ++i)
+    (may_read(list.gl_pathv[i]) ? found : forbidden).emplace_back(list.gl_pathv[i]);
   ::globfree(&list);
+  if (result == GLOB_ABORTED)
+    cannot_list(unlisted.first, std::generic_category().message(unlisted.second));
+  if (result == GLOB_NOSPACE) cannot_list(pattern, std::generic_category().message(ENOMEM));
+  if (!found.empty() && !forbidden.empty()) check_may_read(forbidden.front(), "path");
   const std::set<fs::path> all(found.begin(), found.end());
   std::erase_if(found, [&](const fs::path& path) {
     std::error_code error;
@@ -299,7 +438,7 @@ std::vector<std::string> patterns_of(const Json& given, Problems& problems) {
       patterns.push_back(one.get<std::string>());
     } else {
       problems.add(Stage::options, "option.value", "path",
-                   fmt::format("{} is no path", json_text(one)),
+                   fmt::format("{} is no path", lua_text(one)),
                    "write the name of a file in quotes, or a pattern: \"data/train_*.bin\"");
     }
   }
@@ -325,8 +464,10 @@ Options ShardSource::options() {
            "llm.c's, nanoGPT's (.bin) and Megatron's (.idx beside .bin) are told apart by their "
            "headers")
       .positional("path")
-      .choice("dtype", {"auto", "u16", "u32"},
-              "of a token in files without a header; auto: u16, if their names end in .bin")
+      .choice(
+          "dtype", {"auto", "u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64"},
+          "of a token in files without a header; auto, for names that end in .bin: 16, 32 or 64 "
+          "bits, as the bytes and the model's vocab leave no doubt of")
       .fallback("auto");
   SampleOrder::add_options(options);
   return options;
@@ -335,8 +476,15 @@ Options ShardSource::options() {
 ShardSource::ShardSource(const Values& values, const DataContext& context)
     : order_(values, context), vocab_(context.vocab) {
   Problems problems;
+  EachFileOnce once;
   for (const std::string& pattern : patterns_of(values.at("path"), problems)) {
-    const std::vector<fs::path> found = find(pattern, context);
+    std::vector<fs::path> found;
+    try {
+      found = find(pattern, context);
+    } catch (const Error& error) {
+      for (const Problem& p : error.problems()) problems.add(p);
+      continue;
+    }
     if (found.empty()) {
       problems.add(Stage::options, "file.missing", "path",
                    fmt::format("no file matches \"{}\"", pattern),
@@ -344,11 +492,12 @@ ShardSource::ShardSource(const Values& values, const DataContext& context)
     }
     for (const fs::path& path : found) {
       try {
-        files_.emplace_back(path, values.text("dtype"));
+        files_.emplace_back(path, values.text("dtype"), vocab_);
+        once.take(files_.back().path(), problems);
         starts_.push_back(starts_.back() + files_.back().tokens());
       } catch (const Error& error) {
         for (Problem p : error.problems()) {
-          p.key = "path";
+          if (p.key != "dtype") p.key = "path";
           problems.add(std::move(p));
         }
       }
@@ -374,10 +523,17 @@ void ShardSource::check_first_ids(Problems& problems) const {
       largest = std::max(largest, id);
     }
     if (at < 0) continue;
+    const std::string larger =
+        largest >= vocab_ ? fmt::format("the model's vocab must be {} at least", largest + 1) : "";
+    const std::string other =
+        file.has_header()
+            ? ""
+            : fmt::format(
+                  "{}are they tokens of {} bytes, little-endian? dtype says so of files "
+                  "without a header",
+                  larger.empty() ? "" : "; or ", file.bytes_of_token());
     problems.add(Stage::options, "data.token", "path", wrong_id(file, at, vocab_),
-                 largest >= vocab_
-                     ? fmt::format("the model's vocab must be {} at least", largest + 1)
-                     : "are they tokens of this type? dtype says so of files without a header");
+                 larger.empty() && other.empty() ? "write the file again" : larger + other);
   }
 }
 

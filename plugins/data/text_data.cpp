@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/mapped_file.h"
+#include "known_format.h"
 #include "meshwright/data.h"
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/text.h"
@@ -117,9 +118,21 @@ void add_files(const std::string& given, const std::string& key, const DataConte
     return;
   }
   const auto first = static_cast<std::ptrdiff_t>(files.size());
-  for (const auto& entry : fs::directory_iterator(path, error))
-    if (entry.is_regular_file(error) && entry.path().filename().string().front() != '.')
-      files.push_back(entry.path());
+  for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
+    const fs::path& file = at->path();
+    std::error_code unknown;
+    const fs::file_status status = fs::status(file, unknown);
+    if (file.filename().string().front() == '.' || fs::is_directory(status)) continue;
+    if (fs::exists(status)) {
+      files.push_back(file);  // a pipe or a device is refused when it is opened
+      continue;
+    }
+    const bool nowhere = status.type() == fs::file_type::not_found;
+    problems.add(Stage::options, "file.read", key,
+                 fmt::format("cannot read {}: {}", file.string(),
+                             nowhere ? "it is a link that leads nowhere" : unknown.message()),
+                 "is its disk mounted? Or take it out of the folder");
+  }
   std::sort(files.begin() + first, files.end());
   if (error) {
     problems.add(Stage::options, "file.read", key,
@@ -133,6 +146,19 @@ void add_files(const std::string& given, const std::string& key, const DataConte
 
 // Token files and archives are taken for text all too easily: text has no zero bytes.
 void check_is_text(const MappedFile& file, const fs::path& path, Problems& problems) {
+  if (const KnownFormat format = known_format(file.data(), file.size()); !format.name.empty()) {
+    problems.add(Stage::options, "file.format", "path",
+                 fmt::format("{} is no text: it is {}", path.string(), format.name), format.hint);
+    return;
+  }
+  const bool wide = file.size() >= 2 && (std::memcmp(file.data(), "\xff\xfe", 2) == 0 ||
+                                         std::memcmp(file.data(), "\xfe\xff", 2) == 0);
+  if (wide) {
+    problems.add(Stage::options, "file.format", "path",
+                 fmt::format("{} is UTF-16: its first two bytes say so", path.string()),
+                 "mw.text reads UTF-8 text: iconv -f UTF-16 -t UTF-8");
+    return;
+  }
   const std::int64_t seen = std::min<std::int64_t>(file.size(), 64 << 10);
   if (seen == 0) return;
   const void* found = std::memchr(file.data(), 0, seen);
@@ -156,12 +182,12 @@ std::vector<fs::path> list_files(const Values& values, const DataContext& contex
         add_files(given[i].get<std::string>(), item, context, files, problems);
       else
         problems.add(Stage::options, "option.value", item,
-                     fmt::format("{} is no path", json_text(given[i])),
+                     fmt::format("{} is no path", lua_text(given[i])),
                      "write the path of a file or folder in quotes");
     }
   } else {
     problems.add(Stage::options, "option.value", "path",
-                 fmt::format("{} is no path", json_text(given)),
+                 fmt::format("{} is no path", lua_text(given)),
                  "write the path of a file or folder in quotes, or a list of them");
   }
   return files;
@@ -183,8 +209,10 @@ Options TextSource::options() {
 TextSource::TextSource(const Values& values, const DataContext& context) : order_(values, context) {
   Problems problems;
   const std::vector<fs::path> paths = list_files(values, context, problems);
+  EachFileOnce once;
   for (const fs::path& file : paths) {
     try {
+      once.take(file, problems);
       files_.emplace_back(file);
       starts_.push_back(starts_.back() + files_.back().size());
       check_is_text(files_.back(), file, problems);

@@ -6,6 +6,8 @@
 #include <map>
 
 #include "hooks.h"
+#include "meshwright/choice.h"
+#include "meshwright/engine/text.h"
 #include "meshwright/json.h"
 #include "meshwright/passes.h"
 #include "meshwright/plugin.h"
@@ -28,24 +30,17 @@ class Hooks {
   // Throws Error (options) for anything else.
   Hook named(const Json& given) {
     if (given == "none") return nullptr;
-    const bool table = given.is_object() && given.contains("kind") && given["kind"].is_string();
-    if (!given.is_string() && !table) {
+    const auto choice = mw::named_choice(given);
+    if (!choice) {
       throw Error(mw::Stage::options, "option.choice", "hook",
-                  fmt::format("got {}; there are {}, or a function", mw::json_text(given), list()),
+                  fmt::format("got {}; there are {}, or a function", mw::lua_text(given), list()),
                   "leave it out for a plain all-reduce");
     }
     Hook& made = made_[given];
     if (made != nullptr) return made;
-    const mw::Registration& found =
-        catalog_.find(mw::Kind::hook,
-                      table ? given["kind"].get<std::string>() : given.get<std::string>(), "hook");
-    Json options = Json::object();
-    if (table) {
-      options = given;
-      options.erase("kind");
-    }
+    const mw::Registration& found = catalog_.find(mw::Kind::hook, choice->name, "hook");
     mw::Problems problems;
-    mw::Values values = found.options().read(options, path_, problems);
+    mw::Values values = found.options().read(choice->options, path_, problems);
     problems.throw_if_any();
     values.set_reach(reach_);
     return made = mw::make<mw::ReductionHook>(found, values);
@@ -145,7 +140,7 @@ class DataParallel : public mw::Strategy {
           throw Error(
               mw::Stage::plan, "function.result", "hook",
               fmt::format("the function returned {} for {}",
-                          returned.is_null() ? "nothing" : mw::json_text(returned), bucket.name),
+                          returned.is_null() ? "nothing" : mw::lua_text(returned), bucket.name),
               fmt::format("return one of {}", hooks->list()));
         }
         return fit_for(hook, bucket);

@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "meshwright/engine/text.h"
 #include "meshwright/json.h"
 #include "meshwright/passes.h"
 #include "meshwright/plugin.h"
@@ -100,7 +101,7 @@ class ExpertParallel : public mw::Strategy {
     for (const mw::Json& axis : values.at("borrow")) {
       if (!axis.is_string() || axis.get<std::string>() == "ep") {
         throw mw::Error(mw::Stage::options, "option.value", "borrow",
-                        fmt::format("{} is no axis to take ranks of", mw::json_text(axis)),
+                        fmt::format("{} is no axis to take ranks of", mw::lua_text(axis)),
                         "list names of axes: borrow = { \"dp\", \"tp\" }, or roles: { \"data\" }");
       }
       lenders_.push_back(axis.get<std::string>());

@@ -225,7 +225,7 @@ class Composed final : public Model {
 
   [[noreturn]] static void bad_record(const Json& json, const std::string& key) {
     refuse("option.type", key, "",
-           fmt::format("{} is no record of what a block did", json_text(without_hidden(json))),
+           fmt::format("{} is no record of what a block did", lua_text(json)),
            "write a function: block = function(x) … return x + y end");
   }
 

@@ -41,7 +41,7 @@ class AdamW final : public Optimizer, public ElementOp {
       valid = betas[i].is_number() && betas[i].get<double>() >= 0 && betas[i].get<double>() < 1;
     if (!valid) {
       throw Error(Stage::options, "option.value", "betas",
-                  fmt::format("{} is not two numbers in [0, 1)", json_text(betas)),
+                  fmt::format("{} is not two numbers in [0, 1)", lua_text(betas)),
                   "for example betas = {0.9, 0.95}");
     }
     beta1_ = betas[0].get<double>();

@@ -2,6 +2,8 @@
 // valid choice.
 #include <catch2/catch.hpp>
 
+#include "meshwright/choice.h"
+#include "meshwright/engine/text.h"
 #include "meshwright/options.h"
 #include "support/problems.h"
 
@@ -68,6 +70,56 @@ TEST_CASE("a bare value stands for the positional key") {
   Problems none;
   Options().integer("a", "").optional().read(Json(3), "sp", none);
   CHECK(mw::test::codes(none) == "option.unnamed sp");
+}
+
+TEST_CASE("a value without a name may stand in a table or alone") {
+  const auto read = [](const char* text, const char* key) {
+    Problems problems;
+    const auto values = Options()
+                            .integer("ways", "")
+                            .optional()
+                            .list("into", "")
+                            .optional()
+                            .positional(key)
+                            .read(Json::parse(text), "op", problems);
+    return problems.empty() ? values.json().dump() : mw::test::codes(problems);
+  };
+  for (const char* text : {"2", "[2]", R"({"$value": 2})", R"({"$value": [2]})"})
+    CHECK(read(text, "ways") == R"({"ways":2})");
+  for (const char* text : {"[2, 3]", "[[2, 3]]", R"({"$value": [2, 3]})"})
+    CHECK(read(text, "into") == R"({"into":[2,3]})");
+  for (const char* text : {"2", "[2]", R"({"$value": 2})"})
+    CHECK(read(text, "into") == R"({"into":[2]})");
+  CHECK(read("[2, 3]", "ways") == "option.type op.ways");
+}
+
+TEST_CASE("a choice is a name, or a table that has the name first or as its kind") {
+  using mw::named_choice;
+  for (const char* text : {R"(["a"])", R"({"kind": "a"})", R"({"$value": "a"})"}) {
+    const auto choice = named_choice(Json::parse(text));
+    REQUIRE(choice);
+    CHECK((choice->name == "a" && choice->table && choice->options.empty()));
+  }
+  CHECK_FALSE(named_choice("a")->table);
+  const auto pair = named_choice(Json::parse(R"({"$value": ["a", 2], "pair": true})"));
+  REQUIRE(pair);
+  CHECK(pair->name == "a");
+  CHECK(pair->options == Json::parse(R"({"pair": true, "$value": 2})"));
+  for (const char* text : {"1", "{}", "[]", "[1]", R"({"kind": 1})", R"({"pair": true})"})
+    CHECK_FALSE(named_choice(Json::parse(text)));
+}
+
+TEST_CASE("words of the field lead to what has another name here") {
+  const std::vector<std::string> strategies{"dp", "ep", "pp", "sp", "tp", "zero"};
+  using mw::did_you_mean;
+  CHECK(did_you_mean("fsdp", strategies) == "did you mean \"zero\"? fsdp is zero { N, stage = 3 }");
+  CHECK(did_you_mean("Context-Parallel", strategies) ==
+        "did you mean \"sp\"? Context-Parallel is sp { N, form = \"ring\" }");
+  CHECK(did_you_mean("ddp", strategies) == "did you mean \"dp\"? ddp is dp(N)");
+  CHECK(did_you_mean("grad_clip", {"lr", "clip"}) == "did you mean \"clip\"?");
+  CHECK(did_you_mean("DualPipe", {"1f1b", "dualpipev"}) == "did you mean \"dualpipev\"?");
+  CHECK(did_you_mean("fsdp", {"lr", "clip"}).empty());
+  CHECK(did_you_mean("zerro", strategies) == "did you mean \"zero\"?");
 }
 
 TEST_CASE("every problem is reported at once, each with its key path") {

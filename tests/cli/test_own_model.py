@@ -68,6 +68,19 @@ end
 """
         self.assertEqual(len(self.verify_all(models + calls)), 2 * len(MIXES))
 
+    def test_a_value_without_a_name_stands_alone_or_in_a_table(self):
+        """Of each word of ops that takes one: x:experts(2), x:experts { 2 } and by its name are one model."""
+        words = [("experts(2)", "experts { 2 }", "experts { top_k = 2 }"), ("mlp(24)", "mlp { 24 }", "mlp { width = 24 }"),
+                 ('linear("hidden")', 'linear { "hidden" }', 'linear { to = "hidden" }'),
+                 ('linear { to = { "heads", "head_dim" } }:linear("hidden")', 'linear { "heads", "head_dim" }:linear { "hidden" }',
+                  'linear { { "heads", "head_dim" } }:linear { to = "hidden" }')]
+        for same in words:
+            script = REFUSED + "".join(f"plan(function(x) return x + x:rms_norm():{word} end, {{ experts = 4, ffn = 24 }})\n" for word in same)
+            with self.subTest(same[0]):
+                plans = self.all("plan", self.write(script))
+                self.assertEqual(len({plan["plan_hash"] for plan in plans}), 1)
+                self.assertEqual(len(plans), len(same))
+
     def test_a_llama_written_here_is_mw_llama(self):
         for plan in ["{}", "{ dp(2), tp(2), sp() }", "{ zero { 2, stage = 3 } }", "{ pp(2) }"]:
             script = HEAD + LLAMA.replace("PLAN", plan)

@@ -3,6 +3,7 @@ explain."""
 
 import json
 import os
+import stat
 import subprocess
 import unittest
 
@@ -40,6 +41,45 @@ class Words(ProgramCase):
         done = self.call(verb, self.script(SCRIPT % changes), "--json", *arguments)
         self.assertEqual(done.returncode, code, done.stderr[-3000:])
         return [json.loads(line) for line in done.stdout.splitlines()]
+
+    # --- names and values ---
+
+    def test_forms_of_a_choice_and_of_a_value_without_a_name(self):
+        """A choice is a name, a table that begins with it, or one of its kind; a value stands in a table or alone."""
+        forms = ('schedule = "zb-h1"', 'schedule = { "zb-h1" }', 'schedule = { kind = "zb-h1" }'), \
+                ('schedule = { "1f1b", pair = true }', 'schedule = { kind = "1f1b", pair = true }'), \
+                ('weave = { "switch", axes = { "dp" } }, schedule = { "1f1b", pair = true }',
+                 'weave = mw.weave.switch { axes = { "dp" } }, schedule = { kind = "1f1b", pair = true }')
+        for same in forms:
+            changes = "\n".join(f"e.plan = {{ dp(2), pp {{ 2, {form} }} }} mw.plan(e)" for form in same) + "\ne.steps = 1"
+            results = self.results("plan", changes)
+            with self.subTest(same):
+                self.assertEqual(len({result["plan_hash"] for result in results[:-1]}), 1)
+                self.assertEqual(len({result["plan"] for result in results[1:-1]}), 1)
+        hooks = ('{ "powersgd", rank = 2 }', '{ "powersgd", 2 }', '{ kind = "powersgd", rank = 2 }')
+        results = self.results("plan", "\n".join(f"e.plan = {{ dp {{ 4, hook = {hook} }} }} mw.plan(e)" for hook in hooks))
+        self.assertEqual(len({result["plan_hash"] for result in results}), 1)
+
+    def test_what_is_wrong_with_a_choice_shows_no_inner_key(self):
+        for plan, said in (("pp { 2, schedule = { 2, pair = true } }", "got { 2, pair = true }"),
+                           ("pp { 2, weave = { 2, axes = {} } }", "got a table"),
+                           ("dp { 4, hook = { 2, rank = 3 } }", "got { 2, rank = 3 }"),
+                           ('pp { 2, schedule = { "interleavd", pair = true } }', 'did you mean "interleaved"?'),
+                           ('pp { 2, schedule = { "1f1b", 3 } }', "named options")):
+            with self.subTest(plan):
+                self.call("plan", self.script(SCRIPT % f"e.plan = {{ {plan} }}"))
+                self.assertIn(said, " ".join(self.said.split()))
+                self.assertNotIn("$", self.said)
+
+    def test_words_of_the_field_are_understood(self):
+        for given, said in (('mw.plugins("fsdp")', "fsdp is zero { N, stage = 3 }"), ('mw.plugins("cp")', 'sp { N, form = "ring" }'),
+                            ('mw.plugins("ddp")', "ddp is dp(N)"), ("e.gradient_checkpointing = true", 'did you mean "recompute"?'),
+                            ("e.plan = { pp { 2, schedule = 'fill-drain' } }", 'did you mean "gpipe"?'),
+                            ("e.optimizer = mw.adam { lr = 1 }", 'did you mean "adamw"?'),
+                            ("e.optimizer = mw.adamw { learning_rate = 1 }", 'did you mean "lr"?')):
+            with self.subTest(given):
+                self.call("plan", self.script(SCRIPT % given))
+                self.assertIn(said, self.said)
 
     # --- verify ---
 
@@ -94,6 +134,35 @@ class Words(ProgramCase):
         self.assertIsNone(json.loads(done.stdout.splitlines()[-1])["note"])
 
     # --- Scripts that ask for nothing, and where they come from ---
+
+    def test_what_is_no_file_is_not_waited_for(self):
+        """Named pipes that nobody writes to, and devices without an end, wherever a file is meant."""
+        os.mkfifo(self.folder / "pipe")
+        os.mkfifo(self.folder / "pipe.lua")
+        run = SCRIPT % ""
+        cases = ((("run", "pipe.lua"), "script.unreadable"), (("run", "/dev/full"), "script.unreadable"),
+                 (("schedule", "pipe"), "file.read"), (("schedule", "/dev/zero"), "file.read"),
+                 (("calibrate", "--from", "pipe", "-o", "mine.lua", "--cluster", "dgx-h100"), "calibration.log --from"),
+                 (("calibrate", "--from", "/dev/zero", "-o", "mine.lua", "--cluster", "dgx-h100"), "calibration.log --from"),
+                 (("run", self.script(run.replace("mw.train(e)", "e.weights = 'pipe' mw.train(e)"), "w.lua")), "file.read weights"),
+                 (("run", self.script(run.replace("mw.train(e)", "e.data = mw.text { 'pipe', sequence = 24 } mw.train(e)"), "t.lua")), "file.read data.path"),
+                 (("run", self.script(run.replace("mw.train(e)", "e.data = mw.shards { 'pipe', sequence = 24 } mw.train(e)"), "s.lua")), "file.read data.path"),
+                 (("plan", self.script(run, "c.lua"), "--cluster", "./pipe.lua"), None),
+                 (("run", self.script("dofile 'pipe.lua'", "d.lua")), None),
+                 (("run", self.script("require 'pipe'", "r.lua")), None), (("runs", "show", "pipe"), "file.missing"))
+        for command, problem in cases:
+            with self.subTest(command):
+                done = self.call(*command, "--json")
+                self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+                self.assertIn("pipe" if "pipe" in done.stdout else "device", done.stdout)
+                if problem is not None:
+                    self.assertEqual(problems(self.lines(done)), [problem])
+        (self.folder / "null").symlink_to("/dev/null")
+        for target in ("pipe", "/dev/null", "null"):
+            done = self.call("logits", self.script(run, "l.lua"), "-o", target, "--json")
+            self.assertEqual((done.returncode, problems(self.lines(done))), (2, ["file.write"]), done.stderr)
+        self.assertTrue(stat.S_ISCHR(os.stat("/dev/null").st_mode))
+        self.assertTrue(stat.S_ISFIFO(os.stat(self.folder / "pipe").st_mode))
 
     def test_scripts_without_a_result(self):
         nothing = self.script('print "hello"', "nothing.lua")

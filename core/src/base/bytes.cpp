@@ -9,6 +9,7 @@
 #include <limits>
 #include <map>
 
+#include "base/synonyms.h"
 #include "meshwright/options.h"
 
 namespace mw {
@@ -88,6 +89,7 @@ std::string format_bytes(double bytes) {
 std::string nearest(const std::string& word, const std::vector<std::string>& candidates) {
   const std::string given = folded(word);
   if (given.empty()) return "";
+  if (const Synonym* other = synonym_of(word, candidates)) return other->name;
   std::string best;
   std::size_t least = std::numeric_limits<std::size_t>::max();
   for (const std::string& candidate : candidates) {

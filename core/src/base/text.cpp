@@ -9,6 +9,7 @@
 #include <cctype>
 #include <charconv>
 
+#include "base/synonyms.h"
 #include "meshwright/options.h"
 
 namespace mw {
@@ -106,7 +107,11 @@ std::string readable_line(std::string_view text) {
 
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates) {
   const std::string near = nearest(word, candidates);
-  return near.empty() ? "" : fmt::format("did you mean {}?", quote(near));
+  if (near.empty()) return "";
+  const Synonym* other = synonym_of(word, candidates);
+  const std::string text = other == nullptr ? "" : other->text;
+  if (text.empty()) return fmt::format("did you mean {}?", quote(near));
+  return fmt::format("did you mean {}? {} is {}", quote(near), word, text);
 }
 
 std::string format_number(double value) {

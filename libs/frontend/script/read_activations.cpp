@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "meshwright/choice.h"
 #include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/recompute.h"
@@ -32,7 +33,7 @@ OpPredicate op_function(const std::string& key, const Json& given,
     if (!answer.is_boolean() && !answer.is_null()) {
       throw Error(
           Stage::options, "function.result", key,
-          fmt::format("{}: the function returned {} for {}", key, json_text(answer), op.name),
+          fmt::format("{}: the function returned {} for {}", key, lua_text(answer), op.name),
           "return true or false");
     }
     return answer.is_boolean() && answer.get<bool>();
@@ -264,14 +265,15 @@ RecomputePolicy read_recompute(const Json& given, std::shared_ptr<const ScriptRe
     return policy;
   }
   if (given.is_object()) {
-    if (given.contains("kind")) {
+    if (named_choice(given)) {
       read_registered(given, reach, policy, problems);
     } else {
       read_recompute_table(given, reach, memory, policy, problems);
     }
     return policy;
   }
-  const std::string text = given.is_string() ? given.get<std::string>() : json_text(given);
+  const auto choice = named_choice(given);
+  const std::string text = choice ? choice->name : describe(given);
   if (text == "selective") policy.kind = RecomputePolicy::Kind::selective;
   if (text == "full") policy.kind = RecomputePolicy::Kind::full;
   if (text == "fit") {
@@ -280,7 +282,7 @@ RecomputePolicy read_recompute(const Json& given, std::shared_ptr<const ScriptRe
   }
   if (text != "none" && policy.kind == RecomputePolicy::Kind::none) {
     try {
-      if (given.is_string() && registered(*reach->catalog, text)) {
+      if (choice && registered(*reach->catalog, text)) {
         read_registered({{"kind", text}}, reach, policy, problems);
         return policy;
       }
@@ -292,7 +294,8 @@ RecomputePolicy read_recompute(const Json& given, std::shared_ptr<const ScriptRe
       return policy;
     }
     problems.add(Stage::options, "option.choice", "recompute",
-                 fmt::format("recompute: there is no {}", quote(text)), recompute_forms);
+                 fmt::format("recompute: there is no {}", choice ? quote(text) : text),
+                 recompute_forms);
   }
   return policy;
 }
@@ -309,7 +312,7 @@ OffloadPolicy read_offload(const Json& given, std::shared_ptr<const ScriptReach>
     read_offload_table(given, policy, problems);
     return policy;
   }
-  const std::string text = given.is_string() ? given.get<std::string>() : json_text(given);
+  const std::string text = given.is_string() ? given.get<std::string>() : lua_text(given);
   if (text == "full") {
     policy.kind = OffloadPolicy::Kind::full;
   } else if (text != "none") {

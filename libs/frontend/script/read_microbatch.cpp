@@ -62,7 +62,7 @@ StepShape read_shape(const Json& given, std::int64_t batch, std::int64_t step) {
   if (good) return shape;
   throw Error(
       Stage::options, "function.result", "microbatch",
-      fmt::format("microbatch: the function returned {} for step {}", json_text(given), step),
+      fmt::format("microbatch: the function returned {} for step {}", lua_text(given), step),
       "return the sequences of a microbatch, a list of them, or { batch = 8, microbatch = 2 "
       "}");
 }

@@ -62,7 +62,8 @@ std::string value_in_name(const Option& option, const Json& value) {
   if (!value.is_structured()) return json_text(value);
   std::string inside, name;
   for (const auto& [key, item] : value.items()) {
-    if (value.is_object() && (key == "kind" || key == "name") && item.is_string()) {
+    const bool names = key == "kind" || key == "name" || key == unnamed_key;
+    if (value.is_object() && names && item.is_string()) {
       if (name.empty() || key == "name") name = item.get<std::string>();
     } else if (!key.starts_with('$') && !is_function(item)) {
       if (!inside.empty()) inside += ",";

@@ -312,7 +312,7 @@ std::vector<std::string> texts(const Json& list, const std::string& path, Proble
       found.push_back(item.get<std::string>());
     } else {
       problems.add(Stage::options, "option.value", path,
-                   fmt::format("{}: {} is no name of an axis", path, json_text(item)),
+                   fmt::format("{}: {} is no name of an axis", path, lua_text(item)),
                    "list names of axes, or roles: " + join(names_of_roles()));
     }
   }
@@ -420,10 +420,9 @@ StrategyTable::StrategyTable(const Json& table, std::string path, Problems& prob
   Problems found;
   values_ = strategy_options().read(table, path, found);
   if (!named && values_.has("name")) {
-    found.add(
-        Stage::options, "option.value", path_in(path, "name"),
-        fmt::format("{}: {} is no name", path_in(path, "name"), json_text(values_.at("name"))),
-        "a name is a letter, then letters, digits and \"_\"");
+    found.add(Stage::options, "option.value", path_in(path, "name"),
+              fmt::format("{}: {} is no name", path_in(path, "name"), lua_text(values_.at("name"))),
+              "a name is a letter, then letters, digits and \"_\"");
   }
   if (values_.has("axis")) read_axes(values_.at("axis"), path_in(path, "axis"), found);
   if (values_.has("rules") && !values_.is_function("rules"))

@@ -1,0 +1,18 @@
+// What the field calls things that have another name here.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace mw {
+
+struct Synonym {
+  const char* words;  // what others call it: in lower case, without separators
+  const char* name;   // what it is called here
+  const char* text;   // how it is written; "": by its name alone
+};
+
+// The synonym that a word is of, whose name is one of these; null: there is none.
+const Synonym* synonym_of(const std::string& word, const std::vector<std::string>& names);
+
+}  // namespace mw
