@@ -95,7 +95,7 @@ void add_train_options(CLI::App& command, TrainArguments& a) {
       ->type_name("PYTHON");
   pass_on(command, a, "--others",
           "repeat a pair if other programs kept more cores busy (default 0.1)")
-      ->check(CLI::Range(0.0, 1e6))
+      ->check(number_in(0.0, 1e6))
       ->type_name("CORES");
   pass_on(command, a, "--retries", "how often a disturbed pair is repeated at most (default 2)")
       ->check(CLI::Range(0, 100))

@@ -133,7 +133,7 @@ int run_chaos(const ChaosArguments& given, Output& output) {
 
 void add_faults(CLI::App& command, chaos::Wishes& wishes) {
   command.add_option("--minutes", wishes.minutes, "no further fault after so many minutes")
-      ->check(CLI::Range(0.01, 1e6))
+      ->check(number_in(0.01, 1e6))
       ->type_name("M");
   command
       .add_option("--faults", wishes.faults,
@@ -144,7 +144,7 @@ void add_faults(CLI::App& command, chaos::Wishes& wishes) {
       .add_option(
           "--every", wishes.every,
           "mean seconds between two faults (5); each time is drawn from 0.5 to 1.5 times that")
-      ->check(CLI::Range(0.0, 1e6))
+      ->check(number_in(0.0, 1e6))
       ->type_name("SECONDS");
   command.add_option("--seed", wishes.seed, "draws kinds, ranks and moments (1)")->type_name("S");
   command
@@ -155,7 +155,7 @@ void add_faults(CLI::App& command, chaos::Wishes& wishes) {
       ->type_name("A,B");
   command
       .add_option("--timeout", wishes.start.timeout, "seconds that ranks wait for each other (10)")
-      ->check(CLI::Range(0.5, 1e5))
+      ->check(number_in(0.5, 1e5))
       ->type_name("SECONDS");
   command
       .add_option("--checkpoint-every", wishes.start.checkpoints,

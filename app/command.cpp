@@ -2,7 +2,10 @@
 // have.
 #include "app/command.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <charconv>
 
 namespace mw {
 namespace {
@@ -33,6 +36,18 @@ CommandOf<Arguments> command_group(Command::About about) {
 
 PluginRegistry registry_of(const Arguments& arguments) {
   return PluginRegistry(PluginRegistry::search_path(arguments.plugin_path));
+}
+
+CLI::Validator number_in(double least, double most) {
+  const auto check = [least, most](std::string& text) -> std::string {
+    double number = 0;
+    const char* end = text.data() + text.size();
+    const auto [rest, error] = std::from_chars(text.data(), end, number);
+    const bool whole = error == std::errc() && rest == end;
+    if (whole && number >= least && number <= most) return "";  // NaN is neither
+    return fmt::format("Value {} not in range [{} - {}]", text, least, most);
+  };
+  return {check, CLI::Range(least, most).get_description(), "number"};
 }
 
 void add_json(CLI::App& command, Arguments& arguments) {

@@ -87,6 +87,9 @@ std::optional<int> enter_sandbox(Arguments& arguments, const Command::About& abo
 // The registry over the plugin path that was given.
 PluginRegistry registry_of(const Arguments& arguments);
 
+// Takes finite numbers from `least` to `most`; CLI::Range takes NaN too, and words that C reads.
+CLI::Validator number_in(double least, double most);
+
 // Options that several commands have.
 void add_json(CLI::App& command, Arguments& arguments);
 void add_quiet(CLI::App& command, Arguments& arguments);

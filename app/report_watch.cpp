@@ -6,6 +6,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <chrono>
@@ -165,7 +166,7 @@ class Session : public std::enable_shared_from_this<Session> {
 class Listener {
  public:
   Listener(boost::asio::io_context& context, int port, WatchedReport& report)
-      : acceptor_(context), report_(report) {
+      : acceptor_(context), later_(context), report_(report) {
     boost::beast::error_code error;
     const tcp::endpoint at(boost::asio::ip::address_v4::loopback(),
                            static_cast<std::uint16_t>(port));
@@ -184,12 +185,19 @@ class Listener {
  private:
   void accept() {
     acceptor_.async_accept([this](boost::beast::error_code error, tcp::socket socket) {
-      if (!error) std::make_shared<Session>(std::move(socket), report_)->begin();
-      accept();
+      if (!error) {
+        std::make_shared<Session>(std::move(socket), report_)->begin();
+        return accept();
+      }
+      // Where descriptors have run out, the next call would fail at once too.
+      later_.expires_after(between_failures);
+      later_.async_wait([this](boost::beast::error_code) { accept(); });
     });
   }
 
+  static constexpr std::chrono::milliseconds between_failures{200};
   tcp::acceptor acceptor_;
+  boost::asio::steady_timer later_;
   WatchedReport& report_;
 };
 

@@ -11,6 +11,7 @@
 #include "app/chrome_trace.h"
 #include "app/command.h"
 #include "common/files.h"
+#include "meshwright/engine/files.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/options.h"
 
@@ -66,6 +67,7 @@ Json options_of(const ScheduleArguments& arguments) {
 }
 
 Made read_schedule(const ScheduleArguments& arguments, const Catalog& catalog) {
+  check_regular(arguments.name);
   const std::optional<std::string> text = whole_file(arguments.name);
   if (!text) {
     throw Error(
@@ -294,22 +296,22 @@ const CommandOf<ScheduleArguments> schedule_command{
                       "gradient (default 1,1,1); a chunk takes its share")
           ->delimiter(',')
           ->expected(1, 3)
-          ->check(CLI::Range(1e-12, most_time))
+          ->check(number_in(1e-12, most_time))
           ->type_name("F,I,W");
       command.add_option("--send", a.send, "from one stage to the next, in the same unit")
-          ->check(CLI::Range(0.0, most_time))
+          ->check(number_in(0.0, most_time))
           ->type_name("TIME");
       command
           .add_option("--memory", a.memory,
                       "limit of the activations of a stage, in microbatches of the whole stage")
-          ->check(CLI::Range(1e-6, most_time))
+          ->check(number_in(1e-6, most_time))
           ->type_name("MICROBATCHES");
       command
           .add_option(
               "--joint", a.joint,
               "time of a group of actions (0F3+1B1), divided by the sum of its actions' times "
               "(default 1)")
-          ->check(CLI::Range(1e-6, 1.0))
+          ->check(number_in(1e-6, 1.0))
           ->type_name("SHARE");
       command
           .add_option("--option", a.options,

@@ -36,6 +36,8 @@ struct Record {
   bool must_be_told = false;  // the run has something to say of it
   bool told = false;
   std::string said;  // what the run said, its first sentence
+  bool parted =
+      false;  // losses were others after it, which no run can see; the training was given up
   bool ended = false;
   std::int64_t starts = 0;  // of the command, until it went on
   std::int64_t from = -1;   // the step that it went on from; -1: it never ended

@@ -376,9 +376,10 @@ void Faults::judge_unseen(Record& record) {
   });
   record.said = first_line(run_.complaint());
   record.told = !record.said.empty();
+  record.parted = run_.wrong() >= 0;
   if (!record.told)
-    record.said = run_.wrong() >= 0 ? fmt::format("other losses from step {}", run_.wrong())
-                                    : fmt::format("the same losses for {} steps", steps);
+    record.said = record.parted ? fmt::format("other losses from step {}", run_.wrong())
+                                : fmt::format("the same losses for {} steps", steps);
   run_.stop();
   record.seconds = monotonic_seconds() - since_;
 }

@@ -115,13 +115,21 @@ std::string Outcome::text() const {
                fmt::format("{:.1f} s", sums.longest), note});
   }
   std::string text = table.text("  ");
+  const auto parted =
+      std::count_if(records.begin(), records.end(), [](const Record& one) { return one.parted; });
+  const std::string but =
+      parted == 0 ? ""
+                  : fmt::format(
+                        "; {} more had other losses after a fault that no training can see, and {} "
+                        "given up",
+                        parted, parted == 1 ? "was" : "were");
   text += fmt::format(
-      "\n  {} of {} on {} came to {} end with the losses of the one without faults; {}\n",
+      "\n  {} of {} on {} came to {} end with the losses of the one without faults{}; {}\n",
       plural(rounds, "training"), plural(steps, "step"), plural(ranks, "rank"),
-      rounds == 1 ? "its" : "their",
+      rounds == 1 ? "its" : "their", but,
       weighed > 0
           ? fmt::format("processes grew by {} at most", format_bytes(static_cast<double>(grown)))
-          : "no process lived long enough for its memory to be compared");
+          : "no process ran long enough to measure whether its memory grew");
   for (const Record& record : records)
     if (!record.wrong.empty())
       text += fmt::format("  wrong: fault {} ({}; {}): {}\n", record.number, record.kind,

@@ -13,11 +13,16 @@ void HeldOutLoss::step(RankRun& rank, StepEnd& end) {
   rank.await_updates();
   const auto sent = rank.ledger().communication();
   HeldOut result;
-  for (std::int64_t batch = 0; batch < batches_; ++batch)
-    result.loss += rank.evaluate(first_ + batch) / static_cast<double>(batches_);
+  for (std::int64_t batch = 0; batch < batches_ && !end.stopped; ++batch) {
+    const StepOutcome done = rank.evaluate(first_ + batch);
+    result.loss += done.loss / static_cast<double>(batches_);
+    end.stopped = done.stop && batch + 1 < batches_;
+  }
   rank.ledger().clear_step(sent);
   result.seconds = seconds_now() - began;
   end.apart = true;
+  if (end.stopped) end.last = true;  // the mean of some of the batches is no result
+  if (end.stopped) return;
   if (end.report != nullptr) end.report->held_out = result;
 }
 

@@ -69,7 +69,7 @@ Logits logits_of(const RunSetup& experiment) {
   with_ranks(runtime, forward, *forward.plan, nullptr, [&](RankRun& executor, Ledger&) {
     LogitsWatcher watcher(*executor.evaluator());
     executor.evaluator()->watch(&watcher);
-    const double loss = executor.evaluate(0);
+    const double loss = executor.evaluate(0).loss;
     executor.evaluator()->watch(nullptr);
     const at::Tensor own = watcher.rows();
     std::string bytes;

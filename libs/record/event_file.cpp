@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +18,7 @@
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
+#include "record/run_path.h"
 
 namespace mw {
 
@@ -214,6 +216,15 @@ void EventFile::flush_if_due() {
 
 void EventFile::flush() {
   last_flush_ = std::chrono::steady_clock::now();
+  struct stat own = {};
+  if (::fstat(file_, &own) != 0 || inode_of(path_) != own.st_ino) {
+    throw Error(Stage::run, "events.replaced", "tensorboard",
+                fmt::format("tensorboard: another program has removed or replaced {}, so that the "
+                            "events of this run are lost",
+                            path_.string()),
+                "let one run at a time write into a folder of events, and remove none while a run "
+                "writes into it");
+  }
   if (buffer_.empty()) return;
   const std::string text = std::exchange(buffer_, {});
   if (!write_whole(file_, text.data(), text.size())) fail(path_, errno);

@@ -244,6 +244,22 @@ class Chaos(ProgramCase):
         self.assertRegex(before, r"(?m)^step +\d+/40  loss \d")
         self.assertRegex(before, r"(?m)^step 40/40  loss \d+\.\d{4}$")
         self.assertNotRegex(after, r"(?m)^step +\d+/40")
+        parted = "other losses from step" in after + done.stdout
+        said = "1 more had other losses after a fault that no training can see, and was given up"
+        self.assertEqual(said in after + done.stdout, parted, after + done.stdout)
+
+    def test_numbers_that_are_none(self):
+        """One reader of numbers refuses what C reads as one: NaN, infinities, hexadecimal."""
+        script = self.write("")
+        for option in ("--every", "--minutes", "--timeout"):
+            for number in ("nan", "-nan", "inf", "-inf", "-1", "1e999", "0x10", "5s", ""):
+                with self.subTest(option=option, number=number):
+                    done = self.call("chaos", script, f"{option}={number}")
+                    self.assertEqual(done.returncode, 2, done.stderr)
+                    self.assertIn(option, done.stderr)
+        for option in ("--times", "--send", "--memory", "--joint"):
+            with self.subTest(option=option):
+                self.assertEqual(self.call("schedule", "1f1b", "--stages", 2, f"{option}=nan").returncode, 2)
 
     def test_the_copies_are_of_the_files_that_the_data_source_lists(self):
         """A text is no pattern, whatever its name has; an index of Megatron's goes with its tokens."""

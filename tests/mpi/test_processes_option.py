@@ -50,6 +50,19 @@ class ProcessesOption(ProgramCase):
                 self.assertEqual((code, run["status"]), (130, "interrupted"))
                 self.assertIn(number.name, run["reason"])
 
+    def test_functions_that_differ_between_processes(self):
+        """What a function says for a step is compared, whatever the ranks of the processes share."""
+        impure = "local n = io.open('/proc/self/stat'):read('n')"  # the process's number
+        for plan in ("dp(2)", "pp(2)"):
+            for key, value in (("schedule", f"function(step) {impure} return step < 2 and 1e-3 or 1e-9 * n end"),
+                               ("loss_scale", f"function(step) {impure} return step < 2 and 8 or n end")):
+                with self.subTest(plan=plan, key=key):
+                    process = self.start(f"e.plan = {{ {plan} }} e.steps = 4 e.{key} = {value}")
+                    stdout, stderr = process.communicate(timeout=120)
+                    self.assertEqual(process.returncode, 1, stderr)
+                    self.assertIn("failed", stdout)
+                    self.assertRegex(stderr, rf"{key}: the (learning rate|loss scale) of step 2 is .* on rank 0 and .* in process 1")
+
     def test_a_long_result_is_whole_though_a_process_dies(self):
         process = self.start(FOREVER.replace("step == 2", "step == 2500"))
         self.wait_for_steps(process)

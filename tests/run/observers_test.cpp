@@ -1,4 +1,5 @@
 // Observers of a run: when they are called, what they may ask for, and what they hear of a failure.
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <catch2/catch.hpp>
@@ -14,6 +15,7 @@
 #include "app/measurements.h"
 #include "app/observe.h"
 #include "app/recorder.h"
+#include "check/held_out.h"
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/ranks.h"
 #include "meshwright/error.h"
@@ -132,6 +134,60 @@ TEST_CASE("What rank 0 decides ends the run on all ranks, before those after it 
   for (int rank = 0; rank < 4; ++rank) {
     CHECK(calls.of(rank) ==
           std::vector<std::string>{"after begin", "after 0", "after 1 last", "after finish"});
+  }
+}
+
+TEST_CASE("The wish to stop ends an evaluation after its batch, and observers hear of the end") {
+  struct Stops final : TokenSource {
+    explicit Stops(std::atomic<bool>& flag) : stop(flag) {}
+    std::int64_t vocab() const override { return 16; }
+    std::int64_t tokens() const override { return 0; }
+    void sample(std::int64_t k, std::int64_t sequence, std::int64_t* inputs,
+                std::int64_t* labels) const override {
+      if (k >= 24) stop = true;
+      most = std::max(most.load(), k);
+      std::fill_n(inputs, sequence, k % 16);
+      std::fill_n(labels, sequence, 1);
+    }
+    std::atomic<bool>& stop;
+    mutable std::atomic<std::int64_t> most{0};
+  };
+  Experiment e = on_four_ranks(5);
+  std::atomic<bool> stop{false};
+  const auto data = std::make_shared<Stops>(stop);
+  e.held_out_plan = forward_only(*e.plan);
+  e.held_out_data = data;
+  HeldOutLoss held_out(2, 1000000, e.steps);
+  Calls calls;
+  Noted after("after", calls);
+  const std::vector<RunObserver*> observers{&held_out, &after};
+  const TrainOutcome outcome = train(e, observers, &stop);
+  CHECK(outcome.interrupted);
+  CHECK(outcome.steps == 2);
+  CHECK(data->most < 24 + 2 * e.plan->request.batch);
+  for (int rank = 0; rank < 4; ++rank) {
+    CHECK(calls.of(rank) ==
+          std::vector<std::string>{"after begin", "after 0", "after 1 last", "after finish"});
+  }
+}
+
+TEST_CASE("Ranks that a schedule gives different rates are refused after the step") {
+  for (const std::int64_t parts_at : {0, 2}) {
+    Experiment e = on_four_ranks(5);
+    std::atomic<int> asked{0};
+    e.schedule = [&](std::int64_t step) {
+      return step < parts_at ? 1e-3 : 1e-3 * static_cast<double>(1 + asked++);
+    };
+    try {
+      run(e, {});
+      FAIL("nothing was thrown");
+    } catch (const RankFailed& error) {
+      const Problem& problem = error.problems().front();
+      CHECK(problem.code == "process.apart");
+      CHECK(problem.key == "schedule");
+      CHECK_THAT(problem.message,
+                 Catch::Contains("the learning rate of step " + std::to_string(parts_at)));
+    }
   }
 }
 

@@ -49,13 +49,13 @@ void Executor::add_program(const Program& program) {
 }
 
 void Executor::evaluate_by(const Program& program, const RunSetup& setup) {
-  evaluator_ = std::make_unique<Executor>(program, rank_, device_, source_, ledger_, setup, nullptr,
+  evaluator_ = std::make_unique<Executor>(program, rank_, device_, source_, ledger_, setup, stop_,
                                           this, true);
 }
 
-double Executor::evaluate(std::int64_t batch) {
+StepOutcome Executor::evaluate(std::int64_t batch) {
   await_updates();
-  return evaluator_->own_step(batch, 0).loss;
+  return evaluator_->own_step(batch, 0);
 }
 
 void Executor::watch(Watcher* watcher) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -39,12 +40,14 @@ class Executor : public RankRun {
   // Another program of the same stage, for steps with other microbatches. It keeps the same
   // parameters in the same tensors and must outlive the executor.
   void add_program(const Program& program);
-  // A program without a way back (engine/forward_only.h), on other data; shares storage as above.
+  // A program without backward (forward_only() in engine/plan.h), on other data; shares storage.
   void evaluate_by(const Program& program, const RunSetup& setup);
+  // Makes the communicators of all programs. Every rank calls it once it has all of its programs.
+  void connect();
 
   StepOutcome step(std::int64_t index, double lr) override;
   // The ledger books what it takes.
-  double evaluate(std::int64_t batch) override;
+  StepOutcome evaluate(std::int64_t batch) override;
   RankRun* evaluator() override { return evaluator_.get(); }
   // When the ranks last met for a step's totals, as this rank saw it once it had a core again; only
   // where they run in turns.
@@ -77,7 +80,7 @@ class Executor : public RankRun {
   bool update_left_out() const override { return outcome_.update_left_out; }
   void watch(Watcher* watcher) override;
   void leave_out_not_finite() override { kept_->leaves_out = true; }
-  Communicator& group(const RankSet& set) override { return group(set, -1); }
+  Communicator& group(const RankSet& set) override { return group(set, ""); }
   at::Tensor whole(int bucket, bool gradients) override;
   at::Tensor slice(int parameter, const at::Tensor& whole) const override {
     return storage_.slice(parameter, whole);
@@ -116,6 +119,8 @@ class Executor : public RankRun {
     bool leaves_out = false;  // updates of steps that are not finite
     // By ranks, and the name of a stream.
     std::map<std::pair<RankSet, std::string>, std::unique_ptr<Communicator>> groups;
+    // By the name of their axis: from one rank to another.
+    std::map<std::tuple<std::string, int, int>, std::unique_ptr<Communicator>> pairs;
     std::vector<std::unique_ptr<BucketReduction>> hooks;  // of each bucket; null without a hook
     std::vector<Begun> begun;                             // and not awaited
     Left left;
@@ -140,8 +145,10 @@ class Executor : public RankRun {
     std::vector<Microbatch*> lanes;
     std::vector<Lowered>* code;
   };
-  Communicator& group(const RankSet& set, int stream);
+  Communicator& group(const RankSet& set, const std::string& stream);
   Communicator& group(Lowered& l);
+  Communicator& pair(const std::string& axis, int from, int to);
+  void find_pairs(Lowered& l);
   StepOutcome own_step(std::int64_t index, double lr);
   void read_times();
   void find_runs();

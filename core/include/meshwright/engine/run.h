@@ -178,9 +178,9 @@ class RankRun {
                                   const Layout& to, std::int64_t batch = 0) = 0;
   virtual Communicator& group(const RankSet& set) = 0;
 
-  // Collective. One step; and the loss of a batch of RunSetup::held_out_data.
+  // Collective. One step; and a batch of RunSetup::held_out_data: its loss, and the wish to stop.
   virtual StepOutcome step(std::int64_t index, double lr) = 0;
-  virtual double evaluate(std::int64_t batch) = 0;
+  virtual StepOutcome evaluate(std::int64_t batch) = 0;
   // The rank as it computes evaluate(): null without held_out_plan.
   virtual RankRun* evaluator() = 0;
   virtual void watch(Watcher* watcher) = 0;
@@ -254,6 +254,8 @@ struct StepEnd {
   std::int64_t step = 0;
   // No step follows. An observer may set it: on all ranks alike, or, if it decides(), on rank 0.
   bool last = false;
+  // An observer sets it, with `last`, if it has heard the wish to stop: on all ranks alike.
+  bool stopped = false;
   // On rank 0, of all ranks; null on the others.
   StepReport* report = nullptr;
   // An observer sets it if it did what is no part of any step's time.
