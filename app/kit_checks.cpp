@@ -310,7 +310,7 @@ void check_mixes(const Json& experiment, const ReadContext& context, bool comput
     const bool done = try_experiment(equals, *table, context, report,
                                      [&](const Experiment& e) { check_equal(equals, e, report); });
     if (done && sound) {
-      const std::string check = "ops keep what is taken for granted of them, " + mix.name;
+      const std::string check = "ops fulfil the assumptions of the proof, " + mix.name;
       const int before = report.failures();
       try_experiment(check, *table, context, report,
                      [&](const Experiment& e) { check_ops(check, e, report); });

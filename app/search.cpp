@@ -108,11 +108,10 @@ std::string table_text(const std::vector<FoundPlan>& plans) {
   }
   const std::string mark =
       above > 0 ? fmt::format("\n  *: more than the device's {}\n", bytes(above)) : "";
-  const char* even =
-      columns.staged
-          ? "\n  closed form: of stages balanced by layers; step and memory: of the layout that is "
-            "chosen\n"
-          : "";
+  const char* even = columns.staged ? "\n  closed form assumes stages with equal numbers of "
+                                      "layers; step and memory are those of the "
+                                      "chosen layout\n"
+                                    : "";
   return table.text("  ") + mark + even;
 }
 
@@ -142,6 +141,7 @@ std::string notes_text(const std::vector<FoundPlan>& plans) {
     ++number;
     if (!one.predicted.cannot_run.empty())
       add("its stack's software cannot run this: " + join(one.predicted.cannot_run, "; "));
+    for (const std::string& work : one.predicted.undeclared) add(work);
     if (one.measured && one.beyond_measured())
       add("beyond what was measured under its stack; the nearest was " +
           measured_text(one.measured->step));

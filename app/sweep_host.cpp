@@ -1,12 +1,17 @@
 // What a script's sweeps do when the program runs it.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
+
 #include "app/app_host.h"
 #include "app/command.h"
 #include "app/sweep/axis.h"
+#include "app/sweep/planned.h"
 #include "app/verbs.h"
 #include "meshwright/engine/text.h"
 #include "report/runs_page.h"
+#include "script/read_experiment.h"
 
 namespace mw {
 
@@ -51,10 +56,15 @@ void AppHost::check_sweep(const Json& table, const std::vector<AppliedSetting>& 
 
 Json AppHost::run_sweep(const Json& table, const Json& options, const std::string& train_as,
                         const CallFunction& function) {
-  if (train_as != "train" && train_as != "plan") {
-    throw Error(Stage::script, "sweep.verb", "",
-                fmt::format("a sweep's cells are trained or predicted, and this is {}", train_as),
-                "give the script to meshwright sweep, run or plan; same_loss_as compares cells");
+  const bool judged = train_as == "prove" || train_as == "verify";
+  if (train_as != "train" && train_as != "plan" && !judged) {
+    throw Error(
+        Stage::script, "sweep.verb", "",
+        fmt::format("{} cannot run a sweep: its cells can only be trained, predicted, proved "
+                    "or verified",
+                    train_as),
+        "give the script to meshwright sweep, run, plan, prove or verify; same_loss_as "
+        "compares cells");
   }
   Problems problems;
   const SweepTable sweep = read_sweep(table, problems);
@@ -73,8 +83,9 @@ Json AppHost::run_sweep(const Json& table, const Json& options, const std::strin
   program.context = context_with(function);
   program.context.unchecked = go.predict;
   program.script = script_name_;
-  program.text = script_;
+  program.files = script_;
   program.force = options_.force;
+  if (judged) return each_plan(sweep, go, program, train_as, function);
   program.train = [this](const Experiment& experiment) {
     return run_train(experiment, script_, output_, plugins_);
   };
@@ -101,6 +112,49 @@ Json AppHost::run_sweep(const Json& table, const Json& options, const std::strin
   return result;
 }
 
+Json AppHost::each_plan(const SweepTable& sweep, const GoOptions& go, const SweepProgram& program,
+                        const std::string& verb, const CallFunction& function) {
+  called_.insert(verb);
+  ReadContext context = context_with(function);
+  context.unchecked = true;
+  std::vector<Json> results;
+  std::map<std::string, std::size_t> of_plan;  // its hash, and the place of its result
+  std::vector<std::pair<std::string, int>> cells;
+  for (const Cell& cell : cells_for(sweep, program)) {
+    if (!cell.skipped.empty() || !matches(cell.name, go.only)) continue;
+    try {
+      const Experiment experiment = experiment_of(cell, context);
+      const auto [known, fresh] = of_plan.emplace(experiment.plan->hash(), results.size());
+      if (!fresh) {
+        ++cells[known->second].second;
+        continue;
+      }
+      results.push_back(call(verb, {cell.table}, function));
+    } catch (const Error& error) {
+      const auto& problems = error.problems();
+      const bool planner = std::all_of(problems.begin(), problems.end(),
+                                       [](const Problem& p) { return p.stage == Stage::plan; });
+      if (!planner) throw;
+      results.push_back({{"kind", verb},
+                         {"name", cell.name},
+                         {"verdict", "refused"},
+                         {"text", "  " + problems.front().text() + "\n"}});
+      if (exit_code_ == 0) exit_code_ = exit_code_of(Stage::plan);
+    }
+    cells.emplace_back(cell.name, 0);
+  }
+  std::string text = fmt::format("sweep {}: {} of {}\n", sweep.name, verb,
+                                 plural(static_cast<std::int64_t>(results.size()), "plan"));
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const auto& [name, more] = cells[i];
+    text +=
+        fmt::format("\n{}{}:\n{}", name,
+                    more > 0 ? fmt::format(" and {} of the same plan", plural(more, "cell")) : "",
+                    results[i].value("text", ""));
+  }
+  return {{"cells", results}, {"text", text}, {"shows", true}, {"ends", false}};
+}
+
 void AppHost::show(const std::string& text) {
   output_.text(text);
 }
@@ -119,7 +173,8 @@ std::string AppHost::report_sweep(const Json& table, const std::string& file, co
   if (cell_) return file;  // the process of one cell: its parent writes the report
   const GoOptions go = read_go(Json::object(), sweeping_.command);
   if (go.dry || !go.print.empty() || not_run_.count(sweep.name) > 0) return file;
-  const ReportInput input{{sweep.folder()}, values.text("title"), values.text("baseline")};
+  const ReportInput input{
+      {sweep.folder()}, keys_of_run(), values.text("title"), values.text("baseline")};
   const Json summary = write_report("sweep:report", file, input);
   output_.text(fmt::format("{}\n  report: {}", summary.at("text").get<std::string>(), file));
   return file;

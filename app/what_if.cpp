@@ -207,7 +207,7 @@ class WhatIf {
         json["worth"] = other.prediction.step_seconds / before - 1;
         json["tokens_worth"] =
             other.prediction.tokens_per_second / base_.prediction.tokens_per_second - 1;
-        json["by"] = "priced at + 10 %";
+        json["by"] = "predicted with the value 10 % higher";
         return json;
       } catch (const Error& error) {
         if (ends_all(error)) throw;
@@ -337,6 +337,11 @@ std::string why_nothing(const Knob& knob, const Priced& base, const Priced& othe
       !cluster.node.curves.empty()) {
     return "collectives inside a node take what was measured: node.bandwidth and node.curve_share "
            "scale that";
+  }
+  if ((knob.path == "cluster.network.latency" || knob.path == "cluster.network.share" ||
+       knob.path == "cluster.network.hop") &&
+      !cluster.network.curves.empty()) {
+    return "collectives over these nodes take what was measured: network.nic scales that";
   }
   if (within("cluster.host.") && p.host_needed == 0) return "the plan keeps nothing in host memory";
   if (within("cluster.device.peak")) {

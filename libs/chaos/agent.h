@@ -30,7 +30,7 @@ class Agent final : public RunObserver {
   Agent(const Agent&) = delete;
   Agent& operator=(const Agent&) = delete;
 
-  // What the run that comes next reads, which outlives the run, and how many steps it has.
+  // Tells the agent of the next run: its data, which outlive the run, and its number of steps.
   void takes_part_in(const TokenSource* data, std::int64_t steps) {
     data_ = data;
     steps_ = steps;

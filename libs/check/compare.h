@@ -1,6 +1,6 @@
 // Do two plans compute the same? Both run the same steps on the same weights and tokens, each in
 // its own precision; every op's output, every gradient, every parameter is compared, whole tensor
-// by whole tensor, and judged by a bound that is measured (docs/compare.md):
+// by whole tensor, and judged by a bound that is measured (docs/verify.md):
 //
 //   |a - b| <= k (e_a + e_b),  e_p = |one rank in p - one rank in fp64| + sqrt(n) u_p |one
 //   rank in fp64|

@@ -1,4 +1,4 @@
-// Tensors as bytes (base/pack.h): their numbers as they are, on the CPU.
+// Tensors as bytes (engine/pack.h): their numbers as they are, on the CPU.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -1,4 +1,4 @@
-// What verify finds, as bytes (base/pack.h).
+// The result of a verification as bytes (engine/pack.h).
 #pragma once
 
 #include "check/tensor_pack.h"

@@ -39,7 +39,7 @@ Parting parting_of(const RunTiming& measured, const PredictedStep& predicted) {
   }
   if (predicted.ranks > measured.cores) {
     made.why.emplace_back("fewer_cores");
-    reasons.push_back(fmt::format("{} take turns on {}, which is predicted less well",
+    reasons.push_back(fmt::format("{} share {}, and predictions are less accurate then",
                                   plural(predicted.ranks, "rank"), plural(measured.cores, "core")));
   }
   if (predicted.error <= 0) {

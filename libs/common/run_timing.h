@@ -17,8 +17,8 @@ struct TimedStep {
 };
 
 struct RunTiming {
-  int cores = 1;                               // of the machine
-  int wanted = 1;                              // that the ranks keep busy
+  int cores = 1;                               // that the machine has
+  int wanted = 1;                              // cores that the ranks keep busy
   CoreUse use;                                 // means over the steps after the warm-up
   std::size_t steps = 0, disturbed_steps = 0;  // after the warm-up
   // Wall seconds cannot be relied on: too few steps had the cores that the ranks want. Where there

@@ -78,8 +78,8 @@ class Machine {
   virtual ~Machine() = default;
   // "2 cores of AMD EPYC 7B13", "selene: 8 nodes of 8 A100-80GB; stack megatron-2022".
   virtual std::string name() const = 0;
-  // The same machine by what each rank's thread spends of a core, whoever else has one meanwhile:
-  // the sum over ranks is what a step costs. Null: not known. It lives as long as this.
+  // This machine, with the CPU time of each rank's thread in place of wall time, whatever other
+  // programs run: a step costs the sum over its ranks. Null: not known. It lives as long as this.
   virtual const Machine* by_core_seconds() const { return nullptr; }
   // By how much predicted steps err on average, as a share of them; 0: not known.
   virtual double error() const { return 0; }

@@ -233,13 +233,14 @@ std::string reported_text(const Prediction& prediction) {
                                  name_of(prediction.beside_basis));
   if (most.in_use() > most.device.bytes && prediction.reported_above()) {
     text += fmt::format(
-        "  that software would run out of the device's {}: {} are in use where its allocator "
-        "gives back all that it holds idle\n",
+        "  that software would run out of the device's {}: {} are in use even after its allocator "
+        "has given back all memory that it does not use\n",
         bytes(most.device.bytes), bytes(most.in_use()));
   } else if (prediction.reported_above()) {
     text += fmt::format(
-        "  that is above the device's {}: an allocator gives back there what it holds idle, and "
-        "steps can be slower than priced\n",
+        "  that is above the device's {}: the allocator gives back memory that it does not use, "
+        "and "
+        "steps can be slower than predicted\n",
         bytes(most.device.bytes));
   }
   return text;
@@ -373,6 +374,7 @@ std::string print(const Plan& plan, const Prediction& p) {
   text += step(p);
   if (!p.cannot_run.empty())
     text += fmt::format("  stack   its software cannot run this: {}\n", join(p.cannot_run, "; "));
+  for (const std::string& work : p.undeclared) text += fmt::format("  work    {}\n", work);
   if (const std::string supposed = supposed_rows(plan); !supposed.empty())
     text += fmt::format("  supposes {}\n", supposed);
   for (const std::string& pitfall : p.pitfalls) text += fmt::format("  pitfall  {}\n", pitfall);

@@ -24,7 +24,7 @@ class Hdf5File {
   // What is written may be no symbolic link.
   Hdf5File(const std::filesystem::path& path, Mode mode);
   // Closes; what could not be written is lost silently: call `close` where that matters. A file
-  // that could not be written is closed all the same (record/steady_driver.h) and is broken.
+  // that could not be written is closed all the same (steady_driver.cpp) and is broken.
   ~Hdf5File();
   Hdf5File(const Hdf5File&) = delete;
   Hdf5File& operator=(const Hdf5File&) = delete;
@@ -36,7 +36,7 @@ class Hdf5File {
                      std::size_t room = 0);
   void set_attribute(const char* object, const char* name, std::int64_t value);
   void write_text(const char* name, const std::string& text);   // a scalar dataset, UTF-8
-  void set_text(const char* name, const std::string& text);     // the same, in place of another
+  void set_text(const char* name, const std::string& text);     // replaces such a dataset
   std::string attribute(const char* object, const char* name);  // a text; empty if there is none
   // An integer; `otherwise` if there is none.
   std::int64_t integer(const char* object, const char* name, std::int64_t otherwise);

@@ -6,14 +6,16 @@
 #include <cmath>
 
 #include <algorithm>
-#include <fstream>
 #include <iterator>
 #include <set>
+#include <sstream>
 
 #include "common/files.h"
 #include "meshwright/engine/bounds.h"
+#include "meshwright/engine/files.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
+#include "record/run_result.h"
 #include "record/run_set.h"
 
 namespace mw {
@@ -46,28 +48,21 @@ void flatten(const std::string& name, const Json& json,
     flatten(name.empty() ? key : name + "." + key, value, out);
 }
 
-// All keys but those in which repeats differ.
-std::string settings_of(Json settings) {
-  for (const char* key : {"seed", "name", "log", "tensorboard", "overwrite", "observe", "trace"})
-    if (settings.is_object()) settings.erase(key);
-  return settings.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-std::vector<std::pair<std::string, std::string>> work_of(const Json& experiment) {
-  std::vector<std::pair<std::string, std::string>> work;
-  if (!experiment.is_object()) return work;
-  for (const char* key : {"model", "sequence", "batch", "data"}) {
-    if (!experiment.contains(key)) continue;
-    Json part = experiment[key];
-    if (part.is_object()) part.erase("seed");
-    flatten(key, part, work);
+// What the experiment is, and what tells its repeats.
+void take_settings(ReportCell& cell, Json settings, const std::string& repeats,
+                   const std::vector<std::string>& of_run) {
+  if (settings.is_object()) {
+    settings.erase("seed");
+    for (const std::string& key : of_run) settings.erase(key);
   }
-  return work;
+  cell.settings = settings.dump(-1, ' ', false, Json::error_handler_t::replace);
+  cell.repeats = repeats.empty() ? cell.settings : repeats;
 }
 
-void take_facts(ReportCell& cell, const RunFacts& facts) {
+void take_facts(ReportCell& cell, const RunFacts& facts, const std::vector<std::string>& of_run) {
   cell.mix = facts.head.mix();
-  cell.settings = settings_of(facts.experiment.is_object() ? facts.experiment : facts.head.plan);
+  take_settings(cell, facts.experiment.is_object() ? facts.experiment : facts.head.plan,
+                facts.head.hash_without_seed, of_run);
   cell.work = work_of(facts.experiment);
   cell.ranks = std::max(count_under(facts.head.plan, "ranks"), facts.ranks);
   cell.steps = static_cast<std::int64_t>(facts.steps.size());
@@ -126,9 +121,10 @@ void take_result(ReportCell& cell, const Json& result) {
     take_prediction(cell, result["predicted"]);
 }
 
-// A run's cell. Keys of the axes that it has a value of, and that are not among `axes`, are added
-// to these.
-ReportCell cell_of(const RunEntry& entry, std::vector<std::string>& axes) {
+// The report's cell of a run. If the run has values for axes that `axes` lacks, their keys are
+// added to `axes`.
+ReportCell cell_of(const RunEntry& entry, std::vector<std::string>& axes,
+                   const std::vector<std::string>& of_run) {
   ReportCell cell;
   cell.name = entry.name;
   cell.status = entry.status;
@@ -139,7 +135,7 @@ ReportCell cell_of(const RunEntry& entry, std::vector<std::string>& axes) {
   if (entry.readable()) {
     cell.seed = std::to_string(entry.seed);
     try {
-      take_facts(cell, read_run_facts(entry.path, /*actions=*/false));
+      take_facts(cell, read_run_facts(entry.path, /*actions=*/false), of_run);
     } catch (const std::exception& error) {  // changed since, or broken behind its head
       cell.status = "unreadable";
       cell.reason = error.what();
@@ -181,13 +177,8 @@ std::set<fs::path> sweep_folders(const std::vector<fs::path>& paths, const RunSe
 
 // One row a cell: what a sweep that was predicted has of it.
 std::vector<Json> predicted_rows(const fs::path& folder) {
-  std::vector<Json> rows;
-  if (!may_read(folder / predicted_file_name)) return rows;
-  std::ifstream file(folder / predicted_file_name, std::ios::binary);
-  for (std::string line; std::getline(file, line);) {
-    if (Json row = json_in(line); row.is_object()) rows.push_back(row);
-  }
-  return rows;
+  return may_read(folder / predicted_file_name) ? lines_of_json(folder / predicted_file_name)
+                                                : std::vector<Json>();
 }
 
 // Cells that were run keep what their own files say.
@@ -276,7 +267,7 @@ void add_predicted(const fs::path& folder, ReportRuns& runs) {
     if (row.contains("values") && row["values"].is_object())
       for (const auto& [key, value] : row["values"].items())
         entry.values.emplace_back(key, text_of(value));
-    ReportCell cell = cell_of(entry, runs.axes);
+    ReportCell cell = cell_of(entry, runs.axes, {});
     take_result(cell, row);
     cell.file = (folder / predicted_file_name).string();
     runs.cells.push_back(std::move(cell));
@@ -328,6 +319,21 @@ void name_differences(ReportRuns& runs, const std::vector<std::size_t>& which) {
 
 }  // namespace
 
+std::vector<Json> lines_of_json(const fs::path& path) {
+  std::vector<Json> rows;
+  std::istringstream file(whole_file(path).value_or(""));
+  int number = 0;
+  for (std::string line; std::getline(file, line);) {
+    ++number;
+    if (line.empty()) continue;
+    if (rows.push_back(json_in(line)); rows.back().is_object()) continue;
+    throw Error(Stage::options, "file.format", "",
+                fmt::format("{}: line {} is no JSON: was the file cut off?", path.string(), number),
+                "write it again: meshwright plan, search or sweep with --json, or sweep --predict");
+  }
+  return rows;
+}
+
 StepParts step_parts(const Json& prediction) {
   StepParts parts;
   for (const auto& [key, name] : {std::pair{"compute_seconds", "compute"},
@@ -348,7 +354,7 @@ void take_prediction(ReportCell& cell, const Json& plan) {
   cell.tokens_per_second.predicted = number_under(plan, "tokens_per_second");
   cell.fits = !plan.contains("fits") || plan["fits"] != false;
   if (plan.contains("experiment") && cell.settings.empty()) {
-    cell.settings = settings_of(plan["experiment"]);
+    take_settings(cell, plan["experiment"], text_at(plan, "hash_without_seed"), {});
     cell.work = work_of(plan["experiment"]);
   }
   cell.ranks = std::max(cell.ranks, count_under(plan, "ranks"));
@@ -370,7 +376,8 @@ void take_prediction(ReportCell& cell, const Json& plan) {
   }
 }
 
-ReportRuns find_report_runs(const std::vector<fs::path>& paths) {
+ReportRuns find_report_runs(const std::vector<fs::path>& paths,
+                            const std::vector<std::string>& of_run) {
   std::vector<fs::path> given;
   for (const fs::path& path : paths) {
     const bool list = path.filename() == "sweep.json";
@@ -380,7 +387,7 @@ ReportRuns find_report_runs(const std::vector<fs::path>& paths) {
   RunSet set;
   if (!given.empty()) set = find_runs(given);
   ReportRuns runs;
-  for (const RunEntry& entry : set.runs) runs.cells.push_back(cell_of(entry, runs.axes));
+  for (const RunEntry& entry : set.runs) runs.cells.push_back(cell_of(entry, runs.axes, of_run));
   for (const fs::path& folder : predicted) add_predicted(folder, runs);
   const bool sweep = std::any_of(runs.cells.begin(), runs.cells.end(),
                                  [](const ReportCell& cell) { return !cell.sweep.empty(); });

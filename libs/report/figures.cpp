@@ -111,7 +111,9 @@ class FigureMaker {
     } else {
       figure.title += "; lines are 95 % intervals";
     }
-    if (kinds_.size() > 1) figure.title += "; what is in parentheses is not to be compared";
+    if (kinds_.size() > 1)
+      figure.title +=
+          "; mixes with different letters in parentheses do different work and cannot be compared";
     figure.series.push_back(std::move(series));
     keep(std::move(figure));
   }
@@ -401,8 +403,8 @@ void add_timelines(const ReportRuns& runs, const ReportGroups& groups, FigureSet
 
 }  // namespace
 
-FigureSet figures_of(const std::vector<fs::path>& inputs) {
-  const PaperRows made = paper_rows(inputs);
+FigureSet figures_of(const std::vector<fs::path>& inputs, const std::vector<std::string>& of_run) {
+  const PaperRows made = paper_rows(inputs, of_run);
   FigureSet set = FigureMaker(made.rows).make();
   add_timelines(made.runs, made.groups, set);
   return set;

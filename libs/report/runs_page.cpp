@@ -154,6 +154,7 @@ Json group_json(const ReportGroup& g, const Shown& shown, bool detailed) {
   if (g.interval.known()) json["half"] = page_number(g.half());
   if (std::isfinite(g.others)) json["others"] = page_number(g.others);
   if (g.disturbed > 0) json["disturbed"] = g.disturbed;
+  json["ran"] = g.ran;
   if (!g.parting.empty()) json["parting"] = page_text(g.parting, most_sentence);
   if (!detailed) return json;
   json["memory"] = spreads_json(g.memory);
@@ -311,8 +312,8 @@ void add_timelines(Json& data, const ReportRuns& runs, const ReportGroups& found
   }
   if (had > data["timelines"].size()) {
     data["notes"].push_back(fmt::format(
-        "Timelines are here of the {} fastest mixes of {}; meshwright trace draws that of "
-        "any run file.",
+        "This page has the timelines of the {} fastest mixes of {}. meshwright trace draws the "
+        "timeline of any run file.",
         data["timelines"].size(), had));
   }
 }
@@ -436,6 +437,32 @@ Json runs_data(const ReportRuns& runs, const ReportGroups& found, const std::str
 
 constexpr std::size_t most_bytes = 3'000'000;  // of a page
 
+Json fastest_json(const ReportGroups& found, int fastest) {
+  const ReportGroup& best = found.groups[static_cast<std::size_t>(fastest)];
+  return {{"name", best.name},
+          {"tokens_per_second", best.speed()},
+          {"half", best.interval.known() ? Json(best.speed() * best.half()) : Json()},
+          {"predicted", found.predicted},
+          {"delta", std::isfinite(best.delta) ? Json(best.delta) : Json()}};
+}
+
+Json kinds_json(const ReportGroups& found) {
+  Json kinds = Json::array();
+  for (const WorkRace& race : found.races) {
+    Json kind = {{"name", race.name},
+                 {"mixes", Json::array()},
+                 {"fastest", race.fastest < 0 ? Json() : fastest_json(found, race.fastest)},
+                 {"undecided", Json::array()}};
+    for (const int g : race.groups) {
+      const ReportGroup& group = found.groups[static_cast<std::size_t>(g)];
+      kind["mixes"].push_back(group.name);
+      if (group.contends) kind["undecided"].push_back(group.name);
+    }
+    kinds.push_back(std::move(kind));
+  }
+  return kinds;
+}
+
 std::string title_of(const ReportInput& input, const ReportRuns& runs) {
   if (!input.title.empty()) return input.title;
   if (!runs.name.empty()) return runs.name;
@@ -447,7 +474,7 @@ std::string title_of(const ReportInput& input, const ReportRuns& runs) {
 }  // namespace
 
 Report make_report(const ReportInput& input) {
-  ReportRuns runs = find_report_runs(input.paths);
+  ReportRuns runs = find_report_runs(input.paths, input.of_run);
   if (!input.baseline.empty()) runs.baseline = input.baseline;
   const ReportGroups found = group_cells(runs);
   if (!input.baseline.empty() && std::all_of(found.groups.begin(), found.groups.end(),
@@ -470,14 +497,8 @@ Report make_report(const ReportInput& input) {
     if (share < 1e-3) break;
   }
   report.summary = {{"cells", runs.cells.size()}, {"status", data["counts"]}, {"fastest", nullptr}};
-  if (found.fastest >= 0) {
-    const ReportGroup& best = found.groups[static_cast<std::size_t>(found.fastest)];
-    report.summary["fastest"] = {{"name", best.name},
-                                 {"tokens_per_second", best.speed()},
-                                 {"predicted", found.predicted},
-                                 {"delta", nullptr}};
-    if (std::isfinite(best.delta)) report.summary["fastest"]["delta"] = best.delta;
-  }
+  if (found.fastest >= 0) report.summary["fastest"] = fastest_json(found, found.fastest);
+  report.summary["kinds"] = kinds_json(found);
   report.summary["undecided"] = Json::array();
   for (const ReportGroup& group : found.groups)
     if (group.contends) report.summary["undecided"].push_back(group.name);

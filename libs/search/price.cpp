@@ -232,7 +232,9 @@ double ClosedForm::host(const OrderTerms* order, const SearchCandidate& c) const
   const double first = host_.first + kept(order->most), last = host_.last + kept(order->last);
   const double stages =
       std::clamp(on_node * c.stages / request_.ranks, 1.0, static_cast<double>(c.stages));
-  const double beyond = (stages - 1) / 2 / (c.stages - 1);  // of the way, their mean
+  const double beyond =
+      (stages - 1) / 2 /
+      (c.stages - 1);  // how far ranks lie from the first stage to the last, on average
   const double some = order->folded       ? 1
                       : stages < c.stages ? std::max(on_first_, on_last_)
                                           : on_first_ + on_last_;

@@ -397,8 +397,9 @@ class MixSearch {
     }
     if (fastest == nullptr) return "";
     return fmt::format(
-        "\nover: {} faster, and a driver would report more than the device has; the fastest, {} of "
-        "{}: {}",
+        "\nover: {} faster, but a driver would report more memory than the device has. The fastest "
+        "of "
+        "them, for which a driver would report {} of {}: {}",
         count == 1 ? "1 plan is" : fmt::format("{} plans are", count),
         format_bytes(static_cast<double>(fastest->predicted.most_reported().reported())),
         format_bytes(static_cast<double>(fastest->predicted.most_reported().device.bytes)),

@@ -63,7 +63,7 @@ class KitChecks(ProgramCase):
         script = self.write(MODEL % "half_square {}")
         failed, lines = self.checks(script)
         check = "gradients are the loss's derivative"
-        lemma = "ops keep what is taken for granted of them, alone"
+        lemma = "ops fulfil the assumptions of the proof, alone"
         self.assertEqual(list(failed["experiment 1"]), [lemma, check], failed)
         self.assertIn("is not the derivative of forward", failed["experiment 1"][lemma])
         self.assertIn(", 0.5 times that", failed["experiment 1"][lemma])
@@ -73,7 +73,7 @@ class KitChecks(ProgramCase):
 
     def test_a_gradient_that_is_meant_to_be_none_says_so(self):
         check = "gradients are the loss's derivative"
-        lemma = "ops keep what is taken for granted of them, alone"
+        lemma = "ops fulfil the assumptions of the proof, alone"
         failed, _ = self.checks(self.write(MODEL % "rounded {}"))
         self.assertEqual(list(failed["experiment 1"]), [lemma, check])
         failed, lines = self.checks(self.write(MODEL % "straight {}"))

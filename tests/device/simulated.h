@@ -2,8 +2,8 @@
 // touch. Every op runs at once on the calling thread. Streams and events are vector clocks, so an
 // access that no event, wait or host synchronisation orders after those that it conflicts with, a
 // free while another stream still uses the memory, and a wait of the host that nobody declared
-// (meshwright/engine/host_wait.h) are reported, the same in every run, however the threads took
-// turns.
+// (HostWait in meshwright/engine/host.h) are reported, the same in every run, in whatever order the
+// threads ran.
 //
 // Not seen: what real asynchrony does to time, the numerics of other kernels, hangs, writes that an
 // op's schema does not tell, and accesses of the host to its own memory.

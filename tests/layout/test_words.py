@@ -1,6 +1,6 @@
 # label: unit
-"""How files read: each opens with a sentence on what it is for, and comments keep to 100
-columns."""
+"""How files read: each opens with a sentence on what it is for, comments keep to 100 columns and
+name no files that are gone."""
 
 import os
 import pathlib
@@ -75,7 +75,30 @@ def dangling_comments(lines):
             yield number
 
 
+def there(root):
+    """Each name of a file or folder of ours, with any number of the folders above it."""
+    names = set()
+    for folder in FOLDERS + ["examples", "kit", "tools"]:
+        for path in [root / folder, *(root / folder).rglob("*")]:
+            parts = path.relative_to(root).parts
+            names.update("/".join(parts[first:]) for first in range(len(parts)))
+    return names
+
+
+def missing_files(lines, known):
+    """Files and folders of ours that comments name, and that are not there."""
+    folders = "|".join(FOLDERS)
+    # A header or source, or a path that begins with a folder of ours. Headers in brackets are others.
+    named = re.compile(rf"(?<![\w/.<-])((?:[A-Za-z]\w*/)*[a-z]\w*\.(?:h|cpp)|(?:{folders})/[\w./-]*\w)(?![\w*])")
+    for number, line in enumerate(lines, 1):
+        comment = re.search(r"(?:^|\s)//(.*)", line)
+        for name in named.findall(comment[1]) if comment else []:
+            if name not in known and not re.search(r"^linux/|^lobject\.h$|NAME", name):
+                yield number, name
+
+
 def findings(root):
+    known = there(root)
     for path, mark in sources(root):
         lines = path.read_text().splitlines()
         finding = opening_finding(lines, mark)
@@ -86,6 +109,8 @@ def findings(root):
         if path.suffix in {".cpp", ".h"}:
             for number in dangling_comments(lines):
                 yield f"{path}:{number}: a comment is a sentence that needs no line above it"
+            for number, name in missing_files(lines, known):
+                yield f"{path}:{number}: a comment names {name}, which is not there"
 
 
 class Words(unittest.TestCase):
@@ -110,6 +135,8 @@ class Words(unittest.TestCase):
             ("core/src/mesh/a.cpp", "// Helpers.\n", "no sentence"),
             ("core/src/mesh/a.cpp", "// Counts the ranks of a mesh.\nint x;  // ... of it\n", "needs no line above"),
             ("libs/check/a.h", "// Counts the ranks of a mesh.\n  // Of each rank.\n", "needs no line above"),
+            ("libs/check/a.h", "// Counts the ranks of a mesh (mesh/gone.h).\n", ":1: a comment names mesh/gone.h"),
+            ("libs/check/a.h", "// Counts ranks as core/src/gone does.\n", ":1: a comment names core/src/gone"),
             ("core/src/mesh/a.cpp", "// what it is for, roughly\nint x;\n", "no sentence"),
             ("core/src/mesh/a.cpp", "// Rajbhandari et al. 2020\n", "no sentence"),
             ("core/src/mesh/a.cpp", "// This file holds the mesh's functions.\n", "say what"),
@@ -128,6 +155,7 @@ class Words(unittest.TestCase):
         long = "x" * 200
         for path, text in [
             ("core/src/mesh/a.cpp", f"// Counts the ranks of\n// a mesh.\nint {long};\n"),
+            ("core/src/mesh/a.cpp", "// Counts the ranks of a mesh (mesh/a.cpp in core/src), by <lua.h>.\n"),
             ("core/src/mesh/a.cpp", "// ZeRO (Rajbhandari et al. 2020) keeps shards. More.\n"),
             ("tests/cli/test_a.py", f'# label: unit\n"""Plans that can\'t be."""\n\nx = "{long}"\n'),
             ("lua/a.lua", f"-- Charts of what a script measured.\n---@param x {long}\n"),

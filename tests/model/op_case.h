@@ -65,7 +65,7 @@ Tensors reference_gradients(const OpCase& c, const Reference& reference, const T
 // Compares what the allocator saw with what traits and cost declare, for the forward piece and each
 // backward piece, in each way to take a product's result: to the byte, but the workspace of half
 // types, and of layer_norm, within 2 % or 4 KiB. What library calls take is asked of this CPU
-// (program/scratch.h). With one thread, and with two.
+// (engine/scratch.h). With one thread, and with two.
 void check_memory(const OpCase& c, at::ScalarType type);
 
 }  // namespace mw::test

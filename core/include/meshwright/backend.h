@@ -1,5 +1,5 @@
-// What one needs who writes a c10d::Backend for a carrier of ranks: checked calls that can be
-// compared between ranks, reductions of host memory, and the groups of one process's threads.
+// Helpers for writing a c10d::Backend: calls that are checked and compared between ranks,
+// reductions of host memory, and groups of ranks that are threads of one process.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -140,7 +140,7 @@ struct OpCall {
 
 // A call of a library's kernel. What such a call allocates beside its operands and results depends
 // on the kernel that the library chooses for this CPU. So no op declares it: the call is tried on
-// the machine where the plan is predicted (program/scratch.h).
+// the machine where the plan is predicted (engine/scratch.h).
 struct LibraryCall {
   const char* name = "";            // with `sizes`, what a measurement is kept under
   std::vector<std::int64_t> sizes;  // of a product first m, n, k

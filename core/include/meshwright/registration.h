@@ -117,9 +117,9 @@ std::unique_ptr<Thing> make(const Registration& registration, const Values& valu
   return made;
 }
 
-// What there is, by kind and name. Values know it (Values::catalog), so that a plugin can take
-// things of other plugins: a pipeline takes any scheduler. Not thread-safe: for the thread that
-// reads scripts.
+// All registrations, by kind and name. Options reach it (Values::catalog), so that a plugin can use
+// what another plugin registers: a pipeline takes any scheduler. It is not thread-safe: only the
+// thread that reads scripts may use it.
 class Catalog {
  public:
   virtual ~Catalog() = default;

@@ -1,5 +1,6 @@
-// Refuses cuts that cannot be: two strategies with equal right to an op's axis, dims that do not
-// divide. Each is said once, whatever the ops.
+// Derives placements from rules: one rule wins each op on each axis, its cut gives the layouts of
+// the op's values, and where two ops need a value otherwise there is a move. What cannot be cut is
+// refused once, however many ops it concerns.
 #include "plan/derive.h"
 
 #include <fmt/format.h>

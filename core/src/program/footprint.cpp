@@ -1,5 +1,5 @@
-// What footprints are put together from: storages made, shared and let go, work and transfers.
-// What each code does is written with it in footprint.cpp.
+// Computes the footprint of an instruction: a function for each code says which storages it makes,
+// shares and lets go, its work and its transfers.
 #include "meshwright/engine/footprint.h"
 
 #include <algorithm>

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -46,7 +47,10 @@ struct OpRun {
   OpCall call;
   std::vector<Operand> inputs = {}, outputs = {}, saved = {}, grad_outputs = {}, grad_inputs = {};
   std::vector<GradientWay> ways = {};  // one for each of grad_inputs
-  bool wanted = true;                  // this rank makes at least one of its gradients
+  // The shape of each tensor that it makes: of outputs in forward, else of gradients. None: of
+  // rows, whose number is not known beforehand.
+  std::vector<std::optional<std::vector<std::int64_t>>> shapes = {};
+  bool wanted = true;  // this rank makes at least one of its gradients
   // Whether a watcher sees what it reads, or the gradients that it reads, and what it makes: where
   // all of that is there, and forward did not make it before.
   bool shows_operands = false, shows_results = false;
@@ -108,11 +112,13 @@ struct Lowered {
   bool completes_update = false, ends_update = false;
   bool shown = false;          // a watcher sees what it has moved
   int index = -1, inner = -1;  // its place in the segment, and in a ring's steps
-  Operand input, output;       // the first ones
+  Operand input, output;       // the instruction's first input and first output
   std::vector<Operand> release;
-  std::vector<Operand> touched;   // on an accelerator: all that it reads or writes
-  std::vector<double> shares;     // of totals, for each input: 1, or 0 if another rank counts it
-  Communicator* group = nullptr;  // it is found when it first runs, in the order of the program
+  std::vector<Operand> touched;  // on an accelerator: all that it reads or writes
+  std::vector<double> shares;    // of totals, for each input: 1, or 0 if another rank counts it
+  // Those of a transfer, found when it first runs: of its group, or of the pairs of ranks by which it
+  // goes and comes.
+  Communicator *group = nullptr, *goes = nullptr, *comes = nullptr;
   std::unique_ptr<OpRun> op;
   std::unique_ptr<UpdateRun> update;
   std::unique_ptr<ReadyMove> move;

@@ -1,4 +1,4 @@
-// A rank's report of a step as bytes, for the process of rank 0 (base/pack.h).
+// A rank's report of a step as bytes, for the process of rank 0 (engine/pack.h).
 #pragma once
 
 #include "meshwright/engine/pack.h"

@@ -1,4 +1,4 @@
-// Lua values as Json and back. Included inside core/src/lua only: lua.h lives here.
+// Lua values as Json and back. Only files of libs/frontend/lua include it: it includes lua.hpp.
 #pragma once
 
 #include <lua.hpp>

@@ -39,7 +39,7 @@ function showMesh(plan, id) {
 }
 
 function showPlacements(plan, id) {
-  const into = section("holds" + id, "Who holds what", "Parameters, layers that are alike in one row. Shape: what a rank of each class holds while it computes; sharded: what of it is kept in shards between uses.");
+  const into = section("holds" + id, "Who holds what", "The parameters; equal layers share one row. Shape: the part of a parameter that each class of ranks computes with. Sharded: how that part is divided among ranks while no op uses it.");
   // One stage is shown at a time: all stages of a deep pipeline would fill twenty screens.
   oneOf(into, "Of", plan.placements.map((stage) => `stage ${stage.stage}`), 0, (holder, index) => {
     const stage = plan.placements[index], classes = stage.classes.slice(0, 8);
@@ -86,7 +86,7 @@ function showBraids(plan, into) {
 }
 
 function showMemoryOver(plan, id) {
-  const into = section("memory" + id, "Memory over time", "Predicted, of the rank of a stage that holds most. While a work runs, the most that it holds stands for all its length.");
+  const into = section("memory" + id, "Memory over time", "Predicted memory of the rank that holds most in each stage. Each forward or backward is drawn with its highest memory for its whole duration.");
   const names = plan.memory.map((m) => `stage ${m.stage} (rank ${m.rank}), peak ${bytesText(m.peak)}`);
   const highest = plan.memory.reduce((best, m, i) => m.peak > plan.memory[best].peak ? i : best, 0);
   oneOf(into, "Of", names, highest, (holder, index) => {
@@ -131,7 +131,7 @@ function showMemoryOver(plan, id) {
         { name: "all", num: true, value: (p) => p[2] + p[3] + base.reduce((a, b) => a + b[1], 0), text: (p) => bytesText(p[2] + p[3] + base.reduce((a, b) => a + b[1], 0)) }], () => m.points));
   });
   const categories = Object.keys(plan.memory[0].categories).filter((name) => plan.memory.some((m) => m.categories[name] > 0));
-  into.append(numbers("memory by category: each one's own highest of a rank, and the peak of all together", [{ name: "stage", num: true, value: (m) => m.stage },
+  into.append(numbers("highest memory of a rank by category, and the peak of all categories together, which can be lower than their sum", [{ name: "stage", num: true, value: (m) => m.stage },
     ...categories.map((name) => ({ name, num: true, value: (m) => m.categories[name], text: (m) => bytesText(m.categories[name]) })),
     { name: "peak", num: true, value: (m) => m.peak, text: (m) => bytesText(m.peak) }], () => plan.memory));
 }
@@ -160,7 +160,7 @@ function showCommunication(plan, id) {
 // How much a step changes where one number of the machine or plan is changed: the largest change first.
 function showWhatIf(plan, id) {
   if (!plan.what_if) return;
-  const into = section("whatif" + id, "What if", "The same plan, priced with one number after another changed. What cannot be planned so has no bar, and says why in the table.");
+  const into = section("whatif" + id, "What if", "The same plan, priced with one number after another changed. A change for which no plan exists has no bar; the table gives the reason.");
   const rows = plan.what_if.rows, priced = rows.filter((r) => known(r.change)), drawn = priced.slice().sort((a, b) => Math.abs(b.change) - Math.abs(a.change)).slice(0, mostBars);
   const shade = () => drawn.map((r) => colour(r.change > 0 ? 1 : 0));
   if (drawn.length) into.append(bars("What if", drawn.map((r) => r.name), () => [{ label: "change of the step", data: drawn.map((r) => 100 * r.change), backgroundColor: shade() }],

@@ -11,7 +11,7 @@ namespace mw {
 
 struct FileBounds {
   std::vector<std::filesystem::path> read;   // files, and folders with all that is below them
-  std::vector<std::filesystem::path> write;  // likewise; these may be read too
+  std::vector<std::filesystem::path> write;  // may be read and written
   // Folders whose plugins may be loaded. Empty: those of any folder that may be read.
   std::vector<std::filesystem::path> plugins;
 };

@@ -110,7 +110,7 @@ struct Footprint {
   int begins = -1;  // the pending that `transfers` fly under; -1: each is awaited at once
   bool between_stages =
       false;             // the transfers are a send or a receive, whose times two clocks decide
-  bool measured = true;  // of ops' scratch: none was estimated (program/scratch.h)
+  bool measured = true;  // of ops' scratch: none was estimated (engine/scratch.h)
   std::int64_t estimated = 0;  // bytes of it, at most, that are an estimate
   double executed() const;     // floating-point operations
 };

@@ -60,7 +60,7 @@ class Processes {
   // On the first process: ends the others with these problems too, and throws ProcessFailed.
   [[noreturn]] virtual void refuse(std::vector<Problem> problems, bool stopped = false) = 0;
 
-  // What the runtime of ranks (run/runtime.h) hears, which has an order of its own.
+  // What the runtime of ranks (core/src/run/runtime.cpp) hears, which has an order of its own.
   struct Word {
     enum class Sort : std::uint8_t {
       word,

@@ -1,5 +1,5 @@
-// How a rank carries out a move: what it packs, sends and receives, and what it makes of that.
-// run/redistribute does it; RankView says what it takes.
+// A program as one rank sees it: the sizes of its slots, its shards, and the steps and bytes of
+// moves, which core/src/run/redistribute.cpp carries out.
 #pragma once
 
 #include <array>
@@ -121,8 +121,8 @@ class RankView {
   Range shard(int bucket) const { return shards_[bucket]; }
   Range part(int slot) const;
   Range place(int parameter) const { return places_[parameter]; }
-  // In what a bucket keeps of matrices (FlatSlots::of_matrix): the parameter's part, empty where
-  // the rank updates no element of it; and all that the rank keeps there.
+  // The elements that a flat slot of matrices (FlatSlots::of_matrix) has of a parameter, none where
+  // the rank updates no element of the parameter; and all elements that the slot has on the rank.
   Range of_matrix(int slot, int parameter) const;
   Range all_of_matrix(int slot) const { return {0, of_matrix(slot, -1).offset}; }
   // What a bucket's hook takes; nothing without one.

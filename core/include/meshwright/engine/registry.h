@@ -52,8 +52,8 @@ class PluginRegistry : public Catalog {
   // plugin with all that it registers, which throws as plugin() does; then what other usable files
   // of the path register.
   std::vector<NamedThing> named(const std::string& name);
-  // Throws Error (options) for a name that nothing has, with what is near it: of all that is to be
-  // had and of `others`, which no plugin's file has.
+  // Throws Error (options): nothing has this name. Its hint has the nearest name, of all that is
+  // registered and of `others`, names that no plugin's file registers.
   [[noreturn]] void refuse(const std::string& name, const std::vector<std::string>& others);
   // What every usable file of the path registers is found from then on.
   void use_all();
