@@ -131,7 +131,10 @@ verb_test() {
   done
   [[ $preset == cuda ]] || skip+='|^gpu$'
   cd "$(build_folder "$preset")"
-  exec ctest --output-on-failure -j 2 -LE "$skip" "${rest[@]}"
+  # One more test than there are cores: many wait for a process, a timeout or a file. No verdict
+  # depends on the load; a test takes a gigabyte at most.
+  local jobs=$(($(nproc) + 1))
+  exec ctest --output-on-failure -j $((jobs < 9 ? jobs : 9)) -LE "$skip" "${rest[@]}"
 }
 
 # The archive, and a try of it where nothing else is.

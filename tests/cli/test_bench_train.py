@@ -198,12 +198,11 @@ class BenchTrain(ProgramCase):
         with subprocess.Popen([BIN, "bench", "train", *words], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                               text=True, env=dict(os.environ, STUB_SLEEPS="tp")) as program:
             pid = self.folder / "pid"
-            for _ in range(1200):
-                if pid.exists() and pid.read_text():
-                    break
+            while not (pid.exists() and pid.read_text()):
+                self.assertIsNone(program.poll())
                 time.sleep(0.05)
             program.send_signal(signal.SIGINT)
-            out, err = program.communicate(timeout=60)
+            out, err = program.communicate(timeout=300)
         self.assertEqual(program.returncode, 130, out + err)
         self.assertIn("interrupted", err)
         self.assertRegex(out, r"(?m)^mini +one +1 ")

@@ -161,6 +161,13 @@ class Kit(KitCase):
 
     def test_a_new_communicator_connects_processes(self):
         self.shell("meshwright", "plugins", "new", "wires", "--kind", "communicator")
+        # It is compiled once: with this variable it changes a byte of each long message.
+        source = self.folder / "wires/wires.cpp"
+        text = source.read_text()
+        hands_over = "      arrived(from, std::move(message));"
+        self.assertIn(hands_over, text)
+        source.write_text("#include <cstdlib>\n" + text.replace(
+            hands_over, '      if (size > 4000 && std::getenv("WIRES_SPOIL") != nullptr) message.back() ^= 1;\n' + hands_over))
         done = self.shell(self.folder / "wires/test.sh", "--json")
         checks = {line["check"]: line for line in self.lines(done) if line["kind"] == "check"}
         equal = [check for name, check in checks.items() if name.startswith("equals one rank over it")]
@@ -182,11 +189,7 @@ class Kit(KitCase):
         self.assertEqual((result["status"], result["ranks"]), ("done", 2))
 
         # One that changes a byte of each long message is found out.
-        source = self.folder / "wires/wires.cpp"
-        text = source.read_text()
-        hands_over = "      arrived(from, std::move(message));"
-        self.assertIn(hands_over, text)
-        source.write_text(text.replace(hands_over, "      if (size > 4000) message.back() ^= 1;\n" + hands_over))
+        self.environment = dict(self.environment, WIRES_SPOIL="yes")
         done = self.shell(self.folder / "wires/test.sh", "--json", code=1)
         failed = [line for line in self.lines(done) if line["kind"] == "check" and line["status"] == "failed"]
         self.assertTrue(failed)  # gradients or words of the run: both are long messages
