@@ -46,8 +46,18 @@ add_custom_target(test_plugins)
 meshwright_add_own_plugins("${PROJECT_SOURCE_DIR}/tests/plugins"
                            "${PROJECT_BINARY_DIR}/lib/meshwright/test-plugins" test_plugins)
 
+# What takes a minute or so begins first, so that no core is idle at the end. tests/repeat measures.
+set(long_tests cli/test_ablations cli/test_account cli/test_bench_train cli/test_chaos
+  cli/test_checkpoint_files cli/test_commands cli/test_compare cli/test_damaged cli/test_ends cli/test_kit
+  cli/test_long_context cli/test_microbatch cli/test_page_snippets cli/test_page_tutorial cli/test_pairs
+  cli/test_restarts cli/test_trace mpi/test_processes_option mpi/test_mpi predict/ledger_match_test
+  predict/search_test)
+
 # meshwright_add_test(NAME LABEL COST COMMAND…)
 function(meshwright_add_test name label cost)
+  if(name IN_LIST long_tests)
+    set(cost 1000)
+  endif()
   set(limit 1200)
   if(label STREQUAL "matrix")
     set(limit 18000)  # full products, which nobody waits for
