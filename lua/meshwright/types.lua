@@ -147,7 +147,7 @@ function mw.schedule(name, order) end
 ---@field writes string[]
 ---@field seconds? number on the plan's device, where that is known
 
----A condition on the instructions of a lane, for `take` and `has`: that of a pass, with two keys more.
+---A condition on a lane's instructions, for `take` and `has`: as of a pass, with two keys more.
 ---@class meshwright.WeaveFilter: meshwright.Which
 ---@field through? string|string[] the instruction's code, by another name
 ---@field last? boolean the last one that matches, not the first

@@ -88,7 +88,7 @@ def there(root):
 def missing_files(lines, known):
     """Files and folders of ours that comments name, and that are not there."""
     folders = "|".join(FOLDERS)
-    # A header or source, or a path that begins with a folder of ours. Headers in brackets are others.
+    # A header or source, or a path that begins with a folder of ours; headers in <> are of others.
     named = re.compile(rf"(?<![\w/.<-])((?:[A-Za-z]\w*/)*[a-z]\w*\.(?:h|cpp)|(?:{folders})/[\w./-]*\w)(?![\w*])")
     for number, line in enumerate(lines, 1):
         comment = re.search(r"(?:^|\s)//(.*)", line)
