@@ -346,7 +346,7 @@ class CheckpointFiles(ProgramCase):
                                          stderr=subprocess.PIPE)
         for kill in range(KILLS):
             process = start()
-            # The first one is killed before it has written any, the others some checkpoints further on.
+            # The first one is killed as it begins, the others some checkpoints further on.
             wanted = reached[-1] + chance.choice((2, 4, 6)) if kill else 0
             while not (self.newest() >= wanted if kill else (self.folder / "ck/.lock").exists()):
                 self.assertIsNone(process.poll())

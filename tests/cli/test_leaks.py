@@ -1,7 +1,7 @@
 """Nothing grows with the steps of a run: neither memory, nor open files, nor threads.
 
-The plugin `holdings` counts them in the process. MESHWRIGHT_LEAK_STEPS says how many steps the mixes
-of the matrix take; tests/nightly says 1000."""
+The plugin `holdings` counts them in the process. MESHWRIGHT_LEAK_STEPS says how many steps the
+mixes of the matrix take; tests/nightly says 1000."""
 
 import os
 import pathlib
@@ -17,8 +17,8 @@ EVERY = 10  # steps between two counts
 # The first steps fill caches, and write the first checkpoints.
 WARM = 0.4
 # What the second half may hold more than the first one. A run keeps the loss of each step, and the
-# rows of its file until they are written. If one rank of this model lost a copy of its parameters in
-# each step, it would take 6 MiB or more.
+# rows of its file until they are written. If one rank of this model lost a copy of its parameters
+# in each step, it would take 6 MiB or more.
 BYTES, BYTES_A_STEP = 1 << 20, 1024
 
 # The first %s is the plan, the second changes the table.

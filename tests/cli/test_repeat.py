@@ -1,5 +1,5 @@
-"""tests/repeat: it runs the tests of a build many times, some beside busy programs, tells which do not
-always pass and keeps what they said, goes on where it stopped, and ends what it started."""
+"""tests/repeat: it runs the tests of a build many times, some beside busy programs, tells which do
+not always pass and keeps what they said, goes on where it stopped, and ends what it started."""
 import json
 import signal
 import subprocess
