@@ -10,6 +10,7 @@
 #include "app/script_command.h"
 #include "common/files.h"
 #include "lua/cluster_files.h"
+#include "meshwright/engine/files.h"
 #include "meshwright/engine/text.h"
 #include "predict/prediction.h"
 #include "predict/step_fit.h"
@@ -132,10 +133,11 @@ class Describer {
     const bool steps = fs::path(from).extension() == ".json";
     steps_given_ = steps_given_ || steps;
     const auto text = whole_file(from);
-    std::error_code error;
-    if (fs::is_directory(from, error)) {
-      refuse("calibration.log", "--from", from, "it is a folder",
-             "name the files in it: logs of nccl-tests, and measured steps that end in .json");
+    if (const std::string kind = irregular(from); !kind.empty()) {
+      refuse("calibration.log", "--from", from, fmt::format("it is {}", kind),
+             kind == "a folder"
+                 ? "name the files in it: logs of nccl-tests, and measured steps that end in .json"
+                 : "name a file: a log of nccl-tests, or measured steps that end in .json");
     } else if (!text) {
       refuse("calibration.log", "--from", from, "there is no such file, or it cannot be read",
              "name logs of nccl-tests, and files of measured steps that end in .json");
@@ -438,7 +440,7 @@ class Describer {
                                 {"bytes", each.row.bytes},
                                 {"seconds", each.row.seconds},
                                 {"predicted_seconds", each.predicted},
-                                {"is_curve", is_curve(*each.table, tables_)}});
+                                {"is_curve", is_curve(*each.table, devices())}});
     if (entries_.empty()) return result;
     result["stack_file"] = stack_file_.string();
     result["base_stack"] = software_.base;
@@ -457,6 +459,8 @@ class Describer {
                                                  {"told", bool{fitted_.fit.told[k]}}};
     return result;
   }
+
+  int devices() const { return hardware_.table["node"].value("devices", 1); }
 
   std::vector<std::string> unknown() const {
     std::vector<std::string> all = hardware_.unknown;
@@ -480,7 +484,7 @@ class Describer {
     TextTable lines(header, {2, 3, 4, 5, 6});
     for (const LoggedTable& table : tables_) {
       std::vector<std::string> line = {table.perf(), table.place()};
-      if (is_curve(table, tables_)) {
+      if (is_curve(table, devices())) {
         line.emplace_back("taken as the curve");
         lines.add(std::move(line));
         continue;

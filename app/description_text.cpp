@@ -88,9 +88,13 @@ class DescriptionWriter {
     std::string text = "{\n";
     for (std::size_t k = 0; k < list.size(); ++k) {
       text += said_of(fmt::format("{}[{}]", path, k + 1), indent + "  ");
-      text += fmt::format("{}  {{\n{}    ranks = {},\n{}    points = {},\n{}  }},\n", indent,
-                          indent, list[k]["ranks"].get<int>(), indent,
-                          list_text(list[k]["points"], indent + "    "), indent);
+      text += indent + "  {\n";
+      for (const auto& [key, value] : list[k].items()) {
+        const std::string within = indent + "    ";
+        text += fmt::format("{}{} = {},\n", within, key,
+                            key == "points" ? list_text(value, within) : value_text(value));
+      }
+      text += indent + "  },\n";
     }
     return text + indent + "}";
   }

@@ -149,7 +149,10 @@ const Fields<NodeLinks>& node_fields() {
         .fallback(0.78);
     seconds(f.add("latency", "seconds of a step of a ring inside a node", &N::latency));
     f.options()
-        .list("curves", "measured all-reduces: { ranks =, points = { { bytes, seconds }, … } }")
+        .list("curves",
+              "measured collectives: { op = \"all-reduce\", ranks =, points = { { bytes, seconds "
+              "}, … "
+              "} }; op may be left out of an all-reduce")
         .fallback(Json::array());
     rate(
         f.add("curve_bandwidth",
@@ -188,6 +191,17 @@ const Fields<Network>& network_fields() {
                 "share of their NICs that groups of several ranks of a node, but not all, get",
                 &N::partial))
         .fallback(1.0);
+    f.options()
+        .list("curves",
+              "measured collectives among all devices of several nodes: { op =, nodes =, ranks =, "
+              "points = { { bytes, seconds }, … } }")
+        .fallback(Json::array());
+    rate(f.add("curve_nic",
+               "bytes a second of the NICs that the curves were measured on: `nic` over it is how "
+               "much faster collectives are than measured",
+               &N::curve_nic))
+        .optional();
+    f.example("curve_nic", "25e9");
     return f;
   }();
   return fields;
@@ -286,8 +300,7 @@ class Reader {
     if (!values) return {};
     read_device(*values);
     read_node(*values);
-    if (values->has("network"))
-      network_fields().read(values->at("network"), path_ + ".network", problems_, cluster_.network);
+    if (values->has("network")) read_network(values->at("network"));
     if (values->has("torus")) read_torus(values->at("torus"));
     if (values->has("host"))
       host_fields().read(values->at("host"), path_ + ".host", problems_, cluster_);
@@ -372,43 +385,26 @@ class Reader {
     NodeLinks& node = cluster_.node;
     const auto v = node_fields().read(cluster.at("node"), path_ + ".node", problems_, node);
     if (!v) return;
-    int number = 0;
-    for (const Json& given : v->at("curves")) {
-      const std::string key = fmt::format("node.curves[{}]", ++number);
-      CollectiveCurve curve;
-      const bool table = given.is_object() && given.contains("ranks") && given.contains("points");
-      if (!table || !given["ranks"].is_number_integer() || !given["points"].is_array() ||
-          given["points"].size() < 2) {
-        wrong(key, fmt::format("got {}", describe(given)),
-              "{ ranks = 8, points = { { bytes, seconds }, … } } of at least two points");
-        continue;
-      }
-      const auto ranks = whole_number(given["ranks"]);
-      if (!ranks || *ranks < 2 || *ranks > 65536) {
-        wrong(key + ".ranks", fmt::format("got {}", describe(given["ranks"])),
-              "how many devices the all-reduce is among, from 2 on");
-        continue;
-      }
-      curve.ranks = static_cast<int>(*ranks);
-      for (const Json& point : given["points"]) {
-        const auto numbers = row(point, 2, key + ".points", "{ bytes, seconds }");
-        if (numbers.empty()) return;
-        if (!curve.points.empty() && numbers[0] <= curve.points.back().first) {
-          wrong(key + ".points", "bytes do not ascend", "sort them");
-          return;
-        }
-        curve.points.emplace_back(numbers[0], numbers[1]);
-      }
-      node.curves.push_back(std::move(curve));
-    }
-    std::sort(node.curves.begin(), node.curves.end(),
-              [](const auto& a, const auto& b) { return a.ranks < b.ranks; });
+    node.curves =
+        read_curves(v->at("curves"), path_ + ".node.curves", /*over_nodes=*/false, problems_);
     if (!node.curves.empty() && node.curve_bandwidth == 0) {
       wrong("node.curve_bandwidth",
             "is missing: nothing says on what link node.curves were measured",
             fmt::format("node.curve_bandwidth = {}, where they are of this link",
                         format_number(node.bandwidth > 0 ? node.bandwidth : 300e9)));
     }
+  }
+
+  void read_network(const Json& table) {
+    Network& network = cluster_.network;
+    const auto v = network_fields().read(table, path_ + ".network", problems_, network);
+    if (!v) return;
+    network.curves =
+        read_curves(v->at("curves"), path_ + ".network.curves", /*over_nodes=*/true, problems_);
+    if (network.curves.empty() || network.curve_nic > 0) return;
+    wrong("network.curve_nic", "is missing: nothing says on what NICs network.curves were measured",
+          fmt::format("network.curve_nic = {}, where they are of these NICs",
+                      format_number(network.nic > 0 ? network.nic : 25e9)));
   }
 
   void read_torus(const Json& table) {

@@ -14,6 +14,7 @@
 #include "meshwright/error.h"
 #include "meshwright/json.h"
 #include "meshwright/options.h"
+#include "predict/collective_curve.h"
 
 namespace mw {
 
@@ -58,13 +59,6 @@ struct DeviceType {
   friend bool operator==(const DeviceType&, const DeviceType&) = default;
 };
 
-// A measured all-reduce among some devices of a node: bytes and seconds, ascending.
-struct CollectiveCurve {
-  int ranks = 0;
-  std::vector<std::pair<double, double>> points;
-  friend bool operator==(const CollectiveCurve&, const CollectiveCurve&) = default;
-};
-
 // What joins the devices of a node, and each of them to the next nodes. Bandwidths are of one
 // device in one direction.
 struct NodeLinks {
@@ -88,6 +82,8 @@ struct Network {
   // What a group gets of their NICs' share that has several ranks of a node, but not all: each of
   // its rings goes in and out by one NIC.
   double partial = 1;
+  std::vector<CollectiveCurve> curves;  // over several nodes, with all devices of each
+  double curve_nic = 0;                 // of the NICs that the curves were measured on
   friend bool operator==(const Network&, const Network&) = default;
 };
 // How many times longer than described devices compute, and links of nodes send.

@@ -1,5 +1,5 @@
-// Fits a cluster's links: curves are taken as they were measured, shares and latencies are those
-// with which the rows come out best.
+// Fits a cluster's links: curves are taken as they were measured; shares and latencies, for groups
+// that nobody measured, are those with which the rows come out best.
 #include "predict/link_fit.h"
 
 #include <fmt/format.h>
@@ -7,6 +7,9 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <set>
+#include <string>
+#include <tuple>
 
 #include "meshwright/engine/text.h"
 #include "meshwright/options.h"
@@ -31,6 +34,12 @@ std::string listed(const Tables& tables) {
   return join(all);
 }
 
+// Bytes a second through a device's link, as nccl-tests count them.
+double bus_bandwidth(const LoggedTable& table, const LoggedRow& row) {
+  const double n = table.ranks(), times = table.op == Collective::all_reduce ? 2 : 1;
+  return times * (table.op == Collective::send ? 1 : (n - 1) / n) * row.bytes / row.seconds;
+}
+
 double mean_error(const std::vector<double>& predicted, const std::vector<double>& measured) {
   double sum = 0;
   for (std::size_t r = 0; r < measured.size(); ++r)
@@ -51,9 +60,19 @@ class LinkFit {
     }
     if (!has_place()) return;
     made_.table["node"]["devices"] = devices_;
-    curves();
+    forget_curves();
+    add_curves("node", is_ring);
+    measured_on("node", "bandwidth", "curve_bandwidth");
     node_share();
+    measured_on("node", "bandwidth", "curve_bandwidth");
     network();
+    // Curves hide the shares, which the sends and exchanges were needed to find.
+    add_curves("node", [](const LoggedTable& t) { return t.nodes() == 1 && !is_ring(t); });
+    measured_on("node", "bandwidth", "curve_bandwidth");
+    if (those([&](const LoggedTable& t) { return t.nodes() > 1 && is_curve(t, devices_); }).empty())
+      return;
+    add_curves("network", [](const LoggedTable& t) { return t.nodes() > 1; });
+    measured_on("network", "nic", "curve_nic");
   }
 
  private:
@@ -109,44 +128,83 @@ class LinkFit {
 
   Cluster cluster() { return logged_cluster(made_, tables_, problems_); }
 
-  // All-reduces as they were measured; where only halves of one were, twice these.
-  void curves() {
-    std::map<int, std::pair<Tables, double>> by_ranks;
+  // Rows become curves as they were measured, the mean where several tables have a size.
+  void add_curves(const char* part, const std::function<bool(const LoggedTable&)>& wanted) {
+    std::map<std::tuple<Collective, int, int>, Tables> alike;
     for (const LoggedTable* table :
-         those([&](const LoggedTable& t) { return is_curve(t, tables_); })) {
-      auto& [of, times] = by_ranks[table->ranks()];
-      times = table->op == Collective::all_reduce ? 1 : 2;
-      of.push_back(table);
-    }
-    if (by_ranks.empty()) {
-      made_.unknown.push_back(fmt::format(
-          "no all-reduce inside a node was measured: node.curves stay those of {}", made_.base));
-      return;
-    }
-    Json& node = made_.table["node"];
-    node["curves"] = Json::array();
-    if (node.contains("bandwidth")) node["curve_bandwidth"] = node["bandwidth"];
-    for (const auto& [ranks, measured] : by_ranks) {
-      const auto& [of, times] = measured;
+         those([&](const LoggedTable& t) { return is_curve(t, devices_) && wanted(t); }))
+      alike[{table->op, table->nodes(), table->ranks()}].push_back(table);
+    if (alike.empty()) return;
+    Json& all = made_.table[part]["curves"];
+    for (const auto& [place, of] : alike) {
+      const auto& [op, nodes, ranks] = place;
       std::map<double, std::vector<double>> by_bytes;
       for (const LoggedTable* table : of)
         for (const LoggedRow& row : table->rows) by_bytes[row.bytes].push_back(row.seconds);
       Json points = Json::array();
       for (const auto& [bytes, seconds] : by_bytes) {
         double mean = 0;
-        for (const double each : seconds) mean += times * each / std::ssize(seconds);
+        for (const double each : seconds) mean += each / std::ssize(seconds);
         points.push_back({bytes, rounded(mean)});
       }
-      node["curves"].push_back({{"ranks", ranks}, {"points", points}});
-      made_.sources[fmt::format("node.curves[{}]", node["curves"].size())] =
-          fmt::format("{}{}", listed(of), times > 1 ? ": twice what these took" : "");
+      Json curve = {{"op", name_of(op)}};
+      if (nodes > 1) curve["nodes"] = nodes;
+      curve.update({{"ranks", ranks}, {"points", points}});
+      all.push_back(std::move(curve));
+      made_.sources[fmt::format("{}.curves[{}]", part, all.size())] = listed(of);
     }
-    if (by_ranks.rbegin()->first < devices_) {
+  }
+
+  // All-reduces inside a node and their halves, which say the same of its links.
+  static bool is_ring(const LoggedTable& table) {
+    return table.nodes() == 1 && table.op != Collective::all_to_all && table.op != Collective::send;
+  }
+
+  // What was measured takes the place of the base's curves. Those that stay were measured on other
+  // links, and are written as they are priced on these.
+  void forget_curves() {
+    Json& node = made_.table["node"];
+    std::set<std::string> measured;
+    int most = 0;     // ranks of a ring
+    double rate = 0;  // bytes a second of a device
+    for (const LoggedTable* table : those([](const LoggedTable& t) { return t.nodes() == 1; })) {
+      measured.insert(name_of(table->op));
+      if (is_ring(*table)) most = std::max(most, table->ranks());
+      for (const LoggedRow& row : table->rows) rate = std::max(rate, bus_bandwidth(*table, row));
+    }
+    if (rate > 0 && !node.contains("bandwidth")) node["bandwidth"] = rounded(rate);
+    const double scale = cluster().node.curve_scale();
+    Json kept = Json::array();
+    for (Json curve : node.value("curves", Json::array())) {
+      const std::string op = curve.value("op", name_of(Collective::all_reduce));
+      const bool other = op == name_of(Collective::all_to_all) || op == name_of(Collective::send);
+      if (other ? measured.contains(op) : most > 0) continue;
+      if (scale != 1) {
+        for (Json& point : curve["points"]) point[0] = rounded(scale * point[0].get<double>());
+      }
+      kept.push_back(std::move(curve));
+    }
+    if (node.contains("curves")) node["curves"] = std::move(kept);
+    if (most == 0) {
+      made_.unknown.push_back(fmt::format(
+          "no all-reduce inside a node was measured: node.curves stay those of {}", made_.base));
+    } else if (most < devices_) {
       made_.unknown.push_back(fmt::format(
           "the largest group measured inside a node has {} of {} devices: larger ones are priced "
           "by the bus bandwidth of that",
-          by_ranks.rbegin()->first, devices_));
+          most, devices_));
     }
+    const Tables over =
+        those([&](const LoggedTable& t) { return t.nodes() > 1 && is_curve(t, devices_); });
+    if (!over.empty()) made_.table["network"].erase("curves");
+    measured_on("node", "bandwidth", "curve_bandwidth");
+  }
+
+  // The curves say what these links do, whatever rate the description comes to give them.
+  void measured_on(const char* part, const char* rate, const char* of) {
+    Json& table = made_.table[part];
+    if (table.contains(rate) && !table.value("curves", Json::array()).empty())
+      table[of] = table[rate];
   }
 
   // Sets a rate of the data sheet and the share of it that is reached, of which no more than all
@@ -176,7 +234,6 @@ class LinkFit {
     if (sends.empty() && halves.empty()) return;
     Json& node = made_.table["node"];
     if (!sends.empty()) {
-      if (!node.contains("bandwidth")) node["bandwidth"] = 1e11;
       Cluster read = cluster();
       const auto [fit, error] =
           fitted(read, sends, rate_size, {{"node.share", read.node.share, 1e-4, 100}});
@@ -186,9 +243,7 @@ class LinkFit {
     const auto largest = *std::max_element(halves.begin(), halves.end(),
                                            [](auto a, auto b) { return a->ranks() < b->ranks(); });
     const LoggedRow& row = largest->rows.back();
-    const double n = largest->ranks(), whole = largest->op == Collective::all_reduce ? 2 : 1,
-                 bus = whole * (n - 1) / n * row.bytes / row.seconds;
-    if (!node.contains("bandwidth")) node["bandwidth"] = rounded(bus);
+    const double bus = bus_bandwidth(*largest, row);
     // Switches that add up reach more than links have.
     const double share = std::min(bus / node["bandwidth"].get<double>(), 1.0);
     set_share("node", "bandwidth", share,
@@ -212,7 +267,7 @@ class LinkFit {
       return;
     }
     const Tables whole =
-        those([&](const LoggedTable& t) { return t.nodes() > 1 && t.whole_nodes(devices_); });
+        those([&](const LoggedTable& t) { return t.nodes() > 1 && is_curve(t, devices_); });
     if (whole.size() < over.size()) {
       made_.unknown.push_back(fmt::format(
           "{} over nodes {} not all {} devices of each, so each device had a larger share of the "
@@ -252,7 +307,7 @@ class LinkFit {
       if (others.size() < whole.size()) {
         made_.unknown.push_back(
             "all-reduces over two nodes can be up to twice as fast as over more, because NCCL's "
-            "tree sends each byte once between two nodes: such tables are only compared");
+            "tree sends each byte once between two nodes: more nodes are not priced by them");
       }
       return;
     }
@@ -260,8 +315,7 @@ class LinkFit {
     double bus = 0;  // the highest bytes a second of a device that a ring would need
     for (const LoggedTable* table : whole)
       for (const LoggedRow& row : table->rows)
-        bus = std::max(
-            bus, 2.0 * (table->ranks() - 1) / table->ranks() * row.bytes / row.seconds / devices_);
+        bus = std::max(bus, bus_bandwidth(*table, row) / devices_);
     const double nic = made_.table["network"].value("nic", 0.0);
     made_.unknown.push_back(fmt::format(
         "all-reduces over two nodes can be up to twice as fast as over more, as NCCL's tree sends "
@@ -293,6 +347,10 @@ class LinkFit {
       best = std::move(fit);
     }
     set_share("network", "nic", best.values[0], fitted_text(whole, latency_size, least));
+    made_.unknown.push_back(fmt::format(
+        "groups of other nodes or devices than those of the logs are priced by network.share, hop "
+        "and latency, which miss the measured rows of {} and more by {:.1f} % on average",
+        format_bytes(latency_size), 100 * least));
     for (std::size_t k = 1; k < base.size(); ++k) {
       const std::string key = base[k].key.substr(base[k].key.find('.') + 1);
       if (best.told[k]) {
@@ -353,14 +411,8 @@ void fit_links(Description& description, const std::vector<LoggedTable>& tables,
   LinkFit(description, tables, devices, problems).run();
 }
 
-bool is_curve(const LoggedTable& table, const std::vector<LoggedTable>& all) {
-  if (table.nodes() != 1) return false;
-  if (table.op == Collective::all_reduce) return true;
-  const bool half = table.op == Collective::all_gather || table.op == Collective::reduce_scatter;
-  return half && std::ranges::none_of(all, [&](const LoggedTable& other) {
-           return other.op == Collective::all_reduce && other.nodes() == 1 &&
-                  other.ranks() == table.ranks();
-         });
+bool is_curve(const LoggedTable& table, int devices) {
+  return table.nodes() == 1 || table.whole_nodes(devices);
 }
 
 double rounded(double value) {

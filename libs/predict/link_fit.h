@@ -19,16 +19,16 @@ struct Description {
   std::vector<std::string> unknown;  // sentences that say which numbers no measurement tells
 };
 
-// Puts into the description what the tables tell: the all-reduces of a node as curves, the share of
-// its links for all else, the network's share and latencies. `devices`: of a node; 0: the most
-// ranks that a node has in any table. Problems if the description has no place for them.
+// Puts into the description what the tables tell: their rows as curves, and for what no curve
+// tells the share of a node's links, the network's share and latencies. `devices`: of a node; 0: the
+// most ranks that a node has in any table. Problems if the description has no place for them.
 void fit_links(Description& description, const std::vector<LoggedTable>& tables, int devices,
                Problems& problems);
 
-// Whether fit_links takes the table's rows as the curve itself, which says nothing then of how well
-// the description prices them: an all-reduce inside a node, or half of one where `all` have none
-// among as many ranks.
-bool is_curve(const LoggedTable& table, const std::vector<LoggedTable>& all);
+// Whether fit_links takes the table's rows as a curve, which says nothing then of how well the
+// description prices them. Tables over nodes with fewer than all `devices` of each are only
+// compared: each device had a larger share of the NICs than all of them together have.
+bool is_curve(const LoggedTable& table, int devices);
 
 // A fitted number with as many digits as it is worth.
 double rounded(double value);

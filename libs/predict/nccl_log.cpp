@@ -132,6 +132,7 @@ class LogReader {
     std::vector<std::string> columns;
     int line = 0;
     bool started = false, ended = false, groups = false, failed = false, bad = false;
+    int failure = 0;  // the first line that says that the program failed
     std::vector<LoggedRow> rows;
     std::vector<int> wrong;
     double largest = 0, bus = 0;  // of the largest row: bus bandwidth over the algorithm's
@@ -161,6 +162,8 @@ class LogReader {
     } else if (words[0] == "Out" && line.find("Out of bounds values") != std::string_view::npos) {
       now_.ended = true;
       now_.failed = line.find("FAILED") != std::string_view::npos;
+    } else if (!now_.columns.empty() && ends_run(line)) {
+      if (now_.failure == 0) now_.failure = line_;
     } else if (words[0] == "Avg" && line.find("Avg bus bandwidth") != std::string_view::npos) {
       now_.ended = true;
     } else if (!now_.columns.empty() && words.size() > 1 && is_count(words[0]) &&
@@ -168,6 +171,36 @@ class LogReader {
       row(words);
       now_.bad = now_.bad || problems_.list().size() > before;
     }
+  }
+
+  // What nccl-tests, NCCL, launchers and the system print where a program does not come to its end.
+  static bool ends_run(std::string_view line) {
+    static constexpr std::string_view all[] = {"Test failure",
+                                               "Test NCCL failure",
+                                               "Test CUDA failure",
+                                               "Test MPI failure",
+                                               "NCCL failure",
+                                               "CUDA failure",
+                                               "unhandled system error",
+                                               "unhandled cuda error",
+                                               "NCCL WARN",
+                                               "NCCL error",
+                                               "Segmentation fault",
+                                               "Bus error",
+                                               "Killed",
+                                               "Aborted",
+                                               "Caught signal",
+                                               "mpirun noticed",
+                                               "mpiexec noticed",
+                                               "MPI_ABORT",
+                                               "srun: error",
+                                               "CANCELLED",
+                                               "core dumped",
+                                               "terminate called",
+                                               "Out Of Memory",
+                                               "Traceback"};
+    return std::ranges::any_of(
+        all, [&](std::string_view one) { return line.find(one) != std::string_view::npos; });
   }
 
   // A command line, or "Collective test starting: all_reduce_perf".
@@ -284,6 +317,12 @@ class LogReader {
   }
 
   void check_results(const Section& done) {
+    if (done.failure > 0 && !done.ended) {
+      refuse("calibration.log", done.failure,
+             fmt::format("the program failed after {}", plural(std::ssize(done.rows), "row")),
+             "links that fail tell nothing of how fast they are: measure again; or take out this "
+             "line and those below it, if the rows above are right");
+    }
     if (done.wrong.empty() && !done.failed) return;
     refuse("calibration.wrong-results", done.wrong.empty() ? done.line : done.wrong.front(),
            done.wrong.empty() ? "the collective gave wrong results (out of bounds: FAILED)"

@@ -4,50 +4,41 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
 
 namespace mw {
 namespace {
 
-// Seconds of an all-reduce of nothing inside a node, towards which measured curves go below their
+// Seconds of a collective of nothing inside a node, towards which measured curves go below their
 // first point.
 constexpr double least_seconds = 20e-6;
 
-// Seconds at so many bytes: straight lines between logarithms, in proportion above the last point.
-double on_curve(const CollectiveCurve& curve, double bytes) {
-  const auto& points = curve.points;
-  const auto [first_bytes, first_seconds] = points.front();
-  if (bytes <= first_bytes) {
-    const double least = std::min(least_seconds, first_seconds);
-    return least + (first_seconds - least) * bytes / first_bytes;
-  }
-  const auto above = std::find_if(points.begin(), points.end(),
-                                  [&](const auto& point) { return point.first >= bytes; });
-  if (above == points.end()) return points.back().second * bytes / points.back().first;
-  const auto below = above - 1;
-  const double part = std::log(bytes / below->first) / std::log(above->first / below->first);
-  return below->second * std::pow(above->second / below->second, part);
+// What measured curves say of a collective inside a node.
+std::optional<CurveTime> measured_in_node(const NodeLinks& node, Collective op, double bytes,
+                                          int ranks) {
+  auto time = time_in_node(node.curves, op, bytes / node.curve_scale(), ranks, least_seconds);
+  if (time) time->seconds /= node.curve_share;
+  return time;
 }
 
 // An all-reduce among `ranks` devices of a node.
 double node_all_reduce(const NodeLinks& node, double bytes, int ranks) {
   if (ranks <= 1 || bytes <= 0) return 0;
-  if (node.curves.empty()) {
-    return 2.0 * (ranks - 1) / ranks * bytes / (node.bandwidth * node.share) +
-           2.0 * (ranks - 1) * node.latency;
-  }
-  const auto found = std::find_if(node.curves.begin(), node.curves.end(),
-                                  [&](const CollectiveCurve& c) { return c.ranks >= ranks; });
-  const CollectiveCurve& curve = found == node.curves.end() ? node.curves.back() : *found;
-  // As bus bandwidth counts it: other numbers of ranks move other shares of the bytes.
-  const double same = ((ranks - 1.0) / ranks) / ((curve.ranks - 1.0) / curve.ranks);
-  return on_curve(curve, bytes / node.curve_scale() * same) / node.curve_share;
+  if (const auto measured = measured_in_node(node, Collective::all_reduce, bytes, ranks))
+    return measured->seconds;
+  return 2.0 * (ranks - 1) / ranks * bytes / (node.bandwidth * node.share) +
+         2.0 * (ranks - 1) * node.latency;
+}
+
+// What a device has of its node's NICs, before the share of it that is reached.
+double nic_rate(const Network& network, const Placed& where, const Library& library) {
+  return network.nic * library.nics / (where.one_pod ? 1 : network.oversubscription);
 }
 
 double nic(const Network& network, const Placed& where, const Library& library) {
-  const double tree = where.one_pod ? 1 : network.oversubscription;
   const bool partial = where.in_node > 1 && where.in_node < where.of_node;
-  return network.nic * network.share * library.nics * (partial ? network.partial : 1) / tree;
+  return nic_rate(network, where, library) * network.share * (partial ? network.partial : 1);
 }
 
 // The same among ranks of several nodes. Every group of a node runs at once, so that one of g ranks
@@ -126,9 +117,11 @@ Placed place(const Cluster& cluster, const std::vector<int>& ranks) {
   return where;
 }
 
-double collective_seconds(const Cluster& cluster, Collective op, double bytes, const Placed& where,
-                          const Library& library) {
-  if (where.ranks <= 1) return 0;
+namespace {
+
+// By the rates and latencies of links, and inside a node by the curves of all-reduces.
+double described_seconds(const Cluster& cluster, Collective op, double bytes, const Placed& where,
+                         const Library& library) {
   const bool torus = where.torus_links > 0;
   const double n = where.ranks;
   if (op == Collective::all_to_all) {
@@ -157,6 +150,44 @@ double collective_seconds(const Cluster& cluster, Collective op, double bytes, c
   return whole ? seconds : seconds / 2;
 }
 
+// What measured curves say of a collective over nodes.
+std::optional<CurveTime> measured_over_nodes(const Cluster& cluster, Collective op, double bytes,
+                                             const Placed& where, const Library& library,
+                                             int nodes) {
+  const Network& network = cluster.network;
+  if (network.curves.empty()) return std::nullopt;
+  const double scale = nic_rate(network, where, library) / network.curve_nic;
+  return time_over_nodes(network.curves, op, bytes / scale, where.in_node * nodes, nodes,
+                         described_seconds(cluster, op, 0, where, library));
+}
+
+std::optional<CurveTime> measured_time(const Cluster& cluster, Collective op, double bytes,
+                                       const Placed& where, const Library& library) {
+  if (where.torus_links > 0 || bytes <= 0) return std::nullopt;
+  if (where.nodes == 1) return measured_in_node(cluster.node, op, bytes, where.ranks);
+  if (where.in_node * where.nodes != where.ranks) return std::nullopt;
+  return measured_over_nodes(cluster, op, bytes, where, library, where.nodes);
+}
+
+}  // namespace
+
+double collective_seconds(const Cluster& cluster, Collective op, double bytes, const Placed& where,
+                          const Library& library) {
+  if (where.ranks <= 1) return 0;
+  if (const auto measured = measured_time(cluster, op, bytes, where, library))
+    return measured->seconds;
+  double seconds = described_seconds(cluster, op, bytes, where, library);
+  if (where.torus_links > 0 || where.nodes == 1) return seconds;
+  // More nodes are not faster than fewer that were measured, nor fewer slower than more.
+  for (const CollectiveCurve& curve : cluster.network.curves) {
+    if (curve.op != op || curve.ranks != where.in_node * curve.nodes) continue;
+    const double bound =
+        measured_over_nodes(cluster, op, bytes, where, library, curve.nodes)->seconds;
+    seconds = curve.nodes < where.nodes ? std::max(seconds, bound) : std::min(seconds, bound);
+  }
+  return seconds;
+}
+
 Basis link_basis(const Cluster& cluster, bool crosses) {
   const bool changed = cluster.changes("node.") ||
                        (crosses && (cluster.changes("network.") || cluster.changes("torus.")));
@@ -165,18 +196,13 @@ Basis link_basis(const Cluster& cluster, bool crosses) {
 
 Basis collective_basis(const Cluster& cluster, Collective op, double bytes, const Placed& where) {
   if (where.ranks <= 1 || bytes <= 0) return Basis::measured;
-  const bool ring = op == Collective::all_reduce || op == Collective::all_gather ||
-                    op == Collective::reduce_scatter;
   const bool inside = where.torus_links == 0 && where.nodes == 1;
-  const NodeLinks& node = cluster.node;
-  if (!inside || !ring || node.curves.empty()) return link_basis(cluster, !inside);
-  const auto curve = std::find_if(node.curves.begin(), node.curves.end(),
-                                  [&](const CollectiveCurve& c) { return c.ranks == where.ranks; });
-  if (node.curve_scale() != 1 || curve == node.curves.end() ||
-      bytes < curve->points.front().first || bytes > curve->points.back().first)
-    return Basis::beyond;
-  // Curves are of all-reduces. The other two are priced as half of one.
-  return op == Collective::all_reduce ? Basis::measured : Basis::fitted;
+  const auto measured = measured_time(cluster, op, bytes, where, {});
+  if (!measured) return link_basis(cluster, !inside);
+  const double scale = inside ? cluster.node.curve_scale()
+                              : nic_rate(cluster.network, where, {}) / cluster.network.curve_nic;
+  if (scale != 1 || !measured->among_ranks) return Basis::beyond;
+  return measured->same_op ? Basis::measured : Basis::fitted;
 }
 
 double exchange_seconds(const Cluster& cluster, double bytes, const Placed& where,
@@ -199,9 +225,20 @@ double send_seconds(const Cluster& cluster, double bytes, int from, int to) {
     return bytes / (cluster.torus.bandwidth * cluster.torus.share) + cluster.torus.latency + call;
   }
   if (from / cluster.node.devices == to / cluster.node.devices) {
-    return bytes / (cluster.node.bandwidth * cluster.node.share) + 2 * call;
+    // As if all devices of the node sent at once.
+    const auto measured =
+        measured_in_node(cluster.node, Collective::send, bytes, cluster.node.devices);
+    return measured ? measured->seconds
+                    : bytes / (cluster.node.bandwidth * cluster.node.share) + 2 * call;
   }
-  return bytes / (cluster.network.nic * cluster.network.share) + cluster.network.latency + call;
+  const Network& network = cluster.network;
+  const double latency = network.latency + call;
+  // However many nodes a ring has, the sends from node to node take the longest.
+  for (const CollectiveCurve& curve : network.curves) {
+    if (curve.op == Collective::send)
+      return curve.seconds(bytes * network.curve_nic / network.nic, latency);
+  }
+  return bytes / (network.nic * network.share) + latency;
 }
 
 double host_copy_seconds(const Cluster& cluster, double bytes, int devices) {

@@ -143,12 +143,50 @@ class From(ProgramCase):
         published = SOURCE / "scripts/my_cluster/all_reduce-2nodes.txt"
         result = self.described(published, "-o", "two.lua")
         self.assertEqual(result["base"], "dgx-a100-40")
-        self.assertFalse(any(row["is_curve"] for row in result["rows"]))
-        large = [row for row in result["rows"] if row["bytes"] >= 1 << 20]
-        self.assertEqual(len(large), 14)
-        self.assertLess(sum(abs(row["predicted_seconds"] / row["seconds"] - 1) for row in large) / 14, 0.25)
+        self.assertTrue(all(row["is_curve"] for row in result["rows"]))
+        for row in result["rows"]:
+            self.near(row["predicted_seconds"], row["seconds"], 1e-4)
+        missed, = (said for said in result["unknown"] if said.startswith("groups of other nodes"))
+        self.assertLess(float(re.search(r"by ([\d.]+) % on average", missed)[1]), 25)
         # NCCL's tree over two nodes goes beyond the ring's rate: that makes no NIC faster.
         self.assertIn("nic = 25e9", (self.folder / "two.lua").read_text())
+
+    def test_a_plan_takes_what_was_measured_wherever_the_library_changes_its_way(self):
+        """NCCL's protocols and trees make steps that no latency and rate have: each plan's gradients lie between the
+        measured sizes next to theirs."""
+        step = lambda size: 120e-6 + size / (17e9 if size < 1 << 25 else 90e9)
+        rows = [(1 << k, step(1 << k)) for k in range(10, 31)]
+        self.put({"two.txt": log("all_reduce", 2, rows)})
+        self.described("two.txt", "-o", "mine.lua")
+        sizes = "256, 512, 720, 1024, 1440, 2048"
+        script = self.write(f"""local mw = require "meshwright"
+local dp = mw.plugins("dp")
+for _, h in ipairs {{ {sizes} }} do
+  mw.plan {{ model = mw.llama {{ layers = 1, hidden = h, heads = 8, ffn = h, vocab = 64 }}, data = mw.synthetic {{}},
+    sequence = 16, plan = {{ dp {{ 16, bucket = "8GiB" }} }}, batch = 16, optimizer = mw.sgd {{ lr = 0 }}, steps = 1,
+    cluster = mw.cluster("./mine.lua", {{ nodes = 2 }}) }}
+end
+""")
+        tried = 0
+        for plan in self.all("plan", script):
+            for row in plan["communication"]:
+                if row["phase"] != "gradients":
+                    continue
+                tried += 1
+                size = row["bytes"] * 16 / 30  # of the buffer, of which each rank sends 2 * 15 / 16
+                (low, before), (high, behind) = next(pair for pair in zip(rows, rows[1:]) if pair[1][0] >= size)
+                expected = before + (behind - before) * (size - low) / (high - low)
+                with self.subTest(size):
+                    self.near(row["seconds"], expected, 0.15)
+                    self.assertEqual(row["basis"], "measured")
+        self.assertEqual(tried, 6)
+
+    def test_a_log_that_ends_in_a_failure(self):
+        whole = h100_logs()["all_reduce-2.txt"]
+        cut = whole[:whole.index("# Out of bounds")]
+        self.put({"failed.txt": cut + "ha: Test NCCL failure common.cu:1038 'unhandled system error'\n"})
+        self.assertEqual(self.refused("failed.txt", "-o", "mine.lua"), ["calibration.log --from"])
+        self.assertFalse((self.folder / "mine.lua").exists())
 
     def test_steps_that_other_shares_made_are_found_again(self):
         (self.folder / "step.lua").write_text(STEP)

@@ -67,6 +67,73 @@ TEST_CASE("Collectives inside a node, by a ring or a measured curve") {
   CHECK(collective_seconds(c, Collective::all_reduce, 1e9, all, {}) == Approx(2e-2));
 }
 
+TEST_CASE("A measured collective takes what its own curve says, over nodes too") {
+  Cluster c = cluster_of_two();
+  const Placed all = place(c, {0, 1, 2, 3, 4, 5, 6, 7}), node = place(c, {0, 1, 2, 3});
+  // Steps that no latency and rate have.
+  const std::vector<std::pair<double, double>> steps = {
+      {1e6, 1e-4}, {2e6, 1.1e-4}, {4e6, 9e-4}, {8e6, 1e-3}, {1e8, 1.1e-3}};
+  const Collective measured[] = {Collective::all_reduce, Collective::all_gather,
+                                 Collective::reduce_scatter, Collective::all_to_all};
+  double times = 1;
+  for (const Collective op : measured) {
+    auto points = steps;
+    for (auto& [bytes, seconds] : points) seconds *= times;
+    c.node.curves.push_back({4, points, op});
+    for (auto& [bytes, seconds] : points) seconds *= 10;
+    c.network.curves.push_back({8, points, op, 2});
+    times += 0.5;
+  }
+  c.node.curves.push_back({4, steps, Collective::send});
+  c.network.curves.push_back({8, steps, Collective::send, 2});
+  c.network.curve_nic = c.network.nic;
+  times = 1;
+  for (const Collective op : measured) {
+    for (const auto& [bytes, seconds] : steps) {
+      INFO(name_of(op) << " " << bytes);
+      CHECK(collective_seconds(c, op, bytes, node, {}) == Approx(times * seconds));
+      CHECK(collective_seconds(c, op, bytes, all, {}) == Approx(10 * times * seconds));
+      CHECK(collective_basis(c, op, bytes, all) == Basis::measured);
+    }
+    CHECK(collective_seconds(c, op, std::sqrt(2e6 * 4e6), all, {}) ==
+          Approx(10 * times * std::sqrt(1.1e-4 * 9e-4)));
+    times += 0.5;
+  }
+  for (const auto& [bytes, seconds] : steps) {
+    CHECK(send_seconds(c, bytes, 0, 1) == Approx(seconds));
+    CHECK(send_seconds(c, bytes, 3, 4) == Approx(seconds));
+  }
+  // NICs of twice the rate take half of the bytes' time; groups of a part of a node have no curve.
+  const double before = collective_seconds(c, Collective::all_reduce, 4e6, all, {}),
+               part = collective_seconds(c, Collective::all_reduce, 4e6, place(c, {0, 4}), {});
+  CHECK(part < before / 2);
+  c.network.nic *= 2;
+  CHECK(collective_seconds(c, Collective::all_reduce, 8e6, all, {}) == Approx(before));
+  // A scatter that was not measured takes what a gather takes, not half of NCCL's tree of two nodes.
+  c.network.nic /= 2;
+  std::erase_if(c.network.curves, [](const CollectiveCurve& curve) {
+    return curve.op == Collective::reduce_scatter;
+  });
+  CHECK(collective_seconds(c, Collective::reduce_scatter, 4e6, all, {}) == Approx(10 * 1.5 * 9e-4));
+}
+
+TEST_CASE("More nodes than were measured are not faster, nor fewer slower") {
+  Cluster c = cluster_of_two();
+  c.nodes = 4;
+  const std::vector<int> ranks = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  const Placed two = place(c, {ranks.begin(), ranks.begin() + 8}), four = place(c, ranks);
+  const double described = collective_seconds(c, Collective::all_reduce, 1e7, four, {});
+  c.network.curve_nic = c.network.nic;
+  c.network.curves = {{8, {{1e6, 5 * described}, {1e8, 6 * described}}, Collective::all_reduce, 2}};
+  CHECK(collective_seconds(c, Collective::all_reduce, 1e7, four, {}) ==
+        Approx(collective_seconds(c, Collective::all_reduce, 1e7, two, {})));
+  c.network.curves[0].nodes = 4;
+  c.network.curves[0].ranks = 16;
+  for (auto& [bytes, seconds] : c.network.curves[0].points) seconds /= 1000;
+  CHECK(collective_seconds(c, Collective::all_reduce, 1e7, two, {}) ==
+        Approx(collective_seconds(c, Collective::all_reduce, 1e7, four, {})));
+}
+
 TEST_CASE("All groups of a node share its NICs") {
   const Cluster c = cluster_of_two();
   const Placed one = place(c, {0, 4}), four = place(c, {0, 1, 2, 3, 4, 5, 6, 7});
@@ -150,6 +217,15 @@ TEST_CASE("A cluster that lacks something is refused with its key") {
   table = cluster_table();
   table["node"]["curves"] = {{{"ranks", 2}, {"points", {{1e6, 1e-4}, {1e8, 1e-3}}}}};
   CHECK(cluster_refusal(table) == "cluster.value cluster.node.curve_bandwidth");
+  table["node"]["curve_bandwidth"] = 1e10;
+  table["node"]["curves"][0]["op"] = "broadcast";
+  CHECK(cluster_refusal(table) == "cluster.value cluster.node.curves[1].op");
+  table["node"]["curves"][0]["op"] = "send";
+  table["network"]["curves"] = table["node"]["curves"];
+  CHECK_THAT(cluster_refusal(table),
+             Catch::Contains("cluster.value cluster.network.curves[1].nodes"));
+  table["network"]["curves"][0]["nodes"] = 2;
+  CHECK(cluster_refusal(table) == "cluster.value cluster.network.curve_nic");
   table = cluster_table();
   table["slow"] = {{{"node", 2}, {"compute", 2}}};
   CHECK(cluster_refusal(table) == "cluster.value cluster.slow[1]");
@@ -249,6 +325,25 @@ TEST_CASE("What a driver reports is the program's bytes and what is named beside
   CHECK(told().to_json()["beside_program"]["loss"] == logits);
   // Limits are of the program's bytes alone.
   CHECK(told().memory_needed == peak);
+}
+
+TEST_CASE("A device has a communicator for each pair that sends, whatever the microbatches") {
+  Cluster c = round_cluster();
+  c.device.communicator = 100;
+  for (const std::int64_t microbatch : {1, 8}) {
+    Setup setup = llama({pp(4, "1f1b", {1, 1, 1, 1})}, microbatch);
+    setup.options["layers"] = 4;
+    const Experiment e = experiment(setup);
+    // To and from each neighbour, and that of all ranks.
+    const std::vector<std::int64_t> wanted = {300, 500, 500, 300};
+    const Prediction prediction = predict(*e.plan, ClusterMachine(c, round_stack()));
+    for (std::size_t s = 0; s < wanted.size(); ++s) {
+      std::int64_t bytes = 0;
+      for (const NamedBytes& each : prediction.stages.at(s).beside)
+        if (each.name == "communicators") bytes = each.bytes;
+      CHECK(bytes == wanted[s]);
+    }
+  }
 }
 
 TEST_CASE("What products read in fp8 may be narrowed before it is gathered") {

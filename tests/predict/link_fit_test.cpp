@@ -63,10 +63,22 @@ TEST_CASE("links that were measured are found again, and rows come out as they w
   fit_links(made, tables, 0, problems);
   REQUIRE(problems.empty());
   CHECK(made.table["node"]["devices"] == 4);
-  CHECK(made.table["node"]["curves"].size() == 2);
+  CHECK(made.table["node"]["curves"].size() == 3);
+  CHECK(made.table["network"]["curves"].size() == 4);
   CHECK(made.table["node"]["share"].get<double>() == Approx(0.55).epsilon(0.01));
   CHECK(made.table["network"]["share"].get<double>() == Approx(0.62).epsilon(0.01));
   CHECK(made.table["device"] == described()["device"]);
+  // By what was measured to the digits that are kept, and by the shares that others are priced by.
+  const Cluster measured = read(made.table);
+  for (const LoggedTable& table : tables) {
+    for (const LoggedRow& row : table.rows)
+      CHECK(logged_seconds(measured, table, row.bytes) == Approx(row.seconds).epsilon(1e-4));
+  }
+  made.table["network"].erase("curves");
+  Json rings = Json::array();
+  for (const Json& curve : made.table["node"]["curves"])
+    if (curve["op"] == "all-reduce") rings.push_back(curve);
+  made.table["node"]["curves"] = rings;
   const Cluster again = read(made.table);
   for (const LoggedTable& table : tables) {
     for (const LoggedRow& row : table.rows) {
@@ -89,11 +101,15 @@ TEST_CASE("halves of an all-reduce stand for it, and links faster than the base'
   const auto over = logged(real, Collective::all_reduce, 4, 4);
   fit_links(made, {half, over}, 0, problems);
   REQUIRE(problems.empty());
-  const Json& point = made.table["node"]["curves"][0]["points"].back();
-  CHECK(point[1].get<double>() == Approx(2 * half.rows.back().seconds).epsilon(1e-3));
-  CHECK(is_curve(half, {half, over}));
-  CHECK_FALSE(is_curve(over, {half, over}));
-  CHECK_FALSE(is_curve(half, {half, logged(real, Collective::all_reduce, 1, 4)}));
+  const Json& curve = made.table["node"]["curves"][0];
+  CHECK(curve["op"] == "reduce-scatter");
+  CHECK(curve["points"].back()[1].get<double>() == Approx(half.rows.back().seconds).epsilon(1e-3));
+  const auto whole = logged(real, Collective::all_reduce, 1, 4);
+  CHECK(logged_seconds(read(made.table), whole, 1 << 20) ==
+        Approx(2 * logged_seconds(real, half, 1 << 20)).epsilon(1e-3));
+  CHECK(is_curve(half, 4));
+  CHECK(is_curve(over, 4));
+  CHECK_FALSE(is_curve(logged(real, Collective::all_reduce, 2, 2), 4));
   CHECK(made.table["network"]["share"] == 1);
   CHECK(made.table["network"]["nic"].get<double>() == Approx(0.9 * 6e10).epsilon(0.02));
 }

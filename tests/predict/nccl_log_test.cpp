@@ -165,6 +165,17 @@ TEST_CASE("a table without the last lines of nccl-tests is known to be cut off")
   CHECK(only(cut + "# Avg bus bandwidth    : 12.5\n").ended);
 }
 
+TEST_CASE("a table whose program failed is refused at the line that says so") {
+  const std::string cut = "all_reduce_perf\n" + ranks(8, 8) + newer + rows(newer_row, 1.75);
+  for (const char* line : {"ha: Test NCCL failure common.cu:1038 'unhandled system error'",
+                           "ha:313:400 [0] transport.cc:157 NCCL WARN Cuda failure 'unknown'",
+                           "srun: error: ha: task 3: Killed", "Segmentation fault (core dumped)",
+                           "slurmstepd: error: *** STEP 7.0 ON ha CANCELLED AT 2026-11-01 ***"})
+    CHECK(refused(cut + line + "\nmore\n") == Found{"calibration.log log.txt:21"});
+  // A program that came to its end has measured, whatever was said on the way.
+  CHECK(only(cut + "ha:313:400 NCCL WARN slow\n# Avg bus bandwidth    : 12.5\n").ended);
+}
+
 TEST_CASE("what several logs say together") {
   const std::string head = "all_reduce_perf\n" + ranks(8, 8) + newer;
   Problems problems;

@@ -1,0 +1,184 @@
+// Reads measured collectives, and finds those that say what another one takes.
+#include "predict/collective_curve.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "meshwright/engine/text.h"
+#include "meshwright/options.h"
+
+namespace mw {
+namespace {
+
+constexpr Collective measured_ops[] = {Collective::all_reduce, Collective::all_gather,
+                                       Collective::reduce_scatter, Collective::all_to_all,
+                                       Collective::send};
+
+class CurveReader {
+ public:
+  CurveReader(std::string key, bool over_nodes, Problems& problems)
+      : key_(std::move(key)), over_nodes_(over_nodes), problems_(problems) {}
+
+  std::optional<CollectiveCurve> read(const Json& given) {
+    if (!given.is_object() || !given.contains("ranks") || !given.contains("points") ||
+        !given["points"].is_array() || given["points"].size() < 2) {
+      return wrong("", given,
+                   fmt::format("{{ {}, points = {{ {{ bytes, seconds }}, … }} }} of at least two "
+                               "points",
+                               over_nodes_ ? "nodes = 2, ranks = 16" : "ranks = 8"));
+    }
+    CollectiveCurve curve;
+    if (!read_place(given, curve)) return std::nullopt;
+    const Json op = given.value("op", Json(name_of(curve.op)));
+    const auto found = std::ranges::find_if(
+        measured_ops, [&](Collective one) { return op == Json(name_of(one)); });
+    if (found == std::end(measured_ops)) {
+      return wrong(
+          ".op", op,
+          "\"all-reduce\", \"all-gather\", \"reduce-scatter\", \"all-to-all\" or \"send\"");
+    }
+    curve.op = *found;
+    for (const Json& point : given["points"]) {
+      const bool pair =
+          point.is_array() && point.size() == 2 && is_positive(point[0]) && is_positive(point[1]);
+      if (!pair) return wrong(".points", point, "each is { bytes, seconds }, all above 0");
+      if (!curve.points.empty() && point[0].get<double>() <= curve.points.back().first)
+        return wrong(".points", point, "bytes ascend: sort the points");
+      curve.points.emplace_back(point[0].get<double>(), point[1].get<double>());
+    }
+    return curve;
+  }
+
+ private:
+  static bool is_positive(const Json& value) {
+    return value.is_number() && value.get<double>() > 0 && std::isfinite(value.get<double>());
+  }
+
+  bool read_place(const Json& given, CollectiveCurve& curve) {
+    constexpr std::int64_t most = 65536;  // devices of a node, and nodes
+    const Json said = given.value("nodes", Json());
+    const auto nodes = over_nodes_ ? whole_number(said) : 1;
+    if (!nodes || *nodes < (over_nodes_ ? 2 : 1) || *nodes > most) {
+      wrong(".nodes", said, "how many nodes the ranks are on, from 2 on");
+      return false;
+    }
+    const auto ranks = whole_number(given["ranks"]);
+    if (!ranks || *ranks < 2 || *ranks > most || *ranks % *nodes != 0) {
+      wrong(".ranks", given["ranks"],
+            over_nodes_ ? "how many devices take part, the same number of each node"
+                        : "how many devices take part, from 2 on");
+      return false;
+    }
+    curve.ranks = static_cast<int>(*ranks);
+    curve.nodes = static_cast<int>(*nodes);
+    return true;
+  }
+
+  std::nullopt_t wrong(const std::string& part, const Json& got, const std::string& hint) {
+    problems_.add(Stage::options, "cluster.value", key_ + part,
+                  fmt::format("{}{}: got {}", key_, part, describe(got)), hint);
+    return std::nullopt;
+  }
+
+  const std::string key_;
+  const bool over_nodes_;
+  Problems& problems_;
+};
+
+// A curve that says what a collective takes, and how many times its own.
+struct StandIn {
+  Collective op;
+  double times;
+};
+
+// The best first; those of 0 times are none. `over_nodes`: without the all-reduce.
+std::array<StandIn, 3> stand_ins(Collective op, bool over_nodes) {
+  const double halves = over_nodes ? 0 : 0.5, both = over_nodes ? 0 : 2;
+  switch (op) {
+    case Collective::all_reduce:
+      return {{{op, 1}, {Collective::all_gather, both}, {Collective::reduce_scatter, both}}};
+    case Collective::all_gather:
+      return {{{op, 1}, {Collective::reduce_scatter, 1}, {Collective::all_reduce, halves}}};
+    case Collective::reduce_scatter:
+      return {{{op, 1}, {Collective::all_gather, 1}, {Collective::all_reduce, halves}}};
+    default:
+      return {{{op, 1}, {op, 0}, {op, 0}}};
+  }
+}
+
+CurveTime time_on(const CollectiveCurve& curve, Collective op, double times, double bytes,
+                  double least) {
+  const bool between = bytes >= curve.points.front().first && bytes <= curve.points.back().first;
+  return {times * curve.seconds(bytes, least), curve.op == op, between};
+}
+
+}  // namespace
+
+double CollectiveCurve::seconds(double bytes, double least) const {
+  const auto [first_bytes, first_seconds] = points.front();
+  if (bytes <= first_bytes) {
+    const double lowest = std::min(least, first_seconds);
+    return lowest + (first_seconds - lowest) * bytes / first_bytes;
+  }
+  const auto above =
+      std::ranges::find_if(points, [&](const auto& point) { return point.first >= bytes; });
+  if (above == points.end()) return points.back().second * bytes / points.back().first;
+  const auto below = above - 1;
+  const double part = std::log(bytes / below->first) / std::log(above->first / below->first);
+  return below->second * std::pow(above->second / below->second, part);
+}
+
+std::vector<CollectiveCurve> read_curves(const Json& list, const std::string& path, bool over_nodes,
+                                         Problems& problems) {
+  std::vector<CollectiveCurve> curves;
+  for (std::size_t k = 0; k < list.size(); ++k) {
+    auto curve =
+        CurveReader(fmt::format("{}[{}]", path, k + 1), over_nodes, problems).read(list[k]);
+    if (curve) curves.push_back(std::move(*curve));
+  }
+  std::ranges::stable_sort(curves, {}, &CollectiveCurve::ranks);
+  return curves;
+}
+
+std::optional<CurveTime> time_in_node(const std::vector<CollectiveCurve>& curves, Collective op,
+                                      double bytes, int ranks, double least) {
+  if (curves.empty()) return std::nullopt;
+  const std::array<StandIn, 3> possible = stand_ins(op, /*over_nodes=*/false);
+  for (const StandIn& as : possible) {
+    for (const CollectiveCurve& curve : curves) {
+      if (as.times > 0 && curve.op == as.op && curve.ranks == ranks)
+        return time_on(curve, op, as.times, bytes, least);
+    }
+  }
+  for (const StandIn& as : possible) {
+    const CollectiveCurve* nearest = nullptr;
+    for (const CollectiveCurve& curve : curves) {
+      if (curve.op == as.op && (nearest == nullptr || nearest->ranks < ranks)) nearest = &curve;
+    }
+    if (nearest == nullptr || as.times == 0) continue;
+    // As bus bandwidth counts it: other numbers of ranks move other shares of the bytes. A send
+    // moves all of them.
+    const double n = nearest->ranks,
+                 same = op == Collective::send ? 1 : ((ranks - 1.0) / ranks) / ((n - 1.0) / n);
+    CurveTime time = time_on(*nearest, op, as.times, bytes * same, least);
+    time.among_ranks = false;
+    return time;
+  }
+  return std::nullopt;
+}
+
+std::optional<CurveTime> time_over_nodes(const std::vector<CollectiveCurve>& curves, Collective op,
+                                         double bytes, int ranks, int nodes, double least) {
+  for (const StandIn& as : stand_ins(op, /*over_nodes=*/true)) {
+    for (const CollectiveCurve& curve : curves) {
+      if (as.times > 0 && curve.op == as.op && curve.ranks == ranks && curve.nodes == nodes)
+        return time_on(curve, op, as.times, bytes, least);
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace mw
