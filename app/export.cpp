@@ -20,8 +20,8 @@ std::string begin_export(const Experiment& experiment) {
                      experiment.exporter->folder().string(), lacks);
 }
 
-bool finish_export(const Experiment& experiment) {
-  if (!experiment.exporter) return false;
+bool finish_export(const Experiment& experiment, bool interrupted) {
+  if (!experiment.exporter || (interrupted && experiment.exporter->replaces())) return false;
   experiment.exporter->finish();
   return true;
 }
@@ -34,6 +34,7 @@ void add_export(const Experiment& experiment, Json& result) {
 
 Json run_logits(const Experiment& experiment, const std::string& file) {
   check_thread_ranks(*experiment.plan, experiment.processes);
+  SafetensorsWriter::check_target(file);
   const Logits found = logits_of(experiment);
   Json result = {
       {"kind", "logits"}, {"plan", experiment.plan->mix()}, {"plan_hash", experiment.plan->hash()}};

@@ -50,8 +50,6 @@ class Sweep {
     planned_ = plan_cells(cells_, program.context, go.memory,
                           predicts ? program.plan : PredictExperiment{});
     check_planned(cells_, planned_);
-    for (std::size_t i = 0; i < cells_.size(); ++i)
-      cells_[i].repeats = planned_[i].hash_without_seed;
     states_.resize(cells_.size());
     rows_.resize(cells_.size());
     mine_ = selected_;
@@ -64,6 +62,8 @@ class Sweep {
       }
     }
     for (std::size_t i = 0; i < cells_.size(); ++i) reference_.push_back(reference_of(i));
+    for (std::size_t i = 0; i < cells_.size(); ++i)
+      if (states_[i].status != "skipped") cells_[i].repeats = planned_[i].hash_without_seed;
     choose_traced();
   }
 
@@ -170,6 +170,13 @@ class Sweep {
     for (std::size_t i = 0; i < cells_.size(); ++i) {
       if (states_[i].status != "queued") continue;
       const auto result = folder_.result(cells_[i], planned_[i].hash);
+      if (std::error_code error;
+          !result && own(i) && selected_[i] &&
+          fs::exists(fs::path(folder_.of(cells_[i], planned_[i].hash)) / "result.json", error))
+        program_.say(
+            fmt::format("{}: its result.json cannot be read as a result, so it runs again; "
+                        "what is there goes to {}/.earlier",
+                        cells_[i].name, folder_.path()));
       if (!result) continue;
       const std::string status = result->value("status", "");
       if (go_.retry == "all" || (go_.retry == "failed" && status != "done") ||
@@ -350,7 +357,7 @@ class Sweep {
     for (std::size_t i = 0; i < cells_.size(); ++i) {
       if (!selected_[i] && !planned_[i].hash.empty()) left.insert(planned_[i].hash);
     }
-    std::string lines, line;
+    std::string lines, line, broken;
     const fs::path known_rows = fs::path(folder_.path()) / "predicted.jsonl";
     if (!may_read(known_rows) || !irregular(known_rows).empty()) return lines;
     std::ifstream file(known_rows);
@@ -358,8 +365,10 @@ class Sweep {
       const Json row = json_in(line);
       const bool known = row.is_object() && row.contains("hash") && row["hash"].is_string();
       if (known && left.erase(row["hash"].get<std::string>()) > 0) lines += line + "\n";
+      if (!known && !line.empty()) broken += line + "\n";
     }
-    return lines;
+    // A cell that is not found may be on such a line: reports say that they cannot read it.
+    return left.empty() ? lines : lines + broken;
   }
 
   // Reports draw one run of each mix in time: those that trace their steps where the script does

@@ -69,6 +69,8 @@ class SafetensorsWriter {
     std::vector<std::int64_t> shape;
     std::int64_t bytes() const;
   };
+  // Throws Error (options, file.write) if something is at the path that is no regular file.
+  static void check_target(const std::filesystem::path& path);
   // Dtypes: fp64, fp32, fp16, bf16, int64, int32, uint8, bool. Throws Error (run): it cannot be
   // created (file.write), another dtype, a name twice (safetensors.twice).
   SafetensorsWriter(const std::filesystem::path& path, const std::vector<Entry>& entries,

@@ -41,10 +41,20 @@ std::int64_t SafetensorsWriter::Entry::bytes() const {
   return bytes;
 }
 
+void SafetensorsWriter::check_target(const fs::path& path) {
+  check_may_write(path);
+  const std::string kind = irregular(path);
+  if (kind.empty()) return;
+  throw Error(Stage::options, "file.write", "",
+              fmt::format("cannot write {}: it is {}, and tensors go into a regular file",
+                          path.string(), kind),
+              "name another file");
+}
+
 SafetensorsWriter::SafetensorsWriter(const fs::path& path, const std::vector<Entry>& entries,
                                      const std::map<std::string, std::string>& metadata)
     : path_(path), file_(behind_links(path)) {
-  check_may_write(path);
+  check_target(path);
   nlohmann::json header = nlohmann::json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
   // Largest elements first, so that each tensor is aligned behind the padded header.

@@ -1,7 +1,9 @@
 // Reads and writes whole files, and says what is wrong with one that cannot be written.
 #include "common/files.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
@@ -10,17 +12,17 @@
 #include <system_error>
 
 #include "meshwright/engine/bounds.h"
+#include "meshwright/engine/files.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
 
 namespace mw {
 
-std::optional<std::string> whole_file(const std::filesystem::path& path) try {
+std::optional<std::string> whole_file(const std::filesystem::path& path) {
+  if (!irregular(path).empty()) return std::nullopt;
   std::ifstream file(path, std::ios::binary);
   if (!file) return std::nullopt;
   return std::string{std::istreambuf_iterator<char>(file), {}};
-} catch (const std::ios_base::failure&) {  // a folder can be opened, and not be read
-  return std::nullopt;
 }
 
 bool is_nested_too_deep(std::string_view json) {
@@ -59,12 +61,13 @@ void write_output(const std::string& asked_by, const std::string& path, const st
   check_may_write(file);
   std::error_code error;
   if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path(), error);
-  errno = 0;
-  std::ofstream out(file, std::ios::binary | std::ios::trunc);
-  out << text;
-  out.close();
-  if (out) return;
-  const int reason = errno != 0 ? errno : EIO;
+  // Without waiting: nobody may ever read a named pipe.
+  const int out =
+      ::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666);
+  if (out >= 0) ::fcntl(out, F_SETFL, 0);
+  int reason = out >= 0 && write_whole(out, text.data(), text.size()) ? 0 : errno;
+  if (out >= 0 && ::close(out) != 0 && reason == 0) reason = errno;
+  if (reason == 0) return;
   throw Error(Stage::options, "file.write", "",
               fmt::format("{} {}: cannot write it: {}", asked_by, path,
                           std::generic_category().message(reason)),

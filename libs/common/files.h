@@ -12,8 +12,8 @@
 
 namespace mw {
 
-// All bytes of a file; none if it is not there or cannot be read to its end. For files that fit
-// memory many times.
+// All bytes of a regular file, or of a pipe that this process was given; none if it is not there or
+// cannot be read to its end. For files that fit memory many times.
 std::optional<std::string> whole_file(const std::filesystem::path& path);
 
 // Whether lists and tables of a JSON text lie in one another more than 200 deep. What copies,

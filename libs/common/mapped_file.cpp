@@ -22,6 +22,7 @@
 #include <utility>
 
 #include "meshwright/engine/bounds.h"
+#include "meshwright/engine/files.h"
 #include "meshwright/engine/hash.h"
 #include "meshwright/engine/host.h"
 #include "meshwright/error.h"
@@ -157,6 +158,7 @@ struct MappedFile::Digested {
 MappedFile::MappedFile(const fs::path& path)
     : path_(path), digested_(std::make_unique<Digested>()) {
   check_may_read(path);
+  check_regular(path);
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   const auto fail = [&](int reason) {
     if (file >= 0) ::close(file);
@@ -166,7 +168,7 @@ MappedFile::MappedFile(const fs::path& path)
   };
   struct stat info {};
   if (file < 0 || ::fstat(file, &info) != 0) fail(errno);
-  if (S_ISDIR(info.st_mode)) fail(EISDIR);
+  if (!S_ISREG(info.st_mode)) fail(EINVAL);  // a pipe cannot be mapped
   device_ = info.st_dev;
   inode_ = info.st_ino;
   written_ = time_of_last_write(info);

@@ -15,7 +15,7 @@ inline constexpr std::int64_t most_digested = std::int64_t{1} << 30;
 // (SIGBUS): call check() after them.
 class MappedFile {
  public:
-  // Throws Error (options) with the system's reason.
+  // Throws Error (options) with the system's reason, and at once for what is no regular file.
   explicit MappedFile(const std::filesystem::path& path);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;

@@ -1,7 +1,10 @@
 // Files that are cut off while they are mapped: an error that names them, and the process lives.
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -9,8 +12,10 @@
 #include <vector>
 
 #include "checkpoint/safetensors.h"
+#include "common/files.h"
 #include "common/mapped_file.h"
 #include "meshwright/data.h"
+#include "meshwright/engine/files.h"
 #include "meshwright/error.h"
 #include "support/problems.h"
 #include "support/registered.h"
@@ -40,6 +45,49 @@ TEST_CASE("a mapped file that is cut off reads as zeros, and says so") {
   CHECK(mw::test::thrown([&] { file.check(); }) == "file.changed");
   CHECK(whole.data()[4 * pages - 1] == 'y');
   whole.check();
+}
+
+TEST_CASE("what is no regular file is refused at once, however it is read") {
+  TemporaryFolder folder;
+  const auto pipe = folder.path() / "pipe.safetensors", link = folder.path() / "link";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);  // that nobody writes to, or ever reads
+  std::filesystem::create_symlink(pipe, link);
+  for (const auto& [path, kind] : {std::pair{pipe, "a named pipe"},
+                                   {link, "a named pipe"},
+                                   {folder.path(), "a folder"},
+                                   {std::filesystem::path("/dev/zero"), "a device"}}) {
+    INFO(path);
+    CHECK(mw::irregular(path) == kind);
+    CHECK(mw::test::thrown([&] { mw::MappedFile file(path); }) == "file.read");
+    CHECK(mw::test::thrown([&] { mw::SafetensorsFile file(path); }) == "file.read");
+    CHECK_FALSE(mw::whole_file(path).has_value());
+    CHECK(mw::read_json(path).is_null());
+    CHECK(mw::read_cache(path).empty());
+    CHECK(mw::test::thrown([&] {
+            mw::write_safetensors(path, {{"a", at::ones({1})}});
+          }) == "file.write");
+  }
+  CHECK(mw::test::thrown([&] { mw::write_output("-o", pipe, "text"); }) == "file.write");
+  CHECK(mw::replace_whole(pipe, "text") == ENXIO);
+  CHECK(std::filesystem::is_fifo(pipe));
+  // A device stays one, and so does a pipe that is read.
+  CHECK(mw::replace_whole("/dev/null", "text") == 0);
+  CHECK(std::filesystem::is_character_file("/dev/null"));
+  const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
+  REQUIRE(reader >= 0);
+  CHECK(mw::replace_whole(link, "text") == 0);
+  char text[8] = {};
+  CHECK(::read(reader, text, sizeof text) == 4);
+  CHECK(std::filesystem::is_fifo(pipe));
+  ::close(reader);
+  // A pipe without a name, as a shell's <(command) makes one, is read to its end.
+  int ends[2] = {-1, -1};
+  REQUIRE(::pipe(ends) == 0);
+  CHECK(::write(ends[1], "text", 4) == 4);
+  ::close(ends[1]);
+  CHECK(mw::whole_file("/dev/fd/" + std::to_string(ends[0])) == "text");
+  ::close(ends[0]);
+  CHECK(mw::irregular(folder.path() / "none").empty());
 }
 
 TEST_CASE("a file that is cut off within its last page is noticed too") {

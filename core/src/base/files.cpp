@@ -4,8 +4,10 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <pwd.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,7 +28,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr int most_links = 40;  // as the kernel has it
+constexpr int most_links = 40;                                  // as the kernel has it
+constexpr decltype(statfs::f_type) unnamed_pipes = 0x50495045;  // PIPEFS_MAGIC of the kernel
 
 std::uint64_t random_number() {
   std::uint64_t number = 0;
@@ -61,10 +64,13 @@ bool write_whole(int file, const char* text, std::size_t size) {
 std::string irregular(const fs::path& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0 || S_ISREG(info.st_mode)) return "";
-  const fs::path folder = path.parent_path();
-  const bool opened = path == "/dev/stdin" || folder == "/dev/fd" || folder == "/proc/self/fd";
-  if (S_ISFIFO(info.st_mode)) return opened ? "" : "a named pipe";
-  if (S_ISSOCK(info.st_mode)) return opened ? "" : "a socket";
+  if (S_ISFIFO(info.st_mode)) {
+    // To open a pipe without a name anew waits for nobody.
+    struct statfs system {};
+    const bool unnamed = ::statfs(path.c_str(), &system) == 0 && system.f_type == unnamed_pipes;
+    return unnamed ? "" : "a named pipe";
+  }
+  if (S_ISSOCK(info.st_mode)) return "a socket";
   return S_ISDIR(info.st_mode) ? "a folder" : "a device";
 }
 
@@ -114,11 +120,19 @@ std::filesystem::path cache_folder() {
   const char* xdg = std::getenv("XDG_CACHE_HOME");
   const char* home = std::getenv("HOME");
   // A path that is not absolute is none, as the XDG Base Directory Specification says.
-  const std::filesystem::path folder = xdg != nullptr && *xdg == '/' ? std::filesystem::path(xdg)
-                                       : home != nullptr && *home == '/'
-                                           ? std::filesystem::path(home) / ".cache"
-                                           : std::filesystem::temp_directory_path();
-  return folder / "meshwright";
+  if (xdg != nullptr && *xdg == '/') return std::filesystem::path(xdg) / "meshwright";
+  if (home == nullptr || *home != '/') {
+    const struct passwd* user = ::getpwuid(::geteuid());
+    home = user != nullptr ? user->pw_dir : nullptr;
+  }
+  if (home != nullptr && *home == '/') return std::filesystem::path(home) / ".cache/meshwright";
+  // Others may have made a folder of that name: what they measured is not of this user.
+  std::filesystem::path own = fs::temp_directory_path() / fmt::format("meshwright-{}", ::geteuid());
+  struct stat info {};
+  const bool taken =
+      ::lstat(own.c_str(), &info) == 0 && (info.st_uid != ::geteuid() || !S_ISDIR(info.st_mode));
+  if (taken) own += fmt::format("-{:016x}", random_number());
+  return own;
 }
 
 Cache read_cache(const std::filesystem::path& file) {

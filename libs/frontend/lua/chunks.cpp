@@ -6,10 +6,15 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <optional>
 #include <system_error>
 
+#include "common/files.h"
+#include "lua/host.h"
 #include "lua/state.h"
+#include "meshwright/engine/files.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/text.h"
 
@@ -18,6 +23,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr char compiled = LUA_SIGNATURE[0];
+constexpr std::size_t most_script_bytes = std::size_t{64} << 20;
 
 // What stands where a script was looked for in vain.
 std::string nearest_file(const fs::path& file) {
@@ -40,6 +46,12 @@ std::string read_all(int file, const std::string& name) {
   std::string text;
   char block[1 << 16];
   while (true) {
+    if (text.size() > most_script_bytes) {
+      throw Error(Stage::script, "script.unreadable", "",
+                  fmt::format("{}: it has more than {} MiB, and scripts are short", name,
+                              most_script_bytes >> 20),
+                  "give the script's own text");
+    }
     const ssize_t got = ::read(file, block, sizeof block);
     if (got > 0) text.append(block, static_cast<std::size_t>(got));
     if (got == 0) return text;
@@ -69,14 +81,72 @@ int call_as_text(lua_State* lua, int index) {
 int load(lua_State* lua) {
   return call_as_text(lua, 3);
 }
+// luaL_loadfilex for text, which opens nothing that is no regular file.
+int load_file(lua_State* lua, const char* file) {
+  const std::string kind = file == nullptr ? "" : irregular(file);
+  if (kind.empty()) return luaL_loadfilex(lua, file, "t");
+  lua_pushfstring(lua, "cannot open %s: it is %s", file, kind.c_str());
+  return LUA_ERRFILE;
+}
+
+// Where a copy of a file lies that the script names so: below the script's folder as it does below
+// the working directory, or by its name alone.
+fs::path place_of_copy(const fs::path& file) {
+  const fs::path place = file.lexically_normal();
+  const bool below = place.is_relative() && !place.empty() && *place.begin() != "..";
+  return below ? place : place.filename();
+}
+
+// The file that loadfile and dofile mean: the copy, where the script has copies; else the one of
+// that name, or where there is none the copy beside the script.
+std::string file_meant(lua_State* lua, const std::string& given) {
+  const Script::State& state = Script::State::of(lua);
+  std::error_code error;
+  const auto copy_in = [&](const fs::path& folder) {
+    const fs::path copy = folder / place_of_copy(given);
+    return !folder.empty() && fs::is_regular_file(copy, error) ? copy.string() : "";
+  };
+  if (const std::string copy = copy_in(state.copies); !copy.empty()) return copy;
+  if (fs::exists(given, error)) return given;
+  const std::string copy = copy_in(state.folder);
+  return copy.empty() ? given : copy;
+}
+
+// Tells the host of a file that is loaded, but for those that ship.
+void tell_loaded(lua_State* lua, const fs::path& place, const std::string& file) {
+  Script::State& state = Script::State::of(lua);
+  std::error_code error;
+  const fs::path library = fs::weakly_canonical(state.options.library, error);
+  const fs::path path = fs::weakly_canonical(file, error).lexically_relative(library);
+  const bool ships = !path.empty() && *path.begin() != "..";
+  const bool reads = !ships && fs::is_regular_file(file, error);
+  const std::optional<std::string> text = reads ? whole_file(file) : std::nullopt;
+  if (text) state.host.loaded(place.generic_string(), *text);
+}
+
+// The first argument of loadfile and dofile becomes the file that is meant.
+void take_file(lua_State* lua) {
+  if (lua_type(lua, 1) != LUA_TSTRING) return;  // standard input
+  const std::string given = lua_tostring(lua, 1), file = file_meant(lua, given);
+  lua_pushlstring(lua, file.data(), file.size());
+  lua_replace(lua, 1);
+  tell_loaded(lua, place_of_copy(given), file);
+}
+
 int loadfile(lua_State* lua) {
-  return call_as_text(lua, 2);
+  take_file(lua);
+  const char* file = luaL_optstring(lua, 1, nullptr);
+  if (file == nullptr || irregular(file).empty()) return call_as_text(lua, 2);
+  lua_pushnil(lua);
+  load_file(lua, file);
+  return 2;
 }
 
 int dofile(lua_State* lua) {
+  take_file(lua);
   const char* file = luaL_optstring(lua, 1, nullptr);
   lua_settop(lua, 1);
-  if (luaL_loadfilex(lua, file, "t") != LUA_OK) return lua_error(lua);
+  if (load_file(lua, file) != LUA_OK) return lua_error(lua);
   lua_call(lua, 0, LUA_MULTRET);
   return lua_gettop(lua) - 1;
 }
@@ -92,13 +162,7 @@ int search(lua_State* lua) {
   lua_call(lua, 2, 2);
   if (lua_isnil(lua, -2)) return 1;  // why not
   lua_pop(lua, 1);
-  const char* file = lua_tostring(lua, -1);
-  if (luaL_loadfilex(lua, file, "t") != LUA_OK) {
-    return luaL_error(lua, "error loading module '%s' from file '%s':\n\t%s", name, file,
-                      lua_tostring(lua, -1));
-  }
-  lua_insert(lua, -2);
-  return 2;
+  return load_module(lua, name, lua_tostring(lua, -1));
 }
 
 void wrap(lua_State* lua, const char* name, lua_CFunction function) {
@@ -108,6 +172,18 @@ void wrap(lua_State* lua, const char* name, lua_CFunction function) {
 }
 
 }  // namespace
+
+int load_module(lua_State* lua, const std::string& name, const std::string& file) {
+  if (load_file(lua, file.c_str()) != LUA_OK) {
+    return luaL_error(lua, "error loading module '%s' from file '%s':\n\t%s", name.c_str(),
+                      file.c_str(), lua_tostring(lua, -1));
+  }
+  std::string place = name;
+  std::replace(place.begin(), place.end(), '.', '/');
+  tell_loaded(lua, place_of_copy(place + ".lua"), file);
+  lua_pushlstring(lua, file.data(), file.size());
+  return 2;
+}
 
 ScriptText read_script(const fs::path& file) {
   ScriptText script;
@@ -119,11 +195,12 @@ ScriptText read_script(const fs::path& file) {
     script.text = read_all(STDIN_FILENO, script.name);
     return script;
   }
-  if (!fs::exists(file, error) || fs::is_directory(file, error)) {
+  const std::string kind = irregular(file);
+  if (!fs::exists(file, error) || !kind.empty()) {
     throw Error(Stage::script, "script.unreadable", "",
                 fmt::format("{}: {}", file.string(),
-                            fs::is_directory(file, error) ? "this is a folder, not a script"
-                                                          : "there is no such script"),
+                            kind.empty() ? "there is no such script"
+                                         : fmt::format("this is {}, not a script", kind)),
                 nearest_file(file));
   }
   // What is piped has no folder of its own.

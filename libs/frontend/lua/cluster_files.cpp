@@ -42,6 +42,7 @@ std::vector<ClusterFile> cluster_files(const fs::path& folder, const std::string
        entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     if (!name.ends_with(ending) || name.size() == ending.size()) continue;
+    if (!entry->is_regular_file(error)) continue;
     found.push_back(
         {name.substr(0, name.size() - ending.size()), entry->path(), what_it_is(entry->path())});
   }
