@@ -17,6 +17,7 @@ local mw = {}
 ---@field idle_devices? integer of the cluster: those that the plan has no rank for
 ---@field pitfalls? string[] mistakes of the mix, each with the plan that avoids it and what that takes
 ---@field cannot_run? string[] what of the plan the software of the stack cannot run, a phrase each
+---@field undeclared_work? string[] ops that declare no FLOPs, and how they are priced, a sentence each
 ---@field step_seconds number
 ---@field step_basis? string measured, fitted or beyond: how the step's time is known, the worst of what makes more than a twentieth of it
 ---@field compute_basis? string measured, fitted or beyond: how the time of what devices compute is known
@@ -193,6 +194,7 @@ local mw = {}
 ---@field idle_devices? integer of the cluster: those that the plan has no rank for
 ---@field pitfalls? string[] mistakes of the mix, each with the plan that avoids it and what that takes
 ---@field cannot_run? string[] what of the plan the software of the stack cannot run, a phrase each
+---@field undeclared_work? string[] ops that declare no FLOPs, and how they are priced, a sentence each
 ---@field step_seconds number
 ---@field step_basis? string measured, fitted or beyond: how the step's time is known, the worst of what makes more than a twentieth of it
 ---@field compute_basis? string measured, fitted or beyond: how the time of what devices compute is known
@@ -252,7 +254,7 @@ local mw = {}
 ---@class meshwright.ProveResult: meshwright.Result
 ---@field kind "prove"
 ---@field status "done"
----@field verdict "proved"|"refused"
+---@field verdict string "proved", "refused", or "proved, except: …", which names what of ops could not be tried
 ---@field plan string the mix
 ---@field plan_hash string
 ---@field ranks integer
@@ -263,12 +265,13 @@ local mw = {}
 ---@field runs integer of segments, of all stages
 ---@field rules integer applied: instructions of all runs
 ---@field seconds number
----@field strict boolean under --strict: collectives block until all have come
+---@field strict boolean under --strict: collectives block until all have come, and what could not be tried is refused
 ---@field lemmas integer kinds of ops that the proof takes for right
 ---@field lemmas_tried integer of those, at small sizes; optimizers' among them
 ---@field lemma_seconds number
 ---@field lemma_kinds table[] kind, op, piece, cut, follow, carried, ring of each
----@field notes string[] bounds of the claim: hooks that lose bits, lemmas that were not tried
+---@field notes string[] bounds of the claim: hooks that lose bits
+---@field not_tried string[] what of ops could not be tried, and why
 ---@field refusals table[] code, key, stage, segment, run, microbatch, instruction, ring_step, slot, where, listed, message, axes (axis, needed, found), written, by, missing, twice, mend
 ---@field plans? integer of steps that differ, each proved
 ---@field name string the experiment's: given, or the plan's mix
@@ -653,7 +656,7 @@ function mw.moe(options) end
 ---@class meshwright.shards
 ---@field path any files of tokens: a name, a pattern such as "data/train_*.bin", or a list of these; llm.c's, nanoGPT's (.bin) and Megatron's (.idx beside .bin) are told apart by their headers
 ---@field [1]? any the same as path
----@field dtype? "auto"|"u16"|"u32" of a token in files without a header; auto: u16, if their names end in .bin (default "auto")
+---@field dtype? "auto"|"u8"|"i8"|"u16"|"i16"|"u32"|"i32"|"u64"|"i64" of a token in files without a header; auto, for names that end in .bin: 16, 32 or 64 bits, as the bytes and the model's vocab leave no doubt of (default "auto")
 ---@field sequence? integer tokens of one sample (1 .. 2147483647)
 ---@field order? "shuffled"|"sequential" shuffled: windows in an order of the seed's, each once per epoch; sequential: in the order of the file (default "shuffled")
 ---@field part? any[] which of the tokens, as fractions of them: { 0, 0.9 } to train on, { 0.9, 1 } to hold out

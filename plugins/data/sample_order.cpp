@@ -2,6 +2,7 @@
 #include "sample_order.h"
 
 #include <fmt/core.h>
+#include <sys/stat.h>
 #include <bit>
 #include <cmath>
 
@@ -28,6 +29,18 @@ std::uint64_t Permutation::operator()(std::uint64_t index) const {
     index = left << half_bits_ | right;
   } while (index >= size_);
   return index;
+}
+
+void EachFileOnce::take(const std::filesystem::path& file, Problems& problems) {
+  struct stat info {};
+  if (::stat(file.c_str(), &info) != 0) return;
+  const auto [first, fresh] = taken_.try_emplace({info.st_dev, info.st_ino}, file);
+  if (fresh) return;
+  problems.add(Stage::options, "data.twice", "path",
+               first->second == file ? fmt::format("{} is named twice", file.string())
+                                     : fmt::format("{} and {} are the same file",
+                                                   first->second.string(), file.string()),
+               "name each file once; a copy of a file gives it a greater share");
 }
 
 void SampleOrder::add_options(Options& options) {

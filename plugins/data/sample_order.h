@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
+#include <map>
 #include <string>
+#include <utility>
 
 #include "meshwright/data.h"
 
@@ -21,6 +24,16 @@ class Permutation {
  private:
   std::uint64_t size_, key_, mask_;
   int half_bits_;
+};
+
+// Refuses a file that two names or two patterns mean, or two links: its tokens would come twice in
+// each epoch.
+class EachFileOnce {
+ public:
+  void take(const std::filesystem::path& file, Problems& problems);
+
+ private:
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::filesystem::path> taken_;  // by inode
 };
 
 // With S = sequence and N = tokens of the source's part,

@@ -1,5 +1,7 @@
 """mw.shards: files of tokens as llm.c, nanoGPT and Megatron write them, and those that say what
 cannot be."""
+import gzip
+import pickle
 import struct
 import unittest
 
@@ -92,6 +94,67 @@ class Shards(ProgramCase):
                          ('train(mw.shards "none_*.bin")', 2, "file.missing data.path"),
                          ('train(mw.shards "known.tok", { sequence = 600, data = mw.shards { "known.tok", dtype = "u16" } })', 2,
                           "data.too-short data.path"))
+
+    def test_the_type_of_bare_tokens_is_told_by_their_bytes(self):
+        """All types that numpy writes come out as they are in the file, or are asked for: never as other tokens."""
+        t = self.tokens
+        self.put("bare.bin", t.astype("<u2").tobytes())
+        sources = ['"bare.bin"']
+        for dtype in ("u4", "i4", "u8", "i8"):
+            self.put(f"{dtype}.bin", t.astype("<" + dtype).tobytes())
+            sources.append(f'"{dtype}.bin"')
+        for name, dtype in (("u16", "u2"), ("i16", "i2"), ("u32", "u4"), ("i32", "i4"), ("u64", "u8"), ("i64", "i8")):
+            self.put(f"{name}.tok", t.astype("<" + dtype).tobytes())
+            sources.append(f'"{name}.tok", dtype = "{name}"')
+        found = self.losses(*(f'mw.shards {{ {source}, order = "sequential" }}' for source in sources))
+        for source, losses in zip(sources, found):
+            self.assertEqual(losses, found[0], source)
+        small = t % 100
+        for name in ("u1", "i1", "u2"):
+            self.put(f"small.{name}", small.astype("<" + name).tobytes())
+        found = self.losses(*(f'mw.shards {{ "small.{name}", dtype = "{dtype}", order = "sequential" }}'
+                              for name, dtype in (("u1", "u8"), ("i1", "i8"), ("u2", "u16"))))
+        self.assertEqual(found[0], found[1])
+        self.assertEqual(found[0], found[2])
+        large = HEAD.replace("vocab = 1000", "vocab = 128256")
+        big = np.random.default_rng(4).integers(0, 128256, 500)
+        for dtype in ("u4", "i8", "u2"):
+            self.put(f"big_{dtype}.bin", (big % 65536 if dtype == "u2" else big).astype("<" + dtype).tobytes())
+        runs = self.all("run", self.write(large + "".join(
+            f'train(mw.shards {{ "big_{dtype}.bin", order = "sequential" }})\n' for dtype in ("u4", "i8"))))
+        self.assertEqual(runs[0]["losses"], runs[1]["losses"])
+        # With ids of two bytes the vocabulary is not the file's.
+        self.all_refused(large, ('train(mw.shards "big_u2.bin")', 2, "data.dtype data.dtype"))
+        self.only("run", self.write(large + 'train(mw.shards { "big_u2.bin", dtype = "u16" })'))
+
+    def test_bytes_that_leave_the_type_open_are_asked_for(self):
+        t = self.tokens
+        files = {"swapped": t.astype(">u4").tobytes(), "zeros": bytes(800), "short": np.arange(1, 17).astype("<u4").tobytes(),
+                 "wider": t.astype("<u4").tobytes(), "far": np.append(t, [-100, VOCAB]).astype("<i8").tobytes()}
+        for name, content in files.items():
+            self.put(f"{name}.bin", content)
+        doubt = "data.dtype data.dtype"
+        self.all_refused(HEAD, *((f'train(mw.shards "{name}.bin")', 2, doubt) for name in ("zeros", "short", "far")),
+                         ('train(mw.shards { "wider.bin", dtype = "u16" })', 2, doubt),
+                         ('train(mw.shards { "wider.bin", dtype = "i64" })', 2, "data.token data.path"),
+                         ('train(mw.shards "swapped.bin")', 2, doubt))
+        self.only("run", self.write(HEAD + 'train(mw.shards { "zeros.bin", dtype = "u16" })'))
+
+    def test_other_kinds_of_files_are_no_tokens(self):
+        t = self.tokens.astype("<u2")
+        np.save(self.folder / "saved.bin", t)
+        np.savez(self.folder / "packed.npz", t)
+        files = {"zipped": gzip.compress(t.tobytes()), "archive": (self.folder / "packed.npz").read_bytes(),
+                 "parquet": b"PAR1" + bytes(100) + b"PAR1", "text": b"It was a dark and stormy night. " * 20,
+                 "pickled": pickle.dumps(list(range(100)))}
+        for name, content in files.items():
+            self.put(f"{name}.bin", content)
+        names = ["saved", *files]
+        self.all_refused(HEAD, *((f'train(mw.shards "{name}.bin")', 2, "data.header data.path") for name in names),
+                         *((f'train(mw.shards {{ "{name}.bin", dtype = "u16" }})', 2, "data.header data.path")
+                           for name in names if name not in ("text",)),
+                         *((f'train(mw.text "{name}.bin", {{ model = mw.gpt {{ layers = 1, hidden = 16, heads = 2, vocab = 256 }} }})',
+                            2, "file.format data.path") for name in names if name != "text"))
 
     def test_an_id_beyond_the_vocab_ends_the_run(self):
         t = np.concatenate([self.tokens] * 200)
