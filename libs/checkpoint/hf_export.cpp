@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "common/files.h"
 #include "meshwright/engine/bounds.h"
 #include "meshwright/engine/text.h"
 
@@ -22,6 +23,29 @@ namespace {
 
 constexpr const char* index_name = "model.safetensors.index.json";
 constexpr const char* hash_key = "meshwright.hash";
+
+bool is_weights(const std::string& name) {
+  const bool shard = name.starts_with("model-") && name.find("-of-") != std::string::npos;
+  return name == "model.safetensors" || name == index_name || name == "config.json" ||
+         (shard && name.ends_with(".safetensors"));
+}
+
+// Removes the folder of an export. What else lies in it goes to the folder that has its place now;
+// if that is not possible, it stays.
+void remove_but_others(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  std::vector<fs::path> there;
+  for (fs::directory_iterator at(from, error), end; !error && at != end; at.increment(error))
+    there.push_back(at->path());
+  for (const fs::path& path : there) {
+    const fs::path place = to / path.filename();
+    if (is_weights(path.filename().string()) || fs::exists(fs::symlink_status(place, error)))
+      fs::remove(path, error);
+    else
+      fs::rename(path, place, error);
+  }
+  fs::remove(from, error);
+}
 
 // Beside the weights of a model on the hub; none of it depends on them.
 constexpr const char* tokenizer_files[] = {
@@ -38,7 +62,8 @@ bool holds_something(const fs::path& folder) {
 std::string hash_of(const fs::path& folder) {
   std::error_code error;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    if (at->path().extension() != ".safetensors") continue;
+    if (at->path().extension() != ".safetensors" || !is_weights(at->path().filename().string()))
+      continue;
     try {
       const SafetensorsFile file(at->path());
       const auto found = file.metadata().find(hash_key);
@@ -64,6 +89,7 @@ HfExport::HfExport(ExportSettings settings, std::vector<WeightSpec> specs, std::
     : settings_(std::move(settings)), specs_(std::move(specs)), config_(std::move(config)) {
   const fs::path& folder = settings_.folder;
   staging_ = folder.parent_path() / ("." + folder.filename().string() + ".exporting");
+  before_ = folder.parent_path() / ("." + folder.filename().string() + ".earlier");
   const bool lacks_optional = config_ && config_->none.empty() && config_->lacks_optional;
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < specs_.size(); ++i)
@@ -126,9 +152,30 @@ std::string HfExport::lacks() const {
   return config_->none.empty() ? "" : "transformers has no such model: " + config_->none;
 }
 
+bool HfExport::replaces() const {
+  return holds_something(settings_.folder);
+}
+
 void HfExport::begin() {
   const fs::path& folder = settings_.folder;
   check_may_write(folder, "export");
+  check_may_write(staging_, "export");  // beside the folder, which may be all that may be written
+  std::error_code error;
+  // Of a run that was killed in finish().
+  if (!fs::exists(folder, error)) fs::rename(before_, folder, error);
+  remove_but_others(before_, folder);
+  if (fs::exists(before_, error)) {
+    throw Error(Stage::options, "export.taken", "export",
+                fmt::format("export: {} is left of an export that was killed, and cannot be moved "
+                            "to {}",
+                            before_.string(), folder.string()),
+                "move it away");
+  }
+  if (fs::exists(folder, error) && !fs::is_directory(folder, error)) {
+    throw Error(Stage::options, "export.taken", "export",
+                fmt::format("export: {} is there, and is no folder", folder.string()),
+                "another folder");
+  }
   if (!settings_.overwrite && holds_something(folder) &&
       (settings_.hash.empty() || hash_of(folder) != settings_.hash)) {
     throw Error(Stage::options, "export.taken", "export",
@@ -136,8 +183,6 @@ void HfExport::begin() {
                             folder.string()),
                 "another folder, or overwrite = true");
   }
-  check_may_write(staging_, "export");  // beside the folder, which may be all that may be written
-  std::error_code error;
   fs::remove_all(staging_, error);  // of a run that was killed
   fs::create_directories(staging_, error);
   if (error) {
@@ -194,20 +239,19 @@ void HfExport::finish() {
   }
   take_tokenizer();
   // What was there goes once the new one has its place.
+  begun_ = false;
   const fs::path& folder = settings_.folder;
-  const fs::path before = folder.parent_path() / ("." + folder.filename().string() + ".earlier");
   std::error_code error, ignored;
-  fs::remove_all(before, ignored);
-  if (fs::exists(folder, ignored)) fs::rename(folder, before, error);
+  if (fs::exists(folder, ignored)) fs::rename(folder, before_, error);
   if (!error) fs::rename(staging_, folder, error);
   if (error) {
-    fs::rename(before, folder, ignored);
+    fs::rename(before_, folder, ignored);
     throw Error(Stage::run, "file.write", "export",
                 fmt::format("cannot rename {} to {}: {}", staging_.string(), folder.string(),
-                            error.message()));
+                            error.message()),
+                "the weights are whole where they are; move them");
   }
-  begun_ = false;
-  fs::remove_all(before, ignored);
+  remove_but_others(before_, folder);
 }
 
 bool HfExport::Part::wants(const std::string& parameter) const {
@@ -261,6 +305,31 @@ namespace {
 
 constexpr std::uintmax_t most_config_bytes = 10'000'000;
 
+// Keys that change what a model of any kind computes, with the value that changes nothing. A model
+// that has one of them compares it among its own.
+const std::pair<const char*, Json> not_computed[] = {{"quantization_config", nullptr},
+                                                     {"rope_scaling.factor", 1.0},
+                                                     {"rope_parameters.factor", 1.0},
+                                                     {"partial_rotary_factor", 1.0},
+                                                     {"rope_parameters.partial_rotary_factor", 1.0},
+                                                     {"attention_bias", false},
+                                                     {"mlp_bias", false},
+                                                     {"sliding_window", nullptr},
+                                                     {"attention_chunk_size", nullptr},
+                                                     {"no_rope_layers", nullptr},
+                                                     {"use_qk_norm", false},
+                                                     {"qk_layernorm", false},
+                                                     {"attn_logit_softcapping", nullptr},
+                                                     {"final_logit_softcapping", nullptr},
+                                                     {"query_pre_attn_scalar", nullptr},
+                                                     {"logit_scale", 1.0},
+                                                     {"logits_scaling", 1.0},
+                                                     {"embedding_multiplier", 1.0},
+                                                     {"residual_multiplier", 1.0},
+                                                     {"attention_multiplier", nullptr},
+                                                     {"add_cross_attention", false},
+                                                     {"is_encoder_decoder", false}};
+
 // "rope_parameters.rope_theta" in its table; null where it is not there.
 const Json* find(const Json& config, const std::string& name) {
   const std::size_t dot = name.find('.');
@@ -298,8 +367,7 @@ Json read_config(const fs::path& file) {
   check_may_read(file, "weights");
   std::error_code error;
   if (fs::file_size(file, error) > most_config_bytes || error) return {};
-  std::ifstream in(file);
-  return Json::parse(in, nullptr, /*allow_exceptions=*/false);
+  return read_json(file);
 }
 
 const char* name_of(at::ScalarType dtype) {
@@ -352,27 +420,48 @@ void check_hf_config(const fs::path& file, const std::string& model, const HfCon
     return;  // its keys mean other things
   }
   for (const HfKey& key : config.keys) {
-    const Json* said = nullptr;
-    std::string name = key.names.front();
-    for (std::size_t n = 0; said == nullptr && n < key.names.size(); ++n) {
-      said = find(theirs, key.names[n]);
-      if (said != nullptr) name = key.names[n];
+    const auto differs = [&](const std::string& value, const Json& wanted) {
+      if (key.option.empty()) {
+        refuse(fmt::format("{}, and mw.{} has {}", value, model, json_text(key.value)),
+               "mw." + model + " does not compute such a model");
+        return;
+      }
+      refuse(fmt::format("{}, and the model has {} = {}", value, key.option,
+                         key.value.is_null() ? "nil" : json_text(key.value)),
+             fmt::format("{} = {}", key.option, wanted.is_null() ? "nil" : json_text(wanted)));
+    };
+    bool there = false;
+    for (const std::string& name : key.names) {  // all of them: one may contradict another
+      const Json* said = find(theirs, name);
+      there = there || said != nullptr;
+      if (said == nullptr || fits(key, *said)) continue;
+      differs(fmt::format("{} is {}", name, json_text(*said)), *said);
+      break;
     }
-    if (said == nullptr && (key.absent.is_null() || fits(key, key.absent))) continue;
-    if (said != nullptr && fits(key, *said)) continue;
-    const std::string value = said != nullptr ? fmt::format("{} is {}", name, json_text(*said))
-                                              : fmt::format("{} is not there, which means {}", name,
-                                                            json_text(key.absent));
-    const Json& wanted = said != nullptr ? *said : key.absent;
-    if (key.option.empty()) {
-      refuse(fmt::format("{}, and mw.{} has {}", value, model, json_text(key.value)),
-             "mw." + model + " does not compute such a model");
-      continue;
+    if (!there && !key.absent.is_null() && !fits(key, key.absent)) {
+      differs(
+          fmt::format("{} is not there, which means {}", key.names.front(), json_text(key.absent)),
+          key.absent);
     }
-    refuse(fmt::format("{}, and the model has {} = {}", value, key.option,
-                       key.value.is_null() ? "nil" : json_text(key.value)),
-           fmt::format("{} = {}", key.option, wanted.is_null() ? "nil" : json_text(wanted)));
   }
+  for (const auto& [name, neutral] : not_computed) {
+    const Json* said = find(theirs, name);
+    const bool known = std::ranges::any_of(config.keys, [&](const HfKey& key) {
+      return std::ranges::find(key.names, name) != key.names.end();
+    });
+    if (said == nullptr || known || said->is_null() || same(*said, neutral)) continue;
+    refuse(fmt::format("{} is {}", name, json_text(*said)),
+           "mw." + model + " does not compute such a model");
+  }
+}
+
+Rotary rotary_of(const HfConfig& config) {
+  Rotary rotary;
+  for (const HfKey& key : config.keys) {
+    if (key.option == "rope_theta") rotary.theta = key.value.get<double>();
+    if (key.names.front() == "head_dim") rotary.width = key.value.get<std::int64_t>();
+  }
+  return rotary;
 }
 
 std::string hf_config_text(const HfConfig& config, at::ScalarType dtype, const fs::path& earlier) {

@@ -25,7 +25,7 @@ struct ExportSettings {
   std::filesystem::path folder;
   at::ScalarType dtype = at::kFloat;
   std::int64_t most_bytes = 5'000'000'000;  // of a file, unless one tensor has more
-  bool overwrite = false;                   // whatever the folder holds may go
+  bool overwrite = false;                   // another's weights in the folder may go
   std::string hash;                         // of the experiment: its own export may go too
   // The weights that the training started from: its config.json's ids of special tokens and its
   // tokenizer's files are taken along. Empty: none.
@@ -49,7 +49,9 @@ class HfExport {
   // In one process, before any part is written. Throws Error (options) with the key `export`: the
   // folder holds something else (export.taken), or cannot be written (export.folder).
   void begin();
-  // In the process of begin(), when all parts are finished. Throws Error (run).
+  bool replaces() const;  // the folder has an earlier export, or other files
+  // In the process of begin(), when all parts are finished. Of what the folder holds, earlier weights
+  // go, and other files stay. Throws Error (run).
   void finish();
 
   // The files of one owner; for one thread.
@@ -90,7 +92,8 @@ class HfExport {
   const std::optional<HfConfig> config_;
   std::vector<File> files_;
   std::map<std::string, int> file_of_;
-  std::filesystem::path staging_;
+  std::filesystem::path staging_,
+      before_;  // hidden beside the folder: the new, and the earlier one
   bool begun_ = false;
 };
 
@@ -99,6 +102,9 @@ std::optional<HfConfig> hf_config_of(const Model& model, std::int64_t sequence);
 
 // The config.json that belongs to weights (a file, or a folder), if there is one; else empty.
 std::filesystem::path config_beside(const std::filesystem::path& weights);
+
+// The rotary angles that the keys say.
+Rotary rotary_of(const HfConfig& config);
 
 // Compares config.json with the model: each key that differs, or a model_type that is another, is a
 // Problem (options, weights.config) with both values. `file` may be empty: nothing is compared. A

@@ -7,11 +7,12 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <fstream>
 #include <optional>
 #include <set>
 
+#include "common/files.h"
 #include "meshwright/engine/bounds.h"
+#include "meshwright/engine/files.h"
 
 namespace mw {
 
@@ -83,10 +84,30 @@ bool ends_with(const std::string& text, const std::string& end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
-// Not learned: tables and masks that some checkpoints carry.
-bool is_buffer(const std::string& name) {
-  return ends_with(name, ".inv_freq") || ends_with(name, ".attn.bias") ||
-         ends_with(name, ".attn.masked_bias");
+// Why a table or a mask that some checkpoints carry is not what the model computes; empty: it is,
+// and nothing if the name is of none.
+std::optional<std::string> wrong_buffer(const std::string& name, const at::Tensor& stored,
+                                        const Rotary& rotary) {
+  const at::Tensor own = stored.to(at::kDouble);
+  if (ends_with(name, ".inv_freq")) {
+    if (rotary.theta <= 0) return "the model does not say which rotary angles it has";
+    const at::Tensor power =
+        at::arange(0, rotary.width, 2, at::kDouble).mul_(-1.0 / static_cast<double>(rotary.width));
+    const at::Tensor angles = at::pow(rotary.theta, power);
+    const double off = stored.scalar_type() == at::kBFloat16 ? 1e-2 : 2e-3;
+    if (own.sizes() == angles.sizes() && at::allclose(own, angles, off, 1e-7)) return "";
+    return fmt::format("it is not the {} angles of rope_theta = {} over {} dims that the model has",
+                       angles.numel(), rotary.theta, rotary.width);
+  }
+  if (ends_with(name, ".attn.masked_bias")) {
+    const bool hides = own.numel() == 1 && own.item<double>() <= -1e4;
+    return hides ? "" : "it hides no token: it is not one number of -10000 or less";
+  }
+  if (!ends_with(name, ".attn.bias")) return std::nullopt;
+  const std::int64_t n = own.dim() > 1 ? own.size(-1) : 0;
+  const bool causal = n > 0 && own.numel() == n * n && own.size(-2) == n &&
+                      at::equal(own.reshape({n, n}), at::ones({n, n}, at::kDouble).tril());
+  return causal ? "" : "it is not the mask of ones on and below the diagonal that the model has";
 }
 
 std::vector<fs::path> files_of_index(const fs::path& index) {
@@ -95,11 +116,12 @@ std::vector<fs::path> files_of_index(const fs::path& index) {
                 fmt::format("weights: {}: {}", index.string(), what));
   };
   check_may_read(index, "weights");
+  check_regular(index, "weights");
   std::error_code error;
   if (fs::file_size(index, error) > most_index_bytes || error)
     refuse("weights.index", "cannot be read");
-  std::ifstream in(index);
-  const SortedJson json = SortedJson::parse(in, nullptr, /*allow_exceptions=*/false);
+  const SortedJson json =
+      SortedJson::parse(whole_file(index).value_or(""), nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object())
     refuse("weights.index", "is no index of safetensors files");
   std::set<fs::path> files;
@@ -119,6 +141,52 @@ std::vector<fs::path> files_of_index(const fs::path& index) {
   return {files.begin(), files.end()};
 }
 
+// Which files of a folder transformers takes: model.safetensors, whatever lies beside it, then those
+// of the index. Where it has neither, one file of safetensors is taken if nothing else can be meant.
+std::vector<fs::path> files_of_folder(const fs::path& folder) {
+  const auto refuse = [&](const char* code, const std::string& what, const std::string& hint) {
+    throw Error(Stage::options, code, "weights",
+                fmt::format("weights: the folder {} {}", folder.string(), what), hint);
+  };
+  std::error_code error;
+  std::vector<std::string> found, pickled;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (entry.path().extension() == ".safetensors") found.push_back(name);
+    const bool weights = name.starts_with("pytorch_model") || name.starts_with("consolidated") ||
+                         name.starts_with("model") || name.starts_with("adapter_model");
+    if (weights && (name.ends_with(".bin") || name.ends_with(".pth") || name.ends_with(".pt")))
+      pickled.push_back(name);
+  }
+  std::ranges::sort(found);
+  std::ranges::sort(pickled);
+  if (fs::exists(folder / "adapter_config.json", error)) {
+    refuse("weights.adapter",
+           "holds an adapter (adapter_config.json), which changes the weights of another model",
+           "merge the two (peft's merge_and_unload), save the model, and give its folder");
+  }
+  if (fs::exists(folder / "model.safetensors", error)) return {folder / "model.safetensors"};
+  if (fs::exists(folder / "model.safetensors.index.json", error))
+    return files_of_index(folder / "model.safetensors.index.json");
+  if (found.size() == 1 && pickled.empty()) return {folder / found.front()};
+  if (found.empty()) {
+    refuse("weights.no-index",
+           pickled.empty() ? "holds no .safetensors file"
+                           : fmt::format("holds no .safetensors file, but {}", list_of(pickled)),
+           pickled.empty()
+               ? "give the folder with model.safetensors or model.safetensors.index.json"
+               : "transformers' save_pretrained writes them as model.safetensors");
+  }
+  std::vector<std::string> all = found;
+  all.insert(all.end(), pickled.begin(), pickled.end());
+  refuse("weights.no-index",
+         fmt::format("holds {}, and neither model.safetensors nor an index says which are the "
+                     "weights",
+                     list_of(all)),
+         "name the file, or add model.safetensors.index.json");
+  return {};
+}
+
 std::vector<fs::path> files_of(const fs::path& path) {
   std::error_code error;
   if (!fs::exists(path, error)) {
@@ -130,17 +198,7 @@ std::vector<fs::path> files_of(const fs::path& path) {
     if (ends_with(path.filename().string(), ".index.json")) return files_of_index(path);
     return {path};
   }
-  if (fs::exists(path / "model.safetensors.index.json", error))
-    return files_of_index(path / "model.safetensors.index.json");
-  std::vector<fs::path> found;
-  for (const auto& entry : fs::directory_iterator(path, error))
-    if (entry.path().extension() == ".safetensors") found.push_back(entry.path());
-  if (found.size() == 1) return found;
-  if (fs::exists(path / "model.safetensors", error)) return {path / "model.safetensors"};
-  throw Error(Stage::options, "weights.no-index", "weights",
-              fmt::format("weights: the folder {} holds {} .safetensors files and no index",
-                          path.string(), found.size()),
-              "name the file, or add model.safetensors.index.json");
+  return files_of_folder(path);
 }
 
 }  // namespace
@@ -203,11 +261,41 @@ const std::string* Weights::resolve(const std::string& name) const {
   return nullptr;
 }
 
-void Weights::check(const std::vector<WeightSpec>& specs, Problems& problems) const {
+void Weights::check_others(const std::set<std::string>& used, const Rotary& rotary,
+                           Problems& problems) const {
+  std::vector<std::string> extra;
+  for (const auto& [name, file] : where_) {
+    if (used.count(name)) continue;
+    const at::Tensor stored = file->tensor(name);
+    if (const auto wrong = wrong_buffer(name, stored, rotary)) {
+      if (wrong->empty()) continue;
+      problems.add(Stage::options, "weights.buffer", "weights",
+                   fmt::format("weights: \"{}\" of {}: {}", name, path_.string(), *wrong),
+                   "another model, or take the tensor out of the file if it means nothing");
+      continue;
+    }
+    // transformers writes a head that is the embedding once more; it has the same bits then.
+    const bool again = name == "lm_head.weight" && stored.dim() == 2 &&
+                       std::ranges::any_of(used, [&](const std::string& other) {
+                         const at::Tensor its = where_.at(other)->tensor(other);
+                         return its.scalar_type() == stored.scalar_type() && at::equal(its, stored);
+                       });
+    if (!again) extra.push_back(name);
+  }
+  if (extra.empty()) return;
+  const bool head = extra.size() == 1 && extra.front() == "lm_head.weight";
+  problems.add(Stage::options, "weights.extra", "weights",
+               fmt::format("weights: the model has no place for {} tensors of {}: {}", extra.size(),
+                           path_.string(), list_of(extra)),
+               head ? "it is not the embedding, which is the model's head: tied = false, and "
+                      "\"tie_word_embeddings\": false in its config.json"
+                    : "do the model's kind, layers and `tied` match the checkpoint?");
+}
+
+void Weights::check(const std::vector<WeightSpec>& specs, Problems& problems,
+                    const Rotary& rotary) const {
   std::set<std::string> used, missing;
-  bool has_head = false;
   for (const WeightSpec& spec : with_entries(specs)) {
-    has_head |= spec.hf.name == "lm_head.weight";
     const std::string* name = resolve(spec.hf.name);
     if (!name) {
       if (!spec.hf.optional) missing.insert(spec.hf.name);
@@ -241,16 +329,7 @@ void Weights::check(const std::vector<WeightSpec>& specs, Problems& problems) co
                              missing.size() + used.size(), path_.string(),
                              list_of({missing.begin(), missing.end()})));
   }
-  std::vector<std::string> extra;
-  for (const auto& [name, file] : where_)
-    if (!used.count(name) && !is_buffer(name) && (has_head || name != "lm_head.weight"))
-      extra.push_back(name);
-  if (!extra.empty()) {
-    problems.add(Stage::options, "weights.extra", "weights",
-                 fmt::format("weights: the model has no place for {} tensors of {}: {}",
-                             extra.size(), path_.string(), list_of(extra)),
-                 "do the model's kind, layers and `tied` match the checkpoint?");
-  }
+  check_others(used, rotary, problems);
 }
 
 void Weights::load(const WeightSpec& spec, const std::vector<Range>& ranges,

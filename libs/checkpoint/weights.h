@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,25 +30,36 @@ struct WeightSpec {
 };
 std::vector<WeightSpec> weight_specs(const Graph& graph);
 
-// A safetensors file, or a folder with model.safetensors.index.json or model.safetensors (or one
-// *.safetensors file). Thread-safe once opened: ranks load their slices at the same time.
+// The rotary angles of a model, to which tables of them in a checkpoint are held.
+struct Rotary {
+  double theta = 0;        // 0: the model does not say
+  std::int64_t width = 0;  // dims that are turned
+};
+
+// A safetensors file, or a folder with model.safetensors, else with model.safetensors.index.json, as
+// transformers has it (or one *.safetensors file). Thread-safe once opened: ranks load their slices
+// at the same time.
 class Weights {
  public:
-  // Throws Error (options) naming `path`: missing, not valid, or an index whose files are not
-  // there.
+  // Throws Error (options) naming `path`: missing, not valid, an index whose files are not there, or
+  // a folder that leaves open which files are the weights.
   explicit Weights(const std::filesystem::path& path);
 
   // Compares the files with the parameters: tensors that are missing, that have another shape, and
-  // that no parameter takes each become a Problem (options) with their names. Buffers that
-  // checkpoints carry but no model learns (rotary inv_freq, GPT-2's masks) are passed over, and so
-  // is the head of a model whose head is tied.
-  void check(const std::vector<WeightSpec>& specs, Problems& problems) const;
+  // that no parameter takes each become a Problem (options) with their names. A buffer that no model
+  // learns (rotary inv_freq, GPT-2's masks) may be there if it holds what the model computes, and the
+  // head of a model whose head is tied if it has the embedding's bits.
+  void check(const std::vector<WeightSpec>& specs, Problems& problems,
+             const Rotary& rotary = {}) const;
 
   // Copies the slice `ranges` (one for each dim of spec.shape) into `out`, of that slice's shape,
   // converting to its dtype. `check` must have passed.
   void load(const WeightSpec& spec, const std::vector<Range>& ranges, const at::Tensor& out) const;
 
  private:
+  // Tensors that no parameter takes.
+  void check_others(const std::set<std::string>& used, const Rotary& rotary,
+                    Problems& problems) const;
   // The file's name for it, which may have, or lack, a leading "model." or "transformer.".
   const std::string* resolve(const std::string& name) const;
 

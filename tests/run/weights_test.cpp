@@ -24,6 +24,11 @@ at::Tensor load(const mw::Weights& weights, const mw::WeightSpec& spec,
   return out;
 }
 
+// Of theta 1e4 over four dims.
+at::Tensor inv_freq() {
+  return at::pow(1e4, at::tensor({0.0, -0.5})).to(at::kFloat);
+}
+
 std::string problems_of(const mw::Weights& weights, const std::vector<mw::WeightSpec>& specs) {
   mw::Problems problems;
   weights.check(specs, problems);
@@ -125,6 +130,7 @@ TEST_CASE("config.json is held to the model, key by key") {
                  {{"rms_norm_eps"}, 1e-5, "norm_eps", 1e-6},
                  {{"hidden_act"}, "silu", "", "silu", {"swish"}},
                  {{"sliding_window"}, nullptr, "window"}};
+  config.keys.push_back({{"rope_parameters.rope_type", "rope_scaling.rope_type"}, "default", ""});
   const auto found = [&](const char* text) {
     folder.write("config.json", text);
     mw::Problems problems;
@@ -147,6 +153,23 @@ TEST_CASE("config.json is held to the model, key by key") {
         "rope_theta is not there, which means 10000.0", "rms_norm_eps is not there",
         "hidden_act is \"gelu\"", "sliding_window is 64, and the model has window = nil"})
     CHECK_THAT(wrong, Catch::Contains(part));
+  // A name that is right does not hide another one of the same key.
+  const std::string both = found(
+      R"({"model_type": "llama", "num_hidden_layers": 4, "rms_norm_eps": 1e-5, "rope_theta": 1e4,
+          "rope_parameters": {"rope_theta": 5e5, "rope_type": "default", "factor": 1.0},
+          "rope_scaling": {"rope_type": "linear"}})");
+  for (const char* part : {"rope_theta is 10000.0", "rope_scaling.rope_type is \"linear\""})
+    CHECK_THAT(both, Catch::Contains(part));
+  // What no model computes, as far as it changes anything.
+  const std::string more = found(
+      R"({"model_type": "llama", "num_hidden_layers": 4, "rms_norm_eps": 1e-5, "rope_theta": 5e5,
+          "quantization_config": {"bits": 4}, "rope_scaling": {"factor": 4.0},
+          "partial_rotary_factor": 0.5, "logit_scale": 1.0, "attention_bias": null,
+          "mlp_bias": false})");
+  for (const char* part :
+       {"quantization_config is", "rope_scaling.factor is 4.0", "partial_rotary_factor is 0.5"})
+    CHECK_THAT(more, Catch::Contains(part));
+  CHECK_THAT(more, !Catch::Contains("logit_scale") && !Catch::Contains("_bias"));
   CHECK_THAT(found("[]"), Catch::Contains("no JSON table"));
 
   // What is written is what is read.
@@ -176,15 +199,15 @@ TEST_CASE("what does not fit is reported at once, by name") {
                          {"model.b", at::ones({4, 5})},
                          {"model.extra", at::ones({1})},
                          {"model.c", at::ones({7, 4})},
-                         {"model.layers.0.self_attn.rotary_emb.inv_freq", at::ones({2})},
+                         {"model.layers.0.self_attn.rotary_emb.inv_freq", inv_freq()},
                          {"model.ints", at::arange(3)},
-                         {"lm_head.weight", at::ones({2})}});
+                         {"lm_head.weight", at::ones({4, 4})}});
   const mw::Weights weights(folder.path() / "w.safetensors");
   mw::Problems problems;
   weights.check({spec("a", {4, 4}, {"model.a"}), spec("b", {4, 4}, {"model.b"}),
                  spec("c", {2, 4}, {"model.c", false, 0, 3}), spec("d", {4}, {"model.d"}),
                  spec("e", {4}, {"model.e"}), spec("ints", {3}, {"model.ints"})},
-                problems);
+                problems, {1e4, 4});
   CHECK(mw::test::codes(problems) ==
         "weights.shape weights; weights.shape weights; weights.shape weights; weights.missing "
         "weights; weights.extra weights");
@@ -195,7 +218,41 @@ TEST_CASE("what does not fit is reported at once, by name") {
 
   // A model with a head of its own does want it.
   CHECK(problems_of(weights, {spec("head", {3}, {"lm_head.weight"})}) ==
-        "weights.shape weights; weights.extra weights");
+        "weights.shape weights; weights.buffer weights; weights.extra weights");
+}
+
+TEST_CASE("what no parameter takes is passed over for what it holds, not for its name") {
+  const std::string rotary = "model.layers.0.self_attn.rotary_emb.inv_freq", mask = "h.0.attn.bias",
+                    hides = "h.0.attn.masked_bias", head = "lm_head.weight";
+  const at::Tensor table = at::arange(12, at::kFloat).view({4, 3});
+  const at::Tensor causal = at::ones({1, 1, 5, 5}, at::kByte).tril();
+  const auto found = [&](const std::string& name, const at::Tensor& tensor,
+                         mw::Rotary angles = {1e4, 4}) {
+    TemporaryFolder folder;
+    mw::write_safetensors(folder.path() / "w.safetensors",
+                          {{"model.embed_tokens.weight", table}, {name, tensor}});
+    mw::Problems problems;
+    mw::Weights(folder.path())
+        .check({spec("embedding", {4, 3}, {"model.embed_tokens.weight"})}, problems, angles);
+    return mw::test::codes(problems);
+  };
+  for (const auto dtype : {at::kFloat, at::kHalf, at::kBFloat16})
+    CHECK(found(rotary, inv_freq().to(dtype)) == "none");
+  CHECK(found(rotary, inv_freq(), {5e5, 4}) == "weights.buffer weights");
+  CHECK(found(rotary, inv_freq(), {1e4, 8}) == "weights.buffer weights");
+  CHECK(found(rotary, inv_freq() / 4) == "weights.buffer weights");  // positions interpolated
+  CHECK(found(rotary, inv_freq(), {}) == "weights.buffer weights");  // nothing to compare with
+  CHECK(found(mask, causal) == "none");
+  CHECK(found(mask, causal.to(at::kBool)) == "none");
+  CHECK(found(mask, at::ones({1, 1, 5, 5}, at::kByte)) == "weights.buffer weights");
+  CHECK(found(mask, causal - causal.tril(-3)) == "weights.buffer weights");  // a window
+  CHECK(found(mask, at::zeros({3})) == "weights.buffer weights");
+  CHECK(found(hides, at::full({}, -1e4)) == "none");
+  CHECK(found(hides, at::zeros({})) == "weights.buffer weights");
+  CHECK(found(head, table) == "none");
+  CHECK(found(head, table + 1) == "weights.extra weights");
+  CHECK(found(head, table.to(at::kHalf)) == "weights.extra weights");  // other bits
+  CHECK(found("h.0.self_attn._extra_state", at::zeros({1})) == "weights.extra weights");
 }
 
 TEST_CASE("names may lack the family's prefix, as GPT-2's do") {
@@ -232,4 +289,38 @@ TEST_CASE("a folder with an index is one checkpoint") {
   folder.write("model.safetensors.index.json", "nonsense");
   CHECK(opened(folder.path()) == "weights.index weights");
   CHECK(opened(folder.path() / "none") == "file.missing weights");
+}
+
+TEST_CASE("of several files of a folder those count that transformers takes") {
+  const auto save = [](const TemporaryFolder& folder, const char* name, double value) {
+    mw::write_safetensors(folder.path() / name, {{"a", at::full({2}, value)}});
+  };
+  const auto a = spec("a", {2}, {"a"});
+  const auto read = [&](const TemporaryFolder& folder) {
+    return load(mw::Weights(folder.path()), a, {{0, 2}})[0].item<double>();
+  };
+  const auto refused = [](const TemporaryFolder& folder) {
+    return mw::test::thrown([&] { mw::Weights weights(folder.path()); });
+  };
+  TemporaryFolder stale;  // save_pretrained leaves an index of shards that it has removed
+  save(stale, "model.safetensors", 1);
+  stale.write("model.safetensors.index.json", R"({"weight_map": {"a": "gone.safetensors"}})");
+  CHECK(read(stale) == 1);
+  save(stale, "gone.safetensors", 2);
+  save(stale, "model.fp16.safetensors", 3);
+  save(stale, "consolidated.safetensors", 4);
+  stale.write("pytorch_model.bin", "");
+  CHECK(read(stale) == 1);
+  stale.write("adapter_config.json", "{}");
+  CHECK(refused(stale) == "weights.adapter weights");
+
+  TemporaryFolder alone;
+  save(alone, "weights.safetensors", 5);
+  CHECK(read(alone) == 5);
+  alone.write("pytorch_model-00001-of-00002.bin", "");
+  CHECK(refused(alone) == "weights.no-index weights");
+
+  TemporaryFolder pickled;
+  pickled.write("pytorch_model.bin", "");
+  CHECK(refused(pickled) == "weights.no-index weights");
 }

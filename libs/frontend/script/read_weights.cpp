@@ -1,10 +1,13 @@
 // Opens an experiment's weights, and says where each parameter goes at its export.
 #include "script/read_weights.h"
 
+#include <fmt/format.h>
+
 #include <map>
 
 #include "checkpoint/hf_export.h"
 #include "meshwright/engine/scalar_type.h"
+#include "meshwright/engine/text.h"
 #include "script/read_experiment.h"
 
 namespace mw {
@@ -26,6 +29,15 @@ std::vector<int> owners_of(const Plan& plan, const std::vector<WeightSpec>& spec
   return owners;
 }
 
+// Of a model's options those that are fractions, with their values: "norm_eps = 1e-05, ".
+std::string numbers_of(const HfConfig& config) {
+  std::string text;
+  for (const HfKey& key : config.keys)
+    if (!key.option.empty() && key.value.is_number_float())
+      text += fmt::format("{} = {}, ", key.option, lua_text(key.value));
+  return text;
+}
+
 }  // namespace
 
 void read_weights(const Values& values, Experiment& experiment, Problems& problems) {
@@ -34,12 +46,21 @@ void read_weights(const Values& values, Experiment& experiment, Problems& proble
     const std::string path = values.find_file(values.text("weights"));
     const PlanRequest& request = experiment.plan->request;
     Problems found;
-    if (const auto config = hf_config_of(*request.model, request.sequence))
+    Rotary rotary;
+    if (const auto config = hf_config_of(*request.model, request.sequence)) {
       check_hf_config(config_beside(path), request.model->name(), *config, found);
+      rotary = rotary_of(*config);
+      if (config_beside(path).empty())
+        experiment.notes.push_back(fmt::format(
+            "weights: there is no config.json beside {}, so that {}the number of heads, a window "
+            "and "
+            "all else that no tensor's shape says are the script's, and compared with nothing",
+            path, numbers_of(*config)));
+    }
     experiment.weights = std::make_shared<Weights>(path);
     // What config.json says is nearer to the cause than the shapes that follow from it.
     const std::vector<WeightSpec> specs = weight_specs(*experiment.plan->graph);
-    if (found.empty()) experiment.weights->check(specs, found);
+    if (found.empty()) experiment.weights->check(specs, found, rotary);
     experiment.fill = [weights = experiment.weights, specs](const Value& parameter,
                                                             const std::vector<Range>& part,
                                                             const at::Tensor& out) {
