@@ -1,6 +1,6 @@
-"""kill -9 after numbers of rows that are drawn, with a reader on the file: it always opens, its rows
-are a prefix, and it holds at least what was safe before the last interval. (A writer that appends in
-place fails this about every second time: the kill falls into an append.)"""
+"""kill -9 after numbers of rows that are drawn, with a reader on the file: it always opens, its
+rows are a prefix, and it holds at least what was safe before the last interval. (A writer that
+appends in place fails this about every second time: the kill falls into an append.)"""
 
 import os
 import pathlib
