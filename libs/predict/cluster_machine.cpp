@@ -7,6 +7,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "meshwright/engine/connections.h"
 #include "meshwright/engine/text.h"
 #include "predict/on_cluster.h"
 
@@ -28,13 +29,6 @@ double logits(const RankView& rank) {
     all = std::max(all, here);
   }
   return all;
-}
-
-// Communicators of a rank: one for each axis, and that of all ranks.
-int groups(const Mesh& mesh) {
-  const auto own = std::count_if(mesh.axes().begin(), mesh.axes().end(),
-                                 [&](const Axis& axis) { return mesh.ways(axis.atoms) > 1; });
-  return own > 0 ? static_cast<int>(own) + 1 : 0;
 }
 
 }  // namespace
@@ -120,13 +114,17 @@ std::vector<NamedBytes> ClusterMachine::beside_program(const RankView& rank,
     return bytes;
   };
   const Program& program = rank.program();
-  const DeviceType& device = parts_.part_of(program.mesh.rank(rank.at())).cluster.device;
+  const int number = program.mesh.rank(rank.at());
+  const DeviceType& device = parts_.part_of(number).cluster.device;
   const auto parameters =
       static_cast<double>(memory[Category::parameters]) / bytes_of(program.dtype);
   allocated += add("gradients", stack_.second_gradients * parameters);
   allocated += add("loss", stack_.logit_memory * logits(rank));
   add(reserve_name, allocated * stack_.reserve / (1 - stack_.reserve));
-  add("communicators", static_cast<double>(device.communicator) * groups(program.mesh));
+  if (device.communicator > 0) {
+    const auto count = static_cast<double>(connections_of({&program}, number).size());
+    add("communicators", static_cast<double>(device.communicator) * count);
+  }
   add("context", static_cast<double>(device.context));
   return all;
 }

@@ -107,6 +107,14 @@ TEST_CASE("Sequences cut beside a pipeline: parts of the boundary are sent") {
   must_equal_one_rank(setup);
 }
 
+TEST_CASE("A stage may take microbatches in another order than they are sent") {
+  Setup setup = stages_of(2, false);
+  setup.microbatch = 2;
+  setup.batch = 4;
+  setup.plan = {pp_against_the_order()};
+  must_equal_one_rank(setup);
+}
+
 TEST_CASE("A receive is begun one action ahead, and a send's tensor is let go in time") {
   Setup setup = stages_of(4, false);
   setup.microbatch = 1;

@@ -79,10 +79,18 @@ class CommunicatorSource {
   virtual int ranks() const = 0;
 
   // The backend through which rank group[index] talks to the other ranks of `group`. Each member
-  // calls it with the same axis and group; the same arguments give the same group again. Does not
-  // block. Called by the rank's own thread.
+  // calls it with the same axis and group; the same arguments give the same group again. It may
+  // block until all members have called it, as NCCL does: ranks call it for several groups in an
+  // order in which they all agree (engine/connections.h). Called by the rank's own thread.
   virtual c10::intrusive_ptr<c10d::Backend> backend(const std::string& axis,
                                                     const std::vector<int>& group, int index) = 0;
+
+  // The same for what rank pair[0] sends to rank pair[1] along the axis, and for nothing else. Both
+  // ranks begin the transfers of a pair in one order, so that a source may match them by that. A
+  // source that matches them by their tags needs nothing of its own for a pair.
+  virtual c10::intrusive_ptr<c10d::Backend> backend_of_pair(const std::string& axis,
+                                                            const std::vector<int>& pair,
+                                                            int index);
 
   // The same for transfers that a program puts on a stream of that name (Program::streams): ranks
   // have a group of its own for each stream, as calls of two streams need no order. On devices all

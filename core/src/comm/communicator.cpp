@@ -118,6 +118,12 @@ std::unique_ptr<Communicator> make_communicator(CommunicatorSource& source, cons
   return std::make_unique<Communicator>(axis, group, index, std::move(backend), ledger);
 }
 
+c10::intrusive_ptr<c10d::Backend> CommunicatorSource::backend_of_pair(const std::string& axis,
+                                                                      const std::vector<int>& pair,
+                                                                      int index) {
+  return backend(axis, pair, index);
+}
+
 // Enough for carriers of host memory: what a rank calls there goes on when it waits.
 c10::intrusive_ptr<c10d::Backend> CommunicatorSource::backend_on(const std::string& stream,
                                                                  const std::string& axis,

@@ -269,6 +269,7 @@ class ProgramMaker {
         return;
       }
     }
+    order_receives(plan_.programs);
     note_passes(passes);
     check_shared_hooks();
   }

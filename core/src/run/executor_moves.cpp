@@ -8,6 +8,9 @@
 #include <optional>
 #include <stdexcept>
 
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "meshwright/engine/connections.h"
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/program_facts.h"
 #include "meshwright/engine/scalar_type.h"
@@ -40,14 +43,23 @@ at::Tensor reordered(const at::Tensor& rows, const std::vector<std::vector<std::
 
 }  // namespace
 
-Communicator& Executor::group(const RankSet& set, int stream) {
-  const std::string on = stream < 0 ? "" : program_.streams.at(static_cast<std::size_t>(stream));
-  auto& communicator = kept_->groups[{set, on}];
+void Executor::connect() {
+  std::vector<const Program*> programs{&program_};
+  for (const auto& other : others_) programs.push_back(&other->program_);
+  if (evaluator_) programs.push_back(&evaluator_->program_);
+  const Ledger::Scope scope(ledger_, Category::buffers);
+  for (const Connection& one : connections_of(programs, rank_)) {
+    one.pair ? pair(one.axis, one.ranks[0], one.ranks[1]) : group(one.set, one.stream);
+  }
+}
+
+Communicator& Executor::group(const RankSet& set, const std::string& stream) {
+  auto& communicator = kept_->groups[{set, stream}];
   if (!communicator) {
     const std::vector<int> ranks = program_.ranks_of(set, rank_);
     const auto index = std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin();
     communicator = make_communicator(source_, program_.name_of(set), ranks, static_cast<int>(index),
-                                     &ledger_, on);
+                                     &ledger_, stream);
   }
   return *communicator;
 }
@@ -55,10 +67,29 @@ Communicator& Executor::group(const RankSet& set, int stream) {
 Communicator& Executor::group(Lowered& l) {
   if (l.group != nullptr) return *l.group;
   const Move& move = l.said->move;
-  const bool to_peer = move.kind == Move::Kind::send || move.kind == Move::Kind::recv ||
-                       move.kind == Move::Kind::shift;
-  return *(l.group = &group({move.atoms, move.stages, move.exchanges_rows()},
-                            to_peer ? -1 : move.stream));
+  return *(l.group = &group(
+               {move.atoms, move.stages, move.exchanges_rows()},
+               move.stream < 0 ? "" : program_.streams.at(static_cast<std::size_t>(move.stream))));
+}
+
+Communicator& Executor::pair(const std::string& axis, int from, int to) {
+  auto& communicator = kept_->pairs[{axis, from, to}];
+  if (!communicator) {
+    const int index = rank_ == from ? 0 : 1;
+    communicator =
+        std::make_unique<Communicator>(axis, std::vector{from, to}, index,
+                                       source_.backend_of_pair(axis, {from, to}, index), &ledger_);
+  }
+  return *communicator;
+}
+
+void Executor::find_pairs(Lowered& l) {
+  if (l.goes != nullptr || l.comes != nullptr) return;
+  const Move& move = l.said->move;
+  const std::string axis = program_.name_of({move.atoms, move.stages});
+  for_each_pair(program_, move, rank_, [&](int from, int to) {
+    (from == rank_ ? l.goes : l.comes) = &pair(axis, from, to);
+  });
 }
 
 void Executor::wait(const Lowered& l, Microbatch& m) {
@@ -104,10 +135,9 @@ void Executor::start(Lowered& l, Microbatch& m) {
 Underway Executor::begin(Lowered& l, Microbatch& m) {
   const Instruction& i = *l.said;
   const Purpose purpose{i.phase, &i.label};
-  Communicator& ranks = group(l);
   if (l.code == Code::hook_start) {
     const Ledger::Scope scope(ledger_, Category::buffers);
-    kept_->hooks[i.bucket]->start(storage_[l.input.slot], ranks, purpose);
+    kept_->hooks[i.bucket]->start(storage_[l.input.slot], group(l), purpose);
     return {};
   }
   if (l.of_step) return start_lasting(l);
@@ -116,21 +146,22 @@ Underway Executor::begin(Lowered& l, Microbatch& m) {
   const auto tag = [&](int number) { return number * program_.microbatches + m.number; };
   switch (i.move.kind) {
     case Move::Kind::send:
-      return {ranks.send(tensor(m, l.input), i.move.peer, tag(i.move.tag), purpose), {}, {}, {}};
+      find_pairs(l);
+      return {l.goes->send(tensor(m, l.input), 1, tag(i.move.tag), purpose), {}, {}, {}};
     case Move::Kind::recv: {
+      find_pairs(l);
       const at::Tensor comes = room();
-      return {ranks.recv(comes, i.move.peer, tag(i.move.tag), purpose), {}, {}, comes};
+      return {l.comes->recv(comes, 0, tag(i.move.tag), purpose), {}, {}, comes};
     }
     case Move::Kind::shift: {
-      const int ways = ranks.ways(), me = ranks.index();
+      find_pairs(l);
       const int turn = tag(i.pending * i.ring_steps + i.ring_step);
       const at::Tensor goes = tensor(m, l.input).contiguous(), comes = room();
-      Pending sent = ranks.send(goes, (me + 1) % ways, turn, purpose);
-      return {ranks.recv(comes, (me + ways - 1) % ways, turn, purpose), std::move(sent), goes,
-              comes};
+      Pending sent = l.goes->send(goes, 1, turn, purpose);
+      return {l.comes->recv(comes, 0, turn, purpose), std::move(sent), goes, comes};
     }
     default:
-      return start_move(i.move, *l.move, tensor(m, l.input), ranks, purpose);
+      return start_move(i.move, *l.move, tensor(m, l.input), group(l), purpose);
   }
 }
 

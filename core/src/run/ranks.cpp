@@ -135,6 +135,7 @@ void with_ranks(RankRuntime& runtime, const RunSetup& setup, const Plan& plan,
           executor.add_program(own.plans()[p]->program_of(context.rank));
         if (own.held_out_plan)
           executor.evaluate_by(own.held_out_plan->program_of(context.rank), held_out);
+        executor.connect();
         if (!setup.goes_on) fill_parameters(executor, setup);
         body(executor, ledger);
         executor.await_updates();  // others still read this rank's parts

@@ -1,0 +1,106 @@
+// Puts the receives of a stage into the order in which other stages send. Between two ranks NCCL
+// matches sends and receives by their order alone, so a receive begins after those of all messages
+// that the same stage sends before.
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "plan/build.h"
+
+namespace mw {
+namespace {
+
+// A message of one stage to another: its tag and microbatch.
+using Message = std::pair<int, int>;
+
+// The transfers of a kind that a program begins, by the other stage, in order.
+std::map<int, std::vector<Message>> messages_of(const Program& program, Move::Kind kind) {
+  std::vector<std::vector<const Instruction*>> of_segment(program.segments.size());
+  for (std::size_t s = 0; s < of_segment.size(); ++s) {
+    for (const Instruction& i : program.segments[s].code)
+      if (i.code == Code::start && i.move.kind == kind) of_segment[s].push_back(&i);
+  }
+  std::map<int, std::vector<Message>> messages;
+  for (const SegmentRun& run : program.timeline) {
+    for (const Instruction* i : of_segment[static_cast<std::size_t>(run.segment)])
+      messages[i->move.peer].emplace_back(i->move.tag, microbatch_of(run, i->lane));
+  }
+  return messages;
+}
+
+// Begins the receives of one stage in the order of `sent`, by the stage that sends.
+class Receiver {
+ public:
+  Receiver(Program& program, const std::map<int, std::vector<Message>>& sent)
+      : program_(program), sent_(sent) {}
+
+  void run() {
+    give_each_a_segment();
+    std::vector<SegmentRun> timeline;
+    timeline.swap(program_.timeline);
+    for (SegmentRun& run : timeline) {
+      const auto messages = of_segment_.find(run.segment);
+      if (messages == of_segment_.end()) {
+        program_.timeline.push_back(std::move(run));
+        continue;
+      }
+      for (const auto& [peer, tag] : messages->second) begin(peer, {tag, run.microbatch});
+    }
+  }
+
+ private:
+  // A segment that begins several receives would hold all of them to the same order.
+  void give_each_a_segment() {
+    const std::size_t before = program_.segments.size();
+    for (std::size_t s = 0; s < before; ++s) {
+      const std::vector<Instruction> code = program_.segments[s].code;
+      if (program_.segments[s].kind != SegmentKind::post || code.empty()) continue;
+      for (std::size_t n = 0; n < code.size(); ++n) {
+        of_segment_[static_cast<int>(s)].emplace_back(code[n].move.peer, code[n].move.tag);
+        segment_of_[code[n].move.tag] = static_cast<int>(n == 0 ? s : program_.segments.size());
+        if (n == 0) continue;
+        Segment own = program_.segments[s];
+        own.name += " " + code[n].label;
+        own.code = {code[n]};
+        program_.segments.push_back(std::move(own));
+      }
+      program_.segments[s].code.resize(1);
+    }
+  }
+
+  // All that comes before the message, and the message, unless its receive has begun.
+  void begin(int peer, const Message& message) {
+    if (begun_.count({peer, message}) > 0) return;
+    const std::vector<Message>& sent = sent_.at(peer);
+    std::size_t& next = next_[peer];
+    for (bool is_last = false; !is_last; ++next) {
+      is_last = sent.at(next) == message;
+      begun_.insert({peer, sent[next]});
+      program_.timeline.push_back({segment_of_.at(sent[next].first), sent[next].second, {}});
+    }
+  }
+
+  Program& program_;
+  const std::map<int, std::vector<Message>>& sent_;
+  std::map<int, std::vector<std::pair<int, int>>> of_segment_;  // stages and tags
+  std::map<int, int> segment_of_;                               // by tag
+  std::map<int, std::size_t> next_;                             // by stage: of its messages
+  std::set<std::pair<int, Message>> begun_;
+};
+
+}  // namespace
+
+void order_receives(std::vector<Program>& programs) {
+  std::map<int, std::map<int, std::vector<Message>>> sent;  // by receiver, then by sender
+  for (const Program& program : programs) {
+    for (auto& [peer, messages] : messages_of(program, Move::Kind::send))
+      sent[peer][program.stage] = std::move(messages);
+  }
+  for (Program& program : programs) {
+    const auto& own = sent[program.stage];
+    if (messages_of(program, Move::Kind::recv) != own) Receiver(program, own).run();
+  }
+}
+
+}  // namespace mw
