@@ -14,6 +14,11 @@ namespace {
 // A communicator that fails is to be taken down, and nothing else: how the run ends is the core's.
 mw::Rendezvous ready() {
   ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2", /*overwrite=*/0);
+  // A communicator of a pair has one direction: there is nothing that its stream could hold up.
+  ::setenv("TORCH_NCCL_SHOW_EAGER_INIT_P2P_SERIALIZATION_WARNING", "false", /*overwrite=*/0);
+  // Streams of a GPU share this many queues, 8 by default, and what computes must not stand behind
+  // a transfer that waits for its peer.
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
   return mw::rendezvous();
 }
 

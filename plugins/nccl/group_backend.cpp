@@ -6,7 +6,6 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <utility>
 
@@ -51,20 +50,11 @@ class Followed final : public c10d::Work {
   std::vector<at::Tensor> result() override { return results_; }
   void synchronize() override { wait(kNoTimeout); }
   bool wait(std::chrono::milliseconds timeout) override {
-    source_.check();
-    try {
-      work_->wait(timeout);
-    } catch (const std::exception& error) {
-      source_.check();  // that another rank has failed comes first
-      throw mw::Error(mw::Stage::run, "collective.nccl", "",
-                      fmt::format("{}: NCCL says: {}", call_, first_line(error.what())));
-    }
+    source_.called(call_, [&] { work_->wait(timeout); });
     return true;
   }
 
  private:
-  static std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
-
   Source& source_;
   c10::intrusive_ptr<c10d::Work> work_;
   const std::string call_;
@@ -73,17 +63,23 @@ class Followed final : public c10d::Work {
 
 }  // namespace
 
-GroupBackend::GroupBackend(Source& source, const std::string& axis, const std::vector<int>& group,
-                           int index, std::chrono::milliseconds timeout,
-                           const std::pair<std::string, std::optional<c10::Stream>>& stream)
-    : CheckedBackend(axis, group, index, timeout),
+GroupBackend::GroupBackend(Source& source, const Group& group, int index)
+    : CheckedBackend(group.axis, group.ranks, index, source.timeout()),
       source_(source),
-      members_(group),
-      index_(index),
-      device_(c10::cuda::current_device()),
-      name_(fmt::format("{}/{}{}", axis, fmt::join(group, "-"),
-                        stream.first.empty() ? "" : "/" + stream.first)),
-      line_(stream.second) {}
+      device_(at::kCUDA, static_cast<at::DeviceIndex>(c10::cuda::current_device())),
+      line_(group.line),
+      nccl_(source.join(group, index, device_)) {
+  if (group.pair) connect_pair();
+}
+
+// NCCL connects a sender and a receiver at their first transfer, for which both callers wait. In a
+// program one of them may come to it only after the other one has sent it more.
+void GroupBackend::connect_pair() {
+  std::vector<at::Tensor> one{at::zeros({1}, at::TensorOptions().device(device_))};
+  source_.called("the first transfer of a pair", [&] {
+    (getRank() == 0 ? nccl_->send(one, 1, 0) : nccl_->recv(one, 0, 0))->wait(kNoTimeout);
+  });
+}
 
 // Calls NCCL so that the transfer goes behind all that the rank's stream has queued and all that
 // was begun on the program's stream.
@@ -100,25 +96,6 @@ GroupBackend::WorkPtr GroupBackend::in_line(const Call& call) {
   return work;
 }
 
-GroupPtr& GroupBackend::all() {
-  if (!group_) {
-    source_.check_devices(axis(), members_, global_rank(), device_);
-    group_ = source_.join(name_, index_, static_cast<int>(members_.size()), device_);
-  }
-  return group_;
-}
-
-GroupPtr& GroupBackend::pair(int from, int to, int tag) {
-  GroupPtr& group = pairs_[{from, to, tag}];
-  if (!group) {
-    const int peer = members_.at(static_cast<std::size_t>(from == index_ ? to : from));
-    source_.check_devices(axis(), {global_rank(), peer}, global_rank(), device_);
-    group = source_.join(fmt::format("{}/{}>{}/{}", name_, from, to, tag), index_ == from ? 0 : 1,
-                         2, device_);
-  }
-  return group;
-}
-
 GroupBackend::WorkPtr GroupBackend::followed(WorkPtr work, Issue issue) {
   return c10::make_intrusive<Followed>(
       source_, std::move(work), fmt::format("{} on '{}'", issue.call.describe(), axis()),
@@ -128,8 +105,7 @@ GroupBackend::WorkPtr GroupBackend::followed(WorkPtr work, Issue issue) {
 GroupBackend::WorkPtr GroupBackend::issue(Issue issue) {
   if (issue.call.op == mw::Collective::barrier) {
     // NCCL's own barrier guesses a device.
-    const at::Device device(at::kCUDA, static_cast<at::DeviceIndex>(device_));
-    issue.tensors = {at::zeros({1}, at::TensorOptions().device(device))};
+    issue.tensors = {at::zeros({1}, at::TensorOptions().device(device_))};
   }
   WorkPtr work = in_line([&] { return called(issue); });
   return followed(std::move(work), std::move(issue));
@@ -138,7 +114,7 @@ GroupBackend::WorkPtr GroupBackend::issue(Issue issue) {
 GroupBackend::WorkPtr GroupBackend::called(const Issue& given) {
   using mw::Collective;
   Issue issue = given;
-  c10d::ProcessGroupNCCL& nccl = *all();
+  c10d::ProcessGroupNCCL& nccl = *nccl_;
   const mw::comm::Call& call = issue.call;
   WorkPtr work;
   switch (call.op) {
@@ -180,12 +156,12 @@ GroupBackend::WorkPtr GroupBackend::called(const Issue& given) {
   return work;
 }
 
+// NCCL has no tags: both ranks of a pair issue its transfers in one order.
 GroupBackend::WorkPtr GroupBackend::issue_pair(Issue issue, int peer, int tag) {
   const bool sends = issue.call.op == mw::Collective::send;
-  GroupPtr& nccl = sends ? pair(index_, peer, tag) : pair(peer, index_, tag);
   std::vector<at::Tensor> tensors{sends ? issue.in : issue.out};
-  WorkPtr work =
-      in_line([&] { return sends ? nccl->send(tensors, 1, tag) : nccl->recv(tensors, 0, tag); });
+  WorkPtr work = in_line(
+      [&] { return sends ? nccl_->send(tensors, peer, tag) : nccl_->recv(tensors, peer, tag); });
   return followed(std::move(work), std::move(issue));
 }
 

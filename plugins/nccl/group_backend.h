@@ -4,12 +4,8 @@
 
 #include <c10/core/Stream.h>
 
-#include <chrono>
-#include <map>
 #include <optional>
 #include <string>
-#include <tuple>
-#include <utility>
 #include <vector>
 
 #include "meshwright/backend.h"
@@ -19,11 +15,9 @@ namespace nccl {
 
 class GroupBackend final : public mw::comm::CheckedBackend {
  public:
-  // The backend is for the GPU that is the calling thread's now. `stream`: the name of a program's
-  // stream, and the device's stream that the rank's groups on it share; {}: none.
-  GroupBackend(Source& source, const std::string& axis, const std::vector<int>& group, int index,
-               std::chrono::milliseconds timeout,
-               const std::pair<std::string, std::optional<c10::Stream>>& stream = {});
+  // The backend is for the GPU that is the calling thread's now. Makes the group's communicator,
+  // and waits until all members make it.
+  GroupBackend(Source& source, const Group& group, int index);
   const std::string getBackendName() const override { return "nccl"; }
 
  protected:
@@ -34,22 +28,15 @@ class GroupBackend final : public mw::comm::CheckedBackend {
   WorkPtr called(const Issue& issue);
   template <class Call>
   WorkPtr in_line(const Call& call);
-  GroupPtr& all();
-  GroupPtr& pair(int from, int to, int tag);
+  void connect_pair();
   WorkPtr followed(WorkPtr work, Issue issue);
 
   Source& source_;
-  const std::vector<int> members_;
-  const int index_, device_;
-  const std::string name_;
+  const at::Device device_;
   // NCCL has a stream for each communicator. What goes on a program's stream begins where this one
   // stands, and this one waits for its end.
   const std::optional<c10::Stream> line_;
-  GroupPtr group_;
-  // NCCL takes what two ranks send to each other in the order in which it is issued, and a send
-  // before a recv on one communicator waits for the other side's recv. So each direction and tag
-  // has a communicator of its own.
-  std::map<std::tuple<int, int, int>, GroupPtr> pairs_;
+  const GroupPtr nccl_;
 };
 
 }  // namespace nccl

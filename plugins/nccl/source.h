@@ -10,7 +10,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -27,7 +26,16 @@ class ProcessGroupNCCL;
 namespace nccl {
 
 using GroupPtr = c10::intrusive_ptr<c10d::ProcessGroupNCCL>;
-using NamedGroups = std::vector<std::pair<std::string, GroupPtr>>;
+
+// Ranks that a communicator of NCCL's connects.
+struct Group {
+  std::string axis;
+  std::vector<int> ranks;
+  bool pair = false;                     // the first sends to the second, and that is all
+  std::string stream = {};               // of a program, on which all transfers go; empty: none
+  std::optional<c10::Stream> line = {};  // the device's for it
+  std::string name() const;              // no other one of the run has it
+};
 
 class Source final : public mw::CommunicatorSource {
  public:
@@ -44,20 +52,35 @@ class Source final : public mw::CommunicatorSource {
                                             int index) override;
   c10::intrusive_ptr<c10d::Backend> backend_on(const std::string& stream, const std::string& axis,
                                                const std::vector<int>& group, int index) override;
+  c10::intrusive_ptr<c10d::Backend> backend_of_pair(const std::string& axis,
+                                                    const std::vector<int>& pair,
+                                                    int index) override;
   void abort(int rank, const std::string& reason) override;
   void ended(int rank) override;
 
-  // Backends call it, by the thread of a rank. It joins a communicator of NCCL's under a name that
-  // is only this one's, and waits for the other members. Throws Error (run), or Aborted.
-  GroupPtr join(const std::string& name, int index, int size, int device);
-  // Throws Error (run, device.shared) if two members of a group have one GPU, which NCCL refuses;
-  // waits until all have said which they have.
-  void check_devices(const std::string& axis, const std::vector<int>& group, int rank, int device);
+  // Backends call these, by the threads of ranks. The first one makes the communicator of a group
+  // for its member ranks[index], and waits for the other members; a second call gives it again.
+  // Throws Error (run): device.shared if two members have one GPU, which NCCL refuses; or Aborted.
+  GroupPtr join(const Group& group, int index, at::Device device);
+  // Makes a call of NCCL's for `what`; what it throws becomes Error (run), or Aborted.
+  template <class Call>
+  void called(const std::string& what, const Call& call) const {
+    check();
+    try {
+      call();
+    } catch (const std::exception& error) {
+      check();  // that another rank has failed comes first
+      refuse(what, error.what());
+    }
+  }
+  std::chrono::milliseconds timeout() const { return timeout_; }
   // Throws Aborted if a rank has failed.
   void check() const;
 
  private:
   bool is_here(const std::vector<int>& group, int index) const;
+  [[noreturn]] static void refuse(const std::string& what, const std::string& text);
+  void take_stream(at::Device device);
   void watch();
   void stop(const std::string& reason);
   void fail(const std::string& reason);
@@ -68,13 +91,14 @@ class Source final : public mw::CommunicatorSource {
   std::vector<int> process_of_;                      // by rank
   std::unique_ptr<mw::CommunicatorSource> threads_;  // of this process
   c10::intrusive_ptr<c10d::Store> news_, devices_;   // of the watching thread; of ranks
-  std::mutex devices_mutex_;
 
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable changed_;
   std::optional<std::string> stopped_;
-  NamedGroups groups_;
-  std::set<int> told_;                                        // ranks whose device is in the store
+  // By name, and the member's place.
+  using Groups = std::map<std::pair<std::string, int>, GroupPtr>;
+  Groups groups_;
+  std::map<at::DeviceIndex, int> urgent_streams_;             // that pairs and lines take
   std::map<std::pair<int, std::string>, c10::Stream> lines_;  // by rank and stream of a program
   bool over_ = false;
   std::thread watching_;
