@@ -90,7 +90,7 @@ class Calibrate(ProgramCase):
                                    stderr=subprocess.PIPE, text=True)
         self.assertIn("one rank", process.stderr.readline())
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=120)
+        process.communicate(timeout=300)
         self.assertEqual(process.returncode, 130)
         self.assertEqual([p.name for p in self.folder.iterdir()], ["mine.json"])
         self.assertEqual(file.read_text(), "the old one")

@@ -81,7 +81,7 @@ class Completion(ProgramCase):
         if not shutil.which(name):
             self.skipTest(f"{name} is missing: apt-get install {name} (cmake/deps.txt names it)")
         done = subprocess.run([name, *arguments], cwd=self.folder, env=self.environment, capture_output=True, text=True,
-                              stdin=subprocess.DEVNULL, timeout=120)
+                              stdin=subprocess.DEVNULL, timeout=300)
         self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
         return done.stdout
 
@@ -140,7 +140,7 @@ class Completion(ProgramCase):
         self.offers(complete)
 
     def until(self, file, text):
-        shown, end = "", time.monotonic() + 60
+        shown, end = "", time.monotonic() + 300
         while text not in shown:
             self.assertLess(time.monotonic(), end, shown)
             if select.select([file], [], [], 0.2)[0]:

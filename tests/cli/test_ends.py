@@ -46,7 +46,7 @@ class Ends(ProgramCase):
                                 preexec_fn=before)
 
     def end(self, process):
-        stdout, self.stderr = process.communicate(timeout=120)
+        stdout, self.stderr = process.communicate(timeout=300)
         lines = [json.loads(line) for line in stdout.splitlines()]
         return process.returncode, lines
 
@@ -146,7 +146,7 @@ class Ends(ProgramCase):
         time.sleep(0.3)
         self.assertIsNone(process.poll())
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
         self.assertEqual(process.returncode, -signal.SIGINT)
         with h5py.File(self.folder / "runs/a.h5", locking=False) as f:
             self.assertEqual(f.attrs["status"], b"running")
@@ -161,14 +161,14 @@ class Ends(ProgramCase):
     def test_nobody_listens(self):
         process = self.start()
         process.stdout.close()
-        self.assertEqual(process.wait(timeout=60), 0, process.stderr.read())
+        self.assertEqual(process.wait(timeout=300), 0, process.stderr.read())
         process.stderr.close()
         self.assertEqual(self.file()[0], "done")
 
     def test_nobody_reads_its_progress(self):
         process = self.start()
         process.stderr.close()
-        self.assertEqual(process.wait(timeout=60), 0)
+        self.assertEqual(process.wait(timeout=300), 0)
         process.stdout.close()
         self.assertEqual(self.file()[0], "done")
 
@@ -176,7 +176,7 @@ class Ends(ProgramCase):
         process = self.start(FOREVER)
         self.wait_for(process, 2)
         process.kill()
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
         with h5py.File(self.folder / "runs/a.h5", locking=False) as f:
             self.assertEqual((f.attrs["status"], len(f["events"])), (b"running", 0))
 
@@ -396,7 +396,7 @@ class Ends(ProgramCase):
             if "stopping" in line:
                 break
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
         self.assertEqual(process.returncode, -signal.SIGINT)
 
 

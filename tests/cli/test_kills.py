@@ -20,7 +20,7 @@ from cases import BIN, ProgramCase
 
 KILLS = int(os.environ.get("MESHWRIGHT_KILLS", "6"))
 SEED = int(os.environ.get("MESHWRIGHT_KILLS_SEED", "18"))
-AFTER_KILL = 120  # seconds for the others of a run to end: of a loaded machine
+AFTER_KILL = 300  # seconds for the others of a run to end: of a loaded machine
 
 SCRIPT = """\
 local mw = require "meshwright"

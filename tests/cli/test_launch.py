@@ -119,13 +119,13 @@ class Signals(ProgramCase):
             process = self.start(NONE, "")
             self.wait_for(process, "there")
             process.send_signal(number)
-            self.assertEqual(process.wait(timeout=60), 130)
+            self.assertEqual(process.wait(timeout=300), 130)
 
     def test_to_one_copy_of_two(self):
         process = self.start(ONE_COPY, "e.observe = function(step) if step == 2 then io.stderr:write('begun\\n') end end")
         self.wait_for(process, "begun")
         process.send_signal(signal.SIGTERM)
-        stdout, _ = process.communicate(timeout=60)
+        stdout, _ = process.communicate(timeout=300)
         run = json.loads(stdout.splitlines()[-1])
         self.assertEqual((process.returncode, run["status"]), (130, "interrupted"))
         self.assertIn("SIGTERM", run["reason"])
@@ -135,7 +135,7 @@ class Signals(ProgramCase):
         self.wait_for(process, "begun")
         self.wait_for(process, "begun")  # both
         process.send_signal(signal.SIGTERM)
-        self.assertEqual(process.wait(timeout=60), 130)
+        self.assertEqual(process.wait(timeout=300), 130)
         self.assertEqual(list((self.folder / "tmp").iterdir()), [])
 
     def test_none_takes_the_place_of_another(self):
@@ -144,7 +144,7 @@ class Signals(ProgramCase):
         self.wait_for(process, "begun")
         process.send_signal(signal.SIGTERM)
         process.send_signal(signal.SIGINT)
-        self.assertEqual(process.wait(timeout=60), 130)
+        self.assertEqual(process.wait(timeout=300), 130)
 
 
 if __name__ == "__main__":

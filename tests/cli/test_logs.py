@@ -113,7 +113,7 @@ class Logs(ProgramCase):
         done = self.call("run", self.write_script("e.steps = 5 e.overwrite = true"), "--json")
         self.assertEqual(problems(self.lines(done)), ["log.in-use log"])
         first.send_signal(signal.SIGINT)
-        out, _ = first.communicate(timeout=120)
+        out, _ = first.communicate(timeout=300)
         run = json.loads(out.splitlines()[-1])
         self.assertEqual(run["status"], "interrupted")
         with h5py.File(self.folder / "runs/a.h5") as file:
@@ -128,7 +128,7 @@ class Logs(ProgramCase):
         # A rerun of what was killed.
         again = self.started(self.write_script("e.steps = 1000000"))
         again.send_signal(signal.SIGTERM)
-        self.assertEqual(json.loads(again.communicate(timeout=120)[0].splitlines()[-1])["status"], "interrupted")
+        self.assertEqual(json.loads(again.communicate(timeout=300)[0].splitlines()[-1])["status"], "interrupted")
         self.assertEqual(sorted(p.name for p in (self.folder / "runs").iterdir()), ["a.earlier.h5", "a.h5"])
 
     def test_run_folder(self):

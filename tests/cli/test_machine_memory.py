@@ -40,7 +40,7 @@ class MachineMemory(ProgramCase):
             resource.setrlimit(resource.RLIMIT_AS, (6_000_000_000, 6_000_000_000))
         script = self.write(SCRIPT % (*size, more))
         done = subprocess.run([BIN, *arguments, script], cwd=self.folder, capture_output=True, text=True,
-                              timeout=120, preexec_fn=limit)
+                              timeout=300, preexec_fn=limit)
         return done.returncode, done.stderr
 
     def test_a_limit_of_the_process_counts(self):

@@ -123,7 +123,7 @@ class Nightly(ProgramCase):
                 while not all((self.folder / name).exists() and (self.folder / name).read_text() for name in ("one", "two")):
                     time.sleep(0.05)
                 process.send_signal(number)
-                said = process.communicate(timeout=120)[0]
+                said = process.communicate(timeout=300)[0]
                 self.assertEqual(process.returncode, 130, said)
                 self.assertEqual([(name, part["outcome"]) for name, part in self.summary().items()], [("asan", "interrupted")])
                 for name in ("one", "two"):

@@ -131,7 +131,7 @@ class Numbers(ProgramCase):
                 pass
             time.sleep(0.3)
             child.send_signal(number)
-            said = child.communicate(timeout=60)
+            said = child.communicate(timeout=300)
             with self.subTest(number):
                 self.assertEqual(child.returncode, 130, said)
                 self.assertEqual(said[1].count("interrupted"), 1, said)

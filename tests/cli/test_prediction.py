@@ -95,7 +95,7 @@ class Prediction(ProgramCase):
         self.assertEqual(made.stdout, listed.read_text(), made.stderr)
 
     def test_a_table_that_there_is_not_is_told(self):
-        done = subprocess.run([BIN, "bench", "prediction", "korthikanti"], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([BIN, "bench", "prediction", "korthikanti"], capture_output=True, text=True, timeout=300)
         self.assertEqual((done.returncode, done.stdout), (2, ""))
         self.assertIn('there is no table "korthikanti"; there are ', done.stderr)
         self.assertIn("korthikanti5", done.stderr)

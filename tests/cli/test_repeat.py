@@ -85,7 +85,7 @@ class Repeat(ProgramCase):
             while not [log for log in self.folder.glob("found/*.log") if log.read_text()]:
                 time.sleep(0.02)
             process.send_signal(signal.SIGINT)
-            said = process.communicate(timeout=120)[0]
+            said = process.communicate(timeout=300)[0]
         self.assertEqual(process.returncode, 130, said)
         self.assertIn("0 tests, 0 runs", said)
 

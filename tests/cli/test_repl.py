@@ -162,13 +162,13 @@ class Repl(ProgramCase):
         prompt.type("\x03", "> ")  # ends the run, not the prompt
         prompt.type("=r.status\n", "interrupted\n> ")  # keys before the prompt are the run's
         os.write(prompt.file, b"\x04")
-        self.assertEqual(prompt.process.wait(timeout=60), 0)
+        self.assertEqual(prompt.process.wait(timeout=300), 0)
 
     def test_history(self):
         prompt = Terminal(self)
         prompt.type("=11*11\n", "121\n> ")  # keys before the prompt are the running statement's
         os.write(prompt.file, b"\x04")
-        prompt.process.wait(timeout=60)
+        prompt.process.wait(timeout=300)
         kept = self.folder / "state/meshwright/history"
         self.assertIn("11*11", kept.read_text().replace("\\052", "*"))
         self.assertEqual(kept.stat().st_mode & 0o077, 0)

@@ -120,7 +120,7 @@ class Restarts(ProgramCase):
                     if line.strip() == "at 2":
                         break
                 process.send_signal(signal.SIGTERM)
-                stdout, _ = process.communicate(timeout=120)
+                stdout, _ = process.communicate(timeout=300)
                 run, = [json.loads(line) for line in stdout.splitlines()]
                 self.assertEqual((process.returncode, run["status"], self.starts()), (130, "interrupted", 1))
                 self.assertIn("SIGTERM", run["reason"])
@@ -133,7 +133,7 @@ class Restarts(ProgramCase):
             if line.startswith("restart 3 of 9 in 4 s"):
                 break
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=300)
         self.assertEqual((process.returncode, self.starts()), (130, 3), said)
         self.assertNotIn("restart 4", said)
 

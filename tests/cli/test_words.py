@@ -29,7 +29,7 @@ mw.train(e)
 class Words(ProgramCase):
     def call(self, *arguments, stdin=None, text=True):
         done = subprocess.run([BIN, *arguments], cwd=self.folder, input=stdin, capture_output=True, text=text,
-                              timeout=120)
+                              timeout=300)
         self.said = done.stderr
         return done
 

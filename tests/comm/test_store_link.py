@@ -26,7 +26,7 @@ class Processes(unittest.TestCase):
         processes = [subprocess.Popen([PROGRAM, "[.store-process]"], env=clean(**of(p), **more), text=True,
                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for p in range(count)]
         try:
-            said = [p.communicate(timeout=120)[0] for p in processes]
+            said = [p.communicate(timeout=300)[0] for p in processes]
         finally:
             for p in processes:
                 if p.poll() is None:
@@ -61,7 +61,7 @@ class Processes(unittest.TestCase):
     @unittest.skipIf(shutil.which("mpirun") is None, "there is no mpirun")
     def test_mpirun(self):
         done = subprocess.run(["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "3", PROGRAM,
-                               "[.store-process]"], env=clean(), text=True, capture_output=True, timeout=120)
+                               "[.store-process]"], env=clean(), text=True, capture_output=True, timeout=300)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual(done.stdout.count("All tests passed"), 3)
 

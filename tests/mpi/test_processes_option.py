@@ -35,7 +35,7 @@ class ProcessesOption(ProgramCase):
         self.fail("it ended before its third step")
 
     def end(self, process):
-        stdout, stderr = process.communicate(timeout=120)
+        stdout, stderr = process.communicate(timeout=300)
         lines = [json.loads(line) for line in stdout.splitlines()]
         self.assertEqual(len(lines), 1, stderr[-3000:])
         return process.returncode, lines[0]
@@ -70,7 +70,7 @@ class ProcessesOption(ProgramCase):
                  if pathlib.Path(f"/proc/{one}/cmdline").read_bytes().split(b"\0")[0] == str(BIN).encode()]
         self.assertEqual(len(ranks), 2)
         os.kill(self.other_than_first(ranks), signal.SIGKILL)
-        stdout, stderr = process.communicate(timeout=120)
+        stdout, stderr = process.communicate(timeout=300)
         run, *errors = [json.loads(line) for line in stdout.splitlines()]
         self.assertEqual((process.returncode, run["status"]), (1, "failed"), stderr[-3000:])
         self.assertGreater(len(run["losses"]), 2500)
@@ -82,7 +82,7 @@ class ProcessesOption(ProgramCase):
         mpirun, = (one for one in self.processes_of(process.pid)
                    if pathlib.Path(f"/proc/{one}/cmdline").read_bytes().startswith(b"mpirun\0"))
         os.kill(mpirun, signal.SIGKILL)
-        stdout, stderr = process.communicate(timeout=120)
+        stdout, stderr = process.communicate(timeout=300)
         self.assertEqual(process.returncode, 1, stderr[-3000:])
         errors = [json.loads(line) for line in stdout.splitlines() if '"kind":"error"' in line]
         self.assertEqual([error["code"] for error in errors], ["launch.mpirun"], stdout)
@@ -102,7 +102,7 @@ class ProcessesOption(ProgramCase):
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.addCleanup(process.kill)
         process.stdout.close()
-        _, stderr = process.communicate(timeout=120)
+        _, stderr = process.communicate(timeout=300)
         self.assertEqual(process.returncode, 0, stderr[-3000:])
 
     def other_than_first(self, ranks):
@@ -169,7 +169,7 @@ class ProcessesOption(ProgramCase):
             self.assertTrue(left.exists())
             process.kill()
             process.wait()
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 300
             while living := [one for one in started if self.lives(one)]:
                 if time.monotonic() > deadline:
                     self.fail(f"60 s after the launcher was killed these processes still live: {living}")
@@ -208,7 +208,7 @@ class ProcessesOption(ProgramCase):
     def test_what_all_processes_have_to_say_is_said_once(self):
         self.write(restart_script("dp(2)", FOREVER))
         process = self.under_mpirun("run", "script.lua", "--communicator", "mppi")
-        said, _ = process.communicate(timeout=120)
+        said, _ = process.communicate(timeout=300)
         self.assertNotEqual(process.returncode, 0)
         self.assertEqual(said.count("there is no communicator"), 1, said)
         self.assertNotIn("stopping", said)
@@ -218,7 +218,7 @@ class ProcessesOption(ProgramCase):
             if "begun" in line:
                 break
         process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=120)
+        said, _ = process.communicate(timeout=300)
         self.assertEqual(said.count("stopping after this step"), 1, said)
         self.assertNotEqual(process.returncode, 0)  # OpenMPI's own, whatever its processes end with
 

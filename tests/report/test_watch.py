@@ -33,7 +33,7 @@ class Watch(ProgramCase):
         return process, line["url"]
 
     def ask(self, url, path="/", method="GET", **headers):
-        connection = http.client.HTTPConnection("127.0.0.1", int(url.rstrip("/").rpartition(":")[2]), timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", int(url.rstrip("/").rpartition(":")[2]), timeout=300)
         connection.request(method, path, headers=headers)
         answer = connection.getresponse()
         text = answer.read().decode()
@@ -78,7 +78,7 @@ class Watch(ProgramCase):
         port = url.rstrip("/").rpartition(":")[2]
         self.refused(2, "watch.port", "report", "runs", "--watch", "--port", port)
         process.send_signal(signal.SIGINT)
-        self.assertEqual(process.wait(timeout=60), 130)
+        self.assertEqual(process.wait(timeout=300), 130)
         self.assertEqual(process.stderr.read().count("watching at"), 1)
 
     def test_nobody_else_on_the_network_reaches_it(self):
@@ -132,12 +132,12 @@ class Watch(ProgramCase):
                 go_on(step)
             self.until(lambda: shows(6), "the last step is not shown")
             self.until(lambda: browser.value("data.cells[0].status") == "done", "its end is not shown")
-            self.assertEqual(run.wait(timeout=120), 0)
+            self.assertEqual(run.wait(timeout=300), 0)
             self.until(lambda: browser.value("window.scrollY") == 500, "the page has lost its place")
             self.assertTrue(browser.value("document.querySelector('details').open"))
             self.assertIn("Watching", browser.value("document.getElementById('watching').textContent"))
             process.send_signal(signal.SIGINT)
-            process.wait(timeout=60)
+            process.wait(timeout=300)
             self.until(lambda: "has ended" in browser.value("document.getElementById('watching').textContent"),
                        "the page does not say that nobody serves it")
             asked = {address for address in browser.requested() if not address.startswith("data:")}

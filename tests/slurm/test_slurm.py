@@ -124,7 +124,7 @@ class InSlurm(ProgramCase):
         environment = {**self.slurm.environment, "MESHWRIGHT": BIN}
         job = int(subprocess.run(["sbatch", "--parsable", "--ntasks=2", "--output=job.txt", script, "script.lua"],
                                  cwd=self.folder, env=environment, capture_output=True, text=True, check=True).stdout)
-        end = time.monotonic() + 120
+        end = time.monotonic() + 300
         while not list(self.folder.glob("checkpoints/step-*")):
             self.assertLess(time.monotonic(), end, self.output("job.txt")[-4000:])
             self.assertNotIn("FAILED", self.slurm.states(job), self.output("job.txt")[-4000:])

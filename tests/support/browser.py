@@ -138,7 +138,7 @@ class Browser:
         except AssertionError:
             pass
         try:
-            self.process.wait(timeout=60)
+            self.process.wait(timeout=300)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

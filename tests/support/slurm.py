@@ -124,7 +124,7 @@ class Slurm:
         return "".join(f"\n--- {log.name}\n" + log.read_text(errors="replace")[-2000:]
                        for log in sorted(self.folder.glob("*.log")) + sorted(self.folder.glob("*.out")))
 
-    def call(self, *command, check=True, cwd=None, timeout=120):
+    def call(self, *command, check=True, cwd=None, timeout=300):
         done = subprocess.run(command, env=self.environment, cwd=cwd, capture_output=True, text=True, timeout=timeout,
                               stdin=subprocess.DEVNULL)
         if check and done.returncode != 0:
