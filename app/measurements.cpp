@@ -203,11 +203,14 @@ std::string Measurements::fail(RunStatus status, int rank, const std::string& wh
 }
 
 double Measurements::step_seconds() const {
-  return median_after_warm_up(seconds_);
+  const double seconds = timing().seconds;
+  return seconds > 0 ? seconds : median_after_warm_up(seconds_);
 }
 
+// Of the step that step_seconds() has.
 double Measurements::tokens_per_second() const {
-  return median_after_warm_up(rates_);
+  const double seconds = step_seconds(), rate = median_after_warm_up(rates_);
+  return seconds > 0 ? rate * median_after_warm_up(seconds_) / seconds : rate;
 }
 
 std::int64_t Measurements::peak_bytes() const {

@@ -35,6 +35,7 @@ class Measurements {
   std::string add(const StepReport& report, const CoreUse& use);
   // Numbers by name of the step that was added last; then it is complete.
   void add_metrics(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics);
+  const std::string& earlier_unread() const { return log_.earlier_unread(); }  // app/run_log.h
   // For accounts of steps (app/run_log.h).
   void hold_accounts_to(const AloneTimes* alone) { log_.hold_accounts_to(alone); }
   void took(const std::string& what, double seconds) { log_.took(what, seconds); }

@@ -7,6 +7,7 @@
 #include "meshwright/engine/text.h"
 #include "report/figures.h"
 #include "report/runs_page.h"
+#include "script/read_experiment.h"
 
 namespace mw {
 namespace {
@@ -45,6 +46,8 @@ std::string figures_text(const Json& written, const ReportArguments& arguments) 
   for (const Json& one : written["not_drawn"])
     text += fmt::format("  {:<20}not drawn: {}\n", one["name"].get<std::string>(),
                         one["why"].get<std::string>());
+  if (written["no_pdf"].is_string())
+    return text + "no PDF was written: " + written["no_pdf"].get<std::string>();
   return text + "fonts in the PDFs: " + join(written["fonts"].get<std::vector<std::string>>());
 }
 
@@ -53,7 +56,7 @@ void write_paper(const ReportArguments& arguments, Output& output) {
   style.made_by = command_text(arguments);
   const std::vector<std::filesystem::path> inputs(arguments.runs.begin(), arguments.runs.end());
   Json result = {{"kind", "figures"}, {"folder", arguments.figures}};
-  result.update(write_figures(figures_of(inputs), arguments.figures, style));
+  result.update(write_figures(figures_of(inputs, keys_of_run()), arguments.figures, style));
   output.text(figures_text(result, arguments));
   output.result(result);
 }
@@ -61,6 +64,7 @@ void write_paper(const ReportArguments& arguments, Output& output) {
 ReportInput input_of(const ReportArguments& arguments) {
   ReportInput input;
   input.paths.assign(arguments.runs.begin(), arguments.runs.end());
+  input.of_run = keys_of_run();
   input.title = arguments.title;
   input.baseline = arguments.baseline;
   return input;

@@ -67,12 +67,13 @@ void RunFolder::check(const Experiment& experiment) {
 }
 
 RunFolder::RunFolder(const Experiment& experiment, const RunOrigin& origin, const std::string& plan)
-    : folder_(origin.log_stays ? "" : experiment.folder) {
+    : folder_(origin.log_stays ? "" : experiment.folder), loaded_(origin.loaded) {
   if (folder_.empty()) return;
   const fs::path folder(folder_);
   std::error_code ignored;
   fs::remove(folder / "result.json", ignored);
   write_file(folder / "script.lua", origin.script);
+  if (loaded_ != nullptr) write_loaded(folder_, *loaded_);
   write_file(folder / "experiment.json", json_text(experiment.resolved, 1) + "\n");
   write_file(folder / "plan.txt", plan);
   write_file(folder / "machine.json", json_text(origin.machine, 1) + "\n");
@@ -97,9 +98,22 @@ void RunFolder::say(const std::string& text) {
 
 void RunFolder::finish(const Json& result) {
   if (folder_.empty()) return;
+  if (loaded_ != nullptr) write_loaded(folder_, *loaded_);  // more, if functions of it load files
   Json line = result;
   line.erase("text");
   write_file(fs::path(folder_) / "result.json", json_text(line) + "\n");
+}
+
+void write_loaded(const std::string& folder, const std::map<std::string, std::string>& loaded) {
+  for (const auto& [name, text] : loaded) {
+    const bool own = std::count(std::begin(files_of_folder), std::end(files_of_folder), name) > 0;
+    if (own) continue;
+    const fs::path file = fs::path(folder) / name;
+    check_may_write(file, "log");
+    std::error_code error;
+    fs::create_directories(file.parent_path(), error);
+    write_file(file, text);
+  }
 }
 
 Json machine_json(const Experiment& experiment, PluginRegistry& plugins) {

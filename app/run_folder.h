@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -37,8 +38,13 @@ class RunFolder {
 
  private:
   std::string folder_;
+  const std::map<std::string, std::string>* loaded_;  // RunOrigin's
   std::FILE* said_ = nullptr;
 };
+
+// Copies what a script has loaded below a folder that holds a copy of it, so that it runs from
+// there.
+void write_loaded(const std::string& folder, const std::map<std::string, std::string>& loaded);
 
 // { host, os, cpu, cores, instruction_set, memory (bytes), versions = { meshwright, torch, hdf5,
 // lua, toolchain }, plugins = { name = version } of those that the plan names }.

@@ -53,6 +53,7 @@ RunLog::RunLog(const Experiment& experiment, const Prediction& prediction, const
   info.seed = experiment.seed;
   info.name = experiment.name;
   info.hash = experiment.hash;
+  info.hash_without_seed = experiment.hash_without_seed;
   info.started_by = origin.started_by;
   if (resumed != nullptr && resumed->from() != nullptr)
     info.continues = resumed->from()->index().hash;
@@ -82,9 +83,13 @@ RunLog::RunLog(const Experiment& experiment, const Prediction& prediction, const
   writer_ = std::make_unique<RunWriter>(experiment.log, info, RunWriter::Interval{}, &earlier);
   bandwidths_written_ = !earlier.bandwidths.empty();
   const CheckpointIndex& index = resumed->from()->index();
+  earlier_unread_ = earlier.unread;
   event(index.step, -1, "resumed",
-        fmt::format("from {}, written {} by {} on {} ranks", resumed->from()->folder().string(),
-                    index.created, index.mix, index.ranks));
+        fmt::format("from {}, written {} by {} on {} ranks{}", resumed->from()->folder().string(),
+                    index.created, index.mix, index.ranks,
+                    earlier_unread_.empty()
+                        ? ""
+                        : "; the rows of the steps before cannot be read: " + earlier_unread_));
   writer_->flush();
 }
 
@@ -270,8 +275,9 @@ void RunLog::set_result(const Json& result) {
   if (!writer_) return;
   Json kept = result;
   // What the file has elsewhere, and what is the reader's to say.
-  for (const char* name : {"kind", "status", "reason", "losses", "grad_norms", "predicted", "log",
-                           "name", "hash", "seed", "experiment", "plan_hash", "steps"})
+  for (const char* name :
+       {"kind", "status", "reason", "losses", "grad_norms", "predicted", "log", "name", "hash",
+        "hash_without_seed", "seed", "experiment", "plan_hash", "steps"})
     kept.erase(name);
   writer_->set_result(json_text(kept));
 }

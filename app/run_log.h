@@ -21,7 +21,9 @@ namespace mw {
 
 // What a run's file and folder say of where it comes from.
 struct RunOrigin {
-  std::string script;           // its text
+  std::string script;  // its text
+  // What the script has loaded from files of its own: see Host::loaded(). Null: nothing.
+  const std::map<std::string, std::string>* loaded = nullptr;
   Json machine = nullptr;       // machine_json(); null: not said
   std::string started_by = {};  // Attempt::mark()
   bool log_stays = false;       // LogClaim::stays(): neither is written
@@ -43,6 +45,10 @@ class RunLog {
   void hold_accounts_to(const AloneTimes* alone) { alone_ = alone; }
   // Seconds of a core that something beside the ranks took of a step, for accounts.
   void took(const std::string& what, double seconds) { beside_[what] += seconds; }
+
+  // Why the file lacks the rows of the steps before, and has no more of them than /steps. Empty:
+  // it has them, or there are none.
+  const std::string& earlier_unread() const { return earlier_unread_; }
 
   void write(const StepReport& report, const StepRow& row, const ExpertLoads& loads);
   void add_series(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics);
@@ -68,6 +74,7 @@ class RunLog {
   std::vector<std::vector<RankPrediction>> predicted_;  // by plan of the experiment, then by rank
   std::vector<MemoryForecast> highest_;                 // by rank, over all these plans
   std::unique_ptr<RunWriter> writer_;
+  std::string earlier_unread_;
   const AloneTimes* alone_ = nullptr;
   bool bandwidths_written_ = false;
   std::map<std::string, double> beside_;

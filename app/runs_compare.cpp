@@ -10,6 +10,7 @@
 #include "app/runs_rows.h"
 #include "meshwright/engine/text.h"
 #include "record/run_result.h"
+#include "script/read_experiment.h"
 
 namespace mw {
 namespace {
@@ -24,9 +25,17 @@ struct Compared {
 
 // What tells runs apart and decides nothing about them.
 bool names_a_run(const std::string& key) {
-  static const std::set<std::string> names = {"name",      "log", "tensorboard",
-                                              "overwrite", "mix", "force"};
-  return names.count(key.substr(0, key.find_first_of(".["))) > 0;
+  static const std::vector<std::string> names = keys_of_run();
+  const std::string first = key.substr(0, key.find_first_of(".["));
+  return first == "mix" || std::count(names.begin(), names.end(), first) > 0;
+}
+
+// Whether they are repeats: then nothing but the seed differs, however it was written.
+bool are_repeats(const std::vector<RunRow>& rows) {
+  const Json& first = rows.front().fields["hash_without_seed"];
+  return first.is_string() && std::all_of(rows.begin(), rows.end(), [&](const RunRow& row) {
+           return row.fields["hash_without_seed"] == first;
+         });
 }
 
 std::string plugins_of(const Json& experiment) {
@@ -42,7 +51,7 @@ std::string plugins_of(const Json& experiment) {
 std::vector<Compared> differences(const std::vector<RunRow>& rows) {
   std::set<std::string> plugins;
   for (const RunRow& row : rows) plugins.insert(plugins_of(row.fields["experiment"]));
-  const bool other_plans = plugins.size() > 1;
+  const bool other_plans = plugins.size() > 1, repeats = are_repeats(rows);
   std::vector<std::string> order;
   std::map<std::string, std::vector<Json>> values;
   const auto put = [&](const std::string& key, std::size_t run, const Json& value) {
@@ -54,6 +63,7 @@ std::vector<Compared> differences(const std::vector<RunRow>& rows) {
     if (other_plans) put("mix", r, rows[r].fields["mix"]);
     for (const auto& [key, value] : leaves(rows[r].fields["experiment"])) {
       if (names_a_run(key) || (other_plans && key.starts_with("plan["))) continue;
+      if (repeats && key != "seed") continue;
       put(key, r, value);
     }
     for (const auto& [key, value] : rows[r].entry.values) put("sweep: " + key, r, value);

@@ -42,6 +42,7 @@ const std::vector<std::string>& row_fields() {
                                                   "ranks",
                                                   "seed",
                                                   "hash",
+                                                  "hash_without_seed",
                                                   "plan_hash",
                                                   "created",
                                                   "host",
@@ -67,6 +68,7 @@ std::vector<RunRow> rows_of(RunSet set) {
         f["mix"] = or_null(head.mix());
         f["plan_hash"] = or_null(head.plan_hash);
         f["host"] = or_null(head.host);
+        f["hash_without_seed"] = or_null(head.hash_without_seed);
         f["seed"] = head.seed;
         f["experiment"] = experiment_of(reader);
       } catch (const std::exception& error) {

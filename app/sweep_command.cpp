@@ -75,7 +75,7 @@ int run_sweep_cell(const CellArguments& given, Output& output) {
     arguments.go = order.value("go", arguments.go);
     arguments.host.force = order.value("force", false);
     cell = {order.value("sweep", ""), order.value("name", ""), order.value("hash", ""),
-            order.value("folder", "")};
+            order.value("folder", ""), order.value("traces", true)};
   } catch (const Json::exception&) {
     throw Error(Stage::script, "file.format", "", given.file + ": this is no cell of a sweep",
                 "meshwright sweep SCRIPT makes them");
@@ -88,6 +88,7 @@ int run_sweep_cell(const CellArguments& given, Output& output) {
     text.name = arguments.script;
     text.is_file = std::filesystem::is_regular_file(script, error);
     text.folder = text.is_file && script.has_parent_path() ? script.parent_path() : ".";
+    text.copies = cell.folder;
     return text;
   };
   const int code = run_sweeping(arguments, {cell, text_of}, output);

@@ -177,6 +177,7 @@ std::string plan_text(const Experiment& experiment, const Prediction& prediction
             ? fmt::format(", {:.1f} ms predicted", 1e3 * prediction.held_out_seconds.value_or(0))
             : "");
   }
+  for (const std::string& note : experiment.notes) text += fmt::format("  note  {}\n", note);
   return text;
 }
 
@@ -238,6 +239,7 @@ Json run_plan_verb(const Experiment& experiment, const PlanPictures& pictures) {
   result["plan"] = experiment.plan->mix();
   result["plan_hash"] = experiment.plan->hash();
   result.update(identity_of(experiment));
+  if (!experiment.notes.empty()) result["notes"] = experiment.notes;
   std::string text = plan_text(experiment, prediction);
   text += training_text(experiment, prediction, result);
   if (pictures.braids != nullptr) {
@@ -433,6 +435,7 @@ class TrainVerb {
     Json result = {{"kind", "train"}};
     result.update(measured_->result(status));
     result["plan"] = plan_;
+    if (!experiment_.notes.empty()) result["notes"] = experiment_.notes;
     result["text"] = train_text(experiment_, *measured_, prediction_, status);
     if (exported_) add_export(experiment_, result);
     return result;

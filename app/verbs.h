@@ -8,6 +8,7 @@
 
 #include "app/chrome_trace.h"
 #include "app/output.h"
+#include "app/script_files.h"
 #include "launch/restarts.h"
 #include "meshwright/engine/registry.h"
 #include "meshwright/json.h"
@@ -25,7 +26,7 @@ class Agent;
 // Trains and writes the run file. If a rank fails, says so with status "failed" on `output`, then
 // throws. `script` is the script's text, for the run file; of the plugins it has the versions.
 // `faults`: who disturbs the run; null: nobody.
-Json run_train(const Experiment& experiment, const std::string& script, Output& output,
+Json run_train(const Experiment& experiment, const ScriptFiles& script, Output& output,
                PluginRegistry& plugins, const Attempt& attempt = {},
                chaos::Agent* faults = nullptr);
 // This machine, measured for a run on CPUs. Nothing measures what its GPUs can do.
@@ -52,7 +53,8 @@ Json run_plan_verb(const Experiment& experiment, const PlanPictures& pictures = 
 Json run_logits(const Experiment& experiment, const std::string& file);
 // Status "interrupted" and no verdict if the user stopped it.
 Json run_verify(const Experiment& experiment, Output& output);
-// Verdict "proved" or "refused" (prove/prove.h). `strict`: collectives block until all have come.
+// Verdict "proved", "proved, except: …" or "refused" (prove/prove.h). `strict`: collectives block
+// until all have come, and what could not be tried is refused.
 Json run_prove(const Experiment& experiment, bool strict);
 
 // Status "interrupted" if the user stopped it: what is there are the best so far.
@@ -68,8 +70,9 @@ Json run_compare(const Experiment& a, const Experiment& b, Output& output);
 // Before a run, in the process that has rank 0: makes room for the export, if there is one. Returns
 // what is to be said of it, which may be nothing. Throws as HfExport::begin.
 std::string begin_export(const Experiment& experiment);
-// After it: gives the folder its name. False if there is no export.
-bool finish_export(const Experiment& experiment);
+// After it: gives the folder its name. False if there is no export, or if the run was interrupted
+// and the folder has an earlier one, which may be of all steps.
+bool finish_export(const Experiment& experiment, bool interrupted);
 // Says in a result, and in its text, where the weights are.
 void add_export(const Experiment& experiment, Json& result);
 

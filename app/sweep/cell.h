@@ -23,6 +23,7 @@ struct Cell {
   std::vector<CellValue> values;
   Json table;           // the experiment's, as a script would have written it
   std::string skipped;  // why it is not run; empty: it is
+  std::string repeats;  // Planned::hash_without_seed, once it is planned; equal for repeats
   int repeat = 0;       // which of several runs of one experiment; 0: there is one
 
   const std::string* text_of(const std::string& key) const {
@@ -42,6 +43,7 @@ struct Cell {
 // A cell's experiment, read and planned.
 struct Planned {
   std::string hash;  // experiment_hash(), and which repeat it is where there are several: "….2"
+  std::string hash_without_seed;
   std::string mix, precision;
   std::int64_t ranks = 0, steps = 0;
   std::int64_t memory = 0;     // bytes that all ranks together are predicted to hold
@@ -52,7 +54,14 @@ struct Planned {
   std::string refused, hint;   // the planner's reason; empty: it was planned
   Json prediction;             // the `plan` object, where it was asked for
 
-  double seconds() const { return step_seconds * static_cast<double>(steps); }
+  double beside_seconds = 0;     // predicted, of evaluations and checkpoints
+  std::int64_t file_bytes = 0;   // that its run file and checkpoints are to have, about
+  std::int64_t trace_bytes = 0;  // that traced steps add to these, where it traces steps
+
+  double seconds() const { return step_seconds * static_cast<double>(steps) + beside_seconds; }
+  // With the start of its process.
+  double whole_seconds() const { return seconds() + seconds_of_a_start; }
+  static constexpr double seconds_of_a_start = 1;
 };
 
 }  // namespace mw

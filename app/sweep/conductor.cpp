@@ -279,8 +279,8 @@ void Conductor::take_end(Running& running, int status) {
   } else {
     rows_[cell] = row;
     states_[cell] = state_of(row);
-    if (states_[cell].status == "done") conduct_.folder.forget_earlier(conduct_.planned[cell].hash);
     conduct_.ended(cell);
+    if (states_[cell].status == "done") conduct_.folder.forget_earlier(conduct_.planned[cell].hash);
     word = row.value("status", "failed");
     if (word == "failed") ++failed_;
     said = short_result(row);

@@ -105,9 +105,13 @@ void SweepFolder::look_up() {
        entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     const std::size_t dash = name.rfind('-');
-    if (dash != std::string::npos && entry->is_directory(error))
+    std::error_code unknown;
+    if (dash != std::string::npos && entry->is_directory(unknown))
       known_[name.substr(dash + 1)] = name;
   }
+  if (error && error != std::errc::no_such_file_or_directory)
+    throw Error(Stage::environment, "file.read", "",
+                fmt::format("cannot list the folder {}: {}", path_, error.message()));
 }
 
 std::string SweepFolder::of(const Cell& cell, const std::string& hash) const {
@@ -177,6 +181,11 @@ void SweepFolder::write_index(const SweepTable& sweep, const std::string& script
   const auto lock = sweep_lock(fs::path(path_) / ".locks/sweep", /*wait=*/true);
   const fs::path file = fs::path(path_) / "sweep.json";
   Json before = read_json(file);
+  if (std::error_code error; !before.is_object() && fs::exists(file, error))
+    throw Error(Stage::environment, "file.format", "",
+                fmt::format("{} cannot be read as the list of a sweep's cells", file.string()),
+                "move it away: the sweep makes it again from its own cells, and of cells of other "
+                "shards it knows what these write next");
   if (!before.is_object()) before = Json::object();
   std::map<std::string, const Json*> known;
   if (before.contains("cells") && before["cells"].is_array()) {

@@ -150,12 +150,24 @@ void judge(Json& result, const std::string& like, const Json* reference, const s
   }
 }
 
-std::string group_name(const Cell& cell) {
+AxisValues values_of_mix(const Cell& cell) {
+  AxisValues values;
+  for (const CellValue& value : cell.values)
+    if (!is_repeat(value)) values.emplace_back(value.key, value.text);
+  return values;
+}
+
+std::string group_name(const std::vector<Cell>& cells, const std::vector<std::size_t>& group) {
   std::string name;
-  for (const CellValue& value : cell.values) {
+  for (const CellValue& value : cells[group.front()].values) {
     if (is_repeat(value)) continue;
-    name += name.empty() ? "" : " ";
-    name += value.shown ? value.text : value.key + "=" + value.text;
+    std::vector<std::string> texts;  // several, where what differs decides nothing
+    for (const std::size_t i : group) {
+      const std::string* text = cells[i].text_of(value.key);
+      if (text != nullptr && std::find(texts.begin(), texts.end(), *text) == texts.end())
+        texts.push_back(*text);
+    }
+    name += (name.empty() ? "" : " ") + (value.shown ? "" : value.key + "=") + join(texts, "|");
   }
   return name.empty() ? "base" : name;
 }
@@ -185,9 +197,17 @@ std::vector<std::size_t> interleaved(const std::vector<Cell>& cells, std::int64_
 
 std::vector<std::vector<std::size_t>> groups_of(const std::vector<Cell>& cells) {
   std::vector<std::vector<std::size_t>> groups;
-  std::map<std::string, std::size_t> known;
+  std::map<AxisValues, std::string> planned;  // what cells with these values compute
+  for (const Cell& cell : cells)
+    if (!cell.repeats.empty()) planned.emplace(values_of_mix(cell), cell.repeats);
+  std::map<std::pair<std::string, AxisValues>, std::size_t> known;
   for (std::size_t i = 0; i < cells.size(); ++i) {
-    const auto [group, fresh] = known.emplace(group_name(cells[i]), groups.size());
+    AxisValues values = values_of_mix(cells[i]);
+    std::string repeats = cells[i].repeats;
+    if (const auto same = planned.find(values); repeats.empty() && same != planned.end())
+      repeats = same->second;
+    if (!repeats.empty()) values.clear();
+    const auto [group, fresh] = known.emplace(std::pair(repeats, values), groups.size());
     if (fresh) groups.emplace_back();
     groups[group->second].push_back(i);
   }

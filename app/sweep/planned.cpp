@@ -33,8 +33,23 @@ Json json_of_planned(const Planned& p) {
     problems.push_back(
         {static_cast<int>(one.stage), one.code, one.key, one.message, one.hint, one.place});
   }
-  return {p.hash,  p.mix,          p.precision, p.ranks,   p.steps, p.memory,    p.peak,
-          p.cores, p.step_seconds, problems,    p.refused, p.hint,  p.prediction};
+  return {p.hash,
+          p.hash_without_seed,
+          p.mix,
+          p.precision,
+          p.ranks,
+          p.steps,
+          p.memory,
+          p.peak,
+          p.cores,
+          p.step_seconds,
+          problems,
+          p.refused,
+          p.hint,
+          p.prediction,
+          p.beside_seconds,
+          p.file_bytes,
+          p.trace_bytes};
 }
 
 Planned planned_of(const Json& json) {
@@ -42,6 +57,7 @@ Planned planned_of(const Json& json) {
   std::size_t i = 0;
   const auto next = [&](auto& value) { value = json.at(i++).get<std::decay_t<decltype(value)>>(); };
   next(p.hash);
+  next(p.hash_without_seed);
   next(p.mix);
   next(p.precision);
   next(p.ranks);
@@ -56,7 +72,10 @@ Planned planned_of(const Json& json) {
   }
   next(p.refused);
   next(p.hint);
-  p.prediction = json.at(i);
+  p.prediction = json.at(i++);
+  next(p.beside_seconds);
+  next(p.file_bytes);
+  next(p.trace_bytes);
   return p;
 }
 
@@ -128,6 +147,41 @@ void look_at(const Experiment& experiment, std::int64_t limit, const PredictExpe
   check_memory(experiment, limit, planned);
 }
 
+// Bytes of a run file, about: its tables as they are made, and their rows.
+constexpr std::int64_t bytes_of_a_file = 350'000, bytes_of_a_step = 500, bytes_of_an_action = 104,
+                       bytes_of_a_traced_work = 270;
+constexpr double checkpoint_bytes_a_second = 5e8;
+constexpr std::int64_t state_bytes = 12;  // of a parameter: two moments and a master in fp32
+
+// What the run does beside its steps, and what it writes.
+void look_beside(const Experiment& experiment, Planned& planned) {
+  const Plan& plan = *experiment.plan;
+  const std::int64_t steps = experiment.steps, ranks = plan.ranks(), parts = plan.microbatches;
+  planned.beside_seconds = 0;
+  planned.file_bytes =
+      bytes_of_a_file + steps * ranks * (bytes_of_a_step + parts * bytes_of_an_action);
+  std::int64_t works = 0;  // of all stages, in each microbatch
+  for (const Program& program : plan.programs)
+    for (const Segment& segment : program.segments)
+      works += static_cast<std::int64_t>(segment.code.size());
+  const auto traced = static_cast<std::int64_t>(experiment.trace.size()) + 1;  // the predicted too
+  planned.trace_bytes =
+      traced * works * parts * ranks / std::max(1, plan.stages()) * bytes_of_a_traced_work;
+  const auto times = [&](std::int64_t every) { return every > 0 ? (steps - 1) / every + 1 : 1; };
+  if (const Checkpointing& kept = experiment.checkpoint; !kept.path.empty()) {
+    const std::int64_t count = times(kept.every);
+    const std::int64_t bytes =
+        plan.graph->parameter_count() * (bytes_of(plan.request.precision) + state_bytes);
+    planned.file_bytes += bytes * (kept.keep > 0 ? std::min(kept.keep, count) : count);
+    planned.beside_seconds += static_cast<double>(bytes * count) / checkpoint_bytes_a_second;
+  }
+  if (experiment.held_out_data) {
+    planned.beside_seconds +=
+        static_cast<double>(times(experiment.evaluation.every) * experiment.evaluation.batches) *
+        predict(*experiment.held_out_plan, measured_machine(), experiment.threads).step_seconds;
+  }
+}
+
 Planned plan_cell(const Cell& cell, const ReadContext& context, std::int64_t limit,
                   const PredictExperiment& predict_it, PlannedOnce& once) {
   Planned planned;
@@ -137,12 +191,15 @@ Planned plan_cell(const Cell& cell, const ReadContext& context, std::int64_t lim
     const auto known = apart ? std::nullopt : once.find(experiment);
     if (known) planned = *known;
     planned.hash = hash_of(cell, experiment);
+    planned.hash_without_seed = experiment.hash_without_seed;
     planned.steps = experiment.steps;
     if (known) {
+      look_beside(experiment, planned);
       if (predict_it) planned.prediction.update(identity_of(experiment));
       return planned;
     }
     look_at(experiment, limit, predict_it, planned);
+    look_beside(experiment, planned);
     if (!apart) once.keep(experiment, planned);
   } catch (const Error& error) {
     const auto& problems = error.problems();

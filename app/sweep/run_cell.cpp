@@ -45,6 +45,7 @@ void run_cell(const SweepTable& sweep, const CellOrder& order, const SweepProgra
     own.table["log"] = order.folder + "/";
     if (own.table.contains("tensorboard") && !own.table["tensorboard"].is_null())
       own.table["tensorboard"] = order.folder + "/tensorboard";
+    if (!order.traces) own.table["trace"] = Json::array();
     own.table["overwrite"] = true;  // the folder is this cell's: its script lies there already
     const Experiment experiment = experiment_of(own, program.context);
     if (const std::string hash = hash_of(own, experiment); hash != order.hash) {

@@ -13,6 +13,7 @@
 #include "common/statistics.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/options.h"
+#include "record/run_result.h"
 
 namespace mw {
 namespace {
@@ -33,13 +34,8 @@ std::optional<double> loss_of(const Json& row) {
   return row["losses"].back().get<double>();
 }
 
-// The rate of the steps that had the cores to themselves, if there were enough of them.
 std::optional<double> speed_of_row(const Json& row) {
-  if (const auto speed = number_in(row, "tokens_per_second")) {
-    const auto step = number_in(row, "step_seconds");
-    const double quiet = read_timing(row).seconds;
-    return step && quiet > 0 ? *speed * *step / quiet : *speed;
-  }
+  if (const auto speed = number_in(row, "tokens_per_second")) return speed;
   return row.contains("predicted") ? number_in(row["predicted"], "tokens_per_second")
                                    : std::nullopt;
 }
@@ -75,12 +71,28 @@ std::string spread_text(const std::vector<double>& values, Text text) {
 }
 
 // The speed, with half of its interval where it was measured.
-std::string speed_text(const std::vector<double>& speeds, const Interval& interval) {
-  if (speeds.empty()) return "-";
-  const double mean = mean_and_deviation(speeds).mean;
-  const std::string text = format_count(mean);
+std::string speed_text(const MeanAndDeviation& speed, const Interval& interval) {
+  if (speed.n == 0) return "-";
+  const std::string text = format_count(speed.mean);
   if (!interval.known()) return text;
-  return fmt::format("{} ± {}", text, format_count(mean * interval.half() / interval.middle));
+  return fmt::format("{} ± {}", text, format_count(speed.mean * interval.half() / interval.middle));
+}
+
+// The speeds of the group's runs that count, or what is predicted where none is done.
+MeanAndDeviation speeds_of(const std::vector<std::size_t>& group, const std::vector<Json>& rows) {
+  std::vector<std::size_t> done;
+  std::vector<RunTiming> timings;
+  for (const std::size_t i : group) {
+    if (rows[i].value("status", "") != "done") continue;
+    done.push_back(i);
+    timings.push_back(read_timing(rows[i]));
+  }
+  if (done.empty()) return mean_and_deviation(values_of(group, rows, speed_of_row));
+  const std::vector<bool> counted = counted_runs(timings);
+  std::vector<std::size_t> own;
+  for (std::size_t i = 0; i < done.size(); ++i)
+    if (counted[i]) own.push_back(done[i]);
+  return mean_and_deviation(values_of(own, rows, speed_of_row));
 }
 
 std::string others_text(const std::vector<std::size_t>& group, const std::vector<Json>& rows) {
@@ -110,24 +122,41 @@ std::string status_text(const std::vector<std::size_t>& group, const std::vector
   return join(parts);
 }
 
-// Tokens of another model, sequence, batch or data are other work: their rates do not compare.
-bool same_work(const Cell& a, const Cell& b) {
-  for (const char* key : {"model", "sequence", "batch", "data"}) {
-    Json of_a = a.table.value(key, Json()), of_b = b.table.value(key, Json());
-    for (Json* part : {&of_a, &of_b}) {
-      if (part->is_object()) part->erase("seed");
-    }
-    if (without_hidden(of_a) != without_hidden(of_b)) return false;
+// What the group's experiments have for work; empty where none has run or is predicted.
+AxisValues work_of_group(const std::vector<std::size_t>& group, const std::vector<Json>& rows) {
+  for (const std::size_t i : group) {
+    AxisValues work = work_of(rows[i].value("experiment", Json()));
+    if (work.empty() && rows[i].contains("predicted"))
+      work = work_of(rows[i]["predicted"].value("experiment", Json()));
+    if (!work.empty()) return work;
   }
-  return true;
+  return {};
+}
+
+// Whether every cell is done, and its loss compared where that is asked for.
+bool is_right(const SweepTable& sweep, const std::vector<Cell>& cells,
+              const std::vector<std::size_t>& group, const std::vector<Json>& rows) {
+  bool done = false;
+  for (const std::size_t i : group) {
+    const std::string status = rows[i].value("status", "");
+    if (status == "skipped" || status == "refused") continue;
+    if (status != "done") return false;
+    done = true;
+    const Json held = rows[i].value("same_loss_as", Json());
+    const bool reference = sweep.like.empty() || cells[i].name == sweep.like ||
+                           has_value(values_of_mix(cells[i]), sweep.like);
+    if (held.is_object() ? !held.value("compared", false) : !reference) return false;
+  }
+  return done;
 }
 
 // Which group another is compared with: its index; -1: none, or it does other work.
 int baseline_group(const SweepTable& sweep, const std::vector<Cell>& cells,
-                   const std::vector<std::vector<std::size_t>>& groups, std::size_t group) {
+                   const std::vector<std::vector<std::size_t>>& groups, std::size_t group,
+                   const std::vector<Json>& rows) {
   const std::string& name = sweep.baseline.empty() ? sweep.like : sweep.baseline;
   const auto fits = [&](std::size_t base) {
-    return base != group && same_work(cells[groups[group].front()], cells[groups[base].front()]);
+    return base != group && work_of_group(groups[group], rows) == work_of_group(groups[base], rows);
   };
   if (name.empty()) return fits(0) ? 0 : -1;
   const int cell = counterpart(cells, groups[group].front(), name);
@@ -139,20 +168,9 @@ int baseline_group(const SweepTable& sweep, const std::vector<Cell>& cells,
   return -1;
 }
 
-// All values of the cell but seed, repeat and recompute.
-std::string without_recompute(const Cell& cell) {
-  std::string text;
-  for (const CellValue& value : cell.values) {
-    if (value.key != "seed" && value.key != "repeat" && value.key != "recompute")
-      text += value.key + "=" + value.text + "\n";
-  }
-  return text;
-}
-
-std::string delta_text(const std::vector<double>& own, const std::vector<double>& base) {
-  if (own.empty() || base.empty()) return "";
-  const double mean = mean_and_deviation(base).mean;
-  return mean > 0 ? fmt::format("{:+.1f} %", 100 * (mean_and_deviation(own).mean / mean - 1)) : "";
+std::string delta_text(const MeanAndDeviation& own, const MeanAndDeviation& base) {
+  return own.n > 0 && base.mean > 0 ? fmt::format("{:+.1f} %", 100 * (own.mean / base.mean - 1))
+                                    : "";
 }
 
 std::string reason_in(const std::vector<std::size_t>& group, const std::vector<Json>& rows) {
@@ -201,17 +219,17 @@ std::string short_result(const Json& row) {
   return text;
 }
 
-SweepRanking ranking_of(const std::vector<Cell>& cells, const std::vector<Json>& rows) {
+SweepRanking ranking_of(const SweepTable& sweep, const std::vector<Cell>& cells,
+                        const std::vector<Json>& rows) {
   SweepRanking made;
-  const auto groups = groups_of(cells);
-  made.same_work = std::all_of(groups.begin(), groups.end(), [&](const auto& group) {
-    return same_work(cells[group.front()], cells[groups.front().front()]);
-  });
   std::vector<RankedMix> mixes;
-  for (const auto& group : groups) {
-    made.names.push_back(group_name(cells[group.front()]));
+  for (const auto& group : groups_of(cells)) {
+    made.names.push_back(group_name(cells, group));
+    made.speeds.push_back(speeds_of(group, rows));
     RankedMix& mix = mixes.emplace_back();
-    mix.same_but_recompute = without_recompute(cells[group.front()]);
+    mix.values = values_of_mix(cells[group.front()]);
+    mix.work = work_of_group(group, rows);
+    mix.right = is_right(sweep, cells, group, rows);
     for (const std::size_t i : group) {
       if (rows[i].value("status", "") != "done") continue;
       mix.runs.push_back(read_timing(rows[i]));
@@ -219,24 +237,22 @@ SweepRanking ranking_of(const std::vector<Cell>& cells, const std::vector<Json>&
         mix.flops = number_in(rows[i]["predicted"], "hardware_flops_per_step").value_or(0);
     }
   }
-  made.ranking = rank_mixes(mixes);
+  made.ranked = rank_kinds(mixes);
   return made;
 }
 
 Json SweepRanking::to_json() const {
-  const auto name = [&](int mix) { return names[static_cast<std::size_t>(mix)]; };
-  Json json = {{"kind", "verdict"},          {"fastest", nullptr},          {"by", nullptr},
-               {"undecided", Json::array()}, {"impossible", Json::array()}, {"answer", ""}};
-  if (!same_work) return json;
-  if (ranking.fastest >= 0) {
-    json["fastest"] = name(ranking.fastest);
-    json["by"] = ranking.by_cpu ? "cpu" : "wall";
-  } else {
-    for (const int mix : ranking.among) json["undecided"].push_back(name(mix));
+  Json json = {{"kind", "verdict"}};
+  json.update(ranked.to_json(names));
+  json["speeds"] = Json::array();
+  for (std::size_t m = 0; m < names.size(); ++m) {
+    const Interval& wall = ranked.wall[m];
+    if (!wall.known()) continue;
+    json["speeds"].push_back({{"mix", names[m]},
+                              {"tokens_per_second", speeds[m].mean},
+                              {"half", speeds[m].mean * wall.half() / wall.middle},
+                              {"runs", speeds[m].n}});
   }
-  for (const auto& [more, less] : ranking.impossible)
-    json["impossible"].push_back({{"more_work", name(more)}, {"less_work", name(less)}});
-  json["answer"] = verdict_text(ranking, names);
   return json;
 }
 
@@ -246,20 +262,19 @@ std::string summary_text(const SweepTable& sweep, const std::vector<Cell>& cells
       {"cell", "status", "loss", "tokens/s", "peak a rank", "against base", "others", "reason"},
       {2, 3, 4, 5, 6});
   const auto groups = groups_of(cells);
-  const SweepRanking ranked = ranking_of(cells, rows);
+  const SweepRanking ranking = ranking_of(sweep, cells, rows);
   std::size_t shown = 0;
   for (std::size_t g = 0; g < groups.size(); ++g) {
     if (++shown > most_rows) break;
     const auto& group = groups[g];
-    const auto speeds = values_of(group, rows, speed_of_row);
-    const int base = baseline_group(sweep, cells, groups, g);
+    const int base = baseline_group(sweep, cells, groups, g, rows);
     table.add(
-        {group_name(cells[group.front()]), status_text(group, rows),
+        {ranking.names[g], status_text(group, rows),
          spread_text(values_of(group, rows, loss_of),
                      [](double v) { return fmt::format("{:.4f}", v); }),
-         speed_text(speeds, ranked.ranking.wall[g]),
+         speed_text(ranking.speeds[g], ranking.ranked.wall[g]),
          spread_text(values_of(group, rows, memory_of), [](double v) { return format_bytes(v); }),
-         base < 0 ? "" : delta_text(speeds, values_of(groups[base], rows, speed_of_row)),
+         base < 0 ? "" : delta_text(ranking.speeds[g], ranking.speeds[base]),
          others_text(group, rows), reason_in(group, rows)});
   }
   std::string text = fmt::format("sweep {}: {}: {}\n\n{}", sweep.name,
@@ -267,42 +282,48 @@ std::string summary_text(const SweepTable& sweep, const std::vector<Cell>& cells
                                  counts_text(rows), table.text("  "));
   if (groups.size() > most_rows)
     text += fmt::format("  … and {} more, in {}\n", groups.size() - most_rows, sweep.folder());
-  if (std::any_of(ranked.ranking.wall.begin(), ranked.ranking.wall.end(),
+  if (std::any_of(ranking.ranked.wall.begin(), ranking.ranked.wall.end(),
                   [](const Interval& interval) { return interval.known(); }))
     text +=
         "\n  ± of tokens/s: half of a 95 % interval; of other columns: standard deviation over "
         "seeds\n"
         "  others: cores that other programs had meanwhile, on average\n";
-  std::string verdict = ranked.same_work ? verdict_text(ranked.ranking, ranked.names) : "";
+  std::string verdict = ranking.ranked.text(ranking.names);
   for (std::size_t at = 0; (at = verdict.find('\n', at)) != std::string::npos; at += 3)
     verdict.replace(at, 1, "\n  ");
   if (!verdict.empty()) text += fmt::format("\n  {}\n", verdict);
   return text;
 }
 
+std::string SweepCost::text() const {
+  const double seconds = starts + trainings;
+  std::string text =
+      fmt::format("predicted {} one after the other: {} of steps and {} of starts",
+                  format_duration(seconds), format_duration(trainings), format_duration(starts));
+  if (cells > 1 && reruns > 0)
+    text += fmt::format("; up to {} if other programs disturb every cell, which runs again then",
+                        format_duration(seconds * (1 + reruns)));
+  return text + fmt::format("; about {} of files", format_bytes(static_cast<double>(bytes)));
+}
+
 std::string dry_text(const SweepTable& sweep, const std::vector<Cell>& cells,
-                     const std::vector<Planned>& planned, const std::vector<Json>& rows) {
+                     const std::vector<Planned>& planned, const std::vector<Json>& rows,
+                     const SweepCost& cost) {
   TextTable table({"cell", "", "step", "all steps", "peak a rank", "all ranks", "reason"},
                   {2, 3, 4, 5});
-  double seconds = 0;
-  std::int64_t to_run = 0;
   for (std::size_t i = 0; i < cells.size(); ++i) {
     const Planned& p = planned[i];
     const bool known = p.ranks > 0;
     const std::string status = rows[i].value("status", "");
-    if (status == "queued") {
-      seconds += p.seconds();
-      ++to_run;
-    }
     table.add({cells[i].name, status == "queued" ? "would run" : status,
                known ? fmt::format("{:.1f} ms", 1e3 * p.step_seconds) : "",
                known ? format_duration(p.seconds()) : "",
                known ? format_bytes(static_cast<double>(p.peak)) : "",
                known ? format_bytes(static_cast<double>(p.memory)) : "", reason_in({i}, rows)});
   }
-  return fmt::format("sweep {}: {} of {} would run, {} predicted one after the other\n\n{}",
-                     sweep.name, to_run, plural(static_cast<std::int64_t>(cells.size()), "cell"),
-                     format_duration(seconds), table.text("  "));
+  return fmt::format("sweep {}: {} of {} would run\n  {}\n\n{}", sweep.name, cost.cells,
+                     plural(static_cast<std::int64_t>(cells.size()), "cell"), cost.text(),
+                     table.text("  "));
 }
 
 std::string sbatch_text(const SweepTable& sweep, const GoOptions& go, const SlurmJob& job) {

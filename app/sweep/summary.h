@@ -10,15 +10,25 @@
 
 namespace mw {
 
-// The ranking of a sweep's mixes by the rows of cells that are done, with the mixes' names.
-// `same_work`: whether all do the same work; where they do not, no verdict is given.
+// The ranking of a sweep's mixes by the rows of cells that are done, with the mixes' names and
+// their tokens a second.
 struct SweepRanking {
   std::vector<std::string> names;
-  Ranking ranking;
-  bool same_work = false;
+  std::vector<MeanAndDeviation> speeds;
+  RankedKinds ranked;
   Json to_json() const;
 };
-SweepRanking ranking_of(const std::vector<Cell>& cells, const std::vector<Json>& rows);
+SweepRanking ranking_of(const SweepTable& sweep, const std::vector<Cell>& cells,
+                        const std::vector<Json>& rows);
+
+// What is predicted of the cells that would run.
+struct SweepCost {
+  int cells = 0;
+  double starts = 0, trainings = 0;  // seconds, one cell after the other
+  std::int64_t bytes = 0;            // of run files and checkpoints
+  int reruns = 0;                    // of a cell at most
+  std::string text() const;          // "41 s one after the other: …"
+};
 
 // A line for each cell, repeated runs in one with mean and spread; `rows` are the cells' results.
 std::string summary_text(const SweepTable& sweep, const std::vector<Cell>& cells,
@@ -26,7 +36,8 @@ std::string summary_text(const SweepTable& sweep, const std::vector<Cell>& cells
 
 // What would run, with what is predicted of it.
 std::string dry_text(const SweepTable& sweep, const std::vector<Cell>& cells,
-                     const std::vector<Planned>& planned, const std::vector<Json>& rows);
+                     const std::vector<Planned>& planned, const std::vector<Json>& rows,
+                     const SweepCost& cost);
 
 // "3 done, 1 failed, 2 skipped".
 std::string counts_text(const std::vector<Json>& rows);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "app/script_files.h"
 #include "app/sweep/grid.h"
 #include "app/sweep/table.h"
 #include "script/read_experiment.h"
@@ -15,12 +16,14 @@ namespace mw {
 // Which cell this process was started for.
 struct CellOrder {
   std::string sweep, name, hash, folder;
+  bool traces = true;  // steps, where the script does not say which
 };
 
 // What the program lends to a sweep.
 struct SweepProgram {
   ReadContext context;
-  std::string script, text;  // the script's name as it was given, and what stands in it
+  std::string script;  // its name as it was given
+  ScriptFiles files;
   bool force = false;
   // Trains, and returns the result as mw.train has it.
   std::function<Json(const Experiment&)> train;
@@ -30,6 +33,9 @@ struct SweepProgram {
   Json again;  // what a cell's process must be given to run the script in the same way
   std::vector<std::string> words;  // the command line of a job script's call
 };
+
+// Whether a cell of this name is asked for: GoOptions::only.
+bool matches(const std::string& name, const std::vector<std::string>& only);
 
 // The cells, and that what is to be compared with is among them. Throws Error with all problems.
 std::vector<Cell> cells_for(const SweepTable& sweep, const SweepProgram& program);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "common/statistics.h"
 #include "meshwright/engine/text.h"
@@ -34,13 +35,12 @@ struct Sample {
   double within = 0;         // the relative standard error that a run's own steps show, the largest
 };
 
-// Takes the runs that had the cores to themselves, if any had.
 Sample sample_of(const RankedMix& mix, bool cpu) {
-  const bool some = std::any_of(mix.runs.begin(), mix.runs.end(),
-                                [](const RunTiming& run) { return !run.disturbed; });
+  const std::vector<bool> counted = counted_runs(mix.runs);
   Sample sample;
-  for (const RunTiming& run : mix.runs) {
-    if (run.disturbed && some && !cpu) continue;
+  for (std::size_t r = 0; r < mix.runs.size(); ++r) {
+    const RunTiming& run = mix.runs[r];
+    if (!counted[r] && !cpu) continue;
     const double value = cpu ? run.cpu : run.seconds, error = cpu ? run.cpu_error : run.error;
     if (!(value > 0)) continue;
     sample.logs.push_back(std::log(value));
@@ -86,13 +86,22 @@ bool beats(const Ranking& r, std::size_t a, std::size_t b) {
   return !by_cpu || r.wall[a].middle < r.wall[b].middle;
 }
 
-void find_fastest(Ranking& r) {
+// All values but that of recompute. Empty: none are known.
+std::string same_but_recompute(const RankedMix& mix) {
+  std::string text;
+  for (const auto& [key, value] : mix.values)
+    if (key != "recompute") text += key + "=" + value + "\n";
+  return text;
+}
+
+void find_fastest(Ranking& r, const std::vector<RankedMix>& mixes) {
   const std::size_t count = r.wall.size();
+  const auto races = [&](std::size_t m) { return mixes[m].right && r.wall[m].known(); };
   for (std::size_t a = 0; a < count; ++a) {
-    if (!r.wall[a].known()) continue;
+    if (!races(a)) continue;
     bool beaten = false, beats_all = true, cpu = false;
     for (std::size_t b = 0; b < count; ++b) {
-      if (a == b || !r.wall[b].known()) continue;
+      if (a == b || !races(b)) continue;
       beaten = beaten || beats(r, b, a);
       beats_all = beats_all && beats(r, a, b);
       cpu = cpu || r.disturbed[a] || r.disturbed[b];
@@ -108,7 +117,100 @@ void find_fastest(Ranking& r) {
   });
 }
 
+Json json_of(const Ranking& ranking, const std::vector<std::string>& names) {
+  Json json = {{"fastest", nullptr}, {"by", nullptr}, {"undecided", Json::array()}};
+  if (ranking.fastest >= 0) {
+    json["fastest"] = names[static_cast<std::size_t>(ranking.fastest)];
+    json["by"] = ranking.by_cpu ? "cpu" : "wall";
+  } else {
+    for (const int mix : ranking.among)
+      json["undecided"].push_back(names[static_cast<std::size_t>(mix)]);
+  }
+  return json;
+}
+
+std::vector<std::string> names_in(const RankedKind& kind, const std::vector<std::string>& names) {
+  std::vector<std::string> own;
+  for (const int mix : kind.mixes) own.push_back(names[static_cast<std::size_t>(mix)]);
+  return own;
+}
+
 }  // namespace
+
+std::string name_of_kind(const std::vector<const AxisValues*>& mixes, const std::vector<int>& own) {
+  std::vector<std::string> texts;
+  for (const auto& value : *mixes[static_cast<std::size_t>(own.front())]) {
+    bool tells = true;
+    for (std::size_t m = 0; m < mixes.size() && tells; ++m) {
+      if (mixes[m] == nullptr) continue;
+      const bool has = std::find(mixes[m]->begin(), mixes[m]->end(), value) != mixes[m]->end();
+      tells = has == (std::find(own.begin(), own.end(), static_cast<int>(m)) != own.end());
+    }
+    if (tells) texts.push_back(value.second);
+  }
+  return join(texts);
+}
+
+std::vector<bool> counted_runs(const std::vector<RunTiming>& runs) {
+  const bool some =
+      std::any_of(runs.begin(), runs.end(), [](const RunTiming& run) { return !run.disturbed; });
+  std::vector<bool> counted;
+  for (const RunTiming& run : runs) counted.push_back(!run.disturbed || !some);
+  return counted;
+}
+
+RankedKinds rank_kinds(const std::vector<RankedMix>& mixes) {
+  RankedKinds made;
+  made.wall.resize(mixes.size());
+  std::map<AxisValues, std::size_t> known;
+  std::vector<const AxisValues*> values(mixes.size());
+  for (std::size_t m = 0; m < mixes.size(); ++m) {
+    if (mixes[m].runs.empty()) continue;
+    values[m] = &mixes[m].values;
+    const auto [kind, fresh] = known.emplace(mixes[m].work, made.kinds.size());
+    if (fresh) made.kinds.emplace_back();
+    made.kinds[kind->second].mixes.push_back(static_cast<int>(m));
+  }
+  for (RankedKind& kind : made.kinds) {
+    std::vector<RankedMix> own;
+    for (const int mix : kind.mixes) own.push_back(mixes[static_cast<std::size_t>(mix)]);
+    kind.ranking = rank_mixes(own);
+    kind.name = name_of_kind(values, kind.mixes);
+    for (std::size_t m = 0; m < own.size(); ++m)
+      made.wall[static_cast<std::size_t>(kind.mixes[m])] = kind.ranking.wall[m];
+  }
+  return made;
+}
+
+std::string RankedKinds::text(const std::vector<std::string>& names) const {
+  std::vector<std::string> lines;
+  for (const RankedKind& kind : kinds) {
+    const std::string own = verdict_text(kind.ranking, names_in(kind, names));
+    if (own.empty()) continue;
+    lines.push_back(kinds.size() == 1 || kind.name.empty() ? own : kind.name + ": " + own);
+  }
+  return join(lines, "\n");
+}
+
+Json RankedKinds::to_json(const std::vector<std::string>& names) const {
+  Json json = kinds.size() == 1 ? json_of(kinds.front().ranking, names_in(kinds.front(), names))
+                                : json_of({}, {});
+  json["impossible"] = Json::array();
+  json["answer"] = text(names);
+  json["kinds"] = Json::array();
+  for (const RankedKind& kind : kinds) {
+    const std::vector<std::string> own = names_in(kind, names);
+    for (const auto& [more, less] : kind.ranking.impossible) {
+      json["impossible"].push_back({{"more_work", own[static_cast<std::size_t>(more)]},
+                                    {"less_work", own[static_cast<std::size_t>(less)]}});
+    }
+    Json one = json_of(kind.ranking, own);
+    one["name"] = kind.name;
+    one["mixes"] = own;
+    json["kinds"].push_back(std::move(one));
+  }
+  return json;
+}
 
 Ranking rank_mixes(const std::vector<RankedMix>& mixes) {
   Ranking r;
@@ -122,11 +224,12 @@ Ranking rank_mixes(const std::vector<RankedMix>& mixes) {
   }
   r.wall = intervals_of(wall, 0);
   r.cpu = intervals_of(cpu, cpu_beside_others);
-  find_fastest(r);
+  find_fastest(r, mixes);
   for (std::size_t a = 0; a < mixes.size(); ++a) {
     for (std::size_t b = 0; b < mixes.size(); ++b) {
-      const bool alike = !mixes[a].same_but_recompute.empty() &&
-                         mixes[a].same_but_recompute == mixes[b].same_but_recompute;
+      const std::string values = same_but_recompute(mixes[a]);
+      const bool alike = mixes[a].right && mixes[b].right && !values.empty() &&
+                         values == same_but_recompute(mixes[b]);
       if (alike && mixes[a].flops > 1.01 * mixes[b].flops && beats(r, a, b))
         r.impossible.emplace_back(static_cast<int>(a), static_cast<int>(b));
     }

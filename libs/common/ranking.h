@@ -7,16 +7,24 @@
 #include <vector>
 
 #include "common/run_timing.h"
+#include "common/statistics.h"
+#include "meshwright/json.h"
 
 namespace mw {
 
 struct RankedMix {
   std::vector<RunTiming> runs;  // only those that are done
-  // All values of the mix but `recompute`: mixes with the same text differ only in what they
-  // compute twice. Empty: the values are not known.
-  std::string same_but_recompute;
-  double flops = 0;  // of a step, with what is computed twice; 0: not known
+  AxisValues values;            // of the axes, the seed's apart; mixes that have the same ones but
+                                // for `recompute` differ in what they compute twice. May be empty
+  double flops = 0;             // of a step, with what is computed twice; 0: not known
+  AxisValues work;              // work_of() its experiment (record/run_result.h)
+  // Whether it may be called the fastest. The spread of one that is wrong or not finished counts.
+  bool right = true;
 };
+
+// Which of a mix's runs count for its speed: those that had the cores to themselves, or all if none
+// had.
+std::vector<bool> counted_runs(const std::vector<RunTiming>& runs);
 
 // A 95 % confidence interval of the seconds of a step.
 struct Interval {
@@ -44,5 +52,27 @@ Ranking rank_mixes(const std::vector<RankedMix>& mixes);
 // Says in words which mix is the fastest, or which ones are not told apart, and which measurements
 // cannot be. Empty: there is nothing to compare.
 std::string verdict_text(const Ranking& ranking, const std::vector<std::string>& names);
+
+// Mixes that do the same work: tokens a second of other work say nothing about theirs.
+struct RankedKind {
+  std::string name;        // the values that its mixes alone have; empty: there are none
+  std::vector<int> mixes;  // indices into all mixes
+  Ranking ranking;         // of these, by their places in `mixes`
+};
+struct RankedKinds {
+  std::vector<RankedKind> kinds;  // in the order of their first mixes
+  std::vector<Interval> wall;     // of each mix
+  // The verdict of each kind of which two mixes ran, a line each; of several kinds with their names
+  // in front.
+  std::string text(const std::vector<std::string>& names) const;
+  // { fastest, by, undecided, impossible, answer, kinds = { { name, mixes, fastest, by, undecided }
+  // } }: `fastest`, `by` and `undecided` of the only kind, or null and none.
+  Json to_json(const std::vector<std::string>& names) const;
+};
+RankedKinds rank_kinds(const std::vector<RankedMix>& mixes);
+
+// What the mixes `own` of a kind are called: the values that all of them have and no other mix.
+// `mixes`: the values of each; null: it takes no part.
+std::string name_of_kind(const std::vector<const AxisValues*>& mixes, const std::vector<int>& own);
 
 }  // namespace mw

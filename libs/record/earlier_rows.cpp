@@ -96,8 +96,10 @@ EarlierRows read_earlier(const fs::path& path, std::int64_t step,
   earlier.file = std::move(file);
   earlier.before = step;
   return earlier;
-} catch (const Error&) {  // a run that was killed may leave a file that cannot be read
-  return {};
+} catch (const Error& error) {  // a run that was killed may leave a file that cannot be read
+  EarlierRows none;
+  none.unread = error.problems().front().message;
+  return none;
 }
 
 // The rows go straight from file to file, as a long run's would not fit into memory.

@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 #include <hdf5.h>
+#include <poll.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,9 +13,11 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -124,8 +128,9 @@ void read_all(const fs::path& path) {
       for (const std::string& name : file.datasets(group)) sets.insert(before + name);
     });
   }
-  for (const char* name : {"schema", "status", "reason", "created", "host", "versions", "process",
-                           "name", "hash", "plan_hash", "continues", "started_by"})
+  for (const char* name :
+       {"schema", "status", "reason", "created", "host", "versions", "process", "name", "hash",
+        "hash_without_seed", "plan_hash", "continues", "started_by"})
     tried([&] { file.attribute("/", name); });
   file.integer("/", "seed", 0);
   for (const std::string& name : sets) {
@@ -147,15 +152,34 @@ void read_all(const fs::path& path) {
     });
 }
 
-[[noreturn]] void try_in_copy(const fs::path& path, double seconds) {
-  const rlimit none{0, 0}, time{static_cast<rlim_t>(seconds), static_cast<rlim_t>(seconds) + 1};
-  ::setrlimit(RLIMIT_CORE, &none);
+// The copy may compute so many seconds more, and then dies of SIGXCPU.
+void limit_computing(double seconds) {
+  rusage used{};
+  ::getrusage(RUSAGE_SELF, &used);
+  rlimit time{};
+  ::getrlimit(RLIMIT_CPU, &time);
+  time.rlim_cur = static_cast<rlim_t>(used.ru_utime.tv_sec + used.ru_stime.tv_sec + 1) +
+                  static_cast<rlim_t>(seconds);
   ::setrlimit(RLIMIT_CPU, &time);
-  for (const int signal : signs_of_damage) ::signal(signal, SIG_DFL);
+}
+
+void try_to_read(const fs::path& path, double seconds) {
+  limit_computing(seconds);
   try {
     read_all(path);
   } catch (const std::exception&) {
   }
+}
+
+void begin_copy() {
+  const rlimit none{0, 0};
+  ::setrlimit(RLIMIT_CORE, &none);
+  for (const int signal : signs_of_damage) ::signal(signal, SIG_DFL);
+}
+
+[[noreturn]] void try_in_copy(const fs::path& path, double seconds) {
+  begin_copy();
+  try_to_read(path, seconds);
   ::_exit(0);
 }
 
@@ -178,6 +202,16 @@ std::optional<int> awaited(pid_t copy, double seconds) {
   return status;
 }
 
+// The signal of damage that a copy has died of, by its status; 0: none.
+int damage_in(int status) {
+  if (WIFSIGNALED(status)) {
+    const int signal = WTERMSIG(status);
+    return std::count(std::begin(signs_of_damage), std::end(signs_of_damage), signal) > 0 ? signal
+                                                                                          : 0;
+  }
+  return WEXITSTATUS(status) == 0 ? 0 : SIGABRT;  // a sanitizer ends its process by a code
+}
+
 // The signal that the file made a copy die of. 0: the copy came through, or was ended from outside,
 // or there is none to be had; then nothing is known against the file.
 int died_of(const fs::path& path, double seconds) {
@@ -185,14 +219,78 @@ int died_of(const fs::path& path, double seconds) {
   if (copy == 0) try_in_copy(path, seconds);
   if (copy < 0) return 0;
   const std::optional<int> status = awaited(copy, patience * seconds);
-  if (!status) return 0;
-  if (WIFSIGNALED(*status)) {
-    const int signal = WTERMSIG(*status);
-    return std::count(std::begin(signs_of_damage), std::end(signs_of_damage), signal) > 0 ? signal
-                                                                                          : 0;
-  }
-  return WEXITSTATUS(*status) == 0 ? 0 : SIGABRT;  // a sanitizer ends its process by a code
+  return status ? damage_in(*status) : 0;
 }
+
+// A copy of this process that reads the files whose paths it is sent, and answers each with a byte.
+class LastingCopy {
+ public:
+  LastingCopy() = default;
+  ~LastingCopy() { end(); }
+  LastingCopy(const LastingCopy&) = delete;
+  LastingCopy& operator=(const LastingCopy&) = delete;
+
+  // Whether the copy came through. No: it has died, or does not answer; whoever asks has the file
+  // tried by a copy of its own.
+  bool comes_through(const fs::path& path, double seconds) {
+    if (process_ <= 0 && !begin()) return false;
+    std::string message = fmt::format("{} {}", static_cast<std::int64_t>(seconds), path.string());
+    message += '\0';
+    pollfd ready{socket_, POLLIN, 0};
+    char answer = 0;
+    const bool through =
+        ::send(socket_, message.data(), message.size(), MSG_NOSIGNAL) ==
+            static_cast<ssize_t>(message.size()) &&
+        ::poll(&ready, 1, static_cast<int>(1e3 * std::min(patience * seconds, 1e6))) == 1 &&
+        ::read(socket_, &answer, 1) == 1;
+    if (!through) end();
+    return through;
+  }
+
+ private:
+  bool begin() {
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return false;
+    socket_ = ends[0];
+    process_ = fork_tied(SIGKILL);
+    if (process_ == 0) {
+      ::close(ends[0]);
+      answer_all(ends[1]);
+    }
+    ::close(ends[1]);
+    if (process_ < 0) end();
+    return process_ > 0;
+  }
+
+  [[noreturn]] static void answer_all(int socket) {
+    begin_copy();
+    std::string message;
+    for (char byte = 0; ::read(socket, &byte, 1) == 1;) {
+      message += byte;
+      if (byte != '\0') continue;
+      const std::size_t gap = message.find(' ');
+      try_to_read(message.substr(gap + 1, message.size() - gap - 2), std::atof(message.c_str()));
+      message.clear();
+      if (::send(socket, "1", 1, MSG_NOSIGNAL) != 1) break;
+    }
+    ::_exit(0);
+  }
+
+  void end() {
+    if (socket_ >= 0) ::close(socket_);
+    if (process_ > 0) {
+      ::kill(process_, SIGKILL);
+      ::waitpid(process_, nullptr, 0);
+    }
+    socket_ = -1;
+    process_ = -1;
+  }
+
+  pid_t process_ = -1;
+  int socket_ = -1;
+};
+
+thread_local std::unique_ptr<LastingCopy> lasting;  // ProbeMany's; null: there is none
 
 // A file as it is at a moment.
 using Key = std::tuple<dev_t, ino_t, off_t, std::int64_t, std::int64_t>;
@@ -208,6 +306,13 @@ std::map<Key, int> tried;  // and the signal that the copy died of; 0: it came t
 
 }  // namespace
 
+ProbeMany::ProbeMany() {
+  if (lasting == nullptr) lasting = std::make_unique<LastingCopy>();
+}
+ProbeMany::~ProbeMany() {
+  lasting.reset();
+}
+
 void need_not_probe(const fs::path& path) {
   const std::lock_guard guard(trying);
   if (const auto key = key_of(path)) tried[*key] = 0;
@@ -222,7 +327,8 @@ void probe_run_file(const fs::path& path) {
     const double seconds =
         seconds_at_least + seconds_of_byte * static_cast<double>(std::get<2>(*key));
     if (tried.size() > 10'000) tried.clear();
-    known = tried.emplace(*key, died_of(path, seconds)).first;
+    const bool through = lasting != nullptr && lasting->comes_through(path, seconds);
+    known = tried.emplace(*key, through ? 0 : died_of(path, seconds)).first;
   }
   const int signal = known->second;
   if (signal == 0) return;

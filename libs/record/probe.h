@@ -12,6 +12,17 @@ namespace mw {
 // then reads it gets an error that says what.
 void probe_run_file(const std::filesystem::path& path);
 
+// While it lives, one copy of this process tries all files, one after the other, until it dies of
+// one: for lists of many files, each of which would cost a copy of its own. Of the thread that made
+// it.
+class ProbeMany {
+ public:
+  ProbeMany();
+  ~ProbeMany();
+  ProbeMany(const ProbeMany&) = delete;
+  ProbeMany& operator=(const ProbeMany&) = delete;
+};
+
 // A file that this process has written itself just now: it is not tried, as it is now.
 void need_not_probe(const std::filesystem::path& path);
 

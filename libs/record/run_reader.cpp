@@ -80,6 +80,7 @@ RunHead RunReader::head() {
   head.host = text("host");
   head.name = text("name");
   head.hash = text("hash");
+  head.hash_without_seed = text("hash_without_seed");
   head.plan_hash = text("plan_hash");
   head.process = text("process");
   head.seed = file_.integer("/", "seed", 0);

@@ -23,6 +23,8 @@ namespace mw {
 // What a run file says of its run at once. Texts are empty and objects null where it says nothing.
 struct RunHead {
   std::string status, reason, created, host, name, hash, plan_hash;
+  // That of its repeats, which differ in the seed alone. Empty in files of earlier versions.
+  std::string hash_without_seed;
   std::string process;  // which writes it: run_path.h
   std::int64_t seed = 0;
   Json versions, plan;  // the plan: Plan::description
@@ -82,6 +84,7 @@ struct EarlierRows {
   // there is no run file.
   std::unique_ptr<Hdf5File> file;
   std::int64_t before = 0;
+  std::string unread;  // why nothing of the run file is taken over, although it is the run's
 };
 
 // Those of steps before `step`. Nothing, where there is no run file or it belongs to none of these

@@ -107,6 +107,18 @@ std::vector<std::pair<std::string, Json>> leaves(const Json& table) {
   return out;
 }
 
+std::vector<std::pair<std::string, std::string>> work_of(const Json& experiment) {
+  std::vector<std::pair<std::string, std::string>> work;
+  if (!experiment.is_object()) return work;
+  for (const char* key : {"model", "sequence", "batch", "data"}) {
+    if (!experiment.contains(key)) continue;
+    for (const auto& [name, value] : leaves({{key, experiment[key]}}))
+      if (name != "data.seed")
+        work.emplace_back(name, value.is_string() ? value.get<std::string>() : json_text(value));
+  }
+  return work;
+}
+
 Json experiment_of(RunReader& reader) {
   Json experiment = reader.experiment();
   if (experiment.is_object()) return experiment;
@@ -154,15 +166,12 @@ Json run_result(RunReader& reader, const RunEntry& entry) {
   const Json kept = reader.result();
   const Json numbers = run_numbers(reader);
   const Table steps = reader.table("steps");
-  Json result = {{"kind", "train"},
-                 {"name", entry.name},
-                 {"hash", head.hash},
-                 {"seed", head.seed},
-                 {"created", head.created},
-                 {"host", head.host},
-                 {"versions", head.versions},
-                 {"status", entry.status},
-                 {"reason", entry.reason.empty() ? Json() : Json(entry.reason)}};
+  Json result = {
+      {"kind", "train"},        {"name", entry.name},
+      {"hash", head.hash},      {"hash_without_seed", head.hash_without_seed},
+      {"seed", head.seed},      {"created", head.created},
+      {"host", head.host},      {"versions", head.versions},
+      {"status", entry.status}, {"reason", entry.reason.empty() ? Json() : Json(entry.reason)}};
   settle(result, kept, "plan", head.mix());
   result["plan_hash"] = head.plan_hash;
   result["ranks"] = numbers["ranks"];

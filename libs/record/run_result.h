@@ -27,6 +27,10 @@ Json run_result(RunReader& reader, const RunEntry& entry);
 // with "$" are left out; a function is a text that tells it from others.
 std::vector<std::pair<std::string, Json>> leaves(const Json& table);
 
+// What says how much work a token is: model, sequence, batch and data of a resolved experiment, but
+// the data's seed, as keys and texts. Speeds are compared where these are equal. Empty: not known.
+std::vector<std::pair<std::string, std::string>> work_of(const Json& experiment);
+
 // What the run was: the experiment as the file has it; of files without one, what the plan says of
 // it, and the seed.
 Json experiment_of(RunReader& reader);

@@ -213,6 +213,7 @@ RunEntry read_entry(const fs::path& file, Probe probe) {
 }
 
 RunSet find_runs(const std::vector<fs::path>& given) {
+  const ProbeMany probe;
   Finder finder;
   Problems problems;
   for (const fs::path& each : given) {

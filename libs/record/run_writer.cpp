@@ -190,6 +190,8 @@ void RunWriter::create(const RunInfo& info) const {
   out.set_attribute("/", "process", process_mark(::getpid()));
   out.set_attribute("/", "name", info.name);
   out.set_attribute("/", "hash", info.hash);
+  if (!info.hash_without_seed.empty())
+    out.set_attribute("/", "hash_without_seed", info.hash_without_seed);
   if (!info.continues.empty()) out.set_attribute("/", "continues", info.continues);
   if (!info.started_by.empty()) out.set_attribute("/", "started_by", info.started_by);
   if (!info.plan_hash.empty()) out.set_attribute("/", "plan_hash", info.plan_hash);

@@ -49,9 +49,9 @@ const char* name_of(RunStatus status);
 
 // What is known before the first step.
 struct RunInfo {
-  std::string script;      // its text
-  std::string plan;        // JSON
-  std::string name, hash;  // of the experiment
+  std::string script;                         // its text
+  std::string plan;                           // JSON
+  std::string name, hash, hash_without_seed;  // of the experiment
   // The hash of the run from whose checkpoint it goes on; what all its starts by one command have
   // in common. Empty: it begins anew; nothing starts it again.
   std::string continues = {}, started_by = {};

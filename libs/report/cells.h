@@ -19,14 +19,13 @@ namespace mw {
 // One run, done or not. NaN: not known.
 struct ReportCell {
   std::string name, status, reason, seed, hash, mix;
-  std::string sweep;  // its name; empty: of none
-  std::string file;   // the run file, or its folder
-  AxisValues values;  // of the sweep's axes, the seed's apart
-  std::string
-      settings;  // JSON: all that decides its numbers but the seed; those of repeats are equal
-  // What says in `settings` how much work a token is: model, sequence, batch and data. Speeds are
-  // compared where these are equal. Empty: not known.
-  std::vector<std::pair<std::string, std::string>> work;
+  std::string sweep;     // its name; empty: of none
+  std::string file;      // the run file, or its folder
+  AxisValues values;     // of the sweep's axes, the seed's apart
+  std::string settings;  // JSON: the experiment but its seed and what is of the run alone
+  // Equal for repeats: RunHead::hash_without_seed, or of files of earlier versions `settings`.
+  std::string repeats;
+  std::vector<std::pair<std::string, std::string>> work;  // work_of()
   int ranks = 0;
   double seconds = not_known;  // that the cell took, its process' start included
   std::int64_t steps = 0;
@@ -54,15 +53,6 @@ struct ReportCell {
 
   bool done() const { return status == "done"; }
   bool measured() const { return steps > 0; }
-  // The measured step time and speed: of the steps that had the cores to themselves, if there were
-  // enough of them, else of all.
-  double quiet_step() const {
-    return timing.steps > 0 && timing.seconds > 0 ? timing.seconds : step_seconds.measured;
-  }
-  double quiet_tokens() const {
-    const double share = step_seconds.measured / quiet_step();
-    return share > 0 ? tokens_per_second.measured * share : tokens_per_second.measured;
-  }
 };
 
 struct ReportRuns {
@@ -73,9 +63,15 @@ struct ReportRuns {
   std::vector<ReportCell> cells;
 };
 
-// Each path is what record/run_set.h takes. Throws Error (options): see find_runs; and if there is
-// no sweep and no run that can be read.
-ReportRuns find_report_runs(const std::vector<std::filesystem::path>& paths);
+// Each path is what record/run_set.h takes. `of_run`: keys of an experiment that tell no experiments
+// apart. Throws Error (options): see find_runs; and if there is no sweep and no run that can be
+// read.
+ReportRuns find_report_runs(const std::vector<std::filesystem::path>& paths,
+                            const std::vector<std::string>& of_run = {});
+
+// The JSON on each line of a file, as commands write it with --json. Throws Error (options,
+// "file.format") for a line that holds none: a file that was cut off lacks more than it shows.
+std::vector<Json> lines_of_json(const std::filesystem::path& path);
 
 // Seconds of a predicted step, or of a stage's part in it, by what takes them: compute, exposed
 // communication and copies, bubble. Of a step they add up to it.

@@ -118,15 +118,15 @@ std::string one_line(std::string text) {
   return text;
 }
 
-void check_converter() {
+// Why no PDF is made. Empty: they are.
+std::string why_no_pdf() {
   std::istringstream folders(std::getenv("PATH") == nullptr ? "" : std::getenv("PATH"));
   for (std::string folder; std::getline(folders, folder, ':');)
-    if (::access((fs::path(folder) / converter).c_str(), X_OK) == 0) return;
-  throw Error(
-      Stage::environment, "program.missing", "",
-      fmt::format("--figures: {} is not there, which makes the PDF of each drawing", converter),
-      "install it: apt-get install librsvg2-bin (Debian, Ubuntu), or librsvg2-tools "
-      "(Fedora)");
+    if (::access((fs::path(folder) / converter).c_str(), X_OK) == 0) return "";
+  return fmt::format(
+      "{} is not there, which makes a PDF of each drawing; install it (apt-get install "
+      "librsvg2-bin on Debian and Ubuntu, librsvg2-tools on Fedora) and give the command again",
+      converter);
 }
 
 void check_replaced(const fs::path& file) {
@@ -228,7 +228,7 @@ bool has_table(const Figure& figure) {
 }  // namespace
 
 Json write_figures(const FigureSet& set, const std::string& folder, const FigureStyle& style) {
-  check_converter();
+  const std::string no_pdf = why_no_pdf();
   const auto path = [&](const Figure& figure, const char* ending) {
     return (fs::path(folder) / (figure.name + ending)).string();
   };
@@ -245,8 +245,10 @@ Json write_figures(const FigureSet& set, const std::string& folder, const Figure
     };
     if (figure.kind != Figure::Kind::table) {
       write(".svg", figure_svg(figure, style));
-      make_pdf(path(figure, ".svg"), path(figure, ".pdf"), style, fonts);
-      files.push_back(path(figure, ".pdf"));
+      if (no_pdf.empty()) {
+        make_pdf(path(figure, ".svg"), path(figure, ".pdf"), style, fonts);
+        files.push_back(path(figure, ".pdf"));
+      }
     }
     write(".csv", figure_csv(figure, style));
     if (has_table(figure)) write(".tex", figure_tex(figure, style));
@@ -258,6 +260,7 @@ Json write_figures(const FigureSet& set, const std::string& folder, const Figure
   for (const auto& [name, why] : set.not_drawn)
     result["not_drawn"].push_back({{"name", name}, {"why", why}});
   result["fonts"] = fonts;
+  result["no_pdf"] = no_pdf.empty() ? Json() : Json(no_pdf);
   return result;
 }
 

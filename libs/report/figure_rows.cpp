@@ -8,7 +8,7 @@
 #include <cmath>
 #include <map>
 #include <set>
-#include <sstream>
+#include <system_error>
 
 #include "common/files.h"
 #include "common/run_timing.h"
@@ -90,21 +90,20 @@ void take_search(const Json& found, const std::string& work, std::vector<PaperRo
 
 // Adds the plans of a file that holds a result of plan or search on each line.
 void take_results(const fs::path& path, std::vector<PaperRow>& rows) {
-  const std::optional<std::string> text = whole_file(path);
   const std::size_t before = rows.size();
-  std::istringstream lines(text.value_or(""));
   int searches = 0;
-  for (std::string line; std::getline(lines, line);) {
-    const Json result = json_in(line);
-    const std::string kind = result.is_object() ? result.value("kind", "") : "";
+  for (const Json& result : lines_of_json(path)) {
+    const std::string kind = result.value("kind", "");
     if (kind == "search")
       take_search(result, fmt::format("search={} {}\n", path.string(), ++searches), rows);
     if (kind == "plan") rows.push_back(row_of_prediction(result.value("name", "plan"), result));
   }
   if (rows.size() > before) return;
-  throw Error(Stage::options, text ? "file.format" : "file.missing", "",
+  std::error_code error;
+  const bool there = fs::exists(path, error);
+  throw Error(Stage::options, there ? "file.format" : "file.missing", "",
               fmt::format("report --figures: {}: {}", path.string(),
-                          text ? "it holds no result of plan or search" : "there is no such file"),
+                          there ? "it holds no result of plan or search" : "there is no such file"),
               "write one: meshwright plan SCRIPT --json > FILE; a run is given by its run file, a "
               "sweep by its folder");
 }
@@ -214,7 +213,7 @@ bool ranked_together(const PaperRow& a, const PaperRow& b) {
   return a.work == b.work && a.predicted == b.predicted;
 }
 
-PaperRows paper_rows(const std::vector<fs::path>& inputs) {
+PaperRows paper_rows(const std::vector<fs::path>& inputs, const std::vector<std::string>& of_run) {
   PaperRows made;
   std::vector<fs::path> paths;
   for (const fs::path& input : inputs) {
@@ -226,7 +225,7 @@ PaperRows paper_rows(const std::vector<fs::path>& inputs) {
     }
   }
   if (!paths.empty()) {
-    made.runs = find_report_runs(paths);
+    made.runs = find_report_runs(paths, of_run);
     made.groups = group_cells(made.runs);
     for (const ReportGroup& group : made.groups.groups)
       made.rows.push_back(row_of_group(group, made.runs.cells));

@@ -51,6 +51,7 @@ struct PaperRows {
 
 // Throws Error (options) for an input that holds nothing to draw. Names say what the rows differ
 // in beside their mixes: measured or predicted, and why one is not counted.
-PaperRows paper_rows(const std::vector<std::filesystem::path>& inputs);
+PaperRows paper_rows(const std::vector<std::filesystem::path>& inputs,
+                     const std::vector<std::string>& of_run);
 
 }  // namespace mw

@@ -54,7 +54,9 @@ struct FigureSet {
 
 // An input is a run file, a folder of runs or of a sweep, or a file with the lines that plan or
 // search wrote with --json. Throws Error (options).
-FigureSet figures_of(const std::vector<std::filesystem::path>& inputs);
+// `of_run`: see find_report_runs().
+FigureSet figures_of(const std::vector<std::filesystem::path>& inputs,
+                     const std::vector<std::string>& of_run);
 
 std::string figure_svg(const Figure& figure, const FigureStyle& style);
 

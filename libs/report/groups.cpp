@@ -62,6 +62,26 @@ GroupVerdict verdict_of(const ReportGroup& group, const std::vector<ReportCell>&
   return predicted && !left ? GroupVerdict::predicted : GroupVerdict::left_out;
 }
 
+// Of the runs that its interval is of.
+void take_speeds(ReportGroup& group, const std::vector<ReportCell>& cells) {
+  std::vector<const ReportCell*> done;
+  std::vector<RunTiming> timings;
+  for (const std::size_t c : group.cells) {
+    if (!cells[c].done()) continue;
+    done.push_back(&cells[c]);
+    timings.push_back(cells[c].timing);
+  }
+  const std::vector<bool> counted = counted_runs(timings);
+  std::vector<double> tokens, steps;
+  for (std::size_t i = 0; i < done.size(); ++i) {
+    if (!counted[i]) continue;
+    tokens.push_back(done[i]->tokens_per_second.measured);
+    steps.push_back(done[i]->step_seconds.measured);
+  }
+  group.tokens_per_second = mean_and_deviation(tokens);
+  group.step_seconds = mean_and_deviation(steps);
+}
+
 void take_spreads(ReportGroup& group, const std::vector<ReportCell>& cells) {
   const auto over = [&](const std::function<double(const ReportCell&)>& value, bool measured) {
     std::vector<double> values;
@@ -70,8 +90,7 @@ void take_spreads(ReportGroup& group, const std::vector<ReportCell>& cells) {
     return mean_and_deviation(values);
   };
   using Cell = ReportCell;
-  group.tokens_per_second = over([](const Cell& c) { return c.quiet_tokens(); }, true);
-  group.step_seconds = over([](const Cell& c) { return c.quiet_step(); }, true);
+  take_speeds(group, cells);
   group.peak = over([](const Cell& c) { return c.peak.measured; }, true);
   group.mfu = over([](const Cell& c) { return c.mfu; }, true);
   group.bubble = over([](const Cell& c) { return c.bubble; }, true);
@@ -84,6 +103,7 @@ void take_spreads(ReportGroup& group, const std::vector<ReportCell>& cells) {
   double most = -1;
   for (const std::size_t c : group.cells) {
     const Cell& cell = cells[c];
+    group.ran += cell.done() ? 1 : 0;
     group.disturbed += cell.done() && cell.timing.disturbed ? 1 : 0;
     if (!cell.done() || !(std::abs(cell.parting.share) > most)) continue;
     most = std::abs(cell.parting.share);
@@ -136,8 +156,6 @@ int baseline_of(const ReportGroup& group, const std::vector<ReportGroup>& groups
   return -1;
 }
 
-using KindOfWork = std::vector<std::pair<std::string, std::string>>;
-
 void find_edge(std::vector<ReportGroup>& groups, GroupVerdict counted) {
   std::vector<ReportGroup*> order;
   for (ReportGroup& g : groups) {
@@ -147,7 +165,7 @@ void find_edge(std::vector<ReportGroup>& groups, GroupVerdict counted) {
   std::stable_sort(order.begin(), order.end(), [](const ReportGroup* a, const ReportGroup* b) {
     return std::pair(a->memory_needed(), -a->speed()) < std::pair(b->memory_needed(), -b->speed());
   });
-  std::map<KindOfWork, double> best;
+  std::map<AxisValues, double> best;
   for (ReportGroup* g : order) {
     if (g->speed() <= best[g->work]) continue;
     g->on_edge = true;
@@ -172,18 +190,39 @@ std::string sentence(std::string text) {
   return text + ".";
 }
 
+// The speed with half of its interval, where that is known.
+std::string speed_of(const ReportGroup& group) {
+  std::string text = grouped(group.speed()) + " tokens/s";
+  if (group.interval.known())
+    text += fmt::format(" ± {} (95 %, of {})", grouped(group.speed() * group.half()),
+                        plural(group.tokens_per_second.n, "run"));
+  return text;
+}
+
 // Each kind of work has a fastest of its own; many are left to the table.
 std::string headline_of_kinds(const ReportGroups& found) {
+  constexpr std::size_t most = 8;
   std::string text = fmt::format(
-      "No one fastest: there are {} kinds of work (model, sequence, batch or data differ), and "
-      "tokens/s of one say nothing of another.",
+      "There are {} kinds of work (model, sequence, batch or data differ), and tokens/s of one say "
+      "nothing of another.",
       found.kinds_of_work);
-  std::vector<std::string> names;
-  for (const ReportGroup& g : found.groups)
-    if (g.fastest) names.push_back(fmt::format("{}, {} tokens/s", g.name, grouped(g.speed())));
-  if (names.empty() || names.size() > 4) return text;
-  return text + (found.predicted ? " Predicted fastest of each: " : " The fastest of each: ") +
-         join(names, "; ") + ".";
+  std::size_t shown = 0;
+  for (const WorkRace& race : found.races) {
+    if (race.groups.size() < 2) continue;
+    if (++shown > most) break;
+    const std::string of = race.name.empty() ? "Of one kind: " : race.name + ": ";
+    if (race.fastest >= 0) {
+      const ReportGroup& best = found.groups[static_cast<std::size_t>(race.fastest)];
+      text += fmt::format(" {}{} {}, {}{}.", of, found.predicted ? "predicted fastest" : "fastest",
+                          best.name, speed_of(best),
+                          race.by_cpu ? " (by CPU seconds, as other programs had the cores)" : "");
+    } else if (!race.verdict.empty()) {
+      text += " " + of + race.verdict + ".";
+    } else {
+      text += fmt::format(" {}no mix has all its cells done and right.", of);
+    }
+  }
+  return shown > most ? text + " The table marks those of the others." : text;
 }
 
 std::string headline_of(const ReportRuns& runs, const ReportGroups& found) {
@@ -211,11 +250,7 @@ std::string headline_of(const ReportRuns& runs, const ReportGroups& found) {
                      : found.groups.size() == 1 ? "The only mix: "
                      : checked                  ? "Fastest correct mix: "
                                                 : "Fastest mix: ";
-  text += fmt::format("{}, {} tokens/s", best.name, grouped(best.speed()));
-  if (best.interval.known()) {
-    text += fmt::format(" ± {} (95 %, of {})", grouped(best.speed() * best.half()),
-                        plural(best.tokens_per_second.n, "run"));
-  }
+  text += best.name + ", " + speed_of(best);
   if (best.baseline >= 0 && best.baseline != found.fastest && std::isfinite(best.delta)) {
     const ReportGroup& base = found.groups[static_cast<std::size_t>(best.baseline)];
     text += fmt::format(", {:+.1f} % against {}", 100 * best.delta, base.name);
@@ -232,24 +267,25 @@ std::string headline_of(const ReportRuns& runs, const ReportGroups& found) {
   return text;
 }
 
-// Cells with the same values and settings become one group.
+// Repeats become one group, in each sweep.
 void put_together(ReportGroups& found, const ReportRuns& runs, bool with_keys) {
   std::map<std::string, std::size_t> by_key;
-  std::map<std::string, std::string> settings;  // of a sweep's cells with the same values
+  std::map<std::string, std::string> repeats;  // of a sweep's cells with the same values
   for (const ReportCell& cell : runs.cells)
-    if (!cell.sweep.empty() && !cell.settings.empty())
-      settings.emplace(cell.sweep + '\n' + joined_values(cell, true) + '\n', cell.settings);
+    if (!cell.sweep.empty() && !cell.repeats.empty())
+      repeats.emplace(cell.sweep + '\n' + joined_values(cell, true), cell.repeats);
   for (std::size_t c = 0; c < runs.cells.size(); ++c) {
     const ReportCell& cell = runs.cells[c];
     // The values of a sweep say what a cell is, also where it has not run.
     const std::string values = joined_values(cell, with_keys);
     const bool sweep = !cell.sweep.empty();
-    const std::string base = cell.sweep + '\n' + joined_values(cell, true) + '\n';
     // A cell that failed before it ran belongs to its repeats.
-    const auto known = settings.find(base);
-    const std::string key =
-        base + (cell.settings.empty() && known != settings.end() ? known->second : cell.settings);
-    const auto [at, fresh] = by_key.emplace(key, found.groups.size());
+    const std::string base = cell.sweep + '\n' + joined_values(cell, true);
+    const auto known = repeats.find(base);
+    const std::string own =
+        cell.repeats.empty() && known != repeats.end() ? known->second : cell.repeats;
+    const auto [at, fresh] =
+        by_key.emplace(own.empty() ? base : cell.sweep + '\n' + own, found.groups.size());
     if (fresh) {
       ReportGroup& made = found.groups.emplace_back();
       made.values = cell.values;
@@ -281,73 +317,81 @@ void tell_apart(std::vector<ReportGroup>& groups, const ReportRuns& runs, bool w
     if (longer[g.name] > 1) g.name += " (" + runs.cells[g.cells.front()].file + ")";
 }
 
-int quickest_of(const ReportGroups& found, const std::vector<int>& race) {
-  int best = -1;
-  const auto speed = [&](int g) { return found.groups[static_cast<std::size_t>(g)].speed(); };
-  for (const int g : race)
-    if (best < 0 || speed(g) > speed(best)) best = g;
-  return best;
+RankedMix ranked_mix(const ReportGroup& group, const std::vector<ReportCell>& cells) {
+  RankedMix mix;
+  mix.values = group.values;
+  mix.work = group.work;
+  mix.right = group.verdict == GroupVerdict::right;
+  for (const std::size_t c : group.cells) {
+    if (!cells[c].done()) continue;
+    RunTiming& run = mix.runs.emplace_back(cells[c].timing);
+    run.seconds = 1 / cells[c].tokens_per_second.measured;  // files of earlier versions have it too
+    mix.flops = cells[c].flops;
+  }
+  return mix;
 }
 
-// Runs are ranked by seconds of a token, which files of earlier versions have too.
-RunTiming ranked_run(const ReportCell& cell) {
-  RunTiming timing = cell.timing;
-  timing.seconds = 1 / cell.quiet_tokens();
-  return timing;
-}
-
-// Returns the group that beats all others of its work, or -1: then those that no other one beats
-// are marked. `alone`: there is no other kind of work, so that the headline says why.
-int first_of(ReportGroups& found, const std::vector<int>& race,
-             const std::vector<ReportCell>& cells, bool alone) {
+// The races of measured mixes, each with its intervals and its verdict.
+void race_measured(ReportGroups& found, const std::vector<ReportCell>& cells) {
   std::vector<RankedMix> mixes;
   std::vector<std::string> names;
-  for (const int g : race) {
-    const ReportGroup& group = found.groups[static_cast<std::size_t>(g)];
-    RankedMix& mix = mixes.emplace_back();
+  for (const ReportGroup& group : found.groups) {
+    mixes.push_back(std::isfinite(group.speed()) ? ranked_mix(group, cells) : RankedMix{});
     names.push_back(group.name);
-    for (const auto& [key, value] : group.values)
-      if (key != "recompute") mix.same_but_recompute += key + "=" + value + "\n";
-    for (const std::size_t c : group.cells) {
-      if (!cells[c].done()) continue;
-      mix.runs.push_back(ranked_run(cells[c]));
-      mix.flops = cells[c].flops;
-    }
   }
-  const Ranking ranking = rank_mixes(mixes);
-  for (std::size_t m = 0; m < mixes.size(); ++m)
-    found.groups[static_cast<std::size_t>(race[m])].interval = ranking.wall[m];
-  const auto group = [&](int mix) { return race[static_cast<std::size_t>(mix)]; };
-  if (ranking.undecided()) {
-    for (const int mix : ranking.among)
+  const RankedKinds ranked = rank_kinds(mixes);
+  for (std::size_t g = 0; g < found.groups.size(); ++g) found.groups[g].interval = ranked.wall[g];
+  for (const RankedKind& kind : ranked.kinds) {
+    const auto group = [&](int mix) { return kind.mixes[static_cast<std::size_t>(mix)]; };
+    std::vector<std::string> own;
+    for (const int mix : kind.mixes) own.push_back(names[static_cast<std::size_t>(mix)]);
+    WorkRace& race = found.races.emplace_back();
+    race.name = kind.name;
+    race.groups = kind.mixes;
+    race.by_cpu = kind.ranking.by_cpu;
+    race.verdict = verdict_text(kind.ranking, own);
+    if (kind.ranking.fastest >= 0) race.fastest = group(kind.ranking.fastest);
+    if (!kind.ranking.undecided()) continue;
+    for (const int mix : kind.ranking.among)
       found.groups[static_cast<std::size_t>(group(mix))].contends = true;
   }
-  if (alone) {
-    found.verdict = verdict_text(ranking, names);
-    found.by_cpu = ranking.by_cpu;
+}
+
+void race_predicted(ReportGroups& found) {
+  std::map<AxisValues, std::size_t> known;
+  std::vector<const AxisValues*> values(found.groups.size());
+  for (std::size_t g = 0; g < found.groups.size(); ++g) {
+    const ReportGroup& group = found.groups[g];
+    if (!std::isfinite(group.speed())) continue;
+    values[g] = &group.values;
+    const auto [kind, fresh] = known.emplace(group.work, found.races.size());
+    if (fresh) found.races.emplace_back();
+    WorkRace& race = found.races[kind->second];
+    race.groups.push_back(static_cast<int>(g));
+    const bool quicker =
+        race.fastest < 0 ||
+        group.speed() > found.groups[static_cast<std::size_t>(race.fastest)].speed();
+    if (group.verdict == GroupVerdict::predicted && quicker) race.fastest = static_cast<int>(g);
   }
-  return ranking.fastest < 0 ? -1 : group(ranking.fastest);
+  for (WorkRace& race : found.races) race.name = name_of_kind(values, race.groups);
 }
 
 void find_fastest(ReportGroups& found, const std::vector<ReportCell>& cells) {
-  const GroupVerdict counted = found.predicted ? GroupVerdict::predicted : GroupVerdict::right;
-  find_edge(found.groups, counted);
-  std::map<KindOfWork, std::vector<int>> kinds;
-  for (std::size_t g = 0; g < found.groups.size(); ++g)
-    if (std::isfinite(found.groups[g].speed()))
-      kinds[found.groups[g].work].push_back(static_cast<int>(g));
-  found.kinds_of_work = static_cast<int>(kinds.size());
-  for (const auto& [work, members] : kinds) {
-    std::vector<int> race;
-    for (const int g : members) {
-      if (found.groups[static_cast<std::size_t>(g)].verdict == counted) race.push_back(g);
-    }
-    const int best = found.predicted ? quickest_of(found, race)
-                                     : first_of(found, race, cells, kinds.size() == 1);
-    if (best < 0 || (kinds.size() > 1 && members.size() < 2)) continue;  // alone: no race
-    found.groups[static_cast<std::size_t>(best)].fastest = true;
-    if (kinds.size() == 1) found.fastest = best;
+  find_edge(found.groups, found.predicted ? GroupVerdict::predicted : GroupVerdict::right);
+  if (found.predicted) {
+    race_predicted(found);
+  } else {
+    race_measured(found, cells);
   }
+  found.kinds_of_work = static_cast<int>(found.races.size());
+  for (const WorkRace& race : found.races) {
+    if (race.fastest < 0 || (found.kinds_of_work > 1 && race.groups.size() < 2)) continue;  // alone
+    found.groups[static_cast<std::size_t>(race.fastest)].fastest = true;
+    if (found.kinds_of_work == 1) found.fastest = race.fastest;
+  }
+  if (found.kinds_of_work != 1) return;
+  found.verdict = found.races.front().verdict;
+  found.by_cpu = found.races.front().by_cpu;
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ struct ReportGroup {
   AxisValues values;               // as ReportCell has them
   std::vector<std::size_t> cells;  // indices
   GroupVerdict verdict = GroupVerdict::left_out;
-  // Over the runs that were done.
+  // Over the runs that were done; of the first two those that count for speeds.
   MeanAndDeviation tokens_per_second, step_seconds, peak, mfu, bubble, loss, held_out;
   std::map<std::string, MeanAndDeviation> memory, bytes;
   MeanAndDeviation predicted_tokens, predicted_step, predicted_peak;
@@ -40,7 +40,8 @@ struct ReportGroup {
   bool contends = false;      // it may be the fastest: no other one of its work is sure to beat it
   Interval interval;          // seconds of a token, 95 %
   double others = not_known;  // cores that other programs had, on average
-  int disturbed = 0;          // runs in which too few steps had the cores to themselves
+  int ran = 0;                // runs that are done
+  int disturbed = 0;          // those of them in which too few steps had the cores to themselves
   std::string parting;        // why the run whose step parts most from the predicted one does
   std::string sweep;          // as ReportCell has it
   std::vector<std::pair<std::string, std::string>> work;  // likewise; only equals are compared
@@ -54,15 +55,25 @@ struct ReportGroup {
   double memory_needed() const { return peak.n > 0 ? peak.mean : predicted_peak.mean; }
 };
 
+// The groups whose work is the same.
+struct WorkRace {
+  std::string name;         // the values that only these have; empty: there are none
+  std::vector<int> groups;  // those whose speed is known
+  int fastest = -1;         // of the right (or predicted) ones; -1: undecided, or there is none
+  bool by_cpu = false;      // CPU seconds decided
+  std::string verdict;      // verdict_text() of its ranking
+};
+
 struct ReportGroups {
   std::vector<ReportGroup> groups;  // in the order of their first cells
   std::vector<int> of_cell;
   bool predicted = false;  // nothing was run: all speeds are predictions
-  int kinds_of_work = 0;   // of the groups whose speed is known
-  int fastest = -1;        // of the right (or predicted) ones; -1: none, or several kinds of work
-  bool by_cpu = false;     // CPU seconds decided which is the fastest
-  std::string verdict;     // verdict_text() of the ranking; empty with several kinds of work
-  std::string headline;    // who is fastest, with its numbers, in a sentence
+  std::vector<WorkRace> races;
+  int kinds_of_work = 0;  // how many races there are
+  int fastest = -1;       // of the right (or predicted) ones; -1: none, or several kinds of work
+  bool by_cpu = false;    // CPU seconds decided which is the fastest
+  std::string verdict;    // verdict_text() of the ranking; empty with several kinds of work
+  std::string headline;   // who is fastest, with its numbers, in a sentence
 };
 
 // The run that says what the time of a step of the group went to: the first run that traced a step,

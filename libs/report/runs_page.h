@@ -11,8 +11,9 @@
 namespace mw {
 
 struct ReportInput {
-  std::vector<std::filesystem::path> paths;  // see find_report_runs()
-  std::string title;                         // empty: the sweep's name, or that of the first path
+  std::vector<std::filesystem::path> paths;  // these two: see find_report_runs()
+  std::vector<std::string> of_run;
+  std::string title;     // empty: the sweep's name, or that of the first path
   std::string baseline;  // a mix, value, or cell that the others are compared with; empty: the
                          // sweep's own, or none
   std::string watch;     // of a page that is served: what tells it from a later one; empty: a file

@@ -64,6 +64,38 @@ class Identity(ProgramCase):
         self.assertEqual(a["experiment"]["schedule"]["function"].rsplit("/")[-1], f"script.lua:{line}")
         self.assertRegex(a["experiment"]["schedule"]["hash"], "^[0-9a-f]{16}$")
 
+    def test_where_a_function_stands_decides_nothing(self):
+        """Comments, lines, spaces, another file's place, and functions that were made before."""
+        keys = {
+            "schedule = FUNCTION(step) return 1e-3 end", "recompute = FUNCTION(op) return op.layer == 1 end",
+            "offload = FUNCTION(op) return op.layer == 1 end", "observe = FUNCTION(step) return { x = step } end",
+            "microbatch = FUNCTION(step) return 2 end",
+            'precision = "fp16", loss_scale = FUNCTION(step, scale, overflowed) return 64 end',
+            'plan = { pp { 2, schedule = FUNCTION(s) return { "0F0 0B0", "1F0 1B0" } end } }',
+            'plan = { pp { 2, schedule = mw.schedule("mine", FUNCTION(s) return { "0F0 0B0", "1F0 1B0" } end) } }',
+            'plan = { dp { 2, hook = FUNCTION(bucket) return "none" end } }',
+            'plan = { dp(2), mw.pass { name = "p", edit = FUNCTION(code) code:list { code = "start" } end } }',
+            'plan = { dp(2), mw.pass { name = "p", edit = FUNCTION(code) local function inner() return 1 end inner() end } }',
+            'plan = { mw.strategy { name = "mine", axis = { role = "data" }, rules = { { dim = "batch", where = FUNCTION(op) return true end } } } }',
+        }
+        plain = "".join(f"mw.plan(e {{ {key.replace('FUNCTION', 'function')} }})\n" for key in sorted(keys))
+        moved = ("local unused = { observe = function() end }\nmw.plan(e { schedule = function(step) return 2e-3 end })\n"
+                 + "".join(f"-- a comment\n\nmw.plan(e {{ {key.replace('FUNCTION', '  -- why' + chr(10) + chr(10) + ' function')} }})\n"
+                           for key in sorted(keys)).replace(" return ", "\n  -- and here\n  return   "))
+        before = self.all("run", self.write(HEAD + plain))
+        after = self.all("run", self.write(HEAD + moved))[1:]
+        (self.folder / "elsewhere").mkdir()
+        there = self.all("run", self.write(HEAD + moved).rename(self.folder / "elsewhere/other.lua"))[1:]
+        for key, *results in zip(sorted(keys), before, after, there):
+            for name in ("hash", "plan_hash", "hash_without_seed"):
+                self.assertEqual(len({result[name] for result in results}), 1, (key, name))
+
+    def test_a_hash_without_the_seed(self):
+        a, b, c = self.all("run", self.write(HEAD + "mw.plan(e {}) mw.plan(e { seed = 4 }) mw.plan(e { batch = 4 })"))
+        self.assertNotEqual(a["hash"], b["hash"])
+        self.assertEqual(a["hash_without_seed"], b["hash_without_seed"])
+        self.assertNotEqual(a["hash_without_seed"], c["hash_without_seed"])
+
     def test_a_function_is_told_by_what_it_closes_over(self):
         made = ("local function made(lr) local cfg = { rates = { lr } } "
                 "return function(step) return cfg.rates[1] end end\n"

@@ -3,11 +3,14 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
 import time
 import unittest
+
+import h5py
 
 import busy
 from cases import BIN, TEST_PLUGINS, ProgramCase
@@ -46,6 +49,11 @@ class SweepCase(ProgramCase):
         file = self.folder / "runs/s/sweep.json"
         names = [cell["name"] for cell in json.loads(file.read_text())["cells"]] if file.exists() else list(rows)
         return {name: rows[name] for name in names if name in rows}
+
+    def page(self, *inputs):
+        """The data of a report's page."""
+        self.only("report", *inputs, "-o", "page.html")
+        return json.loads(re.search(r'<script[^>]*id="data"[^>]*>(.*?)</script>', (self.folder / "page.html").read_text(), re.S)[1])
 
     def states(self, rows):
         return {name: row["status"] for name, row in rows.items()}
@@ -131,7 +139,8 @@ assert(not pcall(function() return sweep.gone end))
         self.assertEqual(list(rows.values())[-1]["reason"], "of no interest")
         self.assertFalse((self.folder / "runs").exists(), "--dry leaves nothing behind")
         text = self.sweep("--dry").stdout
-        self.assertRegex(text, r"5 of 6 cells would run")
+        self.assertRegex(text, r"5 of 6 cells would run\n  predicted .+ one after the other: .+ of steps and 5 s of starts; "
+                               r"up to .+ if other programs disturb every cell, .*; about [\d.]+ [KM]iB of files\n")
         self.assertRegex(text, r"pipe microbatch=1 plan\[1\]\.schedule=1f1b +would run +[\d.]+ ms")
 
     def test_repeats(self):
@@ -145,6 +154,60 @@ assert(not pcall(function() return sweep.gone end))
         self.assertEqual([row["hash"][16:] for row in rows.values()], [".1", ".2"])
         self.assertEqual(*[row["losses"] for row in rows.values()])
 
+    def test_repeats_are_the_same_everywhere(self):
+        """In the sweep, its report and `runs compare`, whatever is of a run alone."""
+        self.sweep_script("over = { seed = { 1, 2, 3 } },", base='checkpoint = { path = "kept/{name}" },')
+        done = self.sweep()
+        self.assertRegex(done.stdout, r"base +3 done ")
+        group, = self.page("runs/s")["groups"]
+        self.assertEqual((group["n"], group["m"]["loss"][2]), (3, 3))
+        losses = [row["losses"][-1] for row in self.cells().values()]
+        self.assertAlmostEqual(group["m"]["loss"][0], sum(losses) / 3, places=5)
+        rows = self.cells()
+        self.assertEqual(len({row["hash_without_seed"] for row in rows.values()}), 1)
+        self.assertEqual(len({row["hash"] for row in rows.values()}), 3)
+        self.assertEqual(self.only("runs", "compare", "runs/s", "--json")["differences"].keys(), {"seed", "sweep: seed"})
+
+    def test_what_is_of_a_run_alone_makes_no_other_experiment(self):
+        text = SCRIPT.split("local sweep")[0] + """local function go(n, more)
+          local e = { model = mw.llama { layers = 1, hidden = 16, heads = 2, ffn = 32, vocab = 32 }, data = mw.synthetic {},
+            sequence = 8, batch = 4, plan = { dp(2) }, optimizer = mw.adamw { lr = 1e-3 }, steps = 2, log = "runs/" .. n .. ".h5" }
+          for key, value in pairs(more) do e[key] = value end
+          return mw.train(e) end
+        go(1, {}) go(2, { timeout = 200, name = "x" }) go(3, { checkpoint = { path = "kept" } }) go(4, { account = true, trace = { 1 } })
+        go(5, { seed = 3 }) go(6, { batch = 8 })"""
+        results = self.all("run", self.write(text))
+        self.assertEqual(len({r["hash"] for r in results[:4]}), 1)
+        self.assertEqual([g["n"] for g in self.page("runs")["groups"]], [5, 1])
+        compared = self.only("runs", "compare", *[f"runs/{n}.h5" for n in range(1, 5)], "--json")
+        self.assertEqual(compared["differences"], {})
+
+    def test_the_fastest_of_each_kind_of_work(self):
+        """The same in the terminal, in JSON, on the page and in the report's JSON; and one interval."""
+        self.sweep_script("""over = { model = { deep = mw.llama { layers = 3, hidden = 16, heads = 2, ffn = 32, vocab = 32 },
+          small = mw.llama { layers = 1, hidden = 16, heads = 2, ffn = 32, vocab = 32 } }, plan = { { dp(2) }, { tp(2) } },
+          seed = { 1, 2 } },""", base="steps = 6,")
+        with busy.Machine(self.folder / "quiet", others=0) as root:
+            done = self.sweep("--json", MESHWRIGHT_SYSTEM_ROOT=root)
+            text = self.sweep(MESHWRIGHT_SYSTEM_ROOT=root).stdout
+        verdict = self.lines(done)[-1]
+        self.assertEqual([(kind["name"], len(kind["mixes"])) for kind in verdict["kinds"]], [("deep", 2), ("small", 2)])
+        self.assertIsNone(verdict["fastest"])
+        groups = {g["name"].replace(", ", " "): g for g in self.page("runs/s")["groups"]}
+        report = self.only("report", "runs/s", "-o", "page.html")
+        for kind, same in zip(verdict["kinds"], report["kinds"]):
+            self.assertEqual((kind["fastest"] is None), kind["undecided"] != [], kind)
+            self.assertRegex(text, rf"\n  {kind['name']}: (fastest|undecided): ")
+            self.assertRegex(report["text"], rf" {kind['name']}: (fastest|undecided)")
+            own = (same["fastest"] or {}).get("name")
+            self.assertEqual(own and own.replace(", ", " "), kind["fastest"])
+            self.assertEqual({name.replace(", ", " ") for name in same["undecided"]}, set(kind["undecided"]))
+        self.assertEqual(len(verdict["speeds"]), 4)
+        for speed in verdict["speeds"]:
+            group = groups[speed["mix"]]
+            self.assertAlmostEqual(group["m"]["tokens"][0] / speed["tokens_per_second"], 1, places=4)
+            self.assertAlmostEqual(group["half"] * group["m"]["tokens"][0] / speed["half"], 1, places=3)
+
     def test_refused_and_alike(self):
         """What the planner refuses is a result; what differs in nothing is run once."""
         self.sweep_script("over = { plan = { { dp(2) }, { tp(3) }, { dp { 2, overlap = true } } } },")
@@ -152,6 +215,84 @@ assert(not pcall(function() return sweep.gone end))
         self.assertEqual(self.states(rows), {"dp(2)": "done", "tp(3)": "refused", "dp(2, overlap=true)": "skipped"})
         self.assertIn("tp(3) cannot split", rows["tp(3)"]["reason"])
         self.assertIn('the same experiment as "dp(2)"', rows["dp(2, overlap=true)"]["reason"])
+
+
+class Modules(SweepCase):
+    """What a script loads from files of its own."""
+    FILES = {"mine/shape.lua": "return { layers = 2 }", "over.lua": "return { seed = { 1, 2 } }",
+             "more/rate.lua": "return 1e-2", "extra/width.lua": "return 16"}
+    TEXT = """local mw = require "meshwright"
+package.path = "extra/?.lua;" .. package.path
+local dp = mw.plugins("dp")
+local sweep = mw.sweep { name = "s", over = dofile "over.lua", base = { plan = { dp(2) }, data = mw.synthetic {}, sequence = 8,
+  batch = 4, steps = 2, optimizer = mw.adamw { lr = assert(loadfile("more/rate.lua"))() },
+  model = mw.llama { layers = require("mine.shape").layers, hidden = require "width", heads = 2, ffn = 32, vocab = 32 } } }
+sweep:go()
+"""
+
+    def put(self):
+        for name, text in self.FILES.items():
+            (self.folder / name).parent.mkdir(exist_ok=True)
+            (self.folder / name).write_text(text)
+        return self.write(self.TEXT)
+
+    def test_a_cells_folder_has_them_and_runs_from_there(self):
+        self.put()
+        row = self.cells()["seed=1"]
+        for name in self.FILES:
+            (self.folder / name).unlink()
+        folder = self.folder / row["folder"]
+        there = subprocess.run([BIN, "sweep", "script.lua", "--json", "--only", "seed=1"], cwd=folder, capture_output=True, text=True)
+        self.assertEqual(there.returncode, 0, there.stderr)
+        again = json.loads(there.stdout.splitlines()[0])
+        self.assertEqual((again["hash"], again["losses"]), (row["hash"], row["losses"]))
+
+    def test_cells_run_what_was_there_when_the_sweep_began(self):
+        script = self.put()
+        text = self.TEXT.replace("sweep:go()", """if not io.open("changed") then io.open("changed", "w"):close()
+  io.open("mine/shape.lua", "w"):write("return { layers = 1 }"):close() end
+sweep:go()""")
+        script.write_text(text)
+        self.assertEqual(self.states(self.cells()), {"seed=1": "done", "seed=2": "done"})
+
+    def test_a_run_folder_has_them_too(self):
+        self.put()
+        self.write(self.TEXT.split("local sweep")[0] + """mw.train { plan = { dp(2) }, data = mw.synthetic {}, sequence = 8, batch = 4,
+          steps = 2, optimizer = mw.adamw { lr = 1e-2 }, log = "run/",
+          model = mw.llama { layers = require("mine.shape").layers, hidden = dofile "extra/width.lua", heads = 2, ffn = 32, vocab = 32 } }""")
+        self.only("run", "script.lua")
+        self.assertEqual((self.folder / "run/mine/shape.lua").read_text(), self.FILES["mine/shape.lua"])
+        self.assertTrue((self.folder / "run/extra/width.lua").exists())
+
+
+class Judged(SweepCase):
+    def test_prove_and_verify_take_each_plan_of_a_sweep(self):
+        self.sweep_script("over = { plan = { { dp(2) }, { tp(2) } }, seed = { 1, 2 } },", after="")
+        for verb, verdict in (("prove", "proved"), ("verify", "equal")):
+            done = self.sweep("--json", command=verb)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            found = [line for line in self.lines(done) if line["kind"] == verb]
+            self.assertEqual([(line["plan"], line["verdict"]) for line in found], [("dp(2)", verdict), ("tp(2)", verdict)])
+            text = self.sweep(command=verb).stdout
+            self.assertRegex(text, rf"sweep s: {verb} of 2 plans\n\ndp\(2\) seed=1 and 1 cell of the same plan:")
+        self.sweep_script("over = { plan = { { dp(2) }, { tp(3) } } },")
+        done = self.sweep(command="prove")
+        self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r"tp\(3\):\n  tp\(3\) cannot split")
+
+    def test_a_script_without_a_sweep_is_not_trained(self):
+        self.write(SCRIPT.split("local sweep")[0] + """mw.train { model = mw.llama { layers = 1, hidden = 16, heads = 2, ffn = 32,
+          vocab = 32 }, data = mw.synthetic {}, sequence = 8, batch = 4, optimizer = mw.adamw { lr = 1e-2 }, steps = 2, log = "a.h5" }""")
+        done = self.sweep("--json")
+        self.assertEqual((done.returncode, problems(self.lines(done))), (2, ["script.no-verb"]))
+        self.assertFalse((self.folder / "a.h5").exists())
+
+    def test_one_run_of_each_mix_traces_its_steps(self):
+        self.sweep_script("over = { plan = { { dp(2) }, { tp(2) } }, seed = { 1, 2 } },")
+        traced = {name: len(h5py.File(self.folder / row["folder"] / "run.h5")["trace"]) > 0 for name, row in self.cells().items()}
+        self.assertEqual(traced, {"dp(2) seed=1": True, "dp(2) seed=2": False, "tp(2) seed=1": True, "tp(2) seed=2": False})
+        self.sweep_script("over = { seed = { 5, 6 } },", base="trace = { 1 },")
+        self.assertTrue(all(len(h5py.File(self.folder / row["folder"] / "run.h5")["trace"]) for row in self.cells().values()))
 
 
 class Disturbed(SweepCase):
@@ -171,13 +312,15 @@ class Disturbed(SweepCase):
             if row["parting"]["why"] and row["parting"]["share"] > 0:
                 self.assertIn("other programs had", row["parting"]["text"])
         self.assertEqual(done.stderr.count("it runs again when the others are done"), 2)
-        self.assertEqual(len(list(self.folder.glob("runs/s/.earlier/*/run.h5"))), 2)
+        self.assertFalse((self.folder / "runs/s/.earlier").exists(), "one run is kept of a cell that is done")
         self.assertIn(verdict["by"], (None, "cpu"))
         self.assertEqual(self.index()["verdict"], verdict)
         shown = self.call("runs", "show", self.folder / rows[0]["folder"])
         self.assertRegex(shown.stdout, r"others_cores +\d+\.\d+\n +other programs had .* of \d+ cores .*not the machine's own")
         text = self.sweep().stdout
         self.assertRegex(text, r"dp\(2\) +done .* \d+\.\d, 1 disturbed")
+        # The page says so above its numbers, and in a column that stands at its left.
+        self.assertEqual([(g["disturbed"], g["ran"]) for g in self.page("runs/s")["groups"]], [(1, 1)] * 2)
         # When the machine does nothing else they are measured anew.
         with busy.Machine(self.folder / "quiet", others=0) as root:
             again = self.cells("--retry", "disturbed", MESHWRIGHT_SYSTEM_ROOT=root)
@@ -297,7 +440,7 @@ class Ended(SweepCase):
             time.sleep(0.02)
         self.assertEqual(self.processes_of_cells(), [], "no cell outlives its sweep")
         self.goes_on()
-        self.assertEqual(len(list(self.folder.glob("runs/s/.earlier/*"))), 1, "what was half done is put aside")
+        self.assertFalse((self.folder / "runs/s/.earlier").exists(), "what was half done goes once the cell is done")
 
     def processes_of_cells(self):
         found = []
@@ -353,7 +496,7 @@ class Other(SweepCase):
         for row in rows:
             self.assertEqual((row["predicted"]["hash"], row["predicted"]["seed"]), (row["hash"], row["values"]["seed"] == "2" and 2 or 1))
             self.assertEqual(str(row["predicted"]["experiment"]["steps"]), row["values"]["steps"])
-        own = ("hash", "seed", "experiment")
+        own = ("hash", "hash_without_seed", "seed", "experiment")
         for plan in ("dp(2)", "tp(2)"):
             alike = [{key: value for key, value in row["predicted"].items() if key not in own}
                      for row in rows if row["values"]["plan"] == plan]
@@ -379,9 +522,9 @@ mw.plan { model = mw.llama { layers = 2, hidden = 32, heads = 2, ffn = 32, vocab
         plan, = self.all("run", planned, "--plugin-path", TEST_PLUGINS)
         self.assertEqual({key: value for key, value in rows[name]["predicted"].items() if key != "kind"},
                          {key: value for key, value in plan.items() if key != "kind"})
-        # plan SCRIPT predicts too; verify says that it does not.
+        # plan SCRIPT predicts too; search says that it does not.
         self.assertEqual(self.sweep(command="plan").returncode, 0)
-        done = self.sweep("--json", command="verify")
+        done = self.sweep("--json", command="search")
         self.assertEqual((done.returncode, problems(self.lines(done))), (2, ["sweep.verb"]))
 
     def test_job_script(self):

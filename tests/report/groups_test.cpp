@@ -142,7 +142,54 @@ TEST_CASE("other work is neither slower nor faster") {
   CHECK(found.fastest == -1);
   CHECK(found.groups[2].fastest);
   CHECK(found.groups[3].fastest);  // of the larger model
-  CHECK(found.headline.find("No one fastest") == 0);
+  CHECK(found.headline.find("There are 2 kinds of work") == 0);
+  CHECK(found.headline.find(" none: fastest tp, none, 1,212 tokens/s") != std::string::npos);
+  CHECK(found.headline.find(" full: fastest tp, full, 900 tokens/s") != std::string::npos);
+  REQUIRE(found.races.size() == 2);
+  CHECK(found.races[0].fastest == 2);
+  CHECK(found.races[1].groups.size() == 2);
+  // Undecided is an answer too, for each kind.
+  for (ReportCell& one : runs.cells)
+    if (one.values[1].second == "full") one.tokens_per_second.measured = 800;
+  CHECK(group_cells(runs).headline.find(" full: undecided: ") != std::string::npos);
+  // Nothing was run: each kind has a mix that is predicted to be its fastest.
+  for (ReportCell& one : runs.cells) {
+    one.tokens_per_second.predicted = one.tokens_per_second.measured;
+    one.tokens_per_second.measured = NAN;
+    one.steps = 0;
+    if (one.status == "done") one.status = "predicted";
+  }
+  const ReportGroups predicted = group_cells(runs);
+  CHECK(predicted.headline.find(" none: predicted fastest tp, none") != std::string::npos);
+  CHECK(predicted.races[1].name == "full");
+}
+
+TEST_CASE("repeats are runs whose experiments differ in the seed alone, whatever they are called") {
+  ReportRuns runs;
+  for (int run = 0; run < 3; ++run) {
+    ReportCell& one = runs.cells.emplace_back(cell("dp", "none", run, 1000 + run, 1));
+    one.sweep.clear();
+    one.values.clear();
+    one.settings = "{\"timeout\":" + std::to_string(run) + "}";
+    one.repeats = run < 2 ? "0123" : "4567";
+  }
+  const ReportGroups found = group_cells(runs);
+  REQUIRE(found.groups.size() == 2);
+  CHECK(found.groups[0].tokens_per_second.n == 2);
+}
+
+TEST_CASE("a speed and its interval are of the same runs") {
+  ReportRuns runs = sweep();
+  for (ReportCell& one : runs.cells) {
+    one.timing.steps = 10;
+    one.timing.disturbed = one.seed == "0";
+    if (one.seed == "0") one.tokens_per_second.measured /= 2;
+  }
+  const ReportGroups found = group_cells(runs);
+  CHECK(found.groups[0].tokens_per_second.n == 2);  // the disturbed run does not count
+  CHECK(found.groups[0].tokens_per_second.mean == Approx(1015));
+  CHECK(found.groups[0].disturbed == 1);
+  CHECK(found.groups[0].ran == 3);
 }
 
 TEST_CASE("one value of two axes, or of two sweeps, is two rows") {

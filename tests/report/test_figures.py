@@ -214,9 +214,14 @@ class Figures(ProgramCase):
                                       (2, "file.missing", ("none.json", "--figures", "new"))):
             self.assertEqual(self.draw(*arguments, code=code)["code"], kind)
         self.assertEqual((self.folder / "out/speed.svg").read_text(), "<svg>mine</svg>")
-        missing = self.draw(self.plans[0], "--figures", "new", code=5, PATH="/nowhere")
-        self.assertEqual(missing["code"], "program.missing")
-        self.assertFalse((self.folder / "new").exists())
+
+    def test_without_the_program_that_makes_pdfs(self):
+        made = self.draw(self.plans[0], "--figures", "new", PATH="/nowhere")
+        self.assertIn("rsvg-convert is not there", made["no_pdf"])
+        self.assertIn("librsvg2-bin", made["no_pdf"])
+        written = {path.suffix for path in (self.folder / "new").iterdir()}
+        self.assertEqual(written, {".svg", ".csv", ".tex"})
+        self.assertTrue(all(pathlib.Path(file).suffix in written for one in made["figures"] for file in one["files"]))
 
     def test_in_a_paper(self):
         if not shutil.which("pdflatex"):

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "meshwright/engine/plan.h"
+#include "meshwright/engine/text.h"
 #include "meshwright/reduction_hook.h"
 
 namespace mw {
@@ -254,12 +255,21 @@ const std::string& HashMemo::of(const std::function<std::string()>& make) const 
   return text_;
 }
 
+// Functions by their code alone: their numbers say how many the script has made before.
+static Json without_numbers(Json value) {
+  if (is_function(value)) value.erase(function_key);
+  if (value.is_structured()) {
+    for (auto& [key, item] : value.items()) item = without_numbers(std::move(item));
+  }
+  return value;
+}
+
 static std::string hash_of(const Plan& plan) {
   Digest digest;
   Json said = plan.description();
   said["mix"] = plan.short_mix();  // its options may name files and functions, which decide nothing
-  digest.add(said.dump(-1, ' ', false, Json::error_handler_t::replace));
-  digest.add(plan.request.step_settings.dump(-1, ' ', false, Json::error_handler_t::replace));
+  for (const Json& part : {std::move(said), plan.request.step_settings})
+    digest.add(without_numbers(part).dump(-1, ' ', false, Json::error_handler_t::replace));
   for (const Atom& atom : plan.mesh.atoms()) digest.add(atom.ways);
   const Graph* last = nullptr;
   for (const Program& program : plan.programs) {

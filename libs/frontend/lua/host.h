@@ -63,6 +63,9 @@ class Host {
   virtual std::string report_sweep(const Json& table, const std::string& file, const Json& options);
   // The script has called this verb, or mw.sweep, whatever comes of it.
   virtual void tries(const std::string& verb);
+  // The script has loaded this text from a file of its own. `name`: where a copy of the file lies
+  // below the folder of a copy of the script, which then finds it there.
+  virtual void loaded(const std::string& /*name*/, const std::string& /*text*/) {}
   // The script has made something of its own, by a function that is no verb.
   virtual void did(const std::string& function);
   // What stands for a result in a list of many; null: it is shown whole.

@@ -65,12 +65,7 @@ int search_within_bounds(lua_State* lua) {
     if (const std::size_t mark = file.find('?'); mark != file.npos) file.replace(mark, 1, name);
     std::error_code error;
     if (!file.ends_with(".lua") || !may_read(file) || !fs::is_regular_file(file, error)) continue;
-    if (luaL_loadfilex(lua, file.c_str(), "t") != LUA_OK) {
-      return luaL_error(lua, "error loading module '%s' from file '%s':\n\t%s", name.c_str(),
-                        file.c_str(), lua_tostring(lua, -1));
-    }
-    lua_pushlstring(lua, file.data(), file.size());
-    return 2;
+    return load_module(lua, name, file);
   }
   lua_pushfstring(lua, "no file '%s.lua' that the sandbox lets the script read", name.c_str());
   return 1;

@@ -61,7 +61,8 @@ void set_package_path(lua_State* lua, const std::vector<fs::path>& folders) {
 
 std::vector<fs::path> module_folders(const Script::State& state) {
   std::vector<fs::path> folders;
-  if (!state.folder.empty()) folders.push_back(state.folder);
+  for (const fs::path& folder : {state.copies, state.folder})
+    if (!folder.empty()) folders.push_back(folder);
   folders.push_back(state.options.library);
   return folders;
 }
@@ -109,6 +110,7 @@ Script::~Script() {
 void Script::run(const ScriptText& script) {
   lua_State* lua = state_->lua;
   state_->folder = script.folder;
+  state_->copies = script.copies;
   state_->file = script.name;
   set_package_path(lua, module_folders(*state_));
   const std::vector<std::string>& words = state_->options.words;

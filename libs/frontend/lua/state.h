@@ -22,6 +22,7 @@ struct Script::State {
   ScriptOptions options;
   LuaMemory memory;              // of a script in a sandbox
   std::filesystem::path folder;  // the script's
+  std::filesystem::path copies;  // ScriptText::copies
   std::string file;              // the script's, as places name it
   lua_State* lua = nullptr;
 

@@ -9,6 +9,7 @@
 #include <map>
 #include <vector>
 
+#include "lua/code.h"
 #include "meshwright/engine/hash.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
@@ -50,8 +51,8 @@ std::int64_t number_of_function(lua_State* lua, int index) {
 
 using Hash = Fnv1a<std::uint64_t>;
 
-int mix_code(lua_State*, const void* data, std::size_t size, void* hash) {
-  static_cast<Hash*>(hash)->add(data, size);
+int take_code(lua_State*, const void* data, std::size_t size, void* code) {
+  static_cast<std::string*>(code)->append(static_cast<const char*>(data), size);
   return 0;
 }
 
@@ -102,7 +103,10 @@ bool is_module(lua_State* lua) {
 // What the function on top of the stack does: its code, and what it closes over, `depth` deep.
 void mix_function(lua_State* lua, Hash& hash, int depth, bool tables) {
   luaL_checkstack(lua, 8, "functions nested too deep");
-  lua_dump(lua, mix_code, &hash, /*strip=*/1);
+  std::string code;
+  lua_dump(lua, take_code, &code, /*strip=*/1);
+  code = code_without_lines(code);
+  hash.add(code.data(), code.size());
   for (int i = 1; lua_getupvalue(lua, -1, i) != nullptr; ++i) {
     mix_value(lua, hash, depth, tables && !is_module(lua));
     lua_pop(lua, 1);

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "checkpoint/weights.h"
 #include "common/run_request.h"
@@ -40,8 +41,9 @@ struct Experiment : RunRequest {
   std::shared_ptr<const Weights> weights;  // `fill` reads them; null: initialised from the seed
   std::shared_ptr<HfExport> exporter;      // of the weights after the last step; null: none
   std::string name;                        // the script's, or the plan's mix
-  std::string hash;                        // script/identity.h
+  std::string hash, hash_without_seed;     // script/identity.h
   Json resolved;                           // likewise: every key, with its default
+  std::vector<std::string> notes;          // what people should know of what the run reads
   std::string log;                         // run file; empty: none
   std::string folder;       // run folder, where `log` names one: the run file lies in it
   std::string tensorboard;  // folder of event files; empty: none

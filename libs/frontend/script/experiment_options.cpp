@@ -253,6 +253,13 @@ const Options& experiment_options() {
   return options;
 }
 
+std::vector<std::string> keys_of_run() {
+  std::vector<std::string> keys;
+  for (const Option& option : experiment_options().list())
+    if (option.of_run) keys.push_back(option.name);
+  return keys;
+}
+
 const Options& export_options() {
   static const Options options =
       Options()

@@ -17,13 +17,14 @@ Json without_places(const Json& value) {
   Json out = value;
   if (value.is_object() && value.contains("function") && value.contains("hash"))
     out.erase("function");
+  if (is_function(value)) out.erase(function_key);  // how many the script has made before
   if (out.is_structured()) {
     for (auto& [key, item] : out.items()) item = without_places(item);
   }
   return out;
 }
 
-// What a function does cannot be compared: its code has the numbers of its lines.
+// A function may be written in another way and go on: what it returns is the run's to say.
 Json without_code(const Json& value) {
   if (value.is_object() && value.contains("hash") && value.size() == 1) return "a function";
   Json out = value;
@@ -88,7 +89,10 @@ Json resolved_value(const Json& value) {
   return out;
 }
 
-std::string experiment_hash(const Experiment& experiment) {
+namespace {
+
+// What decides a run's numbers: what its hash is made of.
+Json deciding(const Experiment& experiment) {
   Json decides = without_places(experiment.resolved);
   for (const Option& option : experiment_options().list())
     if (option.of_run) decides.erase(option.name);
@@ -105,13 +109,30 @@ std::string experiment_hash(const Experiment& experiment) {
   // The files under a name may be others.
   if (experiment.data) decides["tokens"] = {experiment.data->tokens(), experiment.data->content()};
   if (experiment.held_out_data) decides["held_out"] = experiment.held_out_data->content();
-  // Sorted by key: in whatever order a table was written.
+  return decides;
+}
+
+// Sorted by key: in whatever order a table was written.
+std::string hash_of_sorted(const Json& decides) {
   return hash_text(nlohmann::json::parse(json_text(decides)).dump());
+}
+
+}  // namespace
+
+std::string experiment_hash(const Experiment& experiment) {
+  return hash_of_sorted(deciding(experiment));
+}
+
+std::string hash_without_seed(const Experiment& experiment) {
+  Json decides = deciding(experiment);
+  decides.erase("seed");
+  return hash_of_sorted(decides);
 }
 
 Json identity_of(const Experiment& experiment) {
   return {{"name", experiment.name},
           {"hash", experiment.hash},
+          {"hash_without_seed", experiment.hash_without_seed},
           {"seed", experiment.seed},
           {"experiment", experiment.resolved}};
 }

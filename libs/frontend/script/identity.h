@@ -11,11 +11,14 @@ namespace mw {
 
 // 16 hex digits over the plans' hashes and all else that decides what is computed, how long it
 // takes or whether it may run: seed, data, weights, steps, threads, memory, check, … Not in it:
-// name, log, tensorboard, overwrite, timeout, force, trace, account, checkpoint, resume, and the
-// files in which functions stand (their code has the numbers of its lines).
+// the keys of keys_of_run(), and where functions stand.
 std::string experiment_hash(const Experiment& experiment);
 
-// { name =, hash =, seed =, experiment = }: what results carry.
+// The same without the seed. Runs for which it is equal are repeats: what they compute differs in
+// the seed at most.
+std::string hash_without_seed(const Experiment& experiment);
+
+// { name =, hash =, hash_without_seed =, seed =, experiment = }: what results carry.
 Json identity_of(const Experiment& experiment);
 
 // A value of a script's table for Experiment::resolved: hidden keys left out; a Lua function is

@@ -74,6 +74,7 @@ class Reader {
     make(sequence);
     if (experiment_.held_out_data && experiment_.plan)
       experiment_.held_out_plan = forward_only(*experiment_.plan);
+    data.add_notes(experiment_);
     read_weights(values_, experiment_, problems_);
     read_priced_for(values_, experiment_, problems_);
     problems_.throw_if_any();
@@ -120,6 +121,7 @@ class Reader {
     for (const auto& [key, value] : chosen_.items()) resolved_[key] = value;
     experiment_.resolved = std::move(resolved_);
     experiment_.hash = experiment_hash(experiment_);
+    experiment_.hash_without_seed = hash_without_seed(experiment_);
     std::string& path = experiment_.checkpoint.path;
     path = fill_in_path("checkpoint.path", path, experiment_, problems_);
     if (has("checkpoint")) experiment_.resolved["checkpoint"]["path"] = path;

@@ -94,7 +94,12 @@ function pivot(into) {
 }
 
 function showGroups() {
-  const what = data.predicted ? "Predictions: nothing was run." : "Medians over the steps after the warm-up that had the cores to themselves. ± is half of a 95 % interval for speeds, and the standard deviation over n runs that differ only in the seed for the other columns.";
+  // Which steps the numbers are of, and how many runs other programs disturbed.
+  const disturbed = data.groups.reduce((n, g) => n + (g.disturbed || 0), 0), ran = data.groups.reduce((n, g) => n + (g.ran || 0), 0);
+  const steps = disturbed === 0 ? "Medians over the steps after the warm-up that had the cores to themselves."
+    : disturbed === ran ? "Other programs used the cores in nearly all steps of every run: these are medians over all steps after the warm-up, and the machine alone would be faster."
+      : `Medians over the steps after the warm-up that had the cores to themselves; in ${disturbed} of ${ran} runs other programs used the cores in nearly all steps, and those are medians over all of them.`;
+  const what = data.predicted ? "Predictions: nothing was run." : steps + " ± is half of a 95 % interval for speeds, and the standard deviation over n runs that differ only in the seed for the other columns.";
   const into = section("mixes", "Mixes and policies", `${what} ${data.groups.some((g) => known(g.delta)) ? "Change: tokens/s compared with the baseline." : ""}`);
   pivot(into);
   const spread = (key, name, text) => ({ name, num: true, value: (g) => mean(g, key), text: (g) => speedText(g, key, text) });
@@ -119,10 +124,12 @@ function showGroups() {
   const at = columns.findIndex((c) => c.name === "tokens/s");
   const state = [{ name: data.checked ? "correct?" : "state", value: (g) => verdictText(g.verdict), cell: (g) => tag(verdictText(g.verdict), g.verdict) },
     { name: "n", num: true, value: (g) => g.n, title: "runs of it" }];
+  if (disturbed > 0) state.push({ name: "disturbed", num: true, value: (g) => g.disturbed || 0,
+    title: "runs in which other programs used the cores in nearly all steps", text: (g) => g.disturbed ? `${g.disturbed} of ${g.ran}` : none });
   columns.splice(at < 0 ? columns.length : at + (columns[at + 1] && columns[at + 1].name === "change" ? 2 : 1), 0, ...state);
   if (data.groups.some((g) => known(g.others))) {
     columns.push({ name: "others", num: true, value: (g) => g.others ?? null, title: "cores that other programs had meanwhile, on average",
-      text: (g) => known(g.others) ? `${g.others.toFixed(1)}${g.disturbed ? `, ${g.disturbed} of ${g.n} disturbed` : ""}` : none });
+      text: (g) => known(g.others) ? g.others.toFixed(1) : none });
   }
   if (data.groups.some((g) => g.parting)) columns.push({ name: "against the prediction", value: (g) => g.parting ?? "", long: true });
   into.append(table(columns, data.groups, { caption: "Every mix and policy", sort: at >= 0 ? [at, "descending"] : null,

@@ -166,6 +166,12 @@ class Run:
         return self._attribute("hash")
 
     @property
+    def hash_without_seed(self) -> str:
+        """The same without the seed: runs for which it is equal are repeats. Empty in files of
+        earlier versions."""
+        return self._attribute("hash_without_seed")
+
+    @property
     def plan_hash(self) -> str:
         """The hash of the plan."""
         return self._attribute("plan_hash")
@@ -337,6 +343,7 @@ class Run:
             "status": self.status,
             "reason": self.reason,
             "hash": self.hash,
+            "hash_without_seed": self.hash_without_seed,
             "seed": self.seed,
             "ranks": self.plan.get("ranks", result.get("ranks")),
             "steps": len(steps),

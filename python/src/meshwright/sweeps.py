@@ -29,6 +29,7 @@ OF_RUNS = (
     "ranks",
     "seed",
     "hash",
+    "hash_without_seed",
 )
 
 
