@@ -273,7 +273,7 @@ class Chaos(ProgramCase):
         for data, copies in (('mw.text "data[1].txt"', r"data/0001/data\[1\]\.txt"),
                              ('mw.shards { "own/{second,fir*}.bin" }', r"data/000(1/second|2/first)\.bin")):
             with self.subTest(data):
-                faults, outcome = self.chaos("--kinds", "flip-shard", "--faults", 1, "--seed", 2, data=data)
+                faults, outcome = self.chaos("--kinds", "flip-shard", "--faults", 1, "--seed", 2, steps=500, every=0, data=data)
                 self.assertEqual((outcome["status"], outcome["wrong"]), ("right", []), faults)
                 self.assertRegex(faults[0]["where"], f"^{copies}, ")
 
