@@ -48,9 +48,11 @@ meshwright_add_own_plugins("${PROJECT_SOURCE_DIR}/tests/plugins"
 
 # What takes a minute or so begins first, so that no core is idle at the end. tests/repeat measures.
 set(long_tests cli/test_ablations cli/test_account cli/test_bench_train cli/test_chaos
-  cli/test_checkpoint_files cli/test_commands cli/test_compare cli/test_damaged cli/test_ends cli/test_kit
-  cli/test_long_context cli/test_microbatch cli/test_page_snippets cli/test_page_tutorial cli/test_pairs
-  cli/test_restarts cli/test_trace mpi/test_processes_option mpi/test_mpi predict/ledger_match_test
+  cli/test_checkpoint_files cli/test_commands cli/test_compare cli/test_damaged cli/test_ends
+  cli/test_kit cli/test_listed cli/test_long_context cli/test_microbatch cli/test_page_checks
+  cli/test_page_plans cli/test_page_runs cli/test_page_snippets cli/test_page_tutorial
+  cli/test_pairs cli/test_planned cli/test_restarts cli/test_trace device/waits_test
+  layout/test_headers mpi/test_mpi mpi/test_processes_option predict/ledger_match_test
   predict/search_test)
 
 # meshwright_add_test(NAME LABEL COST COMMAND…)
