@@ -65,11 +65,24 @@ struct Found {
   LemmaReport lemmas;
   const Plan* plan = nullptr;
   bool right() const { return proof.proved() && lemmas.failures.empty(); }
+  // What was not tried belongs to the claim.
+  std::string verdict() const {
+    if (!right()) return "refused";
+    if (lemmas.not_checked.empty()) return "proved";
+    return "proved, except: " + join(lemmas.not_checked, "; ");
+  }
 };
 
 Found found_of(const Plan& plan, bool strict) {
   Found found{prove_plan(plan, {strict}), {}, &plan};
-  if (found.proof.proved()) found.lemmas = check_lemmas(plan.programs, found.proof.lemmas);
+  if (!found.proof.proved()) return found;
+  found.lemmas = check_lemmas(plan.programs, found.proof.lemmas);
+  if (!strict) return found;
+  for (const std::string& what : found.lemmas.not_checked) {
+    found.lemmas.failures.push_back(
+        {Stage::plan, "prove.untried", "", what,
+         "mend the op so that it can be tried, or prove the plan without --strict"});
+  }
   return found;
 }
 
@@ -94,12 +107,13 @@ std::string text_of(const Found& found, const Experiment& experiment) {
   std::string text;
   for (const Problem& failure : lemmas.failures)
     text += fmt::format("refused: {}\n", failure.text());
-  text += (text.empty() ? "" : "  but for this ") + found.proof.text();
+  const bool except = found.right() && !lemmas.not_checked.empty();
+  if (except) text = found.verdict() + '\n';
+  text += (except ? "  all else is " : text.empty() ? "" : "  but for this ") + found.proof.text();
   if (text.back() != '\n') text += '\n';
   if (lemmas.checked > 0)
     text += fmt::format("  {} of its assumptions about ops, at small sizes, in {:.2f} s\n",
                         plural(lemmas.checked, "check"), lemmas.seconds);
-  for (const std::string& left : lemmas.not_checked) text += fmt::format("  not tried: {}\n", left);
   if (!experiment.step_plans) return text;
   const auto count = static_cast<std::int64_t>(experiment.step_plans->plans.size());
   return text + fmt::format("  of its steps' {}, {}\n", plural(count, "plan"),
@@ -113,7 +127,7 @@ Json run_prove(const Experiment& experiment, bool strict) {
   const Found found = found_of(experiment, strict);
   const Proof& proof = found.proof;
   Json result = {{"kind", "prove"}, {"status", "done"}};
-  result["verdict"] = found.right() ? "proved" : "refused";
+  result["verdict"] = found.verdict();
   result["plan"] = found.plan->mix();
   result["plan_hash"] = found.plan->hash();
   result.update(identity_of(experiment));
@@ -132,9 +146,8 @@ Json run_prove(const Experiment& experiment, bool strict) {
   result["lemma_kinds"] = Json::array();
   for (const Lemma& lemma : proof.lemmas)
     result["lemma_kinds"].push_back(json_of(lemma, *found.plan->graph));
-  std::vector<std::string> notes = proof.notes;
-  notes.insert(notes.end(), found.lemmas.not_checked.begin(), found.lemmas.not_checked.end());
-  result["notes"] = notes;
+  result["notes"] = proof.notes;
+  result["not_tried"] = found.lemmas.not_checked;
   result["refusals"] = Json::array();
   for (const Refusal& refusal : proof.refusals) result["refusals"].push_back(json_of(refusal));
   for (const Problem& failure : found.lemmas.failures)

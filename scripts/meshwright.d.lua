@@ -77,7 +77,7 @@ local mw = {}
 ---@field losses number[] of every step
 ---@field grad_norms number[] of every step, before clipping
 ---@field batches? integer[] sequences of every step, where they differ
----@field step_seconds number median after the warm-up
+---@field step_seconds number median after the warm-up: timing.step_seconds
 ---@field tokens_per_second number of the median step
 ---@field cpu_seconds_per_step number of the whole process
 ---@field timing meshwright.Timing what else used the cores, and what steps take without it
@@ -103,8 +103,10 @@ local mw = {}
 ---@field folder? string the run folder
 ---@field tensorboard? string the folder with event files
 ---@field export? string the folder with the weights after the last step
+---@field notes? string[] what people should know of the data and weights that are read, a sentence each
 ---@field name string the experiment's: given, or the plan's mix
 ---@field hash string of all that decides its numbers, 16 hex digits
+---@field hash_without_seed string the same without the seed: runs for which it is equal are repeats
 ---@field seed integer
 ---@field experiment table every key with its default, --set applied
 ---@field changed? string[] keys to which --set, --cluster and --stack gave other values than the script
@@ -130,7 +132,7 @@ local mw = {}
 ---@field losses number[] of every step
 ---@field grad_norms number[] of every step, before clipping
 ---@field batches? integer[] sequences of every step, where they differ
----@field step_seconds number median after the warm-up
+---@field step_seconds number median after the warm-up: timing.step_seconds
 ---@field tokens_per_second number of the median step
 ---@field cpu_seconds_per_step number of the whole process
 ---@field timing meshwright.Timing what else used the cores, and what steps take without it
@@ -156,8 +158,10 @@ local mw = {}
 ---@field folder? string the run folder
 ---@field tensorboard? string the folder with event files
 ---@field export? string the folder with the weights after the last step
+---@field notes? string[] what people should know of the data and weights that are read, a sentence each
 ---@field name string the experiment's: given, or the plan's mix
 ---@field hash string of all that decides its numbers, 16 hex digits
+---@field hash_without_seed string the same without the seed: runs for which it is equal are repeats
 ---@field seed integer
 ---@field experiment table every key with its default, --set applied
 ---@field changed? string[] keys to which --set, --cluster and --stack gave other values than the script
@@ -172,6 +176,7 @@ local mw = {}
 ---@field device_hours? number of all ranks for these
 ---@field cost? number of these, where a price is given
 ---@field hint? string what to do where that is too little
+---@field notes? string[] what people should know of the data and weights that are read, a sentence each
 ---@field placements? table under --placements
 ---@field braids? table[] under --braids: of each its name, stage, weave, and seconds, waited_seconds, apart_seconds and apart_waited_seconds: together, and its works one after the other
 ---@field program? string under --program
@@ -179,6 +184,7 @@ local mw = {}
 ---@field by_strategy? table[] under --by-strategy: of each plan that it makes, the same, and added (the strategy that is new in it); or added and refused (why there is no such plan)
 ---@field name string the experiment's: given, or the plan's mix
 ---@field hash string of all that decides its numbers, 16 hex digits
+---@field hash_without_seed string the same without the seed: runs for which it is equal are repeats
 ---@field seed integer
 ---@field experiment table every key with its default, --set applied
 ---@field changed? string[] keys to which --set, --cluster and --stack gave other values than the script
@@ -246,6 +252,7 @@ local mw = {}
 ---@field plans? integer of steps that differ, each verified
 ---@field name string the experiment's: given, or the plan's mix
 ---@field hash string of all that decides its numbers, 16 hex digits
+---@field hash_without_seed string the same without the seed: runs for which it is equal are repeats
 ---@field seed integer
 ---@field experiment table every key with its default, --set applied
 ---@field changed? string[] keys to which --set, --cluster and --stack gave other values than the script
@@ -276,6 +283,7 @@ local mw = {}
 ---@field plans? integer of steps that differ, each proved
 ---@field name string the experiment's: given, or the plan's mix
 ---@field hash string of all that decides its numbers, 16 hex digits
+---@field hash_without_seed string the same without the seed: runs for which it is equal are repeats
 ---@field seed integer
 ---@field experiment table every key with its default, --set applied
 ---@field changed? string[] keys to which --set, --cluster and --stack gave other values than the script
@@ -825,52 +833,6 @@ function mw.cosine(options) end
 ---@overload fun(options?: meshwright.plugin.mpi): meshwright.Communicator
 ---@class meshwright.make.mpi
 
----@class meshwright.plugin.pp
----@field ways integer stages that the layers are split into (1 .. 65536)
----@field [1]? integer the same as ways
----@field schedule? any gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zbv, dualpipev, or a scheduler of another plugin; a CSV file of compute actions (2F0, 1I3, ...); or a function that returns a list of actions for each stage (default "1f1b")
----@field chunks? integer virtual stages of each stage; by default what the schedule needs, else 1; interleaved and looped-bfs need this option (1 .. 1024)
----@field layout? any layers of each stage (of each virtual stage, in model order, if chunked): a list; "auto" balances the cost of stages, with the embedding and the head, by predicted times where a cluster is named, else by declared FLOPs and bytes; or "even" (default "auto")
----@field weave? any how the actions of a group (0F3+1B1) are interleaved: a weave's name, a table with its options; or mw.weave { … } (default "switch")
----@field times? any times of F, I and W for one microbatch, one { F, I, W } for each virtual stage, or a run file with measured times; zero-bubble schedules place W by these times; by default predicted times
----@field memory? integer|string limit of a rank's activations that the schedule must keep (1 B .. 1 EiB)
-
----@class meshwright.plugin.pp.1f1b
----@field pair? boolean an F and the B after it form a group, which the stage may interleave: a stage runs ahead by one more F for each stage behind it, and stores their activations (default false)
-
----@class meshwright.plugin.pp.interleaved
----@field pair? boolean an F and the B after it form a group, which the stage may interleave, and the activations of both are stored at once (default false)
-
----@class meshwright.plugin.pp.zb-h1
----@field pair? boolean each W forms a group with a neighbouring action that does not need it, and the stage may interleave them (default false)
-
----@class meshwright.plugin.pp.zb-h2
----@field pair? boolean each W forms a group with a neighbouring action that does not need it, and the stage may interleave them (default false)
-
----@class meshwright.plugin.pp.zbv
----@field pair? boolean each W forms a group with a neighbouring action that does not need it, and the stage may interleave them (default false)
-
----@class meshwright.plugin.pp.dualpipev
----@field pair? boolean an F of one chunk and a B of the other form a group, which the stage may interleave; false: B follows F (default true)
-
----@class meshwright.plugin.pp.switch
----@field axes? any[] names of axes: only waits for their transfers count; left out: all
-
----@class meshwright.plugin.pp.hide
----@field axes? any[] names of axes: only waits for their transfers count; left out: all
-
----pipeline parallelism: layers -> pp, with a schedule
----@overload fun(options?: meshwright.plugin.pp|integer): meshwright.Strategy
----@class meshwright.make.pp
----@field ["1f1b"] fun(options?: meshwright.plugin.pp.1f1b): meshwright.Scheduler one forward, one backward, at most p - i microbatches stored (Narayanan et al. 2021)
----@field interleaved fun(options?: meshwright.plugin.pp.interleaved): meshwright.Scheduler 1F1B over several chunks a stage, bubble / chunks (Narayanan et al. 2021)
----@field ["zb-h1"] fun(options?: meshwright.plugin.pp.zb-h1): meshwright.Scheduler 1F1B with W's that fill a third of its bubble, in its memory (Qi et al. 2023)
----@field ["zb-h2"] fun(options?: meshwright.plugin.pp.zb-h2): meshwright.Scheduler no bubble beyond warm-up, in about twice 1F1B's memory (Qi et al. 2023)
----@field zbv fun(options?: meshwright.plugin.pp.zbv): meshwright.Scheduler two chunks in a V, no bubble beyond warm-up, in 1F1B's memory (Qi et al. 2024)
----@field dualpipev fun(options?: meshwright.plugin.pp.dualpipev): meshwright.Scheduler DualPipe cut in half: forwards and backwards cross in a V (DeepSeek 2025)
----@field switch fun(options?: meshwright.plugin.pp.switch): meshwright.Weave a lane runs until it would wait for a transfer, then the next one
----@field hide fun(options?: meshwright.plugin.pp.hide): meshwright.Weave by predicted seconds: at a wait that is not over, the lane that is ready; for plans with a cluster
-
 ---@class meshwright.plugin.sp
 ---@field ways? integer ranks of its own (axis cp) that the sequence is split over; left out: tp's ranks, in the residual stream (1 .. 1048576)
 ---@field [1]? integer the same as ways
@@ -911,7 +873,7 @@ function mw.cosine(options) end
 ---@class meshwright.make.zero
 
 ---Plugins by name: `local one, other = mw.plugins("one", "other")`.
----@param ... "coshard"|"dp"|"ep"|"mpi"|"pp"|"sp"|"tp"|"zero"
+---@param ... "coshard"|"dp"|"ep"|"mpi"|"sp"|"tp"|"zero"
 ---@return fun(options?: table|integer): meshwright.Strategy ...
 function mw.plugins(...) end
 
@@ -977,7 +939,6 @@ function mw.plugins(...) end
 ---@overload fun(name: "dp"): meshwright.make.dp
 ---@overload fun(name: "ep"): meshwright.make.ep
 ---@overload fun(name: "mpi"): meshwright.make.mpi
----@overload fun(name: "pp"): meshwright.make.pp
 ---@overload fun(name: "sp"): meshwright.make.sp
 ---@overload fun(name: "tp"): meshwright.make.tp
 ---@overload fun(name: "zero"): meshwright.make.zero
@@ -1122,21 +1083,15 @@ function mw.schedule(name, order) end
 ---@field move? string "all-to-all"
 ---@field axis? string
 ---@field bytes? number that a rank sends
+---@field stream? string of a transfer, where a pass has put it on one
+---@field reads string[] names of slots
+---@field writes string[]
 ---@field seconds? number on the plan's device, where that is known
 
----A condition on the instructions of a lane, for `take` and `has`; texts may have "*" in them.
----@class meshwright.WeaveFilter
----@field through? string the instruction's code
+---A condition on a lane's instructions, for `take` and `has`: as of a pass, with two keys more.
+---@class meshwright.WeaveFilter: meshwright.Which
+---@field through? string|string[] the instruction's code, by another name
 ---@field last? boolean the last one that matches, not the first
----@field piece? string
----@field op? string
----@field kind? string
----@field layer? integer
----@field label? string
----@field phase? string
----@field move? string
----@field axis? string
----@field bucket? string
 
 ---A work that shares a stage with others, or a part of one.
 ---@class meshwright.Lane
@@ -1224,19 +1179,21 @@ function mw.sweep(sweep) end
 ---@return fun(options?: table|integer): meshwright.Strategy
 function mw.strategy(strategy) end
 
+---@alias meshwright.WhichNumber integer|{ at_least?: number, at_most?: number }
+
 ---A condition on instructions. A text may have "*" for anything; a list means any of its entries.
 ---@class meshwright.Which
 ---@field code? string|string[] "compute", "start", "wait", …
 ---@field piece? string|string[] "forward", "dgrad", "wgrad", "backward"
 ---@field op? string|string[] "layers.3.mlp.up"
 ---@field kind? string|string[] of the op: "linear"; "dispatch" and "combine" of rows of experts
----@field layer? integer|integer[]
+---@field layer? meshwright.WhichNumber|meshwright.WhichNumber[]
 ---@field label? string|string[]
 ---@field phase? string|string[] "forward", "backward", "recompute", "gradients", …
 ---@field move? string|string[] "all-gather", …
 ---@field axis? string|string[] by name or role
 ---@field bucket? string|string[] by name, or a pattern that all its parameters fit
----@field bytes? integer|{ at_least?: number, at_most?: number }
+---@field bytes? meshwright.WhichNumber|meshwright.WhichNumber[]
 ---@field stream? string|string[]
 ---@field segment? string|string[]
 ---@field reads? string|string[]

@@ -224,7 +224,8 @@ class Checker {
   void take(int op, const std::vector<SmallAxis>& axes, const std::string& about, int count,
             const Try& body) {
     const OpType& type = *graph_.ops()[static_cast<std::size_t>(op)].type;
-    const bool large = axes.size() <= 1 && (options_.large || !is_built_in(typeid(type)));
+    const bool large = axes.size() <= 1 && (options_.large || !is_built_in(typeid(type))) &&
+                       ++of_class_[typeid(type).name() + about] <= most_of_class;
     const TryKey key = key_of(graph_, op, axes, large, about);
     if (const auto known = remembered(key)) {
       for (const std::string& what : known->not_checked) leave_out(what);
@@ -239,9 +240,13 @@ class Checker {
     remember(key, outcome);
   }
 
+  // Each layer may have an object of its own of one class: so many are tried at large sizes.
+  static constexpr int most_of_class = 4;
+
   const Graph& graph_;
   const LemmaOptions& options_;
   LemmaReport& report_;
+  std::map<std::string, int> of_class_;  // by class and lemma: how many were tried
 };
 
 const void* library_of(const void* address) {

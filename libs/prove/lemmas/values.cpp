@@ -127,7 +127,7 @@ WholeOp::WholeOp(const Graph& graph, int op, const std::map<Dim, std::int64_t>& 
       continue;
     }
     if (!at::isfinite(output).all().item<bool>())
-      throw NotChecked(value.name + " is not finite for operands drawn at random");
+      throw NotChecked(fmt::format("output {} is not finite for operands drawn at random", k));
     const double largest = output.numel() > 0 ? output.abs().max().item<double>() : 0;
     seeds_.emplace_back();
     if (value.needs_grad && traits().differentiable)
