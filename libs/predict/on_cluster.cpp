@@ -292,10 +292,13 @@ WorkTime OnCluster::attention(const RankView& view, int index, Piece piece, int 
   time.host = launches(backward ? attention_backward : attention_forward, backward);
   if (cost.flops <= 0) return time;
   if (stack_.flash > 0 && !priced(index).keeps_scores) {
-    // All products of a sequence's causal half; of a part of it what the program's kernel has.
+    // All products of a sequence's causal half, if the op says that it leaves some out; of a part
+    // of it what the program's kernel has.
     const double all = backward ? 1.25 * cost.flops : cost.flops;
     const bool whole = queries == keys && queries == static_cast<double>(dims.at(q[1]).global);
-    const double done = whole ? 0.5 * all : std::min(all, cost.executed);
+    const Cost& forward = view.cost(index, Piece::forward, ring_step);
+    const bool causal = whole && forward.executed < forward.flops;
+    const double done = causal ? 0.5 * all : std::min(all, cost.executed);
     // Backward reaches less of the peak (Dao 2023, "FlashAttention-2", section 4.1).
     time.seconds += flash_seconds(device_, program_.dtype, stack_.flash,
                                   backward ? done / 0.85 : done, backward ? 3 : 1);

@@ -203,6 +203,7 @@ Prediction predict(const Plan& plan, const Machine& machine, int threads, bool t
   Prediction p;
   p.priced_for = machine.name();
   p.cannot_run = machine.cannot_run(plan.request);
+  p.undeclared = undeclared_work(*plan.graph);
   p.ranks = plan.ranks();
   if (!machine.memory_together()) p.devices = machine.room();
   p.parameters = plan.graph->parameter_count();
@@ -443,6 +444,7 @@ Json Prediction::to_json() const {
   if (timed()) {
     json["priced_for"] = priced_for;
     if (!cannot_run.empty()) json["cannot_run"] = cannot_run;
+    if (!undeclared.empty()) json["undeclared_work"] = undeclared;
     json["step_seconds"] = step_seconds;
     json["step_basis"] = name_of(step_basis());
     if (step_error > 0) json["step_error"] = step_error;

@@ -82,6 +82,7 @@ const char* name_of(Room room);  // "", "nearly full", "over", "runs out"
 struct Prediction {
   std::string priced_for;               // Machine::name
   std::vector<std::string> cannot_run;  // Machine::cannot_run of this plan
+  std::vector<std::string> undeclared;  // work that no op declares, a sentence each
   // Why no seconds are told, nor what follows from them: that machine could not run it, or nothing
   // is known of the one that would. Empty: they are.
   std::string untimed;

@@ -1,13 +1,17 @@
 // Counts the floating-point operations of programs, and the transfers of their footprints.
 #include "predict/step_counts.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <map>
 #include <optional>
+#include <set>
 #include <tuple>
 
 #include "meshwright/engine/footprint.h"
+#include "meshwright/engine/op_cost.h"
 #include "meshwright/engine/program_facts.h"
 
 namespace mw {
@@ -19,6 +23,21 @@ LocalDims whole(const Graph& graph, const Op& op) {
   for (Dim dim : op.space()) dims.set({dim, 0, graph.size(dim), graph.size(dim), {}});
   dims.set_sparse(graph.sparse);
   return dims;
+}
+
+// Whether the op sums products over a dim: several real operands, whose dims are those of the
+// results and more.
+bool contracts(const Graph& graph, const Op& op) {
+  Dims made, read;
+  int reals = 0;
+  for (const Dims& dims : op.output_dims) made.insert(made.end(), dims.begin(), dims.end());
+  for (const Use& use : op.inputs) {
+    if (graph.value(use.value).scalar != Scalar::real) continue;
+    ++reals;
+    read.insert(read.end(), use.dims.begin(), use.dims.end());
+  }
+  const auto in = [](const Dims& dims) { return [&](Dim dim) { return contains(dims, dim); }; };
+  return reals > 1 && std::ranges::all_of(made, in(read)) && !std::ranges::all_of(read, in(made));
 }
 
 // Ranks that run each part of the instruction's op.
@@ -59,7 +78,7 @@ void count(const Program& program, std::vector<Counted>& seen, Flops& flops) {
     if (own) return *own;
     const Op& what = program.graph->ops()[op];
     const LocalDims dims = whole(*program.graph, what);
-    return *(own = what.type->cost(what, piece, dims, bytes_of(program.dtype)).flops);
+    return *(own = cost_of(what, piece, dims, bytes_of(program.dtype)).flops);
   };
   double microbatches = 0;
   for (int m = 0; m < program.microbatches; ++m) microbatches += share(m);
@@ -83,6 +102,30 @@ void count(const Program& program, std::vector<Counted>& seen, Flops& flops) {
 }
 
 }  // namespace
+
+std::vector<std::string> undeclared_work(const Graph& graph) {
+  std::vector<std::string> all;
+  std::set<std::string> seen;
+  for (const Op& op : graph.ops()) {
+    if (!seen.insert(op.kind()).second) continue;
+    const Cost declared = op.type->cost(op, Piece::forward, whole(graph, op), 4);
+    if (declared.flops > 0) continue;
+    const OpClass as = op.op_class();
+    if (as == OpClass::attention) {
+      all.push_back(
+          fmt::format("the op {} declares no FLOPs: they are counted from its shapes, as "
+                      "if each query saw all keys",
+                      op.kind()));
+    } else if ((as == OpClass::other || as == OpClass::elementwise || as == OpClass::norm) &&
+               contracts(graph, op)) {
+      all.push_back(fmt::format(
+          "the op {} declares no FLOPs, and sums over dims of several operands: {}", op.kind(),
+          declared.bytes > 0 ? "it is priced by the bytes that it moves alone"
+                             : "it is priced as free"));
+    }
+  }
+  return all;
+}
 
 Flops count_flops(const std::vector<Program>& stages) {
   Flops flops;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <string>
 #include <vector>
 
 #include "meshwright/engine/rank_view.h"
@@ -25,6 +26,10 @@ struct Flops {
 // of an op's iteration space, so a cut op sums to the whole one, and an axis that cuts nothing of
 // an op repeats it.
 Flops count_flops(const std::vector<Program>& stages);
+
+// A sentence for each kind of op whose price lacks something that its author has not declared: "the
+// op scan declares no FLOPs, …".
+std::vector<std::string> undeclared_work(const Graph& graph);
 
 // Predicted communication of one rank and step, as its Communicators will post it.
 using Traffic = std::map<CommunicationKey, CommunicationUse>;

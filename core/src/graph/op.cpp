@@ -8,6 +8,8 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "meshwright/engine/op_cost.h"
+
 namespace mw {
 
 const char* name_of(OpClass op_class) {
@@ -107,6 +109,32 @@ void OpType::dgrad(const Op& op, OpCall&) const {
 }
 void OpType::wgrad(const Op& op, OpCall&) const {
   lacks(op, Piece::wgrad);
+}
+
+namespace {
+
+// The FLOPs of a class whose shapes say them, of one pass forward; 0: of none such.
+double flops_by_shapes(const Op& op, const LocalDims& dims) {
+  const auto size = [&](Dim dim) { return static_cast<double>(dims.at(dim).size); };
+  if (op.op_class() == OpClass::matrix_product)
+    return 2 * static_cast<double>(dims.count(op.space()));
+  if (op.op_class() != OpClass::attention) return 0;
+  const Dims &q = op.inputs.at(0).dims, &k = op.inputs.at(1).dims, &v = op.inputs.at(2).dims;
+  return 2 * size(q.at(0)) * size(q.at(1)) * size(q.at(2)) * size(k.at(1)) *
+         (size(q.at(3)) + size(v.at(3)));
+}
+
+}  // namespace
+
+Cost cost_of(const Op& op, Piece piece, const LocalDims& dims, int element) {
+  Cost cost = op.type->cost(op, piece, dims, element);
+  if (cost.flops > 0) return cost;
+  const double forward = flops_by_shapes(op, dims);
+  cost.flops = piece == Piece::backward ? 2 * forward : forward;
+  // Backward of an attention makes the scores again.
+  const bool again = op.op_class() == OpClass::attention && piece == Piece::backward;
+  cost.executed = std::max(cost.executed, (again ? 1.25 : 1) * cost.flops);
+  return cost;
 }
 
 Dims Op::space() const {

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "meshwright/engine/op_cost.h"
 #include "meshwright/op.h"
 
 namespace mw {
@@ -25,8 +26,7 @@ double declared_seconds(const Graph& graph, int index) {
   if (traits.splits) pieces.insert(pieces.end(), {Piece::dgrad, Piece::wgrad});
   if (traits.differentiable && !traits.splits) pieces.push_back(Piece::backward);
   double seconds = 0;
-  for (const Piece piece : pieces)
-    seconds += nominal_seconds(op.type->cost(op, piece, dims, element));
+  for (const Piece piece : pieces) seconds += nominal_seconds(cost_of(op, piece, dims, element));
   return seconds;
 }
 

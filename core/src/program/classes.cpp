@@ -8,6 +8,7 @@
 #include <set>
 #include <vector>
 
+#include "meshwright/engine/op_cost.h"
 #include "meshwright/engine/program_facts.h"
 #include "meshwright/engine/rank_view.h"
 
@@ -57,8 +58,7 @@ bool alike(const Program& program, int op, const LocalDims& a, const LocalDims& 
   const OpTraits& traits = program.graph->traits(op);
   const int element = bytes_of(program.dtype);
   const auto same = [&](Piece piece) {
-    return alike(the_op.type->cost(the_op, piece, a, element),
-                 the_op.type->cost(the_op, piece, b, element));
+    return alike(cost_of(the_op, piece, a, element), cost_of(the_op, piece, b, element));
   };
   if (!same(Piece::forward)) return false;
   if (!traits.differentiable) return true;

@@ -61,9 +61,7 @@ Cost AutogradOp::cost(const Op& op, Piece piece, const LocalDims& dims, int elem
   for (const Dims& output : op.output_dims) out += dims.count(output);
   const int passes = piece == Piece::forward ? 1 : 2;
   Cost cost;
-  if (op_class() == OpClass::matrix_product)
-    cost.flops = 2.0 * passes * static_cast<double>(dims.count(op.space()));
-  cost.executed = std::max(cost.flops, static_cast<double>(passes * (in + out)));
+  cost.executed = static_cast<double>(passes * (in + out));
   cost.bytes = static_cast<double>(passes * (in + out) * element);
   cost.workspace = (out + (passes - 1) * in) * element;
   return cost;
