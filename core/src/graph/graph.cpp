@@ -3,9 +3,12 @@
 #include "meshwright/graph.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <stdexcept>
+
+#include "graph/data_values.h"
 
 namespace mw {
 
@@ -182,6 +185,28 @@ int Graph::find(const std::string& name) const {
     if (body_->values[v].name == name) return static_cast<int>(v);
   }
   return -1;
+}
+
+void check_data_values(const Graph& graph, Problems& problems) {
+  const Dim batch("batch"), seq("seq");
+  std::vector<bool> used(graph.values().size(), false);
+  for (const Op& op : graph.ops())
+    for (const Use& use : op.inputs) used.at(static_cast<std::size_t>(use.value)) = true;
+  for (std::size_t v = 0; v < used.size(); ++v) {
+    const Value& value = graph.values()[v];
+    if (!used[v] || value.source != Value::Source::data) continue;
+    const auto known = std::find(data_values.begin(), data_values.end(), value.name);
+    const bool positions = value.name == "positions";
+    if (known != data_values.end() && value.scalar == Scalar::index &&
+        value.dims == (positions ? Dims{seq} : Dims{batch, seq}))
+      continue;
+    problems.add(
+        Stage::plan, "model.data", "model",
+        fmt::format("model: it asks for the data value \"{}\", {} of ({}), which no run has",
+                    value.name, value.scalar == Scalar::index ? "indices" : "reals",
+                    fmt::join(names_of(value.dims), ", ")),
+        "the data of a run are indices: tokens and labels of (batch, seq), and positions of (seq)");
+  }
 }
 
 }  // namespace mw

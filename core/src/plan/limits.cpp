@@ -1,7 +1,9 @@
 // Refuses plans whose tensors or whose own size are beyond what the program can count or make in
 // seconds.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <initializer_list>
 #include <mutex>
 #include <set>
 #include <string>
@@ -9,6 +11,7 @@
 #include <vector>
 
 #include "meshwright/engine/plan.h"
+#include "meshwright/optimizer.h"
 
 namespace mw {
 namespace {
@@ -60,8 +63,23 @@ void refuse(const Graph& graph, const Sum& sum, const char* key, const char* wha
 struct PlanChecks {
   std::vector<PlanCheck> list;
   std::mutex mutex;
-  std::set<std::string> right;  // hashes
+  std::set<std::string> right;  // by what_is_checked
 };
+
+// The plan's hash, and the ops of its optimizer, which are no part of the hash and are checked too.
+std::string what_is_checked(const Plan& plan) {
+  std::set<std::string> updates;
+  for (const Program& program : plan.programs) {
+    for (const Bucket& bucket : program.buckets) {
+      if (!bucket.rule) continue;
+      const std::initializer_list<const UpdateOp*> ops = {bucket.rule->direction,
+                                                          bucket.rule->whole, bucket.rule->apply};
+      for (const UpdateOp* op : ops)
+        if (op != nullptr) updates.insert(op->name());
+    }
+  }
+  return fmt::format("{} {}", plan.hash(), fmt::join(updates, " "));
+}
 
 PlanChecks& plan_checks() {
   static PlanChecks checks;
@@ -140,17 +158,17 @@ void add_plan_check(PlanCheck check) {
 void check_plan(const Plan& plan, Problems& problems) {
   PlanChecks& checks = plan_checks();
   if (checks.list.empty() || plan.programs.empty()) return;
-  const std::string hash = plan.hash();
+  const std::string what = what_is_checked(plan);
   {
     const std::lock_guard lock(checks.mutex);
-    if (checks.right.count(hash) > 0) return;
+    if (checks.right.count(what) > 0) return;
   }
   Problems found;
   for (const PlanCheck& check : checks.list) check(plan, found);
   problems.add(found);
   if (!found.empty()) return;
   const std::lock_guard lock(checks.mutex);
-  checks.right.insert(hash);
+  checks.right.insert(what);
 }
 
 }  // namespace mw

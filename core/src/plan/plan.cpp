@@ -11,6 +11,7 @@
 #include <numeric>
 #include <set>
 
+#include "graph/data_values.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/text.h"
@@ -193,6 +194,7 @@ std::shared_ptr<const Plan> make_plan(const PlanRequest& request, Problems& prob
     found.add(error);
     return give_up();
   }
+  check_data_values(*whole, found);
   check_sizes(*whole, found);
   if (!found.empty()) return give_up();
   Draft draft(*whole, plan->mesh);

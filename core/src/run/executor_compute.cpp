@@ -1,10 +1,15 @@
 // What an executor does with ops of the model: it brings their operands together, adds up their
 // gradients, and keeps count of rows of sparse tensors, of which only the ranks that hold them know
 // how many there are.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "meshwright/engine/host.h"
+#include "meshwright/error.h"
 #include "run/executor.h"
 
 namespace mw {
@@ -15,6 +20,29 @@ at::Tensor part_of(const OpRun& run, const Operand& operand, const at::Tensor& t
   if (operand.part_at < 0) return tensor;
   const std::int64_t size = tensor.size(operand.part_at) / run.slices;
   return tensor.narrow(operand.part_at, run.slice * size, size);
+}
+
+// What an op has made, as the program goes on with it. Transfers and sums in flat slots need
+// elements in their order, and a derivative by torch may be a view in another one.
+at::Tensor taken(const OpRun& run, std::size_t k, at::Tensor made) {
+  const auto& shape = run.shapes[k];
+  if (made.defined() && (!shape || made.sizes() == at::IntArrayRef(*shape)))
+    return made.is_contiguous() ? std::move(made) : made.contiguous();
+  const bool forward = run.piece == Piece::forward;
+  const std::string what =
+      forward ? fmt::format("output {}", k) : fmt::format("the gradient of input {}", k);
+  const auto text = [](at::IntArrayRef sizes) {
+    return fmt::format("[{}]", fmt::join(sizes, ", "));
+  };
+  throw Error(
+      Stage::run, "check.placement", "",
+      made.defined()
+          ? fmt::format("{} ({}), {}: {} has the shape {}, where its dims have {} on this rank",
+                        run.op.name, run.op.kind(), name_of(run.piece), what, text(made.sizes()),
+                        text(*shape))
+          : fmt::format("{} ({}), {}: {} was not made", run.op.name, run.op.kind(),
+                        name_of(run.piece), what),
+      "mend the op's kernel: OpCall::dims says the sizes on a rank (meshwright/op.h)");
 }
 
 std::int64_t rows_in(const std::vector<std::int64_t>& groups) {
@@ -86,7 +114,7 @@ void Executor::keep_results(OpRun& run, Microbatch& m) {
     if (run.outputs[k].counted) {
       slot.add_(run.call.outputs[k]);
     } else {
-      slot = std::move(run.call.outputs[k]);
+      slot = taken(run, k, std::move(run.call.outputs[k]));
     }
   }
   for (std::size_t k = 0; k < run.saved.size(); ++k)
@@ -116,7 +144,7 @@ void Executor::keep_gradient(const Lowered& l, std::size_t input, Microbatch& m)
   const at::Tensor& made = run.call.grad_inputs[input];
   switch (run.ways[input]) {
     case GradientWay::made:
-      m.slots[to.slot] = made;
+      m.slots[to.slot] = taken(run, input, made);
       return;
     case GradientWay::part: {
       if (!to.lasts && !l.said->accumulate[input]) {  // the first of them

@@ -3,11 +3,11 @@
 #include "run/lowered.h"
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <set>
 #include <stdexcept>
 
+#include "graph/data_values.h"
 #include "meshwright/engine/program_facts.h"
 #include "meshwright/engine/scalar_type.h"
 #include "program/slots.h"
@@ -170,6 +170,14 @@ std::unique_ptr<OpRun> Lowering::op_run(const Instruction& i, const RankView& si
     call.wants.push_back(run->ways[k] != GradientWay::none);
     call.accumulate.push_back(run->ways[k] == GradientWay::made && i.accumulate[k]);
   }
+  const auto add_shape = [&](const Dims& called, int value) {
+    const bool rows = graph_.sparse.has(graph_.value(value).dims);
+    run->shapes.push_back(rows ? std::nullopt : std::optional(call.dims.shape(called)));
+  };
+  for (std::size_t k = 0; forward && k < op.outputs.size(); ++k)
+    add_shape(op.output_dims[k], op.outputs[k]);
+  for (std::size_t k = 0; !forward && k < i.grad_inputs.size(); ++k)
+    add_shape(op.inputs[k].dims, op.inputs[k].value);
   run->wanted =
       forward || std::find(call.wants.begin(), call.wants.end(), true) != call.wants.end();
   if (rows_ > 0) find_rows(i, sizes, *run);
@@ -248,15 +256,13 @@ std::unique_ptr<UpdateRun> Lowering::update_run(const Instruction& i) const {
 }
 
 std::vector<Loaded> Lowering::load(const Instruction& i, const RankView& sizes) const {
-  constexpr std::array names{"tokens", "labels", "positions"};
   std::vector<Loaded> all;
   for (const int slot : i.outputs) {
     const std::string& name = program_.slots[slot].name;
-    const auto what = std::find(names.begin(), names.end(), name);
-    if (what == names.end())  // a model file's mistake
-      throw std::logic_error("the model asks for the data value \"" + name +
-                             "\"; there are tokens, labels and positions");
-    Loaded one{static_cast<Loaded::What>(what - names.begin()), slot, sizes.data_cut(slot)};
+    const auto what = std::find(data_values.begin(), data_values.end(), name);
+    if (what == data_values.end())  // check_data_values refuses the plan
+      throw std::logic_error("no run has the data value \"" + name + "\"");
+    Loaded one{static_cast<Loaded::What>(what - data_values.begin()), slot, sizes.data_cut(slot)};
     const auto same = std::find_if(all.begin(), all.end(), [&](const Loaded& other) {
       return other.what != Loaded::What::positions && one.cut.of_rows(other.cut.rows);
     });

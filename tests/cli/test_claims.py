@@ -1,0 +1,115 @@
+"""What a plugin says of itself and does not keep: the core sees it before a rank starts, or says that it does not."""
+import unittest
+
+from cases import TEST_PLUGINS, ProgramCase
+
+HEAD = """\
+local mw = require "meshwright"
+local claims, dp, tp, pp, zero, sp = mw.plugins("claims", "dp", "tp", "pp", "zero", "sp")
+local function block(with)
+  return function(x)
+    x = x + with(x:rms_norm():linear { to = "ffn", name = "up" }):linear { to = "hidden", name = "down" }
+    return x + x:rms_norm():attention()
+  end
+end
+local dims = { hidden = 32, heads = 4, ffn = 64, vocab = 16 }
+local function e(more)
+  local made = { data = mw.synthetic {}, sequence = 8, batch = 4, steps = 2, threads = 1, optimizer = mw.sgd { lr = 1e-1 },
+                 plan = { tp(2) } }
+  for key, value in pairs(more) do made[key] = value end
+  made.model = made.model or mw.model { name = "m", layers = 2, dims = dims, block = block(made.with) }
+  made.with = nil
+  return made
+end
+"""
+
+
+class Claims(ProgramCase):
+    def problems(self, *experiments):
+        """The problems of each run that is asked for."""
+        return self.tried(HEAD, [f"mw.train(e {{ {keys} }})" for keys in experiments], "--plugin-path", TEST_PLUGINS)
+
+    def prove(self, keys, *arguments, code=0):
+        script = self.write(f"{HEAD}mw.train(e {{ {keys} }})\n")
+        done = self.call("prove", script, "--json", "--plugin-path", TEST_PLUGINS, *arguments)
+        self.assertEqual(done.returncode, code, done.stdout[-3000:] + done.stderr[-3000:])
+        proof, = self.lines(done)
+        return proof
+
+    def test_what_prove_refuses_does_not_run(self):
+        lars = ("model = mw.llama { layers = 2, hidden = 16, heads = 4, ffn = 24, vocab = 16 }, "
+                "plan = { zero { 2, stage = 1 } }")
+        refused = {
+            "an optimizer over the elements of a shard":
+                (f"{lars}, optimizer = claims.lars(1e-2)", "two halves give other numbers"),
+            "a wrong shape": ("with = function(x) return x:shorter() end", "has the shape ["),
+        }
+        for most in (24, 100, 500, 1000):
+            refused[f"wrong above {most}"] = (f"with = function(x) return x:threshold({most}) end",
+                                              "only where ffn is as large as")
+        # The same plan with another optimizer before it, which is right, excuses nothing.
+        right, *found = self.problems(lars, *[keys for keys, _ in refused.values()])
+        self.assertEqual(right, [])
+        for (name, (keys, words)), problems in zip(refused.items(), found):
+            with self.subTest(name):
+                self.assertEqual({problem["code"] for problem in problems}, {"prove.lemma"}, problems)
+                self.assertIn(words, problems[0]["message"])
+        for name in ("an optimizer over the elements of a shard", "a wrong shape", "wrong above 500"):
+            with self.subTest(name):
+                proof = self.prove(refused[name][0], code=3)
+                self.assertEqual(proof["verdict"], "refused")
+                self.assertIn(refused[name][1], proof["refusals"][0]["message"])
+
+    def test_a_data_value_that_no_run_has(self):
+        (problem,), = self.problems("model = claims.images(16), plan = { dp(2) }")
+        self.assertEqual((problem["stage"], problem["code"], problem["key"]), ("plan", "model.data", "model"))
+        self.assertIn('"image", reals of (batch, seq, channels)', problem["message"])
+
+    def test_gradients_that_are_views(self):
+        turned = """
+local function f(plan) return e { with = function(x) return x:turned() end, plan = plan, precision = "fp64" } end
+mw.verify(f { pp(2) })
+mw.verify(f { pp(2), zero { 2, stage = 3 } })
+"""
+        for result in self.all("run", self.write(HEAD + turned), "--plugin-path", TEST_PLUGINS):
+            self.assertEqual(result["verdict"], "equal")
+
+    def test_what_was_not_tried_is_in_the_verdict(self):
+        keys = "with = function(x) return x:picky() end, plan = { dp(2) }"
+        proof = self.prove(keys)
+        self.assertRegex(proof["verdict"], r"^proved, except: the op picky was not tried, because ")
+        self.assertEqual(len(proof["not_tried"]), 1)  # of all layers
+        self.assertTrue(proof["text"].startswith(proof["verdict"]), proof["text"])
+        strict = self.prove(keys, "--strict", code=3)
+        self.assertEqual((strict["verdict"], strict["refusals"][0]["code"]), ("refused", "prove.untried"))
+
+    def test_work_that_is_not_declared(self):
+        """It is counted from the shapes where the op's class says what it computes; else the plan says what is missing."""
+        long = "layers = 1, dims = { hidden = 256, heads = 4, head_dim = 64, ffn = 512, vocab = 64 }"
+        text = f"""
+local function attention(seen)
+  return mw.model {{ name = "m", {long}, block = function(x)
+    local h = x:rms_norm()
+    local function part(name) return h:linear {{ to = {{ "heads", "head_dim" }}, name = name }} end
+    x = x + seen(part "q", part "k", part "v"):linear {{ to = "hidden", name = "o" }}
+    return x + x:rms_norm():product():linear {{ to = "hidden", name = "down" }} end }}
+end
+for _, seen in ipairs {{ function(q, k, v) return q:attend(k, v) end, function(q, k, v) return q:sees_all(k, v) end }} do
+  mw.plan(e {{ model = attention(seen), sequence = 32768, batch = 2, precision = "bf16", plan = {{ dp(2) }},
+              cluster = mw.cluster("selene", {{ nodes = 1 }}) }})
+end
+"""
+        declared, seen = self.all("plan", self.write(HEAD + text), "--plugin-path", TEST_PLUGINS)
+        self.assertEqual(seen["flops_per_step"], declared["flops_per_step"])
+        self.assertGreater(seen["step_seconds"], 1.5 * declared["step_seconds"])  # all pairs, not the causal half
+        self.assertLess(seen["step_seconds"], 2.5 * declared["step_seconds"])
+        product = ("the op product declares no FLOPs, and sums over dims of several operands: it is priced by the bytes "
+                   "that it moves alone")
+        self.assertEqual(declared["undeclared_work"], [product])
+        self.assertEqual(len(seen["undeclared_work"]), 2)
+        self.assertIn("the op sees_all declares no FLOPs", seen["undeclared_work"][0])
+        self.assertIn(f"  work    {product}\n", seen["text"])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,179 @@
+// What a plugin may say of itself and not keep: each is to be refused before it runs, or told.
+#include <ATen/ATen.h>
+
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "meshwright/kernel.h"
+#include "meshwright/optimizer.h"
+#include "meshwright/plugin.h"
+
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+// An update of elements that looks at the norms of all that it is given.
+class Lars final : public mw::Optimizer, public mw::ElementOp {
+ public:
+  static mw::Options options() {
+    return mw::Options().number("lr", "learning rate").positional("lr");
+  }
+  explicit Lars(const mw::Values& values) : lr_(values.number("lr")) {}
+  double lr() const override { return lr_; }
+  double clip() const override { return 0; }
+  std::string name() const override { return "lars"; }
+  mw::UpdateRule rule(bool) const override { return {.states = {}, .apply = this}; }
+  void run(const mw::UpdateCall& call) const override {
+    const double norm = call.gradient.norm().item<double>();
+    call.parameter.add_(call.gradient, -call.lr / (1 + norm));
+  }
+
+ private:
+  double lr_;
+};
+
+// A square that mixes the elements of the last dim where there are more than so many.
+class Threshold final : public mw::AutogradOp {
+ public:
+  explicit Threshold(std::int64_t most) : most_(most) {}
+  std::string kind() const override { return "threshold"; }
+  mw::OpClass op_class() const override { return mw::OpClass::elementwise; }
+  Tensors compute(const mw::Op&, const mw::LocalDims&, const Tensors& in) const override {
+    const at::Tensor y = in[0].square();
+    return {in[0].size(-1) <= most_ ? y : y + y.mean(-1, true)};
+  }
+
+ private:
+  const std::int64_t most_;
+};
+
+// Leaves out the last element of the last dim.
+class Shorter final : public mw::AutogradOp {
+ public:
+  std::string kind() const override { return "shorter"; }
+  Tensors compute(const mw::Op&, const mw::LocalDims&, const Tensors& in) const override {
+    return {in[0].narrow(-1, 0, in[0].size(-1) - 1).clone()};
+  }
+};
+
+// The same sum as its operand twice, whose gradient torch gives as a view in another order.
+class Turned final : public mw::AutogradOp {
+ public:
+  std::string kind() const override { return "turned"; }
+  Tensors compute(const mw::Op&, const mw::LocalDims&, const Tensors& in) const override {
+    return {in[0].transpose(1, 2).contiguous().mul(2).transpose(1, 2)};
+  }
+};
+
+// Attention over all tokens, which declares no FLOPs.
+class SeesAll final : public mw::AutogradOp {
+ public:
+  std::string kind() const override { return "sees_all"; }
+  mw::OpClass op_class() const override { return mw::OpClass::attention; }
+  Tensors compute(const mw::Op&, const mw::LocalDims&, const Tensors& in) const override {
+    const at::Tensor scores = at::einsum("bqhd,bkhd->bhqk", {in[0], in[1]});
+    return {at::einsum("bhqk,bkhd->bqhd", {scores.softmax(-1), in[2]}).contiguous()};
+  }
+};
+
+// A product with a parameter, in the class of what has no class.
+class Product final : public mw::AutogradOp {
+ public:
+  std::string kind() const override { return "product"; }
+  Tensors compute(const mw::Op&, const mw::LocalDims&, const Tensors& in) const override {
+    return {at::matmul(in[0], in[1])};
+  }
+};
+
+// Only takes what an operand at random never is.
+class Picky final : public mw::AutogradOp {
+ public:
+  std::string kind() const override { return "picky"; }
+  Tensors compute(const mw::Op&, const mw::LocalDims&, const Tensors& in) const override {
+    const bool small = in[0].abs().max().item<double>() < 1e-3;
+    return {in[0] * (small ? 1.0 : std::numeric_limits<double>::infinity())};
+  }
+};
+
+template <class Type>
+class Simple : public mw::BlockOp {
+ public:
+  std::vector<int> append(mw::Builder& b, const std::string& name,
+                          const std::vector<int>& x) const override {
+    return b.append(b.op(name, std::make_shared<Type>(), {b.use(x[0])}), {{"", b.dims(x[0])}});
+  }
+};
+
+class ThresholdOp final : public mw::BlockOp {
+ public:
+  static mw::Options options() { return mw::Options().integer("most", "").positional("most"); }
+  explicit ThresholdOp(const mw::Values& values) : most_(values.integer("most")) {}
+  std::vector<int> append(mw::Builder& b, const std::string& name,
+                          const std::vector<int>& x) const override {
+    const auto type = std::make_shared<Threshold>(most_);
+    return b.append(b.op(name, type, {b.use(x[0])}), {{"", b.dims(x[0])}});
+  }
+
+ private:
+  const std::int64_t most_;
+};
+
+class SeesAllOp final : public mw::BlockOp {
+ public:
+  std::vector<std::string> inputs() const override { return {"q", "k", "v"}; }
+  std::vector<int> append(mw::Builder& b, const std::string& name,
+                          const std::vector<int>& x) const override {
+    mw::Use k = b.use(x[1]), v = b.use(x[2]);
+    k.dims[1] = v.dims[1] = mw::Dim("keys");
+    const mw::Dims whole{"keys", b.dims(x[0]).back()};
+    return b.append(b.op(name, std::make_shared<SeesAll>(), {b.use(x[0]), k, v}, whole),
+                    {{"", b.dims(x[0])}});
+  }
+};
+
+class ProductOp final : public mw::BlockOp {
+ public:
+  std::vector<int> append(mw::Builder& b, const std::string& name,
+                          const std::vector<int>& x) const override {
+    mw::Dims made = b.dims(x[0]);
+    const mw::Dim from = made.back();
+    made.back() = "ffn";
+    const int weight = b.parameter(name + ".weight", {from, "ffn"});
+    return b.append(b.op(name, std::make_shared<Product>(), {b.use(x[0]), b.use(weight)}),
+                    {{"", made}});
+  }
+};
+
+// A decoder that asks for an image beside its tokens.
+class Images final : public mw::Model {
+ public:
+  static mw::Options options() { return mw::Options().integer("vocab", "").positional("vocab"); }
+  explicit Images(const mw::Values& values) : vocab_(values.integer("vocab")) {}
+  std::int64_t vocab() const override { return vocab_; }
+  mw::Graph build(std::int64_t batch, std::int64_t sequence, std::int64_t tokens) const override {
+    mw::Builder b("images", batch, sequence, tokens);
+    b.decoder_dims(vocab_, 16, 4, 4, 24);
+    b.dim("channels", 12);
+    const int image = b.graph.add_data("image", {"batch", "seq", "channels"}, mw::Scalar::real);
+    const int seen = b.linear_to("patch", image, {"hidden"}, {"channels"});
+    b.head_and_loss(b.rms_norm("norm", b.add("mix", b.embed(), seen)));
+    return std::move(b.graph);
+  }
+
+ private:
+  const std::int64_t vocab_;
+};
+
+}  // namespace
+
+MESHWRIGHT_PLUGIN("claims", "1.0.0", "what says more than it keeps",
+                  mw::optimizer<Lars>("lars", "looks across elements"),
+                  mw::model<Images>("images", "a fourth data value"),
+                  mw::op<ThresholdOp>("threshold", "wrong where it is large"),
+                  mw::op<Simple<Shorter>>("shorter", "a wrong shape"),
+                  mw::op<Simple<Turned>>("turned", "gradients that are views"),
+                  mw::op<Simple<Picky>>("picky", "takes nothing at random"),
+                  mw::op<SeesAllOp>("sees_all", "declares no FLOPs"),
+                  mw::op<ProductOp>("product", "declares no FLOPs"))
