@@ -17,6 +17,7 @@ HEAD = """\
 local mw = require "meshwright"
 local dp, tp, sp, zero, pp, ep = mw.plugins("dp", "tp", "sp", "zero", "pp", "ep")
 local llama = mw.llama { layers = 2, hidden = 16, heads = 4, kv_heads = 2, ffn = 24, vocab = 30 }
+local odd = mw.llama { layers = 2, hidden = 8, heads = 4, kv_heads = 2, ffn = 7, vocab = 30 }
 local gpt = mw.gpt { layers = 2, hidden = 16, heads = 4, vocab = 30, tied = true }
 local moe = mw.moe { layers = 2, hidden = 16, heads = 4, kv_heads = 2, ffn = 24, vocab = 30, experts = 4, top_k = 2,
                      shared_experts = 1, balance = "bias" }
@@ -52,6 +53,12 @@ SAME = {
                 "model = mw.llama { layers = 2, hidden = 32, heads = 4, ffn = 64, vocab = 30 }",
     "muon": "plan = { zero { 2, stage = 2 }, tp(2) }, optimizer = mw.muon { lr = 1e-2 }",
     "shampoo": "plan = { zero { 2, stage = 2 }, tp(2) }, optimizer = mw.shampoo { lr = 1e-2 }",
+    "sgd": "plan = { zero { 2, stage = 3 }, tp(2) }, optimizer = mw.sgd { lr = 1e-2, momentum = 0.9 }",
+    # Matrices of odd sizes, which ranks keep at other places.
+    "muon, odd sizes": "plan = { pp(2), zero { 2, stage = 2 } }, microbatch = 2, model = odd, optimizer = mw.muon { lr = 1e-2 }",
+    "shampoo, odd sizes": "plan = { zero { 2, stage = 2 }, tp(2) }, model = odd, optimizer = mw.shampoo { lr = 1e-2 }",
+    "shampoo in a pipeline": "plan = { pp(2), zero { 2, stage = 2 } }, microbatch = 2, model = odd, "
+                             "optimizer = mw.shampoo { lr = 1e-2 }",
     "steps that differ": "plan = { zero { 2, stage = 1 } }, "
                          "microbatch = function(step) return { batch = step < 4 and 4 or 8, microbatch = 2 } end",
 }

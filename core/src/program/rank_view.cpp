@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "meshwright/communicator.h"
+#include "meshwright/engine/op_cost.h"
 #include "meshwright/engine/program_facts.h"
 #include "meshwright/engine/scalar_type.h"
 #include "meshwright/optimizer.h"
@@ -104,6 +105,10 @@ Range RankView::of_matrix(int slot, int parameter) const {
   const auto& slots = bucket.flat.of_matrix;
   const MatrixState& state =
       bucket.rule->of_matrix[std::find(slots.begin(), slots.end(), slot) - slots.begin()];
+  // Each parameter's part begins where ATen would let a tensor of its own begin. Several ranks keep
+  // the same matrix, each behind other matrices, and a library's product rounds by the address.
+  constexpr std::int64_t alignment = 64;  // bytes
+  const std::int64_t unit = alignment / bytes_of(program_.slots[slot].dtype);
   Range found;
   for (int p : bucket.parameters) {
     const Range place = places_[p], shard = shards_[b];
@@ -112,7 +117,7 @@ Range RankView::of_matrix(int slot, int parameter) const {
     const MatrixSizes sizes = program_.matrices(program_.parameters[p], at_);
     found.size = updates ? sizes.stacked * state.elements(sizes.rows, sizes.columns) : 0;
     if (p == parameter) return found;
-    found.offset += found.size;
+    found.offset += (found.size + unit - 1) / unit * unit;
   }
   return {found.offset, 0};
 }
@@ -142,7 +147,7 @@ const LocalDims& RankView::dims(int op, int ring_step) const {
 const Cost& RankView::cost(int op, Piece piece, int ring_step) const {
   const auto price = [&] {
     const Op& what = program_.graph->ops()[like_.first(op)];
-    return what.type->cost(what, piece, dims(op, ring_step), bytes_of(program_.dtype));
+    return cost_of(what, piece, dims(op, ring_step), bytes_of(program_.dtype));
   };
   if (ring_step > 0) {
     const auto [cost, missing] = ring_costs_.try_emplace({like_.first(op), piece, ring_step});
