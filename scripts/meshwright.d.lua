@@ -833,6 +833,52 @@ function mw.cosine(options) end
 ---@overload fun(options?: meshwright.plugin.mpi): meshwright.Communicator
 ---@class meshwright.make.mpi
 
+---@class meshwright.plugin.pp
+---@field ways integer stages that the layers are split into (1 .. 65536)
+---@field [1]? integer the same as ways
+---@field schedule? any gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zbv, dualpipev, or a scheduler of another plugin; a CSV file of compute actions (2F0, 1I3, ...); or a function that returns a list of actions for each stage (default "1f1b")
+---@field chunks? integer virtual stages of each stage; by default what the schedule needs, else 1; interleaved and looped-bfs need this option (1 .. 1024)
+---@field layout? any layers of each stage (of each virtual stage, in model order, if chunked): a list; "auto" balances the cost of stages, with the embedding and the head, by predicted times where a cluster is named, else by declared FLOPs and bytes; or "even" (default "auto")
+---@field weave? any how the actions of a group (0F3+1B1) are interleaved: a weave's name, a table with its options; or mw.weave { … } (default "switch")
+---@field times? any times of F, I and W for one microbatch, one { F, I, W } for each virtual stage, or a run file with measured times; zero-bubble schedules place W by these times; by default predicted times
+---@field memory? integer|string limit of a rank's activations that the schedule must keep (1 B .. 1 EiB)
+
+---@class meshwright.plugin.pp.1f1b
+---@field pair? boolean an F and the B after it form a group, which the stage may interleave: a stage runs ahead by one more F for each stage behind it, and stores their activations (default false)
+
+---@class meshwright.plugin.pp.interleaved
+---@field pair? boolean an F and the B after it form a group, which the stage may interleave, and the activations of both are stored at once (default false)
+
+---@class meshwright.plugin.pp.zb-h1
+---@field pair? boolean each W forms a group with a neighbouring action that does not need it, and the stage may interleave them (default false)
+
+---@class meshwright.plugin.pp.zb-h2
+---@field pair? boolean each W forms a group with a neighbouring action that does not need it, and the stage may interleave them (default false)
+
+---@class meshwright.plugin.pp.zbv
+---@field pair? boolean each W forms a group with a neighbouring action that does not need it, and the stage may interleave them (default false)
+
+---@class meshwright.plugin.pp.dualpipev
+---@field pair? boolean an F of one chunk and a B of the other form a group, which the stage may interleave; false: B follows F (default true)
+
+---@class meshwright.plugin.pp.switch
+---@field axes? any[] names of axes: only waits for their transfers count; left out: all
+
+---@class meshwright.plugin.pp.hide
+---@field axes? any[] names of axes: only waits for their transfers count; left out: all
+
+---pipeline parallelism: layers -> pp, with a schedule
+---@overload fun(options?: meshwright.plugin.pp|integer): meshwright.Strategy
+---@class meshwright.make.pp
+---@field ["1f1b"] fun(options?: meshwright.plugin.pp.1f1b): meshwright.Scheduler one forward, one backward, at most p - i microbatches stored (Narayanan et al. 2021)
+---@field interleaved fun(options?: meshwright.plugin.pp.interleaved): meshwright.Scheduler 1F1B over several chunks a stage, bubble / chunks (Narayanan et al. 2021)
+---@field ["zb-h1"] fun(options?: meshwright.plugin.pp.zb-h1): meshwright.Scheduler 1F1B with W's that fill a third of its bubble, in its memory (Qi et al. 2023)
+---@field ["zb-h2"] fun(options?: meshwright.plugin.pp.zb-h2): meshwright.Scheduler no bubble beyond warm-up, in about twice 1F1B's memory (Qi et al. 2023)
+---@field zbv fun(options?: meshwright.plugin.pp.zbv): meshwright.Scheduler two chunks in a V, no bubble beyond warm-up, in 1F1B's memory (Qi et al. 2024)
+---@field dualpipev fun(options?: meshwright.plugin.pp.dualpipev): meshwright.Scheduler DualPipe cut in half: forwards and backwards cross in a V (DeepSeek 2025)
+---@field switch fun(options?: meshwright.plugin.pp.switch): meshwright.Weave a lane runs until it would wait for a transfer, then the next one
+---@field hide fun(options?: meshwright.plugin.pp.hide): meshwright.Weave by predicted seconds: at a wait that is not over, the lane that is ready; for plans with a cluster
+
 ---@class meshwright.plugin.sp
 ---@field ways? integer ranks of its own (axis cp) that the sequence is split over; left out: tp's ranks, in the residual stream (1 .. 1048576)
 ---@field [1]? integer the same as ways
@@ -873,7 +919,7 @@ function mw.cosine(options) end
 ---@class meshwright.make.zero
 
 ---Plugins by name: `local one, other = mw.plugins("one", "other")`.
----@param ... "coshard"|"dp"|"ep"|"mpi"|"sp"|"tp"|"zero"
+---@param ... "coshard"|"dp"|"ep"|"mpi"|"pp"|"sp"|"tp"|"zero"
 ---@return fun(options?: table|integer): meshwright.Strategy ...
 function mw.plugins(...) end
 
@@ -939,6 +985,7 @@ function mw.plugins(...) end
 ---@overload fun(name: "dp"): meshwright.make.dp
 ---@overload fun(name: "ep"): meshwright.make.ep
 ---@overload fun(name: "mpi"): meshwright.make.mpi
+---@overload fun(name: "pp"): meshwright.make.pp
 ---@overload fun(name: "sp"): meshwright.make.sp
 ---@overload fun(name: "tp"): meshwright.make.tp
 ---@overload fun(name: "zero"): meshwright.make.zero
