@@ -27,6 +27,11 @@ struct Choice {
   std::vector<std::string> notes;
 };
 
+// A broken checkpoint may go. One that cannot be read now may be whole.
+void throw_unless_broken(const Error& error) {
+  if (error.problems().front().code != "checkpoint.broken") throw Error(error);
+}
+
 class Chooser {
  public:
   Chooser(const Experiment& experiment, const Attempt& attempt)
@@ -58,7 +63,8 @@ class Chooser {
       try {
         is_own = Checkpoint(entry.folder).index().started_by == attempt_.mark();
         any = any || is_own;
-      } catch (const Error&) {
+      } catch (const Error& error) {
+        throw_unless_broken(error);
       }
       (is_own ? own : others).push_back(entry);
     }
@@ -90,7 +96,8 @@ class Chooser {
     std::vector<std::string> differs = {"its newest cannot be read"};
     try {
       differs = differences(Checkpoint(newest.folder).index().settings, settings_);
-    } catch (const Error&) {
+    } catch (const Error& error) {
+      throw_unless_broken(error);
     }
     if (differs.empty()) {
       if (!own_.empty()) return;
@@ -163,14 +170,17 @@ class Chooser {
         check_length(*checkpoint, folder);
         checkpoint->verify();
         for (const std::string& what : broken)
-          start_.notes.push_back(fmt::format("{}; the one before it is taken", what));
+          start_.notes.push_back(fmt::format(
+              "{}; the one before it is taken{}", what,
+              folder == wanted_.path
+                  ? ", and the broken one goes once this run's first checkpoint is complete"
+                  : ""));
         take(std::move(checkpoint));
         return true;
       } catch (const Error& error) {
-        const Problem& problem = error.problems().front();
-        if (problem.code != "checkpoint.broken") throw;
-        broken.push_back(
-            fmt::format("the checkpoint {} is broken: {}", entry.folder.string(), problem.message));
+        throw_unless_broken(error);
+        broken.push_back(fmt::format("the checkpoint {} is broken: {}", entry.folder.string(),
+                                     error.problems().front().message));
         if (folder == wanted_.path) start_.setup.stale.push_back(entry.step);
       }
     }

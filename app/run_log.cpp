@@ -21,6 +21,8 @@
 
 namespace mw {
 
+static constexpr const char* rows_unread = "; the rows of the steps before cannot be read: ";
+
 std::string trace_note(const Experiment& experiment) {
   std::vector<std::string> beyond;
   for (const std::int64_t step : experiment.trace)
@@ -85,11 +87,9 @@ RunLog::RunLog(const Experiment& experiment, const Prediction& prediction, const
   const CheckpointIndex& index = resumed->from()->index();
   earlier_unread_ = earlier.unread;
   event(index.step, -1, "resumed",
-        fmt::format("from {}, written {} by {} on {} ranks{}", resumed->from()->folder().string(),
+        fmt::format("from {}, written {} by {} on {} ranks{}{}", resumed->from()->folder().string(),
                     index.created, index.mix, index.ranks,
-                    earlier_unread_.empty()
-                        ? ""
-                        : "; the rows of the steps before cannot be read: " + earlier_unread_));
+                    earlier_unread_.empty() ? "" : rows_unread, earlier_unread_));
   writer_->flush();
 }
 

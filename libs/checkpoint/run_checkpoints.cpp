@@ -278,12 +278,22 @@ std::vector<StoredPiece> Checkpoints::history() const {
 
 void Checkpoints::read_history() {
   const auto rows = [&](const char* name, std::int64_t columns) {
-    const at::Tensor data = setup_.from->read_own(0, name);
-    const bool good = data.defined() && data.dim() == 2 && data.size(1) == columns &&
-                      data.scalar_type() == at::kDouble;
-    return good ? data : at::empty({0, columns}, at::kDouble);
+    at::Tensor data = setup_.from->read_own(0, name);
+    if (!data.defined()) data = at::empty({0, columns}, at::kDouble);
+    if (data.dim() == 2 && data.size(1) == columns && data.scalar_type() == at::kDouble)
+      return data;
+    throw Error(Stage::run, "checkpoint.lacks", "resume",
+                fmt::format("checkpoint {}: {} is no table of {} numbers a row",
+                            setup_.from->folder().string(), name, columns),
+                "was it written by another version?");
   };
   const at::Tensor steps = rows("history/steps", past_columns);
+  if (steps.size(0) != setup_.from->index().step)
+    throw Error(
+        Stage::run, "checkpoint.lacks", "resume",
+        fmt::format("checkpoint {}: it has the losses of {} of its {} steps",
+                    setup_.from->folder().string(), steps.size(0), setup_.from->index().step),
+        "was it written by another version?");
   for (std::int64_t r = 0; r < steps.size(0); ++r) {
     const double* v = steps[r].const_data_ptr<double>();
     past_.push_back({v[0], v[1], v[2], v[3], v[4], v[5] != 0});

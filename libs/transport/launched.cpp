@@ -1,8 +1,12 @@
 // Reads the variables by which mpirun, srun and torchrun number the processes they start.
 #include "transport/launched.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <cstdlib>
+
+#include "meshwright/error.h"
 
 namespace mw {
 namespace {
@@ -25,12 +29,42 @@ constexpr std::array launchers{
     KnownLauncher{"srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "mpi", nullptr},
 };
 
+// Launchers whose numbers of processes nothing here can use by themselves.
+constexpr std::array other_launchers{
+    KnownLauncher{"Flux", "FLUX_JOB_SIZE", "FLUX_TASK_RANK", nullptr, nullptr},
+    KnownLauncher{"jsrun", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_RANK", nullptr, nullptr},
+    KnownLauncher{"PMIx", "PMIX_SIZE", "PMIX_RANK", nullptr, nullptr},
+};
+
 std::optional<int> number(const char* text) {
   if (text == nullptr || *text == '\0') return std::nullopt;
   char* end = nullptr;
   const long value = std::strtol(text, &end, 10);
   if (*end != '\0' || value < 0 || value > 1 << 24) return std::nullopt;
   return static_cast<int>(value);
+}
+
+// A process that is one of several would train beside the others, into the same files.
+void refuse_one_of_several(const KnownLauncher& launcher,
+                           const std::function<const char*(const char*)>& variable) {
+  const char* size = variable(launcher.processes);
+  const auto processes = number(size), process = number(variable(launcher.process));
+  const bool unclear = size != nullptr && *size != '\0' && !processes;
+  if (!unclear && processes.value_or(0) < 2 && process.value_or(0) < 1) return;
+  std::string said;
+  for (const char* name : {launcher.processes, launcher.process, launcher.besides}) {
+    if (name == nullptr) continue;
+    const char* value = variable(name);
+    said += fmt::format("{}{} is {}", said.empty() ? "" : ", ", name,
+                        value == nullptr ? "not set" : fmt::format("\"{}\"", value));
+  }
+  throw Error(
+      Stage::environment, "launch.address", "",
+      fmt::format("this process seems to be one of several that {} has started, and it "
+                  "cannot join the others: {}",
+                  launcher.by, said),
+      "start the processes by mpirun, srun or torchrun; for a process by itself unset these "
+      "variables, or write --communicator threads");
 }
 
 }  // namespace
@@ -48,6 +82,8 @@ std::optional<Launch> launched(const std::function<const char*(const char*)>& va
       launch.by = "srun";
     return launch;
   }
+  for (const KnownLauncher& launcher : launchers) refuse_one_of_several(launcher, variable);
+  for (const KnownLauncher& launcher : other_launchers) refuse_one_of_several(launcher, variable);
   return std::nullopt;
 }
 

@@ -371,6 +371,21 @@ touch -d '2 minutes' "$work/clone/core/src/base/new.cpp"
 launch run x
 check "a new source is noticed" exits 5
 
+# --- A text that is not unpacked to its end is none ---
+fresh
+fake gzip 'echo cut off; exit 1'
+fake python3 'cat'
+status=0
+(
+  root=$work/clone cache=$work/cache unpacked=$work/unpacked exit_environment=5
+  PATH=$work/fakes:$PATH
+  source "$work/clone/cmake/launcher.sh"
+  ensure_text
+) >"$work/out" 2>"$work/err" || status=$?
+check "a text that cannot be unpacked ends the launcher" exits 5
+check "it says which" says "cannot unpack"
+check "nothing of it stays" test -z "$(ls -A "$work/cache/text")"
+
 echo
 echo "$failures failures"
 exit $((failures > 0))

@@ -60,9 +60,24 @@ TEST_CASE("launchers number their processes") {
   CHECK(of({{"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_PROCID", "2"}}) == "srun 2/4 mpi");
   CHECK(of({{"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}}) == "alone");  // what sbatch runs
   CHECK(of({{"WORLD_SIZE", "4"}, {"RANK", "2"}, {"MASTER_ADDR", "node0"}}) == "torchrun 2/4 nccl");
-  CHECK(of({{"WORLD_SIZE", "4"}, {"RANK", "2"}}) == "alone");
-  CHECK(of({{"OMPI_COMM_WORLD_SIZE", "x"}, {"OMPI_COMM_WORLD_RANK", "0"}}) == "alone");
-  CHECK(of({{"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", "2"}}) == "alone");
+  CHECK(of({{"WORLD_SIZE", "1"}, {"RANK", "0"}}) == "alone");
+  CHECK(of({{"PMIX_RANK", "0"}}) == "alone");
+  CHECK(of({{"FLUX_JOB_SIZE", "2"}, {"PMI_SIZE", "2"}, {"PMI_RANK", "1"}}) == "mpirun 1/2 mpi");
+  // A process that is one of several, and not known which, does not train by itself.
+  for (const Variables& set :
+       std::vector<Variables>{{{"WORLD_SIZE", "4"}, {"RANK", "2"}},
+                              {{"WORLD_SIZE", "2"}, {"RANK", "3"}, {"MASTER_ADDR", "node0"}},
+                              {{"WORLD_SIZE", "2"}},
+                              {{"RANK", "1"}},
+                              {{"OMPI_COMM_WORLD_SIZE", "x"}, {"OMPI_COMM_WORLD_RANK", "0"}},
+                              {{"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", "2"}},
+                              {{"SLURM_STEP_NUM_TASKS", "4"}},
+                              {{"FLUX_JOB_SIZE", "4"}, {"FLUX_TASK_RANK", "0"}},
+                              {{"JSM_NAMESPACE_SIZE", "4"}, {"JSM_NAMESPACE_RANK", "3"}},
+                              {{"PMIX_RANK", "1"}}}) {
+    CAPTURE(set.begin()->first, set.begin()->second);
+    CHECK(thrown([&] { of(set); }) == "launch.address");
+  }
 }
 
 TEST_CASE("words come to all processes") {

@@ -1,4 +1,6 @@
 // The rows that a run takes over from the log of the run that it goes on from.
+#include <hdf5.h>
+
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <fstream>
@@ -98,6 +100,23 @@ TEST_CASE("a run takes over the rows of the steps before its first, and goes on 
   CHECK(reader.steps().size() == 150);
   CHECK(reader.series_steps().size() == 75);
   CHECK(earlier.seconds > 0);
+}
+
+TEST_CASE("a log with one table that cannot be read gives no rows, and says why") {
+  TemporaryFolder folder;
+  const fs::path path = log_of(folder, 2);
+  CHECK(mw::read_earlier(path, 150, {"one"}).unread.empty());
+  const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+  H5Ldelete(file, "account", H5P_DEFAULT);
+  const hid_t space = H5Screate(H5S_SCALAR);
+  H5Dclose(
+      H5Dcreate2(file, "account", H5T_NATIVE_INT, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+  H5Sclose(space);
+  H5Fclose(file);
+  const mw::EarlierRows earlier = mw::read_earlier(path, 150, {"one"});
+  CHECK(earlier.file == nullptr);
+  CHECK_FALSE(earlier.unread.empty());
+  CHECK(mw::read_earlier(path, 150, {"another"}).unread.empty());  // it is not the run's
 }
 
 TEST_CASE("the memory does not hold the rows that a run takes over") {

@@ -98,6 +98,7 @@ MESSAGES = {
     "data.header": [r".*\.(bin|idx|tok): .* \[.*"],
     "data.token": [r"(On rank \d+: )?.*\.bin: token \d+ is -?\d+, and the model's ids are 0 to \d+ \[.*"],
     "data.too-short": [r".* holds \d+ tokens, one \w+ sample of sequence = \d+ needs \d+ \[.*"],
+    "data.twice": [r".* (is named twice|are the same file) \[name each file once; .*"],
     "data.vocab": [r"model\.vocab: \d+ ids are too few for data: \w+ has \d+ \[use vocab = \d+\]"],
     "device.build": [r"device: this build has nothing for \"cuda\".* \[\./meshwright build --preset cuda .*"],
     "device.none": [r"device: this machine has 0 devices of \"cuda\" that can be used(: \w[^\[]*)? \[write device = \"cpu\".*"],
@@ -105,6 +106,8 @@ MESSAGES = {
                      r"data\.path: no file or folder \".*\" \[looked for .*", r"data\.path: no file matches \".*\" \[.*", r"plan\[1\]\.schedule: there is no "
                      r"file .* \[name a CSV of compute actions, or one of .*",
                      r".*: there is no such file \[.*"],
+    "file.format": [r".*: line \d+ is no JSON: .* \[write it again: .*", r".*sweep\.json cannot be read as .* \[move it away: .*"],
+    "file.read": [r"(data\.path: )?cannot (read|list) .*: .* \[.*", r".* is a named pipe, and no file .* \[name a regular file\]"],
     "file.write": [r".*: cannot write it: .* \[name a (file in a )?folder that you may write to\]",
                    r"-o run\.h5: that is the run file \[name another file\]",
                    r"(-o|--html|mw\.bar_chart) .*: that is (a folder|no file) \[name a file, such as report\.html\]"],

@@ -3,12 +3,118 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <set>
+#include <system_error>
+
+#include "meshwright/engine/files.h"
 #include "meshwright/engine/text.h"
 #include "script/guarded.h"
 #include "script/identity.h"
 #include "script/read_experiment.h"
 
 namespace mw {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// The files of a source, behind links.
+std::set<fs::path> files_of(const TokenSource& source) {
+  std::set<fs::path> files;
+  std::error_code error;
+  for (const SourceFile& file : source.files()) files.insert(fs::canonical(file.path, error));
+  return files;
+}
+
+// A source's fractions of its tokens (its option `part`).
+std::pair<double, double> part_of(const Values& values) {
+  const Json part = values.has("part") ? values.at("part") : Json();
+  const bool two =
+      part.is_array() && part.size() == 2 && part[0].is_number() && part[1].is_number();
+  return two ? std::pair(part[0].get<double>(), part[1].get<double>()) : std::pair(0.0, 1.0);
+}
+
+// A file that both read; empty: there is none, or they read different parts of the same files.
+std::string read_by_both(const TokenSource& a, const Values& of_a, const TokenSource& b,
+                         const Values& of_b) {
+  const std::set<fs::path> here = files_of(a), there = files_of(b);
+  const auto [from, to] = part_of(of_a);
+  const auto [begin, end] = part_of(of_b);
+  if (here == there && (to <= begin || end <= from)) return "";
+  const auto both =
+      std::ranges::find_if(here, [&](const fs::path& p) { return there.contains(p); });
+  return both == here.end() ? "" : both->string();
+}
+
+void note_read_again(const TokenSource& source, std::int64_t sequence, std::int64_t samples,
+                     const std::string& reader, const char* key, std::vector<std::string>& notes) {
+  const std::int64_t there = source.tokens() > 0 ? (source.tokens() - 1) / sequence : 0;
+  if (there < 1 || samples <= there) return;
+  notes.push_back(fmt::format("{}: its {} are {} of {}, and {} takes {}: each is read {:.3g} times",
+                              key, plural(source.tokens(), "token"), plural(there, "sample"),
+                              sequence, reader, samples,
+                              static_cast<double>(samples) / static_cast<double>(there)));
+}
+
+}  // namespace
+
+void DataReader::note_unread(const Chosen& chosen, const TokenSource& source, const char* key,
+                             std::vector<std::string>& notes) const {
+  if (!chosen.values.has("path")) return;
+  const Json& given = chosen.values.at("path");
+  const std::set<fs::path> read = files_of(source);
+  if (read.empty()) return;
+  for (const Json& one : given.is_array() ? given : Json::array({given})) {
+    std::error_code error;
+    const fs::path folder =
+        one.is_string() ? find_file(one.get<std::string>(), roots_) : fs::path();
+    if (!fs::is_directory(folder, error)) continue;
+    std::vector<std::string> folders;
+    std::int64_t hidden = 0;
+    for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+      std::error_code unknown;
+      const fs::path& path = at->path();
+      if (read.contains(fs::canonical(path, unknown))) continue;
+      if (path.filename().string().starts_with('.'))
+        ++hidden;
+      else if (fs::is_directory(path, unknown))
+        folders.push_back(path.filename().string());
+    }
+    std::ranges::sort(folders);
+    std::vector<std::string> unread;
+    if (!folders.empty())
+      unread.push_back(plural(static_cast<std::int64_t>(folders.size()), "folder") + " (" +
+                       folders.front() + (folders.size() > 1 ? ", …)" : ")"));
+    if (hidden > 0) unread.push_back(plural(hidden, "hidden file"));
+    if (!unread.empty())
+      notes.push_back(fmt::format("{}: {} has {} in it, which are not read", key, folder.string(),
+                                  join(unread, " and ")));
+  }
+}
+
+void DataReader::add_notes(Experiment& experiment) const {
+  if (!experiment.plan || !experiment.data || experiment.steps < 1) return;
+  std::vector<std::string>& notes = experiment.notes;
+  const std::int64_t last = experiment.steps - 1;
+  note_unread(*data_, *experiment.data, "data", notes);
+  note_read_again(*experiment.data, sequence_,
+                  experiment.first_sample(last) + experiment.plan_at(last).request.batch, "the run",
+                  "data", notes);
+  if (!held_out_ || !experiment.held_out_data) return;
+  note_unread(*held_out_, *experiment.held_out_data, "evaluate.data", notes);
+  note_read_again(*experiment.held_out_data, sequence_,
+                  experiment.evaluation.batches * experiment.plan->request.batch, "an evaluation",
+                  "evaluate.data", notes);
+  const std::string both =
+      read_by_both(*experiment.data, data_->values, *experiment.held_out_data, held_out_->values);
+  if (!both.empty())
+    notes.push_back(
+        fmt::format("evaluate.data: it is no held-out data: the run trains on {} too; "
+                    "data takes part = {{ 0, 0.9 }}, and evaluate.data the rest, "
+                    "part = {{ 0.9, 1 }}",
+                    both));
+}
 
 DataReader::DataReader(const Json& table, const Values& values,
                        const std::vector<std::filesystem::path>& roots,
@@ -101,6 +207,7 @@ Json DataReader::evaluation(Experiment& experiment) {
   // than those that the model learns.
   if (experiment.held_out_data && experiment.held_out_data->tokens() == 0)
     experiment.held_out_data = open_source(*chosen, "evaluate.data", seed_like_training(*chosen));
+  held_out_ = chosen;
   Json data = resolved_value(chosen->values.json());
   data.erase("sequence");
   data["kind"] = chosen->registration->name;

@@ -25,8 +25,14 @@ class DataReader {
   void open(const Model* model, Experiment& experiment);
   // Opens what is held out; its settings, or null if there is none.
   Json evaluation(Experiment& experiment);
+  // Puts into the experiment's notes what a script may not mean: tokens that are read several times,
+  // held-out tokens that are trained on, and what lies in a folder of data and is not read. Once it
+  // has its plan.
+  void add_notes(Experiment& experiment) const;
 
  private:
+  void note_unread(const Chosen& chosen, const TokenSource& source, const char* key,
+                   std::vector<std::string>& notes) const;
   bool has(const char* key) const { return values_.has(key) && !values_.at(key).is_null(); }
   std::int64_t read_sequence() const;
   std::shared_ptr<const TokenSource> open_source(const Chosen& chosen, const char* key,
@@ -38,7 +44,7 @@ class DataReader {
   const std::vector<std::filesystem::path>& roots_;
   const std::shared_ptr<const ScriptReach>& reach_;
   Problems& problems_;
-  std::optional<Chosen> data_;
+  std::optional<Chosen> data_, held_out_;
   std::int64_t sequence_ = 0, vocab_ = 256;
 };
 

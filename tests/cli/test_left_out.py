@@ -1,0 +1,200 @@
+"""What a run would leave out, read twice or take away without a word: each is refused, or the run says so."""
+import json
+import os
+import shutil
+import unittest
+
+import h5py
+
+import cases
+from problems import problems
+
+SCRIPT = """\
+local mw = require "meshwright"
+local e = {
+  model = mw.llama { layers = 1, hidden = 16, heads = 2, ffn = 24, vocab = 256 }, sequence = 8, batch = 4, threads = 1,
+  data = mw.synthetic {}, plan = { mw.plugins("dp")(2) }, optimizer = mw.sgd { lr = 0.1 }, steps = 4, timeout = 120,
+}
+%s
+mw.train(e)
+"""
+STOP = 'e.observe = function(step) if step == 1 and os.getenv("STOP") then os.execute("kill -TERM $PPID") end end'
+
+
+class LeftOut(cases.ProgramCase):
+    def train(self, more, code=0, verb="run"):
+        """The result, and what was said of it."""
+        stop = {"STOP": "1"} if code == 130 else {}
+        done = self.call(verb, self.write(SCRIPT % more), "--json", **stop)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return self.lines(done)[-1], done.stderr
+
+    def refusal(self, problem, more):
+        """The message of the one problem."""
+        error = self.refused(2, problem, "plan", self.write(SCRIPT % more))
+        return error["message"]
+
+    def notes(self, more):
+        return self.train(more, verb="plan")[0].get("notes", [])
+
+    def put(self, name, content):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        return path
+
+    # --- Exports ---
+
+    def test_an_export_leaves_other_files_alone(self):
+        self.train('e.export = "out"')
+        mine = {"README.md": b"mine", "runs/precious.h5": b"rows", "tokenizer.json": b"{}", "old.safetensors": b"weights"}
+        for name, content in mine.items():
+            self.put(f"out/{name}", content)
+        self.train('e.export = "out"')
+        self.train('e.export = "out" e.seed = 1 e.overwrite = true')
+        for name, content in mine.items():
+            self.assertEqual((self.folder / "out" / name).read_bytes(), content)
+        self.put("thesis/chapter.tex", b"words")
+        self.train('e.export = "thesis" e.overwrite = true')
+        self.assertEqual(sorted(os.listdir(self.folder / "thesis")), ["chapter.tex", "config.json", "model.safetensors"])
+        self.assertEqual([name for name in os.listdir(self.folder) if name.startswith(".")], [])
+
+    def test_an_export_that_was_killed_between_two_names_loses_nothing(self):
+        self.train('e.export = "out"')
+        self.put("out/README.md", b"mine")
+        (self.folder / "out").rename(self.folder / ".out.earlier")
+        self.train('e.export = "out"')
+        self.assertEqual(sorted(os.listdir(self.folder / "out")), ["README.md", "config.json", "model.safetensors"])
+        self.assertFalse((self.folder / ".out.earlier").exists())
+
+    def test_an_interrupted_run_leaves_the_weights_of_all_steps(self):
+        whole = self.folder / "out/model.safetensors"
+        export = 'e.export = "out" e.steps = 40 ' + STOP
+        result, _ = self.train(export, code=130)
+        self.assertEqual(result["export"], str(self.folder / "out"))
+        self.train(export)
+        trained = whole.read_bytes()
+        result, said = self.train(export, code=130)
+        self.assertEqual((whole.read_bytes() == trained, "export" in result), (True, False))
+        self.assertIn("out stays as it was", said)
+
+    # --- Checkpoints ---
+
+    def test_a_checkpoint_that_cannot_be_read_is_not_a_broken_one(self):
+        keep = 'e.checkpoint = { path = "ck", every = 1 }'
+        self.train(keep + " e.steps = 3")
+        index = self.folder / "ck/step-00000003/index.json"
+        text = index.read_bytes()
+        index.unlink()
+        index.symlink_to("index.json")  # ELOOP, which root gets too
+        done = self.call("run", self.write(SCRIPT % (keep + " e.resume = true")), "--json")
+        self.assertEqual((done.returncode, problems(self.lines(done))), (2, ["file.read"]), done.stderr)
+        index.unlink()
+        index.write_bytes(text[:-20])
+        _, said = self.train(keep + " e.resume = true")
+        self.assertIn("the broken one goes once this run's first checkpoint is complete", said)
+
+    def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(self):
+        (self.folder / "ck").symlink_to("ck")
+        self.refused(2, "file.read", "checkpoints", "ck")
+        self.refused(2, "checkpoint.missing", "checkpoints", "nowhere")
+
+    def test_a_log_whose_rows_cannot_be_read_stays(self):
+        both = 'e.log = "runs/a.h5" e.checkpoint = { path = "ck", every = 1 } e.resume = true e.steps = 40 '
+        self.train(both + STOP, code=130)
+        with h5py.File(self.folder / "runs/a.h5", "r+") as file:
+            del file["work"]
+            file["work"] = [1, 2]
+        result, said = self.train(both)
+        self.assertEqual(len(result["losses"]), 40)
+        self.assertIn("the earlier steps in runs/a.h5 cannot be read", said)
+        self.assertTrue((self.folder / "runs/a.earlier.h5").exists())
+        with h5py.File(self.folder / "runs/a.h5") as file:
+            self.assertTrue(any(b"cannot be read" in row["message"] for row in file["events"]))
+
+    # --- Data ---
+
+    def test_a_folder_of_text_is_read_in_full(self):
+        self.put("data/a.txt", b"words " * 100)
+        self.assertEqual(self.notes('e.data = mw.text "data"'), [])
+        self.put("data/more/b.txt", b"words")
+        self.put("data/.hidden", b"words")
+        note, = self.notes('e.data = mw.text "data"')
+        self.assertIn("1 folder (more) and 1 hidden file", note)
+        (self.folder / "data/c.txt").symlink_to("/mnt/nowhere/c.txt")
+        self.assertIn("leads nowhere", self.refusal("file.read data.path", 'e.data = mw.text "data"'))
+        (self.folder / "data/c.txt").unlink()
+        os.mkfifo(self.folder / "data/d.txt")
+        self.assertIn("named pipe", self.refusal("file.read data.path", 'e.data = mw.text "data"'))
+
+    def test_a_file_is_named_once(self):
+        self.put("s1.bin", bytes(2 * 400))
+        self.put("s2.bin", bytes(2 * 400))
+        self.refusal("data.twice data.path", 'e.data = mw.shards { { "s*.bin", "s1.bin" }, dtype = "u16" }')
+        os.link(self.folder / "s1.bin", self.folder / "t.bin")
+        self.refusal("data.twice data.path", 'e.data = mw.shards { { "s1.bin", "t.bin" }, dtype = "u16" }')
+        self.put("a.txt", b"words " * 100)
+        self.refusal("data.twice data.path", 'e.data = mw.text { { "a.txt", "./a.txt" } }')
+
+    def test_tokens_that_are_read_again(self):
+        self.put("a.txt", bytes(range(32, 102)))
+        note, = self.notes('e.data = mw.text "a.txt"')
+        self.assertIn("70 tokens are 8 samples of 8, and the run takes 16: each is read 2 times", note)
+        self.put("b.txt", b"words " * 100)
+        self.assertEqual(self.notes('e.data = mw.text "b.txt"'), [])
+        note, = self.notes('e.data = mw.text "b.txt" e.evaluate = { data = mw.text "a.txt", every = 2, batches = 4 }')
+        self.assertIn("an evaluation takes 16", note)
+        result, said = self.train('e.data = mw.text "a.txt"')
+        self.assertIn("read 2 times", result["notes"][0])
+        self.assertIn("read 2 times", said)
+
+    def test_held_out_tokens_that_are_trained_on(self):
+        self.put("b.txt", b"words " * 100)
+        pair = 'e.data = mw.text { "b.txt"%s } e.evaluate = { data = mw.text { "./b.txt"%s }, every = 2, batches = 1 }'
+        for train, held_out, both in (("", "", True), (", part = { 0, 0.9 }", ", part = { 0.9, 1 }", False),
+                                      (", part = { 0.5, 1 }", ", part = { 0, 0.5 }", False),
+                                      (", part = { 0, 0.9 }", ", part = { 0.8, 1 }", True), ("", ", part = { 0.9, 1 }", True)):
+            with self.subTest(train=train, held_out=held_out):
+                self.assertEqual([note.startswith("evaluate.data: it is no held-out data") for note in
+                                  self.notes(pair % (train, held_out))], [True] * both)
+
+    # --- Weights ---
+
+    def test_weights_without_their_config(self):
+        self.train('e.export = "out"')
+        self.assertEqual(self.notes('e.weights = "out"'), [])
+        os.remove(self.folder / "out/config.json")
+        note, = self.notes('e.weights = "out"')
+        self.assertIn("rope_theta = 10000", note)
+
+    # --- Sweeps and reports ---
+
+    def test_predictions_that_were_cut_off(self):
+        script = self.write((SCRIPT % "").replace("mw.train(e)", 'mw.sweep { name = "s", base = e, over = { batch = { 4, 8 } } }'))
+        self.all("sweep", script, "--predict")
+        file, = self.folder.glob("**/predicted.jsonl")
+        lines = file.read_text().splitlines(keepends=True)
+        file.write_text(lines[0] + lines[1][:-40])
+        error = self.refused(2, "file.format", "report", file.parent, "-o", "page.html")
+        self.assertIn("line 2", error["message"])
+        shutil.copy(file, self.folder / "plans.jsonl")
+        self.refused(2, "file.format", "report", "plans.jsonl", "--figures", "figures")
+        self.all("sweep", script, "--predict")
+        self.assertEqual(len([json.loads(line) for line in file.read_text().splitlines()]), 2)
+
+    def test_a_result_that_was_cut_off_is_run_again_and_said(self):
+        script = self.write((SCRIPT % "").replace("mw.train(e)", 'mw.sweep { name = "s", base = e, over = { seed = { 0, 1 } } }'))
+        self.all("sweep", script)
+        file = sorted(self.folder.glob("**/result.json"))[0]
+        file.write_text(file.read_text()[:50])
+        done = self.call("sweep", script, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr.count("its result.json cannot be read as a result, so it runs again"), 1, done.stderr)
+        index, = self.folder.glob("**/sweep.json")
+        index.write_text(index.read_text()[:50])
+        done = self.call("sweep", script, "--json")
+        self.assertEqual((done.returncode, problems(self.lines(done))), (5, ["file.format"]), done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
