@@ -106,7 +106,8 @@ MESSAGES = {
                      r"data\.path: no file or folder \".*\" \[looked for .*", r"data\.path: no file matches \".*\" \[.*", r"plan\[1\]\.schedule: there is no "
                      r"file .* \[name a CSV of compute actions, or one of .*",
                      r".*: there is no such file \[.*"],
-    "file.format": [r".*: line \d+ is no JSON: .* \[write it again: .*", r".*sweep\.json cannot be read as .* \[move it away: .*"],
+    "file.format": [r".*: line \d+ is no JSON: .* \[write it again: .*", r".*sweep\.json cannot be read as .* \[move it away: .*",
+                    r"data\.path: .* is no text: .* \[.*"],
     "file.read": [r"(data\.path: )?cannot (read|list) .*: .* \[.*", r".* is a named pipe, and no file .* \[name a regular file\]"],
     "file.write": [r".*: cannot write it: .* \[name a (file in a )?folder that you may write to\]",
                    r"-o run\.h5: that is the run file \[name another file\]",
