@@ -13,11 +13,11 @@
 namespace mw {
 namespace {
 
-constexpr double most = 1e30;
+constexpr double largest_number = 1e30;
 constexpr std::int64_t most_devices = std::int64_t{1} << 40;
 
 Options& rate(Options& options) {
-  return options.range(1.0, most);
+  return options.range(1.0, largest_number);
 }
 Options& share(Options& options) {
   return options.range(1e-6, 10.0);
@@ -501,9 +501,10 @@ class Reader {
       if (!v) continue;
       const Json& node = v->at("node");
       const Json range = node.is_array() ? node : Json::array({node, node});
-      const auto first = range.size() == 2 ? whole_number(range[0]) : std::nullopt,
-                 last = range.size() == 2 ? whole_number(range[1]) : std::nullopt;
-      if (!first || !last || *first < 0 || *last < *first || *last >= cluster_.nodes ||
+      const bool is_pair = range.size() == 2;
+      const std::int64_t first = is_pair ? whole_number(range[0]).value_or(-1) : -1,
+                         last = is_pair ? whole_number(range[1]).value_or(-1) : -1;
+      if (first < 0 || last < first || last >= cluster_.nodes ||
           part.device >= cluster_.node.devices) {
         wrong(key,
               fmt::format("got node = {}{}, of {} of {} devices", lua_text(node),
@@ -513,8 +514,8 @@ class Reader {
                           cluster_.nodes - 1, cluster_.node.devices - 1));
         continue;
       }
-      part.first = static_cast<int>(*first);
-      part.last = static_cast<int>(*last);
+      part.first = static_cast<int>(first);
+      part.last = static_cast<int>(last);
       part.by = {v->number("compute"), v->number("link"), v->number("nic")};
       cluster_.slow.push_back(part);
     }

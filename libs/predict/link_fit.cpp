@@ -130,13 +130,13 @@ class LinkFit {
 
   // Rows become curves as they were measured, the mean where several tables have a size.
   void add_curves(const char* part, const std::function<bool(const LoggedTable&)>& wanted) {
-    std::map<std::tuple<Collective, int, int>, Tables> alike;
+    std::map<std::tuple<Collective, int, int>, Tables> same_place;
     for (const LoggedTable* table :
          those([&](const LoggedTable& t) { return is_curve(t, devices_) && wanted(t); }))
-      alike[{table->op, table->nodes(), table->ranks()}].push_back(table);
-    if (alike.empty()) return;
+      same_place[{table->op, table->nodes(), table->ranks()}].push_back(table);
+    if (same_place.empty()) return;
     Json& all = made_.table[part]["curves"];
-    for (const auto& [place, of] : alike) {
+    for (const auto& [place, of] : same_place) {
       const auto& [op, nodes, ranks] = place;
       std::map<double, std::vector<double>> by_bytes;
       for (const LoggedTable* table : of)
