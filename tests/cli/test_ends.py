@@ -128,7 +128,7 @@ class Ends(ProgramCase):
         for take in ("os.remove(file)", "os.rename(file, file .. '-moved') io.open(file, 'w'):close()"):
             with self.subTest(take):
                 shutil.rmtree(self.folder / "events", ignore_errors=True)
-                code, (run,) = self.call(f"""e.tensorboard = "events" e.observe = function(step) if step == 2 then
+                code, (run, _) = self.call(f"""e.tensorboard = "events" e.observe = function(step) if step == 2 then
                     local file = io.popen("ls events/*"):read("l") {take} end end""")
                 self.assertEqual((code, run["status"]), (1, "failed"), self.stderr)
                 self.assertIn("another program has removed or replaced events/events.out.tfevents.", run["reason"])
