@@ -19,7 +19,7 @@ import shlex
 import subprocess
 import sys
 
-import jobs
+from jobs import jobs as how_many
 
 ROOT = pathlib.Path.cwd()
 BUILD = ROOT / "build-lint"
@@ -96,7 +96,7 @@ def precompiled(arguments):
 def main(cache, names):
     cache.mkdir(parents=True, exist_ok=True)
     headers = own_headers()
-    jobs, files = [], set()
+    work, files = [], set()
     for entry in json.loads((BUILD / "compile_commands.json").read_text()):
         unit = pathlib.Path(entry["file"])
         sources = [s for s in sources_of(unit)
@@ -109,7 +109,7 @@ def main(cache, names):
         stamp = cache / state_of("tidy", sources, headers)
         # As in a build, foreign headers come first: c10's CHECK else hides Catch2's.
         foreign = [] if stamp.exists() else precompiled(heavy)
-        jobs.append((["clang-tidy", "--quiet", "-p", str(BUILD),
+        work.append((["clang-tidy", "--quiet", "-p", str(BUILD),
                       *(f"--extra-arg={word}" for word in foreign), str(unit)], stamp, unit.name))
         for source in wanted:
             stamp = cache / state_of("apart", [source], headers)
@@ -117,15 +117,15 @@ def main(cache, names):
                 files.add(source)
                 continue
             files.add(source)
-            jobs.append((["clang++", *arguments, *precompiled(heavy), "-fsyntax-only",
+            work.append((["clang++", *arguments, *precompiled(heavy), "-fsyntax-only",
                           "-Wno-everything", str(source)], stamp,
                          str(source.relative_to(ROOT))))
     unknown = set(names) - {str(source.relative_to(ROOT)) for source in files}
     if unknown:
         sys.exit(f"no build target compiles {', '.join(sorted(unknown))}")
     bad = 0
-    with concurrent.futures.ThreadPoolExecutor(jobs.jobs()[0]) as pool:
-        for text in pool.map(lambda job: run(*job), jobs):
+    with concurrent.futures.ThreadPoolExecutor(how_many()[0]) as pool:
+        for text in pool.map(lambda job: run(*job), work):
             bad += bool(text)
             sys.stdout.write(text)
             sys.stdout.flush()
