@@ -10,7 +10,7 @@ CODE = r"[a-z]+(?:-[a-z]+)*\.[a-z]+(?:-[a-z]+)*"
 # Where a code stands: behind a stage, or first in what adds or refuses a problem.
 RAISED = [rf'Stage::\w+,\s*"({CODE})"', rf'\b(?:refused?)\(\s*"({CODE})"', rf'\bFaults \w+\(\s*problems_,\s*"({CODE})"',
           rf'\badd\("({CODE})"', rf'\brefused?\(\s*(?:speaker|rule|again),\s*"({CODE})"', rf'\.code = "({CODE})"',
-          rf'\? "({CODE})" : "({CODE})"']
+          rf'\? "({CODE})" : "({CODE})"', rf'\bnot_started\("({CODE})"']
 
 
 class Errors(unittest.TestCase):
