@@ -9,7 +9,7 @@
 #include <limits>
 #include <map>
 
-#include "base/synonyms.h"
+#include "meshwright/engine/synonyms.h"
 #include "meshwright/options.h"
 
 namespace mw {

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <pwd.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -53,6 +54,11 @@ bool write_whole(int file, const char* text, std::size_t size) {
   while (size > 0) {
     const ssize_t written = ::write(file, text, size);
     if (written < 0 && errno == EINTR) continue;
+    if (written < 0 && errno == EAGAIN) {  // whoever shares the file has made it so
+      pollfd room{file, POLLOUT, 0};
+      ::poll(&room, 1, -1);
+      continue;
+    }
     if (written == 0) errno = EIO;
     if (written <= 0) return false;
     text += written;
@@ -126,13 +132,13 @@ std::filesystem::path cache_folder() {
     home = user != nullptr ? user->pw_dir : nullptr;
   }
   if (home != nullptr && *home == '/') return std::filesystem::path(home) / ".cache/meshwright";
-  // Others may have made a folder of that name: what they measured is not of this user.
   std::filesystem::path own = fs::temp_directory_path() / fmt::format("meshwright-{}", ::geteuid());
   struct stat info {};
   const bool taken =
       ::lstat(own.c_str(), &info) == 0 && (info.st_uid != ::geteuid() || !S_ISDIR(info.st_mode));
-  if (taken) own += fmt::format("-{:016x}", random_number());
-  return own;
+  // What others have measured is not of this user, who then has no cache: below a device nothing
+  // can be read or written.
+  return taken ? fs::path("/dev/null/meshwright") : own;
 }
 
 Cache read_cache(const std::filesystem::path& file) {

@@ -120,7 +120,7 @@ std::optional<Chosen> choose(Kind kind, const Json& table, const std::string& pa
     return std::nullopt;
   }
   try {
-    const auto& [name, given, is_table] = *named;
+    const std::string& name = named->name;
     Chosen chosen{&reach->catalog->find(kind, name), {}, {name, path}};
     Problems found;
     chosen.values = call_plugin(

@@ -9,7 +9,7 @@
 #include <cctype>
 #include <charconv>
 
-#include "base/synonyms.h"
+#include "meshwright/engine/synonyms.h"
 #include "meshwright/options.h"
 
 namespace mw {

@@ -118,8 +118,10 @@ double flops_by_shapes(const Op& op, const LocalDims& dims) {
   const auto size = [&](Dim dim) { return static_cast<double>(dims.at(dim).size); };
   if (op.op_class() == OpClass::matrix_product)
     return 2 * static_cast<double>(dims.count(op.space()));
-  if (op.op_class() != OpClass::attention) return 0;
+  if (op.op_class() != OpClass::attention || op.inputs.size() < 3) return 0;
   const Dims &q = op.inputs.at(0).dims, &k = op.inputs.at(1).dims, &v = op.inputs.at(2).dims;
+  // An op of a plugin may have its operands in another form.
+  if (std::min({q.size(), k.size(), v.size()}) < 4) return 0;
   return 2 * size(q.at(0)) * size(q.at(1)) * size(q.at(2)) * size(k.at(1)) *
          (size(q.at(3)) + size(v.at(3)));
 }

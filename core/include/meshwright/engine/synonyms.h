@@ -1,6 +1,7 @@
 // What the field calls things that have another name here.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,9 @@ struct Synonym {
   const char* name;   // what it is called here
   const char* text;   // how it is written; "": by its name alone
 };
+
+// Gives the list that is searched, which lasts as long as the process: before anything is read.
+void set_synonyms(std::span<const Synonym> list);
 
 // The synonym that a word is of, whose name is one of these; null: there is none.
 const Synonym* synonym_of(const std::string& word, const std::vector<std::string>& names);
