@@ -12,6 +12,7 @@
 #include "comm/cores.h"
 #include "comm/futex.h"
 #include "comm/local_backend.h"
+#include "comm/pair.h"
 #include "comm/purpose.h"
 #include "comm/step_clock.h"
 #include "meshwright/carrier.h"
@@ -116,6 +117,15 @@ std::unique_ptr<Communicator> make_communicator(CommunicatorSource& source, cons
   auto backend = stream.empty() ? source.backend(axis, group, index)
                                 : source.backend_on(stream, axis, group, index);
   return std::make_unique<Communicator>(axis, group, index, std::move(backend), ledger);
+}
+
+std::unique_ptr<Communicator> comm::make_pair_communicator(CommunicatorSource& source,
+                                                           const std::string& axis, int from,
+                                                           int to, int rank, Ledger* ledger) {
+  const std::vector<int> pair{from, to};
+  const int index = rank == from ? 0 : 1;
+  return std::make_unique<Communicator>(axis, pair, index,
+                                        source.backend_of_pair(axis, pair, index), ledger);
 }
 
 c10::intrusive_ptr<c10d::Backend> CommunicatorSource::backend_of_pair(const std::string& axis,

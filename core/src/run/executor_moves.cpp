@@ -8,8 +8,7 @@
 #include <optional>
 #include <stdexcept>
 
-#include <torch/csrc/distributed/c10d/Backend.hpp>
-
+#include "comm/pair.h"
 #include "meshwright/engine/connections.h"
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/program_facts.h"
@@ -74,12 +73,8 @@ Communicator& Executor::group(Lowered& l) {
 
 Communicator& Executor::pair(const std::string& axis, int from, int to) {
   auto& communicator = kept_->pairs[{axis, from, to}];
-  if (!communicator) {
-    const int index = rank_ == from ? 0 : 1;
-    communicator =
-        std::make_unique<Communicator>(axis, std::vector{from, to}, index,
-                                       source_.backend_of_pair(axis, {from, to}, index), &ledger_);
-  }
+  if (!communicator)
+    communicator = comm::make_pair_communicator(source_, axis, from, to, rank_, &ledger_);
   return *communicator;
 }
 

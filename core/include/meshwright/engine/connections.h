@@ -1,6 +1,6 @@
-// What a rank has a communicator for, by its programs. Libraries such as NCCL make a communicator by
-// a call that waits until all members make it, and each one takes memory. So ranks make all of them
-// when a run begins, in the order of this list, and a prediction counts its entries.
+// What a rank has a communicator for, by its programs. Libraries such as NCCL make a communicator
+// by a call that waits until all members make it, and each one takes memory. So ranks make all of
+// them when a run begins, in the order of this list, and a prediction counts its entries.
 #pragma once
 
 #include <string>
