@@ -28,9 +28,11 @@ std::string new_token();
 inline constexpr std::chrono::hours patience_for_first{7 * 24};
 
 // In this variable run_by_mpirun() tells its processes where results go: a path of its own stdout.
-// What passes through mpirun is cut off where a process dies, as mpirun reads nothing while it waits
-// for the others, and then kills them; and mpirun does not say that a disk is full.
+// What passes through mpirun is cut off where a process dies, as mpirun reads nothing while it
+// waits for the others, and then kills them; and mpirun does not say that a disk is full.
 inline constexpr const char* lines_variable = "MESHWRIGHT_LINES";
+// In this variable it names a file that a process of it makes once it has met the others.
+inline constexpr const char* joined_variable = "MESHWRIGHT_JOINED";
 // Whether these are one machine. Names say nothing of it, as containers of many machines have the
 // same one, and those of one machine several; they decide only where a boot id is not known.
 bool same_machine(const HostId& one, const HostId& other);

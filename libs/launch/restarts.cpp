@@ -88,25 +88,17 @@ class ReportFile {
   }
   // Whether a process of the run has begun on this machine.
   bool begun() const { return read_json(path()).is_object(); }
-  // Of the shell that was to execute a launcher and could not.
-  bool has_code_of_shell() const { return read_json(path()).is_number(); }
 
  private:
   const int file_;
 };
 
-pid_t start(const std::string& launcher, const std::string& report,
-            std::vector<std::string> words) {
+pid_t start(const std::string& launcher, std::vector<std::string> words) {
   const std::string program = program_path().string();
   std::vector<std::string> all = {program};
-  // The shell splits a launcher into words as it would in a script, and executes the first of them.
-  // Where that fails the shell itself ends, and leaves its exit code in the report.
+  // The shell reads a launcher as it would in a script, redirections included.
   if (!launcher.empty())
-    all = {"/bin/sh", "-c",
-           fmt::format("trap 'echo $? >{}' EXIT; set -- {} \"$@\"; "
-                       "command -v \"$1\" >/dev/null 2>&1 || exit 127; exec \"$@\"",
-                       report, launcher),
-           "sh", program};
+    all = {"/bin/sh", "-c", fmt::format("exec {} \"$@\"", launcher), "sh", program};
   all.insert(all.end(), words.begin(), words.end());
   ProcessStart process;
   process.command = std::move(all);
@@ -157,13 +149,13 @@ End end_of(int status, const ReportFile& report) {
 
 // The launcher has ended, and no process of the run has begun on this machine. Whether one has on
 // another machine is not known here.
-void not_begun(const Restarts& restarts, const ReportFile& report, int code,
+void not_begun(const Restarts& restarts, int code,
                const std::function<void(const std::string&)>& say) {
-  if (report.has_code_of_shell()) {
+  if (code == 126 || code == 127) {
     throw Error(Stage::environment, "launch.launcher", "",
-                fmt::format("--launcher {}: the shell finds no program of this name that it can "
-                            "execute",
-                            quote(restarts.launcher)),
+                fmt::format("--launcher {}: exit code {}: the shell, or the launcher, finds no "
+                            "program of this name that it can execute",
+                            quote(restarts.launcher), code),
                 "give the command as in a shell, by a name that is in PATH or by its path: "
                 "--launcher \"mpirun -n 8\"");
   }
@@ -212,9 +204,9 @@ int run_with_restarts(const Restarts& restarts, const std::vector<std::string>& 
     std::vector<std::string> all = words;
     all.insert(std::find(all.begin(), all.end(), "--"), own.begin(), own.end());
     report.clear();
-    End end = end_of(wait_for(start(restarts.launcher, report.path(), std::move(all))), report);
+    End end = end_of(wait_for(start(restarts.launcher, std::move(all))), report);
     if (!restarts.launcher.empty() && !stopped && !report.begun())
-      not_begun(restarts, report, end.code, say);
+      not_begun(restarts, end.code, say);
     if (end.code == 0) return 0;
     if (stopped || end.code == exit_interrupted) return exit_interrupted;
     if (restarts.most == 0) return end.code;
