@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
@@ -50,9 +51,9 @@ double worked_by_all(const fs::path& root) {
     line >> name;
     const double ticks = ticks_in(line);
     if (name == "cpu") all = ticks;
-    if (std::isnan(ticks) || std::none_of(allowed.begin(), allowed.end(), [&](int processor) {
-          return name == fmt::format("cpu{}", processor);
-        }))
+    int processor = -1;
+    std::from_chars(name.data() + 3, name.data() + name.size(), processor);
+    if (std::isnan(ticks) || !std::binary_search(allowed.begin(), allowed.end(), processor))
       continue;
     ours += ticks;
     ++found;
@@ -67,6 +68,7 @@ double throttled_in(const fs::path& file) {
   std::ifstream stream(file);
   std::string word;
   double count = 0;
+  if (!stream.is_open()) return NAN;
   while (stream >> word >> count) {
     if (word == "throttled_usec") return 1e-6 * count;
     if (word == "throttled_time") return 1e-9 * count;
