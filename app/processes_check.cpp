@@ -1,5 +1,5 @@
-// Runs a script up to its first experiment in a copy of this process that says nothing, and compares
-// the experiment's ranks with the processes that were asked for.
+// Runs a script up to its first experiment in a copy of this process that says nothing, and
+// compares the experiment's ranks with the processes that were asked for.
 #include "app/processes_check.h"
 
 #include <fcntl.h>

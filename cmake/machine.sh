@@ -41,8 +41,8 @@ version_to_come() {
   LC_ALL=C apt-cache policy "$1" 2>/dev/null | sed -n 's/^ *Candidate: \([0-9]*:\)\{0,1\}\([0-9][0-9.]*\).*/\2/p'
 }
 
-# require_version PROGRAM LEAST ADVICE: of the program on the PATH, else of the package that is to be
-# installed.
+# require_version PROGRAM LEAST ADVICE: of the program on the PATH, else of the package that is to
+# be installed.
 require_version() {
   local program=$1 least=$2 advice=$3 path found
   path=$(PATH=$root/.deps/root/usr/bin:$PATH command -v "$program" || true)

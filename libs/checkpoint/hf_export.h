@@ -50,8 +50,8 @@ class HfExport {
   // folder holds something else (export.taken), or cannot be written (export.folder).
   void begin();
   bool replaces() const;  // the folder has an earlier export, or other files
-  // In the process of begin(), when all parts are finished. Of what the folder holds, earlier weights
-  // go, and other files stay. Throws Error (run).
+  // In the process of begin(), when all parts are finished. Of what the folder holds, earlier
+  // weights go, and other files stay. Throws Error (run).
   void finish();
 
   // The files of one owner; for one thread.

@@ -86,10 +86,14 @@ bool ends_with(const std::string& text, const std::string& end) {
 
 // Why a table or a mask that some checkpoints carry is not what the model computes; empty: it is,
 // and nothing if the name is of none.
-std::optional<std::string> wrong_buffer(const std::string& name, const at::Tensor& stored,
+std::optional<std::string> wrong_buffer(const std::string& name, const SafetensorsFile& file,
                                         const Rotary& rotary) {
-  const at::Tensor own = stored.to(at::kDouble);
-  if (ends_with(name, ".inv_freq")) {
+  const bool angles_of_rotary = ends_with(name, ".inv_freq"),
+             hidden_score = ends_with(name, ".attn.masked_bias");
+  // Nothing else is read: a head alone can have gigabytes.
+  if (!angles_of_rotary && !hidden_score && !ends_with(name, ".attn.bias")) return std::nullopt;
+  const at::Tensor stored = file.tensor(name), own = stored.to(at::kDouble);
+  if (angles_of_rotary) {
     if (rotary.theta <= 0) return "the model does not say which rotary angles it has";
     const at::Tensor power =
         at::arange(0, rotary.width, 2, at::kDouble).mul_(-1.0 / static_cast<double>(rotary.width));
@@ -99,11 +103,10 @@ std::optional<std::string> wrong_buffer(const std::string& name, const at::Tenso
     return fmt::format("it is not the {} angles of rope_theta = {} over {} dims that the model has",
                        angles.numel(), rotary.theta, rotary.width);
   }
-  if (ends_with(name, ".attn.masked_bias")) {
+  if (hidden_score) {
     const bool hides = own.numel() == 1 && own.item<double>() <= -1e4;
     return hides ? "" : "it hides no token: it is not one number of -10000 or less";
   }
-  if (!ends_with(name, ".attn.bias")) return std::nullopt;
   const std::int64_t n = own.dim() > 1 ? own.size(-1) : 0;
   const bool causal = n > 0 && own.numel() == n * n && own.size(-2) == n &&
                       at::equal(own.reshape({n, n}), at::ones({n, n}, at::kDouble).tril());
@@ -141,8 +144,9 @@ std::vector<fs::path> files_of_index(const fs::path& index) {
   return {files.begin(), files.end()};
 }
 
-// Which files of a folder transformers takes: model.safetensors, whatever lies beside it, then those
-// of the index. Where it has neither, one file of safetensors is taken if nothing else can be meant.
+// Which files of a folder transformers takes: model.safetensors, whatever lies beside it, then
+// those of the index. Where it has neither, one file of safetensors is taken if nothing else can be
+// meant.
 std::vector<fs::path> files_of_folder(const fs::path& folder) {
   const auto refuse = [&](const char* code, const std::string& what, const std::string& hint) {
     throw Error(Stage::options, code, "weights",
@@ -261,25 +265,38 @@ const std::string* Weights::resolve(const std::string& name) const {
   return nullptr;
 }
 
+// transformers writes a head that is the embedding once more; it has the same bits then.
+bool Weights::is_embedding(const std::string& name, const std::set<std::string>& used) const {
+  return std::ranges::any_of(used, [&](const std::string& other) {
+    if (!ends_with(other, "embed_tokens.weight") && !ends_with(other, "wte.weight")) return false;
+    const SafetensorsFile &file = *where_.at(name), &its = *where_.at(other);
+    const SafetensorsEntry &entry = file.entries().at(name), &embedding = its.entries().at(other);
+    return entry.dtype == embedding.dtype && entry.shape == embedding.shape &&
+           at::equal(file.tensor(name), its.tensor(other));
+  });
+}
+
 void Weights::check_others(const std::set<std::string>& used, const Rotary& rotary,
                            Problems& problems) const {
   std::vector<std::string> extra;
   for (const auto& [name, file] : where_) {
     if (used.count(name)) continue;
-    const at::Tensor stored = file->tensor(name);
-    if (const auto wrong = wrong_buffer(name, stored, rotary)) {
+    std::optional<std::string> wrong;
+    bool again = false;
+    try {
+      wrong = wrong_buffer(name, *file, rotary);
+      again = name == "lm_head.weight" && is_embedding(name, used);
+    } catch (const Error& error) {
+      problems.add(error);
+      continue;
+    }
+    if (wrong) {
       if (wrong->empty()) continue;
       problems.add(Stage::options, "weights.buffer", "weights",
                    fmt::format("weights: \"{}\" of {}: {}", name, path_.string(), *wrong),
                    "another model, or take the tensor out of the file if it means nothing");
       continue;
     }
-    // transformers writes a head that is the embedding once more; it has the same bits then.
-    const bool again = name == "lm_head.weight" && stored.dim() == 2 &&
-                       std::ranges::any_of(used, [&](const std::string& other) {
-                         const at::Tensor its = where_.at(other)->tensor(other);
-                         return its.scalar_type() == stored.scalar_type() && at::equal(its, stored);
-                       });
     if (!again) extra.push_back(name);
   }
   if (extra.empty()) return;

@@ -36,19 +36,19 @@ struct Rotary {
   std::int64_t width = 0;  // dims that are turned
 };
 
-// A safetensors file, or a folder with model.safetensors, else with model.safetensors.index.json, as
-// transformers has it (or one *.safetensors file). Thread-safe once opened: ranks load their slices
-// at the same time.
+// A safetensors file, or a folder with model.safetensors, else with model.safetensors.index.json,
+// as transformers has it (or one *.safetensors file). Thread-safe once opened: ranks load their
+// slices at the same time.
 class Weights {
  public:
-  // Throws Error (options) naming `path`: missing, not valid, an index whose files are not there, or
-  // a folder that leaves open which files are the weights.
+  // Throws Error (options) naming `path`: missing, not valid, an index whose files are not there,
+  // or a folder that leaves open which files are the weights.
   explicit Weights(const std::filesystem::path& path);
 
   // Compares the files with the parameters: tensors that are missing, that have another shape, and
-  // that no parameter takes each become a Problem (options) with their names. A buffer that no model
-  // learns (rotary inv_freq, GPT-2's masks) may be there if it holds what the model computes, and the
-  // head of a model whose head is tied if it has the embedding's bits.
+  // that no parameter takes each become a Problem (options) with their names. A buffer that no
+  // model learns (rotary inv_freq, GPT-2's masks) may be there if it holds what the model computes,
+  // and the head of a model whose head is tied if it has the embedding's bits.
   void check(const std::vector<WeightSpec>& specs, Problems& problems,
              const Rotary& rotary = {}) const;
 
@@ -60,6 +60,8 @@ class Weights {
   // Tensors that no parameter takes.
   void check_others(const std::set<std::string>& used, const Rotary& rotary,
                     Problems& problems) const;
+  // Whether a tensor of this name is the embedding once more.
+  bool is_embedding(const std::string& name, const std::set<std::string>& used) const;
   // The file's name for it, which may have, or lack, a leading "model." or "transformer.".
   const std::string* resolve(const std::string& name) const;
 

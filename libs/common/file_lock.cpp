@@ -30,9 +30,9 @@ namespace {
 
 constexpr std::chrono::milliseconds between_tries{50};
 
-// A process as a file's name has it: PID.START.SPACE.NUMBER.HOST, where NUMBER counts the locks that
-// it has made. SPACE tells the machine's boot and the
-// namespace of process numbers; only where both are this process' own does a number say anything.
+// A process as a file's name has it: PID.START.SPACE.NUMBER.HOST, where NUMBER counts the locks
+// that it has made. SPACE tells the machine's boot and the namespace of process numbers; only where
+// both are this process' own does a number say anything.
 struct Owner {
   int process = 0;
   unsigned long long start = 0;
@@ -140,8 +140,8 @@ bool FileLock::lock(bool wait) {
   return true;
 }
 
-// A folder that is prepared beside takes the name, which the system allows where there is none or an
-// empty one: so of several that try, one has it, and its name is in it from the first moment.
+// A folder that is prepared beside takes the name, which the system allows where there is none or
+// an empty one: so of several that try, one has it, and its name is in it from the first moment.
 void FileLock::make_owner(bool wait) {
   const fs::path folder = path_.string() + ".held";
   std::string prepared = folder.string() + ".XXXXXX";

@@ -40,8 +40,8 @@ struct CurveTime {
   bool among_ranks = false;  // by one of as many ranks, between measured sizes
 };
 // Inside a node: a gather or a scatter without a curve takes what the other takes or half of an
-// all-reduce, an all-reduce twice one of these; another number of ranks has the bus bandwidth of the
-// next larger one that was measured.
+// all-reduce, an all-reduce twice one of these; another number of ranks has the bus bandwidth of
+// the next larger one that was measured.
 std::optional<CurveTime> time_in_node(const std::vector<CollectiveCurve>& curves, Collective op,
                                       double bytes, int ranks, double least);
 // Over nodes: the same number of nodes and ranks alone; gathers and scatters take one another's.

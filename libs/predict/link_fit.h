@@ -20,8 +20,8 @@ struct Description {
 };
 
 // Puts into the description what the tables tell: their rows as curves, and for what no curve
-// tells the share of a node's links, the network's share and latencies. `devices`: of a node; 0: the
-// most ranks that a node has in any table. Problems if the description has no place for them.
+// tells the share of a node's links, the network's share and latencies. `devices`: of a node; 0:
+// the most ranks that a node has in any table. Problems if the description has no place for them.
 void fit_links(Description& description, const std::vector<LoggedTable>& tables, int devices,
                Problems& problems);
 

@@ -63,9 +63,9 @@ struct ReportRuns {
   std::vector<ReportCell> cells;
 };
 
-// Each path is what record/run_set.h takes. `of_run`: keys of an experiment that tell no experiments
-// apart. Throws Error (options): see find_runs; and if there is no sweep and no run that can be
-// read.
+// Each path is what record/run_set.h takes. `of_run`: keys of an experiment that tell no
+// experiments apart. Throws Error (options): see find_runs; and if there is no sweep and no run
+// that can be read.
 ReportRuns find_report_runs(const std::vector<std::filesystem::path>& paths,
                             const std::vector<std::string>& of_run = {});
 

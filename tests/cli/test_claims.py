@@ -1,4 +1,5 @@
-"""What a plugin says of itself and does not keep: the core sees it before a rank starts, or says that it does not."""
+"""What a plugin says of itself and does not keep: the core sees it before a rank starts, or says
+that it does not."""
 import unittest
 
 from cases import TEST_PLUGINS, ProgramCase
@@ -105,7 +106,7 @@ end
         declared, flash, seen, seen_by_flash = self.all("plan", script, "--plugin-path", TEST_PLUGINS)
         self.assertEqual(seen["flops_per_step"], declared["flops_per_step"])
         self.assertAlmostEqual(seen["step_seconds"] / declared["step_seconds"], 1, delta=0.01)
-        # Kernels that leave out what a token may not see do half of it; this op says nothing of such.
+        # Kernels that leave out what a token may not see do half of it; this op names none.
         self.assertGreater(seen_by_flash["step_seconds"], 1.5 * flash["step_seconds"])
         self.assertLess(seen_by_flash["step_seconds"], 2.5 * flash["step_seconds"])
         product = ("the op product declares no FLOPs, and sums over dims of several operands: it is priced by the bytes "

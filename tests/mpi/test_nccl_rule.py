@@ -1,5 +1,6 @@
-"""Mixes of the parity tests, whose ranks are shared out to processes of mpirun's and follow NCCL's rules
-(support/nccl_rule.h): a communicator is made by all its members together, and messages have an order and no tags."""
+"""Mixes of the parity tests, whose ranks are shared out to processes of mpirun's and follow NCCL's
+rules (support/nccl_rule.h): a communicator is made by all its members together, and messages have
+an order and no tags."""
 # label: unit
 import os
 import shutil

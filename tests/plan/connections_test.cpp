@@ -1,5 +1,5 @@
-// The communicators that ranks make when a run begins: few, each known to all of its members, and in
-// an order in which nobody waits in vain.
+// The communicators that ranks make when a run begins: few, each known to all of its members, and
+// in an order in which nobody waits in vain.
 #include "meshwright/engine/connections.h"
 
 #include <fmt/ranges.h>

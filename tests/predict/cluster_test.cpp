@@ -109,7 +109,7 @@ TEST_CASE("A measured collective takes what its own curve says, over nodes too")
   CHECK(part < before / 2);
   c.network.nic *= 2;
   CHECK(collective_seconds(c, Collective::all_reduce, 8e6, all, {}) == Approx(before));
-  // A scatter that was not measured takes what a gather takes, not half of NCCL's tree of two nodes.
+  // A scatter that was not measured takes what a gather takes, not half of NCCL's tree of 2 nodes.
   c.network.nic /= 2;
   std::erase_if(c.network.curves, [](const CollectiveCurve& curve) {
     return curve.op == Collective::reduce_scatter;

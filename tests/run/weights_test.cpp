@@ -3,6 +3,9 @@
 
 #include <catch2/catch.hpp>
 
+#include <cstdint>
+#include <fstream>
+
 #include "checkpoint/hf_export.h"
 #include "support/problems.h"
 #include "support/temporary_folder.h"
@@ -24,7 +27,7 @@ at::Tensor load(const mw::Weights& weights, const mw::WeightSpec& spec,
   return out;
 }
 
-// Of theta 1e4 over four dims.
+// The frequencies of theta 1e4 over four dims.
 at::Tensor inv_freq() {
   return at::pow(1e4, at::tensor({0.0, -0.5})).to(at::kFloat);
 }
@@ -195,7 +198,7 @@ TEST_CASE("dtypes convert on loading") {
 TEST_CASE("what does not fit is reported at once, by name") {
   TemporaryFolder folder;
   mw::write_safetensors(folder.path() / "w.safetensors",
-                        {{"model.a", at::ones({4, 4})},
+                        {{"model.embed_tokens.weight", at::ones({4, 4})},
                          {"model.b", at::ones({4, 5})},
                          {"model.extra", at::ones({1})},
                          {"model.c", at::ones({7, 4})},
@@ -204,7 +207,7 @@ TEST_CASE("what does not fit is reported at once, by name") {
                          {"lm_head.weight", at::ones({4, 4})}});
   const mw::Weights weights(folder.path() / "w.safetensors");
   mw::Problems problems;
-  weights.check({spec("a", {4, 4}, {"model.a"}), spec("b", {4, 4}, {"model.b"}),
+  weights.check({spec("a", {4, 4}, {"model.embed_tokens.weight"}), spec("b", {4, 4}, {"model.b"}),
                  spec("c", {2, 4}, {"model.c", false, 0, 3}), spec("d", {4}, {"model.d"}),
                  spec("e", {4}, {"model.e"}), spec("ints", {3}, {"model.ints"})},
                 problems, {1e4, 4});
@@ -219,6 +222,17 @@ TEST_CASE("what does not fit is reported at once, by name") {
   // A model with a head of its own does want it.
   CHECK(problems_of(weights, {spec("head", {3}, {"lm_head.weight"})}) ==
         "weights.shape weights; weights.buffer weights; weights.extra weights");
+}
+
+TEST_CASE("a tensor that no parameter takes is named whatever its numbers are") {
+  TemporaryFolder folder;
+  const std::string header = R"({"x": {"dtype": "F8_E4M3", "shape": [4], "data_offsets": [0, 4]}})";
+  const std::uint64_t length = header.size();
+  std::ofstream file(folder.path() / "w.safetensors", std::ios::binary);
+  file.write(reinterpret_cast<const char*>(&length), sizeof length);
+  file << header << "1234";
+  file.close();
+  CHECK(problems_of(mw::Weights(folder.path()), {}) == "weights.extra weights");
 }
 
 TEST_CASE("what no parameter takes is passed over for what it holds, not for its name") {

@@ -11,8 +11,8 @@
 
 namespace mw::test {
 
-// Those that run this program, where MESHWRIGHT_TEST_JOINED says that they do; null: this process is
-// alone.
+// Those that run this program, where MESHWRIGHT_TEST_JOINED says that they do; null: this process
+// is alone.
 inline JoinedProcesses* joined() {
   struct Joined {
     Joined() {

@@ -4,8 +4,9 @@
 //   different ones wait for each other.
 // - It has no tags: what one rank sends to another is received in the order in which it is sent.
 //   A message that meets another receive than is meant ends the run.
-// - Its transfers go in the order in which a rank begins them, and so do those of a program's stream:
-//   who waits for one waits for all before it, and one begins once those before it are over.
+// - Its transfers go in the order in which a rank begins them, and so do those of a program's
+//   stream: who waits for one waits for all before it, and one begins once those before it are
+//   over.
 #pragma once
 
 #include <fmt/format.h>
@@ -35,8 +36,8 @@ namespace mw::test {
 // What a rank has begun on one communicator or stream, in order. Of the rank's thread.
 using Begun = std::deque<c10::intrusive_ptr<c10d::Work>>;
 
-// What goes before each message: its tag, and what it is for. It lies outside of the allocator, as a
-// rank's ledger would count it.
+// What goes before each message: its tag, and what it is for. It lies outside of the allocator, as
+// a rank's ledger would count it.
 struct Envelope {
   std::int64_t tag = 0;
   std::array<char, 56> label = {};

@@ -95,7 +95,7 @@ std::vector<Fault> check_adjoint(WholeOp& whole) {
       continue;
     }
     at::Tensor direction = whole.normal(gradient.sizes());
-    // Of many elements some lie at a bend of forward (of a ReLU): few are moved.
+    // Where there are many elements, some lie at a bend of forward (of a ReLU): few are moved.
     if (direction.numel() > most_moved) {
       const double share = static_cast<double>(most_moved) / static_cast<double>(direction.numel());
       direction.mul_(at::empty_like(direction).bernoulli_(share, whole.generator()));

@@ -11,7 +11,7 @@ namespace {
 constexpr std::int64_t small_enough = 8;      // stays as it is
 constexpr std::int64_t small_whole = 16;      // the most for a dim that must be whole
 constexpr std::int64_t most_cells = 1 << 20;  // of one value
-// Of an op at a large size, all of its dims multiplied.
+// The most that all dims of an op at a large size have, multiplied.
 constexpr std::int64_t most_space = 1 << 19;
 // Beyond thresholds that kernels have, and such as no kernel is made for.
 constexpr std::int64_t large_enough = 137, larger[] = {1097, 521};

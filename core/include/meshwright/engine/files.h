@@ -19,12 +19,12 @@ int create_unguessable(const std::filesystem::path& folder, const std::string& n
 // Writes all of `text`; false with errno if it could not.
 bool write_whole(int file, const char* text, std::size_t size);
 
-// What a path leads to that is there and is no regular file: "a named pipe", "a folder", "a device",
-// "a socket". Empty for all else, and for a pipe that whoever started this process has opened for
-// it, as /dev/stdin and /dev/fd/63 name one.
+// What a path leads to that is there and is no regular file: "a named pipe", "a folder",
+// "a device", "a socket". Empty for all else, and for a pipe that whoever started this process has
+// opened for it, as /dev/stdin and /dev/fd/63 name one.
 std::string irregular(const std::filesystem::path& path);
-// Throws Error (options, "file.read") with this key for such a path: to open a named pipe or to read
-// a device may never come to an end.
+// Throws Error (options, "file.read") with this key for such a path: to open a named pipe or to
+// read a device may never come to an end.
 void check_regular(const std::filesystem::path& path, const std::string& key = "");
 
 // Replaces the file, or that behind a symbolic link, or makes it: whoever reads it finds the old
