@@ -1,13 +1,16 @@
 // The program's entry: reads the arguments and calls the command that they name.
 // Exit codes: 0 ok, 1 run failed or verdict different, 2 usage or script error,
 // 3 plan refused, 4 some cells failed, 5 environment, 130 interrupted.
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sched.h>
 
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <iostream>
 #include <optional>
 
@@ -205,6 +208,7 @@ int run_main(int argc, char** argv) {
   try {
     output.emplace(arguments.json, arguments.quiet);
     if (silent) output->mute();
+    keep_thread_limit();
     if (!command.about().is(Command::joins) &&
         left_to_first(command.about().path, arguments.processes))
       return 0;
@@ -234,6 +238,37 @@ const CommandOf<Arguments> version_command{{"version", 210, "print the version"}
 }  // namespace
 }  // namespace mw
 
+template <class Function>
+static Function* of_openmp(const char* name) {
+  return reinterpret_cast<Function*>(::dlsym(RTLD_DEFAULT, name));
+}
+
+// The library of OpenMP binds the first thread to a place while it is loaded, where OMP_PROC_BIND,
+// OMP_PLACES or GOMP_CPU_AFFINITY say so: the place would be all that this process and those that
+// it starts have. What they had before is known by its number of processors: it is that of all
+// places, or all that the system allows. Otherwise it cannot be found again.
+static void leave_place() {
+  const auto processors = of_openmp<int()>("omp_get_num_procs");
+  const auto places = of_openmp<int()>("omp_get_num_places");
+  const auto size = of_openmp<int(int)>("omp_get_place_num_procs");
+  const auto numbers = of_openmp<void(int, int*)>("omp_get_place_proc_ids");
+  cpu_set_t bound;
+  if (processors == nullptr || places == nullptr || size == nullptr || numbers == nullptr ||
+      ::sched_getaffinity(0, sizeof bound, &bound) != 0 || processors() <= CPU_COUNT(&bound))
+    return;
+  cpu_set_t of_places = bound, all, now;
+  for (int place = 0; place < places(); ++place) {
+    std::vector<int> found(static_cast<std::size_t>(size(place)));
+    numbers(place, found.data());
+    for (const int processor : found) CPU_SET(static_cast<std::size_t>(processor), &of_places);
+  }
+  std::memset(&all, 0xff, sizeof all);
+  for (const cpu_set_t* set : {&of_places, &all, &bound}) {
+    ::sched_setaffinity(0, sizeof *set, set);
+    if (::sched_getaffinity(0, sizeof now, &now) == 0 && CPU_COUNT(&now) == processors()) break;
+  }
+}
+
 // Threads of OpenMP that spin between their regions take cores from other ranks and programs: with
 // one busy program beside, steps of 0.13 s took 3 s on two cores. Threads that never spin are late:
 // 151 ms for 92 with nothing beside; a thousand turns give 109 and lose 8 % beside a program. The
@@ -258,6 +293,7 @@ static void open_standard_streams() {
 
 int main(int argc, char** argv) {
   open_standard_streams();
+  leave_place();
   wait_passively(argv);
   // The program that started this one may ignore SIGCHLD. The system would then keep no exit codes
   // of the processes that this program starts, and all of them would seem to have ended well.
@@ -269,6 +305,5 @@ int main(int argc, char** argv) {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   mw::exit_without_unloading();
   mw::keep_freed_memory();
-  mw::keep_thread_limit();
   return mw::with_stdout_written(mw::run_main(argc, argv));
 }

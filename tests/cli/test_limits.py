@@ -1,5 +1,5 @@
-"""What a system may lack: locks, room for the output, cores, threads, a launcher, HOME. Each is said, or another way is
-taken."""
+"""What a system may lack: locks, room for the output, cores, threads, a launcher, HOME. Each is
+said, or another way is taken."""
 import os
 import shutil
 import signal
@@ -165,6 +165,13 @@ class Cores(Limits):
                 self.assertEqual((cores, wanted), (1, 1))
                 self.assertRegex(machine, r", 1( of \d+)? cores?\b")
 
+    def test_places_of_openmp_leave_no_fewer(self):
+        """OpenMP binds the first thread to a place while it is loaded: the process has its cores all the same."""
+        before = self.cores()
+        for name, value in (("OMP_PROC_BIND", "true"), ("OMP_PLACES", "{0}"), ("GOMP_CPU_AFFINITY", "0")):
+            with self.subTest(name):
+                self.assertEqual(self.cores(**{name: value}), before)
+
     @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "there is one core")
     def test_affinity_leaves_fewer(self):
         before = os.sched_getaffinity(0)
@@ -207,16 +214,21 @@ class Launchers(Limits):
             with self.subTest(launcher):
                 done = self.call("run", self.small(), "--max-restarts", 0, "--launcher", launcher)
                 self.assertEqual(done.returncode, 5, done.stderr)
-                self.assertIn(f'error: --launcher "{launcher}": the shell finds no program of this name', done.stderr)
+                self.assertIn("finds no program of this name", done.stderr)
+                self.assertIn(f'error: --launcher "{launcher}": exit code 12', done.stderr)
 
     def test_one_that_starts_nothing(self):
-        for launcher, code in (("true", 0), ("false", 1), ("sh -c 'exit 127'", 127)):
+        for launcher, code in (("true", 0), ("false", 1), ("sh -c 'exit 9'", 9)):
             done = self.call("run", self.small(), "--max-restarts", 0, "--launcher", launcher)
             self.assertEqual(done.returncode, code, done.stderr)
             self.assertIn(f'--launcher "{launcher}" ended with exit code {code}, and no process of the run has begun',
                           done.stderr)
         done = self.call("run", self.small(), "--max-restarts", 0, "--launcher", "env A=1", "--quiet")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
+        done = self.call("run", self.small(1, "io.stderr:write('said')"), "--max-restarts", 0, "--launcher",
+                         "env A=1 2>said.txt", "--quiet")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual((self.folder / "said.txt").read_text(), "said")
 
     def test_processes_that_do_not_fit_are_refused_before_they_start(self):
         (self.folder / "bin").mkdir()
