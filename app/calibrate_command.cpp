@@ -109,8 +109,7 @@ class Calibrator {
   Calibration run() {
     CoreMeter meter(system_root(), seconds_now(), cpu_seconds_now());
     Calibration c = measure();
-    const double others = meter.take(seconds_now(), cpu_seconds_now()).others;
-    c.others_cores = std::isnan(others) ? 0 : others;
+    c.others_cores = meter.take(seconds_now(), cpu_seconds_now()).others;
     const bool busy = are_busy(c.others_cores, core_count());
     if (busy && sizes_.quick) {
       forget_wall(c);
@@ -125,13 +124,13 @@ class Calibrator {
 
  private:
   // Leaves core seconds alone, which are the machine's own whatever else runs on it: ranks are then
-  // supposed to keep the cores busy.
+  // supposed to keep the cores busy. By how much steps are mispredicted then, nobody knows.
   static void forget_wall(Calibration& c) {
     for (SharedCosts* shared : {&c.few, &c.many}) {
       shared->wall = 1;
       shared->idle = 0;
     }
-    c.step_error = c.cpu_error;
+    c.step_error = 0;
   }
 
   Calibration measure() {

@@ -120,6 +120,8 @@ int run_chaos(const ChaosArguments& given, Output& output) {
                                      }};
   const chaos::Outcome outcome = chaos::disturb(wishes, folder.path(), listener);
   first.end();
+  if (log.is_open() && !log)
+    output.warn(fmt::format("{} could not be written to its end", given.log));
   if (!outcome.good()) {
     folder.keep();
     output.note(fmt::format("{} is kept: the run's files are in it", folder.path().string()));

@@ -25,6 +25,7 @@ namespace {
 struct Choice {
   Checkpoints::Setup setup;
   std::vector<std::string> notes;
+  std::vector<std::string> lost;
 };
 
 // A broken checkpoint may go. One that cannot be read now may be whole.
@@ -77,11 +78,19 @@ class Chooser {
     std::error_code error;
     const fs::space_info space = fs::space(wanted_.path, error);
     const std::int64_t bytes = Checkpoints::bytes_of(*experiment_.plan);
-    if (error || space.available >= static_cast<std::uintmax_t>(bytes)) return;
-    start_.notes.push_back(
-        fmt::format("checkpoint.path: {} has {} left, and one checkpoint takes {}", wanted_.path,
-                    format_bytes(static_cast<double>(space.available)),
-                    format_bytes(static_cast<double>(bytes))));
+    // An older one goes when a newer one is complete.
+    const std::int64_t all =
+        wanted_.every > 0 ? (experiment_.steps + wanted_.every - 1) / wanted_.every : 1;
+    const std::int64_t kept = wanted_.keep > 0 ? std::min(wanted_.keep + 1, all) : all;
+    const std::int64_t more =
+        std::max<std::int64_t>(1, kept - static_cast<std::int64_t>(there_.size()));
+    if (error ||
+        space.available / static_cast<std::uintmax_t>(bytes) >= static_cast<std::uintmax_t>(more))
+      return;
+    start_.lost.push_back(
+        fmt::format("checkpoint.path: {} has {} left, and {} of {} each are to be there at a time",
+                    wanted_.path, format_bytes(static_cast<double>(space.available)),
+                    plural(kept, "checkpoint"), format_bytes(static_cast<double>(bytes))));
   }
 
   // What is there already stays there, or is this experiment's own, or may be overwritten.
@@ -101,7 +110,7 @@ class Chooser {
     }
     if (differs.empty()) {
       if (!own_.empty()) return;
-      start_.notes.push_back(
+      start_.lost.push_back(
           fmt::format("{} has checkpoints of this experiment, up to step {}; this run begins anew "
                       "(resume = true goes on from there)",
                       wanted_.path, newest.step));
@@ -117,7 +126,7 @@ class Chooser {
           "overwrite = true");
     }
     for (const CheckpointEntry& entry : others_) start_.setup.stale.push_back(entry.step);
-    start_.notes.push_back(
+    start_.lost.push_back(
         fmt::format("{} has checkpoints of another experiment, up to step {}: they go once this "
                     "run's first is complete (overwrite)",
                     wanted_.path, newest.step));
@@ -129,7 +138,7 @@ class Chooser {
       if (take_newest(inside ? own_ : there_, wanted_.path, "checkpoint.path")) return;
     }
     if (wanted_.from.empty()) {
-      start_.notes.push_back(
+      start_.lost.push_back(
           fmt::format("there is no checkpoint in {} yet: the run begins anew", wanted_.path));
       return;
     }
@@ -170,7 +179,7 @@ class Chooser {
         check_length(*checkpoint, folder);
         checkpoint->verify();
         for (const std::string& what : broken)
-          start_.notes.push_back(fmt::format(
+          start_.lost.push_back(fmt::format(
               "{}; the one before it is taken{}", what,
               folder == wanted_.path
                   ? ", and the broken one goes once this run's first checkpoint is complete"
@@ -322,8 +331,8 @@ CheckpointStart begin_checkpoints(Experiment& experiment, const Attempt& attempt
       start.setup.from = std::make_shared<Checkpoint>(chosen);
   }
   if (start.setup.from) go_on_from(*start.setup.from, experiment);
-  return {std::make_unique<Checkpoints>(experiment, std::move(start.setup)),
-          std::move(start.notes)};
+  return {std::make_unique<Checkpoints>(experiment, std::move(start.setup)), std::move(start.notes),
+          std::move(start.lost)};
 }
 
 LogClaim claim_log(const Experiment& experiment, const Checkpoint* from, const Attempt& attempt) {

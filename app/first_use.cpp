@@ -2,6 +2,7 @@
 // calibration, and keeps its file in the cache.
 #include "app/first_use.h"
 
+#include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -34,11 +35,19 @@ bool can_keep(const std::filesystem::path& file) {
 void measure_first_use() {
   if (first_use_left_out() || this_calibration().calibration || first_use_calibration()) return;
   const std::filesystem::path file = first_use_file();
-  if (!can_keep(file)) return;
-  if (told())
-    told()(
-        "measuring this machine for predictions, once and for some seconds; meshwright calibrate "
-        "does it better");
+  const auto tell = [](const std::string& text) {
+    if (told()) told()(text);
+  };
+  const auto by_roofline = [&](const std::string& why) {
+    tell(fmt::format("predictions for this machine go by its roofline, as it is not measured: {}",
+                     why));
+  };
+  if (!can_keep(file))
+    return by_roofline(fmt::format("{} cannot be written (XDG_CACHE_HOME names another folder)",
+                                   file.parent_path().string()));
+  tell(
+      "measuring this machine for predictions, once and for some seconds; meshwright calibrate "
+      "does it better");
   ProcessStart start;
   start.program = "/proc/self/exe";
   start.command = {"meshwright", "calibrate", "--quick", "--json", "-o", file.string()};
@@ -53,7 +62,10 @@ void measure_first_use() {
       if (stop_requested()) ::kill(-process, SIGKILL);
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
-  } catch (const std::exception&) {  // the roofline does without
+    if (status != 0 && !stop_requested())
+      by_roofline("meshwright calibrate --quick has failed, and says why if you start it");
+  } catch (const std::exception& error) {
+    by_roofline(error.what());
   }
   throw_if_stopped();
 }

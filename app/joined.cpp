@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdlib>
+#include <fstream>
 
 #include <exception>
 #include <optional>
@@ -287,6 +289,7 @@ Joined::Joined(const ProcessArguments& arguments, PluginRegistry& plugins, Outpu
   }
   processes_ = std::make_unique<JoinedProcesses>(
       carrier_of(*launch, !arguments.communicator.empty(), plugins));
+  if (const char* file = std::getenv(joined_variable)) std::ofstream{file};
 }
 
 int Joined::run(const std::function<int()>& command) {

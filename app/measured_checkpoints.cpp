@@ -20,19 +20,22 @@ void Measurements::take_past() {
   at_step_ = checkpoints_->first_step();
 }
 
-std::vector<std::string> Measurements::take_checkpoints() {
-  std::vector<std::string> texts;
+std::vector<Measurements::CheckpointWords> Measurements::take_checkpoints() {
+  std::vector<CheckpointWords> texts;
   if (checkpoints_ == nullptr) return texts;
   for (CheckpointReport& report : checkpoints_->reports()) {
     const CheckpointNews& news = report.news;
     const bool failed = !news.failed.empty();
-    texts.push_back(
+    std::string text =
         failed ? fmt::format("no checkpoint of step {}: {}", news.step, news.failed)
-               : fmt::format("checkpoint of step {}: {}, {:.1f} ms of the steps' time, {:.1f} ms "
-                             "beside them",
-                             news.step, format_bytes(static_cast<double>(news.bytes)),
-                             1e3 * report.waited, 1e3 * news.seconds));
-    log_.event(news.step - 1, -1, failed ? "checkpoint-failed" : "checkpoint", texts.back());
+               : fmt::format(
+                     "checkpoint of step {}: {}, {:.1f} ms of the steps' time, {:.1f} ms "
+                     "beside them",
+                     news.step, format_bytes(static_cast<double>(news.bytes)), 1e3 * report.waited,
+                     1e3 * news.seconds);
+    if (!news.stays.empty()) text += "; " + news.stays;
+    texts.push_back({text, failed || !news.stays.empty()});
+    log_.event(news.step - 1, -1, failed ? "checkpoint-failed" : "checkpoint", text);
     written_.push_back(std::move(report));
   }
   return texts;

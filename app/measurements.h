@@ -46,7 +46,11 @@ class Measurements {
   }
   // Notes the checkpoints that are complete or have failed since the last call, and returns what
   // people should be told of them.
-  std::vector<std::string> take_checkpoints();
+  struct CheckpointWords {
+    std::string text;
+    bool failed;
+  };
+  std::vector<CheckpointWords> take_checkpoints();
   // Whether there are times of steps of this process; a run that went on from a checkpoint may have
   // none.
   bool ran() const { return !seconds_.empty(); }
@@ -108,6 +112,7 @@ class Measurements {
   Checkpoints* checkpoints_;
   RunLog log_;
   RunEvents events_;
+  bool said_lost_ = false;
   std::vector<CheckpointReport> written_;  // checkpoints, those that failed too
   std::vector<double> losses_, norms_, seconds_, rates_, cpu_seconds_, bubbles_;
   std::vector<TimedStep> times_;

@@ -140,8 +140,11 @@ void Output::document(const std::string& text) {
 }
 
 void Output::note(const std::string& text) {
-  if (quiet_) return;
-  write_all(STDERR_FILENO, for_people(text));
+  if (!quiet_) warn(text);
+}
+
+void Output::warn(const std::string& text) {
+  if (!muted_) write_all(STDERR_FILENO, for_people(text));
 }
 
 void Output::error(const Error& error) {

@@ -41,6 +41,8 @@ class Output {
   void note(const std::string& text);
   // True the first time that it is asked of a text: what a loop says again and again.
   bool says_first(const std::string& text) { return said_.insert(text).second; }
+  // Diagnostics that quiet does not hide: what a run does without, which somebody relies on.
+  void warn(const std::string& text);
   // Every problem: "error: …" and its hint on stderr; with --json a line each on stdout too.
   void error(const Error& error);
 

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "app/output.h"
 #include "lua/script.h"
 #include "meshwright/engine/bounds.h"
 #include "meshwright/engine/files.h"
@@ -86,7 +87,10 @@ RunFolder::RunFolder(const Experiment& experiment, const RunOrigin& origin, cons
 }
 
 RunFolder::~RunFolder() {
-  if (said_ != nullptr) std::fclose(said_);
+  if (said_ == nullptr) return;
+  const bool lost = std::ferror(said_) != 0;
+  if (std::fclose(said_) != 0 || lost)
+    Output(/*json=*/false).warn(folder_ + "/output.txt could not be written to its end");
 }
 
 void RunFolder::say(const std::string& text) {

@@ -57,6 +57,7 @@ std::string files_text(const Experiment& experiment);
 struct CheckpointStart {
   std::unique_ptr<Checkpoints> checkpoints;  // null: the experiment asks for none
   std::vector<std::string> notes;            // what people should know
+  std::vector<std::string> lost;             // the same of what is not there, quiet or not
   // The one that the run goes on from; null: it begins anew.
   const Checkpoint* from() const { return checkpoints ? checkpoints->from() : nullptr; }
 };

@@ -82,6 +82,7 @@ struct Measured {
   std::vector<double> losses;
   std::map<std::string, double> bytes;  // of a rank and step, by axis
   Json memory;
+  Json broken;  // why nothing of it can be read
 };
 
 Measured measured_of(const RunRow& row) {
@@ -103,6 +104,7 @@ std::int64_t common_step(const std::vector<Measured>& runs) {
   std::int64_t step = -1;
   bool first = true;
   for (const Measured& run : runs) {
+    if (!run.broken.is_null()) continue;
     const std::int64_t last = run.steps.empty() ? -1 : run.steps.back();
     step = first ? last : std::min(step, last);
     first = false;
@@ -115,11 +117,16 @@ std::vector<Compared> results_of(const std::vector<RunRow>& rows) {
   for (const RunRow& row : rows) {
     try {
       measured.push_back(measured_of(row));
-    } catch (const std::exception&) {  // a table that is broken: the list of runs says more
-      measured.emplace_back();
+    } catch (const std::exception& error) {
+      measured.emplace_back().broken = problem_of(error).message;
     }
   }
   std::vector<Compared> results;
+  Compared broken{"left out, as it cannot be read", {}};
+  for (const Measured& run : measured) broken.values.push_back(run.broken);
+  if (std::any_of(measured.begin(), measured.end(),
+                  [](const Measured& run) { return !run.broken.is_null(); }))
+    results.push_back(std::move(broken));
   const auto field = [&](const std::string& name) {
     Compared line{name, {}};
     for (const RunRow& row : rows) line.values.push_back(row.fields[name]);

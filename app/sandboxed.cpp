@@ -2,6 +2,8 @@
 #include "app/sandboxed.h"
 
 #include <fmt/format.h>
+#include <pwd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -46,9 +48,12 @@ fs::path read_beside(const std::string& script, const std::vector<std::string>& 
   if (error || !fs::is_regular_file(file, error)) return {};
   const fs::path named = fs::path(script).parent_path();
   const fs::path folder = fs::canonical(named.empty() ? "." : named, error);
-  const char* home = std::getenv("HOME");
-  const fs::path own = home == nullptr ? fs::path() : fs::weakly_canonical(home, error);
-  const bool alone = !own.empty() && is_below(own, folder);
+  // Where keys lie, whatever HOME says: services and containers often have none.
+  const passwd* user = ::getpwuid(::geteuid());
+  const char* const homes[] = {std::getenv("HOME"), user == nullptr ? nullptr : user->pw_dir};
+  const bool alone = std::any_of(std::begin(homes), std::end(homes), [&](const char* home) {
+    return home != nullptr && *home == '/' && is_below(fs::weakly_canonical(home, error), folder);
+  });
   const bool named_too = std::any_of(others.begin(), others.end(), [&](const std::string& other) {
     return is_below(file, fs::weakly_canonical(other, error));
   });
@@ -60,7 +65,7 @@ fs::path read_beside(const std::string& script, const std::vector<std::string>& 
                             shell_word(file.parent_path().string())));
   }
   if (!alone) return folder;
-  output.note(
+  output.warn(
       fmt::format("the sandbox reads {} alone, because your home folder is in that folder; "
                   "--sandbox-read FOLDER names others",
                   file.string()));
@@ -164,7 +169,7 @@ std::optional<int> enter_sandbox(Arguments& arguments, const Command::About& abo
     Output output(/*json=*/false, arguments.quiet);
     const Sandbox sandbox = sandbox_of(arguments, about, output);
     if (landlock_version() == 0 && !sandbox.needs_kernel)
-      output.note(
+      output.warn(
           "this kernel has no Landlock: plugins that do not come with the program are not loaded");
     given.on = true;
     return run_bound(sandbox, tell);

@@ -372,10 +372,10 @@ class TrainVerb {
     measured_.emplace(experiment, prediction_, origin_, checkpoints());
     measured_->started_again(attempt);
     if (const std::string& why = measured_->earlier_unread(); !why.empty())
-      note(
-          fmt::format("the earlier steps in {} cannot be read: {}; of them the new file has the "
-                      "losses alone, and the earlier file is kept",
-                      experiment.log, why));
+      note(fmt::format("the earlier steps in {} cannot be read: {}; of them the new file has the "
+                       "losses alone, and the earlier file is kept",
+                       experiment.log, why),
+           true);
   }
 
   Json run() {
@@ -415,20 +415,21 @@ class TrainVerb {
  private:
   Checkpoints* checkpoints() const { return start_.checkpoints.get(); }
 
-  void note(const std::string& text) {
+  void note(const std::string& text, bool lost = false) {
     if (text.empty()) return;
-    output_.note(text);
+    lost ? output_.warn(text) : output_.note(text);
     folder_.say(text);
   }
 
   void begin() {
     output_.note(plan_note(plan_, experiment_, output_));
     folder_.say(plan_);
-    for (const std::string& text :
-         {forced_, claim_.note(), trace_note(experiment_), begin_export(experiment_)})
+    note(forced_, true);
+    for (const auto& text : {claim_.note(), trace_note(experiment_), begin_export(experiment_)})
       note(text);
+    for (const std::string& text : start_.lost) note(text, true);
     for (const std::string& text : start_.notes) note(text);
-    if (checkpoints() != nullptr) note(checkpoints()->left_behind());
+    if (checkpoints() != nullptr) note(checkpoints()->left_behind(), true);
   }
 
   Json result_of(RunStatus status) const {
@@ -470,9 +471,9 @@ class TrainVerb {
   void broke_off(RunStatus status, int rank, const std::string& why) {
     settle();
     if (checkpoints() != nullptr) checkpoints()->break_off();
-    for (const std::string& text : measured_->take_checkpoints()) note(text);
+    for (const auto& [text, failed] : measured_->take_checkpoints()) note(text, failed);
     const std::string lacks = measured_->fail(status, rank, why, [&] { return result_of(status); });
-    if (!lacks.empty()) note(fmt::format("and the run file could not be closed: {}", lacks));
+    if (!lacks.empty()) note(fmt::format("and the run file could not be closed: {}", lacks), true);
     output_.result(result_of(status));
     try {
       ended(status);
@@ -504,7 +505,7 @@ class TrainVerb {
   void show(const StepReport& report, const CoreUse& use) {
     const double began = core_seconds_of(CLOCK_THREAD_CPUTIME_ID);
     const std::string news = measured_->add(report, use);
-    const std::vector<std::string> written = measured_->take_checkpoints();
+    const std::vector<Measurements::CheckpointWords> written = measured_->take_checkpoints();
     const double added = core_seconds_of(CLOCK_THREAD_CPUTIME_ID);
     measured_->took("log, in its own thread", added - began);
     for (const auto& progress : shown_) {
@@ -512,8 +513,10 @@ class TrainVerb {
                       experiment_.plan_at(report.step).tokens_per_step(), measured_->peak_bytes()},
                      seconds_now());
       if (!news.empty()) progress->note(news);
-      for (const std::string& text : written) progress->note(text);
+      for (const auto& each : written) progress->note(each.text);
     }
+    for (const auto& each : written)
+      if (each.failed && output_.quiet()) output_.warn(each.text);
     measured_->took("progress, in that thread", core_seconds_of(CLOCK_THREAD_CPUTIME_ID) - added);
   }
 
@@ -548,7 +551,7 @@ class TrainVerb {
     if (checkpoints() != nullptr) checkpoints()->complete();
     for (const auto& progress : shown_) progress->finish();
     shown_.clear();
-    for (const std::string& text : measured_->take_checkpoints()) note(text);
+    for (const auto& [text, failed] : measured_->take_checkpoints()) note(text, failed);
     if (outcome.interrupted && experiment_.exporter && !exported_)
       note(fmt::format(
           "export: {} stays as it was, as this run was interrupted before its last step",

@@ -37,7 +37,7 @@ static VerifyOutcome verify_all(const Experiment& experiment) {
 Json run_verify(const Experiment& experiment, Output& output) {
   check_thread_ranks(*experiment.plan, experiment.processes);
   const std::string forced = check_verify_memory(experiment, this_device().memory);
-  if (!forced.empty()) output.note(forced);
+  if (!forced.empty()) output.warn(forced);
   const VerifyOutcome outcome = [&] {
     const IfStuck if_stuck([&](const Error& error) { end_stuck(stuck_in_run(error), output); });
     return verify_all(experiment);

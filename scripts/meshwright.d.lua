@@ -81,7 +81,7 @@ local mw = {}
 ---@field tokens_per_second number of the median step
 ---@field cpu_seconds_per_step number of the whole process
 ---@field timing meshwright.Timing what else used the cores, and what steps take without it
----@field parting? table of the measured step from the predicted one: share; why: busy, fewer_cores, not_calibrated; text
+---@field parting? table of the measured step from the predicted one: share; why: busy, others_unknown, fewer_cores, not_calibrated; text
 ---@field mfu number
 ---@field bubble_fraction number of all ranks' time: waiting for another stage
 ---@field startup_seconds number from the process's start to the first step
@@ -136,7 +136,7 @@ local mw = {}
 ---@field tokens_per_second number of the median step
 ---@field cpu_seconds_per_step number of the whole process
 ---@field timing meshwright.Timing what else used the cores, and what steps take without it
----@field parting? table of the measured step from the predicted one: share; why: busy, fewer_cores, not_calibrated; text
+---@field parting? table of the measured step from the predicted one: share; why: busy, others_unknown, fewer_cores, not_calibrated; text
 ---@field mfu number
 ---@field bubble_fraction number of all ranks' time: waiting for another stage
 ---@field startup_seconds number from the process's start to the first step

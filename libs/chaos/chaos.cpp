@@ -160,7 +160,8 @@ std::string unfit(const FaultKind& kind, std::int64_t ranks, bool several, bool 
 }
 
 std::vector<const FaultKind*> chosen_kinds(const std::vector<std::string>& names,
-                                           std::int64_t ranks, bool several, bool data) {
+                                           std::int64_t ranks, bool several, bool data,
+                                           const Listener& listener) {
   std::vector<const FaultKind*> kinds;
   for (const FaultKind& kind : fault_kinds()) {
     const bool named = std::find(names.begin(), names.end(), kind.name) != names.end();
@@ -169,7 +170,10 @@ std::vector<const FaultKind*> chosen_kinds(const std::vector<std::string>& names
     if (named && !why.empty())
       throw Error(Stage::script, "usage.value", "", fmt::format("--kinds {}: {}", kind.name, why),
                   "leave it out, or change the plan or --processes");
-    if (why.empty()) kinds.push_back(&kind);
+    if (why.empty())
+      kinds.push_back(&kind);
+    else
+      listener.say(fmt::format("not tried: {}: {}", kind.name, why));
   }
   return kinds;
 }
@@ -182,7 +186,8 @@ class Chaos {
         listener_(listener),
         outcome_(outcome),
         several_(wishes.start.processes > 1 || !wishes.start.launcher.empty()),
-        kinds_(chosen_kinds(wishes.kinds, reference.ranks, several_, !wishes.start.data.empty())),
+        kinds_(chosen_kinds(wishes.kinds, reference.ranks, several_, !wishes.start.data.empty(),
+                            listener)),
         began_(monotonic_seconds()),
         whole_(reference.seconds),
         run_(wishes.start, folder, std::move(reference.losses)),

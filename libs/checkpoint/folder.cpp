@@ -72,11 +72,12 @@ std::int64_t step_of(std::string_view name) {
 }
 
 // Renamed first: half of a checkpoint never has a checkpoint's name.
-void remove_as(const fs::path& from, const fs::path& to) {
-  std::error_code ignored;
+std::error_code remove_as(const fs::path& from, const fs::path& to) {
+  std::error_code error, ignored;
   fs::remove_all(to, ignored);
-  fs::rename(from, to, ignored);
-  fs::remove_all(to, ignored);
+  fs::rename(from, to, error);
+  fs::remove_all(to, error ? ignored : error);
+  return error;
 }
 
 }  // namespace
@@ -200,16 +201,22 @@ void CheckpointFolder::commit(std::int64_t step) {
   fs::remove_all(old, error);
 }
 
-void CheckpointFolder::keep_newest(std::int64_t keep, std::int64_t step) const {
-  if (keep <= 0) return;
+std::string CheckpointFolder::keep_newest(std::int64_t keep, std::int64_t step) const {
+  if (keep <= 0) return "";
   std::vector<CheckpointEntry> there = checkpoints_in(path_);
   std::erase_if(there, [&](const CheckpointEntry& entry) { return entry.step > step; });
   const auto surplus = static_cast<std::int64_t>(there.size()) - keep;
-  for (std::int64_t k = 0; k < surplus; ++k) remove(there[static_cast<std::size_t>(k)].step);
+  std::string stays;
+  for (std::int64_t k = 0; k < surplus; ++k) {
+    const CheckpointEntry& entry = there[static_cast<std::size_t>(k)];
+    if (const std::error_code error = remove(entry.step))
+      stays = fmt::format("{} cannot be removed: {}", entry.folder.string(), error.message());
+  }
+  return stays;
 }
 
-void CheckpointFolder::remove(std::int64_t step) const {
-  remove_as(path_ / checkpoint_name(step), path_ / hidden_checkpoint(step, removed_end));
+std::error_code CheckpointFolder::remove(std::int64_t step) const {
+  return remove_as(path_ / checkpoint_name(step), path_ / hidden_checkpoint(step, removed_end));
 }
 
 void CheckpointFolder::remove_staged(std::int64_t step) const {

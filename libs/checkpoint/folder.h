@@ -53,8 +53,9 @@ class CheckpointFolder {
   // run holds it by now.
   void hold();
   // Removes checkpoints that are older than the newest `keep` up to `step`; 0: none.
-  void keep_newest(std::int64_t keep, std::int64_t step) const;
-  void remove(std::int64_t step) const;
+  // Why one of those that go is still there; empty: none is.
+  std::string keep_newest(std::int64_t keep, std::int64_t step) const;
+  std::error_code remove(std::int64_t step) const;
   // Where this run no longer holds the folder, nothing is removed.
   void remove_staged(std::int64_t step) const;
   // What is left of earlier ones that were given up while the folder could not be reached, or that

@@ -13,6 +13,7 @@
 
 #include "common/files.h"
 #include "meshwright/engine/bounds.h"
+#include "meshwright/engine/files.h"
 #include "meshwright/engine/text.h"
 
 namespace mw {
@@ -76,10 +77,11 @@ std::string hash_of(const fs::path& folder) {
 }
 
 void write_text(const fs::path& file, const std::string& text) {
-  std::ofstream out(file, std::ios::binary);
-  out << text;
-  out.close();
-  if (!out) throw Error(Stage::run, "file.write", "export", "cannot write " + file.string());
+  const int reason = replace_whole(file, text);
+  if (reason != 0)
+    throw Error(
+        Stage::run, "file.write", "export",
+        fmt::format("cannot write {}: {}", file.string(), std::generic_category().message(reason)));
 }
 
 }  // namespace
@@ -161,7 +163,7 @@ void HfExport::begin() {
   check_may_write(folder, "export");
   check_may_write(staging_, "export");  // beside the folder, which may be all that may be written
   std::error_code error;
-  // Of a run that was killed in finish().
+  // A run that was killed in finish() has left it.
   if (!fs::exists(folder, error)) fs::rename(before_, folder, error);
   remove_but_others(before_, folder);
   if (fs::exists(before_, error)) {

@@ -257,7 +257,7 @@ void CheckpointWriter::complete() {
     for (const std::int64_t stale : setup_.stale)
       if (stale != step_) setup_.folder->remove(stale);
     setup_.stale.clear();
-    setup_.folder->keep_newest(setup_.keep, step_);
+    news.stays = setup_.folder->keep_newest(setup_.keep, step_);
     setup_.folder->remove_staged_before(step_);
   } catch (const std::exception& error) {
     news.failed = problem_of(error).message;

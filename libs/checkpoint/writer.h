@@ -34,6 +34,7 @@ struct CheckpointNews {
   std::int64_t bytes = 0;  // of all files
   double seconds = 0;      // that the writing took, beside the steps
   std::string failed;      // why it is not there; empty: it is
+  std::string stays;       // why one that should go is still there; empty: none is
 };
 
 // One for each process of a run; all write to a folder that all see. The process of rank 0 waits

@@ -37,6 +37,10 @@ Parting parting_of(const RunTiming& measured, const PredictedStep& predicted) {
     made.why.emplace_back("busy");
     reasons.push_back(busy);
   }
+  if (std::isnan(measured.use.others) && made.share > 0) {
+    made.why.emplace_back("others_unknown");
+    reasons.emplace_back("what other programs used of the cores is not known here");
+  }
   if (predicted.ranks > measured.cores) {
     made.why.emplace_back("fewer_cores");
     reasons.push_back(fmt::format("{} share {}, and predictions are less accurate then",
@@ -44,7 +48,9 @@ Parting parting_of(const RunTiming& measured, const PredictedStep& predicted) {
   }
   if (predicted.error <= 0) {
     made.why.emplace_back("not_calibrated");
-    reasons.emplace_back("this machine is not calibrated (meshwright calibrate)");
+    reasons.emplace_back(
+        "this machine is not calibrated, or was so while other programs used it (meshwright "
+        "calibrate)");
   }
   made.text = fmt::format(
       "measured {:.0f} % {} than predicted{}", 100 * away, made.share > 0 ? "longer" : "shorter",

@@ -18,7 +18,8 @@ struct PredictedStep {
 struct Parting {
   double share = CoreUse::unknown;  // measured over predicted, less 1
   bool explained = true;            // the two are as near as predictions of this machine are
-  // Known reasons, where they are not: "busy", "fewer_cores", "not_calibrated".
+  // Known reasons, where they are not: "busy", "others_unknown",
+  // "fewer_cores", "not_calibrated".
   std::vector<std::string> why;
   std::string text;  // the same for people; empty: no step was measured or predicted
 

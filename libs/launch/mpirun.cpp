@@ -162,18 +162,24 @@ bool stands_in_preload(const fs::path& library) {
 
 // LD_PRELOAD for mpirun: libs/launch/loopback, before what the user has there. Spaces and colons
 // separate the names in it: where the library's path has one, a link in `folder` stands for the
-// library. Empty where the library is missing, or where no such link can be made.
+// library. Throws where there is none: mpirun would listen on all addresses of the machine.
 std::string preloaded(const std::string& folder) {
   fs::path library = program_path().parent_path().parent_path() / "lib/libmeshwright_loopback.so";
   std::error_code error;
-  if (!fs::exists(library, error)) return "";
-  if (!stands_in_preload(library)) {
-    const fs::path link = fs::path(folder) / library.filename();
-    if (folder.empty() || !stands_in_preload(link)) return "";
-    fs::create_symlink(library, link, error);
-    if (error) return "";
-    library = link;
+  const fs::path link = fs::path(folder) / library.filename();
+  bool found = fs::exists(library, error);
+  if (found && !stands_in_preload(library)) {
+    found = !folder.empty() && stands_in_preload(link);
+    if (found) fs::create_symlink(library, link, error);
+    found = found && !error;
+    library = found ? link : library;
   }
+  if (!found)
+    throw Error(Stage::environment, "launch.mpirun", "",
+                fmt::format("--processes: mpirun cannot load {}, without which it listens on all "
+                            "addresses of this machine",
+                            library.string()),
+                "./meshwright build makes it; TMPDIR names a folder without spaces");
   const char* const before = std::getenv("LD_PRELOAD");
   return library.string() + (before == nullptr || *before == '\0' ? "" : std::string(":") + before);
 }
@@ -279,6 +285,21 @@ std::string hint_for_signal(int number) {
   return hint;
 }
 
+// OpenMPI ends all processes where it cannot connect them, and mpirun --quiet does not say so.
+Error unsaid(int code) {
+  std::error_code error;
+  const fs::space_info space = fs::space("/dev/shm", error);
+  return {
+      Stage::environment, "launch.mpirun", "",
+      fmt::format("--processes: mpirun ended with exit code {} before its processes had met, "
+                  "and none of them said why",
+                  code),
+      fmt::format("mpirun -n 2 hostname shows whether mpirun works; OpenMPI needs some MiB of "
+                  "/dev/shm, which {}",
+                  error ? "is not there"
+                        : "has " + format_bytes(static_cast<double>(space.available)) + " left")};
+}
+
 pid_t start_mpirun(ProcessStart start) {
   start.own_group = true;  // the terminal's Ctrl-C is for the copies
   try {
@@ -308,8 +329,10 @@ int run_by_mpirun(int processes, const std::vector<std::string>& words) {
   start.variables = {fmt::format("{}={}", token_variable, new_token())};
   if (const std::string lines = path_of_stdout(); !lines.empty())
     start.variables.push_back(fmt::format("{}={}", lines_variable, lines));
-  if (const std::string library = preloaded(leavings.folder()); !library.empty())
-    start.variables.push_back("LD_PRELOAD=" + library);
+  start.variables.push_back("LD_PRELOAD=" + preloaded(leavings.folder()));
+  const fs::path joined = fs::path(leavings.folder()) / "joined";
+  if (!leavings.folder().empty())
+    start.variables.push_back(fmt::format("{}={}", joined_variable, joined.string()));
   Words words_of_mpirun;
   start.error_output = words_of_mpirun.for_mpirun();
   const pid_t mpirun = start_mpirun(start);
@@ -346,6 +369,10 @@ int run_by_mpirun(int processes, const std::vector<std::string>& words) {
   const int code = WEXITSTATUS(status);
   constexpr int from_signals = 128;
   if (code > from_signals || (code != 0 && ended_early)) return by_signal;
+  std::error_code error;
+  if (code != 0 && !leavings.folder().empty() && !fs::exists(joined, error) &&
+      words_of_mpirun.last().empty())
+    throw unsaid(code);
   return code;
 }
 

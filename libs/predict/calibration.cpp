@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "common/files.h"
+#include "common/run_timing.h"
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/hash.h"
 #include "meshwright/engine/host.h"
@@ -183,6 +184,17 @@ Calibration Calibration::from_json(const Json& json) {
     for (const auto& [count, curve] : ways.items())
       c.transfers[op][std::stoi(count)] = LogCurve::from_json(curve);
   }
+  // What is not there would cost nothing.
+  for (const Collective op :
+       {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter,
+        Collective::all_to_all, Collective::send, Collective::recv}) {
+    if (c.transfers[name_of(op)].empty())
+      throw std::invalid_argument(fmt::format("transfers has no {}", name_of(op)));
+  }
+  for (const auto& [element, kinds] : c.work)
+    for (const char* kind : {"product", "other"})
+      if (!kinds.contains(kind))
+        throw std::invalid_argument(fmt::format("work.{} has no {}", element, kind));
   c.step = at_least_0(json, "step");
   c.few = read_shared(json.at("few"));
   c.many = read_shared(json.at("many"));
@@ -194,7 +206,7 @@ Calibration Calibration::from_json(const Json& json) {
   }
   c.step_error = at_least_0(json, "step_error");
   c.cpu_error = at_least_0(json, "cpu_error");
-  c.others_cores = at_least_0(json, "others_cores");
+  c.others_cores = number_under(json, "others_cores");
   c.quick = json.value("quick", false);
   return c;
 }
@@ -223,7 +235,11 @@ std::filesystem::path first_use_file() {
 
 bool first_use_left_out() {
   const char* given = std::getenv("MESHWRIGHT_FIRST_USE");
-  return given != nullptr && std::string_view(given) == "off";
+  const std::string_view word = given == nullptr ? "" : given;
+  if (word != "" && word != "on" && word != "off")
+    throw Error(Stage::environment, "environment.value", "",
+                fmt::format("MESHWRIGHT_FIRST_USE is {}", quote(given)), "set it to on or off");
+  return word == "off";
 }
 
 std::shared_ptr<const Calibration> first_use_calibration() {

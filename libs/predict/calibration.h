@@ -73,7 +73,7 @@ struct Calibration {
   std::vector<CalibratedMix> mixes;
   // Means of |predicted / measured - 1| over the mixes.
   double step_error = 0, cpu_error = 0;
-  double others_cores = 0;  // that other programs had while it was measured
+  double others_cores = 0;  // that other programs had while it was measured; NaN: not known
   bool quick = false;       // a short measurement, as at the first use of a machine
 
   const SharedCosts& shared(int ranks) const { return ranks > cores ? many : few; }

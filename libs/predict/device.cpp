@@ -18,9 +18,11 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "common/core_meter.h"
+#include "common/run_timing.h"
 #include "common/statistics.h"
 #include "meshwright/engine/control_groups.h"
 #include "meshwright/engine/files.h"
@@ -306,7 +308,7 @@ Device Device::from_json(const Json& json) {
   d.cores = static_cast<int>(*cores);
   d.all_cores = positive(json, "all_cores");
   d.memory = *memory;
-  d.others = json.value("others_cores", 0.0);
+  d.others = number_under(json, "others_cores");
   return d;
 }
 
@@ -340,8 +342,7 @@ Device measure_device() {
     d.memory = machine_memory();
   });
   at::set_num_threads(threads_before);
-  const double others = meter.take(seconds_now(), cpu_seconds_now()).others;
-  d.others = std::isfinite(others) ? others : 0;
+  d.others = meter.take(seconds_now(), cpu_seconds_now()).others;
   return d;
 }
 
@@ -391,9 +392,12 @@ std::int64_t limit_in(const fs::path& file) {
 
 std::int64_t of_groups(const fs::path& root) {
   std::int64_t least = no_limit;
-  for (const ControlGroup& group : control_groups("memory", root))
-    least = std::min(least, limit_in(group.folder / (group.first_version ? "memory.limit_in_bytes"
-                                                                         : "memory.max")));
+  for (const ControlGroup& group : control_groups("memory", root)) {
+    // Beyond memory.high the kernel lets processes crawl.
+    for (const char* file : {"memory.limit_in_bytes", "memory.max", "memory.high"})
+      if (group.first_version == (std::string_view(file) == "memory.limit_in_bytes"))
+        least = std::min(least, limit_in(group.folder / file));
+  }
   return least;
 }
 

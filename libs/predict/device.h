@@ -32,7 +32,7 @@ struct Device {
   int cores = 1;
   double all_cores = 1;     // rate of one core while all are busy, over its rate alone
   std::int64_t memory = 0;  // bytes, of the whole machine
-  double others = 0;        // cores that other programs had while it was measured; 0: not known
+  double others = 0;        // cores that other programs had while it was measured; NaN: not known
 
   const GemmFit& gemm(int element) const {
     return element == 8 ? gemm64 : element == 4 ? gemm32 : gemm16;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "common/core_meter.h"
 #include "meshwright/engine/plan.h"
@@ -224,6 +225,8 @@ std::string SharedCores::name() const {
   if (are_busy(calibration_->others_cores, device_.cores)) {
     text +=
         fmt::format(" while other programs used {:.1f} of its cores", calibration_->others_cores);
+  } else if (std::isnan(calibration_->others_cores)) {
+    text += ", and what other programs used meanwhile is not known";
   }
   return text;
 }

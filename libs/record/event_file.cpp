@@ -226,8 +226,13 @@ void EventFile::flush() {
                 "writes into it");
   }
   if (buffer_.empty()) return;
-  const std::string text = std::exchange(buffer_, {});
-  if (!write_whole(file_, text.data(), text.size())) fail(path_, errno);
+  const off_t before = ::lseek(file_, 0, SEEK_CUR);
+  if (!write_whole(file_, buffer_.data(), buffer_.size())) {
+    const int reason = errno;  // what is written in part is written again
+    if (::ftruncate(file_, before) == 0) ::lseek(file_, before, SEEK_SET);
+    fail(path_, reason);
+  }
+  buffer_.clear();
 }
 
 void EventFile::remove_earlier() {

@@ -49,14 +49,16 @@ class Finder {
       entry.folder = path;
       return add(std::move(entry));
     }
-    if (depth >= deepest_folder) return;
+    if (!folders_.insert(fs::weakly_canonical(path, error)).second) return;
+    if (depth >= deepest_folder)
+      return add(broken(path, fmt::format("deeper than {} folders", deepest_folder)));
     std::vector<fs::path> files, folders;
     for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
       const std::string name = at->path().filename().string();
       std::error_code ignored;
       if (name.starts_with(".")) continue;  // the hidden copies of runs, among others
       if (at->is_directory(ignored)) {
-        if (!at->is_symlink(ignored)) folders.push_back(at->path());
+        folders.push_back(at->path());
       } else if (at->path().extension() == ".h5" || at->path().extension() == ".hdf5") {
         files.push_back(at->path());
       }
@@ -147,7 +149,7 @@ class Finder {
   }
 
   RunSet found_;
-  std::set<fs::path> seen_;
+  std::set<fs::path> seen_, folders_;
 };
 
 // Names of what lies where `given` was looked for in vain.
@@ -188,8 +190,10 @@ RunEntry read_entry(const fs::path& file, Probe probe) {
     entry.reason = head.reason;
     entry.created = head.created;
     entry.seed = head.seed;
-    if (entry.status == "running" && head.host == host_name() &&
-        !writer_lives(file, head.process)) {
+    if (entry.status == "running" && head.host != host_name()) {
+      entry.reason =
+          fmt::format("on {}: whether it still runs cannot be seen from here", head.host);
+    } else if (entry.status == "running" && !writer_lives(file, head.process)) {
       const RunHead later = RunReader(file, probe).head();  // it may have ended just now
       entry.status = later.status == "running" ? "killed" : later.status;
       entry.reason =

@@ -62,7 +62,7 @@ GroupVerdict verdict_of(const ReportGroup& group, const std::vector<ReportCell>&
   return predicted && !left ? GroupVerdict::predicted : GroupVerdict::left_out;
 }
 
-// Of the runs that its interval is of.
+// Takes speeds from the runs that the group's interval is of.
 void take_speeds(ReportGroup& group, const std::vector<ReportCell>& cells) {
   std::vector<const ReportCell*> done;
   std::vector<RunTiming> timings;
@@ -105,6 +105,7 @@ void take_spreads(ReportGroup& group, const std::vector<ReportCell>& cells) {
     const Cell& cell = cells[c];
     group.ran += cell.done() ? 1 : 0;
     group.disturbed += cell.done() && cell.timing.disturbed ? 1 : 0;
+    group.unknown += cell.done() && std::isnan(cell.timing.use.others) ? 1 : 0;
     if (!cell.done() || !(std::abs(cell.parting.share) > most)) continue;
     most = std::abs(cell.parting.share);
     group.parting = cell.parting.text;

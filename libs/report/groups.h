@@ -42,6 +42,7 @@ struct ReportGroup {
   double others = not_known;  // cores that other programs had, on average
   int ran = 0;                // runs that are done
   int disturbed = 0;          // those of them in which too few steps had the cores to themselves
+  int unknown = 0;            // those of which nobody knows whether they had
   std::string parting;        // why the run whose step parts most from the predicted one does
   std::string sweep;          // as ReportCell has it
   std::vector<std::pair<std::string, std::string>> work;  // likewise; only equals are compared

@@ -154,6 +154,7 @@ Json group_json(const ReportGroup& g, const Shown& shown, bool detailed) {
   if (g.interval.known()) json["half"] = page_number(g.half());
   if (std::isfinite(g.others)) json["others"] = page_number(g.others);
   if (g.disturbed > 0) json["disturbed"] = g.disturbed;
+  if (g.unknown > 0) json["unknown"] = g.unknown;
   json["ran"] = g.ran;
   if (!g.parting.empty()) json["parting"] = page_text(g.parting, most_sentence);
   if (!detailed) return json;

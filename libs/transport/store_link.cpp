@@ -63,8 +63,11 @@ std::string first_host(const std::string& list) {
   return list.substr(0, open) + list.substr(open + 1, end - open - 1);
 }
 
+// 0 where nothing is said, -1 for what is no number.
 int number(const std::string& text) {
-  const long value = text.empty() ? 0 : std::strtol(text.c_str(), nullptr, 10);
+  char* end = nullptr;
+  const long value = text.empty() ? 0 : std::strtol(text.c_str(), &end, 10);
+  if (end != nullptr && *end != '\0') return -1;
   return static_cast<int>(std::clamp(value, -1L, 1L << 30));
 }
 

@@ -276,7 +276,7 @@ TokenType TokenFile::told_by_bytes(std::int64_t vocab) const {
   const Looked wide = looked_at<std::uint64_t>(file_, vocab),
                middle = looked_at<std::uint32_t>(file_, vocab),
                narrow = looked_at<std::uint16_t>(file_, vocab);
-  // Of a vocabulary far beyond 65,536, two words of 16 bits make an id of 32 too.
+  // With a vocabulary far beyond 65,536, two words of 16 bits make an id of 32 too.
   const bool apart = vocab <= (std::int64_t{1} << 20);
   for (const auto& [looked, type] : {std::pair{wide, TokenType::u64}, {middle, TokenType::u32}}) {
     if (!looked.fit) continue;
@@ -486,6 +486,13 @@ ShardSource::ShardSource(const Values& values, const DataContext& context)
       continue;
     }
     if (found.empty()) {
+      std::error_code error;
+      if (may_read(pattern) && fs::is_directory(pattern, error)) {
+        problems.add(Stage::options, "file.missing", "path",
+                     fmt::format("{} is a folder, and files of tokens are named", pattern),
+                     fmt::format("write \"{}\"", (fs::path(pattern) / "*.bin").string()));
+        continue;
+      }
       problems.add(Stage::options, "file.missing", "path",
                    fmt::format("no file matches \"{}\"", pattern),
                    "paths are looked for here, beside the script and in the folder above it");

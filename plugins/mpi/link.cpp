@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 #include "meshwright/error.h"
 
@@ -95,7 +96,12 @@ void Link::join_machine() {
   me.machine = first;
   // Sites where sharing memory does harm turn it off, and tests of what is between machines.
   const char* wish = std::getenv("MESHWRIGHT_MPI_SHARED");
-  const bool wanted = wish == nullptr || std::strcmp(wish, "0") != 0;
+  const std::string_view word = wish == nullptr ? "1" : wish;
+  if (word != "0" && word != "1") {
+    throw mw::Error(mw::Stage::environment, "environment.value", "",
+                    fmt::format("MESHWRIGHT_MPI_SHARED is \"{}\".", word), "Set it to 0 or 1.");
+  }
+  const bool wanted = word == "1";
   if (count > 1) {
     const auto capacity = SharedArea::capacity_for(count);
     std::array<char, 128> name{};

@@ -2,10 +2,12 @@
 """`calibrate` writes a file of this machine, plans are priced by it and say so, another machine's
 is not used, and one that is broken off leaves the old file as it was."""
 import json
+import os
 import signal
 import subprocess
 import unittest
 
+import busy
 from cases import BIN, ProgramCase
 from problems import problems
 
@@ -22,7 +24,7 @@ mw.plan {
 class Calibrate(ProgramCase):
     def plan(self, **environment):
         (self.folder / "plan.lua").write_text(PLAN)
-        done = self.call("plan", "plan.lua", "--json", XDG_CACHE_HOME=str(self.folder / "cache"), **environment)
+        done = self.call("plan", "plan.lua", "--json", **{"XDG_CACHE_HOME": str(self.folder / "cache"), **environment})
         lines = [json.loads(line) for line in done.stdout.splitlines()]
         return done, lines
 
@@ -68,7 +70,8 @@ class Calibrate(ProgramCase):
         self.assertEqual((broken.returncode, problems(lines)), (5, ["calibration.broken"]))
 
     def test_the_first_use_measures_briefly_and_keeps_it(self):
-        first, lines = self.plan(MESHWRIGHT_FIRST_USE="on")
+        with busy.Machine(self.folder / "quiet", 0) as root:
+            first, lines = self.plan(MESHWRIGHT_FIRST_USE="on", MESHWRIGHT_SYSTEM_ROOT=root)
         self.assertEqual(first.returncode, 0, first.stderr)
         self.assertIn("measuring this machine for predictions, once", first.stderr)
         self.assertIn("measured briefly", lines[-1]["priced_for"])
@@ -82,6 +85,16 @@ class Calibrate(ProgramCase):
         full = {**json.loads(kept.read_text()), "quick": False}
         (self.folder / "cache/meshwright/calibration.json").write_text(json.dumps(full))
         self.assertIn("calibrated", self.plan()[1][-1]["priced_for"])
+
+    def test_nobody_knows_how_good_a_first_use_beside_other_programs_is(self):
+        with busy.Machine(self.folder / "busy", 2 * len(os.sched_getaffinity(0)), run=True) as root:
+            _, lines = self.plan(MESHWRIGHT_FIRST_USE="on", MESHWRIGHT_SYSTEM_ROOT=root)
+        self.assertIn("while other programs used", lines[-1]["priced_for"])
+        self.assertNotIn("step_error", lines[-1])
+
+    def test_a_cache_that_cannot_be_written_is_said(self):
+        done, _ = self.plan(MESHWRIGHT_FIRST_USE="on", XDG_CACHE_HOME="/proc/nowhere")
+        self.assertIn("/proc/nowhere/meshwright cannot be written", done.stderr)
 
     def test_one_that_is_broken_off_leaves_the_old_file(self):
         file = self.folder / "mine.json"

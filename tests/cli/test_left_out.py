@@ -1,7 +1,13 @@
-"""What a run would leave out, read twice or take away without a word: each is refused, or the run says so."""
+"""What a run would leave out, read twice or take away without a word: each is refused, or the run
+says so."""
+import array
+import fcntl
 import json
 import os
 import shutil
+import subprocess
+import termios
+import time
 import unittest
 
 import h5py
@@ -112,7 +118,125 @@ class LeftOut(cases.ProgramCase):
         with h5py.File(self.folder / "runs/a.h5") as file:
             self.assertTrue(any(b"cannot be read" in row["message"] for row in file["events"]))
 
+    def test_quiet_hides_no_lost_protection(self):
+        script = self.write(SCRIPT % 'e.checkpoint = { path = "ck", every = 1 } e.resume = true')
+        done = self.call("run", script, "--quiet")
+        self.assertEqual((done.returncode, done.stdout), (0, ""), done.stderr)
+        self.assertIn("the run begins anew", done.stderr)
+        self.assertEqual(self.call("run", script, "--quiet").stderr, "")
+
+    def mounted(self, mount, *words):
+        """The program in a view of the files of its own; root alone may make one."""
+        view = ["unshare", "-m", "sh", "-ec", f"{mount}; exec \"$@\"", "sh"]
+        if os.geteuid() or not shutil.which("unshare") or subprocess.run([*view, "true"], capture_output=True).returncode:
+            self.skipTest("no mount is allowed here")
+        return subprocess.run([*view, *map(str, words)], cwd=self.folder, capture_output=True, text=True, timeout=300)
+
+    def test_room_for_all_checkpoints_that_are_kept(self):
+        (self.folder / "ck").mkdir()
+        script = self.write(SCRIPT % 'e.checkpoint = { path = "ck", every = 1, keep = 1 }')
+        done = self.mounted("mount -t tmpfs -o size=48k tmpfs ck", cases.BIN, "run", script)
+        self.assertEqual(done.stderr.count("2 checkpoints of"), 1, done.stderr)
+        done = self.mounted("mount -t tmpfs -o size=8m tmpfs ck", cases.BIN, "run", script)
+        self.assertNotIn("are to be there", done.stderr)
+
+    def test_a_checkpoint_that_cannot_be_removed(self):
+        keep = 'e.checkpoint = { path = "ck", every = 1, keep = 1 } e.resume = true '
+        self.train(keep + "e.steps = 1")
+        script = self.write(SCRIPT % (keep + "e.steps = 2"))
+        done = self.mounted("mount --bind ck/step-00000001 ck/step-00000001", cases.BIN, "run", script, "--quiet")
+        self.assertIn("step-00000001 cannot be removed", done.stderr)
+
+    def test_output_that_is_cut_off(self):
+        (self.folder / "cell").mkdir()
+        (self.folder / "cell/output.txt").symlink_to("/dev/full")
+        _, said = self.train('e.log = "cell/"')
+        self.assertIn("output.txt could not be written to its end", said)
+
+    def test_a_pipe_that_is_full_for_a_moment(self):
+        words = [cases.BIN, "plan", self.write(SCRIPT % ""), "--program"]
+        whole = subprocess.run(words, cwd=self.folder, capture_output=True, timeout=300).stdout
+        ours, theirs = os.pipe()
+        room = fcntl.fcntl(theirs, fcntl.F_SETPIPE_SZ, 4096)
+        self.assertGreater(len(whole), room)
+        os.set_blocking(theirs, False)
+        process = subprocess.Popen(words, cwd=self.folder, stdout=theirs, stderr=subprocess.PIPE)
+        os.close(theirs)
+        waiting = array.array("i", [0])
+        while process.poll() is None and waiting[0] < room:
+            time.sleep(0.01)
+            fcntl.ioctl(ours, termios.FIONREAD, waiting)
+        with open(ours, "rb") as pipe:
+            self.assertEqual(pipe.read(), whole)
+        self.assertEqual((process.wait(), process.stderr.read()), (0, b""))
+        process.stderr.close()
+
+    # --- The machine ---
+
+    def test_variables_that_mean_nothing(self):
+        script = self.write(SCRIPT % "")
+        for name, value in (("OMP_THREAD_LIMIT", "abc"), ("OMP_THREAD_LIMIT", "1e3"), ("MESHWRIGHT_FIRST_USE", "OFF")):
+            error = self.refused(5, "environment.value", "plan", script, **{name: value})
+            self.assertIn(name, error["message"])
+        self.refused(2, "plugin.path", "plan", script, MESHWRIGHT_PLUGIN_PATH="/nowhere")
+
+    def test_an_mpirun_that_says_nothing(self):
+        self.put("bin/mpirun", b"#!/bin/sh\nexit 1\n").chmod(0o755)
+        path = f"{self.folder / 'bin'}:{os.environ['PATH']}"
+        script = self.write(SCRIPT % "")
+        done = self.call("run", script, "--processes", "2", PATH=path)
+        self.assertEqual(done.returncode, 5)
+        self.assertIn("exit code 1 before its processes had met", done.stderr)
+        self.put("bin/mpirun", b"#!/bin/sh\necho mpirun is ill >&2\nexit 1\n")
+        done = self.call("run", script, "--processes", "2", PATH=path)
+        self.assertEqual((done.returncode, done.stderr), (1, "mpirun is ill\n"))
+
+    def test_keys_in_a_home_that_no_variable_names(self):
+        """Of a user whose home is this folder, as /etc/passwd has it."""
+        script = self.write(SCRIPT % "")
+        self.put("passwd", f"root:x:0:0:root:{self.folder}:/bin/sh\n".encode())
+        bind = f"mount --bind {self.folder / 'passwd'} /etc/passwd; unset HOME"
+        self.assertIn("your home folder is in that folder", self.mounted(bind, cases.BIN, "plan", "--sandbox", script).stderr)
+
+    # --- Runs ---
+
+    def test_runs_in_linked_and_in_deep_folders(self):
+        self.train('e.log = "store/a.h5"')
+        (self.folder / "runs").mkdir()
+        (self.folder / "runs/linked").symlink_to("../store")
+        (self.folder / "runs/again").symlink_to("../runs")
+        self.assertEqual([run["name"] for run in self.listed("runs")], ["a"])
+        shutil.copytree(self.folder / "store", self.folder / "deep/1/2/3/4/5/6/7/8")
+        run, = self.listed("deep")
+        self.assertEqual((run["status"], run["reason"]), ("unreadable", "deeper than 8 folders"))
+
+    def listed(self, folder):
+        return [line for line in self.all("runs", "list", folder) if line["kind"] == "run"]
+
+    def test_a_run_of_another_host(self):
+        self.train('e.log = "a.h5"')
+        with h5py.File(self.folder / "a.h5", "r+") as file:
+            file.attrs["host"] = "node7"
+            file.attrs["status"] = "running"
+        run, = self.listed("a.h5")
+        self.assertEqual((run["status"], run["reason"]), ("running", "on node7: whether it still runs cannot be seen from here"))
+
+    def test_a_run_that_cannot_be_compared(self):
+        for seed in range(3):
+            self.train(f'e.log = "{seed}.h5" e.seed = {seed}')
+        with h5py.File(self.folder / "0.h5", "r+") as file:
+            del file["steps"]
+            file["steps"] = [1, 2]
+        text = self.call("runs", "compare", "0.h5", "1.h5", "2.h5").stdout
+        self.assertIn("left out, as it cannot be read", text)
+        self.assertIn("loss at step 3", text)
+
     # --- Data ---
+
+    def test_a_folder_of_tokens(self):
+        self.put("data/a.bin", bytes(800))
+        self.assertIn("is a folder", self.refusal("file.missing data.path", 'e.data = mw.shards { "data", dtype = "u16" }'))
+
 
     def test_a_folder_of_text_is_read_in_full(self):
         self.put("data/a.txt", b"words " * 100)
@@ -158,14 +282,20 @@ class LeftOut(cases.ProgramCase):
                 self.assertEqual([note.startswith("evaluate.data: it is no held-out data") for note in
                                   self.notes(pair % (train, held_out))], [True] * both)
 
+    def test_a_run_that_ends_in_its_warm_up(self):
+        note, = self.notes("e.schedule = mw.cosine { warmup = 1000 }")
+        self.assertEqual(note, "schedule: the run ends in its warm-up, after 4 of 1000 steps")
+        self.assertEqual(self.notes("e.schedule = mw.cosine { warmup = 2 }"), [])
+
     # --- Weights ---
 
     def test_weights_without_their_config(self):
         self.train('e.export = "out"')
         self.assertEqual(self.notes('e.weights = "out"'), [])
         os.remove(self.folder / "out/config.json")
-        note, = self.notes('e.weights = "out"')
+        note, = self.notes('e.weights = "out" e.export = "more"')
         self.assertIn("rope_theta = 10000", note)
+        self.assertIn("nor does the export get a tokenizer", note)
 
     # --- Sweeps and reports ---
 

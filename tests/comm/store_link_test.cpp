@@ -105,7 +105,7 @@ TEST_CASE("torchrun, srun and mpirun say where processes meet") {
   slurm["MASTER_PORT"] = "40000000";
   CHECK(refused(slurm) == "launch.address");
   slurm["MASTER_PORT"] = "4000";
-  for (const char* none : {"-1", "4", "4294967297"}) {
+  for (const char* none : {"-1", "4", "4294967297", "gpu0", "1x"}) {
     slurm["SLURM_LOCALID"] = none;
     CHECK(refused(slurm) == "launch.address");
   }

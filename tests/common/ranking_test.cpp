@@ -182,6 +182,11 @@ TEST_CASE("Why measured and predicted steps part") {
   CHECK(parting_of(quiet, {0.2, 0.05, 2}).text ==
         "measured 50 % shorter than predicted, and nothing that is known explains it");
   CHECK(parting_of(quiet, {}).text.empty());
+  RunTiming unknown = quiet;
+  unknown.use.others = CoreUse::unknown;
+  CHECK(parting_of(unknown, {0.05, 0.05, 1}).text ==
+        "measured 100 % longer than predicted: what other programs used of the cores is not known "
+        "here");
   CHECK(parting_of({{"timing", busy.to_json()}},
                    {{"step_seconds", 0.1}, {"step_error", 0.1}, {"ranks", 2}})
             .why == std::vector<std::string>{"busy"});

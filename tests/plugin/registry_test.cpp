@@ -168,15 +168,18 @@ TEST_CASE("a file loaded by path may have any name") {
 
 TEST_CASE("the search path: what is given, then the environment, then the program's own") {
   TemporaryFolder folder;
-  ::setenv("MESHWRIGHT_PLUGIN_PATH", "/a::/b", 1);
+  ::setenv("MESHWRIGHT_PLUGIN_PATH", "/proc::/", 1);
   const auto path = PluginRegistry::search_path({folder.path().string()});
   ::unsetenv("MESHWRIGHT_PLUGIN_PATH");
   REQUIRE(path.size() == 4);
   CHECK(path[0] == folder.path());
-  CHECK(path[1] == "/a");
-  CHECK(path[2] == "/b");
+  CHECK(path[1] == "/proc");
+  CHECK(path[2] == "/");
   CHECK_THAT(path[3].string(), Contains("lib/meshwright/plugins"));
   CHECK(thrown([] { PluginRegistry::search_path({"/nowhere"}); }) == "plugin.path");
+  ::setenv("MESHWRIGHT_PLUGIN_PATH", "/nowhere", 1);
+  CHECK(thrown([] { PluginRegistry::search_path({}); }) == "plugin.path");
+  ::unsetenv("MESHWRIGHT_PLUGIN_PATH");
 }
 
 TEST_CASE("what plugins register is found by kind and name, once they are named") {

@@ -31,8 +31,9 @@ Calibration flat() {
     c.work[4][kind].call = 1e-5;
     c.work[4][kind].samples = 1;
   }
-  for (const Collective op : {Collective::all_reduce, Collective::all_gather,
-                              Collective::reduce_scatter, Collective::send, Collective::recv})
+  for (const Collective op :
+       {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter,
+        Collective::all_to_all, Collective::send, Collective::recv})
     c.transfers[name_of(op)][2] = LogCurve({{1, 1e-6}, {1e3, 2e-6}});
   c.step_error = 0.07;
   return c;
@@ -119,7 +120,7 @@ TEST_CASE("A calibration is written and read as it is, and priced for") {
   CHECK(read.transfer_seconds(Collective::all_reduce, 2, 1e3) == Approx(2e-6));
   CHECK(read.transfer_seconds(Collective::all_reduce, 8, 1e3) == Approx(8e-6));
   CHECK(read.transfer_seconds(Collective::send, 8, 1e3) == Approx(2e-6));
-  CHECK(read.transfer_seconds(Collective::all_to_all, 2, 1e3) == 0);
+  CHECK(read.transfer_seconds(Collective::broadcast, 2, 1e3) == 0);
   CHECK(read.fit_of("linear forward", "", 8, true, {1e3, 1e3})->call == 1e-5);
   CHECK(read.fit_of("alias", "", 4, false, {}) == nullptr);
   const SharedCores machine(round_device(), std::make_shared<Calibration>(c));
@@ -190,6 +191,17 @@ TEST_CASE("A calibration of another machine is refused, and a damaged one") {
   json["work"]["4"]["other"]["call"] = -1;
   write(json);
   CHECK(thrown([&] { read_calibration(file); }) == "calibration.broken");
+  for (const char* lacking : {"/transfers/all-reduce", "/work/4/other"}) {
+    json = c.to_json();
+    const Json::json_pointer place(lacking);
+    json.at(place.parent_pointer()).erase(place.back());
+    write(json);
+    CHECK(thrown([&] { read_calibration(file); }) == "calibration.broken");
+  }
+  json = c.to_json();
+  json["others_cores"] = nullptr;
+  write(json);
+  CHECK(SharedCores(round_device(), read_calibration(file)).name().ends_with("is not known"));
   json = c.to_json();
   json["schema"] = "meshwright.calibration/1";
   write(json);

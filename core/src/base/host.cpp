@@ -31,13 +31,17 @@
 #include <torch/headeronly/version.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <limits>
 
 #include "meshwright/engine/control_groups.h"
 #include "meshwright/engine/hash.h"
+#include "meshwright/engine/text.h"
+#include "meshwright/error.h"
 
 namespace mw {
 namespace {
@@ -76,8 +80,14 @@ int core_count() {
 int thread_limit() {
   static const int limit = [] {
     const char* const text = std::getenv("OMP_THREAD_LIMIT");
-    const int given = text == nullptr ? 0 : std::atoi(text);
-    return given > 0 ? given : std::numeric_limits<int>::max();
+    if (text == nullptr || *text == '\0') return std::numeric_limits<int>::max();
+    int given = 0;
+    const char* const end = text + std::strlen(text);
+    if (std::from_chars(text, end, given).ptr != end || given < 1)
+      throw Error(Stage::environment, "environment.value", "",
+                  fmt::format("OMP_THREAD_LIMIT is {}, which is no number of threads", quote(text)),
+                  "set it to 1 or more, or unset it");
+    return given;
   }();
   return limit;
 }

@@ -121,17 +121,19 @@ PluginRegistry::PluginRegistry(std::vector<fs::path> folders) : folders_(std::mo
 
 std::vector<fs::path> PluginRegistry::search_path(const std::vector<std::string>& given) {
   std::vector<fs::path> folders;
-  for (const std::string& folder : given) {
-    if (!fs::is_directory(folder)) {
+  const auto add = [&](const std::string& folder, const char* named_by) {
+    std::error_code error;
+    if (!fs::is_directory(folder, error)) {
       throw Error(Problem{Stage::options, "plugin.path", "", "there is no such folder", "",
-                          "--plugin-path " + folder});
+                          fmt::format("{} {}", named_by, folder)});
     }
     folders.emplace_back(folder);
-  }
+  };
+  for (const std::string& folder : given) add(folder, "--plugin-path");
   if (const char* path = std::getenv("MESHWRIGHT_PLUGIN_PATH")) {
     std::stringstream list(path);
     for (std::string folder; std::getline(list, folder, ':');) {
-      if (!folder.empty()) folders.emplace_back(folder);
+      if (!folder.empty()) add(folder, "MESHWRIGHT_PLUGIN_PATH");
     }
   }
   const fs::path program = program_path();

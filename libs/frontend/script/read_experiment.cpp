@@ -120,8 +120,9 @@ class Reader {
     }
     for (const auto& [key, value] : chosen_.items()) resolved_[key] = value;
     experiment_.resolved = std::move(resolved_);
-    experiment_.hash = experiment_hash(experiment_);
-    experiment_.hash_without_seed = hash_without_seed(experiment_);
+    ExperimentHashes hashes = hashes_of(experiment_);
+    experiment_.hash = std::move(hashes.whole);
+    experiment_.hash_without_seed = std::move(hashes.without_seed);
     std::string& path = experiment_.checkpoint.path;
     path = fill_in_path("checkpoint.path", path, experiment_, problems_);
     if (has("checkpoint")) experiment_.resolved["checkpoint"]["path"] = path;
@@ -242,6 +243,11 @@ class Reader {
     if (auto made = make_chosen<LearningRate>(*chosen, problems_, context))
       experiment_.schedule = rates_in_run(std::move(made), chosen->speaker);
     decides("schedule", *chosen);
+    const auto warmup = whole_number(given.is_object() ? given.value("warmup", Json()) : Json());
+    if (warmup && *warmup >= context.steps && *warmup > 1)
+      experiment_.notes.push_back(
+          fmt::format("schedule: the run ends in its warm-up, after {} of {}", context.steps,
+                      plural(*warmup, "step")));
   }
 
   void read_scalars() {

@@ -29,7 +29,7 @@ std::vector<int> owners_of(const Plan& plan, const std::vector<WeightSpec>& spec
   return owners;
 }
 
-// Of a model's options those that are fractions, with their values: "norm_eps = 1e-05, ".
+// A model's options that are fractions, with their values: "norm_eps = 1e-05, ".
 std::string numbers_of(const HfConfig& config) {
   std::string text;
   for (const HfKey& key : config.keys)
@@ -54,8 +54,9 @@ void read_weights(const Values& values, Experiment& experiment, Problems& proble
         experiment.notes.push_back(fmt::format(
             "weights: there is no config.json beside {}, so that {}the number of heads, a window "
             "and "
-            "all else that no tensor's shape says are the script's, and compared with nothing",
-            path, numbers_of(*config)));
+            "all else that no tensor's shape says are the script's, and compared with nothing{}",
+            path, numbers_of(*config),
+            has(values, "export") ? "; nor does the export get a tokenizer" : ""));
     }
     experiment.weights = std::make_shared<Weights>(path);
     // What config.json says is nearer to the cause than the shapes that follow from it.

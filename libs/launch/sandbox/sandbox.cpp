@@ -18,6 +18,7 @@
 #include <functional>
 #include <set>
 #include <sstream>
+#include <system_error>
 #include <thread>
 
 #include "common/process.h"
@@ -127,11 +128,19 @@ std::vector<fs::path> files_of_program() {
 
 // --- Bounds ---
 
+void require(bool done, const char* what) {
+  if (done) return;
+  throw Error(
+      Stage::environment, "sandbox.kernel", "",
+      fmt::format("the kernel does not {}: {}", what, std::generic_category().message(errno)),
+      "run the script without --sandbox only if you trust it");
+}
+
 void bound(__rlimit_resource resource, rlim_t soft, rlim_t hard) {
   rlimit before{};
   ::getrlimit(resource, &before);
   const rlimit limit{std::min(soft, before.rlim_max), std::min(hard, before.rlim_max)};
-  ::setrlimit(resource, &limit);
+  require(::setrlimit(resource, &limit) == 0, "bound what the script uses");
 }
 
 // How many threads all processes of this user have.
@@ -376,10 +385,7 @@ void bind_process(const Sandbox& sandbox) {
   bound_files(std::move(bounds));
   drop_capabilities();
   if (version > 0) {
-    if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
-      throw Error(Stage::environment, "sandbox.kernel", "",
-                  "the kernel keeps no process from new "
-                  "privileges");
+    require(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, "keep a process from new privileges");
     restrict_files(reach);
   }
   restrict_calls(sandbox.starts_processes, !gpus.empty());
@@ -391,14 +397,14 @@ std::optional<int> run_bound(const Sandbox& sandbox,
   sigaddset(&child, SIGCHLD);
   ::signal(SIGCHLD, SIG_DFL);  // who ignores it, as this process's parent may, is told of no end
   sigprocmask(SIG_BLOCK, &child, &before);
-  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  require(::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0, "hand over what the script starts");
   const pid_t process = fork_tied(SIGKILL);
   if (process < 0)
     throw Error(Stage::run, "run.exception", "", "the script's process does not start");
   if (process == 0) {
     ::prctl(PR_SET_CHILD_SUBREAPER, 0);
     sigprocmask(SIG_SETMASK, &before, nullptr);
-    ::close_range(3, ~0U, 0);
+    require(::close_range(3, ~0U, 0) == 0, "close the files of this program");
     bind_process(sandbox);
     return std::nullopt;
   }

@@ -99,7 +99,9 @@ function showGroups() {
   const steps = disturbed === 0 ? "Medians over the steps after the warm-up that had the cores to themselves."
     : disturbed === ran ? "Other programs used the cores in nearly all steps of every run: these are medians over all steps after the warm-up, and the machine alone would be faster."
       : `Medians over the steps after the warm-up that had the cores to themselves; in ${disturbed} of ${ran} runs other programs used the cores in nearly all steps, and those are medians over all of them.`;
-  const what = data.predicted ? "Predictions: nothing was run." : steps + " ± is half of a 95 % interval for speeds, and the standard deviation over n runs that differ only in the seed for the other columns.";
+  const unknown = data.groups.reduce((n, g) => n + (g.unknown || 0), 0);
+  const load = unknown ? ` For ${unknown} of ${ran} runs, it is not known what other programs used of the cores: all steps count there.` : "";
+  const what = data.predicted ? "Predictions: nothing was run." : steps + load + " ± is half of a 95 % interval for speeds, and the standard deviation over n runs that differ only in the seed for the other columns.";
   const into = section("mixes", "Mixes and policies", `${what} ${data.groups.some((g) => known(g.delta)) ? "Change: tokens/s compared with the baseline." : ""}`);
   pivot(into);
   const spread = (key, name, text) => ({ name, num: true, value: (g) => mean(g, key), text: (g) => speedText(g, key, text) });
