@@ -76,6 +76,11 @@ std::string Measurements::add(const StepReport& report, const CoreUse& use) {
     news += fmt::format("{}step {}: held-out loss {:.4f}", news.empty() ? "" : "\n", report.step,
                         held_out.loss);
   }
+  if (!events_.lost().empty() && !said_lost_) {
+    news += fmt::format("{}the run goes on without events, and fails at its end: {}",
+                        news.empty() ? "" : "\n", events_.lost());
+    said_lost_ = true;
+  }
   return news;
 }
 
@@ -181,8 +186,13 @@ RunStatus Measurements::conclude(bool interrupted, bool ended_by_observe) {
   }
   if (interrupted) return RunStatus::interrupted;
   if (!diverged_.empty()) return RunStatus::failed;
-  if (written_.empty() || written_.back().news.failed.empty()) return RunStatus::done;
-  reason_ = fmt::format("the checkpoint at its end is missing: {}", written_.back().news.failed);
+  events_.flush();
+  if (!written_.empty() && !written_.back().news.failed.empty())
+    reason_ = fmt::format("the checkpoint at its end is missing: {}", written_.back().news.failed);
+  else if (!events_.lost().empty())
+    reason_ = events_.lost();
+  else
+    return RunStatus::done;
   log_.event(at_step_ - 1, -1, "failed", reason_);
   return RunStatus::failed;
 }
@@ -196,7 +206,7 @@ void Measurements::close(RunStatus status, const Json& result) {
 std::string Measurements::fail(RunStatus status, int rank, const std::string& why,
                                const std::function<Json()>& result) {
   reason_ = why;
-  events_.end_badly();
+  events_.flush();
   log_.set_result(result());
   log_.event(at_step_, rank, name_of(status), why);
   return log_.end_badly(status, why);
@@ -207,7 +217,7 @@ double Measurements::step_seconds() const {
   return seconds > 0 ? seconds : median_after_warm_up(seconds_);
 }
 
-// Of the step that step_seconds() has.
+// Tokens per second of the step that step_seconds() has.
 double Measurements::tokens_per_second() const {
   const double seconds = step_seconds(), rate = median_after_warm_up(rates_);
   return seconds > 0 ? rate * median_after_warm_up(seconds_) / seconds : rate;

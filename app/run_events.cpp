@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 
+#include "meshwright/error.h"
 #include "predict/step_counts.h"
 
 namespace mw {
@@ -88,26 +89,27 @@ void RunEvents::add_series(std::int64_t step, const Scalars& metrics) {
   file_->add(step, named);
 }
 
-void RunEvents::flush_if_due() {
-  if (file_) file_->flush_if_due();
-}
-
-void RunEvents::flush() {
-  if (file_) file_->flush();
-}
-
-void RunEvents::end_badly() noexcept {
+template <class Call>
+void RunEvents::attempt(Call&& call) noexcept {
   try {
-    flush();
-  } catch (const std::exception&) {  // the user is told why the run broke off, and not of this
+    if (file_) call();
+  } catch (const Error& error) {
+    lost_ = error.problems().front().message;
     file_.reset();
   }
 }
 
+void RunEvents::flush_if_due() {
+  attempt([&] { file_->flush_if_due(); });
+}
+
+void RunEvents::flush() {
+  attempt([&] { file_->flush(); });
+}
+
 void RunEvents::finish(bool done) {
-  if (!file_) return;
-  file_->flush();
-  if (done) file_->remove_earlier();
+  flush();
+  if (file_ && done) file_->remove_earlier();
 }
 
 }  // namespace mw

@@ -19,16 +19,21 @@ class RunEvents {
 
   void write(const StepReport& report, const StepRow& row);
   void add_series(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics);
+  // Where events cannot be written the run goes on without them: see lost().
   void flush_if_due();
   void flush();
+  // Why the events from some step on are lost; empty: they are not.
+  const std::string& lost() const { return lost_; }
   // The last step is written. Events of earlier runs of the same experiment are removed if this one
   // is done.
   void finish(bool done);
-  // Writes what can be written of a run that broke off.
-  void end_badly() noexcept;
 
  private:
+  template <class Call>
+  void attempt(Call&& call) noexcept;
+
   std::optional<EventFile> file_;
+  std::string lost_;
 };
 
 }  // namespace mw
