@@ -42,7 +42,7 @@ struct Cell {
 
 // A cell's experiment, read and planned.
 struct Planned {
-  std::string hash;  // experiment_hash(), and which repeat it is where there are several: "….2"
+  std::string hash;  // Experiment::hash, and which repeat it is where there are several: "….2"
   std::string hash_without_seed;
   std::string mix, precision;
   std::int64_t ranks = 0, steps = 0;

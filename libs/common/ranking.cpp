@@ -225,11 +225,12 @@ Ranking rank_mixes(const std::vector<RankedMix>& mixes) {
   r.wall = intervals_of(wall, 0);
   r.cpu = intervals_of(cpu, cpu_beside_others);
   find_fastest(r, mixes);
+  std::vector<std::string> values;
+  for (const RankedMix& mix : mixes) values.push_back(same_but_recompute(mix));
   for (std::size_t a = 0; a < mixes.size(); ++a) {
     for (std::size_t b = 0; b < mixes.size(); ++b) {
-      const std::string values = same_but_recompute(mixes[a]);
-      const bool alike = mixes[a].right && mixes[b].right && !values.empty() &&
-                         values == same_but_recompute(mixes[b]);
+      const bool alike =
+          mixes[a].right && mixes[b].right && !values[a].empty() && values[a] == values[b];
       if (alike && mixes[a].flops > 1.01 * mixes[b].flops && beats(r, a, b))
         r.impossible.emplace_back(static_cast<int>(a), static_cast<int>(b));
     }

@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 import unittest
 
@@ -88,6 +89,8 @@ class Runs(SweepCase):
                                          {"key": "seed", "values": ["1", "2"]}])
         self.assertEqual([(cell["name"], cell["status"], cell["id"]) for cell in index["cells"]],
                          [(name, "done", row["hash"]) for name, row in rows.items()])
+        self.sweep(command="plan")  # which changes no result, and keeps what was found
+        self.assertEqual(self.index(), index)
         files = {path: path.stat().st_mtime_ns for path in self.folder.glob("runs/s/*/run.h5")}
 
         again = self.cells()
@@ -255,6 +258,24 @@ sweep:go()""")
         script.write_text(text)
         self.assertEqual(self.states(self.cells()), {"seed=1": "done", "seed=2": "done"})
 
+    def test_files_of_one_name_from_elsewhere_are_each_their_own(self):
+        elsewhere = pathlib.Path(tempfile.mkdtemp(dir=self.folder.parent))
+        self.addCleanup(shutil.rmtree, elsewhere, ignore_errors=True)
+        for name, number in (("a", 1), ("b", 16), ("c", 32)):
+            (elsewhere / name).mkdir()
+            (elsewhere / name / "part.lua").write_text(f"return {number}")
+        self.put()
+        self.write(self.TEXT.replace('require("mine.shape").layers', f'dofile "{elsewhere}/a/part.lua"')
+                   .replace('require "width"', f'dofile "{elsewhere}/b/part.lua"')
+                   .replace("ffn = 32", f'ffn = dofile "../{elsewhere.name}/c/part.lua"'))
+        rows = self.cells()
+        self.assertEqual(self.states(rows), {"seed=1": "done", "seed=2": "done"})
+        shutil.rmtree(elsewhere)
+        there = subprocess.run([BIN, "sweep", "script.lua", "--json", "--only", "seed=1"], cwd=self.folder / rows["seed=1"]["folder"],
+                               capture_output=True, text=True)
+        self.assertEqual(there.returncode, 0, there.stdout + there.stderr)
+        self.assertEqual(json.loads(there.stdout.splitlines()[0])["losses"], rows["seed=1"]["losses"])
+
     def test_a_run_folder_has_them_too(self):
         self.put()
         self.write(self.TEXT.split("local sweep")[0] + """mw.train { plan = { dp(2) }, data = mw.synthetic {}, sequence = 8, batch = 4,
@@ -267,13 +288,17 @@ sweep:go()""")
 
 class Judged(SweepCase):
     def test_prove_and_verify_take_each_plan_of_a_sweep(self):
-        self.sweep_script("over = { plan = { { dp(2) }, { tp(2) } }, seed = { 1, 2 } },", after="")
+        after = """for _, cell in ipairs(sweep:go()) do print(cell.values.plan, cell.values.seed, cell.status) end
+          sweep:report "s.html" """
+        self.sweep_script("over = { plan = { { dp(2) }, { tp(2) } }, seed = { 1, 2 } },", after=after)
         for verb, verdict in (("prove", "proved"), ("verify", "equal")):
             done = self.sweep("--json", command=verb)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             found = [line for line in self.lines(done) if line["kind"] == verb]
             self.assertEqual([(line["plan"], line["verdict"]) for line in found], [("dp(2)", verdict), ("tp(2)", verdict)])
             text = self.sweep(command=verb).stdout
+            self.assertRegex(text, rf"dp\(2\)\s+1\s+{verdict}\n")
+            self.assertFalse((self.folder / "s.html").exists())
             self.assertRegex(text, rf"sweep s: {verb} of 2 plans\n\ndp\(2\) seed=1 and 1 cell of the same plan:")
         self.sweep_script("over = { plan = { { dp(2) }, { tp(3) } } },")
         done = self.sweep(command="prove")

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <optional>
 #include <system_error>
 
@@ -15,6 +16,7 @@
 #include "lua/host.h"
 #include "lua/state.h"
 #include "meshwright/engine/files.h"
+#include "meshwright/engine/hash.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/text.h"
 
@@ -90,15 +92,18 @@ int load_file(lua_State* lua, const char* file) {
 }
 
 // Where a copy of a file lies that the script names so: below the script's folder as it does below
-// the working directory, or by its name alone.
+// the working directory. Two files from elsewhere may have one name: each has a folder of its own.
 fs::path place_of_copy(const fs::path& file) {
   const fs::path place = file.lexically_normal();
-  const bool below = place.is_relative() && !place.empty() && *place.begin() != "..";
-  return below ? place : place.filename();
+  if (place.is_relative() && !place.empty() && *place.begin() != "..") return place;
+  const std::string whole = place.string();
+  Fnv1a<std::uint64_t> hash;
+  hash.add(whole.data(), whole.size());
+  return fs::path("loaded") / fmt::format("{:016x}", hash.value()) / place.filename();
 }
 
-// The file that loadfile and dofile mean: the copy, where the script has copies; else the one of
-// that name, or where there is none the copy beside the script.
+// The file that loadfile and dofile mean: the one of that name, unless it is gone, or is no longer
+// what it was when copies were made; then the copy.
 std::string file_meant(lua_State* lua, const std::string& given) {
   const Script::State& state = Script::State::of(lua);
   std::error_code error;
@@ -106,8 +111,13 @@ std::string file_meant(lua_State* lua, const std::string& given) {
     const fs::path copy = folder / place_of_copy(given);
     return !folder.empty() && fs::is_regular_file(copy, error) ? copy.string() : "";
   };
-  if (const std::string copy = copy_in(state.copies); !copy.empty()) return copy;
-  if (fs::exists(given, error)) return given;
+  const bool there = fs::exists(given, error);
+  const auto text_of = [&](const std::string& file) {
+    return fs::is_regular_file(file, error) ? whole_file(file) : std::nullopt;
+  };
+  if (const std::string copy = copy_in(state.copies); !copy.empty())
+    return there && text_of(given) == text_of(copy) ? given : copy;
+  if (there) return given;
   const std::string copy = copy_in(state.folder);
   return copy.empty() ? given : copy;
 }

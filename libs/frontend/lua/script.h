@@ -34,7 +34,8 @@ struct ScriptText {
       folder;  // where its modules and data are looked for: its own, or the working directory
   std::string text;
   bool is_file = false;  // and no pipe
-  // Where copies of what it loads lie (Host::loaded), which are taken first; empty: there are none.
+  // Where copies of what it loads lie (Host::loaded), which are taken where the file of that name
+  // has changed or is gone; empty: there are none.
   std::filesystem::path copies = {};
 };
 

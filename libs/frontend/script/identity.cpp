@@ -119,14 +119,12 @@ std::string hash_of_sorted(const Json& decides) {
 
 }  // namespace
 
-std::string experiment_hash(const Experiment& experiment) {
-  return hash_of_sorted(deciding(experiment));
-}
-
-std::string hash_without_seed(const Experiment& experiment) {
+ExperimentHashes hashes_of(const Experiment& experiment) {
   Json decides = deciding(experiment);
+  ExperimentHashes hashes{hash_of_sorted(decides), ""};
   decides.erase("seed");
-  return hash_of_sorted(decides);
+  hashes.without_seed = hash_of_sorted(decides);
+  return hashes;
 }
 
 Json identity_of(const Experiment& experiment) {

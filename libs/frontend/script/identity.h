@@ -12,11 +12,13 @@ namespace mw {
 // 16 hex digits over the plans' hashes and all else that decides what is computed, how long it
 // takes or whether it may run: seed, data, weights, steps, threads, memory, check, … Not in it:
 // the keys of keys_of_run(), and where functions stand.
-std::string experiment_hash(const Experiment& experiment);
-
-// The same without the seed. Runs for which it is equal are repeats: what they compute differs in
-// the seed at most.
-std::string hash_without_seed(const Experiment& experiment);
+struct ExperimentHashes {
+  std::string whole;
+  // The same without the seed. Runs for which it is equal are repeats: what they compute differs in
+  // the seed at most.
+  std::string without_seed;
+};
+ExperimentHashes hashes_of(const Experiment& experiment);
 
 // { name =, hash =, hash_without_seed =, seed =, experiment = }: what results carry.
 Json identity_of(const Experiment& experiment);

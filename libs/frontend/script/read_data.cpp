@@ -19,11 +19,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The files of a source, behind links.
+// A file behind its links; one that cannot be followed is its own path, and equals no other.
+fs::path real_path(const fs::path& path) {
+  std::error_code error;
+  fs::path found = fs::canonical(path, error);
+  return error ? path : found;
+}
+
 std::set<fs::path> files_of(const TokenSource& source) {
   std::set<fs::path> files;
-  std::error_code error;
-  for (const SourceFile& file : source.files()) files.insert(fs::canonical(file.path, error));
+  for (const SourceFile& file : source.files()) files.insert(real_path(file.path));
   return files;
 }
 
@@ -75,7 +80,7 @@ void DataReader::note_unread(const Chosen& chosen, const TokenSource& source, co
     for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
       std::error_code unknown;
       const fs::path& path = at->path();
-      if (read.contains(fs::canonical(path, unknown))) continue;
+      if (read.contains(real_path(path))) continue;
       if (path.filename().string().starts_with('.'))
         ++hidden;
       else if (fs::is_directory(path, unknown))
@@ -172,6 +177,15 @@ std::shared_ptr<const TokenSource> DataReader::open_source(const Chosen& chosen,
                               key, chosen.registration->name, data->vocab()),
                   fmt::format("use vocab = {}", data->vocab()));
   }
+  const auto refuse = [&](const char* what, std::int64_t said, const char* hint) {
+    problems_.add(attributed(chosen.speaker, {Stage::options, "plugin.fault", "",
+                                              fmt::format("it says that {} {}", what, said), hint}));
+  };
+  if (data && data->vocab() < 1)
+    refuse("the number of its ids is", data->vocab(), "mend its vocab(): 1 at least");
+  if (data && data->tokens() < 0)
+    refuse("the number of its tokens is", data->tokens(),
+           "mend its tokens(): 0 where there is no end");
   return data;
 }
 
