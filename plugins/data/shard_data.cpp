@@ -126,9 +126,6 @@ int bytes_of(TokenType type) {
 TokenFile::TokenFile(const fs::path& path, const std::string& type, std::int64_t vocab)
     : file_(tokens_of(path)) {
   std::error_code error;
-  const KnownFormat format = known_format(file_.data(), file_.size());
-  if (!format.name.empty())
-    refuse(file_.path(), fmt::format("it is {}, and no file of tokens", format.name), format.hint);
   const fs::path index = with_ending(file_.path(), ".idx");
   const bool indexed = fs::exists(index, error);
   if (path.extension() == ".idx" || (indexed && file_.path().extension() == ".bin")) {
@@ -223,7 +220,7 @@ constexpr const char* type_names[] = {"u8", "i8", "u16", "i16", "u32", "i32", "u
 }
 
 // Bytes of a file that are looked at before a rank starts; the others as they are read.
-constexpr std::int64_t most_looked_at = 1 << 19;
+constexpr std::int64_t most_looked_at = 1 << 16;
 // Fewer numbers than these look like others by chance.
 constexpr std::int64_t fewest_to_tell = 64;
 
@@ -273,9 +270,18 @@ bool has_empty_words(const MappedFile& file) {
 // A wide number whose upper words are 0 is also two or four of 16 bits, of which every second one
 // or more are 0; no tokens are so, and wide numbers that are ids throughout are none by chance.
 TokenType TokenFile::told_by_bytes(std::int64_t vocab) const {
+  const KnownFormat format = known_format(file_.data(), file_.size());
   const Looked wide = looked_at<std::uint64_t>(file_, vocab),
                middle = looked_at<std::uint32_t>(file_, vocab),
                narrow = looked_at<std::uint16_t>(file_, vocab);
+  const bool text = looks_like_text(file_), empty_words = has_empty_words(file_);
+  file_.check();
+  const char* forced = "; if its bytes are tokens as they lie, say their type: dtype = \"u16\"";
+  if (!format.name.empty()) doubt(path(), "it is " + format.name, format.hint + forced);
+  if (path().extension() != ".bin") {
+    refuse(path(), "it has no header that is known (llm.c's, Megatron's)",
+           "a bare list of tokens needs their type: dtype = \"u16\"");
+  }
   // With a vocabulary far beyond 65,536, two words of 16 bits make an id of 32 too.
   const bool apart = vocab <= (std::int64_t{1} << 20);
   for (const auto& [looked, type] : {std::pair{wide, TokenType::u64}, {middle, TokenType::u32}}) {
@@ -288,10 +294,9 @@ TokenType TokenFile::told_by_bytes(std::int64_t vocab) const {
                     file_.size(), file_.size() / bytes_of(type), bytes_of(type), file_.size() / 2),
         "say the type in which the file was written: dtype = \"u16\", \"u32\" or \"i64\"");
   }
-  if (looks_like_text(file_)) {
-    refuse(path(), "it is text, and no file of tokens",
-           "mw.text reads the bytes of text as tokens; or tokenise it");
-  }
+  if (text)
+    doubt(path(), "it is text",
+          std::string("mw.text reads text as tokens; or tokenise it") + forced);
   if (file_.size() > 0 && vocab > (1 << 16)) {
     doubt(
         path(),
@@ -301,7 +306,7 @@ TokenType TokenFile::told_by_bytes(std::int64_t vocab) const {
         "say the type in which the file was written: dtype = \"u16\" if its tokeniser has no "
         "more ids");
   }
-  if (has_empty_words(file_)) {
+  if (empty_words) {
     doubt(path(),
           "it has no header, and nearly every second word of 2 bytes in it is 0: its tokens are "
           "wider, and are no ids of the model as they lie",
@@ -313,10 +318,6 @@ TokenType TokenFile::told_by_bytes(std::int64_t vocab) const {
 }
 
 void TokenFile::read_bare(const std::string& type, std::int64_t vocab) {
-  if (type == "auto" && path().extension() != ".bin") {
-    refuse(path(), "it has no header that is known (llm.c's, Megatron's)",
-           "a bare list of tokens needs their type: dtype = \"u16\"");
-  }
   const auto named = std::ranges::find(type_names, type);
   type_ = named == std::end(type_names) ? told_by_bytes(vocab)
                                         : static_cast<TokenType>(named - std::begin(type_names));
@@ -327,7 +328,9 @@ void TokenFile::read_bare(const std::string& type, std::int64_t vocab) {
                        size),
            "was it cut off, or has it tokens of another type? dtype says so");
   }
-  if (named != std::end(type_names) && size == 2 && has_empty_words(file_)) {
+  const bool wider = named != std::end(type_names) && size == 2 && has_empty_words(file_);
+  file_.check();
+  if (wider) {
     doubt(path(),
           fmt::format(
               "dtype is \"{}\", and nearly every second word of 2 bytes in it is 0: its tokens "
@@ -489,7 +492,7 @@ ShardSource::ShardSource(const Values& values, const DataContext& context)
       std::error_code error;
       if (may_read(pattern) && fs::is_directory(pattern, error)) {
         problems.add(Stage::options, "file.missing", "path",
-                     fmt::format("{} is a folder, and files of tokens are named", pattern),
+                     fmt::format("\"{}\" is a folder, and files of tokens are named", pattern),
                      fmt::format("write \"{}\"", (fs::path(pattern) / "*.bin").string()));
         continue;
       }

@@ -94,7 +94,7 @@ MESSAGES = {
     "compare.overflow": [r"compare: the gradients of \w.* overflow in step \d+, with a loss scale of \S+, "
                      r"so the step makes no update \[compare with a lower loss_scale\]"],
     "compare.steps": [r"microbatch: the steps of b have \d+ plans, and a comparison is of one each \[.*"],
-    "data.dtype": [r".*\.(bin|tok): .* \[(say the type in which the file was written|dtype = ).*"],
+    "data.dtype": [r".*\.(bin|tok): .* \[(say the type in which the file was written|dtype = |.*; if its bytes are tokens as they lie, say their type: ).*"],
     "data.header": [r".*\.(bin|idx|tok): .* \[.*"],
     "data.token": [r"(On rank \d+: )?.*\.bin: token \d+ is -?\d+, and the model's ids are 0 to \d+ \[.*"],
     "data.too-short": [r".* holds \d+ tokens, one \w+ sample of sequence = \d+ needs \d+ \[.*"],
@@ -102,7 +102,10 @@ MESSAGES = {
     "data.vocab": [r"model\.vocab: \d+ ids are too few for data: \w+ has \d+ \[use vocab = \d+\]"],
     "device.build": [r"device: this build has nothing for \"cuda\".* \[\./meshwright build --preset cuda .*"],
     "device.none": [r"device: this machine has 0 devices of \"cuda\" that can be used(: \w[^\[]*)? \[write device = \"cpu\".*"],
-    "file.missing": [r".*: there is no such (file or folder|folder here) \[(name a run file|did you mean).*",
+    "environment.value": [r"OMP_THREAD_LIMIT is \".*\", which is no number of threads \[set it to 1 or more, or unset it\]",
+                          r"MESHWRIGHT_FIRST_USE is \".*\" \[set it to on or off\]"],
+    "plugin.path": [r"there is no such folder \[.*\]"],
+    "file.missing": [r"data\.path: \"\S+\" is a folder, and files of tokens are named \[write \".*\*\.bin\"\]", r".*: there is no such (file or folder|folder here) \[(name a run file|did you mean).*",
                      r"data\.path: no file or folder \".*\" \[looked for .*", r"data\.path: no file matches \".*\" \[.*", r"plan\[1\]\.schedule: there is no "
                      r"file .* \[name a CSV of compute actions, or one of .*",
                      r".*: there is no such file \[.*"],
