@@ -104,8 +104,8 @@ std::int64_t common_step(const std::vector<Measured>& runs) {
   std::int64_t step = -1;
   bool first = true;
   for (const Measured& run : runs) {
-    if (!run.broken.is_null()) continue;
-    const std::int64_t last = run.steps.empty() ? -1 : run.steps.back();
+    if (run.steps.empty()) continue;  // it is said of it that it cannot be read, or has none
+    const std::int64_t last = run.steps.back();
     step = first ? last : std::min(step, last);
     first = false;
   }

@@ -105,6 +105,18 @@ class LeftOut(cases.ProgramCase):
         self.refused(2, "file.read", "checkpoints", "ck")
         self.refused(2, "checkpoint.missing", "checkpoints", "nowhere")
 
+    def test_checkpoints_behind_a_link_to_nowhere_are_not_missing(self):
+        (self.folder / "ck").symlink_to("disk/ck")
+        self.refused(2, "file.read checkpoint.path", "run", self.write(SCRIPT % 'e.checkpoint = { path = "ck" } e.resume = true'))
+        self.assertFalse((self.folder / "disk").exists())
+
+    def test_quiet_says_why_a_run_failed(self):
+        lost = ('e.checkpoint = { path = "ck" } e.observe = function(step) if step == 3 then '
+                'os.execute("rm -r ck; echo > ck") end end')
+        done = self.call("run", self.write(SCRIPT % lost), "--quiet")
+        self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
+        self.assertIn("error: the checkpoint at its end is missing", done.stderr)
+
     def test_a_log_whose_rows_cannot_be_read_stays(self):
         both = 'e.log = "runs/a.h5" e.checkpoint = { path = "ck", every = 1 } e.resume = true e.steps = 40 '
         self.train(both + STOP, code=130)
@@ -128,7 +140,9 @@ class LeftOut(cases.ProgramCase):
     def mounted(self, mount, *words):
         """The program in a view of the files of its own; root alone may make one."""
         view = ["unshare", "-m", "sh", "-ec", f"{mount}; exec \"$@\"", "sh"]
-        if os.geteuid() or not shutil.which("unshare") or subprocess.run([*view, "true"], capture_output=True).returncode:
+        if os.geteuid() or not shutil.which("unshare"):
+            self.skipTest("mounting takes root")
+        if subprocess.run([*view, "true"], cwd=self.folder, capture_output=True).returncode:
             self.skipTest("no mount is allowed here")
         return subprocess.run([*view, *map(str, words)], cwd=self.folder, capture_output=True, text=True, timeout=300)
 
@@ -150,11 +164,11 @@ class LeftOut(cases.ProgramCase):
     def test_output_that_is_cut_off(self):
         (self.folder / "cell").mkdir()
         (self.folder / "cell/output.txt").symlink_to("/dev/full")
-        _, said = self.train('e.log = "cell/"')
+        _, said = self.train('e.log = "cell/" e.overwrite = true')
         self.assertIn("output.txt could not be written to its end", said)
 
     def test_a_pipe_that_is_full_for_a_moment(self):
-        words = [cases.BIN, "plan", self.write(SCRIPT % ""), "--program"]
+        words = [cases.BIN, "plan", self.write((SCRIPT % "").replace("layers = 1", "layers = 4")), "--program"]
         whole = subprocess.run(words, cwd=self.folder, capture_output=True, timeout=300).stdout
         ours, theirs = os.pipe()
         room = fcntl.fcntl(theirs, fcntl.F_SETPIPE_SZ, 4096)
@@ -205,7 +219,7 @@ class LeftOut(cases.ProgramCase):
         (self.folder / "runs").mkdir()
         (self.folder / "runs/linked").symlink_to("../store")
         (self.folder / "runs/again").symlink_to("../runs")
-        self.assertEqual([run["name"] for run in self.listed("runs")], ["a"])
+        self.assertEqual([run["name"] for run in self.listed("runs")], ["dp(2)"])
         shutil.copytree(self.folder / "store", self.folder / "deep/1/2/3/4/5/6/7/8")
         run, = self.listed("deep")
         self.assertEqual((run["status"], run["reason"]), ("unreadable", "deeper than 8 folders"))
@@ -216,8 +230,8 @@ class LeftOut(cases.ProgramCase):
     def test_a_run_of_another_host(self):
         self.train('e.log = "a.h5"')
         with h5py.File(self.folder / "a.h5", "r+") as file:
-            file.attrs["host"] = "node7"
-            file.attrs["status"] = "running"
+            for name, text in (("host", "node7"), ("status", "running")):
+                file.attrs.create(name, text, dtype=h5py.string_dtype("utf-8", 16))
         run, = self.listed("a.h5")
         self.assertEqual((run["status"], run["reason"]), ("running", "on node7: whether it still runs cannot be seen from here"))
 
@@ -228,7 +242,7 @@ class LeftOut(cases.ProgramCase):
             del file["steps"]
             file["steps"] = [1, 2]
         text = self.call("runs", "compare", "0.h5", "1.h5", "2.h5").stdout
-        self.assertIn("left out, as it cannot be read", text)
+        self.assertIn("0.h5: unreadable", text)
         self.assertIn("loss at step 3", text)
 
     # --- Data ---
@@ -281,6 +295,14 @@ class LeftOut(cases.ProgramCase):
             with self.subTest(train=train, held_out=held_out):
                 self.assertEqual([note.startswith("evaluate.data: it is no held-out data") for note in
                                   self.notes(pair % (train, held_out))], [True] * both)
+
+    def test_parts_are_of_files_in_their_order(self):
+        self.put("b.txt", b"words " * 100)
+        self.put("c.txt", b"other " * 100)
+        pair = ('e.data = mw.text { { "b.txt", "c.txt" }, part = { 0, 0.5 } } '
+                'e.evaluate = { data = mw.text { { %s }, part = { 0.5, 1 } }, every = 2, batches = 1 }')
+        for held_out, both in (('"b.txt", "c.txt"', False), ('"c.txt", "b.txt"', True)):
+            self.assertEqual(["it is no held-out data" in note for note in self.notes(pair % held_out)], [True] * both)
 
     def test_a_run_that_ends_in_its_warm_up(self):
         note, = self.notes("e.schedule = mw.cosine { warmup = 1000 }")
