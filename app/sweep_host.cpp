@@ -115,6 +115,7 @@ Json AppHost::run_sweep(const Json& table, const Json& options, const std::strin
 Json AppHost::each_plan(const SweepTable& sweep, const GoOptions& go, const SweepProgram& program,
                         const std::string& verb, const CallFunction& function) {
   called_.insert(verb);
+  not_run_.insert(sweep.name);
   ReadContext context = context_with(function);
   context.unchecked = true;
   std::vector<Json> results;
@@ -136,11 +137,14 @@ Json AppHost::each_plan(const SweepTable& sweep, const GoOptions& go, const Swee
                                        [](const Problem& p) { return p.stage == Stage::plan; });
       if (!planner) throw;
       results.push_back({{"kind", verb},
-                         {"name", cell.name},
                          {"verdict", "refused"},
                          {"text", "  " + problems.front().text() + "\n"}});
       if (exit_code_ == 0) exit_code_ = exit_code_of(Stage::plan);
     }
+    // What a script reads of any row of a sweep.
+    results.back()["name"] = cell.name;
+    results.back()["values"] = cell.texts();
+    results.back()["status"] = results.back()["verdict"];  // not "done": it has no measured numbers
     cells.emplace_back(cell.name, 0);
   }
   std::string text = fmt::format("sweep {}: {} of {}\n", sweep.name, verb,

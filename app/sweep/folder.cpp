@@ -229,6 +229,9 @@ void SweepFolder::write_index(const SweepTable& sweep, const std::string& script
                 {"same_loss_as", sweep.like.empty() ? Json() : Json(sweep.like)},
                 {"cells", list}};
   index.update(more);
+  // A prediction changes no result, and no verdict on results.
+  if (!more.contains("verdict") && before.contains("verdict") && before["cells"] == list)
+    index["verdict"] = before["verdict"];
   replace_file(file, json_text(index, 1) + "\n");
 }
 

@@ -71,6 +71,12 @@ class Words(ProgramCase):
                 self.assertIn(said, " ".join(self.said.split()))
                 self.assertNotIn("$", self.said)
 
+    def test_a_choice_without_options_takes_none(self):
+        for choice in ('{ "full", "none" }', '{ "none", 3 }'):
+            with self.subTest(choice):
+                self.call("plan", self.script(SCRIPT % f"e.recompute = {choice}"))
+                self.assertIn("takes no options; got {", self.said)
+
     def test_words_of_the_field_are_understood(self):
         for given, said in (('mw.plugins("fsdp")', "fsdp is zero { N, stage = 3 }"), ('mw.plugins("cp")', 'sp { N, form = "ring" }'),
                             ('mw.plugins("ddp")', "ddp is dp(N)"), ("e.gradient_checkpointing = true", 'did you mean "recompute"?'),

@@ -82,7 +82,7 @@ def make(folder):
     changed(runs / "slow.h5", sweep / "cccc/run.h5")
     cell = lambda id, plan, status, reason=None: {
         "id": id, "name": f"mix-{id}", "values": {"plan": plan, "seed": "1"}, "status": status, "reason": reason,
-        "folder": id, "seconds": 1.5}
+        "folder": f"runs/mixes/{id}", "seconds": 1.5}
     sweep.joinpath("sweep.json").write_text(json.dumps({
         "schema": "meshwright.sweep/1", "name": "mixes", "script": "made.lua", "created": "2026-01-02T03:04:05Z",
         "axes": [{"key": "plan", "values": ["dp(2)", "tp(2)"]}], "cells": [

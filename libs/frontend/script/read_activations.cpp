@@ -274,6 +274,13 @@ RecomputePolicy read_recompute(const Json& given, std::shared_ptr<const ScriptRe
   }
   const auto choice = named_choice(given);
   const std::string text = choice ? choice->name : describe(given);
+  if (choice && !choice->options.empty()) {
+    problems.add(
+        Stage::options, "option.unknown", "recompute",
+        fmt::format("recompute: {} takes no options; got {}", quote(text), lua_text(given)),
+        recompute_forms);
+    return policy;
+  }
   if (text == "selective") policy.kind = RecomputePolicy::Kind::selective;
   if (text == "full") policy.kind = RecomputePolicy::Kind::full;
   if (text == "fit") {

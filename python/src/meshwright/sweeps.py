@@ -86,8 +86,12 @@ class Sweep:
         folder = cell.get("folder")
         if not folder:
             return None
-        path = self.folder / folder / "run.h5"
-        return path if path.exists() else None
+        # Written from the working directory of the sweep, or, by earlier versions, from its folder.
+        within = pathlib.Path(folder)
+        for place in (self.folder / within, within, self.folder / within.name):
+            if (place / "run.h5").exists():
+                return place / "run.h5"
+        return None
 
     @property
     def cells(self) -> pd.DataFrame:
