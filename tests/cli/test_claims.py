@@ -23,6 +23,7 @@ local function e(more)
   return made
 end
 """
+LLAMA = "model = mw.llama { layers = 2, hidden = 16, heads = 4, ffn = 24, vocab = 16 }"
 
 
 class Claims(ProgramCase):
@@ -38,8 +39,7 @@ class Claims(ProgramCase):
         return proof
 
     def test_what_prove_refuses_does_not_run(self):
-        lars = ("model = mw.llama { layers = 2, hidden = 16, heads = 4, ffn = 24, vocab = 16 }, "
-                "plan = { zero { 2, stage = 1 } }")
+        lars = f"{LLAMA}, plan = {{ zero {{ 2, stage = 1 }} }}"
         refused = {
             "an optimizer over the elements of a shard":
                 (f"{lars}, optimizer = claims.lars(1e-2)", "two halves give other numbers"),
@@ -65,6 +65,60 @@ class Claims(ProgramCase):
         (problem,), = self.problems("model = claims.images(16), plan = { dp(2) }")
         self.assertEqual((problem["stage"], problem["code"], problem["key"]), ("plan", "model.data", "model"))
         self.assertIn('"image", reals of (batch, seq, channels)', problem["message"])
+
+    def test_updates_are_tried_in_several_steps(self):
+        found = self.problems(*[f'{LLAMA}, optimizer = claims.sometimes "{when}"' for when in ("begin", "late", "scaled")])
+        for when, problems in zip(("step 0,", "step 1000,", "times 0.5"), found):
+            with self.subTest(when):
+                problem, = problems
+                self.assertEqual((problem["code"], problem["key"]), ("prove.lemma", "optimizer"))
+                self.assertIn(when, problem["message"])
+
+    def test_gradients_that_are_said_to_pass(self):
+        wrong, right = self.problems(*[f"with = function(x) return x:passes({times}) end" for times in (3, 1)])
+        self.assertEqual(right, [])
+        self.assertEqual({problem["code"] for problem in wrong}, {"prove.lemma"})
+        self.assertIn("is not the derivative of forward", wrong[0]["message"])
+
+    def test_rules_that_lack_an_op(self):
+        faults = {"no apply": "no `apply`", "no whole": "no `whole`", "no direction": "no `direction`",
+                  "shorter": "has the shape ["}
+        *found, right = self.problems(*[f'{LLAMA}, optimizer = claims.matrices "{fault}"' for fault in [*faults, "none"]])
+        self.assertEqual(right, [])
+        for (fault, words), problems in zip(faults.items(), found):
+            with self.subTest(fault):
+                self.assertEqual(problems[0]["code"], "prove.lemma" if fault == "shorter" else "plugin.fault")
+                self.assertIn(words, problems[0]["message"])
+
+    def test_ids_that_the_vocabulary_does_not_have(self):
+        faults = {"above": "sample 3: input 2 is 16", "below": "sample 3: input 2 is -1", "label": "sample 3: label 2 is -100"}
+        *found, no_ids, tokens, right = self.problems(
+            *[f'{LLAMA}, data = claims.ids "{fault}"' for fault in [*faults, "no ids", "tokens", "none"]])
+        self.assertEqual(right, [])
+        for words, (problem,) in zip(faults.values(), found):
+            with self.subTest(words):
+                self.assertEqual((problem["stage"], problem["code"]), ("run", "data.token"))
+                self.assertIn(words + ", and the ids of this data are 0 to 15", problem["message"])
+        for problem, in (no_ids, tokens):
+            self.assertEqual((problem["stage"], problem["code"], problem["key"]), ("options", "plugin.fault", "data"))
+
+    def test_a_result_of_another_dtype(self):
+        (problem,), = self.problems('with = function(x) return x:wider() end, precision = "fp32"')
+        self.assertEqual((problem["stage"], problem["code"]), ("run", "check.placement"))
+        self.assertIn("output 0 has the dtype Double, where Float is needed", problem["message"])
+
+    def test_parameters_that_depend_on_the_batch(self):
+        growing = "batch = 8, steps = 4, plan = { dp(2) }, microbatch = mw.microbatch.ramp { from = 4, by = 4, steps = 2 }"
+        (problem,), = self.problems(f"model = claims.widening(16), {growing}")
+        self.assertEqual((problem["stage"], problem["code"], problem["key"]), ("plan", "microbatch.parameters", "model"))
+        self.assertIn("up.weight has the shape [64, 16] in one plan and [32, 16] in another", problem["message"])
+
+    def test_large_sizes_of_few_objects(self):
+        """Each use of the op has an object of its own; the verdict says how many were tried at all sizes."""
+        keys = "layers = 6, dims = dims, block = block(function(x) return x:threshold(5000) end)"
+        model = f'model = mw.model {{ name = "m", {keys} }}, plan = {{ dp(2) }}'
+        self.assertIn("only 4 objects of the op threshold were tried at large sizes", self.prove(model)["verdict"])
+        self.assertEqual(self.prove(model.replace("layers = 6", "layers = 4"))["verdict"], "proved")
 
     def test_gradients_that_are_views(self):
         turned = """

@@ -1,6 +1,8 @@
 // Makes a plan for each kind of step that a microbatch policy leads to.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <tuple>
@@ -17,6 +19,27 @@ namespace {
 
 constexpr std::size_t most_plans = 256;
 constexpr std::int64_t most_steps = 1 << 20;  // that are looked at one by one
+
+// The first parameter whose shape is another one in both, in words; empty: there is none.
+std::string other_shape(const Plan& a, const Plan& b) {
+  const auto shape = [](const Program& program, int value) {
+    std::vector<std::int64_t> sizes;
+    for (const Dim dim : program.graph->value(value).dims)
+      sizes.push_back(program.graph->size(dim));
+    return sizes;
+  };
+  for (std::size_t s = 0; s < std::min(a.programs.size(), b.programs.size()); ++s) {
+    const Program &x = a.programs[s], &y = b.programs[s];
+    for (std::size_t p = 0; p < std::min(x.parameters.size(), y.parameters.size()); ++p) {
+      const auto first = shape(x, x.parameters[p].value), second = shape(y, y.parameters[p].value);
+      if (first != second)
+        return fmt::format("{} has the shape [{}] in one plan and [{}] in another",
+                           x.graph->value(x.parameters[p].value).name, fmt::join(first, ", "),
+                           fmt::join(second, ", "));
+    }
+  }
+  return "";
+}
 
 // Whether the same tensors serve both.
 bool keep_alike(const Plan& a, const Plan& b) {
@@ -200,6 +223,16 @@ std::shared_ptr<const Plan> make_step_plans(const PlanRequest& request,
     }
     if (plan == nullptr) continue;
     work += plan->work;
+    if (const std::string other =
+            plans.plans.empty() ? "" : other_shape(*plans.plans.front(), *plan);
+        !other.empty()) {
+      problems.add(Stage::plan, "microbatch.parameters", "model",
+                   fmt::format("model: batches differ from step to step, and its parameters with "
+                               "them: {}",
+                               other),
+                   "let no parameter depend on the batch or its tokens (Model::build)");
+      continue;
+    }
     if (!plans.plans.empty() && !keep_alike(*plans.plans.front(), *plan)) {
       problems.add(Stage::plan, "microbatch.buckets", "microbatch",
                    fmt::format("microbatch: the plan of step {} keeps its parameters in other "

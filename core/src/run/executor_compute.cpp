@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "meshwright/engine/host.h"
+#include "meshwright/engine/scalar_type.h"
 #include "meshwright/error.h"
 #include "run/executor.h"
 
@@ -24,9 +25,10 @@ at::Tensor part_of(const OpRun& run, const Operand& operand, const at::Tensor& t
 
 // What an op has made, as the program goes on with it. Transfers and sums in flat slots need
 // elements in their order, and a derivative by torch may be a view in another one.
-at::Tensor taken(const OpRun& run, std::size_t k, at::Tensor made) {
+at::Tensor taken(const OpRun& run, std::size_t k, Dtype dtype, at::Tensor made) {
   const auto& shape = run.shapes[k];
-  if (made.defined() && (!shape || made.sizes() == at::IntArrayRef(*shape)))
+  const bool fits = made.defined() && (!shape || made.sizes() == at::IntArrayRef(*shape));
+  if (fits && made.scalar_type() == scalar_type(dtype))
     return made.is_contiguous() ? std::move(made) : made.contiguous();
   const bool forward = run.piece == Piece::forward;
   const std::string what =
@@ -34,6 +36,15 @@ at::Tensor taken(const OpRun& run, std::size_t k, at::Tensor made) {
   const auto text = [](at::IntArrayRef sizes) {
     return fmt::format("[{}]", fmt::join(sizes, ", "));
   };
+  if (fits) {
+    throw Error(Stage::run, "check.placement", "",
+                fmt::format("{} ({}), {}: {} has the dtype {}, where {} is needed", run.op.name,
+                            run.op.kind(), name_of(run.piece), what,
+                            at::toString(made.scalar_type()), at::toString(scalar_type(dtype))),
+                "mend the op's kernel: reals have the dtype OpCall::real, or fp32 where "
+                "OpTraits::fp32_outputs says so, and a gradient has that of its input "
+                "(meshwright/op.h)");
+  }
   throw Error(
       Stage::run, "check.placement", "",
       made.defined()
@@ -114,7 +125,8 @@ void Executor::keep_results(OpRun& run, Microbatch& m) {
     if (run.outputs[k].counted) {
       slot.add_(run.call.outputs[k]);
     } else {
-      slot = taken(run, k, std::move(run.call.outputs[k]));
+      slot =
+          taken(run, k, program_.slots[run.outputs[k].slot].dtype, std::move(run.call.outputs[k]));
     }
   }
   for (std::size_t k = 0; k < run.saved.size(); ++k)
@@ -144,7 +156,7 @@ void Executor::keep_gradient(const Lowered& l, std::size_t input, Microbatch& m)
   const at::Tensor& made = run.call.grad_inputs[input];
   switch (run.ways[input]) {
     case GradientWay::made:
-      m.slots[to.slot] = taken(run, input, made);
+      m.slots[to.slot] = taken(run, input, program_.slots[to.slot].dtype, made);
       return;
     case GradientWay::part: {
       if (!to.lasts && !l.said->accumulate[input]) {  // the first of them

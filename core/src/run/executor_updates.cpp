@@ -1,5 +1,8 @@
 // Sums the step's totals, updates a bucket by its optimizer's ops, on the device or in host memory,
 // and carries out the updates that a step has left to the next one.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -10,6 +13,7 @@
 #include "comm/cores.h"
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/scalar_type.h"
+#include "meshwright/error.h"
 #include "meshwright/optimizer.h"
 #include "run/executor.h"
 
@@ -201,7 +205,9 @@ void Executor::direction(const Lowered& l, Microbatch& m, const UpdateNumbers& n
                                                  : storage_.slice(i.parameter, state).view(-1));
   }
   call.grad_scale = numbers.scale;
-  const auto options = call.state.tensors.front().options();
+  const auto options =
+      at::TensorOptions(scalar_type(program_.optimizer_dtype))
+          .device(call.state.tensors.empty() ? device_ : call.state.tensors.front().device());
   const HostWait waits("an update in host memory");
   if (i.parameter < 0) {
     const at::Tensor& direction = storage_.open(l.output.slot);
@@ -222,10 +228,23 @@ void Executor::whole(const Lowered& l, Microbatch& m) {
   std::vector<at::Tensor> kept;
   for (const auto& [slot, range, shape] : l.update->kept)
     kept.push_back(storage_[slot].narrow(0, range.offset, range.size).view(shape));
-  m.slots[l.output.slot] =
-      program_.buckets[l.said->bucket]
-          .rule->whole->run(direction.view({size.stacked, size.rows, size.columns}), kept)
-          .view(direction.sizes());
+  const at::Tensor stack = direction.view({size.stacked, size.rows, size.columns});
+  const MatrixOp& op = *program_.buckets[l.said->bucket].rule->whole;
+  const at::Tensor made = op.run(stack, kept);
+  if (!made.defined() || made.sizes() != stack.sizes() ||
+      made.scalar_type() != stack.scalar_type()) {
+    const auto text = [](const at::Tensor& tensor) {
+      if (!tensor.defined()) return std::string("nothing");
+      return fmt::format("[{}] of {}", fmt::join(tensor.sizes(), ", "),
+                         at::toString(tensor.scalar_type()));
+    };
+    throw Error(Stage::run, "check.placement", "optimizer",
+                fmt::format("the update {} of {} made {} of a stack of matrices that is {}",
+                            op.name(), l.said->label, text(made), text(stack)),
+                "mend the MatrixOp: its result has the shape and dtype of its stack "
+                "(meshwright/optimizer.h)");
+  }
+  m.slots[l.output.slot] = made.reshape(direction.sizes());
 }
 
 void Executor::apply_matrix(const Lowered& l, const Microbatch& m) {

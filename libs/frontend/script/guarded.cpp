@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -70,7 +71,8 @@ struct GuardedRule {
   std::unique_ptr<GuardedElement> direction, apply;
   std::unique_ptr<GuardedMatrix> whole;
 
-  GuardedRule(UpdateRule given, const Speaker& speaker) : rule(std::move(given)) {
+  GuardedRule(UpdateRule given, const Speaker& speaker, bool matrices) : rule(std::move(given)) {
+    check(speaker, matrices);
     if (rule.direction != nullptr) {
       direction = std::make_unique<GuardedElement>(*rule.direction, speaker, "made a direction");
       rule.direction = direction.get();
@@ -84,6 +86,27 @@ struct GuardedRule {
       rule.whole = whole.get();
     }
   }
+
+ private:
+  // A program calls `apply` alone, or for matrices all three.
+  void check(const Speaker& speaker, bool matrices) const {
+    const char* fault = nullptr;
+    if (rule.apply == nullptr) {
+      fault = "has no `apply`, so nothing updates the parameters";
+    } else if ((rule.direction == nullptr) != (rule.whole == nullptr)) {
+      fault = rule.whole == nullptr ? "has a `direction`, but no `whole` that reads it"
+                                    : "has a `whole`, but no `direction` that it could read";
+    } else if (rule.whole != nullptr && !matrices) {
+      fault = "has a `whole`, which works on matrices alone";
+    }
+    if (fault == nullptr) return;
+    throw Error(attributed(
+        speaker,
+        {Stage::options, "plugin.fault", "",
+         fmt::format("its rule for {} {}", matrices ? "matrices" : "all but matrices", fault),
+         "an UpdateRule has `apply` alone, or for matrices `direction`, "
+         "`whole` and `apply` (meshwright/optimizer.h)"}));
+  }
 };
 
 class GuardedOptimizer final : public Optimizer {
@@ -91,9 +114,9 @@ class GuardedOptimizer final : public Optimizer {
   GuardedOptimizer(std::shared_ptr<const Optimizer> inner, const Speaker& speaker)
       : inner_(std::move(inner)), speaker_(speaker) {
     call_plugin(speaker, "said its rules", [&] {
-      rules_[0] = std::make_unique<GuardedRule>(inner_->rule(false), speaker);
+      rules_[0] = std::make_unique<GuardedRule>(inner_->rule(false), speaker, false);
       if (inner_->takes_matrices())
-        rules_[1] = std::make_unique<GuardedRule>(inner_->rule(true), speaker);
+        rules_[1] = std::make_unique<GuardedRule>(inner_->rule(true), speaker, true);
     });
   }
   double lr() const override {
@@ -121,10 +144,10 @@ class GuardedOptimizer final : public Optimizer {
 class GuardedSource final : public TokenSource {
  public:
   GuardedSource(std::shared_ptr<const TokenSource> inner, Speaker speaker)
-      : inner_(std::move(inner)), speaker_(std::move(speaker)) {}
-  std::int64_t vocab() const override {
-    return call_plugin(speaker_, "said its ids", [&] { return inner_->vocab(); });
-  }
+      : inner_(std::move(inner)),
+        speaker_(std::move(speaker)),
+        vocab_(call_plugin(speaker_, "said its ids", [&] { return inner_->vocab(); })) {}
+  std::int64_t vocab() const override { return vocab_; }
   std::int64_t tokens() const override {
     return call_plugin(speaker_, "said how many tokens there are",
                        [&] { return inner_->tokens(); });
@@ -133,6 +156,8 @@ class GuardedSource final : public TokenSource {
               std::int64_t* labels) const override {
     called(speaker_, fmt::format("made sample {}", k).c_str(),
            [&] { inner_->sample(k, sequence, inputs, labels); });
+    check_ids(k, "input", sequence, inputs);
+    check_ids(k, "label", sequence, labels);
   }
   std::string content() const override {
     return call_plugin(speaker_, "said what it reads", [&] { return inner_->content(); });
@@ -142,8 +167,27 @@ class GuardedSource final : public TokenSource {
   }
 
  private:
+  // A rank that has a part of the vocabulary takes any other id for one that another rank has, so
+  // no op would notice an id that none has.
+  void check_ids(std::int64_t k, const char* what, std::int64_t sequence,
+                 const std::int64_t* ids) const {
+    const auto wrong = [&](std::int64_t id) {  // below 0 is above all, without a sign
+      return static_cast<std::uint64_t>(id) >= static_cast<std::uint64_t>(vocab_);
+    };
+    bool any = false;
+    for (std::int64_t t = 0; t < sequence; ++t) any |= wrong(ids[t]);
+    if (!any) return;
+    const auto t = std::find_if(ids, ids + sequence, wrong) - ids;
+    throw Error(attributed(
+        speaker_, {Stage::run, "data.token", "",
+                   fmt::format("sample {}: {} {} is {}, and the ids of this data are 0 to {}", k,
+                               what, t, ids[t], vocab_ - 1),
+                   "mend the source: sample() writes ids below vocab() (meshwright/data.h)"}));
+  }
+
   const std::shared_ptr<const TokenSource> inner_;
   const Speaker speaker_;
+  const std::int64_t vocab_;
 };
 
 }  // namespace

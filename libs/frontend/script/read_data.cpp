@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 #include <system_error>
+#include <vector>
 
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/text.h"
@@ -26,9 +27,10 @@ fs::path real_path(const fs::path& path) {
   return error ? path : found;
 }
 
-std::set<fs::path> files_of(const TokenSource& source) {
-  std::set<fs::path> files;
-  for (const SourceFile& file : source.files()) files.insert(real_path(file.path));
+// In the order in which they are read.
+std::vector<fs::path> files_of(const TokenSource& source) {
+  std::vector<fs::path> files;
+  for (const SourceFile& file : source.files()) files.push_back(real_path(file.path));
   return files;
 }
 
@@ -40,15 +42,15 @@ std::pair<double, double> part_of(const Values& values) {
   return two ? std::pair(part[0].get<double>(), part[1].get<double>()) : std::pair(0.0, 1.0);
 }
 
-// A file that both read; empty: there is none, or they read different parts of the same files.
+// A file that both read; empty: there is none, or they read different parts of the same files
+// in the same order.
 std::string read_by_both(const TokenSource& a, const Values& of_a, const TokenSource& b,
                          const Values& of_b) {
-  const std::set<fs::path> here = files_of(a), there = files_of(b);
+  const std::vector<fs::path> here = files_of(a), there = files_of(b);
   const auto [from, to] = part_of(of_a);
   const auto [begin, end] = part_of(of_b);
   if (here == there && (to <= begin || end <= from)) return "";
-  const auto both =
-      std::ranges::find_if(here, [&](const fs::path& p) { return there.contains(p); });
+  const auto both = std::ranges::find_first_of(here, there);
   return both == here.end() ? "" : both->string();
 }
 
@@ -68,7 +70,8 @@ void DataReader::note_unread(const Chosen& chosen, const TokenSource& source, co
                              std::vector<std::string>& notes) const {
   if (!chosen.values.has("path")) return;
   const Json& given = chosen.values.at("path");
-  const std::set<fs::path> read = files_of(source);
+  const std::vector<fs::path> files = files_of(source);
+  const std::set<fs::path> read(files.begin(), files.end());
   if (read.empty()) return;
   for (const Json& one : given.is_array() ? given : Json::array({given})) {
     std::error_code error;
@@ -178,8 +181,9 @@ std::shared_ptr<const TokenSource> DataReader::open_source(const Chosen& chosen,
                   fmt::format("use vocab = {}", data->vocab()));
   }
   const auto refuse = [&](const char* what, std::int64_t said, const char* hint) {
-    problems_.add(attributed(chosen.speaker, {Stage::options, "plugin.fault", "",
-                                              fmt::format("it says that {} {}", what, said), hint}));
+    problems_.add(attributed(
+        chosen.speaker,
+        {Stage::options, "plugin.fault", "", fmt::format("it says that {} {}", what, said), hint}));
   };
   if (data && data->vocab() < 1)
     refuse("the number of its ids is", data->vocab(), "mend its vocab(): 1 at least");

@@ -25,9 +25,9 @@ class DataReader {
   void open(const Model* model, Experiment& experiment);
   // Opens what is held out; its settings, or null if there is none.
   Json evaluation(Experiment& experiment);
-  // Puts into the experiment's notes what a script may not mean: tokens that are read several times,
-  // held-out tokens that are trained on, and what lies in a folder of data and is not read. Once it
-  // has its plan.
+  // Puts into the experiment's notes what a script may not mean: tokens that are read several
+  // times, held-out tokens that are trained on, and what lies in a folder of data and is not read.
+  // Once it has its plan.
   void add_notes(Experiment& experiment) const;
 
  private:

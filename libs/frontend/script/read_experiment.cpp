@@ -220,7 +220,11 @@ class Reader {
     const auto chosen =
         choose(Kind::optimizer, values_.at("optimizer"), "optimizer", reach_, "", problems_);
     if (!chosen) return;
-    experiment_.optimizer = guarded(make_chosen<Optimizer>(*chosen, problems_), chosen->speaker);
+    try {
+      experiment_.optimizer = guarded(make_chosen<Optimizer>(*chosen, problems_), chosen->speaker);
+    } catch (const Error& error) {
+      problems_.add(error);
+    }
     decides("optimizer", *chosen);
   }
 

@@ -131,7 +131,7 @@ class Checker {
   }
 
   void alone(int op, bool backward) {
-    adjoint(op, backward);
+    adjoint(op, backward || passes_gradient(op));
     const std::vector<SmallAxis> axes;
     take(op, axes, "contract", 1, [&](WholeOp& whole, const Bound& bound, Outcome& outcome) {
       say(whole.op(), "", check_contract(whole, bound),
@@ -189,6 +189,16 @@ class Checker {
   }
 
  private:
+  // Whether the op says that the gradient of an input is that of its output: no piece makes it.
+  bool passes_gradient(int op) const {
+    const std::vector<Use>& inputs = graph_.ops()[static_cast<std::size_t>(op)].inputs;
+    const std::vector<bool>& passes = graph_.traits(op).gradient_passes;
+    for (std::size_t i = 0; i < passes.size() && i < inputs.size(); ++i) {
+      if (passes[i] && graph_.value(inputs[i].value).needs_grad) return true;
+    }
+    return false;
+  }
+
   void parts(const Group& group, const std::vector<SmallAxis>& axes, bool backward, int count) {
     const std::vector<Dim> permuted = permuted_of(group.op);
     if (axes.empty() && !group.carried && permuted.empty()) {
@@ -224,10 +234,19 @@ class Checker {
   void take(int op, const std::vector<SmallAxis>& axes, const std::string& about, int count,
             const Try& body) {
     const OpType& type = *graph_.ops()[static_cast<std::size_t>(op)].type;
-    const bool large = axes.size() <= 1 && (options_.large || !is_built_in(typeid(type))) &&
-                       ++of_class_[typeid(type).name() + about] <= most_of_class;
-    const TryKey key = key_of(graph_, op, axes, large, about);
-    if (const auto known = remembered(key)) {
+    bool large = axes.size() <= 1 && (options_.large || !is_built_in(typeid(type)));
+    TryKey key = key_of(graph_, op, axes, large, about);
+    auto known = remembered(key);
+    if (large && !known && ++of_class_[typeid(type).name() + about] > most_of_class) {
+      large = false;
+      key = key_of(graph_, op, axes, large, about);
+      known = remembered(key);
+      leave_out(
+          fmt::format("only {} objects of the op {} were tried at large sizes, and the others at "
+                      "small sizes alone, because the model has an object for each use of it",
+                      most_of_class, type.kind()));
+    }
+    if (known) {
       for (const std::string& what : known->not_checked) leave_out(what);
       report_.checked += count;
       return;

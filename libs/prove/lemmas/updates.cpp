@@ -4,22 +4,30 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "prove/lemmas/parts.h"
 
 namespace mw::lemmas {
 namespace {
 
-constexpr std::int64_t some_step = 3;
 constexpr Bound rounding{1e-12, 1e-15};  // vectors' ends are rounded otherwise
+// The first step, where averages begin, and those in which an op may treat elements otherwise.
+struct UpdatePoint {
+  std::int64_t step = 0;
+  double lr = 0, grad_scale = 1;
+};
+constexpr UpdatePoint points[] = {{3, 1e-2, 1}, {0, 1e-1, 1}, {1000, 1e-3, 0.5}};
 
 at::Tensor drawn(at::IntArrayRef shape, std::uint64_t seed) {
   return at::randn(shape, at::detail::createCPUGenerator(seed), at::TensorOptions(at::kDouble));
 }
 
-void run(const ElementOp& op, const UpdateOperands& operands, const MatrixSize& size,
-         std::int64_t from = 0, std::int64_t to = -1) {
-  UpdateCall call = operands.call(some_step, from, to);
+void run(const ElementOp& op, const UpdateOperands& operands, const UpdatePoint& point,
+         const MatrixSize& size, std::int64_t from = 0, std::int64_t to = -1) {
+  UpdateCall call = operands.call(point.step, from, to);
+  call.lr = point.lr;
+  call.grad_scale = point.grad_scale;
   call.rows = size.rows;
   call.columns = size.columns;
   op.run(call);
@@ -34,6 +42,29 @@ std::string unlike(const UpdateOperands& found, const UpdateOperands& needed, bo
     const std::string text = difference(found.tensors[i], needed.tensors[i], 0, rounding, error);
     if (!text.empty()) return fmt::format("{}: {}", names[std::min<std::size_t>(i, 2)], text);
   }
+  return "";
+}
+
+std::string crosses_at(const ElementOp& op, std::size_t states, std::int64_t elements,
+                       bool direction, const UpdatePoint& point, const MatrixSize& size) {
+  const at::NoGradGuard no_grad;
+  const UpdateOperands begin(elements, states, 1);
+  UpdateOperands once(begin), parts(begin), moved(begin);
+  run(op, once, point, size);
+  const std::int64_t cut = elements / 2;
+  run(op, parts, point, size, 0, cut);
+  run(op, parts, point, size, cut, elements);
+  std::string text = unlike(parts, once, direction);
+  if (!text.empty())
+    return "two halves give other numbers than the whole, so another shard would; " + text;
+  const at::Tensor order =
+      at::randperm(elements, at::detail::createCPUGenerator(2), at::TensorOptions(at::kLong));
+  for (at::Tensor& tensor : moved.tensors) tensor = tensor.index_select(0, order);
+  run(op, moved, point, size);
+  for (at::Tensor& tensor : once.tensors) tensor = tensor.index_select(0, order);
+  text = unlike(moved, once, direction);
+  if (!text.empty())
+    return "elements in another order give other numbers, so their places would matter; " + text;
   return "";
 }
 
@@ -63,24 +94,12 @@ UpdateCall UpdateOperands::call(std::int64_t step, std::int64_t from, std::int64
 
 std::string crosses_elements(const ElementOp& op, std::size_t states, std::int64_t elements,
                              bool direction, const MatrixSize& size) {
-  const at::NoGradGuard no_grad;
-  const UpdateOperands begin(elements, states, 1);
-  UpdateOperands once(begin), parts(begin), moved(begin);
-  run(op, once, size);
-  const std::int64_t cut = elements / 2;
-  run(op, parts, size, 0, cut);
-  run(op, parts, size, cut, elements);
-  std::string text = unlike(parts, once, direction);
-  if (!text.empty())
-    return "two halves give other numbers than the whole, so another shard would; " + text;
-  const at::Tensor order =
-      at::randperm(elements, at::detail::createCPUGenerator(2), at::TensorOptions(at::kLong));
-  for (at::Tensor& tensor : moved.tensors) tensor = tensor.index_select(0, order);
-  run(op, moved, size);
-  for (at::Tensor& tensor : once.tensors) tensor = tensor.index_select(0, order);
-  text = unlike(moved, once, direction);
-  if (!text.empty())
-    return "elements in another order give other numbers, so their places would matter; " + text;
+  for (const UpdatePoint& point : points) {
+    const std::string text = crosses_at(op, states, elements, direction, point, size);
+    if (!text.empty())
+      return fmt::format("{} (in step {}, with lr = {} and gradients times {})", text, point.step,
+                         point.lr, point.grad_scale);
+  }
   return "";
 }
 
@@ -100,6 +119,10 @@ std::string crosses_matrices(const UpdateRule& rule, std::int64_t matrices,
   const MatrixOp& op = *rule.whole;
   const at::Tensor begin = drawn({matrices, size.rows, size.columns}, 1);
   const at::Tensor together = op.run(begin.clone(), kept_of(rule, matrices, size));
+  if (!together.defined()) return "it makes nothing";
+  if (together.sizes() != begin.sizes())
+    return fmt::format("what it makes of a stack of the shape [{}] has the shape [{}]",
+                       fmt::join(begin.sizes(), ", "), fmt::join(together.sizes(), ", "));
   for (std::int64_t m = 0; m < matrices; ++m) {
     const at::Tensor alone = op.run(begin.narrow(0, m, 1).clone(), kept_of(rule, 1, size));
     double error = 0;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "meshwright/data.h"
 #include "meshwright/kernel.h"
 #include "meshwright/optimizer.h"
 #include "meshwright/plugin.h"
@@ -97,6 +98,114 @@ class Picky final : public mw::AutogradOp {
   }
 };
 
+// Adds both operands, or thrice the second one, and says that all gradients pass unchanged.
+class Passes final : public mw::AutogradOp {
+ public:
+  explicit Passes(std::int64_t times) : times_(times) {}
+  std::string kind() const override { return "passes"; }
+  mw::OpTraits traits(const mw::Op& op) const override {
+    mw::OpTraits traits = AutogradOp::traits(op);
+    traits.gradient_passes = {true, true};
+    return traits;
+  }
+  Tensors compute(const mw::Op&, const mw::LocalDims&, const Tensors& in) const override {
+    return {in[0] + times_ * in[1]};
+  }
+
+ private:
+  const std::int64_t times_;
+};
+
+// A square of another dtype than its operand's, where that is fp32.
+class Wider final : public mw::AutogradOp {
+ public:
+  std::string kind() const override { return "wider"; }
+  Tensors compute(const mw::Op&, const mw::LocalDims&, const Tensors& in) const override {
+    return {in[0].square().to(at::kDouble)};
+  }
+};
+
+// An update that looks across elements where the number of the step, or what gradients count
+// times, is another one than a check may have.
+class Sometimes final : public mw::Optimizer, public mw::ElementOp {
+ public:
+  static mw::Options options() { return mw::Options().text("when", "").positional("when"); }
+  explicit Sometimes(const mw::Values& values) : when_(values.text("when")) {}
+  double lr() const override { return 1e-2; }
+  double clip() const override { return 0; }
+  std::string name() const override { return "sometimes"; }
+  mw::UpdateRule rule(bool) const override { return {.states = {}, .apply = this}; }
+  void run(const mw::UpdateCall& call) const override {
+    const bool crosses = when_ == "begin"  ? call.step == 0
+                         : when_ == "late" ? call.step > 100
+                                           : call.grad_scale != 1;
+    const double norm = crosses ? call.gradient.norm().item<double>() : 0;
+    call.parameter.add_(call.gradient, -call.lr * call.grad_scale / (1 + norm));
+  }
+
+ private:
+  const std::string when_;
+};
+
+// A rule for matrices without a state of elements, or one that lacks an op.
+class Matrices final : public mw::Optimizer, public mw::ElementOp, public mw::MatrixOp {
+ public:
+  static mw::Options options() { return mw::Options().text("fault", "").positional("fault"); }
+  explicit Matrices(const mw::Values& values) : fault_(values.text("fault")) {}
+  double lr() const override { return 1e-2; }
+  double clip() const override { return 0; }
+  std::string name() const override { return "matrices"; }
+  bool takes_matrices() const override { return true; }
+  mw::UpdateRule rule(bool matrices) const override {
+    mw::UpdateRule rule{.states = {}, .apply = fault_ == "no apply" ? nullptr : this};
+    if (!matrices) return rule;
+    if (fault_ != "no direction") rule.direction = &nothing_;
+    if (fault_ != "no whole") rule.whole = this;
+    return rule;
+  }
+  void run(const mw::UpdateCall& call) const override {
+    call.parameter.add_(call.gradient, -call.lr);
+  }
+  at::Tensor run(const at::Tensor& stack, const std::vector<at::Tensor>&) const override {
+    return fault_ == "shorter" ? stack.narrow(1, 0, stack.size(1) - 1) : stack.sign();
+  }
+  Cost cost(std::int64_t, std::int64_t, std::int64_t, int) const override {
+    Cost cost;
+    cost.in_place = false;
+    return cost;
+  }
+
+ private:
+  struct Nothing final : mw::ElementOp {
+    std::string name() const override { return "nothing"; }
+    void run(const mw::UpdateCall&) const override {}
+  };
+  const std::string fault_;
+  const Nothing nothing_{};
+};
+
+// Writes one id that it says it does not have, or says what no source has.
+class Ids final : public mw::TokenSource {
+ public:
+  static mw::Options options() { return mw::Options().text("fault", "").positional("fault"); }
+  Ids(const mw::Values& values, const mw::DataContext&) : fault_(values.text("fault")) {}
+  std::int64_t vocab() const override { return fault_ == "no ids" ? 0 : 16; }
+  std::int64_t tokens() const override { return fault_ == "tokens" ? -5 : 0; }
+  void sample(std::int64_t k, std::int64_t sequence, std::int64_t* inputs,
+              std::int64_t* labels) const override {
+    for (std::int64_t t = 0; t < sequence; ++t) {
+      inputs[t] = (k + t) % 16;
+      labels[t] = (k + t + 1) % 16;
+    }
+    if (k == 3 && fault_ == "above") inputs[2] = 16;
+    if (k == 3 && fault_ == "below") inputs[2] = -1;
+    if (k == 3 && fault_ == "label") labels[2] = -100;
+  }
+
+ private:
+  const std::string fault_;
+};
+
 template <class Type>
 class Simple : public mw::BlockOp {
  public:
@@ -118,6 +227,20 @@ class ThresholdOp final : public mw::BlockOp {
 
  private:
   const std::int64_t most_;
+};
+
+class PassesOp final : public mw::BlockOp {
+ public:
+  static mw::Options options() { return mw::Options().integer("times", "").positional("times"); }
+  explicit PassesOp(const mw::Values& values) : times_(values.integer("times")) {}
+  std::vector<int> append(mw::Builder& b, const std::string& name,
+                          const std::vector<int>& x) const override {
+    const auto type = std::make_shared<Passes>(times_);
+    return b.append(b.op(name, type, {b.use(x[0]), b.use(x[0])}), {{"", b.dims(x[0])}});
+  }
+
+ private:
+  const std::int64_t times_;
 };
 
 class SeesAllOp final : public mw::BlockOp {
@@ -146,6 +269,26 @@ class ProductOp final : public mw::BlockOp {
   }
 };
 
+// A decoder whose feed-forward width depends on the batch.
+class Widening final : public mw::Model {
+ public:
+  static mw::Options options() { return mw::Options().integer("vocab", "").positional("vocab"); }
+  explicit Widening(const mw::Values& values) : vocab_(values.integer("vocab")) {}
+  std::int64_t vocab() const override { return vocab_; }
+  mw::Graph build(std::int64_t batch, std::int64_t sequence, std::int64_t tokens) const override {
+    mw::Builder b("widening", batch, sequence, tokens);
+    b.decoder_dims(vocab_, 16, 4, 4, 8 * (tokens / sequence));
+    const int x = b.embed();
+    const int up = b.linear_to("up", x, {"ffn"}, {"hidden"});
+    const int down = b.linear_to("down", up, {"hidden"}, {"ffn"});
+    b.head_and_loss(b.rms_norm("norm", b.add("mix", x, down)));
+    return std::move(b.graph);
+  }
+
+ private:
+  const std::int64_t vocab_;
+};
+
 // A decoder that asks for an image beside its tokens.
 class Images final : public mw::Model {
  public:
@@ -171,6 +314,12 @@ class Images final : public mw::Model {
 MESHWRIGHT_PLUGIN("claims", "1.0.0", "what says more than it keeps",
                   mw::optimizer<Lars>("lars", "looks across elements"),
                   mw::model<Images>("images", "a fourth data value"),
+                  mw::optimizer<Sometimes>("sometimes", "looks across elements in some steps"),
+                  mw::optimizer<Matrices>("matrices", "a rule that lacks something"),
+                  mw::data<Ids>("ids", "ids that nobody has"),
+                  mw::model<Widening>("widening", "parameters that depend on the batch"),
+                  mw::op<PassesOp>("passes", "says that gradients pass"),
+                  mw::op<Simple<Wider>>("wider", "a result of another dtype"),
                   mw::op<ThresholdOp>("threshold", "wrong where it is large"),
                   mw::op<Simple<Shorter>>("shorter", "a wrong shape"),
                   mw::op<Simple<Turned>>("turned", "gradients that are views"),
