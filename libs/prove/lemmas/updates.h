@@ -27,9 +27,9 @@ struct MatrixSize {
   std::int64_t rows = 0, columns = 0;
 };
 
-// What is wrong with an op that treats elements; empty: nothing. Elements in another order must give
-// the same in that order, and two parts of them as all at once, to 1e-12 of the largest, in each
-// step. `direction`: what it leaves in the gradient is read by the next op.
+// What is wrong with an op that treats elements; empty: nothing. Elements in another order must
+// give the same in that order, and two parts of them as all at once, to 1e-12 of the largest, in
+// each step. `direction`: what it leaves in the gradient is read by the next op.
 std::string crosses_elements(const ElementOp& op, std::size_t states, std::int64_t elements,
                              bool direction, const MatrixSize& size);
 
