@@ -237,7 +237,7 @@ class Checker {
     bool large = axes.size() <= 1 && (options_.large || !is_built_in(typeid(type)));
     TryKey key = key_of(graph_, op, axes, large, about);
     auto known = remembered(key);
-    if (large && !known && ++of_class_[typeid(type).name() + about] > most_of_class) {
+    if (large && !known && ++of_class_[alike(op) + about] > most_of_class) {
       large = false;
       key = key_of(graph_, op, axes, large, about);
       known = remembered(key);
@@ -259,13 +259,23 @@ class Checker {
     remember(key, outcome);
   }
 
+  // What is the same of ops that differ in their objects alone.
+  std::string alike(int op) const {
+    const Op& what = graph_.ops()[static_cast<std::size_t>(op)];
+    std::string text = typeid(*what.type).name();
+    for (const Use& use : what.inputs) {
+      for (const Dim dim : use.dims) text += " " + dim.name();
+    }
+    return text + ";";
+  }
+
   // Each layer may have an object of its own of one class: so many are tried at large sizes.
   static constexpr int most_of_class = 4;
 
   const Graph& graph_;
   const LemmaOptions& options_;
   LemmaReport& report_;
-  std::map<std::string, int> of_class_;  // by class and lemma: how many were tried
+  std::map<std::string, int> of_class_;  // by class, dims and lemma: how many were tried
 };
 
 const void* library_of(const void* address) {
