@@ -304,6 +304,10 @@ Json AppHost::call(const std::string& verb, const std::vector<Json>& experiments
   const bool right = verdict == "equal" ||
                      (verdict.is_string() && verdict.get<std::string>().starts_with("proved"));
   if ((status == "failed" || !right) && exit_code_ == 0) exit_code_ = 1;
+  // Otherwise the text says it, at its end.
+  if (status == "failed" && output_.quiet() && result.contains("reason") &&
+      result["reason"].is_string())
+    output_.warn("error: " + result["reason"].get<std::string>());
   if (status == "interrupted") exit_code_ = 130;
   output_.result(result);
   if (verb == "plan" && !options_.what_if.empty())

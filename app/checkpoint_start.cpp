@@ -43,6 +43,7 @@ class Chooser {
 
   Choice run() {
     if (!wanted_.path.empty()) {
+      if (wanted_.resume) refuse_link_to_nowhere();
       start_.setup.folder = std::make_shared<CheckpointFolder>(wanted_.path);
       look_at_room();
       sort_out();
@@ -52,6 +53,19 @@ class Chooser {
   }
 
  private:
+  // A disk that is not mounted may have what the run is to go on from.
+  void refuse_link_to_nowhere() const {
+    std::error_code error;
+    if (!fs::is_symlink(wanted_.path, error) || fs::exists(wanted_.path, error)) return;
+    throw Error(
+        Stage::options, "file.read", "checkpoint.path",
+        fmt::format(
+            "checkpoint.path: cannot read {}: it is a link that leads nowhere, and resume = true "
+            "goes on from what is there",
+            wanted_.path),
+        "is its disk mounted? Or remove the link: the run then begins anew");
+  }
+
   // Finds the checkpoints in the folder, and sets apart those that earlier starts by the same
   // command have written. A checkpoint that cannot be read counts as one of these if there are any.
   void sort_out() {

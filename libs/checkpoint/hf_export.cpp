@@ -31,49 +31,44 @@ bool is_weights(const std::string& name) {
          (shard && name.ends_with(".safetensors"));
 }
 
-// Removes the folder of an export. What else lies in it goes to the folder that has its place now;
-// if that is not possible, it stays.
-void remove_but_others(const fs::path& from, const fs::path& to) {
-  std::error_code error;
-  std::vector<fs::path> there;
-  for (fs::directory_iterator at(from, error), end; !error && at != end; at.increment(error))
-    there.push_back(at->path());
-  for (const fs::path& path : there) {
-    const fs::path place = to / path.filename();
-    if (is_weights(path.filename().string()) || fs::exists(fs::symlink_status(place, error)))
-      fs::remove(path, error);
-    else
-      fs::rename(path, place, error);
-  }
-  fs::remove(from, error);
-}
-
 // Beside the weights of a model on the hub; none of it depends on them.
 constexpr const char* tokenizer_files[] = {
     "tokenizer.json", "tokenizer.model",    "tokenizer_config.json", "special_tokens_map.json",
     "vocab.json",     "merges.txt",         "added_tokens.json",     "chat_template.jinja",
     "vocab.txt",      "chat_template.json", "generation_config.json"};
 
-bool holds_something(const fs::path& folder) {
-  std::error_code error;
-  return fs::exists(folder, error) && !(fs::is_directory(folder, error) && fs::is_empty(folder));
+bool was_exported_by(const std::string& hash, const fs::path& weights) {
+  try {
+    const SafetensorsFile file(weights);
+    const auto found = file.metadata().find(hash_key);
+    return found != file.metadata().end() && found->second == hash && !hash.empty();
+  } catch (const Error&) {
+    return false;
+  }
 }
 
-// The experiment that exported the folder; empty: none did.
-std::string hash_of(const fs::path& folder) {
+// What a folder has of those files that an export writes.
+struct Exported {
+  bool any = false;
+  bool own = false;  // weights are among them, and that experiment has exported all of them
+};
+
+Exported exported_in(const fs::path& folder, const std::string& hash) {
+  Exported found;
+  std::int64_t weights = 0, own = 0;
   std::error_code error;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    if (at->path().extension() != ".safetensors" || !is_weights(at->path().filename().string()))
-      continue;
-    try {
-      const SafetensorsFile file(at->path());
-      const auto found = file.metadata().find(hash_key);
-      return found == file.metadata().end() ? "" : found->second;
-    } catch (const Error&) {
-      return "";
-    }
+    const std::string name = at->path().filename().string();
+    found.any = found.any || is_weights(name) ||
+                std::ranges::find(tokenizer_files, name) != std::ranges::end(tokenizer_files);
+    if (!is_weights(name) || at->path().extension() != ".safetensors") continue;
+    ++weights;
+    own += was_exported_by(hash, at->path()) ? 1 : 0;
   }
-  return "";
+  // Nobody knows what lies in a folder that cannot be listed.
+  found.any = found.any || (error && error != std::errc::no_such_file_or_directory);
+  found.own = !error && weights > 0 && own == weights;
+  return found;
 }
 
 void write_text(const fs::path& file, const std::string& text) {
@@ -124,6 +119,7 @@ HfExport::HfExport(ExportSettings settings, std::vector<WeightSpec> specs, std::
 HfExport::~HfExport() {
   std::error_code ignored;
   if (begun_) fs::remove_all(staging_, ignored);
+  lock_.remove();
 }
 
 std::string HfExport::stored_name(const std::string& name) const {
@@ -155,17 +151,59 @@ std::string HfExport::lacks() const {
 }
 
 bool HfExport::replaces() const {
-  return holds_something(settings_.folder);
+  return exported_in(settings_.folder, settings_.hash).any;
+}
+
+void HfExport::lock() try {
+  fs::create_directories(staging_.parent_path());
+  lock_ = FileLock(staging_.string() + ".lock");
+  if (lock_.held()) return;
+  throw Error(
+      Stage::options, "export.in-use", "export",
+      fmt::format("export: another run writes its export to {}{}", settings_.folder.string(),
+                  lock_.holder().empty() ? "" : ", " + lock_.holder()),
+      fmt::format("give this one a folder of its own, export = \"{}-2\"; or {}",
+                  settings_.folder.filename().string(),
+                  lock_.unsure().empty()
+                      ? "wait"
+                      : fmt::format("remove {} if that run has ended", lock_.unsure().string())));
+} catch (const std::system_error& error) {
+  throw Error(Stage::options, "export.folder", "export",
+              fmt::format("export: cannot make {}, or lock it: {}", settings_.folder.string(),
+                          error.code().message()),
+              "name a folder that you may write to");
+}
+
+// Removes the weights of the folder that was there before. What else lies in it goes to the folder
+// that has its place now; if that is not possible, it stays.
+void HfExport::remove_earlier() const {
+  // Beside its own weights, of which this export writes no config.json, somebody else has put one.
+  const bool config_stays = !lacks().empty() && exported_in(before_, settings_.hash).own;
+  std::error_code error;
+  std::vector<fs::path> there;
+  for (fs::directory_iterator at(before_, error), end; !error && at != end; at.increment(error))
+    there.push_back(at->path());
+  for (const fs::path& path : there) {
+    const std::string name = path.filename().string();
+    const fs::path place = settings_.folder / name;
+    const bool goes = is_weights(name) && !(config_stays && name == "config.json");
+    if (goes || fs::exists(fs::symlink_status(place, error)))
+      fs::remove(path, error);
+    else
+      fs::rename(path, place, error);
+  }
+  fs::remove(before_, error);
 }
 
 void HfExport::begin() {
   const fs::path& folder = settings_.folder;
   check_may_write(folder, "export");
   check_may_write(staging_, "export");  // beside the folder, which may be all that may be written
+  lock();
   std::error_code error;
   // A run that was killed in finish() has left it.
   if (!fs::exists(folder, error)) fs::rename(before_, folder, error);
-  remove_but_others(before_, folder);
+  remove_earlier();
   if (fs::exists(before_, error)) {
     throw Error(Stage::options, "export.taken", "export",
                 fmt::format("export: {} is left of an export that was killed, and cannot be moved "
@@ -178,10 +216,11 @@ void HfExport::begin() {
                 fmt::format("export: {} is there, and is no folder", folder.string()),
                 "another folder");
   }
-  if (!settings_.overwrite && holds_something(folder) &&
-      (settings_.hash.empty() || hash_of(folder) != settings_.hash)) {
+  const Exported there = exported_in(folder, settings_.hash);
+  if (!settings_.overwrite && there.any && !there.own) {
     throw Error(Stage::options, "export.taken", "export",
-                fmt::format("export: {} is there, and is no earlier export of this experiment",
+                fmt::format("export: {} has weights, or files that belong to them, which are not "
+                            "all of an earlier export of this experiment",
                             folder.string()),
                 "another folder, or overwrite = true");
   }
@@ -253,7 +292,8 @@ void HfExport::finish() {
                             error.message()),
                 "the weights are whole where they are; move them");
   }
-  remove_but_others(before_, folder);
+  remove_earlier();
+  lock_.remove();
 }
 
 bool HfExport::Part::wants(const std::string& parameter) const {
@@ -330,7 +370,8 @@ const std::pair<const char*, Json> not_computed[] = {{"quantization_config", nul
                                                      {"residual_multiplier", 1.0},
                                                      {"attention_multiplier", nullptr},
                                                      {"add_cross_attention", false},
-                                                     {"is_encoder_decoder", false}};
+                                                     {"is_encoder_decoder", false},
+                                                     {"is_causal", true}};
 
 // "rope_parameters.rope_theta" in its table; null where it is not there.
 const Json* find(const Json& config, const std::string& name) {
@@ -397,12 +438,21 @@ fs::path config_beside(const fs::path& weights) {
   std::error_code error;
   const fs::path folder = fs::is_directory(weights, error) ? weights : weights.parent_path();
   fs::path file = folder / "config.json";
-  return fs::is_regular_file(file, error) ? file : fs::path();
+  return fs::exists(fs::symlink_status(file, error)) ? file : fs::path();
 }
 
 void check_hf_config(const fs::path& file, const std::string& model, const HfConfig& config,
                      Problems& problems) {
   if (file.empty()) return;
+  std::error_code error;
+  if (!fs::is_regular_file(file, error)) {
+    const std::string kind = irregular(file);
+    problems.add(Stage::options, "weights.config-file", "weights",
+                 fmt::format("weights: cannot read {}: it is {}", file.string(),
+                             kind.empty() ? "a link that leads nowhere" : kind),
+                 "is its disk mounted? Or take it away: then the tensors alone are compared");
+    return;
+  }
   const Json theirs = read_config(file);
   if (!theirs.is_object()) {
     problems.add(Stage::options, "weights.config-file", "weights",

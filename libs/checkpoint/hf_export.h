@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "checkpoint/weights.h"
+#include "common/file_lock.h"
 #include "meshwright/engine/run.h"
 #include "meshwright/error.h"
 #include "meshwright/hf_config.h"
@@ -47,9 +48,10 @@ class HfExport {
   // Why there will be no config.json; empty: there will be.
   std::string lacks() const;
   // In one process, before any part is written. Throws Error (options) with the key `export`: the
-  // folder holds something else (export.taken), or cannot be written (export.folder).
+  // folder holds other weights (export.taken), another run writes it (export.in-use), or it cannot
+  // be written (export.folder).
   void begin();
-  bool replaces() const;  // the folder has an earlier export, or other files
+  bool replaces() const;  // the folder has weights, or other files that an export has
   // In the process of begin(), when all parts are finished. Of what the folder holds, earlier
   // weights go, and other files stay. Throws Error (run).
   void finish();
@@ -83,6 +85,8 @@ class HfExport {
   void add(int owner, SafetensorsWriter::Entry entry);
   std::string stored_name(const std::string& name) const;
   void name_files();
+  void lock();
+  void remove_earlier() const;
   void take_tokenizer() const;
 
   const ExportSettings settings_;
@@ -93,22 +97,24 @@ class HfExport {
   std::vector<File> files_;
   std::map<std::string, int> file_of_;
   std::filesystem::path staging_,
-      before_;  // hidden beside the folder: the new, and the earlier one
+      before_;     // hidden beside the folder: the new, and the earlier one
+  FileLock lock_;  // from begin() to finish()
   bool begun_ = false;
 };
 
 // What transformers calls the model; nothing where its kind says nothing of it.
 std::optional<HfConfig> hf_config_of(const Model& model, std::int64_t sequence);
 
-// The config.json that belongs to weights (a file, or a folder), if there is one; else empty.
+// The config.json that belongs to weights (a file, or a folder), if there is one, whether it can be
+// read or not; else empty.
 std::filesystem::path config_beside(const std::filesystem::path& weights);
 
 // The rotary angles that the keys say.
 Rotary rotary_of(const HfConfig& config);
 
 // Compares config.json with the model: each key that differs, or a model_type that is another, is a
-// Problem (options, weights.config) with both values. `file` may be empty: nothing is compared. A
-// file that is no JSON table is one (weights.config-file).
+// Problem (options, weights.config) with both values. `file` may be empty: nothing is compared.
+// What cannot be read, or is no JSON table, is one (weights.config-file).
 void check_hf_config(const std::filesystem::path& file, const std::string& model,
                      const HfConfig& config, Problems& problems);
 

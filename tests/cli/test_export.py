@@ -3,6 +3,7 @@ what an export may not
 replace; and a config.json that says another model than the script's."""
 
 import json
+import os
 
 import numpy as np
 import safetensors
@@ -131,6 +132,81 @@ class Export(cases.ProgramCase):
                      "rms_norm_eps is 1e-06", "1e-05", "tie_word_embeddings is true, and the model has tied = false"):
             self.assertIn(both, said)
         self.assertIn("layers = 3", [e["hint"] for e in errors])
+
+    def taken(self, code, *settings):
+        done = self.call("run", "script.lua", "--json", *settings)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertEqual([(line["code"], line["key"]) for line in self.lines(done) if line["kind"] == "error"], [(code, "export")])
+
+    def test_an_export_goes_behind_a_link_and_replaces_no_working_directory(self):
+        (self.folder / "disk").mkdir()
+        self.out.symlink_to("disk/weights")
+        for _ in range(2):
+            self.only("run", "script.lua")
+            self.assertTrue(self.out.is_symlink())
+            self.assertTrue((self.folder / "disk/weights/model.safetensors").exists())
+        (self.folder / "here").symlink_to(".")
+        for path in (".", "..", "./", "here", str(self.folder), "/"):
+            self.taken("export.folder", "--set", f'export="{path}"')
+
+    def test_one_run_at_a_time_exports_to_a_folder(self):
+        script = SCRIPT + "-- the same folder, while the first run has it\n"
+        inner = "script2.lua"
+        (self.folder / inner).write_text(SCRIPT)
+        self.write(script.replace('export = "out",', 'export = "out", observe = function(step) if step == 1 then '
+                   f'os.execute("{cases.BIN} run {inner} --json > inner.txt 2>&1") end end,'))
+        self.only("run", "script.lua")
+        said = (self.folder / "inner.txt").read_text()
+        self.assertIn("export.in-use", said)
+        self.assertIn("model.norm.weight", tensors(self.out))
+        self.assertEqual([p.name for p in self.folder.iterdir() if p.name.startswith(".")], [])
+
+    def test_every_file_of_weights_has_to_be_its_own(self):
+        shards = ("--set", 'export={path="out", shard="9KB"}')
+        self.only("run", "script.lua", *shards)
+        own = sorted(self.out.glob("*.safetensors"))
+        safetensors.numpy.save_file({"x": np.zeros(3)}, own[-1])
+        other = own[-1].read_bytes()
+        self.taken("export.taken", *shards)
+        self.assertEqual(own[-1].read_bytes(), other)
+        self.only("run", "script.lua", *shards, "--set", "overwrite=true")
+        self.only("run", "script.lua", *shards)
+
+    def test_a_config_that_no_export_wrote_stays(self):
+        self.write(OWN)
+        self.only("run", "script.lua")
+        (self.out / "config.json").write_text("mine")
+        self.only("run", "script.lua")
+        self.assertEqual((self.out / "config.json").read_text(), "mine")
+
+    def test_only_what_an_export_writes_takes_its_folder(self):
+        """Checkpoints and an export may have one folder; a tokenizer may be somebody's."""
+        self.only("run", "script.lua", "--set", 'checkpoint={path="out/kept", every=1}')
+        self.assertTrue((self.out / "model.safetensors").exists())
+        self.assertEqual(len(list((self.out / "kept").glob("step-*"))), 2)
+        for name in ("tokenizer.json", "config.json"):
+            (self.folder / "mine").mkdir(exist_ok=True)
+            (self.folder / "mine" / name).write_text("{}")
+            self.taken("export.taken", "--set", 'export="mine"')
+            (self.folder / "mine" / name).unlink()
+
+    def test_a_config_that_cannot_be_read_is_refused(self):
+        self.only("run", "script.lua")
+        config = self.out / "config.json"
+        text = json.loads(config.read_text())
+        given = ("--set", "weights=out", "--set", "export=nil")
+        config.write_text(json.dumps({**text, "is_causal": False}))
+        self.assertIn("is_causal is false", self.call("plan", "script.lua", *given).stderr)
+        config.write_text(json.dumps({**text, "is_causal": True}))
+        self.only("plan", "script.lua", *given)
+        for make, word in ((lambda: config.symlink_to("gone"), "a link that leads nowhere"), (config.mkdir, "a folder"),
+                           (lambda: os.mkfifo(config), "a named pipe")):
+            config.rmdir() if config.is_dir() else config.unlink()
+            make()
+            with self.subTest(word):
+                done = self.call("plan", "script.lua", *given)
+                self.assertEqual(done.returncode, 2)
+                self.assertIn("config.json: it is " + word, done.stderr)
 
     def test_logits_do_not_depend_on_the_mix(self):
         def logits(*settings):

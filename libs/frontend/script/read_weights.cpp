@@ -3,9 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 
 #include "checkpoint/hf_export.h"
+#include "meshwright/engine/files.h"
 #include "meshwright/engine/scalar_type.h"
 #include "meshwright/engine/text.h"
 #include "script/read_experiment.h"
@@ -85,10 +87,17 @@ at::ScalarType export_dtype(const std::string& name) {
 }
 
 std::filesystem::path export_folder(const std::string& path) {
-  auto folder = std::filesystem::absolute(path + "/.").lexically_normal().parent_path();
-  if (path.empty() || folder == folder.root_path()) {
+  namespace fs = std::filesystem;
+  // Not the link: an export gives its folder the name anew.
+  const fs::path folder = fs::weakly_canonical(
+      behind_links(fs::absolute(path + "/.").lexically_normal().parent_path()));
+  const fs::path here = fs::current_path();
+  if (path.empty() || std::ranges::mismatch(folder, here).in1 == folder.end()) {
     throw Error(Stage::options, "export.folder", "export",
-                "export: \"" + path + "\" is no folder to write", "name one that is not there yet");
+                fmt::format("export: \"{}\" is {}, and no folder to write", path,
+                            path.empty() ? "no name"
+                                         : "the working directory, or a folder in which that lies"),
+                "name one that is not there yet");
   }
   return folder;
 }
