@@ -71,7 +71,7 @@ Problem difference_of(const Processes& processes, int process, const std::string
   const Difference d = first_difference(Json::parse(first.resolved), Json::parse(given.resolved));
   const std::string what =
       d.key.empty()
-          ? "data or weights differ"
+          ? "its data, its weights, or what its functions return differ"
           : fmt::format("{} is {} on {} and {} on {}", d.key, json_text(d.other),
                         processes.name_of(process), json_text(d.one), processes.name_of(0));
   return {Stage::run, "process.apart", d.key,
@@ -271,6 +271,7 @@ std::optional<int> start_processes(const ProcessArguments& arguments, Output& ou
                             launch->processes),
                 "leave --processes out: it starts processes itself");
   }
+  refuse_lone_member();
   if (arguments.processes == 1) return std::nullopt;
   output.give_stdout_back();  // --json keeps it apart, and those that are started do so themselves
   return run_by_mpirun(arguments.processes, without_processes(arguments.words));
@@ -280,7 +281,9 @@ Joined::Joined(const ProcessArguments& arguments, PluginRegistry& plugins, Outpu
     : output_(output) {
   const auto launch = launch_of(arguments);
   if (!launch) {
-    if (arguments.communicator.empty() || arguments.communicator == by_itself) return;
+    if (arguments.communicator == by_itself) return;
+    refuse_lone_member();
+    if (arguments.communicator.empty()) return;
     communicator_given(arguments.communicator, plugins);
     throw Error(Stage::environment, "launch.none", "",
                 fmt::format("--communicator {}: no launcher has started this process",

@@ -45,8 +45,7 @@ std::optional<int> number(const char* text) {
 }
 
 // A process that is one of several would train beside the others, into the same files.
-void refuse_one_of_several(const KnownLauncher& launcher,
-                           const std::function<const char*(const char*)>& variable) {
+void refuse_one_of_several(const KnownLauncher& launcher, const Environment& variable) {
   const char* size = variable(launcher.processes);
   const auto processes = number(size), process = number(variable(launcher.process));
   const bool unclear = size != nullptr && *size != '\0' && !processes;
@@ -69,26 +68,30 @@ void refuse_one_of_several(const KnownLauncher& launcher,
 
 }  // namespace
 
-std::optional<Launch> launched(const std::function<const char*(const char*)>& variable) {
+std::optional<Launch> launched(const Environment& variable) {
   for (const KnownLauncher& launcher : launchers) {
     const auto processes = number(variable(launcher.processes));
     const auto process = number(variable(launcher.process));
     if (!processes || !process || *process >= *processes) continue;
     if (launcher.besides != nullptr && variable(launcher.besides) == nullptr) continue;
-    if (*processes == 1) return std::nullopt;
+    if (*processes == 1) continue;  // another launcher may have started it inside
     Launch launch{launcher.by, *processes, *process, launcher.communicator};
     if (launch.by == "mpirun" && variable("SLURM_STEP_NUM_TASKS") != nullptr &&
         variable("OMPI_COMM_WORLD_SIZE") == nullptr)
       launch.by = "srun";
     return launch;
   }
-  for (const KnownLauncher& launcher : launchers) refuse_one_of_several(launcher, variable);
-  for (const KnownLauncher& launcher : other_launchers) refuse_one_of_several(launcher, variable);
   return std::nullopt;
 }
 
-std::optional<Launch> launched() {
-  return launched([](const char* name) -> const char* { return std::getenv(name); });
+void refuse_lone_member(const Environment& variable) {
+  if (launched(variable)) return;
+  for (const KnownLauncher& launcher : launchers) refuse_one_of_several(launcher, variable);
+  for (const KnownLauncher& launcher : other_launchers) refuse_one_of_several(launcher, variable);
+}
+
+const char* own_variable(const char* name) {
+  return std::getenv(name);
 }
 
 }  // namespace mw

@@ -14,10 +14,15 @@ struct Launch {
   std::string communicator;  // that connects such processes, unless another one is named
 };
 
-// Nothing if this process was started alone, or as the only one. Throws Error (environment,
-// "launch.address") if it is one of several by variables that do not say which, or of how many.
-std::optional<Launch> launched();
-// The same by another environment, for tests.
-std::optional<Launch> launched(const std::function<const char*(const char*)>& variable);
+// The value of an environment variable, or null. Tests bring values of their own.
+using Environment = std::function<const char*(const char* name)>;
+const char* own_variable(const char* name);
+
+// Nothing if this process was started alone, as the only one, or by a launcher whose variables do
+// not say which of how many processes it is.
+std::optional<Launch> launched(const Environment& variable = own_variable);
+// For a process that is about to train by itself, as launched() says nothing. Throws Error
+// (environment, "launch.address") if it is one of several all the same.
+void refuse_lone_member(const Environment& variable = own_variable);
 
 }  // namespace mw

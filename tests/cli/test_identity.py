@@ -76,7 +76,7 @@ class Identity(ProgramCase):
             'plan = { dp { 2, hook = FUNCTION(bucket) return "none" end } }',
             'plan = { dp(2), mw.pass { name = "p", edit = FUNCTION(code) code:list { code = "start" } end } }',
             'plan = { dp(2), mw.pass { name = "p", edit = FUNCTION(code) local function inner() return 1 end inner() end } }',
-            'plan = { mw.strategy { name = "mine", axis = { role = "data" }, rules = { { dim = "batch", where = FUNCTION(op) return true end } } } }',
+            'plan = { mw.strategy { name = "mine", axis = { role = "data", ways = 2 }, rules = { { dim = "batch", where = FUNCTION(op) return true end } } } }',
         }
         plain = "".join(f"mw.plan(e {{ {key.replace('FUNCTION', 'function')} }})\n" for key in sorted(keys))
         moved = ("local unused = { observe = function() end }\nmw.plan(e { schedule = function(step) return 2e-3 end })\n"

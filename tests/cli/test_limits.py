@@ -262,6 +262,21 @@ class Launchers(Limits):
             self.assertIn(hint, error["hint"])
 
 
+class OneOfSeveral(Limits):
+    def test_a_process_that_cannot_join_does_not_train_alone(self):
+        script = self.small()
+        self.assertEqual(self.call("version", RANK="1").returncode, 0)
+        done = self.call("run", script, "--quiet", RANK="1", WORLD_SIZE="2")
+        self.assertEqual(done.returncode, 5, done.stderr)
+        self.assertIn('WORLD_SIZE is "2", RANK is "1", MASTER_ADDR is not set', done.stderr)
+
+    def test_microbatches_that_differ_between_processes_are_refused(self):
+        script = self.small(2, "e.microbatch = function() return math.random(1, 2) end e.steps = 40")
+        done = self.call("run", script, "--quiet", "--processes", "2")
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("what its functions return differ", done.stderr)
+
+
 class Home(Limits):
     def test_without_a_home(self):
         for environment in ({"HOME": None}, {"HOME": ""}, {"HOME": "/nonexistent"}, {"XDG_CACHE_HOME": "relative", "HOME": "."}):

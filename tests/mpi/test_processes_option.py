@@ -53,11 +53,11 @@ class ProcessesOption(ProgramCase):
     def test_functions_that_differ_between_processes(self):
         """What a function says for a step is compared, whatever the ranks of the processes share."""
         impure = "local n = io.open('/proc/self/stat'):read('n')"  # the process's number
-        for plan in ("dp(2)", "pp(2)"):
+        for plan in ("dp(2)", 'mw.plugin "pp" (2)'):
             for key, value in (("schedule", f"function(step) {impure} return step < 2 and 1e-3 or 1e-9 * n end"),
                                ("loss_scale", f"function(step) {impure} return step < 2 and 8 or n end")):
                 with self.subTest(plan=plan, key=key):
-                    process = self.start(f"e.plan = {{ {plan} }} e.steps = 4 e.{key} = {value}")
+                    process = self.start(f"e.plan = {{ {plan} }} e.steps = 4 e.overwrite = true e.{key} = {value}")
                     stdout, stderr = process.communicate(timeout=120)
                     self.assertEqual(process.returncode, 1, stderr)
                     self.assertIn("failed", stdout)

@@ -43,11 +43,14 @@ TEST_CASE("values come back from bytes as they were") {
 
 TEST_CASE("launchers number their processes") {
   using Variables = std::map<std::string, std::string>;
-  const auto of = [](const Variables& set) {
-    const auto launch = launched([&](const char* name) {
+  const auto variables = [](const Variables& set) {
+    return [&set](const char* name) {
       const auto found = set.find(name);
       return found == set.end() ? nullptr : found->second.c_str();
-    });
+    };
+  };
+  const auto of = [&](const Variables& set) {
+    const auto launch = launched(variables(set));
     return launch ? fmt::format("{} {}/{} {}", launch->by, launch->process, launch->processes,
                                 launch->communicator)
                   : "alone";
@@ -63,6 +66,12 @@ TEST_CASE("launchers number their processes") {
   CHECK(of({{"WORLD_SIZE", "1"}, {"RANK", "0"}}) == "alone");
   CHECK(of({{"PMIX_RANK", "0"}}) == "alone");
   CHECK(of({{"FLUX_JOB_SIZE", "2"}, {"PMI_SIZE", "2"}, {"PMI_RANK", "1"}}) == "mpirun 1/2 mpi");
+  CHECK_NOTHROW(refuse_lone_member(variables({{"RANK", "0"}, {"SLURM_NTASKS", "4"}})));
+  CHECK(of({{"OMPI_COMM_WORLD_SIZE", "1"},
+            {"OMPI_COMM_WORLD_RANK", "0"},
+            {"WORLD_SIZE", "2"},
+            {"RANK", "1"},
+            {"MASTER_ADDR", "node0"}}) == "torchrun 1/2 nccl");
   // A process that is one of several, and not known which, does not train by itself.
   for (const Variables& set :
        std::vector<Variables>{{{"WORLD_SIZE", "4"}, {"RANK", "2"}},
@@ -76,7 +85,8 @@ TEST_CASE("launchers number their processes") {
                               {{"JSM_NAMESPACE_SIZE", "4"}, {"JSM_NAMESPACE_RANK", "3"}},
                               {{"PMIX_RANK", "1"}}}) {
     CAPTURE(set.begin()->first, set.begin()->second);
-    CHECK(thrown([&] { of(set); }) == "launch.address");
+    CHECK(of(set) == "alone");
+    CHECK(thrown([&] { refuse_lone_member(variables(set)); }) == "launch.address");
   }
 }
 

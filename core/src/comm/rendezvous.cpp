@@ -215,7 +215,8 @@ RanksEnd run_rank_threads(CommunicatorSource& source, const std::vector<int>& he
   }
   if (!ended.wait_for(running.size(), patience, cores)) tell_of_hang(end_now(), records.running());
   for (auto& thread : running) thread.join();
-  at::set_num_threads(threads_before);
+  // It may start threads, and libtorch waits for ever for one that the system does not give.
+  if (running.size() == here.size()) at::set_num_threads(threads_before);
   return end_now();
 }
 

@@ -41,6 +41,11 @@ std::string hash_text(const std::string& text) {
   return fmt::format("{:016x}", hash.value());
 }
 
+template <class Number>
+std::string hash_of_list(const std::vector<Number>& list) {
+  return hash_text({reinterpret_cast<const char*>(list.data()), list.size() * sizeof(Number)});
+}
+
 // "dp(2) x tp(4)" -> "dp2-tp4".
 std::string file_name_of(const std::string& name) {
   std::string text;
@@ -101,8 +106,11 @@ Json deciding(const Experiment& experiment) {
   decides.erase("plan");
   std::vector<std::string> plans = {experiment.plan->hash()};
   if (experiment.step_plans) {
-    plans.clear();  // in the order of their steps, which `microbatch` says
+    plans.clear();
     for (const auto& plan : experiment.step_plans->plans) plans.push_back(plan->hash());
+    // A function may answer otherwise when it is asked again, or in another process.
+    decides["step_plans"] = {hash_of_list(experiment.step_plans->of_step),
+                             hash_of_list(experiment.step_plans->first)};
   }
   if (!experiment.step_plans) decides.erase("microbatch");  // the plan's hash has it
   decides["plans"] = plans;
