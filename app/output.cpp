@@ -19,6 +19,8 @@
 namespace mw {
 namespace {
 
+constexpr int unknown_failure = -1;
+
 // Why something that was for stdout could not be written, as errno has it; 0: all was. A pipe that
 // is closed is no reason: nobody listens any more.
 int stdout_failure = 0;
@@ -40,7 +42,7 @@ void flush_stdout() {
   } else if (std::ferror(stdout) != 0) {
     pollfd closed{STDOUT_FILENO, POLLOUT, 0};
     ::poll(&closed, 1, 0);
-    note_failure((closed.revents & POLLERR) != 0 ? EPIPE : EIO);
+    note_failure((closed.revents & POLLERR) != 0 ? EPIPE : unknown_failure);
   }
   std::clearerr(stdout);
 }
@@ -73,8 +75,10 @@ int with_stdout_written(int code) {
   if (stdout_failure == 0) return code;
   Output(/*json=*/false)
       .error(Error(Stage::run, "output.lost", "",
-                   fmt::format("stdout cannot be written: {}; what this command says is lost there",
-                               std::generic_category().message(stdout_failure)),
+                   fmt::format("stdout cannot be written{}; what this command says is lost there",
+                               stdout_failure == unknown_failure
+                                   ? ""
+                                   : ": " + std::generic_category().message(stdout_failure)),
                    "make room, or send stdout to another place, and run the command again"));
   return code == 0 ? exit_code_of(Stage::run) : code;
 }

@@ -107,8 +107,9 @@ class FullOutput(Limits):
             done = subprocess.run([BIN, *map(str, arguments)], cwd=self.folder, stdout=full, stderr=subprocess.PIPE,
                                   text=True, env={**os.environ, **environment}, timeout=300)
         errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-        lost = "error: stdout cannot be written: No space left on device; what this command says is lost there"
-        self.assertEqual((done.returncode, errors), (code, [lost]), (arguments, done.stderr))
+        self.assertEqual((done.returncode, len(errors)), (code, 1), (arguments, done.stderr))
+        self.assertRegex(errors[0], "^error: stdout cannot be written(: No space left on device)?; "
+                                    "what this command says is lost there$")
 
     def test_every_command_says_so(self):
         script = self.small(1, "e.log = 'run.h5' print('of the script') io.write('and more')")
@@ -197,7 +198,8 @@ class NoThreads(Limits):
                 self.assertIn(done.returncode, (1, 5), done.stderr)
                 self.assertNotIn("terminate called", done.stderr)
                 self.assertRegex(done.stderr, r"the system does not start another thread: Resource temporarily unavailable; "
-                                              r"this process has \d+ threads?|no checkpoint of step")
+                                              r"this process has \d+ threads?|no checkpoint of step"
+                                              r"|^\s*libgomp: Thread creation failed")  # which ends a process itself
         self.assertGreater(refused, 4)
 
     def test_plan_and_verify(self):

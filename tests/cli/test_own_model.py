@@ -1,6 +1,7 @@
 """Models of a script's own (mw.model): they equal one rank in every form, hold and send what is
 predicted, and what cannot be is refused at its line. A llama written so is mw.llama."""
 
+import json
 import pathlib
 import re
 import unittest
@@ -70,15 +71,16 @@ end
 
     def test_a_value_without_a_name_stands_alone_or_in_a_table(self):
         """Of each word of ops that takes one: x:experts(2), x:experts { 2 } and by its name are one model."""
-        words = [("experts(2)", "experts { 2 }", "experts { top_k = 2 }"), ("mlp(24)", "mlp { 24 }", "mlp { width = 24 }"),
-                 ('linear("hidden")', 'linear { "hidden" }', 'linear { to = "hidden" }'),
-                 ('linear { to = { "heads", "head_dim" } }:linear("hidden")', 'linear { "heads", "head_dim" }:linear { "hidden" }',
-                  'linear { { "heads", "head_dim" } }:linear { to = "hidden" }')]
-        for same in words:
-            script = REFUSED + "".join(f"plan(function(x) return x + x:rms_norm():{word} end, {{ experts = 4, ffn = 24 }})\n" for word in same)
+        words = {("experts(2)", "experts { 2 }", "experts { top_k = 2 }"): "experts = 4, expert_ffn = 24",
+                 ('mlp("ffn")', 'mlp { "ffn" }', 'mlp { width = "ffn" }'): "ffn = 24",
+                 ('linear("ffn"):linear("hidden")', 'linear { "ffn" }:linear { "hidden" }',
+                  'linear { to = "ffn" }:linear { to = "hidden" }'): "ffn = 24"}
+        for same, dims in words.items():
+            script = REFUSED + "".join(f"plan(function(x) x = whole(x) return x + x:rms_norm():{word} end, {{ {dims} }})\n"
+                                       for word in same)
             with self.subTest(same[0]):
-                plans = self.all("plan", self.write(script))
-                self.assertEqual(len({plan["plan_hash"] for plan in plans}), 1)
+                plans = self.all("plan", "--program", self.write(script))
+                self.assertEqual(len({json.dumps(plan["program"]) for plan in plans}), 1)
                 self.assertEqual(len(plans), len(same))
 
     def test_a_llama_written_here_is_mw_llama(self):

@@ -160,7 +160,7 @@ class Passes(ProgramCase):
             ("tp(2)", late % 'local w = code:list { code = "wait" }[1] w:hoist { over = { code = "start" } }',
              "hoist changes none of 1 instruction, because wait .* cannot stand before start .*, on which it depends"),
             ("tp(2)", late % 'local a = code:list { code = "compute" } a[1]:before(a[2])', "before changes none of .* stand so already"),
-            ("dp(2)", 'mw.directives { name = "d", { "reduce", { bucket = "*" }, after = "step" } }',
+            ("dp { 2, overlap = false }", 'mw.directives { name = "d", { "reduce", { bucket = "*" }, after = "step" } }',
              "reduce changes none of .*, because of bucket 0, it is reduced at the end of the step already"),
             ("zero { 2, stage = 2 }", 'mw.directives { name = "d", { "reduce", { bucket = "*" }, after = "step" } }',
              "reduce changes none of .* kept in shards"),
@@ -193,7 +193,7 @@ class Passes(ProgramCase):
                 for i = 2, #now do assert(now[i - 1].bytes <= now[i].bytes) end
               end }} }} mw.verify(e)\n"""
         self.assertEqual(len(self.verify_all(SMALL + verify)), 2)
-        rows = """plan { ep(2), mw.pass { name = "p", segments = { "forward" }, edit = function(code)
+        rows = """plan { dp(2), ep(2), mw.pass { name = "p", segments = { "forward" }, edit = function(code)
           local list = code:list { code = "start", axis = "ep" } list[#list]:before(list[1]) end } }"""
         (code, _, message, _), = self.first_problems(rows)
         self.assertEqual(code, "pass.order")
