@@ -63,7 +63,7 @@ TEST_CASE("Shampoo's steps are those of algorithm 1", "[shampoo]") {
 // otherwise on each rank would differ, and a checkpoint has one of them.
 TEST_CASE("Each matrix's factors begin where a tensor of its own would", "[shampoo]") {
   Setup setup = shampoo_setup("llama");
-  setup.options.update({{"hidden", 12}, {"heads", 4}, {"kv_heads", 2}, {"ffn", 7}});
+  setup.options.update({{"hidden", 8}, {"heads", 4}, {"kv_heads", 2}, {"ffn", 7}});
   setup.plan = {zero(2, 2), tp(2)};
   const auto made = experiment(setup);
   const Program& program = made.plan->programs.front();

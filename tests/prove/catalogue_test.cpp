@@ -134,8 +134,8 @@ std::vector<Bug> of_trainverify() {
   bugs.push_back({"6: a move between stages from the wrong rank",
                   mix("", {pp(3, "1f1b", {0, 2, 0})}, 2),
                   [](Stages& s) { first(s[1], start(Move::Kind::recv, false))->move.peer = 2; },
-                  "prove.wait",
-                  {"another message"}});
+                  "prove.order",
+                  {"GPUs match messages by these numbers"}});
   bugs.push_back({"10: backward reads the operands of another op",
                   mix("", {dp(2)}),
                   [](Stages& s) {
