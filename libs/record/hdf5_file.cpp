@@ -35,8 +35,7 @@ std::string last_reason() {
   return reason;
 }
 
-constexpr const char* writing_hint =
-    "the folder must be there, with room on its disk";
+constexpr const char* writing_hint = "the folder must be there, with room on its disk";
 constexpr const char* reading_hint = "is it whole, and a run file of this version?";
 
 [[noreturn]] void fail(const std::filesystem::path& path, const std::string& what,
