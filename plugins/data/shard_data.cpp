@@ -399,7 +399,8 @@ constexpr std::int64_t looked_at_first = 1 << 16;
 std::vector<fs::path> matches(const std::string& pattern) {
   static thread_local std::pair<std::string, int> unlisted;
   const auto on_error = [](const char* folder, int reason) {
-    if (reason == ENOENT || reason == ENOTDIR) return 0;
+    // Of what a sandbox keeps from the script nothing is told.
+    if (reason == ENOENT || reason == ENOTDIR || !may_read(folder)) return 0;
     unlisted = {folder, reason};
     return 1;
   };
