@@ -59,7 +59,7 @@ struct Planned {
   std::int64_t trace_bytes = 0;  // that traced steps add to these, where it traces steps
 
   double seconds() const { return step_seconds * static_cast<double>(steps) + beside_seconds; }
-  // With the start of its process.
+  // The predicted seconds of the training and of the start of the cell's process.
   double whole_seconds() const { return seconds() + seconds_of_a_start; }
   static constexpr double seconds_of_a_start = 1;
 };

@@ -144,9 +144,9 @@ std::vector<fs::path> files_of_index(const fs::path& index) {
   return {files.begin(), files.end()};
 }
 
-// Which files of a folder transformers takes: model.safetensors, whatever lies beside it, then
-// those of the index. Where it has neither, one file of safetensors is taken if nothing else can be
-// meant.
+// Chooses the files of a folder as transformers does: model.safetensors, whatever lies beside it,
+// otherwise the files of the index. In a folder with neither, the only safetensors file is taken if
+// nothing else can be meant.
 std::vector<fs::path> files_of_folder(const fs::path& folder) {
   const auto refuse = [&](const char* code, const std::string& what, const std::string& hint) {
     throw Error(Stage::options, code, "weights",

@@ -22,8 +22,8 @@ struct RankedMix {
   bool right = true;
 };
 
-// Which of a mix's runs count for its speed: those that had the cores to themselves, or all if none
-// had.
+// Marks the runs of a mix that count for its speed: the runs that had the cores to themselves, or
+// all runs if none had.
 std::vector<bool> counted_runs(const std::vector<RunTiming>& runs);
 
 // A 95 % confidence interval of the seconds of a step.

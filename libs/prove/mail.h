@@ -23,8 +23,8 @@ class Mail {
     std::optional<Post> sent;
     std::optional<Where> expected;  // the receive
     bool taken = false;
-    // Which one it is of those that the one stage sends to the other, and of those that this one
-    // receives. A library that has no tags, as NCCL, matches messages by these numbers.
+    // The message's number among all messages that the sender sends to the receiver, and among all
+    // that the receiver expects from the sender. NCCL has no tags and matches by these numbers.
     int sent_as = -1, expected_as = -1;
     bool in_order() const { return !sent || !expected || sent_as == expected_as; }
   };

@@ -282,7 +282,7 @@ TokenType TokenFile::told_by_bytes(std::int64_t vocab) const {
     refuse(path(), "it has no header that is known (llm.c's, Megatron's)",
            "a bare list of tokens needs their type: dtype = \"u16\"");
   }
-  // With a vocabulary far beyond 65,536, two words of 16 bits make an id of 32 too.
+  // In a vocabulary far above 65,536, two 16-bit words often form a valid 32-bit id.
   const bool apart = vocab <= (std::int64_t{1} << 20);
   for (const auto& [looked, type] : {std::pair{wide, TokenType::u64}, {middle, TokenType::u32}}) {
     if (!looked.fit) continue;
@@ -399,7 +399,7 @@ constexpr std::int64_t looked_at_first = 1 << 16;
 std::vector<fs::path> matches(const std::string& pattern) {
   static thread_local std::pair<std::string, int> unlisted;
   const auto on_error = [](const char* folder, int reason) {
-    // Of what a sandbox keeps from the script nothing is told.
+    // An error would tell a sandboxed script that a forbidden folder exists.
     if (reason == ENOENT || reason == ENOTDIR || !may_read(folder)) return 0;
     unlisted = {folder, reason};
     return 1;

@@ -48,7 +48,7 @@ class Claims(ProgramCase):
         for most in (24, 100, 500, 1000):
             refused[f"wrong above {most}"] = (f"with = function(x) return x:threshold({most}) end",
                                               "only where ffn is as large as")
-        # The same plan with another optimizer before it, which is right, excuses nothing.
+        # A correct optimizer that was proved before on an equal plan does not excuse a wrong one.
         right, *found = self.problems(lars, *[keys for keys, _ in refused.values()])
         self.assertEqual(right, [])
         for (name, (keys, words)), problems in zip(refused.items(), found):

@@ -122,7 +122,7 @@ class Shards(ProgramCase):
         runs = self.all("run", self.write(large + "".join(
             f'train(mw.shards {{ "big_{dtype}.bin", order = "sequential" }})\n' for dtype in ("u4", "i8"))))
         self.assertEqual(runs[0]["losses"], runs[1]["losses"])
-        # With ids of two bytes the vocabulary is not the file's.
+        # Two-byte ids cannot name a vocabulary above 65,536.
         self.all_refused(large, ('train(mw.shards "big_u2.bin")', 2, "data.dtype data.dtype"))
         self.only("run", self.write(large + 'train(mw.shards { "big_u2.bin", dtype = "u16" })'))
 

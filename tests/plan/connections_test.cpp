@@ -79,7 +79,7 @@ TEST_CASE("A pipeline needs as many communicators for one microbatch as for 64")
     for (const auto& list : lists_of(*experiment(setup).plan)) of_ranks.push_back(list.size());
     return of_ranks;
   };
-  // Those to and from each neighbour, and that of all ranks.
+  // A rank has two communicators for each neighbour and one for all ranks.
   CHECK(counts(1) == std::vector<std::size_t>{3, 5, 5, 5, 5, 5, 5, 3});
   CHECK(counts(64) == counts(1));
 }

@@ -11,8 +11,8 @@
 
 namespace mw::test {
 
-// Those that run this program, where MESHWRIGHT_TEST_JOINED says that they do; null: this process
-// is alone.
+// The processes that run this test program together, if MESHWRIGHT_TEST_JOINED is set; null: this
+// process runs alone.
 inline JoinedProcesses* joined() {
   struct Joined {
     Joined() {

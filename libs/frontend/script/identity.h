@@ -14,8 +14,8 @@ namespace mw {
 // the keys of keys_of_run(), and where functions stand.
 struct ExperimentHashes {
   std::string whole;
-  // The same without the seed. Runs for which it is equal are repeats: what they compute differs in
-  // the seed at most.
+  // The hash of everything but the seed. Runs with equal hashes are repeats: they differ at most in
+  // their seeds.
   std::string without_seed;
 };
 ExperimentHashes hashes_of(const Experiment& experiment);

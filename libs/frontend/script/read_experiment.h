@@ -15,7 +15,7 @@ namespace mw {
 
 // The keys of an experiment table.
 const Options& experiment_options();
-// Those of its keys in which runs of one experiment may differ (Option::of_run).
+// The keys of an experiment in which its runs may differ (Option::of_run).
 std::vector<std::string> keys_of_run();
 const Options& evaluate_options();  // of its `evaluate`
 const Options& export_options();    // of its `export`

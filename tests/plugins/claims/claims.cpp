@@ -59,7 +59,7 @@ class Shorter final : public mw::AutogradOp {
   }
 };
 
-// The same sum as its operand twice, whose gradient torch gives as a view in another order.
+// An op that doubles its operand, so that torch returns the gradient as a transposed view.
 class Turned final : public mw::AutogradOp {
  public:
   std::string kind() const override { return "turned"; }
