@@ -203,7 +203,7 @@ build() {
   log=$folder/build.log
   mkdir -p "$folder"
   configure "$preset" "$log"
-  mapfile -t jobs < <("$(system_python)" "$root/cmake/jobs.py")
+  mapfile -t jobs < <(bash "$root/cmake/jobs.sh")
   say "building ($preset)${jobs[1]:+: ${jobs[1]}}"
   (cd "$root" && NINJA_STATUS='[%f/%t] ' ninja -C "$folder" -j "${jobs[0]}" "$@") </dev/null 2>&1 |
     show_progress >"$log" || fail_with_log "$log"

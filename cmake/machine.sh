@@ -25,9 +25,9 @@ at_least() {
   done
 }
 
-# The value of a key of the file that describes the distribution.
+# The value of a key of the file that describes the distribution, in which values may be in quotes of both kinds.
 of_distribution() {
-  sed -n "s/^$1=\"\{0,1\}\([^\"]*\)\"\{0,1\}\$/\1/p" "${MESHWRIGHT_SYSTEM_ROOT-}/etc/os-release" 2>/dev/null || true
+  sed -n "s/^$1=\([\"']\{0,1\}\)\(.*\)\1\$/\2/p" "${MESHWRIGHT_SYSTEM_ROOT-}/etc/os-release" 2>/dev/null || true
 }
 
 # The first version in a text, such as 12.2.0 in "g++ (Debian 12.2.0-14) 12.2.0".

@@ -93,6 +93,8 @@ distribution "Ubuntu 22.04.4 LTS" ubuntu 22.04
 refuses "an older Ubuntu" "this machine runs Ubuntu 22.04.4 LTS"
 distribution "Debian GNU/Linux 11 (bullseye)" debian 11
 refuses "an older Debian" "this machine runs Debian GNU/Linux 11"
+sed -i "y/\"/'/" "$work/system/etc/os-release"
+refuses "an older Debian, in other quotes" "this machine runs Debian GNU/Linux 11"
 distribution "Linux Mint 21.3" linuxmint 21.3
 fake cmake 'echo "cmake version 3.22.1"'
 refuses "an older cmake" "the build needs cmake 3.25 or newer, and $work/fakes/cmake is 3.22.1"
@@ -141,12 +143,12 @@ jobs_with() { # MEMORY IN KIB: sets MESHWRIGHT_SYSTEM_ROOT's files
   printf 'MemTotal: 99999999 kB\nMemAvailable: %s kB\n' "$1" >"$work/system/proc/meminfo"
   printf '0::/a/b\n' >"$work/system/proc/self/cgroup"
 }
-job_count() { MESHWRIGHT_SYSTEM_ROOT=$work/system python3 "$work/clone/cmake/jobs.py" | sed -n 1p; }
+job_count() { MESHWRIGHT_SYSTEM_ROOT=$work/system bash "$work/clone/cmake/jobs.sh" | sed -n 1p; }
 allowed=$(python3 -c 'import os; print(len(os.sched_getaffinity(0)))')
 jobs_with 99999999
 check "enough memory: one a core" test "$(job_count)" = "$allowed"
 check "one core by affinity: one" test "$(taskset -c "$(python3 -c 'import os; print(min(os.sched_getaffinity(0)))')" \
-  env MESHWRIGHT_SYSTEM_ROOT="$work/system" python3 "$work/clone/cmake/jobs.py" | sed -n 1p)" = 1
+  env MESHWRIGHT_SYSTEM_ROOT="$work/system" bash "$work/clone/cmake/jobs.sh" | sed -n 1p)" = 1
 jobs_with 1500000
 check "little memory: one" test "$(job_count)" = 1
 jobs_with 400000
