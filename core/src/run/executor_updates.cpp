@@ -55,10 +55,10 @@ double squares_on_cpu(const at::Tensor& all, at::ScalarType wide) {
 
 }  // namespace
 
-// One reduction over the world carries the loss, the squared gradient norm and the wish to stop.
-// A quantity that several ranks hold alike counts once: the first of them adds it, the others add 0
-// times their copy. That is 0 as long as the copy is finite. A NaN or Inf in a copy alone must not
-// reach the parameters of its rank unseen: 0 times it is NaN, so that the norm is.
+// One all-reduce over all ranks adds up the loss, the squared gradient norm and the wishes to stop.
+// Where several ranks hold copies of a gradient, the first of them adds its square, and the others
+// add the squares of their copies times 0. That product is 0 for a finite copy. For a copy with NaN
+// or Inf it is NaN, and so is then the norm: all ranks see the fault before they update.
 void Executor::totals(const Lowered& l) {
   at::Tensor sums = at::zeros({3}, at::TensorOptions().dtype(at::kDouble).device(device_));
   const at::ScalarType wide = scalar_type(wider(program_.gradient_dtype, Dtype::fp32));
@@ -84,6 +84,7 @@ void Executor::totals(const Lowered& l) {
   const HostWait waits("loss and gradient norm");
   sums = sums.cpu();
   outcome_.loss = sums[0].item<double>();
+  outcome_.stop = sums[2].item<double>() > 0;
   if (forward_only_) return;
   outcome_.loss_scale = kept_->scaler.scale();
   outcome_.grad_norm = kept_->scaler.end(std::sqrt(sums[1].item<double>()));
@@ -93,7 +94,6 @@ void Executor::totals(const Lowered& l) {
     outcome_.not_finite = !std::isfinite(outcome_.loss) || !std::isfinite(outcome_.grad_norm);
     outcome_.update_left_out = outcome_.not_finite;
   }
-  outcome_.stop = sums[2].item<double>() > 0;
   scale_ = clip_factor(outcome_.grad_norm, setup_.optimizer->clip()) / outcome_.loss_scale;
   show([&](Watcher& watcher) { watcher.gradients(*this); });
 }
