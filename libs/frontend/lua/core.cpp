@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
+#include <set>
 
 #include "lua/calls.h"
 #include "lua/cluster_files.h"
@@ -264,7 +265,8 @@ int drop_lane(lua_State* lua) {
 
 // lane_facts({ facts of an instruction, … }) -> what the next two take
 int core_lane_facts(lua_State* lua) {
-  LaneFacts facts = to_json(lua, 1, "lane").get<LaneFacts>();
+  Json list = to_json(lua, 1, "lane");  // an object without a key where the lane is empty
+  LaneFacts facts(std::move_iterator(list.begin()), std::move_iterator(list.end()));
   new (lua_newuserdata(lua, sizeof(LaneFacts))) LaneFacts(std::move(facts));
   if (luaL_newmetatable(lua, lane_type) != 0) {
     lua_pushcfunction(lua, drop_lane);
@@ -275,7 +277,8 @@ int core_lane_facts(lua_State* lua) {
 }
 
 // lane_find(facts, what, condition, from, to, last) -> the place of the first of these instructions
-// that the condition takes, or of the last; nil if there is none. `what` asks it, for messages.
+// that the condition takes, or of the last; nil if there is none, and what a condition on a kind of
+// ops that nobody knows most likely means. `what` asks it, for messages.
 int core_lane_find(lua_State* lua) {
   const auto& facts = *static_cast<const LaneFacts*>(luaL_checkudata(lua, 1, lane_type));
   const std::string what = luaL_checkstring(lua, 2);
@@ -289,7 +292,16 @@ int core_lane_find(lua_State* lua) {
     lua_pushinteger(lua, place);
     return 1;
   }
-  return 0;
+  std::set<std::string> kinds{"combine", "dispatch"};  // wherever there are experts
+  for (const Registration* op : State::of(lua).host.plugins().list(Kind::op))
+    kinds.insert(op->name);
+  for (const Json& one : facts) kinds.insert(one.value("kind", ""));
+  kinds.erase("");
+  const std::string near = filter.misspelt_kind({kinds.begin(), kinds.end()});
+  if (filter.optional() || near.empty()) return 0;
+  lua_pushnil(lua);
+  lua_pushstring(lua, near.c_str());
+  return 2;
 }
 
 // lane_nothing(facts, condition) -> the condition's text, and why it takes no instruction
