@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <set>
+#include <tuple>
 
 #include "lemma_graphs.h"
 #include "support/mixes.h"
@@ -75,6 +76,26 @@ TEST_CASE("Every op of every model holds its lemmas, however it is cut") {
   forget_lemmas();
   must_hold(graph, lemmas);
   must_hold(graph, lemmas, {{"seq"}});
+}
+
+TEST_CASE("Ops are tried whatever sizes of the model are equal, or add up, by chance") {
+  const auto [experts, top, hidden] =
+      GENERATE(std::tuple(3, 3, 8), std::tuple(5, 5, 48), std::tuple(13, 13, 48),
+               std::tuple(6, 3, 48), std::tuple(5, 3, 48), std::tuple(9, 7, 16));
+  Json options = moe_options("softmax", 0, 0);
+  options.update({{"experts", experts},
+                  {"top_k", top},
+                  {"hidden", hidden},
+                  {"heads", 4},
+                  {"ffn", experts + 4}});
+  const Graph graph = graph_of("moe", options);
+  std::vector<Lemma> lemmas;
+  for (const Lemma& lemma : every_lemma(graph))
+    if (std::ranges::find(lemma.cut, "experts") != lemma.cut.end()) lemmas.push_back(lemma);
+  INFO(top << " of " << experts << " experts: " << lemmas.size() << " lemmas");
+  CHECK(lemmas.size() > 10);
+  forget_lemmas();
+  must_hold(graph, lemmas);
 }
 
 TEST_CASE("Every op of a model holds its lemmas at large sizes too") {

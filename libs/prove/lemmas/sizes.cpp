@@ -50,11 +50,13 @@ class Search {
     for (const bool ordered : {true, false}) {
       if (auto sizes = find(ordered)) return sizes;
     }
-    return std::nullopt;
+    return find(/*ordered=*/false, /*sums=*/false);
   }
-  // `ordered`: what is larger in the graph is not smaller here.
-  std::optional<std::map<Dim, std::int64_t>> find(bool ordered) {
+  // `ordered`: what is larger in the graph is not smaller here. `sums`: sizes add up as they do in
+  // the graph, where that may be chance.
+  std::optional<std::map<Dim, std::int64_t>> find(bool ordered, bool sums = true) {
     ordered_ = ordered;
+    add_up_ = sums;
     chosen_.assign(classes_.size(), 0);
     tried_ = 0;
     if (!choose(0)) return std::nullopt;
@@ -166,6 +168,8 @@ class Search {
       list = {7, 5, 10, 11, 13, 17, 19};
     } else if (c.unit > 1) {
       for (const std::int64_t k : {2, 1, 3, 4, 5, 6}) list.push_back(k * c.unit);
+      // What contains a dim of its own size that stays small, as experts do the choices of a token.
+      if (c.actual <= small_whole) list.push_back((c.actual / c.unit + 1) * c.unit);
     } else if (c.rows || c.follows || c.actual % 2 != 0) {
       list = {3, 5, 2, 4, 7, 6, 9, 11, 13, 17};
     } else {
@@ -208,7 +212,9 @@ class Search {
         if (a == b || classes_[b].rows) continue;
         // At least as many positions are learned as seq has.
         const bool beside = !classes_[a].rows || classes_[b].whole;
-        if (beside && actual(a) <= actual(b)) smaller_.insert({a, b});
+        // Of two dims of one size the one that cannot have it in even parts becomes larger.
+        const bool grows = actual(a) == actual(b) && actual(a) % classes_[a].unit != 0;
+        if (beside && !grows && actual(a) <= actual(b)) smaller_.insert({a, b});
       }
     }
     for (const auto& [follower, leader] : op.follows) divides_.insert({of(follower), of(leader)});
@@ -225,7 +231,8 @@ class Search {
           if (actual(a) + actual(b) == actual(c)) add_up({{a, b}, {c}});
           for (const std::size_t d : widths) {
             if (d < c || d == a || d == b) continue;
-            if (actual(a) + actual(b) == actual(c) + actual(d)) add_up({{a, b}, {c, d}});
+            const bool pairs = actual(a) == actual(c) || actual(a) == actual(d);  // no sum
+            if (!pairs && actual(a) + actual(b) == actual(c) + actual(d)) add_up({{a, b}, {c, d}});
           }
         }
       }
@@ -250,7 +257,7 @@ class Search {
       if (ordered_ && known(a) && known(b) && chosen_[a] > chosen_[b]) return false;
     }
     for (const auto& [a, b] : strictly_) {
-      if (known(a) && known(b) && chosen_[a] >= chosen_[b]) return false;
+      if (add_up_ && known(a) && known(b) && chosen_[a] >= chosen_[b]) return false;
     }
     for (const auto& [a, b] : divides_) {
       if (!known(a) || !known(b) || a == b) continue;
@@ -262,7 +269,7 @@ class Search {
       bool all = true;
       for (const std::size_t c : sum.left) left += chosen_[c], all = all && known(c);
       for (const std::size_t c : sum.right) left -= chosen_[c], all = all && known(c);
-      if (all && left != 0) return false;
+      if (add_up_ && all && left != 0) return false;
     }
     return true;
   }
@@ -291,7 +298,7 @@ class Search {
   std::set<std::pair<std::size_t, std::size_t>> smaller_, strictly_, divides_;
   std::vector<Sum> sums_;
   std::vector<std::int64_t> chosen_;
-  bool ordered_ = true;
+  bool ordered_ = true, add_up_ = true;
   int tried_ = 0;
 };
 
