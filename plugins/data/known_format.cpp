@@ -23,7 +23,14 @@ KnownFormat known_format(const std::uint8_t* data, std::int64_t size) {
       {"PAR1"sv, "a table of Parquet", tokens},
       {"ARROW1\0\0"sv, "a table of Arrow", tokens},
       {"\x89HDF\r\n\x1a\n"sv, "a file of HDF5", tokens},
-      {"GGUF"sv, "weights in GGUF", "name files of tokens"}};
+      {"GGUF"sv, "weights in GGUF", "name files of tokens"},
+      // The numbers 20240326 to 20240328, 20240522, 20240527 and 20240803.
+      {"\xc6\xd7\x34\1"sv, "weights of llm.c", "name files of tokens"},
+      {"\xc7\xd7\x34\1"sv, "a state of llm.c, which its tests read", "name files of tokens"},
+      {"\xc8\xd7\x34\1"sv, "a tokeniser of llm.c", "name files of tokens"},
+      {"\x8a\xd8\x34\1"sv, "an evaluation of llm.c (HellaSwag)", "name files of tokens"},
+      {"\x8f\xd8\x34\1"sv, "a checkpoint of llm.c", "name files of tokens"},
+      {"\xa3\xd9\x34\1"sv, "weights or a state of llm.c (Llama 3)", "name files of tokens"}};
   const std::string_view bytes(reinterpret_cast<const char*>(data),
                                static_cast<std::size_t>(std::min<std::int64_t>(size, 16)));
   for (const Known& known : all)

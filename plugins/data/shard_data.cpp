@@ -27,9 +27,11 @@ namespace mw {
 
 namespace fs = std::filesystem;
 
-// How a token lies in a file; little-endian, as all three write them.
-enum class TokenType { u8, i8, u16, i16, u32, i32, u64, i64 };
-int bytes_of(TokenType type);
+// How a token lies in a file; little-endian, as all of these writers do.
+struct TokenType {
+  int bytes = 2;
+  bool has_sign = false;
+};
 
 // One file of tokens, one after another; all threads may read it.
 class TokenFile {
@@ -42,7 +44,7 @@ class TokenFile {
 
   std::int64_t tokens() const { return tokens_; }
   bool has_header() const { return begin_ > 0 || !index_.empty(); }
-  int bytes_of_token() const { return bytes_of(type_); }
+  int bytes_of_token() const { return type_.bytes; }
   const std::filesystem::path& path() const { return file_.path(); }
   const std::filesystem::path& index() const { return index_; }  // Megatron's; empty: it has none
   // Token i; one that is negative comes out so.
@@ -54,11 +56,11 @@ class TokenFile {
   void read_llm_c(std::int32_t magic);
   void read_megatron(const std::filesystem::path& index);
   void read_bare(const std::string& type, std::int64_t vocab);
-  TokenType told_by_bytes(std::int64_t vocab) const;
+  int told_by_bytes(std::int64_t vocab) const;
 
   MappedFile file_;
   std::filesystem::path index_;
-  TokenType type_ = TokenType::u16;
+  TokenType type_;
   std::int64_t begin_ = 0, tokens_ = 0;  // byte of the first token
 };
 
@@ -97,31 +99,16 @@ fs::path tokens_of(const fs::path& path) {
 }
 
 TokenType megatron_type(int code, const fs::path& index) {
-  switch (code) {
-    case 1:
-      return TokenType::u8;
-    case 2:
-      return TokenType::i8;
-    case 3:
-      return TokenType::i16;
-    case 4:
-      return TokenType::i32;
-    case 5:
-      return TokenType::i64;
-    case 8:
-      return TokenType::u16;
-    default:
-      refuse(index, fmt::format("its tokens have the type {}", code),
-             "types of integers are 1 to 5 and 8 (Megatron's DType)");
+  static constexpr TokenType types[] = {{1},       {1, true}, {2, true}, {4, true},
+                                        {8, true}, {},        {},        {2}};
+  if (code < 1 || code > 8 || code == 6 || code == 7) {
+    refuse(index, fmt::format("its tokens have the type {}", code),
+           "types of integers are 1 to 5 and 8 (Megatron's DType)");
   }
+  return types[code - 1];
 }
 
 }  // namespace
-
-int bytes_of(TokenType type) {
-  static constexpr std::array sizes{1, 1, 2, 2, 4, 4, 8, 8};
-  return sizes.at(static_cast<std::size_t>(type));
-}
 
 TokenFile::TokenFile(const fs::path& path, const std::string& type, std::int64_t vocab)
     : file_(tokens_of(path)) {
@@ -155,13 +142,13 @@ void TokenFile::read_llm_c(std::int32_t magic) {
     refuse(path(),
            fmt::format("its header (magic {}) has the version {}, not {}", magic, version, wanted));
   }
-  type_ = magic == llm_c_gpt2 ? TokenType::u16 : TokenType::u32;
+  type_.bytes = magic == llm_c_gpt2 ? 2 : 4;
   begin_ = llm_c_header;
   tokens_ = number_at<std::int32_t>(file_, 8);
   const std::int64_t there = file_.size() - llm_c_header;
-  if (tokens_ < 0 || there != tokens_ * bytes_of(type_)) {
+  if (tokens_ < 0 || there != tokens_ * type_.bytes) {
     refuse(path(), fmt::format("its header says {} tokens of {} bytes, and {} bytes follow it",
-                               tokens_, bytes_of(type_), there));
+                               tokens_, type_.bytes, there));
   }
 }
 
@@ -189,7 +176,7 @@ void TokenFile::read_megatron(const fs::path& index) {
   }
   const std::int64_t lengths = megatron_header,
                      pointers = lengths + 4 * static_cast<std::int64_t>(sequences);
-  const int size = bytes_of(type_);
+  const int size = type_.bytes;
   for (std::int64_t s = 0; s < static_cast<std::int64_t>(sequences); ++s) {
     const auto length = number_at<std::int32_t>(head, lengths + 4 * s);
     const auto pointer = number_at<std::int64_t>(head, pointers + 8 * s);
@@ -212,8 +199,6 @@ void TokenFile::read_megatron(const fs::path& index) {
 
 namespace {
 
-constexpr const char* type_names[] = {"u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64"};
-
 [[noreturn]] void doubt(const fs::path& file, const std::string& why, const std::string& hint) {
   throw Error(Stage::options, "data.dtype", "dtype", fmt::format("{}: {}", file.string(), why),
               hint);
@@ -224,24 +209,41 @@ constexpr std::int64_t most_looked_at = 1 << 16;
 // Fewer numbers than these look like others by chance.
 constexpr std::int64_t fewest_to_tell = 64;
 
-// What the first bytes are as little-endian numbers of so many bytes.
+// The little-endian number of so many bytes at a place.
+std::uint64_t word_at(const MappedFile& file, std::int64_t byte, int bytes) {
+  std::uint64_t word = 0;
+  std::memcpy(&word, file.data() + byte, static_cast<std::size_t>(bytes));
+  return word;
+}
+
+// What the first bytes are as numbers of so many bytes each.
 struct Looked {
-  bool fit = false;   // they are a whole number of them, all ids of the model
-  bool alike = true;  // all are the same number
+  bool fit = false;     // they are a whole number of them, all ids of the model
+  bool alike = true;    // all are the same number
+  bool halves = false;  // they are in turn the lower and the upper halves of ids of the model
   std::int64_t count = 0;
 };
 
-template <class Number>
-Looked looked_at(const MappedFile& file, std::int64_t vocab) {
-  constexpr std::int64_t size = sizeof(Number);
+Looked looked_at(const MappedFile& file, int bytes, std::int64_t vocab) {
+  const auto ids = static_cast<std::uint64_t>(vocab);
+  // The most that the upper half of an id is. Where that is not far below what a half can be, a
+  // narrower token may well be so too.
+  const std::uint64_t most = bytes < 8 ? (ids - 1) >> (8 * bytes) : 0;
+  const bool told = bytes < 8 && most < std::uint64_t{1} << (8 * bytes - 6);
   Looked looked;
-  looked.count = std::min(file.size(), most_looked_at) / size;
-  looked.fit = looked.count > 0 && file.size() % size == 0;
+  looked.count = std::min(file.size(), most_looked_at) / bytes;
+  looked.fit = looked.count > 0 && file.size() % bytes == 0;
+  std::int64_t low[] = {0, 0};
   for (std::int64_t i = 0; i < looked.count; ++i) {
-    const auto number = number_at<Number>(file, i * size);
-    looked.fit = looked.fit && number < static_cast<std::uint64_t>(vocab);
-    looked.alike = looked.alike && number == number_at<Number>(file, 0);
+    const std::uint64_t word = word_at(file, i * bytes, bytes);
+    looked.fit = looked.fit && word < ids;
+    looked.alike = looked.alike && word == word_at(file, 0, bytes);
+    low[i % 2] += word <= most ? 1 : 0;
   }
+  // Not all, where some ids are negative. Tokens that are nearly all so low are no halves.
+  const auto nearly_all = [&](std::int64_t n) { return 20 * n >= 9 * looked.count; };
+  looked.halves =
+      told && looked.count >= 2 * fewest_to_tell && nearly_all(low[0]) != nearly_all(low[1]);
   return looked;
 }
 
@@ -254,47 +256,46 @@ bool looks_like_text(const MappedFile& file) {
   });
 }
 
-// Whether nearly every second word of 16 bits is 0, as in wider numbers; not all where some are
-// negative.
-bool has_empty_words(const MappedFile& file) {
-  const std::int64_t words = std::min(file.size(), most_looked_at) / 2;
-  std::int64_t empty[] = {0, 0};
-  for (std::int64_t i = 0; i < words; ++i)
-    empty[i % 2] += number_at<std::uint16_t>(file, 2 * i) == 0 ? 1 : 0;
-  const auto nearly_all = [&](std::int64_t count) { return 20 * count >= 9 * words; };
-  return words >= 2 * fewest_to_tell && nearly_all(empty[0]) != nearly_all(empty[1]);
+// Whether bytes at even and at odd places are alike, as tokens of one byte are: by the sum of
+// squares of the differences of their counts, which is about the number of different bytes then.
+bool has_bytes_alike(const MappedFile& file) {
+  const std::int64_t looked = std::min(file.size(), most_looked_at) / 2 * 2;
+  std::array<std::array<double, 2>, 256> counts{};
+  for (std::int64_t i = 0; i < looked; ++i) ++counts[file.data()[i]][i % 2];
+  double squares = 0, kinds = 0;
+  for (const auto& [even, odd] : counts) {
+    if (even + odd == 0) continue;
+    squares += (even - odd) * (even - odd) / (even + odd);
+    ++kinds;
+  }
+  return looked >= 4096 && kinds > 1 && squares < 2 * kinds;
 }
 
 }  // namespace
 
-// A wide number whose upper words are 0 is also two or four of 16 bits, of which every second one
-// or more are 0; no tokens are so, and wide numbers that are ids throughout are none by chance.
-TokenType TokenFile::told_by_bytes(std::int64_t vocab) const {
+// The bytes of a token in a file without a header. Wide numbers that are ids of the model
+// throughout are none by chance, unless they are few or the model has very many ids.
+int TokenFile::told_by_bytes(std::int64_t vocab) const {
   const KnownFormat format = known_format(file_.data(), file_.size());
-  const Looked wide = looked_at<std::uint64_t>(file_, vocab),
-               middle = looked_at<std::uint32_t>(file_, vocab),
-               narrow = looked_at<std::uint16_t>(file_, vocab);
-  const bool text = looks_like_text(file_), empty_words = has_empty_words(file_);
-  file_.check();
   const char* forced = "; if its bytes are tokens as they lie, say their type: dtype = \"u16\"";
   if (!format.name.empty()) doubt(path(), "it is " + format.name, format.hint + forced);
   if (path().extension() != ".bin") {
     refuse(path(), "it has no header that is known (llm.c's, Megatron's)",
            "a bare list of tokens needs their type: dtype = \"u16\"");
   }
+  const Looked narrow = looked_at(file_, 2, vocab);
   // In a vocabulary far above 65,536, two 16-bit words often form a valid 32-bit id.
   const bool apart = vocab <= (std::int64_t{1} << 20);
-  for (const auto& [looked, type] : {std::pair{wide, TokenType::u64}, {middle, TokenType::u32}}) {
+  for (const int bytes : {8, 4}) {
+    const Looked looked = looked_at(file_, bytes, vocab);
     if (!looked.fit) continue;
-    if (looked.count >= fewest_to_tell && !looked.alike && apart) return type;
-    if (!narrow.fit) return type;
-    doubt(
-        path(),
-        fmt::format("it has no header, and its {} bytes can be {} ids of {} bytes or {} of 2",
-                    file_.size(), file_.size() / bytes_of(type), bytes_of(type), file_.size() / 2),
-        "say the type in which the file was written: dtype = \"u16\", \"u32\" or \"i64\"");
+    if (!narrow.fit || (looked.count >= fewest_to_tell && !looked.alike && apart)) return bytes;
+    doubt(path(),
+          fmt::format("it has no header, and its {} bytes can be {} ids of {} bytes or {} of 2",
+                      file_.size(), file_.size() / bytes, bytes, file_.size() / 2),
+          "say the type in which the file was written: dtype = \"u16\", \"u32\" or \"i64\"");
   }
-  if (text)
+  if (looks_like_text(file_))
     doubt(path(), "it is text",
           std::string("mw.text reads text as tokens; or tokenise it") + forced);
   if (file_.size() > 0 && vocab > (1 << 16)) {
@@ -306,60 +307,51 @@ TokenType TokenFile::told_by_bytes(std::int64_t vocab) const {
         "say the type in which the file was written: dtype = \"u16\" if its tokeniser has no "
         "more ids");
   }
-  if (empty_words) {
+  if (narrow.fit && has_bytes_alike(file_)) {
     doubt(path(),
-          "it has no header, and nearly every second word of 2 bytes in it is 0: its tokens are "
-          "wider, and are no ids of the model as they lie",
-          fmt::format("say the type in which the file was written, such as dtype = \"u32\"; tokens "
-                      "are below the model's vocab of {}, and little-endian",
-                      vocab));
+          "it has no header, and of ids of 2 bytes the first and the second byte would have the "
+          "same values equally often, as tokens of 1 byte do",
+          "say the type in which the file was written: dtype = \"u8\" or \"u16\"");
   }
-  return TokenType::u16;
+  return 2;
 }
 
 void TokenFile::read_bare(const std::string& type, std::int64_t vocab) {
-  const auto named = std::ranges::find(type_names, type);
-  type_ = named == std::end(type_names) ? told_by_bytes(vocab)
-                                        : static_cast<TokenType>(named - std::begin(type_names));
-  const int size = bytes_of(type_);
-  if (file_.size() % size != 0) {
+  static constexpr const char* names[] = {"u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64"};
+  const auto named = std::ranges::find(names, type) - std::begin(names);
+  const bool said = named < std::ssize(names);
+  type_ = said ? TokenType{1 << named / 2, named % 2 == 1} : TokenType{told_by_bytes(vocab)};
+  if (file_.size() % type_.bytes != 0) {
     refuse(path(),
            fmt::format("{} bytes, which are no whole number of tokens of {} bytes", file_.size(),
-                       size),
+                       type_.bytes),
            "was it cut off, or has it tokens of another type? dtype says so");
   }
-  const bool wider = named != std::end(type_names) && size == 2 && has_empty_words(file_);
+  int half = type_.bytes;  // of a wider type that the file can have
+  while (half < 8 && !looked_at(file_, half, vocab).halves) half *= 2;
   file_.check();
-  if (wider) {
+  if (half < 8) {
     doubt(path(),
-          fmt::format(
-              "dtype is \"{}\", and nearly every second word of 2 bytes in it is 0: its tokens "
-              "are wider",
-              type),
-          "dtype = \"u32\" or \"i64\", as the file was written");
+          fmt::format("{}, and its words of {} are in turn halves of larger ids: its tokens are "
+                      "wider than {}",
+                      said ? fmt::format("dtype is \"{}\"", type) : "it has no header",
+                      plural(half, "byte"), plural(type_.bytes, "byte")),
+          fmt::format("say the type in which the file was written, such as dtype = \"{}\"; was it "
+                      "cut off? Then write it again; tokens are below the model's vocab of {}, and "
+                      "little-endian",
+                      names[half == 1   ? 2
+                            : half == 2 ? 4
+                                        : 7],
+                      vocab));
   }
-  tokens_ = file_.size() / size;
+  tokens_ = file_.size() / type_.bytes;
 }
 
+// What is too large for 64 bits with a sign comes out negative.
 std::int64_t TokenFile::at(std::int64_t i) const {
-  const std::int64_t byte = begin_ + i * bytes_of(type_);
-  switch (type_) {
-    case TokenType::u8:
-      return number_at<std::uint8_t>(file_, byte);
-    case TokenType::i8:
-      return number_at<std::int8_t>(file_, byte);
-    case TokenType::u16:
-      return number_at<std::uint16_t>(file_, byte);
-    case TokenType::i16:
-      return number_at<std::int16_t>(file_, byte);
-    case TokenType::u32:
-      return number_at<std::uint32_t>(file_, byte);
-    case TokenType::i32:
-      return number_at<std::int32_t>(file_, byte);
-    case TokenType::u64:  // what is too large comes out negative
-    default:
-      return number_at<std::int64_t>(file_, byte);
-  }
+  const std::uint64_t word = word_at(file_, begin_ + i * type_.bytes, type_.bytes);
+  const int above = type_.has_sign ? 64 - 8 * type_.bytes : 0;
+  return static_cast<std::int64_t>(word << above) >> above;
 }
 
 // The files' tokens one after another, in the order of the files' names; which a sample has:

@@ -139,13 +139,38 @@ class Shards(ProgramCase):
                          ('train(mw.shards "swapped.bin")', 2, doubt))
         self.only("run", self.write(HEAD + 'train(mw.shards { "zeros.bin", dtype = "u16" })'))
 
+    def test_no_file_is_read_as_a_narrower_type_than_it_has(self):
+        """Each pair of the type that a file has and a narrower one that is said: the halves of its ids are ids too."""
+        doubt = "data.dtype data.dtype"
+        sizes = {"u8": 1, "u16": 2, "i16": 2, "u32": 4, "i32": 4, "i64": 8}
+        for vocab in (1000, 128256):
+            tokens = np.random.default_rng(5).integers(0, vocab, 2000)
+            cases = []
+            for has, bytes_ in sizes.items():
+                if bytes_ == 1 or vocab > 256 ** bytes_:
+                    continue
+                self.put(f"{vocab}_{has}.bin", tokens.astype(f"<{has[0]}{bytes_}").tobytes())
+                cases += [f'"{vocab}_{has}.bin", dtype = "{said}"' for said in sizes if sizes[said] < bytes_]
+            self.put(f"{vocab}_cut.bin", tokens.astype("<i8").tobytes()[:-4])
+            cases.append(f'"{vocab}_cut.bin"')
+            self.all_refused(HEAD.replace("vocab = 1000", f"vocab = {vocab}"),
+                             *((f"train(mw.shards {{ {case} }})", 2, doubt) for case in cases))
+
+    def test_bytes_as_tokens_are_not_taken_in_pairs(self):
+        rng = np.random.default_rng(6)
+        self.put("bytes.bin", rng.integers(0, 190, 8000).astype("u1").tobytes())
+        self.put("pairs.bin", rng.integers(0, 50257, 4000).astype("<u2").tobytes())
+        head = HEAD.replace("vocab = 1000", "vocab = 50257")
+        self.all_refused(head, ('train(mw.shards "bytes.bin")', 2, "data.dtype data.dtype"))
+        self.all("run", self.write(head + 'train(mw.shards { "bytes.bin", dtype = "u8" })\ntrain(mw.shards "pairs.bin")'))
+
     def test_other_kinds_of_files_are_no_tokens(self):
         t = self.tokens.astype("<u2")
         with open(self.folder / "saved.bin", "wb") as file:  # np.save gives a path the ending .npy
             np.save(file, t)
         np.savez(self.folder / "packed.npz", t)
         files = {"zipped": gzip.compress(t.tobytes()), "archive": (self.folder / "packed.npz").read_bytes(),
-                 "parquet": b"PAR1" + bytes(100) + b"PAR1", "text": b"It was a dark and stormy night. " * 20}
+                 "parquet": b"PAR1" + bytes(100) + b"PAR1", "llm_c_weights": struct.pack("<i", 20240326) + bytes(1020), "text": b"It was a dark and stormy night. " * 20}
         for name, content in files.items():
             self.put(f"{name}.bin", content)
         names = ["saved", *files]

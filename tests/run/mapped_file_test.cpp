@@ -129,9 +129,10 @@ TEST_CASE("samples of a file of which a bit flips are refused") {
   mw::DataContext context;
   context.sequence = 128;
   context.vocab = 1 << 16;
+  mw::Json options{{"path", path.string()}, {"order", "sequential"}};
+  if (!text) options["dtype"] = "u16";  // its bytes alone look like text
   const auto source =
-      mw::test::made<mw::TokenSource>("data", text ? "text" : "shards",
-                                      {{"path", path.string()}, {"order", "sequential"}}, context);
+      mw::test::made<mw::TokenSource>("data", text ? "text" : "shards", options, context);
   CHECK_FALSE(source->content().empty());
   std::vector<std::int64_t> inputs(128), labels(128);
   source->sample(0, 128, inputs.data(), labels.data());
