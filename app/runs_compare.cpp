@@ -8,6 +8,7 @@
 #include <set>
 
 #include "app/runs_rows.h"
+#include "common/run_timing.h"
 #include "meshwright/engine/text.h"
 #include "record/run_result.h"
 #include "script/read_experiment.h"
@@ -182,8 +183,7 @@ std::vector<Compared> results_of(const std::vector<RunRow>& rows) {
 Json delta(const Json& one, const Json& other) {
   if (!one.is_number() || !other.is_number()) return nullptr;
   const double from = one.get<double>(), to = other.get<double>();
-  const double change = (to - from) / std::abs(from);
-  return std::isfinite(change) ? Json(change) : Json();
+  return number_or_null((to - from) / std::abs(from));
 }
 
 std::string value_text(const Compared& line, std::size_t run, std::size_t baseline, bool results) {

@@ -18,7 +18,7 @@ constexpr double near = 0.1;
 }  // namespace
 
 Json Parting::to_json() const {
-  return {{"share", std::isfinite(share) ? Json(share) : Json()}, {"why", why}, {"text", text}};
+  return {{"share", number_or_null(share)}, {"why", why}, {"text", text}};
 }
 
 Parting parting_of(const RunTiming& measured, const PredictedStep& predicted) {

@@ -57,6 +57,10 @@ int count_under(const Json& json, const char* key) {
   return value >= 0 && value <= 1e9 ? static_cast<int>(value) : 0;
 }
 
+Json number_or_null(double number) {
+  return std::isfinite(number) ? Json(number) : Json();
+}
+
 double missing_cores(const CoreUse& use, int wanted, int cores) {
   const double others = std::isnan(use.others) ? 0 : use.others,
                throttled = std::isnan(use.throttled) ? 0 : use.throttled;
@@ -101,19 +105,18 @@ RunTiming timing_of(const std::vector<TimedStep>& all, int wanted, int cores) {
 }
 
 Json RunTiming::to_json() const {
-  const auto number = [](double value) { return std::isfinite(value) ? Json(value) : Json(); };
   return {{"cores", cores},
           {"wanted_cores", wanted},
-          {"others_cores", number(use.others)},
-          {"throttled_cores", number(use.throttled)},
-          {"clock", number(use.clock)},
+          {"others_cores", number_or_null(use.others)},
+          {"throttled_cores", number_or_null(use.throttled)},
+          {"clock", number_or_null(use.clock)},
           {"steps", steps},
           {"disturbed_steps", disturbed_steps},
           {"disturbed", disturbed},
-          {"step_seconds", number(seconds)},
-          {"step_error", number(error)},
-          {"cpu_seconds", number(cpu)},
-          {"cpu_error", number(cpu_error)}};
+          {"step_seconds", number_or_null(seconds)},
+          {"step_error", number_or_null(error)},
+          {"cpu_seconds", number_or_null(cpu)},
+          {"cpu_error", number_or_null(cpu_error)}};
 }
 
 RunTiming read_timing(const Json& result) {

@@ -35,6 +35,8 @@ struct RunTiming {
 double number_under(const Json& json, const char* key);
 // The same as a count of up to 10^9; 0 for any other number, and where there is none.
 int count_under(const Json& json, const char* key);
+// Null where the number is not finite: JSON has no word for that.
+Json number_or_null(double number);
 
 // The cores that ranks lacked which keep `wanted` of `cores` busy. 0 where the system does not say.
 double missing_cores(const CoreUse& use, int wanted, int cores);

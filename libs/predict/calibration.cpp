@@ -159,7 +159,7 @@ Json Calibration::to_json() const {
   }
   json["step_error"] = step_error;
   json["cpu_error"] = cpu_error;
-  json["others_cores"] = others_cores;
+  json["others_cores"] = number_or_null(others_cores);
   json["quick"] = quick;
   return json;
 }

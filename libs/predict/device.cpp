@@ -174,7 +174,7 @@ double call_overhead() {
 double latency_seconds() {
   std::atomic<int> ring_step{0};
   constexpr int rounds = 200;
-  std::thread other = start_thread([&] {
+  std::jthread other = start_thread([&] {
     for (int i = 0; i < rounds; ++i) {
       ring_step.wait(2 * i);
       ring_step.store(2 * i + 2);
@@ -197,14 +197,14 @@ double latency_seconds() {
 template <class Measure>
 double mean_of_all_cores(int cores, const Measure& measure) {
   std::vector<double> found(static_cast<std::size_t>(cores));
-  Threads threads;
+  std::vector<std::jthread> threads;
   for (double& own : found) {
-    threads.start([&own, &measure] {
+    threads.push_back(start_thread([&own, &measure] {
       at::set_num_threads(1);
       own = measure();
-    });
+    }));
   }
-  threads.join();
+  threads.clear();  // waits for them
   return std::accumulate(found.begin(), found.end(), 0.0) / cores;
 }
 
@@ -280,7 +280,7 @@ Json Device::to_json() const {
           {"cores", cores},
           {"all_cores", all_cores},
           {"memory", memory},
-          {"others_cores", others}};
+          {"others_cores", number_or_null(others)}};
 }
 
 Device Device::from_json(const Json& json) {

@@ -8,6 +8,7 @@
 #include <set>
 #include <tuple>
 
+#include "common/run_timing.h"
 #include "common/statistics.h"
 #include "record/columns.h"
 
@@ -95,10 +96,6 @@ void read_rates(RunReader& reader, Account& account, int& at_once) {
     if (bytes[r] == largest && ranks[r] == at_once) raise(account.shared_rate, rates[r]);
     if (ranks[r] == at_once) raise(account.cache_rate, rates[r]);
   }
-}
-
-Json number_or_null(double value) {
-  return std::isfinite(value) ? Json(value) : Json();
 }
 
 }  // namespace

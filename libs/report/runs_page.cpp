@@ -10,6 +10,7 @@
 #include <numeric>
 #include <set>
 
+#include "common/run_timing.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
 #include "meshwright/options.h"
@@ -151,7 +152,7 @@ Json group_json(const ReportGroup& g, const Shown& shown, bool detailed) {
   if (g.on_edge) json["edge"] = true;
   if (g.fastest) json["fastest"] = true;
   if (g.contends) json["contends"] = true;
-  if (g.interval.known()) json["half"] = page_number(g.half());
+  if (g.interval.known()) json["half"] = page_number(g.half());  // null: it is too wide to tell
   if (std::isfinite(g.others)) json["others"] = page_number(g.others);
   if (g.disturbed > 0) json["disturbed"] = g.disturbed;
   if (g.unknown > 0) json["unknown"] = g.unknown;
@@ -406,7 +407,7 @@ Json runs_data(const ReportRuns& runs, const ReportGroups& found, const std::str
   for (const std::string& axis : runs.axes) data["axes"].push_back(page_text(axis, most_text));
   data["checked"] = !runs.same_loss_as.empty();
   data["predicted"] = found.predicted;
-  data["kinds"] = found.kinds_of_work;
+  data["kinds"] = found.races.size();
   data["fastest"] =
       found.fastest < 0 ? -1 : shown.group_at[static_cast<std::size_t>(found.fastest)];
   data["all_cells"] = runs.cells.size();
@@ -437,32 +438,6 @@ Json runs_data(const ReportRuns& runs, const ReportGroups& found, const std::str
 }
 
 constexpr std::size_t most_bytes = 3'000'000;  // of a page
-
-Json fastest_json(const ReportGroups& found, int fastest) {
-  const ReportGroup& best = found.groups[static_cast<std::size_t>(fastest)];
-  return {{"name", best.name},
-          {"tokens_per_second", best.speed()},
-          {"half", best.interval.known() ? Json(best.speed() * best.half()) : Json()},
-          {"predicted", found.predicted},
-          {"delta", std::isfinite(best.delta) ? Json(best.delta) : Json()}};
-}
-
-Json kinds_json(const ReportGroups& found) {
-  Json kinds = Json::array();
-  for (const WorkRace& race : found.races) {
-    Json kind = {{"name", race.name},
-                 {"mixes", Json::array()},
-                 {"fastest", race.fastest < 0 ? Json() : fastest_json(found, race.fastest)},
-                 {"undecided", Json::array()}};
-    for (const int g : race.groups) {
-      const ReportGroup& group = found.groups[static_cast<std::size_t>(g)];
-      kind["mixes"].push_back(group.name);
-      if (group.contends) kind["undecided"].push_back(group.name);
-    }
-    kinds.push_back(std::move(kind));
-  }
-  return kinds;
-}
 
 std::string title_of(const ReportInput& input, const ReportRuns& runs) {
   if (!input.title.empty()) return input.title;
@@ -497,12 +472,8 @@ Report make_report(const ReportInput& input) {
     report.html = html_page(title, data);
     if (share < 1e-3) break;
   }
-  report.summary = {{"cells", runs.cells.size()}, {"status", data["counts"]}, {"fastest", nullptr}};
-  if (found.fastest >= 0) report.summary["fastest"] = fastest_json(found, found.fastest);
-  report.summary["kinds"] = kinds_json(found);
-  report.summary["undecided"] = Json::array();
-  for (const ReportGroup& group : found.groups)
-    if (group.contends) report.summary["undecided"].push_back(group.name);
+  report.summary = {{"cells", runs.cells.size()}, {"status", data["counts"]}};
+  report.summary.update(found.answer_json(/*numbers=*/true));
   report.summary["text"] = found.headline;
   return report;
 }

@@ -70,7 +70,7 @@ class Told(ProgramCase):
         call = lambda bytes_: f'{{ {size}, cluster = mw.cluster("dgx-h100", {{ device = {{ memory = {bytes_} }} }}) }}'
         known, = self.plan(call(80 << 30))
         whole, reserve = known["reported_bytes"], known["beside_program"]["reserve"]
-        idle, out = "gives back there what it holds idle", "that software would run out of"
+        idle, out = "the allocator gives back memory that it does not use", "that software would run out of"
         for bytes_, above, beyond in ((whole, False, False), (whole - reserve // 2, True, False), (whole - reserve - 1, False, True)):
             found = self.text(call(bytes_))
             self.assertEqual((idle in found, out in found), (above, beyond), bytes_)

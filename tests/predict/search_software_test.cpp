@@ -181,7 +181,7 @@ TEST_CASE("A plan that a driver would report as over the device is not first") {
            one.predicted.step_seconds < found.best[0].predicted.step_seconds;
   });
   CHECK(over > 0);
-  CHECK_THAT(found.why, Catch::Contains("a driver would report more than the device has"));
+  CHECK_THAT(found.why, Catch::Contains("a driver would report more memory than the device has"));
 }
 
 // A stopped search that has found something.
