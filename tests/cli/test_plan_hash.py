@@ -110,6 +110,98 @@ class PlanHash(ProgramCase):
         some = DIFFERENT[::4]
         self.assertEqual(self.hashes(some), self.hashes(list(some), before))
 
+    def test_a_function_is_all_that_it_reaches(self):
+        """Modules, globals, what is nested deep, keys and numbers to their last bit; and no comment."""
+        lines = """
+          local rates = require "rates"
+          base, scale = 1e-3, { 1 }
+          local box = { { { { { { 0.1 } } } } } }
+          local keyed = { [true] = 1, [0.5] = 2, [print] = 3 }
+          local ring = { name = "a" } ring.ring = ring
+          local class = setmetatable({}, { __index = { rate = function() return 1 end } })
+          local root = math.sin
+          local function inner() return box[1][1][1][1][1][1] end
+          local function middle() return inner() end
+          local picked = mw.cosine { warmup = 1 }
+          function global_rate() return base end
+          print((hash { schedule = function(s) return 1e-3 * (rates.at(s) + middle() + keyed[true] + #ring.name + class.rate()
+            + root(0) + (picked and 1 or 0)) + global_rate() + scale[1] + require("later").rate + (loadfile "plain.lua")() end }))
+          print((hash { plan = { pp { 2, schedule = "1f1b", weave = mw.weave(function() end) } } }))"""
+        files = {"rates.lua": "local M = {} local k = 1 function M.at(s) return k end return M", "later.lua": "return { rate = 1 }",
+                 "plain.lua": "return 2"}
+        changes = (("rates.lua", "k = 1", "k = 2"), ("later.lua", "rate = 1", "rate = 2"), ("plain.lua", "2", "3"),
+                   (None, "base, scale = 1e-3", "base, scale = 2e-3"), (None, "{ 0.1 }", "{ 0.10000000000000002 }"),
+                   (None, "[true] = 1", "[true] = 2"), (None, "[0.5] = 2", "[0.25] = 2"), (None, "[print] = 3", "[print] = 4"),
+                   (None, 'name = "a"', 'name = "b"'), (None, "rate = function() return 1", "rate = function() return 2"),
+                   (None, "math.sin", "math.tan"), (None, "warmup = 1", "warmup = 2"), (None, "scale = 1e-3, { 1 }", "scale = 1e-3, { 2 }"))
+        same = ((None, "base, scale", "-- a comment\n\n base, scale"), ("rates.lua", "function", "-- a comment\n function"),
+                ("later.lua", "return", "-- a comment\n return"), (None, "local ring", "unused = 3 local ring"))
+
+        def hashes(change=None):
+            text = dict(files, **{"script.lua": SCRIPT + lines})
+            if change is not None:
+                name, old, new = change
+                self.assertEqual(text[name or "script.lua"].count(old), 1, change)
+                text[name or "script.lua"] = text[name or "script.lua"].replace(old, new)
+            for name, content in text.items():
+                (self.folder / name).write_text(content)
+            done = self.call("run", self.folder / "script.lua")
+            self.assertEqual(done.returncode, 0, done.stderr[-2000:])
+            return [line for line in done.stdout.splitlines() if len(line) == 16]
+
+        first = hashes()
+        self.assertEqual((len(first), hashes()), (2, first))
+        for change in same:
+            self.assertEqual(hashes(change), first, change)
+        for change in changes:
+            self.assertNotEqual(hashes(change)[0], first[0], change)
+
+    def test_a_function_is_all_that_it_reaches(self):
+        """Modules, globals, what is nested deep, keys and numbers to their last bit; and no comment."""
+        lines = """
+          local rates = require "rates"
+          base, scale = 1e-3, { 1 }
+          local box = { { { { { { 0.1 } } } } } }
+          local keyed = { [true] = 1, [0.5] = 2, [print] = 3 }
+          local ring = { name = "a" } ring.ring = ring
+          local class = setmetatable({}, { __index = { rate = function() return 1 end } })
+          local root = math.sin
+          local function inner() return box[1][1][1][1][1][1] end
+          local function middle() return inner() end
+          local picked = mw.cosine { warmup = 1 }
+          function global_rate() return base end
+          print((hash { schedule = function(s) return 1e-3 * (rates.at(s) + middle() + keyed[true] + #ring.name + class.rate()
+            + root(0) + (picked and 1 or 0)) + global_rate() + scale[1] + require("later").rate + (loadfile "plain.lua")() end }))
+          print((hash { plan = { pp { 2, schedule = "1f1b", weave = mw.weave(function() end) } } }))"""
+        files = {"rates.lua": "local M = {} local k = 1 function M.at(s) return k end return M", "later.lua": "return { rate = 1 }",
+                 "plain.lua": "return 2"}
+        changes = (("rates.lua", "k = 1", "k = 2"), ("later.lua", "rate = 1", "rate = 2"), ("plain.lua", "2", "3"),
+                   (None, "base, scale = 1e-3", "base, scale = 2e-3"), (None, "{ 0.1 }", "{ 0.10000000000000002 }"),
+                   (None, "[true] = 1", "[true] = 2"), (None, "[0.5] = 2", "[0.25] = 2"), (None, "[print] = 3", "[print] = 4"),
+                   (None, 'name = "a"', 'name = "b"'), (None, "rate = function() return 1", "rate = function() return 2"),
+                   (None, "math.sin", "math.tan"), (None, "warmup = 1", "warmup = 2"), (None, "scale = 1e-3, { 1 }", "scale = 1e-3, { 2 }"))
+        same = ((None, "base, scale", "-- a comment\n\n base, scale"), ("rates.lua", "function", "-- a comment\n function"),
+                ("later.lua", "return", "-- a comment\n return"), (None, "local ring", "unused = 3 local ring"))
+
+        def hashes(change=None):
+            text = dict(files, **{"script.lua": SCRIPT + lines})
+            if change is not None:
+                name, old, new = change
+                self.assertEqual(text[name or "script.lua"].count(old), 1, change)
+                text[name or "script.lua"] = text[name or "script.lua"].replace(old, new)
+            for name, content in text.items():
+                (self.folder / name).write_text(content)
+            done = self.call("run", self.folder / "script.lua")
+            self.assertEqual(done.returncode, 0, done.stderr[-2000:])
+            return [line for line in done.stdout.splitlines() if len(line) == 16]
+
+        first = hashes()
+        self.assertEqual((len(first), hashes()), (2, first))
+        for change in same:
+            self.assertEqual(hashes(change), first, change)
+        for change in changes:
+            self.assertNotEqual(hashes(change)[0], first[0], change)
+
     def test_run_plan_and_verify_agree(self):
         text = SCRIPT.replace("return mw.plan(e).plan_hash", "return mw.train(e)") + "hash {}\n"
         said = {json.loads(line)["plan_hash"]

@@ -10,11 +10,15 @@
 #include <cerrno>
 #include <cstdint>
 #include <optional>
+#include <sstream>
 #include <system_error>
 
 #include "common/files.h"
+#include "lua/code.h"
+#include "lua/guarded.h"
 #include "lua/host.h"
 #include "lua/state.h"
+#include "meshwright/engine/bounds.h"
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/hash.h"
 #include "meshwright/engine/interrupt.h"
@@ -161,18 +165,60 @@ int dofile(lua_State* lua) {
   return lua_gettop(lua) - 1;
 }
 
-// The second of package.searchers: a module's Lua file.
-int search(lua_State* lua) {
-  const char* name = luaL_checkstring(lua, 1);
-  lua_getglobal(lua, "package");
-  lua_getfield(lua, -1, "searchpath");
-  lua_pushstring(lua, name);
-  lua_getfield(lua, -3, "path");
-  if (lua_type(lua, -1) != LUA_TSTRING) return luaL_error(lua, "'package.path' must be a string");
-  lua_call(lua, 2, 2);
-  if (lua_isnil(lua, -2)) return 1;  // why not
+// The first of a path's files that is there and that the script may read; "": none is. `missing`
+// becomes why not. Opens nothing, as Lua's own does: who opens a named pipe waits for its writer.
+std::string find_module(lua_State* lua, const char* name, const char* path, std::string& missing) {
+  std::istringstream files(luaL_gsub(lua, path, LUA_PATH_MARK, name));
   lua_pop(lua, 1);
-  return load_module(lua, name, lua_tostring(lua, -1));
+  for (std::string file; std::getline(files, file, *LUA_PATH_SEP);) {
+    if (may_read(file) && ::access(file.c_str(), R_OK) == 0) return file;
+    missing += fmt::format("{}no file '{}'", missing.empty() ? "" : "\n\t", file);
+  }
+  return "";
+}
+
+// package.searchpath(name, path, separator, replacement)
+int search_path(lua_State* lua) {
+  const char* separator = luaL_optstring(lua, 3, ".");
+  const char* replacement = luaL_optstring(lua, 4, LUA_DIRSEP);
+  const char* name = luaL_checkstring(lua, 1);
+  if (*separator != '\0') name = luaL_gsub(lua, name, separator, replacement);
+  std::string missing;
+  const std::string found = find_module(lua, name, luaL_checkstring(lua, 2), missing);
+  if (found.empty()) lua_pushnil(lua);
+  lua_pushstring(lua, found.empty() ? missing.c_str() : found.c_str());
+  return found.empty() ? 2 : 1;
+}
+
+// Leaves on the stack what a searcher of package.searchers returns for the module's file: its
+// function and the file's name. An error of Lua if it does not load.
+int load_module(lua_State* lua, const std::string& name, const std::string& file) {
+  if (load_file(lua, file.c_str()) != LUA_OK) {
+    return luaL_error(lua, "error loading module '%s' from file '%s':\n\t%s", lua_tostring(lua, 1),
+                      file.c_str(), lua_tostring(lua, -1));
+  }
+  tell_loaded(lua, place_of_copy(name + ".lua"), file);
+  lua_pushlstring(lua, file.data(), file.size());
+  return 2;
+}
+
+// The second of package.searchers: a module's Lua file. The next ones open what they find.
+int search(lua_State* lua) {
+  const char* name = luaL_gsub(lua, luaL_checkstring(lua, 1), ".", LUA_DIRSEP);
+  std::string missing;
+  lua_getfield(lua, lua_upvalueindex(1), "path");
+  if (lua_type(lua, -1) != LUA_TSTRING) return luaL_error(lua, "'package.path' must be a string");
+  const std::string file = find_module(lua, name, lua_tostring(lua, -1), missing);
+  if (!file.empty()) return load_module(lua, name, file);
+  lua_getfield(lua, lua_upvalueindex(1), "cpath");
+  std::string ignored;
+  const std::string compiled_module = lua_type(lua, -1) == LUA_TSTRING
+                                          ? find_module(lua, name, lua_tostring(lua, -1), ignored)
+                                          : "";
+  if (const std::string kind = irregular(compiled_module); !kind.empty())
+    return luaL_error(lua, "cannot open %s: it is %s", compiled_module.c_str(), kind.c_str());
+  lua_pushstring(lua, missing.c_str());
+  return 1;
 }
 
 void wrap(lua_State* lua, const char* name, lua_CFunction function) {
@@ -182,18 +228,6 @@ void wrap(lua_State* lua, const char* name, lua_CFunction function) {
 }
 
 }  // namespace
-
-int load_module(lua_State* lua, const std::string& name, const std::string& file) {
-  if (load_file(lua, file.c_str()) != LUA_OK) {
-    return luaL_error(lua, "error loading module '%s' from file '%s':\n\t%s", name.c_str(),
-                      file.c_str(), lua_tostring(lua, -1));
-  }
-  std::string place = name;
-  std::replace(place.begin(), place.end(), '.', '/');
-  tell_loaded(lua, place_of_copy(place + ".lua"), file);
-  lua_pushlstring(lua, file.data(), file.size());
-  return 2;
-}
 
 ScriptText read_script(const fs::path& file) {
   ScriptText script;
@@ -268,8 +302,13 @@ void load_text_only(lua_State* lua) {
   wrap(lua, "loadfile", loadfile);
   wrap(lua, "dofile", dofile);
   lua_getglobal(lua, "package");
+  lua_pushcfunction(lua, guarded<search_path>);
+  lua_setfield(lua, -2, "searchpath");
   lua_getfield(lua, -1, "searchers");
-  lua_pushcfunction(lua, search);
+  lua_pushvalue(lua, -2);
+  lua_pushcclosure(lua, guarded<search>, 1);
+  lua_pushvalue(lua, -1);
+  lua_setfield(lua, LUA_REGISTRYINDEX, searcher_key);
   lua_rawseti(lua, -2, 2);
   lua_pop(lua, 2);
 }

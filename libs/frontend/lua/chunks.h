@@ -15,10 +15,6 @@ void load_script(lua_State* lua, const ScriptText& script);
 // The error of a chunk of this name that does not load, whose message lies on the stack; pops it.
 Error load_error(lua_State* lua, const std::string& name);
 
-// What a searcher of package.searchers returns for the module's file: its function and the file's
-// name. An error of Lua if it does not load.
-int load_module(lua_State* lua, const std::string& name, const std::string& file);
-
 // load, loadfile, dofile and require refuse compiled code from here on.
 void load_text_only(lua_State* lua);
 

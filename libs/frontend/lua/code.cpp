@@ -1,11 +1,17 @@
-// Walks through the binary code of Lua 5.4 (ldump.c of its sources) and leaves line numbers out.
+// Walks through what a function of a script can reach: its code, without line numbers, what it
+// closes over, and the globals and modules that it names.
 #include "lua/code.h"
 
-#include <lua.hpp>
+#include <fmt/format.h>
 
-#include <cstdint>
+#include <algorithm>
+#include <map>
+#include <set>
 #include <string_view>
+#include <vector>
 
+#include "meshwright/engine/hash.h"
+#include "meshwright/engine/text.h"
 #include "meshwright/error.h"
 
 namespace mw {
@@ -22,15 +28,18 @@ constexpr unsigned char integer_constant = LUA_TNUMBER, real_constant = LUA_TNUM
                         long_text_constant = LUA_TSTRING | 1 << 4;
 constexpr std::size_t bytes_of_instruction = 4, bytes_of_upvalue = 3;
 
-class Walk {
+// The binary code of Lua 5.4 (ldump.c of its sources) without the numbers of the lines at which
+// functions begin and end, the only ones that stripping leaves: a comment or an empty line above a
+// function makes no other function of it.
+class StrippedCode {
  public:
-  explicit Walk(std::string_view dump) : dump_(dump) {}
-
-  std::string run() {
+  explicit StrippedCode(std::string_view stripped) : dump_(stripped) {
     keep(bytes_of_head + 1);
     function();
-    return std::move(kept_);
   }
+  const std::string& without_lines() const { return kept_; }
+  // Every text in it: names of globals, fields and modules, and any other.
+  const std::set<std::string>& texts() const { return texts_; }
 
  private:
   void function() {
@@ -49,12 +58,15 @@ class Walk {
     const auto type = static_cast<unsigned char>(take(1).front());
     kept_ += static_cast<char>(type);
     if (type == integer_constant || type == real_constant) keep(sizeof(lua_Integer));
-    if (type == short_text_constant || type == long_text_constant) text();
+    if (type != short_text_constant && type != long_text_constant) return;
+    const std::size_t size = text();
+    texts_.emplace(dump_.substr(at_ - size, size));
   }
 
-  void text() {
+  std::size_t text() {
     const std::size_t size = kept_number();  // one more than it has; 0: there is none
     if (size > 0) keep(size - 1);
+    return size > 0 ? size - 1 : 0;
   }
 
   std::size_t kept_number() {
@@ -88,13 +100,214 @@ class Walk {
   std::string_view dump_;
   std::size_t at_ = 0;
   std::string kept_;
+  std::set<std::string> texts_;
+};
+
+int take_code(lua_State*, const void* data, std::size_t size, void* code) {
+  static_cast<std::string*>(code)->append(static_cast<const char*>(data), size);
+  return 0;
+}
+
+// What is known of values, by their addresses.
+struct Found {
+  std::map<const void*, std::size_t> numbers;  // of functions and tables, as they were found
+  std::set<std::string> files;                 // that functions load
+  // What the program brings is the same for all scripts: its modules, the table of globals, and
+  // functions that are not Lua's.
+  std::map<const void*, std::string> names;
+  std::set<const void*> modules;
+};
+
+// Hashes values of Lua with all that they refer to. Functions and tables get numbers in the order
+// in which they are found, and each is looked into once, so that cycles end.
+class ValueHash {
+ public:
+  ValueHash(lua_State* lua, bool tables, Found found = {})
+      : lua_(lua), tables_(tables), looked_into_(found.numbers.size()), found_(std::move(found)) {
+    luaL_checkstack(lua, 16, "functions nested too deep");
+    lua_newtable(lua);
+    list_ = lua_gettop(lua);
+    if (found_.names.empty()) find_names();
+  }
+  ValueHash(const ValueHash&) = delete;
+  ValueHash& operator=(const ValueHash&) = delete;
+  ~ValueHash() { lua_settop(lua_, list_ - 1); }
+
+  // Adds the value, and a number in place of what has parts.
+  void add(int index) {
+    index = lua_absindex(lua_, index);
+    const int type = lua_type(lua_, index);
+    hash_.add(&type, sizeof type);
+    if (type == LUA_TFUNCTION || type == LUA_TTABLE) {
+      const auto named = found_.names.find(lua_topointer(lua_, index));
+      if (named != found_.names.end()) return text(named->second);
+      const bool followed = type == LUA_TTABLE ? tables_ || module_ : !lua_iscfunction(lua_, index);
+      if (followed) number(index);
+    } else {
+      text(plain(index));
+    }
+  }
+
+  // Looks into all that has a number, and then has all of the hash.
+  std::string whole() {
+    for (; looked_into_ < found_.numbers.size(); ++looked_into_) {
+      lua_rawgeti(lua_, list_, static_cast<lua_Integer>(looked_into_ + 1));
+      if (lua_isfunction(lua_, -1))
+        function();
+      else
+        table();
+      lua_settop(lua_, list_);
+    }
+    return fmt::format("{:016x}", hash_.value());
+  }
+
+ private:
+  void text(std::string_view bytes) {
+    const std::size_t size = bytes.size();
+    hash_.add(&size, sizeof size);
+    hash_.add(bytes.data(), size);
+  }
+
+  // A number, a text, a truth value; "" of anything else.
+  std::string plain(int index) {
+    const auto bytes = [](const auto& value) {
+      return std::string(reinterpret_cast<const char*>(&value), sizeof value);
+    };
+    if (lua_isinteger(lua_, index) != 0) return bytes(lua_tointeger(lua_, index));
+    if (lua_type(lua_, index) == LUA_TNUMBER) return bytes(lua_tonumber(lua_, index));
+    if (lua_type(lua_, index) == LUA_TBOOLEAN) return lua_toboolean(lua_, index) != 0 ? "t" : "f";
+    std::size_t size = 0;
+    const bool is_text = lua_type(lua_, index) == LUA_TSTRING;
+    const char* letters = is_text ? lua_tolstring(lua_, index, &size) : "";
+    return std::string(letters, size);
+  }
+
+  void number(int index) {
+    const auto [found, fresh] =
+        found_.numbers.emplace(lua_topointer(lua_, index), found_.numbers.size());
+    hash_.add(&found->second, sizeof found->second);
+    if (!fresh) return;
+    lua_pushvalue(lua_, index);
+    lua_rawseti(lua_, list_, static_cast<lua_Integer>(found_.numbers.size()));
+  }
+
+  void find_names() {
+    lua_getfield(lua_, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
+    for (lua_pushnil(lua_); lua_next(lua_, -2) != 0; lua_pop(lua_, 1)) {
+      if (lua_type(lua_, -2) != LUA_TSTRING || lua_type(lua_, -1) != LUA_TTABLE) continue;
+      const std::string module = lua_tostring(lua_, -2);
+      found_.modules.insert(lua_topointer(lua_, -1));
+      if (module == LUA_GNAME || module == LUA_LOADLIBNAME || module.starts_with("meshwright"))
+        found_.names[lua_topointer(lua_, -1)] = module;
+      for (lua_pushnil(lua_); lua_next(lua_, -2) != 0; lua_pop(lua_, 1)) {
+        if (lua_iscfunction(lua_, -1) == 0 || lua_type(lua_, -2) != LUA_TSTRING) continue;
+        const std::string name = module + "." + lua_tostring(lua_, -2);
+        std::string& known = found_.names[lua_topointer(lua_, -1)];
+        if (known.empty() || name < known) known = name;
+      }
+    }
+    lua_pop(lua_, 1);
+  }
+
+  // Of the function on top of the stack: its code, what it closes over, and what it names.
+  void function() {
+    const int own = lua_gettop(lua_);
+    std::string dump;
+    lua_dump(lua_, take_code, &dump, /*strip=*/1);
+    const StrippedCode code(dump);
+    text(code.without_lines());
+    lua_rawgeti(lua_, LUA_REGISTRYINDEX, LUA_RIDX_GLOBALS);
+    const int globals = lua_gettop(lua_);
+    for (int i = 1; lua_getupvalue(lua_, own, i) != nullptr; lua_settop(lua_, globals), ++i) {
+      if (lua_rawequal(lua_, -1, globals) != 0) {
+        named(code.texts(), globals);
+      } else {
+        add_held(-1);
+      }
+    }
+  }
+
+  // A value that a function refers to. Where tables are left out, modules are not.
+  void add_held(int index) {
+    module_ = found_.modules.contains(lua_topointer(lua_, index));
+    add(index);
+    module_ = false;
+  }
+
+  // The globals of these names, and the files that a function loads when it is called.
+  void named(const std::set<std::string>& texts, int globals) {
+    for (const std::string& name : texts) {
+      lua_pushlstring(lua_, name.data(), name.size());
+      if (lua_rawget(lua_, globals) != LUA_TNIL) {
+        text(name);
+        add_held(-1);
+      }
+      lua_pop(lua_, 1);
+    }
+    const bool loads = texts.contains("dofile") || texts.contains("loadfile");
+    for (const std::string& name : texts) {
+      const bool file = loads && name.ends_with(".lua");
+      if (!file && (!texts.contains("require") || name.starts_with("meshwright"))) continue;
+      if (!found_.files.insert(name).second) continue;
+      if (file)
+        lua_getglobal(lua_, "loadfile");
+      else
+        lua_getfield(lua_, LUA_REGISTRYINDEX, searcher_key);
+      lua_pushlstring(lua_, name.data(), name.size());
+      if (lua_pcall(lua_, 1, 1, 0) == LUA_OK && lua_isfunction(lua_, -1)) add(-1);
+      lua_pop(lua_, 1);
+    }
+  }
+
+  // Of the table on top of the stack: its entries, in an order of their keys, which Lua's is not.
+  void table() {
+    const int own = lua_gettop(lua_);
+    lua_newtable(lua_);  // of its keys
+    std::vector<std::pair<std::string, lua_Integer>> order;
+    for (lua_pushnil(lua_); lua_next(lua_, own) != 0; lua_pop(lua_, 1)) {
+      std::string place(1, static_cast<char>(lua_type(lua_, -2)));
+      place += plain(-2);
+      if (lua_istable(lua_, -2) || lua_isfunction(lua_, -2)) {
+        ValueHash entry(lua_, tables_, found_);
+        entry.add(-2 - 1);
+        entry.add(-1 - 1);
+        place += entry.whole();
+      } else if (place.substr(1) == place_key) {
+        continue;  // the line at which the table was made
+      }
+      order.emplace_back(std::move(place), static_cast<lua_Integer>(order.size() + 1));
+      lua_pushvalue(lua_, -2);
+      lua_rawseti(lua_, own + 1, static_cast<lua_Integer>(order.size()));
+    }
+    std::sort(order.begin(), order.end());
+    for (const auto& [place, n] : order) {
+      lua_rawgeti(lua_, own + 1, n);
+      add(-1);
+      lua_rawget(lua_, own);
+      add(-1);
+      lua_pop(lua_, 1);
+    }
+    const bool ours = luaL_getmetafield(lua_, own, "__name") == LUA_TSTRING &&
+                      std::string_view(lua_tostring(lua_, -1)).starts_with("meshwright.");
+    if (!ours && lua_getmetatable(lua_, own) != 0) add(-1);
+  }
+
+  lua_State* const lua_;
+  const bool tables_;
+  int list_ = 0;  // where the stack has what has a number, at that number + 1
+  std::size_t looked_into_;
+  Found found_;
+  bool module_ = false;  // what is added is a module
+  Fnv1a<std::uint64_t> hash_;
 };
 
 }  // namespace
 
-std::string code_without_lines(const std::string& dump) {
-  if (dump.empty()) return dump;  // of a function that is not Lua's
-  return Walk(dump).run();
+std::string code_of_function(lua_State* lua, int index, bool tables) {
+  index = lua_absindex(lua, index);
+  ValueHash hash(lua, tables);
+  hash.add(index);
+  return hash.whole();
 }
 
 }  // namespace mw

@@ -1,14 +1,18 @@
 // What a Lua function does, wherever it stands in its script.
 #pragma once
 
+#include <lua.hpp>
 #include <string>
 
 namespace mw {
 
-// `dump`: what lua_dump() writes of a function, stripped. Returns it without the numbers of the
-// lines at which functions begin and end, the only ones that stripping leaves: a comment or an
-// empty line above a function makes no other function of it. Throws Error (script) if this is no
-// code of the Lua that the program is built with.
-std::string code_without_lines(const std::string& dump);
+// 16 hex digits over all that the function at `index` can reach: its code, what it closes over, the
+// globals and the modules that it names, whatever these reach, and numbers to their last bit.
+// Comments, lines and places count for nothing. Without `tables`, of tables modules alone are looked
+// into: a function that collects in a table what it sees stays the same function.
+std::string code_of_function(lua_State* lua, int index, bool tables);
+
+// In Lua's registry: the searcher of package.searchers that finds the Lua files of modules.
+inline constexpr const char* searcher_key = "meshwright.searcher";
 
 }  // namespace mw

@@ -50,27 +50,6 @@ int bounded_loadfile(lua_State* lua) {
   return lua_gettop(lua);
 }
 
-// The second of package.searchers, which finds a module's Lua file. It passes over files that may
-// not be read, and so does not tell whether one is there.
-int search_within_bounds(lua_State* lua) {
-  std::string name = luaL_checkstring(lua, 1);
-  std::replace(name.begin(), name.end(), '.', '/');
-  lua_getfield(lua, lua_upvalueindex(1), "path");
-  if (lua_type(lua, -1) != LUA_TSTRING) return luaL_error(lua, "'package.path' must be a string");
-  const std::string path = lua_tostring(lua, -1);
-  for (std::size_t from = 0; from < path.size();) {
-    const std::size_t end = std::min(path.find(';', from), path.size());
-    std::string file = path.substr(from, end - from);
-    from = end + 1;
-    if (const std::size_t mark = file.find('?'); mark != file.npos) file.replace(mark, 1, name);
-    std::error_code error;
-    if (!file.ends_with(".lua") || !may_read(file) || !fs::is_regular_file(file, error)) continue;
-    return load_module(lua, name, file);
-  }
-  lua_pushfstring(lua, "no file '%s.lua' that the sandbox lets the script read", name.c_str());
-  return 1;
-}
-
 // collectgarbage("collect" | "count" | "step"). Other modes could stop the collector, and with it
 // keep all memory that was ever taken.
 int collect_garbage(lua_State* lua) {
@@ -124,17 +103,16 @@ void hide_module(lua_State* lua, const char* name) {
   lua_pop(lua, 1);
 }
 
+// Leaves the searchers of what is built in and of Lua files, which pass over what a script may not
+// read.
 void bound_package(lua_State* lua) {
   lua_getglobal(lua, "package");
-  lua_createtable(lua, 2, 0);
-  lua_getfield(lua, -2, "searchers");
-  lua_rawgeti(lua, -1, 1);  // of preload
-  lua_rawseti(lua, -3, 1);
+  lua_getfield(lua, -1, "searchers");
+  for (int place = 4; place > 2; --place) {
+    lua_pushnil(lua);
+    lua_rawseti(lua, -2, place);
+  }
   lua_pop(lua, 1);
-  lua_pushvalue(lua, -2);
-  lua_pushcclosure(lua, guarded<search_within_bounds>, 1);
-  lua_rawseti(lua, -2, 2);
-  lua_setfield(lua, -2, "searchers");
   keep_alone(lua, -1, {"path", "loaded", "preload", "searchers", "config", "meshwright_path"});
   lua_pop(lua, 1);
 }

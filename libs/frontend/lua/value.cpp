@@ -6,11 +6,9 @@
 
 #include <algorithm>
 #include <cctype>
-#include <map>
 #include <vector>
 
 #include "lua/code.h"
-#include "meshwright/engine/hash.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
 
@@ -47,79 +45,6 @@ std::int64_t number_of_function(lua_State* lua, int index) {
   const lua_Integer number = lua_tointeger(lua, -1);
   lua_pop(lua, 2);
   return number;
-}
-
-using Hash = Fnv1a<std::uint64_t>;
-
-int take_code(lua_State*, const void* data, std::size_t size, void* code) {
-  static_cast<std::string*>(code)->append(static_cast<const char*>(data), size);
-  return 0;
-}
-
-void mix_function(lua_State* lua, Hash& hash, int depth, bool tables);
-
-// The value on top of the stack, as far as it is plain; of tables what they hold, keys sorted.
-void mix_value(lua_State* lua, Hash& hash, int depth, bool tables) {
-  const int type = lua_type(lua, -1);
-  hash.add(&type, sizeof type);
-  if (type == LUA_TFUNCTION && depth > 0) {
-    mix_function(lua, hash, depth - 1, tables);
-  } else if (type == LUA_TNUMBER || type == LUA_TSTRING) {
-    lua_pushvalue(lua, -1);  // reading a number as text would change it
-    std::size_t size = 0;
-    const char* text = lua_tolstring(lua, -1, &size);
-    hash.add(text, size);
-    lua_pop(lua, 1);
-  } else if (type == LUA_TBOOLEAN) {
-    const int truth = lua_toboolean(lua, -1);
-    hash.add(&truth, sizeof truth);
-  } else if (type == LUA_TTABLE && tables && depth > 0) {
-    std::map<std::string, std::uint64_t> entries;
-    for (lua_pushnil(lua); lua_next(lua, -2) != 0; lua_pop(lua, 1)) {
-      if (lua_type(lua, -2) != LUA_TSTRING && lua_type(lua, -2) != LUA_TNUMBER) continue;
-      Hash inside;
-      mix_value(lua, inside, depth - 1, tables);
-      lua_pushvalue(lua, -2);  // as above, and lua_next needs the key as it is
-      entries[lua_tostring(lua, -1)] = inside.value();
-      lua_pop(lua, 1);
-    }
-    for (const auto& [key, value] : entries) {
-      hash.add(key.data(), key.size());
-      hash.add(&value, sizeof value);
-    }
-  }
-}
-
-// A module, or the table of globals: what it holds is no part of a function that uses it.
-bool is_module(lua_State* lua) {
-  luaL_getsubtable(lua, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
-  bool found = false;
-  for (lua_pushnil(lua); lua_next(lua, -2) != 0; lua_pop(lua, 1))
-    found = found || lua_rawequal(lua, -1, -4) != 0;
-  lua_pop(lua, 1);
-  return found;
-}
-
-// What the function on top of the stack does: its code, and what it closes over, `depth` deep.
-void mix_function(lua_State* lua, Hash& hash, int depth, bool tables) {
-  luaL_checkstack(lua, 8, "functions nested too deep");
-  std::string code;
-  lua_dump(lua, take_code, &code, /*strip=*/1);
-  code = code_without_lines(code);
-  hash.add(code.data(), code.size());
-  for (int i = 1; lua_getupvalue(lua, -1, i) != nullptr; ++i) {
-    mix_value(lua, hash, depth, tables && !is_module(lua));
-    lua_pop(lua, 1);
-  }
-}
-
-// Without `tables`: a function that collects in a table what it sees stays the same function.
-std::string code_of_function(lua_State* lua, int index, bool tables) {
-  Hash hash;
-  lua_pushvalue(lua, index);
-  mix_function(lua, hash, 3, tables);
-  lua_pop(lua, 1);
-  return fmt::format("{:016x}", hash.value());
 }
 
 // "script.lua:12", the line at which it begins; "C" of one that is no Lua.
