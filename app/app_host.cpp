@@ -234,19 +234,14 @@ std::vector<std::string> AppHost::result_fields(const std::string& kind) const {
   return names;
 }
 
-// A training beside a script's sweeps is theirs; where there is none, whoever asks for sweeps gets
-// no training instead.
+// Trainings behind a script's sweep belong to it. One before the first sweep may be all that the
+// script asks for, which whoever asks for sweeps does not mean.
 void AppHost::refuse_without_sweep() const {
-  const auto speaks_of_it = [](const std::string& text) {
-    return text.find("sweep") != std::string::npos;
-  };
-  const bool may_come = !sweeps_.empty() || speaks_of_it(script_.text) ||
-                        std::any_of(script_.loaded.begin(), script_.loaded.end(),
-                                    [&](const auto& file) { return speaks_of_it(file.second); });
-  if (may_come) return;
-  throw Error(Stage::script, "script.no-verb", "",
-              script_name_ + ": nothing was swept: the script calls mw.train and makes no sweep",
-              "meshwright run trains it; mw.sweep { … } in the script makes a sweep");
+  if (std::count(tried_.begin(), tried_.end(), "sweep") > 0) return;
+  throw Error(
+      Stage::script, "script.no-verb", "",
+      script_name_ + ": nothing was swept: the script calls mw.train before any mw.sweep",
+      "meshwright run does both, in the script's order; for sweep, mw.sweep { … } comes first");
 }
 
 void AppHost::set_script(const ScriptText& script) {

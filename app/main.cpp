@@ -41,7 +41,11 @@ std::optional<Error> misspelt(const CLI::App& app, const std::vector<std::string
     }
     if (names.empty() || word.starts_with('-')) return std::nullopt;
     if (std::find(names.begin(), names.end(), word) == names.end()) {
-      const std::string near = did_you_mean(word, names);
+      std::erase_if(names, [&](const std::string& name) {  // hidden ones have no group
+        return at->get_subcommand(name)->get_group().empty();
+      });
+      const std::string near = word == "help" ? fmt::format("meshwright {}--help lists them", path)
+                                              : did_you_mean(word, names);
       return Error(Stage::script, "usage.command", "",
                    fmt::format("there is no command {}", quote(path + word)),
                    near.empty() ? "commands: " + join(names) : near);

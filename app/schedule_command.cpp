@@ -248,7 +248,8 @@ int show_schedule(const ScheduleArguments& arguments, Output& output) {
                 "a number of 0 or more");
   }
   const bool is_file =
-      arguments.name.ends_with(".csv") || arguments.name.find('/') != std::string::npos;
+      arguments.name.ends_with(".csv") || arguments.name.find('/') != std::string::npos ||
+      (!std::filesystem::is_directory(arguments.name) && !irregular(arguments.name).empty());
   const Made made = is_file ? read_schedule(arguments, plugins) : make_schedule(arguments, plugins);
   Problems problems;
   check(made.schedule, made.request, problems);

@@ -1279,7 +1279,7 @@ function mw.strategy(strategy) end
 
 ---@class meshwright.Pass
 ---@field name string
----@field segments? string[] "forward", "backward", "dgrad", "wgrad", "gather", "reduce", "totals", "update"
+---@field segments? string[] "forward", "backward", "dgrad", "wgrad", "braid", "gather", "reduce", "totals", "update"
 ---@field changes? "order"|"placement"|"numerics"
 ---@field edit? fun(code: meshwright.Code) for each segment of each stage
 ---@field directives? table[]

@@ -12,6 +12,7 @@
 
 #include "common/files.h"
 #include "common/statistics.h"
+#include "meshwright/engine/files.h"
 #include "meshwright/run_file.h"
 #include "record/run_writer.h"
 
@@ -30,8 +31,7 @@ const fs::path& checked(const fs::path& path, Probe probe) {
   std::error_code error;
   const char* hint = "name a run file: what a script's `log` names";
   if (!fs::exists(path, error)) throw refused("file.missing", path, "there is no such file", hint);
-  if (!fs::is_regular_file(path, error))
-    throw refused("file.missing", path, "it is not a regular file", hint);
+  check_regular(path);
   if (H5Fis_hdf5(path.c_str()) <= 0)
     throw refused("run-file.foreign", path, "it is no run file (not HDF5)", hint);
   if (probe == Probe::yes) probe_run_file(path);

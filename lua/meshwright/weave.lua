@@ -79,7 +79,9 @@ end
 
 --- Whether it has an instruction left that matches.
 function verbs:has(given)
-  return found_in(self, "has", condition_of(self, "has", given)) ~= nil
+  local found, near = found_in(self, "has", condition_of(self, "has", given))
+  if near then core.refuse(("%s:has: there is no op of that kind"):format(self), near) end
+  return found ~= nil
 end
 
 --- Takes all that is left.
@@ -142,10 +144,11 @@ end
 
 -- The function that a plan calls for each braid: it makes lanes of the request, has the script's
 -- function `order` take from them, and returns the number of the lane of each next instruction.
-local function wrapped(order, name, place)
+local function wrapped(order, name)
+  local made = { ["$at"] = core.place() }  -- under this key, the place is no part of what the function does
   return function(request)
     local function refuse(message, hint)
-      core.refuse(("the weave %s on stage %d: %s"):format(name or "of the script", request.stage, message), hint, place)
+      core.refuse(("the weave %s on stage %d: %s"):format(name or "of the script", request.stage, message), hint, made["$at"])
     end
     local lanes, taken = {}, {}
     for number, given in ipairs(request.lanes) do
@@ -186,6 +189,6 @@ return function(made)
     if name ~= nil and type(name) ~= "string" then
       core.refuse("mw.weave: name is a text; got " .. type(name), 'write name = "mine"')
     end
-    return setmetatable({ kind = "weave", name = name, order = wrapped(order, name, core.place()) }, made)
+    return setmetatable({ kind = "weave", name = name, order = wrapped(order, name) }, made)
   end
 end

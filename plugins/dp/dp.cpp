@@ -96,7 +96,8 @@ class DataParallel : public mw::Strategy {
             "how a bucket is summed: \"none\", as it is; \"bf16\" or \"powersgd\" (both lossy), or "
             "another hook by name; dp.powersgd { … } or another with options; or a function "
             "of the bucket that returns one of these when the plan is made")
-        .fallback("none");
+        .fallback("none")
+        .names(mw::Kind::hook);
   }
 
   explicit DataParallel(const mw::Values& values)

@@ -102,6 +102,7 @@ class PipelineParallel : public mw::Strategy {
                         "1I3, ...); or a function that returns a list of actions for each stage",
                         scheduler_names()))
         .fallback("1f1b")
+        .names(mw::Kind::scheduler)
         .integer(
             "chunks",
             "virtual stages of each stage; by default what the schedule needs, else 1; interleaved "
@@ -117,6 +118,7 @@ class PipelineParallel : public mw::Strategy {
              "how the actions of a group (0F3+1B1) are interleaved: a weave's name, a "
              "table with its options; or mw.weave { … }")
         .fallback("switch")
+        .names(mw::Kind::weave)
         .any("times",
              "times of F, I and W for one microbatch, one { F, I, W } for each virtual stage, or a "
              "run file with measured times; zero-bubble schedules place W by these times; by "

@@ -102,6 +102,9 @@ class Passes(ProgramCase):
             ('mw.directives { { "issue", { axis = "ep" }, ahead = 1 } }', "option.value", "layers_ahead"),
             ('mw.directives { { "reduce", { bucket = "*" }, after = "never" } }', "option.value", "chunk"),
             ('mw.directives { { "stream", {}, "exchange" } }', "option.missing", "axis"),
+            ('mw.directives { { "budget", { move = "all-redcue", code = "start", optional = true }, 2 } }', "option.choice", '"all-reduce"'),
+            ('mw.directives { { "order", { axis = "ep" }, before = { segment = "bakward" } } }', "option.choice", '"backward"'),
+            ('mw.directives { { "stream", { code = {} }, "exchange" } }', "option.type", "code = "),
             ('mw.pass { name = "late", changes = "order", directives = { { "reduce", { bucket = "*" }, each = true } } }',
              "pass.changes", 'changes = "numerics"'),
         ]
@@ -115,9 +118,7 @@ class Passes(ProgramCase):
         each = 'pass { name = "late", edit = function(code)\n  for i in code:each { %s } do i:hoist() end end }'
         cases = [
             ('directives { { "stream", { axis = "epp" }, "exchange" } }', 'did you mean "ep"', 0),
-            ('directives { { "budget", { move = "all-redcue", code = "start" }, 2 } }', '"all-reduce"', 0),
             ('directives { { "order", { axis = "ep" }, before = { phase = "gradient" } } }', '"gradients"', 0),
-            (each % 'code = "strat"', '"start"', 1),
             (each % 'code = "compute", axis = "ep"', "none is all of it", 1),
             (each % 'layer = 7', "layer is one of", 1),
         ]
@@ -126,6 +127,9 @@ class Passes(ProgramCase):
                 self.assertEqual(code, "pass.matches", message)
                 self.assertEqual(at, line, message)
                 self.assertIn(hint, said, message)
+        (code, at, message, said), = self.first_problems(head % each % 'code = "strat"')
+        self.assertEqual((code, at), ("script.argument", 1), message)
+        self.assertIn('"start"', said, message)
 
     def test_what_dataflow_forbids_names_both(self):
         edit = 'local p = mw.pass { name = "p", segments = { "forward" }, edit = function(code)\n  %s end }\nplan { tp(2), p }'

@@ -74,7 +74,13 @@ class Weaves(ProgramCase):
             ("script.argument", "mw.weave(function(a, b) return a.kynd end)", "a lane has no kynd", "name, kind"),
             ("script.argument", "mw.weave(function(a, b) a.take { through = 'start' } end)", "with a colon", "f:take"),
             ("script.argument", kept, "woven already", "this call"),
-            ("script.argument", take('{ through = "strt" }'), "nothing left", r'did you mean "start"\?'),
+            ("script.argument", take('{ through = "strt" }'), 'take.code: there is no code "strt"', r'did you mean "start"\?'),
+            ("script.argument", 'mw.weave(function(a) a:has { code = { "wait", "strat" } } end)', 'has.code: there is no code "strat"',
+             r'did you mean "start"\?'),
+            ("script.argument", 'mw.weave(function(a) a:has { kind = "dispach" } end)', 'has: there is no op of that kind', '"dispatch"'),
+            ("script.argument", 'mw.weave(function(a) a:has { piece = "dgard" } end)', 'there is no piece "dgard"', '"dgrad"'),
+            ("script.argument", 'mw.weave(function(a) a:has { move = "allgather" } end)', 'there is no move "allgather"', '"all-gather"'),
+            ("script.argument", take('{ segment = "x*" }'), r'there is no segment "x\*"', "forward"),
             ("script.argument", take('{ through = "start", kind = "x", bucket = "x" }'), "nothing left", "bucket is one of|has any bucket"),
             ("script.argument", take('{ layer = { atleast = 1 } }'), "a range has no atleast", "at_least"),
             ("script.argument", take('{ layer = "1" }'), r'take\.layer: it is a number, a range or a list; got "1"', "layer = 1"),
@@ -92,7 +98,7 @@ class Weaves(ProgramCase):
 
     def test_conditions_are_those_of_passes(self):
         """Each condition finds in a lane just what a pass finds in the same segment before works are woven."""
-        conditions = ('code = { "start", "hook_start" }', "layer = { at_least = 1 }", "layer = { 0, 7 }", 'axis = "data"', 'axis = "ep"',
+        conditions = ('code = { "start", "hook_start" }', "layer = { at_least = 0 }", "layer = { 0, 7 }", 'axis = "experts"', 'axis = "ep"',
                       'code = "st*", bytes = { at_least = 1 }', 'reads = "*", code = "start"', 'segment = "backward", code = "wait"')
         script = HEAD + """\
 local found, woven = {}, {}

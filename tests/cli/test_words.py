@@ -56,6 +56,22 @@ class Words(ProgramCase):
             with self.subTest(same):
                 self.assertEqual(len({result["plan_hash"] for result in results[:-1]}), 1)
                 self.assertEqual(len({result["plan"] for result in results[1:-1]}), 1)
+        experiment = ('recompute = "full"', 'recompute = { "full" }', 'recompute = { every = 1 }', 'recompute = { what = "full", by_stage = true }'), \
+                     ('check = "replicas"', 'check = { "replicas" }', 'check = { what = "replicas", every = 10 }'), \
+                     ('offload = "full"', 'offload = { "full" }'), \
+                     ('schedule = "cosine"', 'schedule = { "cosine" }', 'schedule = mw.cosine { warmup = 0, total = 3 }'), \
+                     ('precision = "fp16" e.loss_scale = "dynamic"', 'loss_scale = nil', 'loss_scale = { growth = 2 }'), \
+                     ('loss_scale = nil e.precision = "fp32" e.microbatch = mw.microbatch.ramp { from = 4, steps = 2 }',
+                      'microbatch = { "ramp", from = 4, steps = 2 }', 'microbatch = { kind = "ramp", from = 4.0, steps = 2 }'), \
+                     ('data = mw.text { "t.txt", sequence = 24 }', 'data = mw.text { "./t.txt", sequence = 24 }',
+                      f'data = mw.text {{ "{self.folder}/t.txt", sequence = 24 }}')
+        (self.folder / "t.txt").write_text("a text " * 99)
+        for same in experiment:
+            with self.subTest(same):
+                head = "e.model = mw.llama { layers = 2, hidden = 24, heads = 4, kv_heads = 2, ffn = 36, vocab = 256 } e.plan = { dp(2) }\n"
+                results = self.results("plan", head + "\n".join(f"e.{form} mw.plan(e)" for form in same))
+                self.assertEqual(len({result["plan_hash"] for result in results}), 1)
+                self.assertEqual(len({result["hash"] for result in results}), 1)
         hooks = ('{ "powersgd", rank = 2 }', '{ "powersgd", 2 }', '{ kind = "powersgd", rank = 2 }')
         results = self.results("plan", "\n".join(f"e.plan = {{ dp {{ 4, hook = {hook} }} }} mw.plan(e)" for hook in hooks))
         self.assertEqual(len({result["plan_hash"] for result in results}), 1)
@@ -65,7 +81,8 @@ class Words(ProgramCase):
                            ("pp { 2, weave = { 2, axes = {} } }", "got a table"),
                            ("dp { 4, hook = { 2, rank = 3 } }", "got { 2, rank = 3 }"),
                            ('pp { 2, schedule = { "interleavd", pair = true } }', 'did you mean "interleaved"?'),
-                           ('pp { 2, schedule = { "1f1b", 3 } }', "named options")):
+                           ('pp { 2, schedule = { "1f1b", 3 } }', "named options"),
+                           ('pp { 2, schedule = { "1f1b", "gpipe" } }', 'it is one scheduler write "1f1b" or "gpipe"')):
             with self.subTest(plan):
                 self.call("plan", self.script(SCRIPT % f"e.plan = {{ {plan} }}"))
                 self.assertIn(said, " ".join(self.said.split()))
@@ -82,7 +99,12 @@ class Words(ProgramCase):
                             ('mw.plugins("ddp")', "ddp is dp(N)"), ("e.gradient_checkpointing = true", 'did you mean "recompute"?'),
                             ("e.plan = { pp { 2, schedule = 'fill-drain' } }", 'did you mean "gpipe"?'),
                             ("e.optimizer = mw.adam { lr = 1 }", 'did you mean "adamw"?'),
-                            ("e.optimizer = mw.adamw { learning_rate = 1 }", 'did you mean "lr"?')):
+                            ("e.optimizer = mw.adamw { learning_rate = 1 }", 'did you mean "lr"?'),
+                            ("e.optimizer = mw.adamw { lerning_rate = 1 }", 'did you mean "lr"?'),
+                            ("e.model = mw.llama { hidden_sise = 8 }", 'did you mean "hidden"?'),
+                            ("e.schedule = 'cosin'", 'did you mean "cosine"?'), ("e.schedule = { 'linear' }", "constant, cosine"),
+                            ("e.recompute = 'selektive'", 'did you mean "selective"?'), ("e.offload = { 'ful' }", 'did you mean "full"?'),
+                            ("e.offload = { 'full', 3 }", "takes no options")):
             with self.subTest(given):
                 self.call("plan", self.script(SCRIPT % given))
                 self.assertIn(said, self.said)
@@ -155,7 +177,9 @@ class Words(ProgramCase):
                  (("run", self.script(run.replace("mw.train(e)", "e.data = mw.shards { 'pipe', sequence = 24 } mw.train(e)"), "s.lua")), "file.read data.path"),
                  (("plan", self.script(run, "c.lua"), "--cluster", "./pipe.lua"), None),
                  (("run", self.script("dofile 'pipe.lua'", "d.lua")), None),
-                 (("run", self.script("require 'pipe'", "r.lua")), None), (("runs", "show", "pipe"), "file.missing"))
+                 (("run", self.script("require 'pipe'", "r.lua")), None), (("runs", "show", "pipe"), "runs.unreadable"),
+                 (("trace", "pipe"), "file.read"), (("run", self.script("package.searchpath('pipe', './?.lua') dofile(package.searchpath('pipe', './?.lua'))", "p.lua")), None),
+                 (("run", self.script("package.cpath = './?' require 'pipe'", "q.lua")), None))
         for command, problem in cases:
             with self.subTest(command):
                 done = self.call(*command, "--json")
@@ -169,6 +193,12 @@ class Words(ProgramCase):
             self.assertEqual((done.returncode, problems(self.lines(done))), (2, ["file.write"]), done.stderr)
         self.assertTrue(stat.S_ISCHR(os.stat("/dev/null").st_mode))
         self.assertTrue(stat.S_ISFIFO(os.stat(self.folder / "pipe").st_mode))
+
+    def test_commands_that_nobody_types_are_not_proposed(self):
+        for word in ("help", "cel"):
+            done = self.call(word)
+            self.assertEqual(done.returncode, 2)
+            self.assertNotIn("cell", done.stderr)
 
     def test_scripts_without_a_result(self):
         nothing = self.script('print "hello"', "nothing.lua")

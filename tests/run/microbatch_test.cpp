@@ -25,7 +25,7 @@ std::shared_ptr<const ScriptReach> reach() {
 }
 
 // The batch of each step.
-std::vector<std::int64_t> batches(const Json& given, std::int64_t batch, std::int64_t steps) {
+std::vector<std::int64_t> batches(Json given, std::int64_t batch, std::int64_t steps) {
   Problems problems;
   const MicrobatchPolicy policy = read_microbatch(given, {batch, 0}, reach(), problems);
   problems.throw_if_any();
@@ -38,7 +38,7 @@ std::vector<std::int64_t> batches(const Json& given, std::int64_t batch, std::in
   return list;
 }
 
-std::string refusal(const Json& given, std::int64_t batch) {
+std::string refusal(Json given, std::int64_t batch) {
   Problems problems;
   read_microbatch(given, {batch, 0}, reach(), problems);
   return codes(problems);

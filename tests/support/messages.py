@@ -109,11 +109,13 @@ MESSAGES = {
                      r"data\.path: no file or folder \".*\" \[looked for .*", r"data\.path: no file matches \".*\" \[.*", r"plan\[1\]\.schedule: there is no "
                      r"file .* \[name a CSV of compute actions, or one of .*",
                      r".*: there is no such file \[.*"],
-    "file.format": [r".*: line \d+ is no JSON: .* \[write it again: .*", r".*sweep\.json cannot be read as .* \[move it away: .*",
+    "file.format": [r"report: .*: it holds no result of plan or search \[write one: .*",
+                    r".*: line \d+ is no JSON: .* \[write it again: .*", r".*sweep\.json cannot be read as .* \[move it away: .*",
                     r"data\.path: .* is no text: .* \[.*"],
     "file.read": [r"((data|checkpoint)\.path: )?cannot (read|list) .*: .* \[.*",
-                  r".* is a named pipe, and no file .* \[name a regular file\]"],
-    "file.write": [r".*: cannot write it: .* \[name a (file in a )?folder that you may write to\]",
+                  r"((data|checkpoint|plan\[\d\])\.\w+: )?.* is (a named pipe|a device|a folder|a socket), and no file .* \[name a regular file\]"],
+    "file.write": [r"cannot write .*: it is (a named pipe|a device|a folder|a socket), and tensors go into a regular file \[name another file\]",
+                   r".*: cannot write it: .* \[name a (file in a )?folder that you may write to\]",
                    r"-o run\.h5: that is the run file \[name another file\]",
                    r"(-o|--html|mw\.bar_chart) .*: that is (a folder|no file) \[name a file, such as report\.html\]"],
     "function.result": [r"skip: the function returned 3 for \".*\" \[return why .*",
@@ -146,8 +148,8 @@ MESSAGES = {
     "kit.name": [r"\".*\" cannot be the name of a plugin: scripts have it as a variable \[use a lower-case .*"],
     "launch.command": [r"(sweep|repl|--max-restarts) is for one process, and \w+ started \d+ \[.*"],
     "launch.communicator": [r"\w+ started \d+ processes, and there is nothing that connects them: .* \[.+; --communicator names another one, .*"],
-    "launch.mpirun": [r"--processes: mpirun was ended by SIG\w+, and its processes with it(; its last words: .*)? "
-                      r"\[(another program has killed it, or the kernel did .*|mpirun -n 2 true shows .*)\]"],
+    "launch.mpirun": [r"--processes: mpirun was ended by SIG\w+, and its processes with it "
+                      r"\[(another program has killed it, or the kernel did .*|what it said stands above; mpirun -n 2 true shows .*)\]"],
     "launch.processes": [r"--processes \d+, and \w+ started \d+ \[leave --processes out: .*"],
     "launch.ranks": [r"plan: the plan .* has \d+ ranks?, and \d+ process(es)? were started.* \[start \d+ process.*"],
     "log.folder": [r"log: cannot write .*: (it is a folder|.* is no folder) \[name a file .*"],
@@ -181,8 +183,9 @@ MESSAGES = {
                     r"model\.block: layer \d+: two ops are called \"\w+\" \[give one .*"],
     "model.unused": [r"model\.block: layer \d+: nothing uses what \"\w+\" makes \[return it, .*",
                      r"model\.dims\.\w+: no op has the dim \w+ \[leave it out, .*"],
-    "option.choice": [r"recompute: there is no \"ful\" \(in \".*\"\) \[.*",
-                      r'recompute: there is no "\w+" \["none", .*',
+    "option.choice": [r".*(\.over|\]|\.before|\.after)\.\w+: there is no (code|piece|move|segment) \".*\" \[(did you mean .*\?|there are: .*)\]",
+                      r"recompute: there is no \"ful\" \(in \".*\"\) \[.*",
+                      r'(recompute|offload): there is no "\w+" \[(did you mean "\w+"\? there are: )?"none", .*',
                       r"model\.block: the op \"\w+\" is in the plugin \w+ \[write mw\.plugins.*",
                       r"model\.block: there is no op \"\w+\" \[(did you mean \"\w+\"\? )?ops: .*",
                       rf"{NAME} must be one of (\"[\w-]*\"(, )?)+; got \".*\" \[(did you mean \"[\w-]+\"\?)?\]",
@@ -273,7 +276,11 @@ MESSAGES = {
     "plugin.writable": [r"(plugin \"\w+\": \S+ is unusable: |\S+: )(anybody on this machine|the group \d+, which you are not in,) may write \S+ "
                         r"\(mode \d+\) \[look at the files there first, then: chmod [go]-w \S+\]"],
     "process.token": [r"process \d+( on \S+)? has not the token of this run \[.*\]"],
-    "program.failed": [r"--figures: rsvg-convert could not convert .*: .* \[run it by hand .*\]"],
+    "program.failed": [r"--figures: \S+ failed, which draws them: .* \[please report it with the command\]"],
+    "program.missing": [r"--figures: \S+ cannot be started, which draws them: .* \[install python3, numpy and matplotlib, or .*",
+                        r"--pgf: pdflatex is not there, .* \[install LaTeX with the package pgf .*"],
+    "python.missing": [r"--figures: \S+ (cannot import \w+, which draws them|has matplotlib \S+, and 3\.6 or later is needed) "
+                       r"\[\S+ -m pip install .*"],
     "ranks.differ": [r"ranks: \d+ are asked for, and the plan has \d+: .* \[nearest: (.*, or )?ranks = \d+\]"],
     "plugin.lacks": [r".*/\w+\.so registers the \w+ \"\w+\"(, the \w+ \"\w+\")*, and no \w+ \"\w+\" \[write a name that it registers, .*"],
     "plugin.misnamed": [r"plugin \"\w+\" is in a file of another name: .*/\w+\.so \[rename the file to \w+\.so\]",
@@ -358,6 +365,8 @@ MESSAGES = {
                         r"a lane has no \w+ \[(it has name, |a lane is no list: ).*",
                         r"\w+ of a lane is called with a colon \[write .*",
                         r"mw\.zip takes lists; argument \d+ is .* \[write .*",
+                        r"(the lane .*:(take|has)|code:each|over)\.\w+: there is no (code|piece|move|segment) \".*\" \[(did you mean .*\?|there are: .*)\]",
+                        r"the lane .*:has: there is no op of that kind \[did you mean \"\w+\"\?\]",
                         r"(the lane .*:(take|has)|code:each|over): an instruction has no \w+ \[(did you mean .*|there are: .*)\]",
                         r"(the lane .*:(take|has)|code:each|over)\.\w+: (it is|a range|a list|no number|the list|at_\w+ is) .* \[.*",
                         r"the lane .*:(take|has): last is true or false; got .* \[write last = true\]",
@@ -378,7 +387,7 @@ MESSAGES = {
                      r"\[.*", r"unexpected symbol near <eof> \[\]",
                      r"(On rank \d+: )?attempt to .*", r"not enough memory \[.*"],
     "script.no-verb": [r".*: nothing was swept: the script does not call mw\.sweep \[give a script .*",
-                       r".*: nothing was swept: the script calls mw\.train and makes no sweep \[meshwright run trains it; .*",
+                       r".*: nothing was swept: the script calls mw\.train before any mw\.sweep \[meshwright run does both, .*",
                        r".*: nothing was (planned|verified): the script calls neither mw\.train nor "
                      r"mw\.(plan|verify) \[give a script that calls mw\.train .*"],
     "script.table": [r"(this table|[\w.]+) has the key \".*\\x00.*\", which holds the byte 0 \[keys are names, or 1, 2, 3, …\]"],
@@ -431,9 +440,17 @@ MESSAGES = {
                       r"\S+: x: got .* \[a factor above 0, .*\]", r"\S+: got .* \[a number.*\]",
                       r"\S+: is .*, which no factor multiplies \[give a value: .*\]"],
     "where.error": [r"--where .*: .* \[for example 'loss < 2\.5 .*"],
-    "where.field": [r"--where .*: a run has no field \"\w+\" \[(did you mean|there are: ).*"],
+    "where.field": [r"--where .*: the mixes do not differ in \"\w+\" \[(did you mean|they differ in: ).*",
+                    r"--where .*: a run has no field \"\w+\" \[(did you mean|there are: ).*"],
     "where.syntax": [r"--where .*: it is no Lua expression: .* \[(two values are compared with ==\]|for example .*)"],
-    "usage.value": [r"--communicator threads: \d+ processes that nothing connects would each run all of the script, .* "
+    "usage.value": [r"--(rows|columns) \S+: the mixes do not differ in \".*\" \[(did you mean \".*\"\?|there are: .*|the mixes "
+                    r"differ in no key|the width of the figures is --width, in inches)\]",
+                    r"--(rows|columns): .* and .* would be one bar, called .* \[(add \S+ to --rows, or choose|choose one of "
+                    r"them) with --where\]",
+                    r"--names .*: (no mix, value or axis is called \".*\"|it is not OLD=NEW) \[(did you mean \".*\"\?|there "
+                    r"are: .*|for example .*)\]",
+                    r"--where .*: none of \d+ mix(es)? meets it \[report without --where shows all of them .*\]",
+                    r"--communicator threads: \d+ processes that nothing connects would each run all of the script, .* "
                     r"\[leave --communicator out, .*",
                     r"--communicator \w+: there is no communicator \".*\" \[(did you mean \"\w+\"\?|there are .*; others by --plugin-path)\]",
                     r"--baseline \w+: no mix or cell is called that \[(there are: .*|did you mean .*)\]",

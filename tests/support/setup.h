@@ -212,8 +212,10 @@ inline Experiment experiment(const Setup& setup) {
   request.fp32_sums = setup.fp32_sums;
   request.may_leave_out = setup.may_leave_out;
   request.threads = e.threads = setup.threads;
-  if (!setup.loss_scale.is_null())
-    e.loss_scale = read_loss_scale(setup.loss_scale, nullptr, problems);
+  if (!setup.loss_scale.is_null()) {
+    Json given = setup.loss_scale;
+    e.loss_scale = read_loss_scale(given, nullptr, problems);
+  }
   DataContext context;
   context.sequence = setup.sequence;
   context.vocab = request.model->vocab();

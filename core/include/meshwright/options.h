@@ -14,6 +14,8 @@
 
 namespace mw {
 
+enum class Kind : std::uint32_t;  // registration.h
+
 // What a key may hold. `bytes` takes an integer or text such as "8MiB"; `table`, `list` and
 // `function` are handed on as they are; `any` accepts every kind (the reader checks).
 enum class OptionType { boolean, integer, number, text, bytes, choice, table, list, function, any };
@@ -28,6 +30,9 @@ struct Option {
   std::optional<Json> least, most;
   std::vector<std::string> choices;  // of `choice`
   std::string unit;                  // "bytes", "sequences", ... for people
+  // Of `any`: the key may name one of this kind, with its options (choice.h). A strategy gets such
+  // a choice as its name, or as { kind = …, … } with the options that are not the usual ones.
+  std::optional<Kind> names;
   // What a key of mw.train has no part in.
   bool beside_plan = false;  // the plan: one that was made with another value serves as well
   bool beside_run = false;   // the run, which does not look at it
@@ -110,6 +115,7 @@ class Options {
   Options& range(Json least, Json most);  // inclusive
   Options& at_least(Json least);
   Options& unit(std::string unit);
+  Options& names(Kind kind);
   // These set the flags of the same names; what is of the run may change as well.
   Options& beside_plan();
   Options& beside_run();

@@ -112,7 +112,12 @@ std::string nearest(const std::string& word, const std::vector<std::string>& can
       best = candidate;
     }
   }
-  return best;
+  if (!best.empty()) return best;
+  const auto misspelt = [](const std::string& one, const std::string& known) {
+    return known.size() > 4 && distance(one, known) <= std::min<std::size_t>(2, known.size() / 4);
+  };
+  const Synonym* other = synonym_of(word, candidates, misspelt);
+  return other != nullptr ? other->name : "";
 }
 
 }  // namespace mw

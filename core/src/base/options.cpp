@@ -256,6 +256,11 @@ Options& Options::unit(std::string unit) {
   return *this;
 }
 
+Options& Options::names(Kind kind) {
+  last_of(options_).names = kind;
+  return *this;
+}
+
 Options& Options::beside_plan() {
   last_of(options_).beside_plan = true;
   return *this;

@@ -113,7 +113,7 @@ std::optional<Chosen> choose(Kind kind, const Json& table, const std::string& pa
                              const std::shared_ptr<const ScriptReach>& reach,
                              const std::string& hint, Problems& problems) {
   const auto named = named_choice(table);
-  if (!named || !named->table) {
+  if (!named) {
     problems.add(Stage::options, "option.value", path,
                  fmt::format("{}: got {}", path, describe(table)),
                  hint.empty() ? how_to_make(*reach->catalog, kind) : hint);

@@ -3,19 +3,18 @@
 
 #include <algorithm>
 #include <cctype>
-#include <string_view>
+#include <sstream>
 
 namespace mw {
 namespace {
 
 std::span<const Synonym> synonyms;
 
-bool has_word(std::string_view words, std::string_view word) {
-  while (!words.empty()) {
-    const std::string_view one = words.substr(0, words.find(' '));
-    if (one == word) return true;
-    words.remove_prefix(std::min(words.size(), one.size() + 1));
-  }
+template <class Alike>
+bool has_word(const char* words, const Alike& alike) {
+  std::istringstream list(words);
+  for (std::string one; list >> one;)
+    if (alike(one)) return true;
   return false;
 }
 
@@ -25,15 +24,19 @@ void set_synonyms(std::span<const Synonym> list) {
   synonyms = list;
 }
 
-const Synonym* synonym_of(const std::string& word, const std::vector<std::string>& names) {
+const Synonym* synonym_of(const std::string& word, const std::vector<std::string>& names,
+                          bool (*alike)(const std::string& word, const std::string& known)) {
   std::string joined;
   for (const char c : word) {
     if (c != '-' && c != '_' && c != ' ')
       joined += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   }
   for (const Synonym& one : synonyms) {
-    if (has_word(one.words, joined) &&
-        std::find(names.begin(), names.end(), one.name) != names.end())
+    const auto is_word = [&](const std::string& known) {
+      return alike == nullptr ? known == joined : alike(joined, known);
+    };
+    if (std::find(names.begin(), names.end(), one.name) != names.end() &&
+        has_word(one.words, is_word))
       return &one;
   }
   return nullptr;

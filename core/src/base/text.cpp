@@ -246,16 +246,13 @@ std::string lua_text(const Json& value) {
     return "mw.weave " + lua_text(given);
   }
   std::string inside;
-  for (const auto& [key, item] : value.items()) {
-    if (key.starts_with("$") && key != unnamed_key) continue;
-    const bool unnamed = value.is_array() || key == unnamed_key;
-    if (key == unnamed_key && item.is_array()) {  // several, beside those with names
-      for (const Json& one : item) inside += (inside.empty() ? " " : ", ") + lua_text(one);
-      continue;
-    }
-    inside += inside.empty() ? " " : ", ";
-    inside += unnamed ? lua_text(item) : key + " = " + lua_text(item);
-  }
+  const auto add = [&](const std::string& entry) {
+    inside += (inside.empty() ? " " : ", ") + entry;
+  };
+  const Json own = value.is_array() ? value : value.value(unnamed_key, Json::array());
+  for (const Json& one : own.is_array() ? own : Json::array({own})) add(lua_text(one));
+  for (const auto& [key, item] : value.items())
+    if (value.is_object() && !key.starts_with("$")) add(key + " = " + lua_text(item));
   return "{" + inside + " }";
 }
 

@@ -72,18 +72,11 @@ std::vector<Instruction> merged(Iterator from, std::size_t size,
 // on its way is used from the start to the wait, which both have its slots.
 template <class Visit>
 void visit_uses(const Instruction& i, const Visit& visit) {
-  const bool backward = i.code == Code::compute && i.piece != Piece::forward;
-  const auto all = [&](const Slots& slots, bool writes) {
-    for (const int slot : slots) {
-      if (slot >= 0) visit(slot, writes);
-    }
-  };
-  all(i.inputs, i.in_place);
-  all(i.outputs, !backward);
-  all(i.saved, !backward);
-  all(i.grad_outputs, false);
-  all(i.grad_inputs, true);
-  all(i.release, true);
+  visit_operands(i, visit);
+  for (const int slot : i.inputs)
+    if (slot >= 0 && i.in_place) visit(slot, true);
+  for (const int slot : i.release)
+    if (slot >= 0) visit(slot, true);
 }
 
 bool share_storage(const Program& program, int a, int b) {

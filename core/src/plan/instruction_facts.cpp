@@ -7,43 +7,34 @@
 #include "meshwright/engine/footprint.h"
 #include "meshwright/engine/rank_view.h"
 #include "meshwright/weave.h"
+#include "program/lifetimes.h"
 
 namespace mw {
 namespace {
 
-// What a condition may call an axis: its name, and its role if it has one.
-void add_names_of(const Axis& axis, std::set<std::string>& names) {
-  names.insert(axis.name);
-  if (axis.role != Role::none) names.insert(name_of(axis.role));
-}
-
-// All names that fit the ranks of a move, and their roles: the axes that have just these ranks, or,
-// if there are none, the axes that have these and more. Where an axis has all ranks of one that
-// lends them, rows go over the former and all else over the latter, as listings have it.
-Json axes_of(const Program& program, const Move& move) {
-  std::vector<const Axis*> exact, within;
-  for (const Axis& axis : program.mesh.axes()) {
-    const bool all = std::all_of(move.atoms.begin(), move.atoms.end(), [&](int atom) {
-      return std::find(axis.atoms.begin(), axis.atoms.end(), atom) != axis.atoms.end();
+// All names that fit a set of ranks, and their roles: the axes that have just these ranks, or, if
+// there are none, those that have these and more, or else those that the set consists of. Where an
+// axis has all ranks of one that lends them, rows go over the former and all else over the latter,
+// as listings have it.
+Json axes_of(const Program& program, const RankSet& set) {
+  const auto has_all = [](const std::vector<int>& all, const std::vector<int>& some) {
+    return std::all_of(some.begin(), some.end(), [&](int atom) {
+      return std::find(all.begin(), all.end(), atom) != all.end();
     });
-    if (all) (axis.atoms.size() == move.atoms.size() ? exact : within).push_back(&axis);
+  };
+  std::vector<const Axis*> exact, around, parts;
+  for (const Axis& axis : program.mesh.axes()) {
+    const bool holds = has_all(axis.atoms, set.atoms), lies_in = has_all(set.atoms, axis.atoms);
+    if (holds || lies_in) (holds && lies_in ? exact : holds ? around : parts).push_back(&axis);
   }
-  if (exact.empty()) exact = within;
-  const auto listed = [&](const Axis* axis) { return axis->borrowed == move.exchanges_rows(); };
+  if (exact.empty()) exact = around.empty() ? parts : around;
+  const auto listed = [&](const Axis* axis) { return axis->borrowed == set.by_axis; };
   if (std::any_of(exact.begin(), exact.end(), listed))
     std::erase_if(exact, [&](const Axis* axis) { return !listed(axis); });
-  std::set<std::string> names{
-      program.name_of(RankSet{move.atoms, move.stages, move.exchanges_rows()})};
-  for (const Axis* axis : exact) add_names_of(*axis, names);
-  return names;
-}
-
-Json names_of_slots(const Program& program, std::initializer_list<const Slots*> lists) {
-  Json names = Json::array();
-  for (const Slots* list : lists) {
-    for (const int slot : *list) {
-      if (slot >= 0) names.push_back(program.slots[slot].name);
-    }
+  std::set<std::string> names{program.name_of(set)};
+  for (const Axis* axis : exact) {
+    names.insert(axis->name);
+    if (axis->role != Role::none) names.insert(name_of(axis->role));
   }
   return names;
 }
@@ -115,12 +106,10 @@ Json InstructionFacts::of(const Segment& segment, const Instruction& i) const {
                 {"phase", i.phase},
                 {"label", i.label},
                 {"segment", kind_in_scripts(segment)}};
-  const bool backward = i.code == Code::compute && i.piece != Piece::forward;
-  facts["reads"] = backward
-                       ? names_of_slots(program, {&i.inputs, &i.outputs, &i.saved, &i.grad_outputs})
-                       : names_of_slots(program, {&i.inputs});
-  facts["writes"] = backward ? names_of_slots(program, {&i.grad_inputs})
-                             : names_of_slots(program, {&i.outputs, &i.saved});
+  facts["reads"] = facts["writes"] = Json::array();
+  visit_operands(i, [&](int slot, bool writes) {
+    facts[writes ? "writes" : "reads"].push_back(program.slots[slot].name);
+  });
   int op = i.op;
   if (i.code == Code::compute && i.update == Update::none) facts["piece"] = name_of(i.piece);
   if (op < 0 && i.pending >= 0) {
@@ -150,8 +139,9 @@ Json InstructionFacts::of(const Segment& segment, const Instruction& i) const {
                      i.code == Code::hook_finish;
   if (!moves) return facts;
   facts["move"] = name_of(i.move.kind);
-  facts["axis"] = program.name_of(RankSet{i.move.atoms, i.move.stages, i.move.exchanges_rows()});
-  facts["axes"] = axes_of(program, i.move);
+  const RankSet set{i.move.atoms, i.move.stages, i.move.exchanges_rows()};
+  facts["axis"] = program.name_of(set);
+  facts["axes"] = axes_of(program, set);
   if (i.code == Code::start || i.code == Code::hook_start) {
     std::int64_t bytes = 0;
     for (const Transfer& t : footprint(view_->rank, i, Asks::work).transfers)
@@ -162,18 +152,10 @@ Json InstructionFacts::of(const Segment& segment, const Instruction& i) const {
 }
 
 Json facts_of(const Program& program, const Bucket& bucket) {
-  std::set<std::string> axes;
-  for (const Axis& axis : program.mesh.axes()) {
-    const bool all = std::all_of(axis.atoms.begin(), axis.atoms.end(), [&](int atom) {
-      return std::find(bucket.reduce_atoms.begin(), bucket.reduce_atoms.end(), atom) !=
-             bucket.reduce_atoms.end();
-    });
-    if (all) add_names_of(axis, axes);
-  }
   return {{"bucket", bucket.name},
           {"parameters", names_of_parameters(program, bucket)},
           {"axis", program.mesh.name_of(bucket.reduce_atoms)},
-          {"axes", axes},
+          {"axes", axes_of(program, {bucket.reduce_atoms, bucket.stages, false})},
           {"code", "start"},
           {"phase", "gradients"}};
 }

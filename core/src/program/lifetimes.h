@@ -23,6 +23,21 @@ void visit_slots(const Instruction& instruction, const Visit& visit) {
   }
 }
 
+// The same, with whether the instruction writes the slot, other than in place of an input.
+template <class Visit>
+void visit_operands(const Instruction& instruction, const Visit& visit) {
+  const bool backward = instruction.code == Code::compute && instruction.piece != Piece::forward;
+  const auto all = [&](const Slots& slots, bool writes) {
+    for (const int slot : slots)
+      if (slot >= 0) visit(slot, writes);
+  };
+  all(instruction.inputs, false);
+  all(instruction.outputs, !backward);
+  all(instruction.saved, !backward);
+  all(instruction.grad_outputs, false);
+  all(instruction.grad_inputs, true);
+}
+
 // Sets Instruction::in_place and Slot::alias_of.
 void grant_in_place(Program& program);
 

@@ -23,6 +23,7 @@ Moved& Moved::operator+=(const Moved& more) {
   moved += more.moved;
   places += more.places;
   if (why.empty()) why = more.why;
+  if (later.empty()) later = more.later;
   return *this;
 }
 

@@ -12,11 +12,13 @@
 
 namespace mw {
 
-// What a verb has changed, for the note of a plan.
+// What a verb or a directive has changed, for the note of a plan.
 struct Moved {
-  int asked = 0, moved = 0;  // instructions that it was to change, and that it changed
-  std::int64_t places = 0;   // the sum of the places by which they moved
-  std::string why = {};      // of the first that it did not change
+  // Instructions, or buckets of a `reduce`, that it was to change, and that it changed.
+  int asked = 0, moved = 0;
+  std::int64_t places = 0;  // the sum of the places by which instructions moved
+  std::string why = {};     // of the first that it did not change
+  std::string later = {};   // what of the reductions a `reduce` leaves to the end of the step
   Moved& operator+=(const Moved& more);
 };
 

@@ -257,29 +257,21 @@ Moved carry_out(const Directive& directive, CodeEdit& code, Matches& matches) {
   return done;
 }
 
-Reduced& Reduced::operator+=(const Reduced& more) {
-  matched += more.matched;
-  changed += more.changed;
-  if (why.empty()) why = more.why;
-  if (later.empty()) later = more.later;
-  return *this;
-}
-
 namespace {
 
 // Has `change`, which returns why it changes nothing, or "", decide about each bucket that the
 // directive means and may decide about.
 template <class Change>
-Reduced each_bucket(const Directive& directive, Program& program, const Change& change) {
-  Reduced done;
+Moved each_bucket(const Directive& directive, Program& program, const Change& change) {
+  Moved done;
   for (std::size_t b = 0; b < program.buckets.size(); ++b) {
     Bucket& bucket = program.buckets[b];
     if (!directive.filter.takes(facts_of(program, bucket))) continue;
-    ++done.matched;
+    ++done.asked;
     std::string why = why_fixed(bucket);
     if (why.empty()) why = change(static_cast<int>(b), bucket);
     if (why.empty()) {
-      ++done.changed;
+      ++done.moved;
     } else if (done.why.empty()) {
       done.why = fmt::format("of {}, {}", bucket.name, why);
     }
@@ -289,7 +281,7 @@ Reduced each_bucket(const Directive& directive, Program& program, const Change& 
 
 }  // namespace
 
-Reduced reduce_each(const Directive& directive, Program& program) {
+Moved reduce_each(const Directive& directive, Program& program) {
   split_buckets(program, /*by_layer=*/false);
   return each_bucket(directive, program, [](int, Bucket& bucket) {
     const bool was = std::exchange(bucket.reduce_per_microbatch, true);
@@ -297,7 +289,7 @@ Reduced reduce_each(const Directive& directive, Program& program) {
   });
 }
 
-Reduced reduce_after(const Directive& directive, Program& program) {
+Moved reduce_after(const Directive& directive, Program& program) {
   const std::vector<int> last = last_runs(program);
   std::map<int, Insertions> begun;  // by run
   std::string shards;
@@ -320,7 +312,7 @@ Reduced reduce_after(const Directive& directive, Program& program) {
     begun[last[b]].before(end, begin_reduction(program, b));
     return "";
   };
-  Reduced done = each_bucket(directive, program, change);
+  Moved done = each_bucket(directive, program, change);
   done.later = shards;
   for (auto& [run, inserts] : begun)
     program.timeline[run].segment =

@@ -43,18 +43,10 @@ struct Matches {
 // Carries out a directive that changes order, and adds to `matches` what its conditions took.
 Moved carry_out(const Directive& directive, CodeEdit& code, Matches& matches);
 
-// What a `reduce` has come to.
-struct Reduced {
-  int matched = 0, changed = 0;  // buckets that its condition took, and that are reduced otherwise
-  std::string why = {};          // of the first that is not
-  std::string later = {};        // what of the reductions it does not decide
-  Reduced& operator+=(const Reduced& more);
-};
-
 // Carry out `reduce`: decide when the buckets that it means are reduced. reduce_each, for
 // `each = true`, is called before the buckets have their flat slots; reduce_after, for the others,
 // in Pass::finish.
-Reduced reduce_each(const Directive& directive, Program& program);
-Reduced reduce_after(const Directive& directive, Program& program);
+Moved reduce_each(const Directive& directive, Program& program);
+Moved reduce_after(const Directive& directive, Program& program);
 
 }  // namespace mw

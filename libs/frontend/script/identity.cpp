@@ -101,9 +101,11 @@ Json deciding(const Experiment& experiment) {
   Json decides = without_places(experiment.resolved);
   for (const Option& option : experiment_options().list())
     if (option.of_run) decides.erase(option.name);
-  // The plans' hashes know more of these: where a schedule's file lies decides nothing.
-  decides.erase("model");
-  decides.erase("plan");
+  // The plans' hashes know more of these: where a schedule's file lies, or in which form something
+  // is written, decides nothing.
+  for (const char* key : {"model", "plan", "recompute", "offload", "microbatch", "loss_scale",
+                          "optimizer", "schedule"})
+    decides.erase(key);
   std::vector<std::string> plans = {experiment.plan->hash()};
   if (experiment.step_plans) {
     plans.clear();
@@ -112,11 +114,16 @@ Json deciding(const Experiment& experiment) {
     decides["step_plans"] = {hash_of_list(experiment.step_plans->of_step),
                              hash_of_list(experiment.step_plans->first)};
   }
-  if (!experiment.step_plans) decides.erase("microbatch");  // the plan's hash has it
   decides["plans"] = plans;
-  // The files under a name may be others.
-  if (experiment.data) decides["tokens"] = {experiment.data->tokens(), experiment.data->content()};
-  if (experiment.held_out_data) decides["held_out"] = experiment.held_out_data->content();
+  // The files under a name may be others, and a file may have several names.
+  if (experiment.data) {
+    decides["tokens"] = {experiment.data->tokens(), experiment.data->content()};
+    if (!experiment.data->content().empty()) decides["data"].erase("path");
+  }
+  if (experiment.held_out_data) {
+    decides["held_out"] = experiment.held_out_data->content();
+    if (!experiment.held_out_data->content().empty()) decides["evaluate"]["data"].erase("path");
+  }
   return decides;
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "meshwright/engine/text.h"
@@ -76,9 +77,39 @@ std::string wrong_range(const Json& range, std::string& hint) {
   return "";
 }
 
+template <class Enum>
+std::vector<std::string> names_up_to(Enum last) {
+  std::vector<std::string> names;
+  for (int n = 0; n <= static_cast<int>(last); ++n)
+    names.emplace_back(name_of(static_cast<Enum>(n)));
+  return names;
+}
+
+// All that a fact can be, if that is known of it: of what is none of these a condition never holds.
+const std::vector<std::string>& words_of(const std::string& fact) {
+  static const std::map<std::string, std::vector<std::string>> words = {
+      {"code", names_up_to(Code::totals)},
+      {"move", names_up_to(Move::Kind::shift)},
+      {"piece", names_up_to(Piece::wgrad)},
+      {"segment", kinds_of_segments()}};
+  static const std::vector<std::string> any;
+  const auto found = words.find(fact);
+  return found != words.end() ? found->second : any;
+}
+
+// What is wrong with a text that a fact is to be. "": nothing.
+std::string wrong_word(const std::string& fact, const std::string& wanted, std::string& hint) {
+  const std::vector<std::string>& words = words_of(fact);
+  const auto fits = [&](const std::string& word) { return matches_text(wanted, word); };
+  if (words.empty() || std::any_of(words.begin(), words.end(), fits)) return "";
+  const std::string near = did_you_mean(wanted, words);
+  hint = near.empty() ? "there are: " + join(words) : near;
+  return fmt::format("there is no {} {}", fact, quote(wanted));
+}
+
 // What is wrong with what a condition wants of a fact. "": nothing.
 std::string wrong_value(const std::string& fact, const Json& wanted, std::string& hint) {
-  if (wanted.is_array()) {
+  if (wanted.is_array() || (wanted.is_object() && wanted.empty())) {  // Lua's {} may be either
     if (wanted.empty()) return "the list is empty, so that nothing could match";
     for (const Json& one : wanted) {
       if (one.is_array()) return "a list has texts and numbers, and this one has a list";
@@ -87,7 +118,7 @@ std::string wrong_value(const std::string& fact, const Json& wanted, std::string
     return "";
   }
   if (!is_number(fact))
-    return wanted.is_string() ? ""
+    return wanted.is_string() ? wrong_word(fact, wanted.get<std::string>(), hint)
                               : fmt::format("it is a text, or a list; got {}", describe(wanted));
   if (wanted.is_object()) return wrong_range(wanted, hint);
   return wanted.is_number()
@@ -101,6 +132,12 @@ Json::const_iterator fact_of(const Json& facts, const std::string& name) {
 }
 
 }  // namespace
+
+const std::vector<std::string>& kinds_of_segments() {
+  static const std::vector<std::string> kinds{"forward", "backward", "dgrad",  "wgrad", "braid",
+                                              "gather",  "reduce",   "totals", "update"};
+  return kinds;
+}
 
 const std::vector<std::string>& names_of_facts() {
   static const std::vector<std::string> names{"axis",  "bucket", "bytes",   "code",   "kind",
@@ -120,6 +157,8 @@ InstructionFilter::InstructionFilter(const Json& table, const std::string& path,
   }
   const std::size_t before = problems.list().size();
   for (const auto& [fact, wanted] : table.items()) read(fact, wanted, path, problems);
+  std::stable_sort(conditions_.begin(), conditions_.end(),
+                   [](const auto& a, const auto& b) { return a.fact < b.fact; });
   if (conditions_.empty() && problems.list().size() == before) {
     problems.add(Stage::options, "option.missing", path,
                  fmt::format("{}: it says of no instruction which one it means", path),
@@ -166,8 +205,10 @@ void InstructionFilter::read(const std::string& fact, const Json& wanted, const 
     conditions_.push_back({fact, wanted});
   } else {
     problems.add(Stage::options,
-                 wrong.starts_with("a range has no ") ? "option.unknown" : "option.type", key,
-                 fmt::format("{}: {}", key, wrong), hint);
+                 wrong.starts_with("a range has no ") ? "option.unknown"
+                 : wrong.starts_with("there is no ")  ? "option.choice"
+                                                      : "option.type",
+                 key, fmt::format("{}: {}", key, wrong), hint);
   }
 }
 
@@ -196,15 +237,25 @@ bool InstructionFilter::holds(const Condition& condition, const Json& facts) {
 }
 
 bool InstructionFilter::takes(const Json& facts) const {
+  if (starts_ && facts.at("code") != "start" && facts.at("code") != "hook_start") return false;
   return std::all_of(conditions_.begin(), conditions_.end(),
                      [&](const Condition& condition) { return holds(condition, facts); });
 }
 
-void InstructionFilter::keep_to_starts() {
-  conditions_.push_back({"code", {"start", "hook_start"}});
+std::string InstructionFilter::misspelt_kind(const std::vector<std::string>& known) const {
+  for (const auto& [fact, wanted] : conditions_) {
+    for (const Json& one : wanted.is_array() ? wanted : Json::array({wanted})) {
+      const auto fits = [&](const std::string& kind) { return matches(one, kind); };
+      if (fact != "kind" || std::any_of(known.begin(), known.end(), fits)) continue;
+      if (std::string near = did_you_mean(one.get<std::string>(), known); !near.empty())
+        return near;
+    }
+  }
+  return "";
 }
 
 bool InstructionFilter::may_take(const Instruction& i) const {
+  if (starts_ && i.code != Code::start && i.code != Code::hook_start) return false;
   return std::all_of(conditions_.begin(), conditions_.end(), [&](const Condition& condition) {
     const std::string& fact = condition.fact;
     if (fact == "code") return matches(condition.wanted, name_of(i.code));

@@ -15,6 +15,8 @@ namespace mw {
 
 // The names of the facts that scripts see of an instruction (InstructionFacts).
 const std::vector<std::string>& names_of_facts();
+// What they see as the segment of one (kind_in_scripts).
+const std::vector<std::string>& kinds_of_segments();
 
 class InstructionFilter {
  public:
@@ -24,16 +26,19 @@ class InstructionFilter {
   // Reads the table that a script's function gives to `what` ("code:each"). Throws Error.
   static InstructionFilter of_call(const Json& table, const std::string& what);
 
-  // Adds the condition that an instruction starts a transfer.
-  void keep_to_starts();
+  // Of what its conditions take, it takes what starts a transfer alone.
+  void keep_to_starts() { starts_ = true; }
 
   bool takes(const Json& facts) const;
+  // Which of these kinds of ops a condition on the kind, which is none of them, most likely means;
+  // "": there is no such condition, or none is near.
+  std::string misspelt_kind(const std::vector<std::string>& known) const;
   // False if the instruction's own fields say already that it is not taken, so that its facts,
   // which cost more, need not be asked for.
   bool may_take(const Instruction& instruction) const;
   // Whether it may match nothing: { …, optional = true }.
   bool optional() const { return optional_; }
-  std::string text() const;  // { axis = "ep", code = "start" }
+  std::string text() const;  // { axis = "ep", code = "start" }, sorted by fact
 
   // After it has matched none of some instructions: which of its conditions is at fault, and what
   // is nearest. `visit` is to call what it is given with the facts of each of them.
@@ -48,7 +53,7 @@ class InstructionFilter {
   static bool holds(const Condition& condition, const Json& facts);
   void read(const std::string& fact, const Json& wanted, const std::string& path, Problems&);
   std::vector<Condition> conditions_;
-  bool optional_ = false;
+  bool optional_ = false, starts_ = false;
 };
 
 }  // namespace mw

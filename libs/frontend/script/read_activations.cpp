@@ -182,6 +182,27 @@ void read_recompute_table(const Json& given, const std::shared_ptr<const ScriptR
   }
 }
 
+// Refuses options of a word that takes none, { "full", 3 }; whether it did.
+bool takes_none(const std::string& key, const std::optional<NamedChoice>& choice, const Json& given,
+                const char* forms, Problems& problems) {
+  if (!choice || choice->options.empty()) return false;
+  problems.add(
+      Stage::options, "option.unknown", key,
+      fmt::format("{}: {} takes no options; got {}", key, quote(choice->name), lua_text(given)),
+      forms);
+  return true;
+}
+
+void add_no_word(const std::string& key, const std::optional<NamedChoice>& choice,
+                 const Json& given, const std::vector<std::string>& known, const char* forms,
+                 Problems& problems) {
+  const std::string near = choice ? did_you_mean(choice->name, known) : "";
+  problems.add(
+      Stage::options, "option.choice", key,
+      fmt::format("{}: there is no {}", key, choice ? quote(choice->name) : describe(given)),
+      near.empty() ? forms : near + " there are: " + forms);
+}
+
 // What a plugin brought.
 void read_registered(const Json& given, const std::shared_ptr<const ScriptReach>& reach,
                      RecomputePolicy& policy, Problems& problems) {
@@ -274,13 +295,7 @@ RecomputePolicy read_recompute(const Json& given, std::shared_ptr<const ScriptRe
   }
   const auto choice = named_choice(given);
   const std::string text = choice ? choice->name : describe(given);
-  if (choice && !choice->options.empty()) {
-    problems.add(
-        Stage::options, "option.unknown", "recompute",
-        fmt::format("recompute: {} takes no options; got {}", quote(text), lua_text(given)),
-        recompute_forms);
-    return policy;
-  }
+  if (takes_none("recompute", choice, given, recompute_forms, problems)) return policy;
   if (text == "selective") policy.kind = RecomputePolicy::Kind::selective;
   if (text == "full") policy.kind = RecomputePolicy::Kind::full;
   if (text == "fit") {
@@ -300,9 +315,10 @@ RecomputePolicy read_recompute(const Json& given, std::shared_ptr<const ScriptRe
       }
       return policy;
     }
-    problems.add(Stage::options, "option.choice", "recompute",
-                 fmt::format("recompute: there is no {}", choice ? quote(text) : text),
-                 recompute_forms);
+    std::vector<std::string> known{"none", "selective", "full", "fit"};
+    for (const Registration* one : reach->catalog->list(Kind::recompute))
+      known.emplace_back(one->name);
+    add_no_word("recompute", choice, given, known, recompute_forms, problems);
   }
   return policy;
 }
@@ -319,12 +335,13 @@ OffloadPolicy read_offload(const Json& given, std::shared_ptr<const ScriptReach>
     read_offload_table(given, policy, problems);
     return policy;
   }
-  const std::string text = given.is_string() ? given.get<std::string>() : lua_text(given);
+  const auto choice = named_choice(given);
+  const std::string text = choice ? choice->name : describe(given);
+  if (takes_none("offload", choice, given, offload_forms, problems)) return policy;
   if (text == "full") {
     policy.kind = OffloadPolicy::Kind::full;
   } else if (text != "none") {
-    problems.add(Stage::options, "option.choice", "offload",
-                 fmt::format("offload: there is no {}", quote(text)), offload_forms);
+    add_no_word("offload", choice, given, {"none", "full"}, offload_forms, problems);
   }
   return policy;
 }

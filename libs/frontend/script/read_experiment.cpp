@@ -208,8 +208,11 @@ class Reader {
     request_.step_settings[key] =
         is_function(given) ? Json(given.value(code_key, "")) : without_hidden(given);
   }
-  void decides(const char* key, const Chosen& chosen) {
+  // `usual`: what an option is anyway where it is left out.
+  void decides(const char* key, const Chosen& chosen, const Json& usual = Json::object()) {
     Json settings = chosen.values.json();
+    for (const auto& [option, value] : usual.items())
+      if (settings.value(option, Json()) == value) settings.erase(option);
     settings["kind"] = chosen.registration->name;
     chosen_[key] = resolved_value(settings);
     decides(key, settings);
@@ -246,7 +249,7 @@ class Reader {
     if (!chosen) return;
     if (auto made = make_chosen<LearningRate>(*chosen, problems_, context))
       experiment_.schedule = rates_in_run(std::move(made), chosen->speaker);
-    decides("schedule", *chosen);
+    decides("schedule", *chosen, {{"total", context.steps}});
     const auto warmup = whole_number(given.is_object() ? given.value("warmup", Json()) : Json());
     if (warmup && *warmup >= context.steps && *warmup > 1)
       experiment_.notes.push_back(
@@ -271,6 +274,8 @@ class Reader {
     experiment_.stops_on_nan = values_.text("on_nan") == "stop";
     experiment_.force = values_.flag("force");
     read_check(values_.at("check"), experiment_, problems_);
+    if (experiment_.check_every > 0)
+      chosen_["check"] = {{"what", "replicas"}, {"every", experiment_.check_every}};
     if (values_.has("overwrite")) experiment_.overwrite = values_.flag("overwrite");
     if (has("name") && values_.text("name").find_first_not_of(" \t\n") == std::string::npos) {
       problems_.add(Stage::options, "option.value", "name", "name: got an empty text",
@@ -305,11 +310,11 @@ class Reader {
   }
 
   void read_loss_scaling() {
-    const Json given = has("loss_scale") ? values_.at("loss_scale") : Json("dynamic");
+    Json given = has("loss_scale") ? values_.at("loss_scale") : Json("dynamic");
     Call call;
     if (is_function(given)) call = call_in_run(context_, given);
-    decides("loss_scale", given);
     experiment_.loss_scale = read_loss_scale(given, std::move(call), problems_);
+    decides("loss_scale", given);
     if (is_function(given)) try_out([this] { experiment_.loss_scale->first(); });
   }
 
@@ -337,14 +342,11 @@ class Reader {
     request_.sequence = sequence;
     request_.optimizer = experiment_.optimizer;
     if (for_cluster()) make_for_cluster(values_, request_);
-    if (has("microbatch") &&
-        (is_function(values_.at("microbatch")) || values_.at("microbatch").is_object())) {
-      decides("microbatch", values_.at("microbatch"));
-    }
     Problems found;
+    Json microbatch = has("microbatch") ? values_.at("microbatch") : Json();
     const MicrobatchPolicy policy =
-        read_microbatch(has("microbatch") ? values_.at("microbatch") : Json(),
-                        {request_.batch, experiment_.memory}, reach_, found);
+        read_microbatch(microbatch, {request_.batch, experiment_.memory}, reach_, found);
+    if (microbatch.is_object()) decides("microbatch", microbatch);
     experiment_.shapes_steps = policy.by_step;
     if (found.empty()) {
       const auto make_plans = [&]() -> std::shared_ptr<const Plan> {
@@ -373,10 +375,10 @@ class Reader {
   // is taken as large enough for it.
   void check_microbatch() {
     if (!has("microbatch")) return;
+    Json given = values_.at("microbatch");
     read_microbatch(
-        values_.at("microbatch"),
-        {values_.has("batch") ? values_.integer("batch") : INT32_MAX, experiment_.memory}, reach_,
-        problems_);
+        given, {values_.has("batch") ? values_.integer("batch") : INT32_MAX, experiment_.memory},
+        reach_, problems_);
   }
 
   // By whatever checks of plans there are: each plan that a step has.

@@ -94,7 +94,7 @@ class Function final : public LossScale {
 
 }  // namespace
 
-std::shared_ptr<const LossScale> read_loss_scale(const Json& given,
+std::shared_ptr<const LossScale> read_loss_scale(Json& given,
                                                  std::function<Json(const std::vector<Json>&)> call,
                                                  Problems& problems) {
   if (is_function(given)) return std::make_shared<Function>(std::move(call));
@@ -104,6 +104,7 @@ std::shared_ptr<const LossScale> read_loss_scale(const Json& given,
     const Values values =
         dynamic_options().read(given.is_object() ? given : Json::object(), "loss_scale", found);
     problems.add(found);
+    given = values.json();
     return found.empty() ? std::make_shared<Dynamic>(values) : nullptr;
   }
   if (given.is_number() && given.get<double>() > 0 && given.get<double>() <= largest)

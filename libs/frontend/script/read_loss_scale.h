@@ -16,7 +16,7 @@ namespace mw {
 // torch.amp.GradScaler); a number that stays; a function(step, scale, overflowed) that returns the
 // factor, called once for a step, from 65536 on. Null, and problems, if it is none of these. `call`
 // calls a function with its arguments.
-std::shared_ptr<const LossScale> read_loss_scale(const Json& given,
+std::shared_ptr<const LossScale> read_loss_scale(Json& given,
                                                  std::function<Json(const std::vector<Json>&)> call,
                                                  Problems& problems);
 

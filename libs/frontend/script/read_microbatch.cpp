@@ -87,7 +87,7 @@ MicrobatchPolicy policy_of(const std::shared_ptr<const Microbatching>& made,
 
 }  // namespace
 
-MicrobatchPolicy read_microbatch(const Json& given, const MicrobatchContext& context,
+MicrobatchPolicy read_microbatch(Json& given, const MicrobatchContext& context,
                                  const std::shared_ptr<const ScriptReach>& reach,
                                  Problems& problems) {
   MicrobatchPolicy policy;
@@ -105,6 +105,8 @@ MicrobatchPolicy read_microbatch(const Json& given, const MicrobatchContext& con
     const auto chosen =
         choose(Kind::microbatch, given, "microbatch", reach, what_there_is, problems);
     if (!chosen) return policy;
+    given = chosen->values.json();
+    given["kind"] = chosen->registration->name;
     if (const auto made = make_chosen<Microbatching>(*chosen, problems, context))
       policy = policy_of(made, chosen->speaker);
   } else if (!read_split(given, every)) {

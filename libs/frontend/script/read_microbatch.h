@@ -9,8 +9,8 @@
 
 namespace mw {
 
-// `given`: what the script wrote; null: nothing.
-MicrobatchPolicy read_microbatch(const Json& given, const MicrobatchContext& context,
+// `given`: what the script wrote; null: nothing. What is made by name has all of its options then.
+MicrobatchPolicy read_microbatch(Json& given, const MicrobatchContext& context,
                                  const std::shared_ptr<const ScriptReach>& reach,
                                  Problems& problems);
 

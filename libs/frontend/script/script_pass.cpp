@@ -18,12 +18,6 @@ namespace mw {
 
 namespace {
 
-const std::vector<std::string>& kinds_of_segments() {
-  static const std::vector<std::string> kinds{"forward", "backward", "dgrad",  "wgrad",
-                                              "gather",  "reduce",   "totals", "update"};
-  return kinds;
-}
-
 // One condition of a pass, wherever it was asked: how many instructions of all stages it took.
 struct MatchedCondition {
   bool reduces = false;  // it took buckets
@@ -34,9 +28,9 @@ struct MatchedCondition {
 
 // What came of a pass in one plan. Programs may be finished several times, so it is kept by stage.
 struct Outcome {
-  std::map<int, std::map<std::string, Moved>> moved;  // by stage: by verb or directive
+  using Changes = std::map<int, std::map<std::string, Moved>>;  // by stage: by verb or directive
+  Changes moved, reduced;
   std::map<std::string, MatchedCondition> asked;
-  std::map<int, std::map<std::string, Reduced>> reduced;
 
   void forget(int stage) {
     moved.erase(stage);
@@ -64,7 +58,7 @@ thread_local Session session;
 thread_local int sessions = 0;
 
 // What one verb or directive has done in all stages.
-std::string text_of(const std::string& verb, const Moved& moved) {
+std::string text_of_moves(const std::string& verb, const Moved& moved) {
   const bool stream = verb.starts_with("stream ");
   const std::string asked = plural(moved.asked, stream ? "transfer" : "instruction");
   if (moved.asked == 0) return verb + " changes nothing: no segment has what it names";
@@ -75,28 +69,26 @@ std::string text_of(const std::string& verb, const Moved& moved) {
                      static_cast<double>(moved.places) / moved.moved);
 }
 
-std::string text_of(const std::string& directive, const Reduced& reduced) {
-  const std::string asked = plural(reduced.matched, "bucket");
-  std::string text = reduced.changed == 0
+std::string text_of_reduction(const std::string& directive, const Moved& reduced) {
+  const std::string asked = plural(reduced.asked, "bucket");
+  std::string text = reduced.moved == 0
                          ? fmt::format("{} changes none of {}", directive, asked)
-                         : fmt::format("{}: {} of {}", directive, reduced.changed, asked);
+                         : fmt::format("{}: {} of {}", directive, reduced.moved, asked);
   if (!reduced.why.empty()) text += ", because " + reduced.why;
   return reduced.later.empty() ? text : text + "; " + reduced.later;
 }
 
 std::string note_of(const std::string& name, const Outcome& outcome) {
-  std::map<std::string, Moved> all;
-  for (const auto& [stage, verbs] : outcome.moved) {
-    for (const auto& [verb, moved] : verbs) all[verb] += moved;
-  }
-  std::map<std::string, Reduced> reduced;
-  for (const auto& [stage, directives] : outcome.reduced) {
-    for (const auto& [directive, one] : directives) reduced[directive] += one;
-  }
   std::string text;
-  const auto add = [&](const std::string& one) { text += (text.empty() ? "" : "; ") + one; };
-  for (const auto& [verb, moved] : all) add(text_of(verb, moved));
-  for (const auto& [directive, one] : reduced) add(text_of(directive, one));
+  const auto add = [&](const Outcome::Changes& changes, const auto& text_of_one) {
+    std::map<std::string, Moved> all;
+    for (const auto& [stage, verbs] : changes)
+      for (const auto& [verb, moved] : verbs) all[verb] += moved;
+    for (const auto& [verb, moved] : all)
+      text += (text.empty() ? "" : "; ") + text_of_one(verb, moved);
+  };
+  add(outcome.moved, text_of_moves);
+  add(outcome.reduced, text_of_reduction);
   return text.empty() ? "" : fmt::format("{}: {}", name, text);
 }
 
@@ -149,8 +141,8 @@ const Options& pass_options() {
       Options()
           .text("name", "what plans and messages call it")
           .list("segments",
-                "which code it edits: \"forward\", \"backward\", \"dgrad\", \"wgrad\", \"gather\", "
-                "\"reduce\", \"totals\", \"update\"; left out: all")
+                "which code it edits: \"forward\", \"backward\", \"dgrad\", \"wgrad\", \"braid\", "
+                "\"gather\", \"reduce\", \"totals\", \"update\"; left out: all")
           .optional()
           .choice("changes", {"order", "placement", "numerics"},
                   "what it may change, to which it is held: the order of instructions and the "
@@ -249,7 +241,7 @@ class ScriptPass {
       if (directive.kind != Directive::Kind::reduce ||
           (directive.after == Directive::After::each) != each)
         continue;
-      const Reduced done = of_directive(key(n), [&] {
+      const Moved done = of_directive(key(n), [&] {
         return each ? reduce_each(directive, program) : reduce_after(directive, program);
       });
       outcome_.reduced[program.stage][directive.name()] = done;
@@ -257,7 +249,7 @@ class ScriptPass {
       asked.filter = directive.filter;
       asked.key = key(n);
       asked.reduces = true;
-      asked.took[program.stage] = done.matched;
+      asked.took[program.stage] = done.asked;
     }
   }
 

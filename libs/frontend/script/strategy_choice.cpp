@@ -8,6 +8,7 @@
 #include <map>
 #include <utility>
 
+#include "meshwright/choice.h"
 #include "meshwright/engine/plugin_call.h"
 #include "meshwright/engine/text.h"
 #include "script/script_strategy.h"
@@ -73,6 +74,45 @@ std::string value_in_name(const Option& option, const Json& value) {
   return inside.empty() && !name.empty() ? name : fmt::format("{}{{{}}}", name, inside);
 }
 
+bool is_usual(const Option& option, const Json& value) {
+  if (!option.fallback) return false;
+  if (option.type == OptionType::bytes && option.fallback->is_string())
+    return value == parse_bytes(option.fallback->get<std::string>()).value_or(0);
+  return value == *option.fallback;
+}
+
+// A choice in the form that Option::names says, so that one choice is one value however a script
+// writes it. What is wrong with it stays as it is, for the strategy to refuse.
+Json in_one_form(const Option& option, const Json& given, const std::string& path, Catalog& catalog,
+                 Problems& problems) {
+  const auto choice = is_function(given) ? std::nullopt : named_choice(given);
+  if (!choice) return given;
+  if (choice->options.empty()) return choice->name;
+  const auto known = catalog.list(*option.names);
+  const auto named = [&](const Json& name) {
+    return std::find_if(known.begin(), known.end(),
+                        [&](const Registration* one) { return name == one->name; });
+  };
+  const auto found = named(choice->name);
+  if (found == known.end()) return given;
+  const Json beside = choice->options.value(unnamed_key, Json());
+  if (named(beside) != known.end()) {
+    problems.add(
+        Stage::options, "option.value", path,
+        fmt::format("{}: got {}; it is one {}", path, lua_text(given), noun_of(*option.names)),
+        fmt::format("write {} or {}", quote(choice->name), lua_text(beside)));
+  }
+  Problems wrong;
+  const Values values = (*found)->options().read(choice->options, path, wrong);
+  if (!wrong.empty()) return given;
+  Json form = {{"kind", choice->name}};
+  for (const Option& own : (*found)->options().list()) {
+    if (values.has(own.name) && !is_usual(own, values.at(own.name)))
+      form[own.name] = values.at(own.name);
+  }
+  return form.size() == 1 ? Json(choice->name) : form;
+}
+
 // StrategyChoice::differs.
 std::string what_differs(const Options& options, const Values& values) {
   std::string text;
@@ -81,12 +121,7 @@ std::string what_differs(const Options& options, const Values& values) {
     if (ways || !values.has(option.name)) continue;
     const Json& value = values.at(option.name);
     if (value.is_null()) continue;
-    if (option.fallback) {
-      Json usual = *option.fallback;
-      if (option.type == OptionType::bytes && usual.is_string())
-        usual = parse_bytes(usual.get<std::string>()).value_or(0);
-      if (value == usual) continue;
-    }
+    if (is_usual(option, value)) continue;
     text +=
         fmt::format("{}{}={}", text.empty() ? "" : ", ", option.name, value_in_name(option, value));
   }
@@ -106,6 +141,13 @@ void make_by_plugin(const Json& entry, Catalog& catalog,
       Stage::options);
   for (const Problem& problem : found.list())
     problems.add(with_owners(problem, choice.path, catalog));
+  Json forms = values.json();
+  for (const Option& option : plugin.options().list()) {
+    if (!option.names || !values.has(option.name)) continue;
+    forms[option.name] = in_one_form(option, values.at(option.name),
+                                     key_in(choice.path, option.name), catalog, problems);
+  }
+  values = Values(std::move(forms), choice.path);
   values.set_reach(reach);
   if (!problems.empty()) return;
   choice.name = plugin.name;

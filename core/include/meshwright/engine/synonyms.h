@@ -16,7 +16,10 @@ struct Synonym {
 // Gives the list that is searched, which lasts as long as the process: before anything is read.
 void set_synonyms(std::span<const Synonym> list);
 
-// The synonym that a word is of, whose name is one of these; null: there is none.
-const Synonym* synonym_of(const std::string& word, const std::vector<std::string>& names);
+// The synonym that a word is of, whose name is one of these; null: there is none. `alike` says
+// whether a word is one of a synonym's.
+const Synonym* synonym_of(const std::string& word, const std::vector<std::string>& names,
+                          bool (*alike)(const std::string& word,
+                                        const std::string& known) = nullptr);
 
 }  // namespace mw
