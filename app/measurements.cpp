@@ -21,6 +21,16 @@
 #include "script/identity.h"
 
 namespace mw {
+namespace {
+
+double median_of(const std::vector<StepRow>& rows, double StepRow::*what) {
+  std::vector<double> values;
+  for (const StepRow& row : rows) values.push_back(row.*what);
+  return median_after_warm_up(values);
+}
+
+}  // namespace
+
 double seconds_since_start() {
   timespec now{};
   clock_gettime(CLOCK_BOOTTIME, &now);
@@ -47,26 +57,17 @@ void Measurements::add_held_out(std::int64_t step, const HeldOut& held_out) {
        {"seconds", held_out.seconds}});
 }
 
-double Measurements::rate_of(const StepReport& report) const {
-  return static_cast<double>(experiment_.plan_at(report.step).tokens_per_step()) / report.seconds;
-}
-
 std::string Measurements::add(const StepReport& report, const CoreUse& use) {
   at_step_ = report.step;
-  if (seconds_.empty()) startup_seconds_ = seconds_since_start() - report.seconds;
+  if (rows_.empty()) startup_seconds_ = seconds_since_start() - report.seconds;
   losses_.push_back(report.loss);
-  bubbles_.push_back(bubble_of(report));
   norms_.push_back(report.grad_norm);
-  seconds_.push_back(report.seconds);
-  rates_.push_back(rate_of(report));
   if (experiment_.step_plans) batches_.push_back(experiment_.plan_at(report.step).request.batch);
-  cpu_seconds_.push_back(report.cpu_seconds);
-  times_.push_back({report.seconds, report.cpu_seconds, use});
   loads_.take(report.ranks);
   ranks_ = report.ranks;
   loss_scale_ = report.loss_scale;
   if (report.update_left_out) skipped_.push_back(report.step);
-  const StepRow row = row_of(report, use);
+  const StepRow& row = rows_.emplace_back(row_of(report, use));
   log_.write(report, row, loads_);
   events_.write(report, row);
   std::string news = look_for_divergence(report);
@@ -92,7 +93,7 @@ StepRow Measurements::row_of(const StepReport& report, const CoreUse& use) const
   row.grad_norm = report.grad_norm;
   row.lr = report.lr;
   row.tokens = experiment_.plan_at(report.step).tokens_per_step();
-  row.tokens_per_second = rate_of(report);
+  row.tokens_per_second = static_cast<double>(row.tokens) / report.seconds;
   row.mfu = flops_of_token() * row.tokens_per_second / prediction_.peak_flops;
   row.bubble = bubble_of(report);
   row.cpu_seconds = report.cpu_seconds;
@@ -104,7 +105,11 @@ StepRow Measurements::row_of(const StepReport& report, const CoreUse& use) const
 
 RunTiming Measurements::timing() const {
   const int ranks = experiment_.plan->ranks();
-  return timing_of(times_, ranks * threads_of_rank(ranks, experiment_.threads), core_count());
+  std::vector<TimedStep> steps;
+  for (const StepRow& row : rows_)
+    steps.push_back(
+        {row.seconds, row.cpu_seconds, {row.others_cores, row.throttled_cores, row.clock}});
+  return timing_of(steps, ranks * threads_of_rank(ranks, experiment_.threads), core_count());
 }
 
 Parting Measurements::parting() const {
@@ -212,25 +217,14 @@ std::string Measurements::fail(RunStatus status, int rank, const std::string& wh
   return log_.end_badly(status, why);
 }
 
-double Measurements::step_seconds() const {
-  const double seconds = timing().seconds;
-  return seconds > 0 ? seconds : median_after_warm_up(seconds_);
-}
-
-// Tokens per second of the step that step_seconds() has.
-double Measurements::tokens_per_second() const {
-  const double seconds = step_seconds(), rate = median_after_warm_up(rates_);
-  return seconds > 0 ? rate * median_after_warm_up(seconds_) / seconds : rate;
+RunSpeed Measurements::speed() const {
+  return rows_.empty() ? RunSpeed{0, 0, 0} : speed_of(rows_, timing());
 }
 
 std::int64_t Measurements::peak_bytes() const {
   std::int64_t peak = 0;
   for (const RankReport& rank : ranks_) peak = std::max(peak, rank.peak_bytes);
   return peak;
-}
-
-double Measurements::mfu() const {
-  return flops_of_token() * tokens_per_second() / prediction_.peak_flops;
 }
 
 // Model flops of one token; they are the same in steps of smaller batches.
@@ -262,7 +256,7 @@ double Measurements::bubble_of(const StepReport& report) const {
 }
 
 double Measurements::bubble_fraction() const {
-  return median_after_warm_up(bubbles_);
+  return median_of(rows_, &StepRow::bubble);
 }
 
 std::int64_t Measurements::memory_peak(Category category) const {
@@ -332,7 +326,7 @@ Json Measurements::result(RunStatus status) const {
   result["grad_norms"] = norms_;
   result["step_seconds"] = step_seconds();
   result["tokens_per_second"] = tokens_per_second();
-  result["cpu_seconds_per_step"] = median_after_warm_up(cpu_seconds_);
+  result["cpu_seconds_per_step"] = median_of(rows_, &StepRow::cpu_seconds);
   result["timing"] = timing().to_json();
   if (const Parting parts = parting(); !parts.text.empty()) result["parting"] = parts.to_json();
   result["mfu"] = mfu();

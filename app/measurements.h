@@ -17,6 +17,7 @@
 #include "meshwright/engine/run.h"
 #include "meshwright/world.h"
 #include "predict/prediction.h"
+#include "record/run_facts.h"
 
 namespace mw {
 
@@ -53,7 +54,7 @@ class Measurements {
   std::vector<CheckpointWords> take_checkpoints();
   // Whether there are times of steps of this process; a run that went on from a checkpoint may have
   // none.
-  bool ran() const { return !seconds_.empty(); }
+  bool ran() const { return !rows_.empty(); }
   // After the last step, of a run that was checked.
   void take(const CheckReport& check) { check_ = check; }
   // What the run-time check found, for people; empty if nothing was checked.
@@ -79,12 +80,14 @@ class Measurements {
   // Everything of the result but `kind` and `text`.
   Json result(RunStatus status) const;
 
-  double tokens_per_second() const;  // of the median step
-  double step_seconds() const;       // median after the warm-up
-  RunTiming timing() const;          // with what else used the cores
-  Parting parting() const;           // of measured and predicted steps
+  // Zeros before the first step.
+  RunSpeed speed() const;
+  double tokens_per_second() const { return speed().tokens_per_second; }
+  double step_seconds() const { return speed().step_seconds; }
+  RunTiming timing() const;  // with what else used the cores
+  Parting parting() const;   // of measured and predicted steps
   const ExpertLoads& experts() const { return loads_; }
-  double mfu() const;  // model flops over what the devices could have done
+  double mfu() const { return speed().mfu; }  // model flops over what the devices could have done
   // Bytes of a rank in the last step; of stages, the highest of each stage's first rank.
   std::map<CommunicationKey, CommunicationUse> communication_use() const;
   double bubble_fraction() const;  // of all ranks' time: waiting for another stage
@@ -96,7 +99,6 @@ class Measurements {
 
  private:
   double bubble_of(const StepReport& report) const;
-  double rate_of(const StepReport& report) const;  // tokens per second
   double flops_of_token() const;
   StepRow row_of(const StepReport& report, const CoreUse& use) const;
   std::string look_for_divergence(const StepReport& report);
@@ -114,11 +116,11 @@ class Measurements {
   RunEvents events_;
   bool said_lost_ = false;
   std::vector<CheckpointReport> written_;  // checkpoints, those that failed too
-  std::vector<double> losses_, norms_, seconds_, rates_, cpu_seconds_, bubbles_;
-  std::vector<TimedStep> times_;
-  std::vector<std::int64_t> batches_;  // of each step, where they differ
-  double loss_scale_ = 1;              // of the last step
-  Json held_out_ = Json::array();      // of each evaluation
+  std::vector<double> losses_, norms_;     // of the steps before a checkpoint too
+  std::vector<StepRow> rows_;              // of the steps of this process
+  std::vector<std::int64_t> batches_;      // of each step, where they differ
+  double loss_scale_ = 1;                  // of the last step
+  Json held_out_ = Json::array();          // of each evaluation
   std::vector<std::int64_t> skipped_;
   std::int64_t at_step_ = 0;  // which is under way, or being added
   std::string diverged_;      // since when, if the last step's loss or norm is not finite

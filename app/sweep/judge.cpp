@@ -1,15 +1,15 @@
-// Compares the losses of cells that must train alike, and gathers repeated runs.
+// Compares the losses of cells that must train alike, and mixes the order of runs.
 #include "app/sweep/judge.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <random>
 
 #include "common/statistics.h"
 #include "meshwright/engine/text.h"
+#include "report/groups.h"
 
 namespace mw {
 namespace {
@@ -18,10 +18,6 @@ constexpr std::size_t first_steps = 10;
 // By which factor a difference may grow from one step to the next: it was 66 at most where
 // training is unstable.
 constexpr double most_growth = 100;
-
-bool is_repeat(const CellValue& value) {
-  return value.key == "seed" || value.key == "repeat";
-}
 
 double first_of(const Json& result, const char* key) {
   const Json list = result.value(key, Json::array());
@@ -150,26 +146,27 @@ void judge(Json& result, const std::string& like, const Json* reference, const s
   }
 }
 
-AxisValues values_of_mix(const Cell& cell) {
-  AxisValues values;
-  for (const CellValue& value : cell.values)
-    if (!is_repeat(value)) values.emplace_back(value.key, value.text);
-  return values;
-}
-
-std::string group_name(const std::vector<Cell>& cells, const std::vector<std::size_t>& group) {
-  std::string name;
-  for (const CellValue& value : cells[group.front()].values) {
-    if (is_repeat(value)) continue;
-    std::vector<std::string> texts;  // several, where what differs decides nothing
-    for (const std::size_t i : group) {
-      const std::string* text = cells[i].text_of(value.key);
-      if (text != nullptr && std::find(texts.begin(), texts.end(), *text) == texts.end())
-        texts.push_back(*text);
+ReportRuns runs_of(const SweepTable& sweep, const std::vector<Cell>& cells,
+                   const std::vector<Json>& rows) {
+  ReportRuns runs;
+  runs.name = sweep.name;
+  runs.baseline = sweep.baseline;
+  runs.same_loss_as = sweep.like;
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    ReportCell& cell = runs.cells.emplace_back();
+    cell.name = cell.label = cells[i].name;
+    cell.sweep = sweep.name;
+    cell.held_to = sweep.like;
+    for (const CellValue& value : cells[i].values) take_value(cell, value.key, value.text);
+    if (!rows.empty()) {
+      cell.status = rows[i].value("status", "queued");
+      if (const Json why = rows[i].value("reason", Json()); why.is_string()) cell.reason = why;
+      take_result(cell, rows[i]);
+      take_run(cell, rows[i]);
     }
-    name += (name.empty() ? "" : " ") + (value.shown ? "" : value.key + "=") + join(texts, "|");
+    cell.repeats = cells[i].repeats;
   }
-  return name.empty() ? "base" : name;
+  return runs;
 }
 
 std::vector<std::size_t> interleaved(const std::vector<Cell>& cells, std::int64_t seed) {
@@ -183,7 +180,7 @@ std::vector<std::size_t> interleaved(const std::vector<Cell>& cells, std::int64_
     for (std::size_t left = list.size(); left > 1; --left)
       std::swap(list[left - 1], list[random() % left]);
   };
-  std::vector<std::vector<std::size_t>> groups = groups_of(cells);
+  std::vector<std::vector<std::size_t>> groups = repeats_of(runs_of({}, cells).cells);
   for (auto& group : groups) shuffle(group);
   for (std::size_t round = 0; order.size() < cells.size(); ++round) {
     std::vector<std::size_t> now;
@@ -193,25 +190,6 @@ std::vector<std::size_t> interleaved(const std::vector<Cell>& cells, std::int64_
     order.insert(order.end(), now.begin(), now.end());
   }
   return order;
-}
-
-std::vector<std::vector<std::size_t>> groups_of(const std::vector<Cell>& cells) {
-  std::vector<std::vector<std::size_t>> groups;
-  std::map<AxisValues, std::string> planned;  // what cells with these values compute
-  for (const Cell& cell : cells)
-    if (!cell.repeats.empty()) planned.emplace(values_of_mix(cell), cell.repeats);
-  std::map<std::pair<std::string, AxisValues>, std::size_t> known;
-  for (std::size_t i = 0; i < cells.size(); ++i) {
-    AxisValues values = values_of_mix(cells[i]);
-    std::string repeats = cells[i].repeats;
-    if (const auto same = planned.find(values); repeats.empty() && same != planned.end())
-      repeats = same->second;
-    if (!repeats.empty()) values.clear();
-    const auto [group, fresh] = known.emplace(std::pair(repeats, values), groups.size());
-    if (fresh) groups.emplace_back();
-    groups[group->second].push_back(i);
-  }
-  return groups;
 }
 
 }  // namespace mw

@@ -1,4 +1,4 @@
-// Whether cells that are done are right, and what repeated runs have in common.
+// Whether cells that are done are right, in which order they run, and what reports see of them.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 #include "app/sweep/cell.h"
 #include "app/sweep/table.h"
-#include "common/statistics.h"
+#include "report/cells.h"
 
 namespace mw {
 
@@ -38,15 +38,11 @@ void check_like(const std::vector<Cell>& cells, const std::string& like, const c
 void judge(Json& result, const std::string& like, const Json* reference, const std::string& why,
            const LossBound& bound);
 
-// Repeats, as indices, in order of the first: cells that compute the same but for the seed. Those
-// that are not planned go by their values.
-std::vector<std::vector<std::size_t>> groups_of(const std::vector<Cell>& cells);
-// All cells in the order in which they run: in each round one cell of each group of groups_of(), in
+// The cells with their rows, if there are any, as reports have them.
+ReportRuns runs_of(const SweepTable& sweep, const std::vector<Cell>& cells,
+                   const std::vector<Json>& rows = {});
+// All cells in the order in which they run: in each round one cell of each mix (repeats_of()), in
 // a random order that follows from `seed` alone. With seed 0 they run as they come.
 std::vector<std::size_t> interleaved(const std::vector<Cell>& cells, std::int64_t seed);
-// The name of such a group: of its cells without seed and repeat.
-std::string group_name(const std::vector<Cell>& cells, const std::vector<std::size_t>& group);
-// All values of a cell but seed and repeat.
-AxisValues values_of_mix(const Cell& cell);
 
 }  // namespace mw

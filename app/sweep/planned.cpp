@@ -27,55 +27,27 @@ namespace {
 // Fewer are planned here: a copy of the process and its pipe cost more.
 constexpr std::size_t cells_for_processes = 24;
 
+// Its members, in one order for both ways between processes; but the problems.
+void each_member(auto& p, const auto& take) {
+  take(p.hash, p.hash_without_seed, p.mix, p.precision, p.ranks, p.steps, p.memory, p.peak, p.cores,
+       p.step_seconds, p.refused, p.hint, p.prediction, p.beside_seconds, p.file_bytes,
+       p.trace_bytes);
+}
+
 Json json_of_planned(const Planned& p) {
-  Json problems = Json::array();
-  for (const Problem& one : p.wrong) {
-    problems.push_back(
-        {static_cast<int>(one.stage), one.code, one.key, one.message, one.hint, one.place});
-  }
-  return {p.hash,
-          p.hash_without_seed,
-          p.mix,
-          p.precision,
-          p.ranks,
-          p.steps,
-          p.memory,
-          p.peak,
-          p.cores,
-          p.step_seconds,
-          problems,
-          p.refused,
-          p.hint,
-          p.prediction,
-          p.beside_seconds,
-          p.file_bytes,
-          p.trace_bytes};
+  Json json = Json::array({Json::array()});
+  each_member(p, [&](const auto&... member) { (json.push_back(member), ...); });
+  for (const Problem& one : p.wrong)
+    json[0].push_back({one.stage, one.code, one.key, one.message, one.hint, one.place});
+  return json;
 }
 
 Planned planned_of(const Json& json) {
   Planned p;
   std::size_t i = 0;
-  const auto next = [&](auto& value) { value = json.at(i++).get<std::decay_t<decltype(value)>>(); };
-  next(p.hash);
-  next(p.hash_without_seed);
-  next(p.mix);
-  next(p.precision);
-  next(p.ranks);
-  next(p.steps);
-  next(p.memory);
-  next(p.peak);
-  next(p.cores);
-  next(p.step_seconds);
-  for (const Json& one : json.at(i++)) {
-    p.wrong.push_back(
-        {static_cast<Stage>(one[0].get<int>()), one[1], one[2], one[3], one[4], one[5]});
-  }
-  next(p.refused);
-  next(p.hint);
-  p.prediction = json.at(i++);
-  next(p.beside_seconds);
-  next(p.file_bytes);
-  next(p.trace_bytes);
+  each_member(p, [&](auto&... member) { (json.at(++i).get_to(member), ...); });
+  for (const Json& one : json.at(0))
+    p.wrong.push_back({one[0].get<Stage>(), one[1], one[2], one[3], one[4], one[5]});
   return p;
 }
 

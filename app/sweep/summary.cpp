@@ -13,7 +13,7 @@
 #include "common/statistics.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/options.h"
-#include "record/run_result.h"
+#include "report/groups.h"
 
 namespace mw {
 namespace {
@@ -34,80 +34,25 @@ std::optional<double> loss_of(const Json& row) {
   return row["losses"].back().get<double>();
 }
 
-std::optional<double> speed_of_row(const Json& row) {
-  if (const auto speed = number_in(row, "tokens_per_second")) return speed;
-  return row.contains("predicted") ? number_in(row["predicted"], "tokens_per_second")
-                                   : std::nullopt;
-}
-
-std::optional<double> memory_of(const Json& row) {
-  if (const auto peak = number_in(row, "peak_bytes")) return peak;
-  if (!row.contains("predicted") || !row["predicted"].contains("memory")) return std::nullopt;
-  double peak = 0;
-  for (const Json& stage : row["predicted"]["memory"])
-    peak = std::max(peak, stage.value("peak", 0.0));
-  return peak;
-}
-
-// What there is of the cells that count: those that are done or predicted.
-template <class Value>
-std::vector<double> values_of(const std::vector<std::size_t>& group, const std::vector<Json>& rows,
-                              Value value) {
-  std::vector<double> values;
-  for (const std::size_t i : group) {
-    const std::string status = rows[i].value("status", "");
-    if (status != "done" && status != "predicted") continue;
-    if (const auto one = value(rows[i])) values.push_back(*one);
-  }
-  return values;
-}
-
 template <class Text>
-std::string spread_text(const std::vector<double>& values, Text text) {
-  if (values.empty()) return "-";
-  const MeanAndDeviation spread = mean_and_deviation(values);
-  if (spread.n < 2) return text(spread.mean);
+std::string spread_text(const MeanAndDeviation& spread, Text text) {
+  if (spread.n < 2) return spread.n == 0 ? "-" : text(spread.mean);
   return fmt::format("{} ± {}", text(spread.mean), text(spread.deviation));
 }
 
 // The speed, with half of its interval where it was measured.
-std::string speed_text(const MeanAndDeviation& speed, const Interval& interval) {
-  if (speed.n == 0) return "-";
-  const std::string text = format_count(speed.mean);
-  if (!interval.known()) return text;
-  return fmt::format("{} ± {}", text, format_count(speed.mean * interval.half() / interval.middle));
+std::string speed_text(const ReportGroup& group) {
+  if (!std::isfinite(group.speed())) return "-";
+  const std::string text = format_count(group.speed());
+  if (!group.interval.known()) return text;
+  return fmt::format("{} ± {}", text,
+                     std::isnan(group.half()) ? "?" : format_count(group.speed() * group.half()));
 }
 
-// The speeds of the group's runs that count, or what is predicted where none is done.
-MeanAndDeviation speeds_of(const std::vector<std::size_t>& group, const std::vector<Json>& rows) {
-  std::vector<std::size_t> done;
-  std::vector<RunTiming> timings;
-  for (const std::size_t i : group) {
-    if (rows[i].value("status", "") != "done") continue;
-    done.push_back(i);
-    timings.push_back(read_timing(rows[i]));
-  }
-  if (done.empty()) return mean_and_deviation(values_of(group, rows, speed_of_row));
-  const std::vector<bool> counted = counted_runs(timings);
-  std::vector<std::size_t> own;
-  for (std::size_t i = 0; i < done.size(); ++i)
-    if (counted[i]) own.push_back(done[i]);
-  return mean_and_deviation(values_of(own, rows, speed_of_row));
-}
-
-std::string others_text(const std::vector<std::size_t>& group, const std::vector<Json>& rows) {
-  double sum = 0;
-  int known = 0, disturbed = 0;
-  for (const std::size_t i : group) {
-    const RunTiming timing = read_timing(rows[i]);
-    disturbed += timing.disturbed ? 1 : 0;
-    if (std::isnan(timing.use.others)) continue;
-    sum += timing.use.others;
-    ++known;
-  }
-  if (known == 0) return "";
-  return fmt::format("{:.1f}{}", sum / known,
-                     disturbed > 0 ? fmt::format(", {} disturbed", disturbed) : "");
+std::string others_text(const ReportGroup& group) {
+  if (std::isnan(group.others)) return "";
+  return fmt::format("{:.1f}{}", group.others,
+                     group.disturbed > 0 ? fmt::format(", {} disturbed", group.disturbed) : "");
 }
 
 std::string status_text(const std::vector<std::size_t>& group, const std::vector<Json>& rows) {
@@ -120,57 +65,6 @@ std::string status_text(const std::vector<std::size_t>& group, const std::vector
   std::vector<std::string> parts;
   for (const auto& [status, count] : counts) parts.push_back(fmt::format("{} {}", count, status));
   return join(parts);
-}
-
-// What the group's experiments have for work; empty where none has run or is predicted.
-AxisValues work_of_group(const std::vector<std::size_t>& group, const std::vector<Json>& rows) {
-  for (const std::size_t i : group) {
-    AxisValues work = work_of(rows[i].value("experiment", Json()));
-    if (work.empty() && rows[i].contains("predicted"))
-      work = work_of(rows[i]["predicted"].value("experiment", Json()));
-    if (!work.empty()) return work;
-  }
-  return {};
-}
-
-// Whether every cell is done, and its loss compared where that is asked for.
-bool is_right(const SweepTable& sweep, const std::vector<Cell>& cells,
-              const std::vector<std::size_t>& group, const std::vector<Json>& rows) {
-  bool done = false;
-  for (const std::size_t i : group) {
-    const std::string status = rows[i].value("status", "");
-    if (status == "skipped" || status == "refused") continue;
-    if (status != "done") return false;
-    done = true;
-    const Json held = rows[i].value("same_loss_as", Json());
-    const bool reference = sweep.like.empty() || cells[i].name == sweep.like ||
-                           has_value(values_of_mix(cells[i]), sweep.like);
-    if (held.is_object() ? !held.value("compared", false) : !reference) return false;
-  }
-  return done;
-}
-
-// Which group another is compared with: its index; -1: none, or it does other work.
-int baseline_group(const SweepTable& sweep, const std::vector<Cell>& cells,
-                   const std::vector<std::vector<std::size_t>>& groups, std::size_t group,
-                   const std::vector<Json>& rows) {
-  const std::string& name = sweep.baseline.empty() ? sweep.like : sweep.baseline;
-  const auto fits = [&](std::size_t base) {
-    return base != group && work_of_group(groups[group], rows) == work_of_group(groups[base], rows);
-  };
-  if (name.empty()) return fits(0) ? 0 : -1;
-  const int cell = counterpart(cells, groups[group].front(), name);
-  for (std::size_t g = 0; g < groups.size() && cell >= 0; ++g) {
-    if (std::find(groups[g].begin(), groups[g].end(), static_cast<std::size_t>(cell)) !=
-        groups[g].end())
-      return fits(g) ? static_cast<int>(g) : -1;
-  }
-  return -1;
-}
-
-std::string delta_text(const MeanAndDeviation& own, const MeanAndDeviation& base) {
-  return own.n > 0 && base.mean > 0 ? fmt::format("{:+.1f} %", 100 * (own.mean / base.mean - 1))
-                                    : "";
 }
 
 std::string reason_in(const std::vector<std::size_t>& group, const std::vector<Json>& rows) {
@@ -219,40 +113,12 @@ std::string short_result(const Json& row) {
   return text;
 }
 
-SweepRanking ranking_of(const SweepTable& sweep, const std::vector<Cell>& cells,
-                        const std::vector<Json>& rows) {
-  SweepRanking made;
-  std::vector<RankedMix> mixes;
-  for (const auto& group : groups_of(cells)) {
-    made.names.push_back(group_name(cells, group));
-    made.speeds.push_back(speeds_of(group, rows));
-    RankedMix& mix = mixes.emplace_back();
-    mix.values = values_of_mix(cells[group.front()]);
-    mix.work = work_of_group(group, rows);
-    mix.right = is_right(sweep, cells, group, rows);
-    for (const std::size_t i : group) {
-      if (rows[i].value("status", "") != "done") continue;
-      mix.runs.push_back(read_timing(rows[i]));
-      if (rows[i].contains("predicted"))
-        mix.flops = number_in(rows[i]["predicted"], "hardware_flops_per_step").value_or(0);
-    }
-  }
-  made.ranked = rank_kinds(mixes);
-  return made;
-}
-
-Json SweepRanking::to_json() const {
+Json verdict_json(const SweepTable& sweep, const std::vector<Cell>& cells,
+                  const std::vector<Json>& rows) {
+  const ReportGroups found = group_cells(runs_of(sweep, cells, rows));
+  if (found.groups.size() < 2) return {};
   Json json = {{"kind", "verdict"}};
-  json.update(ranked.to_json(names));
-  json["speeds"] = Json::array();
-  for (std::size_t m = 0; m < names.size(); ++m) {
-    const Interval& wall = ranked.wall[m];
-    if (!wall.known()) continue;
-    json["speeds"].push_back({{"mix", names[m]},
-                              {"tokens_per_second", speeds[m].mean},
-                              {"half", speeds[m].mean * wall.half() / wall.middle},
-                              {"runs", speeds[m].n}});
-  }
+  json.update(found.answer_json(/*numbers=*/false));
   return json;
 }
 
@@ -261,34 +127,38 @@ std::string summary_text(const SweepTable& sweep, const std::vector<Cell>& cells
   TextTable table(
       {"cell", "status", "loss", "tokens/s", "peak a rank", "against base", "others", "reason"},
       {2, 3, 4, 5, 6});
-  const auto groups = groups_of(cells);
-  const SweepRanking ranking = ranking_of(sweep, cells, rows);
-  std::size_t shown = 0;
-  for (std::size_t g = 0; g < groups.size(); ++g) {
-    if (++shown > most_rows) break;
-    const auto& group = groups[g];
-    const int base = baseline_group(sweep, cells, groups, g, rows);
-    table.add(
-        {ranking.names[g], status_text(group, rows),
-         spread_text(values_of(group, rows, loss_of),
-                     [](double v) { return fmt::format("{:.4f}", v); }),
-         speed_text(ranking.speeds[g], ranking.ranked.wall[g]),
-         spread_text(values_of(group, rows, memory_of), [](double v) { return format_bytes(v); }),
-         base < 0 ? "" : delta_text(ranking.speeds[g], ranking.speeds[base]),
-         others_text(group, rows), reason_in(group, rows)});
+  const ReportGroups found = group_cells(runs_of(sweep, cells, rows));
+  bool measured = false, wide = false;
+  for (std::size_t g = 0; g < found.groups.size(); ++g) {
+    const ReportGroup& group = found.groups[g];
+    measured = measured || group.interval.known();
+    wide = wide || (group.interval.known() && std::isnan(group.half()));
+    if (g >= most_rows) continue;
+    const bool compared = std::isfinite(group.delta) && group.baseline != static_cast<int>(g);
+    table.add({group.name, status_text(group.cells, rows),
+               spread_text(group.loss, [](double v) { return fmt::format("{:.4f}", v); }),
+               speed_text(group),
+               spread_text(group.peak.n > 0 ? group.peak : group.predicted_peak,
+                           [](double v) { return format_bytes(v); }),
+               compared ? fmt::format("{:+.1f} %", 100 * group.delta) : "", others_text(group),
+               reason_in(group.cells, rows)});
   }
   std::string text = fmt::format("sweep {}: {}: {}\n\n{}", sweep.name,
                                  plural(static_cast<std::int64_t>(cells.size()), "cell"),
                                  counts_text(rows), table.text("  "));
-  if (groups.size() > most_rows)
-    text += fmt::format("  … and {} more, in {}\n", groups.size() - most_rows, sweep.folder());
-  if (std::any_of(ranking.ranked.wall.begin(), ranking.ranked.wall.end(),
-                  [](const Interval& interval) { return interval.known(); }))
+  if (found.groups.size() > most_rows)
+    text +=
+        fmt::format("  … and {} more, in {}\n", found.groups.size() - most_rows, sweep.folder());
+  if (measured)
     text +=
         "\n  ± of tokens/s: half of a 95 % interval; of other columns: standard deviation over "
         "seeds\n"
         "  others: cores that other programs had meanwhile, on average\n";
-  std::string verdict = ranking.ranked.text(ranking.names);
+  if (wide)
+    text +=
+        "  ± ?: these runs are too few, or differ too much, for a 95 % interval that tells "
+        "anything\n";
+  std::string verdict = found.answer();
   for (std::size_t at = 0; (at = verdict.find('\n', at)) != std::string::npos; at += 3)
     verdict.replace(at, 1, "\n  ");
   if (!verdict.empty()) text += fmt::format("\n  {}\n", verdict);

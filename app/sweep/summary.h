@@ -6,20 +6,8 @@
 
 #include "app/sweep/cell.h"
 #include "app/sweep/table.h"
-#include "common/ranking.h"
 
 namespace mw {
-
-// The ranking of a sweep's mixes by the rows of cells that are done, with the mixes' names and
-// their tokens a second.
-struct SweepRanking {
-  std::vector<std::string> names;
-  std::vector<MeanAndDeviation> speeds;
-  RankedKinds ranked;
-  Json to_json() const;
-};
-SweepRanking ranking_of(const SweepTable& sweep, const std::vector<Cell>& cells,
-                        const std::vector<Json>& rows);
 
 // What is predicted of the cells that would run.
 struct SweepCost {
@@ -30,9 +18,12 @@ struct SweepCost {
   std::string text() const;          // "41 s one after the other: …"
 };
 
-// A line for each cell, repeated runs in one with mean and spread; `rows` are the cells' results.
+// A line for each mix, with mean and spread of its runs; `rows` are the cells' results.
 std::string summary_text(const SweepTable& sweep, const std::vector<Cell>& cells,
                          const std::vector<Json>& rows);
+// The answer to which mix is the fastest, of kind "verdict". Null of one mix alone.
+Json verdict_json(const SweepTable& sweep, const std::vector<Cell>& cells,
+                  const std::vector<Json>& rows);
 
 // What would run, with what is predicted of it.
 std::string dry_text(const SweepTable& sweep, const std::vector<Cell>& cells,

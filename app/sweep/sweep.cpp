@@ -22,6 +22,7 @@
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/text.h"
+#include "report/groups.h"
 
 namespace mw {
 namespace fs = std::filesystem;
@@ -99,13 +100,11 @@ class Sweep {
       if (go_.shards > 0) refresh_others();
       judge_all(/*last=*/true);
     }
-    if (const SweepRanking all = ranking_of(sweep_, cells_, rows_); all.names.size() > 1)
-      verdict_ = all.to_json();
+    verdict_ = verdict_json(sweep_, cells_, rows_);
     write_index();
     emit_final(/*all=*/true);
-    if (const auto asked = ranking_of(sweep_, chosen(cells_), chosen(rows_));
-        asked.names.size() > 1)
-      program_.emit(asked.to_json());
+    if (const Json asked = verdict_json(sweep_, chosen(cells_), chosen(rows_)); !asked.is_null())
+      program_.emit(asked);
     return outcome();
   }
 
@@ -374,7 +373,7 @@ class Sweep {
   // Reports draw one run of each mix in time: those that trace their steps where the script does
   // not say which do.
   void choose_traced() {
-    for (const auto& group : groups_of(cells_)) {
+    for (const auto& group : repeats_of(runs_of(sweep_, cells_).cells)) {
       const auto first = std::find_if(group.begin(), group.end(), [&](std::size_t i) {
         return states_[i].status != "skipped" && states_[i].status != "refused";
       });

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 #include "common/statistics.h"
 #include "meshwright/engine/text.h"
@@ -97,6 +96,9 @@ std::string same_but_recompute(const RankedMix& mix) {
 void find_fastest(Ranking& r, const std::vector<RankedMix>& mixes) {
   const std::size_t count = r.wall.size();
   const auto races = [&](std::size_t m) { return mixes[m].right && r.wall[m].known(); };
+  std::size_t racing = 0;
+  for (std::size_t m = 0; m < count; ++m) racing += races(m) ? 1 : 0;
+  if (racing < 2) return;  // one alone is the fastest of nothing
   for (std::size_t a = 0; a < count; ++a) {
     if (!races(a)) continue;
     bool beaten = false, beats_all = true, cpu = false;
@@ -115,24 +117,6 @@ void find_fastest(Ranking& r, const std::vector<RankedMix>& mixes) {
   std::stable_sort(r.among.begin(), r.among.end(), [&](int a, int b) {
     return r.wall[static_cast<std::size_t>(a)].middle < r.wall[static_cast<std::size_t>(b)].middle;
   });
-}
-
-Json json_of(const Ranking& ranking, const std::vector<std::string>& names) {
-  Json json = {{"fastest", nullptr}, {"by", nullptr}, {"undecided", Json::array()}};
-  if (ranking.fastest >= 0) {
-    json["fastest"] = names[static_cast<std::size_t>(ranking.fastest)];
-    json["by"] = ranking.by_cpu ? "cpu" : "wall";
-  } else {
-    for (const int mix : ranking.among)
-      json["undecided"].push_back(names[static_cast<std::size_t>(mix)]);
-  }
-  return json;
-}
-
-std::vector<std::string> names_in(const RankedKind& kind, const std::vector<std::string>& names) {
-  std::vector<std::string> own;
-  for (const int mix : kind.mixes) own.push_back(names[static_cast<std::size_t>(mix)]);
-  return own;
 }
 
 }  // namespace
@@ -157,59 +141,6 @@ std::vector<bool> counted_runs(const std::vector<RunTiming>& runs) {
   std::vector<bool> counted;
   for (const RunTiming& run : runs) counted.push_back(!run.disturbed || !some);
   return counted;
-}
-
-RankedKinds rank_kinds(const std::vector<RankedMix>& mixes) {
-  RankedKinds made;
-  made.wall.resize(mixes.size());
-  std::map<AxisValues, std::size_t> known;
-  std::vector<const AxisValues*> values(mixes.size());
-  for (std::size_t m = 0; m < mixes.size(); ++m) {
-    if (mixes[m].runs.empty()) continue;
-    values[m] = &mixes[m].values;
-    const auto [kind, fresh] = known.emplace(mixes[m].work, made.kinds.size());
-    if (fresh) made.kinds.emplace_back();
-    made.kinds[kind->second].mixes.push_back(static_cast<int>(m));
-  }
-  for (RankedKind& kind : made.kinds) {
-    std::vector<RankedMix> own;
-    for (const int mix : kind.mixes) own.push_back(mixes[static_cast<std::size_t>(mix)]);
-    kind.ranking = rank_mixes(own);
-    kind.name = name_of_kind(values, kind.mixes);
-    for (std::size_t m = 0; m < own.size(); ++m)
-      made.wall[static_cast<std::size_t>(kind.mixes[m])] = kind.ranking.wall[m];
-  }
-  return made;
-}
-
-std::string RankedKinds::text(const std::vector<std::string>& names) const {
-  std::vector<std::string> lines;
-  for (const RankedKind& kind : kinds) {
-    const std::string own = verdict_text(kind.ranking, names_in(kind, names));
-    if (own.empty()) continue;
-    lines.push_back(kinds.size() == 1 || kind.name.empty() ? own : kind.name + ": " + own);
-  }
-  return join(lines, "\n");
-}
-
-Json RankedKinds::to_json(const std::vector<std::string>& names) const {
-  Json json = kinds.size() == 1 ? json_of(kinds.front().ranking, names_in(kinds.front(), names))
-                                : json_of({}, {});
-  json["impossible"] = Json::array();
-  json["answer"] = text(names);
-  json["kinds"] = Json::array();
-  for (const RankedKind& kind : kinds) {
-    const std::vector<std::string> own = names_in(kind, names);
-    for (const auto& [more, less] : kind.ranking.impossible) {
-      json["impossible"].push_back({{"more_work", own[static_cast<std::size_t>(more)]},
-                                    {"less_work", own[static_cast<std::size_t>(less)]}});
-    }
-    Json one = json_of(kind.ranking, own);
-    one["name"] = kind.name;
-    one["mixes"] = own;
-    json["kinds"].push_back(std::move(one));
-  }
-  return json;
 }
 
 Ranking rank_mixes(const std::vector<RankedMix>& mixes) {
@@ -247,7 +178,7 @@ Ranking rank_mixes(const std::vector<RankedMix>& mixes) {
 std::string verdict_text(const Ranking& r, const std::vector<std::string>& names) {
   const auto name = [&](int mix) { return names[static_cast<std::size_t>(mix)]; };
   std::string text;
-  if (r.fastest >= 0 && r.among.size() == 1 && names.size() > 1) {
+  if (r.fastest >= 0 && r.among.size() == 1) {
     text = fmt::format("fastest: {}, as the 95 % intervals of {} seconds say", name(r.fastest),
                        r.by_cpu ? "CPU (other programs had the cores)" : "wall");
   } else if (r.undecided() && r.among.size() > 1) {

@@ -30,14 +30,20 @@ std::vector<bool> counted_runs(const std::vector<RunTiming>& runs);
 struct Interval {
   double low = CoreUse::unknown, middle = CoreUse::unknown, high = CoreUse::unknown;
   bool known() const { return low > 0; }
-  double half() const { return (high - low) / 2; }
+  // Half of its width, as a share of the middle. NaN where that is no less than 1: two runs may
+  // give an interval of a thousand times the value, and such a number says nothing but that they
+  // are too few.
+  double half() const {
+    const double share = (high - low) / 2 / middle;
+    return share < 1 ? share : CoreUse::unknown;
+  }
 };
 
 struct Ranking {
   std::vector<Interval> wall, cpu;  // of each mix
   std::vector<bool> disturbed;      // of each mix: no run of it had the cores to itself
-  int fastest = -1;                 // the mix that beats every other one; -1: undecided
-  bool by_cpu = false;              // CPU seconds decided a comparison of the fastest mix
+  int fastest = -1;     // the mix that beats every other one; -1: undecided, or nothing to beat
+  bool by_cpu = false;  // CPU seconds decided a comparison of the fastest mix
   // The mixes that no other one beats, the quickest first; the two of an impossible pair, if its
   // first would have been the fastest.
   std::vector<int> among;
@@ -52,24 +58,6 @@ Ranking rank_mixes(const std::vector<RankedMix>& mixes);
 // Says in words which mix is the fastest, or which ones are not told apart, and which measurements
 // cannot be. Empty: there is nothing to compare.
 std::string verdict_text(const Ranking& ranking, const std::vector<std::string>& names);
-
-// Mixes that do the same work: tokens a second of other work say nothing about theirs.
-struct RankedKind {
-  std::string name;        // the values that its mixes alone have; empty: there are none
-  std::vector<int> mixes;  // indices into all mixes
-  Ranking ranking;         // of these, by their places in `mixes`
-};
-struct RankedKinds {
-  std::vector<RankedKind> kinds;  // in the order of their first mixes
-  std::vector<Interval> wall;     // of each mix
-  // The verdict of each kind of which two mixes ran, a line each; of several kinds with their names
-  // in front.
-  std::string text(const std::vector<std::string>& names) const;
-  // { fastest, by, undecided, impossible, answer, kinds = { { name, mixes, fastest, by, undecided }
-  // } }: `fastest`, `by` and `undecided` of the only kind, or null and none.
-  Json to_json(const std::vector<std::string>& names) const;
-};
-RankedKinds rank_kinds(const std::vector<RankedMix>& mixes);
 
 // What the mixes `own` of a kind are called: the values that all of them have and no other mix.
 // `mixes`: the values of each; null: it takes no part.

@@ -1,29 +1,26 @@
 // Reads a whole run file in a copy of this process, to see whether HDF5 comes through.
 #include "record/probe.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <hdf5.h>
 #include <poll.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <csignal>
-#include <cstdlib>
 #include <cstring>
 #include <iterator>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -43,7 +40,7 @@ namespace {
 constexpr double seconds_at_least = 10, seconds_of_byte = 1e-7;
 // By the clock a copy may take this many times as long, as other processes may compute too.
 constexpr double patience = 3;
-constexpr std::chrono::milliseconds between_looks{2};
+constexpr std::size_t most_known = 100'000;  // files
 constexpr hsize_t most_bytes_at_once = hsize_t{64} << 20;
 constexpr std::uint64_t most_rows_at_once = std::uint64_t{1} << 16;
 // What damage makes HDF5 die of. Other signals come from outside and say nothing of the file: the
@@ -171,38 +168,8 @@ void try_to_read(const fs::path& path, double seconds) {
   }
 }
 
-void begin_copy() {
-  const rlimit none{0, 0};
-  ::setrlimit(RLIMIT_CORE, &none);
-  for (const int signal : signs_of_damage) ::signal(signal, SIG_DFL);
-}
-
-[[noreturn]] void try_in_copy(const fs::path& path, double seconds) {
-  begin_copy();
-  try_to_read(path, seconds);
-  ::_exit(0);
-}
-
-// The state of the copy when it has ended. Nothing where it has not after so many seconds by the
-// clock: it may have inherited a lock that another thread of this process held, and wait for it
-// without computing. It is killed then.
-std::optional<int> awaited(pid_t copy, double seconds) {
-  const auto give_up = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-  int status = 0;
-  pid_t ended = 0;
-  while ((ended = ::waitpid(copy, &status, WNOHANG)) == 0) {
-    if (std::chrono::steady_clock::now() > give_up) {
-      ::kill(copy, SIGKILL);
-      ::waitpid(copy, &status, 0);
-      return std::nullopt;
-    }
-    std::this_thread::sleep_for(between_looks);
-  }
-  if (ended < 0) return std::nullopt;
-  return status;
-}
-
-// The signal of damage that a copy has died of, by its status; 0: none.
+// The signal of damage that a copy has died of, by its status; 0: none, as where it was ended from
+// outside.
 int damage_in(int status) {
   if (WIFSIGNALED(status)) {
     const int signal = WTERMSIG(status);
@@ -212,92 +179,57 @@ int damage_in(int status) {
   return WEXITSTATUS(status) == 0 ? 0 : SIGABRT;  // a sanitizer ends its process by a code
 }
 
-// The signal that the file made a copy die of. 0: the copy came through, or was ended from outside,
-// or there is none to be had; then nothing is known against the file.
-int died_of(const fs::path& path, double seconds) {
-  const pid_t copy = fork_tied(SIGKILL);
-  if (copy == 0) try_in_copy(path, seconds);
-  if (copy < 0) return 0;
-  const std::optional<int> status = awaited(copy, patience * seconds);
-  return status ? damage_in(*status) : 0;
+double seconds_for(const fs::path& path) {
+  std::error_code error;
+  const std::uintmax_t size = fs::file_size(path, error);
+  return seconds_at_least + (error ? 0 : seconds_of_byte * static_cast<double>(size));
 }
 
-// A copy of this process that reads the files whose paths it is sent, and answers each with a byte.
-class LastingCopy {
- public:
-  LastingCopy() = default;
-  ~LastingCopy() { end(); }
-  LastingCopy(const LastingCopy&) = delete;
-  LastingCopy& operator=(const LastingCopy&) = delete;
-
-  // Whether the copy came through. No: it has died, or does not answer; whoever asks has the file
-  // tried by a copy of its own.
-  bool comes_through(const fs::path& path, double seconds) {
-    if (process_ <= 0 && !begin()) return false;
-    std::string message = fmt::format("{} {}", static_cast<std::int64_t>(seconds), path.string());
-    message += '\0';
-    pollfd ready{socket_, POLLIN, 0};
-    char answer = 0;
-    const bool through =
-        ::send(socket_, message.data(), message.size(), MSG_NOSIGNAL) ==
-            static_cast<ssize_t>(message.size()) &&
-        ::poll(&ready, 1, static_cast<int>(1e3 * std::min(patience * seconds, 1e6))) == 1 &&
-        ::read(socket_, &answer, 1) == 1;
-    if (!through) end();
-    return through;
+// Reads the files one after the other and sends a byte after each.
+[[noreturn]] void read_in_copy(std::span<const fs::path> paths, int to) {
+  const rlimit none{0, 0};
+  ::setrlimit(RLIMIT_CORE, &none);
+  for (const int signal : signs_of_damage) ::signal(signal, SIG_DFL);
+  for (const fs::path& path : paths) {
+    try_to_read(path, seconds_for(path));
+    if (::write(to, "1", 1) != 1) break;
   }
+  ::_exit(0);
+}
 
- private:
-  bool begin() {
-    int ends[2];
-    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return false;
-    socket_ = ends[0];
-    process_ = fork_tied(SIGKILL);
-    if (process_ == 0) {
-      ::close(ends[0]);
-      answer_all(ends[1]);
-    }
-    ::close(ends[1]);
-    if (process_ < 0) end();
-    return process_ > 0;
+// How many of the files, from the first on, a copy of this process came through, and the signal of
+// damage that it died of at the next one. Where it sends nothing for long, it may have inherited a
+// lock that another thread of this process held, and wait for it without computing: it is killed,
+// and nothing is known against the file.
+std::pair<std::size_t, int> read_by_copy(std::span<const fs::path> paths) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return {paths.size(), 0};
+  const pid_t copy = fork_tied(SIGKILL);
+  if (copy == 0) read_in_copy(paths, ends[1]);
+  ::close(ends[1]);
+  std::size_t through = 0;
+  bool waits = copy > 0;
+  while (waits && through < paths.size()) {
+    pollfd ready{ends[0], POLLIN, 0};
+    const double most = 1e3 * std::min(patience * seconds_for(paths[through]), 1e6);
+    char byte = 0;
+    waits = ::poll(&ready, 1, static_cast<int>(most)) == 1;
+    if (waits && ::read(ends[0], &byte, 1) != 1) break;  // it has died
+    if (waits) ++through;
   }
-
-  [[noreturn]] static void answer_all(int socket) {
-    begin_copy();
-    std::string message;
-    for (char byte = 0; ::read(socket, &byte, 1) == 1;) {
-      message += byte;
-      if (byte != '\0') continue;
-      const std::size_t gap = message.find(' ');
-      try_to_read(message.substr(gap + 1, message.size() - gap - 2), std::atof(message.c_str()));
-      message.clear();
-      if (::send(socket, "1", 1, MSG_NOSIGNAL) != 1) break;
-    }
-    ::_exit(0);
-  }
-
-  void end() {
-    if (socket_ >= 0) ::close(socket_);
-    if (process_ > 0) {
-      ::kill(process_, SIGKILL);
-      ::waitpid(process_, nullptr, 0);
-    }
-    socket_ = -1;
-    process_ = -1;
-  }
-
-  pid_t process_ = -1;
-  int socket_ = -1;
-};
-
-thread_local std::unique_ptr<LastingCopy> lasting;  // ProbeMany's; null: there is none
+  ::close(ends[0]);
+  int status = 0;
+  if (copy > 0 && !waits) ::kill(copy, SIGKILL);
+  if (copy < 0 || ::waitpid(copy, &status, 0) != copy) return {paths.size(), 0};
+  return {through, damage_in(status)};
+}
 
 // A file as it is at a moment.
 using Key = std::tuple<dev_t, ino_t, off_t, std::int64_t, std::int64_t>;
 
 std::optional<Key> key_of(const fs::path& path) {
   struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) return std::nullopt;
+  if (::stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
   return Key{info.st_dev, info.st_ino, info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec};
 }
 
@@ -306,30 +238,38 @@ std::map<Key, int> tried;  // and the signal that the copy died of; 0: it came t
 
 }  // namespace
 
-ProbeMany::ProbeMany() {
-  if (lasting == nullptr) lasting = std::make_unique<LastingCopy>();
-}
-ProbeMany::~ProbeMany() {
-  lasting.reset();
-}
-
 void need_not_probe(const fs::path& path) {
   const std::lock_guard guard(trying);
   if (const auto key = key_of(path)) tried[*key] = 0;
 }
 
-void probe_run_file(const fs::path& path) {
-  const auto key = key_of(path);
-  if (!key) return;
+void probe_all(const std::vector<fs::path>& given) {
   const std::lock_guard guard(trying);
-  auto known = tried.find(*key);
-  if (known == tried.end()) {
-    const double seconds =
-        seconds_at_least + seconds_of_byte * static_cast<double>(std::get<2>(*key));
-    if (tried.size() > 10'000) tried.clear();
-    const bool through = lasting != nullptr && lasting->comes_through(path, seconds);
-    known = tried.emplace(*key, through ? 0 : died_of(path, seconds)).first;
+  std::vector<fs::path> paths;
+  std::vector<Key> keys;
+  for (const fs::path& path : given) {
+    const auto key = key_of(path);
+    if (!key || tried.count(*key) > 0) continue;
+    paths.push_back(path);
+    keys.push_back(*key);
   }
+  if (tried.size() + keys.size() > most_known) tried.clear();
+  for (std::size_t at = 0; at < paths.size();) {
+    const auto [through, signal] = read_by_copy(std::span(paths).subspan(at));
+    for (std::size_t k = 0; k < through; ++k) tried[keys[at + k]] = 0;
+    at += through;
+    // An earlier file may have left what a later one's reading dies of: the next copy tries this
+    // one first.
+    if (through == 0) tried[keys[at++]] = signal;
+  }
+}
+
+void probe_run_file(const fs::path& path) {
+  probe_all({path});
+  const std::lock_guard guard(trying);
+  const auto key = key_of(path);
+  const auto known = key ? tried.find(*key) : tried.end();
+  if (known == tried.end()) return;
   const int signal = known->second;
   if (signal == 0) return;
   throw Error(

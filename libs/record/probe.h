@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <vector>
 
 namespace mw {
 
@@ -12,16 +13,9 @@ namespace mw {
 // then reads it gets an error that says what.
 void probe_run_file(const std::filesystem::path& path);
 
-// While it lives, one copy of this process tries all files, one after the other, until it dies of
-// one: for lists of many files, each of which would cost a copy of its own. Of the thread that made
-// it.
-class ProbeMany {
- public:
-  ProbeMany();
-  ~ProbeMany();
-  ProbeMany(const ProbeMany&) = delete;
-  ProbeMany& operator=(const ProbeMany&) = delete;
-};
+// The same of many files, which one copy reads one after the other until it dies of one; what is
+// found is thrown where a file is then tried by itself.
+void probe_all(const std::vector<std::filesystem::path>& paths);
 
 // A file that this process has written itself just now: it is not tried, as it is now.
 void need_not_probe(const std::filesystem::path& path);

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <tuple>
 
-#include "common/run_timing.h"
 #include "common/statistics.h"
 #include "meshwright/options.h"
 #include "record/columns.h"
@@ -19,24 +18,13 @@ void raise(double& value, std::int64_t bytes) {
 
 void read_steps(RunReader& reader, RunFacts& facts) {
   facts.steps = reader.steps();
-  std::vector<double> seconds, rates, mfu, bubble;
-  for (std::size_t i = warm_up(facts.steps.size()); i < facts.steps.size(); ++i) {
-    const StepRow& step = facts.steps[i];
-    seconds.push_back(step.seconds);
-    rates.push_back(step.tokens_per_second);
-    mfu.push_back(step.mfu);
-    bubble.push_back(step.bubble);
-  }
-  facts.step_seconds.measured = median(seconds);
-  facts.tokens_per_second = median(rates);
-  facts.mfu = median(mfu);
-  // The measured step is that of the steps which had the cores to themselves, where enough had.
-  const double all = facts.step_seconds.measured, quiet = read_timing(facts.result).seconds;
-  if (quiet > 0 && all > 0) {
-    facts.step_seconds.measured = quiet;
-    facts.tokens_per_second *= all / quiet;
-    facts.mfu *= all / quiet;
-  }
+  const RunSpeed speed = speed_of(facts.steps, read_timing(facts.result));
+  facts.step_seconds.measured = speed.step_seconds;
+  facts.tokens_per_second = speed.tokens_per_second;
+  facts.mfu = speed.mfu;
+  std::vector<double> bubble;
+  for (std::size_t i = warm_up(facts.steps.size()); i < facts.steps.size(); ++i)
+    bubble.push_back(facts.steps[i].bubble);
   facts.bubble = median(bubble);
   double nearest = not_known;
   for (std::size_t i = warm_up(facts.steps.size()); i < facts.steps.size(); ++i) {
@@ -119,6 +107,20 @@ void take_parts(RunReader& reader, RunFacts& facts) {
 }
 
 }  // namespace
+
+RunSpeed speed_of(const std::vector<StepRow>& steps, const RunTiming& timing) {
+  std::vector<double> seconds, tokens, shares;  // shares: MFU for each token a second
+  for (std::size_t i = warm_up(steps.size()); i < steps.size(); ++i) {
+    seconds.push_back(steps[i].seconds);
+    tokens.push_back(static_cast<double>(steps[i].tokens));
+    shares.push_back(steps[i].mfu / steps[i].tokens_per_second);
+  }
+  RunSpeed speed;
+  speed.step_seconds = timing.seconds > 0 ? timing.seconds : median(seconds);
+  speed.tokens_per_second = median(tokens) / speed.step_seconds;
+  speed.mfu = speed.tokens_per_second * median(shares);
+  return speed;
+}
 
 RunFacts read_run_facts(const std::filesystem::path& path, bool actions) {
   RunReader reader(path);

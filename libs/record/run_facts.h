@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/run_timing.h"
 #include "record/account.h"
 #include "record/rows.h"
 #include "record/run_reader.h"
@@ -24,6 +25,14 @@ struct MeasuredPair {
 // "bubble" (waits for other stages), "other".
 using StepParts = std::map<std::string, double>;
 
+// The median step after the warm-up, of those that had the cores to themselves where enough had;
+// its tokens a second, and what these are of the devices' peak. NaN: not known.
+struct RunSpeed {
+  double step_seconds = not_known, tokens_per_second = not_known, mfu = not_known;
+};
+// `steps`: all steps of the run, those of the warm-up too.
+RunSpeed speed_of(const std::vector<StepRow>& steps, const RunTiming& timing);
+
 struct RunFacts {
   RunHead head;
   Json experiment, predicted_result, result;  // as RunReader has them: null if missing
@@ -32,8 +41,7 @@ struct RunFacts {
   std::map<std::string, MeasuredPair> memory;  // by category: its own peak, likewise
   // By axis, of the last step: of each op and phase what the rank sends that sends most of it.
   std::map<std::string, MeasuredPair> bytes;
-  // The median step's after the warm-up (common/statistics.h); the predicted step's is the end of
-  // its timeline.
+  // As RunSpeed has them; the predicted step's is the end of its timeline.
   MeasuredPair step_seconds;
   double tokens_per_second = not_known, mfu = not_known, bubble = not_known;
   std::int64_t median_step = -1;  // the step nearest to that median; -1: there are none

@@ -11,6 +11,8 @@
 #include "common/run_timing.h"
 #include "common/statistics.h"
 #include "record/account.h"
+#include "record/columns.h"
+#include "record/run_facts.h"
 
 namespace mw {
 namespace {
@@ -68,7 +70,7 @@ Json communication_of(const Table& table) {
 Json mean_after_warm_up(const std::vector<double>& values) {
   const auto from = static_cast<std::ptrdiff_t>(warm_up(values.size()));
   const MeanAndDeviation mean = mean_and_deviation({values.begin() + from, values.end()});
-  return mean.n > 0 ? Json(mean.mean) : Json();
+  return number_or_null(mean.mean);
 }
 
 // What /result has by a name, else what the tables say.
@@ -134,9 +136,6 @@ Json run_numbers(RunReader& reader) {
   const Json result = reader.result();
   const Table steps = reader.table("steps"), memory = reader.table("rank_memory");
   const auto losses = steps.numbers("loss");
-  const auto median = [&](const char* column) {
-    return steps.rows == 0 ? Json() : Json(median_after_warm_up(steps.numbers(column)));
-  };
   const auto bytes = [](std::int64_t most) { return most < 0 ? Json() : Json(most); };
   Json numbers;
   settle(numbers, result, "ranks",
@@ -145,15 +144,17 @@ Json run_numbers(RunReader& reader) {
   numbers["loss"] = last_of(losses);
   numbers["first_loss"] = losses.empty() ? Json() : Json(losses.front());
   numbers["grad_norm"] = last_of(steps.numbers("grad_norm"));
-  settle(numbers, result, "step_seconds", median("seconds"));
-  settle(numbers, result, "tokens_per_second", median("tokens_per_second"));
-  settle(numbers, result, "mfu", median("mfu"));
-  settle(numbers, result, "bubble_fraction", median("bubble"));
+  const RunTiming timing = read_timing(result);
+  const RunSpeed speed = speed_of(steps_of(steps), timing);
+  settle(numbers, result, "step_seconds", number_or_null(speed.step_seconds));
+  settle(numbers, result, "tokens_per_second", number_or_null(speed.tokens_per_second));
+  settle(numbers, result, "mfu", number_or_null(speed.mfu));
+  settle(numbers, result, "bubble_fraction",
+         steps.rows == 0 ? Json() : Json(median_after_warm_up(steps.numbers("bubble"))));
   settle(numbers, result, "peak_bytes", bytes(highest(memory.integers("peak_bytes"))));
   numbers["predicted_peak_bytes"] = bytes(highest(memory.integers("predicted_bytes")));
   for (const char* name : {"cpu_seconds_per_step", "startup_seconds", "held_out_loss"})
     settle(numbers, result, name, nullptr);
-  const RunTiming timing = read_timing(result);
   numbers["others_cores"] = std::isfinite(timing.use.others)
                                 ? Json(timing.use.others)
                                 : mean_after_warm_up(steps.numbers("others_cores"));

@@ -37,9 +37,13 @@ bool ends_a_cell(const std::string& status) {
   return status == "failed" || status == "skipped" || status == "refused";
 }
 
+bool is_run_file(const fs::path& path) {
+  return path.extension() == ".h5" || path.extension() == ".hdf5";
+}
+
 class Finder {
  public:
-  void file(const fs::path& path) { add(read_entry(path)); }
+  void file(const fs::path& path) { add(judged(read_entry(path))); }
 
   void folder(const fs::path& path, int depth = 0) {
     std::error_code error;
@@ -47,7 +51,7 @@ class Finder {
     if (fs::exists(path / run_file_name, error)) {
       RunEntry entry = read_entry(path / run_file_name);
       entry.folder = path;
-      return add(std::move(entry));
+      return add(judged(std::move(entry)));
     }
     if (!folders_.insert(fs::weakly_canonical(path, error)).second) return;
     if (depth >= deepest_folder)
@@ -59,7 +63,7 @@ class Finder {
       if (name.starts_with(".")) continue;  // the hidden copies of runs, among others
       if (at->is_directory(ignored)) {
         folders.push_back(at->path());
-      } else if (at->path().extension() == ".h5" || at->path().extension() == ".hdf5") {
+      } else if (is_run_file(at->path())) {
         files.push_back(at->path());
       }
     }
@@ -80,6 +84,18 @@ class Finder {
     entry.status = "unreadable";
     entry.reason = why;
     entry.path = path;
+    return entry;
+  }
+
+  // Of a sweep's cell, the result beside its file says what the file cannot: that the run was wrong.
+  static RunEntry judged(RunEntry entry) {
+    if (entry.path.filename() != run_file_name) return entry;
+    const Json result = read_json(entry.path.parent_path() / "result.json");
+    const std::string status = text_in(result, "status");
+    if (entry.status != "done" || text_in(result, "kind") != "cell" || !ends_a_cell(status))
+      return entry;
+    entry.status = status;
+    entry.reason = text_in(result, "reason");
     return entry;
   }
 
@@ -152,6 +168,20 @@ class Finder {
   std::set<fs::path> seen_, folders_;
 };
 
+// What lies there and may be a run file, but in cells of sweeps only what is called so.
+void add_run_files(const fs::path& path, int depth, std::vector<fs::path>& files) {
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return files.push_back(path);
+  if (fs::exists(path / run_file_name, error)) return files.push_back(path / run_file_name);
+  if (depth == deepest_folder) return;
+  for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
+    std::error_code ignored;
+    if (at->path().filename().string().starts_with(".") || at->is_symlink(ignored)) continue;
+    if (at->is_directory(ignored) || is_run_file(at->path()))
+      add_run_files(at->path(), depth + 1, files);
+  }
+}
+
 // Names of what lies where `given` was looked for in vain.
 std::string nearest_run(const fs::path& given) {
   std::vector<std::string> names;
@@ -217,7 +247,9 @@ RunEntry read_entry(const fs::path& file, Probe probe) {
 }
 
 RunSet find_runs(const std::vector<fs::path>& given) {
-  const ProbeMany probe;
+  std::vector<fs::path> files;
+  for (const fs::path& each : given) add_run_files(each, 0, files);
+  probe_all(files);
   Finder finder;
   Problems problems;
   for (const fs::path& each : given) {

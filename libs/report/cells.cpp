@@ -108,25 +108,12 @@ void take_machine(ReportCell& cell, const fs::path& folder) {
   flatten("", machine, cell.machine);
 }
 
-// What a result line says: of kind cell, train or plan.
-void take_result(ReportCell& cell, const Json& result) {
-  if (!result.is_object()) return;
-  const auto held = result.find("same_loss_as");
-  if (held != result.end() && held->is_object() && held->contains("compared"))
-    cell.compared = (*held)["compared"] == true;
-  if (const int beside = count_under(result, "beside"); beside > 0) cell.beside = beside;
-  const bool plan = result.contains("memory") && result["memory"].is_array();
-  if (!cell.measured() && plan) take_prediction(cell, result);
-  if (!cell.measured() && result.contains("predicted") && result["predicted"].is_object())
-    take_prediction(cell, result["predicted"]);
-}
-
 // The report's cell of a run. If the run has values for axes that `axes` lacks, their keys are
 // added to `axes`.
 ReportCell cell_of(const RunEntry& entry, std::vector<std::string>& axes,
                    const std::vector<std::string>& of_run) {
   ReportCell cell;
-  cell.name = entry.name;
+  cell.name = cell.label = entry.name;
   cell.status = entry.status;
   cell.reason = entry.reason;
   cell.hash = entry.hash;
@@ -142,12 +129,9 @@ ReportCell cell_of(const RunEntry& entry, std::vector<std::string>& axes,
     }
   }
   for (const auto& [key, value] : entry.values) {
-    if (key == "seed" || key == "repeat") {
-      cell.seed = value;
-      continue;
-    }
-    cell.values.emplace_back(key, value);
-    if (std::find(axes.begin(), axes.end(), key) == axes.end()) axes.push_back(key);
+    take_value(cell, key, value);
+    if (key != "seed" && key != "repeat" && std::find(axes.begin(), axes.end(), key) == axes.end())
+      axes.push_back(key);
   }
   if (entry.folder.empty()) return cell;
   take_result(cell, read_json(entry.folder / "result.json"));
@@ -277,6 +261,59 @@ void add_predicted(const fs::path& folder, ReportRuns& runs) {
   runs.asked.emplace_back("sweep", sweep);
 }
 
+// A plan that was predicted and not run. `at`: no other cell has it.
+ReportCell& add_plan(const std::string& name, const Json& prediction, const std::string& at,
+                     ReportRuns& runs) {
+  ReportCell& cell = runs.cells.emplace_back();
+  cell.name = cell.label = name;
+  cell.status = "predicted";
+  cell.mix = text_at(prediction, "plan");
+  take_prediction(cell, prediction);
+  cell.file = cell.repeats = at;
+  return cell;
+}
+
+void add_search(const Json& found, const std::string& at, ReportRuns& runs) {
+  std::set<std::string> seen;
+  for (const char* list : {"best", "edge", "checked"}) {
+    for (const Json& one : found.value(list, Json::array())) {
+      Json settings = Json::object();
+      std::string name = text_at(one, "plan");
+      for (const char* key : {"microbatch", "recompute", "offload"}) {
+        const std::string value = text_at(one, key);
+        if (value.empty() || value == "none") continue;
+        settings[key] = value;
+        name += fmt::format(", {} {}", key, value);
+      }
+      if (!seen.insert(name).second) continue;
+      ReportCell& cell =
+          add_plan(name, one.value("predicted", Json::object()), at + ": " + name, runs);
+      cell.mix = text_at(one, "plan");
+      cell.settings = settings.dump();
+      cell.work = {{"search", at}};
+    }
+  }
+}
+
+void add_results(const fs::path& path, ReportRuns& runs) {
+  const std::size_t before = runs.cells.size();
+  int number = 0;
+  for (const Json& result : lines_of_json(path)) {
+    const std::string kind = text_at(result, "kind"),
+                      at = fmt::format("{} {}", path.string(), ++number);
+    if (kind == "search") add_search(result, at, runs);
+    if (kind == "plan") add_plan(text_at(result, "name"), result, at, runs);
+  }
+  if (runs.cells.size() > before) return;
+  std::error_code error;
+  const bool there = fs::exists(path, error);
+  throw Error(Stage::options, there ? "file.format" : "file.missing", "",
+              fmt::format("report: {}: {}", path.string(),
+                          there ? "it holds no result of plan or search" : "there is no such file"),
+              "write one: meshwright plan SCRIPT --json > FILE; a run is given by its run file, a "
+              "sweep by its folder");
+}
+
 // --- Runs by themselves: what tells them apart ---
 
 // The keys of plan and experiment whose values differ, at most `most`, the plan's mix apart.
@@ -334,6 +371,48 @@ std::vector<Json> lines_of_json(const fs::path& path) {
   return rows;
 }
 
+void take_result(ReportCell& cell, const Json& result) {
+  if (!result.is_object()) return;
+  const auto held = result.find("same_loss_as");
+  if (held != result.end() && held->is_object() && held->contains("compared"))
+    cell.compared = (*held)["compared"] == true;
+  if (const int beside = count_under(result, "beside"); beside > 0) cell.beside = beside;
+  const bool plan = result.contains("memory") && result["memory"].is_array();
+  if (!cell.measured() && plan) take_prediction(cell, result);
+  if (!cell.measured() && result.contains("predicted") && result["predicted"].is_object())
+    take_prediction(cell, result["predicted"]);
+}
+
+void take_run(ReportCell& cell, const Json& result) {
+  const Json losses = result.value("losses", Json());
+  if (!losses.is_array() || losses.empty()) return;
+  cell.steps = static_cast<std::int64_t>(losses.size());
+  if (losses.back().is_number()) cell.loss = losses.back().get<double>();
+  cell.step_seconds.measured = number_under(result, "step_seconds");
+  cell.tokens_per_second.measured = number_under(result, "tokens_per_second");
+  cell.peak.measured = number_under(result, "peak_bytes");
+  cell.timing = read_timing(result);
+  if (result.contains("experiment")) cell.work = work_of(result["experiment"]);
+  if (result.contains("predicted"))
+    if (const double flops = number_under(result["predicted"], "hardware_flops_per_step");
+        flops > 0)
+      cell.flops = flops;
+}
+
+void take_value(ReportCell& cell, const std::string& key, const std::string& value) {
+  if (key != "seed" && key != "repeat") {
+    cell.values.emplace_back(key, value);
+    return;
+  }
+  cell.seed = value;
+  const std::string word = " " + key + "=" + value;  // as the sweep has it in the cell's name
+  std::string words = " " + cell.label + " ";
+  const std::size_t at = words.find(word + " ");
+  if (at == std::string::npos) return;
+  words.erase(at, word.size());
+  cell.label = words.size() < 3 ? "base" : words.substr(1, words.size() - 2);
+}
+
 StepParts step_parts(const Json& prediction) {
   StepParts parts;
   for (const auto& [key, name] : {std::pair{"compute_seconds", "compute"},
@@ -358,6 +437,10 @@ void take_prediction(ReportCell& cell, const Json& plan) {
     cell.work = work_of(plan["experiment"]);
   }
   cell.ranks = std::max(cell.ranks, count_under(plan, "ranks"));
+  cell.predicted_parts = step_parts(plan);
+  for (const Json& stage : plan.value("stages", Json::array()))
+    cell.predicted_stage_parts[count_under(stage, "stage")] = step_parts(stage);
+  if (!cell.measured()) cell.mfu = number_under(plan, "mfu");
   if (plan.contains("memory") && plan["memory"].is_array()) {
     for (const Json& stage : plan["memory"]) {
       if (!stage.is_object()) continue;
@@ -365,6 +448,7 @@ void take_prediction(ReportCell& cell, const Json& plan) {
         if (!bytes.is_number() || name == "stage") continue;
         double& most = name == "peak" ? cell.peak.predicted : cell.memory[name].predicted;
         if (!(most >= bytes.get<double>())) most = bytes.get<double>();
+        cell.stage_memory[count_under(stage, "stage")][name] = bytes.get<double>();
       }
     }
   }
@@ -378,9 +462,13 @@ void take_prediction(ReportCell& cell, const Json& plan) {
 
 ReportRuns find_report_runs(const std::vector<fs::path>& paths,
                             const std::vector<std::string>& of_run) {
-  std::vector<fs::path> given;
+  std::vector<fs::path> given, results;
   for (const fs::path& path : paths) {
     const bool list = path.filename() == "sweep.json";
+    if (!list && (path.extension() == ".json" || path.extension() == ".jsonl")) {
+      results.push_back(path);
+      continue;
+    }
     given.push_back(!list ? path : path.has_parent_path() ? path.parent_path() : fs::path("."));
   }
   const std::vector<fs::path> predicted = predicted_alone(given);
@@ -389,6 +477,7 @@ ReportRuns find_report_runs(const std::vector<fs::path>& paths,
   ReportRuns runs;
   for (const RunEntry& entry : set.runs) runs.cells.push_back(cell_of(entry, runs.axes, of_run));
   for (const fs::path& folder : predicted) add_predicted(folder, runs);
+  for (const fs::path& path : results) add_results(path, runs);
   const bool sweep = std::any_of(runs.cells.begin(), runs.cells.end(),
                                  [](const ReportCell& cell) { return !cell.sweep.empty(); });
   const bool none = std::all_of(runs.cells.begin(), runs.cells.end(),

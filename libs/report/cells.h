@@ -19,6 +19,7 @@ namespace mw {
 // One run, done or not. NaN: not known.
 struct ReportCell {
   std::string name, status, reason, seed, hash, mix;
+  std::string label;     // the name without the seed's value and the repeat's; of a sweep's cells
   std::string sweep;     // its name; empty: of none
   std::string file;      // the run file, or its folder
   AxisValues values;     // of the sweep's axes, the seed's apart
@@ -47,6 +48,7 @@ struct ReportCell {
   // Seconds of the predicted step of a run, as step_parts() has them.
   StepParts predicted_parts;
   std::map<int, StepParts> predicted_stage_parts;
+  std::map<int, std::map<std::string, double>> stage_memory;  // predicted bytes, by category
   std::map<int, StepParts> parts;  // of each stage in a traced step; empty: none was traced
   std::optional<Account> account;  // of a step; empty: none was taken
   int beside = 0;                  // the most cells that ran at the same time
@@ -63,15 +65,25 @@ struct ReportRuns {
   std::vector<ReportCell> cells;
 };
 
-// Each path is what record/run_set.h takes. `of_run`: keys of an experiment that tell no
-// experiments apart. Throws Error (options): see find_runs; and if there is no sweep and no run
-// that can be read.
+// Each path is what record/run_set.h takes, or a file (.json, .jsonl) with the lines that plan or
+// search wrote with --json, whose plans are cells that were predicted. `of_run`: keys of an
+// experiment that tell no experiments apart. Throws Error (options): see find_runs; if there is no
+// sweep and no run that can be read; and for a file of results that holds no plan.
 ReportRuns find_report_runs(const std::vector<std::filesystem::path>& paths,
                             const std::vector<std::string>& of_run = {});
 
 // The JSON on each line of a file, as commands write it with --json. Throws Error (options,
 // "file.format") for a line that holds none: a file that was cut off lacks more than it shows.
 std::vector<Json> lines_of_json(const std::filesystem::path& path);
+
+// Takes the value of an axis. That of the seed, or of the repeat, tells repeats of a mix alone.
+void take_value(ReportCell& cell, const std::string& key, const std::string& value);
+
+// Takes what a result of `train` says of a run whose file is not read.
+void take_run(ReportCell& cell, const Json& result);
+
+// Takes what a sweep says of its cell: what it was compared with, and what is predicted of it.
+void take_result(ReportCell& cell, const Json& result);
 
 // Seconds of a predicted step, or of a stage's part in it, by what takes them: compute, exposed
 // communication and copies, bubble. Of a step they add up to it.

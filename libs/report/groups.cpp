@@ -157,20 +157,22 @@ int baseline_of(const ReportGroup& group, const std::vector<ReportGroup>& groups
   return -1;
 }
 
-void find_edge(std::vector<ReportGroup>& groups, GroupVerdict counted) {
+void find_edge(std::vector<ReportGroup>& groups) {
   std::vector<ReportGroup*> order;
   for (ReportGroup& g : groups) {
-    if (g.verdict == counted && std::isfinite(g.speed()) && std::isfinite(g.memory_needed()))
+    const bool counted = g.verdict == GroupVerdict::right || g.verdict == GroupVerdict::predicted;
+    if (counted && std::isfinite(g.speed()) && std::isfinite(g.memory_needed()))
       order.push_back(&g);
   }
   std::stable_sort(order.begin(), order.end(), [](const ReportGroup* a, const ReportGroup* b) {
     return std::pair(a->memory_needed(), -a->speed()) < std::pair(b->memory_needed(), -b->speed());
   });
-  std::map<AxisValues, double> best;
+  std::map<std::pair<AxisValues, GroupVerdict>, double> best;
   for (ReportGroup* g : order) {
-    if (g->speed() <= best[g->work]) continue;
+    double& most = best[{g->work, g->verdict}];
+    if (g->speed() <= most) continue;
     g->on_edge = true;
-    best[g->work] = g->speed();
+    most = g->speed();
   }
 }
 
@@ -193,11 +195,25 @@ std::string sentence(std::string text) {
 
 // The speed with half of its interval, where that is known.
 std::string speed_of(const ReportGroup& group) {
-  std::string text = grouped(group.speed()) + " tokens/s";
-  if (group.interval.known())
-    text += fmt::format(" ± {} (95 %, of {})", grouped(group.speed() * group.half()),
-                        plural(group.tokens_per_second.n, "run"));
-  return text;
+  const std::string text = grouped(group.speed()) + " tokens/s",
+                    runs = plural(group.tokens_per_second.n, "run");
+  if (!group.interval.known()) return text;
+  if (std::isnan(group.half()))
+    return fmt::format("{} ({}: too few for a 95 % interval)", text, runs);
+  return fmt::format("{} ± {} (95 %, of {})", text, grouped(group.speed() * group.half()), runs);
+}
+
+// The only mix among these that counts for an answer; null: none does, or several do.
+const ReportGroup* alone_among(const ReportGroups& found, const std::vector<int>& groups) {
+  const ReportGroup* alone = nullptr;
+  for (const int g : groups) {
+    const ReportGroup& group = found.groups[static_cast<std::size_t>(g)];
+    if (group.verdict != (found.predicted ? GroupVerdict::predicted : GroupVerdict::right))
+      continue;
+    if (alone != nullptr) return nullptr;
+    alone = &group;
+  }
+  return alone;
 }
 
 // Each kind of work has a fastest of its own; many are left to the table.
@@ -206,7 +222,7 @@ std::string headline_of_kinds(const ReportGroups& found) {
   std::string text = fmt::format(
       "There are {} kinds of work (model, sequence, batch or data differ), and tokens/s of one say "
       "nothing of another.",
-      found.kinds_of_work);
+      found.races.size());
   std::size_t shown = 0;
   for (const WorkRace& race : found.races) {
     if (race.groups.size() < 2) continue;
@@ -219,6 +235,8 @@ std::string headline_of_kinds(const ReportGroups& found) {
                           race.by_cpu ? " (by CPU seconds, as other programs had the cores)" : "");
     } else if (!race.verdict.empty()) {
       text += " " + of + race.verdict + ".";
+    } else if (const ReportGroup* alone = alone_among(found, race.groups)) {
+      text += fmt::format(" {}only {} has all its cells done and right.", of, alone->name);
     } else {
       text += fmt::format(" {}no mix has all its cells done and right.", of);
     }
@@ -227,11 +245,13 @@ std::string headline_of_kinds(const ReportGroups& found) {
 }
 
 std::string headline_of(const ReportRuns& runs, const ReportGroups& found) {
-  if (found.kinds_of_work > 1) return headline_of_kinds(found);
-  const std::string unchecked =
-      runs.same_loss_as.empty() ? " No losses were compared (same_loss_as)." : "";
-  if (found.fastest < 0 && !found.verdict.empty()) return sentence(found.verdict) + unchecked;
-  if (found.fastest < 0) {
+  if (found.races.size() > 1) return headline_of_kinds(found);
+  const bool checked = !runs.same_loss_as.empty();
+  const std::string unchecked = checked ? "" : " No losses were compared (same_loss_as).";
+  const WorkRace race = found.races.empty() ? WorkRace{} : found.races.front();
+  if (race.fastest < 0 && !race.verdict.empty()) return sentence(race.verdict) + unchecked;
+  const ReportGroup* alone = alone_among(found, race.groups);
+  if (race.fastest < 0 && alone == nullptr) {
     const bool unproven =
         std::any_of(found.groups.begin(), found.groups.end(),
                     [](const ReportGroup& g) { return g.verdict == GroupVerdict::unproven; });
@@ -245,22 +265,25 @@ std::string headline_of(const ReportRuns& runs, const ReportGroups& found) {
         "done).",
         done, runs.cells.size());
   }
-  const ReportGroup& best = found.groups[static_cast<std::size_t>(found.fastest)];
-  const bool checked = !runs.same_loss_as.empty();
-  std::string text = found.predicted            ? "Predicted fastest: "
-                     : found.groups.size() == 1 ? "The only mix: "
-                     : checked                  ? "Fastest correct mix: "
-                                                : "Fastest mix: ";
+  const ReportGroup& best =
+      race.fastest < 0 ? *alone : found.groups[static_cast<std::size_t>(race.fastest)];
+  std::string text = found.groups.size() == 1 ? "The only mix: "
+                     : race.fastest < 0       ? found.predicted ? "The only mix that fits: "
+                                                                : "The only mix that is done and right: "
+                     : found.predicted        ? "Predicted fastest: "
+                     : checked                ? "Fastest correct mix: "
+                                              : "Fastest mix: ";
   text += best.name + ", " + speed_of(best);
-  if (best.baseline >= 0 && best.baseline != found.fastest && std::isfinite(best.delta)) {
+  if (best.baseline >= 0 && &found.groups[static_cast<std::size_t>(best.baseline)] != &best &&
+      std::isfinite(best.delta)) {
     const ReportGroup& base = found.groups[static_cast<std::size_t>(best.baseline)];
     text += fmt::format(", {:+.1f} % against {}", 100 * best.delta, base.name);
   }
   text += ".";
   if (found.predicted) return text + " Nothing was run.";
-  if (found.by_cpu) text += " CPU seconds say so, as other programs had the cores.";
-  if (const std::size_t more = found.verdict.find('\n'); more != std::string::npos)
-    text += " " + sentence(found.verdict.substr(more + 1));
+  if (race.by_cpu) text += " CPU seconds say so, as other programs had the cores.";
+  if (const std::size_t more = race.verdict.find('\n'); more != std::string::npos)
+    text += " " + sentence(race.verdict.substr(more + 1));
   if (found.groups.size() > 1) text += unchecked;
   if (best.tokens_per_second.n == 1 && found.groups.size() > 1) {
     text += " It ran once: its spread is not known, and differences of a few percent may be noise.";
@@ -268,131 +291,134 @@ std::string headline_of(const ReportRuns& runs, const ReportGroups& found) {
   return text;
 }
 
-// Repeats become one group, in each sweep.
-void put_together(ReportGroups& found, const ReportRuns& runs, bool with_keys) {
-  std::map<std::string, std::size_t> by_key;
-  std::map<std::string, std::string> repeats;  // of a sweep's cells with the same values
-  for (const ReportCell& cell : runs.cells)
-    if (!cell.sweep.empty() && !cell.repeats.empty())
-      repeats.emplace(cell.sweep + '\n' + joined_values(cell, true), cell.repeats);
-  for (std::size_t c = 0; c < runs.cells.size(); ++c) {
+// A mix of a sweep is called what its cells are, without what tells repeats. Runs by themselves
+// have names of their own, which may be one for all of them, or their values.
+std::string name_of_mix(const std::vector<std::size_t>& group, const ReportRuns& runs,
+                        bool with_keys) {
+  const ReportCell& first = runs.cells[group.front()];
+  std::vector<std::string> names;
+  for (const std::size_t c : group) {
     const ReportCell& cell = runs.cells[c];
-    // The values of a sweep say what a cell is, also where it has not run.
-    const std::string values = joined_values(cell, with_keys);
-    const bool sweep = !cell.sweep.empty();
-    // A cell that failed before it ran belongs to its repeats.
-    const std::string base = cell.sweep + '\n' + joined_values(cell, true);
-    const auto known = repeats.find(base);
-    const std::string own =
-        cell.repeats.empty() && known != repeats.end() ? known->second : cell.repeats;
-    const auto [at, fresh] =
-        by_key.emplace(own.empty() ? base : cell.sweep + '\n' + own, found.groups.size());
-    if (fresh) {
-      ReportGroup& made = found.groups.emplace_back();
-      made.values = cell.values;
-      made.sweep = cell.sweep;
-      made.name = values.empty() ? cell.name : values;
-      if (!sweep && !cell.name.empty() && runs.cells.size() > 1) made.name = cell.name;
-    } else if (!sweep && found.groups[at->second].name != cell.name && !values.empty()) {
-      found.groups[at->second].name = values;  // repeats with names of their own
-    }
-    if (found.groups[at->second].work.empty()) found.groups[at->second].work = cell.work;
-    found.groups[at->second].cells.push_back(c);
-    found.of_cell.push_back(static_cast<int>(at->second));
+    const std::string& own = cell.sweep.empty() ? cell.name : cell.label;
+    if (std::find(names.begin(), names.end(), own) == names.end()) names.push_back(own);
   }
+  if (!first.sweep.empty()) return join(names, " | ");
+  const std::string values = joined_values(first, with_keys);
+  const bool own = !first.name.empty() && runs.cells.size() > 1 && names.size() == 1;
+  return own || values.empty() ? first.name : values;
 }
 
-// Runs by themselves may share a name: then what differs, or the file, tells them apart.
+// What is called the same: in several sweeps by the sweep, in one by the cell, and by itself by
+// what differs, or by its file.
 void tell_apart(std::vector<ReportGroup>& groups, const ReportRuns& runs, bool with_keys) {
-  std::map<std::string, int> names;
-  for (const ReportGroup& g : groups) ++names[g.name];
-  std::map<std::string, int> longer;
-  for (ReportGroup& g : groups) {
-    if (names[g.name] == 1) continue;
-    const std::string values = joined_values(runs.cells[g.cells.front()], with_keys);
-    if (!g.sweep.empty()) g.name = g.sweep + ": " + g.name;
-    if (g.sweep.empty() && values != g.name && !values.empty()) g.name += " (" + values + ")";
-    ++longer[g.name];
+  const auto lengthen = [&](auto&& longer) {
+    std::map<std::string, int> names;
+    for (const ReportGroup& g : groups) ++names[g.name];
+    for (ReportGroup& g : groups)
+      if (names[g.name] > 1) g.name = longer(g, runs.cells[g.cells.front()]);
+  };
+  const bool sweeps = std::any_of(groups.begin(), groups.end(), [&](const ReportGroup& g) {
+    return g.sweep != groups.front().sweep;
+  });
+  lengthen([&](const ReportGroup& g, const ReportCell& cell) {
+    const std::string values = joined_values(cell, with_keys);
+    if (!g.sweep.empty()) return sweeps ? g.sweep + ": " + g.name : g.name;
+    return values == g.name || values.empty() ? g.name : g.name + " (" + values + ")";
+  });
+  lengthen([&](const ReportGroup& g, const ReportCell& cell) {
+    return g.sweep.empty() ? g.name : (sweeps ? g.sweep + ": " : "") + cell.name;
+  });
+  lengthen([&](const ReportGroup& g, const ReportCell& cell) {
+    return g.name + " (" + cell.file + ")";
+  });
+}
+
+void put_together(ReportGroups& found, const ReportRuns& runs) {
+  const bool with_keys = axes_differ(runs.cells);
+  found.of_cell.resize(runs.cells.size());
+  for (std::vector<std::size_t>& cells : repeats_of(runs.cells)) {
+    ReportGroup& made = found.groups.emplace_back();
+    made.values = runs.cells[cells.front()].values;
+    made.sweep = runs.cells[cells.front()].sweep;
+    made.name = made.own_name = name_of_mix(cells, runs, with_keys);
+    for (const std::size_t c : cells) {
+      if (made.work.empty()) made.work = runs.cells[c].work;
+      found.of_cell[c] = static_cast<int>(found.groups.size()) - 1;
+    }
+    made.cells = std::move(cells);
   }
-  for (ReportGroup& g : groups)
-    if (longer[g.name] > 1) g.name += " (" + runs.cells[g.cells.front()].file + ")";
+  tell_apart(found.groups, runs, with_keys);
 }
 
 RankedMix ranked_mix(const ReportGroup& group, const std::vector<ReportCell>& cells) {
   RankedMix mix;
   mix.values = group.values;
-  mix.work = group.work;
   mix.right = group.verdict == GroupVerdict::right;
   for (const std::size_t c : group.cells) {
     if (!cells[c].done()) continue;
     RunTiming& run = mix.runs.emplace_back(cells[c].timing);
-    run.seconds = 1 / cells[c].tokens_per_second.measured;  // files of earlier versions have it too
+    run.seconds = cells[c].step_seconds.measured;  // files of earlier versions have it too
     mix.flops = cells[c].flops;
   }
   return mix;
 }
 
-// The races of measured mixes, each with its intervals and its verdict.
-void race_measured(ReportGroups& found, const std::vector<ReportCell>& cells) {
+void race_measured(WorkRace& race, ReportGroups& found, const std::vector<ReportCell>& cells) {
   std::vector<RankedMix> mixes;
   std::vector<std::string> names;
-  for (const ReportGroup& group : found.groups) {
-    mixes.push_back(std::isfinite(group.speed()) ? ranked_mix(group, cells) : RankedMix{});
-    names.push_back(group.name);
+  for (const int g : race.groups) {
+    mixes.push_back(ranked_mix(found.groups[static_cast<std::size_t>(g)], cells));
+    names.push_back(found.groups[static_cast<std::size_t>(g)].name);
   }
-  const RankedKinds ranked = rank_kinds(mixes);
-  for (std::size_t g = 0; g < found.groups.size(); ++g) found.groups[g].interval = ranked.wall[g];
-  for (const RankedKind& kind : ranked.kinds) {
-    const auto group = [&](int mix) { return kind.mixes[static_cast<std::size_t>(mix)]; };
-    std::vector<std::string> own;
-    for (const int mix : kind.mixes) own.push_back(names[static_cast<std::size_t>(mix)]);
-    WorkRace& race = found.races.emplace_back();
-    race.name = kind.name;
-    race.groups = kind.mixes;
-    race.by_cpu = kind.ranking.by_cpu;
-    race.verdict = verdict_text(kind.ranking, own);
-    if (kind.ranking.fastest >= 0) race.fastest = group(kind.ranking.fastest);
-    if (!kind.ranking.undecided()) continue;
-    for (const int mix : kind.ranking.among)
-      found.groups[static_cast<std::size_t>(group(mix))].contends = true;
+  const Ranking ranking = rank_mixes(mixes);
+  const auto group = [&](int mix) { return race.groups[static_cast<std::size_t>(mix)]; };
+  for (std::size_t m = 0; m < mixes.size(); ++m)
+    found.groups[static_cast<std::size_t>(race.groups[m])].interval = ranking.wall[m];
+  race.by_cpu = ranking.by_cpu;
+  race.verdict = verdict_text(ranking, names);
+  for (const auto& [more, less] : ranking.impossible)
+    race.impossible.emplace_back(group(more), group(less));
+  if (ranking.fastest >= 0) race.fastest = group(ranking.fastest);
+  if (!ranking.undecided()) return;
+  for (const int mix : ranking.among) {
+    race.undecided.push_back(group(mix));
+    found.groups[static_cast<std::size_t>(group(mix))].contends = true;
   }
 }
 
-void race_predicted(ReportGroups& found) {
+void race_predicted(WorkRace& race, const ReportGroups& found) {
+  int racing = 0, best = -1;
+  for (const int g : race.groups) {
+    const ReportGroup& group = found.groups[static_cast<std::size_t>(g)];
+    if (group.verdict != GroupVerdict::predicted) continue;
+    ++racing;
+    if (best < 0 || group.speed() > found.groups[static_cast<std::size_t>(best)].speed()) best = g;
+  }
+  if (racing > 1) race.fastest = best;
+}
+
+void find_fastest(ReportGroups& found, const std::vector<ReportCell>& cells) {
+  find_edge(found.groups);
   std::map<AxisValues, std::size_t> known;
   std::vector<const AxisValues*> values(found.groups.size());
   for (std::size_t g = 0; g < found.groups.size(); ++g) {
     const ReportGroup& group = found.groups[g];
-    if (!std::isfinite(group.speed())) continue;
+    if (!std::isfinite(found.predicted ? group.speed() : group.tokens_per_second.mean)) continue;
     values[g] = &group.values;
-    const auto [kind, fresh] = known.emplace(group.work, found.races.size());
+    const auto [race, fresh] = known.emplace(group.work, found.races.size());
     if (fresh) found.races.emplace_back();
-    WorkRace& race = found.races[kind->second];
-    race.groups.push_back(static_cast<int>(g));
-    const bool quicker =
-        race.fastest < 0 ||
-        group.speed() > found.groups[static_cast<std::size_t>(race.fastest)].speed();
-    if (group.verdict == GroupVerdict::predicted && quicker) race.fastest = static_cast<int>(g);
+    found.races[race->second].groups.push_back(static_cast<int>(g));
   }
-  for (WorkRace& race : found.races) race.name = name_of_kind(values, race.groups);
-}
-
-void find_fastest(ReportGroups& found, const std::vector<ReportCell>& cells) {
-  find_edge(found.groups, found.predicted ? GroupVerdict::predicted : GroupVerdict::right);
-  if (found.predicted) {
-    race_predicted(found);
-  } else {
-    race_measured(found, cells);
+  for (WorkRace& race : found.races) {
+    race.name = name_of_kind(values, race.groups);
+    if (found.predicted) {
+      race_predicted(race, found);
+    } else {
+      race_measured(race, found, cells);
+    }
+    if (race.fastest >= 0) found.groups[static_cast<std::size_t>(race.fastest)].fastest = true;
   }
-  found.kinds_of_work = static_cast<int>(found.races.size());
-  for (const WorkRace& race : found.races) {
-    if (race.fastest < 0 || (found.kinds_of_work > 1 && race.groups.size() < 2)) continue;  // alone
-    found.groups[static_cast<std::size_t>(race.fastest)].fastest = true;
-    if (found.kinds_of_work == 1) found.fastest = race.fastest;
-  }
-  if (found.kinds_of_work != 1) return;
-  found.verdict = found.races.front().verdict;
-  found.by_cpu = found.races.front().by_cpu;
+  if (found.races.size() == 1) found.fastest = found.races.front().fastest;
 }
 
 }  // namespace
@@ -424,11 +450,82 @@ const ReportCell* cell_with_parts(const ReportGroup& group, const std::vector<Re
   return found;
 }
 
+std::vector<std::vector<std::size_t>> repeats_of(const std::vector<ReportCell>& cells) {
+  const auto place = [](const ReportCell& cell) {
+    return cell.sweep + '\n' + joined_values(cell, /*with_keys=*/true);
+  };
+  std::map<std::string, std::string> planned;  // what cells of a sweep with these values compute
+  for (const ReportCell& cell : cells)
+    if (!cell.sweep.empty() && !cell.repeats.empty()) planned.emplace(place(cell), cell.repeats);
+  std::vector<std::vector<std::size_t>> groups;
+  std::map<std::string, std::size_t> known;
+  for (std::size_t c = 0; c < cells.size(); ++c) {
+    // A cell that failed before it ran belongs to its repeats.
+    std::string key = place(cells[c]), computes = cells[c].repeats;
+    if (const auto same = planned.find(key); computes.empty() && same != planned.end())
+      computes = same->second;
+    if (!computes.empty()) key = cells[c].sweep + '\n' + computes;
+    const auto [group, fresh] = known.emplace(key, groups.size());
+    if (fresh) groups.emplace_back();
+    groups[group->second].push_back(c);
+  }
+  return groups;
+}
+
+std::string ReportGroups::answer() const {
+  std::vector<std::string> lines;
+  for (const WorkRace& race : races) {
+    if (race.verdict.empty()) continue;
+    lines.push_back(races.size() == 1 || race.name.empty() ? race.verdict
+                                                           : race.name + ": " + race.verdict);
+  }
+  return join(lines, "\n");
+}
+
+Json ReportGroups::answer_json(bool numbers) const {
+  const auto name = [&](int g) { return groups[static_cast<std::size_t>(g)].name; };
+  const auto who = [&](int g) {
+    if (g < 0) return Json();
+    if (!numbers) return Json(name(g));
+    const ReportGroup& best = groups[static_cast<std::size_t>(g)];
+    return Json{{"name", best.name},
+                {"tokens_per_second", best.speed()},
+                {"half", number_or_null(best.speed() * best.half())},
+                {"predicted", predicted},
+                {"delta", number_or_null(best.delta)}};
+  };
+  const auto answer_of = [&](const WorkRace& race) {
+    Json json = {{"fastest", who(race.fastest)}, {"by", nullptr}, {"undecided", Json::array()}};
+    if (race.fastest >= 0 && !predicted) json["by"] = race.by_cpu ? "cpu" : "wall";
+    for (const int g : race.undecided) json["undecided"].push_back(name(g));
+    return json;
+  };
+  Json json = answer_of(races.size() == 1 ? races.front() : WorkRace{});
+  json["impossible"] = Json::array();
+  json["answer"] = answer();
+  json["kinds"] = Json::array();
+  for (const WorkRace& race : races) {
+    for (const auto& [more, less] : race.impossible)
+      json["impossible"].push_back({{"more_work", name(more)}, {"less_work", name(less)}});
+    Json& kind = json["kinds"].emplace_back(answer_of(race));
+    kind["name"] = race.name;
+    kind["mixes"] = Json::array();
+    for (const int g : race.groups) kind["mixes"].push_back(name(g));
+  }
+  json["speeds"] = Json::array();
+  for (const ReportGroup& group : groups)
+    if (group.interval.known())
+      json["speeds"].push_back(
+          {{"mix", group.name},
+           {"tokens_per_second", group.tokens_per_second.mean},
+           {"half", number_or_null(group.tokens_per_second.mean * group.half())},
+           {"runs", group.tokens_per_second.n}});
+  return json;
+}
+
 ReportGroups group_cells(const ReportRuns& runs) {
   ReportGroups found;
-  const bool with_keys = axes_differ(runs.cells);
-  put_together(found, runs, with_keys);
-  tell_apart(found.groups, runs, with_keys);
+  put_together(found, runs);
   // As a sweep's own table has it.
   std::string baseline = runs.baseline.empty() ? runs.same_loss_as : runs.baseline;
   if (baseline.empty() && !runs.name.empty() && !found.groups.empty())

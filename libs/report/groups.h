@@ -25,6 +25,7 @@ const char* name_of(GroupVerdict verdict);
 
 struct ReportGroup {
   std::string name;
+  std::string own_name;            // the name without what tells it from others of that name
   AxisValues values;               // as ReportCell has them
   std::vector<std::size_t> cells;  // indices
   GroupVerdict verdict = GroupVerdict::left_out;
@@ -35,7 +36,8 @@ struct ReportGroup {
   std::map<std::string, MeanAndDeviation> predicted_memory, predicted_bytes;
   int baseline = -1;          // the group that it is compared with; -1: none
   double delta = not_known;   // of tokens a second: 0.1 is 10 % more than the baseline's
-  bool on_edge = false;       // no right group of its work is faster with as little memory
+  bool on_edge = false;       // no right group of its work is faster with as little memory, of
+                              // those that were measured or of those that were predicted
   bool fastest = false;       // it is the fastest of its work, where there are others
   bool contends = false;      // it may be the fastest: no other one of its work is sure to beat it
   Interval interval;          // seconds of a token, 95 %
@@ -51,18 +53,21 @@ struct ReportGroup {
   double speed() const {
     return tokens_per_second.n > 0 ? tokens_per_second.mean : predicted_tokens.mean;
   }
-  // Half of the 95 % interval of its speed, as a share of it.
-  double half() const { return interval.half() / interval.middle; }
+  // Half of the 95 % interval of its speed, as a share of it; NaN where there is none that tells.
+  double half() const { return interval.half(); }
   double memory_needed() const { return peak.n > 0 ? peak.mean : predicted_peak.mean; }
 };
 
-// The groups whose work is the same.
+// The mixes whose work is the same and whose speed is known: tokens a second of other work say
+// nothing about theirs. All mixes here are indices into the groups.
 struct WorkRace {
-  std::string name;         // the values that only these have; empty: there are none
-  std::vector<int> groups;  // those whose speed is known
-  int fastest = -1;         // of the right (or predicted) ones; -1: undecided, or there is none
-  bool by_cpu = false;      // CPU seconds decided
-  std::string verdict;      // verdict_text() of its ranking
+  std::string name;            // the values that only these have; empty: there are none
+  std::vector<int> groups;     // in their order
+  int fastest = -1;            // of the right (or predicted) ones; -1: undecided, or less than two
+  bool by_cpu = false;         // CPU seconds decided
+  std::vector<int> undecided;  // the mixes that no other beats, where none is it
+  std::vector<std::pair<int, int>> impossible;  // as Ranking has them
+  std::string verdict;                          // verdict_text() of its ranking
 };
 
 struct ReportGroups {
@@ -70,16 +75,26 @@ struct ReportGroups {
   std::vector<int> of_cell;
   bool predicted = false;  // nothing was run: all speeds are predictions
   std::vector<WorkRace> races;
-  int kinds_of_work = 0;  // how many races there are
-  int fastest = -1;       // of the right (or predicted) ones; -1: none, or several kinds of work
-  bool by_cpu = false;    // CPU seconds decided which is the fastest
-  std::string verdict;    // verdict_text() of the ranking; empty with several kinds of work
-  std::string headline;   // who is fastest, with its numbers, in a sentence
+  int fastest = -1;      // of the only race; -1: none, or there are several races
+  std::string headline;  // who is fastest, with its numbers, in a sentence
+
+  // The verdict of each race of which two mixes ran, a line each; of several with their names in
+  // front.
+  std::string answer() const;
+  // { fastest, by, undecided, impossible, answer, kinds = { { name, mixes, fastest, by, undecided }
+  // }, speeds }: `fastest`, `by` and `undecided` of the only race, or null and none. `numbers`:
+  // mixes that are the fastest come with their speed, as { name, tokens_per_second, half,
+  // predicted, delta }.
+  Json answer_json(bool numbers) const;
 };
 
 // The run that says what the time of a step of the group went to: the first run that traced a step,
 // else the first that was measured. Null: none was measured.
 const ReportCell* cell_with_parts(const ReportGroup& group, const std::vector<ReportCell>& cells);
+
+// Repeats, as indices in the order of the first: cells of one sweep, or of none, that compute the
+// same but for the seed. What is not planned goes by its values.
+std::vector<std::vector<std::size_t>> repeats_of(const std::vector<ReportCell>& cells);
 
 ReportGroups group_cells(const ReportRuns& runs);
 

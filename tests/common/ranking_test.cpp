@@ -88,30 +88,11 @@ TEST_CASE("The fastest beats every other one, or it is undecided") {
             .undecided());
 }
 
-TEST_CASE("Each kind of work has a fastest of its own") {
-  const auto mix = [](const char* model, const char* plan, double a, double b, bool right = true) {
-    return RankedMix{{run_of(a, 2 * a, 0, 0), run_of(b, 2 * b, 0, 0)},
-                     {{"model", model}, {"plan", plan}},
-                     0,
-                     {{"model.layers", model}},
-                     right};
-  };
-  const std::vector<std::string> names = {"deep dp", "small dp", "deep tp", "small tp", "small pp"};
-  const std::vector<RankedMix> mixes = {
-      mix("deep", "dp", 0.2, 0.201), mix("small", "dp", 0.1, 0.101), mix("deep", "tp", 0.3, 0.301),
-      mix("small", "tp", 0.1, 0.101), mix("small", "pp", 0.01, 0.02, /*right=*/false)};
-  const RankedKinds ranked = rank_kinds(mixes);
-  CHECK(ranked.text(names).find("deep: fastest: deep dp, as") == 0);
-  CHECK(ranked.text(names).find("\nsmall: undecided: small dp, small tp are") != std::string::npos);
-  const Json json = ranked.to_json(names);
-  CHECK(json["fastest"].is_null());
-  CHECK(json["kinds"][0]["fastest"] == "deep dp");
-  CHECK(json["kinds"][1]["undecided"] == Json({"small dp", "small tp"}));
-  CHECK(json["kinds"][1]["mixes"].size() == 3);
-  // An interval has one value, whatever may be called the fastest: the wrong mix's spread counts.
-  CHECK(ranked.wall[0].half() == Approx(rank_mixes({mixes[0], mixes[2]}).wall[0].half()));
-  CHECK(ranked.wall[1].half() == Approx(rank_mixes({mixes[1], mixes[3], mixes[4]}).wall[0].half()));
-  CHECK(rank_kinds({mixes[0], mixes[2]}).to_json({"a", "b"})["fastest"] == "a");
+TEST_CASE("One alone is the fastest of nothing") {
+  const Ranking alone = rank_mixes({mix_of({run_of(0.1, 0.2, 0, 0)})});
+  CHECK(alone.fastest == -1);
+  CHECK_FALSE(alone.undecided());
+  CHECK(verdict_text(alone, {"a"}).empty());
 }
 
 TEST_CASE("CPU seconds decide where wall seconds were disturbed") {

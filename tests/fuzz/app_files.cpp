@@ -49,7 +49,7 @@ void read_cells(Bytes input) {
     disturbance_text(read_timing(row));
     short_result(row);
   }
-  json_text(ranking_of(sweep, cells, rows).to_json());
+  json_text(verdict_json(sweep, cells, rows));
   summary_text(sweep, cells, rows);
   folder.write_index(sweep, "a.lua", cells, planned, states, {true, false}, Json::object());
   must(read_json(list)["cells"].size() == cells.size(), "cells are not in the list");

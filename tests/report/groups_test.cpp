@@ -11,16 +11,22 @@ using namespace mw;
 
 namespace {
 
+void set_speed(ReportCell& cell, double tokens) {
+  cell.tokens_per_second.measured = tokens;
+  cell.step_seconds.measured = 1000 / tokens;
+}
+
 ReportCell cell(const std::string& plan, const std::string& policy, int seed, double tokens,
                 double peak, const std::string& status = "done") {
   ReportCell one;
-  one.name = plan + ", " + policy + ", seed " + std::to_string(seed);
+  one.name = one.label = plan + ", " + policy + " seed=" + std::to_string(seed);
   one.status = status;
   one.sweep = "mixes";
-  one.seed = std::to_string(seed);
-  one.values = {{"plan", plan}, {"recompute", policy}};
+  take_value(one, "plan", plan);
+  take_value(one, "recompute", policy);
+  take_value(one, "seed", std::to_string(seed));
   one.steps = tokens > 0 ? 10 : 0;
-  one.tokens_per_second.measured = tokens;
+  set_speed(one, tokens);
   one.peak.measured = peak;
   return one;
 }
@@ -105,7 +111,6 @@ TEST_CASE("a headline says that CPU seconds decided, and what cannot be") {
   const auto add = [&](const std::string& plan, const std::string& policy, double tokens,
                        double cpu, double flops, bool disturbed) {
     ReportCell& one = runs.cells.emplace_back(cell(plan, policy, 0, tokens, 1));
-    one.step_seconds.measured = one.timing.seconds = 1000 / tokens;
     one.timing.cpu = cpu;
     one.timing.steps = 10;
     one.timing.disturbed = disturbed;
@@ -138,7 +143,7 @@ TEST_CASE("other work is neither slower nor faster") {
   for (ReportCell& one : runs.cells)
     one.work = {{"model.layers", one.values[1].second == "full" ? "8" : "1"}};
   const ReportGroups found = group_cells(runs);
-  CHECK(found.kinds_of_work == 2);
+  CHECK(found.races.size() == 2);
   CHECK(found.fastest == -1);
   CHECK(found.groups[2].fastest);
   CHECK(found.groups[3].fastest);  // of the larger model
@@ -150,7 +155,7 @@ TEST_CASE("other work is neither slower nor faster") {
   CHECK(found.races[1].groups.size() == 2);
   // Undecided is an answer too, for each kind.
   for (ReportCell& one : runs.cells)
-    if (one.values[1].second == "full") one.tokens_per_second.measured = 800;
+    if (one.values[1].second == "full") set_speed(one, 800);
   CHECK(group_cells(runs).headline.find(" full: undecided: ") != std::string::npos);
   // Nothing was run: each kind has a mix that is predicted to be its fastest.
   for (ReportCell& one : runs.cells) {
@@ -183,7 +188,7 @@ TEST_CASE("a speed and its interval are of the same runs") {
   for (ReportCell& one : runs.cells) {
     one.timing.steps = 10;
     one.timing.disturbed = one.seed == "0";
-    if (one.seed == "0") one.tokens_per_second.measured /= 2;
+    if (one.seed == "0") set_speed(one, one.tokens_per_second.measured / 2);
   }
   const ReportGroups found = group_cells(runs);
   CHECK(found.groups[0].tokens_per_second.n == 2);  // the disturbed run does not count
@@ -198,12 +203,89 @@ TEST_CASE("one value of two axes, or of two sweeps, is two rows") {
   runs.cells = {cell("1", "", 0, 1000, 1), cell("1", "", 0, 1100, 1), cell("1", "", 0, 1200, 1)};
   runs.cells[0].values = runs.cells[2].values = {{"microbatch", "1"}};
   runs.cells[1].values = {{"layers", "1"}};
+  runs.cells[0].label = runs.cells[2].label = "microbatch=1";
+  runs.cells[1].label = "layers=1";
   runs.cells[2].sweep = "other";
   const ReportGroups found = group_cells(runs);
   REQUIRE(found.groups.size() == 3);
   CHECK(found.groups[1].name == "layers=1");
   CHECK(found.groups[0].name == "mixes: microbatch=1");
   CHECK(found.headline.find("once") != std::string::npos);
+}
+
+TEST_CASE("cells of one sweep with the same values that train otherwise are called as they are") {
+  ReportRuns runs;
+  runs.name = "s";
+  for (int seed = 0; seed < 2; ++seed) {
+    ReportCell& one = runs.cells.emplace_back(cell("dp", "none", seed, 1000, 1));
+    one.repeats = std::to_string(seed);
+    one.file = "/home/me/runs/s/" + std::to_string(seed) + "/run.h5";
+  }
+  const ReportGroups found = group_cells(runs);
+  REQUIRE(found.groups.size() == 2);
+  CHECK(found.groups[0].name == "dp, none seed=0");
+  CHECK(found.groups[1].name == "dp, none seed=1");
+}
+
+TEST_CASE("an interval that is wider than the speed is no number") {
+  ReportRuns runs;
+  runs.name = "s";
+  for (const char* plan : {"a", "b"}) {
+    runs.cells.push_back(cell(plan, "none", 0, 1000, 1));
+    runs.cells.push_back(cell(plan, "none", 1, 100, 1));
+  }
+  const ReportGroups found = group_cells(runs);
+  REQUIRE(found.groups[0].interval.known());
+  CHECK(std::isnan(found.groups[0].half()));
+  CHECK(found.fastest == -1);
+  const Json json = found.answer_json(false);
+  CHECK(json["speeds"][0]["half"].is_null());
+  CHECK(json["undecided"].size() == 2);
+}
+
+TEST_CASE("a mix that ran alone is the fastest of nothing") {
+  ReportRuns runs;
+  runs.name = "s";
+  runs.same_loss_as = "dp";
+  runs.cells = {cell("dp", "none", 0, 1000, 1), cell("tp", "none", 0, 2000, 1, "failed")};
+  ReportGroups found = group_cells(runs);
+  CHECK(found.fastest == -1);
+  CHECK(found.answer_json(false)["kinds"][0]["fastest"].is_null());
+  CHECK(found.headline.find("The only mix that is done and right: dp, none, 1,000 tokens/s") == 0);
+  runs.cells[1] = cell("tp", "none", 0, 500, 1);
+  runs.cells[1].work = {{"batch", "2"}};
+  found = group_cells(runs);
+  CHECK(found.races.size() == 2);
+  for (const Json& kind : found.answer_json(true)["kinds"]) CHECK(kind["fastest"].is_null());
+  for (const ReportGroup& group : found.groups) CHECK_FALSE(group.fastest);
+}
+
+TEST_CASE("the answer is one in the terminal, in JSON and in reports") {
+  ReportRuns runs;
+  runs.name = "s";
+  const auto add = [&](const char* model, const char* plan, double tokens, bool right = true) {
+    for (int seed = 0; seed < 2; ++seed) {
+      ReportCell& one = runs.cells.emplace_back(cell(plan, model, seed, tokens + seed, 1));
+      one.values = {{"model", model}, {"plan", plan}};
+      one.label = one.name = std::string(model) + " " + plan;
+      one.work = {{"model.layers", model}};
+      if (!right) one.status = "failed";
+    }
+  };
+  add("deep", "dp", 300);
+  add("deep", "tp", 200);
+  add("small", "dp", 1000);
+  add("small", "tp", 1000);
+  const ReportGroups found = group_cells(runs);
+  CHECK(found.answer().find("deep: fastest: deep dp, as") == 0);
+  CHECK(found.answer().find("\nsmall: undecided: small dp, small tp are") != std::string::npos);
+  const Json json = found.answer_json(false);
+  CHECK(json["fastest"].is_null());
+  CHECK(json["kinds"][0]["fastest"] == "deep dp");
+  CHECK(json["kinds"][1]["undecided"] == Json({"small dp", "small tp"}));
+  CHECK(json["kinds"][1]["mixes"].size() == 2);
+  CHECK(json["speeds"].size() == 4);
+  CHECK(found.answer_json(true)["kinds"][0]["fastest"]["name"] == "deep dp");
 }
 
 TEST_CASE("a thinned curve keeps its ends, its spikes and where it breaks") {

@@ -112,7 +112,7 @@ function showMemoryOver(plan, id) {
       ctx.fillText(text, Math.min(Math.max(px - width / 2, chartArea.left + 2), chartArea.right - width - 2), py - 9);
       ctx.restore();
     } };
-    const box = chart(`Memory over time of stage ${m.stage}`, () => narrow() ? 280 : 270, () => ({
+    const box = chart(`Memory over time of stage ${m.stage}`, () => narrow() ? 280 : 260, () => ({
       type: "line",
       data: { datasets: layers.map((layer, i) => ({ label: layer.label, // Added up here: Chart.js stacks by x, and where a work ends the next begins.
         data: flat.map((p) => ({ x: p[0], y: layers.slice(0, i + 1).reduce((sum, l) => sum + l.of(p), 0) / scale.by, own: layer.of(p) })), fill: i === 0 ? "origin" : "-1",

@@ -17,8 +17,8 @@ function deviationText(spread, text) {
 // Half of the 95 % interval, which tokens/s and step times have; else the standard deviation.
 function halfText(g, key, text) {
   const spread = g.m[key];
-  if (!spread || !known(g.half) || (key !== "tokens" && key !== "step")) return deviationText(spread, text);
-  return `± ${text(g.half * spread[0])}`;
+  if (!spread || g.half === undefined || (key !== "tokens" && key !== "step")) return deviationText(spread, text);
+  return known(g.half) ? `± ${text(g.half * spread[0])}` : "± ?";
 }
 const speedText = (g, key, text) => g.m[key] ? [text(g.m[key][0]), halfText(g, key, text)].filter(Boolean).join(" ") : none;
 // The tag of the fastest, or of those that are not told apart.
@@ -96,21 +96,23 @@ function pivot(into) {
 function showGroups() {
   // Which steps the numbers are of, and how many runs other programs disturbed.
   const disturbed = data.groups.reduce((n, g) => n + (g.disturbed || 0), 0), ran = data.groups.reduce((n, g) => n + (g.ran || 0), 0);
-  const steps = disturbed === 0 ? "Medians over the steps after the warm-up that had the cores to themselves."
-    : disturbed === ran ? "Other programs used the cores in nearly all steps of every run: these are medians over all steps after the warm-up, and the machine alone would be faster."
-      : `Medians over the steps after the warm-up that had the cores to themselves; in ${disturbed} of ${ran} runs other programs used the cores in nearly all steps, and those are medians over all of them.`;
   const unknown = data.groups.reduce((n, g) => n + (g.unknown || 0), 0);
-  const load = unknown ? ` For ${unknown} of ${ran} runs, it is not known what other programs used of the cores: all steps count there.` : "";
-  const what = data.predicted ? "Predictions: nothing was run." : steps + load + " ± is half of a 95 % interval for speeds, and the standard deviation over n runs that differ only in the seed for the other columns.";
+  const steps = unknown === ran ? "Medians over the steps after the warm-up."
+    : disturbed === 0 ? "Medians over the steps after the warm-up that had the cores to themselves."
+      : disturbed === ran ? "Other programs used the cores in nearly all steps of every run: these are medians over all steps after the warm-up, and the machine alone would be faster."
+        : `Medians over the steps after the warm-up that had the cores to themselves; in ${disturbed} of ${ran} runs other programs used the cores in nearly all steps, and those are medians over all of them.`;
+  const load = !unknown ? "" : ` For ${unknown === ran ? "these" : `${unknown} of ${ran}`} runs, it is not known what other programs used of the cores${unknown === ran ? "." : ": all steps count there."}`;
+  const wide = data.groups.some((g) => g.half === null) ? " ± ?: the runs are too few, or differ too much, for a 95 % interval that tells anything." : "";
+  const what = data.predicted ? "Predictions: nothing was run." : steps + load + " ± is half of a 95 % interval for speeds, and the standard deviation over n runs that differ only in the seed for the other columns." + wide;
   const into = section("mixes", "Mixes and policies", `${what} ${data.groups.some((g) => known(g.delta)) ? "Change: tokens/s compared with the baseline." : ""}`);
   pivot(into);
   const spread = (key, name, text) => ({ name, num: true, value: (g) => mean(g, key), text: (g) => speedText(g, key, text) });
   const columns = [{ name: "mix", value: groupName, cell: (g) => withRank(g.name, g) }];
   const named = data.axes.length > 1 || data.groups.some((g) => data.axes.some((axis) => (g.values[axis] ?? "") !== g.name));
   if (named && data.axes.length) for (const axis of data.axes) columns.push({ name: axis, value: (g) => g.values[axis] ?? "" });
-  const joined = (g, keys) => data.axes.filter((a) => g.values[a] !== undefined)
-    .map((a) => keys && a !== "plan" ? `${a}=${g.values[a]}` : g.values[a]).join(", ");
-  if (data.axes.length > 1 && data.groups.every((g) => g.name === joined(g, false) || g.name === joined(g, true))) columns.shift();
+  // A name that is made of the values says nothing beside their columns.
+  const rest = (g) => data.axes.reduce((left, a) => left.replace(`${a}=`, "").replace(g.values[a] ?? "", ""), g.name);
+  if (data.axes.length > 1 && data.groups.every((g) => /^[\s,]*$/.test(rest(g)))) columns.shift();
   if (columns[0].name !== "mix") {
     const first = columns[0].name;
     columns[0] = { name: first, value: (g) => g.values[first] ?? "", cell: (g) => withRank(g.values[first] ?? "", g) };
