@@ -43,5 +43,10 @@ void members(Pack& pack, RankReport& report) {
        report.rows_share, report.chosen, report.work, report.began, report.runs,
        report.instructions, report.moments, report.account);
 }
+// What one process tells rank 0's of a step.
+template <class Pack>
+void members(Pack& pack, StepReport& report) {
+  pack(report.ranks, report.cpu_seconds, report.lr, report.loss_scale);
+}
 
 }  // namespace mw

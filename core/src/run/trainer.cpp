@@ -15,48 +15,27 @@
 namespace mw {
 namespace {
 
-// What functions of a script or a plugin have said for a step, in each process by itself.
-struct Said {
-  double lr = 0, loss_scale = 0;
-};
-template <class Pack>
-void members(Pack& pack, Said& said) {
-  pack(said.lr, said.loss_scale);
-}
-
 // What a rank tells the first of those that are here of a step, and when it saw that all had met
 // for the step's totals: zero where all ranks run at a time.
 struct Told {
   RankReport report;
   Moment met;
-  Said said;
+  double lr = 0, loss_scale = 0;  // as functions of a script or a plugin have said them there
 };
-
-// What one process has to say of a step: the reports of its ranks, its seconds of all cores, and
-// what functions have said there.
-struct ProcessReport {
-  std::vector<RankReport> ranks;
-  double cpu_seconds = 0;
-  Said said;
-};
-template <class Pack>
-void members(Pack& pack, ProcessReport& report) {
-  pack(report.ranks, report.cpu_seconds, report.said);
-}
 
 // Ranks that take another rate, or another factor of the loss, than rank 0 are no replicas of it.
-void refuse_if_apart(std::int64_t step, const Said& first, const Said& other,
+void refuse_if_apart(const StepReport& first, double lr, double loss_scale,
                      const std::string& where) {
   const auto compare = [&](const char* key, const char* what, double one, double two) {
     if (one == two || (std::isnan(one) && std::isnan(two))) return;
     throw Error(Stage::run, "process.apart", key,
-                fmt::format("{}: {} of step {} is {} on rank 0 and {} {}", key, what, step, one,
-                            two, where),
+                fmt::format("{}: {} of step {} is {} on rank 0 and {} {}", key, what, first.step,
+                            one, two, where),
                 "let it follow from the step alone: no time of day, no random numbers, no state "
                 "that differs between processes");
   };
-  compare("schedule", "the learning rate", first.lr, other.lr);
-  compare("loss_scale", "the loss scale", first.loss_scale, other.loss_scale);
+  compare("schedule", "the learning rate", first.lr, lr);
+  compare("loss_scale", "the loss scale", first.loss_scale, loss_scale);
 }
 
 // Takes what the outcome says of times, which may be long where the step is traced.
@@ -136,7 +115,7 @@ class Run {
       const double handed = seconds_now();
       if (traced && setup_.account) own.account = account(beside, done, took, handed);
       std::vector<Told> all = reports_.gather(
-          place_of(executor), {std::move(own), executor.met(), {done.lr, done.loss_scale}});
+          place_of(executor), {std::move(own), executor.met(), done.lr, done.loss_scale});
       StepReport report{step,
                         0,
                         0,
@@ -152,7 +131,7 @@ class Run {
         Moment met;  // when the first of the ranks saw that they had
         for (Told& told : all) {
           if (met.wall == 0 || told.met.wall < met.wall) met = told.met;
-          refuse_if_apart(step, {done.lr, done.loss_scale}, told.said,
+          refuse_if_apart(report, told.lr, told.loss_scale,
                           fmt::format("on rank {}", told.report.rank));
           report.ranks.push_back(std::move(told.report));
         }
@@ -248,14 +227,13 @@ class Run {
   void collect(int rank, StepReport& report) {
     if (runtime_.alone()) return;
     std::string own;
-    const Said said{report.lr, report.loss_scale};
-    if (rank != 0) own = pack(ProcessReport{report.ranks, report.cpu_seconds, said});
+    if (rank != 0) own = pack(report);
     const std::vector<std::string> all = runtime_.gather_processes(std::move(own));
     for (std::size_t p = 1; p < all.size(); ++p) {
-      auto [ranks, cpu_seconds, other] = unpack<ProcessReport>(all[p]);
-      refuse_if_apart(report.step, said, other, fmt::format("in process {}", p));
-      report.cpu_seconds += cpu_seconds;
-      for (RankReport& each : ranks) report.ranks.push_back(std::move(each));
+      StepReport other = unpack<StepReport>(all[p]);
+      refuse_if_apart(report, other.lr, other.loss_scale, fmt::format("in process {}", p));
+      report.cpu_seconds += other.cpu_seconds;
+      for (RankReport& each : other.ranks) report.ranks.push_back(std::move(each));
     }
   }
 
