@@ -41,7 +41,12 @@ bool StageProof::totals(const Instruction& i) {
     if (i.inputs.empty() || i.inputs[0] < 0 || i.inputs[0] != program_.loss ||
         i.contributing.size() != i.inputs.size())
       refuse("prove.totals", "the totals do not say how the loss and each gradient are counted");
-    for (const std::vector<int>& atoms : i.contributing) check_contributing(atoms);
+    for (std::size_t k = 0; k < i.contributing.size(); ++k) {
+      std::vector<int> atoms = i.contributing[k];
+      // A stage leaves its copy of a gradient out that another one counts.
+      if (k > 0 && program_.stage > 0) std::erase(atoms, program_.stage_atom);
+      check_contributing(atoms);
+    }
     const Flat& f = there(i.inputs[0], true);
     const Region& region = f.regions[0];
     for (int a = 0; !region.sums.empty() && a < static_cast<int>(region.place.size()); ++a) {
@@ -86,13 +91,13 @@ void StageProof::count_bucket(const Instruction& i, std::size_t k) {
     const int p = bucket.parameters[n];
     const int value = program_.parameters[p].value;
     need_complete(f.regions[n], p, index);
-    if (counted_[value])
+    const bool here = program_.stage == 0 || !among(i.contributing[k], program_.stage_atom);
+    if (!counted_.emplace(value, here).second)
       refuse("prove.totals", graph_.value(value).name + " is counted twice", index);
-    counted_[value] = true;
     const Layout& stored = parameters_[p].place;
     for (std::size_t a = 0; a < stored.size(); ++a) {
       const int atom = static_cast<int>(a);
-      if (!tables_.lives(atom)) continue;
+      if (!tables_.lives(atom) || atom == program_.stage_atom) continue;
       const bool apart = stored[a].is_shard() || (own && among(bucket.shard_atoms, atom));
       if (apart != among(i.contributing[k], atom)) continue;
       refuse("prove.totals",

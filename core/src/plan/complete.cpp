@@ -81,8 +81,12 @@ class Finish {
     totals.phase = "report";
     count(totals, program_.loss, losses());
     for (const Bucket& bucket : program_.buckets) {
-      const bool here = bucket.stages.empty() || bucket.stages.front() == program_.stage;
-      if (here && !bucket.counts) count(totals, bucket.flat.reduced, parts(bucket));
+      if (bucket.counts) continue;
+      count(totals, bucket.flat.reduced, parts(bucket));
+      // Of several stages the first counts it. The others, none of which is stage 0, add 0 times
+      // their copy, which is NaN where a number of it is not finite.
+      if (!bucket.stages.empty() && bucket.stages.front() != program_.stage)
+        totals.contributing.back().push_back(program_.stage_atom);
     }
     totals.label = "loss, gradient norm";
     code_.push_back(totals);
