@@ -59,7 +59,7 @@ TransferCurves measure_transfers(const CalibrationSizes& sizes) {
                 std::vector<int> all(static_cast<std::size_t>(n));
                 for (int r = 0; r < n; ++r) all[static_cast<std::size_t>(r)] = r;
                 const auto group =
-                    make_communicator(*rank.source, "calibration", all, rank.rank, nullptr);
+                    make_communicator(*rank.source, {"calibration", all}, rank.rank, nullptr);
                 for (const Collective op :
                      {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter,
                       Collective::all_to_all, Collective::send}) {

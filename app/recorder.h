@@ -50,7 +50,7 @@ class RunRecorder : public RunObserver {
   std::deque<std::function<void()>> undone_;  // the first one is being done
   std::exception_ptr failed_;                 // nothing is done after it
   bool ends_ = false;
-  std::thread thread_;
+  std::jthread thread_;
 };
 
 }  // namespace mw

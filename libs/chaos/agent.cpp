@@ -167,18 +167,10 @@ class DisturbedSource final : public CommunicatorSource {
 
   const char* name() const override { return inner_->name(); }
   int ranks() const override { return inner_->ranks(); }
-  c10::intrusive_ptr<c10d::Backend> backend(const std::string& axis, const std::vector<int>& group,
-                                            int index) override {
-    return disturbed(inner_->backend(axis, group, index), axis, group, index);
-  }
-  c10::intrusive_ptr<c10d::Backend> backend_on(const std::string& stream, const std::string& axis,
-                                               const std::vector<int>& group, int index) override {
-    return disturbed(inner_->backend_on(stream, axis, group, index), axis, group, index);
-  }
-  c10::intrusive_ptr<c10d::Backend> backend_of_pair(const std::string& axis,
-                                                    const std::vector<int>& pair,
-                                                    int index) override {
-    return disturbed(inner_->backend_of_pair(axis, pair, index), axis, pair, index);
+  c10::intrusive_ptr<c10d::Backend> backend(const Connection& connection, int index) override {
+    return c10::make_intrusive<DisturbedBackend>(
+        agent_, inner_->backend(connection, index), connection.axis,
+        connection.ranks.at(static_cast<std::size_t>(index)), note_);
   }
   void abort(int rank, const std::string& reason) override {
     inner_->abort(rank, reason);
@@ -190,13 +182,6 @@ class DisturbedSource final : public CommunicatorSource {
   void ended(int rank) override { inner_->ended(rank); }
 
  private:
-  c10::intrusive_ptr<c10d::Backend> disturbed(c10::intrusive_ptr<c10d::Backend> backend,
-                                              const std::string& axis,
-                                              const std::vector<int>& group, int index) {
-    return c10::make_intrusive<DisturbedBackend>(agent_, std::move(backend), axis,
-                                                 group.at(static_cast<std::size_t>(index)), note_);
-  }
-
   Agent& agent_;
   const std::unique_ptr<CommunicatorSource> inner_;
   const std::shared_ptr<AbortNote> note_ = std::make_shared<AbortNote>();

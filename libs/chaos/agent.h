@@ -68,7 +68,7 @@ class Agent final : public RunObserver {
   std::int64_t last_ = 0;             // the last order that was taken
   std::map<int, std::int64_t> next_;  // of each rank that is here, the number of its next step
   bool over_ = false;
-  std::thread looks_;  // last: it uses all of these
+  std::jthread looks_;  // last: it uses all of these
 };
 
 }  // namespace mw::chaos

@@ -76,7 +76,7 @@ class StillAtIt {
   std::condition_variable changed_;
   bool over_ = false;
   std::exception_ptr lost_;
-  std::thread thread_;
+  std::jthread thread_;
 };
 
 }  // namespace

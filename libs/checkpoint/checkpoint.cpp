@@ -99,12 +99,12 @@ void Checkpoint::verify() const {
     for (std::size_t f = next++; f < files.size(); f = next++)
       wrong[f] = wrong_with(folder_ / file_of_rank(files[f].first), *files[f].second);
   };
-  Threads threads;
+  std::vector<std::jthread> threads;
   const auto most =
       std::min<std::size_t>(files.size(), std::min(core_count(), most_checking_threads));
-  for (std::size_t t = 1; t < most; ++t) threads.start(work);
+  for (std::size_t t = 1; t < most; ++t) threads.push_back(start_thread(work));
   work();
-  threads.join();
+  threads.clear();  // waits for them
   for (const std::optional<Error>& what : wrong)
     if (what) throw Error(*what);
 }

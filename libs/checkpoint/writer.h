@@ -103,7 +103,7 @@ class CheckpointWriter {
   std::chrono::steady_clock::time_point began_;
   std::vector<CheckpointNews> news_;
   bool ending_ = false;
-  std::thread thread_;
+  std::jthread thread_;
 };
 
 }  // namespace mw

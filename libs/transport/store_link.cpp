@@ -154,7 +154,7 @@ struct StoreLink::State {
   std::vector<Life> lives;
   bool store_gone = false;
   bool stop = false;
-  std::thread beating;
+  std::jthread beating;
 
   void run(int self);
 };

@@ -289,15 +289,15 @@ TransportSource::~TransportSource() {
   state_.over();
 }
 
-c10::intrusive_ptr<c10d::Backend> TransportSource::backend(const std::string& axis,
-                                                           const std::vector<int>& group,
+c10::intrusive_ptr<c10d::Backend> TransportSource::backend(const Connection& connection,
                                                            int index) {
+  const std::vector<int>& group = connection.ranks;
   const bool here = std::all_of(group.begin(), group.end(), [&](int rank) {
     return rank < 0 || rank >= ranks() || process_of(rank) == carrier_.process();
   });
   if (here || index < 0 || index >= static_cast<int>(group.size()))
-    return threads_->backend(axis, group, index);  // which refuses what is no group
-  return c10::make_intrusive<TransportBackend>(*this, axis, group, index, timeout_);
+    return threads_->backend(connection, index);  // which refuses what is no group
+  return c10::make_intrusive<TransportBackend>(*this, connection.name(), group, index, timeout_);
 }
 
 void TransportSource::abort(int rank, const std::string& reason) {

@@ -99,8 +99,7 @@ class TransportSource final : public CommunicatorSource {
 
   const char* name() const override { return name_.c_str(); }
   int ranks() const override { return static_cast<int>(process_of_.size()); }
-  c10::intrusive_ptr<c10d::Backend> backend(const std::string& axis, const std::vector<int>& group,
-                                            int index) override;
+  c10::intrusive_ptr<c10d::Backend> backend(const Connection& connection, int index) override;
   void abort(int rank, const std::string& reason) override;
   void ended(int rank) override;
 

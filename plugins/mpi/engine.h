@@ -38,7 +38,7 @@ class Deaths {
 
  private:
   int stop_ = -1;  // an eventfd
-  std::thread thread_;
+  std::jthread thread_;
 };
 
 // What ended a run: the first rank that failed, and why.
@@ -154,7 +154,7 @@ class Engine {
 
   std::unique_ptr<Link> link_;
   std::unique_ptr<Deaths> deaths_;
-  std::thread thread_;
+  std::jthread thread_;
   Link::Receiver receiver_;
 
   // What only the engine's thread touches.

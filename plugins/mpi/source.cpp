@@ -64,8 +64,9 @@ Source::~Source() {
   engine_.leave();
 }
 
-c10::intrusive_ptr<c10d::Backend> Source::backend(const std::string& axis,
-                                                  const std::vector<int>& group, int index) {
+c10::intrusive_ptr<c10d::Backend> Source::backend(const mw::Connection& connection, int index) {
+  const std::string axis = connection.name();
+  const std::vector<int>& group = connection.ranks;
   for (const int rank : group) {
     if (rank >= 0 && rank < ranks() && process_of_[static_cast<std::size_t>(rank)] >= 0) continue;
     throw mw::Error(
@@ -91,7 +92,7 @@ c10::intrusive_ptr<c10d::Backend> Source::backend(const std::string& axis,
     far |= !engine_.together(process, members->process_of[0]);
     key << number(rank);
   }
-  if (all_here) return threads_->backend(axis, group, index);
+  if (all_here) return threads_->backend(connection, index);
   const std::lock_guard guard(lock_);
   members->key = (key << std::uint64_t{run_}).value();
   auto& known = groups_[{axis, group}];

@@ -38,8 +38,7 @@ class Source final : public mw::CommunicatorSource, public Host {
 
   const char* name() const override { return "mpi"; }
   int ranks() const override { return static_cast<int>(process_of_.size()); }
-  c10::intrusive_ptr<c10d::Backend> backend(const std::string& axis, const std::vector<int>& group,
-                                            int index) override;
+  c10::intrusive_ptr<c10d::Backend> backend(const mw::Connection& connection, int index) override;
   void abort(int rank, const std::string& reason) override;
   void ended(int rank) override;
 

@@ -63,11 +63,11 @@ class Followed final : public c10d::Work {
 
 }  // namespace
 
-GroupBackend::GroupBackend(Source& source, const Group& group, int index)
+GroupBackend::GroupBackend(Source& source, const mw::Connection& group, int index)
     : CheckedBackend(group.axis, group.ranks, index, source.timeout()),
       source_(source),
       device_(at::kCUDA, static_cast<at::DeviceIndex>(c10::cuda::current_device())),
-      line_(group.line),
+      line_(source.line_of(group, index, device_)),
       nccl_(source.join(group, index, device_)) {
   if (group.pair) connect_pair();
 }

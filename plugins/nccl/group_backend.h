@@ -17,7 +17,7 @@ class GroupBackend final : public mw::comm::CheckedBackend {
  public:
   // The backend is for the GPU that is the calling thread's now. Makes the group's communicator,
   // and waits until all members make it.
-  GroupBackend(Source& source, const Group& group, int index);
+  GroupBackend(Source& source, const mw::Connection& group, int index);
   const std::string getBackendName() const override { return "nccl"; }
 
  protected:

@@ -41,12 +41,13 @@ mw::MemberDevice named(at::Device device) {
   return {uuid, fmt::format("GPU {} of {}", static_cast<int>(device.index()), host.data())};
 }
 
-}  // namespace
-
-std::string Group::name() const {
-  return fmt::format("{}/{}{}{}", axis, fmt::join(ranks, pair ? ">" : "-"),
-                     stream.empty() ? "" : "/", stream);
+// No other communicator of the run has this name.
+std::string key_of(const mw::Connection& c) {
+  return fmt::format("{}/{}{}{}", c.axis, fmt::join(c.ranks, c.pair ? ">" : "-"),
+                     c.stream.empty() ? "" : "/", c.stream);
 }
+
+}  // namespace
 
 Source::Source(mw::StoreLink& link, const std::string& run,
                const std::vector<std::vector<int>>& ranks, std::chrono::milliseconds timeout)
@@ -85,36 +86,23 @@ bool Source::is_here(const std::vector<int>& group, int index) const {
   return std::all_of(group.begin(), group.end(), [&](int rank) { return process_of(rank) == own; });
 }
 
-c10::intrusive_ptr<c10d::Backend> Source::backend(const std::string& axis,
-                                                  const std::vector<int>& group, int index) {
-  if (is_here(group, index)) return threads_->backend(axis, group, index);
-  return c10::make_intrusive<GroupBackend>(*this, Group{axis, group}, index);
+c10::intrusive_ptr<c10d::Backend> Source::backend(const mw::Connection& connection, int index) {
+  if (is_here(connection.ranks, index)) return threads_->backend(connection, index);
+  return c10::make_intrusive<GroupBackend>(*this, connection, index);
 }
 
-c10::intrusive_ptr<c10d::Backend> Source::backend_of_pair(const std::string& axis,
-                                                          const std::vector<int>& pair, int index) {
-  if (is_here(pair, index)) return threads_->backend_of_pair(axis, pair, index);
-  return c10::make_intrusive<GroupBackend>(*this, Group{axis, pair, /*pair=*/true}, index);
-}
-
-c10::intrusive_ptr<c10d::Backend> Source::backend_on(const std::string& stream,
-                                                     const std::string& axis,
-                                                     const std::vector<int>& group, int index) {
-  if (is_here(group, index)) return threads_->backend_on(stream, axis, group, index);
-  const int rank = group.at(static_cast<std::size_t>(index));
-  const at::Device device(at::kCUDA, static_cast<at::DeviceIndex>(c10::cuda::current_device()));
-  Group made{axis, group, /*pair=*/false, stream};
-  {
-    const std::lock_guard lock(mutex_);
-    auto line = lines_.find({rank, stream});
-    if (line == lines_.end()) {
-      take_stream(device);
-      const c10::impl::VirtualGuardImpl guard(at::kCUDA);
-      line = lines_.try_emplace({rank, stream}, guard.getStreamFromGlobalPool(device, true)).first;
-    }
-    made.line = line->second;
+std::optional<c10::Stream> Source::line_of(const mw::Connection& connection, int index,
+                                           at::Device device) {
+  if (connection.stream.empty()) return std::nullopt;
+  const std::pair key(connection.ranks.at(static_cast<std::size_t>(index)), connection.stream);
+  const std::lock_guard lock(mutex_);
+  auto line = lines_.find(key);
+  if (line == lines_.end()) {
+    take_stream(device);
+    const c10::impl::VirtualGuardImpl guard(at::kCUDA);
+    line = lines_.try_emplace(key, guard.getStreamFromGlobalPool(device, true)).first;
   }
-  return c10::make_intrusive<GroupBackend>(*this, made, index);
+  return line->second;
 }
 
 void Source::take_stream(at::Device device) {
@@ -127,9 +115,9 @@ void Source::take_stream(at::Device device) {
       "fewer stages that exchange values with one stage, or several ranks in each process");
 }
 
-GroupPtr Source::join(const Group& group, int index, at::Device device) {
+GroupPtr Source::join(const mw::Connection& group, int index, at::Device device) {
   check();
-  const std::string name = group.name();
+  const std::string name = key_of(group);
   {
     const std::lock_guard lock(mutex_);
     const auto known = groups_.find({name, index});

@@ -27,16 +27,6 @@ namespace nccl {
 
 using GroupPtr = c10::intrusive_ptr<c10d::ProcessGroupNCCL>;
 
-// Ranks that a communicator of NCCL's connects.
-struct Group {
-  std::string axis;
-  std::vector<int> ranks;
-  bool pair = false;                     // the first sends to the second, and that is all
-  std::string stream = {};               // of a program, on which all transfers go; empty: none
-  std::optional<c10::Stream> line = {};  // the device's for it
-  std::string name() const;              // no other one of the run has it
-};
-
 class Source final : public mw::CommunicatorSource {
  public:
   // `run`: a name that no other run of these processes has.
@@ -48,20 +38,17 @@ class Source final : public mw::CommunicatorSource {
   int ranks() const override { return static_cast<int>(process_of_.size()); }
   // The backend of a group whose members are all in this process is the threads' own, which shares
   // a GPU where they do. In any other group, each member has a GPU of its own.
-  c10::intrusive_ptr<c10d::Backend> backend(const std::string& axis, const std::vector<int>& group,
-                                            int index) override;
-  c10::intrusive_ptr<c10d::Backend> backend_on(const std::string& stream, const std::string& axis,
-                                               const std::vector<int>& group, int index) override;
-  c10::intrusive_ptr<c10d::Backend> backend_of_pair(const std::string& axis,
-                                                    const std::vector<int>& pair,
-                                                    int index) override;
+  c10::intrusive_ptr<c10d::Backend> backend(const mw::Connection& connection, int index) override;
   void abort(int rank, const std::string& reason) override;
   void ended(int rank) override;
 
-  // Backends call these, by the threads of ranks. The first one makes the communicator of a group
-  // for its member ranks[index], and waits for the other members; a second call gives it again.
-  // Throws Error (run): device.shared if two members have one GPU, which NCCL refuses; or Aborted.
-  GroupPtr join(const Group& group, int index, at::Device device);
+  // Backends call these, by the threads of ranks. The first one makes NCCL's communicator for the
+  // member ranks[index], and waits for the other members; a second call gives it again. Throws
+  // Error (run): device.shared if two members have one GPU, which NCCL refuses; or Aborted.
+  GroupPtr join(const mw::Connection& connection, int index, at::Device device);
+  // The device's stream for a stream of a program, which all communicators of the rank share.
+  std::optional<c10::Stream> line_of(const mw::Connection& connection, int index,
+                                     at::Device device);
   // Makes a call of NCCL's for `what`; what it throws becomes Error (run), or Aborted.
   template <class Call>
   void called(const std::string& what, const Call& call) const {
@@ -101,7 +88,7 @@ class Source final : public mw::CommunicatorSource {
   std::map<at::DeviceIndex, int> urgent_streams_;             // that pairs and lines take
   std::map<std::pair<int, std::string>, c10::Stream> lines_;  // by rank and stream of a program
   bool over_ = false;
-  std::thread watching_;
+  std::jthread watching_;
 };
 
 }  // namespace nccl

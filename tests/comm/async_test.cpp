@@ -43,7 +43,7 @@ TEST_CASE("A grid of dp x tp: groups that cross, with collectives under way on b
   run_ranks(8, [&](RankContext& context) {
     const auto communicator = [&](const char* name) {
       const auto& atoms = mesh.axis(name).atoms;
-      return make_communicator(*context.source, name, mesh.group(context.rank, atoms),
+      return make_communicator(*context.source, {name, mesh.group(context.rank, atoms)},
                                mesh.index_in_group(context.rank, atoms), nullptr);
     };
     auto dp = communicator("dp");
@@ -121,8 +121,8 @@ TEST_CASE("A rank may send to itself, and both may send before either receives")
 TEST_CASE("Two axes over the same ranks do not mix") {
   std::atomic<int> wrong{0};
   run_ranks(2, [&](RankContext& context) {
-    auto a = make_communicator(*context.source, "a", {0, 1}, context.rank, nullptr);
-    auto b = make_communicator(*context.source, "b", {0, 1}, context.rank, nullptr);
+    auto a = make_communicator(*context.source, {"a", {0, 1}}, context.rank, nullptr);
+    auto b = make_communicator(*context.source, {"b", {0, 1}}, context.rank, nullptr);
     auto x = at::ones({4}), y = at::full({4}, 10.0);
     // Rank 0 begins with a, rank 1 with b: wrong on one group, right on two.
     Pending first = context.rank == 0 ? a->all_reduce(x, Reduction::sum, {})

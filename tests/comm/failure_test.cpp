@@ -254,8 +254,8 @@ TEST_CASE("Two ranks that wait for each other on two axes are both told where th
   RankOptions options = impatient();
   options.timeout = std::chrono::seconds(2);  // both must have begun to wait, on a busy machine too
   const auto text = error_of(2, options, [&](RankContext& context) {
-    auto a = make_communicator(*context.source, "a", {0, 1}, context.rank, nullptr);
-    auto b = make_communicator(*context.source, "b", {0, 1}, context.rank, nullptr);
+    auto a = make_communicator(*context.source, {"a", {0, 1}}, context.rank, nullptr);
+    auto b = make_communicator(*context.source, {"b", {0, 1}}, context.rank, nullptr);
     (context.rank == 0 ? a : b)->barrier({}).wait();
   });
   CHECK_THAT(text, Contains("now waits on axis '") && Contains("has completed no collective"));
@@ -268,12 +268,12 @@ TEST_CASE("Where ranks wait in turn, the one that waits for nobody is named") {
     while (context.rank == 1 && !waits) nap();
     while (context.rank == 2 && !over) nap();
     if (context.rank == 2) return;
-    auto a = make_communicator(*context.source, "a", {0, 1}, context.rank, nullptr);
+    auto a = make_communicator(*context.source, {"a", {0, 1}}, context.rank, nullptr);
     auto call = context.rank == 0 ? a->barrier({}) : Pending();
     waits = true;
     try {
       if (context.rank == 1)
-        make_communicator(*context.source, "b", {1, 2}, 0, nullptr)->barrier({}).wait();
+        make_communicator(*context.source, {"b", {1, 2}}, 0, nullptr)->barrier({}).wait();
       call.wait();
     } catch (...) {
       over = true;
@@ -293,9 +293,9 @@ TEST_CASE("A rank that throws stops the others at once, and its error is the one
   const auto took = seconds_of([&] {  // the timeout is 300 s
     text = error_of(4, {}, [&](RankContext& context) {
       auto world = world_communicator(context);
-      auto pair = make_communicator(*context.source, "pair",
-                                    context.rank < 2 ? std::vector{0, 1} : std::vector{2, 3},
-                                    context.rank % 2, nullptr);
+      auto pair = make_communicator(
+          *context.source, {"pair", context.rank < 2 ? std::vector{0, 1} : std::vector{2, 3}},
+          context.rank % 2, nullptr);
       world->barrier({}).wait();
       if (context.rank == 3) {
         std::this_thread::sleep_for(std::chrono::milliseconds(50));

@@ -28,8 +28,7 @@ std::string failure(const std::function<void(CommunicatorSource&, int rank)>& bo
 
 std::unique_ptr<Communicator> pair(CommunicatorSource& source, int from, int to, int rank) {
   const int index = rank == from ? 0 : 1;
-  return std::make_unique<Communicator>("pp", std::vector{from, to}, index,
-                                        source.backend_of_pair("pp", {from, to}, index), nullptr);
+  return make_communicator(source, {"pp", {from, to}, "", /*pair=*/true}, index, nullptr);
 }
 
 const std::string first_label = "layers.0.out", second_label = "layers.1.out";
@@ -87,8 +86,8 @@ TEST_CASE("Transfers of one stream wait for each other, whatever their groups") 
   const auto meet = [](bool alike) {
     return failure(
         [=](CommunicatorSource& source, int rank) {
-          const auto a = make_communicator(source, "a", {0, 1}, rank, nullptr, "both");
-          const auto b = make_communicator(source, "b", {0, 1}, rank, nullptr, "both");
+          const auto a = make_communicator(source, {"a", {0, 1}, "both"}, rank, nullptr);
+          const auto b = make_communicator(source, {"b", {0, 1}, "both"}, rank, nullptr);
           const bool swapped = rank == 1 && !alike;
           at::Tensor one = at::ones({3}), other = at::ones({3});
           Pending first = (swapped ? b : a)->all_reduce(one, Reduction::sum, {});

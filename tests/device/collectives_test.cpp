@@ -21,7 +21,7 @@ void on_ranks(Ranks where, const Body& body) {
     const at::Device device = device_of(at::kCPU, context.rank, context.rank, 4);
     const DeviceScope scope(device);
     const auto comm =
-        make_communicator(*context.source, "world", {0, 1, 2, 3}, context.rank, nullptr);
+        make_communicator(*context.source, {"world", {0, 1, 2, 3}}, context.rank, nullptr);
     body(*comm, at::TensorOptions().device(device).dtype(at::kDouble));
   });
 }
@@ -122,7 +122,7 @@ void begin_two(Ranks where, const std::string& first, const std::string& second,
     const auto group = [&](const std::string& axis, std::vector<int> ranks,
                            const std::string& stream) {
       const int index = ranks[0] == me ? 0 : 1;
-      return make_communicator(*context.source, axis, ranks, index, nullptr, stream);
+      return make_communicator(*context.source, {axis, ranks, stream}, index, nullptr);
     };
     const bool even = me % 2 == 0;
     const auto a = group("a", even ? std::vector{me, me + 1} : std::vector{me - 1, me}, first);

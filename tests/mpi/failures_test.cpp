@@ -87,7 +87,7 @@ TEST_CASE("A rank that does not come is named, with what it did last", "[.][fail
         comm->barrier({"set-up"}).wait();
         const int last = context.ranks - 1;
         if (context.rank == last) {
-          auto alone = make_communicator(*context.source, "elsewhere", {0, last}, 1, nullptr);
+          auto alone = make_communicator(*context.source, {"elsewhere", {0, last}}, 1, nullptr);
           alone->recv(at::ones({4}), 0, 7, {}).wait();  // nobody sends
         } else {
           comm->all_reduce(at::ones({8}), Reduction::sum, {"backward", &first_label}).wait();
@@ -119,7 +119,7 @@ std::vector<std::string> wait_in_turn(int middle) {
           return;
         }
         const auto meet = [&](int a, int b) {
-          make_communicator(*context.source, "pair", {a, b}, rank == a ? 0 : 1, nullptr)
+          make_communicator(*context.source, {"pair", {a, b}}, rank == a ? 0 : 1, nullptr)
               ->barrier({})
               .wait();
         };

@@ -73,8 +73,8 @@ TEST_CASE("Groups over part of the processes, in any order, beside each other",
     std::vector<int> half, backwards;
     for (int r = me % 2; r < ranks; r += 2) half.push_back(r);
     for (int r = ranks - 1; r >= 0; --r) backwards.push_back(r);
-    auto some = make_communicator(*context.source, "half", half, me / 2, nullptr);
-    auto other = make_communicator(*context.source, "back", backwards, ranks - 1 - me, nullptr);
+    auto some = make_communicator(*context.source, {"half", half}, me / 2, nullptr);
+    auto other = make_communicator(*context.source, {"back", backwards}, ranks - 1 - me, nullptr);
     // Ranks wait for several under way in orders of their own, and start them in others: what one
     // group does never waits for another.
     for (int trial = 0; trial < 10; ++trial) {

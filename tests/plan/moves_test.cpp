@@ -75,8 +75,8 @@ class Rank {
   Communicator& group(const std::vector<int>& atoms) {
     auto& g = groups_[atoms];
     if (!g) {
-      g = make_communicator(*context_.source, mesh_.name_of(atoms),
-                            mesh_.group(context_.rank, atoms),
+      g = make_communicator(*context_.source,
+                            {mesh_.name_of(atoms), mesh_.group(context_.rank, atoms)},
                             mesh_.index_in_group(context_.rank, atoms), nullptr);
     }
     return *g;

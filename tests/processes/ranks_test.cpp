@@ -45,7 +45,7 @@ Texts failures(int processes, int ranks, const RankRuntime::Body& body,
 void meet(RankContext& context) {
   std::vector<int> group(static_cast<std::size_t>(context.ranks));
   for (int r = 0; r < context.ranks; ++r) group[static_cast<std::size_t>(r)] = r;
-  const auto world = make_communicator(*context.source, "dp", group, context.rank, nullptr);
+  const auto world = make_communicator(*context.source, {"dp", group}, context.rank, nullptr);
   static const std::string label = "layers.0.norm";
   world->all_reduce(at::ones({3}), Reduction::sum, {"forward", &label}).wait();
 }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,24 +53,15 @@ class ChangedSource final : public CommunicatorSource {
       : inner_(std::move(inner)), change_(std::move(change)) {}
   const char* name() const override { return inner_->name(); }
   int ranks() const override { return inner_->ranks(); }
-  c10::intrusive_ptr<c10d::Backend> backend(const std::string& axis, const std::vector<int>& group,
-                                            int index) override {
-    return changed(inner_->backend(axis, group, index), group, index);
-  }
-  c10::intrusive_ptr<c10d::Backend> backend_on(const std::string& stream, const std::string& axis,
-                                               const std::vector<int>& group, int index) override {
-    return changed(inner_->backend_on(stream, axis, group, index), group, index);
+  c10::intrusive_ptr<c10d::Backend> backend(const Connection& connection, int index) override {
+    return c10::make_intrusive<ChangedSums>(inner_->backend(connection, index),
+                                            connection.ranks.at(static_cast<std::size_t>(index)),
+                                            change_);
   }
   void abort(int rank, const std::string& reason) override { inner_->abort(rank, reason); }
   void ended(int rank) override { inner_->ended(rank); }
 
  private:
-  c10::intrusive_ptr<c10d::Backend> changed(c10::intrusive_ptr<c10d::Backend> backend,
-                                            const std::vector<int>& group, int index) {
-    return c10::make_intrusive<ChangedSums>(std::move(backend),
-                                            group.at(static_cast<std::size_t>(index)), change_);
-  }
-
   const std::unique_ptr<CommunicatorSource> inner_;
   const Change change_;
 };
@@ -135,5 +127,21 @@ TEST_CASE("A NaN in any sum of gradients ends the run at its step, whichever ran
     });
     CHECK(problem.code == "run.not-finite-once");
     CHECK_THAT(problem.message, Catch::Contains(nth < sums / 2 ? "of step 0 is" : "of step 1 is"));
+  }
+}
+
+// Both stages hold the gradient of a tied embedding, and the first counts it for the gradient norm.
+TEST_CASE("The totals of each rank read all of its gradients, copies that others count too") {
+  Setup setup;
+  setup.options["tied"] = true;
+  setup.plan = {dp(2), pp(2, "gpipe", {1, 1})};
+  for (const Program& program : experiment(setup).plan->programs) {
+    std::set<int> read;
+    for (const Segment& segment : program.segments) {
+      for (const Instruction& i : segment.code)
+        if (i.code == Code::totals) read.insert(i.inputs.begin(), i.inputs.end());
+    }
+    CHECK(program.buckets.size() > 1);
+    for (const Bucket& bucket : program.buckets) CHECK(read.contains(bucket.flat.reduced));
   }
 }

@@ -81,9 +81,8 @@ class MemorySource : public CommunicatorSource {
   explicit MemorySource(std::shared_ptr<comm::LocalWorld> world) : world_(std::move(world)) {}
   const char* name() const override { return "memory"; }
   int ranks() const override { return world_->ranks(); }
-  c10::intrusive_ptr<c10d::Backend> backend(const std::string& axis, const std::vector<int>& group,
-                                            int index) override {
-    return world_->backend(axis, group, index);
+  c10::intrusive_ptr<c10d::Backend> backend(const Connection& connection, int index) override {
+    return world_->backend(connection, index);
   }
   void abort(int rank, const std::string& reason) override { world_->abort(rank, reason); }
   void ended(int rank) override { world_->ended(rank); }

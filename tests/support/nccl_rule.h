@@ -192,21 +192,15 @@ class NcclRuleSource final : public CommunicatorSource {
   explicit NcclRuleSource(std::unique_ptr<CommunicatorSource> inner) : inner_(std::move(inner)) {}
   const char* name() const override { return inner_->name(); }
   int ranks() const override { return inner_->ranks(); }
-  c10::intrusive_ptr<c10d::Backend> backend(const std::string& axis, const std::vector<int>& group,
-                                            int index) override {
-    return made(axis, group, index, nullptr);
-  }
-  c10::intrusive_ptr<c10d::Backend> backend_on(const std::string& stream, const std::string& axis,
-                                               const std::vector<int>& group, int index) override {
-    const int rank = group.at(static_cast<std::size_t>(index));
-    std::shared_ptr<Begun>& line = of_rank(rank).lines[stream];
+  c10::intrusive_ptr<c10d::Backend> backend(const Connection& connection, int index) override {
+    const std::vector<int>& ranks = connection.ranks;
+    if (connection.pair)
+      return made(fmt::format("{} {} -> {}", connection.axis, ranks[0], ranks[1]), ranks, index,
+                  nullptr);
+    if (connection.stream.empty()) return made(connection.axis, ranks, index, nullptr);
+    auto& line = of_rank(ranks.at(static_cast<std::size_t>(index))).lines[connection.stream];
     if (!line) line = std::make_shared<Begun>();
-    return made(fmt::format("{} on {}", axis, stream), group, index, line);
-  }
-  c10::intrusive_ptr<c10d::Backend> backend_of_pair(const std::string& axis,
-                                                    const std::vector<int>& pair,
-                                                    int index) override {
-    return made(fmt::format("{} {} -> {}", axis, pair[0], pair[1]), pair, index, nullptr);
+    return made(connection.name(), ranks, index, line);
   }
   void abort(int rank, const std::string& reason) override { inner_->abort(rank, reason); }
   void ended(int rank) override { inner_->ended(rank); }
@@ -217,7 +211,7 @@ class NcclRuleSource final : public CommunicatorSource {
                                          int index, std::shared_ptr<Begun> line) {
     const std::string communicator =
         fmt::format("communicator {} of ranks {}", name, fmt::join(group, ", "));
-    auto inner = inner_->backend(communicator, group, index);
+    auto inner = inner_->backend({communicator, group}, index);
     auto& backend = of_rank(group.at(static_cast<std::size_t>(index))).backends[communicator];
     if (!backend) {
       inner->barrier({})->wait(kNoTimeout);

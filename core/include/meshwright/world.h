@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 
 #include <chrono>
+#include <compare>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -68,6 +69,25 @@ class RankFailed : public Error {
   std::vector<RankPlace> places_;
 };
 
+// The ranks that a communicator connects, and which of their transfers it carries.
+struct Connection {
+  std::string axis;
+  // Global ranks. Of a pair: the rank that sends, and the rank that receives.
+  std::vector<int> ranks;
+  // The program's stream (Program::streams) on which the transfers go; empty: none. Transfers on
+  // two streams need no order, so each stream has a communicator of its own. On devices, a rank's
+  // transfers on one stream go in the order in which it calls them, whatever their groups.
+  std::string stream = {};
+  // Whether it carries only what the first rank sends to the second. Both begin these transfers in
+  // one order, so that a source may match them by it. A source that matches transfers by their tags
+  // may treat a pair as any other group.
+  bool pair = false;
+
+  // "tp", "tp on stream side": as messages name it.
+  std::string name() const;
+  auto operator<=>(const Connection&) const = default;
+};
+
 class CommunicatorSource {
  public:
   CommunicatorSource() = default;
@@ -78,26 +98,11 @@ class CommunicatorSource {
   virtual const char* name() const = 0;  // "threads", "mpi", "nccl"
   virtual int ranks() const = 0;
 
-  // The backend through which rank group[index] talks to the other ranks of `group`. Each member
-  // calls it with the same axis and group; the same arguments give the same group again. It may
-  // block until all members have called it, as NCCL does: ranks call it for several groups in an
+  // The backend through which rank connection.ranks[index] talks to the other ranks. Each member
+  // calls it with the same connection; the same arguments give the same backend again. It may block
+  // until all members have called it, as NCCL does: ranks call it for several connections in an
   // order in which they all agree (engine/connections.h). Called by the rank's own thread.
-  virtual c10::intrusive_ptr<c10d::Backend> backend(const std::string& axis,
-                                                    const std::vector<int>& group, int index) = 0;
-
-  // The same for what rank pair[0] sends to rank pair[1] along the axis, and for nothing else. Both
-  // ranks begin the transfers of a pair in one order, so that a source may match them by that. A
-  // source that matches them by their tags needs nothing of its own for a pair.
-  virtual c10::intrusive_ptr<c10d::Backend> backend_of_pair(const std::string& axis,
-                                                            const std::vector<int>& pair,
-                                                            int index);
-
-  // The same for transfers that a program puts on a stream of that name (Program::streams): ranks
-  // have a group of its own for each stream, as calls of two streams need no order. On devices all
-  // that a rank calls on one stream goes in its order, whatever the group.
-  virtual c10::intrusive_ptr<c10d::Backend> backend_on(const std::string& stream,
-                                                       const std::string& axis,
-                                                       const std::vector<int>& group, int index);
+  virtual c10::intrusive_ptr<c10d::Backend> backend(const Connection& connection, int index) = 0;
 
   // Rank `rank` cannot go on: every wait under way and every later call, on any rank and group,
   // throws Aborted with this reason. The first call wins. Any thread may call.
@@ -108,11 +113,11 @@ class CommunicatorSource {
   virtual void ended(int /*rank*/) {}
 };
 
-// A communicator of rank group[index] over `source`. `ledger` may be null: nothing is counted.
-// `stream`: of a program (backend_on); empty: the group's own.
-std::unique_ptr<Communicator> make_communicator(CommunicatorSource& source, const std::string& axis,
-                                                const std::vector<int>& group, int index,
-                                                Ledger* ledger, const std::string& stream = "");
+// A communicator of rank connection.ranks[index] over `source`. `ledger` may be null: nothing is
+// counted.
+std::unique_ptr<Communicator> make_communicator(CommunicatorSource& source,
+                                                const Connection& connection, int index,
+                                                Ledger* ledger);
 
 // What is done where a rank's thread does not come back after another one has failed, which nothing
 // can make it do: mostly, to end the process. Called by the thread that has started the ranks, with

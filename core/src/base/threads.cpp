@@ -4,37 +4,26 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
-#include <exception>
 #include <fstream>
+#include <future>
 #include <system_error>
 
 #include "meshwright/engine/control_groups.h"
 
 namespace mw {
 
-std::thread start_thread(std::function<void()> work) {
+std::jthread start_thread(std::function<void()> work) {
   try {
-    return std::thread(std::move(work));
+    return std::jthread(std::move(work));
   } catch (const std::system_error& error) {
     throw not_started("thread.start", "thread", error.code().value());
   }
 }
 
 void in_own_thread(const std::function<void()>& work) {
-  std::exception_ptr thrown;
-  start_thread([&] {
-    try {
-      work();
-    } catch (...) {
-      thrown = std::current_exception();
-    }
-  }).join();
-  if (thrown) std::rethrow_exception(thrown);
-}
-
-void Threads::join() {
-  for (std::thread& thread : all_) thread.join();
-  all_.clear();
+  std::packaged_task<void()> task(work);
+  start_thread([&task] { task(); }).join();
+  task.get_future().get();
 }
 
 Error not_started(const std::string& code, const std::string& what, int reason) {

@@ -12,7 +12,6 @@
 #include "comm/cores.h"
 #include "comm/futex.h"
 #include "comm/local_backend.h"
-#include "comm/pair.h"
 #include "comm/purpose.h"
 #include "comm/step_clock.h"
 #include "meshwright/carrier.h"
@@ -111,35 +110,15 @@ Communicator::Communicator(std::string axis, std::vector<int> group, int index,
 
 Communicator::~Communicator() = default;
 
-std::unique_ptr<Communicator> make_communicator(CommunicatorSource& source, const std::string& axis,
-                                                const std::vector<int>& group, int index,
-                                                Ledger* ledger, const std::string& stream) {
-  auto backend = stream.empty() ? source.backend(axis, group, index)
-                                : source.backend_on(stream, axis, group, index);
-  return std::make_unique<Communicator>(axis, group, index, std::move(backend), ledger);
+std::unique_ptr<Communicator> make_communicator(CommunicatorSource& source,
+                                                const Connection& connection, int index,
+                                                Ledger* ledger) {
+  return std::make_unique<Communicator>(connection.axis, connection.ranks, index,
+                                        source.backend(connection, index), ledger);
 }
 
-std::unique_ptr<Communicator> comm::make_pair_communicator(CommunicatorSource& source,
-                                                           const std::string& axis, int from,
-                                                           int to, int rank, Ledger* ledger) {
-  const std::vector<int> pair{from, to};
-  const int index = rank == from ? 0 : 1;
-  return std::make_unique<Communicator>(axis, pair, index,
-                                        source.backend_of_pair(axis, pair, index), ledger);
-}
-
-c10::intrusive_ptr<c10d::Backend> CommunicatorSource::backend_of_pair(const std::string& axis,
-                                                                      const std::vector<int>& pair,
-                                                                      int index) {
-  return backend(axis, pair, index);
-}
-
-// Enough for carriers of host memory: what a rank calls there goes on when it waits.
-c10::intrusive_ptr<c10d::Backend> CommunicatorSource::backend_on(const std::string& stream,
-                                                                 const std::string& axis,
-                                                                 const std::vector<int>& group,
-                                                                 int index) {
-  return backend(fmt::format("{} on stream {}", axis, stream), group, index);
+std::string Connection::name() const {
+  return stream.empty() ? axis : fmt::format("{} on stream {}", axis, stream);
 }
 
 Ledger::Entry Communicator::entry_of(Collective op, const char* phase) {

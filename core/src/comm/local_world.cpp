@@ -19,19 +19,16 @@ LocalWorld::LocalWorld(int ranks, std::chrono::milliseconds timeout, const Beyon
 
 LocalWorld::~LocalWorld() = default;
 
-c10::intrusive_ptr<c10d::Backend> LocalWorld::backend(const std::string& axis,
-                                                      const std::vector<int>& group, int index) {
-  return c10::make_intrusive<LocalBackend>(*this, group_of(axis, group, index), index);
-}
-
-c10::intrusive_ptr<c10d::Backend> LocalWorld::backend_on(const std::string& stream,
-                                                         const std::string& axis,
-                                                         const std::vector<int>& group, int index) {
-  auto members = group_of(fmt::format("{} on stream {}", axis, stream), group, index);
-  const std::lock_guard guard(lock_);
-  auto& line = lines_[{group[static_cast<std::size_t>(index)], stream}];
-  if (!line) line = std::make_shared<StreamLine>();
-  return c10::make_intrusive<LocalBackend>(*this, std::move(members), index, line);
+c10::intrusive_ptr<c10d::Backend> LocalWorld::backend(const Connection& connection, int index) {
+  auto members = group_of(connection.name(), connection.ranks, index);
+  std::shared_ptr<StreamLine> line;
+  if (!connection.stream.empty()) {
+    const std::lock_guard guard(lock_);
+    auto& known = lines_[{connection.ranks[static_cast<std::size_t>(index)], connection.stream}];
+    if (!known) known = std::make_shared<StreamLine>();
+    line = known;
+  }
+  return c10::make_intrusive<LocalBackend>(*this, std::move(members), index, std::move(line));
 }
 
 std::shared_ptr<LocalGroup> LocalWorld::group_of(const std::string& axis,

@@ -252,10 +252,7 @@ class LocalWorld final : public ThreadSource {
 
   const char* name() const override { return "threads"; }
   int ranks() const override { return static_cast<int>(status_.size()); }
-  c10::intrusive_ptr<c10d::Backend> backend(const std::string& axis, const std::vector<int>& group,
-                                            int index) override;
-  c10::intrusive_ptr<c10d::Backend> backend_on(const std::string& stream, const std::string& axis,
-                                               const std::vector<int>& group, int index) override;
+  c10::intrusive_ptr<c10d::Backend> backend(const Connection& connection, int index) override;
   void abort(int rank, const std::string& reason) override;
 
   // Whoever waits for it fails at once.

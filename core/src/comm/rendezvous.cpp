@@ -196,7 +196,7 @@ RanksEnd run_rank_threads(CommunicatorSource& source, const std::vector<int>& he
     end.places = records.kept();
     return end;
   };
-  std::vector<std::thread> running;
+  std::vector<std::jthread> running;
   try {
     for (const int rank : here) {
       RankCalls& calls = records.of(running.size());

@@ -29,9 +29,10 @@ void in_parts(std::int64_t count, const Fill& fill) {
   const std::int64_t parts =
       std::clamp<std::int64_t>(count / filled_by_thread, 1, at::get_num_threads());
   const std::int64_t each = (count + parts - 1) / parts;
-  Threads others;
+  std::vector<std::jthread> others;
   for (std::int64_t from = each; from < count; from += each)
-    others.start([&fill, from, to = std::min(from + each, count)] { fill(from, to); });
+    others.push_back(
+        start_thread([&fill, from, to = std::min(from + each, count)] { fill(from, to); }));
   fill(std::int64_t{0}, std::min(each, count));
 }
 

@@ -41,9 +41,10 @@ class Connections {
   }
 
  private:
-  // By whom it is shared is the same for all who share it. Of a line or a ring of ranks, those
-  // pairs whose senders have even places come first, so that no pair waits for all pairs before it.
-  using Key = std::tuple<std::string, std::string, bool, int, std::vector<int>>;
+  // What the members of a connection know alike, so that they all sort it alike: axis, stream, pair,
+  // whether the sender's place is odd, and ranks. In a line or a ring of ranks the pairs of senders
+  // at even places have no rank in common and are made at the same time; those of odd places follow.
+  using Key = std::tuple<std::string, std::string, bool, bool, std::vector<int>>;
 
   void add(const Program& program, const Move& move) {
     const std::string stream =
@@ -58,16 +59,16 @@ class Connections {
     for_each_pair(program, move, rank_, [&](int from, int to) {
       const std::vector<int> ranks = program.ranks_of(set, rank_);
       const auto place = std::find(ranks.begin(), ranks.end(), from) - ranks.begin();
-      Connection made{program.name_of(set), "", set, true, {from, to}};
-      Key key{made.axis, "", true, static_cast<int>(place % 2), made.ranks};
+      Connection made{program.name_of(set), {from, to}, "", /*pair=*/true};
+      Key key{made.axis, "", true, place % 2 != 0, made.ranks};
       all_.emplace(std::move(key), std::move(made));
     });
   }
 
   void add(const Program& program, const RankSet& set, const std::string& stream) {
-    Connection made{program.name_of(set), stream, set, false, program.ranks_of(set, rank_)};
+    Connection made{program.name_of(set), program.ranks_of(set, rank_), stream};
     if (made.ranks.size() < 2) return;
-    Key key{made.axis, stream, false, 0, made.ranks};
+    Key key{made.axis, stream, false, false, made.ranks};
     all_.emplace(std::move(key), std::move(made));
   }
 

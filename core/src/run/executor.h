@@ -8,7 +8,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -16,6 +15,7 @@
 #include "meshwright/engine/program_facts.h"
 #include "meshwright/engine/rank_view.h"
 #include "meshwright/engine/run.h"
+#include "meshwright/world.h"
 #include "run/account_clock.h"
 #include "run/host_copy.h"
 #include "run/lowered.h"
@@ -117,10 +117,7 @@ class Executor : public RankRun {
     explicit Kept(std::shared_ptr<const LossScale> policy) : scaler(std::move(policy)) {}
     LossScaler scaler;
     bool leaves_out = false;  // updates of steps that are not finite
-    // By ranks, and the name of a stream.
-    std::map<std::pair<RankSet, std::string>, std::unique_ptr<Communicator>> groups;
-    // By the name of their axis: from one rank to another.
-    std::map<std::tuple<std::string, int, int>, std::unique_ptr<Communicator>> pairs;
+    std::map<Connection, std::unique_ptr<Communicator>> communicators;
     std::vector<std::unique_ptr<BucketReduction>> hooks;  // of each bucket; null without a hook
     std::vector<Begun> begun;                             // and not awaited
     Left left;
@@ -145,9 +142,9 @@ class Executor : public RankRun {
     std::vector<Microbatch*> lanes;
     std::vector<Lowered>* code;
   };
+  Communicator& communicator(const Connection& connection);
   Communicator& group(const RankSet& set, const std::string& stream);
   Communicator& group(Lowered& l);
-  Communicator& pair(const std::string& axis, int from, int to);
   void find_pairs(Lowered& l);
   StepOutcome own_step(std::int64_t index, double lr);
   void read_times();

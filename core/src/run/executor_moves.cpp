@@ -8,7 +8,6 @@
 #include <optional>
 #include <stdexcept>
 
-#include "comm/pair.h"
 #include "meshwright/engine/connections.h"
 #include "meshwright/engine/host.h"
 #include "meshwright/engine/program_facts.h"
@@ -47,20 +46,21 @@ void Executor::connect() {
   for (const auto& other : others_) programs.push_back(&other->program_);
   if (evaluator_) programs.push_back(&evaluator_->program_);
   const Ledger::Scope scope(ledger_, Category::buffers);
-  for (const Connection& one : connections_of(programs, rank_)) {
-    one.pair ? pair(one.axis, one.ranks[0], one.ranks[1]) : group(one.set, one.stream);
+  for (const Connection& one : connections_of(programs, rank_)) communicator(one);
+}
+
+Communicator& Executor::communicator(const Connection& connection) {
+  auto& made = kept_->communicators[connection];
+  if (!made) {
+    const std::vector<int>& ranks = connection.ranks;
+    const auto index = std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin();
+    made = make_communicator(source_, connection, static_cast<int>(index), &ledger_);
   }
+  return *made;
 }
 
 Communicator& Executor::group(const RankSet& set, const std::string& stream) {
-  auto& communicator = kept_->groups[{set, stream}];
-  if (!communicator) {
-    const std::vector<int> ranks = program_.ranks_of(set, rank_);
-    const auto index = std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin();
-    communicator = make_communicator(source_, program_.name_of(set), ranks, static_cast<int>(index),
-                                     &ledger_, stream);
-  }
-  return *communicator;
+  return communicator({program_.name_of(set), program_.ranks_of(set, rank_), stream});
 }
 
 Communicator& Executor::group(Lowered& l) {
@@ -71,19 +71,12 @@ Communicator& Executor::group(Lowered& l) {
                move.stream < 0 ? "" : program_.streams.at(static_cast<std::size_t>(move.stream))));
 }
 
-Communicator& Executor::pair(const std::string& axis, int from, int to) {
-  auto& communicator = kept_->pairs[{axis, from, to}];
-  if (!communicator)
-    communicator = comm::make_pair_communicator(source_, axis, from, to, rank_, &ledger_);
-  return *communicator;
-}
-
 void Executor::find_pairs(Lowered& l) {
   if (l.goes != nullptr || l.comes != nullptr) return;
   const Move& move = l.said->move;
   const std::string axis = program_.name_of({move.atoms, move.stages});
   for_each_pair(program_, move, rank_, [&](int from, int to) {
-    (from == rank_ ? l.goes : l.comes) = &pair(axis, from, to);
+    (from == rank_ ? l.goes : l.comes) = &communicator({axis, {from, to}, "", /*pair=*/true});
   });
 }
 

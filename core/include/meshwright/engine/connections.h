@@ -1,26 +1,18 @@
-// What a rank has a communicator for, by its programs. Libraries such as NCCL make a communicator
-// by a call that waits until all members make it, and each one takes memory. So ranks make all of
-// them when a run begins, in the order of this list, and a prediction counts its entries.
+// The communicators that a rank needs for the transfers of its programs. Ranks make all of them when
+// a run begins, in the order of connections_of(), since libraries such as NCCL make a communicator
+// by a call that waits until all members make it. Predictions count them, since each takes memory.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "meshwright/program.h"
+#include "meshwright/world.h"
 
 namespace mw {
 
-struct Connection {
-  std::string axis;
-  std::string stream;      // of the program, on which transfers go; empty: none
-  RankSet set;             // the ranks; of a pair: those of which it has two
-  bool pair = false;       // what one rank sends to another, and nothing else
-  std::vector<int> ranks;  // ascending; of a pair: who sends, who receives
-};
-
-// The communicators of rank `rank`, each once, for all transfers of `programs`, which are programs
-// of its stage. Any two ranks have what they share in the same order: who makes them in the order
-// of the list, and waits each time for the other members, waits for none in vain.
+// The connections of rank `rank`, each once, for all transfers of `programs`, which are programs of
+// its stage. Any two ranks list the connections that they share in the same order, so that ranks
+// which make them one after the other never wait for each other in a circle.
 std::vector<Connection> connections_of(const std::vector<const Program*>& programs, int rank);
 
 // Calls `visit` with each pair of ranks between which a send, a recv or a shift of rank `rank`
