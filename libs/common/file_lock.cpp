@@ -1,5 +1,5 @@
-// Locks files by the system's locks, and where there are none by a folder that only one process can
-// put in its place.
+// Locks files by the system's locks, and where there are none by a symbolic link, which only one
+// process can make, and whose target names that process.
 #include "common/file_lock.h"
 
 #include <fcntl.h>
@@ -30,9 +30,9 @@ namespace {
 
 constexpr std::chrono::milliseconds between_tries{50};
 
-// A process as a file's name has it: PID.START.SPACE.NUMBER.HOST, where NUMBER counts the locks
-// that it has made. SPACE tells the machine's boot and the namespace of process numbers; only where
-// both are this process' own does a number say anything.
+// The process that a link's target names, as PID.START.SPACE.NUMBER.HOST. NUMBER tells the links of
+// one process apart. SPACE names the boot of the machine and the namespace of process numbers: PID
+// and START say something only to processes of the same SPACE.
 struct Owner {
   int process = 0;
   unsigned long long start = 0;
@@ -85,23 +85,35 @@ bool has_ended(const Owner& owner) {
   throw std::system_error(reason, std::generic_category());
 }
 
-// Removes those that have ended, and returns one that has not; empty: the folder is free.
-std::string other_owner(const fs::path& folder) {
+// The target of a link; empty for anything else.
+std::string target_of(const fs::path& link) {
   std::error_code error;
-  std::string other;
-  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    const std::string name = at->path().filename().string();
-    if (!has_ended(owner_of(name)) || ::unlink(at->path().c_str()) != 0) other = name;
+  return fs::read_symlink(link, error).string();
+}
+
+// Makes the link, unless a process that has not ended has it; then this returns that link's target.
+// Links of processes that have ended are removed by one process at a time, which holds a link for
+// that: otherwise one that comes late could remove the link of a process that was faster.
+std::string take(const fs::path& link, const std::string& own) {
+  while (::symlink(own.c_str(), link.c_str()) != 0) {
+    if (errno != EEXIST) throw_errno(errno);
+    std::error_code error;
+    const std::string other = target_of(link);
+    if (other.empty() && fs::symlink_status(link, error).type() == fs::file_type::not_found)
+      continue;
+    const fs::path removing = link.string() + ".removing";
+    if (!has_ended(owner_of(other)) || !take(removing, own).empty())
+      return other.empty() ? "unknown" : other;
+    if (target_of(link) == other) ::unlink(link.c_str());
+    ::unlink(removing.c_str());
   }
-  if (other.empty())
-    ::rmdir(folder.c_str());  // some file systems replace no folder, even an empty one
-  return other;
+  return "";
 }
 
 }  // namespace
 
 FileLock::FileLock(fs::path file, bool wait) : path_(std::move(file)) {
-  if (!lock(wait)) make_owner(wait);
+  if (!lock(wait)) make_link(wait);
 }
 
 FileLock& FileLock::operator=(FileLock&& other) noexcept {
@@ -111,8 +123,7 @@ FileLock& FileLock::operator=(FileLock&& other) noexcept {
   unsure_ = std::move(other.unsure_);
   holder_ = std::move(other.holder_);
   file_ = std::exchange(other.file_, -1);
-  owner_ = std::exchange(other.owner_, fs::path());
-  process_ = other.process_;
+  owner_ = std::exchange(other.owner_, std::string());
   return *this;
 }
 
@@ -140,45 +151,22 @@ bool FileLock::lock(bool wait) {
   return true;
 }
 
-// A folder that is prepared beside takes the name, which the system allows where there is none or
-// an empty one: so of several that try, one has it, and its name is in it from the first moment.
-void FileLock::make_owner(bool wait) {
-  const fs::path folder = path_.string() + ".held";
-  std::string prepared = folder.string() + ".XXXXXX";
-  if (::mkdtemp(prepared.data()) == nullptr) throw_errno(errno);
-  ::chmod(prepared.c_str(), 0755);
-  const std::string name = own_name();
-  const int made =
-      ::open((fs::path(prepared) / name).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-  int reason = made < 0 ? errno : 0;
-  if (made >= 0) ::close(made);
-  while (reason == 0) {
-    if (::rename(prepared.c_str(), folder.c_str()) == 0) {
-      owner_ = folder / name;
-      process_ = ::getpid();
-      return;
-    }
-    if (errno != ENOTEMPTY && errno != EEXIST) {
-      reason = errno;
-      break;
-    }
-    const std::string other = other_owner(folder);
-    if (other.empty()) continue;
-    if (!wait) {
-      const Owner owner = owner_of(other);
-      holder_ = fmt::format("process {} on {}", owner.process, owner.host);
-      if (!is_known(owner)) unsure_ = folder;
-      break;
-    }
+void FileLock::make_link(bool wait) {
+  const std::string own = own_name();
+  std::string other = take(link(), own);
+  for (; wait && !other.empty(); other = take(link(), own))
     std::this_thread::sleep_for(between_tries);
+  if (other.empty()) {
+    owner_ = own;
+    return;
   }
-  ::unlink((fs::path(prepared) / name).c_str());
-  ::rmdir(prepared.c_str());
-  if (reason != 0) throw_errno(reason);
+  const Owner owner = owner_of(other);
+  if (owner.process > 0) holder_ = fmt::format("process {} on {}", owner.process, owner.host);
+  if (!is_known(owner)) unsure_ = link();
 }
 
 bool FileLock::still_held() const {
-  if (!owner_.empty()) return ::access(owner_.c_str(), F_OK) == 0;
+  if (!owner_.empty()) return target_of(link()) == owner_;
   struct stat held {
   }, named{};
   return file_ >= 0 && ::fstat(file_, &held) == 0 && ::stat(path_.c_str(), &named) == 0 &&
@@ -187,10 +175,8 @@ bool FileLock::still_held() const {
 
 void FileLock::let_go() noexcept {
   if (file_ >= 0) ::close(std::exchange(file_, -1));
-  if (!owner_.empty() && process_ == ::getpid()) {
-    ::unlink(owner_.c_str());
-    ::rmdir(owner_.parent_path().c_str());
-  }
+  const bool own = !owner_.empty() && owner_of(owner_).process == ::getpid();  // and no fork of it
+  if (own && still_held()) ::unlink(link().c_str());
   owner_.clear();
 }
 

@@ -2,8 +2,6 @@
 // checkpoints or one cell of a sweep.
 #pragma once
 
-#include <sys/types.h>
-
 #include <filesystem>
 #include <string>
 
@@ -11,8 +9,8 @@ namespace mw {
 
 // The lock is the system's: it ends with the process, and with the processes that were given it,
 // however they end. Where the file system has no locks (Lustre mounted with noflock, NFS without
-// lockd), a folder FILE.held stands for it, with one file that names the process which holds it. A
-// process that has ended without removing that, on this machine, holds nothing.
+// lockd), a symbolic link FILE.held stands for it, whose target names the process that holds it. A
+// process of this machine that has ended without removing its link holds nothing.
 class FileLock {
  public:
   FileLock() = default;  // holds nothing
@@ -25,7 +23,7 @@ class FileLock {
   FileLock& operator=(FileLock&& other) noexcept;
 
   bool held() const { return file_ >= 0 || !owner_.empty(); }
-  // False where somebody has removed the file or its folder since, or made it anew.
+  // False where somebody has removed the file or its link since, or made it anew.
   bool still_held() const;
   // Where another process holds it: "process 71", or "process 71 on node-3", or "" if it has not
   // said yet.
@@ -39,13 +37,13 @@ class FileLock {
 
  private:
   bool lock(bool wait);  // false: the file system has no locks
-  void make_owner(bool wait);
+  void make_link(bool wait);
+  std::filesystem::path link() const { return path_.string() + ".held"; }
 
   std::filesystem::path path_, unsure_;
   std::string holder_;
   int file_ = -1;
-  std::filesystem::path owner_;  // the file that names this process
-  pid_t process_ = 0;            // that owns it: not a copy of it by fork()
+  std::string owner_;  // the target of the link that this has made; empty: none
 };
 
 }  // namespace mw
