@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <system_error>
 
 #include "launch/processes.h"
@@ -163,6 +164,7 @@ void Output::error(const Error& error) {
     result(line);
   }
   write_all(STDERR_FILENO, with_newline(text));
+  if (const char* file = std::getenv(joined_variable)) std::ofstream{file};
 }
 
 }  // namespace mw

@@ -1,27 +1,33 @@
 // The commands that run a script with each mw.train as one verb: run, plan, search, verify, prove,
 // logits; and compare, which runs two.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <map>
 #include <memory>
 #include <optional>
 
 #include "app/chrome_trace.h"
 #include "app/first_use.h"
-#include "app/processes_check.h"
 #include "app/script_command.h"
 #include "app/stuck_end.h"
 #include "app/what_if.h"
 #include "chaos/agent.h"
 #include "common/files.h"
+#include "common/process.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/pack.h"
+#include "meshwright/engine/ranks.h"
 #include "meshwright/engine/text.h"
 #include "predict/calibration.h"
 #include "report/page.h"
 #include "report/plan_page.h"
 #include "report/search_page.h"
+#include "transport/launched.h"
 
 namespace mw {
 
@@ -232,6 +238,61 @@ int run_sweeping(const ScriptArguments& arguments, const SweepRun& sweep, Output
 
 namespace {
 
+// In a copy of this process, which it ends with 0 or the exit code of the error that it prints: runs
+// the script in a sandbox up to its first experiment, and compares that one's ranks with the
+// processes that were asked for. Any other error is for those processes to tell.
+[[noreturn]] void check_in_copy(const ScriptArguments& arguments, const std::string& train_as,
+                                Output& output) {
+  constexpr unsigned most_seconds = 10;
+  constexpr std::size_t lua_memory = std::size_t{1} << 30;  // bytes
+  ::alarm(most_seconds);                                    // the signal ends the copy
+  const int nothing = ::open("/dev/null", O_RDWR), shown = ::dup(STDERR_FILENO);
+  for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(nothing, standard);
+  try {
+    Output silent(/*json=*/false, /*quiet=*/true);
+    PluginRegistry plugins = registry_of(arguments);
+    HostOptions options = arguments.host;
+    options.instead = [&](const std::vector<Experiment>& experiments) {
+      try {
+        for (const Experiment& each : experiments)
+          if (train_as != "compare" || each.plan->ranks() > 1)
+            ranks_of_processes(each.plan->ranks(), arguments.processes.processes, each.plan->mix());
+      } catch (const Error& error) {
+        ::dup2(shown, STDERR_FILENO);
+        output.error(error);
+        ::_exit(error.exit_code());
+      }
+      ::_exit(0);
+    };
+    AppHost host(silent, plugins, std::move(options));
+    ScriptOptions of_script = script_options(arguments, train_as, silent);
+    of_script.sandboxed = lua_memory;
+    Script script(host, of_script);
+    const ScriptText text = read_script(arguments.scripts().front());
+    host.set_script(text);
+    script.run(text);
+  } catch (...) {
+  }
+  ::_exit(0);
+}
+
+// What --processes comes to: the exit code where processes were started, or where they were refused
+// before that; nothing where this process goes on.
+std::optional<int> as_processes(const ScriptArguments& arguments, const std::string& train_as,
+                                Output& output) {
+  const bool starts = arguments.processes.processes > 1 && !launched();
+  // A script from standard input can be read once.
+  if (starts && arguments.scripts().front() != "-") {
+    const pid_t copy = fork_tied(SIGKILL);
+    if (copy == 0) check_in_copy(arguments, train_as, output);
+    int status = 0;
+    if (copy > 0 && ::waitpid(copy, &status, 0) == copy && WIFEXITED(status) &&
+        WEXITSTATUS(status) != 0)
+      return WEXITSTATUS(status);
+  }
+  return start_processes(arguments.processes, output);
+}
+
 struct CompareArguments : ScriptArguments {
   std::vector<std::string> compared;
   std::vector<std::string> scripts() const override { return compared; }
@@ -239,8 +300,7 @@ struct CompareArguments : ScriptArguments {
 
 // Each mw.train is one of the two experiments: of two scripts, or of one.
 int run_compared(const CompareArguments& arguments, Output& output) {
-  check_processes(arguments, "compare");
-  if (const auto code = start_processes(arguments.processes, output)) return *code;
+  if (const auto code = as_processes(arguments, "compare", output)) return *code;
   stop_on_signals();
   const IfStuck if_stuck([&output](const Error& error) { end_stuck(error, output); });
   PluginRegistry plugins = registry_of(arguments);
@@ -317,8 +377,7 @@ int run_restarting(const ScriptArguments& arguments, Output& output) {
 }
 
 int run_as(const ScriptArguments& arguments, const std::string& train_as, Output& output) {
-  check_processes(arguments, train_as);
-  if (const auto code = start_processes(arguments.processes, output)) return *code;
+  if (const auto code = as_processes(arguments, train_as, output)) return *code;
   return run_script(arguments, train_as, output);
 }
 

@@ -66,7 +66,6 @@ void become(const ProcessStart& start, int output) {
     ::dup2(output, STDOUT_FILENO);
     ::dup2(output, STDERR_FILENO);
   }
-  if (start.error_output >= 0) ::dup2(start.error_output, STDERR_FILENO);
   if (start.lock >= 0) ::fcntl(start.lock, F_SETFD, 0);
   if (start.memory > 0) {
     const auto bytes = static_cast<rlim_t>(start.memory);

@@ -23,7 +23,6 @@ struct ProcessStart {
   std::string program;  // the file that runs, where the first word is not it
   std::vector<std::string> variables;  // "NAME=value", in place of this process' of that name
   std::string output;          // file for what it says, then its input is empty; "": both as here
-  int error_output = -1;       // what it says on stderr goes there; -1: as here
   bool own_group = false;      // the terminal's Ctrl-C is this process' to handle
   int tied_by = SIGTERM;       // what it gets when this process ends
   std::int64_t memory = 0;     // bytes that it may allocate; 0: no limit

@@ -4,30 +4,24 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
-#include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <atomic>
-#include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <map>
-#include <sstream>
 #include <system_error>
-#include <utility>
 
+#include "common/file_lock.h"
 #include "common/process.h"
 #include "meshwright/engine/files.h"
 #include "meshwright/engine/interrupt.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
-#include "meshwright/threads.h"
 
 namespace mw {
 
@@ -97,32 +91,24 @@ class Copies {
 constexpr const char* leavings_name = "meshwright-mpirun-";
 constexpr const char* leavings_lock = ".in-use";
 
-bool older_than(const struct stat& info, std::time_t seconds) {
-  return info.st_mtime + seconds < std::time(nullptr);
-}
-
 // Removes the folders of this user's launchers that were killed: those whose lock nobody holds. A
-// folder younger than 10 s is left alone, as its launcher may not hold the lock yet. A folder
-// without a lock is removed when it is older than a day.
+// folder younger than 10 s is left alone, as its launcher may not hold the lock yet.
 void sweep_leavings(const fs::path& temporary) {
-  constexpr std::time_t moment = 10, day = 24 * 60 * 60;
+  constexpr std::time_t moment = 10;
   std::error_code error;
-  std::vector<fs::path> left;
-  for (fs::directory_iterator at(temporary, error), end; !error && at != end; at.increment(error)) {
-    if (!at->path().filename().string().starts_with(leavings_name)) continue;
+  std::vector<fs::path> found;
+  for (fs::directory_iterator at(temporary, error), end; !error && at != end; at.increment(error))
+    if (at->path().filename().string().starts_with(leavings_name)) found.push_back(at->path());
+  for (const fs::path& path : found) {
     struct stat folder {};
-    if (::lstat(at->path().c_str(), &folder) != 0 || !S_ISDIR(folder.st_mode) ||
-        folder.st_uid != ::geteuid())
+    if (::lstat(path.c_str(), &folder) != 0 || !S_ISDIR(folder.st_mode) ||
+        folder.st_uid != ::geteuid() || folder.st_mtime + moment > std::time(nullptr))
       continue;
-    const int lock = ::open((at->path() / leavings_lock).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    const bool unlocked = lock < 0 && errno == ENOENT && older_than(folder, day);
-    struct stat info {};
-    const bool unused = lock >= 0 && ::fstat(lock, &info) == 0 && older_than(info, moment) &&
-                        ::flock(lock, LOCK_EX | LOCK_NB) == 0;
-    if (unused || unlocked) left.push_back(at->path());
-    if (lock >= 0) ::close(lock);
+    try {
+      if (const FileLock lock(path / leavings_lock); lock.held()) fs::remove_all(path, error);
+    } catch (const std::system_error&) {  // another sweeps it at the same time
+    }
   }
-  for (const fs::path& each : left) fs::remove_all(each, error);
 }
 
 // A folder for what mpirun leaves if it is killed, some MiB. This process and mpirun hold its lock:
@@ -136,24 +122,25 @@ class Leavings {
     sweep_leavings(temporary);
     std::string name = (temporary / (std::string(leavings_name) + "XXXXXX")).string();
     if (::mkdtemp(name.data()) == nullptr) return;
-    folder_ = name;
-    // Not closed on exec: mpirun inherits it.
-    lock_ =
-        ::open((fs::path(folder_) / leavings_lock).c_str(), O_RDWR | O_CREAT | O_NOFOLLOW, 0600);
-    if (lock_ >= 0) ::flock(lock_, LOCK_EX | LOCK_NB);
+    try {
+      lock_ = FileLock(fs::path(name) / leavings_lock);
+      folder_ = name;
+    } catch (const std::system_error&) {  // the disk is full
+      fs::remove_all(name, error);
+    }
   }
   ~Leavings() {
     std::error_code error;
     if (!folder_.empty()) fs::remove_all(folder_, error);
-    if (lock_ >= 0) ::close(lock_);
   }
   Leavings(const Leavings&) = delete;
   Leavings& operator=(const Leavings&) = delete;
   const std::string& folder() const { return folder_; }  // empty: mpirun chooses one
+  int lock() const { return lock_.descriptor(); }        // for mpirun
 
  private:
   std::string folder_;
-  int lock_ = -1;
+  FileLock lock_;
 };
 
 bool stands_in_preload(const fs::path& library) {
@@ -210,73 +197,15 @@ std::string path_of_stdout() {
   return fmt::format("/proc/{}/fd/{}", ::getpid(), STDOUT_FILENO);
 }
 
-// Passes on what mpirun says on stderr, and keeps its end. When mpirun crashes, only that says why.
-class Words {
- public:
-  Words() {
-    if (::pipe2(ends_, O_CLOEXEC) != 0) ends_[0] = ends_[1] = -1;
-  }
-  ~Words() {
-    end();
-    if (ends_[0] >= 0) ::close(ends_[0]);
-  }
-  Words(const Words&) = delete;
-  Words& operator=(const Words&) = delete;
-  int for_mpirun() const { return ends_[1]; }
-  void begin() {  // mpirun has started
-    if (ends_[0] >= 0) thread_ = start_thread([this] { pass_on(); });
-  }
-  // When mpirun has ended: its last lines.
-  std::string last() {
-    end();
-    std::vector<std::string> lines;
-    std::istringstream text(kept_);
-    for (std::string line; std::getline(text, line);)
-      if (!line.empty()) lines.push_back(line);
-    const std::size_t surplus = lines.size() - std::min<std::size_t>(lines.size(), 3);
-    lines.erase(lines.begin(), lines.begin() + static_cast<std::ptrdiff_t>(surplus));
-    return join(lines, " / ");
-  }
-
- private:
-  void end() {
-    if (ends_[1] >= 0) ::close(std::exchange(ends_[1], -1));
-    over_ = true;
-    if (thread_.joinable()) thread_.join();
-  }
-  // To its end: when mpirun is gone, what is in the pipe, though another process may hold it too.
-  void pass_on() {
-    constexpr std::size_t most = 1000;
-    constexpr int between_looks = 100;  // milliseconds
-    while (true) {
-      const bool last_look = over_;
-      pollfd ready{ends_[0], POLLIN, 0};
-      if (::poll(&ready, 1, last_look ? 0 : between_looks) <= 0) {
-        if (last_look) return;
-        continue;
-      }
-      char block[1 << 12];
-      const ssize_t got = ::read(ends_[0], block, sizeof block);
-      if (got <= 0) return;
-      static_cast<void>(write_whole(STDERR_FILENO, block, static_cast<std::size_t>(got)));
-      kept_.append(block, static_cast<std::size_t>(got));
-      if (kept_.size() > 2 * most) kept_.erase(0, kept_.size() - most);
-    }
-  }
-
-  int ends_[2] = {-1, -1};
-  std::atomic<bool> over_ = false;
-  std::string kept_;
-  std::thread thread_;
-};
-
 // What can be done about an mpirun that a signal has ended: only what is known of it.
 std::string hint_for_signal(int number) {
   constexpr std::size_t least = 58;  // letters; found with OpenMPI 4.1.4
   if (number == SIGKILL)
     return "another program has killed it, or the kernel did for lack of memory: dmesg says so "
            "then";
-  std::string hint = "mpirun -n 2 true shows whether mpirun works on this machine by itself";
+  std::string hint =
+      "what it said stands above; mpirun -n 2 true shows whether it works on this machine by "
+      "itself";
   if (const std::string host = host_name(); host.size() >= least)
     hint += fmt::format(
         "; OpenMPI 4.1 crashes where the host's name has {} letters or more, and "
@@ -289,15 +218,18 @@ std::string hint_for_signal(int number) {
 Error unsaid(int code) {
   std::error_code error;
   const fs::space_info space = fs::space("/dev/shm", error);
-  return {
-      Stage::environment, "launch.mpirun", "",
-      fmt::format("--processes: mpirun ended with exit code {} before its processes had met, "
-                  "and none of them said why",
-                  code),
-      fmt::format("mpirun -n 2 hostname shows whether mpirun works; OpenMPI needs some MiB of "
-                  "/dev/shm, which {}",
-                  error ? "is not there"
-                        : "has " + format_bytes(static_cast<double>(space.available)) + " left")};
+  rlimit files{};
+  ::getrlimit(RLIMIT_NOFILE, &files);
+  return {Stage::environment, "launch.mpirun", "",
+          fmt::format("--processes: mpirun ended with exit code {} before its processes had met, "
+                      "and none of them said why",
+                      code),
+          fmt::format("mpirun -n 2 hostname shows whether mpirun works; OpenMPI needs some MiB of "
+                      "/dev/shm, which {}, and some file descriptors for each process, of which "
+                      "ulimit -n allows {}",
+                      error ? "is not there"
+                            : "has " + format_bytes(static_cast<double>(space.available)) + " left",
+                      files.rlim_cur)};
 }
 
 pid_t start_mpirun(ProcessStart start) {
@@ -326,6 +258,7 @@ int run_by_mpirun(int processes, const std::vector<std::string>& words) {
   ProcessStart start;
   start.command = command_of(processes, leavings.folder(), words);
   start.signals_blocked = before;
+  start.lock = leavings.lock();
   start.variables = {fmt::format("{}={}", token_variable, new_token())};
   if (const std::string lines = path_of_stdout(); !lines.empty())
     start.variables.push_back(fmt::format("{}={}", lines_variable, lines));
@@ -333,10 +266,7 @@ int run_by_mpirun(int processes, const std::vector<std::string>& words) {
   const fs::path joined = fs::path(leavings.folder()) / "joined";
   if (!leavings.folder().empty())
     start.variables.push_back(fmt::format("{}={}", joined_variable, joined.string()));
-  Words words_of_mpirun;
-  start.error_output = words_of_mpirun.for_mpirun();
   const pid_t mpirun = start_mpirun(start);
-  words_of_mpirun.begin();
   Copies copies(mpirun, processes);
   Farewell farewell(mpirun);
   bool stopped = false, ended_early = false;  // somebody wants an end; before a copy was there
@@ -358,21 +288,17 @@ int run_by_mpirun(int processes, const std::vector<std::string>& words) {
   sigprocmask(SIG_SETMASK, &before, nullptr);
   const int by_signal = stopped ? exit_interrupted : exit_code_of(Stage::run);
   if (ended > 0 && WIFSIGNALED(status) && !stopped) {
-    const std::string last = words_of_mpirun.last();
-    throw Error(
-        Stage::run, "launch.mpirun", "",
-        fmt::format("--processes: mpirun was ended by {}, and its processes with it{}",
-                    signal_name(WTERMSIG(status)), last.empty() ? "" : "; its last words: " + last),
-        hint_for_signal(WTERMSIG(status)));
+    throw Error(Stage::run, "launch.mpirun", "",
+                fmt::format("--processes: mpirun was ended by {}, and its processes with it",
+                            signal_name(WTERMSIG(status))),
+                hint_for_signal(WTERMSIG(status)));
   }
   if (ended < 0 || WIFSIGNALED(status)) return by_signal;
   const int code = WEXITSTATUS(status);
   constexpr int from_signals = 128;
   if (code > from_signals || (code != 0 && ended_early)) return by_signal;
   std::error_code error;
-  if (code != 0 && !leavings.folder().empty() && !fs::exists(joined, error) &&
-      words_of_mpirun.last().empty())
-    throw unsaid(code);
+  if (code != 0 && !leavings.folder().empty() && !fs::exists(joined, error)) throw unsaid(code);
   return code;
 }
 

@@ -31,7 +31,8 @@ inline constexpr std::chrono::hours patience_for_first{7 * 24};
 // What passes through mpirun is cut off where a process dies, as mpirun reads nothing while it
 // waits for the others, and then kills them; and mpirun does not say that a disk is full.
 inline constexpr const char* lines_variable = "MESHWRIGHT_LINES";
-// In this variable it names a file that a process of it makes once it has met the others.
+// In this variable it names a file that a process of it makes once it has met the others, or has
+// printed an error.
 inline constexpr const char* joined_variable = "MESHWRIGHT_JOINED";
 // Whether these are one machine. Names say nothing of it, as containers of many machines have the
 // same one, and those of one machine several; they decide only where a boot id is not known.
