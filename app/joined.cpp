@@ -18,6 +18,7 @@
 #include "meshwright/engine/pack.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/options.h"
+#include "script/read_experiment.h"
 #include "transport/launched.h"
 
 namespace mw {
@@ -60,15 +61,23 @@ std::string words_for(const std::string& verb) {
 
 struct Given {  // an experiment, as one process reads it
   std::string hash, resolved;
+  std::string of_run;  // the keys that are not in the hash, such as checkpoint
 };
 template <class Pack>
 void members(Pack& pack, Given& given) {
-  pack(given.hash, given.resolved);
+  pack(given.hash, given.resolved, given.of_run);
+}
+
+Given given_of(const Experiment& experiment) {
+  Json of_run = Json::object();
+  for (const std::string& key : keys_of_run())
+    if (experiment.resolved.contains(key)) of_run[key] = experiment.resolved[key];
+  return {experiment.hash, json_text(experiment.resolved), json_text(of_run)};
 }
 
 Problem difference_of(const Processes& processes, int process, const std::string& verb,
-                      const Given& first, const Given& given) {
-  const Difference d = first_difference(Json::parse(first.resolved), Json::parse(given.resolved));
+                      const std::string& first, const std::string& given) {
+  const Difference d = first_difference(Json::parse(first), Json::parse(given));
   const std::string what =
       d.key.empty()
           ? "its data, its weights, or what its functions return differ"
@@ -106,18 +115,23 @@ void agree_on(Processes& processes, const std::string& verb, std::vector<Experim
   std::vector<Given> own;
   for (Experiment& experiment : experiments) {
     experiment.processes = &processes;
-    own.push_back({experiment.hash, json_text(experiment.resolved)});
+    own.push_back(given_of(experiment));
     const std::chrono::milliseconds timeout(static_cast<std::int64_t>(experiment.timeout * 1e3));
     processes.set_timeout(std::max(processes.timeout(), timeout));
   }
   const std::string what = words_for(verb);
   const std::vector<std::string> all = processes.gather(what, pack(own));
   for (std::size_t p = 1; p < all.size(); ++p) {
-    const auto given = unpack<std::vector<Given>>(all[p]);
+    auto given = unpack<std::vector<Given>>(all[p]);
+    given.resize(own.size(), Given{"", "{}", "{}"});
     for (std::size_t i = 0; i < own.size(); ++i) {
-      if (i < given.size() && given[i].hash == own[i].hash) continue;
-      processes.refuse({difference_of(processes, static_cast<int>(p), verb, own[i],
-                                      i < given.size() ? given[i] : Given{"", "{}"})});
+      const auto compare = [&](bool same, const std::string Given::*part) {
+        if (same) return;
+        processes.refuse(
+            {difference_of(processes, static_cast<int>(p), verb, own[i].*part, given[i].*part)});
+      };
+      compare(given[i].hash == own[i].hash, &Given::resolved);
+      compare(given[i].of_run == own[i].of_run, &Given::of_run);
     }
   }
   processes.broadcast(what, "");

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdlib>
+#include <string_view>
 
 #include "meshwright/error.h"
 
@@ -34,6 +35,7 @@ constexpr std::array other_launchers{
     KnownLauncher{"Flux", "FLUX_JOB_SIZE", "FLUX_TASK_RANK", nullptr, nullptr},
     KnownLauncher{"jsrun", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_RANK", nullptr, nullptr},
     KnownLauncher{"PMIx", "PMIX_SIZE", "PMIX_RANK", nullptr, nullptr},
+    KnownLauncher{"Cray PALS", "PMI_SIZE", "PALS_RANKID", nullptr, nullptr},
 };
 
 std::optional<int> number(const char* text) {
@@ -44,12 +46,7 @@ std::optional<int> number(const char* text) {
   return static_cast<int>(value);
 }
 
-// A process that is one of several would train beside the others, into the same files.
-void refuse_one_of_several(const KnownLauncher& launcher, const Environment& variable) {
-  const char* size = variable(launcher.processes);
-  const auto processes = number(size), process = number(variable(launcher.process));
-  const bool unclear = size != nullptr && *size != '\0' && !processes;
-  if (!unclear && processes.value_or(0) < 2 && process.value_or(0) < 1) return;
+std::string said_by(const KnownLauncher& launcher, const Environment& variable) {
   std::string said;
   for (const char* name : {launcher.processes, launcher.process, launcher.besides}) {
     if (name == nullptr) continue;
@@ -57,11 +54,20 @@ void refuse_one_of_several(const KnownLauncher& launcher, const Environment& var
     said += fmt::format("{}{} is {}", said.empty() ? "" : ", ", name,
                         value == nullptr ? "not set" : fmt::format("\"{}\"", value));
   }
+  return said;
+}
+
+// A process that is one of several would train beside the others, into the same files.
+void refuse_one_of_several(const KnownLauncher& launcher, const Environment& variable) {
+  const char* size = variable(launcher.processes);
+  const auto processes = number(size), process = number(variable(launcher.process));
+  const bool unclear = size != nullptr && *size != '\0' && !processes;
+  if (!unclear && processes.value_or(0) < 2 && process.value_or(0) < 1) return;
   throw Error(
       Stage::environment, "launch.address", "",
       fmt::format("this process seems to be one of several that {} has started, and it "
                   "cannot join the others: {}",
-                  launcher.by, said),
+                  launcher.by, said_by(launcher, variable)),
       "start the processes by mpirun, srun or torchrun; for a process by itself unset these "
       "variables, or write --communicator threads");
 }
@@ -69,19 +75,30 @@ void refuse_one_of_several(const KnownLauncher& launcher, const Environment& var
 }  // namespace
 
 std::optional<Launch> launched(const Environment& variable) {
+  std::optional<Launch> first;
+  const KnownLauncher* first_launcher = nullptr;
   for (const KnownLauncher& launcher : launchers) {
     const auto processes = number(variable(launcher.processes));
     const auto process = number(variable(launcher.process));
     if (!processes || !process || *process >= *processes) continue;
     if (launcher.besides != nullptr && variable(launcher.besides) == nullptr) continue;
     if (*processes == 1) continue;  // another launcher may have started it inside
-    Launch launch{launcher.by, *processes, *process, launcher.communicator};
-    if (launch.by == "mpirun" && variable("SLURM_STEP_NUM_TASKS") != nullptr &&
+    if (first && (launcher.by == std::string_view("srun") ||
+                  (first->processes == *processes && first->process == *process)))
+      continue;  // srun may start another launcher once on each machine
+    if (first) {
+      throw Error(Stage::environment, "launch.address", "",
+                  fmt::format("two launchers number this process, and differ: {}; {}",
+                              said_by(*first_launcher, variable), said_by(launcher, variable)),
+                  "start the processes by one launcher, or unset the variables of the other one");
+    }
+    first = Launch{launcher.by, *processes, *process, launcher.communicator};
+    first_launcher = &launcher;
+    if (first->by == "mpirun" && variable("SLURM_STEP_NUM_TASKS") != nullptr &&
         variable("OMPI_COMM_WORLD_SIZE") == nullptr)
-      launch.by = "srun";
-    return launch;
+      first->by = "srun";
   }
-  return std::nullopt;
+  return first;
 }
 
 void refuse_lone_member(const Environment& variable) {

@@ -19,7 +19,8 @@ using Environment = std::function<const char*(const char* name)>;
 const char* own_variable(const char* name);
 
 // Nothing if this process was started alone, as the only one, or by a launcher whose variables do
-// not say which of how many processes it is.
+// not say which of how many processes it is. Throws Error (environment, "launch.address") if two
+// launchers number it differently.
 std::optional<Launch> launched(const Environment& variable = own_variable);
 // For a process that is about to train by itself, as launched() says nothing. Throws Error
 // (environment, "launch.address") if it is one of several all the same.

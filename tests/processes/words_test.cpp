@@ -72,6 +72,22 @@ TEST_CASE("launchers number their processes") {
             {"WORLD_SIZE", "2"},
             {"RANK", "1"},
             {"MASTER_ADDR", "node0"}}) == "torchrun 1/2 nccl");
+  // srun starts mpirun once on each machine. Other launchers have to agree.
+  const Variables mpi{{"OMPI_COMM_WORLD_SIZE", "8"}, {"OMPI_COMM_WORLD_RANK", "3"}};
+  const auto beside = [&](Variables more) {
+    more.insert(mpi.begin(), mpi.end());
+    return more;
+  };
+  CHECK(of(beside({{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_PROCID", "1"}})) == "mpirun 3/8 mpi");
+  CHECK(of(beside({{"WORLD_SIZE", "8"}, {"RANK", "3"}, {"MASTER_ADDR", "a"}})) == "mpirun 3/8 mpi");
+  for (const Variables& other :
+       std::vector<Variables>{{{"WORLD_SIZE", "8"}, {"RANK", "5"}, {"MASTER_ADDR", "a"}},
+                              {{"WORLD_SIZE", "4"}, {"RANK", "3"}, {"MASTER_ADDR", "a"}},
+                              {{"PMI_SIZE", "8"}, {"PMI_RANK", "0"}}}) {
+    CHECK_THROWS_WITH(launched(variables(beside(other))),
+                      Catch::Contains("OMPI_COMM_WORLD_RANK is \"3\"") &&
+                          Catch::Contains("two launchers"));
+  }
   // A process that is one of several, and not known which, does not train by itself.
   for (const Variables& set :
        std::vector<Variables>{{{"WORLD_SIZE", "4"}, {"RANK", "2"}},
@@ -83,6 +99,8 @@ TEST_CASE("launchers number their processes") {
                               {{"SLURM_STEP_NUM_TASKS", "4"}},
                               {{"FLUX_JOB_SIZE", "4"}, {"FLUX_TASK_RANK", "0"}},
                               {{"JSM_NAMESPACE_SIZE", "4"}, {"JSM_NAMESPACE_RANK", "3"}},
+                              {{"PALS_RANKID", "1"}},
+                              {{"PALS_RANKID", "0"}, {"PMI_SIZE", "2"}},
                               {{"PMIX_RANK", "1"}}}) {
     CAPTURE(set.begin()->first, set.begin()->second);
     CHECK(of(set) == "alone");
