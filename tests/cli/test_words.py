@@ -57,6 +57,8 @@ class Words(ProgramCase):
                 self.assertEqual(len({result["plan_hash"] for result in results[:-1]}), 1)
                 self.assertEqual(len({result["plan"] for result in results[1:-1]}), 1)
         experiment = ('recompute = "full"', 'recompute = { "full" }', 'recompute = { every = 1 }', 'recompute = { what = "full", by_stage = true }'), \
+                     ('recompute = { "full", collectives = "keep" }', 'recompute = { what = "full", collectives = "keep" }',
+                      'recompute = { every = 1, collectives = "keep" }'), \
                      ('check = "replicas"', 'check = { "replicas" }', 'check = { what = "replicas", every = 10 }'), \
                      ('offload = "full"', 'offload = { "full" }'), \
                      ('schedule = "cosine"', 'schedule = { "cosine" }', 'schedule = mw.cosine { warmup = 0, total = 3 }'), \

@@ -30,8 +30,8 @@ struct Option {
   std::optional<Json> least, most;
   std::vector<std::string> choices;  // of `choice`
   std::string unit;                  // "bytes", "sequences", ... for people
-  // Of `any`: the key may name one of this kind, with its options (choice.h). A strategy gets such
-  // a choice as its name, or as { kind = …, … } with the options that are not the usual ones.
+  // A key of the type `any` may name one of this kind (choice.h). A strategy gets such a choice as
+  // its name, or as { kind = …, … } with the options that are not the usual ones.
   std::optional<Kind> names;
   // What a key of mw.train has no part in.
   bool beside_plan = false;  // the plan: one that was made with another value serves as well

@@ -1,17 +1,32 @@
-// Finds what the field calls by another name in the list that was given.
+// Finds what the field calls by another name in the list that ships.
 #include "meshwright/engine/synonyms.h"
 
 #include <algorithm>
 #include <cctype>
+#include <fstream>
 #include <sstream>
+
+#include "meshwright/engine/files.h"
+#include "meshwright/json.h"
 
 namespace mw {
 namespace {
 
-std::span<const Synonym> synonyms;
+// Empty where the list is not there.
+const std::vector<Synonym>& synonyms() {
+  static const std::vector<Synonym> list = [] {
+    std::ifstream file(share_folder() / "lua/meshwright/synonyms.json");
+    const Json rows = Json::parse(file, nullptr, /*allow_exceptions=*/false);
+    std::vector<Synonym> read;
+    for (const Json& row : rows.is_array() ? rows : Json::array())
+      read.push_back({row.at(0), row.at(1), row.size() > 2 ? row.at(2) : ""});
+    return read;
+  }();
+  return list;
+}
 
 template <class Alike>
-bool has_word(const char* words, const Alike& alike) {
+bool has_word(const std::string& words, const Alike& alike) {
   std::istringstream list(words);
   for (std::string one; list >> one;)
     if (alike(one)) return true;
@@ -20,10 +35,6 @@ bool has_word(const char* words, const Alike& alike) {
 
 }  // namespace
 
-void set_synonyms(std::span<const Synonym> list) {
-  synonyms = list;
-}
-
 const Synonym* synonym_of(const std::string& word, const std::vector<std::string>& names,
                           bool (*alike)(const std::string& word, const std::string& known)) {
   std::string joined;
@@ -31,7 +42,7 @@ const Synonym* synonym_of(const std::string& word, const std::vector<std::string
     if (c != '-' && c != '_' && c != ' ')
       joined += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   }
-  for (const Synonym& one : synonyms) {
+  for (const Synonym& one : synonyms()) {
     const auto is_word = [&](const std::string& known) {
       return alike == nullptr ? known == joined : alike(joined, known);
     };

@@ -209,7 +209,7 @@ class ValueHash {
     lua_pop(lua_, 1);
   }
 
-  // Of the function on top of the stack: its code, what it closes over, and what it names.
+  // Adds the code of the function on top of the stack, what it closes over, and what it names.
   void function() {
     const int own = lua_gettop(lua_);
     std::string dump;
@@ -259,7 +259,7 @@ class ValueHash {
     }
   }
 
-  // Of the table on top of the stack: its entries, in an order of their keys, which Lua's is not.
+  // Adds the entries of the table on top of the stack, sorted by key: Lua keeps no order.
   void table() {
     const int own = lua_gettop(lua_);
     lua_newtable(lua_);  // of its keys

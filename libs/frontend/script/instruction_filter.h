@@ -26,7 +26,7 @@ class InstructionFilter {
   // Reads the table that a script's function gives to `what` ("code:each"). Throws Error.
   static InstructionFilter of_call(const Json& table, const std::string& what);
 
-  // Of what its conditions take, it takes what starts a transfer alone.
+  // From here on it takes only instructions that start a transfer.
   void keep_to_starts() { starts_ = true; }
 
   bool takes(const Json& facts) const;

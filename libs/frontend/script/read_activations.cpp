@@ -106,82 +106,6 @@ void read_fit(const MemoryLimit& limit, bool by_stage, RecomputePolicy& policy,
   policy.fit = limit.bytes;
 }
 
-void read_recompute_table(const Json& given, const std::shared_ptr<const ScriptReach>& reach,
-                          const std::function<MemoryLimit()>& memory, RecomputePolicy& policy,
-                          Problems& problems) {
-  Problems found;
-  const Values values = recompute_options().read(given, "recompute", found);
-  problems.add(found);
-  if (!found.empty()) return;
-  const auto said = std::ranges::count_if(std::array{"what", "every", "ops", "fit"},
-                                          [&](const char* key) { return values.has(key); });
-  if (said > 1) {
-    problems.add(Stage::options, "option.conflict", "recompute",
-                 "recompute: what, every, ops and fit are four ways to choose; take one",
-                 recompute_forms);
-    return;
-  }
-  policy.gathers = values.flag("gathers");
-  if (said == 0 && !policy.gathers) {
-    problems.add(Stage::options, "option.missing", "recompute",
-                 "recompute: a table needs one of the keys what, every, ops, fit and gathers",
-                 recompute_forms);
-    return;
-  }
-  if (policy.gathers && values.text("collectives") == "keep") {
-    problems.add(Stage::options, "option.conflict", "recompute.gathers",
-                 "recompute: gathers = true repeats all-gathers, and collectives = \"keep\" stores "
-                 "their results",
-                 "take one of them");
-  }
-  policy.keep_collectives = values.text("collectives") == "keep";
-  static const std::map<std::string, RecomputePolicy::Kind> words = {
-      {"none", RecomputePolicy::Kind::none},
-      {"selective", RecomputePolicy::Kind::selective},
-      {"full", RecomputePolicy::Kind::full},
-      {"fit", RecomputePolicy::Kind::fit},
-  };
-  const Json what = values.has("what") ? values.at("what") : Json(said == 0 ? "none" : "full");
-  if (is_function(what)) {
-    policy.kind = RecomputePolicy::Kind::function;
-    policy.what = op_function("recompute.what", what, reach);
-  } else if (const auto kind = words.find(what.is_string() ? what.get<std::string>() : "");
-             kind != words.end()) {
-    policy.kind = kind->second;
-  } else {
-    const bool is_word = what.is_string();
-    std::vector<std::string> known;
-    for (const auto& [word, kind_of_word] : words) known.push_back(word);
-    const std::string near = is_word ? did_you_mean(what.get<std::string>(), known) : "";
-    problems.add(Stage::options, is_word ? "option.choice" : "option.value", "recompute.what",
-                 is_word ? fmt::format("recompute: there is no {}", describe(what))
-                         : fmt::format("recompute.what: got {}", describe(what)),
-                 near.empty()
-                     ? "what is \"none\", \"selective\", \"full\", \"fit\" or function(op) return "
-                       "true end"
-                     : near);
-  }
-  if (values.has("every")) policy.every = values.int32("every");
-  if (values.has("fit") || policy.kind == RecomputePolicy::Kind::fit) {
-    read_fit(values.has("fit") ? MemoryLimit{values.integer("fit")} : memory(),
-             values.flag("by_stage"), policy, problems);
-    policy.offload = values.flag("offload");
-  } else if (values.flag("offload")) {
-    problems.add(
-        Stage::options, "option.conflict", "recompute.offload",
-        "recompute.offload: only fit chooses what goes to host memory",
-        "write recompute = { fit = \"8GiB\", offload = true }, or offload beside recompute");
-  } else if (!values.flag("by_stage")) {
-    problems.add(Stage::options, "option.conflict", "recompute.by_stage",
-                 "recompute.by_stage: only fit chooses for each stage",
-                 "leave it out, or write recompute = { fit = \"8GiB\", by_stage = false }");
-  }
-  if (values.has("ops")) {
-    policy.kind = RecomputePolicy::Kind::ops;
-    policy.ops = op_names("recompute.ops", values.at("ops"), recompute_forms, problems);
-  }
-}
-
 // Refuses options of a word that takes none, { "full", 3 }; whether it did.
 bool takes_none(const std::string& key, const std::optional<NamedChoice>& choice, const Json& given,
                 const char* forms, Problems& problems) {
@@ -227,6 +151,101 @@ bool registered(Catalog& catalog, const std::string& name) {
     // Another kind's name ("attention" is an op), or nobody's; else a broken plugin.
     if (code != "option.choice" && code != "option.value") throw;
     return false;
+  }
+}
+
+const std::map<std::string, RecomputePolicy::Kind>& words_of_recompute() {
+  static const std::map<std::string, RecomputePolicy::Kind> words = {
+      {"none", RecomputePolicy::Kind::none},
+      {"selective", RecomputePolicy::Kind::selective},
+      {"full", RecomputePolicy::Kind::full},
+      {"fit", RecomputePolicy::Kind::fit},
+  };
+  return words;
+}
+
+// What is recomputed, as the key `key` has it: a word, a plugin's policy, or a function.
+void read_what(const std::string& key, const Json& given,
+               const std::shared_ptr<const ScriptReach>& reach, RecomputePolicy& policy,
+               Problems& problems) {
+  if (is_function(given)) {
+    policy.kind = RecomputePolicy::Kind::function;
+    policy.what = op_function(key, given, reach);
+    return;
+  }
+  const auto& words = words_of_recompute();
+  const auto choice = named_choice(given);
+  if (const auto word = words.find(choice ? choice->name : ""); word != words.end()) {
+    if (!takes_none(key, choice, given, recompute_forms, problems)) policy.kind = word->second;
+    return;
+  }
+  try {
+    if (choice && registered(*reach->catalog, choice->name))
+      return read_registered(given, reach, policy, problems);
+  } catch (const Error& error) {
+    for (Problem problem : error.problems()) {
+      if (problem.key.empty()) problem.key = key;
+      problems.add(std::move(problem));
+    }
+    return;
+  }
+  std::vector<std::string> known;
+  for (const auto& [word, kind] : words) known.push_back(word);
+  for (const Registration* one : reach->catalog->list(Kind::recompute))
+    known.emplace_back(one->name);
+  add_no_word(key, choice, given, known, recompute_forms, problems);
+}
+
+void read_recompute_table(const Json& given, const char* key_of_what,
+                          const std::shared_ptr<const ScriptReach>& reach,
+                          const std::function<MemoryLimit()>& memory, RecomputePolicy& policy,
+                          Problems& problems) {
+  Problems found;
+  const Values values = recompute_options().read(given, "recompute", found);
+  problems.add(found);
+  if (!found.empty()) return;
+  const auto said = std::ranges::count_if(std::array{"what", "every", "ops", "fit"},
+                                          [&](const char* key) { return values.has(key); });
+  if (said > 1) {
+    problems.add(Stage::options, "option.conflict", "recompute",
+                 "recompute: what, every, ops and fit are four ways to choose; take one",
+                 recompute_forms);
+    return;
+  }
+  policy.gathers = values.flag("gathers");
+  if (said == 0 && !policy.gathers) {
+    problems.add(Stage::options, "option.missing", "recompute",
+                 "recompute: a table needs one of the keys what, every, ops, fit and gathers",
+                 recompute_forms);
+    return;
+  }
+  if (policy.gathers && values.text("collectives") == "keep") {
+    problems.add(Stage::options, "option.conflict", "recompute.gathers",
+                 "recompute: gathers = true repeats all-gathers, and collectives = \"keep\" stores "
+                 "their results",
+                 "take one of them");
+  }
+  policy.keep_collectives = values.text("collectives") == "keep";
+  const Json what = values.has("what") ? values.at("what") : Json(said == 0 ? "none" : "full");
+  read_what(key_of_what, what, reach, policy, problems);
+  if (values.has("every")) policy.every = values.int32("every");
+  if (values.has("fit") || policy.kind == RecomputePolicy::Kind::fit) {
+    read_fit(values.has("fit") ? MemoryLimit{values.integer("fit")} : memory(),
+             values.flag("by_stage"), policy, problems);
+    policy.offload = values.flag("offload");
+  } else if (values.flag("offload")) {
+    problems.add(
+        Stage::options, "option.conflict", "recompute.offload",
+        "recompute.offload: only fit chooses what goes to host memory",
+        "write recompute = { fit = \"8GiB\", offload = true }, or offload beside recompute");
+  } else if (!values.flag("by_stage")) {
+    problems.add(Stage::options, "option.conflict", "recompute.by_stage",
+                 "recompute.by_stage: only fit chooses for each stage",
+                 "leave it out, or write recompute = { fit = \"8GiB\", by_stage = false }");
+  }
+  if (values.has("ops")) {
+    policy.kind = RecomputePolicy::Kind::ops;
+    policy.ops = op_names("recompute.ops", values.at("ops"), recompute_forms, problems);
   }
 }
 
@@ -280,45 +299,17 @@ void read_offload_table(const Json& given, OffloadPolicy& policy, Problems& prob
 RecomputePolicy read_recompute(const Json& given, std::shared_ptr<const ScriptReach> reach,
                                const std::function<MemoryLimit()>& memory, Problems& problems) {
   RecomputePolicy policy;
-  if (is_function(given)) {
-    policy.kind = RecomputePolicy::Kind::function;
-    policy.what = op_function("recompute", given, std::move(reach));
-    return policy;
-  }
-  if (given.is_object()) {
-    if (named_choice(given)) {
-      read_registered(given, reach, policy, problems);
-    } else {
-      read_recompute_table(given, reach, memory, policy, problems);
-    }
-    return policy;
-  }
-  const auto choice = named_choice(given);
-  const std::string text = choice ? choice->name : describe(given);
-  if (takes_none("recompute", choice, given, recompute_forms, problems)) return policy;
-  if (text == "selective") policy.kind = RecomputePolicy::Kind::selective;
-  if (text == "full") policy.kind = RecomputePolicy::Kind::full;
-  if (text == "fit") {
-    read_fit(memory(), /*by_stage=*/true, policy, problems);
-    return policy;
-  }
-  if (text != "none" && policy.kind == RecomputePolicy::Kind::none) {
-    try {
-      if (choice && registered(*reach->catalog, text)) {
-        read_registered({{"kind", text}}, reach, policy, problems);
-        return policy;
-      }
-    } catch (const Error& error) {
-      for (Problem problem : error.problems()) {
-        if (problem.key.empty()) problem.key = "recompute";
-        problems.add(std::move(problem));
-      }
-      return policy;
-    }
-    std::vector<std::string> known{"none", "selective", "full", "fit"};
-    for (const Registration* one : reach->catalog->list(Kind::recompute))
-      known.emplace_back(one->name);
-    add_no_word("recompute", choice, given, known, recompute_forms, problems);
+  const auto choice = is_function(given) ? std::nullopt : named_choice(given);
+  if (choice && !words_of_recompute().contains(choice->name)) {
+    read_what("recompute", given, reach, policy, problems);
+  } else if (choice && choice->options.contains(unnamed_key)) {
+    takes_none("recompute", choice, given, recompute_forms, problems);
+  } else if (choice || is_function(given) || !given.is_object()) {
+    Json table = choice ? choice->options : Json::object();
+    table["what"] = choice ? Json(choice->name) : given;
+    read_recompute_table(table, "recompute", reach, memory, policy, problems);
+  } else {
+    read_recompute_table(given, "recompute.what", reach, memory, policy, problems);
   }
   return policy;
 }
