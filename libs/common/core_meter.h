@@ -9,7 +9,8 @@
 
 namespace mw {
 
-// What a stretch of time was like. NaN: the system does not say.
+// How this process and others used the cores between two readings. A number is NaN where the system
+// does not tell it.
 struct CoreUse {
   static constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
   double others = unknown;     // of this process' cores, what others had of them on average

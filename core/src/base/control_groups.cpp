@@ -33,7 +33,7 @@ std::vector<int> read_affinity() {
     cpu_set_t* const set = CPU_ALLOC(static_cast<std::size_t>(room));
     if (set == nullptr) break;
     const std::size_t bytes = CPU_ALLOC_SIZE(static_cast<std::size_t>(room));
-    // The first thread's: another thread may have a core that was chosen for its rank.
+    // The cores of the process's first thread: a rank's thread may be bound to one of them.
     const bool known = sched_getaffinity(::getpid(), bytes, set) == 0;
     std::vector<int> processors;
     for (int processor = 0; known && processor < room; ++processor)

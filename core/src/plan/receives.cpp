@@ -69,7 +69,8 @@ class Receiver {
     }
   }
 
-  // All that comes before the message, and the message, unless its receive has begun.
+  // Begins the receives of this peer's messages up to this one, in the order in which they are
+  // sent, unless the receive of this one has begun already.
   void begin(int peer, const Message& message) {
     if (begun_.count({peer, message}) > 0) return;
     const std::vector<Message>& sent = sent_.at(peer);
