@@ -190,6 +190,17 @@ class Export(cases.ProgramCase):
             self.taken("export.taken", "--set", 'export="mine"')
             (self.folder / "mine" / name).unlink()
 
+    def test_nobody_writes_in_the_folder_when_it_is_replaced(self):
+        """The checkpoint of the last step, which is written beside the steps, and the run file are whole."""
+        for _ in range(4):
+            result = self.only("run", "script.lua", "--set", 'checkpoint={path="out/kept", every=1}', "--set", 'log="out/run.h5"')
+            self.assertEqual(result["status"], "done")
+            last = max(self.folder.glob("out/kept/step-*"))
+            self.assertEqual(int(last.name.rpartition("-")[2]), result["steps"])
+            self.assertTrue((last / "index.json").exists())
+            self.assertFalse(list(self.folder.glob("out/kept/.*.writing")))
+            self.assertEqual(self.only("runs", "list", "out/run.h5")["status"], "done")
+
     def test_a_config_that_cannot_be_read_is_refused(self):
         self.only("run", "script.lua")
         config = self.out / "config.json"
