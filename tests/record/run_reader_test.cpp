@@ -82,7 +82,7 @@ TEST_CASE("the predicted actions stand beside the measured ones") {
 TEST_CASE("what is no run file is refused") {
   TemporaryFolder folder;
   CHECK(reading(folder.path() / "none.h5") == "file.missing");
-  CHECK(reading(folder.path()) == "file.missing");
+  CHECK(reading(folder.path()) == "file.read");
   std::ofstream(folder.path() / "text.h5") << "not HDF5";
   CHECK(reading(folder.path() / "text.h5") == "run-file.foreign");
   mw::Hdf5File(folder.path() / "other.h5", mw::Hdf5File::Mode::create).close();
