@@ -40,7 +40,7 @@ verb_build() {
 install_test_torch() {
   local venv=$1 site folder name
   name=$(pins wheel | sed -n 's/^torch .* //p')
-  "$venv/bin/python" -m pip install --quiet --no-deps "$cache/wheels/$name" </dev/null >&2 || return
+  system_pip --python "$venv/bin/python" install --quiet --no-deps "$cache/wheels/$name" </dev/null >&2 || return
   site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))') || return
   folder=$site/nvidia/cu13/lib
   mkdir -p "$folder" && cp "$root"/.deps/libtorch/nvidia/cu13/lib/*.so* "$folder/" || return
@@ -50,11 +50,12 @@ install_test_torch() {
   done
 }
 
-# A Python environment in the cache folder with what is pinned as KIND, made anew when the pins
-# change. FINISH is called with its folder, before it counts as complete.
-ensure_environment() { # NAME KIND PROGRAM WHAT FINISH [OPTION OF PIP…]
-  local venv=$cache/$1 program=$3 what=$4 finish=$5 want
-  want=$(pins "$2")
+# A Python environment in the cache folder with what is pinned as one of KINDS, made anew when the
+# pins change. FINISH is called with its folder, before it counts as complete. It is made without
+# pip, which Debian has in a package of its own for environments: the system's pip fills it.
+ensure_environment() { # NAME KINDS PROGRAM WHAT FINISH [OPTION OF PIP…]
+  local venv=$cache/$1 program=$3 what=$4 finish=$5 want kind
+  want=$(for kind in $2; do pins "$kind"; done)
   is_complete() { [[ -x $venv/bin/$program && $(cat "$venv/.complete" 2>/dev/null) == "$want" ]]; }
   is_complete && return 0
   (
@@ -62,13 +63,14 @@ ensure_environment() { # NAME KIND PROGRAM WHAT FINISH [OPTION OF PIP…]
     is_complete && exit 0
     say "installing $what (once; kept in $venv)"
     rm -rf "$venv"
-    "$(system_python)" -m venv "$venv" &&
-      "$venv/bin/python" -m pip install --quiet "${@:6}" $want </dev/null >&2 &&
+    "$(system_python)" -m venv --without-pip "$venv" &&
+      system_pip --python "$venv/bin/python" install --quiet "${@:6}" $want </dev/null >&2 &&
       "$finish" "$venv" &&
       printf '%s\n' "$want" >"$venv/.complete"
   ) || die "cannot install $what; what pip says of it stands above"
 }
-ensure_venv() { ensure_environment venv pip python "the tests' Python packages" install_test_torch; }
+ensure_figures() { ensure_environment figures pip-figures python "what draws figures" true; }
+ensure_venv() { ensure_environment venv "pip pip-figures" python "the tests' Python packages" install_test_torch; }
 ensure_docs_venv() { ensure_environment docs-venv pip-docs mkdocs "what makes the site of docs/" true --no-deps; }
 
 verb_docs() {

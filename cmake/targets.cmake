@@ -231,6 +231,7 @@ foreach(path IN ITEMS lua clusters tests/reference kit/templates kit/mixes.json
   file(CREATE_LINK "${PROJECT_SOURCE_DIR}/${path}"
        "${PROJECT_BINARY_DIR}/share/meshwright/${name}" SYMBOLIC)
 endforeach()
+file(CREATE_LINK "${PROJECT_SOURCE_DIR}/python/src" "${PROJECT_BINARY_DIR}/share/meshwright/python" SYMBOLIC)
 # mw.text "gcide": there once the launcher has unpacked it.
 file(CREATE_LINK "${PROJECT_SOURCE_DIR}/.deps/text"
      "${PROJECT_BINARY_DIR}/share/meshwright/text" SYMBOLIC)

@@ -32,6 +32,7 @@ set(test_environment
   "MESHWRIGHT_BUILD=${PROJECT_BINARY_DIR}"
   "MESHWRIGHT_TEST_PLUGINS=${PROJECT_BINARY_DIR}/lib/meshwright/test-plugins"
   "PYTHONPATH=${PROJECT_SOURCE_DIR}/tests/support"
+  "MESHWRIGHT_PYTHON=${MESHWRIGHT_TEST_PYTHON}"  # draws figures
   # Nothing else uses the cores, as far as tests are told: none depends on what does.
   MESHWRIGHT_FIRST_USE=off
   "MESHWRIGHT_SYSTEM_ROOT=${PROJECT_BINARY_DIR}/no-system"

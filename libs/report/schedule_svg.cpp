@@ -12,7 +12,6 @@
 #include "common/statistics.h"
 #include "report/page.h"
 #include "report/palette.h"
-#include "report/svg.h"
 
 namespace mw {
 namespace {
@@ -26,6 +25,14 @@ double width_of(std::string_view text) {
   const auto letters =
       std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; });
   return letter_width * static_cast<double>(letters);
+}
+
+// The distance between ticks: 1, 2 or 5 times a power of ten, for about `count` ticks.
+double tick_distance(double span, double count) {
+  const double rough = span / count, power = std::pow(10, std::floor(std::log10(rough)));
+  for (const double step : {1.0, 2.0, 5.0})
+    if (step * power >= rough) return step * power;
+  return 10 * power;
 }
 
 std::string class_of(const TimedAction& work) {

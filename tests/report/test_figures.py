@@ -6,13 +6,20 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 import xml.etree.ElementTree as xml
 
 import h5py
+from matplotlib.text import Text
 
-from cases import BIN, ProgramCase
+from cases import BIN, SOURCE, ProgramCase
+from problems import problems
+
+sys.path.insert(0, str(SOURCE / "python/src"))
+from meshwright_figures.drawing import Drawing  # noqa: E402
+from meshwright_figures.figures import figures_of  # noqa: E402
 
 SWEEP = """\
 local mw = require "meshwright"
@@ -36,7 +43,7 @@ mw.search { model = mw.llama { layers = 8, hidden = 2048, heads = 16, ffn = 5632
   strategies = { "dp", "zero", "tp" }, schedules = {} }
 """
 PAPER = r"""\documentclass[twocolumn]{article}
-\usepackage{graphicx,booktabs}
+\usepackage{graphicx,booktabs%s}
 \setlength{\textwidth}{7in}\setlength{\columnsep}{0.25in}\setlength{\oddsidemargin}{-0.25in}
 \begin{document}
 %s
@@ -47,6 +54,54 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def words(svg):
     return [text.text for text in xml.parse(svg).iter(f"{SVG}text")]
+
+
+def bars(svg):
+    """The widths of the bars, in their order; and the place at which all of them begin."""
+    found = {}
+    for group in xml.parse(svg).iter(f"{SVG}g"):
+        if group.get("id", "").startswith("bar "):
+            x = [float(number) for number in re.findall(r"[ML] (\S+) \S+", group.find(f"{SVG}path").get("d"))]
+            found[tuple(map(int, group.get("id").split()[1:]))] = min(x), max(x) - min(x)
+    begin, = {round(x, 3) for (_, series), (x, _) in found.items() if series == 0}
+    return begin, [width for _, (_, width) in sorted(found.items())]
+
+
+def made_up(count, **asked):
+    """A request of `count` mixes whose names are long, on three axes; every fifth is of another work."""
+    facts = []
+    for n in range(count):
+        plan, recompute = f"pp({2 ** (n // 6)}, schedule=interleaved) x tp({1 + n % 2})", ["none", "selective", "full"][n % 3]
+        name, speed = f"{plan}, {recompute}", 2e4 + 1e3 * (n * 7 % count)
+        facts.append({
+            "name": name, "own_name": name, "values": {"plan": plan, "recompute": recompute, "microbatch": str(1 + n // 6)},
+            "verdict": "failed" if n == 4 else "right", "predicted": False, "on_edge": n % 5 == 2, "work": int(n % 5 == 3),
+            "memory": {"parameters": 2e9 + n * 1e8, "activations": 4e9 - n * 1e8}, "bytes": {"tp": 1e8, "pp": 2e7 + n},
+            "losses": [[[step, 5 - step / 50 + run / 9] for step in range(20)] for run in range(2)], "held_out_losses": [],
+            "runs": 2, "tokens_per_second": speed, "half": speed / 9, "step_seconds": 1e5 / speed, "peak_bytes": 6e9 + n % 7,
+            "ranks": 2 ** (1 + n % 3), "parts": {"compute": 1.0, "bubble": 0.2}, "measured_parts": {}, "stages": []})
+    return {"rows": facts, "works": [{"batch": "8"}, {"batch": "16"}], "axes": ["plan", "recompute", "microbatch"],
+            "asked": {"width": 3.3, "font": "", "rows": [], "columns": "", "names": [], "pgf": False, **asked}}
+
+
+def overlapping(request):
+    """Pairs of texts that overlap in any of the figures, and texts that are not wholly in one."""
+    found = []
+    for figure in figures_of(request)[0]:
+        if figure.kind == "table":
+            continue
+        canvas = Drawing(figure, request["asked"]["width"], request["asked"]["font"]).draw()
+        canvas.canvas.draw()
+        wide, high = canvas.canvas.get_width_height()
+        boxes = [(text.get_text(), text.get_window_extent()) for text in canvas.findobj(Text)
+                 if text.get_text() and text.get_visible()]
+        for n, (name, box) in enumerate(boxes):
+            if box.x0 < -1 or box.y0 < -1 or box.x1 > wide + 1 or box.y1 > high + 1:
+                found.append((figure.name, name))
+            # Letters leave room in the boxes of their lines.
+            found += [(figure.name, name, other) for other, of in boxes[n + 1:]
+                      if min(box.x1, of.x1) - max(box.x0, of.x0) > 1 and min(box.y1, of.y1) - max(box.y0, of.y0) > 2]
+    return found
 
 
 def rows(path):
@@ -82,7 +137,9 @@ class Figures(ProgramCase):
         done = subprocess.run([BIN, "report", *map(str, arguments), "--json"], cwd=self.folder, capture_output=True,
                               text=True, timeout=300, env=dict(os.environ, **variables))
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
-        return json.loads(done.stdout.splitlines()[-1])
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        problems(lines)  # whose words are those that are listed
+        return lines[-1]
 
     def test_a_sweep(self):
         made = self.draw(self.sweep, "--figures", "out")
@@ -99,14 +156,15 @@ class Figures(ProgramCase):
         self.assertEqual(mixes, {"dp(2)", "pp(2, schedule=zb-h1)", "dp(2) x tp(2)"})
         for name in ("dp(2)", "dp(2) x tp(2)", "tokens/s"):
             self.assertIn(name, words(out / "speed.svg"))
-        # The bars are as long as their numbers.
-        bars = [float(bar.get("width")) for bar in xml.parse(out / "speed.svg").iter(f"{SVG}rect")]
+        # The bars begin at zero, and are as long as their numbers.
+        begin, wide = bars(out / "speed.svg")
         speeds = [float(row["measured (tokens/s)"]) for row in rows(out / "speed.csv")]
-        for bar, speed in zip(bars, speeds, strict=True):
-            self.assertAlmostEqual(bar / bars[0], speed / speeds[0], places=2)
+        for bar, speed in zip(wide, speeds, strict=True):
+            self.assertAlmostEqual(bar / wide[0], speed / speeds[0], places=2)
+        zero = [text for text in xml.parse(out / "speed.svg").iter(f"{SVG}text") if text.text == "0"]
+        self.assertEqual(len(zero), 1)
         # However noisy these few runs are, half of the width is left to the bars.
-        wide = float(xml.parse(out / "speed.svg").getroot().get("viewBox").split()[2])
-        self.assertGreater(max(bars), 0.2 * wide)
+        self.assertGreater(max(wide), 0.2 * 237.6)
         losses = rows(out / "loss.csv")
         self.assertEqual(len(losses), 3 * 6)
         self.assertEqual({row["ranks"] for row in rows(out / "scaling.csv")}, {"2", "4"})
@@ -139,13 +197,65 @@ class Figures(ProgramCase):
         self.assertEqual(table.count(r"\\"), 1 + 3)
 
     def test_size_and_font(self):
-        for columns, points in ((1, 237.6), (2, 504)):
-            self.draw(self.plans[0], "--figures", "out", "--columns", columns, "--font", "DejaVu Serif")
+        for inches in (3.3, 7):
+            made = self.draw(self.plans[0], "--figures", "out", "--width", inches, "--font", "DejaVu Serif")
+            self.assertEqual(made["fonts"], ["DejaVu Serif"])
             pdf = (self.folder / "out/memory.pdf").read_bytes()
             width = re.search(rb"/MediaBox \[ 0 0 ([\d.]+) ", pdf)
-            self.assertAlmostEqual(float(width[1]), points, places=1)
+            self.assertAlmostEqual(float(width[1]), 72 * inches, places=1)
+            self.assertIn(b"DejaVuSerif", pdf)
             self.assertIn("DejaVu Serif", (self.folder / "out/memory.svg").read_text())
-        self.draw(self.plans[0], "--figures", "out", "--columns", 3, code=2)
+        self.assertEqual(self.draw(self.plans[0], "--figures", "out", "--font", "No Such Font")["fonts"], ["DejaVu Sans"])
+        self.draw(self.plans[0], "--figures", "out", "--width", 1, code=2)
+
+    def test_rows_columns_and_names(self):
+        self.draw(self.sweep, "--figures", "out", "--rows", "plan", "--names", "dp(2)=our 'base' & more")
+        drawn = [row["mix"] for row in rows(self.folder / "out/speed.csv")]
+        self.assertEqual(drawn, ["our 'base' & more", "pp(2, schedule=zb-h1)", "dp(2) x tp(2)"], "in the sweep's order")
+        self.assertIn("our 'base' & more", words(self.folder / "out/speed.svg"))
+        self.assertIn(r"our 'base' \& more", (self.folder / "out/speed.tex").read_text())
+        self.draw(self.sweep, "--figures", "out", "--rows=-tokens_per_second", "--where", 'values.plan:find("dp") and ranks >= 2')
+        speeds = [float(row["measured (tokens/s)"]) for row in rows(self.folder / "out/speed.csv")]
+        self.assertEqual(speeds, sorted(speeds, reverse=True))
+        self.assertEqual(len(speeds), 2)
+        # Values of a column stand beside each other in its colours, and are columns of the table.
+        self.draw(*self.plans, *self.deeper, "--figures", "both", "--columns", "model.layers")
+        drawn = rows(self.folder / "both/speed.csv")
+        self.assertEqual({row["mix"] for row in drawn},
+                         {"pp(2), layers=2 (layers=2)", "dp(2) x pp(2), layers=2 (layers=2)",
+                          "dp(2), layers=4 (layers=4)", "dp(4), layers=4 (layers=4)"})
+        self.assertIn("layers=4", words(self.folder / "both/speed.svg"))
+        self.assertIn("mix & layers=2 & layers=4", (self.folder / "both/speed.tex").read_text())
+        for code, arguments in (("usage.value", ("--rows", "plam")), ("usage.value", ("--columns", "2")),
+                                ("usage.value", ("--names", "dp(3)=x")), ("usage.value", ("--names", "baseline")),
+                                ("usage.value", ("--where", "ranks > 100")), ("where.field", ("--where", "rank > 1")),
+                                ("where.field", ("--where", "values.plann == 'x'")), ("where.syntax", ("--where", "ranks >"))):
+            with self.subTest(arguments):
+                error = self.draw(self.sweep, "--figures", "none", *arguments, code=2)
+                self.assertEqual(error["code"], code)
+        self.assertIn('"plan"', self.draw(self.sweep, "--figures", "none", "--rows", "plam", code=2)["hint"])
+        self.assertIn("dp(2)", self.draw(self.sweep, "--figures", "none", "--names", "dp(3)=x", code=2)["hint"])
+        self.assertIn("--width", self.draw(self.sweep, "--figures", "none", "--columns", "2", code=2)["hint"])
+        self.assertFalse((self.folder / "none").exists())
+
+    def test_no_texts_overlap(self):
+        for count, asked in ((24, {}), (24, {"columns": "recompute", "rows": ["plan", "microbatch"]}), (30, {"width": 7}),
+                             (24, {"names": ["full=recomputed in all layers of the model and of its head as well"]}),
+                             (24, {"rows": ["-peak_bytes"], "font": "DejaVu Serif"}), (3, {}), (1, {})):
+            with self.subTest(count=count, **asked):
+                self.assertEqual(overlapping(made_up(count, **asked)), [])
+        # Twenty-four mixes are there with their whole names, and no more are drawn than that.
+        speed = figures_of(made_up(30))[0][0]
+        self.assertEqual((len(speed.bars), speed.left_out), (24, "the 24 fastest of 30"))
+        texts = " ".join(text.get_text() for text in Drawing(speed, 3.3, "").draw().findobj(Text))
+        for bar in speed.bars:
+            self.assertIn(bar.label, texts)
+
+    def test_two_mixes_are_not_one_bar(self):
+        (self.folder / "search.json").write_bytes(self.found.read_bytes())
+        error = self.draw("search.json", "--figures", "none", "--rows", "recompute", code=2)
+        self.assertIn("would be one bar", error["message"])
+        self.assertRegex(error["hint"], "add (plan|microbatch) to --rows")
 
     def test_plans(self):
         made = self.draw(self.plans[0], "--figures", "one")
@@ -190,6 +300,10 @@ class Figures(ProgramCase):
         names = {row["mix"] for row in rows(self.folder / "out/speed.csv")}
         self.assertIn("dp(2) (layers=2, measured)", names)
         self.assertIn("dp(4) (layers=4, predicted)", names)
+        # Each kind stands below a heading of its own, without it in the names.
+        drawn = words(self.folder / "out/speed.svg")
+        self.assertEqual([text for text in drawn if text.startswith("layers=")],
+                         ["layers=2, measured", "layers=2, predicted", "layers=4, predicted"])
         edges = {row["series"] for row in rows(self.folder / "out/pareto.csv")} - {"others"}
         self.assertEqual(edges, {f"on the Pareto front, layers={layers}, {said}"
                                  for layers, said in ((2, "measured"), (2, "predicted"), (4, "predicted"))})
@@ -206,41 +320,61 @@ class Figures(ProgramCase):
         self.assertIn("dp(4) (does not fit)", {row["mix"] for row in rows(self.folder / "two/speed.csv")})
 
     def test_refused(self):
+        (self.folder / "kept").write_text("a file")
         (self.folder / "out").mkdir()
         (self.folder / "out/speed.svg").write_text("<svg>mine</svg>")
         (self.folder / "words.json").write_text("no result\n")
         for code, kind, arguments in ((2, "page.foreign", (self.plans[0], "--figures", "out")),
+                                      (2, "file.write", (self.plans[0], "--figures", "kept/out")),
                                       (2, "file.format", ("words.json", "--figures", "new")),
                                       (2, "file.missing", ("none.json", "--figures", "new"))):
             self.assertEqual(self.draw(*arguments, code=code)["code"], kind)
         self.assertEqual((self.folder / "out/speed.svg").read_text(), "<svg>mine</svg>")
 
-    def test_without_the_program_that_makes_pdfs(self):
-        made = self.draw(self.plans[0], "--figures", "new", PATH="/nowhere")
-        self.assertIn("rsvg-convert is not there", made["no_pdf"])
-        self.assertIn("librsvg2-bin", made["no_pdf"])
-        written = {path.suffix for path in (self.folder / "new").iterdir()}
-        self.assertEqual(written, {".svg", ".csv", ".tex"})
-        self.assertTrue(all(pathlib.Path(file).suffix in written for one in made["figures"] for file in one["files"]))
+    def test_what_is_missing_is_said(self):
+        error = self.draw(self.plans[0], "--figures", "new", code=5, MESHWRIGHT_PYTHON="no-such-python")
+        self.assertEqual(error["code"], "program.missing")
+        for package in ("matplotlib", "numpy"):
+            hidden = self.folder / package
+            (hidden / package).mkdir(parents=True)
+            (hidden / package / "__init__.py").write_text(f"raise ModuleNotFoundError('none', name={package!r})\n")
+            error = self.draw(self.plans[0], "--figures", "new", code=5, PYTHONPATH=str(hidden))
+            self.assertEqual(error["code"], "python.missing")
+            self.assertIn(f"cannot import {package}", error["message"])
+            self.assertIn("-m pip install numpy matplotlib", error["hint"])
+        (self.folder / "bin").mkdir()
+        broken = self.folder / "bin/python"
+        broken.write_text("#!/bin/sh\necho it broke >&2\nexit 3\n")
+        broken.chmod(0o755)
+        error = self.draw(self.plans[0], "--figures", "new", code=5, MESHWRIGHT_PYTHON=str(broken))
+        self.assertEqual(error["code"], "program.failed")
+        self.assertIn("it broke", error["message"])
+        self.assertEqual(self.draw(self.plans[0], "--figures", "new", "--pgf", code=5, PATH="/nowhere")["code"],
+                         "program.missing")
+        self.assertFalse(any((self.folder / "new").glob("*")))
 
     def test_in_a_paper(self):
         if not shutil.which("pdflatex"):
-            self.skipTest("there is no LaTeX: apt-get install texlive-latex-base texlive-latex-recommended")
-        made = self.draw(self.sweep, "--figures", "out")
+            self.skipTest("there is no LaTeX: apt-get install texlive-latex-base texlive-pictures")
+        pgf = subprocess.run(["kpsewhich", "pgf.sty"], capture_output=True).returncode == 0
+        made = self.draw(self.sweep, "--figures", "out", *(["--pgf"] if pgf else []))
         body = ""
         for figure in made["figures"]:
             files = {pathlib.Path(file).suffix: file for file in figure["files"]}
             if ".pdf" in files and not figure["name"].startswith("timeline"):
                 body += f"\\noindent\\includegraphics{{{files['.pdf'][:-4]}}}\n\n"
-        body += r"\onecolumn \footnotesize" + "\n"
+        if pgf:
+            self.assertTrue(all((".pgf" in str(figure["files"])) == (".pdf" in str(figure["files"])) for figure in made["figures"]))
+            body += "\n\n".join(f"\\noindent\\input{{out/{name}.pgf}}" for name in ("speed", "memory", "pareto", "loss"))
+        body += "\n" + r"\onecolumn \footnotesize" + "\n"
         body += "\n\n".join(f"\\input{{{file}}}" for figure in made["figures"] for file in figure["files"]
                             if file.endswith(".tex"))
-        (self.folder / "paper.tex").write_text(PAPER % body)
+        (self.folder / "paper.tex").write_text(PAPER % (",pgf" if pgf else "", body))
         done = subprocess.run(["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex"], cwd=self.folder,
                               capture_output=True, text=True, timeout=300)
         self.assertEqual(done.returncode, 0, done.stdout[-3000:])
         # A table that says why measured and predicted differ has more lines on some machines.
-        self.assertRegex(done.stdout, r"Output written on paper\.pdf \([23] pages")
+        self.assertRegex(done.stdout, r"Output written on paper\.pdf \([234] pages")
         self.assertNotIn("Overfull", done.stdout)
 
 

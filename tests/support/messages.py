@@ -449,7 +449,7 @@ MESSAGES = {
                     r"them) with --where\]",
                     r"--names .*: (no mix, value or axis is called \".*\"|it is not OLD=NEW) \[(did you mean \".*\"\?|there "
                     r"are: .*|for example .*)\]",
-                    r"--where .*: none of \d+ mix(es)? meets it \[report without --where shows all of them .*\]",
+                    r"--where .*: no mix meets it, of \d+ \[report without --where shows all of them .*\]",
                     r"--communicator threads: \d+ processes that nothing connects would each run all of the script, .* "
                     r"\[leave --communicator out, .*",
                     r"--communicator \w+: there is no communicator \".*\" \[(did you mean \"\w+\"\?|there are .*; others by --plugin-path)\]",
