@@ -278,7 +278,7 @@ MESSAGES = {
     "process.token": [r"process \d+( on \S+)? has not the token of this run \[.*\]"],
     "program.failed": [r"--figures: \S+ failed, which draws them: .* \[please report it with the command\]"],
     "program.missing": [r"--figures: \S+ cannot be started, which draws them: .* \[install python3, numpy and matplotlib, or .*",
-                        r"--pgf: pdflatex is not there, .* \[install LaTeX with the package pgf .*"],
+                        r"--pgf: pdflatex with the package pgf is not there, .* \[install LaTeX with the package pgf .*"],
     "python.missing": [r"--figures: \S+ (cannot import \w+, which draws them|has matplotlib \S+, and 3\.6 or later is needed) "
                        r"\[\S+ -m pip install .*"],
     "ranks.differ": [r"ranks: \d+ are asked for, and the plan has \d+: .* \[nearest: (.*, or )?ranks = \d+\]"],

@@ -406,7 +406,8 @@ class Drawing:
 
     @staticmethod
     def _mark(series: Series, n: int) -> str:
-        return MARKS[n % len(MARKS)] if not series.joined or len(series.x) <= 12 else ""
+        points = not series.joined or series.names or len(series.x) <= 12
+        return MARKS[n % len(MARKS)] if points else ""
 
     def _scales(self, axes) -> None:
         drawn = self.drawn

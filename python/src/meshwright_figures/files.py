@@ -8,6 +8,7 @@ import logging
 import os
 import pathlib
 import shutil
+import subprocess
 
 import matplotlib
 from matplotlib import font_manager
@@ -138,6 +139,13 @@ def check_folder(folder: pathlib.Path, names: list[str]) -> None:
         ) from None
 
 
+def has_pgf() -> bool:
+    """Whether there is LaTeX with what PGF needs."""
+    if not shutil.which("pdflatex") or not shutil.which("kpsewhich"):
+        return False
+    return subprocess.run(["kpsewhich", "pgf.sty"], capture_output=True).returncode == 0
+
+
 def drawn_files(figure: Figure, asked: dict) -> dict[str, bytes]:
     """The drawing, by the endings of its files."""
     width, font, made_by = asked["width"], asked["font"], asked["made_by"]
@@ -173,10 +181,10 @@ def write_figures(figures: list[Figure], not_drawn: list[dict], asked: dict) -> 
     folder = pathlib.Path(asked["folder"])
     endings = ["svg", "pdf", "csv", "tex", *(["pgf"] if asked["pgf"] else [])]
     check_folder(folder, [f"{figure.name}.{ending}" for figure in figures for ending in endings])
-    if asked["pgf"] and not shutil.which("pdflatex"):
+    if asked["pgf"] and not has_pgf():
         raise Refused(
             "program.missing",
-            "--pgf: pdflatex is not there, which measures the texts of PGF",
+            "--pgf: pdflatex with the package pgf is not there, which measures the texts of PGF",
             "install LaTeX with the package pgf (Debian's texlive-pictures), or leave out --pgf",
             environment=True,
         )
