@@ -84,9 +84,9 @@ TEST_CASE("launchers number their processes") {
        std::vector<Variables>{{{"WORLD_SIZE", "8"}, {"RANK", "5"}, {"MASTER_ADDR", "a"}},
                               {{"WORLD_SIZE", "4"}, {"RANK", "3"}, {"MASTER_ADDR", "a"}},
                               {{"PMI_SIZE", "8"}, {"PMI_RANK", "0"}}}) {
-    CHECK_THROWS_WITH(launched(variables(beside(other))),
-                      Catch::Contains("OMPI_COMM_WORLD_RANK is \"3\"") &&
-                          Catch::Contains("two launchers"));
+    CHECK_THROWS_WITH(
+        launched(variables(beside(other))),
+        Catch::Contains("OMPI_COMM_WORLD_RANK is \"3\"") && Catch::Contains("two launchers"));
   }
   // A process that is one of several, and not known which, does not train by itself.
   for (const Variables& set :
