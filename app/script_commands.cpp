@@ -238,9 +238,9 @@ int run_sweeping(const ScriptArguments& arguments, const SweepRun& sweep, Output
 
 namespace {
 
-// In a copy of this process, which it ends with 0 or the exit code of the error that it prints: runs
-// the script in a sandbox up to its first experiment, and compares that one's ranks with the
-// processes that were asked for. Any other error is for those processes to tell.
+// Ends the copy of this process in which it is called, with 0 or the exit code of the error that it
+// prints: it runs the script in a sandbox up to its first experiment, and compares that one's ranks
+// with the processes that were asked for. Any other error is for those processes to tell.
 [[noreturn]] void check_in_copy(const ScriptArguments& arguments, const std::string& train_as,
                                 Output& output) {
   constexpr unsigned most_seconds = 10;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Prints how many compilers run side by side: one for each core that this process may use, and only
-# as many as fit into the free memory. Where memory decides, the second line is a sentence that says so.
+# as many as fit into the free memory. Where memory decides, a second line says so.
 system=${MESHWRIGHT_SYSTEM_ROOT-}
 unit=$((13 * (1 << 30) / 10)) # bytes that a compiler takes for the largest of our files
 
@@ -24,7 +24,8 @@ cores=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
 free=$(($(count_in "$system/proc/meminfo" MemAvailable) * 1024))
 ((free > 0)) || free=$((1 << 50))
 
-# Each control group of this process and those around it, of version 1 (a tree for each controller) or 2.
+# Each control group of this process and those around it. Those of version 1 have a tree for each
+# controller.
 groups=$(cat "$system/proc/self/cgroup" 2>/dev/null || printf '0::/\n1:cpu,memory:/\n')
 while IFS=: read -r _ controllers group; do
   for tree in ${controllers//,/ } ${controllers:-. unified}; do

@@ -25,7 +25,8 @@ at_least() {
   done
 }
 
-# The value of a key of the file that describes the distribution, in which values may be in quotes of both kinds.
+# The value of a key of the file that describes the distribution. Either kind of quotes may be
+# around it.
 of_distribution() {
   sed -n "s/^$1=\([\"']\{0,1\}\)\(.*\)\1\$/\2/p" "${MESHWRIGHT_SYSTEM_ROOT-}/etc/os-release" 2>/dev/null || true
 }

@@ -342,7 +342,7 @@ class Trace(ProgramCase):
 
 class EndedEarly(ProgramCase):
     def start(self, plan, more=""):
-        # Each argument of io.stderr:write is a write of its own, and the run's own lines may come between.
+        # Each argument of io.stderr:write is written by itself: lines of the run may come between.
         script = self.script(plan, 'e.log, e.overwrite = "run.h5", true e.steps = 1000000\n' + more +
                              'e.observe = function(step) io.stderr:write("finished " .. step .. "\\n") end')
         process = subprocess.Popen([BIN, "run", str(script), "--json", "--plugin-path", TEST_PLUGINS],

@@ -24,7 +24,8 @@ inline std::vector<int> everyone(int ranks) {
 // A communicator over all ranks, on axis "world".
 inline std::unique_ptr<Communicator> world_communicator(RankContext& context,
                                                         Ledger* ledger = nullptr) {
-  return make_communicator(*context.source, {"world", everyone(context.ranks)}, context.rank, ledger);
+  return make_communicator(*context.source, {"world", everyone(context.ranks)}, context.rank,
+                           ledger);
 }
 
 // What rank `rank` brings: reproducible, with rounding to get wrong in the float types.

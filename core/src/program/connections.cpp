@@ -41,9 +41,9 @@ class Connections {
   }
 
  private:
-  // What the members of a connection know alike, so that they all sort it alike: axis, stream, pair,
+  // What the members of a connection know alike, so that all sort it alike: axis, stream, pair,
   // whether the sender's place is odd, and ranks. In a line or a ring of ranks the pairs of senders
-  // at even places have no rank in common and are made at the same time; those of odd places follow.
+  // at even places have no rank in common and are made at the same time; the others follow.
   using Key = std::tuple<std::string, std::string, bool, bool, std::vector<int>>;
 
   void add(const Program& program, const Move& move) {

@@ -1,6 +1,7 @@
-// The communicators that a rank needs for the transfers of its programs. Ranks make all of them when
-// a run begins, in the order of connections_of(), since libraries such as NCCL make a communicator
-// by a call that waits until all members make it. Predictions count them, since each takes memory.
+// The communicators that a rank needs for the transfers of its programs. Ranks make all of them
+// when a run begins, in the order of connections_of(), since libraries such as NCCL make a
+// communicator by a call that waits until all members make it. Predictions count them, since each
+// takes memory.
 #pragma once
 
 #include <vector>
