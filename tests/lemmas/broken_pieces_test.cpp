@@ -271,7 +271,13 @@ TEST_CASE("Optimizers that look across elements or matrices are refused") {
   const Crosses crosses;
   const ByPlace by_place;
   const CrossesMany crosses_many;
+  struct AcrossMany : AcrossStack {
+    at::Tensor run(const at::Tensor& stack, const std::vector<at::Tensor>&) const override {
+      return stack.size(0) > 4 ? stack / stack.norm() : stack.clone();
+    }
+  };
   const AcrossStack across;
+  const AcrossMany across_many;
   const auto one = [](const UpdateRule& rule) {
     const std::vector<std::string> faults = lemmas::update_faults(rule);
     REQUIRE(faults.size() == 1);
@@ -284,6 +290,8 @@ TEST_CASE("Optimizers that look across elements or matrices are refused") {
   CHECK(one({.states = {}, .apply = &by_place}).find("the update by_place") != std::string::npos);
   CHECK(one({.states = {}, .whole = &across}).find("another one in their stack than alone") !=
         std::string::npos);
+  CHECK(one({.states = {}, .whole = &across_many}).find("in their stack than alone") !=
+        std::string::npos);
   for (const char* name : {"adamw", "sgd", "muon", "shampoo"}) {
     const auto optimizer = made<Optimizer>("optimizer", name, {{"lr", 1e-3}});
     for (const bool matrices : {false, true}) {
@@ -292,4 +300,38 @@ TEST_CASE("Optimizers that look across elements or matrices are refused") {
         FAIL_CHECK(fault);
     }
   }
+}
+
+namespace {
+
+// Of one name, and of two classes.
+template <int Which>
+struct Alike final : ElementOp, Optimizer {
+  std::string name() const override { return "alike"; }
+  void run(const UpdateCall& call) const override { call.parameter.sub_(call.gradient); }
+  double lr() const override { return 1; }
+  double clip() const override { return 0; }
+  UpdateRule rule(bool) const override { return {.states = {}, .apply = this}; }
+};
+
+}  // namespace
+
+TEST_CASE("A plan that is proved with an optimizer is checked again with another of its name") {
+  static int checks = 0;
+  add_plan_check([](const Plan&, Problems&) { ++checks; });
+  const auto checked = [&](std::shared_ptr<const Optimizer> optimizer) {
+    Setup setup;
+    setup.plan = {dp(2)};
+    PlanRequest request = experiment(setup).plan->request;
+    request.optimizer = std::move(optimizer);
+    const int before = checks;
+    Problems problems;
+    const auto plan = make_plan(request, problems);
+    REQUIRE(plan != nullptr);
+    check_plan(*plan, problems);
+    return checks - before;
+  };
+  CHECK(checked(std::make_shared<Alike<0>>()) == 1);
+  CHECK(checked(std::make_shared<Alike<0>>()) == 0);
+  CHECK(checked(std::make_shared<Alike<1>>()) == 1);
 }

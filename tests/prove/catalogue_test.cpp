@@ -231,8 +231,8 @@ std::vector<Bug> of_the_field() {
                                i.pending == pending;
                       });
                   },
-                  "prove.deadlock",
-                  {"the stages wait for each other"}});
+                  "prove.gradient",
+                  {"the gradient of embedding.weight", "is not complete"}});
   bugs.push_back(
       {"a replicated weight's gradient stays a sum over ranks (bigcode-megatron 35, "
        "DeepSpeed 1801, Megatron-LM 7452 F4)",

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -66,7 +67,8 @@ struct PlanChecks {
   std::set<std::string> right;  // by what_is_checked
 };
 
-// The plan's hash, and the ops of its optimizer, which are no part of the hash and are checked too.
+// The plan's hash, and the ops of its optimizer, which are no part of the hash and are checked too:
+// by class, as two plugins may give theirs one name.
 std::string what_is_checked(const Plan& plan) {
   std::set<std::string> updates;
   for (const Program& program : plan.programs) {
@@ -75,7 +77,7 @@ std::string what_is_checked(const Plan& plan) {
       const std::initializer_list<const UpdateOp*> ops = {bucket.rule->direction,
                                                           bucket.rule->whole, bucket.rule->apply};
       for (const UpdateOp* op : ops)
-        if (op != nullptr) updates.insert(op->name());
+        if (op != nullptr) updates.insert(fmt::format("{} {}", fmt::ptr(&typeid(*op)), op->name()));
     }
   }
   return fmt::format("{} {}", plan.hash(), fmt::join(updates, " "));

@@ -149,18 +149,20 @@ std::vector<std::string> update_faults(const UpdateRule& rule) {
     if (!text.empty()) faults.push_back(fmt::format("the update {}: {}", op.name(), text));
   };
   struct Sizes {
-    std::int64_t elements;
+    std::int64_t elements, matrices;
     MatrixSize matrix;
   };
   // Small ones, and such as are beyond what a kernel treats otherwise.
-  for (const auto& [elements, matrix] : {Sizes{30, {6, 5}}, Sizes{4099, {68, 65}}}) {
+  for (const auto& [elements, matrices, matrix] :
+       {Sizes{30, 3, {6, 5}}, Sizes{4099, 9, {68, 65}}}) {
     if (!faults.empty()) break;
     const MatrixSize size = rule.whole != nullptr ? matrix : MatrixSize{};
     if (rule.direction != nullptr) {
       look(*rule.direction,
            [&] { return crosses_elements(*rule.direction, states, elements, true, size); });
     }
-    if (rule.whole != nullptr) look(*rule.whole, [&] { return crosses_matrices(rule, 3, matrix); });
+    if (rule.whole != nullptr)
+      look(*rule.whole, [&] { return crosses_matrices(rule, matrices, matrix); });
     if (rule.apply != nullptr) {
       const std::size_t kept = rule.whole != nullptr ? 0 : states;
       look(*rule.apply, [&] { return crosses_elements(*rule.apply, kept, elements, false, size); });
