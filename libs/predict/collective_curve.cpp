@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
+#include <utility>
 
 #include "meshwright/engine/text.h"
 #include "meshwright/options.h"
@@ -41,14 +41,16 @@ class CurveReader {
           "\"all-reduce\", \"all-gather\", \"reduce-scatter\", \"all-to-all\" or \"send\"");
     }
     curve.op = *found;
+    std::vector<std::pair<double, double>> points;
     for (const Json& point : given["points"]) {
       const bool pair =
           point.is_array() && point.size() == 2 && is_positive(point[0]) && is_positive(point[1]);
       if (!pair) return wrong(".points", point, "each is { bytes, seconds }, all above 0");
-      if (!curve.points.empty() && point[0].get<double>() <= curve.points.back().first)
+      if (!points.empty() && point[0].get<double>() <= points.back().first)
         return wrong(".points", point, "bytes ascend: sort the points");
-      curve.points.emplace_back(point[0].get<double>(), point[1].get<double>());
+      points.emplace_back(point[0].get<double>(), point[1].get<double>());
     }
+    curve.times = LogCurve(std::move(points));
     return curve;
   }
 
@@ -94,41 +96,40 @@ struct StandIn {
   double times;
 };
 
-// The best first; those of 0 times are none. `over_nodes`: without the all-reduce.
-std::array<StandIn, 3> stand_ins(Collective op, bool over_nodes) {
-  const double halves = over_nodes ? 0 : 0.5, both = over_nodes ? 0 : 2;
-  switch (op) {
-    case Collective::all_reduce:
-      return {{{op, 1}, {Collective::all_gather, both}, {Collective::reduce_scatter, both}}};
-    case Collective::all_gather:
-      return {{{op, 1}, {Collective::reduce_scatter, 1}, {Collective::all_reduce, halves}}};
-    case Collective::reduce_scatter:
-      return {{{op, 1}, {Collective::all_gather, 1}, {Collective::all_reduce, halves}}};
-    default:
-      return {{{op, 1}, {op, 0}, {op, 0}}};
+// The best first.
+std::vector<StandIn> stand_ins(Collective op, bool over_nodes) {
+  std::vector<StandIn> all{{op, 1}};
+  const bool gathers = op == Collective::all_gather, scatters = op == Collective::reduce_scatter;
+  if (gathers || scatters)
+    all.push_back({gathers ? Collective::reduce_scatter : Collective::all_gather, 1});
+  if (over_nodes) return all;
+  if (gathers || scatters) all.push_back({Collective::all_reduce, 0.5});
+  if (op == Collective::all_reduce) {
+    all.push_back({Collective::all_gather, 2});
+    all.push_back({Collective::reduce_scatter, 2});
   }
+  return all;
 }
 
 CurveTime time_on(const CollectiveCurve& curve, Collective op, double times, double bytes,
                   double least) {
-  const bool between = bytes >= curve.points.front().first && bytes <= curve.points.back().first;
+  const auto& points = curve.times.points();
+  const bool between = bytes >= points.front().first && bytes <= points.back().first;
   return {times * curve.seconds(bytes, least), curve.op == op, between};
 }
 
 }  // namespace
 
 double CollectiveCurve::seconds(double bytes, double least) const {
-  const auto [first_bytes, first_seconds] = points.front();
-  if (bytes <= first_bytes) {
-    const double lowest = std::min(least, first_seconds);
-    return lowest + (first_seconds - lowest) * bytes / first_bytes;
-  }
-  const auto above =
-      std::ranges::find_if(points, [&](const auto& point) { return point.first >= bytes; });
-  if (above == points.end()) return points.back().second * bytes / points.back().first;
-  const auto below = above - 1;
-  const double part = std::log(bytes / below->first) / std::log(above->first / below->first);
-  return below->second * std::pow(above->second / below->second, part);
+  const auto [first_bytes, first_seconds] = times.points().front();
+  if (bytes > first_bytes) return times.at(bytes, /*grows=*/true);
+  const double lowest = std::min(least, first_seconds);
+  return lowest + (first_seconds - lowest) * bytes / first_bytes;
+}
+
+double bus_share(Collective op, double ranks) {
+  if (op == Collective::send) return 1;
+  return (op == Collective::all_reduce ? 2 : 1) * (ranks - 1) / ranks;
 }
 
 std::vector<CollectiveCurve> read_curves(const Json& list, const std::string& path, bool over_nodes,
@@ -143,40 +144,27 @@ std::vector<CollectiveCurve> read_curves(const Json& list, const std::string& pa
   return curves;
 }
 
-std::optional<CurveTime> time_in_node(const std::vector<CollectiveCurve>& curves, Collective op,
-                                      double bytes, int ranks, double least) {
+std::optional<CurveTime> curve_time(const std::vector<CollectiveCurve>& curves, Collective op,
+                                    double bytes, int ranks, int nodes, double least) {
   if (curves.empty()) return std::nullopt;
-  const std::array<StandIn, 3> possible = stand_ins(op, /*over_nodes=*/false);
+  const std::vector<StandIn> possible = stand_ins(op, nodes > 1);
   for (const StandIn& as : possible) {
     for (const CollectiveCurve& curve : curves) {
-      if (as.times > 0 && curve.op == as.op && curve.ranks == ranks)
+      if (curve.op == as.op && curve.ranks == ranks && curve.nodes == nodes)
         return time_on(curve, op, as.times, bytes, least);
     }
   }
+  if (nodes > 1) return std::nullopt;
   for (const StandIn& as : possible) {
     const CollectiveCurve* nearest = nullptr;
     for (const CollectiveCurve& curve : curves) {
       if (curve.op == as.op && (nearest == nullptr || nearest->ranks < ranks)) nearest = &curve;
     }
-    if (nearest == nullptr || as.times == 0) continue;
-    // As bus bandwidth counts it: other numbers of ranks move other shares of the bytes. A send
-    // moves all of them.
-    const double n = nearest->ranks,
-                 same = op == Collective::send ? 1 : ((ranks - 1.0) / ranks) / ((n - 1.0) / n);
+    if (nearest == nullptr) continue;
+    const double same = bus_share(op, ranks) / bus_share(op, nearest->ranks);
     CurveTime time = time_on(*nearest, op, as.times, bytes * same, least);
     time.among_ranks = false;
     return time;
-  }
-  return std::nullopt;
-}
-
-std::optional<CurveTime> time_over_nodes(const std::vector<CollectiveCurve>& curves, Collective op,
-                                         double bytes, int ranks, int nodes, double least) {
-  for (const StandIn& as : stand_ins(op, /*over_nodes=*/true)) {
-    for (const CollectiveCurve& curve : curves) {
-      if (as.times > 0 && curve.op == as.op && curve.ranks == ranks && curve.nodes == nodes)
-        return time_on(curve, op, as.times, bytes, least);
-    }
   }
   return std::nullopt;
 }

@@ -36,8 +36,7 @@ std::string listed(const Tables& tables) {
 
 // Bytes a second through a device's link, as nccl-tests count them.
 double bus_bandwidth(const LoggedTable& table, const LoggedRow& row) {
-  const double n = table.ranks(), times = table.op == Collective::all_reduce ? 2 : 1;
-  return times * (table.op == Collective::send ? 1 : (n - 1) / n) * row.bytes / row.seconds;
+  return bus_share(table.op, table.ranks()) * row.bytes / row.seconds;
 }
 
 double mean_error(const std::vector<double>& predicted, const std::vector<double>& measured) {
@@ -138,15 +137,11 @@ class LinkFit {
     Json& all = made_.table[part]["curves"];
     for (const auto& [place, of] : same_place) {
       const auto& [op, nodes, ranks] = place;
-      std::map<double, std::vector<double>> by_bytes;
+      std::vector<LoggedRow> rows;
       for (const LoggedTable* table : of)
-        for (const LoggedRow& row : table->rows) by_bytes[row.bytes].push_back(row.seconds);
+        rows.insert(rows.end(), table->rows.begin(), table->rows.end());
       Json points = Json::array();
-      for (const auto& [bytes, seconds] : by_bytes) {
-        double mean = 0;
-        for (const double each : seconds) mean += each / std::ssize(seconds);
-        points.push_back({bytes, rounded(mean)});
-      }
+      for (const LoggedRow& row : means(rows)) points.push_back({row.bytes, rounded(row.seconds)});
       Json curve = {{"op", name_of(op)}};
       if (nodes > 1) curve["nodes"] = nodes;
       curve.update({{"ranks", ranks}, {"points", points}});

@@ -24,6 +24,7 @@ class LogCurve {
 
   Json to_json() const;  // [[size, value], …]
   static LogCurve from_json(const Json& json);
+  friend bool operator==(const LogCurve&, const LogCurve&) = default;
 
  private:
   std::vector<std::pair<double, double>> points_;

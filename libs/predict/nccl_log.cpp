@@ -8,13 +8,16 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
+#include <sstream>
 #include <string_view>
 
 #include "meshwright/engine/text.h"
 #include "meshwright/options.h"
+#include "predict/collective_curve.h"
 
 namespace mw {
 namespace {
@@ -47,21 +50,13 @@ std::string plain(std::string_view text) {
   return all;
 }
 
-// Bus bandwidth over that of the algorithm, as nccl-tests define it (doc/PERFORMANCE.md there).
-double bus_share(Collective op, int ranks) {
-  if (op == Collective::send) return 1;
-  return (op == Collective::all_reduce ? 2.0 : 1.0) * (ranks - 1) / ranks;
-}
+using Words = std::vector<std::string>;
 
-std::vector<std::string_view> words_of(std::string_view line) {
-  std::vector<std::string_view> words;
-  for (std::size_t at = 0; at < line.size();) {
-    const std::size_t begin = line.find_first_not_of(" \t\r#", at);
-    if (begin == std::string_view::npos) break;
-    at = std::min(line.find_first_of(" \t\r", begin), line.size());
-    words.push_back(line.substr(begin, at - begin));
-  }
-  return words;
+Words words_of(std::string_view line) {
+  std::string text(line);
+  std::ranges::replace(text, '#', ' ');  // begins a line, and the name of a column
+  std::istringstream stream(text);
+  return {std::istream_iterator<std::string>(stream), {}};
 }
 
 std::optional<double> number(std::string_view word) {
@@ -143,7 +138,7 @@ class LogReader {
   }
 
   void read(std::string_view line) {
-    const std::vector<std::string_view> words = words_of(line);
+    const Words words = words_of(line);
     if (words.empty()) return;
     name_program(line);
     const std::size_t before = problems_.list().size();
@@ -156,7 +151,7 @@ class LogReader {
       now_.bad = now_.bad || problems_.list().size() > before;
     } else if (words[0] == "size" && words.size() > 4 && words[1] == "count") {
       if (!now_.columns.empty()) return;  // a second process prints the same
-      now_.columns.assign(words.begin(), words.end());
+      now_.columns = words;
       now_.line = line_;
       header_seen_ = true;
     } else if (words[0] == "Out" && line.find("Out of bounds values") != std::string_view::npos) {
@@ -222,7 +217,7 @@ class LogReader {
   }
 
   // "Rank 0 Group 0 Pid 313 on host device 0 [0x18] NVIDIA H100 80GB HBM3"; Group is newer.
-  void rank(const std::vector<std::string_view>& words) {
+  void rank(const Words& words) {
     const auto on = std::find(words.begin(), words.end(), "on");
     const auto device = std::find(on, words.end(), "device");
     if (words.size() < 2 || !is_count(words[1]) || words[1].size() > 7 || on == words.end() ||
@@ -230,16 +225,16 @@ class LogReader {
       refuse("calibration.log", line_, "the line of a rank is cut off", "copy the log as it is");
       return;
     }
-    Rank rank{static_cast<int>(*number(words[1])), std::string(on[1]), {}};
+    Rank rank{static_cast<int>(*number(words[1])), on[1], {}};
     for (auto word = device + 3; word != words.end(); ++word)
-      rank.device += (rank.device.empty() ? "" : " ") + std::string(*word);
+      rank.device += (rank.device.empty() ? "" : " ") + *word;
     if (words[2] == "Group" && words[3] != "0") now_.groups = true;
     now_.ranks.push_back(std::move(rank));
   }
 
   // The place of the numbers behind the columns on the left, of which an empty one leaves no word;
   // none if the row is cut off.
-  std::optional<std::size_t> numbers_of(const std::vector<std::string_view>& words) const {
+  std::optional<std::size_t> numbers_of(const Words& words) const {
     const auto& columns = now_.columns;
     const std::size_t left = std::find(columns.begin(), columns.end(), "time") - columns.begin(),
                       right = columns.size() - left;
@@ -251,7 +246,7 @@ class LogReader {
     return std::nullopt;
   }
 
-  void row(const std::vector<std::string_view>& words) {
+  void row(const Words& words) {
     const auto first = numbers_of(words);
     if (!first || !is_count(words[1])) {
       refuse("calibration.log", line_,
@@ -310,7 +305,7 @@ class LogReader {
     const auto op = collective_of(done, table.ranks());
     if (!op) return;
     table.op = *op;
-    table.rows = merged(done.rows);
+    table.rows = means(done.rows);
     table.ended = done.ended;
     check_sizes(table);
     if (problems_.list().size() == before) tables_.push_back(std::move(table));
@@ -410,19 +405,6 @@ class LogReader {
     return found->op;
   }
 
-  // One row a size: the mean of those that were measured several times.
-  static std::vector<LoggedRow> merged(const std::vector<LoggedRow>& rows) {
-    std::map<double, std::vector<LoggedRow>> by_size;
-    for (const LoggedRow& row : rows) by_size[row.bytes].push_back(row);
-    std::vector<LoggedRow> all;
-    for (const auto& [bytes, same] : by_size) {
-      LoggedRow mean{bytes, 0, same.front().line};
-      for (const LoggedRow& row : same) mean.seconds += row.seconds / std::ssize(same);
-      all.push_back(mean);
-    }
-    return all;
-  }
-
   void check_sizes(const LoggedTable& table) {
     const auto& rows = table.rows;
     if (rows.size() < fewest_sizes) {
@@ -478,6 +460,18 @@ void refuse_twice(const LoggedTable& own, const LoggedTable& earlier, Problems& 
 }
 
 }  // namespace
+
+std::vector<LoggedRow> means(const std::vector<LoggedRow>& rows) {
+  std::map<double, std::vector<LoggedRow>> by_size;
+  for (const LoggedRow& row : rows) by_size[row.bytes].push_back(row);
+  std::vector<LoggedRow> all;
+  for (const auto& [bytes, same] : by_size) {
+    LoggedRow mean{bytes, 0, same.front().line};
+    for (const LoggedRow& row : same) mean.seconds += row.seconds / std::ssize(same);
+    all.push_back(mean);
+  }
+  return all;
+}
 
 int LoggedTable::nodes() const {
   return node.empty() ? 0 : *std::max_element(node.begin(), node.end()) + 1;

@@ -15,6 +15,9 @@ struct LoggedRow {
   int line = 0;
 };
 
+// One row a size: the mean of those that were measured several times.
+std::vector<LoggedRow> means(const std::vector<LoggedRow>& rows);
+
 // The table of one program. Collective::send stands for sendrecv_perf, where each rank sends to the
 // next one round a ring.
 struct LoggedTable {

@@ -17,7 +17,7 @@ constexpr double least_seconds = 20e-6;
 // What measured curves say of a collective inside a node.
 std::optional<CurveTime> measured_in_node(const NodeLinks& node, Collective op, double bytes,
                                           int ranks) {
-  auto time = time_in_node(node.curves, op, bytes / node.curve_scale(), ranks, least_seconds);
+  auto time = curve_time(node.curves, op, bytes / node.curve_scale(), ranks, 1, least_seconds);
   if (time) time->seconds /= node.curve_share;
   return time;
 }
@@ -150,23 +150,19 @@ double described_seconds(const Cluster& cluster, Collective op, double bytes, co
   return whole ? seconds : seconds / 2;
 }
 
-// What measured curves say of a collective over nodes.
-std::optional<CurveTime> measured_over_nodes(const Cluster& cluster, Collective op, double bytes,
-                                             const Placed& where, const Library& library,
-                                             int nodes) {
-  const Network& network = cluster.network;
-  if (network.curves.empty()) return std::nullopt;
-  const double scale = nic_rate(network, where, library) / network.curve_nic;
-  return time_over_nodes(network.curves, op, bytes / scale, where.in_node * nodes, nodes,
-                         described_seconds(cluster, op, 0, where, library));
+// How many times as fast as the measured NICs those are that a group has.
+double nic_scale(const Network& network, const Placed& where, const Library& library) {
+  return nic_rate(network, where, library) / network.curve_nic;
 }
 
 std::optional<CurveTime> measured_time(const Cluster& cluster, Collective op, double bytes,
                                        const Placed& where, const Library& library) {
   if (where.torus_links > 0 || bytes <= 0) return std::nullopt;
   if (where.nodes == 1) return measured_in_node(cluster.node, op, bytes, where.ranks);
-  if (where.in_node * where.nodes != where.ranks) return std::nullopt;
-  return measured_over_nodes(cluster, op, bytes, where, library, where.nodes);
+  const Network& network = cluster.network;
+  if (network.curves.empty() || where.in_node * where.nodes != where.ranks) return std::nullopt;
+  return curve_time(network.curves, op, bytes / nic_scale(network, where, library), where.ranks,
+                    where.nodes, described_seconds(cluster, op, 0, where, library));
 }
 
 }  // namespace
@@ -179,10 +175,10 @@ double collective_seconds(const Cluster& cluster, Collective op, double bytes, c
   double seconds = described_seconds(cluster, op, bytes, where, library);
   if (where.torus_links > 0 || where.nodes == 1) return seconds;
   // More nodes are not faster than fewer that were measured, nor fewer slower than more.
+  const double least = described_seconds(cluster, op, 0, where, library);
   for (const CollectiveCurve& curve : cluster.network.curves) {
     if (curve.op != op || curve.ranks != where.in_node * curve.nodes) continue;
-    const double bound =
-        measured_over_nodes(cluster, op, bytes, where, library, curve.nodes)->seconds;
+    const double bound = curve.seconds(bytes / nic_scale(cluster.network, where, library), least);
     seconds = curve.nodes < where.nodes ? std::max(seconds, bound) : std::min(seconds, bound);
   }
   return seconds;
@@ -199,8 +195,7 @@ Basis collective_basis(const Cluster& cluster, Collective op, double bytes, cons
   const bool inside = where.torus_links == 0 && where.nodes == 1;
   const auto measured = measured_time(cluster, op, bytes, where, {});
   if (!measured) return link_basis(cluster, !inside);
-  const double scale = inside ? cluster.node.curve_scale()
-                              : nic_rate(cluster.network, where, {}) / cluster.network.curve_nic;
+  const double scale = inside ? cluster.node.curve_scale() : nic_scale(cluster.network, where, {});
   if (scale != 1 || !measured->among_ranks) return Basis::beyond;
   return measured->same_op ? Basis::measured : Basis::fitted;
 }

@@ -53,7 +53,7 @@ TEST_CASE("Collectives inside a node, by a ring or a measured curve") {
   const double ring = 2 * 0.75 * 1e9 / 1e10 + 6 * 1e-5;
   CHECK(collective_seconds(c, Collective::all_reduce, 1e9, all, {}) == Approx(ring));
   CHECK(collective_seconds(c, Collective::all_gather, 1e9, all, {}) == Approx(ring / 2));
-  c.node.curves = {{4, {{1e6, 1e-4}, {1e8, 1e-3}}}};
+  c.node.curves = {{4, LogCurve({{1e6, 1e-4}, {1e8, 1e-3}})}};
   CHECK(collective_seconds(c, Collective::all_reduce, 1e6, all, {}) == Approx(1e-4));
   CHECK(collective_seconds(c, Collective::all_reduce, 1e7, all, {}) ==
         Approx(std::sqrt(1e-4 * 1e-3)));
@@ -79,13 +79,13 @@ TEST_CASE("A measured collective takes what its own curve says, over nodes too")
   for (const Collective op : measured) {
     auto points = steps;
     for (auto& [bytes, seconds] : points) seconds *= times;
-    c.node.curves.push_back({4, points, op});
+    c.node.curves.push_back({4, LogCurve(points), op});
     for (auto& [bytes, seconds] : points) seconds *= 10;
-    c.network.curves.push_back({8, points, op, 2});
+    c.network.curves.push_back({8, LogCurve(points), op, 2});
     times += 0.5;
   }
-  c.node.curves.push_back({4, steps, Collective::send});
-  c.network.curves.push_back({8, steps, Collective::send, 2});
+  c.node.curves.push_back({4, LogCurve(steps), Collective::send});
+  c.network.curves.push_back({8, LogCurve(steps), Collective::send, 2});
   c.network.curve_nic = c.network.nic;
   times = 1;
   for (const Collective op : measured) {
@@ -124,12 +124,15 @@ TEST_CASE("More nodes than were measured are not faster, nor fewer slower") {
   const Placed two = place(c, {ranks.begin(), ranks.begin() + 8}), four = place(c, ranks);
   const double described = collective_seconds(c, Collective::all_reduce, 1e7, four, {});
   c.network.curve_nic = c.network.nic;
-  c.network.curves = {{8, {{1e6, 5 * described}, {1e8, 6 * described}}, Collective::all_reduce, 2}};
+  c.network.curves = {
+      {8, LogCurve({{1e6, 5 * described}, {1e8, 6 * described}}), Collective::all_reduce, 2}};
   CHECK(collective_seconds(c, Collective::all_reduce, 1e7, four, {}) ==
         Approx(collective_seconds(c, Collective::all_reduce, 1e7, two, {})));
   c.network.curves[0].nodes = 4;
   c.network.curves[0].ranks = 16;
-  for (auto& [bytes, seconds] : c.network.curves[0].points) seconds /= 1000;
+  auto points = c.network.curves[0].times.points();
+  for (auto& [bytes, seconds] : points) seconds /= 1000;
+  c.network.curves[0].times = LogCurve(points);
   CHECK(collective_seconds(c, Collective::all_reduce, 1e7, two, {}) ==
         Approx(collective_seconds(c, Collective::all_reduce, 1e7, four, {})));
 }
