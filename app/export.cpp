@@ -20,6 +20,7 @@ std::string begin_export(const Experiment& experiment) {
                      experiment.exporter->folder().string(), lacks);
 }
 
+// It moves what lies in the folder, checkpoints and the run file too: nobody writes there any more.
 bool finish_export(const Experiment& experiment, bool interrupted) {
   if (!experiment.exporter || (interrupted && experiment.exporter->replaces())) return false;
   experiment.exporter->finish();

@@ -541,16 +541,14 @@ class TrainVerb {
     try {
       outcome = train(limited_, observers.all({&*recorder_, &observe}), stop_flag());
       recorder_->drain();
-      if (checkpoints() != nullptr) checkpoints()->complete();
-      // It moves what lies in its folder: checkpoints and the run file may, and nobody writes now.
-      exported_ = finish_export(experiment_, outcome.interrupted);
     } catch (const RankFailed& error) {
       if (!is_an_end(error)) throw;
       recorder_->drain();
-      if (checkpoints() != nullptr) checkpoints()->complete();
       measured_->stopped_diverging(error);
       attempt_.failed(error.problems().front(), measured_->steps());
     }
+    if (checkpoints() != nullptr) checkpoints()->complete();
+    if (outcome.steps > 0) exported_ = finish_export(experiment_, outcome.interrupted);
     for (const auto& progress : shown_) progress->finish();
     shown_.clear();
     for (const auto& [text, failed] : measured_->take_checkpoints()) note(text, failed);
