@@ -29,8 +29,9 @@ free=$(($(count_in "$system/proc/meminfo" MemAvailable) * 1024))
 groups=$(cat "$system/proc/self/cgroup" 2>/dev/null || printf '0::/\n1:cpu,memory:/\n')
 while IFS=: read -r _ controllers group; do
   for tree in ${controllers//,/ } ${controllers:-. unified}; do
+    part=$group
     for (( ; ; )); do
-      folder=$system/sys/fs/cgroup/$tree${group%/}
+      folder=$system/sys/fs/cgroup/$tree${part%/}
       quota= period=
       { read -r quota period <"$folder/cpu.max"; } 2>/dev/null ||
         { quota=$(number_in "$folder/cpu.cfs_quota_us") period=$(number_in "$folder/cpu.cfs_period_us"); }
@@ -44,8 +45,8 @@ while IFS=: read -r _ controllers group; do
         left=$((limit - used + $(count_in "$folder/memory.stat" inactive_file)))
         ((left >= free)) || free=$((left > 0 ? left : 0))
       fi
-      [[ ${group%/} ]] || break
-      group=${group%/*}
+      [[ ${part%/} ]] || break
+      part=${part%/*}
     done
   done
 done <<<"$groups"

@@ -162,6 +162,13 @@ echo 2500000000 >"$work/system/sys/fs/cgroup/a/memory.current"
 check "a control group of little memory: one" test "$(job_count)" = 1
 echo "inactive_file 2400000000" >"$work/system/sys/fs/cgroup/a/memory.stat"
 check "what the kernel keeps of files is free" test "$(job_count)" = "$((allowed < 2 ? allowed : 2))"
+rm -r "$work/system/sys" # version 1: a tree for each controller, and both may be named in one line
+jobs_with 99999999
+echo 4:cpu,memory:/a/b >"$work/system/proc/self/cgroup"
+mkdir -p "$work/system/sys/fs/cgroup/memory/a/b"
+echo 1500000000 >"$work/system/sys/fs/cgroup/memory/a/b/memory.limit_in_bytes"
+echo 0 >"$work/system/sys/fs/cgroup/memory/a/b/memory.usage_in_bytes"
+check "the second tree of a line counts too" test "$(job_count)" = 1
 check "the user may say another number" test "$(CMAKE_BUILD_PARALLEL_LEVEL=7 job_count)" = 7
 rm -rf "$work/system"
 
