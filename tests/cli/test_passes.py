@@ -131,6 +131,18 @@ class Passes(ProgramCase):
         self.assertEqual((code, at), ("script.argument", 1), message)
         self.assertIn('"start"', said, message)
 
+    def test_a_bucket_has_the_names_of_the_axes_that_it_is_summed_over(self):
+        """And not only of the one that has borrowed them, or more; one that is summed over none has no name."""
+        reduce = 'mw.directives { name = "r", { "reduce", { bucket = "*", axis = "%s" }, each = true } }'
+        script = SMALL.replace("experts = 4", "experts = 8")
+        for plan in ("dp(2), sp(2), ep(4)", "dp(2), sp(2), tp(2), ep(8)"):
+            for axis in ("dp", "cp", "sequence"):
+                shown = self.call("plan", self.write(script + f"local sp = mw.plugins('sp') plan {{ {plan}, {reduce % axis} }}"))
+                self.assertEqual(shown.returncode, 0, f"{plan} {axis} {shown.stderr}")
+                self.assertRegex(shown.stdout, r"reduce: [1-9]\d* of [1-9]", f"{plan} {axis}")
+        (code, *_), = self.first_problems(f"plan {{ dp(2), ep(2), tp(2), {reduce % 'tp'} }}")
+        self.assertEqual(code, "pass.matches")
+
     def test_what_dataflow_forbids_names_both(self):
         edit = 'local p = mw.pass { name = "p", segments = { "forward" }, edit = function(code)\n  %s end }\nplan { tp(2), p }'
         cases = [

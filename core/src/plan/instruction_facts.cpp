@@ -14,9 +14,10 @@ namespace {
 
 // All names that fit a set of ranks, and their roles: the axes that have just these ranks, or, if
 // there are none, those that have these and more, or else those that the set consists of. Where an
-// axis has all ranks of one that lends them, rows go over the former and all else over the latter,
+// axis has all ranks of those that lend them, rows go over the former and all else over the latter,
 // as listings have it.
 Json axes_of(const Program& program, const RankSet& set) {
+  if (set.atoms.empty()) return Json::array();
   const auto has_all = [](const std::vector<int>& all, const std::vector<int>& some) {
     return std::all_of(some.begin(), some.end(), [&](int atom) {
       return std::find(all.begin(), all.end(), atom) != all.end();
@@ -25,12 +26,17 @@ Json axes_of(const Program& program, const RankSet& set) {
   std::vector<const Axis*> exact, around, parts;
   for (const Axis& axis : program.mesh.axes()) {
     const bool holds = has_all(axis.atoms, set.atoms), lies_in = has_all(set.atoms, axis.atoms);
-    if (holds || lies_in) (holds && lies_in ? exact : holds ? around : parts).push_back(&axis);
+    const bool lent = axis.borrowed && !set.by_axis;
+    if (lies_in) (holds ? exact : parts).push_back(&axis);
+    if (holds && !lies_in && !lent) around.push_back(&axis);
   }
   if (exact.empty()) exact = around.empty() ? parts : around;
   const auto listed = [&](const Axis* axis) { return axis->borrowed == set.by_axis; };
-  if (std::any_of(exact.begin(), exact.end(), listed))
+  if (std::any_of(exact.begin(), exact.end(), listed)) {
     std::erase_if(exact, [&](const Axis* axis) { return !listed(axis); });
+  } else {  // an axis that borrowed the ranks of several
+    exact.insert(exact.end(), parts.begin(), parts.end());
+  }
   std::set<std::string> names{program.name_of(set)};
   for (const Axis* axis : exact) {
     names.insert(axis->name);
