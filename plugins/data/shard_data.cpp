@@ -208,6 +208,8 @@ namespace {
 constexpr std::int64_t most_looked_at = 1 << 16;
 // Fewer numbers than these look like others by chance.
 constexpr std::int64_t fewest_to_tell = 64;
+// The vocabulary of a model of bytes: all bytes, and as many special tokens at most.
+constexpr std::int64_t most_of_bytes = 512;
 
 // The little-endian number of so many bytes at a place.
 std::uint64_t word_at(const MappedFile& file, std::int64_t byte, int bytes) {
@@ -244,6 +246,7 @@ Looked looked_at(const MappedFile& file, int bytes, std::int64_t vocab) {
   const auto nearly_all = [&](std::int64_t n) { return 20 * n >= 9 * looked.count; };
   looked.halves =
       told && looked.count >= 2 * fewest_to_tell && nearly_all(low[0]) != nearly_all(low[1]);
+  file.check();
   return looked;
 }
 
@@ -251,9 +254,11 @@ Looked looked_at(const MappedFile& file, int bytes, std::int64_t vocab) {
 bool looks_like_text(const MappedFile& file) {
   const std::int64_t looked = std::min(file.size(), most_looked_at);
   if (looked < fewest_to_tell) return false;
-  return std::all_of(file.data(), file.data() + looked, [](std::uint8_t byte) {
+  const bool text = std::all_of(file.data(), file.data() + looked, [](std::uint8_t byte) {
     return (byte >= 32 && byte < 127) || byte == '\n' || byte == '\r' || byte == '\t';
   });
+  file.check();
+  return text;
 }
 
 // Whether bytes at even and at odd places are alike, as tokens of one byte are: by the sum of
@@ -262,6 +267,7 @@ bool has_bytes_alike(const MappedFile& file) {
   const std::int64_t looked = std::min(file.size(), most_looked_at) / 2 * 2;
   std::array<std::array<double, 2>, 256> counts{};
   for (std::int64_t i = 0; i < looked; ++i) ++counts[file.data()[i]][i % 2];
+  file.check();
   double squares = 0, kinds = 0;
   for (const auto& [even, odd] : counts) {
     if (even + odd == 0) continue;
@@ -277,6 +283,7 @@ bool has_bytes_alike(const MappedFile& file) {
 // throughout are none by chance, unless they are few or the model has very many ids.
 int TokenFile::told_by_bytes(std::int64_t vocab) const {
   const KnownFormat format = known_format(file_.data(), file_.size());
+  file_.check();
   const char* forced = "; if its bytes are tokens as they lie, say their type: dtype = \"u16\"";
   if (!format.name.empty()) doubt(path(), "it is " + format.name, format.hint + forced);
   if (path().extension() != ".bin") {
@@ -327,9 +334,10 @@ void TokenFile::read_bare(const std::string& type, std::int64_t vocab) {
                        type_.bytes),
            "was it cut off, or has it tokens of another type? dtype says so");
   }
-  int half = type_.bytes;  // of a wider type that the file can have
+  // Bytes of any kind may be the tokens of a model of bytes: every second one of UTF-16 is 0.
+  const bool of_bytes = said && type_.bytes == 1 && vocab <= most_of_bytes;
+  int half = of_bytes ? 2 : type_.bytes;  // of a wider type that the file can have
   while (half < 8 && !looked_at(file_, half, vocab).halves) half *= 2;
-  file_.check();
   if (half < 8) {
     doubt(path(),
           fmt::format("{}, and its words of {} are in turn halves of larger ids: its tokens are "

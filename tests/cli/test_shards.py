@@ -156,6 +156,19 @@ class Shards(ProgramCase):
             self.all_refused(HEAD.replace("vocab = 1000", f"vocab = {vocab}"),
                              *((f"train(mw.shards {{ {case} }})", 2, doubt) for case in cases))
 
+    def test_a_model_of_bytes_reads_bytes_of_any_kind(self):
+        """Of UTF-16 and of small int16 every second byte is 0 and a token all the same; of wider words three or seven are."""
+        head = HEAD.replace("vocab = 1000", "vocab = 256")
+        small = np.random.default_rng(7).integers(1, 100, 2000)
+        files = {"text": ("It was a dark and stormy night. " * 20).encode("utf-16-le"), "small": small.astype("<i2").tobytes(),
+                 "wide": small.astype("<i8").tobytes()}
+        for name, content in files.items():
+            self.put(f"{name}.bin", content)
+        self.all("run", self.write(head + "".join(f'train(mw.shards {{ "{name}.bin", dtype = "{dtype}" }})\n'
+                                                  for name, dtype in (("text", "u8"), ("small", "i8")))))
+        self.all_refused(head, *((f'train(mw.shards {{ "wide.bin", dtype = "{dtype}" }})', 2, "data.dtype data.dtype")
+                                 for dtype in ("u8", "i8", "u16", "u32")))
+
     def test_bytes_as_tokens_are_not_taken_in_pairs(self):
         rng = np.random.default_rng(6)
         self.put("bytes.bin", rng.integers(0, 190, 8000).astype("u1").tobytes())
