@@ -91,10 +91,16 @@ std::string target_of(const fs::path& link) {
   return fs::read_symlink(link, error).string();
 }
 
-// Makes the link, unless a process that has not ended has it; then this returns that link's target.
-// Links of processes that have ended are removed by one process at a time, which holds a link for
-// that: otherwise one that comes late could remove the link of a process that was faster.
-std::string take(const fs::path& link, const std::string& own) {
+// A link that stands in the way, and its target; empty: none does.
+struct Obstacle {
+  fs::path link;
+  std::string target;
+};
+
+// Makes the link, unless one of a process that has not ended stands in the way; then this returns
+// that one. Links of processes that have ended are removed by one process at a time, which holds a
+// link for that: otherwise one that comes late could remove the link of a process that was faster.
+Obstacle take(const fs::path& link, const std::string& own) {
   while (::symlink(own.c_str(), link.c_str()) != 0) {
     if (errno != EEXIST) throw_errno(errno);
     std::error_code error;
@@ -102,12 +108,12 @@ std::string take(const fs::path& link, const std::string& own) {
     if (other.empty() && fs::symlink_status(link, error).type() == fs::file_type::not_found)
       continue;
     const fs::path removing = link.string() + ".removing";
-    if (!has_ended(owner_of(other)) || !take(removing, own).empty())
-      return other.empty() ? "unknown" : other;
+    if (!has_ended(owner_of(other))) return {link, other};
+    if (const Obstacle found = take(removing, own); !found.link.empty()) return found;
     if (target_of(link) == other) ::unlink(link.c_str());
     ::unlink(removing.c_str());
   }
-  return "";
+  return {};
 }
 
 }  // namespace
@@ -153,16 +159,16 @@ bool FileLock::lock(bool wait) {
 
 void FileLock::make_link(bool wait) {
   const std::string own = own_name();
-  std::string other = take(link(), own);
-  for (; wait && !other.empty(); other = take(link(), own))
+  Obstacle found = take(link(), own);
+  for (; wait && !found.link.empty(); found = take(link(), own))
     std::this_thread::sleep_for(between_tries);
-  if (other.empty()) {
+  if (found.link.empty()) {
     owner_ = own;
     return;
   }
-  const Owner owner = owner_of(other);
+  const Owner owner = owner_of(found.target);
   if (owner.process > 0) holder_ = fmt::format("process {} on {}", owner.process, owner.host);
-  if (!is_known(owner)) unsure_ = link();
+  if (!is_known(owner)) unsure_ = found.link;
 }
 
 bool FileLock::still_held() const {

@@ -139,6 +139,21 @@ TEST_CASE("Of a process on another machine nobody here knows whether it runs") {
   CHECK(FileLock(file).held());
 }
 
+TEST_CASE("Who died while it removed a dead process's link is the one that is told") {
+  const Locks system(false);
+  const TemporaryFolder folder;
+  const fs::path file = folder.path() / "log.lock";
+  in_killed_process([&] { return FileLock(file); });
+  const fs::path removing = folder.path() / "log.lock.held.removing";
+  fs::create_symlink("1.7.anotherboot.1.node-3.site", removing);
+  const FileLock lock(file);
+  CHECK_FALSE(lock.held());
+  CHECK(lock.holder() == "process 1 on node-3.site");
+  CHECK(lock.unsure() == removing);
+  fs::remove(removing);
+  CHECK(FileLock(file).held());
+}
+
 TEST_CASE("A lock whose file is removed or made anew is no longer held") {
   for (const bool locks : {true, false}) {
     const Locks system(locks);
