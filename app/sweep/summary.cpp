@@ -40,15 +40,6 @@ std::string spread_text(const MeanAndDeviation& spread, Text text) {
   return fmt::format("{} ± {}", text(spread.mean), text(spread.deviation));
 }
 
-// The speed, with half of its interval where it was measured.
-std::string speed_text(const ReportGroup& group) {
-  if (!std::isfinite(group.speed())) return "-";
-  const std::string text = format_count(group.speed());
-  if (!group.interval.known()) return text;
-  return fmt::format("{} ± {}", text,
-                     std::isnan(group.half()) ? "?" : format_count(group.speed() * group.half()));
-}
-
 std::string others_text(const ReportGroup& group) {
   if (std::isnan(group.others)) return "";
   return fmt::format("{:.1f}{}", group.others,
@@ -137,7 +128,7 @@ std::string summary_text(const SweepTable& sweep, const std::vector<Cell>& cells
     const bool compared = std::isfinite(group.delta) && group.baseline != static_cast<int>(g);
     table.add({group.name, status_text(group.cells, rows),
                spread_text(group.loss, [](double v) { return fmt::format("{:.4f}", v); }),
-               speed_text(group),
+               std::isfinite(group.speed()) ? speed_text(group, format_count) : "-",
                spread_text(group.peak.n > 0 ? group.peak : group.predicted_peak,
                            [](double v) { return format_bytes(v); }),
                compared ? fmt::format("{:+.1f} %", 100 * group.delta) : "", others_text(group),

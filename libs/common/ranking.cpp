@@ -114,6 +114,10 @@ void find_fastest(Ranking& r, const std::vector<RankedMix>& mixes) {
     }
     if (!beaten) r.among.push_back(static_cast<int>(a));
   }
+  // Where CPU seconds decide some pairs, the only mix that no other beats need not beat all.
+  const std::size_t only = r.among.size() == 1 ? static_cast<std::size_t>(r.among[0]) : count;
+  for (std::size_t b = 0; b < count && only < count && r.fastest < 0; ++b)
+    if (b != only && races(b) && !beats(r, only, b)) r.among.push_back(static_cast<int>(b));
   std::stable_sort(r.among.begin(), r.among.end(), [&](int a, int b) {
     return r.wall[static_cast<std::size_t>(a)].middle < r.wall[static_cast<std::size_t>(b)].middle;
   });

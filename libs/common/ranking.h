@@ -8,7 +8,6 @@
 
 #include "common/run_timing.h"
 #include "common/statistics.h"
-#include "meshwright/json.h"
 
 namespace mw {
 
@@ -17,7 +16,6 @@ struct RankedMix {
   AxisValues values;            // of the axes, the seed's apart; mixes that have the same ones but
                                 // for `recompute` differ in what they compute twice. May be empty
   double flops = 0;             // of a step, with what is computed twice; 0: not known
-  AxisValues work;              // work_of() its experiment (record/run_result.h)
   // Whether it may be called the fastest. The spread of one that is wrong or not finished counts.
   bool right = true;
 };
@@ -44,8 +42,9 @@ struct Ranking {
   std::vector<bool> disturbed;      // of each mix: no run of it had the cores to itself
   int fastest = -1;     // the mix that beats every other one; -1: undecided, or nothing to beat
   bool by_cpu = false;  // CPU seconds decided a comparison of the fastest mix
-  // The mixes that no other one beats, the quickest first; the two of an impossible pair, if its
-  // first would have been the fastest.
+  // The mixes that no other one beats, the quickest first; where there is one and it does not beat
+  // all, it and those that it does not beat; the two of an impossible pair, if its first would have
+  // been the fastest.
   std::vector<int> among;
   // Pairs of mixes of which the first does more work than the second one in less time.
   std::vector<std::pair<int, int>> impossible;

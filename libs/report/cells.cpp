@@ -391,6 +391,7 @@ void take_run(ReportCell& cell, const Json& result) {
   cell.step_seconds.measured = number_under(result, "step_seconds");
   cell.tokens_per_second.measured = number_under(result, "tokens_per_second");
   cell.peak.measured = number_under(result, "peak_bytes");
+  cell.mfu = number_under(result, "mfu");  // and not the predicted one
   cell.timing = read_timing(result);
   if (result.contains("experiment")) cell.work = work_of(result["experiment"]);
   if (result.contains("predicted"))

@@ -187,20 +187,19 @@ std::string grouped(double value) {
 
 // Makes sentences of "undecided: a, b …\ncannot be: …".
 std::string sentence(std::string text) {
-  text[0] = static_cast<char>(std::toupper(text[0]));
-  if (const std::size_t line = text.find('\n'); line != std::string::npos)
-    text.replace(line, 1, ". ");
-  return text + ".";
+  for (std::size_t at = 0;; at += 2) {
+    text[at] = static_cast<char>(std::toupper(text[at]));
+    if ((at = text.find('\n', at)) == std::string::npos) return text + ".";
+    text.replace(at, 1, ". ");
+  }
 }
 
-// The speed with half of its interval, where that is known.
-std::string speed_of(const ReportGroup& group) {
-  const std::string text = grouped(group.speed()) + " tokens/s",
+std::string speed_with_runs(const ReportGroup& group) {
+  const std::string text = speed_text(group, grouped, " tokens/s"),
                     runs = plural(group.tokens_per_second.n, "run");
   if (!group.interval.known()) return text;
-  if (std::isnan(group.half()))
-    return fmt::format("{} ({}: too few for a 95 % interval)", text, runs);
-  return fmt::format("{} ± {} (95 %, of {})", text, grouped(group.speed() * group.half()), runs);
+  return std::isnan(group.half()) ? fmt::format("{} ({}: too few for a 95 % interval)", text, runs)
+                                  : fmt::format("{} (95 %, of {})", text, runs);
 }
 
 // The only mix among these that counts for an answer; null: none does, or several do.
@@ -231,7 +230,7 @@ std::string headline_of_kinds(const ReportGroups& found) {
     if (race.fastest >= 0) {
       const ReportGroup& best = found.groups[static_cast<std::size_t>(race.fastest)];
       text += fmt::format(" {}{} {}, {}{}.", of, found.predicted ? "predicted fastest" : "fastest",
-                          best.name, speed_of(best),
+                          best.name, speed_with_runs(best),
                           race.by_cpu ? " (by CPU seconds, as other programs had the cores)" : "");
     } else if (!race.verdict.empty()) {
       text += " " + of + race.verdict + ".";
@@ -273,7 +272,7 @@ std::string headline_of(const ReportRuns& runs, const ReportGroups& found) {
                      : found.predicted        ? "Predicted fastest: "
                      : checked                ? "Fastest correct mix: "
                                               : "Fastest mix: ";
-  text += best.name + ", " + speed_of(best);
+  text += best.name + ", " + speed_with_runs(best);
   if (best.baseline >= 0 && &found.groups[static_cast<std::size_t>(best.baseline)] != &best &&
       std::isfinite(best.delta)) {
     const ReportGroup& base = found.groups[static_cast<std::size_t>(best.baseline)];
@@ -470,6 +469,13 @@ std::vector<std::vector<std::size_t>> repeats_of(const std::vector<ReportCell>& 
     groups[group->second].push_back(c);
   }
   return groups;
+}
+
+std::string speed_text(const ReportGroup& group, std::string (*number)(double), const char* unit) {
+  const std::string text = number(group.speed()) + unit;
+  if (!group.interval.known()) return text;
+  return fmt::format("{} ± {}", text,
+                     std::isnan(group.half()) ? "?" : number(group.speed() * group.half()));
 }
 
 std::string ReportGroups::answer() const {

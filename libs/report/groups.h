@@ -40,7 +40,7 @@ struct ReportGroup {
                               // those that were measured or of those that were predicted
   bool fastest = false;       // it is the fastest of its work, where there are others
   bool contends = false;      // it may be the fastest: no other one of its work is sure to beat it
-  Interval interval;          // seconds of a token, 95 %
+  Interval interval;          // seconds of a step, 95 %
   double others = not_known;  // cores that other programs had, on average
   int ran = 0;                // runs that are done
   int disturbed = 0;          // those of them in which too few steps had the cores to themselves
@@ -65,7 +65,7 @@ struct WorkRace {
   std::vector<int> groups;     // in their order
   int fastest = -1;            // of the right (or predicted) ones; -1: undecided, or less than two
   bool by_cpu = false;         // CPU seconds decided
-  std::vector<int> undecided;  // the mixes that no other beats, where none is it
+  std::vector<int> undecided;  // the mixes that may be it, where none is
   std::vector<std::pair<int, int>> impossible;  // as Ranking has them
   std::string verdict;                          // verdict_text() of its ranking
 };
@@ -95,6 +95,11 @@ const ReportCell* cell_with_parts(const ReportGroup& group, const std::vector<Re
 // Repeats, as indices in the order of the first: cells of one sweep, or of none, that compute the
 // same but for the seed. What is not planned goes by its values.
 std::vector<std::vector<std::size_t>> repeats_of(const std::vector<ReportCell>& cells);
+
+// The speed and half of its interval, where it was measured: "1,212 tokens/s ± 30", with " tokens/s"
+// as the unit; "± ?" where the interval tells nothing.
+std::string speed_text(const ReportGroup& group, std::string (*number)(double),
+                       const char* unit = "");
 
 ReportGroups group_cells(const ReportRuns& runs);
 

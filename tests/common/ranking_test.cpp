@@ -24,7 +24,7 @@ RunTiming run_of(double quiet, double cpu, double share, double busy, int steps 
 
 RankedMix mix_of(const std::vector<RunTiming>& runs, const std::string& plan = "",
                  double flops = 0) {
-  return {runs, plan.empty() ? AxisValues{} : AxisValues{{"plan", plan}}, flops, {}};
+  return {runs, plan.empty() ? AxisValues{} : AxisValues{{"plan", plan}}, flops};
 }
 
 TEST_CASE("Steps beside which others had the cores do not count") {
@@ -105,6 +105,17 @@ TEST_CASE("CPU seconds decide where wall seconds were disturbed") {
   // Wall seconds that say otherwise leave it undecided: it may wait where it does not compute.
   CHECK(rank_mixes({mix_of({slow}), mix_of({slowed})}).undecided());
   CHECK(rank_mixes({mix_of({slow}), mix_of({run_of(0.1, 0.28, 1, 0.14)})}).undecided());
+}
+
+// The first beats the second by wall seconds, the second the third by CPU seconds, and the first and
+// the third contradict each other.
+TEST_CASE("The only mix that no other beats need not be the fastest") {
+  const Ranking ranking =
+      rank_mixes({mix_of({run_of(0.1, 2, 0, 0)}), mix_of({run_of(0.2, 0.2, 0, 0)}),
+                  mix_of({run_of(0.1, 0.4, 1, 0.3)})});
+  CHECK(ranking.undecided());
+  CHECK(ranking.among == std::vector<int>{0, 2});
+  CHECK(verdict_text(ranking, {"a", "b", "c"}).find("undecided: a, c are not told apart") == 0);
 }
 
 TEST_CASE("More work in less time is marked and decides nothing") {

@@ -126,6 +126,21 @@ TEST_CASE("a headline says that CPU seconds decided, and what cannot be") {
         std::string::npos);
 }
 
+TEST_CASE("each pair that cannot be has a sentence of its own") {
+  ReportRuns runs;
+  runs.name = "impossible";
+  for (const char* plan : {"dp", "tp"}) {
+    runs.cells.push_back(cell(plan, "none", 0, 1000, 1));
+    runs.cells.back().flops = 1e9;
+    runs.cells.push_back(cell(plan, "full", 0, 2000, 1));
+    runs.cells.back().flops = 2e9;
+  }
+  const std::string headline = group_cells(runs).headline;
+  CHECK(headline.find('\n') == std::string::npos);
+  CHECK(headline.find(". Cannot be: dp, full does more work than dp, none") != std::string::npos);
+  CHECK(headline.find(". Cannot be: tp, full does more work than tp, none") != std::string::npos);
+}
+
 TEST_CASE("what was compared with nothing is not right") {
   ReportRuns runs = sweep();
   for (ReportCell& one : runs.cells) {

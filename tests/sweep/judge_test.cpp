@@ -114,3 +114,13 @@ TEST_CASE("a tolerance that is given holds for every step") {
   CHECK(judged({9e-4, 9e-4}, given)["status"] == "done");
   CHECK(judged(growing(1.5, 300), given)["status"] == "failed");
 }
+
+TEST_CASE("the MFU of a cell that ran is the measured one") {
+  std::vector<Cell> cells(1);
+  const std::vector<Json> rows = {{{"status", "done"},
+                                   {"losses", {5.5}},
+                                   {"tokens_per_second", 1000.0},
+                                   {"mfu", 0.25},
+                                   {"predicted", {{"mfu", 0.5}, {"step_seconds", 1.0}}}}};
+  CHECK(runs_of({}, cells, rows).cells[0].mfu == 0.25);
+}
