@@ -3,7 +3,6 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <mutex>
 
 #include "app/calibrate.h"
 #include "meshwright/engine/host.h"

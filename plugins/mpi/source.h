@@ -2,7 +2,6 @@
 // those of other processes.
 #pragma once
 
-#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>

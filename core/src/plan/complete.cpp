@@ -1,7 +1,6 @@
 // Adds the end of a step to a program: where reductions begin and are awaited, the totals of
 // loss and gradient norm, the optimizer's update.
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <set>
 #include <utility>

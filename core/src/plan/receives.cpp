@@ -1,7 +1,6 @@
 // Puts the receives of a stage into the order in which other stages send. Between two ranks NCCL
 // matches sends and receives by their order alone, so a receive begins after those of all messages
 // that the same stage sends before.
-#include <algorithm>
 #include <map>
 #include <set>
 #include <utility>
