@@ -221,8 +221,8 @@ Error unsaid(int code) {
   rlimit files{};
   ::getrlimit(RLIMIT_NOFILE, &files);
   return {Stage::environment, "launch.mpirun", "",
-          fmt::format("--processes: mpirun ended with exit code {} before its processes had met, "
-                      "and none of them said why",
+          fmt::format("--processes: mpirun ended with exit code {} before its processes had met; "
+                      "what it said of the reason stands above, if it said any",
                       code),
           fmt::format("mpirun -n 2 hostname shows whether mpirun works; OpenMPI needs some MiB of "
                       "/dev/shm, which {}, and some file descriptors for each process, of which "
