@@ -210,7 +210,7 @@ class PipelineParallel : public mw::Strategy {
                       mw::names_of(values.catalog(), mw::Kind::scheduler));
     }
     const std::string& name = choice->name;
-    if (!choice->table && name.ends_with(".csv")) {
+    if (choice->options.empty() && name.ends_with(".csv")) {
       take_file(values.find_file(name), name, mw::names_of(values.catalog(), mw::Kind::scheduler));
       return;
     }

@@ -11,7 +11,6 @@ namespace mw {
 struct NamedChoice {
   std::string name;
   Json options = Json::object();  // as a table of a script, without the name
-  bool table = false;             // it is given as a table
 };
 
 // Reads "NAME", mw.NAME { … }, { kind = "NAME", … } or { "NAME", … }; nothing if `given` names

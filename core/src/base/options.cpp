@@ -335,7 +335,6 @@ std::string Values::find_file(const std::string& path) const {
 std::optional<NamedChoice> named_choice(const Json& given) {
   if (given.is_string()) return NamedChoice{given.get<std::string>()};
   NamedChoice choice;
-  choice.table = true;
   Json unnamed = given.is_array() ? given : Json::array();
   if (given.is_object()) {
     choice.options = given;
