@@ -247,7 +247,7 @@ end
             ('"attention"', "option.choice recompute"),  # an op's name
             ('{ gathers = true, collectives = "keep" }', "option.conflict recompute.gathers"),
             ('{ what = "half" }', "option.choice recompute.what"),
-            ('{ what = { "attention" } }', "option.value recompute.what"),
+            ('{ what = { "attention" } }', "option.choice recompute.what"),
             ("{ every = 0 }", "option.range recompute.every"),
             ('{ collectives = "keep" }', "option.missing recompute"),
             ('{ every = 1, ops = { "mlp" } }', "option.conflict recompute"),
@@ -255,6 +255,7 @@ end
             ("function(op) return op.kind end", "function.result recompute"),
             ('"fit"', "option.missing recompute"),
             ('{ what = "fit" }', "option.missing recompute"),
+            ('{ "full", what = "selective" }', "option.twice recompute.what"),
             ('{ every = 1, by_stage = false }', "option.conflict recompute.by_stage"),
         )))
 

@@ -304,6 +304,11 @@ RecomputePolicy read_recompute(const Json& given, std::shared_ptr<const ScriptRe
     read_what("recompute", given, reach, policy, problems);
   } else if (choice && choice->options.contains(unnamed_key)) {
     takes_none("recompute", choice, given, recompute_forms, problems);
+  } else if (choice && choice->options.contains("what")) {
+    problems.add(Stage::options, "option.twice", "recompute.what",
+                 fmt::format("recompute.what is given twice: as {} and as {} without a name",
+                             lua_text(choice->options["what"]), quote(choice->name)),
+                 "keep one of the two");
   } else if (choice || is_function(given) || !given.is_object()) {
     Json table = choice ? choice->options : Json::object();
     table["what"] = choice ? Json(choice->name) : given;
