@@ -119,6 +119,8 @@ class Passes(ProgramCase):
         cases = [
             ('directives { { "stream", { axis = "epp" }, "exchange" } }', 'did you mean "ep"', 0),
             ('directives { { "order", { axis = "ep" }, before = { phase = "gradient" } } }', '"gradients"', 0),
+            ('directives { { "stream", { kind = "attention" }, "side" } }', "of the instructions that start a transfer, kind is one of", 0),
+            ('directives { { "budget", { axis = "ep", phase = "gradients" }, 2 } }', "of the instructions that start a transfer, there are", 0),
             (each % 'code = "compute", axis = "ep"', "none is all of it", 1),
             (each % 'layer = 7', "layer is one of", 1),
         ]
@@ -127,6 +129,7 @@ class Passes(ProgramCase):
                 self.assertEqual(code, "pass.matches", message)
                 self.assertEqual(at, line, message)
                 self.assertIn(hint, said, message)
+                self.assertEqual("} and starts a transfer, and no" in message, '"stream"' in text or '"budget"' in text, message)
         (code, at, message, said), = self.first_problems(head % each % 'code = "strat"')
         self.assertEqual((code, at), ("script.argument", 1), message)
         self.assertIn('"start"', said, message)

@@ -126,6 +126,10 @@ std::string wrong_value(const std::string& fact, const Json& wanted, std::string
              : fmt::format("it is a number, a range or a list; got {}", describe(wanted));
 }
 
+bool starts_transfer(const Json& facts) {
+  return facts.at("code") == "start" || facts.at("code") == "hook_start";
+}
+
 // The fact that a condition on `name` asks: one on an axis asks all names that fit the ranks.
 Json::const_iterator fact_of(const Json& facts, const std::string& name) {
   return facts.find(name == "axis" ? "axes" : name);
@@ -237,7 +241,7 @@ bool InstructionFilter::holds(const Condition& condition, const Json& facts) {
 }
 
 bool InstructionFilter::takes(const Json& facts) const {
-  if (starts_ && facts.at("code") != "start" && facts.at("code") != "hook_start") return false;
+  if (starts_ && !starts_transfer(facts)) return false;
   return std::all_of(conditions_.begin(), conditions_.end(),
                      [&](const Condition& condition) { return holds(condition, facts); });
 }
@@ -274,13 +278,14 @@ std::string InstructionFilter::text() const {
   for (const Condition& condition : conditions_)
     text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", condition.fact,
                         lua_text(condition.wanted));
-  return "{ " + text + " }";
+  return "{ " + text + (starts_ ? " } and starts a transfer" : " }");
 }
 
 std::string InstructionFilter::why_nothing(const std::function<void(const Visit&)>& visit) const {
   std::vector<int> alone(conditions_.size(), 0);
   std::vector<std::set<std::string>> there(conditions_.size());
   visit([&](const Json& facts) {
+    if (starts_ && !starts_transfer(facts)) return;
     for (std::size_t c = 0; c < conditions_.size(); ++c) {
       alone[c] += holds(conditions_[c], facts) ? 1 : 0;
       const auto fact = fact_of(facts, conditions_[c].fact);
@@ -289,6 +294,9 @@ std::string InstructionFilter::why_nothing(const std::function<void(const Visit&
         there[c].insert(one.is_string() ? one.get<std::string>() : lua_text(one));
     }
   });
+  const std::string these =
+      starts_ ? "the instructions that start a transfer" : "these instructions";
+  const std::string among = starts_ ? fmt::format("of {}, ", these) : "";
   std::string each;
   for (std::size_t c = 0; c < conditions_.size(); ++c) {
     const auto& [fact, wanted] = conditions_[c];
@@ -301,12 +309,12 @@ std::string InstructionFilter::why_nothing(const std::function<void(const Visit&
     const std::string near =
         wanted.is_string() ? did_you_mean(wanted.get<std::string>(), known) : "";
     if (!near.empty()) return near;
-    if (known.empty()) return fmt::format("none of these instructions has any {}", fact);
+    if (known.empty()) return fmt::format("none of {} has any {}", these, fact);
     return fmt::format(
-        "{} is one of {}", fact,
+        "{}{} is one of {}", among, fact,
         join({known.begin(), known.begin() + std::min<std::ptrdiff_t>(12, std::ssize(known))}));
   }
-  return fmt::format("there are {}; none is all of it", each);
+  return fmt::format("{}there are {}; none is all of it", among, each);
 }
 
 }  // namespace mw
