@@ -99,6 +99,7 @@ class Words(ProgramCase):
     def test_words_of_the_field_are_understood(self):
         for given, said in (('mw.plugins("fsdp")', "fsdp is zero { N, stage = 3 }"), ('mw.plugins("cp")', 'sp { N, form = "ring" }'),
                             ('mw.plugins("ddp")', "ddp is dp(N)"), ("e.gradient_checkpointing = true", 'did you mean "recompute"?'),
+                            ("e.learning_rate = 1", "learning_rate is a key of the optimizer"), ("e.clip = 1", "is a key of the optimizer"),
                             ("e.plan = { pp { 2, schedule = 'fill-drain' } }", 'did you mean "gpipe"?'),
                             ("e.optimizer = mw.adam { lr = 1 }", 'did you mean "adamw"?'),
                             ("e.optimizer = mw.adamw { learning_rate = 1 }", 'did you mean "lr"?'),
