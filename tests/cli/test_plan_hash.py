@@ -1,9 +1,12 @@
 """A plan's hash: another for whatever makes another run, whichever functions say so; the same in
 every process, and for what a run begins with and how long it lasts."""
 import json
+import shutil
+import subprocess
 import unittest
+from pathlib import Path
 
-from cases import ProgramCase
+from cases import BIN, ProgramCase
 
 SCRIPT = """\
 local mw = require "meshwright"
@@ -156,51 +159,69 @@ class PlanHash(ProgramCase):
         for change in changes:
             self.assertNotEqual(hashes(change)[0], first[0], change)
 
-    def test_a_function_is_all_that_it_reaches(self):
-        """Modules, globals, what is nested deep, keys and numbers to their last bit; and no comment."""
-        lines = """
-          local rates = require "rates"
-          base, scale = 1e-3, { 1 }
-          local box = { { { { { { 0.1 } } } } } }
-          local keyed = { [true] = 1, [0.5] = 2, [print] = 3 }
-          local ring = { name = "a" } ring.ring = ring
-          local class = setmetatable({}, { __index = { rate = function() return 1 end } })
-          local root = math.sin
-          local function inner() return box[1][1][1][1][1][1] end
-          local function middle() return inner() end
-          local picked = mw.cosine { warmup = 1 }
-          function global_rate() return base end
-          print((hash { schedule = function(s) return 1e-3 * (rates.at(s) + middle() + keyed[true] + #ring.name + class.rate()
-            + root(0) + (picked and 1 or 0)) + global_rate() + scale[1] + require("later").rate + (loadfile "plain.lua")() end }))
-          print((hash { plan = { pp { 2, schedule = "1f1b", weave = mw.weave(function() end) } } }))"""
-        files = {"rates.lua": "local M = {} local k = 1 function M.at(s) return k end return M", "later.lua": "return { rate = 1 }",
-                 "plain.lua": "return 2"}
-        changes = (("rates.lua", "k = 1", "k = 2"), ("later.lua", "rate = 1", "rate = 2"), ("plain.lua", "2", "3"),
-                   (None, "base, scale = 1e-3", "base, scale = 2e-3"), (None, "{ 0.1 }", "{ 0.10000000000000002 }"),
-                   (None, "[true] = 1", "[true] = 2"), (None, "[0.5] = 2", "[0.25] = 2"), (None, "[print] = 3", "[print] = 4"),
-                   (None, 'name = "a"', 'name = "b"'), (None, "rate = function() return 1", "rate = function() return 2"),
-                   (None, "math.sin", "math.tan"), (None, "warmup = 1", "warmup = 2"), (None, "scale = 1e-3, { 1 }", "scale = 1e-3, { 2 }"))
-        same = ((None, "base, scale", "-- a comment\n\n base, scale"), ("rates.lua", "function", "-- a comment\n function"),
-                ("later.lua", "return", "-- a comment\n return"), (None, "local ring", "unused = 3 local ring"))
+    def test_keys_that_are_tables_and_functions(self):
+        """They have no order that every process shares; each is looked into once, however many know it."""
+        values = """
+          local function of(value) print((hash { schedule = function() return value and 1 or 0 end })) end
+          for _, deep in ipairs { true, 1 } do
+            local nest = {}
+            for i = 1, 40 do nest = { [nest] = i == 5 and deep or true } end
+            of(nest)
+          end
+          for _, last in ipairs { "a", "b" } do
+            local nodes = {}
+            for i = 1, 200 do nodes[i] = { name = i == 200 and last, peers = {} } end
+            for _, one in ipairs(nodes) do
+              for _, other in ipairs(nodes) do one.peers[other] = true end
+            end
+            of(nodes[1])
+            of(nodes)
+          end
+          for _, value in ipairs { 1, 2 } do  -- 50 that nothing tells apart
+            local ring, set = {}, {}
+            for i = 1, 50 do ring[i] = {} end
+            for i = 1, 50 do ring[i].next, set[ring[i]] = ring[i % 50 + 1], value end
+            of(set)
+          end
+          local function keyed(rate) local inner = { rate = rate } return function() return inner.rate end end
+          for _, rate in ipairs { 0.1, 0.2 } do of { [{ cfg = { rate = 0.3 } }] = 1, [{ cfg = { rate = rate } }] = 1 } end
+          for _, rate in ipairs { 0.1, 0.2 } do of { [keyed(0.3)] = 1, [keyed(rate)] = 1 } end
+          for _, rate in ipairs { 0.1, 0.2 } do of { [{}] = { { { { { { { 0.3 } } } } } } }, [{}] = { { { { { { { rate } } } } } } } } end"""
+        script = self.write(SCRIPT + values)
+        first, second = (self.call("run", script).stdout for _ in range(2))
+        hashes = [line for line in first.splitlines() if len(line) == 16]
+        self.assertEqual((len(hashes), len(set(hashes)), second), (14, 14, first))
 
-        def hashes(change=None):
-            text = dict(files, **{"script.lua": SCRIPT + lines})
-            if change is not None:
-                name, old, new = change
-                self.assertEqual(text[name or "script.lua"].count(old), 1, change)
-                text[name or "script.lua"] = text[name or "script.lua"].replace(old, new)
-            for name, content in text.items():
-                (self.folder / name).write_text(content)
-            done = self.call("run", self.folder / "script.lua")
-            self.assertEqual(done.returncode, 0, done.stderr[-2000:])
-            return [line for line in done.stdout.splitlines() if len(line) == 16]
-
-        first = hashes()
-        self.assertEqual((len(first), hashes()), (2, first))
-        for change in same:
-            self.assertEqual(hashes(change), first, change)
-        for change in changes:
-            self.assertNotEqual(hashes(change)[0], first[0], change)
+    def test_other_releases_of_the_library_are_the_same(self):
+        """Functions of its Lua files count by their names, and by the functions of scripts that they were given."""
+        script = self.write(SCRIPT + """
+          for _, held in ipairs { mw.microbatch.ramp, mw.llama, mw.gpt, mw.weave } do
+            print((hash { schedule = function() return held and 1 or 0 end }))
+          end
+          local function woven(order) print((hash { plan = { pp { 2, schedule = "1f1b", weave = mw.weave(order) } } })) end
+          woven(function() end)
+          woven(function() return nil end)""")
+        share = Path(BIN).parent.parent / "share/meshwright"
+        (self.folder / "bin").mkdir()
+        (self.folder / "lib").symlink_to(Path(BIN).parent.parent / "lib")
+        shutil.copy(BIN, self.folder / "bin/meshwright")
+        (self.folder / "share/meshwright").mkdir(parents=True)
+        for path in share.iterdir():
+            if path.name != "lua":
+                (self.folder / "share/meshwright" / path.name).symlink_to(path)
+        lua = self.folder / "share/meshwright/lua"
+        shutil.copytree(share / "lua", lua)
+        for name, old, new in (("init.lua", "return make(constructor.tag,", "local _ = 0 return make(constructor.tag,"),
+                               ("weave.lua", "local lanes, taken = {}, {}", "local lanes, taken, _ = {}, {}, 0")):
+            text = (lua / "meshwright" / name).read_text()
+            self.assertEqual(text.count(old), 1, name)
+            (lua / "meshwright" / name).write_text(text.replace(old, new))
+        found = []
+        for program in (BIN, self.folder / "bin/meshwright"):
+            done = subprocess.run([program, "run", script], cwd=self.folder, capture_output=True, text=True, timeout=300)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            found.append([line for line in done.stdout.splitlines() if len(line) == 16])
+        self.assertEqual((len(set(found[0])), found[1]), (6, found[0]))
 
     def test_run_plan_and_verify_agree(self):
         text = SCRIPT.replace("return mw.plan(e).plan_hash", "return mw.train(e)") + "hash {}\n"

@@ -8,8 +8,10 @@
 #include <map>
 #include <set>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "lua/state.h"
 #include "meshwright/engine/hash.h"
 #include "meshwright/engine/text.h"
 #include "meshwright/error.h"
@@ -108,26 +110,17 @@ int take_code(lua_State*, const void* data, std::size_t size, void* code) {
   return 0;
 }
 
-// What is known of values, by their addresses.
-struct Found {
-  std::map<const void*, std::size_t> numbers;  // of functions and tables, as they were found
-  std::set<std::string> files;                 // that functions load
-  // What the program brings is the same for all scripts: its modules, the table of globals, and
-  // functions that are not Lua's.
-  std::map<const void*, std::string> names;
-  std::set<const void*> modules;
-};
-
 // Hashes values of Lua with all that they refer to. Functions and tables get numbers in the order
-// in which they are found, and each is looked into once, so that cycles end.
+// in which they are found, and each is looked into once, so that cycles end. Keys that are such
+// have no order that is the same in every process: they are sorted by what is seen of them some
+// levels deep, and those that look alike are not told apart.
 class ValueHash {
  public:
-  ValueHash(lua_State* lua, bool tables, Found found = {})
-      : lua_(lua), tables_(tables), looked_into_(found.numbers.size()), found_(std::move(found)) {
+  ValueHash(lua_State* lua, bool tables) : lua_(lua), tables_(tables) {
     luaL_checkstack(lua, 16, "functions nested too deep");
     lua_newtable(lua);
     list_ = lua_gettop(lua);
-    if (found_.names.empty()) find_names();
+    find_names();
   }
   ValueHash(const ValueHash&) = delete;
   ValueHash& operator=(const ValueHash&) = delete;
@@ -139,10 +132,13 @@ class ValueHash {
     const int type = lua_type(lua_, index);
     hash_.add(&type, sizeof type);
     if (type == LUA_TFUNCTION || type == LUA_TTABLE) {
-      const auto named = found_.names.find(lua_topointer(lua_, index));
-      if (named != found_.names.end()) return text(named->second);
+      const auto named = names_.find(lua_topointer(lua_, index));
+      if (named != names_.end()) return text(named->second);
       const bool followed = type == LUA_TTABLE ? tables_ || module_ : !lua_iscfunction(lua_, index);
-      if (followed) number(index);
+      if (followed && walks_)
+        number(index);
+      else if (followed && levels_ > 0)
+        look(index);
     } else {
       text(plain(index));
     }
@@ -150,13 +146,9 @@ class ValueHash {
 
   // Looks into all that has a number, and then has all of the hash.
   std::string whole() {
-    for (; looked_into_ < found_.numbers.size(); ++looked_into_) {
-      lua_rawgeti(lua_, list_, static_cast<lua_Integer>(looked_into_ + 1));
-      if (lua_isfunction(lua_, -1))
-        function();
-      else
-        table();
-      lua_settop(lua_, list_);
+    for (std::size_t n = 1; n <= numbers_.size(); ++n) {
+      lua_rawgeti(lua_, list_, static_cast<lua_Integer>(n));
+      parts();
     }
     return fmt::format("{:016x}", hash_.value());
   }
@@ -183,12 +175,58 @@ class ValueHash {
   }
 
   void number(int index) {
-    const auto [found, fresh] =
-        found_.numbers.emplace(lua_topointer(lua_, index), found_.numbers.size());
+    const auto [found, fresh] = numbers_.emplace(lua_topointer(lua_, index), numbers_.size());
     hash_.add(&found->second, sizeof found->second);
     if (!fresh) return;
     lua_pushvalue(lua_, index);
-    lua_rawseti(lua_, list_, static_cast<lua_Integer>(found_.numbers.size()));
+    lua_rawseti(lua_, list_, static_cast<lua_Integer>(numbers_.size()));
+  }
+
+  // Adds what the function or table on top of the stack has, and pops it.
+  void parts() {
+    const int own = lua_gettop(lua_);
+    luaL_checkstack(lua_, 16, "tables nested too deep");
+    if (lua_isfunction(lua_, own))
+      function();
+    else
+      table();
+    lua_settop(lua_, own - 1);
+  }
+
+  // The hash of what `body` adds.
+  template <class Body>
+  std::uint64_t apart(const Body& body) {
+    const auto outer = std::exchange(hash_, {});
+    body();
+    return std::exchange(hash_, outer).value();
+  }
+
+  // Adds what is seen of a function or table without giving numbers, once for each depth.
+  void look(int index) {
+    const auto [seen, fresh] = seen_.try_emplace({lua_topointer(lua_, index), levels_});
+    if (fresh) {
+      module_ = false;
+      --levels_;
+      seen->second = apart([&] {
+        lua_pushvalue(lua_, index);
+        parts();
+      });
+      ++levels_;
+    }
+    hash_.add(&seen->second, sizeof seen->second);
+  }
+
+  // The place of an entry among those whose keys have no order.
+  std::string place_of(int key, int value) {
+    const auto known = numbers_.find(lua_topointer(lua_, key));
+    if (walks_ && known != numbers_.end()) return fmt::format("#{:016x}", known->second);
+    const bool walked = std::exchange(walks_, false);
+    const std::uint64_t seen = apart([&] {
+      add(key);
+      add(value);
+    });
+    walks_ = walked;
+    return fmt::format("{:016x}", seen);
   }
 
   void find_names() {
@@ -196,22 +234,48 @@ class ValueHash {
     for (lua_pushnil(lua_); lua_next(lua_, -2) != 0; lua_pop(lua_, 1)) {
       if (lua_type(lua_, -2) != LUA_TSTRING || lua_type(lua_, -1) != LUA_TTABLE) continue;
       const std::string module = lua_tostring(lua_, -2);
-      found_.modules.insert(lua_topointer(lua_, -1));
-      if (module == LUA_GNAME || module == LUA_LOADLIBNAME || module.starts_with("meshwright"))
-        found_.names[lua_topointer(lua_, -1)] = module;
-      for (lua_pushnil(lua_); lua_next(lua_, -2) != 0; lua_pop(lua_, 1)) {
-        if (lua_iscfunction(lua_, -1) == 0 || lua_type(lua_, -2) != LUA_TSTRING) continue;
-        const std::string name = module + "." + lua_tostring(lua_, -2);
-        std::string& known = found_.names[lua_topointer(lua_, -1)];
-        if (known.empty() || name < known) known = name;
-      }
+      modules_.insert(lua_topointer(lua_, -1));
+      const bool ours = module.starts_with("meshwright");
+      if (ours || module == LUA_GNAME || module == LUA_LOADLIBNAME)
+        names_[lua_topointer(lua_, -1)] = module;
+      find_names_in(module, ours ? 2 : 0);
     }
     lua_pop(lua_, 1);
   }
 
-  // Adds the code of the function on top of the stack, what it closes over, and what it names.
+  // Names the functions of C of the table on top of the stack, and up to a depth those of Lua and
+  // the tables, which other releases of the program write otherwise.
+  void find_names_in(const std::string& table, int depth) {
+    for (lua_pushnil(lua_); lua_next(lua_, -2) != 0; lua_pop(lua_, 1)) {
+      const bool is_table = lua_istable(lua_, -1);
+      const bool has_name =
+          lua_iscfunction(lua_, -1) != 0 || (depth > 0 && (is_table || lua_isfunction(lua_, -1)));
+      if (lua_type(lua_, -2) != LUA_TSTRING || !has_name) continue;
+      const std::string name = table + "." + lua_tostring(lua_, -2);
+      std::string& known = names_[lua_topointer(lua_, -1)];
+      if (known.empty() || name < known) known = name;
+      if (is_table && depth > 1) find_names_in(name, depth - 1);
+    }
+  }
+
+  std::string library_file_of(int function) {
+    lua_Debug info;
+    lua_pushvalue(lua_, function);
+    lua_getinfo(lua_, ">S", &info);
+    return library_file(lua_, info.source);
+  }
+
+  // Adds the code of the function on top of the stack, what it closes over, and what it names. The
+  // library's own code is another in each release: of it, only the functions of scripts count that
+  // it was given.
   void function() {
     const int own = lua_gettop(lua_);
+    if (const std::string file = library_file_of(own); !file.empty()) {
+      text(file);
+      for (int i = 1; lua_getupvalue(lua_, own, i) != nullptr; lua_settop(lua_, own), ++i)
+        if (lua_isfunction(lua_, -1) && library_file_of(-1).empty()) add(-1);
+      return;
+    }
     std::string dump;
     lua_dump(lua_, take_code, &dump, /*strip=*/1);
     const StrippedCode code(dump);
@@ -229,7 +293,7 @@ class ValueHash {
 
   // A value that a function refers to. Where tables are left out, modules are not.
   void add_held(int index) {
-    module_ = found_.modules.contains(lua_topointer(lua_, index));
+    module_ = modules_.contains(lua_topointer(lua_, index));
     add(index);
     module_ = false;
   }
@@ -244,11 +308,12 @@ class ValueHash {
       }
       lua_pop(lua_, 1);
     }
+    if (!walks_) return;
     const bool loads = texts.contains("dofile") || texts.contains("loadfile");
     for (const std::string& name : texts) {
       const bool file = loads && name.ends_with(".lua");
       if (!file && (!texts.contains("require") || name.starts_with("meshwright"))) continue;
-      if (!found_.files.insert(name).second) continue;
+      if (!files_.insert(name).second) continue;
       if (file)
         lua_getglobal(lua_, "loadfile");
       else
@@ -265,13 +330,11 @@ class ValueHash {
     lua_newtable(lua_);  // of its keys
     std::vector<std::pair<std::string, lua_Integer>> order;
     for (lua_pushnil(lua_); lua_next(lua_, own) != 0; lua_pop(lua_, 1)) {
-      std::string place(1, static_cast<char>(lua_type(lua_, -2)));
+      const int type = lua_type(lua_, -2);
+      std::string place(1, static_cast<char>(type));
       place += plain(-2);
-      if (lua_istable(lua_, -2) || lua_isfunction(lua_, -2)) {
-        ValueHash entry(lua_, tables_, found_);
-        entry.add(-2 - 1);
-        entry.add(-1 - 1);
-        place += entry.whole();
+      if (type != LUA_TNUMBER && type != LUA_TSTRING && type != LUA_TBOOLEAN) {
+        place += place_of(lua_gettop(lua_) - 1, lua_gettop(lua_));
       } else if (place.substr(1) == place_key) {
         continue;  // the line at which the table was made
       }
@@ -280,7 +343,14 @@ class ValueHash {
       lua_rawseti(lua_, own + 1, static_cast<lua_Integer>(order.size()));
     }
     std::sort(order.begin(), order.end());
-    for (const auto& [place, n] : order) {
+    for (std::size_t k = 0; k < order.size(); ++k) {
+      const auto& [place, n] = order[k];
+      const bool alike = (k > 0 && order[k - 1].first == place) ||
+                         (k + 1 < order.size() && order[k + 1].first == place);
+      if (alike) {  // keys that have no order
+        text(place);
+        continue;
+      }
       lua_rawgeti(lua_, own + 1, n);
       add(-1);
       lua_rawget(lua_, own);
@@ -295,9 +365,16 @@ class ValueHash {
   lua_State* const lua_;
   const bool tables_;
   int list_ = 0;  // where the stack has what has a number, at that number + 1
-  std::size_t looked_into_;
-  Found found_;
+  std::map<const void*, std::size_t> numbers_;  // of functions and tables, as they were found
+  std::set<std::string> files_;                 // that functions load
+  // What the program brings is the same for all scripts: its modules with what they have, the table
+  // of globals, and functions that are not Lua's.
+  std::map<const void*, std::string> names_;
+  std::set<const void*> modules_;
   bool module_ = false;  // what is added is a module
+  bool walks_ = true;    // functions and tables get numbers; else they are looked at
+  int levels_ = 32;      // how much deeper is looked
+  std::map<std::pair<const void*, int>, std::uint64_t> seen_;
   Fnv1a<std::uint64_t> hash_;
 };
 

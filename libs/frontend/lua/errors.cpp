@@ -48,13 +48,17 @@ std::string place_of_level(lua_State* lua, lua_Debug& frame) {
   lua_getinfo(lua, "Sl", &frame);
   if (frame.currentline <= 0 || frame.source == nullptr) return "";
   std::string source = frame.source;
-  const std::string library = Script::State::of(lua).options.library.string();
-  if (source.starts_with("@" + library + "/meshwright/")) return "";
+  if (!library_file(lua, source).empty()) return "";
   if (source.starts_with("@") || source.starts_with("=")) source.erase(0, 1);
   return fmt::format("{}:{}", source, frame.currentline);
 }
 
 }  // namespace
+
+std::string library_file(lua_State* lua, std::string_view source) {
+  const std::string folder = "@" + Script::State::of(lua).options.library.string() + "/meshwright/";
+  return source.starts_with(folder) ? std::string(source.substr(folder.size())) : "";
+}
 
 std::string user_place(lua_State* lua) {
   lua_Debug frame;

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lua/sandbox.h"
@@ -62,6 +63,8 @@ inline constexpr const char* script_ends = "script.ends";
 
 // "script.lua:12": the innermost line that is the user's and not the library's; empty if none is.
 std::string user_place(lua_State* lua);
+// "weave.lua" of code from that file of the library, as lua_Debug::source names it; "" of a user's.
+std::string library_file(lua_State* lua, std::string_view source);
 
 // Pushes an Error as a Lua value that prints as its text and that take_error() gives back.
 void push_error(lua_State* lua, const Error& error);
