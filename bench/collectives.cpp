@@ -140,7 +140,8 @@ Result measure(const std::string& op, int ranks, std::int64_t bytes, double budg
   mw::run_ranks(ranks, [&](mw::RankContext& context) {
     std::vector<int> group(static_cast<std::size_t>(ranks));
     std::iota(group.begin(), group.end(), 0);
-    const auto comm = mw::make_communicator(*context.source, {"world", group}, context.rank, nullptr);
+    const auto comm =
+        mw::make_communicator(*context.source, {"world", group}, context.rank, nullptr);
     const auto count = bytes / 4 / ranks * ranks;
     auto whole = at::ones({count}), part = at::ones({count / ranks}), other = at::ones({count});
     const auto run = [&] {

@@ -21,8 +21,8 @@ struct CollectiveCurve {
   Collective op = Collective::all_reduce;
   int nodes = 1;
 
-  // Towards 0 bytes `least` seconds or the first point's, if these are less; above the last point in
-  // proportion to bytes.
+  // Towards 0 bytes `least` seconds or the first point's, if these are less; above the last point
+  // in proportion to bytes.
   double seconds(double bytes, double least) const;
   friend bool operator==(const CollectiveCurve&, const CollectiveCurve&) = default;
 };

@@ -87,7 +87,7 @@ class Finder {
     return entry;
   }
 
-  // Of a sweep's cell, the result beside its file says what the file cannot: that the run was wrong.
+  // The result beside the file of a sweep's cell says what the file cannot: that the run was wrong.
   static RunEntry judged(RunEntry entry) {
     if (entry.path.filename() != run_file_name) return entry;
     const Json result = read_json(entry.path.parent_path() / "result.json");

@@ -96,8 +96,8 @@ const ReportCell* cell_with_parts(const ReportGroup& group, const std::vector<Re
 // same but for the seed. What is not planned goes by its values.
 std::vector<std::vector<std::size_t>> repeats_of(const std::vector<ReportCell>& cells);
 
-// The speed and half of its interval, where it was measured: "1,212 tokens/s ± 30", with " tokens/s"
-// as the unit; "± ?" where the interval tells nothing.
+// The speed and half of its interval, where it was measured: "1,212 tokens/s ± 30", with
+// " tokens/s" as the unit; "± ?" where the interval tells nothing.
 std::string speed_text(const ReportGroup& group, std::string (*number)(double),
                        const char* unit = "");
 

@@ -107,8 +107,8 @@ TEST_CASE("CPU seconds decide where wall seconds were disturbed") {
   CHECK(rank_mixes({mix_of({slow}), mix_of({run_of(0.1, 0.28, 1, 0.14)})}).undecided());
 }
 
-// The first beats the second by wall seconds, the second the third by CPU seconds, and the first and
-// the third contradict each other.
+// The first beats the second by wall seconds, the second the third by CPU seconds, and the first
+// and the third contradict each other.
 TEST_CASE("The only mix that no other beats need not be the fastest") {
   const Ranking ranking =
       rank_mixes({mix_of({run_of(0.1, 2, 0, 0)}), mix_of({run_of(0.2, 0.2, 0, 0)}),

@@ -304,7 +304,7 @@ TEST_CASE("Optimizers that look across elements or matrices are refused") {
 
 namespace {
 
-// Of one name, and of two classes.
+// Two classes have this name.
 template <int Which>
 struct Alike final : ElementOp, Optimizer {
   std::string name() const override { return "alike"; }

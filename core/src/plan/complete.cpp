@@ -82,8 +82,8 @@ class Finish {
     for (const Bucket& bucket : program_.buckets) {
       if (bucket.counts) continue;
       count(totals, bucket.flat.reduced, parts(bucket));
-      // Of several stages the first counts it. The others, none of which is stage 0, add 0 times
-      // their copy, which is NaN where a number of it is not finite.
+      // The first of several stages counts the bucket. The others, none of which is stage 0, add 0
+      // times their copy, which is NaN where a number of it is not finite.
       if (!bucket.stages.empty() && bucket.stages.front() != program_.stage)
         totals.contributing.back().push_back(program_.stage_atom);
     }

@@ -212,7 +212,7 @@ class Search {
         if (a == b || classes_[b].rows) continue;
         // At least as many positions are learned as seq has.
         const bool beside = !classes_[a].rows || classes_[b].whole;
-        // Of two dims of one size the one that cannot have it in even parts becomes larger.
+        // Where two dims have one size, the one that has no even parts at it becomes larger.
         const bool grows = actual(a) == actual(b) && actual(a) % classes_[a].unit != 0;
         if (beside && !grows && actual(a) <= actual(b)) smaller_.insert({a, b});
       }
