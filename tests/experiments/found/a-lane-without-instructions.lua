@@ -1,5 +1,5 @@
 -- A weave's function met a lane that had nothing left, as the first stage has where it sends no
--- gradient: an empty table of Lua was no list, and the plan ended in an exception of the JSON library.
+-- gradient. An empty table of Lua was no list: the plan ended in an exception of the JSON library.
 local mw = require "meshwright"
 local pp = mw.plugins("pp")
 local proof = mw.prove {
