@@ -130,7 +130,7 @@ class Reading(unittest.TestCase):
             self.assertEqual(summary[name], trained[name], name)
         self.assertEqual(summary.loss, trained["losses"][-1])
 
-    def test_speeds_without_a_result_are_the_same_medians(self):
+    def test_speeds_without_a_result_are_the_same(self):
         for name in ("dp", "slow"):
             copy = self.folder / f"{name}-without.h5"
             shutil.copy(self.runs / f"{name}.h5", copy)

@@ -22,12 +22,7 @@ PREDICTED = "predicted_bytes"
 # The steps that medians of speeds leave out: the first two where there are more than FEW_STEPS,
 # else the first, unless it is the only one.
 WARM_UP, FEW_STEPS = 2, 4
-SPEEDS = {
-    "step_seconds": "seconds",
-    "tokens_per_second": "tokens_per_second",
-    "mfu": "mfu",
-    "bubble_fraction": "bubble",
-}
+SPEEDS = ("step_seconds", "tokens_per_second", "mfu", "bubble_fraction")
 
 
 def unreadable(path: pathlib.Path, why: str, hint: str = "") -> MeshwrightError:
@@ -335,8 +330,8 @@ class Run:
 
     @property
     def summary(self) -> pd.Series:
-        """The run in a dozen numbers: last losses, medians of speeds after the warm-up, the
-        fullest rank's peak."""
+        """The run in a dozen numbers: last losses, the speed of the median step after the warm-up,
+        the fullest rank's peak."""
         steps, memory, result = self.steps, self.rank_memory, self.result
         values: dict[str, Any] = {
             "name": self.name,
@@ -351,8 +346,13 @@ class Run:
         for column in ("loss", "grad_norm"):
             values[column] = steps[column].iloc[-1] if len(steps) else np.nan
         timed = steps.iloc[WARM_UP if len(steps) > FEW_STEPS else min(1, max(len(steps) - 1, 0)) :]
-        for name, column in SPEEDS.items():
-            values[name] = timed[column].median() if len(timed) else np.nan
+        seconds = timed["seconds"].median()
+        values["step_seconds"] = seconds
+        values["tokens_per_second"] = timed["tokens"].median() / seconds
+        values["mfu"] = (
+            values["tokens_per_second"] * (timed["mfu"] / timed["tokens_per_second"]).median()
+        )
+        values["bubble_fraction"] = timed["bubble"].median()
         values["peak_bytes"] = memory["peak_bytes"].max() if len(memory) else pd.NA
         values["predicted_peak_bytes"] = memory[PREDICTED].max() if len(memory) else pd.NA
         values["predicted_step_seconds"] = self.predicted.get("step_seconds")
