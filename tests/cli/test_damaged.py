@@ -15,8 +15,8 @@ import numpy as np
 import made_runs
 from cases import BIN, ProgramCase
 
-SEEDS = 200
-EACH = 12  # of these, each by the commands that take one file
+SEEDS = 80
+EACH = 6  # of these, each by the commands that take one file
 CODES = (0, 1, 2, 3)
 
 
